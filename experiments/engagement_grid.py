@@ -97,7 +97,7 @@ class Grid:
             vectors = TextVectors(model, encoder)
         before = report_model(model, vectors, self._test_sets, BOOTSTRAP_ROUNDS)
         moved = replace(recipe, with_transfer=True)
-        transfer(model, vectors, self._data.transfer, moved.transfer_steps, self._seed)
+        transfer(model, encoder, vectors, self._data.transfer, moved, self._seed)
         return {recipe.name: before, moved.name: report_model(model, vectors, self._test_sets, BOOTSTRAP_ROUNDS)}
 
     def _freeze(self, pooling: Pooling) -> tuple[Encoder, TextVectors]:

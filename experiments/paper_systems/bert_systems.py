@@ -2,7 +2,8 @@
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -29,11 +30,13 @@ from turnscore_exporters.pair_models.models import (
     score_pairs,
     split_model,
 )
-from turnscore_exporters.training.loop import BestWeights, LoopSettings, choose_batch, run_loop
+from turnscore_exporters.training.loop import BestWeights, LoopSettings, choose_batch, train
 
 from paper_systems.data import EvalTurn, Floats, Negatives, QueryReply, ReplyPool, split_words
+from paper_systems.ruber import FUSED_ADAM
 
 # Specified: a port's released code: Adam 1e-3, weight decay 1e-4, 256 pairs a step.
+FUSED_ADAMW = partial(torch.optim.AdamW, fused=True)
 PAIR_RATE, PAIR_DECAY, PAIR_BATCH = 1e-3, 1e-4, 256
 
 
@@ -82,12 +85,8 @@ def train_pair_network(
         logits = network(vectors.of([each.query for each in judged]), vectors.of([each.reply for each in judged]))
         return functional.binary_cross_entropy_with_logits(logits, torch.tensor([each.fits for each in judged]))
 
-    network.train()
-    optimizer = torch.optim.Adam(network.parameters(), lr=learning_rate, weight_decay=PAIR_DECAY, fused=True)
-    run_loop(network, optimizer, step_loss, settings, state_path, best)
-    if best is not None:
-        best.put_into(network)
-    network.eval()
+    settings = replace(settings, learning_rate=learning_rate, weight_decay=PAIR_DECAY, optimizer=FUSED_ADAM)
+    train(network, step_loss, settings, state_path=state_path, follower=best)
 
 
 def choose_by_auc(
@@ -241,7 +240,7 @@ def train_joint(
 ) -> None:
     """Trains in place on the cross entropy of the judgements that `draw` gives; fitting ones weigh `class_weight`."""
     model = checkpoint.model
-    optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=WEIGHT_DECAY, fused=True)
+    settings = replace(settings, learning_rate=learning_rate, weight_decay=WEIGHT_DECAY, optimizer=FUSED_ADAMW)
 
     def step_loss(step: int) -> Tensor:
         chosen = draw(step)
@@ -249,9 +248,7 @@ def train_joint(
             logits = read_groups(checkpoint, [(each.query, each.reply) for each in chosen])
         return judgement_loss(logits.float(), [each.fits for each in chosen], class_weight)
 
-    model.train()
-    run_loop(model, optimizer, step_loss, settings, state_path)
-    model.eval()
+    train(model, step_loss, settings, state_path=state_path)
 
 
 def judgement_loss(logits: Tensor, fits: Sequence[float], class_weight: float) -> Tensor:
@@ -307,7 +304,7 @@ def train_masked(
 ) -> None:
     """Trains the model in place to predict masked tokens of exchanges."""
     model = checkpoint.model
-    optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=WEIGHT_DECAY, fused=True)
+    settings = replace(settings, learning_rate=learning_rate, weight_decay=WEIGHT_DECAY, optimizer=FUSED_ADAMW)
 
     def step_loss(step: int) -> Tensor:
         chosen = [exchanges[index] for index in choose_batch(len(exchanges), batch_size, step, settings.seed)]
@@ -317,9 +314,7 @@ def train_masked(
         with torch.autocast("cpu", dtype=torch.bfloat16):
             return hidden_loss(model, inputs, wanted)
 
-    model.train()
-    run_loop(model, optimizer, step_loss, settings, state_path)
-    model.eval()
+    train(model, step_loss, settings, state_path=state_path)
 
 
 def hidden_loss(model: PreTrainedModel, inputs: Mapping[str, Tensor], wanted: Tensor) -> Tensor:

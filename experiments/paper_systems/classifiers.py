@@ -1,7 +1,7 @@
 """The two classifiers that Predictive Engagement compares with: a linear SVM on counted words, and two Bi-RNNs."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +25,11 @@ from turnscore_exporters.data.convai import (
 )
 from turnscore_exporters.engagement.report import TestSet, list_test_sets, measure_lengths
 from turnscore_exporters.engagement.training import texts_of
-from turnscore_exporters.training.loop import BestWeights, LoopSettings, choose_batch, run_loop
+from turnscore_exporters.training.loop import BestWeights, LoopSettings, choose_batch, train
 
 from paper_systems.data import EvalTurn, Floats, split_words
 from paper_systems.plan import Plan, Trained
-from paper_systems.ruber import QUERY_WORDS, REPLY_WORDS, BiRnnNetwork, WordVectors, read_texts
+from paper_systems.ruber import FUSED_ADAM, QUERY_WORDS, REPLY_WORDS, BiRnnNetwork, WordVectors, read_texts
 
 REGULARISATION = 0.1
 """Specified: the paper's C."""
@@ -115,12 +115,10 @@ def train_bi_rnn(
         network.train()
         return compute_auc(scores, [pair.label for pair in validation])
 
-    network.train()
-    optimizer = torch.optim.Adam(network.parameters(), lr=learning_rate, fused=True)
     best = BestWeights(measure, settings.steps)
-    run_loop(network, optimizer, step_loss, settings, state_path, best)
-    best.put_into(network)
-    return BiRnnClassifier(network=network.eval(), vectors=vectors, chosen=best.found)
+    settings = replace(settings, learning_rate=learning_rate, optimizer=FUSED_ADAM)
+    train(network, step_loss, settings, state_path=state_path, follower=best)
+    return BiRnnClassifier(network=network, vectors=vectors, chosen=best.found)
 
 
 def weigh_classes(labels: Sequence[int]) -> Tensor:

@@ -3,7 +3,8 @@
 import gzip
 import zlib
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import IO, Protocol, cast
 
@@ -16,7 +17,7 @@ from turnscore_assessment.references.vector_metrics import split_line
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.pair_models.models import PairHead
 from turnscore_exporters.training.encoders import Encoder
-from turnscore_exporters.training.loop import LoopSettings, choose_batch, run_loop
+from turnscore_exporters.training.loop import LoopSettings, choose_batch, train
 
 from paper_systems.data import EvalTurn, Floats, Negatives, QueryReply, split_words
 
@@ -232,6 +233,7 @@ def blend_mean(left: Floats, right: Floats) -> Floats:
 
 
 # Specified: Adam, 1e-4, 128 pairs a step.
+FUSED_ADAM = partial(torch.optim.Adam, fused=True)
 RUBER_RATE, RUBER_BATCH = 1e-4, 128
 RUBER_PAIRS_AT_ONCE = 256
 UNREFERENCED, REFERENCED, BLEND_MIN, BLEND_MEAN = "unreferenced", "referenced", "min", "mean"
@@ -284,10 +286,8 @@ def train_ruber_network(
         replies = read_texts(vectors, [*(exchanges[index].reply for index in chosen), *wrong], REPLY_WORDS)
         return hinge_loss(*network(query, replies).chunk(2))
 
-    network.train()
-    optimizer = torch.optim.Adam(network.parameters(), lr=learning_rate, fused=True)
-    run_loop(network, optimizer, step_loss, settings, state_path)
-    network.eval()
+    settings = replace(settings, learning_rate=learning_rate, optimizer=FUSED_ADAM)
+    train(network, step_loss, settings, state_path=state_path)
 
 
 def fit_scales(

@@ -224,25 +224,45 @@ class EngagementTrainOptions(TrainOptions):
 class SentimentTrainOptions(TrainOptions):
     """Train the sentiment/stop model on what users said next; report labels and agreement with people."""
 
-    encoder: EncoderName = "minilm-l6"
-    target: Annotated[
-        Literal["two", "sentiment", "sum"], Option(help="Both outputs, one regression on sentiment, or on their sum.")
-    ] = "two"
-    pooling: Annotated[Literal["mean", "first", "response"], Option(help="Which tokens of a row are averaged.")] = (
-        "mean"
+    recipe: Annotated[Literal["starter", "paper"], Option(help="The starter's, or that of Ghazarian et al. 2022.")] = (
+        "starter"
     )
-    context_turns: Annotated[int, Option(min=0, help="Latest turns of the context that the model reads.")] = 3
+    encoder: Annotated[
+        str | None, Option(help="A BERT: a folder, a hub's name, or `minilm-l6` (starter); paper: BERT-base.")
+    ] = None
+    target: Annotated[
+        Literal["two", "sentiment", "sum"] | None,
+        Option(help="Both outputs (starter), one regression on sentiment, or on their sum (paper)."),
+    ] = None
+    pooling: Annotated[
+        Literal["mean", "first", "response", "pooled"] | None,
+        Option(help="Which tokens of a row are averaged: all (starter); or BERT's pooled output (paper)."),
+    ] = None
+    context_turns: Annotated[
+        int | None, Option(min=0, help="Latest turns of the context that the model reads: 3; paper: 100.")
+    ] = None
     turn_marks: Annotated[
-        Literal["separator", "speaker"], Option(help="Separators between turns, or the speaker's mark before each.")
-    ] = "separator"
-    response_segment: Annotated[int, Option(min=0, max=1, help="Segment id of the response.")] = 1
-    token_limit: Annotated[int, Option(min=16, help="Most tokens of context and response together.")] = 80
-    short_answers: Annotated[bool, Option(help="Do not take a `no` to a question for a complaint.")] = True
-    complaint_weight: Annotated[float, Option(min=0, help="Sentiment that a complaint loses.")] = 0.6
-    negatives: Annotated[float, Option(min=0, max=1, help="Made-up bad responses per real one.")] = 0.5
-    epochs: Annotated[int, Option(min=1)] = 2
-    learning_rate: Annotated[float, Option(min=0)] = 1e-4
-    frozen_layers: Annotated[int, Option(min=-1, help="Layers that stay frozen; -1 trains everything.")] = 2
+        Literal["separator", "speaker"] | None,
+        Option(help="Separators between turns (both recipes), or the speaker's mark before each."),
+    ] = None
+    response_segment: Annotated[int | None, Option(min=0, max=1, help="Segment id of the response: 1.")] = None
+    token_limit: Annotated[
+        int | None, Option(min=16, help="Most tokens of context and response together: 80; paper: 512.")
+    ] = None
+    short_answers: Annotated[
+        bool | None, Option(help="Do not take a `no` to a question for a complaint (starter).")
+    ] = None
+    complaint_weight: Annotated[
+        float | None, Option(min=0, help="Sentiment that a complaint loses: 0.6; paper: 0.")
+    ] = None
+    negatives: Annotated[
+        float | None, Option(min=0, max=1, help="Made-up bad responses per real one: 0.5; paper: 0.")
+    ] = None
+    epochs: Annotated[int | None, Option(min=1, help="2; paper: 10.")] = None
+    learning_rate: Annotated[float | None, Option(min=0, help="1e-4; paper: 1e-5.")] = None
+    frozen_layers: Annotated[
+        int | None, Option(min=-1, help="Layers that stay frozen: 2; paper: -1, which trains everything.")
+    ] = None
     steps: Annotated[int | None, Option(help="Most steps; for a trial.")] = None
     sets: Annotated[Path | None, Option(help="Your own descriptions of the sets of dialogues, JSON.")] = None
 

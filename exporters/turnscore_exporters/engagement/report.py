@@ -29,6 +29,7 @@ from turnscore_exporters.data.convai import (
 )
 from turnscore_exporters.engagement.model import EngagementModel, Pooling, cross_validate_blend, save_model
 from turnscore_exporters.engagement.training import (
+    PAPER_ENCODER,
     MixedRecipe,
     PaperRecipe,
     TextVectors,
@@ -196,9 +197,10 @@ def run_engagement_training(options: EngagementTrainOptions) -> None:
         recipe = MixedRecipe(pooling=pooling)
         if options.steps is not None:
             recipe = replace(recipe, adaptation_steps=options.steps)
-        model, encoder, vectors = train_mixed_recipe(data, paths.text, options.encoder, recipe, options.seed, state)
+        named = options.encoder or "minilm-l6"
+        model, encoder, vectors = train_mixed_recipe(data, paths.text, named, recipe, options.seed, state)
     else:
-        encoder = load_encoder(options.encoder)
+        encoder = load_encoder(options.encoder or PAPER_ENCODER)
         paper = PaperRecipe(
             labels=Labels(options.labels),
             pooling=pooling,
@@ -216,20 +218,20 @@ def run_engagement_training(options: EngagementTrainOptions) -> None:
         report["transfer_cross_validated"] = report_transfer(model, vectors, data.transfer, BOOTSTRAP_ROUNDS)
     lengths = {name: {kind: each.to_dict() for kind, each in kinds.items()} for name, kinds in baselines.items()}
     write_json(options.output / REPORT_FILE, {"model": report, "length": lengths})
-    write_json(options.output / TRAINING_FILE, _describe(options))
+    write_json(options.output / TRAINING_FILE, _describe(options, encoder.name))
     for test_set in test_sets:
         figures, length = report[test_set.name], baselines[test_set.name]["characters"]
         typer.echo(f"{test_set.name}: AUC {figures['auc']['value']:.3f} (characters alone {length.auc.value:.3f})")
 
 
-def _describe(options: EngagementTrainOptions) -> dict[str, Any]:
+def _describe(options: EngagementTrainOptions, encoder: str) -> dict[str, Any]:
     """The manifest's description of the training; file names only, since folders differ between machines."""
     paths = EngagementPaths.in_folder(Path("DATA"))
     return describe_run(
-        f"turnscore train engagement --data DATA --output CHECKPOINT --encoder {options.encoder} "
+        f"turnscore train engagement --data DATA --output CHECKPOINT --encoder {encoder} "
         f"--recipe {options.recipe} --pooling {options.pooling} --seed {options.seed}",
         recipe=options.recipe,
-        encoder=options.encoder,
+        encoder=encoder,
         labels=options.labels if options.recipe == "paper" else MIXED_LABELS,
         pooling=options.pooling,
         seed=options.seed,

@@ -23,7 +23,7 @@ from turnscore_exporters.engagement.model import (
     pool,
 )
 from turnscore_exporters.training.encoders import Encoder, load_encoder, pad_rows
-from turnscore_exporters.training.loop import LoopSettings, choose_batch, run_loop
+from turnscore_exporters.training.loop import LoopSettings, choose_batch, train
 
 ROWS_AT_ONCE = 64
 WEIGHT_DECAY = 0.05  # chosen
@@ -86,24 +86,16 @@ def train_head(
     head: EngagementHead,
     source: Source,
     settings: LoopSettings,
-    *,
-    learning_rate: float = 1e-3,
     state_path: Path | None = None,
-    keep_scale: bool = False,
 ) -> None:
-    """Trains one head in place on the weighted cross entropy; `keep_scale` leaves its scaling as it is."""
-    if not keep_scale:
-        head.fit_scale(source.features)
-    optimizer = torch.optim.AdamW(head.parameters(), lr=learning_rate, weight_decay=WEIGHT_DECAY)
+    """Trains one head in place on the weighted cross entropy."""
     weight = source.class_weights()
 
     def step_loss(step: int) -> Tensor:
         chosen = torch.tensor(choose_batch(len(source.labels), source.batch_size, step, settings.seed))
         return functional.cross_entropy(head(source.features[chosen]), source.labels[chosen], weight=weight)
 
-    head.train()
-    run_loop(head, optimizer, step_loss, settings, state_path)
-    head.eval()
+    train(head, step_loss, settings, state_path=state_path)
 
 
 def fine_tune(
@@ -113,8 +105,7 @@ def fine_tune(
     settings: LoopSettings,
     *,
     batch_size: int = 32,
-    learning_rate: float = 5e-5,
-    head_learning_rate: float = 1e-3,
+    encoder_rate: float = 5e-5,
     state_path: Path | None = None,
 ) -> None:
     """Trains encoder and first head together on the weighted cross entropy; the word embeddings stay as they are."""
@@ -122,10 +113,9 @@ def fine_tune(
     weight = Source(torch.zeros(0), labels_of(pairs), batch_size).class_weights()
     model.encoder.embeddings.requires_grad_(False)
     groups = [
-        {"params": [each for each in model.encoder.parameters() if each.requires_grad], "lr": learning_rate},
-        {"params": head.parameters(), "lr": head_learning_rate},
+        {"params": [each for each in model.encoder.parameters() if each.requires_grad], "lr": encoder_rate},
+        {"params": head.parameters()},
     ]
-    optimizer = torch.optim.AdamW(groups, weight_decay=0.01)
     batches = _length_sorted(pairs, batch_size)
 
     def step_loss(step: int) -> Tensor:
@@ -136,9 +126,7 @@ def fine_tune(
         logits = head(model.combine(vectors[query_row], vectors[reply_row]).float())
         return functional.cross_entropy(logits, labels_of(chosen), weight=weight)
 
-    model.train()
-    run_loop(model, optimizer, step_loss, settings, state_path)
-    model.requires_grad_(True).eval()
+    train(model, step_loss, settings, groups=groups, state_path=state_path)
 
 
 def _length_sorted(pairs: Sequence[EngagementPair], batch_size: int) -> list[list[int]]:
@@ -217,13 +205,12 @@ def adapt_encoder(
 ) -> None:
     """Trains the encoder in place on contrast text and every labelled set; the heads are dropped."""
     torch.manual_seed(settings.seed)
-    model = AdaptedEncoder(encoder, [CONTRAST, *labelled], pooling).train()
+    model = AdaptedEncoder(encoder, [CONTRAST, *labelled], pooling)
     trained = [weight for weight in model.bert.parameters() if weight.requires_grad]
     groups = [
         {"params": trained, "lr": ADAPTATION_RATE},
         {"params": model.heads.parameters(), "lr": ADAPTATION_HEAD_RATE},
     ]
-    optimizer = torch.optim.AdamW(groups, weight_decay=ADAPTATION_DECAY)
     weights = {name: _balance(pairs) for name, pairs in labelled.items()} | {CONTRAST: 2.0}
 
     def step_loss(step: int) -> Tensor:
@@ -231,8 +218,7 @@ def adapt_encoder(
         questions += [_ask_labels(name, pairs, step, settings.seed) for name, pairs in labelled.items()]
         return model.loss(questions, weights)
 
-    run_loop(model, optimizer, step_loss, settings, state_path)
-    model.bert.requires_grad_(True).eval()
+    train(model, step_loss, settings, groups=groups, state_path=state_path)
 
 
 def _balance(pairs: Sequence[EngagementPair]) -> float:
@@ -272,11 +258,16 @@ def _ask_labels(name: str, pairs: Sequence[EngagementPair], step: int, seed: int
     )
 
 
+PAPER_ENCODER = "google-bert/bert-base-uncased"
+
+
 @dataclass(frozen=True, kw_only=True)
 class PaperRecipe:
-    """One model as in Ghazarian et al. (2020), or with the encoder fine-tuned; then the transfer step if asked for.
+    """One model as in Ghazarian et al. (2020): a frozen encoder, an MLP at the paper's rate, then the transfer step.
 
-    Without `fine_tune_steps` a fine-tuned encoder sees every pair once.
+    What the paper does not state is chosen: steps, batches, Adam at a constant rate, the transfer step's rate.
+    `is_fine_tuned` goes on with the encoder too, which the paper does not: every pair once, without other
+    `fine_tune_steps`.
     """
 
     labels: Labels = Labels.PUBLISHED
@@ -284,14 +275,33 @@ class PaperRecipe:
     is_fine_tuned: bool = False
     with_transfer: bool = False
     head_steps: int = 600
+    head_batch: int = 128
     fine_tune_steps: int | None = None
     batch_size: int = 32
     transfer_steps: int = 100
+    transfer_rate: float = 3e-4
 
     @property
     def name(self) -> str:
         encoder = "fine-tuned" if self.is_fine_tuned else "frozen"
         return f"{self.labels}-{self.pooling}-{encoder}" + ("-transfer" if self.with_transfer else "")
+
+    @property
+    def learning_rate(self) -> float:
+        """The head's. Specified: 1e-3 with mean pooling, 1e-2 with max pooling."""
+        return 1e-3 if self.pooling is Pooling.MEAN else 1e-2
+
+    def loop(self, name: str, steps: int, encoder: Encoder, seed: int, learning_rate: float) -> LoopSettings:
+        """The settings of one of its loops."""
+        return LoopSettings(
+            steps=steps,
+            run_key=f"{name} {encoder.name} {self} {steps} seed {seed}",
+            seed=seed,
+            description=name,
+            learning_rate=learning_rate,
+            warm_up_steps=1,
+            decays=False,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -331,49 +341,40 @@ def train_paper_recipe(
 ) -> EngagementModel:
     """Trains on one reading of ConvAI. Runs may share `vectors`, of the frozen encoder and this pooling."""
     torch.manual_seed(seed)
-    model = EngagementModel(
-        encoder.model, ModelSettings(encoder=encoder.name, pooling=recipe.pooling, token_limit=encoder.token_limit)
-    )
+    settings = ModelSettings(encoder=encoder.name, pooling=recipe.pooling, token_limit=encoder.token_limit, dropout=0.0)
+    model = EngagementModel(encoder.model, settings)
     vectors = vectors or TextVectors(model, encoder)
     pairs = data.convai.pairs[recipe.labels][Split.TRAIN]
-    source = Source(vectors.features(texts_of(pairs)), labels_of(pairs), 128)
-    steps = recipe.head_steps
-    settings = LoopSettings(
-        steps=steps,
-        run_key=f"head {encoder.name} {recipe.name} {steps} seed {seed}",
-        seed=seed,
-        description="training the head",
-    )
-    train_head(model.first_head, source, settings, state_path=_state(state_folder, "head"))
+    source = Source(vectors.features(texts_of(pairs)), labels_of(pairs), recipe.head_batch)
+    loop = recipe.loop("head", recipe.head_steps, encoder, seed, recipe.learning_rate)
+    train_head(model.first_head, source, loop, _state(state_folder, "head"))
     if recipe.is_fine_tuned:
         steps = recipe.fine_tune_steps or -(-len(pairs) // recipe.batch_size)
-        settings = LoopSettings(
-            steps=steps,
-            run_key=f"fine-tune {encoder.name} {recipe.name} {steps} seed {seed}",
-            seed=seed,
-            description="fine-tuning",
-        )
-        fine_tune(
-            model, encoder, pairs, settings, batch_size=recipe.batch_size, state_path=_state(state_folder, "tuned")
-        )
+        loop = recipe.loop("fine-tuning", steps, encoder, seed, recipe.learning_rate)
+        state = _state(state_folder, "tuned")
+        fine_tune(model, encoder, pairs, loop, batch_size=recipe.batch_size, state_path=state)
+        vectors = TextVectors(model, encoder)
     if recipe.with_transfer:
-        transfer(model, TextVectors(model, encoder), data.transfer, recipe.transfer_steps, seed)
+        transfer(model, encoder, vectors, data.transfer, recipe, seed)
     return model
 
 
 def transfer(
-    model: EngagementModel, vectors: TextVectors, pairs: Sequence[EngagementPair], steps: int, seed: int = 0
+    model: EngagementModel,
+    encoder: Encoder,
+    vectors: TextVectors,
+    pairs: Sequence[EngagementPair],
+    recipe: PaperRecipe,
+    seed: int = 0,
 ) -> None:
-    """The paper's transfer step: continues to train the heads, in place, on pairs of the target domain.
+    """The paper's transfer step: continues to train the head, in place, on pairs of the target domain.
 
     `vectors` are those of the model's current encoder.
     """
     source = Source(vectors.features(texts_of(pairs)), labels_of(pairs), 64)
-    settings = LoopSettings(
-        steps=steps, run_key=f"transfer {steps} seed {seed}", seed=seed, warm_up_steps=1, description="transfer"
+    train_head(
+        model.first_head, source, recipe.loop("transfer", recipe.transfer_steps, encoder, seed, recipe.transfer_rate)
     )
-    for head in model.each_head:
-        train_head(head, source, settings, learning_rate=3e-4, keep_scale=True)
 
 
 def train_mixed_recipe(
@@ -389,7 +390,11 @@ def train_mixed_recipe(
     encoder = load_encoder(encoder_name, recipe.token_limit)
     run_key = f"adapt {encoder_name} {recipe.pooling} {recipe.adaptation_steps} seed {seed}"
     settings = LoopSettings(
-        steps=recipe.adaptation_steps, run_key=run_key, seed=seed, description="adapting the encoder"
+        steps=recipe.adaptation_steps,
+        run_key=run_key,
+        seed=seed,
+        description="adapting the encoder",
+        weight_decay=ADAPTATION_DECAY,
     )
     adapt_encoder(encoder, contrast, _labelled(data), recipe.pooling, settings, _state(state_folder, "adapted"))
     torch.manual_seed(seed)
@@ -441,8 +446,13 @@ def train_mixed_heads(
     plan = [(name, steps) for name, steps in recipe.head_steps for _ in range(recipe.heads_per_source)]
     for number, (head, (name, steps)) in enumerate(zip(model.each_head, plan, strict=True)):
         settings = LoopSettings(
-            steps=steps, run_key="", seed=seed + number, description=f"head {number + 1} of {len(plan)}: {name}"
+            steps=steps,
+            run_key="",
+            seed=seed + number,
+            description=f"head {number + 1} of {len(plan)}: {name}",
+            weight_decay=WEIGHT_DECAY,
         )
+        head.fit_scale(sources[name].features)
         train_head(head, sources[name], settings)
 
 

@@ -26,7 +26,7 @@ from turnscore_exporters.training.loop import (
     choose_batch,
     claim_folder,
     describe_run,
-    run_loop,
+    train,
 )
 
 END_OF_TEXT = "<|endoftext|>"
@@ -184,15 +184,17 @@ def run_language_model_training(options: LanguageModelOptions) -> None:
     texts = read_texts(options.data)
     tokenizer = train_tokenizer((turn for turns in texts.train for turn in turns), options.vocabulary)
     eos_id = find_end_of_text(tokenizer)
-    train, held_out = (_tokenize(tokenizer, each, eos_id, options.positions) for each in (texts.train, texts.held_out))
-    typer.echo(f"{sum(map(len, train)):,} tokens to train on, {sum(map(len, held_out)):,} held out")
+    trained, held_out = (
+        _tokenize(tokenizer, each, eos_id, options.positions) for each in (texts.train, texts.held_out)
+    )
+    typer.echo(f"{sum(map(len, trained)):,} tokens to train on, {sum(map(len, held_out)):,} held out")
     torch.manual_seed(options.seed)
     model = build_model(options, tokenizer.get_vocab_size(), eos_id)
-    train_model(model, train, eos_id, options)
+    train_model(model, trained, eos_id, options)
     perplexity = measure_perplexity(model, held_out, eos_id)
     model.save_pretrained(options.output)
     save_tokenizer(tokenizer, options.output)
-    tokens = {"train": sum(map(len, train)), "held_out": sum(map(len, held_out))}
+    tokens = {"train": sum(map(len, trained)), "held_out": sum(map(len, held_out))}
     write_json(options.output / TRAINING_FILE, _describe(options, texts, tokens, perplexity))
     typer.echo(f"held-out perplexity {perplexity:.1f} per token")
 
@@ -205,7 +207,6 @@ def train_model(
     model: GPT2LMHeadModel, windows: Sequence[Sequence[int]], eos_id: int, options: LanguageModelOptions
 ) -> None:
     """Trains in place on the mean loss of every token but the first of each window."""
-    optimizer = torch.optim.AdamW(model.parameters(), LEARNING_RATE, betas=(0.9, 0.95), weight_decay=WEIGHT_DECAY)
     groups = group_windows(windows, TOKENS_PER_STEP)
     key = f"dialogue-lm {_size_of(options)} steps {options.steps} seed {options.seed} windows {len(windows)}"
     settings = LoopSettings(
@@ -215,6 +216,9 @@ def train_model(
         warm_up_steps=WARM_UP_STEPS,
         save_every=100,
         description="dialogue-lm",
+        learning_rate=LEARNING_RATE,
+        weight_decay=WEIGHT_DECAY,
+        betas=(0.9, 0.95),
     )
 
     def step_loss(step: int) -> Tensor:
@@ -223,9 +227,7 @@ def train_model(
             total, tokens = compute_loss(model, [windows[number] for number in group], eos_id)
         return total / tokens
 
-    model.train()
-    run_loop(model, optimizer, step_loss, settings, options.output / STATE_FILE)
-    model.eval()
+    train(model, step_loss, settings, state_path=options.output / STATE_FILE)
 
 
 def compute_loss(model: GPT2LMHeadModel, windows: Sequence[Sequence[int]], eos_id: int) -> tuple[Tensor, int]:

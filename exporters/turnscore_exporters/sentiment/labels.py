@@ -39,6 +39,8 @@ _NEGATION = re.compile(
 class LabelRules:
     """The corrections of VADER's score."""
 
+    scale: float = 1.0
+    """What VADER's score from -1 to 1 is multiplied by; the paper's sentiments lie between -3 and 3."""
     handles_short_answers: bool = True
     complaint_weight: float = 0.6
     """The amount that an utterance with a complaint loses. Chosen, with the phrases, by the labels' own agreement with
@@ -62,9 +64,9 @@ def score_vader(text: str) -> float:
 
 
 def label_sentiment(utterance: str, response: str, rules: LabelRules) -> float:
-    """Sentiment of the utterance that follows the response: at least -1 less the complaint's weight, at most 1."""
+    """Sentiment of the utterance that follows the response; by default between -1, less a complaint's weight, and 1."""
     counted = strip_negation(utterance) if rules.handles_short_answers and asks(response) else utterance
-    sentiment = score_vader(counted) if counted.strip() else 0.0
+    sentiment = rules.scale * score_vader(counted) if counted.strip() else 0.0
     return sentiment - rules.complaint_weight * complains(utterance)
 
 

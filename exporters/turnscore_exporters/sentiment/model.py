@@ -13,7 +13,7 @@ from turnscore_assessment.data.dialogues import Spoken
 from turnscore_core.scorers.sentiment_stop import DialogueRow, RowLayout, SpecialTokens, lay_out_row
 
 from turnscore_exporters.graphs.export import BertGraph
-from turnscore_exporters.training.checkpoints import read_checkpoint, write_checkpoint
+from turnscore_exporters.training.checkpoints import POOLED, read_checkpoint, write_checkpoint
 from turnscore_exporters.training.encoders import Encoder, pad_rows
 
 ROWS_AT_ONCE = 64
@@ -23,8 +23,8 @@ DEFAULT_LAYOUT = RowLayout(context_turns=3, turn_marks="separator", response_seg
 class Target(StrEnum):
     """What the model is trained to predict.
 
-    `two`: sentiment and probability of going on, separately. `sentiment` and `sum` are the published variants, one
-    regression each: the prediction is `sentiment`, and `goes_on` is 0, so that the value is the target.
+    `two`: sentiment and probability of going on, separately. `sentiment` and `sum`, the paper's, are one regression
+    each: the prediction is `sentiment`, and `goes_on` is 0, so that the value is the target.
     """
 
     TWO = "two"
@@ -33,11 +33,12 @@ class Target(StrEnum):
 
 
 class RowPooling(StrEnum):
-    """Which token vectors of a row are averaged: all, the first one, or the response's."""
+    """Which token vectors of a row are averaged (all, the first one, the response's); or BERT's pooled output."""
 
     MEAN = "mean"
     FIRST = "first"
     RESPONSE = "response"
+    POOLED = POOLED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,9 +67,10 @@ class SentimentStopModel(BertGraph):
 
     def read_rows(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> Tensor:
         """Row vectors, fp32 [rows, width], of token ids, mask and segments [rows, tokens]."""
-        tokens = self.encoder(
-            input_ids=input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids
-        ).last_hidden_state.float()
+        found = self.encoder(input_ids=input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids)
+        if self.settings.pooling is RowPooling.POOLED:
+            return found.pooler_output.float()  # type: ignore[no-any-return]
+        tokens = found.last_hidden_state.float()
         if self.settings.pooling is RowPooling.FIRST:
             return tokens[:, 0]  # type: ignore[no-any-return]
         counted = attention_mask if self.settings.pooling is RowPooling.MEAN else attention_mask * token_type_ids

@@ -3,7 +3,7 @@
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import typer
 from torch import Tensor
 from torch.nn import functional
 from turnscore_assessment.data.dialogue_sets import DEFAULT_SETS, LabelledTurn, read_sets, read_turns
+from turnscore_assessment.figures import compute_spearman
 from turnscore_core.scorers.sentiment_stop import DialogueRow, RowLayout
 
 from turnscore_exporters.errors import ExporterError
@@ -26,6 +27,7 @@ from turnscore_exporters.sentiment.model import (
     Target,
     collate_rows,
     save_model,
+    score_rows,
 )
 from turnscore_exporters.sentiment.report import (
     compare_labellings,
@@ -40,16 +42,19 @@ from turnscore_exporters.training.loop import (
     REPORT_FILE,
     STATE_FOLDER,
     TRAINING_FILE,
+    BestWeights,
     LoopSettings,
     WeightAverage,
     claim_folder,
     describe_run,
-    run_loop,
+    train,
 )
 
 UNKNOWN = math.nan
 SORTED_TOGETHER = 2048  # chosen: long enough to sort by length, short enough to stay random
 SAVE_EVERY = 100
+DEVELOPMENT_FILE, DEVELOPMENT_FORM = "dbdc3_dev.jsonl.gz", "dbdc3"
+"""Judged turns to measure on, where the data folder has them. Never trained on."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,14 +65,53 @@ class SentimentRecipe:
     negatives: NegativeRecipe = field(default_factory=NegativeRecipe)
     epochs: int = 2
     batch_tokens: int = 3072
+    batch_rows: int | None = None
+    """Rows of a batch in random order, in place of rows of like length by the budget of tokens."""
     learning_rate: float = 1e-4
     head_factor: float = 10.0
     frozen_layers: int = 2
     """The word embeddings and this many layers stay frozen; -1 trains everything."""
-    average_decay: float = 0.99
-    """Decay of the exponential average of the weights, which begins a fifth into the training."""
+    average_decay: float | None = 0.99
+    """Decay of the exponential average of the weights, which begins a fifth into the training. None: the epoch counts
+    whose predictions correlate best (Spearman) with people's judgements in the development set."""
     weight_decay: float = 0.01
+    """Of AdamW, which is Adam where it is 0."""
     warm_up_share: float = 0.06
+    is_decaying: bool = True
+    betas: tuple[float, float] = (0.9, 0.98)
+    is_half: bool = True
+    """The encoder computes in bfloat16."""
+    starts_at_mean: bool = True
+    """The head's biases start at the mean sentiment and a likely going on."""
+
+
+PAPER_ENCODER = "google-bert/bert-base-uncased"
+PAPER_SETTINGS = ModelSettings(
+    encoder=PAPER_ENCODER,
+    layout=RowLayout(context_turns=100, turn_marks="separator", response_segment=1),
+    pooling=RowPooling.POOLED,
+    target=Target.SUM,
+    token_limit=512,
+)
+PAPER = SentimentRecipe(
+    labels=LabelRules(scale=3.0, handles_short_answers=False, complaint_weight=0.0),
+    negatives=NegativeRecipe(share=0.0),
+    epochs=10,
+    batch_rows=8,
+    learning_rate=1e-5,
+    head_factor=1.0,
+    frozen_layers=-1,
+    average_decay=None,
+    weight_decay=0.0,
+    warm_up_share=0.0,
+    is_decaying=False,
+    betas=(0.9, 0.999),
+    is_half=False,
+    starts_at_mean=False,
+)
+"""Specified (Ghazarian et al. 2022, section 2 and appendix): BERT-base over the context and the response, its pooled
+output, all layers, batches of 8, Adam at 1e-5, 10 epochs of which the best on a development set counts, sentiments from
+-3 to 3 plus 1 where the user goes on. docs/models/sentiment_stop.md has what the paper does not state."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +135,12 @@ class TrainingRows:
         self.bad_responses = BadResponses(turns)
         rows.add(text for turn in turns for text in (turn.response, *(said for _, said in turn.context)))
         self.real = [self._label(turn) for turn in turns]
+
+    def known(self, target: Target) -> list[LabelledRow]:
+        """The real rows whose target is known: a sentiment; for the sum, whether the user goes on."""
+        if target is Target.SENTIMENT:
+            return [row for row in self.real if not math.isnan(row.sentiment)]
+        return [row for row in self.real if not math.isnan(row.goes_on)]
 
     def _label(self, turn: LabelledTurn) -> LabelledRow:
         sentiment = UNKNOWN
@@ -120,12 +170,16 @@ class TrainingRows:
                 )
         return self.real + negatives
 
-    def batches(self) -> list[list[LabelledRow]]:
+    def batches(self, target: Target) -> list[list[LabelledRow]]:
         """The batches of all epochs in order."""
         found: list[list[LabelledRow]] = []
         for number in range(self._recipe.epochs):
             generator = random.Random(self._seed * 1000 + number)  # noqa: S311
-            found += form_batches(self.epoch(number), self._recipe.batch_tokens, generator)
+            if size := self._recipe.batch_rows:
+                order = generator.sample(known := self.known(target), len(known))
+                found += [order[start : start + size] for start in range(0, len(order), size)]
+            else:
+                found += form_batches(self.epoch(number), self._recipe.batch_tokens, generator)
         return found
 
     def mean_sentiment(self) -> float:
@@ -154,18 +208,20 @@ def compute_loss(outputs: Tensor, batch: Sequence[LabelledRow], target: Target) 
     """The batch's loss of sentiments and logits [rows, 2]: the mean over rows, unknown labels counting 0.
 
     `two` adds the squared error of the sentiment and the cross entropy of going on. `sum` is the squared error of
-    sentiment plus going on, where an unknown sentiment counts as 0 and an unknown end as going on.
+    sentiment plus going on, where an unknown sentiment counts as 0 and an unknown end as going on; a made-up row weighs
+    as much as its label of going on.
     """
     sentiment = torch.tensor([each.sentiment for each in batch])
     goes_on = torch.tensor([each.goes_on for each in batch])
+    weight = torch.tensor([each.goes_on_weight for each in batch])
     if target is Target.SUM:
         wanted = sentiment.nan_to_num(0.0) + goes_on.nan_to_num(1.0)
-        return (outputs[:, 0] - wanted).square().mean()
+        return (weight * (outputs[:, 0] - wanted).square()).mean()
     error = (outputs[:, 0] - sentiment.nan_to_num(0.0)).square()
     loss = torch.where(sentiment.isnan(), 0.0, error).mean()
     if target is Target.SENTIMENT:
         return loss
-    weight = torch.where(goes_on.isnan(), 0.0, torch.tensor([each.goes_on_weight for each in batch]))
+    weight = torch.where(goes_on.isnan(), 0.0, weight)
     entropy = functional.binary_cross_entropy_with_logits(outputs[:, 1], goes_on.nan_to_num(0.0), reduction="none")
     return loss + (weight * entropy).mean()
 
@@ -178,39 +234,73 @@ def train_model(
     seed: int = 0,
     steps: int | None = None,
     state_path: Path | None = None,
+    judged: Sequence[LabelledTurn] = (),
 ) -> tuple[SentimentStopModel, TrainingRows]:
-    """Trains the encoder in place with its head, resuming from `state_path`; the averaged weights are kept.
+    """Trains the encoder in place with its head, resuming from `state_path`.
 
-    Raises ExporterError where the settings contradict each other.
+    The recipe says which weights are kept: averaged ones, or those of the epoch that agrees best with people on the
+    `judged` responses. Raises ExporterError where the settings contradict each other.
     """
     if settings.pooling is RowPooling.RESPONSE and not settings.layout.response_segment:
         raise ExporterError("pooling over the response needs segment 1 for the response")
     rows = TrainingRows(turns, RowBuilder(encoder, settings), recipe, seed)
-    batches = rows.batches()[:steps]
+    batches = rows.batches(settings.target)[:steps]
     torch.manual_seed(seed)
-    model = SentimentStopModel(encoder.model, settings).train()
-    _start_at_the_mean(model, rows.mean_sentiment())
-    optimizer = _build_optimizer(model, recipe)
+    model = SentimentStopModel(encoder.model, settings)
+    if recipe.starts_at_mean:
+        _start_at_the_mean(model, rows.mean_sentiment())
+    if recipe.frozen_layers >= 0:
+        model.encoder.embeddings.requires_grad_(False)
+        model.encoder.encoder.layer[: recipe.frozen_layers].requires_grad_(False)
+    groups = [
+        {"params": model.head.parameters(), "lr": recipe.learning_rate * recipe.head_factor},
+        {"params": [weight for weight in model.encoder.parameters() if weight.requires_grad]},
+    ]
     loop = LoopSettings(
         steps=len(batches),
         run_key=f"sentiment_stop {settings} {recipe} {seed} {len(batches)}",
         seed=seed,
         warm_up_steps=max(1, int(recipe.warm_up_share * len(batches))),
+        decays=recipe.is_decaying,
         save_every=SAVE_EVERY,
         description="sentiment/stop",
+        learning_rate=recipe.learning_rate,
+        weight_decay=recipe.weight_decay,
+        betas=recipe.betas,
     )
-    average = WeightAverage(recipe.average_decay, len(batches) // 5)
 
     def step_loss(step: int) -> Tensor:
         inputs = collate_rows([each.row for each in batches[step]], settings.layout)
-        with torch.autocast("cpu", dtype=torch.bfloat16):
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=recipe.is_half):
             vectors = model.read_rows(*inputs)
         return compute_loss(model.predict(vectors), batches[step], settings.target)
 
-    run_loop(model, optimizer, step_loss, loop, state_path, average)
-    average.put_into(model)
-    model.requires_grad_(True).eval()
+    follower = _follow(model, encoder, recipe, len(batches), judged)
+    train(model, step_loss, loop, groups=groups, state_path=state_path, follower=follower)
     return model, rows
+
+
+def _follow(
+    model: SentimentStopModel,
+    encoder: Encoder,
+    recipe: SentimentRecipe,
+    steps: int,
+    judged: Sequence[LabelledTurn],
+) -> WeightAverage | BestWeights:
+    if recipe.average_decay is not None:
+        return WeightAverage(recipe.average_decay, steps // 5)
+    if not judged:
+        raise ExporterError(f"this recipe chooses its epoch by {DEVELOPMENT_FILE}, which the data folder lacks")
+    builder = RowBuilder(encoder, model.settings)
+    rows = [builder.build(each.context, each.response) for each in judged]
+
+    def measure() -> float:
+        model.eval()
+        found = compute_spearman(score_rows(model, rows).sum(1).tolist(), [each.rating for each in judged])
+        model.train()
+        return -1.0 if math.isnan(found) else found
+
+    return BestWeights(measure, steps, looks=recipe.epochs)
 
 
 def _start_at_the_mean(model: SentimentStopModel, mean_sentiment: float) -> None:
@@ -220,43 +310,48 @@ def _start_at_the_mean(model: SentimentStopModel, mean_sentiment: float) -> None
         model.head.bias.copy_(torch.tensor([total, 2.0]))
 
 
-def _build_optimizer(model: SentimentStopModel, recipe: SentimentRecipe) -> torch.optim.Optimizer:
-    if recipe.frozen_layers >= 0:
-        model.encoder.embeddings.requires_grad_(False)
-        model.encoder.encoder.layer[: recipe.frozen_layers].requires_grad_(False)
-    trained = [weight for weight in model.encoder.parameters() if weight.requires_grad]
-    groups = [
-        {"params": model.head.parameters(), "lr": recipe.learning_rate * recipe.head_factor},
-        {"params": trained, "lr": recipe.learning_rate},
-    ]
-    return torch.optim.AdamW(groups, weight_decay=recipe.weight_decay, betas=(0.9, 0.98))
+def choose_recipe(options: SentimentTrainOptions) -> tuple[ModelSettings, SentimentRecipe]:
+    """The model and the training of the recipe, with what the options say in its place."""
+    is_paper = options.recipe == "paper"
+    settings = PAPER_SETTINGS if is_paper else ModelSettings(encoder="minilm-l6")
+    recipe = PAPER if is_paper else SentimentRecipe()
+    layout = settings.layout.model_copy(
+        update=_given(
+            context_turns=options.context_turns,
+            turn_marks=options.turn_marks,
+            response_segment=options.response_segment,
+        )
+    )
+    settings = replace(
+        settings,
+        layout=layout,
+        **_given(
+            encoder=options.encoder,
+            pooling=options.pooling and RowPooling(options.pooling),
+            target=options.target and Target(options.target),
+            token_limit=options.token_limit,
+        ),
+    )
+    if is_paper and settings.target is Target.TWO:
+        raise ExporterError("--recipe paper predicts one number: --target sentiment, or sum")
+    labels = _given(handles_short_answers=options.short_answers, complaint_weight=options.complaint_weight)
+    recipe = replace(
+        recipe,
+        labels=replace(recipe.labels, **labels),
+        negatives=replace(recipe.negatives, **_given(share=options.negatives)),
+        **_given(epochs=options.epochs, learning_rate=options.learning_rate, frozen_layers=options.frozen_layers),
+    )
+    return settings, recipe
 
 
-DEVELOPMENT_FILE, DEVELOPMENT_FORM = "dbdc3_dev.jsonl.gz", "dbdc3"
-"""Judged turns to measure on, where the data folder has them. Never trained on."""
+def _given(**choices: Any) -> dict[str, Any]:
+    """Those that are not None."""
+    return {name: value for name, value in choices.items() if value is not None}
 
 
 def run_sentiment_training(options: SentimentTrainOptions) -> None:
     """Trains; writes checkpoint, `training.json` and `report.json` to the output folder; prints the main figures."""
-    layout = RowLayout(
-        context_turns=options.context_turns,
-        turn_marks=options.turn_marks,
-        response_segment=1 if options.response_segment else 0,
-    )
-    settings = ModelSettings(
-        encoder=options.encoder,
-        layout=layout,
-        pooling=RowPooling(options.pooling),
-        target=Target(options.target),
-        token_limit=options.token_limit,
-    )
-    recipe = SentimentRecipe(
-        labels=LabelRules(options.short_answers, options.complaint_weight),
-        negatives=NegativeRecipe(options.negatives),
-        epochs=options.epochs,
-        learning_rate=options.learning_rate,
-        frozen_layers=options.frozen_layers,
-    )
+    settings, recipe = choose_recipe(options)
     claim_folder(options.output, options.data)
     sets = read_sets(options.sets or DEFAULT_SETS)
     by_set = read_turns(options.data, sets, options.seed)
@@ -266,14 +361,17 @@ def run_sentiment_training(options: SentimentTrainOptions) -> None:
     }
     typer.echo(render_table(report["labels"], "set"))
     typer.echo(render_table(report["short_answers"], "set"))
-    encoder = load_long_encoder(settings.encoder, settings.token_limit)
+    path = options.data / DEVELOPMENT_FILE
+    judged = read_judged_responses(path, DEVELOPMENT_FORM) if path.exists() else []
+    torch.manual_seed(options.seed)  # draws a pooling layer that the encoder lacks
+    is_pooled = settings.pooling is RowPooling.POOLED
+    encoder = load_long_encoder(settings.encoder, settings.token_limit, has_pooler=is_pooled)
     turns = [turn for members in by_set.values() for turn in members]
     state = options.output / STATE_FOLDER / "sentiment_stop.pt"
-    model, rows = train_model(turns, encoder, settings, recipe, options.seed, options.steps, state)
+    model, rows = train_model(turns, encoder, settings, recipe, options.seed, options.steps, state, judged)
     save_model(model, encoder, options.output)
     report["hostile_utterances"] = len(rows.bad_responses.insults)
-    if (options.data / DEVELOPMENT_FILE).exists():
-        judged = read_judged_responses(options.data / DEVELOPMENT_FILE, DEVELOPMENT_FORM)
+    if judged:
         report["labels_against_people"] = compare_labellings(judged)
         report["development"] = measure_development(model, encoder, judged)
         typer.echo(render_table(report["labels_against_people"], "label of the next utterance"))
@@ -281,7 +379,7 @@ def run_sentiment_training(options: SentimentTrainOptions) -> None:
     write_json(options.output / REPORT_FILE, report)
     described = describe_run(
         f"turnscore train sentiment-stop --data DATA --output CHECKPOINT --encoder {settings.encoder} "
-        f"--target {settings.target} --seed {options.seed}",
+        f"--recipe {options.recipe} --target {settings.target} --seed {options.seed}",
         encoder=settings.encoder,
         target=settings.target,
         pooling=settings.pooling,

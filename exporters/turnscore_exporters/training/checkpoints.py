@@ -20,6 +20,8 @@ from turnscore_exporters.training.encoders import Encoder
 from turnscore_exporters.training.loop import STATE_FOLDER, TRAINING_FILE
 
 WEIGHTS_FILE, SETTINGS_FILE, TOKENIZER_FILE, BERT_FILE = "weights.pt", "settings.json", "tokenizer.json", "bert.json"
+POOLED = "pooled"
+"""A model's pooling by BERT's own pooling layer, which other models do without."""
 SMOOTHING_FILE = "smoothing.npy"
 """Where the weights were trained with int8 rounding: the factors to round with."""
 
@@ -47,7 +49,8 @@ def read_checkpoint(
     try:
         settings = json.loads((folder / SETTINGS_FILE).read_text(encoding="utf-8"))
         shape = json.loads((folder / BERT_FILE).read_text(encoding="utf-8"))
-        bert = BertModel(BertConfig(**{**shape, "attn_implementation": "eager"}), add_pooling_layer=False)
+        has_pooler = settings.get("pooling") == POOLED
+        bert = BertModel(BertConfig(**{**shape, "attn_implementation": "eager"}), add_pooling_layer=has_pooler)
         model = build(settings, bert)
         model.load_state_dict(torch.load(folder / WEIGHTS_FILE, weights_only=True))
         tokenizer = Tokenizer.from_file(str(folder / TOKENIZER_FILE))

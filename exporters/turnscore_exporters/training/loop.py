@@ -23,15 +23,23 @@ StepLoss = Callable[[int], Tensor]
 
 @dataclass(frozen=True, kw_only=True)
 class LoopSettings:
-    """How long to train and how. `run_key` names the run: the state of another run is refused."""
+    """How long to train and how. `run_key` names the run: the state of another run is refused.
+
+    The learning rate rises linearly over the warm-up, then falls linearly to 2 % unless `decays` is false.
+    """
 
     steps: int
     run_key: str
     seed: int = 0
     warm_up_steps: int = 50
+    decays: bool = True
     max_gradient_norm: float = 1.0
     save_every: int = 50
     description: str = "training"
+    learning_rate: float = 1e-3
+    weight_decay: float = 0.0
+    betas: tuple[float, float] = (0.9, 0.999)
+    optimizer: Callable[..., torch.optim.Optimizer] = torch.optim.AdamW
 
 
 class WeightAverage:
@@ -67,10 +75,10 @@ class WeightAverage:
 class BestWeights:
     """The weights of the step, of those looked at, at which `measure` found most; the first of several alike."""
 
-    def __init__(self, measure: Callable[[], float], steps: int) -> None:
-        """Looks LOOKS times at most in so many `steps`. `measure` draws nothing and leaves the model as it was."""
+    def __init__(self, measure: Callable[[], float], steps: int, looks: int = LOOKS) -> None:
+        """Looks that often at most in so many `steps`. `measure` draws nothing and leaves the model as it was."""
         self._measure = measure
-        self._every = max(1, math.ceil(steps / LOOKS))
+        self._every = max(1, math.ceil(steps / looks))
         self._weights: dict[str, Tensor] = {}
         self._found: dict[str, float] = {}
 
@@ -98,6 +106,32 @@ class BestWeights:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._weights, self._found = dict(state["weights"]), dict(state["found"])
+
+
+def train(
+    model: nn.Module,
+    step_loss: StepLoss,
+    settings: LoopSettings,
+    *,
+    groups: Sequence[Mapping[str, Any]] | None = None,
+    state_path: Path | None = None,
+    follower: WeightAverage | BestWeights | None = None,
+) -> list[float]:
+    """Trains in place as `run_loop` does; the averaged or best weights count where there is a `follower`.
+
+    `groups` are weights with a learning rate `lr` of their own; by default all that are not frozen have the settings'.
+    Afterwards the model is ready to score, and nothing is frozen.
+    """
+    trained = groups or [{"params": [each for each in model.parameters() if each.requires_grad]}]
+    optimizer = settings.optimizer(
+        trained, lr=settings.learning_rate, betas=settings.betas, weight_decay=settings.weight_decay
+    )
+    model.train()
+    losses = run_loop(model, optimizer, step_loss, settings, state_path, follower)
+    if follower is not None:
+        follower.put_into(model)
+    model.requires_grad_(True).eval()
+    return losses
 
 
 def run_loop(
@@ -141,9 +175,9 @@ def run_loop(
 
 
 def _rate_at(step: int, settings: LoopSettings) -> float:
-    """Linear warm-up, then linear decay to 2 % of the learning rate."""
+    """The share of the learning rate at a step."""
     rise = min(1.0, (step + 1) / max(1, settings.warm_up_steps))
-    return rise * max(0.02, 1 - step / max(1, settings.steps))
+    return rise * max(0.02, 1 - step / max(1, settings.steps)) if settings.decays else rise
 
 
 def _load_state(parts: dict[str, Any], settings: LoopSettings, path: Path | None) -> int:

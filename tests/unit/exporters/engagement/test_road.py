@@ -5,11 +5,15 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import torch
 from turnscore_core.loaded_scorer import load_scorer
 from turnscore_exporters.commands import export as export_app
 from turnscore_exporters.commands import train as train_app
+from turnscore_exporters.data.convai import EngagementPaths, read_engagement_data
 from turnscore_exporters.engagement import report as train_engagement
-from turnscore_exporters.engagement.training import MixedRecipe, PaperRecipe
+from turnscore_exporters.engagement.model import Pooling
+from turnscore_exporters.engagement.training import MixedRecipe, PaperRecipe, train_paper_recipe
+from turnscore_exporters.training.encoders import load_encoder
 from turnscore_models import read_bundle
 from typer.testing import CliRunner
 
@@ -76,3 +80,20 @@ def test_a_folder_in_use_is_left_alone(checkpoint: Path, data_folder: Path, tmp_
     result = CliRunner().invoke(export_app, ["engagement", *options, "--data", str(data_folder), "--turns", "200"])
     assert (result.exit_code, (tmp_path / "mine.txt").read_text()) == (1, "keep")
     assert "is not empty" in result.output
+
+
+@pytest.mark.parametrize(("pooling", "learning_rate"), [(Pooling.MEAN, 1e-3), (Pooling.MAX, 1e-2)])
+def test_the_paper_s_recipe_trains_a_head_on_plain_vectors_of_a_frozen_encoder(
+    tiny_bert: Path, data_folder: Path, pooling: Pooling, learning_rate: float
+) -> None:
+    data = read_engagement_data(EngagementPaths.in_folder(data_folder), check_counts=False)
+    recipe = PaperRecipe(pooling=pooling, head_steps=30, with_transfer=True, transfer_steps=5)
+    before = load_encoder(str(tiny_bert)).model.state_dict()
+    models = [train_paper_recipe(data, load_encoder(str(tiny_bert)), recipe) for _ in range(2)]
+    after, again = (each.state_dict() for each in models)
+    assert all(torch.equal(after[name], again[name]) for name in after), "a seed gives the same weights"
+    assert all(torch.equal(before[name], after[f"encoder.{name}"]) for name in before)
+    head = models[0].first_head
+    assert recipe.learning_rate == learning_rate
+    assert (float(head.center.abs().sum()), set(head.scale.tolist())) == (0.0, {1.0}), "not standardised"
+    assert models[0].settings.dropout == 0

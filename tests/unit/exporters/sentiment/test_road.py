@@ -83,3 +83,19 @@ def test_a_checkpoint_of_another_kind_is_refused(sentiment_data: Path, tmp_path:
     result = export(tmp_path, sentiment_data, tmp_path / "bundle")
     assert result.exit_code == 1
     assert "is not a checkpoint of sentiment/stop" in result.output
+
+
+def test_the_paper_s_recipe_is_trained_exported_and_described(
+    tiny_bert: Path, sentiment_data: Path, tmp_path: Path
+) -> None:
+    options = ["--data", str(sentiment_data), "--output", str(tmp_path / "paper"), "--encoder", str(tiny_bert)]
+    options += ["--recipe", "paper", "--token-limit", "48", "--epochs", "1", "--steps", "4"]
+    assert CliRunner().invoke(train_app, ["sentiment-stop", *options, "--target", "two"]).exit_code == 1
+    result = CliRunner().invoke(train_app, ["sentiment-stop", *options])
+    assert result.exit_code == 0, result.output
+    described = json.loads((tmp_path / "paper" / "training.json").read_text(encoding="utf-8"))
+    assert (described["target"], described["pooling"]) == ("sum", "pooled")
+    assert (described["recipe"]["batch_rows"], described["recipe"]["learning_rate"]) == (8, 1e-5)
+    done = export(tmp_path / "paper", sentiment_data, tmp_path / "bundle", "--int8-tolerance", "0.5")
+    assert done.exit_code == 0, done.output
+    assert set(read_bundle(tmp_path / "bundle").manifest.graphs) == {"fp32", "cpu-int8"}

@@ -2,6 +2,7 @@
 
 import math
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,8 @@ from turnscore_exporters.sentiment.model import (
     score_rows,
 )
 from turnscore_exporters.sentiment.training import (
+    PAPER,
+    PAPER_SETTINGS,
     UNKNOWN,
     LabelledRow,
     SentimentRecipe,
@@ -100,6 +103,11 @@ def test_batches_hold_every_row_once_and_keep_the_budget() -> None:
     assert all(len(batch) * max(len(row.row.ids) for row in batch) <= 40 for batch in batches)
 
 
+def test_a_made_up_row_weighs_less_in_the_sum_too() -> None:
+    row = LabelledRow(row=DialogueRow((1, 2), 1, 0), sentiment=-1.0, goes_on=0.0, goes_on_weight=0.25)
+    assert compute_loss(torch.tensor([[1.0, 0.0]]), [row], Target.SUM).item() == pytest.approx(0.25 * 4)
+
+
 def test_unknown_labels_cost_nothing() -> None:
     row = DialogueRow((1, 2), 1, 0)
     batch = [
@@ -155,7 +163,8 @@ def test_frozen_layers_and_embeddings_stay_as_they_are(tiny_bert: Path) -> None:
 
 @pytest.mark.parametrize("pooling", list(RowPooling))
 def test_a_row_alone_scores_as_in_a_batch(tiny_bert: Path, pooling: RowPooling) -> None:
-    encoder, chosen = load_encoder(str(tiny_bert)), settings(tiny_bert, pooling=pooling)
+    encoder = load_encoder(str(tiny_bert), has_pooler=pooling is RowPooling.POOLED)
+    chosen = settings(tiny_bert, pooling=pooling)
     model = SentimentStopModel(encoder.model, chosen).eval()
     rows = [RowBuilder(encoder, chosen).build(turn.context, turn.response) for turn in TURNS[:4]]
     together = score_rows(model, rows)
@@ -186,6 +195,44 @@ def test_a_checkpoint_keeps_scores_and_settings(tiny_bert: Path, tmp_path: Path)
     assert loaded.settings == model.settings
     rows = [RowBuilder(each, model.settings).build(CONTEXT, "ok") for each in (encoder, loaded_encoder)]
     assert torch.equal(score_rows(model, rows[:1]), score_rows(loaded, rows[1:]))
+
+
+JUDGED = [replace(turn, labels={"rating": float(len(turn.response))}) for turn in TURNS]
+
+
+def train_as_in_the_paper(tiny_bert: Path, target: Target = Target.SUM) -> tuple[SentimentStopModel, TrainingRows]:
+    torch.manual_seed(0)
+    encoder = load_encoder(str(tiny_bert), 48, has_pooler=True)
+    chosen = replace(PAPER_SETTINGS, encoder=str(tiny_bert), token_limit=48, target=target)
+    return train_model(TURNS, encoder, chosen, replace(PAPER, epochs=3), judged=JUDGED)
+
+
+def test_the_paper_s_recipe_trains_every_layer_and_a_seed_gives_the_same_weights(tiny_bert: Path) -> None:
+    torch.manual_seed(0)
+    before = load_encoder(str(tiny_bert), 48, has_pooler=True).model.state_dict()
+    model, _ = train_as_in_the_paper(tiny_bert)
+    after, again = model.state_dict(), train_as_in_the_paper(tiny_bert)[0].state_dict()
+    assert all(torch.equal(after[name], again[name]) for name in after)
+    changed = {name for name in before if not torch.equal(before[name], after[f"encoder.{name}"])}
+    assert {"embeddings.word_embeddings.weight", "pooler.dense.weight"} <= changed
+    assert {name.split(".")[2] for name in changed if name.startswith("encoder.layer")} == {"0", "1"}
+    assert all(torch.isfinite(weight).all() for weight in after.values())
+
+
+@pytest.mark.parametrize(("target", "known"), [(Target.SUM, 32), (Target.SENTIMENT, 32)])
+def test_the_paper_s_rows_are_real_ones_with_a_label_eight_a_step(tiny_bert: Path, target: Target, known: int) -> None:
+    _, rows = train_as_in_the_paper(tiny_bert, target)
+    batches = rows.batches(target)
+    assert [len(batch) for batch in batches] == 3 * [8, 8, 8, 8][: known // 8]
+    assert all(row in rows.real for batch in batches for row in batch)
+    assert max(row.sentiment for row in rows.real if not math.isnan(row.sentiment)) > 1, "from -3 to 3"
+
+
+def test_the_paper_s_recipe_needs_judged_responses_to_choose_its_epoch(tiny_bert: Path) -> None:
+    encoder = load_encoder(str(tiny_bert), 48, has_pooler=True)
+    chosen = replace(PAPER_SETTINGS, encoder=str(tiny_bert), token_limit=48)
+    with pytest.raises(ExporterError, match="dbdc3_dev"):
+        train_model(TURNS, encoder, chosen, PAPER)
 
 
 def test_pooling_over_the_response_needs_its_segment(tiny_bert: Path) -> None:
