@@ -33,7 +33,7 @@ _LOGGER = logging.getLogger("turnscore_client.background")
 
 @dataclass(frozen=True)
 class Scored:
-    """What became of one turn: its reply, or the error it failed with. `tag` is what it was handed over with."""
+    """What became of one turn: its reply, or the error it failed with. `tag` is what it was submitted with."""
 
     tag: object
     reply: ScoreReply | None
@@ -56,7 +56,7 @@ class AsyncBackgroundScorer:
 
     At most `max_waiting` turns wait and `concurrency` are being scored; one more is dropped and counted in `dropped`.
     `on_scored` gets each outcome, in the order in which they come; it may be a coroutine function. What it raises is
-    logged by its type, and stops nothing. Leaving the `async with` waits `goodbye_seconds` for what was handed over.
+    logged by its type, and stops nothing. Leaving the `async with` waits `goodbye_seconds` for what was submitted.
     What else is given holds for every turn, as in a client's `score`.
     """
 
@@ -82,7 +82,7 @@ class AsyncBackgroundScorer:
         self._workers: list[asyncio.Task[None]] = []
         self._is_open = False
         self.dropped = 0
-        """Turns that nobody will score: there was no room, or no time at the end."""
+        """Turns that will not be scored: the queue was full, or there was no time at the end."""
 
     def submit(
         self,
@@ -92,7 +92,7 @@ class AsyncBackgroundScorer:
         messages: Iterable[MessageLike] | None = None,
         tag: object = None,
     ) -> bool:
-        """Hands over a turn and returns at once; False where it is dropped. Errors go to `on_scored` alone.
+        """Takes a turn and returns at once; False where it is dropped. Errors go to `on_scored` alone.
 
         The turn is `response` after `context`, or as in a client's `score` what `messages` say.
         """
@@ -107,7 +107,7 @@ class AsyncBackgroundScorer:
         return True
 
     async def wait_until_idle(self) -> None:
-        """Returns when every turn that was handed over has its outcome."""
+        """Returns when every submitted turn has its outcome."""
         await self._waiting.join()
 
     async def aclose(self) -> None:
@@ -117,7 +117,7 @@ class AsyncBackgroundScorer:
             async with asyncio.timeout(self._goodbye_seconds):
                 await self.wait_until_idle()
         except TimeoutError:
-            _LOGGER.warning("turns handed over last are not scored: the time at the end was too short")
+            _LOGGER.warning("the last turns are not scored: the time at the end was too short")
         finally:
             self.dropped += self._waiting.qsize()
             for worker in self._workers:
@@ -245,7 +245,7 @@ def check_positive(name: str, value: float) -> None:
 
 
 def current_traceparent() -> str | None:
-    """The active span as W3C Trace Context writes it, so that scores can be found beside it."""
+    """The active span as W3C Trace Context writes it, so that scores can be found with it."""
     span = _current_span()
     return None if span is None else f"00-{span.trace_id:032x}-{span.span_id:016x}-{int(span.trace_flags):02x}"
 
@@ -267,7 +267,7 @@ def _current_span() -> Any:
 
 @dataclass(frozen=True)
 class SpokenTurn:
-    """A turn of the chatbot and what was said before it."""
+    """A turn of the chatbot and the turns before it."""
 
     context: list[Turn]
     response: str
@@ -343,12 +343,12 @@ class BackgroundScorer:
             self._jobs.put(job)
         except Exception as error:
             self._leave(dropped=1)
-            _LOGGER.error("a turn could not be handed over: %s", type(error).__name__)  # its words may be a turn's
+            _LOGGER.error("a turn could not be submitted: %s", type(error).__name__)  # its words may be a turn's
             return False
         return True
 
     def wait_until_idle(self, seconds: float) -> bool:
-        """Whether every turn that was handed over has its outcome within that time."""
+        """Whether every submitted turn has its outcome within that time."""
         with self._changed:
             return self._changed.wait_for(lambda: self._held == 0, timeout=seconds)
 
@@ -357,7 +357,7 @@ class BackgroundScorer:
         self._is_closed = True
         atexit.unregister(self.close)
         if self._threads and not self.wait_until_idle(goodbye_seconds):
-            _LOGGER.warning("%d turns handed over last are not scored: the time at the end was too short", self._held)
+            _LOGGER.warning("the last %d turns are not scored: the time at the end was too short", self._held)
         for _ in self._threads:
             self._jobs.put(None)
         if self._given.get("client") is None and not self._held:
@@ -429,7 +429,7 @@ class BackgroundScorer:
         return Scored(job.ids, reply, None)
 
     def _log(self, scored: Scored) -> None:
-        """The outcome in the log, where nobody else wants it. An unwell service is one line a minute."""
+        """Logs the outcome where no `on_scored` was given; failures at most once a minute."""
         if scored.reply is not None:
             for name, score in scored.reply.scores.items():
                 _LOGGER.info("%s %.4f percentile %s %s", name, score.value, score.percentile, score.label or "")

@@ -103,7 +103,7 @@ class Call(Generic[R]):
     timeout_seconds: float | None = None
     request_id: str | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
-    """What travels beside the request: headers over HTTP, metadata over gRPC."""
+    """Travels with the request: headers over HTTP, metadata over gRPC."""
 
     def request_with(self, deadline_ms_left: Callable[[int | None], int]) -> Request | None:
         """The request, every deadline in it replaced by what is left of it."""
@@ -174,18 +174,18 @@ def opening_of(
 
 
 def turn_message(speaker: Speaker, text: str, deadline_ms: int | None) -> ConversationMessage:
-    """What says a turn in a conversation."""
+    """What sends a turn in a conversation."""
     turn = {"speaker": speaker, "text": text}
     return _checked(
         ConversationMessage, {"turn": turn if deadline_ms is None else {**turn, "deadline_ms": deadline_ms}}
     )
 
 
-def said_message(messages: Iterable[MessageLike], deadline_ms: int | None) -> ConversationMessage:
-    """What hands over messages in a conversation."""
-    said: dict[str, Any] = {"messages": _messages(messages)}
+def messages_message(messages: Iterable[MessageLike], deadline_ms: int | None) -> ConversationMessage:
+    """What sends messages in a conversation."""
+    fields: dict[str, Any] = {"messages": _messages(messages)}
     return _checked(
-        ConversationMessage, {"messages": said if deadline_ms is None else {**said, "deadline_ms": deadline_ms}}
+        ConversationMessage, {"messages": fields if deadline_ms is None else {**fields, "deadline_ms": deadline_ms}}
     )
 
 

@@ -13,38 +13,38 @@ GRPC_ADDRESS_VARIABLE: Final = "TURNSCORE_GRPC_ADDRESS"
 API_KEY_VARIABLE: Final = "TURNSCORE_API_KEY"
 
 TIMEOUT_SECONDS: Final = 10.0
-"""For one call, retries included. Chosen: the service's own default deadline."""
+"""For one call, retries included. The service's own default deadline."""
 
 CONNECT_TIMEOUT_SECONDS: Final = 2.0
-"""For one connection. Chosen: one lost SYN is sent again after 1 s (RFC 6298, 2.1), a second one is not waited for."""
+"""For one connection. One lost SYN is sent again after 1 s (RFC 6298, 2.1), a second one is not waited for."""
 
 KEEPALIVE_SECONDS: Final = 30.0
 """After so much silence on a gRPC connection with a call or conversation open the service is asked whether it is there.
-Chosen: the service allows a question every 10 s (`TURNSCORE_GRPC__MIN_PING_SECONDS`)."""
+The service allows a question every 10 s (`TURNSCORE_GRPC__MIN_PING_SECONDS`)."""
 
 KEEPALIVE_TIMEOUT_SECONDS: Final = 10.0
-"""A connection on which no answer comes in this time is given up. Chosen: the default timeout of a call."""
+"""A connection on which no answer comes in this time is given up. The default timeout of a call."""
 
 GOODBYE_SECONDS: Final = 1.0
-"""How long the end of a conversation waits for the service's own. Chosen: a network's round trip, many times."""
+"""How long the end of a conversation waits for the service's own. A network's round trip, many times."""
 
 MAX_RETRIES: Final = 5
-"""Chosen: with the delays below they span at most 3.1 s, so a call survives a short restart of the service."""
+"""With the delays below they span at most 3.1 s, so a call survives a short restart of the service."""
 
 MAX_REOPENINGS: Final = 3
-"""Of one conversation. Chosen: a rolling restart moves a conversation as often as there are replicas, mostly less."""
+"""Of one conversation. A rolling restart moves a conversation as often as there are replicas, mostly less."""
 
 FIRST_DELAY_SECONDS: Final = 0.1
-"""Before the first retry, doubled for each one after it. Chosen: several times the usual answer of a busy service."""
+"""Before the first retry, doubled for each one after it. Several times the usual answer of a busy service."""
 
 LONGEST_DELAY_SECONDS: Final = 2.0
-"""Chosen: more retries than the default go on at a pace a person still waits for."""
+"""More retries than the default go on at a pace a person still waits for."""
 
 JITTER: Final = 0.5
-"""Share of a delay left to chance, so that callers refused together do not come back together. Chosen."""
+"""Share of a delay left to chance, so that callers refused together do not come back together."""
 
 HINT_JITTER: Final = 0.1
-"""Share by which a delay the service asked for is stretched, never shortened. Chosen."""
+"""Share by which a delay the service asked for is stretched, never shortened."""
 
 MAX_CONNECTIONS: Final = 100
 MAX_IDLE_CONNECTIONS: Final = 20
@@ -52,54 +52,54 @@ IDLE_CONNECTION_SECONDS: Final = 5.0
 """The three are httpx's own, written down so that a release of httpx does not change them."""
 
 BODY_START_CHARS: Final = 200
-"""How much of a body that is not ours goes into the error. Chosen: the title of a proxy's page fits."""
+"""How much of a body that is not ours goes into the error. The title of a proxy's page fits."""
 
 MAX_REPLY_BYTES: Final = 64 * 1024 * 1024
-"""Of one reply, unpacked. Chosen: a dialogue of the 1,024 turns that a service takes by default, each with four scores
+"""Of one reply, unpacked. A dialogue of the 1,024 turns that a service takes by default, each with four scores
 of twenty details, has some 5 MB."""
 
 CONCURRENCY: Final = 8
-"""Lines in flight for `turnscore score` at the most, and at its beginning. Chosen: fills a batch without crowding out
+"""Lines in flight for `turnscore score` at the most, and at its beginning. Fills a batch without crowding out
 live traffic."""
 
 WAIT_SECONDS: Final = 600.0
-"""How long `turnscore score` waits for a service that takes no line. Chosen: the restart of a machine."""
+"""How long `turnscore score` waits for a service that takes no line. The restart of a machine."""
 
 LONGEST_PAUSE_SECONDS: Final = 5.0
-"""Between two questions whether a service is back. Chosen: a person hardly notices it after a restart."""
+"""Between two questions whether a service is back. A person hardly notices it after a restart."""
 
 PROGRESS_SECONDS: Final = 10.0
-"""Between two lines of progress where there is no terminal. Chosen: a log of a night has some thousands."""
+"""Between two lines of progress where there is no terminal. A log of a night has some thousands."""
 
 LINES_AHEAD: Final = 4
-"""Lines held for each one in flight while an earlier, slower line is awaited. Chosen."""
+"""Lines held for each one in flight while an earlier, slower line is awaited."""
 
 BACKGROUND_WAITING: Final = 256
-"""Turns that wait to be scored behind a chatbot's back. Chosen: a minute of some hundred conversations."""
+"""Turns that wait to be scored behind a chatbot's back. A minute of some hundred conversations."""
 
 BACKGROUND_GOODBYE_SECONDS: Final = 5.0
-"""How long a chatbot's end waits for the last of them. Chosen: well within the 30 s that Kubernetes gives a process."""
+"""How long a chatbot's end waits for the last of them. Well within the 30 s that Kubernetes gives a process."""
 
 BACKGROUND_THREADS: Final = 4
-"""In which an integration scores. Chosen: a service on the same machine answers 4 callers at a few hundred turns a
+"""In which an integration scores. A service on the same machine answers 4 callers at a few hundred turns a
 second, and a chatbot's process keeps its cores."""
 
 BACKGROUND_PAUSE_SECONDS: Final = 0.01
-"""Between a turn's handing over and its scoring. Chosen: the reply leaves first, since one thread at a time has the
+"""Between a turn's handing over and its scoring. The reply leaves first, since one thread at a time has the
 interpreter; without it the hook's thread kept replies waiting for up to 1.5 ms (p99, 2 busy cores, 2026-11-22)."""
 
 BACKGROUND_MESSAGES: Final = 64
-"""How many of a dialogue's last messages an integration sends. Chosen: more than any starter model reads."""
+"""How many of a dialogue's last messages an integration sends. More than any starter model reads."""
 
 BACKGROUND_EXIT_SECONDS: Final = 2.0
-"""How long a chatbot's end waits for turns handed over last. Chosen: a person who stops a program waits so long."""
+"""How long a chatbot's end waits for turns handed over last. A person who stops a program waits so long."""
 
 GATE_BUDGET_SECONDS: Final = 2.0
-"""For judging a reply, answering again and judging that. Chosen: about what a person waits for without wondering."""
+"""For judging a reply, answering again and judging that. About what a person waits for without wondering."""
 
 GATE_THREADS: Final = 8
-"""Replies that one gate judges at once for asyncio. Chosen."""
+"""Replies that one gate judges at once for asyncio."""
 
 GATE_FAILURES: Final = 3
 GATE_OPEN_SECONDS: Final = 10.0
-"""After so many failures in a row the gate lets all replies pass for so long, and asks again then. Chosen."""
+"""After so many failures in a row the gate lets all replies pass for so long, and asks again then."""

@@ -123,7 +123,7 @@ class UnexpectedReplyError(TurnScoreError):
         self.request_id = request_id
 
     def __str__(self) -> str:
-        """The sentence alone; what the body said is in `body_start`."""
+        """The sentence; the start of the body is in `body_start`."""
         return self.message
 
 

@@ -1,4 +1,4 @@
-"""What was said in a conversation, which answers are due, and how it goes on with another replica."""
+"""The turns of a conversation, the answers that are due, and how it continues with another replica."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,7 +17,7 @@ from turnscore_wire import (
 )
 from turnscore_wire.conversations import Transcript
 
-from turnscore_client._calls import said_message, turn_message
+from turnscore_client._calls import messages_message, turn_message
 from turnscore_client._errors import ServiceError, UnexpectedReplyError, error_from_detail
 from turnscore_client._options import MessageLike
 
@@ -25,7 +25,7 @@ Dialogue = Mapping[str, DialogueAggregate]
 
 
 def opening_with(opening: ConversationOpening, turns: Sequence[Turn]) -> ConversationOpening:
-    """The same choices over what was said meanwhile. Raises as ConversationOpening does where that is too much."""
+    """The same choices with the turns so far. Raises as ConversationOpening does where that is too much."""
     kept = {name: getattr(opening, name) for name in opening.model_fields_set - {"context", "messages"}}
     return ConversationOpening(**kept, context=list(turns))
 
@@ -36,7 +36,7 @@ def has_ended(reply: ConversationReply) -> bool:
 
 
 def join(before: Dialogue, after: Dialogue) -> dict[str, DialogueAggregate]:
-    """The aggregates over the turns of both: a conversation's before and after it was opened anew."""
+    """The aggregates over the turns of both: a conversation's before and after it was reopened."""
     joined = {**before, **after}
     for name in before.keys() & after.keys():
         joined[name] = _join_one(before[name], after[name])
@@ -63,11 +63,11 @@ def _join_one(one: DialogueAggregate, other: DialogueAggregate) -> DialogueAggre
     )
 
 
-_Said = Turn | list[ChatMessage]
+_Sent = Turn | list[ChatMessage]
 
 
 class Exchange:
-    """Counts one answer for each message, in order; an answer nobody waits for any more is left out."""
+    """Counts one answer for each message, in order; an answer that no caller waits for any more is left out."""
 
     def __init__(
         self,
@@ -77,49 +77,49 @@ class Exchange:
         shift: int = 0,
         waiting: Sequence[ChatMessage] = (),
     ) -> None:
-        """`before` are the aggregates of the turns that the conversation scored before it was opened anew.
+        """`before` are the aggregates of the turns that the conversation scored before it was reopened.
 
         `shift` is by how much its places are beyond those that the service counts: messages became fewer turns.
-        `waiting` are messages of an assistant's turn that goes on, to hand over once the conversation is open.
+        `waiting` are messages of an unfinished assistant's turn, to send once the conversation is open.
         """
         self._opening = opening
         self.shift = shift
         self._before = dict(before or {})
         self.dialogue: Dialogue = self._before
         """The last aggregates, over every turn that was scored since the first opening."""
-        self._taken: list[_Said] = [*opening.context]
+        self._taken: list[_Sent] = [*opening.context]
         self._waiting = list(waiting)
-        self._due: deque[_Said | None] = deque()
+        self._due: deque[_Sent | None] = deque()
         """What is still to be answered; None stands for the opening."""
         self._late = 0
-        """How many of these, the first ones, nobody waits for."""
+        """How many of these, the first ones, no caller waits for."""
         self.opened: ConversationOpened | None = None
         self.request_id = request_id
         self.is_draining = False
 
     @property
     def turns(self) -> Sequence[Turn]:
-        """What the service has heard, and what it may have heard because its answer did not come."""
+        """What the service has received, and what it may have received because its answer did not come."""
         transcript = self.transcript_before(None)
         return (*transcript.turns, *map_messages(transcript.waiting).turns)
 
     def transcript_before(self, message: ConversationMessage | None) -> Transcript:
         """The same without what this message, the last one, says; messages of a turn that goes on wait."""
         transcript = Transcript([], 0)
-        for entry in self._said_before(message):
+        for entry in self._sent_before(message):
             if isinstance(entry, Turn):
-                transcript.say(entry)
+                transcript.add_turn(entry)
             else:
-                transcript.hear(entry)
+                transcript.add_messages(entry)
         return transcript
 
     def places_before(self, message: ConversationMessage | None) -> int:
         """The place that the next turn, or message, would have, as `index` counts them."""
-        said = self._said_before(message)[len(self._opening.context) :]
+        sent = self._sent_before(message)[len(self._opening.context) :]
         opened = len(self._opening.messages or self._opening.context)
-        return self.shift + opened + sum(1 if isinstance(entry, Turn) else len(entry) for entry in said)
+        return self.shift + opened + sum(1 if isinstance(entry, Turn) else len(entry) for entry in sent)
 
-    def _said_before(self, message: ConversationMessage | None) -> list[_Said]:
+    def _sent_before(self, message: ConversationMessage | None) -> list[_Sent]:
         last = None if message is None else message.turn or (message.messages and message.messages.messages)
         due = (entry for entry in self._due if entry is not None)
         waiting = [self._waiting] if self._waiting else []
@@ -135,23 +135,23 @@ class Exchange:
         self._due.append(None)
         return ConversationMessage(open=self._opening)
 
-    def say(self, speaker: Speaker, text: str, deadline_ms: int) -> ConversationMessage:
+    def add_turn(self, speaker: Speaker, text: str, deadline_ms: int) -> ConversationMessage:
         """The message that says a turn. Raises InvalidRequestError for what the wire refuses."""
         message = turn_message(speaker, text, deadline_ms if speaker == "system" else None)
         self._due.append(message.turn)
         return message
 
-    def submit(self, messages: Iterable[MessageLike], deadline_ms: int) -> ConversationMessage:
-        """The message that hands over a chatbot's messages. Raises InvalidRequestError for what the wire refuses."""
-        message = said_message(messages, deadline_ms)
+    def add_messages(self, messages: Iterable[MessageLike], deadline_ms: int) -> ConversationMessage:
+        """The message with a chatbot's messages. Raises InvalidRequestError for what the wire refuses."""
+        message = messages_message(messages, deadline_ms)
         assert message.messages is not None
         self._due.append(message.messages.messages)
         return message
 
-    def hand_over_waiting(self, deadline_ms: int) -> ConversationMessage | None:
-        """The message that hands over what waited for the opening, if anything did."""
+    def waiting_message(self, deadline_ms: int) -> ConversationMessage | None:
+        """The message with what waited for the opening, if anything did."""
         waiting, self._waiting = self._waiting, []
-        return self.submit(waiting, deadline_ms) if waiting else None
+        return self.add_messages(waiting, deadline_ms) if waiting else None
 
     def give_up(self) -> None:
         """Nobody waits for the answers that are due."""
@@ -175,16 +175,16 @@ class Exchange:
         return reply
 
     def skip(self) -> None:
-        """An answer came that cannot be read, and nobody waits for more: what it answers may have been heard."""
+        """An answer came that cannot be read, and no caller waits for more: what it answers may have been received."""
         self._settle(is_taken=True)
         self.give_up()
 
     def _settle(self, *, is_taken: bool) -> None:
         """The first of what is due has its answer."""
         if self._due:
-            said = self._due.popleft()
-            if said is not None and is_taken:
-                self._taken.append(said)
+            sent = self._due.popleft()
+            if sent is not None and is_taken:
+                self._taken.append(sent)
 
     def _going_on(self, reply: ConversationReply, scored: ConversationScored) -> ConversationReply:
         self.dialogue = join(self._before, scored.dialogue) if self._before else scored.dialogue

@@ -242,7 +242,7 @@ class GrpcTransport:
 
 
 class _GrpcStream:
-    """One ScoreStream. gRPC reads without a timeout, so a thread does that and hands over what comes."""
+    """One ScoreStream. gRPC reads without a timeout, so a thread reads and queues what comes."""
 
     def __init__(self, channel: Any, metadata: tuple[tuple[str, str], ...], address: str) -> None:
         self._address = address

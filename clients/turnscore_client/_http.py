@@ -110,7 +110,7 @@ class BoundedTransport(httpx.BaseTransport):
     """For one address, through the environment's proxy where there is one.
 
     Raises what httpcore raises, and OutOfTimeError. An answer is read whole, and its connection free, when it returns.
-    A process that was forked connects anew: on its parent's connections each would get the other's answers.
+    A forked process opens connections of its own: on its parent's each would get the other's answers.
     """
 
     def __init__(self, url: httpx.URL, context: ssl.SSLContext | None) -> None:

@@ -176,7 +176,7 @@ class MockAnswers:
         )
 
     def _ranked_by(self, request: RankRequest) -> list[str] | None:
-        """Those that the request names, by `scorers` or else by `weights`, else quality alone where it is known."""
+        """Those that the request names, by `scorers` or else by `weights`, else quality where it is known."""
         if request.scorers is not None or callable(self._scores):
             return request.scorers
         known = [name for name in request.weights or () if name in self._scores]
@@ -277,7 +277,7 @@ def aggregate(turns: list[DialogueTurnScores]) -> dict[str, DialogueAggregate]:
 
 
 NextError = Callable[[ConversationMessage], ServiceError | None]
-"""Records a message; the error that the test planned for it. Raises where it planned that nobody answers."""
+"""Records a message; the error that the test planned for it. Raises where it planned that no service answers."""
 
 _NOT_TAKEN = (InvalidRequestError, TooLargeError)
 
@@ -325,24 +325,24 @@ class MockConversation:
             planned = InvalidRequestError("a system turn must not be empty", "turn.text")
         if isinstance(planned, _NOT_TAKEN):
             return ConversationReply(error=planned.detail())
-        index = self._transcript.say(turn)
+        index = self._transcript.add_turn(turn)
         if turn.speaker == "user":
             return ConversationReply(ack=ConversationAck(index=index))
         return self._score(index, planned)
 
-    def _add_messages(self, said: ConversationMessages, planned: ServiceError | None) -> ConversationReply:
-        if map_messages(said.messages).ends_silent:
+    def _add_messages(self, sent: ConversationMessages, planned: ServiceError | None) -> ConversationReply:
+        if map_messages(sent.messages).ends_silent:
             planned = InvalidRequestError("the assistant's last message has no text to score", "messages.messages")
         if isinstance(planned, _NOT_TAKEN):
             return ConversationReply(error=planned.detail())
-        index, turn = self._transcript.hear(said.messages)
-        skipped = count_skipped(said.messages)
+        index, turn = self._transcript.add_messages(sent.messages)
+        skipped = count_skipped(sent.messages)
         if turn is None:
             return ConversationReply(ack=ConversationAck(index=index, skipped=skipped))
         return self._score(index, planned, skipped)
 
     def _score(self, index: int, planned: ServiceError | None, skipped: int = 0) -> ConversationReply:
-        """The scores of the turn that was said last."""
+        """The scores of the last turn."""
         *context, turn = self._transcript.turns
         try:
             if planned is not None:

@@ -35,7 +35,7 @@ class CallOptions(TypedDict, total=False):
     request_id: str | None
     """Comes back in the reply and stands in the service's log; without one the service makes one."""
     metadata: Mapping[str, str] | None
-    """Travels beside the request, such as a trace's: headers over HTTP, metadata over gRPC."""
+    """Travels with the request, such as a trace's: headers over HTTP, metadata over gRPC."""
 
 
 class ReadingChoice(TypedDict, total=False):

@@ -58,7 +58,7 @@ class RetryPolicy:
     longest_delay_seconds: float = _defaults.LONGEST_DELAY_SECONDS
     now: Callable[[], float] = time.monotonic
     draw: Callable[[], float] = random.random
-    """A number from 0 to 1, drawn anew for each delay."""
+    """A number from 0 to 1 for each delay."""
 
     def delay_seconds(self, failures: int, hint_ms: int | None) -> float:
         """The delay after that many failures; never shorter than the service's hint, where it gave one."""

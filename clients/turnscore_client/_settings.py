@@ -73,7 +73,7 @@ class GrpcClientSettings(CommonSettings):
     def metadata(
         self, request_id: str | None, metadata: Mapping[str, str] | None = None
     ) -> tuple[tuple[str, str], ...]:
-        """What travels beside one request; `metadata` is the caller's own, and checked."""
+        """What travels with one request; `metadata` is the caller's own, and checked."""
         pairs = [*(metadata or {}).items()]
         if self.api_key is not None:
             pairs.append(("authorization", f"Bearer {self.api_key}"))

@@ -61,12 +61,12 @@ class Stream(Protocol):
 
 
 class Conversation:
-    """A live conversation, inside its `with`. Threads may share it; their turns are said one after the other.
+    """A live conversation, inside its `with`. Threads may share it; their turns are sent one after the other.
 
-    Opening is retried as a call is. A turn is not: it has been said, and saying it twice would add it twice. Where the
-    connection breaks, or the service is draining, the conversation is opened anew with what was said as its context,
-    at most `max_reopenings` times, and the turn that was not answered is said there: the one that broke remembers
-    nothing. A turn for which it could not be opened anew raises and is not part of it; the next one tries again.
+    Opening is retried as a call is. A turn is not: sending it twice would add it twice. Where the connection breaks, or
+    the service is draining, the conversation is reopened with its turns as context, at most `max_reopenings` times, and
+    the unanswered turn is sent there: the broken connection remembers nothing. A turn for which the conversation could
+    not be reopened raises and is not part of it; the next turn tries again.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Conversation:
         self._open_stream = open_stream
         self._opening = opening
         self._waiting: Sequence[ChatMessage] = ()
-        """Messages to hand over once it is open anew: of an assistant's turn that goes on."""
+        """Messages of an unfinished assistant's turn, to send once it is reopened."""
         self._policy = policy
         self._clock = clock
         self._reopenings_left = max_reopenings
@@ -103,7 +103,7 @@ class Conversation:
         conversation, and any other ServiceError for one that could not be scored, which is. A timeout leaves open
         which; the conversation goes on. What may be given is in TurnOptions.
         """
-        return self._exchange_one(given, lambda left_ms: self._exchange.say(speaker, text, left_ms))
+        return self._exchange_one(given, lambda left_ms: self._exchange.add_turn(speaker, text, left_ms))
 
     def say_messages(self, messages: Iterable[MessageLike], **given: Unpack[TurnOptions]) -> ConversationScored | None:
         """Hands over the messages since the last ones, in OpenAI's chat form: one, or several.
@@ -111,7 +111,7 @@ class Conversation:
         The scores of the turn that they end with, if it is the assistant's and no tools are at work; else None, and
         the service waits for the rest of it. Raises as `say` does.
         """
-        return self._exchange_one(given, lambda left_ms: self._exchange.submit(messages, left_ms))
+        return self._exchange_one(given, lambda left_ms: self._exchange.add_messages(messages, left_ms))
 
     def _exchange_one(
         self, given: TurnOptions, write: Callable[[int], ConversationMessage]
@@ -153,31 +153,31 @@ class Conversation:
             raise
 
     def _reopen(self, unanswered: ConversationMessage | None, attempts: Attempts) -> None:
-        """Over all that was said before the message that has no answer."""
+        """With every turn before the message that has no answer."""
         self._reopenings_left -= 1
         self._close_stream()
         known = self._exchange
-        said, places = known.transcript_before(unanswered), known.places_before(unanswered)
-        self._opening, self._waiting = opening_with(self._opening, said.turns), said.waiting
-        shift = places - len(said.turns) - len(said.waiting)
+        before, places = known.transcript_before(unanswered), known.places_before(unanswered)
+        self._opening, self._waiting = opening_with(self._opening, before.turns), before.waiting
+        shift = places - len(before.turns) - len(before.waiting)
         self._exchange = Exchange(self._opening, known.request_id, known.dialogue, shift, self._waiting)
         self._open_patiently(attempts)
 
     @property
     def opened(self) -> ConversationOpened:
-        """What the service said when it opened: the request id, the scorers, the turns of context."""
+        """What the service answered when it opened: the request id, the scorers, the turns of context."""
         if self._exchange.opened is None:
             raise ConnectionFailedError("the conversation is not open; use it inside its `with`")
         return self._exchange.opened
 
     @property
     def turns(self) -> Sequence[Turn]:
-        """Everything said so far, the context it was opened with included: the context of the next conversation."""
+        """Every turn so far, with the context it was opened with: the context of the next conversation."""
         return self._exchange.turns
 
     @property
     def is_draining(self) -> bool:
-        """Whether the service has said that it is shutting down: finish the exchange and open another conversation."""
+        """Whether the service is shutting down: finish the exchange and open another conversation."""
         return self._exchange.is_draining
 
     def close(self) -> None:
@@ -224,7 +224,7 @@ class Conversation:
         self._stream = self._open_stream(self._exchange.request_id, attempts)
         self._stream.send(self._exchange.open(), attempts.seconds_left)
         read_answer(self._receive(self._stream, attempts), self._exchange.request_id)
-        waiting = self._exchange.hand_over_waiting(attempts.deadline_ms_left(self._exchange.deadline_ms))
+        waiting = self._exchange.waiting_message(attempts.deadline_ms_left(self._exchange.deadline_ms))
         if waiting is not None:
             self._stream.send(waiting, attempts.seconds_left)
             read_answer(self._receive(self._stream, attempts), self._exchange.request_id)
@@ -329,7 +329,7 @@ class Calls:
     ) -> Conversation:
         """A live conversation, to be entered: `say` every turn once; those of the system are answered by their scores.
 
-        `context`, or `messages` in OpenAI's chat form, is what was said before; it is not scored. `deadline_ms` is
+        `context`, or `messages` in OpenAI's chat form, is what came before; it is not scored. `deadline_ms` is
         for each turn, `timeout_seconds` for the opening, retries included, and for each turn. Where the connection
         breaks or the service shuts down, the conversation goes on with another replica, `max_reopenings` times; 0
         leaves that to you.

@@ -116,7 +116,7 @@ class AsyncWebSocketStream:
 
 
 class _StayingConnect(websockets.asyncio.client.connect):
-    """Follows no redirect: the API key goes to nobody else."""
+    """Follows no redirect, so that the API key goes nowhere else."""
 
     def process_redirect(self, exc: Exception) -> Exception | str:
         return exc

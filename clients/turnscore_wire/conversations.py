@@ -28,7 +28,7 @@ class Transcript:
     """Turns and messages that these turns came in: the place of the next one."""
     waiting: list[ChatMessage] = field(default_factory=list)
 
-    def say(self, turn: Turn) -> int:
+    def add_turn(self, turn: Turn) -> int:
         """Adds a turn; its place. What waits becomes turns as it is."""
         self.turns.extend(map_messages(self.waiting).turns)
         self.turns.append(turn)
@@ -36,7 +36,7 @@ class Transcript:
         self.waiting = []
         return self.taken - 1
 
-    def hear(self, messages: Sequence[ChatMessage]) -> tuple[int, Turn | None]:
+    def add_messages(self, messages: Sequence[ChatMessage]) -> tuple[int, Turn | None]:
         """Adds messages. The system turn that they end with and the place of its last text, or None and the last place.
 
         No turn is given while the assistant's goes on, nor where the user spoke last.

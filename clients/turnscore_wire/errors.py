@@ -69,7 +69,7 @@ class ErrorReply(BaseModel):
 
 
 MAX_FIELD_CHARS = 200
-"""Longer field paths are cut: only an unknown field's own name can be so long. Chosen."""
+"""Longer field paths are cut: only an unknown field's own name can be so long."""
 
 BODY_FIELD = "body"
 """The field that is named where no single field is at fault."""

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PositiveInt, 
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 MAX_DEADLINE_MS = 600_000
-"""The longest deadline a request may name: ten minutes. Chosen."""
+"""The longest deadline a request may name: ten minutes."""
 
 REQUEST_ID_PATTERN = r"[A-Za-z0-9._:-]{1,128}"
 """A caller's request id; the service replaces any other by one of its own."""
@@ -184,7 +184,7 @@ class MappedMessages:
 
 
 @dataclass(slots=True)
-class _Said:
+class _OpenTurn:
     index: int
     speaker: Speaker
     texts: list[str]
@@ -196,11 +196,11 @@ def map_messages(messages: Sequence[ChatMessage]) -> MappedMessages:
     The user's messages and the assistant's are turns; an assistant's without text is none. The assistant's texts before
     and after calls of tools are one turn, as long as the user says nothing between.
     """
-    said: list[_Said] = []
+    said: list[_OpenTurn] = []
     goes_on = ends_silent = False
     for index, message in enumerate(messages):
         if message.speaks_for_user:
-            said.append(_Said(index, "user", [message.text]))
+            said.append(_OpenTurn(index, "user", [message.text]))
             goes_on = ends_silent = False
         elif message.role != "assistant":
             goes_on = goes_on or message.goes_on
@@ -209,7 +209,7 @@ def map_messages(messages: Sequence[ChatMessage]) -> MappedMessages:
                 said[-1].index = index
                 said[-1].texts.append(text)
             else:
-                said.append(_Said(index, "system", [text]))
+                said.append(_OpenTurn(index, "system", [text]))
             goes_on, ends_silent = message.calls_tools, False
         else:
             goes_on = goes_on or message.calls_tools
@@ -262,12 +262,12 @@ def _read_message(message: Mapping[str, Any]) -> Fields:
     if not isinstance(message.get("calls_tools", False), bool):
         refuse_field(("calls_tools",), "bool_type", "Input should be a valid boolean")
     calls_tools = any(message.get(name) for name in ("tool_calls", "function_call", "calls_tools"))
-    said = _read_said(message, is_required=role == "user" or not calls_tools)
+    said = _read_content(message, is_required=role == "user" or not calls_tools)
     calls_tools = calls_tools or any(part["type"] in _CALL_PARTS for part in said.get("parts", ()))
     return {"role": role, **said, **({"calls_tools": True} if calls_tools else {})}
 
 
-def _read_said(message: Mapping[str, Any], *, is_required: bool) -> Fields:
+def _read_content(message: Mapping[str, Any], *, is_required: bool) -> Fields:
     """Its `content`, or its `parts` without those whose texts nobody reads."""
     content, parts = message.get("content"), message.get("parts")
     field, listed = ("content", content) if isinstance(content, list) else ("parts", parts)
@@ -280,17 +280,17 @@ def _read_said(message: Mapping[str, Any], *, is_required: bool) -> Fields:
         _check_text(content, ("content",))
     elif content is not None and not isinstance(content, list):
         refuse_field(("content",), "string_type", "Input should be a string or a list of parts")
-    beside = _read_beside(message)
-    if read or beside:
+    extras = _read_extras(message)
+    if read or extras:
         written = [{"type": "text", "text": content}] if isinstance(content, str) and content else []
-        return {"parts": [*written, *read, *beside]}
+        return {"parts": [*written, *read, *extras]}
     if content is None and listed is None and "content" not in message and is_required:
         refuse_missing(("content",))
     return {"content": content} if isinstance(content, str) else {"content": ""} if is_required else {}
 
 
-def _read_beside(message: Mapping[str, Any]) -> list[Fields]:
-    """As parts, what OpenAI's replies hold beside `content`: a refusal, which is text, and speech."""
+def _read_extras(message: Mapping[str, Any]) -> list[Fields]:
+    """As parts, what OpenAI's replies hold besides `content`: a refusal, which is text, and speech."""
     refusal = message.get("refusal")
     if refusal is not None:
         _check_text(refusal, ("refusal",))

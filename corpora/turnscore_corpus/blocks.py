@@ -21,7 +21,7 @@ def resting_collector() -> Iterator[None]:
     """Pauses the collector inside the block, and restores it however the block ends.
 
     A block makes no cycles: reference counts free what it holds. The collector's walks took half of the CPU time that a
-    block costs beside the runtime: 0.07 of 0.15 ms per turn (a core of an AMD EPYC, 2026-11-22).
+    block costs besides the runtime: 0.07 of 0.15 ms per turn (a core of an AMD EPYC, 2026-11-22).
     """
     was_enabled = gc.isenabled()
     gc.disable()
@@ -34,7 +34,7 @@ def resting_collector() -> Iterator[None]:
 
 MOST_CHARS = 4_000_000
 """Characters that are scored in one call: one of the largest dialogues is twice that, a block of common ones a fifth.
-Chosen: the memory of a call is in proportion to it."""
+The memory of a call is in proportion to it."""
 
 
 class _Readers(threading.local):
@@ -74,7 +74,7 @@ def process_block(block: Block, engine: Engine, output: OutputFolder) -> BlockMa
 
 
 def _in_calls(found: Iterable[Read]) -> Iterator[list[Read]]:
-    """The dialogues in lists of at most so many characters."""
+    """The dialogues in lists of at most MOST_CHARS characters."""
     some: list[Read] = []
     chars = 0
     for each in found:

@@ -67,7 +67,7 @@ def score(
         str | None, _of_input("Where a row is a turn: the column of numbers that order a dialogue's turns.")
     ] = None,
     speakers: Annotated[
-        str | None, _of_input("Names of speakers beside `user` and `system`, such as `human=user,bot=system`.")
+        str | None, _of_input("Names of speakers besides `user` and `system`, such as `human=user,bot=system`.")
     ] = None,
     system_column: Annotated[str | None, _of_input("Column of the chatbot's name, for the report.")] = None,
     day_column: Annotated[str | None, _of_input("Column of the dialogue's day or time, for the report.")] = None,

@@ -21,9 +21,9 @@ from turnscore_corpus.errors import BadOutputError
 from turnscore_corpus.outputs.folder import BlockManifest, Described, OutputFolder
 
 NAMED = 10
-"""Worst and best dialogues that the report names. Chosen."""
+"""Worst and best dialogues that the report names."""
 MOST_GROUPS = 400
-"""Most systems, or days; the rest are counted as one. Chosen: more than a year of days."""
+"""Most systems, or days; the rest are counted as one. More than a year of days."""
 OTHERS = "(others)"
 FOREIGN = "not_in_language"
 KINDS = ("system", "day")

@@ -43,7 +43,7 @@ def reported_errors() -> Iterator[None]:
 
 
 PAUSE_SECONDS = 10.0
-"""Seconds between two lines of a log. Chosen: as Ray Data and `turnscore score` do."""
+"""Seconds between two lines of a log. As Ray Data and `turnscore score` do."""
 TERMINAL_SECONDS = 1.0
 
 Clock = Callable[[], float]

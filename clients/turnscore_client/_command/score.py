@@ -237,7 +237,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the whole reply as J
 
 _MODEL_FIGURES = ("tokens", "low below", "default")
 _PLAIN_WIDTH = 200
-"""Columns of text that no terminal shows, so that a pipe gets a model's row in one line. Chosen."""
+"""Columns of text that no terminal shows, so that a pipe gets a model's row in one line."""
 
 
 def score(

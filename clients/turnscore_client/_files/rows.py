@@ -215,7 +215,7 @@ def _choose_turns(asked: Asked, limits: Limits) -> None:
 
 
 def _fault(turn: object, place: int, limits: Limits) -> ErrorDetail | None:
-    """Why the turn cannot be part of the request. Raises InvalidRequestError where nobody can tell who speaks."""
+    """Why the turn cannot be part of the request. Raises InvalidRequestError where the speaker is unknown."""
     field = f"turns.{place}"
     try:
         read = Turn.model_validate(turn)
@@ -266,7 +266,7 @@ def _parse(raw: bytes) -> Fields:
 Row = dict[str, Any]
 
 _PACK_SECONDS = 1.0
-"""So often what is packed is written through, at the cost of a few bytes. Chosen: so much work a crash may cost."""
+"""So often what is packed is written through, at the cost of a few bytes. So much work a crash may cost."""
 _BLOCK_BYTES = 64 * 1024
 
 
@@ -295,7 +295,7 @@ def rows_in(path: Path) -> Iterator[Row]:
 
 
 class RowOutput:
-    """An output that this run alone writes. `append` returns once the row is on its way to the disk."""
+    """An output that only this run writes. `append` returns once the row is on its way to the disk."""
 
     def __init__(self, path: Path, file: BinaryIO, *, is_new: bool) -> None:
         self._path = path

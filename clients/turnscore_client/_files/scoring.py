@@ -95,7 +95,7 @@ class Pace:
         self._limit = min(float(self.most), self._limit + step)
 
     def refused(self, begun_in: int, after_ms: int | None, *, is_gone: bool) -> float:
-        """The service refused a line, or nobody answered: the seconds in which this line is not to be sent again.
+        """The service refused a line, or did not answer: the seconds in which this line is not to be sent again.
 
         What was sent before the last refusal counts with it. The other lines go on, fewer of them, unless all that was
         sent since an answer was refused.
@@ -266,7 +266,7 @@ class Shown(Protocol):
     """What shows how far a run has come."""
 
     def note(self, line: Line, failed: int) -> None:
-        """One more line is done; so many failed so far."""
+        """One more line is done; `failed` lines failed so far."""
 
 
 @contextmanager
@@ -411,7 +411,7 @@ class Patient:
 
 
 def _may_pass(error: TurnScoreError) -> bool:
-    """Whether the same line may be answered later: no room, no time, nobody there, or a proxy that says so."""
+    """Whether the same line may be answered later: no room, no time, no service, or a proxy that reports that."""
     if isinstance(error, UnexpectedReplyError):
         return error.status in _NOBODY_BEHIND
     return is_retryable(error) or isinstance(error, DeadlineExceededError)

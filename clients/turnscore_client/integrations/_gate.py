@@ -44,7 +44,7 @@ class _Again:
 
 
 @dataclass(frozen=True)
-class _Said:
+class _Dialogue:
     """The dialogue before the reply."""
 
     own: tuple[Any, ...]
@@ -97,14 +97,17 @@ class QualityGate:
         interrupted, so the budget only decides whether it is begun.
         """
         ends_at = time.monotonic() + self.budget_seconds
-        steps, said = self._steps(first, text_of), _Said(tuple(messages)[-_defaults.BACKGROUND_MESSAGES :], convert)
+        steps, dialogue = (
+            self._steps(first, text_of),
+            _Dialogue(tuple(messages)[-_defaults.BACKGROUND_MESSAGES :], convert),
+        )
         answer: Any = None
         try:
             while True:
                 step = steps.send(answer)
                 seconds = ends_at - time.monotonic()
                 if isinstance(step, _Judge):
-                    answer = self._judge(said, step.text, seconds, current_traceparent())
+                    answer = self._judge(dialogue, step.text, seconds, current_traceparent())
                 else:
                     answer = again(step.score) if seconds > 0 else None
         except StopIteration as chosen:
@@ -123,14 +126,17 @@ class QualityGate:
     ) -> T:
         """The same for asyncio; a second answer that is not there when the budget ends is cancelled."""
         ends_at = time.monotonic() + self.budget_seconds
-        steps, said = self._steps(first, text_of), _Said(tuple(messages)[-_defaults.BACKGROUND_MESSAGES :], convert)
+        steps, dialogue = (
+            self._steps(first, text_of),
+            _Dialogue(tuple(messages)[-_defaults.BACKGROUND_MESSAGES :], convert),
+        )
         answer: Any = None
         try:
             while True:
                 step = steps.send(answer)
                 seconds = ends_at - time.monotonic()
                 if isinstance(step, _Judge):
-                    work = (said, step.text, seconds, current_traceparent())
+                    work = (dialogue, step.text, seconds, current_traceparent())
                     loop = asyncio.get_running_loop()
                     waiting: Awaitable[Any] = loop.run_in_executor(self._own_threads(), self._judge, *work)
                 else:
@@ -172,12 +178,12 @@ class QualityGate:
         other: Score | None = yield _Judge(words)
         return first if other is not None and other.value < score.value else second
 
-    def _judge(self, said: _Said, text: str, seconds: float, traceparent: str | None) -> Score | None:
-        """The score of a reply to what was said; None where there is none in time."""
+    def _judge(self, dialogue: _Dialogue, text: str, seconds: float, traceparent: str | None) -> Score | None:
+        """The score of a reply to the dialogue; None where there is none in time."""
         if seconds <= 0 or time.monotonic() < self._open_until:
             return None
         try:
-            turn = last_turn([*said.messages(), {"role": "assistant", "content": text}])
+            turn = last_turn([*dialogue.messages(), {"role": "assistant", "content": text}])
             if turn is None:
                 return None
             reply = self._client.score(

@@ -29,39 +29,39 @@ class TurnScoreMiddleware:
         self._answer_again = answer_again
         if (answer_again is None) != (self.hook.gate is None):
             raise ValueError("min_quality and answer_again need each other")
-        self._said: OrderedDict[str, deque[dict[str, str]]] = OrderedDict()
+        self._dialogues: OrderedDict[str, deque[dict[str, str]]] = OrderedDict()
 
     async def on_turn(self, context: Any, logic: Callable[[Any], Awaitable[Any]]) -> None:
         """One turn of a conversation: what the user said, then what the bot sends."""
         activity = context.activity
         session = getattr(getattr(activity, "conversation", None), "id", None) or ""
-        said = self._dialogue(session)
+        dialogue = self._dialogue(session)
         if activity.type == _MESSAGE and activity.text:
-            said.append({"role": "user", "content": activity.text})
+            dialogue.append({"role": "user", "content": activity.text})
 
         async def on_send(sending: Any, activities: list[Any], send: Callable[[], Awaitable[Any]]) -> Any:
             for each in activities:
                 if each.type == _MESSAGE and each.text:
-                    await self._gate(sending, said, each)
+                    await self._gate(sending, dialogue, each)
             sent = await send()
             for each, kept in zip_longest(activities, sent or ()):
                 if each is not None and each.type == _MESSAGE and each.text:
-                    said.append({"role": "assistant", "content": each.text})
+                    dialogue.append({"role": "assistant", "content": each.text})
                     ids = TurnIds(span_id=getattr(kept, "id", None), session_id=session or None)
-                    self.hook.background.submit(said, ids)
+                    self.hook.background.submit(dialogue, ids)
             return sent
 
         context.on_send_activities(on_send)
         await logic(context)
 
-    async def _gate(self, context: Any, said: deque[dict[str, str]], activity: Any) -> None:
+    async def _gate(self, context: Any, dialogue: deque[dict[str, str]], activity: Any) -> None:
         gate, answer_again = self.hook.gate, self._answer_again
         if gate is not None and answer_again is not None:
-            activity.text = await gate.achoose(said, activity.text, lambda score: answer_again(context, score), str)
+            activity.text = await gate.achoose(dialogue, activity.text, lambda score: answer_again(context, score), str)
 
     def _dialogue(self, session: str) -> deque[dict[str, str]]:
-        said = self._said.setdefault(session, deque(maxlen=_defaults.BACKGROUND_MESSAGES))
-        self._said.move_to_end(session)
-        if len(self._said) > _MOST_CONVERSATIONS:
-            self._said.popitem(last=False)
-        return said
+        dialogue = self._dialogues.setdefault(session, deque(maxlen=_defaults.BACKGROUND_MESSAGES))
+        self._dialogues.move_to_end(session)
+        if len(self._dialogues) > _MOST_CONVERSATIONS:
+            self._dialogues.popitem(last=False)
+        return dialogue

@@ -33,11 +33,11 @@ class TurnScoreLogger(CustomLogger):
 
     def log_success_event(self, kwargs: Any, response_obj: Any, start_time: Any, end_time: Any) -> None:
         """Hands the answer over."""
-        self._hand_over(kwargs)
+        self._submit(kwargs)
 
     async def async_log_success_event(self, kwargs: Any, response_obj: Any, start_time: Any, end_time: Any) -> None:
         """Hands the answer over."""
-        self._hand_over(kwargs)
+        self._submit(kwargs)
 
     async def async_post_call_success_hook(self, data: Any, user_api_key_dict: Any, response: Any) -> Any:
         """The response, or a better second one."""
@@ -46,7 +46,7 @@ class TurnScoreLogger(CustomLogger):
             return response
         return await gate.achoose(data["messages"], response, lambda score: answer_again(data, score), _text_of)
 
-    def _hand_over(self, kwargs: Mapping[str, Any]) -> None:
+    def _submit(self, kwargs: Mapping[str, Any]) -> None:
         logged = kwargs.get("standard_logging_object")
         if logged:
             self.hook.background.submit([logged], _ids_of(kwargs, logged), _messages_of)
@@ -64,7 +64,7 @@ def _messages_of(payloads: Any) -> list[dict[str, Any]]:
     [logged] = payloads
     messages, response = logged.get("messages"), logged.get("response")
     if not isinstance(messages, list) or not isinstance(response, Mapping) or not response.get("choices"):
-        return []  # an embedding, an image: nobody spoke
+        return []  # an embedding or an image: no turn
     answer = response["choices"][0].get("message") or {}
     if answer.get("content") == _REDACTED:
         return []

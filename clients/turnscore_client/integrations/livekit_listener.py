@@ -1,4 +1,4 @@
-"""LiveKit Agents: scores what the agent said in a session, as its conversation's items come."""
+"""LiveKit Agents: scores the agent's turns in a session, as its conversation's items come."""
 
 from collections import deque
 from typing import Any, Unpack
@@ -10,21 +10,21 @@ _ROLES = ("user", "assistant")
 
 
 def listen(session: Any, *, session_id: str | None = None, **given: Unpack[BackgroundOptions]) -> BackgroundScorer:
-    """Listens to an `AgentSession` until it closes; returns the watch.
+    """Listens to an `AgentSession` until it closes; returns the scorer.
 
-    A turn that the user interrupted is context and is not scored: nobody heard the rest.
+    A turn that the user interrupted is context and is not scored: the rest was not heard.
     """
-    watch = BackgroundScorer(**given)
-    said: deque[dict[str, str]] = deque(maxlen=_defaults.BACKGROUND_MESSAGES)
+    background = BackgroundScorer(**given)
+    dialogue: deque[dict[str, str]] = deque(maxlen=_defaults.BACKGROUND_MESSAGES)
 
     def on_item(event: Any) -> None:
         item = event.item
         text = getattr(item, "text_content", None)
         if getattr(item, "type", None) != "message" or item.role not in _ROLES or not text:
             return
-        said.append({"role": item.role, "content": text})
+        dialogue.append({"role": item.role, "content": text})
         if item.role == "assistant" and not item.interrupted:
-            watch.submit(said, TurnIds(span_id=item.id, session_id=session_id))
+            background.submit(dialogue, TurnIds(span_id=item.id, session_id=session_id))
 
     session.on("conversation_item_added", on_item)
-    return watch
+    return background

@@ -34,7 +34,7 @@ class Filter:
         self._made_of: tuple[str, str, str] | None = None
 
     async def outlet(self, body: dict[str, Any], __metadata__: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """The body as it came; its last message is handed over."""
+        """The body as it came; its last message is submitted."""
         known = __metadata__ or {}
         session = body.get("chat_id") or known.get("chat_id")
         ids = TurnIds(span_id=body.get("id") or known.get("message_id"), session_id=session)
@@ -48,7 +48,7 @@ class Filter:
 
     @property
     def background(self) -> BackgroundScorer:
-        """What scores; made anew when the valves have changed."""
+        """What scores; replaced when the valves have changed."""
         valves = self.valves
         wanted = (valves.url, valves.api_key, valves.scorers)
         if self._background is None or wanted != self._made_of:

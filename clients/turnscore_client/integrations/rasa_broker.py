@@ -30,7 +30,7 @@ class TurnScoreBroker(EventBroker):
 
     def __init__(self, **given: Unpack[BackgroundOptions]) -> None:
         self.background = BackgroundScorer(**given)
-        self._said: OrderedDict[str, deque[dict[str, str]]] = OrderedDict()
+        self._dialogues: OrderedDict[str, deque[dict[str, str]]] = OrderedDict()
 
     @classmethod
     async def from_endpoint_config(cls, broker_config: Any, event_loop: Any = None) -> Self | None:  # noqa: ARG003
@@ -46,14 +46,14 @@ class TurnScoreBroker(EventBroker):
         if role is None or not isinstance(text, str) or not text or text.startswith("/"):
             return  # `/greet` is an intent that a button sent
         sender = str(event.get("sender_id") or "")
-        said = self._said.setdefault(sender, deque(maxlen=_defaults.BACKGROUND_MESSAGES))
-        self._said.move_to_end(sender)
-        if len(self._said) > _MOST_SENDERS:
-            self._said.popitem(last=False)
-        said.append({"role": role, "content": text})
+        dialogue = self._dialogues.setdefault(sender, deque(maxlen=_defaults.BACKGROUND_MESSAGES))
+        self._dialogues.move_to_end(sender)
+        if len(self._dialogues) > _MOST_SENDERS:
+            self._dialogues.popitem(last=False)
+        dialogue.append({"role": role, "content": text})
         if role == "assistant":
             metadata = event.get("metadata") or {}
-            self.background.submit(said, TurnIds(span_id=metadata.get("message_id"), session_id=sender or None))
+            self.background.submit(dialogue, TurnIds(span_id=metadata.get("message_id"), session_id=sender or None))
 
     def is_ready(self) -> bool:
         """Whether events may come: always."""

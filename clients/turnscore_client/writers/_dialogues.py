@@ -13,7 +13,7 @@ from turnscore_client._errors import error_from_detail
 
 @dataclass(frozen=True, kw_only=True)
 class JudgedDialogue:
-    """What a scorer says of a dialogue; `value` is None where nobody of ours spoke."""
+    """What a scorer says of a dialogue; `value` is None where the chatbot has no turn."""
 
     value: float | None = None
     percentile: float | None = None

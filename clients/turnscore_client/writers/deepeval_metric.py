@@ -16,7 +16,7 @@ class TurnScoreMetric(BaseConversationalMetric):
     def __init__(
         self, threshold: float = 0.5, *, scorer: str = "quality", url: str | None = None, api_key: str | None = None
     ) -> None:
-        # DeepEval makes a metric anew for each dialogue, of the attributes that are named as these arguments.
+        # DeepEval makes a new metric for each dialogue, from the attributes that are named as these arguments.
         self.threshold = threshold
         self.scorer = scorer
         self.url = url

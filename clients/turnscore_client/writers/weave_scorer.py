@@ -15,7 +15,7 @@ class TurnScoreScorer(weave.Scorer):
     """`weave.Evaluation(dataset=rows, scorers=[TurnScoreScorer()])`, its rows with OpenAI's `messages`.
 
     The output is the reply to the messages, or messages that follow them. The result has `value`, `percentile`, `min`
-    and `turns`, over the turns of the output alone.
+    and `turns`, over the turns of the output.
     """
 
     scorer: str = "quality"
@@ -27,6 +27,6 @@ class TurnScoreScorer(weave.Scorer):
         """Raises a TurnScoreError."""
         if self._judge is None:
             self._judge = DialogueJudge(self.scorer, {"url": self.url})
-        said = list(messages or [])
+        before = list(messages or [])
         answered = output if isinstance(output, list) else [{"role": "assistant", "content": str(output)}]
-        return self._judge.judge([*said, *answered]).as_result()
+        return self._judge.judge([*before, *answered]).as_result()

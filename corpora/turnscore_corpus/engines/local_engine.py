@@ -1,7 +1,7 @@
 """The local engine: blocks in this process, or in several of this machine. A worker that dies is replaced.
 
-Each process has an engine of its own with one thread: turns share nothing but the files, and so many processes use so
-many cores.
+Each process has an engine of its own with one thread: turns share nothing but the files, and N processes use N
+cores.
 """
 
 import multiprocessing
@@ -23,9 +23,9 @@ from turnscore_corpus.inputs.plan import Block
 from turnscore_corpus.outputs.folder import BlockManifest, OutputFolder
 
 _AHEAD = 2
-"""Blocks handed out to each worker, so that none waits for the next. Chosen."""
+"""Blocks handed out to each worker, so that none waits for the next."""
 _MOST_DEATHS = 3
-"""Deaths of workers in a row, without a block committed between: then every worker would die. Chosen."""
+"""Deaths of workers in a row, without a block committed between: then every worker would die."""
 
 
 def run_here(work: Work, engine: Engine) -> None:
@@ -35,7 +35,7 @@ def run_here(work: Work, engine: Engine) -> None:
 
 
 def run_processes(work: Work, workers: int) -> None:
-    """Processes the blocks in so many processes; returns when all are committed.
+    """Processes the blocks in `workers` processes; returns when all are committed.
 
     Raises StoppedError where workers die one after the other, and what a block raised. An interrupt waits until the
     blocks under way are committed.

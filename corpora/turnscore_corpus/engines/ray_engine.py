@@ -28,17 +28,16 @@ OBJECT_STORE_BYTES = 100 * 1024 * 1024
 """Ray's object store on a machine of our own; Ray's least is 75 MiB. A block puts less than 2 KB into it: its number,
 and whether it failed."""
 _BYTES_PER_BLOCK = 16 * 1024
-"""Bytes that a block may take there: eight times that. Chosen."""
+"""Bytes that a block may take there: eight times that."""
 _AHEAD = 2
-"""Blocks handed to an actor ahead, so that it does not wait for the next. Chosen."""
+"""Blocks handed to an actor ahead, so that it does not wait for the next."""
 _RESTARTS = 8
 """How often one actor is started again, wherever there is room: then a block kills it. Chosen. Its tasks are tried
 without a bound: until it is known that its node is gone each try fails at once (three were used up before the actor had
 been started again)."""
 _SLOW_BLOCKS = 5
-"""A run counts as hung after this many times its longest block. Chosen."""
+"""A run counts as hung after this many times its longest block."""
 _CONNECT_SECONDS = 10.0
-"""Chosen."""
 _ENDED = None
 
 
@@ -217,8 +216,8 @@ def _describe_cluster() -> str:
     if not ray.is_initialized():
         return "Ray is not connected"
     total, free = ray.cluster_resources(), ray.available_resources()
-    said = [f"{free.get(name, 0):g} of {total[name]:g} {name}s are free" for name in ("CPU", "GPU") if name in total]
-    return f"of Ray's cluster {', '.join(said) or 'nothing is left'}"
+    parts = [f"{free.get(name, 0):g} of {total[name]:g} {name}s are free" for name in ("CPU", "GPU") if name in total]
+    return f"of Ray's cluster {', '.join(parts) or 'nothing is left'}"
 
 
 def _first_line(error: BaseException) -> str:

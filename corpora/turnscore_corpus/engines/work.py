@@ -98,7 +98,7 @@ SPARE_CPUS = 3
 """Logical CPUs that the pool leaves to Ray Data's own tasks: a pool that takes all of them waits for ever, without a
 word, as soon as anything else asks for one (met with a reader, and with a checkpoint's filter)."""
 STALL_SECONDS = 1800.0
-"""Chosen: a block of 1,000 dialogues takes FED some 300 s on one core."""
+"""A block of 1,000 dialogues takes FED some 300 s on one core."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +106,7 @@ class RayChoice:
     """Where the actors run, and what each takes."""
 
     address: str | None = None
-    """The cluster's address; None for Ray on this machine, for this run alone."""
+    """The cluster's address; None for Ray on this machine, for this run."""
     workers: int | None = None
     """Most actors; None for as many as fit. A cluster that grows may be asked for more than fit at the start."""
     cpus_per_worker: int = 1

@@ -30,7 +30,7 @@ class Columns:
     order: str | None = None
     """The column that orders a dialogue's turns; None keeps the order of the rows."""
     speakers: tuple[tuple[str, Speaker], ...] = ()
-    """Names of speakers beside `user` and `system`, with the one that each stands for."""
+    """Names of speakers besides `user` and `system`, with the one that each stands for."""
     system: str | None = None
     day: str | None = None
 

@@ -54,7 +54,7 @@ class Draft:
     id: str
     row: int
     turns: Sequence[RawTurn]
-    said: int
+    turns_given: int
     system: str | None
     day: str | None
 
@@ -81,7 +81,7 @@ def draft_row(record: RawRecord, columns: Columns, limits: Limits) -> Draft:
         id=name_in(record, columns) or f"row {record.row}",
         row=record.row,
         turns=turns,
-        said=len(listed),
+        turns_given=len(listed),
         **_carried(fields, columns),
     )
 
@@ -109,7 +109,7 @@ def draft_rows(name: str, records: Sequence[RawRecord], columns: Columns, limits
         for fields in [each.fields or {}]
     ]
     return Draft(
-        id=name, row=records[0].row, turns=turns, said=len(turns), **_carried(ordered[0].fields or {}, columns)
+        id=name, row=records[0].row, turns=turns, turns_given=len(turns), **_carried(ordered[0].fields or {}, columns)
     )
 
 
@@ -200,7 +200,7 @@ def _number_in(value: object) -> int | float | Decimal:
 
 
 def _carried(fields: Mapping[str, object], columns: Columns) -> dict[str, str | None]:
-    """What is written beside the scores: the system's name, and the day of a date or time."""
+    """What is written with the scores: the system's name, and the day of a date or time."""
     system = None if columns.system is None else _text_of(fields.get(columns.system))
     given = None if columns.day is None else fields.get(columns.day)
     day = given.isoformat() if isinstance(given, date) else _text_of(given)
@@ -252,7 +252,7 @@ class InputDialogue:
     """Each turn's place, from 0, among the row's turns or messages."""
     rows: Sequence[int]
     """Each turn's row."""
-    said: int
+    turns_given: int
     """How many turns or messages the input has."""
     system: str | None = None
     day: str | None = None
@@ -338,7 +338,7 @@ def _choose_turns(draft: Draft, limits: Limits) -> Iterator[Read]:
         turns=turns,
         places=[each.place for each in kept],
         rows=[each.row for each in kept],
-        said=draft.said,
+        turns_given=draft.turns_given,
         system=draft.system,
         day=draft.day,
     )

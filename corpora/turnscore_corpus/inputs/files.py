@@ -98,7 +98,7 @@ class InputFile:
 
 
 def find_files(places: Sequence[str], given: Format | None = None) -> list[InputFile]:
-    """The files at these places, in an order that depends on their names alone; a folder stands for all in it.
+    """The files at these places, in an order that depends only on their names; a folder stands for all in it.
 
     `given` is the format of files whose endings do not say it. Raises BadInputError where there is none, or where one
     was named twice.

@@ -97,7 +97,7 @@ def _retyped(field: Any) -> Any:
 
 
 _ROWS_AT_ONCE = 64
-"""Rows converted to Python objects together. Chosen: 64 of the largest dialogues are 0.5 GB, of common ones 0.1 MB."""
+"""Rows converted to Python objects together. 64 of the largest dialogues are 0.5 GB, of common ones 0.1 MB."""
 _BUFFER_BYTES = 1024 * 1024
 _READ_ERRORS = (OSError, pa.ArrowException)
 
@@ -149,7 +149,7 @@ class ParquetRecords:
 
 
 _LOOKED_AT = 100
-"""Lines that say which fields there are. Chosen: a field that stands in fewer than one in a hundred is looked for in
+"""Lines that say which fields there are. A field that stands in fewer than one in a hundred is looked for in
 vain, and can be left unnamed."""
 
 

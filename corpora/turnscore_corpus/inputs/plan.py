@@ -1,4 +1,4 @@
-"""The plan: input files cut into blocks, by a rule that depends on the files and the block size alone.
+"""The plan: input files cut into blocks, by a rule that depends only on the files and the block size.
 
 A block is what is committed together: a range of one file's rows. Where a row is a turn, a dialogue is never cut, and
 one whose turns do not lie together is refused, as it would be scored as two.
@@ -17,12 +17,12 @@ from turnscore_corpus.inputs.files import InputFile
 from turnscore_corpus.inputs.formats import Mark, open_records
 
 BLOCK_DIALOGUES = 1000
-"""Dialogues in a block. Chosen: some 8,000 turns, a quarter of a minute of engagement on one core, is what a killed
+"""Dialogues in a block. Some 8,000 turns, a quarter of a minute of engagement on one core, is what a killed
 worker loses; 10^8 turns are 12,500 blocks."""
 MOST_BLOCK_BYTES = 32 * 1024 * 1024
-"""Most bytes of a block's rows, unpacked; longer dialogues make fewer rows. Chosen: four of the largest dialogues."""
+"""Most bytes of a block's rows, unpacked; longer dialogues make fewer rows. Four of the largest dialogues."""
 MOST_NAMELESS = 1000
-"""Most rows without a dialogue's name, blank or torn, within one dialogue. Chosen: they go into its block."""
+"""Most rows without a dialogue's name, blank or torn, within one dialogue. They go into its block."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

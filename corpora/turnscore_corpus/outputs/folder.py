@@ -1,4 +1,4 @@
-"""The output folder: commits blocks, and knows which are committed. Readers believe manifests alone.
+"""The output folder: commits blocks, and knows which are committed. Readers believe only manifests.
 
 OUTPUT/
   job.json                    what was asked; written before anything else
@@ -96,7 +96,7 @@ def describe_job(
     options: Mapping[str, Mapping[str, JsonValue]],
     block_dialogues: int,
 ) -> Described:
-    """The job as it is written beside its output. Holds no secret and no text."""
+    """The job as it is written with its output. Holds no secret and no text."""
     columns = {} if not plan.blocks else asdict(plan.blocks[0].columns)
     described: Described = {
         "form": 1,

@@ -138,9 +138,9 @@ def _synchronise_folder(folder: Path) -> None:
 
 LOCK_FILE = "lock.json"
 BEAT_SECONDS = 5.0
-"""Seconds between two heartbeats. Chosen: a put every five seconds costs little."""
+"""Seconds between two heartbeats. A put every five seconds costs little."""
 BEATS_WATCHED = 3
-"""Heartbeats missed before a silent owner counts as dead. Chosen."""
+"""Heartbeats missed before a silent owner counts as dead."""
 
 Wait = Callable[[float], object]
 

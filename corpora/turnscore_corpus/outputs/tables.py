@@ -114,7 +114,7 @@ class BlockRows:
         scored = sum(self._add_turn(dialogue, turn) for turn in result.turns)
         self.turns_scored += scored
         place = {"dialogue": dialogue.id, "file": self._file, "row": dialogue.row}
-        row = {**place, "system": dialogue.system, "day": dialogue.day, "turns": dialogue.said, "scored": scored}
+        row = {**place, "system": dialogue.system, "day": dialogue.day, "turns": dialogue.turns_given, "scored": scored}
         for name in self._models:
             row |= _aggregate_cells(name, result.aggregates.get(name))
         self._rows["dialogues"].append(row)

@@ -255,14 +255,14 @@ class Conversation:
 
     def _say(self, turn: ConversationTurn, dialogue: OpenDialogue) -> _Answer:
         check_spoken_turn(turn, len(dialogue.transcript.turns), self._settings.limits)
-        index = dialogue.transcript.say(turn)
+        index = dialogue.transcript.add_turn(turn)
         if turn.speaker == "user":
             return ConversationReply(ack=ConversationAck(index=index))
         return self._begin(index, turn.deadline_ms, dialogue)
 
     def _hear(self, said: ConversationMessages, dialogue: OpenDialogue) -> _Answer:
         check_said(dialogue.transcript, said.messages, self._settings.limits)
-        index, turn = dialogue.transcript.hear(said.messages)
+        index, turn = dialogue.transcript.add_messages(said.messages)
         skipped = count_skipped(said.messages)
         if turn is None:
             return ConversationReply(ack=ConversationAck(index=index, skipped=skipped))

@@ -74,7 +74,11 @@ def test_a_turn_that_cannot_be_read_is_left_out_and_the_others_are_scored(
     assert (left_out.dialogue, left_out.row, left_out.turn) == ("d", 1, 1)
     assert (left_out.code, left_out.field, left_out.reason) == (code, "turns.1.text", reason)
     assert isinstance(dialogue, InputDialogue)
-    assert ([turn.text for turn in dialogue.turns], dialogue.places, dialogue.said) == (["hi", "hello"], [0, 2], 3)
+    assert ([turn.text for turn in dialogue.turns], dialogue.places, dialogue.turns_given) == (
+        ["hi", "hello"],
+        [0, 2],
+        3,
+    )
 
 
 def test_a_message_that_is_too_long_is_left_out(tmp_path: Path):

@@ -90,7 +90,7 @@ def test_messages_are_mapped_and_turns_keep_the_places_of_their_messages(tmp_pat
     ]
     [found] = dialogues_in(plan_of(write_lines(tmp_path / "a.jsonl", [{"messages": messages}])))
     assert [(turn.speaker, turn.text) for turn in found.turns] == [("user", "hi"), ("system", "It is 42.")]
-    assert (found.places, found.said, found.id) == ([1, 4], 5, "row 1")
+    assert (found.places, found.turns_given, found.id) == ([1, 4], 5, "row 1")
 
 
 def test_rows_that_are_turns_make_dialogues_that_no_block_cuts(tmp_path: Path):

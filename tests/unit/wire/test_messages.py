@@ -135,7 +135,7 @@ def test_a_conversation_that_hears_messages_in_pieces_has_the_turns_of_the_whole
     whole, transcript, place = mapped(messages), Transcript([], 0), 0
     while place < len(messages):
         size = data.draw(st.integers(1, len(messages)))
-        index, turn = transcript.hear(read(messages[place : place + size]))
+        index, turn = transcript.add_messages(read(messages[place : place + size]))
         place = min(len(messages), place + size)
         known = mapped(messages[:place])
         assert (turn is not None) == (known.turns[-1].speaker == "system" and not known.goes_on)

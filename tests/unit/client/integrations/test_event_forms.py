@@ -115,7 +115,7 @@ def test_a_rasa_server_keeps_the_senders_that_spoke_last_alone(broker, monkeypat
     monkeypatch.setattr("turnscore_client.integrations.rasa_broker._MOST_SENDERS", 2)
     for sender in ("a", "b", "c"):
         broker.publish(said("user", "hi", sender=sender))
-    assert list(broker._said) == ["b", "c"]
+    assert list(broker._dialogues) == ["b", "c"]
 
 
 async def test_the_broker_is_made_of_endpoints_yml(monkeypatch):
