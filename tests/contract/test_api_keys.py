@@ -13,8 +13,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 from prometheus_client import REGISTRY
-from support.grpc_serving import error_of
-from support.transports import Transports, serve_transports
+from support.transports import Transports, error_of, serve_transports
 from turnscore_client import AsyncTurnScoreClient, UnauthenticatedError
 from turnscore_service.log_setup import set_up_logging
 from turnscore_wire import ConversationReply, ErrorReply

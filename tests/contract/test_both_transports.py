@@ -10,8 +10,7 @@ import httpx
 import pytest
 from conftest import ServeFakes
 from support.fakes import NOT_A_NUMBER, POISON, FakeEncoder, FakeScorer
-from support.grpc_messages import METHODS, message_of
-from support.grpc_serving import error_of, grpc_stub, settings_with
+from support.transports import METHODS, error_of, grpc_stub, message_of, settings_with
 from turnscore_service.api.http.app import create_app
 from turnscore_service.settings.service import Settings
 from turnscore_wire import ERROR_TABLE, ErrorReply, Limits

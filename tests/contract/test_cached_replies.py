@@ -11,7 +11,7 @@ from conftest import ServeFakes
 from prometheus_client import REGISTRY
 from support.conditions import until
 from support.fakes import POISON, FakeScorer
-from support.fed_bundles import make_fed_scorer
+from support.fed import make_fed_scorer
 from turnscore_service.settings.service import AdmissionSettings, Settings
 
 ANSWERED = 200

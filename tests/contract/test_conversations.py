@@ -12,7 +12,7 @@ from conftest import ServeFakes
 from prometheus_client import REGISTRY
 from support.conditions import until
 from support.fakes import FakeScorer
-from support.listening import listening
+from support.transports import listening
 from turnscore_service.api.http.app import create_app
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.settings.api import HttpSettings

@@ -13,11 +13,10 @@ import psutil
 import pytest
 import pytest_asyncio
 from support import plain_http
-from support.encoder_bundles import make_encoder_bundle
-from support.grpc_messages import METHODS, message_of
-from support.listening import listening
-from support.loop_pulse import pulse
+from support.bundles import make_encoder_bundle
+from support.conditions import pulse
 from support.score_table import table_settings
+from support.transports import METHODS, listening, message_of
 from turnscore_load.extremes import Extreme, extremes
 from turnscore_load.scenarios.hostile import open_conversation
 from turnscore_models import starter_bundles

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from support.fed_bundles import make_fed_scorer
-from support.fed_paths import PathBackend
+from support.fed import PathBackend, make_fed_scorer
 from turnscore_core.scorers.fed.plans import FedPlan, FedPlans
 from turnscore_core.scorers.fed.questions import FedQuestion
 from turnscore_service.settings.service import Settings

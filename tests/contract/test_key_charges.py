@@ -12,9 +12,7 @@ import pytest
 from prometheus_client import REGISTRY
 from support.conditions import until
 from support.fakes import FakeScorer
-from support.grpc_messages import METHODS, message_of
-from support.grpc_serving import error_of
-from support.transports import Transports, serve_transports
+from support.transports import METHODS, Transports, error_of, message_of, serve_transports
 from turnscore_wire.v1.turnscore_pb2_grpc import TurnScorerStub
 from websockets.asyncio.client import connect
 

@@ -7,9 +7,9 @@ from typing import Any
 import grpc
 import pytest
 from conftest import ServeFakes
+from support.bundles import make_quality_bundle
 from support.fakes import FakeScorer, loaded_fake
-from support.grpc_serving import grpc_stub
-from support.quality_bundles import make_quality_bundle
+from support.transports import grpc_stub
 from turnscore_core.load_settings import LoadSettings
 from turnscore_core.model_loader import load_scorers
 from turnscore_core.model_set import choose_defaults

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from support.loop_pulse import pulse
+from support.conditions import pulse
 from support.score_table import table_settings
 from turnscore_core.deadline import Deadline
 from turnscore_core.errors import ScoringError

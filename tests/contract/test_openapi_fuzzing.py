@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import pytest
 import schemathesis
 from hypothesis import settings
+from support.every_way import SCHEMA, assert_documented
 from support.fakes import FakeScorer
-from support.fuzzing import SCHEMA, assert_documented
-from support.served_app import served_app
+from support.transports import served_app
 
 fuzzed = settings(max_examples=30, deadline=None, derandomize=True, database=None)
 

@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
-from support.every_way import EveryWay, every_way
-from support.grpc_serving import settings_with
-from support.quality_bundles import make_quality_bundle
-from support.request_table import Request
+from support.bundles import make_quality_bundle
+from support.every_way import EveryWay, Request, every_way
+from support.transports import settings_with
 from turnscore_client._command.registry import app
 from turnscore_core.scorers.quality_rows import HEADS
 from turnscore_models import Threshold, starter_bundles, write_bundle

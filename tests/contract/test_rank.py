@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from conftest import ServeFakes
 from support.fakes import NOT_A_NUMBER, POISON, FakeScorer
-from support.fed_bundles import make_fed_scorer
+from support.fed import make_fed_scorer
 from turnscore_service.settings.service import AdmissionSettings, Settings
 from turnscore_wire import ErrorReply, Limits, RankReply
 

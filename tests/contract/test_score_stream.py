@@ -11,7 +11,7 @@ import pytest
 from prometheus_client import REGISTRY
 from support.conditions import until
 from support.fakes import FakeScorer
-from support.grpc_serving import error_of, grpc_server, grpc_stub, settings_with
+from support.transports import error_of, grpc_server, grpc_stub, settings_with
 from turnscore_service.api.grpc.endpoints import SERVICE
 from turnscore_service.api.http.app import create_app
 from turnscore_service.lifecycle.runtime import Runtime

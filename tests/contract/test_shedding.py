@@ -9,7 +9,7 @@ import httpx
 from prometheus_client import REGISTRY
 from support.conditions import until
 from support.fakes import FakeScorer
-from support.served_app import served_app
+from support.transports import served_app
 from turnscore_service.scheduling.admission import REFUSALS_IN_A_ROW, SHED_PER_WITNESS
 from turnscore_service.settings.service import AdmissionSettings, RuntimeSettings, Settings
 from turnscore_wire.messages import MAX_DEADLINE_MS

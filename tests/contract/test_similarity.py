@@ -10,8 +10,8 @@ import httpx
 import numpy as np
 import pytest
 from conftest import ServeFakes
+from support.bundles import make_encoder_bundle
 from support.conditions import until
-from support.encoder_bundles import make_encoder_bundle
 from support.fakes import FakeEncoder, FakeScorer
 from turnscore_core.loaded_scorer import LoadedScorer, load_scorer
 from turnscore_core.model_loader import load_scorers

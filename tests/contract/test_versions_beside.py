@@ -10,8 +10,7 @@ from prometheus_client import REGISTRY
 from support.conditions import until
 from support.conversations import talking
 from support.fakes import FakeScorer, candidate_version
-from support.grpc_messages import METHODS, message_of
-from support.grpc_serving import grpc_stub
+from support.transports import METHODS, grpc_stub, message_of
 from turnscore_core.errors import InvalidRequestError
 from turnscore_service import metrics
 from turnscore_service.api.http.app import create_app

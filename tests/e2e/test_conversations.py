@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from support.live import say
+from support.fakes import say
 from support.processes import RunningService
 from turnscore_client import TurnScoreClient
 from websockets.sync.client import connect

@@ -3,7 +3,7 @@
 import pytest
 import schemathesis
 from hypothesis import settings
-from support.fuzzing import SCHEMA, ask_what_is_loaded, assert_documented
+from support.every_way import SCHEMA, ask_what_is_loaded, assert_documented
 from support.processes import RunningService
 
 pytestmark = pytest.mark.e2e

@@ -1,7 +1,7 @@
 """The page on the starter models, from the service that all tests here share."""
 
 import pytest
-from support.page_visits import visiting
+from support.pages import visiting
 from support.processes import RunningService
 from turnscore_client import TurnScoreClient
 
@@ -11,7 +11,7 @@ pytestmark = pytest.mark.e2e
 async def test_one_click_after_opening_it_shows_the_very_scores_of_the_service(
     service: RunningService, client: TurnScoreClient
 ) -> None:
-    from support.browsers import chromium  # skips where there is no browser
+    from support.pages import chromium  # skips where there is no browser
 
     async with chromium() as browser, visiting(browser, f"{service.url}/") as seen:
         await seen.page.get_by_role("button", name="Bad news").click()

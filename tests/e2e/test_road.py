@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 import typer
-from support.exporter_data import save_tiny_bert
+from support.exporter_data import save_tiny_bert, write_sentiment_data
 from support.processes import running_service
-from support.sentiment_data import write_sentiment_data
 from turnscore_client import TurnScoreClient
 from turnscore_exporters.commands import export, train
 from typer.testing import CliRunner

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support import plain_http
 from support.conditions import wait_until
-from support.live import hear, say
+from support.fakes import hear, say
 from support.processes import RunningService, running_service
 from turnscore_client import InvalidRequestError, NotReadyError, TurnScoreClient
 from turnscore_models import starter_bundles

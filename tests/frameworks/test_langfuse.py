@@ -1,8 +1,8 @@
 """Langfuse's own client, against a server that keeps what it is sent."""
 
 import pytest
-from support.capture_server import capturing
-from support.scored_turns import AGGREGATES, SPAN, TRACE, scored
+from support.framework_service import capturing
+from support.studies import AGGREGATES, SPAN, TRACE, scored
 from turnscore_client.integrations import TurnIds
 
 langfuse = pytest.importorskip("langfuse", reason="Langfuse is not installed: make integrations")

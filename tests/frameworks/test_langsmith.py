@@ -1,8 +1,8 @@
 """LangSmith's own client, against a server that keeps what it is sent."""
 
 import pytest
-from support.capture_server import capturing
-from support.scored_turns import AGGREGATES, scored
+from support.framework_service import capturing
+from support.studies import AGGREGATES, scored
 from turnscore_client.integrations import TurnIds
 
 langsmith = pytest.importorskip("langsmith", reason="LangSmith is not installed: make integrations")

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from support.scored_turns import AGGREGATES, scored
+from support.studies import AGGREGATES, scored
 from turnscore_client.integrations import TurnIds
 
 mlflow = pytest.importorskip("mlflow", reason="MLflow is not installed: make integrations")

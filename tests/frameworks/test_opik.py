@@ -1,9 +1,8 @@
 """Opik's own client, against a server that keeps what it is sent."""
 
 import pytest
-from support.capture_server import capturing
-from support.framework_service import ANSWERED, ASKED, Service
-from support.scored_turns import AGGREGATES, scored
+from support.framework_service import ANSWERED, ASKED, Service, capturing
+from support.studies import AGGREGATES, scored
 from turnscore_client.integrations import TurnIds
 
 opik = pytest.importorskip("opik", reason="Opik is not installed: make integrations")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from support.scored_turns import AGGREGATES, scored
+from support.studies import AGGREGATES, scored
 from turnscore_client.integrations import TurnIds
 
 pytest.importorskip("phoenix.client", reason="Phoenix is not installed: make integrations")

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import pytest
-from support.hand_written import (
+from support.every_way import (
     CHOICES,
     FAULTS,
     LONG_CONTEXT,

@@ -13,9 +13,8 @@ from pathlib import Path
 import httpx
 import pytest
 from support.conditions import until
-from support.fakes import FakeScorer, loaded_fake
-from support.listening import listening
-from support.live import say
+from support.fakes import FakeScorer, loaded_fake, say
+from support.transports import listening
 from turnscore_load.machine import free_port
 from turnscore_service.api.http.app import create_app
 from turnscore_service.lifecycle.runtime import Runtime

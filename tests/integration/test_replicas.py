@@ -19,7 +19,7 @@ import uvicorn
 from starlette.types import Receive, Scope, Send
 from support.conditions import until
 from support.fakes import FakeScorer, loaded_fake
-from support.listening import QuietServer
+from support.transports import QuietServer
 from turnscore_client import AsyncTurnScoreClient
 from turnscore_load.machine import free_port
 from turnscore_service._patches.uvicorn_websocket import bounded_protocols

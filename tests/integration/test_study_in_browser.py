@@ -10,10 +10,9 @@ from typing import Any
 
 import httpx
 from sqlalchemy import Connection, select
-from support.browsers import chromium, find_violations
 from support.conditions import until
-from support.simulated_raters import Judgement, QuickRater, SimulatedRater
-from support.studies import ScriptedBot, on_a_port, plan_fields
+from support.pages import chromium, find_violations
+from support.studies import Judgement, QuickRater, ScriptedBot, SimulatedRater, on_a_port, plan_fields
 from turnscore_assessment.analysis.study_report import build_report
 from turnscore_assessment.ratings.rating_file import read_ratings, write_ratings
 from turnscore_assessment.study.database import StudyDatabase, dialogues, open_database, workers

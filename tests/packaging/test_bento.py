@@ -8,9 +8,8 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from support.environments import NOT_COMPILED, environment_with
+from support.environments import NOT_COMPILED, environment_with, pins
 from support.processes import running_service
-from support.requirements import pins
 from turnscore_client import TurnScoreClient
 
 ROOT = Path(__file__).parents[2]

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from support.requirements import pins, unhashed
+from support.environments import pins, unhashed
 
 ROOT = Path(__file__).parents[2]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from pydantic import JsonValue
-from support.fed_checkpoints import PublishedFed, export_tiny_fed, save_tiny_dialogpt
+from support.exporter_data import PublishedFed, export_tiny_fed, save_tiny_dialogpt
 from turnscore_core.inference.onnx_backend import OnnxBackend
 from turnscore_core.scorers.fed.scorer import FedScorer
 from turnscore_core.scorers.scorer import TurnToScore

@@ -1,8 +1,19 @@
-"""Small bundles made on the spot; the graph is never run unless a test says so."""
+"""Bundles made for tests: of any kind, of encoders, and of quality."""
 
+import json
 from pathlib import Path
 
-from turnscore_models import Bundle, GraphSpec, Manifest, TensorSpec, write_bundle
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+from pydantic import JsonValue
+from tokenizers import Tokenizer, models, pre_tokenizers
+from turnscore_core.inference.onnx_backend import OnnxBackend
+from turnscore_core.loaded_scorer import read_turn, score_turns
+from turnscore_core.scorers.encoder import TextEncoder
+from turnscore_core.scorers.quality import QualityScorer
+from turnscore_core.scorers.quality_rows import COMPARED_ROWS, HEADS
+from turnscore_models import Bundle, GraphOutput, GraphSpec, Manifest, SelfTest, SelfTestTurn, TensorSpec, write_bundle
 
 
 def make_bundle(folder: Path, *, name: str = "engagement", version: str = "1.0.0", kind: str = "engagement") -> Bundle:
@@ -37,3 +48,199 @@ def make_bundle(folder: Path, *, name: str = "engagement", version: str = "1.0.0
         licence="Apache-2.0",
     )
     return write_bundle(folder, manifest)
+
+
+GRAPH = "graph.onnx"
+WIDTH = 6
+TURNS = (("good fine", "good fine"), ("good fine", "bad ugly"), ("a b c", "a b d"), ("a b c", "x y z w v u t"))
+
+
+def save_encoder_graph(path: Path, *, output: str = "vector", seed: int = 0) -> None:
+    """Good words lie close together, bad words opposite, letters anywhere; special tokens are nothing."""
+    table = np.random.default_rng(seed).normal(0, 1, (4 + len(WORDS), WIDTH)).astype(np.float32)
+    table[:4] = 0
+    table[4:7] = table[4] + table[4:7] * 0.1
+    table[7:10] = -table[4] + table[7:10] * 0.1
+    tensors = {"table": table, "last": np.array([-1]), "tokens_axis": np.array([1])}
+    nodes = [
+        helper.make_node("Gather", ["table", "input_ids"], ["words"]),
+        helper.make_node("Cast", ["attention_mask"], ["weight"], to=TensorProto.FLOAT),
+        helper.make_node("Unsqueeze", ["weight", "last"], ["weight3"]),
+        helper.make_node("Mul", ["words", "weight3"], ["kept"]),
+        helper.make_node("ReduceSum", ["kept", "tokens_axis"], ["sum"], keepdims=0),
+        helper.make_node("ReduceSum", ["weight", "last"], ["count"], keepdims=1),
+        helper.make_node("Div", ["sum", "count"], [output]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "encoder",
+        [
+            helper.make_tensor_value_info(name, TensorProto.INT64, ["rows", "tokens"])
+            for name in ("input_ids", "attention_mask")
+        ],
+        [helper.make_tensor_value_info(output, TensorProto.FLOAT, ["rows", WIDTH])],
+        [numpy_helper.from_array(value, name) for name, value in tensors.items()],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+
+
+def make_encoder_bundle(folder: Path, *, token_limit: int = 8) -> Bundle:
+    """A bundle that loads and encodes."""
+    folder.mkdir(parents=True)
+    save_tokenizer(folder / "tokenizer.json")
+    save_encoder_graph(folder / GRAPH)
+    (folder / "calibration.json").write_text(json.dumps(curve(-1, 1)))
+    turns = [SelfTestTurn(context=[("user", before)], response=response, value=0.0) for before, response in TURNS]
+    (folder / "self_test.json").write_text(SelfTest(turns=turns).model_dump_json())
+    backend = OnnxBackend(folder / GRAPH, threads=1)
+    inputs, outputs = (
+        [TensorSpec(name=each.name, dtype=each.dtype, shape=list(each.shape)) for each in tensors]
+        for tensors in (backend.inputs, backend.outputs)
+    )
+    graph = GraphSpec(
+        file=GRAPH, precision="fp32", opset=17, inputs=inputs, outputs=outputs, parity_tolerance=1e-4,
+        parity_measured={},
+    )  # fmt: skip
+    manifest = Manifest(
+        name="encoder", version="0.0.1", kind="encoder", graphs={"fp32": graph}, tokenizer="tokenizer.json",
+        calibration="calibration.json", self_test="self_test.json", token_limit=token_limit, training={}, agreement={},
+        licence="Apache-2.0",
+    )  # fmt: skip
+    bundle = write_bundle(folder, manifest)
+    scores = score_turns(TextEncoder(bundle, backend), [read_turn(each) for each in turns])
+    known = []
+    for turn, score in zip(turns, scores, strict=True):
+        own = GraphOutput(value=score.value, details=score.details)
+        known.append(turn.model_copy(update={"value": score.value, "graphs": {"fp32": own}}))
+    test = SelfTest(turns=known, tolerances={"fp32": 1e-4})
+    (folder / "self_test.json").write_text(test.model_dump_json())
+    return write_bundle(folder, manifest)
+
+
+WORDS = ("good", "fine", "nice", "bad", "ugly", "wrong", *"abcdefghijklmnopqrstuvwxyz")
+LAYOUT: dict[str, JsonValue] = {
+    "context_turns": 2,
+    "turn_tokens": 4,
+    "response_tokens": 16,
+    "response_end_tokens": 6,
+}
+WEIGHTS: dict[str, JsonValue] = {"overall": 1.0, "sentiment": 0.5}
+GOOD, BAD = 1.5, -1.5
+"""What a good or a bad word gives to every head, before the sigmoid."""
+GRAPH, HEADS_FILE = "graph.onnx", "heads.json"
+
+
+def save_tokenizer(path: Path) -> None:
+    """A token a word."""
+    special = ["[PAD]", "[CLS]", "[SEP]", "[UNK]"]
+    tokenizer = Tokenizer(models.WordLevel({word: id_ for id_, word in enumerate([*special, *WORDS])}, "[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.save(str(path))
+
+
+def save_quality_graph(path: Path) -> None:
+    """Each head of a response is the mean of its tokens' marks, through a sigmoid or, the sentiment, a tanh.
+
+    A tenth of the mean of the latest context turn's row is added.
+    """
+    marks = np.random.default_rng(0).normal(0, 0.1, (4 + len(WORDS), len(HEADS))).astype(np.float32)
+    marks[4:7] += GOOD
+    marks[7:10] += BAD
+    tensors = {"marks": marks, "last": np.array([-1]), "tokens_axis": np.array([1]), "zero": np.array(0)}
+    tensors |= {"tenth": np.array(0.1, np.float32)} | {f"place_{place}": np.array(place) for place in range(len(HEADS))}
+    nodes = [
+        helper.make_node("Gather", ["marks", "input_ids"], ["marked"]),
+        helper.make_node("Cast", ["attention_mask"], ["weight"], to=TensorProto.FLOAT),
+        helper.make_node("Unsqueeze", ["weight", "last"], ["weight3"]),
+        helper.make_node("Mul", ["marked", "weight3"], ["kept"]),
+        helper.make_node("ReduceSum", ["kept", "tokens_axis"], ["sum"], keepdims=0),
+        helper.make_node("ReduceSum", ["weight", "last"], ["count"], keepdims=1),
+        helper.make_node("Div", ["sum", "count"], ["mean"]),
+        helper.make_node("Gather", ["mean", "response_row"], ["response"]),
+        helper.make_node("Gather", ["context_rows", "zero"], ["latest"], axis=1),
+        helper.make_node("GreaterOrEqual", ["latest", "zero"], ["is_there"]),
+        helper.make_node("Cast", ["is_there"], ["there"], to=TensorProto.FLOAT),
+        helper.make_node("Unsqueeze", ["there", "last"], ["there2"]),
+        helper.make_node("Max", ["latest", "zero"], ["latest_row"]),
+        helper.make_node("Gather", ["mean", "latest_row"], ["context"]),
+        helper.make_node("Mul", ["context", "there2"], ["heard"]),
+        helper.make_node("Mul", ["heard", "tenth"], ["tenth_heard"]),
+        helper.make_node("Add", ["response", "tenth_heard"], ["together"]),
+    ]
+    for place, name in enumerate(HEADS):
+        nodes.append(helper.make_node("Gather", ["together", f"place_{place}"], [f"{name}/mean"], axis=1))
+        nodes.append(helper.make_node("Tanh" if name == "sentiment" else "Sigmoid", [f"{name}/mean"], [name]))
+    axes = {"input_ids": ["rows", "tokens"], "attention_mask": ["rows", "tokens"], "response_row": ["pairs"]}
+    inputs = {**axes, "context_rows": ["pairs", COMPARED_ROWS]}
+    inputs |= {name: ["pairs", "context_tokens"] for name in ("context_tokens", "places")}
+    graph = helper.make_graph(
+        nodes,
+        "quality",
+        [helper.make_tensor_value_info(name, TensorProto.INT64, shape) for name, shape in inputs.items()],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["pairs"]) for name in HEADS],
+        [numpy_helper.from_array(value, name) for name, value in tensors.items()],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+
+
+def curve(low: float, high: float) -> dict[str, JsonValue]:
+    return {"percentiles": [low + (high - low) * place / 100 for place in range(101)], "turns": 5, "source": "made up"}
+
+
+def make_quality_bundle(folder: Path, **options: JsonValue) -> Bundle:
+    """A bundle that loads and scores; `options` stand in place of the usual ones."""
+    folder.mkdir(parents=True)
+    save_tokenizer(folder / "tokenizer.json")
+    save_quality_graph(folder / GRAPH)
+    (folder / "calibration.json").write_text(json.dumps(curve(0, 1)))
+    curves = {name: curve(-1, 1) if name == "sentiment" else curve(0, 1) for name in HEADS}
+    (folder / HEADS_FILE).write_text(json.dumps({"curves": curves}))
+    turns = [
+        SelfTestTurn(context=[("user", "a b c")], response=response, value=0.5)
+        for response in ("good fine", "bad wrong", "a b c d e f g h i j k l m")
+    ]
+    (folder / "self_test.json").write_text(SelfTest(turns=turns).model_dump_json())
+    described: dict[str, JsonValue] = {
+        "layout": LAYOUT,
+        "value": {"weights": WEIGHTS, "bias": 0.0},
+        "heads": HEADS_FILE,
+        **options,
+    }
+    bundle = write_bundle(folder, _manifest(folder, described))
+    scores = score_turns(
+        QualityScorer(bundle, OnnxBackend(folder / GRAPH, threads=1)), [read_turn(each) for each in turns]
+    )
+    known = [turn.model_copy(update={"value": score.value}) for turn, score in zip(turns, scores, strict=True)]
+    (folder / "self_test.json").write_text(SelfTest(turns=known).model_dump_json())
+    return write_bundle(folder, bundle.manifest)
+
+
+def _manifest(folder: Path, options: dict[str, JsonValue]) -> Manifest:
+    backend = OnnxBackend(folder / GRAPH, threads=1)
+    inputs, outputs = (
+        [TensorSpec(name=each.name, dtype=each.dtype, shape=list(each.shape)) for each in tensors]
+        for tensors in (backend.inputs, backend.outputs)
+    )
+    graph = GraphSpec(
+        file=GRAPH,
+        precision="fp32",
+        opset=17,
+        inputs=inputs,
+        outputs=outputs,
+        parity_tolerance=1e-4,
+        parity_measured={},
+    )
+    return Manifest(
+        name="quality",
+        version="0.0.1",
+        kind="quality",
+        graphs={"fp32": graph},
+        tokenizer="tokenizer.json",
+        calibration="calibration.json",
+        self_test="self_test.json",
+        token_limit=8,
+        options=options,
+        training={},
+        agreement={},
+        licence="Apache-2.0",
+    )

@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -146,3 +146,21 @@ async def assert_left_alone(load: Load) -> None:
     await load.goes_on()
     assert round_trips() <= trips + 2  # the other lane and the look for marks may have been under way
     assert misses("unavailable") > 0
+
+
+class DictLevel:
+    """Holds what it is given; `is_sick` makes it answer nothing. Can be shared by several caches."""
+
+    def __init__(self) -> None:
+        self.entries: dict[str, bytes] = {}
+        self.ttl_ms: dict[str, int] = {}
+        self.asked: list[list[str]] = []
+        self.is_sick = False
+
+    async def fetch(self, keys: Sequence[str], seconds: float) -> Sequence[bytes | None] | None:
+        self.asked.append(list(keys))
+        return None if self.is_sick else [self.entries.get(key) for key in keys]
+
+    def put(self, key: str, entry: bytes, ttl_ms: int) -> None:
+        self.entries[key] = entry
+        self.ttl_ms[key] = ttl_ms

@@ -1,15 +1,22 @@
-"""Every way of asking one service in this process: the core, both transports by hand, and every client."""
+"""Requests asked in every way that a service can be asked."""
 
 import asyncio
+import functools
 import json
+import random
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
 
 import grpc
 import httpx
+import jsonschema_rs
+import schemathesis
 from pydantic import BaseModel
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import negative_data_rejection, positive_data_acceptance
 from turnscore_client import (
     AsyncTurnScoreClient,
     AsyncTurnScoreGrpcClient,
@@ -23,6 +30,7 @@ from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_service.api.calls import validate, validate_batch
 from turnscore_service.api.grpc.server import GrpcServer
 from turnscore_service.api.http.app import create_app
+from turnscore_service.generated_docs import openapi_document
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.settings.service import Settings
 from turnscore_wire import (
@@ -30,6 +38,7 @@ from turnscore_wire import (
     DialogueReply,
     DialogueRequest,
     ErrorReply,
+    Limits,
     RankReply,
     RankRequest,
     ScoreReply,
@@ -38,10 +47,439 @@ from turnscore_wire import (
 from turnscore_wire.v1 import to_fields
 from turnscore_wire.v1.turnscore_pb2_grpc import TurnScorerStub
 
-from support.grpc_messages import METHODS, message_of
-from support.grpc_serving import error_of
-from support.listening import listening
-from support.request_table import Request
+from support.transports import METHODS, error_of, listening, message_of
+
+LIMITS = Limits(max_text_chars=2000, max_turns=30, max_items=6, max_candidates=5, max_body_bytes=60_000)
+"""Small ones, so that requests beyond them are small too."""
+
+Kind = Literal["good", "odd", "broken"]
+
+_SUBJECTS = ("i", "my sister", "the neighbour's dog", "nobody here", "that old song")
+_VERBS = ("hiked up", "wrote about", "could not stand", "dreams of", "was asked about")
+_OBJECTS = ("a volcano", "the river at night", "my job", "three kinds of bread", "what you said")
+_ENDS = (".", "!", "... have you?", ", and you?", "?")
+_ODD_TEXTS = (
+    "🙂", "👩‍👩‍👧‍👦 und 🇪🇺!", "ok", "?", "...", "  hello \t there\n\nagain ",
+    "a\u200bb\u00adc", "e\u0301cole d\u2019e\u0301te\u0301", "שלום, מה שלומך?",
+    "今日は何をしましたか。", "ＦＵＬＬ　ＷＩＤＴＨ", "x" * 300, "why " * 450,
+    "\u2028line\u2029ends", "<b>&amp;</b> \\n \"q\"", "[SEP] [CLS] <|endoftext|>", "\ufeffmarked",
+    "𝕦𝕟𝕚𝕔𝕠𝕕𝕖",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Request:
+    """One call by its name, and its fields; `protobuf` says whether a message can say the same."""
+
+    name: str
+    kind: Kind
+    call: Literal["score", "score_batch", "score_dialogue", "rank"]
+    fields: dict[str, Any]
+    protobuf: bool = True
+    beyond_body: bool = False
+    """Refused for its size by the transports, of which the core knows nothing."""
+
+
+def requests() -> list[Request]:
+    """All of them, in an order that never changes."""
+    draw = random.Random(20261121)
+    made = [*_good(draw), *_odd(draw), *_broken()]
+    names = [each.name for each in made]
+    assert len(set(names)) == len(names) == 200, len(names)
+    return made
+
+
+def _sentence(draw: random.Random) -> str:
+    return " ".join(draw.choice(words) for words in (_SUBJECTS, _VERBS, _OBJECTS)) + draw.choice(_ENDS)
+
+
+def _turns(draw: random.Random, count: int) -> list[dict[str, str]]:
+    """Turns that alternate; the last one is the user's."""
+    speakers = ["user" if place % 2 == 0 else "system" for place in range(count)][::-1]
+    return [{"speaker": speaker, "text": _sentence(draw)} for speaker in speakers]
+
+
+def _scorers(draw: random.Random) -> list[str]:
+    return draw.choice([["engagement"], ["sentiment_stop"], ["engagement", "sentiment_stop"], ["sentiment_stop"]])
+
+
+def _good(draw: random.Random) -> Iterator[Request]:
+    for place in range(26):
+        fields: dict[str, Any] = {"response": _sentence(draw), "scorers": _scorers(draw)}
+        if place % 3:
+            fields["context"] = _turns(draw, draw.randint(1, 6))
+        if place % 7 == 0:
+            fields.update(deadline_ms=60_000, cache=draw.choice(["use", "bypass", "refresh"]), cache_namespace="t-1")
+        yield Request(f"score-{place}", "good", "score", fields)
+    for place in range(12):
+        items = [
+            {"response": _sentence(draw), "context": _turns(draw, 2), "scorers": _scorers(draw)}
+            for _ in range(draw.randint(1, 6))
+        ]
+        yield Request(f"batch-{place}", "good", "score_batch", {"items": items})
+    for place in range(10):
+        turns = [*_turns(draw, draw.randint(1, 6)), {"speaker": "system", "text": _sentence(draw)}]
+        yield Request(f"dialogue-{place}", "good", "score_dialogue", {"turns": turns, "scorers": _scorers(draw)})
+    for place in range(12):
+        ranked: dict[str, Any] = {"candidates": [_sentence(draw) for _ in range(draw.randint(1, 5))]}
+        ranked.update(context=_turns(draw, place % 4), scorers=["engagement", "sentiment_stop"])
+        if place % 2:
+            ranked["weights"] = {"engagement": draw.uniform(0.1, 3), "sentiment_stop": draw.choice([0.0, 1.5])}
+        yield Request(f"rank-{place}", "good", "rank", ranked)
+    turn, qualities = _turns(draw, 2), ["interesting", "fluent"]
+    yield Request("all-scorers", "good", "score", {"context": turn, "response": _sentence(draw)})
+    for place, own in enumerate(
+        [{"qualities": qualities}, {"qualities": qualities, "loss": "whole_sequence"}, {"loss": "response_only"}]
+    ):
+        fed = {"context": turn, "response": _sentence(draw), "scorers": ["fed"], "options": {"fed": own}}
+        yield Request(f"fed-{place}", "good", "score", fed)
+    both = {"scorers": ["fed", "engagement"], "options": {"fed": {"qualities": qualities}}}
+    yield Request("fed-rank", "good", "rank", {"context": turn, "candidates": ["ok.", _sentence(draw)], **both})
+
+
+def _odd(draw: random.Random) -> Iterator[Request]:
+    for place, text in enumerate(_ODD_TEXTS):
+        asked = {"scorers": ["engagement", "sentiment_stop"]}
+        yield Request(f"odd-response-{place}", "odd", "score", {"response": text, **asked})
+        context = [{"speaker": "user", "text": text}]
+        yield Request(f"odd-context-{place}", "odd", "score", {"context": context, "response": "i see.", **asked})
+    asked = {"scorers": ["engagement"]}
+    empty = [{"speaker": "user", "text": ""}, {"speaker": "system", "text": " "}]
+    yield Request("empty-context-turns", "odd", "score", {"context": empty, "response": "ok", **asked})
+    yield Request("no-context", "odd", "score", {"context": [], "response": "ok", **asked})
+    yield Request("most-turns", "odd", "score", {"context": _turns(draw, 30), "response": "ok", **asked})
+    yield Request("longest-text", "odd", "score", {"response": "word " * 400, **asked})
+    yield Request("only-the-system", "odd", "score_dialogue", {"turns": [{"speaker": "system", "text": "hi"}], **asked})
+    twice = [{"response": "the same", **asked}] * 2
+    yield Request("twice-in-a-batch", "odd", "score_batch", {"items": twice})
+    yield Request("candidates-alike", "odd", "rank", {"candidates": ["same", "same", "same"], **asked})
+    yield Request("empty-options", "odd", "score", {"response": "ok", "options": {}, **asked})
+    mixed = [{"response": "ok", **asked}, {"response": "ok", "scorers": ["mood"]}, {"response": "a" * 2001, **asked}]
+    yield Request("items-that-fail-alone", "odd", "score_batch", {"items": mixed})
+    ill = [{"response": "ok", **asked}, {"response": " ", **asked}, {"response": "ok", "deadline_ms": 0}]
+    yield Request("items-that-are-not-well-formed", "odd", "score_batch", {"items": ill})
+
+
+def _broken() -> Iterator[Request]:
+    yield from _broken_scores()
+    yield from _broken_others()
+
+
+def _broken_scores() -> Iterator[Request]:
+    """A score request around each field that is wrong; the last of a row says whether protobuf can say it."""
+    user, fed = {"speaker": "user", "text": "hi"}, {"scorers": ["fed"]}
+    rows: list[tuple[dict[str, Any], bool]] = [
+        ({"response": ""}, True), ({"response": " \t\n"}, True), ({"response": "a\0b"}, True),
+        ({"response": "a\ud800b"}, False), ({"response": 7}, False), ({"response": None}, True),
+        ({"response": ["a"]}, False), ({"response": "a" * 2001}, True), ({"response": "🙂" * 2001}, True),
+        ({"context": [{**user, "speaker": "bot"}]}, False), ({"context": [{**user, "text": 7}]}, False),
+        ({"context": [user, {}]}, True), ({"context": [{**user, "mood": "good"}]}, False),
+        ({"context": [{"text": "hi"}]}, True), ({"context": 7}, False), ({"context": "hi"}, False),
+        ({"context": [{**user, "text": "a\0b"}]}, True), ({"context": [user, {**user, "text": "a" * 2001}]}, True),
+        ({"context": [user] * 31}, True), ({"context": ["hi"]}, False), ({"context": [None]}, False),
+        ({"scorers": ["mood"]}, True), ({"scorers": ["engagement", "mood"]}, True), ({"scorers": [""]}, True),
+        ({"scorers": ["a" * 65]}, True), ({"scorers": ["engagement"] * 65}, True), ({"scorers": []}, False),
+        ({"scorers": [7]}, False), ({"scorers": "engagement"}, False), ({"scorers": {"engagement": 1}}, False),
+        ({"scorers": ["Engagement"]}, True),
+        ({"options": {"mood": {}}}, True), ({"options": {"engagement": {"x": 1}}}, True),
+        ({"options": {"sentiment_stop": {"x": None}}}, True), ({"options": {"": {}}}, True),
+        ({"options": {"engagement": 7}}, False), ({"options": [1]}, False), ({"options": "x"}, False),
+        ({**fed, "options": {"fed": {"qualities": []}}}, True), ({**fed, "options": {"fed": {"qualities": 7}}}, True),
+        ({**fed, "options": {"fed": {"qualities": ["charming"]}}}, True),
+        ({**fed, "options": {"fed": {"loss": "least"}}}, True), ({**fed, "options": {"fed": {"loss": 1.5}}}, True),
+        ({**fed, "options": {"fed": {"own_qualities": {"a": 1}}}}, True),
+        ({**fed, "options": {"fed": {"speed": {"deep": [1, {"a": None}]}}}}, True),
+        ({"deadline_ms": 0}, True), ({"deadline_ms": -1}, True), ({"deadline_ms": 600_001}, True),
+        ({"deadline_ms": 2**40}, False), ({"deadline_ms": 1.5}, False), ({"deadline_ms": "10"}, False),
+        ({"cache": "sometimes"}, False), ({"cache": 1}, False), ({"cache_namespace": ""}, True),
+        ({"cache_namespace": "two words"}, True), ({"cache_namespace": "a" * 65}, True),
+        ({"cache_namespace": 7}, False),
+    ]  # fmt: skip
+    for place, (wrong, protobuf) in enumerate(rows):
+        fields = {"response": "ok", **wrong}
+        yield Request(f"score-with-{next(iter(wrong))}-{place}", "broken", "score", fields, protobuf)
+    big = {"response": "ok", "context": [{**user, "text": "é" * 1990}] * 30}
+    yield Request("body-too-large", "broken", "score", big, beyond_body=True)
+
+
+def _broken_others() -> Iterator[Request]:
+    user, system = {"speaker": "user", "text": "hi"}, {"speaker": "system", "text": "hello"}
+    ok = {"response": "ok"}
+    rows: list[tuple[Literal["score_batch", "score_dialogue", "rank"], dict[str, Any], bool]] = [
+        ("score_batch", {"items": []}, True), ("score_batch", {"items": [ok] * 7}, True),
+        ("score_batch", {"items": 7}, False), ("score_batch", {"items": "ok"}, False),
+        ("score_dialogue", {"turns": []}, True), ("score_dialogue", {"turns": [user]}, True),
+        ("score_dialogue", {"turns": [user, {**system, "text": " "}]}, True),
+        ("score_dialogue", {"turns": [system] * 31}, True), ("score_dialogue", {"turns": 7}, False),
+        ("score_dialogue", {"turns": [{**user, "speaker": "me"}]}, False),
+        ("score_dialogue", {"turns": [system], "scorers": ["mood"]}, True),
+        ("score_dialogue", {"turns": [{**system, "text": "a" * 2001}]}, True),
+        ("score_dialogue", {"turns": [system], "options": {"fed": {"qualities": ["charming"]}}}, True),
+        ("score_dialogue", {"turns": [user, {**system, "text": "a\0"}]}, True),
+        ("score_dialogue", {"turns": [system], "deadline_ms": 0}, True),
+        ("rank", {"candidates": []}, True), ("rank", {"candidates": ["a"] * 6}, True),
+        ("rank", {"candidates": ["a", ""]}, True), ("rank", {"candidates": ["a", "b\0"]}, True),
+        ("rank", {"candidates": ["a", 7]}, False), ("rank", {"candidates": "abc"}, False),
+        ("rank", {"candidates": ["a", "b" * 2001]}, True), ("rank", {"candidates": ["a"], "scorers": ["mood"]}, True),
+        ("rank", {"candidates": ["a"], "weights": {"mood": 1.0}}, True),
+        ("rank", {"candidates": ["a"], "weights": {"engagement": -1.0}}, True),
+        ("rank", {"candidates": ["a"], "weights": {"engagement": 1e7}}, True),
+        ("rank", {"candidates": ["a"], "weights": {"engagement": "1"}}, False),
+        ("rank", {"candidates": ["a"], "scorers": ["engagement"], "weights": {"engagement": 0.0}}, True),
+        ("rank", {"candidates": ["a"], "weights": [1.0]}, False),
+        ("rank", {"candidates": ["a"], "context": [{**user, "text": "a\0"}]}, True),
+        ("rank", {"candidates": ["a"], "context": [user] * 31}, True),
+    ]  # fmt: skip
+    for place, (call, fields, protobuf) in enumerate(rows):
+        yield Request(f"{call}-refused-{place}", "broken", call, fields, protobuf)
+
+
+INSULT, GIBBERISH, SHORT, IGNORANT = "shut up, you idiot.", "asdf qwer zxcv lkj", "ok.", "i don't know."
+OFF_TOPIC = "bananas are rich in potassium and grow in warm countries."
+CHEERFUL = "haha that's great! congratulations!"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A context and its fitting response; the others are the same for all, with a parrot of the user's turn."""
+
+    context: tuple[str, ...]
+    good: str
+
+    @property
+    def others(self) -> dict[str, str]:
+        """What must come after the good one, by its fault; cheerfulness is a misfit after the bad news alone."""
+        found = {
+            "insult": INSULT,
+            "gibberish": GIBBERISH,
+            "short": SHORT,
+            "ignorant": IGNORANT,
+            "off topic": OFF_TOPIC,
+            "parrot": self.context[-1],
+        }
+        return found | ({"cheerful": CHEERFUL} if self in BAD_NEWS else {})
+
+
+BAD_NEWS = (
+    Choice(("my dog died yesterday",), "i'm so sorry about your dog. how long did you have him?"),
+    Choice(("i lost my job this morning and i feel terrible",), "oh no, losing a job is hard. what happened there?"),
+    Choice(
+        ("how was your week?", "busy! yours?", "awful, my grandmother is in the hospital"),
+        "i'm sorry to hear that. is your grandmother going to be all right?",
+    ),
+)
+CHOICES = (
+    *BAD_NEWS,
+    Choice(("hi, what did you do today?",), "i went for a long walk by the river and read a book. how about you?"),
+    Choice(("do you have any pets?",), "yes, i have two cats called salt and pepper. do you like cats?"),
+    Choice(
+        ("i love cooking", "me too! what do you like to cook?", "mostly italian food, like lasagna"),
+        "lasagna is delicious! do you make the pasta yourself?",
+    ),
+    Choice(
+        ("what is the best way to learn the guitar?",), "start with a few easy chords and practice a little every day."
+    ),
+    Choice(("i just moved to a new city",), "moving is exciting! how do you like the new city so far?"),
+    Choice(
+        ("have you seen any good movies lately?",),
+        "i watched a funny movie about a chef last week. what movies do you like?",
+    ),
+    Choice(
+        ("can you help me find a restaurant in berlin?",),
+        "of course! what kind of food would you like to eat in berlin?",
+    ),
+    Choice(
+        ("i play football every weekend", "nice, which position?", "i am the goalkeeper"),
+        "a goalkeeper needs quick hands! does your team win often?",
+    ),
+    Choice(("i passed my driving test today!",), "congratulations! was the driving test difficult?"),
+)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fitting response and a faulty one to the same context, and the heads one of which should say why."""
+
+    kind: str
+    context: tuple[str, ...]
+    good: str
+    bad: str
+    heads: tuple[str, ...]
+
+
+FAULTS = (
+    Fault(
+        "repeat",
+        ("i like hiking", "i like hiking too. where do you go?", "to the alps, every summer"),
+        "the alps are beautiful in summer. which peak was the hardest?",
+        "i like hiking too. where do you go?",
+        ("relevant", "engaging"),
+    ),
+    Fault(
+        "repeat",
+        ("do you cook?", "yes, i cook every day.", "what did you cook yesterday?"),
+        "yesterday i cooked a vegetable soup with fresh bread.",
+        "yes, i cook every day.",
+        ("relevant", "engaging"),
+    ),
+    Fault(
+        "contradiction",
+        ("do you have pets?", "i have two dogs.", "what are the names of your dogs?"),
+        "my dogs are called max and bella.",
+        "i don't have any dogs.",
+        ("relevant", "sentiment", "continues"),
+    ),
+    Fault(
+        "contradiction",
+        ("do you eat meat?", "no, i am a vegetarian.", "what did you have for dinner?"),
+        "i had a big salad with beans and rice for dinner.",
+        "i had a big steak, i eat meat every day.",
+        ("relevant", "sentiment", "continues"),
+    ),
+    Fault(
+        "wrong topic",
+        ("which band is your favorite?",),
+        "my favorite band is the beatles, i love their songs.",
+        "the train to the airport leaves at nine.",
+        ("relevant",),
+    ),
+    Fault(
+        "wrong topic",
+        ("it rained all day and i could not go running",),
+        "that's a pity. maybe you can go running tomorrow when it is dry.",
+        "my brother is a lawyer at a bank.",
+        ("relevant",),
+    ),
+    Fault(
+        "wrong topic",
+        ("i want to book a hotel in paris for two nights",),
+        "sure, for which dates would you like the hotel in paris?",
+        "i prefer horror movies to comedies.",
+        ("relevant",),
+    ),
+    Fault(
+        "wrong topic",
+        ("my son starts school next week", "how exciting! is he nervous?", "a little, but he likes his new teacher"),
+        "a kind teacher makes the first day of school much easier.",
+        "you can buy cheap tires online.",
+        ("relevant",),
+    ),
+    Fault(
+        "insult",
+        ("i painted a picture of my garden",),
+        "how lovely! which flowers did you paint?",
+        "your picture is ugly and you are stupid.",
+        ("sentiment", "continues", "engaging"),
+    ),
+    Fault(
+        "insult",
+        ("can you explain this again?",),
+        "of course, let me explain it step by step.",
+        "no, you are too dumb to understand it.",
+        ("sentiment", "continues", "engaging"),
+    ),
+    Fault(
+        "insult",
+        ("i failed my exam",),
+        "i'm sorry. when can you take the exam again?",
+        "of course you failed, you are a loser.",
+        ("sentiment", "continues", "engaging"),
+    ),
+    Fault(
+        "non-answer",
+        ("what do you do for a living?",),
+        "i work as a nurse in a children's hospital.",
+        "i don't know.",
+        ("engaging", "relevant"),
+    ),
+    Fault(
+        "non-answer",
+        ("tell me something interesting about whales",),
+        "blue whales are the largest animals that have ever lived on earth.",
+        "ok.",
+        ("engaging", "relevant"),
+    ),
+    Fault(
+        "non-answer",
+        ("what did you think of the book?", "i liked it. and you?", "i found the ending sad, didn't you?"),
+        "yes, the ending was sad, but i liked how the sisters met again.",
+        "maybe.",
+        ("engaging", "relevant"),
+    ),
+    Fault(
+        "gibberish",
+        ("where did you grow up?",),
+        "i grew up in a small town near the sea.",
+        "grew the near in town i up small sea a.",
+        ("fluent",),
+    ),
+    Fault(
+        "gibberish",
+        ("what is your favorite season?",),
+        "i love autumn because of the colorful leaves.",
+        "favorite favorite favorite season season the the the",
+        ("fluent",),
+    ),
+    Fault(
+        "gibberish",
+        ("do you speak french?",),
+        "a little, i learned french at school.",
+        "xkcd plomf wertz gnar ubbu",
+        ("fluent", "relevant"),
+    ),
+    Fault(
+        "gibberish",
+        ("how old is your car?",),
+        "my car is ten years old but it runs well.",
+        "my car car is ten is ten runs old ten my",
+        ("fluent",),
+    ),
+    Fault(
+        "wrong mood",
+        ("my best friend moved away and i feel lonely",),
+        "i'm sorry, it is hard when a friend moves away. can you visit?",
+        "wow, that is awesome! so happy for you!",
+        ("relevant", "sentiment", "continues"),
+    ),
+    Fault(
+        "wrong mood",
+        ("we won the championship yesterday!",),
+        "wow, congratulations! how did you celebrate?",
+        "i am so sorry for your loss.",
+        ("relevant", "sentiment", "continues"),
+    ),
+)
+
+LONG_REPLY = (
+    "that is a good question, and there are a few ways to go about it. first, take your time and write down what "
+    "you want to reach in the next weeks. then pick one small step that you can take today, because small steps are"
+    " easier to keep than large plans. many people find that it helps to talk with a friend who has done it before."
+    " you can also look for a class in your town, where you meet others who begin as you do. do not worry if it "
+    "feels slow in the first days, that is normal and it gets better with practice. after a month, look back at "
+    "what went well and what did not, and change your plan. if you tell me more about what you have tried so far, i"
+    " can help you choose the next step."
+)
+"""130 words that fit LONG_CONTEXT."""
+LONG_CONTEXT = ("i want to learn painting but i don't know how to begin, what should i do?",)
+LONG_FAULTS = {"insult": "shut up, you are a stupid idiot.", "gibberish": "asdf qwer zxcv lkj plomf gnar ubbu wertz."}
+
+
+def place_fault(fault: str, where: str) -> str:
+    """LONG_REPLY with the fault at its `start`, in the `middle` or at its `end`."""
+    sentences = LONG_REPLY.split(". ")
+    at = {"start": 0, "middle": len(sentences) // 2, "end": len(sentences)}[where]
+    joined = ". ".join(sentences[:at])
+    rest = ". ".join(sentences[at:])
+    return " ".join(part for part in (f"{joined}." if 0 < at < len(sentences) else joined, fault, rest) if part)
+
+
+def as_turns(context: tuple[str, ...]) -> list[dict[str, Any]]:
+    """The context as a request carries it."""
+    return [
+        {"speaker": "user" if (len(context) - 1 - place) % 2 == 0 else "system", "text": text}
+        for place, text in enumerate(context)
+    ]
+
 
 R = TypeVar("R")
 Refusal = tuple[str, str | None]
@@ -202,3 +640,44 @@ def every_way(settings: Settings) -> Iterator[EveryWay]:
 
 def _refusal(reply: ErrorReply) -> Refusal:
     return str(reply.error.code), reply.error.field
+
+
+DOCUMENT = json.loads(openapi_document())
+SCHEMA = schemathesis.openapi.from_dict(DOCUMENT)
+
+
+def assert_documented(case: schemathesis.Case, url: str) -> None:
+    """The answer's status, headers and body are those of the document; no request makes the service fail."""
+    excluded = [
+        positive_data_acceptance,  # a schema cannot say which scorers are loaded, nor what their options are
+        not_a_server_error,  # counts 504, which is the right answer to a deadline of 1 ms; stricter below
+    ]
+    if case.path == "/v1/score_batch":
+        excluded.append(negative_data_rejection)  # a wrong item is answered with its own error, within a 200
+    elif _is_wrong_in_messages_alone(case):
+        excluded.append(negative_data_rejection)  # what nobody reads of a message is not checked (messages.md)
+    response = case.call_and_validate(base_url=url, excluded_checks=excluded)
+    assert response.status_code < 500 or response.status_code == httpx.codes.GATEWAY_TIMEOUT
+
+
+def _is_wrong_in_messages_alone(case: schemathesis.Case) -> bool:
+    """Whether every message is an object, and the body would be right if they were others."""
+    messages = case.body.get("messages") if isinstance(case.body, dict) else None
+    if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
+        return False
+    return _body_validator(case.path).is_valid(case.body | {"messages": [{"role": "user", "content": "hi"}]})
+
+
+@functools.cache
+def _body_validator(path: str) -> jsonschema_rs.Draft202012Validator:
+    (body,) = DOCUMENT["paths"][path]["post"]["requestBody"]["content"].values()
+    return jsonschema_rs.Draft202012Validator({**body["schema"], "components": DOCUMENT["components"]})
+
+
+def ask_what_is_loaded(case: schemathesis.Case) -> None:
+    """Makes a request that the document allows name no scorers and no options, so that it is scored."""
+    items = case.body.get("items", [case.body]) if isinstance(case.body, dict) else []
+    if case.meta is not None and case.meta.generation.mode.is_positive:
+        for item in items:
+            for name in ("scorers", "options", "weights"):
+                item.pop(name, None)

@@ -1,5 +1,7 @@
-"""A scorer without a model, so that everything around scorers can be tested in milliseconds."""
+"""Scorers, clocks, exchanges and clients that are made up."""
 
+import asyncio
+import json
 import math
 import threading
 from collections.abc import Mapping, Sequence
@@ -8,14 +10,17 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+from paper_systems.data import QueryReply
 from pydantic import JsonValue
+from turnscore_client import TurnScoreClient, TurnScoreGrpcClient
 from turnscore_core.errors import InvalidRequestError
 from turnscore_core.inference.onnx_backend import OutOfMemoryError
 from turnscore_core.loaded_scorer import LoadedScorer, TokenizingPace
 from turnscore_core.scorers.scorer import RawScore, TokenPack, TurnToScore
 from turnscore_models import Bundle, GraphSpec, Manifest, TensorSpec
 from turnscore_service.scheduling.versions import CandidateVersion
-from turnscore_wire import TokenCount
+from turnscore_wire import ConversationReply, TokenCount
+from websockets.sync.client import ClientConnection
 
 POISON = "poison"
 NOT_A_NUMBER = "not a number"
@@ -130,3 +135,63 @@ def candidate_version(scorer: Any, share: float = 1.0, name: str = "fake", versi
     """The scorer as another version of that kind, for a shadow or a split."""
     loaded = loaded_fake(scorer, name, version)
     return CandidateVersion(replace(loaded, alias=loaded.bundle.manifest.reference), share)
+
+
+def exchanges(*rows: tuple[str, str, str]) -> list[QueryReply]:
+    return [QueryReply(dialogue=dialogue, query=query, reply=reply) for dialogue, query, reply in rows]
+
+
+POOL = exchanges(
+    ("a", "do you like tea ?", "Yes, with milk."),
+    ("a", "Yes, with milk.", "same here"),
+    ("b", "Do you like tea?", "not at all"),
+    ("b", "not at all", "what a pity"),
+    ("c", "how old are you ?", "Not at all!"),
+    ("c", "who is there ?", "only me"),
+)
+
+
+def say(socket: ClientConnection, speaker: str, text: str) -> ConversationReply:
+    """Says a turn and returns the service's next message."""
+    socket.send(json.dumps({"turn": {"speaker": speaker, "text": text}}))
+    return hear(socket)
+
+
+def hear(socket: ClientConnection) -> ConversationReply:
+    """The service's next message."""
+    return ConversationReply.model_validate_json(socket.recv(60))
+
+
+class Threaded:
+    """Says its turns in a thread, so that the transport's event loop goes on."""
+
+    def __init__(self, client: TurnScoreClient | TurnScoreGrpcClient, given: dict[str, Any]) -> None:
+        self._client = client
+        self._conversation = client.conversation(**given)
+
+    async def __aenter__(self) -> "Threaded":
+        await asyncio.to_thread(self._conversation.__enter__)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await asyncio.to_thread(self._conversation.close)
+        self._client.close()
+
+    async def say(self, *args: Any, **kwargs: Any) -> Any:
+        return await asyncio.to_thread(self._conversation.say, *args, **kwargs)
+
+    async def say_messages(self, *args: Any, **kwargs: Any) -> Any:
+        return await asyncio.to_thread(self._conversation.say_messages, *args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._conversation, name)
+
+
+class ManualClock:
+    """Seconds since nothing in particular."""
+
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+
+    def __call__(self) -> float:
+        return self.seconds

@@ -17,9 +17,8 @@ from turnscore_models import read_bundle, starter_bundles
 from turnscore_service.settings.service import Settings
 from turnscore_wire import BatchReply, DialogueReply, RankReply, Score, ScoreReply
 
-from support.every_way import Refusal, every_way
-from support.grpc_serving import settings_with
-from support.request_table import LIMITS, requests
+from support.every_way import LIMITS, Refusal, every_way, requests
+from support.transports import settings_with
 
 FILE = Path(__file__).parents[1] / "contract" / "scores.json"
 _VECTOR_FLAGS = ("amx", "avx", "fma", "sse4")

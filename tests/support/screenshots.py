@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from support.browsers import chromium
+from support.pages import chromium
 from support.processes import running_service
 
 COLOURS = 256

@@ -1,20 +1,32 @@
-"""One service on fakes over every transport: in this event loop, or in a thread for programs that the test runs."""
+"""The HTTP and gRPC APIs of one service on fakes, served in this process, and scripted ones."""
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import grpc
 import httpx
+import uvicorn
+from google.protobuf.any_pb2 import Any as AnyMessage
+from google.protobuf.message import Message
+from starlette.types import ASGIApp
+from turnscore_core.loaded_scorer import LoadedScorer
+from turnscore_service._patches.uvicorn_websocket import bounded_protocols
+from turnscore_service.api.grpc.endpoints import status_of
+from turnscore_service.api.grpc.server import GrpcServer
 from turnscore_service.api.http.app import create_app
+from turnscore_service.api.http.exchange import serving_with
+from turnscore_service.lifecycle.runtime import Runtime
+from turnscore_service.scheduling.versions import CandidateVersions
 from turnscore_service.settings.service import Settings
+from turnscore_wire import ChatMessage, ErrorCode, ErrorDetail, ErrorReply, ModelsReply
+from turnscore_wire.v1 import to_fields, to_message, turnscore_pb2
+from turnscore_wire.v1.turnscore_pb2_grpc import TurnScorerStub
 
-from support.fakes import FakeScorer
-from support.grpc_serving import grpc_server, settings_with
-from support.listening import listening
+from support.fakes import FakeScorer, loaded_fake
 
 
 @dataclass
@@ -68,3 +80,216 @@ def served_transports(settings: Settings | None = None, **scorers: Any) -> Itera
         loop.call_soon_threadsafe(stopped.set)
         thread.join()
         loop.close()
+
+
+class QuietServer(uvicorn.Server):
+    """Leaves the process's signals alone."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@asynccontextmanager
+async def listening(app: ASGIApp, settings: Settings | None = None, *, port: int = 0) -> AsyncIterator[str]:
+    """The app's address as `127.0.0.1:port`, configured as BentoML configures its server, with our protocols."""
+    http, websocket = bounded_protocols(serving_with(settings or Settings()))
+    server = QuietServer(
+        uvicorn.Config(
+            app,
+            host="127.0.0.1",
+            port=port,
+            log_config=None,
+            lifespan="off",
+            proxy_headers=False,
+            http=http,
+            ws=websocket,
+        )
+    )
+    serving = asyncio.create_task(server.serve())
+    async with asyncio.timeout(60):
+        while not server.started:
+            await asyncio.sleep(0)
+    [listener] = server.servers
+    host, taken = listener.sockets[0].getsockname()
+    try:
+        yield f"{host}:{taken}"
+    finally:
+        server.should_exit = True
+        await serving
+
+
+@contextmanager
+def served_app(
+    settings: Settings | None = None,
+    *,
+    tls: Mapping[str, Any] | None = None,
+    loaded: Mapping[str, LoadedScorer] | None = None,
+    **scorers: Any,
+) -> Iterator[str]:
+    """The base URL of a ready service with these scorers; `tls` are uvicorn's options, which BentoML's are."""
+    served = {**(loaded or {}), **{name: loaded_fake(scorer, name) for name, scorer in scorers.items()}}
+    runtime = Runtime(settings or Settings(), load=lambda _: served)
+    transport = create_app(runtime)
+    config = uvicorn.Config(transport, host="127.0.0.1", port=0, log_config=None, lifespan="off", **(tls or {}))
+    server = uvicorn.Server(config)
+    server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
+    started = threading.Event()
+    ports: list[int] = []
+
+    async def run() -> None:
+        runtime.start()
+        await runtime.wait_until_loaded()
+        serving = asyncio.create_task(server.serve())
+        while not server.started:
+            await asyncio.sleep(0.01)  # uvicorn tells it in no other way
+        ports.append(server.servers[0].sockets[0].getsockname()[1])
+        started.set()
+        await serving
+        await runtime.stop()
+
+    thread = threading.Thread(target=asyncio.run, args=(run(),))
+    thread.start()
+    try:
+        assert started.wait(60)
+        yield f"{'https' if tls else 'http'}://127.0.0.1:{ports[0]}"
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+def settings_with(**groups: Any) -> Settings:
+    """Settings whose gRPC listens on a free port."""
+    return Settings.model_validate({**groups, "grpc": {"port": 0, **groups.get("grpc", {})}})
+
+
+@asynccontextmanager
+async def grpc_server(
+    settings: Settings | None = None, beside: CandidateVersions | None = None, **scorers: Any
+) -> AsyncIterator[tuple[GrpcServer, Runtime]]:
+    """A started server on fakes; `settings` come from `settings_with`."""
+    loaded = {name: loaded_fake(scorer, name) for name, scorer in scorers.items()}
+    versions = beside or CandidateVersions()
+    runtime = Runtime(settings or settings_with(), load=lambda _: loaded, load_candidate=lambda *_: versions)
+    server = GrpcServer(runtime)
+    runtime.start()
+    await server.start()
+    await runtime.wait_until_loaded()
+    try:
+        yield server, runtime
+    finally:
+        await server.stop()
+        await runtime.stop()
+
+
+@asynccontextmanager
+async def grpc_stub(
+    settings: Settings | None = None, beside: CandidateVersions | None = None, **scorers: Any
+) -> AsyncIterator[tuple[TurnScorerStub, Runtime]]:
+    """The generated stub, on a connection to such a server."""
+    async with (
+        grpc_server(settings, beside, **scorers) as (server, runtime),
+        grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel,
+    ):
+        yield TurnScorerStub(channel), runtime
+
+
+def error_of(error: grpc.aio.AioRpcError) -> ErrorReply:
+    """What the trailers of an unsuccessful call say."""
+    trailers = dict(error.trailing_metadata() or ())
+    status = turnscore_pb2.Status.FromString(trailers["grpc-status-details-bin"])
+    assert status.code == error.code().value[0]
+    assert status.message == error.details()
+    [detail] = status.details
+    assert isinstance(detail, AnyMessage)
+    reply = turnscore_pb2.ErrorReply()
+    assert detail.Unpack(reply)
+    told = ErrorReply.model_validate(to_fields(reply))
+    assert trailers["x-request-id"] == told.request_id
+    return told
+
+
+MODELS = to_message(ModelsReply.model_validate({"request_id": "r", "models": [], "limits": {}})).SerializeToString()
+
+
+Answer = bytes | tuple[grpc.StatusCode, str, tuple[tuple[str, str | bytes], ...]]
+
+
+@asynccontextmanager
+async def scripted(*answers: Answer) -> AsyncIterator[tuple[str, list[dict[str, Any]]]]:
+    """A server that gives these answers, one a call and the last one for ever, and tells the calls' metadata."""
+    script, calls = list(answers), []
+
+    async def respond(data: bytes, context: Any) -> bytes:
+        calls.append(dict(context.invocation_metadata()))
+        answer = script.pop(0) if len(script) > 1 else script[0]
+        if not isinstance(answer, bytes):
+            await context.abort(*answer)
+        return answer
+
+    class AnyCall(grpc.GenericRpcHandler):
+        def service(self, details: Any) -> Any:
+            return grpc.unary_unary_rpc_method_handler(respond)
+
+    server = grpc.aio.server()
+    server.add_generic_rpc_handlers((AnyCall(),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    yield f"127.0.0.1:{port}", calls
+    await server.stop(None)
+
+
+def told(code: ErrorCode, retry_after_ms: int | None = None) -> Answer:
+    """The status of an error of turnscore's, with its details."""
+    detail = ErrorDetail(code=code, message="because", field="response", retry_after_ms=retry_after_ms)
+    return status_of(ErrorReply(error=detail, request_id="r-9"))
+
+
+def bare(code: grpc.StatusCode, *trailers: tuple[str, str | bytes], details: str = "a library's words") -> Answer:
+    """A status without details, as gRPC libraries and proxies give it."""
+    return code, details, trailers
+
+
+METHODS = {
+    "score": "Score",
+    "score_batch": "ScoreBatch",
+    "score_dialogue": "ScoreDialogue",
+    "rank": "Rank",
+    "similarity": "Similarity",
+}
+_MESSAGES: dict[str, type[Message]] = {
+    "score": turnscore_pb2.ScoreRequest,
+    "score_batch": turnscore_pb2.BatchRequest,
+    "score_dialogue": turnscore_pb2.DialogueRequest,
+    "rank": turnscore_pb2.RankRequest,
+    "similarity": turnscore_pb2.SimilarityRequest,
+    "conversations": turnscore_pb2.ConversationMessage,
+}
+
+
+def message_of(call: str, fields: Mapping[str, Any]) -> Message:
+    """The message with the fields, set as a caller with generated code sets them.
+
+    Raises TypeError, ValueError, AttributeError or KeyError where no message can hold them.
+    """
+    return _MESSAGES[call](**_as_arguments(fields))
+
+
+def _as_arguments(fields: Any) -> Any:
+    if isinstance(fields, list):
+        return [_as_arguments(each) for each in fields]
+    if not isinstance(fields, dict):
+        return fields
+    arguments = {name: _as_arguments(value) for name, value in fields.items() if name != "options"}
+    if "speaker" in arguments:
+        arguments["speaker"] = f"SPEAKER_{arguments['speaker'].upper()}"
+    if "cache" in arguments:
+        arguments["cache"] = f"CACHE_MODE_{arguments['cache'].upper()}"
+    if isinstance(fields.get("messages"), list):
+        arguments["messages"] = [to_message(ChatMessage.model_validate(each)) for each in fields["messages"]]
+    if "options" in fields:
+        holder = turnscore_pb2.ScoreRequest()
+        for name, options in fields["options"].items():
+            holder.options[name].update(options)
+        arguments["options"] = holder.options
+    return arguments

@@ -4,13 +4,12 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from support.page_service import Address, serving_page
-from support.page_visits import Open, Visit, visiting
+from support.pages import Address, Open, Visit, serving_page, visiting
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def browser() -> AsyncIterator[Any]:
-    from support.browsers import chromium  # skips where there is no browser
+    from support.pages import chromium  # skips where there is no browser
 
     async with chromium() as started:
         yield started

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.page_visits import TEXT, Open
+from support.pages import TEXT, Open
 from turnscore_wire.messages import ChatMessage, map_messages
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

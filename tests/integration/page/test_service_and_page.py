@@ -4,8 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from support.page_service import Address, dialogue_of, serving_page
-from support.page_visits import AWAY, PHONE, TEXT, Open
+from support.pages import AWAY, PHONE, TEXT, Address, Open, dialogue_of, serving_page
 from turnscore_service.settings.api import AuthSettings, KeyEntry
 from turnscore_service.settings.service import Settings
 

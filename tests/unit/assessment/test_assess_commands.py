@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from support.assessing import published_row
+from support.studies import published_row
 from turnscore_assessment.commands.main import app
 from turnscore_assessment.ratings.rating_file import read_ratings
 from typer.testing import CliRunner

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.assessing import make_study
+from support.exporter_data import OracleScorer
 from support.fakes import loaded_fake
-from support.judged import OracleScorer
+from support.studies import make_study
 from turnscore_assessment.agreement import scoring
 from turnscore_assessment.analysis.metric_columns import MetricColumn, judge_study, read_columns
 from turnscore_assessment.analysis.metrics import compare_metrics, measure_metrics

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.data_sets import find_data
+from support.files import find_data
 from turnscore_assessment.analysis.replication import Replication, compare_studies
 from turnscore_assessment.analysis.study_report import StudyReport, build_report
 from turnscore_assessment.files import read_rows

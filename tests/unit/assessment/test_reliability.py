@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.assessing import make_study
-from support.data_sets import find_data
+from support.files import find_data
+from support.studies import make_study
 from turnscore_assessment.analysis.reliability import read_items
 from turnscore_assessment.commands.main import app
 from turnscore_assessment.errors import AssessmentError, TooFewError

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy import stats
-from support.assessing import make_study
+from support.studies import make_study
 from turnscore_assessment.analysis.replication import compare_studies
 from turnscore_assessment.commands.main import app
 from turnscore_assessment.errors import TooFewError

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import simulate_reports as simulation
-from support.assessing import make_study
+from support.studies import make_study
 from turnscore_assessment.analysis import study_report
 from turnscore_assessment.analysis.study_page import build_page
 from turnscore_assessment.analysis.study_report import build_report

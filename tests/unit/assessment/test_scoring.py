@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 from scipy import stats
-from support.assessing import make_study
+from support.studies import make_study
 from turnscore_assessment.analysis.study_report import build_report
 from turnscore_assessment.errors import TooFewError
 from turnscore_assessment.ratings.rating_file import RatedDialogue, RatingFile, StudyDescription

@@ -11,7 +11,7 @@ from types import ModuleType
 
 import pytest
 from support.fakes import POISON, FakeScorer
-from support.served_app import served_app
+from support.transports import served_app
 from turnscore_client import AsyncBackgroundScorer, Scored
 from turnscore_client.testing import MockTurnScore
 

@@ -14,9 +14,8 @@ import pytest
 from prometheus_client import REGISTRY
 from support.certificates import certificate, private_key
 from support.conditions import until
-from support.fakes import POISON, FakeScorer
-from support.grpc_serving import grpc_server, settings_with
-from support.threaded import Threaded
+from support.fakes import POISON, FakeScorer, Threaded
+from support.transports import grpc_server, settings_with
 from turnscore_client import (
     AsyncTurnScoreClient,
     AsyncTurnScoreGrpcClient,

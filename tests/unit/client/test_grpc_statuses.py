@@ -2,7 +2,7 @@
 
 import grpc
 import pytest
-from support.scripted_grpc import MODELS, bare, scripted, told
+from support.transports import MODELS, bare, scripted, told
 from turnscore_client import (
     AsyncTurnScoreGrpcClient,
     ConnectionFailedError,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from support.fakes import FakeScorer
-from support.served_app import served_app
+from support.transports import served_app
 from turnscore_service.api.page import read_page
 from turnscore_service.settings.api import AuthSettings, KeyEntry
 from turnscore_service.settings.service import Settings

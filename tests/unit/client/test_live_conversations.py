@@ -9,11 +9,9 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY
 from support.conditions import until
-from support.cut_line import cuttable, movable
-from support.fakes import POISON, FakeScorer
-from support.grpc_serving import grpc_server, settings_with
-from support.listening import listening
-from support.threaded import Threaded
+from support.fakes import POISON, FakeScorer, Threaded
+from support.files import cuttable, movable
+from support.transports import grpc_server, listening, settings_with
 from turnscore_client import (
     AsyncTurnScoreClient,
     AsyncTurnScoreGrpcClient,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from support.certificates import certificate, private_key
 from support.fakes import FakeScorer
-from support.served_app import served_app
+from support.transports import served_app
 from turnscore_client import AsyncTurnScoreClient, ConnectionFailedError, Tls, TurnScoreClient, TurnScoreError
 from turnscore_client._command.registry import app
 from turnscore_client._http import SharedSslSocket

@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from support.listening import listening
-from support.threaded import Threaded
+from support.fakes import Threaded
+from support.transports import listening
 from turnscore_client import AsyncTurnScoreClient, TurnScoreClient, UnexpectedReplyError
 
 KEY = {"api_key": "s3cret", "timeout_seconds": 30.0, "max_retries": 0}

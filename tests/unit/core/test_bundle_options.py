@@ -1,7 +1,7 @@
 from pathlib import Path
 
 import pytest
-from support.fed_bundles import make_fed_bundle
+from support.fed import make_fed_bundle
 from turnscore_core.load_settings import LoadSettings
 from turnscore_core.model_loader import ModelLoader
 from turnscore_service.settings.service import Settings

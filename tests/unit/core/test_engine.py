@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.engines import dialogue, engine_of, values
 from support.fakes import NOT_A_NUMBER, POISON, FakeEncoder, FakeScorer, encoded, loaded_fake
+from support.versions import dialogue, engine_of, values
 from turnscore_core.dialogues import Dialogue
 from turnscore_core.engine import Engine, OptionsError
 from turnscore_core.inference.onnx_backend import DeviceError

@@ -7,10 +7,9 @@ from threading import Barrier, Lock
 from weakref import ref
 
 import pytest
-from support.encoder_bundles import make_encoder_bundle
+from support.bundles import make_encoder_bundle, make_quality_bundle
 from support.fakes import FakeScorer, loaded_fake
 from support.machines import CPU_BUILD, FakeMachine
-from support.quality_bundles import make_quality_bundle
 from turnscore_core import loaded_scorer, model_loader
 from turnscore_core.inference.concurrency import Concurrency
 from turnscore_core.load_settings import LoadSettings

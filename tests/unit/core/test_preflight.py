@@ -11,8 +11,8 @@ from textwrap import dedent
 
 import psutil
 import pytest
+from support.bundles import LAYOUT, make_quality_bundle
 from support.conditions import until, wait_until
-from support.quality_bundles import LAYOUT, make_quality_bundle
 from turnscore_core.preflight import (
     MOST_KEPT,
     PRIORITY,

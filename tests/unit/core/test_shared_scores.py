@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
-from support.engines import dialogue, engine_of
 from support.fakes import NOT_A_NUMBER, FakeScorer
+from support.versions import dialogue, engine_of
 
 
 class Kept:

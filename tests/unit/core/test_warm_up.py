@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from support.bundles import make_quality_bundle
 from support.fakes import FakeScorer, loaded_fake
-from support.quality_bundles import make_quality_bundle
 from turnscore_core import model_loader as warm_up
 from turnscore_core.batches import padded_tokens
 from turnscore_core.inference.concurrency import Concurrency

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.kubernetes_objects import (
+from support.deployments import (
     CHART,
     CHOICES,
     COMMITTED,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import typer
 import yaml
-from support.requirements import pins
+from support.environments import pins
 from turnscore_corpus.command import app
 
 ROOT = Path(__file__).parents[3]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from prometheus_client import metrics as prometheus_metrics
-from support.alert_rules import FOLDER, load_written, run_promtool
+from support.deployments import FOLDER, load_written, run_promtool
 from turnscore_assessment.drift.findings import find_limit, find_shares, measure_stability
 from turnscore_service import metrics
 

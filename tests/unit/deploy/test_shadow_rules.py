@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from support.alert_rules import load_written, run_promtool
+from support.deployments import load_written, run_promtool
 from turnscore_assessment.drift.shadow import FAR
 from turnscore_service import metrics
 

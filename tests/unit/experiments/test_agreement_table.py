@@ -26,9 +26,8 @@ from development_sets import (
     order_systems,
     read_judged_sets,
 )
-from support.exporter_data import write_rows
+from support.exporter_data import OracleScorer, write_rows
 from support.fakes import loaded_fake
-from support.judged import OracleScorer
 from turnscore_assessment.agreement.bundles import make_turn
 from turnscore_assessment.correlations import compute_auc, draw_dialogues, resample_auc
 from turnscore_assessment.data.dialogue_sets import read_sets

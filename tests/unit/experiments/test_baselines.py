@@ -11,8 +11,7 @@ from baselines import app
 from paper_systems import classifiers, job
 from paper_systems.job import SYSTEMS
 from paper_systems.plan import FULL, SMALL, Size, find_size
-from support.exporter_data import build_sentence, write_data, write_rows
-from support.pair_checkpoints import save_tiny_pair
+from support.exporter_data import build_sentence, save_tiny_pair, write_data, write_rows
 from turnscore_assessment.sample_data import write_sample
 from typer.testing import CliRunner
 

@@ -15,7 +15,7 @@ from paper_systems.data import (
     weigh_candidates,
     without_judged,
 )
-from support.exchanges import POOL, exchanges
+from support.fakes import POOL, exchanges
 from turnscore_exporters.errors import ExporterError
 
 

@@ -8,7 +8,7 @@ import torch
 from paper_systems.bert_systems import LabelledPair, alter_reply, filter_candidates, find_candidates
 from paper_systems.data import ReplyPool, normalize, split_words
 from paper_systems.ruber import Texts, TrainingScale, WordReader, blend_mean, blend_min, hinge_loss
-from support.exchanges import POOL, exchanges
+from support.fakes import POOL, exchanges
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.pair_models.models import PairHead
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 from quality_bundle import app
+from support.bundles import make_quality_bundle
 from support.exporter_data import write_rows
-from support.quality_bundles import make_quality_bundle
 from turnscore_assessment.agreement.bundles import make_turn
 from turnscore_core.loaded_scorer import load_scorer, score_turns
 from turnscore_core.scorers.quality import QualityOptions

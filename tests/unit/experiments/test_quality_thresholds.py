@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from quality_bundle import app
+from support.bundles import make_quality_bundle
 from support.exporter_data import write_rows
-from support.quality_bundles import make_quality_bundle
 from turnscore_assessment.agreement.bundles import make_turn
 from turnscore_assessment.data.labelled_turns import LabelledTurn, read_rated_turns
 from turnscore_core.loaded_scorer import choose_variant, load_scorer, score_turns

@@ -7,7 +7,7 @@ import pytest
 import torch
 from paper_systems.bert_systems import ROWS_TOGETHER, hidden_loss, hide_tokens, read_groups, split_by_length
 from paper_systems.ruber import RuberNetwork, Texts
-from support.pair_checkpoints import save_tiny_masked, save_tiny_pair
+from support.exporter_data import save_tiny_masked, save_tiny_pair
 from torch.nn import functional
 from turnscore_exporters.pair_models import models
 from turnscore_exporters.pair_models.models import (

@@ -31,7 +31,7 @@ from paper_systems.ruber import (
     score_ruber_network,
     train_ruber_network,
 )
-from support.pair_checkpoints import save_tiny_masked, save_tiny_pair
+from support.exporter_data import save_tiny_masked, save_tiny_pair
 from transformers import AutoModelForMaskedLM
 from turnscore_exporters.data.convai import EngagementPair
 from turnscore_exporters.errors import ExporterError

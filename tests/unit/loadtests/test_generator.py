@@ -9,9 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 from support.fakes import FakeScorer
-from support.grpc_serving import grpc_server, settings_with
-from support.listening import listening
 from support.plain_server import REFUSED, SCORED, Reply, plain_server
+from support.transports import grpc_server, listening, settings_with
 from turnscore_load import generator as generator_module
 from turnscore_load.answers import Stage
 from turnscore_load.generator import NUMBER_MARK, Job, connect_to, http_generator, post_bytes, run_job, score_request

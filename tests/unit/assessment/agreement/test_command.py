@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from click.testing import Result
 from scipy import stats
+from support.exporter_data import OracleScorer, build_judged, write_judged
 from support.fakes import FakeScorer, loaded_fake
-from support.judged import OracleScorer, build_judged, write_judged
 from turnscore_assessment import command_line
 from turnscore_assessment.agreement import scoring
 from turnscore_assessment.agreement.judged_dialogues import read_judged_dialogues

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.assessing import make_study
-from support.judged import build_judged, write_judged
+from support.exporter_data import build_judged, write_judged
+from support.studies import make_study
 from turnscore_assessment.agreement.judged_dialogues import FORMS, read_judged_dialogues
 from turnscore_assessment.commands.agreement import FormName
 from turnscore_assessment.errors import BadFileError

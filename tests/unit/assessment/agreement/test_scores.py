@@ -4,8 +4,8 @@ from unittest.mock import AsyncMock
 
 import httpx
 import pytest
+from support.exporter_data import OracleScorer, build_judged
 from support.fakes import FakeScorer, loaded_fake
-from support.judged import OracleScorer, build_judged
 from turnscore_assessment.agreement.bundles import load_bundles, make_turn, score_turns, score_with_bundle
 from turnscore_assessment.agreement.judged_dialogues import JudgedDialogue
 from turnscore_assessment.agreement.scoring import score_with_service

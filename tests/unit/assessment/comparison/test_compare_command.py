@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.json_lines import write_lines
+from support.files import write_lines
 from turnscore_assessment import command_line
 from turnscore_assessment.comparison.score_file import read_score_file
 from turnscore_client._command.registry import app

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.json_lines import write_lines
+from support.files import write_lines
 from turnscore_assessment.comparison.sequential import PairedDifferences, collect_observations, compare_sequentially
 from turnscore_assessment.errors import AssessmentError, TooFewError
 from turnscore_assessment.ratings.rating_file import read_ratings

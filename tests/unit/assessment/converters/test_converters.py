@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.data_sets import find_data
+from support.files import find_data
 from turnscore_assessment.commands.data import app
 from turnscore_assessment.converters.catalogue import SETS, find_files
 from turnscore_assessment.data.labelled_turns import read_rated_turns

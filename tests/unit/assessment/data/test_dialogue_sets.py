@@ -5,7 +5,7 @@ import random
 from pathlib import Path
 
 import pytest
-from support.sentiment_data import write_sentiment_data
+from support.exporter_data import write_sentiment_data
 from turnscore_assessment.data.dialogue_sets import DialogueSet, observe_turns, read_sets, read_turns
 from turnscore_assessment.data.dialogues import read_dialogues
 from turnscore_assessment.data.labelled_turns import LabelledTurn

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.json_lines import write_lines
+from support.files import write_lines
 from turnscore_assessment.commands.main import app
 from turnscore_assessment.designs.form import DesignKind
 from typer.testing import CliRunner

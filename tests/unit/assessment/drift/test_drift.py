@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from prometheus_client import generate_latest
 from scipy import stats
 from simulate_drift import count_alarms
-from support.json_lines import write_lines
+from support.files import write_lines
 from turnscore_assessment.commands.drift import app
 from turnscore_assessment.drift import sources
 from turnscore_assessment.drift.findings import (

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.data_sets import find_data
-from support.json_lines import write_lines
+from support.files import find_data, write_lines
 from turnscore_assessment.analysis import power
 from turnscore_assessment.analysis.power import Pilot, plan_study, read_pilot, simulate_power
 from turnscore_assessment.commands.main import app

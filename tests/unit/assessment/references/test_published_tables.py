@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.data_sets import find_data
+from support.files import find_data
 from turnscore_assessment.figures import compute_pearson, compute_spearman
 from turnscore_assessment.references.encoders import BundleEncoder
 from turnscore_assessment.references.evaluation import Resources, Tables, find_metrics, groups_of

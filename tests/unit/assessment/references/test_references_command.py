@@ -7,8 +7,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from support.bundles import make_bundle
-from support.encoder_bundles import make_encoder_bundle
+from support.bundles import make_bundle, make_encoder_bundle
 from turnscore_assessment.references import vector_metrics
 from turnscore_assessment.references.encoders import BundleEncoder
 from turnscore_assessment.references.vector_metrics import EncoderCosine

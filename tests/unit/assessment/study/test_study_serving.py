@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 import uvicorn
 from starlette.types import Receive, Scope, Send
-from support.listening import QuietServer
+from support.transports import QuietServer
 from turnscore_assessment.study.server import TimedProtocol
 
 REQUEST = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\n"

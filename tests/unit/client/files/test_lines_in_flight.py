@@ -6,7 +6,7 @@ from contextlib import aclosing
 
 import httpx
 import pytest
-from support.file_lines import line_of, patient_with
+from support.files import line_of, patient_with
 from turnscore_client import AsyncTurnScoreClient, DeadlineExceededError, InternalError, OverloadedError
 from turnscore_client._files.rows import failures_in
 from turnscore_client._files.scoring import StoppedError, score_lines

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from support.file_lines import line_of, patient_with
+from support.files import line_of, patient_with
 from turnscore_client._files.rows import failures_in
 from turnscore_client._files.scoring import score_line
 from turnscore_wire import Limits

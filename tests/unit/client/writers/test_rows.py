@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from support.scored_turns import AGGREGATES, SPAN, TRACE, scored
+from support.studies import AGGREGATES, SPAN, TRACE, scored
 from turnscore_client import AsyncTurnScoreClient, InvalidRequestError
 from turnscore_client._command.registry import app
 from turnscore_client.integrations import TurnIds

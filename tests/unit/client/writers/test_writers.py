@@ -1,7 +1,7 @@
 """Entries of scores, and the writers that take them by name; the tools themselves are in tests/frameworks."""
 
 import pytest
-from support.scored_turns import AGGREGATES, SPAN, TRACE, scored
+from support.studies import AGGREGATES, SPAN, TRACE, scored
 from turnscore_client import OverloadedError, Scored
 from turnscore_client.integrations import TurnIds
 from turnscore_client.testing import MockTurnScore

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from support.data_sets import find_data
+from support.files import find_data
 from tokenizers import Tokenizer
 from turnscore_core.inference.tokenizer import TextTokenizer, WholeWords
 from turnscore_models import starter_bundles

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.encoder_bundles import GRAPH, TURNS, WIDTH, make_encoder_bundle, save_encoder_graph
+from support.bundles import GRAPH, TURNS, WIDTH, make_encoder_bundle, save_encoder_graph
 from turnscore_core.errors import InvalidRequestError
 from turnscore_core.loaded_scorer import LoadedScorer, load_scorer
 from turnscore_core.scorers.scorer import EncodesTexts, RawScore, TurnToScore

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.fed_bundles import make_fed_scorer
-from support.fed_paths import PathBackend
+from support.fed import PathBackend, make_fed_scorer
 from turnscore_core.scorers.engagement import EngagementScorer
 from turnscore_core.scorers.fed.scorer import FedScorer
 from turnscore_core.scorers.quality import QualityScorer

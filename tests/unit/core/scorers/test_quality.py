@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.quality_bundles import LAYOUT, WEIGHTS, make_quality_bundle
+from support.bundles import LAYOUT, WEIGHTS, make_quality_bundle
 from turnscore_core.errors import InvalidRequestError
 from turnscore_core.inference.onnx_backend import OnnxBackend
 from turnscore_core.loaded_scorer import load_scorer, score_turns

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.wrong_graphs import ConstantScorer, corrupt_matrix, permute_outputs, with_graph
+from support.graphs import ConstantScorer, corrupt_matrix, permute_outputs, with_graph
 from turnscore_core.inference import onnx_backend
 from turnscore_core.inference.onnx_backend import open_session
 from turnscore_core.loaded_scorer import load_scorer, read_turn, run_self_test

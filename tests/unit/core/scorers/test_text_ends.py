@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.bundles import make_quality_bundle
 from support.fakes import loaded_fake
-from support.fed_paths import PathBackend
-from support.quality_bundles import make_quality_bundle
+from support.fed import PathBackend
 from turnscore_core.deadline import Deadline
 from turnscore_core.scorers.engagement import EngagementScorer
 from turnscore_core.scorers.fed.scorer import FedScorer

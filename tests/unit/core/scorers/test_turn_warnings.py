@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 from conftest import ServeFakes
+from support.bundles import make_quality_bundle
 from support.fakes import FakeScorer, encoded
-from support.quality_bundles import make_quality_bundle
 from turnscore_core.inference.tokenizer import TextTokenizer
 from turnscore_core.scorers.engagement import EngagementScorer
 from turnscore_core.scorers.quality import QualityScorer

@@ -13,7 +13,7 @@ import pytest
 from calibration_draws import SHIPPED, draw_heads, run_draws
 from numpy.typing import NDArray
 from scipy.stats import binom
-from support.quality_bundles import make_quality_bundle
+from support.bundles import make_quality_bundle
 from turnscore_assessment.errors import AgreementError, BadFileError
 from turnscore_client._command.registry import app
 from turnscore_client.testing import MockTurnScore

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.fed_checkpoints import export_tiny_fed, save_tiny_dialogpt
-from support.quality_bundles import HEADS_FILE, make_quality_bundle
+from support.bundles import HEADS_FILE, make_quality_bundle
+from support.exporter_data import export_tiny_fed, save_tiny_dialogpt
 from turnscore_assessment.agreement.bundles import make_turn
 from turnscore_assessment.data.dialogue_sets import STATED, Population
 from turnscore_assessment.data.labelled_turns import LabelledTurn

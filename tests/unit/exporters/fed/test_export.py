@@ -7,8 +7,7 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
-from support.exporter_data import write_rows
-from support.fed_checkpoints import save_tiny_dialogpt
+from support.exporter_data import save_tiny_dialogpt, write_rows
 from transformers import GPT2Config, GPT2LMHeadModel
 from turnscore_assessment.errors import BadFileError
 from turnscore_core.loaded_scorer import load_scorer

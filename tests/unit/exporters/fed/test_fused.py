@@ -8,8 +8,7 @@ import onnx
 import onnxruntime
 import pytest
 import torch
-from support.exporter_data import write_rows
-from support.fed_checkpoints import save_tiny_dialogpt
+from support.exporter_data import save_tiny_dialogpt, write_rows
 from turnscore_core.inference.cuda_backend import CudaBackend, CudaOptions
 from turnscore_core.inference.devices import Device
 from turnscore_core.scorers.fed.batch import Branch, Conversation, FedBatch, build_tree

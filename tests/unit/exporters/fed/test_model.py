@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.fed_checkpoints import save_tiny_dialogpt
+from support.exporter_data import save_tiny_dialogpt
 from turnscore_core.scorers.fed.batch import Branch, Conversation, FedBatch, build_tree
 from turnscore_exporters.fed.model import FedModel, load_checkpoint
 from turnscore_exporters.fed.parity import measure_losses

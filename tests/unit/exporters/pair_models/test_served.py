@@ -7,11 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.every_way import every_way
-from support.exporter_data import save_tiny_bert
-from support.grpc_serving import settings_with
-from support.pair_checkpoints import save_tiny_masked, save_tiny_pair
-from support.request_table import Request
+from support.every_way import Request, every_way
+from support.exporter_data import save_tiny_bert, save_tiny_masked, save_tiny_pair
+from support.transports import settings_with
 from turnscore_core.errors import InvalidRequestError
 from turnscore_core.inference.onnx_backend import OnnxBackend
 from turnscore_core.loaded_scorer import LoadedScorer, load_scorer

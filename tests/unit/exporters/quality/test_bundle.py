@@ -10,9 +10,9 @@ import numpy as np
 import onnx
 import pytest
 import torch
+from support.bundles import make_quality_bundle
 from support.exporter_data import build_sentence
-from support.quality_bundles import make_quality_bundle
-from support.wrong_graphs import permute_outputs, with_graph
+from support.graphs import permute_outputs, with_graph
 from turnscore_core.inference.onnx_backend import OnnxBackend
 from turnscore_core.loaded_scorer import load_scorer, read_turn
 from turnscore_core.loaded_scorer import score_turns as serve

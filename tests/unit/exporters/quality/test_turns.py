@@ -3,8 +3,7 @@
 from pathlib import Path
 
 import pytest
-from support.exporter_data import write_rows
-from support.sentiment_data import write_sentiment_data
+from support.exporter_data import write_rows, write_sentiment_data
 from turnscore_assessment.data.dialogue_sets import read_population
 from turnscore_assessment.data.dialogues import RecordedDialogue, RecordedTurn
 from turnscore_assessment.data.labelled_turns import (

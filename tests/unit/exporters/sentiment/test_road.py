@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from support.sentiment_data import write_sentiment_data
+from support.exporter_data import write_sentiment_data
 from turnscore_core.loaded_scorer import load_scorer
 from turnscore_core.scorers.scorer import TurnToScore
 from turnscore_exporters.commands import export as export_app

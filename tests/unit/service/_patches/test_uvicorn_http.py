@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from conftest import ServeFakes
 from support.fakes import FakeScorer
-from support.listening import listening
+from support.transports import listening
 from turnscore_service.api.http.app import create_app
 from turnscore_service.settings.api import HttpSettings
 from turnscore_service.settings.service import Settings

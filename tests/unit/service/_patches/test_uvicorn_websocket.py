@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from conftest import ServeFakes
 from support.fakes import FakeScorer
-from support.listening import listening
+from support.transports import listening
 from turnscore_service.api.http.app import create_app
 from turnscore_service.api.websocket import endpoint
 from turnscore_service.settings.service import ConversationSettings, Settings

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import REGISTRY
 from pydantic import ValidationError
-from support.clocks import ManualClock
+from support.fakes import ManualClock
 from turnscore_core.errors import OverloadedError, UnauthenticatedError
 from turnscore_service.auth.access import Access, TurnBudget, UnusableKeysError, network_of, sent_key
 from turnscore_service.settings.api import AuthSettings, KeyEntry

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 
 import pytest
+from support.cache_loads import DictLevel
 from support.conditions import until
 from support.fakes import FakeScorer, loaded_fake
-from support.shared_levels import DictLevel
 from turnscore_core.score_entries import mark_key
 from turnscore_core.scorers.scorer import RawScore, ScorePart, TurnToScore
 from turnscore_service.cache.redis_client import PendingWrite

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 from prometheus_client import REGISTRY
-from support.clocks import ManualClock
-from support.fakes import FakeScorer, loaded_fake
-from support.fed_bundles import make_fed_scorer
-from support.shared_levels import DictLevel
+from support.cache_loads import DictLevel
+from support.fakes import FakeScorer, ManualClock, loaded_fake
+from support.fed import make_fed_scorer
 from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.scorers.scorer import RawScore, ScorePart, TurnToScore
 from turnscore_service.cache.score_cache import ENTRY_OVERHEAD_BYTES, LocalLevel, Lookup, ScoreCache

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from support.conditions import until
 from support.fakes import FakeScorer, loaded_fake
-from support.switching import FakeLoader, second_version, switchable
+from support.versions import FakeLoader, second_version, switchable
 from turnscore_models import BundleError
 from turnscore_models.admin import FOLDER_VARIABLE, AdminError, AdminOrder, AdminReport, ask_workers
 from turnscore_models.cli import app

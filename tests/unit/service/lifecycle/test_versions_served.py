@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 from prometheus_client import REGISTRY
+from support.bundles import make_quality_bundle
 from support.conditions import until
 from support.fakes import FakeScorer, candidate_version, loaded_fake
-from support.quality_bundles import make_quality_bundle
-from support.switching import FakeLoader, second_version
+from support.versions import FakeLoader, second_version
 from turnscore_core.deadline import Deadline
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.scheduling.versions import CandidateVersions

@@ -1,7 +1,7 @@
 from collections.abc import Iterator
 
 import pytest
-from support.shadowing import Longer
+from support.versions import Longer
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from support.conditions import until
 from support.fakes import NOT_A_NUMBER, FakeScorer
-from support.shadowing import Longer, Looks, Since, read, said, shadows_of
+from support.versions import Longer, Looks, Since, read, said, shadows_of
 from turnscore_core.scorers.scorer import RawScore, TokenPack
 from turnscore_core.scoring import Outcome
 from turnscore_service.scheduling import shadow

@@ -5,7 +5,7 @@ import asyncio
 from conftest import ServeFakes
 from support.conditions import until
 from support.fakes import FakeScorer, candidate_version
-from support.shadowing import Longer, Looks, Since, said
+from support.versions import Longer, Looks, Since, said
 from turnscore_service.scheduling.versions import CandidateVersions
 from turnscore_service.settings.service import AdmissionSettings, Settings
 

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 from conftest import ServeFakes
-from support.clocks import ManualClock
-from support.fakes import FakeScorer
+from support.fakes import FakeScorer, ManualClock
 from turnscore_service.scheduling.slow_requests import SlowLog
 from turnscore_service.settings.service import Settings
 from turnscore_wire import BatchReply, ScoreReply, Timing

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.fed_bundles import make_fed_scorer
-from support.fed_turns import DIALOGUE, score, turn
+from support.fed import DIALOGUE, make_fed_scorer, score, turn
 from turnscore_core.errors import InvalidRequestError
 from turnscore_core.scorers.fed.plans import KEPT_BYTES, MAX_TREE_TOKENS
 

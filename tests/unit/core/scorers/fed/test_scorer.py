@@ -6,9 +6,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.fed_bundles import EOS, QUALITIES, REFERENCE, make_fed_bundle, make_fed_scorer
-from support.fed_paths import PathBackend, path_loss
-from support.fed_turns import DIALOGUE, score, turn
+from support.fed import (
+    DIALOGUE,
+    EOS,
+    QUALITIES,
+    REFERENCE,
+    PathBackend,
+    make_fed_bundle,
+    make_fed_scorer,
+    path_loss,
+    score,
+    turn,
+)
 from turnscore_core.errors import InvalidRequestError
 from turnscore_core.scorers.fed.scorer import FedScorer
 from turnscore_models import InvalidManifestError

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from support.certificates import certificate, private_key
 from support.conditions import until
 from support.fakes import FakeScorer
-from support.grpc_serving import error_of, grpc_server, grpc_stub, settings_with
+from support.transports import error_of, grpc_server, grpc_stub, settings_with
 from turnscore_service.api.grpc.endpoints import SERVICE
 from turnscore_service.api.grpc.server import GrpcServer, UnusableCertificateError
 from turnscore_service.lifecycle.process import listens_elsewhere, why_not

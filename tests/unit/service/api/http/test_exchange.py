@@ -6,7 +6,7 @@ import json
 from conftest import ServeFakes
 from prometheus_client import REGISTRY
 from support.fakes import FakeScorer
-from support.listening import listening
+from support.transports import listening
 from turnscore_service.api.http.app import create_app
 
 

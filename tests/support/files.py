@@ -1,8 +1,16 @@
-"""A line to a server of this machine that a test can cut in the middle, without a goodbye, or lay to another server."""
+"""Files for tests: lines of JSON, lines that end too early, and where data sets are."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from turnscore_client._files.rows import Line
+from turnscore_client._files.scoring import Pace, Patient
+from turnscore_client.testing import ManualClock
 
 
 @asynccontextmanager
@@ -56,3 +64,34 @@ async def movable(address: str) -> AsyncIterator[tuple[str, Callable[..., Awaita
         yield f"127.0.0.1:{bound}", move
     finally:
         await move(None)
+
+
+def line_of(content, number=1):
+    raw = content if isinstance(content, bytes) else json.dumps(content).encode()
+    return Line(number, raw + b"\n", 0)
+
+
+def patient_with(clock=None, most=4, wait=60.0, timeout=10.0, probe=None):
+    clock = clock or ManualClock()
+    pace = Pace(most, clock)
+    return Patient(pace=pace, clock=clock, wait_seconds=wait, timeout_seconds=timeout, probe=probe)
+
+
+def write_lines(path: Path, *lines: Any) -> Path:
+    """An object a line; a text stands as it is, so that a line may be broken."""
+    path.write_text("".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines))
+    return path
+
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = (ROOT / "data", ROOT.parent / "shared" / "data")
+"""`DATA=data` is where the Makefile looks, too; neither folder is in the repository."""
+
+
+def find_data(*names: str) -> list[Path]:
+    """The named files in the first folder that has all of them; skips the test where none has."""
+    for folder in FOLDERS:
+        paths = [folder / name for name in names]
+        if all(path.exists() for path in paths):
+            return paths
+    pytest.skip(f"neither data/ nor ../shared/data has {', '.join(names)}")

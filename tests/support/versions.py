@@ -1,0 +1,222 @@
+"""Switched, shadowed and split versions of models in tests."""
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+from prometheus_client import REGISTRY
+from turnscore_core.deadline import Deadline
+from turnscore_core.dialogues import DialogueResult
+from turnscore_core.engine import Dialogue, Engine
+from turnscore_core.inference.concurrency import Concurrency
+from turnscore_core.loaded_scorer import LoadedScorer
+from turnscore_core.scorers.scorer import RawScore, TokenPack
+from turnscore_core.scoring import Item, Outcome
+from turnscore_models import Bundle, BundleError, BundleNotFoundError
+from turnscore_service.lifecycle.model_switch import ModelSwitch
+from turnscore_service.lifecycle.runtime import Runtime
+from turnscore_service.scheduling.executor import ExecutorWatch
+from turnscore_service.scheduling.shadow import Shadows
+from turnscore_service.settings.cache import CacheSettings
+from turnscore_service.settings.service import Settings
+from turnscore_wire import Score, ScoreReply, ScoreRequest, TokenCount, Turn
+
+from support.fakes import FakeScorer, candidate_version, loaded_fake
+
+NO_CACHE = Settings(cache=CacheSettings(local_max_bytes=0))
+
+
+async def ask(runtime: Runtime, text: str = "one two", **fields: Any) -> ScoreReply:
+    """The reply to a request of that response."""
+    return await runtime.pipeline().score(ScoreRequest(response=text, **fields), "r", Deadline.after_ms(60_000))
+
+
+def counted(outcome: str) -> float:
+    """Switches that ended so."""
+    return REGISTRY.get_sample_value("turnscore_model_switches_total", {"outcome": outcome}) or 0.0
+
+
+class ShiftedScorer(FakeScorer):
+    """As the fake, with another value: two versions that give one turn different scores."""
+
+    def __init__(self, shift: float = 0.5) -> None:
+        super().__init__()
+        self.shift = shift
+
+    def score(self, batch: Any) -> Any:
+        return [raw.__class__(raw.value + self.shift) for raw in super().score(batch)]
+
+
+class FakeLoader:
+    """A Loader of fakes. `named` are what the settings name; others are found by their references."""
+
+    def __init__(self, *named: LoadedScorer) -> None:
+        self.named = {each.name: each for each in named}
+        self.known: dict[str, LoadedScorer] = {}
+        self.broken: dict[str, BundleError] = {}
+        """References that fail their proof."""
+        for each in named:
+            self.add(each)
+
+    def add(self, loaded: LoadedScorer, error: BundleError | None = None) -> str:
+        """Puts one more version into the store, which fails its proof with the error; returns its reference."""
+        reference = loaded.bundle.manifest.reference
+        self.known[reference] = loaded
+        if error is not None:
+            self.broken[reference] = error
+        return reference
+
+    def load_all(self) -> Mapping[str, LoadedScorer]:
+        return dict(self.named)
+
+    async def prove(self, bundle: Bundle, like: LoadedScorer) -> str | None:
+        return None
+
+    def load_candidate(
+        self,
+        bundle: Bundle,
+        like: LoadedScorer,
+        *,
+        concurrency: Concurrency | None = None,
+        proved: str | None = None,
+    ) -> LoadedScorer:
+        assert like.name == bundle.manifest.kind
+        if error := self.broken.get(bundle.manifest.reference):
+            raise type(error)(*error.args)  # a fresh one: a traceback keeps all that its frames held
+        return self.known[bundle.manifest.reference]
+
+    def find_bundles(self) -> Mapping[str, Bundle]:
+        return {name: each.bundle for name, each in self.named.items()}
+
+    def find_bundle(self, reference: str) -> Bundle:
+        if reference not in self.known:
+            raise BundleNotFoundError(f"no bundle {reference}")
+        return self.known[reference].bundle
+
+
+def second_version(name: str = "fake", version: str = "1.1.0", shift: float = 0.5) -> LoadedScorer:
+    """Another version of a fake, whose values are higher."""
+    return loaded_fake(ShiftedScorer(shift), name, version)
+
+
+@asynccontextmanager
+async def switchable(
+    loader: FakeLoader, settings: Settings | None = None
+) -> AsyncIterator[tuple[Runtime, ModelSwitch]]:
+    """A ready runtime on the loader's models, and its switch."""
+    runtime = Runtime(settings or Settings(), loader=loader)
+    runtime.start()
+    await runtime.wait_until_loaded()
+    assert runtime.switch is not None
+    try:
+        yield runtime, runtime.switch
+    finally:
+        for each in loader.known.values():
+            if isinstance(each.scorer, FakeScorer):  # a test that failed must not leave a thread waiting
+                each.scorer.gate.set()
+                each.scorer.tokenizer_gate.set()
+        await runtime.stop()
+
+
+LABELS = {"scorer": "fake", "model": "fake:1.1.0", "served": "fake:1.0.0"}
+
+
+def read(series: str, **labels: str) -> float:
+    return REGISTRY.get_sample_value(f"turnscore_shadow_{series}", {**LABELS, **labels}) or 0.0
+
+
+class Since:
+    """What series grew by since this was made."""
+
+    def __init__(self) -> None:
+        self._before: dict[Any, float] = {
+            (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+            for family in REGISTRY.collect()
+            for sample in family.samples
+            if sample.name.startswith("turnscore_shadow_")
+        }
+
+    def __call__(self, series: str, **labels: str) -> float:
+        key = (f"turnscore_shadow_{series}", tuple(sorted({**LABELS, **labels}.items())))
+        return read(series, **labels) - self._before.get(key, 0.0)
+
+    def outcomes(self) -> dict[str, int]:
+        counts = {each: int(self("turns_total", outcome=each)) for each in ("compared", "failed", "full", "late")}
+        return {each: count for each, count in counts.items() if count}
+
+
+class Looks:
+    """Counts how often it is asked whether nothing else waits."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def of(self, is_idle: Callable[[], bool]) -> Callable[[], bool]:
+        def look() -> bool:
+            self.count += 1
+            return is_idle()
+
+        return look
+
+
+class Longer(FakeScorer):
+    """Gives each response two words more."""
+
+    def score(self, batch: Sequence[TokenPack]) -> list[RawScore]:
+        return [RawScore(raw.value + 0.02) for raw in super().score(batch)]
+
+
+def said(words: int, **fields: Any) -> tuple[Item, Outcome]:
+    """A turn of so many words, with the answer that a served FakeScorer gave it."""
+    value = words / 100
+    score = Score(
+        value=value,
+        percentile=float(words),
+        details={},
+        model="fake:1.0.0",
+        tokens=TokenCount(used=words, dropped=0),
+        cached=False,
+        label=fields.pop("label", None),
+        stand_in=False,
+    )
+    response = " ".join(["word"] * words)
+    item = Item(context=(), response=response, asked={"fake": {}}, deadline=Deadline.after_ms(1000), **fields)
+    return item, Outcome(scores={"fake": score})
+
+
+@asynccontextmanager
+async def shadows_of(
+    scorer: FakeScorer,
+    *,
+    share: float = 1.0,
+    is_idle: Callable[[], bool] = lambda: True,
+    stall_seconds: float = 60,
+    threshold: float | None = None,
+) -> AsyncIterator[Shadows]:
+    version = candidate_version(scorer, share)
+    version = replace(version, loaded=replace(version.loaded, threshold=threshold))
+    found = Shadows([version], lambda _: "fake:1.0.0", is_idle, ExecutorWatch(stall_seconds=stall_seconds))
+    try:
+        yield found
+    finally:
+        scorer.gate.set()
+        await found.stop()
+
+
+def engine_of(*, models: Any = (), **given: Any) -> Engine:
+    """An engine of those scorers."""
+    scorers = {name: given.pop(name) for name in ("fake", "other", "encoder") if name in given}
+    loaded = {name: loaded_fake(scorer, name) for name, scorer in scorers.items()}
+    return Engine(models, load=lambda _: loaded, **given)
+
+
+def dialogue(id_: str, *texts: str) -> Dialogue:
+    """The user speaks first."""
+    turns = [Turn(speaker="system" if place % 2 else "user", text=text) for place, text in enumerate(texts)]
+    return Dialogue(id_, turns)
+
+
+def values(result: DialogueResult, scorer: str = "fake") -> list[float]:
+    """The values of its turns."""
+    return [turn.scores[scorer].value for turn in result.turns]
