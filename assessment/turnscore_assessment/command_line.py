@@ -1,9 +1,10 @@
 """What commands share: options, the console, the client of the service, and errors as one line on stderr."""
 
-from collections.abc import Callable, Iterator
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 from turnscore_client import AsyncTurnScoreClient
@@ -41,6 +42,28 @@ def client_of(url: str | None, seconds: float | None = None) -> OpenClient:
             raise typer.BadParameter(str(error)) from error
 
     return open_client
+
+
+Asked = TypeVar("Asked")
+Answer = TypeVar("Answer")
+
+
+async def ask_all(ask: Callable[[Asked], Awaitable[Answer]], asked: Iterable[Asked], at_once: int) -> list[Answer]:
+    """The answers in order, of so many calls at a time; the first failure is raised and ends the others."""
+    waiting = iter(enumerate(asked))
+    answers: dict[int, Answer] = {}
+
+    async def work() -> None:
+        for place, each in waiting:
+            answers[place] = await ask(each)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(at_once):
+                group.create_task(work())
+    except ExceptionGroup as errors:
+        raise errors.exceptions[0] from errors
+    return [answers[place] for place in range(len(answers))]
 
 
 RatingsFile = Annotated[

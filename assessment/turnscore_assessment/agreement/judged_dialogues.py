@@ -215,6 +215,9 @@ class ScoredFile:
         found = {part for dialogue in self.dialogues for parts in dialogue.turns.values() for part in parts}
         return [VALUE, *sorted(found - {VALUE})]
 
+    def name_of(self, part: str) -> str:
+        return self.scorer if part == VALUE else f"{self.scorer}: {part}"
+
 
 def average_parts(turns: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """The mean of each part that all turns have."""

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from turnscore_assessment.agreement.judged_dialogues import VALUE, DialogueScores, JudgedDialogue, ScoredFile
+from turnscore_assessment.agreement.judged_dialogues import DialogueScores, JudgedDialogue, ScoredFile
 from turnscore_assessment.correlations import LEAST_OBSERVATIONS, Correlations, correlate_clustered
 from turnscore_assessment.errors import AgreementError
 from turnscore_assessment.figures import Floats, Integers
@@ -84,7 +84,7 @@ def observe(
     qualities = _judge(dialogues, level)
     columns = [
         ScoreColumn(
-            file.scorer if part == VALUE else f"{file.scorer}: {part}",
+            file.name_of(part),
             _floats(_find_score(file.dialogues[number], place, part) for number, place in qualities),
             is_baseline=False,
         )

@@ -2,7 +2,7 @@
 
 import hashlib
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from turnscore_client import AsyncTurnScoreClient
 
 from turnscore_assessment.agreement.judged_dialogues import (
     JudgedDialogue,
@@ -152,32 +151,23 @@ def _draw_panel(panel: Any, level: MeasuredLevel, name: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class AgreementJob:
-    """The command's options. Without bundles, `open_client` opens the service that scores."""
+    """The command's options."""
 
     file: Path
     form: str
-    scorers: Sequence[str]
+    choice: ScorerSelection
     parts: Sequence[str]
-    bundles: Sequence[str]
-    open_client: Callable[[], AsyncTurnScoreClient]
-    concurrency: int
     level: str
     rounds: int
     seed: int
 
     @property
-    def choice(self) -> ScorerSelection:
-        return ScorerSelection(
-            scorers=self.scorers, bundles=self.bundles, open_client=self.open_client, concurrency=self.concurrency
-        )
-
-    @property
     def command(self) -> str:
         """The command that gives the same figures, with names in place of local paths."""
         options = [("--form", self.form)] if self.form != "judged" else []
-        options += [("--scorer", name) for name in self.scorers]
+        options += [("--scorer", name) for name in self.choice.scorers]
         options += [("--part", name) for name in self.parts if len(self.parts) > 1 or name != "value"]
-        options += [("--bundle", Path(name).name) for name in self.bundles]
+        options += [("--bundle", Path(name).name) for name in self.choice.bundles]
         options += [("--level", self.level), ("--bootstrap", str(self.rounds)), ("--seed", str(self.seed))]
         words = [word for option in options for word in option]
         return shlex.join(["turnscore", "agreement", self.file.name, *words])

@@ -18,6 +18,7 @@ from turnscore_assessment.agreement.judged_dialogues import (
     ScoredFile,
     average_parts,
 )
+from turnscore_assessment.command_line import ask_all
 from turnscore_assessment.errors import AgreementError
 
 _RELATIVE_ROUNDING = 1e-9
@@ -37,20 +38,13 @@ async def score_with_service(
     version, as one that splits conversations does; the message names the dialogue.
     """
     models = await _find_models(client, scorers)
-    in_flight = asyncio.Semaphore(concurrency)
 
     async def score(dialogue: JudgedDialogue) -> DialogueReply:
-        async with in_flight:
-            reply = await _score_dialogue(client, models, dialogue)
+        reply = await _score_dialogue(client, models, dialogue)
         advance(1)
         return reply
 
-    try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(score(dialogue)) for dialogue in dialogues]
-    except ExceptionGroup as errors:
-        raise errors.exceptions[0] from errors
-    replies = [task.result() for task in tasks]
+    replies = await ask_all(score, dialogues, concurrency)
     return [
         ScoredFile(
             scorer=name,

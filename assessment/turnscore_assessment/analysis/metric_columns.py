@@ -9,7 +9,7 @@ from statistics import fmean
 
 import numpy as np
 
-from turnscore_assessment.agreement.judged_dialogues import VALUE, JudgedDialogue, JudgedTurn, ScoredFile
+from turnscore_assessment.agreement.judged_dialogues import JudgedDialogue, JudgedTurn, ScoredFile
 from turnscore_assessment.errors import BadFileError
 from turnscore_assessment.figures import Flags, Floats, Integers
 from turnscore_assessment.files import CsvTable, read_csv, unguard
@@ -124,17 +124,13 @@ def gather_recorded(ratings: RatingFile) -> list[MetricColumn]:
     ]
 
 
-def gather_scored(scored: Sequence[ScoredFile], parts: Sequence[str], rows: Integers, count: int) -> list[MetricColumn]:
-    """The scorers' values, or the asked parts of them; `rows` are the scored ones, of so many in all."""
+def gather_scored(chosen: Sequence[tuple[ScoredFile, str]], rows: Integers, count: int) -> list[MetricColumn]:
+    """Scorers' values, or other parts of their scores; `rows` are the scored ones, of so many in all."""
     columns = []
-    for file in scored:
-        for part in parts:
-            if part not in file.parts:
-                continue
-            values = np.full(count, np.nan)
-            values[rows] = [dialogue.dialogue.get(part, math.nan) for dialogue in file.dialogues]
-            name = file.scorer if part == VALUE else f"{file.scorer}: {part}"
-            columns.append(MetricColumn(name=name, source=f"{file.model} ({file.graph})", values=values))
+    for file, part in chosen:
+        values = np.full(count, np.nan)
+        values[rows] = [dialogue.dialogue.get(part, math.nan) for dialogue in file.dialogues]
+        columns.append(MetricColumn(name=file.name_of(part), source=f"{file.model} ({file.graph})", values=values))
     return columns
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from turnscore_assessment.agreement.measurement import choose_parts
 from turnscore_assessment.agreement.scoring import ScorerSelection, ShowProgress, score_dialogues
 from turnscore_assessment.analysis.metric_columns import (
     FIRST_LINE,
@@ -354,8 +355,4 @@ def _score(job: MetricsJob, ratings: RatingFile, study: HumanStudy, show_progres
     if not dialogues:
         raise AgreementError(f"{job.ratings}: no rated dialogue has `turns` to score")
     scored = score_dialogues(job.choice, dialogues, show_progress)
-    for part in job.parts:
-        if not any(part in file.parts for file in scored):
-            known = "; ".join(f"{file.scorer} has {', '.join(file.parts)}" for file in scored)
-            raise AgreementError(f"no scorer has a part {part!r}: {known}")
-    return gather_scored(scored, job.parts, rows, len(ratings.dialogues))
+    return gather_scored(choose_parts(scored, job.parts), rows, len(ratings.dialogues))

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -21,9 +21,12 @@ from turnscore_assessment.command_line import (
 from turnscore_assessment.correlations import BOOTSTRAP_ROUNDS
 from turnscore_assessment.rendering import print_page
 
+if TYPE_CHECKING:
+    from turnscore_assessment.agreement.scoring import ScorerSelection
+
 
 class FormName(StrEnum):
-    """The forms of judged dialogues, as `agreement_forms.FORMS` has them."""
+    """The forms of judged dialogues, as `judged_dialogues.FORMS` has them."""
 
     JUDGED = "judged"
     DBDC3 = "dbdc3"
@@ -72,17 +75,11 @@ def agreement(
     """Correlate scores, and trivial baselines, with people's judgements of the same turns."""
     from turnscore_assessment.agreement.report import AgreementJob, build_page, run_agreement_job, write_agreement
 
-    if url is not None and bundles:
-        raise typer.BadParameter("give either --url or --bundle")
-
     job = AgreementJob(
         file=file,
         form=form,
-        scorers=scorers,
+        choice=choose_scorers(scorers, bundles, url, timeout, concurrency),
         parts=parts or ["value"],
-        bundles=bundles or [],
-        open_client=client_of(url, timeout),
-        concurrency=concurrency,
         level=level,
         rounds=bootstrap,
         seed=seed,
@@ -109,6 +106,23 @@ def convert(
         write_judged_dialogues(target, dialogues)
     judged = sum(len(dialogue.turn_qualities) for dialogue in dialogues)
     typer.echo(f"wrote {target}: {len(dialogues)} dialogues, {judged} judged turns")
+
+
+def choose_scorers(
+    scorers: list[str] | None,
+    bundles: list[str] | None,
+    url: str | None,
+    timeout: float | None = None,
+    concurrency: int = CALLS_IN_FLIGHT,
+) -> "ScorerSelection":
+    """The scorers of bundles, or of the service."""
+    from turnscore_assessment.agreement.scoring import ScorerSelection
+
+    if url is not None and bundles:
+        raise typer.BadParameter("give either --url or --bundle")
+    return ScorerSelection(
+        scorers=scorers or [], bundles=bundles or [], open_client=client_of(url, timeout), concurrency=concurrency
+    )
 
 
 @contextmanager

@@ -17,14 +17,12 @@ from turnscore_assessment.analysis.power import (
     read_pilot,
 )
 from turnscore_assessment.command_line import (
-    CALLS_IN_FLIGHT,
     RatingsFile,
     RoundsOption,
     SeedOption,
-    client_of,
     reported_errors,
 )
-from turnscore_assessment.commands.agreement import show_progress
+from turnscore_assessment.commands.agreement import choose_scorers, show_progress
 from turnscore_assessment.comparison.difference import LEVEL, POWER
 from turnscore_assessment.figures import ROUNDS
 from turnscore_assessment.ratings.rating_file import read_published, read_ratings, write_ratings
@@ -96,18 +94,12 @@ def run_metrics(
     seed: SeedOption = 0,
 ) -> None:
     """Correlate scorers, columns of numbers and lengths with people's judgements of systems and of dialogues."""
-    from turnscore_assessment.agreement.scoring import ScorerSelection
     from turnscore_assessment.analysis.metrics import MetricsJob, build_page, run_metrics_job
-
-    if url is not None and bundles:
-        raise typer.BadParameter("give either --url or --bundle")
 
     job = MetricsJob(
         ratings=ratings,
         scores=scores or [],
-        choice=ScorerSelection(
-            scorers=scorers or [], bundles=bundles or [], open_client=client_of(url), concurrency=CALLS_IN_FLIGHT
-        ),
+        choice=choose_scorers(scorers, bundles, url),
         parts=["value", *(parts or [])],
         per_system=per_system,
         keep=keep,

@@ -88,17 +88,17 @@ def run_delete(
     """Delete a worker's part of a study, or the texts of all workers."""
     from turnscore_assessment.study.database import open_database
     from turnscore_assessment.study.plan import read_plan
-    from turnscore_assessment.study.workers import forget_texts, forget_worker
+    from turnscore_assessment.study.workers import delete_texts, delete_worker
 
     if (worker is None) == (not texts):
         raise typer.BadParameter("give either --worker CODE or --texts")
     with reported_errors():
         database = open_database(read_plan(plan))
         if worker is not None:
-            database.run_here(forget_worker, database.study_id, worker, time.time())
+            database.run_here(delete_worker, database.study_id, worker, time.time())
             typer.echo(f"deleted what {worker} said and rated")
         else:
-            typer.echo(f"deleted {database.run_here(forget_texts, database.study_id)} turns")
+            typer.echo(f"deleted {database.run_here(delete_texts, database.study_id)} turns")
         database.erase_here()
         database.close()
 

@@ -13,10 +13,10 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
-from turnscore_client import AsyncTurnScoreClient, TurnScoreError
+from turnscore_client import TurnScoreError
 from turnscore_wire import DialogueReply, Turn
 
-from turnscore_assessment.command_line import CALLS_IN_FLIGHT, OpenClient
+from turnscore_assessment.command_line import CALLS_IN_FLIGHT, OpenClient, ask_all
 from turnscore_assessment.errors import AssessmentError, BadFileError
 from turnscore_assessment.files import check_row, read_rows
 
@@ -212,25 +212,13 @@ def score_file(found: ScoreFile, open_client: OpenClient, scorers: Sequence[str]
 
 
 async def _score(found: ScoreFile, open_client: OpenClient, scorers: Sequence[str] | None) -> list[ScoredDialogue]:
-    """Workers, as many as may be in flight, take the dialogues in turn; the first failure ends all of them."""
-    waiting = iter(found.unscored)
-    answered: list[ScoredDialogue] = []
+    async with open_client() as client:
 
-    async def ask(client: AsyncTurnScoreClient) -> None:
-        for dialogue in waiting:
+        async def ask(dialogue: UnscoredDialogue) -> ScoredDialogue:
             spoken = [turn for turn in dialogue.turns if turn.speaker == "user" or turn.text.strip()]
             try:
-                reply = await client.score_dialogue(spoken, scorers=scorers)
+                return read_reply(await client.score_dialogue(spoken, scorers=scorers), dialogue)
             except TurnScoreError as error:
                 raise UnscoredError(f"{found.path}, line {dialogue.line}: {error}") from None
-            answered.append(read_reply(reply, dialogue))
 
-    async with open_client() as client:
-        askers = [asyncio.create_task(ask(client)) for _ in range(CALLS_IN_FLIGHT)]
-        try:
-            await asyncio.gather(*askers)
-        finally:
-            for asker in askers:
-                asker.cancel()
-            await asyncio.gather(*askers, return_exceptions=True)
-    return answered
+        return await ask_all(ask, found.unscored, CALLS_IN_FLIGHT)

@@ -265,7 +265,7 @@ def leave(connection: Connection, worker_id: int, now: float) -> None:
     )
 
 
-def forget_worker(connection: Connection, study_id: int, code: str, now: float) -> None:
+def delete_worker(connection: Connection, study_id: int, code: str, now: float) -> None:
     """Deletes the worker with that code, for those who run the study. Raises UnknownWorkerError."""
     worker_id = connection.scalar(select(workers.c.id).where(workers.c.code == code, workers.c.study_id == study_id))
     if worker_id is None:
@@ -273,7 +273,7 @@ def forget_worker(connection: Connection, study_id: int, code: str, now: float) 
     leave(connection, worker_id, now)
 
 
-def forget_texts(connection: Connection, study_id: int) -> int:
+def delete_texts(connection: Connection, study_id: int) -> int:
     """Deletes the texts of all conversations of the study; ratings and scores stay. Returns the number of turns."""
     own = (
         select(dialogues.c.id)

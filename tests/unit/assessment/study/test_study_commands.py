@@ -1,4 +1,4 @@
-"""The commands of a study: links, progress, export, forgetting; and addresses that would give links away."""
+"""The commands of a study: links, progress, export, deletion; and addresses that would give links away."""
 
 from importlib.resources import files
 from pathlib import Path
@@ -81,11 +81,11 @@ def test_an_export_without_ratings_says_so(plan: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("words", [[], ["--worker", "x", "--texts"]])
-def test_forgetting_needs_one_thing_to_forget(plan: Path, words: list[str]) -> None:
+def test_deletion_needs_one_thing_to_delete(plan: Path, words: list[str]) -> None:
     assert RUNNER.invoke(app, ["delete", str(plan), *words]).exit_code == 2
 
 
-def test_forgetting_texts_counts_them(plan: Path) -> None:
+def test_deleting_texts_counts_them(plan: Path) -> None:
     assert RUNNER.invoke(app, ["delete", str(plan), "--texts"]).output == "deleted 0 turns\n"
 
 

@@ -17,7 +17,7 @@ from support.studies import Served, plan_fields, served_study
 from turnscore_assessment.study.database import DatabaseError, dialogues, open_database, turns
 from turnscore_assessment.study.plan import StudyPlan
 from turnscore_assessment.study.recordings import export_ratings, read_recordings
-from turnscore_assessment.study.workers import UnknownWorkerError, forget_worker
+from turnscore_assessment.study.workers import UnknownWorkerError, delete_worker
 from turnscore_load.machine import free_port
 
 RATINGS = {"fun": 70, "repetitive": 20}
@@ -98,11 +98,11 @@ async def test_a_study_runs_from_the_link_to_the_export(tmp_path: Path, database
         assert [dialogue.ratings for dialogue in ratings.dialogues] == [RATINGS, RATINGS]
         assert [len(dialogue.turns) for dialogue in ratings.dialogues] == [6, 6]
         assert served.database.run_here(count) == (4, 12)
-        served.database.run_here(forget_worker, study, link.code, 1.0)
+        served.database.run_here(delete_worker, study, link.code, 1.0)
         with pytest.raises(UnknownWorkerError, match="no worker of this study has the code 'nobody'"):
-            served.database.run_here(forget_worker, study, "nobody", 1.0)
+            served.database.run_here(delete_worker, study, "nobody", 1.0)
         assert served.database.run_here(count) == (2, 0)
-        served.database.run_here(forget_worker, study, other.code, 1.0)
+        served.database.run_here(delete_worker, study, other.code, 1.0)
 
 
 async def test_what_comes_at_once_is_done_once(tmp_path: Path, database: str) -> None:

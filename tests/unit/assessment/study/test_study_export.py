@@ -17,7 +17,7 @@ from turnscore_assessment.study import blind_scorer
 from turnscore_assessment.study.blind_scorer import BlindScorer, Score, score_by
 from turnscore_assessment.study.database import dialogues
 from turnscore_assessment.study.recordings import export_ratings, read_recordings
-from turnscore_assessment.study.workers import forget_texts, list_progress
+from turnscore_assessment.study.workers import delete_texts, list_progress
 from turnscore_client import (
     ConnectionFailedError,
     InternalError,
@@ -79,7 +79,7 @@ async def test_texts_can_be_left_out_and_deleted_and_the_ratings_stay(tmp_path: 
         await rate_all(served, link)
         with_texts, without = export(served), export(served, with_texts=False)
         assert all(dialogue.turns for dialogue in with_texts.dialogues)
-        assert served.database.run_here(forget_texts, served.database.study_id) == 12
+        assert served.database.run_here(delete_texts, served.database.study_id) == 12
         assert export(served) == without
         assert not any(dialogue.turns for dialogue in without.dialogues)
 
