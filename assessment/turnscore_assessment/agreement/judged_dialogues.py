@@ -6,9 +6,9 @@ docs/agreement.md describes the form.
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from statistics import fmean
-from types import MappingProxyType
 from typing import Annotated, Any
 
 import numpy as np
@@ -23,8 +23,14 @@ from turnscore_assessment.ratings.scoring import choose_rows, control_quality, f
 
 Record = dict[str, Any]
 
-STUDY = "study"
-"""The form of a ratings file (docs/studies.md); `study_form` converts it."""
+
+class FormName(StrEnum):
+    """The forms that can be read: docs/agreement.md's, the challenge's, and ratings files (docs/studies.md)."""
+
+    JUDGED = "judged"
+    DBDC3 = "dbdc3"
+    STUDY = "study"
+
 
 BREAKDOWN_WEIGHTS = {"O": 1.0, "T": 0.5, "X": 0.0}
 """Values of no breakdown, a possible one, a breakdown: a turn's quality is the mean over annotators. Specified."""
@@ -32,11 +38,6 @@ BREAKDOWN_WEIGHTS = {"O": 1.0, "T": 0.5, "X": 0.0}
 
 class BadFieldError(ValueError):
     """A field of a row cannot be converted; the message begins with the field's path."""
-
-
-def keep_judged(record: Record) -> Record:
-    """The row unchanged."""
-    return record
 
 
 def convert_dbdc3(record: Record) -> Record:
@@ -65,12 +66,6 @@ def _count_votes(votes: object, field: str) -> float:
     if not sum(votes.values()):
         raise BadFieldError(f"{field}: holds no vote")
     return float(sum(BREAKDOWN_WEIGHTS[name] * count for name, count in votes.items()) / sum(votes.values()))
-
-
-FORMS: Mapping[str, Callable[[Record], Record]] = MappingProxyType(
-    {"judged": keep_judged, "dbdc3": convert_dbdc3, STUDY: keep_judged}
-)
-"""The forms that can be read, by the name that `--form` takes."""
 
 
 FIRST_LINE = 2
@@ -148,13 +143,13 @@ def drop_empty_turns(dialogue: JudgedDialogue) -> JudgedDialogue:
     return dialogue.model_copy(update={"turns": kept})
 
 
-def read_judged_dialogues(path: Path, form: str = "judged") -> list[JudgedDialogue]:
-    """The dialogues of a `.jsonl` or `.jsonl.gz` file in one of FORMS.
+def read_judged_dialogues(path: Path, form: str = FormName.JUDGED) -> list[JudgedDialogue]:
+    """The dialogues of a `.jsonl` or `.jsonl.gz` file in a form.
 
     Raises BadFileError naming the file, the line and the field.
     """
     dialogues: dict[str, JudgedDialogue] = {}
-    for row, record in read_study(path) if form == STUDY else read_rows(path):
+    for row, record in read_study(path) if form == FormName.STUDY else read_rows(path):
         dialogue = _build_dialogue(record, path, row, form)
         if dialogue.id in dialogues:
             raise BadFileError(path, row, f"id: {dialogue.id!r} was already used; give each dialogue its own")
@@ -171,7 +166,7 @@ def write_judged_dialogues(path: Path, dialogues: Iterable[JudgedDialogue]) -> N
 
 def _build_dialogue(record: Record, path: Path, row: int, form: str) -> JudgedDialogue:
     try:
-        fields = FORMS[form](record)
+        fields = convert_dbdc3(record) if form == FormName.DBDC3 else record
     except BadFieldError as error:
         raise BadFileError(path, row, str(error)) from None
     dialogue = check_row(JudgedDialogue.model_validate, path, row, fields)

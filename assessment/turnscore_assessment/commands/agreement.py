@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from turnscore_assessment.agreement.judged_dialogues import Advance
+from turnscore_assessment.agreement.judged_dialogues import Advance, FormName
 from turnscore_assessment.command_line import (
     CALL_SECONDS,
     CALLS_IN_FLIGHT,
@@ -23,14 +23,6 @@ from turnscore_assessment.rendering import print_page
 
 if TYPE_CHECKING:
     from turnscore_assessment.agreement.scoring import ScorerSelection
-
-
-class FormName(StrEnum):
-    """The forms of judged dialogues, as `judged_dialogues.FORMS` has them."""
-
-    JUDGED = "judged"
-    DBDC3 = "dbdc3"
-    STUDY = "study"
 
 
 class LevelName(StrEnum):

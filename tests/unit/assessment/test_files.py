@@ -1,6 +1,7 @@
-"""CSV: whatever the texts, other programs read the rows and cells that were written, and no cell is a formula."""
+"""JSON lines and CSV: what cannot be read is named; other programs read what is written, and no cell is a formula."""
 
 import csv
+import gzip
 import io
 import re
 from pathlib import Path
@@ -10,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pyarrow import csv as arrow_csv
 from turnscore_assessment.errors import BadFileError
-from turnscore_assessment.files import LINE_CHARACTERS, read_csv, to_csv, unguard
+from turnscore_assessment.files import LINE_CHARACTERS, read_csv, read_rows, to_csv, unguard
 from turnscore_assessment.rendering import table_row
 
 FORMULA = re.compile(r"[=+\-@\t\r\n]")
@@ -54,6 +55,33 @@ def test_a_csv_that_cannot_be_read_is_named(tmp_path: Path, content: bytes, line
     (tmp_path / "x.csv").write_bytes(content)
     with pytest.raises(BadFileError, match=f"line {line}: cannot be read"):
         read_csv(tmp_path / "x.csv", ["a"])
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b'{"a": 1}\n[1]\n', "line 2: is not a JSON object"),
+        (b"\n{\n", "line 2: is not JSON"),
+        (b"[" * 100_000, "line 1: is not JSON"),
+        (b"\xff\xfe\n", "line 1: cannot be read"),
+        (b"{}\n" + b"x" * (LINE_CHARACTERS + 1), "line 2: is longer than"),
+    ],
+    ids=["list", "cut", "deep", "no UTF-8", "long"],
+)
+def test_a_line_of_json_that_cannot_be_read_is_named(tmp_path: Path, content: bytes, reason: str):
+    (tmp_path / "x.jsonl").write_bytes(content)
+    with pytest.raises(BadFileError, match=reason):
+        list(read_rows(tmp_path / "x.jsonl"))
+
+
+def test_packed_rows_are_unpacked_and_damaged_ones_refused(tmp_path: Path):
+    path, packed = tmp_path / "x.jsonl.gz", gzip.compress(b'{"a": 1}\n' * 100)
+    path.write_bytes(packed)
+    assert len(list(read_rows(path))) == 100
+    for damaged in (packed[:-9], packed[:12] + b"\xff" * 8 + packed[20:]):
+        path.write_bytes(damaged)
+        with pytest.raises(BadFileError, match="cannot be read"):
+            list(read_rows(path))
 
 
 def test_nothing_else_in_the_project_writes_csv():

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from support.exporter_data import build_judged, write_judged
 from support.studies import make_study
-from turnscore_assessment.agreement.judged_dialogues import FORMS, read_judged_dialogues
-from turnscore_assessment.commands.agreement import FormName
+from turnscore_assessment.agreement.judged_dialogues import read_judged_dialogues
 from turnscore_assessment.errors import BadFileError
 from turnscore_assessment.ratings.rating_file import RatingFile, write_ratings
 from turnscore_assessment.ratings.rating_table import build_table, standardize
@@ -65,13 +64,6 @@ def test_a_wrong_row_is_refused_by_file_line_and_field(tmp_path: Path, row: Any,
     assert str(refused.value).startswith(f"{path}, line 2: {sentence}")
 
 
-def test_a_line_that_is_no_json_is_refused_by_file_and_line(tmp_path: Path) -> None:
-    path = write_judged(tmp_path / "file.jsonl", [build_judged(1)])
-    path.write_text(path.read_text() + "\n{oops}\n")
-    with pytest.raises(BadFileError, match="line 3: is not JSON"):
-        read_judged_dialogues(path)
-
-
 def test_an_id_used_twice_and_an_empty_file_are_refused(tmp_path: Path) -> None:
     with pytest.raises(BadFileError, match="line 2: id: 'd1' was already used"):
         read_judged_dialogues(write_judged(tmp_path / "twice.jsonl", [build_judged(1), build_judged(1)]))
@@ -112,10 +104,6 @@ def test_the_converter_does_not_write_over_what_it_reads(tmp_path: Path) -> None
     source = write_judged(tmp_path / "dbdc3.jsonl", [DBDC3_ROW])
     assert CliRunner().invoke(app, ["data", "convert-judged", str(source), str(source)]).exit_code == 2
     assert json.loads(source.read_text()) == DBDC3_ROW
-
-
-def test_the_command_names_every_form() -> None:
-    assert {form.value for form in FormName} == set(FORMS)
 
 
 def test_the_documented_example_is_read(tmp_path: Path) -> None:

@@ -4,8 +4,6 @@ import pytest
 import simulate_comparisons as simulation
 from scipy import stats
 from simulate_comparisons import count_calls, count_false_verdicts, draw_ratings, draw_skewed
-from typer import Typer
-from typer.testing import CliRunner
 
 STUDIES = 200
 MOST_FALSE = stats.binom.ppf(0.99, STUDIES, 0.05) / STUDIES
@@ -41,16 +39,3 @@ def test_the_printed_verdict_calls_equal_systems_different_in_five_percent(
 def test_the_verdict_on_pairs_keeps_it_too() -> None:
     found = count_false_verdicts(*simulation.SCORES["gamma(2)"], (15, 15), STUDIES, paired=True, rounds=399)
     assert stats.binom.ppf(0.01, STUDIES, 0.05) <= found.called <= stats.binom.ppf(0.99, STUDIES, 0.05)
-
-
-def test_the_command_prints_every_figure(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(simulation, "LOOKS", 40)
-    monkeypatch.setattr(simulation, "SIZES", ((10, 10), (10, 20)))
-    program = Typer()
-    program.command()(simulation.main)
-    done = CliRunner().invoke(program, ["--studies", "10"])
-    assert done.exit_code == 0, done.output
-    assert "t-test: ratings " in done.output
-    assert "  normal, 10 and 10: one scorer " in done.output
-    assert ", any of 4 scorers " in done.output
-    assert ", pairs " in done.output

@@ -4,8 +4,6 @@ import pytest
 import simulate_designs as simulation
 from simulate_designs import StudySize, measure_recovery
 from turnscore_assessment.designs.form import DesignKind
-from typer import Typer
-from typer.testing import CliRunner
 
 SIZE = StudySize(raters=16, per_rater=12, dialogues=24)
 STUDIES = 16
@@ -38,13 +36,3 @@ def test_systems_without_a_difference_are_not_put_in_order(monkeypatch: pytest.M
     found = measure_recovery(DesignKind.LIKERT, STUDIES, SIZE, truth_raters=50)[0]
     assert 0.2 < found.in_order < 0.8
     assert found.seen < 0.1
-
-
-def test_the_command_prints_a_line_a_method(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(simulation.measure_recovery, "__kwdefaults__", {"truth_raters": 10, "seed": 0})
-    program = Typer()
-    program.command()(simulation.main)
-    done = CliRunner().invoke(program, ["--studies", "2", "--raters", "4", "--per-rater", "4", "--dialogues", "6"])
-    assert done.exit_code == 0, done.output
-    assert len(done.output.splitlines()) == 10
-    assert "best-worst Bradley-Terry: Spearman to the truth" in done.output
