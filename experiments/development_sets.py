@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from turnscore_assessment.agreement.bundles import make_turn, score_turns
+from turnscore_assessment.agreement.bundles import make_turn
 from turnscore_assessment.agreement.judged_dialogues import VALUE, average_parts
 from turnscore_assessment.correlations import (
     LEAST_OBSERVATIONS,
@@ -31,6 +31,7 @@ from turnscore_assessment.data.labelled_turns import LabelledTurn, read_developm
 from turnscore_assessment.figures import Floats, Interval, compute_pearson, compute_spearman, find_interval
 from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.scorers.scorer import PERCENTILE_SUFFIX, RawScore, TurnToScore
+from turnscore_core.scoring import score_turns
 
 DBDC3 = "dbdc3"
 TURNS, DIALOGUES = "turns", "dialogues"

@@ -15,7 +15,7 @@ from typing import Annotated
 import numpy as np
 import typer
 from pydantic import JsonValue
-from turnscore_assessment.agreement.bundles import make_turn, score_turns
+from turnscore_assessment.agreement.bundles import make_turn
 from turnscore_assessment.command_line import reported_errors
 from turnscore_assessment.correlations import compute_auc
 from turnscore_assessment.data.labelled_turns import (
@@ -32,6 +32,7 @@ from turnscore_core.inference.devices import usable_cpus
 from turnscore_core.loaded_scorer import LoadedScorer, choose_variant, load_scorer, read_turn
 from turnscore_core.scorers.quality import QualityOptions
 from turnscore_core.scorers.turn_warnings import find_repeats
+from turnscore_core.scoring import score_turns
 from turnscore_exporters.bundles.self_test import start_version, write_self_test
 from turnscore_exporters.calibration.thresholds import CONFIDENCE, find_threshold, least_good_turns, measure_share
 from turnscore_exporters.errors import ExporterError

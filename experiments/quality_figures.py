@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import Ridge
-from turnscore_assessment.agreement.bundles import make_turn, score_turns
+from turnscore_assessment.agreement.bundles import make_turn
 from turnscore_assessment.correlations import compute_auc
 from turnscore_assessment.data.labelled_turns import (
     LIVE_SETS,
@@ -31,6 +31,7 @@ from turnscore_assessment.data.labelled_turns import (
 )
 from turnscore_assessment.figures import compute_spearman
 from turnscore_core.loaded_scorer import choose_variant, load_scorer
+from turnscore_core.scoring import score_turns
 from turnscore_models import read_bundle, starter_bundles
 
 ROUNDS = 500

@@ -1,13 +1,18 @@
-"""Batches: how large one may be, and which turns are worth computing together."""
+"""Batches: how large one may be, which turns are worth computing together, and what a computed one says of each."""
 
+import logging
 import math
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from operator import attrgetter
 
+from turnscore_core.errors import FailedScoringError, OverloadedError, ScoringError
 from turnscore_core.inference.onnx_backend import OutOfMemoryError
 from turnscore_core.inference.padding import padded_width
-from turnscore_core.scorers.scorer import TokenPack
+from turnscore_core.scorers.scorer import RawScore, Scorer, TokenPack
+
+_LOGGER = logging.getLogger("turnscore.scorers")
 
 FIRST_TOKENS = 1024
 MOST_CUDA_TOKENS = 65_536
@@ -150,3 +155,58 @@ def grow_batch(sizes: Sequence[SizedPack], place: int, budget: float, waste: Was
         else:
             can_go_up = False
     return low, high
+
+
+def form_batches(packs: Sequence[TokenPack], most_tokens: int, waste: WasteLimit) -> Iterator[list[TokenPack]]:
+    """All packs in batches of like width, the widest first. The same packs make the same batches every time."""
+    sized = sorted(map(SizedPack, packs), key=attrgetter("width"))
+    while sized:
+        low, high = grow_batch(sized, len(sized) - 1, most_tokens, waste)
+        yield [each.pack for each in sized[low:high]]
+        del sized[low:high]
+
+
+Answer = RawScore | ScoringError
+"""What a scorer says of a turn, or why it says nothing."""
+
+
+class PackCollector:
+    """Puts the scores of turns together that several packs answer."""
+
+    def __init__(self, scorer: Scorer) -> None:
+        self._scorer = scorer
+        self._pieces: dict[int, list[RawScore]] = {}
+
+    def take(self, pack: TokenPack, scores: Sequence[Answer]) -> list[tuple[int, Answer]]:
+        """The turns that the pack completes by place, each with its score, tokens and warnings, or its error."""
+        found: list[tuple[int, Answer]] = []
+        for number, (place, score) in enumerate(zip(pack.answers, scores, strict=True)):
+            whole = score
+            if isinstance(score, RawScore) and pack.pieces > 1:
+                pieces = self._pieces.setdefault(place, [])
+                pieces.append(score)
+                if len(pieces) < pack.pieces:
+                    continue
+                try:
+                    whole = self._scorer.merge(pack, self._pieces.pop(place))
+                except Exception as error:
+                    _LOGGER.error("merging failed: %s", type(error).__name__, exc_info=error)
+                    whole = to_scoring_error(error)
+            if isinstance(whole, RawScore):
+                warnings = pack.warnings[number] if pack.warnings else ()
+                whole = replace(whole, tokens=pack.tokens[number], warnings=warnings)
+            found.append((place, whole))
+        return found
+
+
+_MEMORY_RETRY_MS = 1000
+"""Milliseconds after which other processes may have given memory back. Chosen."""
+
+
+def to_scoring_error(cause: BaseException) -> ScoringError:
+    """What failed a pack, as its callers get it."""
+    if isinstance(cause, FailedScoringError):
+        return cause
+    if isinstance(cause, OutOfMemoryError):
+        return OverloadedError("the device has no memory left for this turn", retry_after_ms=_MEMORY_RETRY_MS)
+    return FailedScoringError("the model failed on this turn")

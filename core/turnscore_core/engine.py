@@ -2,12 +2,10 @@
 
 import logging
 import math
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import chain
-from operator import attrgetter
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
@@ -17,7 +15,7 @@ from pydantic import ValidationError
 from turnscore_models import BundleError
 from turnscore_wire import Limits, Turn, describe_refusal
 
-from turnscore_core.batches import SizedPack, TokenLimit, grow_batch
+from turnscore_core.batches import Answer, TokenLimit
 from turnscore_core.deadline import Deadline
 from turnscore_core.dialogues import (
     Dialogue,
@@ -30,7 +28,7 @@ from turnscore_core.dialogues import (
     check_turns,
     identify,
 )
-from turnscore_core.errors import FailedScoringError, InvalidRequestError, ScoringError
+from turnscore_core.errors import InvalidRequestError, ScoringError
 from turnscore_core.load_settings import LoadSettings
 from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.model_loader import load_scorers
@@ -45,18 +43,13 @@ from turnscore_core.score_entries import (
     mark_key,
 )
 from turnscore_core.scorers.history import History
-from turnscore_core.scorers.scorer import BuildsPlans, Fields, ScorePart, TokenPack, TurnToScore, parts_reader
+from turnscore_core.scorers.scorer import Fields, RawScore, TurnToScore
 from turnscore_core.scoring import (
     Item,
     Outcome,
-    PackResult,
-    PieceCollector,
-    encode_isolating,
     error_details,
-    moved,
-    score_isolating,
+    score_groups,
     score_of,
-    to_scoring_error,
 )
 
 
@@ -79,9 +72,9 @@ class ScorerStore:
         self._secret = secret
         self._keys = KeyMaker(loaded, secret)
         self._model = loaded.bundle.manifest.reference
-        self._reader = parts_reader(loaded.scorer)
+        self._scorer = loaded.scorer
 
-    def find(self, groups: Sequence[Sequence[TurnToScore]]) -> list[list[ScorePart] | None]:
+    def find(self, groups: Sequence[Sequence[TurnToScore]]) -> list[list[RawScore] | None]:
         """The whole scores of each group's turns; None for a group of which any turn is not known whole."""
         [mark] = self._shared.fetch([mark_key(self._model)])
         self._keys.take_mark(mark or b"")
@@ -95,82 +88,31 @@ class ScorerStore:
             found.append(known if len(known) == len(wholes) else None)
         return found
 
-    def keep(self, finished: Sequence[tuple[TurnToScore, ScorePart]]) -> None:
+    def keep(self, finished: Sequence[tuple[TurnToScore, RawScore]]) -> None:
         """Keeps the scores of these turns."""
         hashes = TextHashes()
         entries: dict[str, bytes] = {}
         for turn, whole in finished:
             key = self._key(turn, hashes)
-            pieces = dict(zip(self._reader.parts_of(turn), self._reader.split(turn, whole), strict=True))
-            if (entry := encode_entry(key, pieces, self._secret)) is not None:
+            fragments = dict(zip(self._scorer.fragments_of(turn), self._scorer.split(turn, whole), strict=True))
+            if (entry := encode_entry(key, fragments, self._secret)) is not None:
                 entries[key] = entry
         if entries:
             self._shared.keep(entries)
 
     def _key(self, turn: TurnToScore, hashes: TextHashes) -> str:
-        return self._keys.key(self._namespace, self._reader.inputs_of(turn), hashes)
+        return self._keys.key(self._namespace, self._scorer.inputs_of(turn), hashes)
 
-    def _read(self, turn: TurnToScore, key: str, entry: bytes | None) -> ScorePart | None:
-        """The turn's score, if all of its pieces are there."""
+    def _read(self, turn: TurnToScore, key: str, entry: bytes | None) -> RawScore | None:
+        """The turn's score, if all of its fragments are there."""
         if entry is None:
             return None
         try:
             known = decode_entry(key, entry, self._secret)
         except (StaleEntryError, UnreadableEntryError):
             return None
-        wanted = self._reader.parts_of(turn)
-        return self._reader.join(turn, [known[part] for part in wanted]) if known.keys() >= set(wanted) else None
-
-
-_AHEAD = 2
-"""Batches for each lane that are under way: one computes, the next waits for nobody. Chosen."""
-
-
-class Lanes:
-    """The threads of one scorer."""
-
-    def __init__(self, loaded: LoadedScorer, max_batch_tokens: int | None = None) -> None:
-        self._loaded = loaded
-        self._limit = TokenLimit(max_batch_tokens or loaded.budget.most_tokens)
-        self._ahead = _AHEAD * loaded.concurrency.lanes
-        self._threads = ThreadPoolExecutor(loaded.concurrency.lanes, f"turnscore-{loaded.name}")
-
-    def compute(self, packs: Sequence[TokenPack]) -> Iterator[tuple[TokenPack, PackResult]]:
-        """Each pack with its result, in the order in which the batches were made: the widest first.
-
-        The same packs make the same batches every time, unless memory ends.
-        """
-        under_way: deque[tuple[list[TokenPack], Future[list[PackResult]]]] = deque()
-        for batch in self._batches(packs):
-            under_way.append((batch, self._threads.submit(score_isolating, self._loaded, batch, self._limit)))
-            if len(under_way) > self._ahead:
-                yield from _take(under_way)
-        while under_way:
-            yield from _take(under_way)
-
-    def close(self) -> None:
-        """Ends the threads."""
-        self._threads.shutdown()
-
-    def _batches(self, packs: Sequence[TokenPack]) -> Iterator[list[TokenPack]]:
-        sized = sorted(map(SizedPack, packs), key=attrgetter("width"))
-        while sized:
-            low, high = grow_batch(sized, len(sized) - 1, self._limit.tokens, self._loaded.budget.waste)
-            batch = [each.pack for each in sized[low:high]]
-            del sized[low:high]
-            yield batch
-
-
-def _take(
-    under_way: deque[tuple[list[TokenPack], "Future[list[PackResult]]"]],
-) -> Iterator[tuple[TokenPack, PackResult]]:
-    batch, scoring = under_way.popleft()
-    yield from zip(batch, scoring.result(), strict=True)
-
-
-Said = tuple[Item, Outcome]
-"""A system turn, and where its scores go."""
-Answer = ScorePart | ScoringError
+        wanted = self._scorer.fragments_of(turn)
+        return self._scorer.join(turn, [known[each] for each in wanted]) if known.keys() >= set(wanted) else None
 
 
 @dataclass(slots=True)
@@ -178,45 +120,52 @@ class _Group:
     """Turns that are asked together, and everywhere that the same was said."""
 
     turns: list[TurnToScore]
-    askers: list[list[Said]] = field(default_factory=list)
+    askers: list[list[tuple[Item, Outcome]]] = field(default_factory=list)
 
 
-class ScorerQuestions:
-    """One scorer's part of the engine."""
+class _ScorerRun:
+    """One scorer's part of the engine: its threads, and what was known of its turns.
 
-    def __init__(self, loaded: LoadedScorer, lanes: Lanes, store: ScorerStore | None) -> None:
+    What is asked together is a group: for most scorers one turn; for one that shares passes, all of a dialogue's. Equal
+    groups are asked once, and a group is computed whole or known whole: what else is known does not change its numbers.
+    """
+
+    def __init__(self, loaded: LoadedScorer, max_batch_tokens: int | None, store: ScorerStore | None) -> None:
         self.loaded = loaded
-        self._lanes = lanes
+        self._limit = TokenLimit(max_batch_tokens or loaded.budget.most_tokens)
+        self._threads = ThreadPoolExecutor(loaded.concurrency.lanes, f"turnscore-{loaded.name}")
         self._store = store
-        self._reader = parts_reader(loaded.scorer)
-        self._shares_passes = isinstance(loaded.scorer, BuildsPlans)
         self.turns_computed = 0
 
-    def prepare(self, dialogue: Sequence[Said]) -> Sequence[Fields]:
-        """What the scorer reads of each turn of the dialogue. Raises what its texts make the scorer raise."""
-        return [self._reader.inputs_of(item.turn_for(self.loaded)) for item, _ in dialogue]
+    def close(self) -> None:
+        self._threads.shutdown()
 
-    def answer(self, dialogues: Sequence[tuple[Sequence[Said], Sequence[Fields]]]) -> None:
+    def prepare(self, dialogue: Sequence[tuple[Item, Outcome]]) -> Sequence[Fields]:
+        """What the scorer reads of each turn of the dialogue. Raises what its texts make the scorer raise."""
+        return [self.loaded.scorer.inputs_of(item.turn_for(self.loaded)) for item, _ in dialogue]
+
+    def answer(self, dialogues: Sequence[tuple[Sequence[tuple[Item, Outcome]], Sequence[Fields]]]) -> None:
         """Puts the scorer's score, or its error, into each turn's outcome."""
         groups = self._group(dialogues)
         if self._store is not None:
             groups = self._answer_known(self._store, groups)
-        turns = [turn for group in groups for turn in group.turns]
-        self.turns_computed += len(turns)
-        answers = self._compute(groups, turns)
-        place = 0
-        for group in groups:
-            self._deliver(group, answers[place : place + len(group.turns)])
-            place += len(group.turns)
+        answers = score_groups(self.loaded, [group.turns for group in groups], self._limit, self._threads.map)
+        finished: list[tuple[TurnToScore, RawScore]] = []
+        for group, own in zip(groups, answers, strict=True):
+            self.turns_computed += len(own)
+            self._deliver(group, own)
+            finished += [
+                (turn, each) for turn, each in zip(group.turns, own, strict=True) if isinstance(each, RawScore)
+            ]
         if self._store is not None:
-            pairs = zip(turns, answers, strict=True)
-            self._store.keep([(turn, each) for turn, each in pairs if isinstance(each, ScorePart)])
+            self._store.keep(finished)
 
-    def _group(self, dialogues: Sequence[tuple[Sequence[Said], Sequence[Fields]]]) -> list[_Group]:
+    def _group(self, dialogues: Sequence[tuple[Sequence[tuple[Item, Outcome]], Sequence[Fields]]]) -> list[_Group]:
         groups: dict[tuple[Fields, ...], _Group] = {}
         for said, inputs in dialogues:
-            asked_together = [said] if self._shares_passes else [[each] for each in said]
-            keys = [tuple(inputs)] if self._shares_passes else [(each,) for each in inputs]
+            is_whole = self.loaded.scorer.shares_passes
+            asked_together = [said] if is_whole else [[each] for each in said]
+            keys = [tuple(inputs)] if is_whole else [(each,) for each in inputs]
             for key, together in zip(keys, asked_together, strict=True):
                 if (group := groups.get(key)) is None:
                     group = groups[key] = _Group([item.turn_for(self.loaded) for item, _ in together])
@@ -233,36 +182,6 @@ class ScorerQuestions:
                 self._deliver(group, found, is_cached=True)
         return unknown
 
-    def _compute(self, groups: Sequence[_Group], turns: Sequence[TurnToScore]) -> list[Answer]:
-        answers: list[Answer] = [FailedScoringError(f"{self.loaded.name} gave no score")] * len(turns)
-        packs, failed = self._encode(groups, turns)
-        for place, error in failed.items():
-            answers[place] = error
-        collector = PieceCollector(self.loaded.scorer)
-        for pack, result in self._lanes.compute(packs):
-            for number, place in enumerate(pack.answers):
-                answer = _read_answer(collector, pack, number, result)
-                if answer is not None and place not in failed:
-                    answers[place] = answer
-                if isinstance(answer, ScoringError):
-                    failed[place] = answer
-        return answers
-
-    def _encode(
-        self, groups: Sequence[_Group], turns: Sequence[TurnToScore]
-    ) -> tuple[list[TokenPack], dict[int, ScoringError]]:
-        if not self._shares_passes:
-            return encode_isolating(self.loaded, turns)
-        packs: list[TokenPack] = []
-        all_failed: dict[int, ScoringError] = {}
-        start = 0
-        for group in groups:
-            own, broken = encode_isolating(self.loaded, group.turns)
-            packs += [moved(pack, start) for pack in own]
-            all_failed.update((start + place, error) for place, error in broken.items())
-            start += len(group.turns)
-        return packs, all_failed
-
     def _deliver(self, group: _Group, answers: Sequence[Answer], *, is_cached: bool = False) -> None:
         name = self.loaded.name
         for asker in group.askers:
@@ -272,18 +191,6 @@ class ScorerQuestions:
                 else:
                     turn = item.turn_for(self.loaded)
                     outcome.scores[name] = score_of(self.loaded, turn, answer, is_cached=is_cached)
-
-
-def _read_answer(collector: PieceCollector, pack: TokenPack, number: int, result: PackResult) -> Answer | None:
-    """The turn's score or error; None while packs of it are still being computed."""
-    if isinstance(result, Exception):
-        _LOGGER.error("scoring failed: %s", type(result).__name__, exc_info=result)
-        return to_scoring_error(result)
-    try:
-        whole = collector.take(pack, number, result[number])
-    except Exception as error:
-        return to_scoring_error(error)
-    return None if whole is None else ScorePart(whole, pack.tokens[number])
 
 
 Models = Mapping[str, Path] | Sequence[str | Path]
@@ -309,7 +216,7 @@ class _Prepared:
     dialogue: Dialogue
     said: list[tuple[int, Item, Outcome]] = field(default_factory=list)
     """Each system turn's place, the turn, and where its scores go."""
-    spoken: list[Said] = field(default_factory=list)
+    spoken: list[tuple[Item, Outcome]] = field(default_factory=list)
     """Those with a text."""
     inputs: dict[str, Sequence[Fields]] = field(default_factory=dict)
     """What each scorer reads of them."""
@@ -355,14 +262,13 @@ class Engine:
         self._options = {name: dict(each) for name, each in (options or {}).items()}
         self._asked = _read_all_options(self._model_set, self._options)
         self._limits = limits or Limits()
-        self._lanes = {name: Lanes(each, max_batch_tokens) for name, each in self._model_set.scorers.items()}
-        self._questions = [
-            ScorerQuestions(
+        self._runs = [
+            _ScorerRun(
                 each,
-                self._lanes[name],
+                max_batch_tokens,
                 None if shared is None else ScorerStore(each, shared, namespace=namespace, secret=secret),
             )
-            for name, each in self._model_set.scorers.items()
+            for each in self._model_set.scorers.values()
         ]
         self._models = {name: identify(each) for name, each in self._model_set.scorers.items()}
         self._lock = Lock()
@@ -381,7 +287,7 @@ class Engine:
     @property
     def turns_computed(self) -> int:
         """Turns computed since the start, once for each scorer; those that were equal to others or known are not."""
-        return sum(each.turns_computed for each in self._questions)
+        return sum(each.turns_computed for each in self._runs)
 
     def score(self, dialogues: Sequence[Dialogue]) -> list[DialogueResult]:
         """The results in the order of the dialogues; what is wrong with one is an error of its own, never of the call.
@@ -394,15 +300,15 @@ class Engine:
                 raise RuntimeError("the engine is closed")
             prepared = [self._prepare(each) for each in dialogues]
             whole = [each for each in prepared if each.spoken]
-            for questions in self._questions:
-                questions.answer([(each.spoken, each.inputs[questions.loaded.name]) for each in whole])
+            for run in self._runs:
+                run.answer([(each.spoken, each.inputs[run.loaded.name]) for each in whole])
             return [self._conclude(each) for each in prepared]
 
     def close(self) -> None:
         """Ends the threads; a call that is under way ends first."""
         with self._lock:
             self._is_closed = True
-            for each in self._lanes.values():
+            for each in self._runs:
                 each.close()
 
     def __enter__(self) -> Self:
@@ -446,8 +352,8 @@ class Engine:
                 prepared.spoken.append((item, outcome))
             except InvalidRequestError as error:
                 outcome.errors = dict.fromkeys(self._asked, error)
-        for questions in self._questions:
-            prepared.inputs[questions.loaded.name] = questions.prepare(prepared.spoken)
+        for run in self._runs:
+            prepared.inputs[run.loaded.name] = run.prepare(prepared.spoken)
 
     def _conclude(self, prepared: _Prepared) -> DialogueResult:
         if prepared.error is not None:

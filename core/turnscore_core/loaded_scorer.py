@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from importlib.metadata import entry_points
+from itertools import chain
 from typing import cast
 
 from turnscore_models import (
@@ -21,20 +22,17 @@ from turnscore_models import (
 from turnscore_models.bundle import SCORER_ENTRY_POINTS
 from turnscore_wire import Label, Turn
 
-from turnscore_core.batches import BatchBudget
+from turnscore_core.batches import BatchBudget, PackCollector
 from turnscore_core.inference.concurrency import Concurrency, candidates, choose, take_sample
 from turnscore_core.inference.cuda_backend import CudaBackend, CudaOptions
 from turnscore_core.inference.devices import CPU, Device
 from turnscore_core.inference.onnx_backend import Backend, OnnxBackend, RunCount, Tensor, load_onnxruntime
 from turnscore_core.scorers.scorer import (
     PERCENTILE_SUFFIX,
-    HasHeads,
     RawScore,
     Scorer,
-    Trims,
     TurnToScore,
     count_chars,
-    parts_reader,
 )
 
 
@@ -43,12 +41,12 @@ def read_turn(each: SelfTestTurn) -> TurnToScore:
     return TurnToScore([Turn(speaker=speaker, text=text) for speaker, text in each.context], each.response)
 
 
-def score_turns(scorer: Scorer, turns: Sequence[TurnToScore]) -> list[RawScore]:
-    """The turns' scores, in order, out of one batch."""
+def score_in_one_batch(scorer: Scorer, turns: Sequence[TurnToScore]) -> list[RawScore]:
+    """The turns' scores, in order. Raises what the scorer does."""
     packs = scorer.encode(turns)
-    places = [place for pack in packs for place in pack.answers]
-    found = dict(zip(places, scorer.score(packs), strict=True))
-    return [found[place] for place in range(len(turns))]
+    scores, collector = iter(scorer.score(packs)), PackCollector(scorer)
+    found = dict(chain.from_iterable(collector.take(pack, [next(scores) for _ in pack.answers]) for pack in packs))
+    return [cast("RawScore", found[place]) for place in range(len(turns))]
 
 
 def run_self_test(bundle: Bundle, variant: GraphVariant, scorer: Scorer) -> None:
@@ -60,7 +58,7 @@ def run_self_test(bundle: Bundle, variant: GraphVariant, scorer: Scorer) -> None
     test = bundle.self_test()
     where = f"bundle {bundle.manifest.reference}: {bundle.manifest.graphs[variant].file}"
     try:
-        scores = score_turns(scorer, [read_turn(each) for each in test.turns])
+        scores = score_in_one_batch(scorer, [read_turn(each) for each in test.turns])
     except Exception as error:
         raise MismatchedGraphError(f"{where} does not run: {error}") from error
     own = test.tolerances.get(variant)
@@ -115,13 +113,12 @@ def measure_tokenizing(scorer: Scorer, turns: Sequence[TurnToScore]) -> Tokenizi
 
     Their letters are turned round: a text of plain words takes a tenth of that, and callers may send any text.
     """
-    reader = parts_reader(scorer)
-    shortest = min(turns, key=lambda turn: count_chars(reader.inputs_of(turn)))
+    shortest = min(turns, key=lambda turn: count_chars(scorer.inputs_of(turn)))
     text = " ".join(turn.response for turn in turns)[::-1]
     text = " ".join([text] * math.ceil(_LONG_CHARS / len(text)))
     long = TurnToScore([Turn(speaker="user", text=text)], text, options=shortest.options)
     shortest = shortest.trimmed(shortest.context, shortest.response[::-1], is_cut=False)
-    return TokenizingPace(_seconds(scorer, shortest), _seconds(scorer, long) / count_chars(reader.inputs_of(long)))
+    return TokenizingPace(_seconds(scorer, shortest), _seconds(scorer, long) / count_chars(scorer.inputs_of(long)))
 
 
 def _seconds(scorer: Scorer, turn: TurnToScore) -> float:
@@ -175,11 +172,7 @@ class LoadedScorer:
 
     def trim(self, turn: TurnToScore) -> TurnToScore:
         """The turn without what the scorer cannot read; the turn itself where the scorer does not say."""
-        return turn if self._trims is None else self._trims.trim(turn)
-
-    @cached_property
-    def _trims(self) -> Trims | None:
-        return self.scorer if isinstance(self.scorer, Trims) else None
+        return self.scorer.trim(turn)
 
     def percentile(self, raw: RawScore) -> float | None:
         """Share of the reference turns, 0 to 100, that score lower; linear between whole percentiles.
@@ -200,15 +193,12 @@ class LoadedScorer:
 
     def reasons(self, raw: RawScore) -> list[str]:
         """The heads that pull the value down most, at most two; none for a turn that is good."""
-        if not self._heads or self.label(raw) == "good":
+        heads = self.scorer.reason_heads
+        if not heads or self.label(raw) == "good":
             return []
-        found = {name: raw.details.get(f"{name}{PERCENTILE_SUFFIX}", 100.0) for name in self._heads}
+        found = {name: raw.details.get(f"{name}{PERCENTILE_SUFFIX}", 100.0) for name in heads}
         low = sorted((percentile, name) for name, percentile in found.items() if percentile < REASON_PERCENTILE)
         return [name for _, name in low[:MOST_REASONS]]
-
-    @cached_property
-    def _heads(self) -> Sequence[str]:
-        return self.scorer.reason_heads if isinstance(self.scorer, HasHeads) else ()
 
     @property
     def threshold_percentile(self) -> float | None:

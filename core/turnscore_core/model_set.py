@@ -17,7 +17,6 @@ from turnscore_wire import ModelDescription, Score, TokenCount
 
 from turnscore_core.errors import FailedScoringError, InvalidRequestError, NotComputableError
 from turnscore_core.loaded_scorer import LoadedScorer
-from turnscore_core.scorers.scorer import EncodesTexts
 from turnscore_core.scoring import Outcome
 
 _RANKS = np.arange(101.0)
@@ -100,7 +99,7 @@ def component_scorers(names: Iterable[str], combinations: Combinations) -> Itera
     )
 
 
-def conclude(asked: Iterable[str], outcome: Outcome, combinations: Combinations) -> None:
+def add_combinations(asked: Iterable[str], outcome: Outcome, combinations: Combinations) -> None:
     """Puts the combinations that were asked into the outcome, and leaves in it what was asked alone, in order.
 
     A combination fails with the first error of a scorer that it is made of.
@@ -168,8 +167,8 @@ def choose_defaults(
     A ranking asks quality alone where it is one of them. Raises BundleError for a name that is not loaded, or is the
     encoder's.
     """
-    encoder = next((each for each in scorers.values() if isinstance(each.scorer, EncodesTexts)), None)
-    scorers = {name: each for name, each in scorers.items() if not isinstance(each.scorer, EncodesTexts)}
+    encoder = next((each for each in scorers.values() if each.scorer.vector_width), None)
+    scorers = {name: each for name, each in scorers.items() if not each.scorer.vector_width}
     for name in named:
         if name not in scorers and name not in (combinations or {}):
             raise BundleError(

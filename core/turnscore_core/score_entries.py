@@ -1,4 +1,4 @@
-"""Keys and entries of finished scores: what makes two turns equal, and the pieces of a score as bytes.
+"""Keys and entries of finished scores: what makes two turns equal, and the fragments of a score as bytes.
 
     turnscore:3:<namespace>:<bundle>:<version>:<identity>:<input>
               │                              │          └ hash of what the scorer reads of the turn
@@ -13,7 +13,7 @@ An entry, which is refused where it is damaged or another key's:
 format  u8
 check   8 bytes, a hash of key and rest: shows an entry that was damaged or belongs to another key
 count   u8
-pieces  fingerprint (u8 length, bytes), value f64, tokens used and dropped u32, flags u8, warnings u8 (a bit each),
+fragments  fingerprint (u8 length, bytes), value f64, tokens used and dropped u32, flags u8, warnings u8 (a bit each),
         percentile f64 where flagged, details (u8 count; lengths of the names u8 each, names under a mask, f64 each),
         vector (u16 count, f32 each) where flagged
 
@@ -29,10 +29,9 @@ from hashlib import blake2b, shake_256
 from math import isfinite
 
 import numpy as np
-from turnscore_wire import TokenCount
 
 from turnscore_core.loaded_scorer import LoadedScorer
-from turnscore_core.scorers.scorer import Field, Fields, RawScore, ScorePart, pack_fields
+from turnscore_core.scorers.scorer import Field, Fields, RawScore, count_tokens, pack_fields
 from turnscore_core.scorers.turn_warnings import WARNINGS
 
 ENTRY_FORMAT = 3
@@ -116,8 +115,8 @@ def _text(digest: bytes) -> str:
     return urlsafe_b64encode(digest).decode()
 
 
-MAX_PARTS = 64
-"""Pieces in one entry: three times FED's qualities. Chosen."""
+MAX_FRAGMENTS = 64
+"""Fragments in one entry: three times FED's qualities. Chosen."""
 _CHECK_BYTES = 8
 _HEAD = struct.Struct(f"<B{_CHECK_BYTES}sB")
 _BODY = struct.Struct("<dIIBBB")
@@ -135,18 +134,18 @@ class StaleEntryError(Exception):
     """The bytes are an entry of another format."""
 
 
-def encode_entry(key: str, parts: Mapping[bytes, ScorePart], secret: bytes = b"") -> bytes | None:
-    """The pieces as bytes; at most `MAX_PARTS`, the last ones. None where a piece does not fit the format."""
-    kept = list(parts.items())[-MAX_PARTS:]
+def encode_entry(key: str, fragments: Mapping[bytes, RawScore], secret: bytes = b"") -> bytes | None:
+    """The fragments as bytes; at most `MAX_FRAGMENTS`, the last ones. None where one does not fit the format."""
+    kept = list(fragments.items())[-MAX_FRAGMENTS:]
     try:
-        body = b"".join(_encode_part(key, fingerprint, part, secret) for fingerprint, part in kept)
+        body = b"".join(_encode_fragment(key, fingerprint, raw, secret) for fingerprint, raw in kept)
     except (struct.error, ValueError):
         return None
     return _HEAD.pack(ENTRY_FORMAT, _check(key, body, secret), len(kept)) + body
 
 
-def decode_entry(key: str, entry: bytes, secret: bytes = b"", vector_bytes: int = 0) -> dict[bytes, ScorePart]:
-    """The pieces by fingerprint, each with a vector of that size. Raises StaleEntryError or UnreadableEntryError."""
+def decode_entry(key: str, entry: bytes, secret: bytes = b"", vector_bytes: int = 0) -> dict[bytes, RawScore]:
+    """The fragments by fingerprint, each with a vector of that size. Raises StaleEntryError or UnreadableEntryError."""
     if entry[:1] != bytes([ENTRY_FORMAT]):
         raise StaleEntryError if entry else UnreadableEntryError
     try:
@@ -154,12 +153,12 @@ def decode_entry(key: str, entry: bytes, secret: bytes = b"", vector_bytes: int 
         if check != _check(key, entry[_HEAD.size :], secret):
             raise UnreadableEntryError
         reader = _Reader(entry, _HEAD.size, key, secret)
-        parts = dict(reader.read_part() for _ in range(count))
+        found = dict(reader.read_fragment() for _ in range(count))
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise UnreadableEntryError from error
-    if reader.place != len(entry) or any(len(part.raw.vector or b"") != vector_bytes for part in parts.values()):
+    if reader.place != len(entry) or any(len(raw.vector or b"") != vector_bytes for raw in found.values()):
         raise UnreadableEntryError
-    return parts
+    return found
 
 
 def _check(key: str, body: bytes, secret: bytes) -> bytes:
@@ -173,15 +172,14 @@ def _mask(names: bytes, key: str, fingerprint: bytes, secret: bytes) -> bytes:
     return (int.from_bytes(names) ^ int.from_bytes(stream)).to_bytes(len(names))
 
 
-def _encode_part(key: str, fingerprint: bytes, part: ScorePart, secret: bytes) -> bytes:
-    raw, tokens = part.raw, part.tokens
+def _encode_fragment(key: str, fingerprint: bytes, raw: RawScore, secret: bytes) -> bytes:
     flags = _IS_COMPARABLE * raw.is_comparable | _HAS_PERCENTILE * (raw.percentile is not None)
     flags |= _HAS_VECTOR * (raw.vector is not None)
     warnings = sum(1 << WARNINGS.index(each) for each in raw.warnings)
     pieces = [
         bytes([len(fingerprint)]),
         fingerprint,
-        _BODY.pack(raw.value, tokens.used, tokens.dropped, flags, warnings, len(raw.details)),
+        _BODY.pack(raw.value, raw.tokens.used, raw.tokens.dropped, flags, warnings, len(raw.details)),
     ]
     if raw.percentile is not None:
         pieces.append(_NUMBER.pack(raw.percentile))
@@ -203,7 +201,7 @@ class _Reader:
     key: str
     secret: bytes
 
-    def read_part(self) -> tuple[bytes, ScorePart]:
+    def read_fragment(self) -> tuple[bytes, RawScore]:
         fingerprint = self._read_bytes()
         value, used, dropped, flags, warned, count = _BODY.unpack_from(self.entry, self.place)
         self.place += _BODY.size
@@ -218,10 +216,11 @@ class _Reader:
             details,
             percentile=percentile,
             is_comparable=bool(flags & _IS_COMPARABLE),
-            warnings=warnings,
             vector=vector,
+            tokens=count_tokens(used, dropped),
+            warnings=warnings,
         )
-        return fingerprint, ScorePart(raw, TokenCount.model_construct(used=used, dropped=dropped))
+        return fingerprint, raw
 
     def _read_details(self, fingerprint: bytes, count: int) -> dict[str, float]:
         lengths = self.entry[self.place : self.place + count]

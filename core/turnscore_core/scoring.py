@@ -4,31 +4,27 @@ import dataclasses
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import cast
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
 
 from pydantic import JsonValue
 from turnscore_wire import CacheMode, ErrorDetail, Score, ScoreReply, Timing, Turn
 from turnscore_wire.requests import ScorerChoice
 
-from turnscore_core.batches import TokenLimit, padded_tokens
+from turnscore_core.batches import Answer, PackCollector, TokenLimit, form_batches, padded_tokens, to_scoring_error
 from turnscore_core.deadline import Deadline
 from turnscore_core.errors import (
     FailedScoringError,
     InvalidRequestError,
     NotComputableError,
-    OverloadedError,
     ScoringError,
 )
 from turnscore_core.inference.onnx_backend import OutOfMemoryError
 from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.scorers.scorer import (
-    BuildsPlans,
-    MergesPieces,
     RawScore,
-    ScorePart,
-    Scorer,
     TokenPack,
     TurnToScore,
     count_tokens,
@@ -37,8 +33,6 @@ from turnscore_core.scorers.scorer import (
 PackResult = tuple[RawScore | FailedScoringError, ...] | Exception
 """A pack's scores, one for each of its answers, or what the runtime raised when the pack stood alone."""
 
-_MEMORY_RETRY_MS = 1000
-"""Milliseconds after which other processes may have given memory back. Chosen."""
 _LOGGER = logging.getLogger("turnscore.scorers")
 _PIECE = 64
 """Chosen: 64 turns at their limits take some 50 ms to tokenize, and a text that two pieces share is tokenized twice."""
@@ -49,9 +43,9 @@ def encode_in_pieces(
 ) -> tuple[list[TokenPack], Mapping[int, ScoringError]]:
     """As `encode_isolating`, some turns at a time; nothing more once nobody waits for them.
 
-    A scorer that builds plans may put all of the turns into one pack, so it gets them together.
+    A scorer that shares passes gets them together.
     """
-    if isinstance(loaded.scorer, BuildsPlans):
+    if loaded.scorer.shares_passes:
         return encode_isolating(loaded, turns)
     packs: list[TokenPack] = []
     failed: dict[int, ScoringError] = {}
@@ -114,47 +108,70 @@ def score_isolating(loaded: LoadedScorer, packs: Sequence[TokenPack], limit: Tok
     return [tuple(_refuse_nan(loaded, next(in_order)) for _ in pack.answers) for pack in packs]
 
 
-def to_scoring_error(cause: BaseException) -> ScoringError:
-    """What failed a pack, as its callers get it."""
-    if isinstance(cause, FailedScoringError):
-        return cause
-    if isinstance(cause, OutOfMemoryError):
-        return OverloadedError("the device has no memory left for this turn", retry_after_ms=_MEMORY_RETRY_MS)
-    return FailedScoringError("the model failed on this turn")
-
-
 def _refuse_nan(loaded: LoadedScorer, score: RawScore) -> RawScore | FailedScoringError:
     if all(map(math.isfinite, (score.value, *score.details.values()))):
         return score
     return NotComputableError(f"{loaded.name} gave a score that is not a number")
 
 
-class PieceCollector:
-    """Puts the scores of turns together that several packs answer."""
+_TURNS_AT_ONCE = 512
+"""Independent turns that are encoded together at most. Chosen: enough of like width."""
+_Compute = Callable[[Sequence[TokenPack]], list[PackResult]]
+RunAll = Callable[[_Compute, Sequence[Sequence[TokenPack]]], Iterable[list[PackResult]]]
+"""Calls a function with each of some batches, as `map` does, and may do so in several threads."""
 
-    def __init__(self, scorer: Scorer) -> None:
-        self._scorer = scorer
-        self._pieces: dict[int, list[RawScore]] = {}
 
-    def take(self, pack: TokenPack, number: int, raw: RawScore | FailedScoringError) -> RawScore | None:
-        """The score of the pack's answer of that number, with the pack's warnings; None while packs of it are missing.
+def score_groups(
+    loaded: LoadedScorer,
+    groups: Sequence[Sequence[TurnToScore]],
+    limit: TokenLimit | None = None,
+    run_all: RunAll = map,
+) -> list[list[Answer]]:
+    """What a scorer says of turns, trimmed already, from batches of turns of like width across all groups.
 
-        Raises the FailedScoringError that stands in the score's place, and what merging raises.
-        """
-        if isinstance(raw, FailedScoringError):
-            raise raw
-        whole = self._merge(pack, pack.answers[number], raw)
-        warnings = pack.warnings[number] if pack.warnings else ()
-        return replace(whole, warnings=warnings) if whole is not None and warnings else whole
+    Where the scorer `shares_passes`, turns are computed together within their group alone, so that no group's numbers
+    depend on the others. A turn that fails has its error.
+    """
+    together = groups if loaded.scorer.shares_passes else [list(chain.from_iterable(groups))]
+    packs: list[TokenPack] = []
+    answers: dict[int, Answer] = {}
+    start = 0
+    for turns in together:
+        own, failed = encode_isolating(loaded, turns)
+        packs += [moved(pack, start) for pack in own] if start else own
+        answers.update((start + place, error) for place, error in failed.items())
+        start += len(turns)
+    limit = limit or TokenLimit(loaded.budget.most_tokens)
+    batches = list(form_batches(packs, limit.tokens, loaded.budget.waste))
+    collector = PackCollector(loaded.scorer)
+    for batch, results in zip(batches, run_all(partial(score_isolating, loaded, limit=limit), batches), strict=True):
+        for pack, result in zip(batch, results, strict=True):
+            for place, answer in collector.take(pack, scores_of(pack, result)):
+                if not isinstance(answers.get(place), ScoringError):  # the first error of a turn's packs counts
+                    answers[place] = answer
+    none = FailedScoringError(f"{loaded.name} gave no score")
+    in_order = iter(range(start))
+    return [[answers.get(next(in_order), none) for _ in turns] for turns in groups]
 
-    def _merge(self, pack: TokenPack, place: int, raw: RawScore) -> RawScore | None:
-        if pack.pieces == 1:
-            return raw
-        pieces = self._pieces.setdefault(place, [])
-        pieces.append(raw)
-        if len(pieces) < pack.pieces:
-            return None
-        return cast("MergesPieces", self._scorer).merge(pack, self._pieces.pop(place))
+
+def scores_of(pack: TokenPack, result: PackResult) -> Sequence[Answer]:
+    """The result for each of the pack's answers."""
+    if not isinstance(result, Exception):
+        return result
+    _LOGGER.error("scoring failed: %s", type(result).__name__, exc_info=result)
+    return [to_scoring_error(result)] * len(pack.answers)
+
+
+def score_turns(loaded: LoadedScorer, turns: Sequence[TurnToScore]) -> list[RawScore]:
+    """The scores of turns, in order. Raises the first turn's error."""
+    trimmed = [loaded.trim(turn) for turn in turns]
+    groups = [trimmed[start : start + _TURNS_AT_ONCE] for start in range(0, len(turns), _TURNS_AT_ONCE)]
+    scores: list[RawScore] = []
+    for answer in chain.from_iterable(score_groups(loaded, groups)):
+        if isinstance(answer, ScoringError):
+            raise answer
+        scores.append(answer)
+    return scores
 
 
 @dataclass(slots=True, kw_only=True)
@@ -171,18 +188,18 @@ class Outcome:
     cache: float = 0.0
 
 
-def score_of(loaded: LoadedScorer, turn: TurnToScore, whole: ScorePart, *, is_cached: bool) -> Score:
+def score_of(loaded: LoadedScorer, turn: TurnToScore, raw: RawScore, *, is_cached: bool) -> Score:
     """The score as it travels; `turn` is as the scorer was given it."""
     return Score(
-        value=whole.raw.value,
-        percentile=loaded.percentile(whole.raw),
-        details=whole.raw.details,
+        value=raw.value,
+        percentile=loaded.percentile(raw),
+        details=raw.details,
         model=loaded.bundle.manifest.reference,
-        tokens=count_tokens(whole.tokens.used, whole.tokens.dropped, turn.is_cut),
+        tokens=count_tokens(raw.tokens.used, raw.tokens.dropped, turn.is_cut),
         cached=is_cached,
-        warnings=list(whole.raw.warnings),
-        label=loaded.label(whole.raw),
-        reasons=loaded.reasons(whole.raw),
+        warnings=list(raw.warnings),
+        label=loaded.label(raw),
+        reasons=loaded.reasons(raw),
         stand_in=loaded.bundle.manifest.stand_in,
     )
 

@@ -5,13 +5,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from pydantic import BaseModel
-from turnscore_assessment.agreement.bundles import load_bundles, make_turn, score_turns
+from turnscore_assessment.agreement.bundles import load_bundles, make_turn
 from turnscore_assessment.data.dialogue_sets import STATED, LabelledTurn, Population, read_population
 from turnscore_core.inference.devices import usable_cpus
 from turnscore_core.loaded_scorer import LoadedScorer, choose_variant, load_scorer
 from turnscore_core.scorers.fed.questions import FedBundleOptions
 from turnscore_core.scorers.fed.scorer import FedScorer
 from turnscore_core.scorers.scorer import RawScore
+from turnscore_core.scoring import score_turns
 from turnscore_models import (
     Bundle,
     Calibration,

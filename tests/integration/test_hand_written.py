@@ -14,9 +14,9 @@ from support.every_way import (
     as_turns,
     place_fault,
 )
-from turnscore_assessment.agreement.bundles import score_turns
 from turnscore_core.loaded_scorer import LoadedScorer, load_scorer
 from turnscore_core.scorers.scorer import RawScore, TurnToScore
+from turnscore_core.scoring import score_turns
 from turnscore_models import read_bundle, starter_bundles
 from turnscore_wire import Turn
 

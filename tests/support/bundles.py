@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 from pydantic import JsonValue
 from tokenizers import Tokenizer, models, pre_tokenizers
 from turnscore_core.inference.onnx_backend import OnnxBackend
-from turnscore_core.loaded_scorer import read_turn, score_turns
+from turnscore_core.loaded_scorer import read_turn, score_in_one_batch
 from turnscore_core.scorers.encoder import TextEncoder
 from turnscore_core.scorers.quality import QualityScorer
 from turnscore_core.scorers.quality_rows import COMPARED_ROWS, HEADS
@@ -107,7 +107,7 @@ def make_encoder_bundle(folder: Path, *, token_limit: int = 8) -> Bundle:
         licence="Apache-2.0",
     )  # fmt: skip
     bundle = write_bundle(folder, manifest)
-    scores = score_turns(TextEncoder(bundle, backend), [read_turn(each) for each in turns])
+    scores = score_in_one_batch(TextEncoder(bundle, backend), [read_turn(each) for each in turns])
     known = []
     for turn, score in zip(turns, scores, strict=True):
         own = GraphOutput(value=score.value, details=score.details)
@@ -207,7 +207,7 @@ def make_quality_bundle(folder: Path, **options: JsonValue) -> Bundle:
         **options,
     }
     bundle = write_bundle(folder, _manifest(folder, described))
-    scores = score_turns(
+    scores = score_in_one_batch(
         QualityScorer(bundle, OnnxBackend(folder / GRAPH, threads=1)), [read_turn(each) for each in turns]
     )
     known = [turn.model_copy(update={"value": score.value}) for turn, score in zip(turns, scores, strict=True)]

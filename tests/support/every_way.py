@@ -32,6 +32,7 @@ from turnscore_service.api.grpc.server import GrpcServer
 from turnscore_service.api.http.app import create_app
 from turnscore_service.generated_docs import openapi_document
 from turnscore_service.lifecycle.runtime import Runtime
+from turnscore_service.scheduling.fairness import TimeSlice
 from turnscore_service.settings.service import Settings
 from turnscore_wire import (
     BatchReply,
@@ -555,7 +556,7 @@ class EveryWay:
         pipeline, deadline = self._runtime.pipeline(), Deadline.after_ms(1000 * _SECONDS)
         try:
             if request.call == "score_batch":
-                slices = self._runtime.cooperative.slices(is_large=False)
+                slices = TimeSlice(self._runtime.cooperative, is_large=False)
                 items = await validate_batch(request.fields, self._runtime.settings.limits, slices)
                 return await pipeline.score_batch(items, "r", deadline)
             if request.call == "score":

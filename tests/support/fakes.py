@@ -16,7 +16,7 @@ from turnscore_client import TurnScoreClient, TurnScoreGrpcClient
 from turnscore_core.errors import InvalidRequestError
 from turnscore_core.inference.onnx_backend import OutOfMemoryError
 from turnscore_core.loaded_scorer import LoadedScorer, TokenizingPace
-from turnscore_core.scorers.scorer import RawScore, TokenPack, TurnToScore
+from turnscore_core.scorers.scorer import RawScore, Scorer, TokenPack, TurnToScore
 from turnscore_models import Bundle, GraphSpec, Manifest, TensorSpec
 from turnscore_service.scheduling.versions import CandidateVersion
 from turnscore_wire import ConversationReply, TokenCount
@@ -26,7 +26,7 @@ POISON = "poison"
 NOT_A_NUMBER = "not a number"
 
 
-class FakeScorer:
+class FakeScorer(Scorer):
     """Scores a response by its length: `value` is its words / 100. Can be held, poisoned and watched."""
 
     KIND: ClassVar[str] = "fake"

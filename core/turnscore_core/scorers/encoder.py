@@ -5,21 +5,19 @@ the cosine of a response and the text before it; a response without a context st
 """
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import JsonValue
 from turnscore_models import Bundle, InvalidManifestError
 from turnscore_wire import TokenCount, Turn
 
-from turnscore_core.errors import InvalidRequestError
 from turnscore_core.inference.onnx_backend import Backend
 from turnscore_core.inference.padding import pad_rows
 from turnscore_core.inference.tokenizer import TextTokenizer
 from turnscore_core.scorers.history import CHARS_PER_TOKEN, keep_beginning
-from turnscore_core.scorers.scorer import Fields, RawScore, TokenPack, TokenRow, TurnToScore
+from turnscore_core.scorers.scorer import Fields, RawScore, Scorer, TokenPack, TokenRow, TurnToScore
 from turnscore_core.scorers.turn_warnings import reading_warnings
 
 KIND = "encoder"
@@ -33,7 +31,7 @@ _WATCHED = (0, 1, -1)
 assert sys.byteorder == "little", "vectors are kept as little-endian float32"
 
 
-class TextEncoder:
+class TextEncoder(Scorer):
     """Vectors of texts; the end of a text beyond the token limit is not read."""
 
     KIND: ClassVar[str] = KIND
@@ -49,11 +47,6 @@ class TextEncoder:
                 f"bundle {bundle.manifest.reference}: its graph has no output `vector` of a width"
             )
         self.vector_width = widths[0]
-
-    def read_options(self, options: Mapping[str, JsonValue]) -> None:
-        """The encoder takes no options: raises InvalidRequestError for the first one."""
-        for name in options:
-            raise InvalidRequestError("the encoder has no such option", field=name)
 
     def estimate_tokens(self, turn: TurnToScore) -> int:
         """Tokens of all texts, from their characters."""

@@ -5,27 +5,25 @@ and applies the head. The query is what the user said last, their consecutive me
 the reply's vector stands for both.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
-from pydantic import JsonValue
 from turnscore_models import Bundle
 from turnscore_wire import Turn
 
-from turnscore_core.errors import InvalidRequestError
 from turnscore_core.inference.onnx_backend import Backend
 from turnscore_core.inference.padding import pad_rows
 from turnscore_core.inference.tokenizer import TextTokenizer
 from turnscore_core.scorers.history import CHARS_PER_TOKEN, history_of, keep_beginning, keep_end
-from turnscore_core.scorers.scorer import Fields, RawScore, TokenPack, TokenRow, TurnToScore, count_tokens
+from turnscore_core.scorers.scorer import Fields, RawScore, Scorer, TokenPack, TokenRow, TurnToScore, count_tokens
 from turnscore_core.scorers.turn_warnings import reading_warnings
 
 _CHARS_PER_TOKEN = 2
 """English text has four to five characters a token; half of that is on the safe side for other scripts. Chosen."""
 
 
-class EngagementScorer:
+class EngagementScorer(Scorer):
     """Probability, 0 to 1, that the reply is engaging."""
 
     KIND: ClassVar[str] = "engagement"
@@ -34,11 +32,6 @@ class EngagementScorer:
         self._tokenizer = TextTokenizer.of(bundle.path_of(bundle.manifest.tokenizer))
         self._token_limit = bundle.manifest.token_limit
         self._backend = backend
-
-    def read_options(self, options: Mapping[str, JsonValue]) -> None:
-        """Engagement takes no options: raises InvalidRequestError for the first one."""
-        for name in options:
-            raise InvalidRequestError("engagement has no such option", field=name)
 
     def estimate_tokens(self, turn: TurnToScore) -> int:
         """Tokens of query and reply together, from their characters."""

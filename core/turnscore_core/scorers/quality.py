@@ -5,17 +5,16 @@ all, and what people would say overall. The value is made of them by the bundle'
 """
 
 import sys
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Sequence
 from itertools import islice, pairwise
 from typing import Annotated, ClassVar, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from turnscore_models import Bundle, Calibration, read_document
 from turnscore_wire import TokenCount, Turn
 
-from turnscore_core.errors import InvalidRequestError
 from turnscore_core.inference.onnx_backend import Backend
 from turnscore_core.inference.tokenizer import TextTokenizer
 from turnscore_core.scorers.history import CHARS_PER_TOKEN, history_of, keep_end, keep_ends
@@ -28,7 +27,15 @@ from turnscore_core.scorers.quality_rows import (
     lay_out_batch,
     lay_out_rows,
 )
-from turnscore_core.scorers.scorer import PERCENTILE_SUFFIX, Fields, RawScore, TokenPack, TurnToScore, context_fields
+from turnscore_core.scorers.scorer import (
+    PERCENTILE_SUFFIX,
+    Fields,
+    RawScore,
+    Scorer,
+    TokenPack,
+    TurnToScore,
+    context_fields,
+)
 from turnscore_core.scorers.turn_warnings import (
     NOT_IN_LANGUAGE,
     REPEAT_TURNS,
@@ -125,7 +132,7 @@ class HeadCurves(BaseModel):
         return self
 
 
-class QualityScorer:
+class QualityScorer(Scorer):
     """Probability, 0 to 1, that people call the turn good, with its heads in `details`."""
 
     KIND: ClassVar[str] = "quality"
@@ -144,11 +151,6 @@ class QualityScorer:
         self._layout, self._formula, self._language = options.layout, options.value, options.language
         self._curves = [(name, np.array(curves.curves[name].percentiles)) for name in HEADS]
         self._backend = backend
-
-    def read_options(self, options: Mapping[str, JsonValue]) -> None:
-        """Quality takes no options: raises InvalidRequestError for the first one."""
-        for name in options:
-            raise InvalidRequestError("quality has no such option", field=name)
 
     def trim(self, turn: TurnToScore) -> TurnToScore:
         """The latest turns of the context, each from its end, and the response's beginning and end.
@@ -218,10 +220,6 @@ class QualityScorer:
         outputs = self._backend.run(feeds)
         heads: Floats = np.stack([outputs[name] for name in HEADS], axis=1).astype(np.float64)
         return heads
-
-    def counts_in_dialogue(self, turn: TurnToScore) -> bool:
-        """Every system turn counts."""
-        return True
 
     def _latest(self, turn: TurnToScore, most: int) -> list[Turn]:
         """The latest turns of the context that say something, oldest first."""

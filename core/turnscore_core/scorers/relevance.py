@@ -6,22 +6,21 @@ compares (contextualised RUBER, PONE), as engagement does.
 """
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, TypeVar
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from turnscore_models import Bundle
 from turnscore_wire import TokenCount, Turn
 
-from turnscore_core.errors import InvalidRequestError
 from turnscore_core.inference.onnx_backend import Backend
 from turnscore_core.inference.padding import pad_rows
 from turnscore_core.inference.tokenizer import TextTokenizer
 from turnscore_core.scorers.engagement import EngagementScorer
 from turnscore_core.scorers.history import CHARS_PER_TOKEN, history_of, keep_beginning, keep_end
-from turnscore_core.scorers.scorer import Fields, RawScore, TokenPack, TurnToScore
+from turnscore_core.scorers.scorer import Fields, RawScore, Scorer, TokenPack, TurnToScore
 from turnscore_core.scorers.turn_warnings import reading_warnings
 
 
@@ -161,12 +160,16 @@ def estimate_text(text: str) -> int:
     return len(text.encode()) // BYTES_PER_TOKEN + 1
 
 
-class _Joint:
+class _JointScorer(Scorer):
+    KIND: ClassVar[str] = KIND
+
     def __init__(self, bundle: Bundle, backend: Backend, options: RelevanceOptions) -> None:
         self._reader = JointReader(bundle, options)
         self._backend = backend
         self._has_segments = any(each.name == SEGMENTS for each in backend.inputs)
-        self.trim = self._reader.trim
+
+    def trim(self, turn: TurnToScore) -> TurnToScore:
+        return self._reader.trim(turn)
 
     def estimate_tokens(self, turn: TurnToScore) -> int:
         return self._reader.estimate_tokens([*self._reader.said_before(turn), turn.response])
@@ -197,45 +200,21 @@ class _Joint:
         return bool(self._reader.said_before(turn))
 
 
-class RelevanceScorer:
-    """Probability, 0 to 1, that the response fits."""
+class _ApartScorer(EngagementScorer):
+    KIND: ClassVar[str] = KIND
+
+
+class RelevanceScorer(Scorer):
+    """Probability, 0 to 1, that the response fits: makes the scorer of the form that the bundle has."""
 
     KIND: ClassVar[str] = KIND
 
-    def __init__(self, bundle: Bundle, backend: Backend) -> None:
+    def __new__(cls, bundle: Bundle, backend: Backend) -> Scorer:  # type: ignore[misc]
         """Raises RuntimeError where the manifest's options are wrong."""
         options = read_bundle_options(RelevanceOptions, bundle)
-        form = _Joint(bundle, backend, options) if options.form == "joint" else EngagementScorer(bundle, backend)
-        self._form: _Joint | EngagementScorer = form
-
-    def read_options(self, options: Mapping[str, JsonValue]) -> None:
-        """Relevance takes no options: raises InvalidRequestError for the first one."""
-        for name in options:
-            raise InvalidRequestError("relevance has no such option", field=name)
-
-    def trim(self, turn: TurnToScore) -> TurnToScore:
-        """What the form reads: the latest turns, or the user's last run of messages, and the response."""
-        return self._form.trim(turn)
-
-    def estimate_tokens(self, turn: TurnToScore) -> int:
-        """Tokens of all rows, from the texts' sizes."""
-        return self._form.estimate_tokens(turn)
-
-    def inputs_of(self, turn: TurnToScore) -> Fields:
-        """The texts of what was said and the response."""
-        return self._form.inputs_of(turn)
-
-    def encode(self, turns: Sequence[TurnToScore]) -> list[TokenPack]:
-        """One pack a turn. What was said loses its beginning, a response its end."""
-        return self._form.encode(turns)
-
-    def score(self, batch: Sequence[TokenPack]) -> list[RawScore]:
-        """One probability a turn."""
-        return self._form.score(batch)
-
-    def counts_in_dialogue(self, turn: TurnToScore) -> bool:
-        """Turns that answer something."""
-        return self._form.counts_in_dialogue(turn)
+        if options.form == "apart":
+            return _ApartScorer(bundle, backend)
+        return _JointScorer(bundle, backend, options)
 
 
 def read_bundle_options(kind: type[Options], bundle: Bundle) -> Options:

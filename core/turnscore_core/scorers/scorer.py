@@ -6,12 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import lru_cache
 from hashlib import blake2b
-from typing import ClassVar, Protocol, runtime_checkable
+from types import MappingProxyType
+from typing import ClassVar
 
 from pydantic import JsonValue
 from turnscore_models import Bundle
 from turnscore_wire import TokenCount, Turn
 
+from turnscore_core.errors import InvalidRequestError
 from turnscore_core.inference.onnx_backend import Backend
 
 Field = str | int | tuple[str, ...]
@@ -67,6 +69,10 @@ def count_tokens(used: int, dropped: int, truncated: bool | None = None) -> Toke
     return TokenCount(used=used, dropped=dropped, truncated=truncated)
 
 
+NO_TOKENS = count_tokens(0, 0)
+WHOLE = b""
+"""The fingerprint of a score that is one fragment."""
+
 TokenRow = tuple[int, ...]
 PERCENTILE_SUFFIX = "_percentile"
 """Suffix of a detail that is another detail's percentile among the bundle's reference turns."""
@@ -106,19 +112,19 @@ class TokenPack:
     structure: object = None
     """Whatever else the pack's own scorer needs to lay it out; no other module reads it."""
     pieces: int = 1
-    """In how many packs each of its turns is answered: where it is several, the scorer is a MergesPieces."""
+    """In how many packs each of its turns is answered; `Scorer.merge` puts several together."""
     warnings: tuple[tuple[str, ...], ...] = ()
     """Of turnscore_core.scorers.turn_warnings, for each answer; empty if there are none."""
 
     @property
     def width(self) -> int:
         """Tokens in the longest row."""
-        return max(len(row) for row in self.rows)
+        return max(map(len, self.rows))
 
     @property
     def real_tokens(self) -> int:
         """Tokens in all rows together, without padding."""
-        return sum(len(row) for row in self.rows)
+        return sum(map(len, self.rows))
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,104 +138,42 @@ class RawScore:
     """The scorer's own, where the bundle's calibration curve does not fit what was asked; None leaves it to that."""
     is_comparable: bool = True
     """False where no reference turn was scored this way: the reply then carries no percentile and no label."""
-    warnings: tuple[str, ...] = ()
-    """Warnings about the score: those of its pack, which the computation copies here."""
     vector: bytes | None = None
-    """The response's vector, from an EncodesTexts: little-endian float32, of length 1."""
+    """The response's vector, from a scorer with a `vector_width`: little-endian float32, of length 1."""
+    tokens: TokenCount = NO_TOKENS
+    """Those it was read from: its pack's, which are copied here when it leaves the batch."""
+    warnings: tuple[str, ...] = ()
+    """Likewise."""
 
 
-class Scorer(Protocol):
-    """A loaded scorer. All methods may be called from any thread.
+class Scorer:
+    """What scorers inherit. All methods may be called from any thread.
 
-    One that reads less than everything of a turn also leaves out the rest, by `trim`, and says what counts, by
-    `inputs_of`; one whose score is made of pieces says which: the protocols of turnscore_core.scorers.scorer.
+    What equals in `inputs_of` and `fragments_of` has equal scores. Most scores are one fragment, by which they are kept
+    and found again; FED's are one a quality, so that a turn scored on eighteen qualities answers for any three.
     """
 
     KIND: ClassVar[str]
+    vector_width: int = 0
+    """Numbers in the vectors of one that compares texts for /v1/similarity, and is asked of no turn; else 0."""
+    shares_passes: bool = False
+    """Whether turns that are encoded together are computed together, so that those of a request have to be."""
+    reason_heads: Sequence[str] = ()
+    """Names of `details` with percentiles, of which a caller may be told as reasons."""
+    option_limits: Mapping[str, int] = MappingProxyType({})
+    """The most that it takes of each thing in its options that is counted, by a name for callers."""
 
     def __init__(self, bundle: Bundle, backend: Backend) -> None: ...
 
     def read_options(self, options: Mapping[str, JsonValue]) -> object:
         """The options as `TurnToScore.options` carries them; those left out take their defaults.
 
-        Raises InvalidRequestError, with the option's name as `field`, where one is wrong or unknown.
+        Raises InvalidRequestError, with the option's name as `field`, where one is wrong or unknown: by default, for
+        any.
         """
-
-    def estimate_tokens(self, turn: TurnToScore) -> int:
-        """Tokens the turn may cost, cheaply and before tokenising; more rather than fewer."""
-
-    def encode(self, turns: Sequence[TurnToScore]) -> list[TokenPack]:
-        """The turns as packs of token rows, cut to what the model takes; each is answered by one pack, or by `pieces`.
-
-        Raises InvalidRequestError, as `read_options` does, for options of which only their tokens say that they are
-        too large.
-        """
-
-    def score(self, batch: Sequence[TokenPack]) -> list[RawScore]:
-        """The scores of a batch: for each pack in order, one for each of its answers.
-
-        A turn's score does not depend on its neighbours in the batch, but for the last digits: docs/api.md.
-        """
-
-    def counts_in_dialogue(self, turn: TurnToScore) -> bool:
-        """Whether the turn is one the paper takes a dialogue's score over."""
-
-
-@runtime_checkable
-class MergesPieces(Protocol):
-    """A scorer that divides the questions about one turn among several packs, so that none is larger than a batch."""
-
-    def merge(self, pack: TokenPack, pieces: Sequence[RawScore]) -> RawScore:
-        """The turn's score, of what `score` gave for each of its packs, in any order; `pack` is one of them."""
-
-
-@runtime_checkable
-class BuildsPlans(Protocol):
-    """A scorer that does work for a question, beside the turn's, when it is first asked."""
-
-    def is_planned(self, turn: TurnToScore) -> bool:
-        """Whether that is done: then `encode` takes no longer than the turn's text."""
-
-
-@runtime_checkable
-class HasHeads(Protocol):
-    """A scorer whose value is made of heads that a caller may be told of as reasons."""
-
-    reason_heads: Sequence[str]
-    """Names of `details` that have percentiles."""
-
-
-@runtime_checkable
-class EncodesTexts(Protocol):
-    """A scorer that makes vectors of texts: it is asked by /v1/similarity, and of no turn."""
-
-    vector_width: int
-    """Numbers in a vector."""
-
-
-@runtime_checkable
-class BoundsOptions(Protocol):
-    """A scorer whose options have a size."""
-
-    option_limits: dict[str, int]
-    """The most that it takes of each thing that is counted, by a name for callers."""
-
-
-WHOLE = b""
-"""The fingerprint of a score that is one piece."""
-
-
-@dataclass(frozen=True, slots=True)
-class ScorePart:
-    """A score, or one piece of it, with the tokens it was read from."""
-
-    raw: RawScore
-    tokens: TokenCount
-
-
-@runtime_checkable
-class Trims(Protocol):
-    """A scorer that reads a bounded part of a turn."""
+        for name in options:
+            raise InvalidRequestError(f"{self.KIND} has no such option", field=name)
+        return None
 
     def trim(self, turn: TurnToScore) -> TurnToScore:
         """The turn without what the scorer cannot read, in time that the rest of its text does not lengthen.
@@ -237,63 +181,59 @@ class Trims(Protocol):
         All other methods see only that. Scores it as the whole turn would be, but for the rule of
         turnscore_core.scorers.history; trimming twice changes nothing.
         """
-
-
-@runtime_checkable
-class KnowsInputs(Protocol):
-    """A scorer that reads less than everything of a turn."""
+        return turn
 
     def inputs_of(self, turn: TurnToScore) -> Fields:
-        """Everything of the turn and its options that can change its score or its token counts, before tokenizing."""
+        """Everything of the turn and its options that can change its score or its token counts, before tokenizing.
 
-
-@runtime_checkable
-class ScoresInParts(KnowsInputs, Protocol):
-    """A scorer whose score is put together from pieces. `inputs_of` then leaves out what only the pieces depend on."""
-
-    def parts_of(self, turn: TurnToScore) -> tuple[bytes, ...]:
-        """A fingerprint for each piece of the turn's score, over all that the piece alone depends on."""
-
-    def narrow(self, turn: TurnToScore, places: Sequence[int]) -> tuple[TurnToScore, Sequence[int]]:
-        """The turn asking for these pieces alone, and which pieces that gives: more where that changed their values."""
-
-    def split(self, turn: TurnToScore, whole: ScorePart) -> list[ScorePart]:
-        """The pieces of a score, in the order of `parts_of`."""
-
-    def join(self, turn: TurnToScore, parts: Sequence[ScorePart]) -> ScorePart:
-        """The score of these pieces, which is bit for bit the one that they were split from."""
-
-
-class WholeScores:
-    """The pieces of a scorer that makes one of each score."""
-
-    def __init__(self, scorer: object) -> None:
-        self._reader = scorer if isinstance(scorer, KnowsInputs) else None
-
-    def inputs_of(self, turn: TurnToScore) -> Fields:
-        """The parts that the scorer reads; without such a list everything, with the options as they were sent."""
-        if self._reader is not None:
-            return self._reader.inputs_of(turn)
+        Without what only the fragments depend on. By default everything, with the options as they were sent.
+        """
         return (*context_fields(turn.context), turn.response, json.dumps(dict(turn.asked)))
 
-    def parts_of(self, turn: TurnToScore) -> tuple[bytes, ...]:
-        """One piece."""
+    def is_planned(self, turn: TurnToScore) -> bool:
+        """Whether `encode` takes no longer than the turn's text: False where a question has to be planned first."""
+        return True
+
+    def estimate_tokens(self, turn: TurnToScore) -> int:
+        """Tokens the turn may cost, cheaply and before tokenizing; more rather than fewer."""
+        raise NotImplementedError
+
+    def encode(self, turns: Sequence[TurnToScore]) -> list[TokenPack]:
+        """The turns as packs of token rows, cut to what the model takes; each is answered by one pack, or by `pieces`.
+
+        Raises InvalidRequestError, as `read_options` does, for options of which only their tokens say that they are
+        too large.
+        """
+        raise NotImplementedError
+
+    def score(self, batch: Sequence[TokenPack]) -> list[RawScore]:
+        """The scores of a batch: for each pack in order, one for each of its answers.
+
+        A turn's score does not depend on its neighbours in the batch, but for the last digits: docs/equality.md.
+        """
+        raise NotImplementedError
+
+    def merge(self, pack: TokenPack, pieces: Sequence[RawScore]) -> RawScore:
+        """The turn's score, of what `score` gave for each of its packs, in any order; `pack` is one of them."""
+        raise NotImplementedError
+
+    def counts_in_dialogue(self, turn: TurnToScore) -> bool:
+        """Whether the turn is one the paper takes a dialogue's score over."""
+        return True
+
+    def fragments_of(self, turn: TurnToScore) -> tuple[bytes, ...]:
+        """A fingerprint for each fragment of the turn's score, over all that the fragment alone depends on."""
         return (WHOLE,)
 
     def narrow(self, turn: TurnToScore, places: Sequence[int]) -> tuple[TurnToScore, Sequence[int]]:
-        """The turn itself."""
+        """The turn asking for these fragments alone, and which that gives: more where that changed their values."""
         return turn, (0,)
 
-    def split(self, turn: TurnToScore, whole: ScorePart) -> list[ScorePart]:
-        """The score itself."""
-        return [whole]
+    def split(self, turn: TurnToScore, whole: RawScore) -> Sequence[RawScore]:
+        """The fragments of a score, in the order of `fragments_of`."""
+        return (whole,)
 
-    def join(self, turn: TurnToScore, parts: Sequence[ScorePart]) -> ScorePart:
-        """The only piece."""
-        [whole] = parts
+    def join(self, turn: TurnToScore, fragments: Sequence[RawScore]) -> RawScore:
+        """The score of these fragments, which is bit for bit the one that they were split from."""
+        [whole] = fragments
         return whole
-
-
-def parts_reader(scorer: object) -> ScoresInParts:
-    """The scorer's own splitter, or one that keeps scores whole."""
-    return scorer if isinstance(scorer, ScoresInParts) else WholeScores(scorer)

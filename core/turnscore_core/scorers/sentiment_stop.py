@@ -10,16 +10,15 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, JsonValue, NonNegativeInt
+from pydantic import BaseModel, ConfigDict, NonNegativeInt
 from turnscore_models import Bundle
 from turnscore_wire import TokenCount, Turn
 
-from turnscore_core.errors import InvalidRequestError
 from turnscore_core.inference.onnx_backend import Backend
 from turnscore_core.inference.padding import pad_rows
 from turnscore_core.inference.tokenizer import TextTokenizer
 from turnscore_core.scorers.history import CHARS_PER_TOKEN, History, history_of, keep_beginning, keep_end
-from turnscore_core.scorers.scorer import Fields, RawScore, TokenPack, TurnToScore, context_fields
+from turnscore_core.scorers.scorer import Fields, RawScore, Scorer, TokenPack, TurnToScore, context_fields
 from turnscore_core.scorers.turn_warnings import reading_warnings
 
 TurnMarks = Literal["separator", "speaker"]
@@ -95,7 +94,7 @@ _GLANCE = 8
 """Characters that are looked at before the tokenizer is asked whether it makes any token of a text. Chosen."""
 
 
-class SentimentStopScorer:
+class SentimentStopScorer(Scorer):
     """Predicted sentiment of the next user utterance, -1 to 1, plus the probability, 0 to 1, that there is one."""
 
     KIND: ClassVar[str] = "sentiment_stop"
@@ -111,11 +110,6 @@ class SentimentStopScorer:
         )
         self._token_limit = bundle.manifest.token_limit
         self._backend = backend
-
-    def read_options(self, options: Mapping[str, JsonValue]) -> None:
-        """Sentiment/stop takes no options: raises InvalidRequestError for the first one."""
-        for name in options:
-            raise InvalidRequestError("sentiment_stop has no such option", field=name)
 
     def trim(self, turn: TurnToScore) -> TurnToScore:
         """The latest turns of the context from their end, as many as a row holds; the response from its beginning."""
@@ -153,10 +147,6 @@ class SentimentStopScorer:
             RawScore(float(sentiment) + float(goes_on), {"sentiment": float(sentiment), "goes_on": float(goes_on)})
             for sentiment, goes_on in zip(outputs["sentiment"], outputs["goes_on"], strict=True)
         ]
-
-    def counts_in_dialogue(self, turn: TurnToScore) -> bool:
-        """The paper's dialogue score is the mean over all system turns."""
-        return True
 
     def _has_tokens(self, turn: Turn) -> bool:
         """Whether the turn stands in a row: not if it is empty, white space or invisible characters."""

@@ -8,6 +8,7 @@ where the caller gives facts, if it fits one of these. Without facts there is no
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from types import MappingProxyType
 from typing import Annotated, ClassVar, cast
 
 import numpy as np
@@ -29,7 +30,7 @@ from turnscore_core.scorers.relevance import (
     masked_copies,
     read_bundle_options,
 )
-from turnscore_core.scorers.scorer import Fields, RawScore, TokenPack, TokenRow, TurnToScore
+from turnscore_core.scorers.scorer import Fields, RawScore, Scorer, TokenPack, TokenRow, TurnToScore
 
 KIND = "usr"
 MASKED, RETRIEVAL, FACTS = "mlm", "retrieval", "facts"
@@ -92,11 +93,11 @@ class _Plan:
         return len(self.places)
 
 
-class UsrScorer:
+class UsrScorer(Scorer):
     """What people would call the turn, by USR's regression; its parts in `details`."""
 
     KIND: ClassVar[str] = KIND
-    option_limits: ClassVar[dict[str, int]] = {FACTS: MOST_FACTS, "fact_chars": MOST_FACT_CHARS}
+    option_limits = MappingProxyType({FACTS: MOST_FACTS, "fact_chars": MOST_FACT_CHARS})
 
     def __init__(self, bundle: Bundle, backend: Backend) -> None:
         """Raises RuntimeError where the manifest's options are wrong or the tokenizer has no mask."""
@@ -108,7 +109,6 @@ class UsrScorer:
         self._mask = self._reader.marks.mask
         self._backend = backend
         self._has_segments = any(each.name == f"{RETRIEVAL_INPUTS}{SEGMENTS}" for each in backend.inputs)
-        self.trim = self._reader.trim
 
     def read_options(self, options: Mapping[str, JsonValue]) -> tuple[str, ...]:
         """`facts`: at most 8 texts of at most 256 characters. Raises InvalidRequestError for anything else."""
@@ -121,6 +121,10 @@ class UsrScorer:
         if len(facts) > MOST_FACTS:
             raise InvalidRequestError(f"{len(facts)} facts; at most {MOST_FACTS} are allowed", field=FACTS)
         return tuple(_read_fact(fact, place) for place, fact in enumerate(facts))
+
+    def trim(self, turn: TurnToScore) -> TurnToScore:
+        """As much of the turn as a joint row may hold."""
+        return self._reader.trim(turn)
 
     def estimate_tokens(self, turn: TurnToScore) -> int:
         """Tokens of all copies and rows, from the texts' sizes."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from turnscore_core.inference.onnx_backend import OnnxBackend
-from turnscore_core.loaded_scorer import find_scorer, load_scorer, read_turn, score_turns
+from turnscore_core.loaded_scorer import find_scorer, load_scorer, read_turn, score_in_one_batch
 from turnscore_core.scorers.scorer import PERCENTILE_SUFFIX, RawScore, TurnToScore
 from turnscore_models import (
     Bundle,
@@ -210,7 +210,7 @@ def write_self_test(bundle: Bundle, manifest: Manifest, test: SelfTest) -> Bundl
 def _score(bundle: Bundle, variant: GraphVariant, turns: Sequence[TurnToScore]) -> list[RawScore]:
     scorer_class, _ = find_scorer(bundle.manifest.kind)
     with examined_graph(bundle.path_of(bundle.manifest.graphs[variant].file), variant) as graph:
-        return score_turns(scorer_class(bundle, OnnxBackend(graph, threads=1)), turns)
+        return score_in_one_batch(scorer_class(bundle, OnnxBackend(graph, threads=1)), turns)
 
 
 def _own_details(score: RawScore) -> dict[str, float]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from pydantic import JsonValue, ValidationError
-from turnscore_assessment.agreement.bundles import load_bundles, score_turns
+from turnscore_assessment.agreement.bundles import load_bundles
 from turnscore_assessment.command_line import client_of
 from turnscore_assessment.errors import AgreementError, BadFileError
 from turnscore_assessment.files import read_rows
@@ -18,6 +18,7 @@ from turnscore_core.scorers.quality import QualityOptions, ValueFormula
 from turnscore_core.scorers.quality_rows import HEADS
 from turnscore_core.scorers.scorer import RawScore, TurnToScore
 from turnscore_core.scorers.turn_warnings import find_repeats
+from turnscore_core.scoring import score_turns
 from turnscore_models import Bundle, Calibration, SelfTest, Threshold, copy_bundle
 from turnscore_wire import ScoreRequest, describe_refusal
 

@@ -21,7 +21,7 @@ from turnscore_core.score_entries import (
     decode_entry,
     encode_entry,
 )
-from turnscore_core.scorers.scorer import EncodesTexts, Fields, ScorePart, ScoresInParts, TurnToScore, parts_reader
+from turnscore_core.scorers.scorer import Fields, RawScore, TurnToScore
 from turnscore_wire import CacheMode
 
 from turnscore_service import metrics
@@ -91,29 +91,26 @@ class SharedLevel(Protocol):
 
 
 @dataclass(slots=True, kw_only=True)
-class Lookup:
-    """One turn for one scorer, and the known pieces of its score."""
+class CacheLookup:
+    """One turn for one scorer, and the known fragments of its score."""
 
     loaded: LoadedScorer
     turn: TurnToScore
-    reader: ScoresInParts
-    parts: tuple[bytes, ...]
-    """The pieces that the score is made of."""
-    inputs: Fields
+    """Trimmed already."""
+    fragments: tuple[bytes, ...] = ()
+    """The fragments that the score is made of; they and the following are set by `ScoreCache.look_up`."""
+    inputs: Fields = ()
     """What the scorer reads of the turn."""
     key: str | None = None
     """None for a turn that is computed for itself alone."""
     is_read: bool = False
     is_kept: bool = False
-    known: dict[bytes, ScorePart] = field(default_factory=dict)
-    """The pieces that were found, also pieces that the request does not need."""
+    known: dict[bytes, RawScore] = field(default_factory=dict)
+    """The fragments that were found, also those that the request does not need."""
+    missing: Sequence[int] = ()
+    """The places in `fragments` of which nothing is known."""
     miss: str = "absent"
     """Why something is missing."""
-
-    @property
-    def missing(self) -> list[int]:
-        """The places in `parts` of which nothing is known."""
-        return [place for place, part in enumerate(self.parts) if part not in self.known]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +118,6 @@ class _Keeping:
     """How one scorer's scores are kept."""
 
     keys: KeyMaker
-    reader: ScoresInParts
     ttl_seconds: int
     vector_bytes: int
     """Size of the vector kept beside a score; 0 if there is none."""
@@ -158,41 +154,33 @@ class ScoreCache:
         scorer = loaded.scorer
         return _Keeping(
             keys=KeyMaker(loaded, self._secret),
-            reader=parts_reader(scorer),
             ttl_seconds=self._settings.ttl_of(loaded.kind),
-            vector_bytes=_BYTES_A_NUMBER * scorer.vector_width if isinstance(scorer, EncodesTexts) else 0,
+            vector_bytes=_BYTES_A_NUMBER * scorer.vector_width,
         )
 
     def look_up(
         self,
-        loaded: LoadedScorer,
-        turn: TurnToScore,
+        lookup: CacheLookup,
         mode: CacheMode = "use",
         namespace: str | None = None,
         hashes: TextHashes | None = None,
-    ) -> Lookup:
-        """The turn, trimmed already, with what this process knows of its score; `hashes` are those of its request."""
-        keeping = self._keeping[loaded.name]
-        lookup = Lookup(
-            loaded=loaded,
-            turn=turn,
-            reader=keeping.reader,
-            parts=keeping.reader.parts_of(turn),
-            inputs=keeping.reader.inputs_of(turn),
-        )
+    ) -> None:
+        """Notes what this process knows of the turn's score; `hashes` are those of its request."""
+        scorer, keeping = lookup.loaded.scorer, self._keeping[lookup.loaded.name]
+        lookup.fragments, lookup.inputs = scorer.fragments_of(lookup.turn), scorer.inputs_of(lookup.turn)
+        lookup.missing = range(len(lookup.fragments))
         if mode == "bypass":
             lookup.miss = mode
-            return lookup
+            return
         lookup.key = keeping.keys.key(namespace or self._settings.namespace, lookup.inputs, hashes)
         lookup.is_kept = keeping.ttl_seconds > 0
         lookup.is_read = lookup.is_kept and mode == "use"
         if mode == "refresh":
             lookup.miss = mode
-        if lookup.is_read:
-            self._read_local(lookup)
-        return lookup
+        if lookup.is_read and (entry := self._local and self._local.get(lookup.key)):
+            self._take(lookup, entry, "local")
 
-    async def find(self, lookups: Sequence[Lookup], seconds: float) -> None:
+    async def find(self, lookups: Sequence[CacheLookup], seconds: float) -> None:
         """Asks the shared level for what the process does not know: one round trip for all, within that time."""
         open_ = [each for each in lookups if each.is_read and each.missing]
         if self._shared is not None and open_:
@@ -202,20 +190,15 @@ class ScoreCache:
                 cause = "partial" if each.known and each.miss == "absent" else each.miss
                 metrics.CACHE_MISSES.labels(each.loaded.name, cause).inc()
 
-    def keep(self, lookup: Lookup, found: Mapping[bytes, ScorePart]) -> None:
-        """Keeps pieces of a finished score, beside those known already."""
+    def keep(self, lookup: CacheLookup, found: Mapping[bytes, RawScore]) -> None:
+        """Keeps fragments of a finished score, beside those known already."""
         if lookup.key is None or not lookup.is_kept:
             return
-        latest = Lookup(
-            loaded=lookup.loaded,
-            turn=lookup.turn,
-            reader=lookup.reader,
-            parts=lookup.parts,
-            inputs=lookup.inputs,
-            key=lookup.key,
-        )
-        self._read_local(latest)  # another request may have found other pieces meanwhile
-        entry = encode_entry(lookup.key, lookup.known | latest.known | dict(found), self._secret)
+        known = lookup.known
+        if self._local is not None and (entry := self._local.get(lookup.key)):
+            # Another request may have found other fragments meanwhile.
+            known = known | (self._decode(lookup, entry) or {})
+        entry = encode_entry(lookup.key, {**known, **found}, self._secret)
         if entry is None:
             return
         ttl = self._keeping[lookup.loaded.name].ttl_seconds * (1 - self._settings.ttl_jitter * random.random())  # noqa: S311
@@ -229,14 +212,7 @@ class ScoreCache:
             if self._scorers[name].bundle.manifest.reference == model and keeping.keys.take_mark(mark):
                 _LOGGER.info("scores were cleared", extra={"model": model})
 
-    def _read_local(self, lookup: Lookup) -> None:
-        if self._local is None or lookup.key is None:
-            return
-        entry = self._local.get(lookup.key)
-        if entry is not None:
-            self._take(lookup, entry, "local")
-
-    async def _read_shared(self, shared: SharedLevel, lookups: Sequence[Lookup], seconds: float) -> None:
+    async def _read_shared(self, shared: SharedLevel, lookups: Sequence[CacheLookup], seconds: float) -> None:
         keys = [each.key for each in lookups if each.key is not None]
         entries = await shared.fetch(keys, seconds)
         if entries is None:
@@ -249,23 +225,29 @@ class ScoreCache:
                 whole = encode_entry(each.key or "", each.known, self._secret) if held else entry
                 self._put_local(each, whole or entry, self._settings.ttl_of(each.loaded.kind))
 
-    def _take(self, lookup: Lookup, entry: bytes, level: str) -> bool:
-        """Adds the entry's pieces to the known ones; False, with the reason noted, if it cannot be read."""
-        assert lookup.key is not None
-        try:
-            vector_bytes = self._keeping[lookup.loaded.name].vector_bytes
-            lookup.known |= decode_entry(lookup.key, entry, self._secret, vector_bytes)
-        except StaleEntryError:
-            lookup.miss = "stale"
+    def _take(self, lookup: CacheLookup, entry: bytes, level: str) -> bool:
+        """Adds the entry's fragments to the known ones; False if it cannot be read."""
+        found = self._decode(lookup, entry)
+        if found is None:
             return False
-        except UnreadableEntryError:
-            lookup.miss = "unreadable"
-            return False
-        if lookup.is_read and not lookup.missing:
+        known = lookup.known = {**lookup.known, **found}
+        lookup.missing = [place for place, each in enumerate(lookup.fragments) if each not in known]
+        if not lookup.missing:
             metrics.CACHE_HITS.labels(lookup.loaded.name, level).inc()
         return True
 
-    def _put_local(self, lookup: Lookup, entry: bytes, seconds: float) -> None:
+    def _decode(self, lookup: CacheLookup, entry: bytes) -> dict[bytes, RawScore] | None:
+        """The entry's fragments; None, with the reason noted, if it cannot be read."""
+        assert lookup.key is not None
+        try:
+            return decode_entry(lookup.key, entry, self._secret, self._keeping[lookup.loaded.name].vector_bytes)
+        except StaleEntryError:
+            lookup.miss = "stale"
+        except UnreadableEntryError:
+            lookup.miss = "unreadable"
+        return None
+
+    def _put_local(self, lookup: CacheLookup, entry: bytes, seconds: float) -> None:
         if self._local is not None and lookup.key is not None:
             lasting = min(seconds, self._settings.local_ttl_seconds)
             self._local.put(lookup.key, entry, lasting)

@@ -16,7 +16,7 @@ from turnscore_core.inference.onnx_backend import DeviceError
 from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.model_loader import Loader
 from turnscore_core.model_set import Combination
-from turnscore_core.scorers.scorer import EncodesTexts, RawScore
+from turnscore_core.scorers.scorer import RawScore
 from turnscore_models import Bundle, BundleError, CombinationCalibration
 from turnscore_models.store import resolve
 
@@ -33,7 +33,7 @@ def load_combinations(
     described: Mapping[str, CombinationSettings], scorers: Mapping[str, LoadedScorer]
 ) -> dict[str, Combination]:
     """By name. Raises BundleError where a name is a scorer's, or a part or a file of percentiles is not there."""
-    of_turns = {name: each for name, each in scorers.items() if not isinstance(each.scorer, EncodesTexts)}
+    of_turns = {name: each for name, each in scorers.items() if not each.scorer.vector_width}
     return {name: _load_combination(name, each, of_turns) for name, each in described.items()}
 
 
@@ -149,7 +149,7 @@ def _refusal(bundle: Bundle, served: LoadedScorer | None, found: Sequence[str]) 
     kind = bundle.manifest.kind
     if served is None:
         return f"is of kind {kind}, and no bundle of this kind is served"
-    if isinstance(served.scorer, EncodesTexts):
+    if served.scorer.vector_width:
         return f"is of kind {kind}, which scores no turns of a conversation"
     if kind in found:
         return f"is the second of kind {kind}; name one bundle per kind"

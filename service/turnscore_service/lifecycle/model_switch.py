@@ -31,11 +31,10 @@ from turnscore_service.lifecycle.health import Health
 from turnscore_service.lifecycle.loading import load_combinations
 from turnscore_service.lifecycle.process import resident_bytes, return_free_memory
 from turnscore_service.scheduling.admission import Admission, Shedding
-from turnscore_service.scheduling.batcher import Batcher
-from turnscore_service.scheduling.executor import ExecutorWatch, TokenizerExecutor
+from turnscore_service.scheduling.executor import ExecutorWatch
 from turnscore_service.scheduling.fairness import CooperativeScheduler
 from turnscore_service.scheduling.pipeline import ScoringPipeline
-from turnscore_service.scheduling.scheduler import Scheduler, ScorerRuntime, SharedState, SingleFlight
+from turnscore_service.scheduling.scheduler import Scheduler, ScorerRuntime, SharedState
 from turnscore_service.scheduling.shadow import Idleness, Shadows
 from turnscore_service.scheduling.versions import CandidateVersions, Split
 from turnscore_service.settings.service import Settings
@@ -52,7 +51,7 @@ class PipelineBuilder:
         self._settings = settings
         self._watch = watch
         self._admission = Admission(settings.admission)
-        self._shared_state = SharedState(Shedding(self._admission), SingleFlight(), cooperative)
+        self._shared_state = SharedState(Shedding(self._admission), {}, cooperative)
         self._runtimes: Mapping[str, ScorerRuntime] = {}
         self._cache: ScoreCache | None = None
         self._shared: RedisLevel | None = None
@@ -128,9 +127,9 @@ class PipelineBuilder:
             if before.loaded is loaded:
                 return before
             before.batcher.hand_gauges_over()
-        batcher = Batcher(loaded, self._settings.batching, self._watch)
-        self._admission.track(loaded.name, batcher.seconds_per_token)
-        return ScorerRuntime(loaded, TokenizerExecutor(loaded, self._watch), batcher)
+        runtime = ScorerRuntime(loaded, self._settings.batching, self._watch)
+        self._admission.track(loaded.name, runtime.batcher.seconds_per_token)
+        return runtime
 
 
 _Find = Callable[[ScoringPipeline], dict[str, Bundle]]

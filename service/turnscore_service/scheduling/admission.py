@@ -30,6 +30,8 @@ class Demand:
 
     items: int = 0
     tokens: int = 0
+    tokenizing: int = 0
+    """Of the tokens, those that stand for the cost of tokenizing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,11 @@ class Reservation:
         self._admission = admission
         self._caller = caller
         self._held = dict(demands)
+
+    def observe_tokens(self, scorer: str, real: int) -> None:
+        """Notes what tokenizing made of the estimate for one scorer, so that later ones can be trusted as times."""
+        if demand := self._held.get(scorer):
+            self._admission.observe_tokens(scorer, demand.tokens, real + demand.tokenizing)
 
     def release(self, scorer: str) -> None:
         """Gives back what is held for one scorer; once."""

@@ -1,7 +1,7 @@
 """Batching: token-budget batches of similar width, one queue per scorer. Answers every caller, always.
 
 An idle lane starts at once: there is no wait window, and what is queued is dealt out evenly to the lanes that are idle.
-The turn whose time has come (fair_shares.py; a single caller's oldest) is in the next batch, and every few batches the
+The turn whose time has come (fairness.py; a single caller's oldest) is in the next batch, and every few batches the
 oldest of all, so nobody waits behind others for ever; its neighbours in width fill the budget. A turn whose caller left
 or ran out of time is taken out before inference. A batch that fails is halved until the failing turn stands alone;
 where memory ended, the halves are scored and the batches that follow are smaller.
@@ -9,29 +9,146 @@ where memory ended, the halves are scored and the batches that follow are smalle
 
 import asyncio
 import logging
+import math
 import time
+from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import count
+from operator import attrgetter
 
-from turnscore_core.batches import TokenLimit
+from turnscore_core.batches import BatchBudget, SizedPack, TokenLimit, WasteLimit, grow_batch, to_scoring_error
 from turnscore_core.deadline import Deadline
-from turnscore_core.errors import DeadlineExceededError, NotReadyError
+from turnscore_core.errors import DeadlineExceededError, FailedScoringError, NotReadyError
 from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.scorers.scorer import RawScore, TokenPack
-from turnscore_core.scoring import PackResult, score_isolating, to_scoring_error
+from turnscore_core.scoring import PackResult, score_isolating
 
 from turnscore_service import metrics
 from turnscore_service.auth.access import CALLER
-from turnscore_service.scheduling.batch_queue import BatchQueue, PackScores, QueuedPack
+from turnscore_service.log_setup import REQUEST_ID
 from turnscore_service.scheduling.executor import ExecutorWatch, SupervisedExecutor
+from turnscore_service.scheduling.fairness import FairOrder
 from turnscore_service.settings.service import BatchingSettings
+
+_LEAST_SHARE = 8
+"""While several callers wait, who has little queued need not wait for a full batch of the others': its batch is filled
+to an equal part for each, but at least to this part of the budget, below which batches cost more than they save.
+Chosen."""
+
+_OLDEST_EVERY = 8
+"""While several callers wait, one batch in so many begins with the oldest turn of all. Chosen."""
 
 _PACE_WEIGHT = 0.2
 """Weight of the latest batch in the pace that waits are estimated by. Chosen."""
 
+_ORDER, _NUMBER = attrgetter("order"), attrgetter("number")
+
 _LOGGER = logging.getLogger("turnscore.batching")
+
+
+class PackScores:
+    """The raw scores of a pack's answers, a failed one in its error's form, and where its time went."""
+
+    __slots__ = ("inference_seconds", "queue_seconds", "raw")
+
+    def __init__(
+        self, raw: tuple[RawScore | FailedScoringError, ...], queue_seconds: float, inference_seconds: float
+    ) -> None:
+        self.raw = raw
+        self.queue_seconds = queue_seconds
+        self.inference_seconds = inference_seconds
+
+
+class QueuedPack(SizedPack):
+    """One pack in the queue, whose it is, and the future that its caller waits for."""
+
+    __slots__ = ("arrived_at", "caller", "future", "number", "order", "request_id", "timer")
+
+    def __init__(self, pack: TokenPack, number: int, caller: str, future: "asyncio.Future[PackScores]") -> None:
+        super().__init__(pack)
+        self.number = number
+        self.caller = caller
+        self.future = future
+        self.order = (self.width, number)
+        self.timer: asyncio.TimerHandle | None = None
+        self.request_id = REQUEST_ID.get()
+        self.arrived_at = time.monotonic()
+
+
+class BatchQueue:
+    """Packs that wait, and which of them make the next batch. Belongs to one event loop.
+
+    What a batch costs to take depends on its own packs, not on all that wait.
+    """
+
+    def __init__(self, budget: BatchBudget, waste: WasteLimit) -> None:
+        self._budget = budget
+        self._waste = waste
+        self.by_width: list[QueuedPack] = []
+        """All that waits, the narrowest first."""
+        self._by_caller: dict[str, dict[int, QueuedPack]] = {}
+        """Each caller's packs by number, the oldest first; callers with none are left out."""
+        self._tokens_by_caller: dict[str, int] = {}
+        self._order = FairOrder()
+        self._batches = 0
+        self._padded = 0
+        self.tokens = 0
+        """Without padding."""
+
+    def add(self, entry: QueuedPack) -> None:
+        """Puts it where its width belongs."""
+        if entry.caller not in self._by_caller:
+            self._by_caller[entry.caller] = {}
+            self._tokens_by_caller[entry.caller] = 0
+            self._order.join(entry.caller)
+        insort(self.by_width, entry, key=_ORDER)
+        self._by_caller[entry.caller][entry.number] = entry
+        self._tokens_by_caller[entry.caller] += entry.real
+        self.tokens += entry.real
+        self._padded += entry.padded
+
+    def drop_departed(self) -> list[QueuedPack]:
+        """Takes out the packs that nobody waits for any more."""
+        departed = [entry for entry in self.by_width if entry.future.done()]
+        if departed:
+            self.by_width = [entry for entry in self.by_width if not entry.future.done()]
+            for entry in departed:
+                self._forget(entry)
+        return departed
+
+    def take_batch(self, most_tokens: int, idle_lanes: int) -> list[QueuedPack]:
+        """Takes out the pack whose time has come and those nearest to it in width, as budget and waste allow."""
+        self._batches += 1
+        chosen = self._order.choose(self._by_caller)
+        if self._batches % _OLDEST_EVERY == 0:  # lest callers who come once each starve it
+            first = min([next(iter(own.values())) for own in self._by_caller.values()], key=_NUMBER)
+        else:
+            first = next(iter(self._by_caller[chosen].values()))
+        place = bisect_left(self.by_width, first.order, key=_ORDER)
+        share = math.ceil(self._padded / idle_lanes) if idle_lanes > 1 else math.inf
+        budget = min(most_tokens, max(self._budget.least_split_tokens, share))
+        if len(self._by_caller) > 1:
+            equal = len(self._by_caller) * self._tokens_by_caller[first.caller]
+            budget = min(budget, max(equal, most_tokens // _LEAST_SHARE))
+        low, high = grow_batch(self.by_width, place, budget, self._waste)
+        batch = self.by_width[low:high]
+        del self.by_width[low:high]
+        for entry in batch:
+            self._forget(entry)
+            self._order.charge(entry.caller, entry.real)
+        return batch
+
+    def _forget(self, entry: QueuedPack) -> None:
+        own = self._by_caller[entry.caller]
+        del own[entry.number]
+        self._tokens_by_caller[entry.caller] -= entry.real
+        if not own:
+            del self._by_caller[entry.caller], self._tokens_by_caller[entry.caller]
+        self.tokens -= entry.real
+        self._padded -= entry.padded
 
 
 class Batcher:
@@ -50,14 +167,22 @@ class Batcher:
         self._pace: float | None = None
         """Seconds a lane takes for one token."""
         self._numbers = count()
-        self._is_pump_due = False
+        self._is_fill_due = False
         self._is_stopped = False
         self._is_replaced = False
         self._idle = asyncio.Event()
         self._idle.set()
-        metrics.CONCURRENT_BATCHES.labels(loaded.name).set(self._lanes)
-        self._queue_changed()
-        self._running_changed()
+        name = loaded.name
+        metrics.CONCURRENT_BATCHES.labels(name).set(self._lanes)
+        self._queued_items = metrics.QUEUED_ITEMS.labels(name)
+        self._queued_tokens = metrics.QUEUED_TOKENS.labels(name)
+        self._running_batches = metrics.RUNNING_BATCHES.labels(name)
+        self._queue_seconds = metrics.QUEUE_SECONDS.labels(name)
+        self._batch_items = metrics.BATCH_ITEMS.labels(name)
+        self._batch_tokens = metrics.BATCH_TOKENS.labels(name)
+        self._batch_padding = metrics.BATCH_PADDING.labels(name)
+        self._inference_seconds = metrics.INFERENCE_SECONDS.labels(name)
+        self._show()
 
     def submit(self, pack: TokenPack, deadline: Deadline | None = None) -> "asyncio.Future[PackScores]":
         """Queues one pack. Cancelling the future takes it out again.
@@ -73,15 +198,14 @@ class Batcher:
         if deadline is not None:
             entry.timer = loop.call_later(max(0.0, deadline.remaining_seconds()), expire, entry.future)
         self._queue.add(entry)
-        self._queue_changed()
         self._idle.clear()
-        self._call_pump(loop)
+        self._fill_lanes_soon(loop)
         return entry.future
 
     @property
     def waiting(self) -> int:
         """Packs that wait for a lane."""
-        return len(self._queue)
+        return len(self._queue.by_width)
 
     @property
     def running(self) -> int:
@@ -109,44 +233,59 @@ class Batcher:
         """As `SupervisedExecutor.retire`."""
         self._stage.retire()
 
-    def _call_pump(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _fill_lanes_soon(self, loop: asyncio.AbstractEventLoop) -> None:
         """One tick later, so that the turns of one request meet in one batch."""
-        if len(self._running) < self._lanes and not self._is_pump_due:
-            self._is_pump_due = True
-            loop.call_soon(self._pump)
+        if not self._is_fill_due:
+            self._is_fill_due = True
+            loop.call_soon(self._fill_lanes)
 
-    def _pump(self) -> None:
-        self._is_pump_due = False
-        self._settle(self._queue.drop_departed())
-        while self._queue and len(self._running) < self._lanes:
-            self._start(self._queue.take_batch(self._limit.tokens, self._lanes - len(self._running)))
-        self._queue_changed()
-        if not self._queue and not self._running:
+    def _fill_lanes(self) -> None:
+        self._is_fill_due = False
+        if len(self._running) < self._lanes:
+            self._settle(self._queue.drop_departed())
+            while self._queue.by_width and len(self._running) < self._lanes:
+                self._start(self._queue.take_batch(self._limit.tokens, self._lanes - len(self._running)))
+        self._show()
+        if not self._queue.by_width and not self._running:
             self._idle.set()
+
+    def _show(self) -> None:
+        """Sets the gauges to what waits and runs."""
+        if not self._is_replaced:
+            self._queued_items.set(len(self._queue.by_width))
+            self._queued_tokens.set(self._queue.tokens)
+            self._running_batches.set(len(self._running))
 
     def _start(self, batch: Sequence[QueuedPack]) -> None:
         started_at = time.monotonic()
         number = batch[0].number
         self._running.add(number)
-        self._observe(batch, started_at)
+        rows = widest = real = items = 0
+        for entry in batch:
+            self._queue_seconds.observe(started_at - entry.arrived_at)
+            rows, widest = rows + entry.rows, max(widest, entry.padded_width)
+            real, items = real + entry.real, items + len(entry.pack.answers)
+        self._batch_items.observe(items)
+        self._batch_tokens.observe(rows * widest)
+        self._batch_padding.observe(1 - real / (rows * widest))
         work = self._stage.run(self._score_timed, [entry.pack for entry in batch])
-        work.add_done_callback(lambda done: self._deliver(batch, number, started_at, done))
+        work.add_done_callback(partial(self._deliver, batch, real, started_at))
 
     def _deliver(
         self,
         batch: Sequence[QueuedPack],
-        number: int,
+        tokens: int,
         started_at: float,
         done: "asyncio.Future[tuple[list[PackResult], float]]",
     ) -> None:
-        self._running.discard(number)
-        error = done.exception()
-        if error is not None:
+        self._running.discard(batch[0].number)
+        if error := done.exception():
             _fail(batch, error)
         else:
             results, seconds = done.result()
-            metrics.INFERENCE_SECONDS.labels(self._loaded.name).observe(seconds)
-            self._learn(seconds / sum(entry.real for entry in batch))
+            self._inference_seconds.observe(seconds)
+            pace = seconds / tokens
+            self._pace = pace if self._pace is None else self._pace + _PACE_WEIGHT * (pace - self._pace)
             for entry, result in zip(batch, results, strict=True):
                 if entry.future.done():
                     metrics.WASTED_ITEMS.labels(self._loaded.name).inc(len(entry.pack.answers))
@@ -155,41 +294,17 @@ class Batcher:
                 else:
                     entry.future.set_result(PackScores(result, started_at - entry.arrived_at, seconds))
         self._settle(batch)
-        self._running_changed()
-        self._call_pump(asyncio.get_running_loop())
-
-    def _learn(self, seconds_per_token: float) -> None:
-        known = seconds_per_token if self._pace is None else self._pace
-        self._pace = known + _PACE_WEIGHT * (seconds_per_token - known)
-
-    def _running_changed(self) -> None:
-        if not self._is_replaced:
-            metrics.RUNNING_BATCHES.labels(self._loaded.name).set(len(self._running))
-
-    def _queue_changed(self) -> None:
-        if self._is_replaced:
-            return
-        metrics.QUEUED_ITEMS.labels(self._loaded.name).set(len(self._queue))
-        metrics.QUEUED_TOKENS.labels(self._loaded.name).set(self._queue.tokens)
+        self._fill_lanes_soon(asyncio.get_running_loop())
 
     def _score_timed(self, packs: Sequence[TokenPack]) -> tuple[list[PackResult], float]:
         started_at = time.perf_counter()
         results = score_isolating(self._loaded, packs, self._limit)
         return results, time.perf_counter() - started_at
 
-    def _observe(self, batch: Sequence[QueuedPack], started_at: float) -> None:
-        name = self._loaded.name
-        waits = metrics.QUEUE_SECONDS.labels(name)
-        for entry in batch:
-            waits.observe(started_at - entry.arrived_at)
-        padded = sum(entry.rows for entry in batch) * max(entry.padded_width for entry in batch)
-        metrics.BATCH_ITEMS.labels(name).observe(sum(len(entry.pack.answers) for entry in batch))
-        metrics.BATCH_TOKENS.labels(name).observe(padded)
-        metrics.BATCH_PADDING.labels(name).observe(1 - sum(entry.real for entry in batch) / padded)
-        self._running_changed()
-
     def _settle(self, entries: Sequence[QueuedPack]) -> None:
         """Counts what became of packs that are over; called once for each."""
+        if not entries:
+            return
         outcomes: Counter[str] = Counter()
         for entry in entries:
             if entry.timer is not None:

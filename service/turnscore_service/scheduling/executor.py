@@ -5,18 +5,15 @@ import functools
 import logging
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial, wraps
+from functools import wraps
 from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
-from turnscore_core.errors import FailedScoringError, NotReadyError, ScoringError
-from turnscore_core.loaded_scorer import LoadedScorer
-from turnscore_core.scorers.scorer import BuildsPlans, TokenPack, TurnToScore
-from turnscore_core.scoring import encode_in_pieces, encode_isolating
+from turnscore_core.errors import FailedScoringError, NotReadyError
 
 from turnscore_service import metrics
 
@@ -308,48 +305,3 @@ def _attempt(work: Callable[[], Any]) -> tuple[Any, BaseException | None]:
         return None, error
     except BaseException as error:  # would end the event loop of the caller that awaits it
         return None, RuntimeError(f"{type(error).__name__} in a thread")
-
-
-Encoded = tuple[list[TokenPack], Mapping[int, ScoringError]]
-"""The packs, and by its place the error of each turn that could not be tokenized."""
-
-_AT_ONCE_SECONDS = 0.001
-"""The longest work done on the event loop, of texts none of whose words are known; plain English takes a tenth. Chosen:
-to hand work over and take it back costs 0.1 to 0.15 ms of CPU (measured on 2 CPUs), and the loop's other work waits
-meanwhile."""
-
-
-class TokenizerExecutor:
-    """Belongs to one event loop."""
-
-    def __init__(self, loaded: LoadedScorer, watch: ExecutorWatch | None = None) -> None:
-        self._loaded = loaded
-        self._planner = loaded.scorer if isinstance(loaded.scorer, BuildsPlans) else None
-        self._stage = SupervisedExecutor(
-            f"{loaded.name}-tokenizer", 1, partial(loaded.scorer.encode, [loaded.proof]), watch
-        )
-
-    def is_quick(self, turns: Sequence[TurnToScore], chars: int) -> bool:
-        """Whether the turns, of which the scorer reads so many characters, are to be tokenized at once."""
-        if self._loaded.tokenizing.seconds(len(turns), chars) > _AT_ONCE_SECONDS:
-            return False
-        return self._planner is None or all(map(self._planner.is_planned, turns))
-
-    def encode_at_once(self, turns: Sequence[TurnToScore]) -> Encoded:
-        """The turns' packs."""
-        return encode_isolating(self._loaded, turns)
-
-    def encode(self, turns: Sequence[TurnToScore]) -> "asyncio.Future[Encoded]":
-        """The turns' packs, made in a thread: raises as `run` does. Stops soon after the future is cancelled."""
-        given_up = threading.Event()
-        encoding = self._stage.run(encode_in_pieces, self._loaded, turns, given_up.is_set)
-        encoding.add_done_callback(lambda _: given_up.set())
-        return encoding
-
-    def close(self) -> None:
-        """Ends the stage; waiting work is dropped."""
-        self._stage.close()
-
-    def retire(self) -> None:
-        """As `SupervisedExecutor.retire`."""
-        self._stage.retire()

@@ -67,10 +67,6 @@ class CooperativeScheduler:
         self._order = FairOrder()
         self._is_due = False
 
-    def slices(self, *, is_large: bool) -> "TimeSlice":
-        """The slices of one piece of work; a large one begins with waiting for its turn."""
-        return TimeSlice(self, is_large=is_large)
-
     async def turn(self) -> None:
         """Returns when this task may take the loop for a slice."""
         loop = asyncio.get_running_loop()

@@ -33,7 +33,7 @@ from turnscore_wire.messages import count_skipped
 
 from turnscore_service.scheduling.admission import Shedding
 from turnscore_service.scheduling.executor import OpenWork, counted
-from turnscore_service.scheduling.fairness import LARGE_TURNS, CooperativeScheduler
+from turnscore_service.scheduling.fairness import LARGE_TURNS, CooperativeScheduler, TimeSlice
 from turnscore_service.scheduling.request_checks import (
     check_dialogue_request,
     check_item_count,
@@ -193,7 +193,7 @@ class ScoringPipeline:
         """
         started_at = time.monotonic()
         check_item_count(len(requests), self._limits)
-        slices = self._cooperative.slices(is_large=len(requests) >= LARGE_TURNS)
+        slices = TimeSlice(self._cooperative, is_large=len(requests) >= LARGE_TURNS)
         prepared: list[Item | ScoringError] = []
         for index, request in enumerate(requests):
             await slices.pause()
@@ -343,8 +343,7 @@ class ScoringPipeline:
     def close(self) -> None:
         """Ends the threads; waiting work is dropped."""
         for each in self._runtimes.values():
-            each.batcher.close()
-            each.tokenizing.close()
+            each.close()
 
     def _observe(self, item: Item, outcome: Outcome) -> None:
         self._score_metrics.count(item, outcome)

@@ -1,354 +1,337 @@
-"""The scheduler: every turn is answered from the cache, by work in flight for an equal turn, or by work of its own."""
+"""The scheduler: every turn is answered from the cache, by work in flight for an equal turn, or by work of its own.
+
+A score that is known, or being computed, needs no room, so it is returned while the service is too full to compute.
+"""
 
 import asyncio
 import logging
+import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from turnscore_core.batches import PackCollector
 from turnscore_core.deadline import Deadline, latest
 from turnscore_core.errors import DeadlineExceededError, FailedScoringError, ScoringError
 from turnscore_core.loaded_scorer import LoadedScorer
-from turnscore_core.model_set import Combinations, component_scorers, conclude
+from turnscore_core.model_set import Combinations, add_combinations, component_scorers
 from turnscore_core.score_entries import TextHashes
-from turnscore_core.scorers.scorer import RawScore, ScorePart, ScoresInParts, TokenPack, TurnToScore, count_chars
-from turnscore_core.scoring import Item, Outcome, PieceCollector, score_of
-from turnscore_wire import TokenCount
+from turnscore_core.scorers.scorer import RawScore, TokenPack, TurnToScore, count_chars
+from turnscore_core.scoring import Item, Outcome, encode_in_pieces, encode_isolating, score_of
 
 from turnscore_service import metrics
 from turnscore_service.auth.access import CALLER
-from turnscore_service.cache.score_cache import Lookup, ScoreCache
+from turnscore_service.cache.score_cache import CacheLookup, ScoreCache
 from turnscore_service.scheduling.admission import Demand, Reservation, Shedding
-from turnscore_service.scheduling.batch_queue import PackScores
-from turnscore_service.scheduling.batcher import Batcher, expire
-from turnscore_service.scheduling.executor import Encoded, OpenWork, TokenizerExecutor
+from turnscore_service.scheduling.batcher import Batcher, PackScores, expire
+from turnscore_service.scheduling.executor import ExecutorWatch, OpenWork, SupervisedExecutor
 from turnscore_service.scheduling.fairness import LARGE_TURNS, CooperativeScheduler, TimeSlice
+from turnscore_service.settings.service import BatchingSettings
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Computed:
-    """Pieces of a score by fingerprint, and where their time went."""
-
-    parts: Mapping[bytes, ScorePart]
-    tokenize_seconds: float
-    queue_seconds: float
-    inference_seconds: float
-
-
-class InFlight:
-    """Pieces of one turn's score on their way."""
-
-    def __init__(
-        self,
-        flights: "SingleFlight",
-        key: str | None,
-        parts: Iterable[bytes],
-        *,
-        turn: TurnToScore,
-        chars: int,
-        reader: ScoresInParts,
-        keep: Callable[[Mapping[bytes, ScorePart]], None],
-    ) -> None:
-        """`turn` is as its scorer is to see it; `chars` are those that the scorer reads of it.
-
-        `keep` is called with the finished pieces before they land.
-        """
-        self.turn = turn
-        self.chars = chars
-        self.reader = reader
-        self.keep = keep
-        self.landed: Computed | ScoringError | None = None
-        """What became of it, once it has landed."""
-        self.parts = frozenset(parts)
-        self.on_land: list[Callable[[], object]] = []
-        """Called when it lands."""
-        self.on_empty: list[Callable[[bool], None]] = []
-        """Called if the last caller leaves before it lands; with whether its time ran out."""
-        self._flights = flights
-        self._key = key
-        self._waiting = 0
-
-    @property
-    def is_wanted(self) -> bool:
-        """Whether a caller waits for it."""
-        return self._waiting > 0 and self.landed is None
-
-    def enter(self) -> None:
-        """One more caller waits."""
-        self._waiting += 1
-
-    def leave(self, *, expired: bool = False) -> None:
-        """One caller no longer waits."""
-        self._waiting -= 1
-        if not self._waiting and self.landed is None:
-            self._flights.remove(self._key, self)
-            for stop in self.on_empty:
-                stop(expired)
-            self._forget_calls()
-
-    def land(self, result: Computed | ScoringError) -> None:
-        """Gives the result to every caller; only the first result counts."""
-        if self.landed is None:
-            self._flights.remove(self._key, self)
-            self.landed = result
-            for tell in self.on_land:
-                tell()
-            self._forget_calls()
-
-    def _forget_calls(self) -> None:
-        """Its calls know it, and it knows the scorer: a replaced model would stay until the next garbage collection."""
-        self.on_land.clear()
-        self.on_empty.clear()
-
-
-class SingleFlight:
-    """The flights of one process, by key and piece. Belongs to one event loop."""
-
-    def __init__(self) -> None:
-        self._by_part: dict[tuple[str, bytes], InFlight] = {}
-
-    def find(self, key: str | None, part: bytes) -> InFlight | None:
-        """The flight that this piece of that turn is on; a turn without a key is on none."""
-        return None if key is None else self._by_part.get((key, part))
-
-    def add(self, key: str | None, flight: InFlight) -> None:
-        """Lets others join it; pieces that are on another flight stay there for the next question."""
-        if key is not None:
-            for part in flight.parts:
-                self._by_part.setdefault((key, part), flight)
-
-    def remove(self, key: str | None, flight: InFlight) -> None:
-        """Lets no other caller join."""
-        if key is not None:
-            for part in flight.parts:
-                if self._by_part.get((key, part)) is flight:
-                    del self._by_part[key, part]
-
+_CACHE_SHARE = 0.5
+"""The largest share of the time left that asking the cache may take: the rest is for computing. Chosen."""
+_CHARS_PER_CHARGED_TOKEN = 256
+"""Chosen: to tokenize 354 to 444 characters took as much CPU as to compute one token (0.24 to 0.33 us a character, 105
+to 116 us a token; the starter bundles, one thread of a Xeon, 2026-11-22)."""
+_AT_ONCE_SECONDS = 0.001
+"""The longest tokenizing done on the event loop, of texts none of whose words are known; plain English takes a tenth.
+Chosen: to hand work over and take it back costs 0.1 to 0.15 ms of CPU (measured on 2 CPUs), and the loop's other work
+waits meanwhile."""
 
 _LOGGER = logging.getLogger("turnscore.computing")
 
+Encoded = tuple[list[TokenPack], Mapping[int, ScoringError]]
+"""The packs, and by its place the error of each turn that could not be tokenized."""
 
-@dataclass(frozen=True, slots=True)
+
+class InFlight:
+    """Fragments of one turn's score that are being computed, for all callers that wait for them.
+
+    They are computed while any caller waits. Each caller decides for itself how long it waits, and the last to leave
+    ends it. A failure goes to every caller that waits, and is not kept.
+    """
+
+    def __init__(
+        self,
+        others: "SingleFlight",
+        key: str | None,
+        fragments: Collection[bytes],
+        *,
+        turn: TurnToScore,
+        chars: int,
+        keep: Callable[[Mapping[bytes, RawScore]], object],
+    ) -> None:
+        """`turn` is as its scorer is to see it; `chars` are those that the scorer reads of it.
+
+        `keep` is called with the finished fragments before any caller has them.
+        """
+        self.turn = turn
+        self.chars = chars
+        self.keep = keep
+        self.waiting = 0
+        """Callers that wait."""
+        self.is_done = False
+        self.found: Mapping[bytes, RawScore] = {}
+        self.error: ScoringError | None = None
+        self.seconds = (0.0, 0.0, 0.0)
+        """Of tokenizing, of waiting for a batch, and of the batch."""
+        self.on_done: list[Callable[[], object]] = []
+        self.on_abandoned: list[Callable[[bool], object]] = []
+        """Called if the last caller leaves before it is done; with whether its time ran out."""
+        self._others = others
+        self._keys = [] if key is None else [(key, fragment) for fragment in fragments]
+        for each in self._keys:  # fragments that others compute already stay theirs for the next caller
+            others.setdefault(each, self)
+
+    def leave(self, *, expired: bool = False) -> None:
+        """One caller no longer waits."""
+        self.waiting -= 1
+        if not self.waiting and not self.is_done:
+            for stop in self.on_abandoned:
+                stop(expired)
+            self._end()
+
+    def succeed(self, found: Mapping[bytes, RawScore], seconds: tuple[float, float, float]) -> None:
+        """Gives the fragments to every caller."""
+        if not self.is_done:
+            self.found, self.seconds = found, seconds
+            self._finish()
+
+    def fail(self, error: ScoringError) -> None:
+        """Gives the error to every caller; only the first result counts."""
+        if not self.is_done:
+            self.error = error
+            self._finish()
+
+    def _finish(self) -> None:
+        self.is_done = True
+        for tell in self.on_done:
+            tell()
+        self._end()
+
+    def _end(self) -> None:
+        """Lets no other caller join."""
+        for each in self._keys:
+            if self._others.get(each) is self:
+                del self._others[each]
+        # Its calls know it, and it knows the scorer: a replaced model would stay until the next garbage collection.
+        self.on_done.clear()
+        self.on_abandoned.clear()
+
+
+SingleFlight = dict[tuple[str, bytes], InFlight]
+"""What is being computed in one process, by key and fragment, so that equal turns are computed once."""
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class PendingScore(CacheLookup):
+    """One turn asked of one scorer: what is known of its score, and the work that it waits for."""
+
+    asked: str
+    """The scorer's name in the outcome, whichever version of it answers."""
+    deadline: Deadline
+    outcome: Outcome
+    waits_for: list[InFlight] = field(default_factory=list)
+    own: InFlight | None = None
+    """What was begun for it."""
+    joined_at: float = 0.0
+
+    def join(self, work: InFlight) -> None:
+        """Waits for it."""
+        work.waiting += 1
+        self.waits_for.append(work)
+        self.joined_at = time.monotonic()
+
+    def leave(self, *, expired: bool = False) -> None:
+        """Waits for nothing any more."""
+        for work in self.waits_for:
+            work.leave(expired=expired)
+        self.waits_for, self.own = [], None  # which would keep each other, and the scorer
+
+    def give_up(self) -> None:
+        """Its time ran out."""
+        self.outcome.errors[self.asked] = DeadlineExceededError("the deadline passed before the turn was scored")
+        self.leave(expired=True)
+
+    def assemble(self) -> None:
+        """Puts the score together from known fragments and computed ones."""
+        outcome, fragments = self.outcome, self.known
+        if self.asked in outcome.errors:
+            return
+        for work in self.waits_for:
+            if work.error is not None:
+                outcome.errors[self.asked] = work.error
+                return
+            fragments = {**fragments, **work.found}
+            if work is self.own:
+                tokenize, queue, inference = work.seconds
+                outcome.tokenize = max(outcome.tokenize, tokenize)
+                outcome.queue = max(outcome.queue, queue)
+                outcome.inference = max(outcome.inference, inference)
+            else:
+                outcome.queue = max(outcome.queue, time.monotonic() - self.joined_at)
+        raw = self.loaded.scorer.join(self.turn, [fragments[each] for each in self.fragments])
+        outcome.scores[self.asked] = score_of(self.loaded, self.turn, raw, is_cached=not self.waits_for)
+        if raw.vector is not None:
+            outcome.vectors[self.asked] = raw.vector
+
+
 class ScorerRuntime:
-    """One scorer with what it takes to run it."""
+    """One scorer with its tokenizer's thread and its batches. Belongs to one event loop."""
 
-    loaded: LoadedScorer
-    tokenizing: TokenizerExecutor
-    batcher: Batcher
-    computations: OpenWork = field(default_factory=OpenWork)
-    """Those that have begun."""
+    def __init__(self, loaded: LoadedScorer, settings: BatchingSettings, watch: ExecutorWatch | None = None) -> None:
+        self.loaded = loaded
+        self.batcher = Batcher(loaded, settings, watch)
+        self.tokenizer = SupervisedExecutor(
+            f"{loaded.name}-tokenizer", 1, partial(loaded.scorer.encode, [loaded.proof]), watch
+        )
+        self.jobs = OpenWork()
+        """Those that have begun."""
+        self.tokenize_seconds = metrics.TOKENIZE_SECONDS.labels(loaded.name)
+
+    def is_quick(self, turns: Sequence[TurnToScore], chars: int) -> bool:
+        """Whether the turns, of which the scorer reads so many characters, are to be tokenized at once."""
+        if self.loaded.tokenizing.seconds(len(turns), chars) > _AT_ONCE_SECONDS:
+            return False
+        return all(map(self.loaded.scorer.is_planned, turns))
+
+    def encode(self, turns: Sequence[TurnToScore]) -> "asyncio.Future[Encoded]":
+        """The turns' packs, made in a thread: raises as its `run` does. Stops soon after the future is cancelled."""
+        given_up = threading.Event()
+        encoding = self.tokenizer.run(encode_in_pieces, self.loaded, turns, given_up.is_set)
+        encoding.add_done_callback(lambda _: given_up.set())
+        return encoding
 
     async def retire(self) -> None:
         """Returns when nothing of it is being computed any more, and its threads have been told to end.
 
         To be called when no request can begin anything in it.
         """
-        await self.computations.wait_until_none()
+        await self.jobs.wait_until_none()
         self.batcher.retire()
-        self.tokenizing.retire()
+        self.tokenizer.retire()
+
+    def close(self) -> None:
+        """Ends the threads; waiting work is dropped."""
+        self.batcher.close()
+        self.tokenizer.close()
 
 
 class ScoringJob:
-    """The turns of one request that no other request computes. Belongs to one event loop."""
+    """The turns of one request for one scorer that no other request computes. Belongs to one event loop.
 
-    def __init__(
-        self,
-        runtime: ScorerRuntime,
-        flights: Sequence[InFlight],
-        on_tokenized: Callable[[int], None],
-        on_done: Callable[[], None],
-    ) -> None:
-        """`on_tokenized` gets the number of tokens.
+    Knows no caller: it goes on while its work is waited for, and takes what is not out of the queue.
+    """
 
-        `on_done` is called once, when nothing of it is being computed any more.
-        """
+    def __init__(self, runtime: ScorerRuntime, works: Sequence[InFlight], reservation: Reservation) -> None:
+        """What the reservation holds for the scorer is given back when nothing of it is being computed any more."""
         self._runtime = runtime
-        self._flights = flights
-        self._on_tokenized = on_tokenized
-        self._on_done = on_done
+        self._works = works
+        self._reservation = reservation
         self._started_at = time.monotonic()
         self._tokenize_seconds = 0.0
         self._submitted = 0
-        self._collector = PieceCollector(runtime.loaded.scorer)
+        self._collector = PackCollector(runtime.loaded.scorer)
 
     def begin(self) -> None:
         """Tokenizes, and goes on from there in callbacks of the event loop."""
-        self._runtime.computations.begin()
-        tokenizing, turns = self._runtime.tokenizing, [flight.turn for flight in self._flights]
-        if tokenizing.is_quick(turns, sum(flight.chars for flight in self._flights)):
-            self._take(lambda: tokenizing.encode_at_once(turns))
+        self._runtime.jobs.begin()
+        turns = [work.turn for work in self._works]
+        if self._runtime.is_quick(turns, sum([work.chars for work in self._works])):
+            self._submit_all(*encode_isolating(self._runtime.loaded, turns))
             return
-        encoding = tokenizing.encode(turns)
+        encoding = self._runtime.encode(turns)
         self._stop_unwanted(range(len(turns)), lambda _: encoding.cancel())
-        encoding.add_done_callback(lambda _: self._take(encoding.result))
+        encoding.add_done_callback(self._take)
 
-    def _take(self, encoded: Callable[[], Encoded]) -> None:
-        """Submits the packs that callers still wait for. Turns that cannot be tokenized land as their errors."""
-        try:
-            self._submit_all(*encoded())
-        except asyncio.CancelledError:
-            pass  # nobody waits for any of them
-        except Exception as error:
-            self._land(error, range(len(self._flights)))
-        if not self._submitted:
-            self._end_all()
+    def _take(self, encoding: "asyncio.Future[Encoded]") -> None:
+        if encoding.cancelled():  # no caller waits for any of them
+            self._end()
+        elif error := encoding.exception():
+            self._fail(error, range(len(self._works)))
+            self._end()
+        else:
+            self._submit_all(*encoding.result())
 
     def _submit_all(self, packs: Sequence[TokenPack], failed: Mapping[int, ScoringError]) -> None:
+        """Submits the packs that callers still wait for."""
+        runtime = self._runtime
         self._tokenize_seconds = time.monotonic() - self._started_at
-        metrics.TOKENIZE_SECONDS.labels(self._runtime.loaded.name).observe(self._tokenize_seconds)
-        self._on_tokenized(sum(pack.real_tokens for pack in packs))
+        runtime.tokenize_seconds.observe(self._tokenize_seconds)
+        self._reservation.observe_tokens(runtime.loaded.name, sum([pack.real_tokens for pack in packs]))
         for place, error in failed.items():
-            self._land(error, [place])
-        for pack in packs:
-            if self._is_wanted(pack.answers):
-                self._submit(pack)
-
-    def _submit(self, pack: TokenPack) -> None:
-        # No deadline: the callers that wait say for how long, and one may join that has more time than the first.
-        future = self._runtime.batcher.submit(pack)
-        self._stop_unwanted(pack.answers, lambda expired: expire(future) if expired else future.cancel())
-        future.add_done_callback(lambda _: self._end(pack, future))
-        self._submitted += 1
-
-    def _end(self, pack: TokenPack, done: "asyncio.Future[PackScores]") -> None:
-        self._deliver(pack, done)
-        self._submitted -= 1
+            self._works[place].fail(error)
+        try:
+            for pack in packs:
+                if any([self._works[place].waiting for place in pack.answers]):  # noqa: C419 - no frame for a generator
+                    # No deadline: the callers that wait say for how long, and one may join that has more time.
+                    future = runtime.batcher.submit(pack)
+                    self._submitted += 1
+                    self._stop_unwanted(pack.answers, partial(_stop, future))
+                    future.add_done_callback(partial(self._deliver, pack))
+        except Exception as error:
+            self._fail(error, range(len(self._works)))
         if not self._submitted:
-            self._end_all()
-
-    def _end_all(self) -> None:
-        self._runtime.computations.end()
-        self._on_done()
+            self._end()
 
     def _deliver(self, pack: TokenPack, done: "asyncio.Future[PackScores]") -> None:
-        if done.cancelled():
-            return
-        if error := done.exception():
-            self._land(error, pack.answers)
-            return
-        scores = done.result()
-        for number, (place, tokens, raw) in enumerate(zip(pack.answers, pack.tokens, scores.raw, strict=True)):
+        if not done.cancelled():
             try:
-                if (whole := self._collector.take(pack, number, raw)) is not None:
-                    self._finish(self._flights[place], whole, tokens, scores)
-            except Exception as failure:
-                self._land(failure, [place])
+                scores = done.result()
+                for place, answer in self._collector.take(pack, scores.raw):
+                    work = self._works[place]
+                    if isinstance(answer, ScoringError):
+                        work.fail(answer)
+                        continue
+                    scorer = self._runtime.loaded.scorer
+                    found = dict(zip(scorer.fragments_of(work.turn), scorer.split(work.turn, answer), strict=True))
+                    work.keep(found)
+                    work.succeed(found, (self._tokenize_seconds, scores.queue_seconds, scores.inference_seconds))
+            except Exception as error:
+                self._fail(error, pack.answers)
+        self._submitted -= 1
+        if not self._submitted:
+            self._end()
 
-    def _finish(self, flight: InFlight, raw: RawScore, tokens: TokenCount, scores: PackScores) -> None:
-        pieces = flight.reader.split(flight.turn, ScorePart(raw, tokens))
-        found = dict(zip(flight.reader.parts_of(flight.turn), pieces, strict=True))
-        flight.keep(found)
-        flight.land(
-            Computed(
-                parts=found,
-                tokenize_seconds=self._tokenize_seconds,
-                queue_seconds=scores.queue_seconds,
-                inference_seconds=scores.inference_seconds,
-            )
-        )
+    def _end(self) -> None:
+        self._runtime.jobs.end()
+        self._reservation.release(self._runtime.loaded.name)
 
-    def _land(self, error: BaseException, places: Sequence[int]) -> None:
+    def _fail(self, error: BaseException, places: Sequence[int]) -> None:
         if not isinstance(error, ScoringError):
             _LOGGER.error("computing failed: %s", type(error).__name__, exc_info=error)
             error = FailedScoringError("something failed inside turnscore; its log says what")
         for place in places:
-            self._flights[place].land(error)
-
-    def _is_wanted(self, places: Sequence[int]) -> bool:
-        return any(self._flights[place].is_wanted for place in places)
+            self._works[place].fail(error)
 
     def _stop_unwanted(self, places: Sequence[int], stop: Callable[[bool], object]) -> None:
         """Calls `stop` when the last caller that waits for any of these has left."""
-
-        flights = [self._flights[place] for place in places]
-        left = list(flights)
+        left = [self._works[place] for place in places]
 
         def look(expired: bool) -> None:
-            while left and not left[-1].is_wanted:  # what is not wanted never is again: each is looked at once
+            while left and (left[-1].is_done or not left[-1].waiting):  # never wanted again: each is looked at once
                 left.pop()
             if not left:
                 stop(expired)
 
-        for flight in flights:
-            flight.on_empty.append(look)
+        for work in tuple(left):
+            work.on_abandoned.append(look)
 
 
-_CACHE_SHARE = 0.5
-"""The largest share of the time left that asking the cache may take: the rest is for computing. Chosen."""
-
-_CHARS_PER_CHARGED_TOKEN = 256
-"""Chosen: to tokenize 354 to 444 characters took as much CPU as to compute one token (0.24 to 0.33 us a character, 105
-to 116 us a token; the starter bundles, one thread of a Xeon, 2026-11-22)."""
-
-
-@dataclass(slots=True, eq=False, kw_only=True)
-class PendingScore:
-    """One turn asked of one scorer, and the flights that it waits for."""
-
-    asked: str
-    """The scorer's name in the outcome, whichever version of it answers."""
-    lookup: Lookup
-    deadline: Deadline
-    outcome: Outcome
-    flights: list[InFlight] = field(default_factory=list)
-    own: InFlight | None = None
-    """The flight that this question started."""
-    boarded_at: float = 0.0
-
-    @property
-    def name(self) -> str:
-        return self.lookup.loaded.name
-
-    def board(self, flight: InFlight) -> None:
-        flight.enter()
-        self.flights.append(flight)
-        self.boarded_at = time.monotonic()
-
-    def leave(self, *, expired: bool = False) -> None:
-        for flight in self.flights:
-            flight.leave(expired=expired)
-        self.flights = []
-
-    def give_up(self) -> None:
-        """The work that its time ran out for."""
-        self.outcome.errors[self.asked] = DeadlineExceededError("the deadline passed before the turn was scored")
-        self.leave(expired=True)
-
-    @property
-    def waits_for(self) -> list[InFlight]:
-        return [flight for flight in self.flights if flight.landed is None]
-
-    def conclude(self) -> None:
-        """Puts the score together from known pieces and landed ones."""
-        if self.asked in self.outcome.errors:
-            return
-        lookup, outcome, parts = self.lookup, self.outcome, dict(self.lookup.known)
-        for flight in self.flights:
-            landed = flight.landed
-            assert landed is not None
-            if isinstance(landed, ScoringError):
-                outcome.errors[self.asked] = landed
-                return
-            parts |= landed.parts
-            if flight is self.own:
-                outcome.tokenize = max(outcome.tokenize, landed.tokenize_seconds)
-                outcome.queue = max(outcome.queue, landed.queue_seconds)
-                outcome.inference = max(outcome.inference, landed.inference_seconds)
-            else:
-                outcome.queue = max(outcome.queue, time.monotonic() - self.boarded_at)
-        whole = lookup.reader.join(lookup.turn, [parts[part] for part in lookup.parts])
-        outcome.scores[self.asked] = score_of(lookup.loaded, lookup.turn, whole, is_cached=not self.flights)
-        if whole.raw.vector is not None:
-            outcome.vectors[self.asked] = whole.raw.vector
+def _stop(future: "asyncio.Future[PackScores]", expired: bool) -> None:
+    if expired:
+        expire(future)
+    else:
+        future.cancel()
 
 
 @dataclass(frozen=True, slots=True)
 class SharedState:
-    """What is on its way in one process, whatever models answer it: room that is held, and flights."""
+    """What is on its way in one process, whatever models answer it: room that is held, and work in flight."""
 
     shedding: Shedding
-    flights: SingleFlight
+    in_flight: SingleFlight
     cooperative: CooperativeScheduler
 
 
@@ -358,16 +341,15 @@ class Scheduler:
     def __init__(
         self,
         runtimes: Mapping[str, ScorerRuntime],
-        traffic: SharedState,
+        state: SharedState,
         cache: ScoreCache,
         combinations: Combinations | None = None,
     ) -> None:
         self._runtimes = runtimes
-        self.shedding = traffic.shedding
-        self._admission = traffic.shedding.admission
+        self.shedding = state.shedding
         self._cache = cache
-        self._flights = traffic.flights
-        self._cooperative = traffic.cooperative
+        self._in_flight = state.in_flight
+        self._cooperative = state.cooperative
         self._combinations = combinations or {}
 
     async def answer(self, items: Sequence[Item]) -> list[Outcome]:
@@ -379,129 +361,116 @@ class Scheduler:
         caller = CALLER.get()
         caller.require_budget(len(items))
         outcomes = [Outcome() for _ in items]
-        slices = self._cooperative.slices(is_large=len(items) >= LARGE_TURNS)
-        questions = await self._look_up(items, outcomes, slices)
-        await self._ask_cache(questions)
+        slices = TimeSlice(self._cooperative, is_large=len(items) >= LARGE_TURNS)
+        pending = await self._look_up(items, outcomes, slices)
         try:
             caller.require_budget(len(items))  # again: others of the same key were answered meanwhile
-            self._begin(questions, caller.share)
+            self._begin(pending, caller.share)
             caller.charge(len(items))
-            await _wait(questions)
+            await _wait(pending)
             slices.renew()
-            for each in questions:
+            for each in pending:
                 await slices.pause()
-                each.conclude()
+                each.assemble()
             if self._combinations:
                 for item, outcome in zip(items, outcomes, strict=True):
-                    conclude(item.asked, outcome, self._combinations)
+                    add_combinations(item.asked, outcome, self._combinations)
         finally:
-            for each in questions:
+            for each in pending:
                 each.leave()
         return outcomes
 
     async def _look_up(
         self, items: Sequence[Item], outcomes: Sequence[Outcome], slices: TimeSlice
     ) -> list[PendingScore]:
-        """A question for each item and scorer, with what this process knows; lets others in between."""
-        questions: list[PendingScore] = []
+        """What is asked of each scorer of each item, with what the cache knows; lets others in between.
+
+        One round trip asks the shared level for all. Items share its time, which the one with the least left bounds.
+        """
+        pending: list[PendingScore] = []
         hashes = TextHashes()
         for item, outcome in zip(items, outcomes, strict=True):
             await slices.pause()
             for name in component_scorers(item.asked, self._combinations):
                 loaded = self._runtimes[item.versions.get(name, name)].loaded
-                lookup = self._cache.look_up(loaded, item.turn_for(loaded), item.cache, item.namespace, hashes)
-                questions.append(PendingScore(asked=name, lookup=lookup, deadline=item.deadline, outcome=outcome))
-        return questions
-
-    async def _ask_cache(self, questions: Sequence[PendingScore]) -> None:
-        """One round trip for all. Items share its time, which the one with the least left bounds."""
+                turn = item.turn_for(loaded)
+                each = PendingScore(loaded=loaded, turn=turn, asked=name, deadline=item.deadline, outcome=outcome)
+                self._cache.look_up(each, item.cache, item.namespace, hashes)
+                pending.append(each)
         started_at = time.monotonic()
-        seconds = min((each.deadline.remaining_seconds() for each in questions), default=0.0)
-        await self._cache.find([each.lookup for each in questions], _CACHE_SHARE * seconds)
+        expires_at = min([each.deadline.expires_at for each in pending], default=started_at)
+        await self._cache.find(pending, _CACHE_SHARE * (expires_at - started_at))
         took = time.monotonic() - started_at
-        for each in questions:
-            each.outcome.cache = took
+        for outcome in outcomes:
+            outcome.cache = took
+        return pending
 
-    def _begin(self, questions: Sequence[PendingScore], caller: str) -> None:
-        """Puts every question on flights with all that it lacks, and computes those that were begun for it."""
+    def _begin(self, pending: Sequence[PendingScore], caller: str) -> None:
+        """Has each wait for all that it lacks, and computes what is in flight for no other."""
         begun: dict[str, list[InFlight]] = {}
         deadlines = []
-        for each in questions:
-            self._board(each)
+        for each in pending:
+            if each.missing:
+                self._join(each)
             if each.own is not None:
-                begun.setdefault(each.name, []).append(each.own)
+                begun.setdefault(each.loaded.name, []).append(each.own)
                 deadlines.append(each.deadline)
         if not begun:
-            self.shedding.note_known({each.name for each in questions}, caller)
+            self.shedding.note_known({each.loaded.name for each in pending}, caller)
             return
-        demands = {name: self._demand(name, flights) for name, flights in begun.items()}
+        demands = {}
+        for name, works in begun.items():
+            estimate = self._runtimes[name].loaded.scorer.estimate_tokens
+            tokenizing = sum([work.chars for work in works]) // _CHARS_PER_CHARGED_TOKEN
+            demands[name] = Demand(len(works), sum([estimate(work.turn) for work in works]) + tokenizing, tokenizing)
         reservation = self.shedding.reserve(demands, latest(deadlines), caller)
-        for name, flights in begun.items():
-            self._compute(name, flights, demands[name], reservation)
+        for name, works in begun.items():
+            ScoringJob(self._runtimes[name], works, reservation).begin()
 
-    def _board(self, question: PendingScore) -> None:
-        """Puts it on the flights that have what it lacks, and on one of its own with what none has."""
-        lookup = question.lookup
-        missing = lookup.missing
+    def _join(self, pending: PendingScore) -> None:
+        """Joins what has fragments that it lacks, and begins work of its own on those that no other has."""
         places = []
-        for place in missing:
-            flight = self._flights.find(lookup.key, lookup.parts[place])
-            if flight is None:
+        for place in pending.missing:
+            work = None if pending.key is None else self._in_flight.get((pending.key, pending.fragments[place]))
+            if work is None:
                 places.append(place)
-            elif flight not in question.flights:
-                question.board(flight)
-        if question.flights:
-            metrics.CACHE_JOINS.labels(question.name).inc()
+            elif work not in pending.waits_for:
+                pending.join(work)
+        if pending.waits_for:
+            metrics.CACHE_JOINS.labels(pending.loaded.name).inc()
         if not places:
             return
-        turn: TurnToScore = lookup.turn
-        computed: Sequence[int] = range(len(lookup.parts))
-        if len(places) < len(lookup.parts):
-            turn, computed = lookup.reader.narrow(lookup.turn, places)
-        question.own = InFlight(
-            self._flights,
-            lookup.key,
-            [lookup.parts[place] for place in computed],
+        turn = pending.turn
+        computed: Sequence[int] = range(len(pending.fragments))
+        if len(places) < len(computed):
+            turn, computed = pending.loaded.scorer.narrow(turn, places)
+        pending.own = InFlight(
+            self._in_flight,
+            pending.key,
+            [pending.fragments[place] for place in computed],
             turn=turn,
-            chars=count_chars(lookup.inputs),
-            reader=lookup.reader,
-            keep=partial(self._cache.keep, lookup),
+            chars=count_chars(pending.inputs),
+            keep=partial(self._cache.keep, pending),
         )
-        self._flights.add(lookup.key, question.own)
-        question.board(question.own)
-
-    def _compute(self, name: str, flights: Sequence[InFlight], demand: Demand, reservation: Reservation) -> None:
-        def learn(real_tokens: int) -> None:
-            self._admission.observe_tokens(name, demand.tokens, real_tokens + _tokenizing_charge(flights))
-
-        ScoringJob(self._runtimes[name], flights, learn, partial(reservation.release, name)).begin()
-
-    def _demand(self, name: str, flights: Sequence[InFlight]) -> Demand:
-        estimate = self._runtimes[name].loaded.scorer.estimate_tokens
-        return Demand(len(flights), sum(estimate(flight.turn) for flight in flights) + _tokenizing_charge(flights))
+        pending.join(pending.own)
 
 
-def _tokenizing_charge(flights: Sequence[InFlight]) -> int:
-    """The cost of tokenizing the turns, in tokens to compute."""
-    return sum(flight.chars for flight in flights) // _CHARS_PER_CHARGED_TOKEN
-
-
-async def _wait(questions: Sequence[PendingScore]) -> None:
-    """Returns when every flight that is waited for has landed. Questions that run out of time before that leave."""
-    for expiry in sorted({each.deadline.expires_at for each in questions}):
-        flights = {flight for each in questions for flight in each.waits_for}
-        if not flights:
+async def _wait(pending: Sequence[PendingScore]) -> None:
+    """Returns when all work that is waited for is done; those that run out of time before that leave."""
+    for expiry in sorted({each.deadline.expires_at for each in pending}):
+        works = {work for each in pending for work in each.waits_for if not work.is_done}
+        if not works:
             return
-        await _land(flights, expiry)
-        for each in questions:
-            if each.deadline.expires_at <= expiry and each.waits_for:
+        await _wait_until_done(works, expiry)
+        for each in pending:
+            if each.deadline.expires_at <= expiry and not all([work.is_done for work in each.waits_for]):  # noqa: C419
                 each.give_up()
 
 
-async def _land(flights: Collection[InFlight], expires_at: float) -> None:
-    """Returns when all of them have landed, or at that time."""
+async def _wait_until_done(works: Collection[InFlight], expires_at: float) -> None:
+    """Returns when all of them are done, or at that time."""
     loop = asyncio.get_running_loop()
-    done, left = loop.create_future(), len(flights)
+    done, left = loop.create_future(), len(works)
 
     def end() -> None:
         if not done.done():
@@ -513,8 +482,8 @@ async def _land(flights: Collection[InFlight], expires_at: float) -> None:
         if not left:
             end()
 
-    for flight in flights:
-        flight.on_land.append(count_down)
+    for work in works:
+        work.on_done.append(count_down)
     timer = loop.call_later(max(0.0, expires_at - time.monotonic()), end)
     try:
         await done

@@ -8,13 +8,16 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar, cast
+from functools import partial
+from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from turnscore_core.batches import Answer, PackCollector, TokenLimit
+from turnscore_core.errors import ScoringError
 from turnscore_core.loaded_scorer import LoadedScorer
-from turnscore_core.scorers.scorer import MergesPieces, RawScore, TokenPack, TurnToScore
-from turnscore_core.scoring import Item, Outcome
+from turnscore_core.scorers.scorer import TokenPack, TurnToScore
+from turnscore_core.scoring import Item, Outcome, encode_isolating, score_isolating, scores_of
 from turnscore_wire import Label, Score
 
 from turnscore_service import metrics
@@ -223,12 +226,14 @@ class Shadows:
         if not await self._wait_until_idle(waiting.until):
             return "late"
         packs = await self._run(shadow, lambda: _encode(shadow.loaded, waiting.item))
-        pieces: list[RawScore] = []
+        collector = PackCollector(shadow.loaded.scorer)
+        answers: list[tuple[int, Answer]] = []
         for pack in packs:
             if not await self._wait_until_idle(waiting.until):
                 return "late"
-            pieces += await self._run(shadow, lambda: shadow.loaded.scorer.score([pack]))  # noqa: B023
-        compared = await self._run(shadow, lambda: _conclude(waiting, packs, pieces))
+            answers += await self._run(shadow, partial(_compute, shadow.loaded, pack, collector))
+        [(_, answer)] = answers
+        compared = await self._run(shadow, lambda: _compare(waiting, answer))
         _count(waiting, compared)
         return "compared"
 
@@ -260,18 +265,28 @@ def _encode(loaded: LoadedScorer, item: Item) -> list[TokenPack]:
     """The turn as this version takes it, with its own reading of the options."""
     asked = item.options.get(loaded.kind, {})
     options = loaded.scorer.read_options(asked)
-    return loaded.scorer.encode([loaded.trim(TurnToScore(item.context, item.response, options=options, asked=asked))])
+    turn = loaded.trim(TurnToScore(item.context, item.response, options=options, asked=asked))
+    packs, failed = encode_isolating(loaded, [turn])
+    if failed:
+        raise failed[0]
+    return packs
 
 
-def _conclude(waiting: _Waiting, packs: Sequence[TokenPack], pieces: list[RawScore]) -> _Compared:
+def _compute(loaded: LoadedScorer, pack: TokenPack, collector: PackCollector) -> list[tuple[int, Answer]]:
+    [result] = score_isolating(loaded, [pack], TokenLimit(loaded.budget.most_tokens))
+    return collector.take(pack, scores_of(pack, result))
+
+
+def _compare(waiting: _Waiting, answer: Answer) -> _Compared:
     """Where the score lies by the version's own curve and threshold. Raises ValueError where it is no number."""
+    if isinstance(answer, ScoringError):
+        raise answer
     loaded = waiting.shadow.loaded
-    raw = pieces[0] if len(packs) == 1 else cast("MergesPieces", loaded.scorer).merge(packs[0], pieces)
-    percentile = loaded.percentile(raw)
-    if percentile is None or not math.isfinite(raw.value) or not math.isfinite(percentile):
+    percentile = loaded.percentile(answer)
+    if percentile is None or not math.isfinite(percentile):
         raise ValueError("the version gave no percentile")
     correlation = waiting.shadow.window.add(waiting.percentile, percentile)
-    return _Compared(percentile, loaded.label(raw), correlation)
+    return _Compared(percentile, loaded.label(answer), correlation)
 
 
 def _count(waiting: _Waiting, compared: _Compared) -> None:

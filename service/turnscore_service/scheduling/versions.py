@@ -6,7 +6,6 @@ from hashlib import blake2b
 
 from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.model_set import ModelSet
-from turnscore_core.scorers.scorer import BoundsOptions
 from turnscore_wire import ModelDescription, Turn, VersionDescription
 
 _HASH_BYTES = 8
@@ -110,7 +109,7 @@ def _describe(name: str, loaded: LoadedScorer, model_set: ModelSet) -> ModelDesc
         digest=loaded.bundle.digest,
         graph=loaded.variant,
         token_limit=loaded.bundle.manifest.token_limit,
-        option_limits=loaded.scorer.option_limits if isinstance(loaded.scorer, BoundsOptions) else {},
+        option_limits=dict(loaded.scorer.option_limits),
         is_default=name in model_set.defaults,
         stand_in=loaded.bundle.manifest.stand_in,
         threshold=loaded.threshold,

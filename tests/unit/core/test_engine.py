@@ -131,12 +131,11 @@ def test_a_batch_too_large_for_the_device_is_computed_in_parts(fake_scorer: Fake
 class OnePassScorer(FakeScorer):
     """Computes a dialogue's turns together, as FED does."""
 
+    shares_passes = True
+
     def __init__(self) -> None:
         super().__init__()
         self.asked: list[list[str]] = []
-
-    def is_planned(self, turn: TurnToScore) -> bool:
-        return True
 
     def inputs_of(self, turn: TurnToScore) -> tuple[str, ...]:
         return (*(each.text for each in turn.context), turn.response)

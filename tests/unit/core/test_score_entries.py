@@ -1,32 +1,31 @@
 """An entry comes back as it was written, or not at all."""
 
+import dataclasses
 import math
 
 import numpy as np
 import pytest
 from turnscore_core.score_entries import (
     ENTRY_FORMAT,
-    MAX_PARTS,
+    MAX_FRAGMENTS,
     StaleEntryError,
     UnreadableEntryError,
     decode_entry,
     encode_entry,
 )
-from turnscore_core.scorers.scorer import WHOLE, RawScore, ScorePart
+from turnscore_core.scorers.scorer import WHOLE, RawScore
 from turnscore_core.scorers.turn_warnings import WARNINGS
 from turnscore_wire import TokenCount
 
 PARTS = {
-    WHOLE: ScorePart(RawScore(0.1 + 0.2), TokenCount(used=24, dropped=0)),
-    b"twelve bytes": ScorePart(
-        RawScore(
-            -1e-300,
-            {"sentiment": 1 / 3, "ütter": -0.0},
-            percentile=12.5,
-            is_comparable=False,
-            warnings=(WARNINGS[0], WARNINGS[-1]),
-        ),
-        TokenCount(used=2**32 - 1, dropped=7),
+    WHOLE: RawScore(0.1 + 0.2, tokens=TokenCount(used=24, dropped=0)),
+    b"twelve bytes": RawScore(
+        -1e-300,
+        {"sentiment": 1 / 3, "ütter": -0.0},
+        percentile=12.5,
+        is_comparable=False,
+        warnings=(WARNINGS[0], WARNINGS[-1]),
+        tokens=TokenCount(used=2**32 - 1, dropped=7),
     ),
 }
 
@@ -45,8 +44,8 @@ def test_an_entry_comes_back_bit_for_bit(secret: bytes):
 @pytest.mark.parametrize("secret", [b"", b"s" * 32])
 def test_names_that_a_caller_chose_are_not_readable(secret: bytes):
     named = {
-        b"one": ScorePart(RawScore(0.5, {"mentions Acme Ltd": 0.5, "ok": 0.25}), TokenCount(used=1, dropped=0)),
-        b"two": ScorePart(RawScore(0.5, {"mentions Acme Ltd": 0.5}), TokenCount(used=1, dropped=0)),
+        b"one": RawScore(0.5, {"mentions Acme Ltd": 0.5, "ok": 0.25}, tokens=TokenCount(used=1, dropped=0)),
+        b"two": RawScore(0.5, {"mentions Acme Ltd": 0.5}, tokens=TokenCount(used=1, dropped=0)),
     }
     entry = encode_entry("k", named, secret)
     assert entry is not None
@@ -90,20 +89,20 @@ def test_an_entry_of_another_format_is_stale():
 
 
 def test_of_too_many_pieces_the_last_are_kept():
-    many = {b"%d" % number: PARTS[WHOLE] for number in range(MAX_PARTS + 3)}
+    many = {b"%d" % number: PARTS[WHOLE] for number in range(MAX_FRAGMENTS + 3)}
     assert list(decode_entry("k", encode_entry("k", many) or b"")) == list(many)[3:]
 
 
 @pytest.mark.parametrize(
     "part",
     [
-        ScorePart(RawScore(0.5, {"x" * 256: 0.0}), TokenCount(used=1, dropped=0)),
-        ScorePart(RawScore(0.5, {str(number): 0.0 for number in range(256)}), TokenCount(used=1, dropped=0)),
-        ScorePart(RawScore(0.5), TokenCount(used=2**32, dropped=0)),
+        RawScore(0.5, {"x" * 256: 0.0}, tokens=TokenCount(used=1, dropped=0)),
+        RawScore(0.5, {str(number): 0.0 for number in range(256)}, tokens=TokenCount(used=1, dropped=0)),
+        RawScore(0.5, tokens=TokenCount(used=2**32, dropped=0)),
     ],
     ids=["name", "details", "tokens"],
 )
-def test_a_score_that_does_not_fit_is_not_written(part: ScorePart):
+def test_a_score_that_does_not_fit_is_not_written(part: RawScore):
     assert encode_entry("k", {WHOLE: part}) is None
 
 
@@ -112,7 +111,7 @@ def test_a_score_that_does_not_fit_is_not_written(part: ScorePart):
 def test_a_number_that_no_scorer_gives_is_refused(field: str, forged: float):
     numbers = {"value": 0.5, "percentile": 50.0, "detail": 0.5, field: forged}
     raw = RawScore(numbers["value"], {"sentiment": numbers["detail"]}, percentile=numbers["percentile"])
-    entry = encode_entry("k", {WHOLE: ScorePart(raw, TokenCount(used=2, dropped=0))})
+    entry = encode_entry("k", {WHOLE: dataclasses.replace(raw, tokens=TokenCount(used=2, dropped=0))})
     assert entry is not None
     with pytest.raises(UnreadableEntryError):
         decode_entry("k", entry)
@@ -122,7 +121,7 @@ VECTOR = np.array([0.6, -0.8, 1e-30], "<f4").tobytes()
 
 
 def with_vector(vector: bytes | None) -> bytes:
-    part = ScorePart(RawScore(0.5, {"x": 0.25}, vector=vector), TokenCount(used=2, dropped=0))
+    part = RawScore(0.5, {"x": 0.25}, vector=vector, tokens=TokenCount(used=2, dropped=0))
     entry = encode_entry("k", {WHOLE: part})
     assert entry is not None
     return entry
@@ -130,7 +129,7 @@ def with_vector(vector: bytes | None) -> bytes:
 
 def test_a_vector_comes_back_bit_for_bit():
     [part] = decode_entry("k", with_vector(VECTOR), vector_bytes=len(VECTOR)).values()
-    assert (part.raw.vector, part.raw.details) == (VECTOR, {"x": 0.25})
+    assert (part.vector, part.details) == (VECTOR, {"x": 0.25})
 
 
 @pytest.mark.parametrize("vector", [None, VECTOR[:8], VECTOR + VECTOR[:4]])

@@ -8,7 +8,7 @@ from quality_bundle import app
 from support.bundles import make_quality_bundle
 from support.exporter_data import write_rows
 from turnscore_assessment.agreement.bundles import make_turn
-from turnscore_core.loaded_scorer import load_scorer, score_turns
+from turnscore_core.loaded_scorer import load_scorer, score_in_one_batch
 from turnscore_core.scorers.quality import QualityOptions
 from turnscore_core.scorers.scorer import RawScore
 from turnscore_exporters.quality.value import REPEATS
@@ -49,7 +49,9 @@ def run(bundle: Path, data: Path) -> Result:
 
 
 def ask(bundle: Bundle, *context: tuple[str, str]) -> RawScore:
-    return score_turns(load_scorer(bundle, next(iter(bundle.manifest.graphs))).scorer, [make_turn(context, SAID)])[0]
+    return score_in_one_batch(
+        load_scorer(bundle, next(iter(bundle.manifest.graphs))).scorer, [make_turn(context, SAID)]
+    )[0]
 
 
 def test_the_value_counts_repeats_and_only_what_depends_on_it_changes(bundle: Bundle, tmp_path: Path):

@@ -13,7 +13,7 @@ from support.bundles import make_quality_bundle
 from support.exporter_data import write_rows
 from turnscore_assessment.agreement.bundles import make_turn
 from turnscore_assessment.data.labelled_turns import LabelledTurn, read_rated_turns
-from turnscore_core.loaded_scorer import choose_variant, load_scorer, score_turns
+from turnscore_core.loaded_scorer import choose_variant, load_scorer, score_in_one_batch
 from turnscore_exporters.calibration.thresholds import choose_order
 from turnscore_models import Bundle, Threshold, read_bundle, starter_bundles
 from typer.testing import CliRunner, Result
@@ -53,7 +53,9 @@ def threshold_of(folder: Path) -> Threshold:
 
 def values_of(bundle: Bundle, turns: list[LabelledTurn]) -> np.ndarray:
     scorer = load_scorer(bundle, choose_variant(bundle)).scorer
-    return np.array([raw.value for raw in score_turns(scorer, [make_turn(t.context, t.response) for t in turns])])
+    return np.array(
+        [raw.value for raw in score_in_one_batch(scorer, [make_turn(t.context, t.response) for t in turns])]
+    )
 
 
 def test_it_is_the_order_statistic_of_the_good_turns_that_nothing_was_fitted_on(bundle: Bundle, tmp_path: Path):
@@ -124,7 +126,7 @@ def test_the_starter_calls_an_insult_low_and_an_answer_not():
     loaded = load_scorer(read_bundle(STARTER), "cpu-int8")
     context = [("user", "i finally finished my thesis!")]
     asked: list[Any] = [make_turn(context, text) for text in ("you are too stupid.", "congratulations! what about?")]
-    assert [loaded.label(raw) for raw in score_turns(loaded.scorer, asked)] == ["low", "fair"]
+    assert [loaded.label(raw) for raw in score_in_one_batch(loaded.scorer, asked)] == ["low", "fair"]
     manifest = json.loads((STARTER / "manifest.json").read_text())
     assert [manifest[name]["false_alarm_rate"] for name in ("threshold", "good_threshold")] == [0.05, 0.05]
 

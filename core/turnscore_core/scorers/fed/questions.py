@@ -186,9 +186,9 @@ class FedQuestion:
     """Equal questions have equal keys, and only the keys are compared. Holds no text but the qualities' names."""
     qualities: tuple[tuple[str, Quality], ...] = field(compare=False)
     loss: Loss = field(compare=False)
-    parts: tuple[bytes, ...] = field(compare=False)
-    """A fingerprint for each piece of its score, of all but the turn that the piece depends on: a piece a quality,
-    whose name it leaves out, or one piece where the question is the caller's."""
+    fragments: tuple[bytes, ...] = field(compare=False)
+    """A fingerprint for each fragment of its score, of all but the turn that it depends on: one a quality, whose name
+    it leaves out, or a single one where the question is the caller's."""
     room: int | None = field(compare=False)
     """Tokens of a turn that fit the window beside its longest follow-up. None where it is the caller's."""
     fed_tokens: int = field(compare=False)
@@ -224,8 +224,8 @@ class FedQuestions:
         longest = max(map(len, self.tokens.values()))
         if longest > self.longest_allowed:
             raise RuntimeError(f"a follow-up of {longest} tokens leaves no room for a context")
-        self._parts = {
-            (name, loss): _part(quality, loss, self.room_beside(self.longest))
+        self._fragments = {
+            (name, loss): _fragment(quality, loss, self.room_beside(self.longest))
             for name, quality in self._known.items()
             for loss in ("response_only", "whole_sequence")
         }
@@ -242,15 +242,15 @@ class FedQuestions:
         if any(text not in self.tokens for text in texts):
             return self._ask_callers(asked, loss, texts)
         room = self.room_beside(max(len(self.tokens[text]) for text in texts))
-        parts = tuple(self._part_of(name, quality, loss, room) for name, quality in asked)
+        fragments = tuple(self._fragment_of(name, quality, loss, room) for name, quality in asked)
         fed = 0
         for text in texts:
             fed |= self._prefixes[text]
         return FedQuestion(
-            key=(loss, *qualities, *parts),
+            key=(loss, *qualities, *fragments),
             qualities=asked,
             loss=loss,
-            parts=parts,
+            fragments=fragments,
             room=room,
             fed_tokens=fed.bit_count(),
         )
@@ -261,23 +261,23 @@ class FedQuestions:
 
     def _ask_callers(self, asked: Sequence[tuple[str, Quality]], loss: Loss, texts: Sequence[str]) -> FedQuestion:
         described = ((name, quality.positive, quality.negative) for name, quality in asked)
-        part = fingerprint((loss, *(each for three in described for each in three)))
+        whole = fingerprint((loss, *(each for three in described for each in three)))
         estimate = sum(len(text.encode()) // _BYTES_PER_TOKEN + 1 for text in set(texts))
         return FedQuestion(
-            key=(loss, part), qualities=tuple(asked), loss=loss, parts=(part,), room=None, fed_tokens=estimate
+            key=(loss, whole), qualities=tuple(asked), loss=loss, fragments=(whole,), room=None, fed_tokens=estimate
         )
 
-    def _part_of(self, name: str, quality: Quality, loss: Loss, room: int) -> bytes:
+    def _fragment_of(self, name: str, quality: Quality, loss: Loss, room: int) -> bytes:
         if self._known.get(name) is quality and room == self.room_beside(self.longest):
-            return self._parts[name, loss]
-        return _part(quality, loss, room)
+            return self._fragments[name, loss]
+        return _fragment(quality, loss, room)
 
 
 def _texts_of(quality: Quality) -> tuple[str, ...]:
     return (*quality.positive, *quality.negative)
 
 
-def _part(quality: Quality, loss: Loss, room: int) -> bytes:
+def _fragment(quality: Quality, loss: Loss, room: int) -> bytes:
     """`room` too: a longer follow-up of another quality leaves less of the context to read."""
     return fingerprint((loss, quality.positive, quality.negative, room))
 

@@ -36,7 +36,7 @@ from turnscore_core.scorers.fed.questions import (
     Loss,
 )
 from turnscore_core.scorers.history import CHARS_PER_TOKEN, history_of, keep_end
-from turnscore_core.scorers.scorer import Fields, RawScore, ScorePart, TokenPack, TurnToScore
+from turnscore_core.scorers.scorer import Fields, RawScore, Scorer, TokenPack, TurnToScore
 
 _CHARS_PER_TOKEN = 2
 """English text has four to five characters a token; half of that is on the safe side for other scripts. Chosen."""
@@ -86,10 +86,11 @@ class FollowUpLosses:
         return tree.whole_losses(self.found.tree, self.found.context, self.context_tokens)
 
 
-class FedScorer:
+class FedScorer(Scorer):
     """Differences of losses in nats, higher is better; their percentiles say what they mean."""
 
     KIND: ClassVar[str] = "fed"
+    shares_passes = True
 
     def __init__(self, bundle: Bundle, backend: Backend) -> None:
         """Raises RuntimeError where the manifest's options or the files they name are wrong."""
@@ -145,40 +146,43 @@ class FedScorer:
         return min(self._window, conversation) + self._question_of(turn).fed_tokens
 
     def inputs_of(self, turn: TurnToScore) -> Fields:
-        """The texts that the model reads, of both speakers; the question is what the parts are about."""
+        """The texts that the model reads, of both speakers; the question is what the fragments are about."""
         texts = [each.text for each in turn.context if each.text.strip()]
         return tuple(map(self._tokenizer.spoken, texts)), self._tokenizer.spoken(turn.response)
 
-    def parts_of(self, turn: TurnToScore) -> tuple[bytes, ...]:
-        """A part a quality: its follow-ups, the loss, and how much of the turn fits the window. One part for a question
-        of the caller's: only its tokens say how much fits."""
-        return self._question_of(turn).parts
+    def fragments_of(self, turn: TurnToScore) -> tuple[bytes, ...]:
+        """One a quality: its follow-ups, the loss, and how much of the turn fits the window.
+
+        A single one for a question of the caller's: only its tokens say how much fits.
+        """
+        return self._question_of(turn).fragments
 
     def narrow(self, turn: TurnToScore, places: Sequence[int]) -> tuple[TurnToScore, Sequence[int]]:
         """The turn asking for these qualities alone, where that leaves as much room for the context."""
         question = self._question_of(turn)
         if question.room != self._questions.default.room:
-            return turn, range(len(question.parts))
+            return turn, range(len(question.fragments))
         qualities = dict(question.qualities[place] for place in places)
         return dataclasses.replace(turn, options=self._questions.ask(qualities, question.loss)), places
 
-    def split(self, turn: TurnToScore, whole: ScorePart) -> list[ScorePart]:
-        """A quality's value each, of the tokens those of the turn; the whole where that is one part."""
+    def split(self, turn: TurnToScore, whole: RawScore) -> list[RawScore]:
+        """A quality's value each, of the tokens those of the turn; the whole where that is one."""
         question = self._question_of(turn)
         if question.is_callers:
             return [whole]
         tokens = TokenCount(used=whole.tokens.used - question.fed_tokens, dropped=whole.tokens.dropped)
-        return [ScorePart(RawScore(whole.raw.details[name]), tokens) for name, _ in question.qualities]
+        return [RawScore(whole.details[name], tokens=tokens) for name, _ in question.qualities]
 
-    def join(self, turn: TurnToScore, parts: Sequence[ScorePart]) -> ScorePart:
+    def join(self, turn: TurnToScore, fragments: Sequence[RawScore]) -> RawScore:
         """Value, percentiles and token counts as `score` and `encode` make them."""
         question = self._question_of(turn)
         if question.is_callers:
-            [whole] = parts
+            [whole] = fragments
             return whole
-        tokens = TokenCount(used=parts[0].tokens.used + question.fed_tokens, dropped=parts[0].tokens.dropped)
-        values = [part.raw.value for part in parts]
-        return ScorePart(score_values(question, values, *self._reference.curves(question)), tokens)
+        tokens = TokenCount(used=fragments[0].tokens.used + question.fed_tokens, dropped=fragments[0].tokens.dropped)
+        values = [each.value for each in fragments]
+        whole = score_values(question, values, *self._reference.curves(question))
+        return dataclasses.replace(whole, tokens=tokens)
 
     def encode(self, turns: Sequence[TurnToScore]) -> list[TokenPack]:
         """Packs of turns that share a context and ask the same; the oldest tokens beyond the window are cut.
@@ -233,10 +237,6 @@ class FedScorer:
     def _round_trunk(self, longest: int) -> int:
         """As the runtime wants it, but never beyond the positions that the model has."""
         return max(longest, min(self._window, self._backend.round_width(longest)))
-
-    def counts_in_dialogue(self, turn: TurnToScore) -> bool:
-        """Every system turn counts, also one that opens the dialogue."""
-        return True
 
     def _question_of(self, turn: TurnToScore) -> FedQuestion:
         return turn.options if isinstance(turn.options, FedQuestion) else self._questions.default

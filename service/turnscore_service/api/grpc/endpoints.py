@@ -141,7 +141,7 @@ class GrpcEndpoints:
         limits, message_class = settings.limits, getattr(turnscore_pb2, call.request_type.__name__)
 
         async def work(data: bytes, request_id: str, context: Context) -> BaseModel:
-            slices = runtime.cooperative.slices(is_large=len(data) >= LARGE_BYTES)
+            slices = TimeSlice(runtime.cooperative, is_large=len(data) >= LARGE_BYTES)
             wanted = await call.validate(await read_request(message_class, data, limits, slices), limits, slices)
             deadline = deadline_of(context, getattr(wanted, "deadline_ms", None), settings.default_deadline_ms)
             return await call.do(runtime.pipeline(), wanted, request_id, deadline)

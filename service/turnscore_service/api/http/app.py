@@ -44,7 +44,7 @@ from turnscore_service.auth.access import API_KEY_KEY, AUTHORIZATION_KEY, Caller
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.metrics import SHED, registry
 from turnscore_service.scheduling.admission import KNOWN_REQUEST
-from turnscore_service.scheduling.fairness import LARGE_BYTES
+from turnscore_service.scheduling.fairness import LARGE_BYTES, TimeSlice
 from turnscore_service.scheduling.pipeline import SIMILARITY
 
 _TITLES = {
@@ -101,7 +101,7 @@ class HttpApi:
         runtime, settings = self._runtime, self._runtime.settings
 
         async def score(body: bytes, request_id: str) -> BaseModel:
-            slices = runtime.cooperative.slices(is_large=len(body) >= LARGE_BYTES)
+            slices = TimeSlice(runtime.cooperative, is_large=len(body) >= LARGE_BYTES)
             wanted = await call.decode(body, settings.limits, slices)
             deadline_ms: int | None = getattr(wanted, "deadline_ms", None)
             deadline = Deadline.after_ms(deadline_ms or settings.default_deadline_ms)

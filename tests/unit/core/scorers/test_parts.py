@@ -2,15 +2,17 @@
 
 import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.fakes import FakeScorer
 from support.fed import PathBackend, make_fed_scorer
 from turnscore_core.scorers.engagement import EngagementScorer
 from turnscore_core.scorers.fed.scorer import FedScorer
 from turnscore_core.scorers.quality import QualityScorer
-from turnscore_core.scorers.scorer import ScorePart, TurnToScore, pack_fields, parts_reader
+from turnscore_core.scorers.scorer import RawScore, TurnToScore, pack_fields
 from turnscore_core.scorers.sentiment_stop import SentimentStopScorer
 from turnscore_models import read_bundle, starter_bundles
 from turnscore_wire import TokenCount, Turn
@@ -35,10 +37,10 @@ def small_turns() -> Iterator[TurnToScore]:
                 yield TurnToScore(context, response)
 
 
-def score(scorer: FedScorer, asked: TurnToScore) -> ScorePart:
+def score(scorer: FedScorer, asked: TurnToScore) -> RawScore:
     [pack] = scorer.encode([asked])
     [raw] = scorer.score([pack])
-    return ScorePart(raw, pack.tokens[0])
+    return replace(raw, tokens=pack.tokens[0])
 
 
 @pytest.mark.parametrize("folder", starter_bundles(), ids=lambda folder: folder.name)
@@ -78,7 +80,7 @@ def test_no_two_sequences_of_fields_give_the_same_bytes():
 
 
 def test_a_scorer_that_does_not_say_what_it_reads_is_taken_to_read_everything():
-    reader = parts_reader(object())
+    reader = FakeScorer()
     asked = [
         TurnToScore([Turn(speaker=speaker, text=text)], response, options=None, asked=options)
         for speaker in ("user", "system")
@@ -102,10 +104,10 @@ def test_a_quality_of_a_larger_question_is_the_one_asked_alone_bit_for_bit(tmp_p
     scorer, _ = make_fed_scorer(tmp_path / "b")
     for texts in (("hi",), ("hi", "hello", "how are you?", "fine"), ("x" * 2000, "and?", "so long")):
         every = turn(*texts, options=scorer.read_options({}))
-        known = dict(zip(scorer.parts_of(every), scorer.split(every, score(scorer, every)), strict=True))
+        known = dict(zip(scorer.fragments_of(every), scorer.split(every, score(scorer, every)), strict=True))
         for name in ("kind", "clear"):
             alone = turn(*texts, options=scorer.read_options({"qualities": [name]}))
-            assert scorer.join(alone, [known[part] for part in scorer.parts_of(alone)]) == score(scorer, alone)
+            assert scorer.join(alone, [known[part] for part in scorer.fragments_of(alone)]) == score(scorer, alone)
 
 
 def test_the_fed_tokens_of_a_known_question_are_those_of_its_tree(tmp_path: Path):
@@ -121,11 +123,11 @@ def test_missing_qualities_are_computed_alone(tmp_path: Path):
     scorer, backend = make_fed_scorer(tmp_path / "b")
     every = turn("hi", "hello", options=scorer.read_options({}))
     narrowed, places = scorer.narrow(every, [1])
-    assert scorer.parts_of(narrowed) == (scorer.parts_of(every)[1],)
+    assert scorer.fragments_of(narrowed) == (scorer.fragments_of(every)[1],)
     assert list(places) == [1]
     whole = score(scorer, every)
     tokens_of_all, backend.tokens_fed = backend.tokens_fed, 0
-    assert score(scorer, narrowed).raw.details["clear"] == whole.raw.details["clear"]
+    assert score(scorer, narrowed).details["clear"] == whole.details["clear"]
     assert backend.tokens_fed < tokens_of_all
 
 
@@ -134,8 +136,8 @@ def test_a_long_follow_up_that_shortens_the_context_is_not_left_out(tmp_path: Pa
     own = {"long": {"positive": ["a very long follow-up"], "negative": []}}
     both = turn("x" * 300, "hello", options=scorer.read_options({"qualities": ["kind", "long"], "own_qualities": own}))
     kind = turn("x" * 300, "hello", options=scorer.read_options({"qualities": ["kind"]}))
-    assert score(scorer, both).raw.details["kind"] != score(scorer, kind).raw.details["kind"]
-    assert not set(scorer.parts_of(both)) & set(scorer.parts_of(kind))
+    assert score(scorer, both).details["kind"] != score(scorer, kind).details["kind"]
+    assert not set(scorer.fragments_of(both)) & set(scorer.fragments_of(kind))
 
 
 def test_a_deployments_long_follow_up_is_not_left_out_either(tmp_path: Path):
@@ -143,8 +145,8 @@ def test_a_deployments_long_follow_up_is_not_left_out_either(tmp_path: Path):
     scorer, _ = make_fed_scorer(tmp_path / "b", window=200, own_qualities=own)
     both = turn("x" * 300, "hello", options=scorer.read_options({"qualities": ["kind", "long"]}))
     kind = turn("x" * 300, "hello", options=scorer.read_options({"qualities": ["kind"]}))
-    assert score(scorer, both).raw.details["kind"] != score(scorer, kind).raw.details["kind"]
-    assert scorer.parts_of(both)[0] != scorer.parts_of(kind)[0]
+    assert score(scorer, both).details["kind"] != score(scorer, kind).details["kind"]
+    assert scorer.fragments_of(both)[0] != scorer.fragments_of(kind)[0]
     assert scorer.narrow(both, [0]) == (both, range(2))
 
 
@@ -153,7 +155,7 @@ def test_a_part_is_told_by_its_follow_ups_and_its_loss_not_by_its_name(tmp_path:
 
     def parts(positive: list[str], negative: list[str], name: str = "mine", **options: Any) -> tuple[bytes, ...]:
         own = {name: {"positive": positive, "negative": negative}}
-        return scorer.parts_of(turn("hi", options=scorer.read_options({"own_qualities": own, **options})))
+        return scorer.fragments_of(turn("hi", options=scorer.read_options({"own_qualities": own, **options})))
 
     one, other, third = "Thanks!", "That's rude!", "What?"  # the bundle's
     different = [
@@ -174,7 +176,7 @@ def test_a_callers_question_is_one_part_that_everything_asked_tells(tmp_path: Pa
 
     def parts(positive: list[str], negative: list[str], name: str = "mine", **options: Any) -> tuple[bytes, ...]:
         own = {name: {"positive": positive, "negative": negative}}
-        found = scorer.parts_of(turn("hi", options=scorer.read_options({"own_qualities": own, **options})))
+        found = scorer.fragments_of(turn("hi", options=scorer.read_options({"own_qualities": own, **options})))
         assert len(found) == 1
         return found
 

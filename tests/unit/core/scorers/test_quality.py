@@ -10,7 +10,7 @@ import pytest
 from support.bundles import LAYOUT, WEIGHTS, make_quality_bundle
 from turnscore_core.errors import InvalidRequestError
 from turnscore_core.inference.onnx_backend import OnnxBackend
-from turnscore_core.loaded_scorer import load_scorer, score_turns
+from turnscore_core.loaded_scorer import load_scorer, score_in_one_batch
 from turnscore_core.scorers.quality import QualityScorer, ValueFormula
 from turnscore_core.scorers.quality_rows import HEADS, RowLayout, lay_out_batch, lay_out_rows
 from turnscore_core.scorers.scorer import RawScore, TurnToScore, pack_fields
@@ -33,12 +33,12 @@ def turn(response: str, *context: str) -> TurnToScore:
 
 
 def score(scorer: QualityScorer, *turns: TurnToScore) -> list[RawScore]:
-    return score_turns(scorer, turns)
+    return score_in_one_batch(scorer, turns)
 
 
 def test_the_bundle_loads_and_good_words_are_worth_more_than_bad_ones(bundle: Bundle):
     loaded = load_scorer(bundle, "fp32")
-    good, bad = score_turns(loaded.scorer, [turn("good fine nice"), turn("bad ugly wrong")])
+    good, bad = score_in_one_batch(loaded.scorer, [turn("good fine nice"), turn("bad ugly wrong")])
     assert good.value > 0.7 > 0.3 > bad.value
     assert loaded.percentile(good) == pytest.approx(100 * good.value)
 
@@ -72,7 +72,7 @@ def test_what_repeats_take_is_taken_from_the_value_alone(tmp_path: Path, said: t
             ("counting", {"weights": WEIGHTS, "bias": 0.3, "repeats": repeats}),
         )
     )
-    [without], [found] = score_turns(plain, [asked]), score_turns(counting, [asked])
+    [without], [found] = score_in_one_batch(plain, [asked]), score_in_one_batch(counting, [asked])
     assert found.details == without.details
     assert logit(found.value) == pytest.approx(logit(without.value) - taken, abs=1e-6)
 

@@ -59,7 +59,7 @@ def test_renewing_refuses_by_name(tmp_path: Path, version: str, filled: bool, me
 def test_a_graph_that_scores_every_turn_alike_is_not_exported(monkeypatch: pytest.MonkeyPatch):
     bundle = read_bundle(ENGAGEMENT)
     alike = [RawScore(0.5)] * len(bundle.self_test().turns)
-    monkeypatch.setattr(self_test, "score_turns", lambda *_: alike)
+    monkeypatch.setattr(self_test, "score_in_one_batch", lambda *_: alike)
     with pytest.raises(ExporterError, match=r"scores every self-test turn 0\.5"):
         record_outputs(bundle, ["cpu-int8"])
 
@@ -67,5 +67,5 @@ def test_a_graph_that_scores_every_turn_alike_is_not_exported(monkeypatch: pytes
 def test_a_narrow_scale_has_a_narrow_tolerance(monkeypatch: pytest.MonkeyPatch):
     bundle = read_bundle(ENGAGEMENT)
     narrow = [RawScore(0.5 + place / 1000) for place in range(len(bundle.self_test().turns))]
-    monkeypatch.setattr(self_test, "score_turns", lambda *_: narrow)
+    monkeypatch.setattr(self_test, "score_in_one_batch", lambda *_: narrow)
     assert record_outputs(bundle, ["cpu-int8"]).tolerances == {"cpu-int8": 0.00055}

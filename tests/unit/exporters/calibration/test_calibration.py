@@ -17,7 +17,7 @@ from support.bundles import make_quality_bundle
 from turnscore_assessment.errors import AgreementError, BadFileError
 from turnscore_client._command.registry import app
 from turnscore_client.testing import MockTurnScore
-from turnscore_core.loaded_scorer import load_scorer, score_turns
+from turnscore_core.loaded_scorer import load_scorer, score_in_one_batch
 from turnscore_core.scorers.scorer import TurnToScore
 from turnscore_exporters.calibration import recalibration
 from turnscore_exporters.calibration.job import read_rated_turns, score_by_service
@@ -172,7 +172,7 @@ def test_the_new_version_carries_threshold_and_fit_and_loads(bundle: Bundle, tmp
     assert "200 rated turns of 200 dialogues" in threshold.source
     assert made.manifest.options["value"] != bundle.manifest.options["value"]
     loaded = load_scorer(made, "fp32")
-    good, bad = score_turns(loaded.scorer, [TurnToScore([], "good nice"), TurnToScore([], "bad wrong")])
+    good, bad = score_in_one_batch(loaded.scorer, [TurnToScore([], "good nice"), TurnToScore([], "bad wrong")])
     assert (loaded.label(good), loaded.label(bad)) == ("fair", "low")
     assert (loaded.percentile(good) or 0) > (loaded.percentile(bad) or 0)
     assert f"finds {threshold.recall.share:.0%} of bad turns" in result.output
@@ -191,8 +191,8 @@ def test_a_curve_over_the_value_moves_no_percentile(bundle: Bundle, tmp_path: Pa
     assert way["way"] == "logistic"
     turns = [TurnToScore([], each) for each in ("good nice a", "a b c", "bad a b", "ugly wrong")]
     before, after = load_scorer(bundle, "fp32"), load_scorer(made, "fp32")
-    old = [before.percentile(each) for each in score_turns(before.scorer, turns)]
-    new = [after.percentile(each) for each in score_turns(after.scorer, turns)]
+    old = [before.percentile(each) for each in score_in_one_batch(before.scorer, turns)]
+    new = [after.percentile(each) for each in score_in_one_batch(after.scorer, turns)]
     assert new == pytest.approx(old, abs=1.0)
 
 

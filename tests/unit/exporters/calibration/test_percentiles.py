@@ -9,7 +9,7 @@ from support.exporter_data import export_tiny_fed, save_tiny_dialogpt
 from turnscore_assessment.agreement.bundles import make_turn
 from turnscore_assessment.data.dialogue_sets import STATED, Population
 from turnscore_assessment.data.labelled_turns import LabelledTurn
-from turnscore_core.loaded_scorer import LoadedScorer, choose_variant, load_scorer, score_turns
+from turnscore_core.loaded_scorer import LoadedScorer, choose_variant, load_scorer, score_in_one_batch
 from turnscore_core.scorers.quality_rows import HEADS
 from turnscore_core.scorers.scorer import RawScore
 from turnscore_exporters.errors import ExporterError
@@ -37,7 +37,7 @@ def build_population(count: int) -> Population:
 
 
 def score(loaded: LoadedScorer, population: Population) -> list[RawScore]:
-    return score_turns(loaded.scorer, [make_turn(turn.context, turn.response) for turn in population.turns])
+    return score_in_one_batch(loaded.scorer, [make_turn(turn.context, turn.response) for turn in population.turns])
 
 
 def changed_files(old: Bundle, new: Bundle) -> set[str]:

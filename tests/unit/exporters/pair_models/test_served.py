@@ -13,7 +13,7 @@ from support.transports import settings_with
 from turnscore_core.errors import InvalidRequestError
 from turnscore_core.inference.onnx_backend import OnnxBackend
 from turnscore_core.loaded_scorer import LoadedScorer, load_scorer
-from turnscore_core.scorers.scorer import RawScore, TurnToScore, parts_reader
+from turnscore_core.scorers.scorer import RawScore, TurnToScore
 from turnscore_core.scorers.usr import UsrScorer
 from turnscore_exporters.commands import export as app
 from turnscore_exporters.pair_models.models import (
@@ -139,12 +139,11 @@ def test_facts_make_a_part_of_their_own_and_a_key_of_their_own(usr: tuple[Path, 
     assert found.details["facts"] == pytest.approx(max(alone), abs=1e-4)
     bare = score(loaded, "hi you", "what did you do")
     assert found.value == pytest.approx(bare.value, abs=1e-6), "the bundle's formula has no weight for facts"
-    reader = parts_reader(loaded.scorer)
     turns = [
         TurnToScore([Turn(speaker="user", text="hi")], "ok", options=options)
         for options in (None, ("hi",), ("hi", "you"), ("you", "hi"))
     ]
-    assert len({repr(reader.inputs_of(turn)) for turn in turns}) == 4
+    assert len({repr(loaded.scorer.inputs_of(turn)) for turn in turns}) == 4
 
 
 @of_bert

@@ -15,7 +15,7 @@ from support.exporter_data import build_sentence
 from support.graphs import permute_outputs, with_graph
 from turnscore_core.inference.onnx_backend import OnnxBackend
 from turnscore_core.loaded_scorer import load_scorer, read_turn
-from turnscore_core.loaded_scorer import score_turns as serve
+from turnscore_core.loaded_scorer import score_in_one_batch as serve
 from turnscore_core.scorers.quality_rows import HEADS, RowLayout, lay_out_batch
 from turnscore_core.scorers.scorer import TurnToScore
 from turnscore_exporters.bundles.writer import GraphChoice

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from turnscore_core.errors import InvalidRequestError, ScoringError, TooLargeError
 from turnscore_service.api.calls import decode, decode_batch, validate
 from turnscore_service.api.grpc.endpoints import read_message
-from turnscore_service.scheduling.fairness import CooperativeScheduler
+from turnscore_service.scheduling.fairness import CooperativeScheduler, TimeSlice
 from turnscore_wire import ConversationMessage, DialogueRequest, Limits, ScoreRequest
 from turnscore_wire.v1 import turnscore_pb2
 
@@ -49,7 +49,7 @@ async def decode_items(body: bytes, limits: Limits) -> list[ScoreRequest | Scori
     """The items as a small batch has them; a large one, which takes its turns, has the same."""
     small, large = [
         await asyncio.gather(
-            decode_batch(body, limits, CooperativeScheduler().slices(is_large=is_large)), return_exceptions=True
+            decode_batch(body, limits, TimeSlice(CooperativeScheduler(), is_large=is_large)), return_exceptions=True
         )
         for is_large in (False, True)
     ]
@@ -198,7 +198,7 @@ def test_too_many_messages_or_parts_are_refused_before_they_are_looked_at(
 
 async def test_an_item_with_too_many_messages_is_refused_alone():
     items = [{"response": "a"}, {"messages": [{"role": "nobody"}] * 1025}]
-    slices = CooperativeScheduler().slices(is_large=True)
+    slices = TimeSlice(CooperativeScheduler(), is_large=True)
     found = await decode_batch(json.dumps({"items": items}).encode(), Limits(), slices)
     assert isinstance(found[0], ScoreRequest)
     assert isinstance(found[1], TooLargeError)

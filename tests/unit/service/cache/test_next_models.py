@@ -6,11 +6,12 @@ import pytest
 from support.cache_loads import DictLevel
 from support.conditions import until
 from support.fakes import FakeScorer, loaded_fake
+from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.score_entries import mark_key
-from turnscore_core.scorers.scorer import RawScore, ScorePart, TurnToScore
+from turnscore_core.scorers.scorer import RawScore, TurnToScore
 from turnscore_service.cache.redis_client import PendingWrite
 from turnscore_service.cache.redis_level import RedisLevel
-from turnscore_service.cache.score_cache import Lookup, ScoreCache
+from turnscore_service.cache.score_cache import CacheLookup, ScoreCache
 from turnscore_service.settings.cache import CacheSettings
 from turnscore_wire import TokenCount
 
@@ -42,13 +43,15 @@ class DictStore:
         pass
 
 
-def look_up(cache: ScoreCache, loaded: object) -> Lookup:
-    return cache.look_up(loaded, TURN)  # type: ignore[arg-type]
+def look_up(cache: ScoreCache, loaded: LoadedScorer) -> CacheLookup:
+    lookup = CacheLookup(loaded=loaded, turn=TURN)
+    cache.look_up(lookup)
+    return lookup
 
 
-def keep(cache: ScoreCache, loaded: object, value: float) -> None:
+def keep(cache: ScoreCache, loaded: LoadedScorer, value: float) -> None:
     lookup = look_up(cache, loaded)
-    cache.keep(lookup, {part: ScorePart(RawScore(value), TokenCount(used=3, dropped=0)) for part in lookup.parts})
+    cache.keep(lookup, {part: RawScore(value, tokens=TokenCount(used=3, dropped=0)) for part in lookup.fragments})
 
 
 def test_scores_that_were_kept_are_found_again_by_their_own_version_alone() -> None:

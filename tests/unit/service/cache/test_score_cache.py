@@ -10,16 +10,16 @@ from support.cache_loads import DictLevel
 from support.fakes import FakeScorer, ManualClock, loaded_fake
 from support.fed import make_fed_scorer
 from turnscore_core.loaded_scorer import LoadedScorer
-from turnscore_core.scorers.scorer import RawScore, ScorePart, TurnToScore
-from turnscore_service.cache.score_cache import ENTRY_OVERHEAD_BYTES, LocalLevel, Lookup, ScoreCache
+from turnscore_core.scorers.scorer import RawScore, TurnToScore
+from turnscore_service.cache.score_cache import ENTRY_OVERHEAD_BYTES, CacheLookup, LocalLevel, ScoreCache
 from turnscore_service.settings.cache import CacheSettings
 from turnscore_wire import TokenCount, Turn
 
 ONLY_SHARED = CacheSettings(local_max_bytes=0)
 
 
-def part(value: float) -> ScorePart:
-    return ScorePart(RawScore(value), TokenCount(used=3, dropped=0))
+def part(value: float) -> RawScore:
+    return RawScore(value, tokens=TokenCount(used=3, dropped=0))
 
 
 def fake(version: str = "1.0.0", name: str = "fake") -> LoadedScorer:
@@ -45,19 +45,23 @@ def cache_with_mark(loaded: LoadedScorer, shared: DictLevel) -> ScoreCache:
     return cache
 
 
-async def ask(cache: ScoreCache, loaded: LoadedScorer, text: str = "hi", options: Any = None, **choice: Any) -> Lookup:
-    lookup = cache.look_up(loaded, TurnToScore([Turn(speaker="user", text="hello")], text, options=options), **choice)
+async def ask(
+    cache: ScoreCache, loaded: LoadedScorer, text: str = "hi", options: Any = None, **choice: Any
+) -> CacheLookup:
+    turn = TurnToScore([Turn(speaker="user", text="hello")], text, options=options)
+    lookup = CacheLookup(loaded=loaded, turn=turn)
+    cache.look_up(lookup, **choice)
     await cache.find([lookup], 1)
     return lookup
 
 
 async def keep(cache: ScoreCache, loaded: LoadedScorer, value: float = 0.5, **asked: Any) -> None:
     lookup = await ask(cache, loaded, **asked)
-    cache.keep(lookup, {piece: part(value) for piece in lookup.parts})
+    cache.keep(lookup, {piece: part(value) for piece in lookup.fragments})
 
 
-def values(lookup: Lookup) -> Sequence[float | None]:
-    return [lookup.known[piece].raw.value if piece in lookup.known else None for piece in lookup.parts]
+def values(lookup: CacheLookup) -> Sequence[float | None]:
+    return [lookup.known[piece].value if piece in lookup.known else None for piece in lookup.fragments]
 
 
 def counted(name: str, **labels: str) -> float:
@@ -92,7 +96,10 @@ async def test_all_that_is_missing_is_asked_in_one_round_trip():
     await keep(cache, loaded, text="known")
     shared.asked.clear()
     texts = ["a", "known", "b", "c"]
-    lookups = [cache.look_up(loaded, TurnToScore([Turn(speaker="user", text="hello")], text)) for text in texts]
+    said = [Turn(speaker="user", text="hello")]
+    lookups = [CacheLookup(loaded=loaded, turn=TurnToScore(said, text)) for text in texts]
+    for each in lookups:
+        cache.look_up(each)
     await cache.find(lookups, 1)
     assert [len(keys) for keys in shared.asked] == [3]
 
@@ -111,7 +118,7 @@ async def test_a_mark_hides_what_was_kept_without_it_on_both_levels_and_of_no_ot
     await keep(cache, other)
     late = await ask(cache, one, text="late")
     cache.take_mark("fake:1.0.0", b"1")
-    cache.keep(late, {piece: part(0.5) for piece in late.parts})
+    cache.keep(late, {piece: part(0.5) for piece in late.fragments})
     assert values(await ask(cache, one)) == values(await ask(cache, one, text="late")) == [None]
     assert values(await ask(cache, other)) == [0.5]
     await keep(cache, one, value=0.75)
@@ -223,7 +230,7 @@ async def test_three_of_many_qualities_are_found_and_new_ones_are_added(tmp_path
     await keep(cache, loaded, value=0.1, options=kind)
     half = await ask(cache, loaded, options=both)
     assert (values(half), half.missing) == ([None, 0.1], [0])
-    cache.keep(half, {half.parts[0]: part(0.2)})
+    cache.keep(half, {half.fragments[0]: part(0.2)})
     assert values(await ask(cache, loaded, options=both)) == [0.2, 0.1]
     assert values(await ask(cache, loaded, options=clear)) == [0.2]
     assert len(shared.entries) == 1
@@ -237,8 +244,8 @@ async def test_pieces_kept_by_two_requests_at_once_are_both_kept(tmp_path: Path)
         scorer.read_options({"qualities": names}) for names in (["kind"], ["clear"], ["clear", "kind"])
     )
     first, second = await ask(cache, loaded, options=kind), await ask(cache, loaded, options=clear)
-    cache.keep(first, {first.parts[0]: part(0.1)})
-    cache.keep(second, {second.parts[0]: part(0.2)})
+    cache.keep(first, {first.fragments[0]: part(0.1)})
+    cache.keep(second, {second.fragments[0]: part(0.2)})
     assert values(await ask(cache, loaded, options=both)) == [0.2, 0.1]
 
 

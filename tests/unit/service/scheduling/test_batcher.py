@@ -262,7 +262,7 @@ async def test_who_comes_after_a_flood_is_in_the_next_batch_and_need_not_wait_fo
     batcher.close()
     sizes = [len(batch) for batch in fake_scorer.batches[1:]]
     assert sizes[:2] == [10, 80]  # the other's turn was in the small one: from then on the flood has the lane alone
-    assert not batcher._queue.callers()
+    assert not batcher._queue._by_caller
 
 
 async def test_two_floods_have_equal_parts(fake_scorer: FakeScorer):

@@ -3,7 +3,7 @@ import time
 from collections import Counter
 
 from turnscore_service.auth.access import CALLER, Caller
-from turnscore_service.scheduling.fairness import SLICE_SECONDS, CooperativeScheduler
+from turnscore_service.scheduling.fairness import SLICE_SECONDS, CooperativeScheduler, TimeSlice
 
 
 def busy(seconds: float) -> None:
@@ -16,7 +16,7 @@ async def work(
     cooperative: CooperativeScheduler, caller: str, parts: int, done: list[str], *, is_large: bool = True
 ) -> None:
     CALLER.set(Caller(network=caller))
-    slices = cooperative.slices(is_large=is_large)
+    slices = TimeSlice(cooperative, is_large=is_large)
     for _ in range(parts):
         await slices.pause()
         busy(SLICE_SECONDS)
@@ -49,7 +49,7 @@ async def test_of_one_callers_requests_the_first_is_done_first():
 
     async def request(name: str) -> None:
         for _ in range(2):  # decoding, then looking up: a request asks for slices more than once
-            slices = cooperative.slices(is_large=True)
+            slices = TimeSlice(cooperative, is_large=True)
             for _ in range(2):
                 await slices.pause()
                 busy(SLICE_SECONDS)

@@ -10,7 +10,9 @@ from support.conditions import until
 from support.fakes import FakeScorer, loaded_fake
 from turnscore_core.loaded_scorer import TokenizingPace, measure_tokenizing
 from turnscore_core.scorers.scorer import TokenPack, TurnToScore
-from turnscore_service.scheduling.executor import TokenizerExecutor
+from turnscore_core.scoring import encode_isolating
+from turnscore_service.scheduling.scheduler import ScorerRuntime
+from turnscore_service.settings.service import BatchingSettings
 from turnscore_wire import Turn
 
 SHORT = TurnToScore([], "yes")
@@ -28,16 +30,16 @@ class TimedScorer(FakeScorer):
         return super().encode(turns)
 
 
-Open = Callable[[TokenizingPace], TokenizerExecutor]
+Open = Callable[[TokenizingPace], ScorerRuntime]
 
 
 @pytest.fixture
 async def open_tokenizing(fake_scorer: FakeScorer) -> AsyncIterator[Open]:
-    opened: list[TokenizerExecutor] = []
+    opened: list[ScorerRuntime] = []
 
-    def open_one(pace: TokenizingPace) -> TokenizerExecutor:
+    def open_one(pace: TokenizingPace) -> ScorerRuntime:
         fake_scorer.tokenizing = pace
-        opened.append(TokenizerExecutor(loaded_fake(fake_scorer)))
+        opened.append(ScorerRuntime(loaded_fake(fake_scorer), BatchingSettings()))
         return opened[-1]
 
     yield open_one
@@ -78,7 +80,7 @@ async def test_only_what_is_handed_over_is_tokenized_in_another_thread(
 
     monkeypatch.setattr(fake_scorer, "encode", note_thread)
     tokenizing = open_tokenizing(TokenizingPace(0.0))
-    at_once = tokenizing.encode_at_once([SHORT])
+    at_once = encode_isolating(tokenizing.loaded, [SHORT])
     assert await tokenizing.encode([SHORT]) == at_once
     assert threads[0] == threading.get_ident() != threads[1]
 

@@ -53,7 +53,7 @@ def test_own_follow_ups_are_bounded_together_before_any_is_tokenized(
     if message is None:
         question = scorer.read_options(asked)
         scorer.estimate_tokens(turn(["hi"], question))
-        scorer.parts_of(turn(["hi"], question))
+        scorer.fragments_of(turn(["hi"], question))
         return
     with pytest.raises(InvalidRequestError, match=message) as caught:
         scorer.read_options(asked)

@@ -1,0 +1,112 @@
+"""How far one request travels: the files it enters, the functions it calls, and the types that carry its turn.
+
+Ceilings, which only fall: a maintainer should be able to read what serves a request in an afternoon.
+"""
+
+import asyncio
+import json
+import sys
+import threading
+from collections import Counter
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import turnscore_core
+import turnscore_models
+import turnscore_service
+import turnscore_wire
+from turnscore_models import starter_bundles
+from turnscore_service.api.http.app import create_app
+from turnscore_service.lifecycle.runtime import Runtime
+from turnscore_service.settings.service import Settings
+
+MOST_FILES, MOST_FUNCTIONS, MOST_CALLS, MOST_TYPES = 39, 236, 500, 9
+SAID = "Oh no, what happened there?"
+_PACKAGES = (turnscore_core, turnscore_models, turnscore_service, turnscore_wire)
+_OURS = tuple(str(Path(each.__file__ or "").parent) for each in _PACKAGES)
+
+
+class Trace:
+    """Counts the calls of our own code in every thread that begins while it is in place."""
+
+    def __init__(self) -> None:
+        self.is_on = False
+        self.calls: Counter[tuple[str, str, int]] = Counter()
+        self.objects: dict[int, object] = {}
+
+    def __call__(self, frame: FrameType, event: str, arg: object) -> None:
+        if not self.is_on or event != "call":
+            return
+        code = frame.f_code
+        if code.co_filename.startswith(_OURS):
+            self.calls[code.co_filename, code.co_qualname, code.co_firstlineno] += 1
+        for value in frame.f_locals.values():
+            if type(value).__module__.startswith("turnscore_"):
+                self.objects[id(value)] = value  # kept, so that no id is used twice
+
+    @property
+    def files(self) -> set[str]:
+        return {file for file, _, _ in self.calls}
+
+    @property
+    def functions(self) -> list[tuple[str, str, int]]:
+        """Without lambdas and comprehensions."""
+        return [each for each in self.calls if not each[1].endswith(">")]
+
+    def carriers(self) -> set[str]:
+        """The types of which an object had the response or its row of tokens among its fields."""
+        return {type(each).__qualname__ for each in self.objects.values() if _carries(each)}
+
+
+def _carries(value: object) -> bool:
+    """Whether a field holds the response, or rows of tokens."""
+    fields = dict(getattr(value, "__dict__", {}))
+    for kind in type(value).__mro__:
+        slots = kind.__dict__.get("__slots__", ())
+        fields |= {name: getattr(value, name, None) for name in ((slots,) if isinstance(slots, str) else slots)}
+    return any(each == SAID or (name == "rows" and isinstance(each, tuple)) for name, each in fields.items())
+
+
+async def _ask(app: Any, response: str) -> int:
+    body = json.dumps({"context": [{"speaker": "user", "text": "What a day!"}], "response": response}).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    arriving = [{"type": "http.request", "body": body, "more_body": False}]
+    statuses: list[int] = []
+
+    async def receive() -> dict[str, Any]:
+        if arriving:
+            return arriving.pop()
+        await asyncio.Event().wait()
+        raise AssertionError("nothing more comes")
+
+    async def send(message: dict[str, Any]) -> None:
+        statuses.append(message.get("status", 0))
+
+    scope = {"type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "POST", "scheme": "http"}
+    scope |= {"path": "/v1/score", "raw_path": b"/v1/score", "query_string": b"", "root_path": "", "headers": headers}
+    await app(scope | {"client": ("127.0.0.1", 1), "server": ("127.0.0.1", 2)}, receive, send)
+    return statuses[0]
+
+
+async def test_a_request_enters_few_files_and_calls_few_functions() -> None:
+    [bundle] = [folder for folder in starter_bundles() if folder.name == "quality"]
+    trace, before = Trace(), sys.getprofile()
+    threading.setprofile(trace)
+    sys.setprofile(trace)
+    try:
+        runtime = Runtime(Settings(models=(f"{bundle}/",), runtime={"threads": 1}))  # type: ignore[arg-type]
+        runtime.start()
+        await runtime.wait_until_loaded()
+        app = create_app(runtime)
+        assert await _ask(app, "Well, tell me more.") == 200  # what is made once is made
+        trace.is_on = True
+        assert await _ask(app, SAID) == 200
+        trace.is_on = False
+        await runtime.stop()
+    finally:
+        sys.setprofile(before)
+        threading.setprofile(None)  # type: ignore[arg-type]
+    found = len(trace.files), len(trace.functions), sum(trace.calls.values())
+    assert all(each <= most for each, most in zip(found, (MOST_FILES, MOST_FUNCTIONS, MOST_CALLS), strict=True)), found
+    assert len(trace.carriers()) <= MOST_TYPES, trace.carriers()
