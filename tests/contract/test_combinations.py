@@ -164,10 +164,10 @@ def test_a_file_of_percentiles_is_refused_by_what_is_wrong(tmp_path: Path) -> No
         ({}, None),
         (
             {"models": {"engagement": "engagement:0.9.0", "relevance": "relevance:1.0.0"}},
-            "are of engagement:0.9.0, rel",
+            "belong to engagement:0.9.0, rel",
         ),
-        ({"weights": {"engagement": 0.4, "relevance": 0.6}}, "are of other weights"),
-        ({"models": {}, "weights": {}}, "do not say which versions"),
+        ({"weights": {"engagement": 0.4, "relevance": 0.6}}, "belong to other weights"),
+        ({"models": {}, "weights": {}}, "do not name the versions"),
     ],
 )
 def test_percentiles_of_other_versions_or_weights_are_warned_of_by_the_combinations_name(

@@ -60,7 +60,7 @@ def _own_folder(root: Path, supervisor: psutil.Process) -> Path:
 
 
 def _hold(lock: Path) -> None:
-    """Shares the lock until the process ends. One that was removed between opening and locking is made anew."""
+    """Shares the lock until the process ends. One that was removed between opening and locking is created again."""
     while True:
         descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
         with suppress(OSError):  # a file system without locks: nothing is removed there either

@@ -69,7 +69,7 @@ class Link:
         self._protocol = protocol
 
     def take_body(self) -> bytes | None:
-        """The request's body where all of it has come and nobody has taken it; else None."""
+        """The request's body where all of it has come and it has not been taken; else None."""
         cycle = self._cycle
         if cycle.more_body or cycle.disconnected or not cycle.message_event.is_set():
             return None

@@ -78,16 +78,16 @@ class RequestScope:
 
     def _end(self, code: str) -> None:
         runtime, call = self._runtime, self._call
-        said: dict[str, object] = {"call": call, "code": code}
+        fields: dict[str, object] = {"call": call, "code": code}
         metrics.REQUESTS.labels(self._transport, call, code).inc()
         if call != CONVERSATION:
             seconds = time.perf_counter() - self._started_at
-            said["seconds"] = round(seconds, 5)
+            fields["seconds"] = round(seconds, 5)
             metrics.REQUEST_SECONDS.labels(self._transport, call).observe(seconds)
             if seconds >= runtime.slow.seconds:
                 runtime.slow.note(f"{self._transport} {call}", code, seconds, self.answer.reply)
         if runtime.settings.log_requests:
-            _LOGGER.info("request", extra=said)
+            _LOGGER.info("request", extra=fields)
         if self.trace is not None:
             self.trace.end(code, self.answer.reply, self.request_id)
 
@@ -104,4 +104,4 @@ def refuse(error: ScoringError, request_id: str) -> Answer:
 
 def unforeseen() -> FailedScoringError:
     """The error that stands for an exception, of which the caller learns nothing."""
-    return FailedScoringError("something failed inside turnscore; its log says what")
+    return FailedScoringError("an internal error occurred; the service's log has the details")

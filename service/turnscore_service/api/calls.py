@@ -44,7 +44,7 @@ MOST_FIELDS = 64
 
 
 _MANY_TEXTS = 1024
-"""In one list, from where on they are counted before they are checked. Chosen: to check so many takes under 1 ms."""
+"""In one list, from which on they are counted before they are checked. Chosen: to check this many takes under 1 ms."""
 
 
 class _UncheckedBatch(BaseModel):
@@ -133,7 +133,7 @@ def _parse_large(body: bytes, limits: Limits | None) -> object:
 
     Refuses what takes pydantic long, only to be refused after it. That is an object with very many fields, of each of
     which it notes a fault (90,000: 170 ms of CPU), and a list that is too long (30,000 turns: 50 ms). Messages may hold
-    whatever a chatbot keeps beside them, so that they are parsed but once.
+    whatever else a chatbot keeps, so they are parsed only once.
     """
     has_messages = b'"messages"' in body
     if not has_messages and body.count(b":") <= MOST_FIELDS and body.count(b'","') <= _MANY_TEXTS:

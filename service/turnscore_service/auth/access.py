@@ -45,7 +45,7 @@ class TurnBudget:
         self._fill()
         if self._level < 1:
             raise OverloadedError(
-                f"this key may ask for {self._rate:g} turns per second",
+                f"this key allows {self._rate:g} turns per second",
                 retry_after_ms=math.ceil(1000 * (1 - self._level) / self._rate) + 1,
             )
 
@@ -62,7 +62,7 @@ class TurnBudget:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """A caller: a key's name, or nobody in particular if no key is needed."""
+    """A caller: a key's name, or an anonymous one if no key is required."""
 
     key_name: str | None = None
     budget: TurnBudget | None = None
@@ -146,10 +146,10 @@ class Proxies:
 
 AUTHORIZATION_KEY = "authorization"
 API_KEY_KEY = "x-api-key"
-"""Header of a request, key of a call's metadata: a key comes in the first as `Bearer KEY`, or in the second alone."""
+"""Header of a request, key of a call's metadata: a key comes in the first as `Bearer KEY`, or in the second."""
 
 FORWARDED_KEY = "x-forwarded-for"
-"""Believed of `trusted_proxies` alone."""
+"""Believed only from `trusted_proxies`."""
 
 _LOOK_SECONDS = 1.0
 """How often, at most, the file is looked at; so long may a key that was taken out still be good. Chosen."""
@@ -214,7 +214,7 @@ class Access:
             return anybody_from(self._proxies.address_of(peer, forwarded))
         self._read_if_changed()
         if not key:
-            raise UnauthenticatedError("an API key is needed: `authorization: Bearer KEY`, or `x-api-key: KEY`")
+            raise UnauthenticatedError("an API key is required: `authorization: Bearer KEY`, or `x-api-key: KEY`")
         found = None
         digest = hashlib.sha256(key.encode(errors="replace")).hexdigest()
         for entry, caller in self._callers.values():
@@ -241,7 +241,7 @@ class Access:
             self._take(read_keys(file))
         except UnusableKeysError as error:
             metrics.KEY_FILE_ERRORS.inc()
-            _LOGGER.error("the API keys stay as they were: %s", error)
+            _LOGGER.error("keeping the previous API keys: %s", error)
         else:
             _LOGGER.info("API keys read", extra={"keys": sorted(self._callers)})
         finally:

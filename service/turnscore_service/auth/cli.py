@@ -61,4 +61,4 @@ def _check_file(file: Path, name: str) -> None:
     except UnusableKeysError as error:
         raise typer.BadParameter(str(error)) from None
     if name in known:
-        raise typer.BadParameter(f"{file} has a key of that name already")
+        raise typer.BadParameter(f"{file} already has a key of that name")

@@ -211,7 +211,7 @@ class _ClusterStore:
         return removed
 
     async def drop_idle(self) -> None:
-        await self._client.aclose()  # and asks anew which node has what
+        await self._client.aclose()  # and asks again which node has what
 
     async def close(self) -> None:
         await self._client.aclose()

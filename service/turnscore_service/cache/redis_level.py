@@ -69,7 +69,7 @@ class Breaker:
         await self._opened.wait()
 
     def pause_seconds(self) -> float:
-        """How long to leave the Redis alone: doubled each time it opens again without having worked in between."""
+        """How long not to use the Redis: doubled each time it opens again without having worked in between."""
         if not self._openings:
             return 0.0
         doubled = self._settings.breaker_retry_seconds * 2.0 ** min(self._openings - 1, 30)
@@ -87,12 +87,12 @@ class Breaker:
             self._openings += 1
             self._become("open")
             return
-        _LOGGER.info("the cache is in use", extra={"operation": self.operation})
+        _LOGGER.info("the shared cache is in use", extra={"operation": self.operation})
         self._recent.clear()
         self._become("closed")
 
     def _warn(self, cause: str) -> None:
-        _LOGGER.warning("the cache is left alone: %s", cause, extra={"operation": self.operation})
+        _LOGGER.warning("the shared cache is not used for now: %s", cause, extra={"operation": self.operation})
 
     def _become(self, state: State) -> None:
         self._state = state
@@ -107,7 +107,7 @@ Entries = Sequence[bytes | None]
 Load = Callable[[Sequence[str]], Awaitable[Entries | None]]
 
 _MAX_KEYS = 1024
-"""In one round trip, unless one lookup alone has more: some 100 kB of FED's entries each way. Chosen."""
+"""In one round trip, unless a single lookup has more: some 100 kB of FED's entries each way. Chosen."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -119,10 +119,10 @@ class _Wish:
 class Coalescer:
     """Lookups of one process. Belongs to one event loop."""
 
-    def __init__(self, load: Load, lanes: int) -> None:
-        """`load` must not raise; at most `lanes` of it run at once."""
+    def __init__(self, load: Load, connections: int) -> None:
+        """`load` must not raise; at most `connections` of it run at once."""
         self._load = load
-        self._lanes = lanes
+        self._connections = connections
         self._wishes: deque[_Wish] = deque()
         self._running: set[asyncio.Task[None]] = set()
 
@@ -138,7 +138,7 @@ class Coalescer:
             return None
 
     def _begin(self) -> None:
-        while self._wishes and len(self._running) < self._lanes:
+        while self._wishes and len(self._running) < self._connections:
             if wishes := self._take():
                 task = asyncio.create_task(self._serve(wishes))
                 self._running.add(task)
@@ -257,7 +257,7 @@ class RedisLevel:
     async def follow(self, models: Sequence[str], on_mark: Callable[[str, bytes], object]) -> None:
         """From here on gives the marks of these models to `on_mark`, and each once before it returns.
 
-        Where they cannot be read, the Redis is left alone until they have been: nothing is found that was cleared.
+        Where they cannot be read, the Redis is not used until they have been: nothing is found that was cleared.
         """
         self._models, self._on_mark = models, on_mark
         if self._reading.is_closed and await self._attempt(self._reading, self._read_marks()) is None:
@@ -273,10 +273,10 @@ class RedisLevel:
                 await self._writes.flush()
                 await self._store.close()
         except Exception as error:
-            _LOGGER.info("the cache was left with %s", cause_of(error))
+            _LOGGER.info("closing the shared cache failed: %s", cause_of(error))
 
     async def fetch(self, keys: Sequence[str], seconds: float) -> Entries | None:
-        """The entries in the order of `keys`; None at once while the Redis is left alone, or after the time allowed."""
+        """The entries in the order of `keys`; None at once while the Redis is not used, or after the time allowed."""
         if not self._reading.is_closed:
             return None
         return await self._lookups.fetch(keys, min(seconds, self._timeout_seconds))

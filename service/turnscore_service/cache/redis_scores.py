@@ -1,6 +1,6 @@
 """A Redis as shared scores, for callers without an event loop: the store, keys and entries of the service's cache.
 
-A Redis that fails costs computing, never the caller's work: it is left alone for a while.
+A Redis that fails costs computing, never the caller's work: it is not used for a while.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ TTL_SECONDS = 7 * 86_400
 _TRIP_SECONDS = 2.0
 """For one round trip: nobody waits for an answer at once. Chosen."""
 _PAUSE_SECONDS = 30.0
-"""For which a Redis that failed is left alone. Chosen."""
+"""For which a Redis that failed is not used. Chosen."""
 _AT_ONCE = 1000
 """Keys in one round trip: some 150 kB of entries. Chosen."""
 
@@ -71,7 +71,7 @@ class RedisScores:
         self._loop.close()
 
     def _try(self, trip: Callable[[], Awaitable[_Result]]) -> _Result | None:
-        """One bounded round trip; None where it fails, or where the Redis is left alone."""
+        """One bounded round trip; None where it fails, or where the Redis is not used."""
         if self._clock() < self._closed_until:
             return None
 
@@ -86,5 +86,5 @@ class RedisScores:
             return None
 
     def _leave_alone(self, error: Exception) -> None:
-        _LOGGER.warning("the shared scores are left alone for %d s: %s", _PAUSE_SECONDS, cause_of(error))
+        _LOGGER.warning("the shared scores are not used for %d s: %s", _PAUSE_SECONDS, cause_of(error))
         self._closed_until = self._clock() + _PAUSE_SECONDS

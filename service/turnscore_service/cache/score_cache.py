@@ -28,7 +28,7 @@ from turnscore_service import metrics
 from turnscore_service.settings.cache import CacheSettings
 
 ENTRY_OVERHEAD_BYTES = 360
-"""What an entry costs beside its own bytes, its key included. Measured, resident, of 50,000 entries: 335 to 357."""
+"""What an entry costs besides its own bytes, its key included. Measured, resident, of 50,000 entries: 335 to 357."""
 
 
 class LocalLevel:
@@ -102,7 +102,7 @@ class CacheLookup:
     inputs: Fields = ()
     """What the scorer reads of the turn."""
     key: str | None = None
-    """None for a turn that is computed for itself alone."""
+    """None for a turn that shares its score with no other."""
     is_read: bool = False
     is_kept: bool = False
     known: dict[bytes, RawScore] = field(default_factory=dict)
@@ -120,7 +120,7 @@ class _Keeping:
     keys: KeyMaker
     ttl_seconds: int
     vector_bytes: int
-    """Size of the vector kept beside a score; 0 if there is none."""
+    """Size of the vector kept with a score; 0 if there is none."""
 
 
 class ScoreCache:
@@ -191,7 +191,7 @@ class ScoreCache:
                 metrics.CACHE_MISSES.labels(each.loaded.name, cause).inc()
 
     def keep(self, lookup: CacheLookup, found: Mapping[bytes, RawScore]) -> None:
-        """Keeps fragments of a finished score, beside those known already."""
+        """Keeps fragments of a finished score, in addition to those known already."""
         if lookup.key is None or not lookup.is_kept:
             return
         known = lookup.known

@@ -32,15 +32,15 @@ class ConversationRegistry:
         if self._is_draining:
             raise NotReadyError("draining: the service is shutting down", retry_after_ms=_RETRY_MS)
         if len(self._open) >= self._settings.conversations.max_open:
-            raise OverloadedError("this service has no room for another conversation", retry_after_ms=_RETRY_MS)
+            raise OverloadedError("this service has as many open conversations as it may", retry_after_ms=_RETRY_MS)
 
     async def hold(
         self, pipeline: Callable[[], ScoringPipeline], channel: Channel, request_id: str, trace: CallTrace | None = None
     ) -> None:
-        """Answers one conversation until its caller has said everything, each turn by the `pipeline` of its moment.
+        """Answers one conversation until its caller has sent everything, each turn by the `pipeline` of its moment.
 
         Raises CallerLeftError when they left before, what `require_room` raises, and whatever else ends it: the
-        error of a refused opening, TooLargeError beyond its bytes, DeadlineExceededError where nothing was said for
+        error of a refused opening, TooLargeError beyond its bytes, DeadlineExceededError where nothing arrived for
         too long, NotReadyError when the process ends. Whatever happens, nothing of it remains.
         """
         self.require_room()

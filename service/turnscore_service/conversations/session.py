@@ -59,7 +59,7 @@ class Channel(Protocol):
     """The transport's side of a conversation. Both methods raise CallerLeftError once the connection is gone."""
 
     async def receive(self) -> Received | None:
-        """The next message; None when the caller has said everything and still listens."""
+        """The next message; None when the caller has sent everything and still listens."""
 
     async def send(self, reply: ConversationReply) -> None:
         """Hands one message to the caller; returns when there is room for another."""
@@ -93,7 +93,7 @@ class OpenDialogue:
         return list(self._asked)
 
     def latest(self, deadline_ms: int | None) -> SpokenTurn:
-        """The turn that was said last, to be scored; in that time, else in the opening's."""
+        """The latest turn, to be scored; in that time, else in the opening's."""
         *context, turn = self.transcript.turns
         return SpokenTurn(context, turn.text, Deadline.after_ms(deadline_ms or self._deadline_ms))
 
@@ -164,7 +164,7 @@ class Conversation:
         self._slow, self._trace = slow, trace
         self._bounds = settings.conversations
         self._dialogue: OpenDialogue | None = None
-        self._bytes = self._unanswered = 0
+        self._bytes = self._pending = 0
         self._room = asyncio.Semaphore(self._bounds.max_pending)
         self._outbox: asyncio.Queue[_Answer | None] = asyncio.Queue()
         self._in_work: set[asyncio.Task[_Scored]] = set()
@@ -173,7 +173,7 @@ class Conversation:
         self._end: ScoringError | CallerLeftError | None = None
 
     async def run(self) -> None:
-        """Returns when the caller has said everything and has every answer; raises what else ended it."""
+        """Returns when the caller has sent everything and has every answer; raises what else ended it."""
         answering = asyncio.create_task(self._answer_all())
         answering.add_done_callback(self._stop_if_broken)
         try:
@@ -213,7 +213,7 @@ class Conversation:
                     self._stop_idle_clock()
                     self._take(received)
         except TimeoutError:
-            idle = f"nothing was said for {self._bounds.idle_seconds:g} s"
+            idle = f"no message arrived for {self._bounds.idle_seconds:g} s"
             self._end = self._end or DeadlineExceededError(idle)
         finally:
             self._is_reading = False
@@ -222,9 +222,13 @@ class Conversation:
         """Puts the answer to one message, or the work that will be it, into the outbox."""
         self._bytes += received.size_bytes
         if self._bytes > self._bounds.max_bytes:
-            self.end(TooLargeError(f"a conversation takes {self._bounds.max_bytes} bytes of messages", field="body"))
+            self.end(
+                TooLargeError(
+                    f"a conversation may have at most {self._bounds.max_bytes} bytes of messages", field="body"
+                )
+            )
             return
-        self._unanswered += 1
+        self._pending += 1
         try:
             self._outbox.put_nowait(self._answer(received.read()))
         except ScoringError as error:
@@ -241,9 +245,9 @@ class Conversation:
             self._open(ConversationOpening())
         assert self._dialogue is not None
         if message.messages is not None:
-            return self._hear(message.messages, self._dialogue)
+            return self._take_messages(message.messages, self._dialogue)
         assert message.turn is not None  # exactly one field is set, by the type
-        return self._say(message.turn, self._dialogue)
+        return self._take_turn(message.turn, self._dialogue)
 
     def _open(self, opening: ConversationOpening) -> ConversationReply:
         if self._dialogue is not None:
@@ -253,23 +257,23 @@ class Conversation:
         opened = ConversationOpened(request_id=self._request_id, scorers=dialogue.scorers, turns=taken)
         return ConversationReply(opened=opened)
 
-    def _say(self, turn: ConversationTurn, dialogue: OpenDialogue) -> _Answer:
+    def _take_turn(self, turn: ConversationTurn, dialogue: OpenDialogue) -> _Answer:
         check_spoken_turn(turn, len(dialogue.transcript.turns), self._settings.limits)
         index = dialogue.transcript.add_turn(turn)
         if turn.speaker == "user":
             return ConversationReply(ack=ConversationAck(index=index))
         return self._begin(index, turn.deadline_ms, dialogue)
 
-    def _hear(self, said: ConversationMessages, dialogue: OpenDialogue) -> _Answer:
-        check_said(dialogue.transcript, said.messages, self._settings.limits)
-        index, turn = dialogue.transcript.add_messages(said.messages)
-        skipped = count_skipped(said.messages)
+    def _take_messages(self, sent: ConversationMessages, dialogue: OpenDialogue) -> _Answer:
+        check_said(dialogue.transcript, sent.messages, self._settings.limits)
+        index, turn = dialogue.transcript.add_messages(sent.messages)
+        skipped = count_skipped(sent.messages)
         if turn is None:
             return ConversationReply(ack=ConversationAck(index=index, skipped=skipped))
-        return self._begin(index, said.deadline_ms, dialogue, skipped)
+        return self._begin(index, sent.deadline_ms, dialogue, skipped)
 
     def _begin(self, index: int, deadline_ms: int | None, dialogue: OpenDialogue, skipped: int = 0) -> _TurnInWork:
-        """Begins to score the turn that was said last."""
+        """Begins to score the latest turn."""
         work = asyncio.create_task(self._score(dialogue.latest(deadline_ms), dialogue))
         self._in_work.add(work)
         work.add_done_callback(self._in_work.discard)
@@ -285,7 +289,7 @@ class Conversation:
             error: ScoringError = refusal
         except Exception:
             _LOGGER.exception("unforeseen error")
-            error = FailedScoringError("something failed inside turnscore; its log says what")
+            error = FailedScoringError("an internal error occurred; the service's log has the details")
         return Outcome(errors=dict.fromkeys(dialogue.scorers, error)), None, None
 
     async def _answer_all(self) -> None:
@@ -329,12 +333,12 @@ class Conversation:
         elif reply.scored is not None:
             metrics.CONVERSATION_TURNS.labels("scored" if reply.scored.scores else "failed").inc()
         self._room.release()
-        self._unanswered -= 1
-        if not self._unanswered:
+        self._pending -= 1
+        if not self._pending:
             self._start_idle_clock()
 
     def _start_idle_clock(self) -> None:
-        """Nothing said and nothing being scored: the time for that is bounded."""
+        """Nothing arrives and nothing is being scored: the time for that is bounded."""
         self._set_reading_until(asyncio.get_running_loop().time() + self._bounds.idle_seconds)
 
     def _stop_idle_clock(self) -> None:

@@ -32,7 +32,7 @@ def prepare_folder(folder: Path) -> None:
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
-        raise UnusableFolderError(f"{folder} cannot be made ({error.strerror}): choose another path") from error
+        raise UnusableFolderError(f"cannot create {folder} ({error.strerror}): choose another path") from error
     check_folder(folder)  # another may have made it meanwhile
 
 
@@ -44,8 +44,8 @@ def check_folder(folder: Path) -> None:
     longest = os.fsencode(path_in(folder, worker=9999, pid=9_999_999))
     if len(longest) > _MOST_PATH_BYTES:
         raise UnusableFolderError(
-            f"{folder} is too long for sockets in it ({len(longest)} bytes, {_MOST_PATH_BYTES} at most): choose a "
-            "shorter path"
+            f"{folder} is too long for the path of a socket ({len(longest)} bytes, {_MOST_PATH_BYTES} at most): choose "
+            "a shorter path"
         )
     try:
         found = folder.stat()
@@ -53,20 +53,19 @@ def check_folder(folder: Path) -> None:
         _check_parent(folder)
         return
     except OSError as error:
-        raise UnusableFolderError(f"{folder} cannot be read ({error.strerror}): choose another") from error
+        raise UnusableFolderError(f"cannot read {folder} ({error.strerror}): choose another path") from error
     if not stat.S_ISDIR(found.st_mode):
-        raise UnusableFolderError(f"{folder} is no folder: choose another path, or remove it")
+        raise UnusableFolderError(f"{folder} is not a directory: choose another path, or remove it")
     if found.st_uid != os.geteuid():
         raise UnusableFolderError(
-            f"{folder} belongs to user {found.st_uid}, and this process is of {os.geteuid()}: give it to this user "
-            "(chown), or run as the other"
+            f"{folder} belongs to user {found.st_uid}, and this process runs as user {os.geteuid()}: change its owner "
+            "(chown), or run as that user"
         )
     if found.st_mode & 0o077:
-        raise UnusableFolderError(f"{folder} is open to others (mode {stat.S_IMODE(found.st_mode):o}): chmod 700")
+        raise UnusableFolderError(f"{folder} is open to other users (mode {stat.S_IMODE(found.st_mode):o}): chmod 700")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise UnusableFolderError(
-            f"no file can be made in {folder} (mode {stat.S_IMODE(found.st_mode):o}): chmod 700, "
-            "or mount it so that it can be written"
+            f"cannot create files in {folder} (mode {stat.S_IMODE(found.st_mode):o}): chmod 700, or mount it writable"
         )
 
 
@@ -83,11 +82,11 @@ def path_in(folder: Path, *, worker: int, pid: int) -> Path:
 def _check_parent(folder: Path) -> None:
     parent = folder.parent
     if not parent.is_dir():
-        raise UnusableFolderError(f"{folder} cannot be made, because {parent} is no folder: make that first")
+        raise UnusableFolderError(f"cannot create {folder}: {parent} is not a directory; create it first")
     if not os.access(parent, os.W_OK | os.X_OK):
         raise UnusableFolderError(
-            f"{folder} cannot be made, because this user may not write in {parent}: make it, with this user as its "
-            "owner and mode 700"
+            f"cannot create {folder}: this user cannot write in {parent}; create it with this user as its owner and "
+            "mode 700"
         )
 
 
@@ -147,11 +146,11 @@ class AdminSocket:
                 # Read from anybody: what is closed unread may be a reset to the caller, in the place of the answer.
                 line = await reader.readuntil(b"\n")
             if (user := _user_of(writer)) not in (0, os.geteuid()):
-                _LOGGER.warning("an order of another user was refused", extra={"user": user})
+                _LOGGER.warning("refused an order from another user", extra={"user": user})
                 return self._refuse("only the service's own user and root may give orders")
             order = AdminOrder.model_validate_json(line)
         except TimeoutError:
-            return self._refuse(f"no order came within {_ORDER_SECONDS:g} s")
+            return self._refuse(f"no order arrived within {_ORDER_SECONDS:g} s")
         except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             return self._refuse(f"an order is one line of at most {MOST_BYTES} bytes")
         except ValidationError as error:
@@ -184,7 +183,7 @@ class AdminSocket:
 
 
 def _listen_at(path: Path) -> socket.socket:
-    """A socket has its name once it listens: before, a worker that starts beside would take it for a dead one's."""
+    """A socket has its name once it listens: before, another starting worker would take it for a dead one's."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     nameless = path.with_suffix(_UNNAMED)
     try:
@@ -201,7 +200,7 @@ def _listen_at(path: Path) -> socket.socket:
 
 
 def _remove_if_dead(path: Path) -> None:
-    """Removes a socket on which nobody listens: its worker was killed."""
+    """Removes a socket that no process listens on: its worker was killed."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as attempt:
         attempt.settimeout(1.0)
         try:

@@ -39,7 +39,7 @@ def load_combinations(
 
 def _load_combination(name: str, described: CombinationSettings, scorers: Mapping[str, LoadedScorer]) -> Combination:
     if name in scorers:
-        raise BundleError(f"{VARIABLE} has {name}, which is the name of a loaded scorer")
+        raise BundleError(f"{VARIABLE} names {name}, which is the name of a loaded scorer")
     file = described.percentiles
     known = None if file is None else _read_percentiles(name, file)
     combination = Combination(
@@ -57,22 +57,22 @@ def _load_combination(name: str, described: CombinationSettings, scorers: Mappin
             raise BundleError(
                 f"{VARIABLE}: {name} weighs {part}; the parts of {scorer} are {', '.join(parts) or 'none'}"
             )
-    if known is not None and (doubt := _doubt(known, combination, scorers)):
+    if known is not None and (mismatch := _mismatch(known, combination, scorers)):
         _LOGGER.warning(
-            "%s: the percentiles of %s in %s %s; turnscore export combination makes them anew",
-            *(VARIABLE, name, file, doubt),
+            "%s: the percentiles of %s in %s %s; recompute them with turnscore export combination",
+            *(VARIABLE, name, file, mismatch),
         )
     return combination
 
 
-def _doubt(found: CombinationCalibration, combination: Combination, scorers: Mapping[str, LoadedScorer]) -> str:
+def _mismatch(found: CombinationCalibration, combination: Combination, scorers: Mapping[str, LoadedScorer]) -> str:
     """Why the percentiles may not be those of what is served; empty where they are."""
     served = {name: scorers[name].bundle.manifest.reference for name in combination.scorers}
     if not found.models:
-        return "do not say which versions of the bundles they are of"
+        return "do not name the versions of their bundles"
     if found.models != served:
-        return f"are of {', '.join(found.models.values())}, and {', '.join(served.values())} answer"
-    return "" if found.weights == combination.weights else "are of other weights"
+        return f"belong to {', '.join(found.models.values())}, but {', '.join(served.values())} are served"
+    return "" if found.weights == combination.weights else "belong to other weights"
 
 
 def _prove(loaded: LoadedScorer) -> RawScore:
@@ -145,7 +145,7 @@ def _find(
 
 
 def _refusal(bundle: Bundle, served: LoadedScorer | None, found: Sequence[str]) -> str:
-    """Why the bundle cannot stand beside the served one; empty where it can."""
+    """Why the bundle cannot be a candidate; empty where it can."""
     kind = bundle.manifest.kind
     if served is None:
         return f"is of kind {kind}, and no bundle of this kind is served"

@@ -55,14 +55,14 @@ class PipelineBuilder:
         self._runtimes: Mapping[str, ScorerRuntime] = {}
         self._cache: ScoreCache | None = None
         self._shared: RedisLevel | None = None
-        self._beside = CandidateVersions()
+        self._candidates = CandidateVersions()
 
-    def build_first(self, model_set: ModelSet, beside: CandidateVersions) -> ScoringPipeline:
+    def build_first(self, model_set: ModelSet, candidates: CandidateVersions) -> ScoringPipeline:
         """The pipeline of the models that the process begins with; begins to connect to the shared cache.
 
-        The versions `beside` them shadow and split those that follow, too.
+        The `candidates` shadow and split the models that follow, too.
         """
-        self._beside = beside
+        self._candidates = candidates
         if address := self._settings.cache.address():
             self._shared = RedisLevel(open_store(address, self._settings.cache), self._settings.cache)
         cache = ScoreCache(self._working(model_set), self._settings.cache, self._shared)
@@ -82,9 +82,9 @@ class PipelineBuilder:
         return self._build(model_set, cache)
 
     @property
-    def beside(self) -> CandidateVersions:
+    def candidates(self) -> CandidateVersions:
         """The versions that shadow and split those that are served."""
-        return self._beside
+        return self._candidates
 
     async def stop(self) -> None:
         """Leaves the shared cache."""
@@ -102,20 +102,20 @@ class PipelineBuilder:
             settings.limits,
             self._shared_state.cooperative,
             settings.metric_tenants,
-            Split(model_set, self._beside.splits),
+            Split(model_set, self._candidates.splits),
             self._cast_shadows(model_set),
         )
 
     def _working(self, model_set: ModelSet) -> dict[str, LoadedScorer]:
         """All that answers callers, by the names under which it works."""
-        return {**model_set.loaded, **{each.loaded.name: each.loaded for each in self._beside.splits}}
+        return {**model_set.loaded, **{each.loaded.name: each.loaded for each in self._candidates.splits}}
 
     def _cast_shadows(self, model_set: ModelSet) -> Shadows:
         settings = self._settings
-        lanes = [each.batcher for each in self._runtimes.values()]
-        idleness = Idleness(lanes, self._admission.has_work, max(1, usable_cpus() // settings.workers))
+        batchers = [each.batcher for each in self._runtimes.values()]
+        idleness = Idleness(batchers, self._admission.has_work, max(1, usable_cpus() // settings.workers))
         return Shadows(
-            self._beside.shadows,
+            self._candidates.shadows,
             lambda kind: model_set.scorers[kind].bundle.manifest.reference,
             idleness.is_idle,
             ExecutorWatch(stall_seconds=settings.runtime.stall_seconds),
@@ -223,7 +223,7 @@ class ModelSwitch:
             await run_in_background(return_free_memory)
             raise self._refused(refusal)
         metrics.MODEL_SWITCHES.labels("switched" if done.replaced else "unchanged").inc()
-        _LOGGER.info("models switched" if done.replaced else "models are what they were", extra=_described(done))
+        _LOGGER.info("models switched" if done.replaced else "models unchanged", extra=_described(done))
         return done
 
     def _refused(self, reason: str) -> SwitchRefusedError:
@@ -277,8 +277,8 @@ class ModelSwitch:
         loaded = served.model_set.loaded
         if found.keys() != loaded.keys():
             raise SwitchRefusedError(
-                f"the settings name scorers of the kinds {', '.join(sorted(found))}, and {', '.join(sorted(loaded))} "
-                "are served: a restart changes which there are"
+                f"the settings name scorers of the kinds {', '.join(sorted(found))}, but {', '.join(sorted(loaded))} "
+                "are served: restart to change them"
             )
         return _without_unchanged(found, served)
 
@@ -303,7 +303,7 @@ class ModelSwitch:
         others = [each for kind, each in bundles.items() if named.get(kind) != each]
         if not others:
             return ""
-        return f"a restart serves what TURNSCORE_MODELS names, which is not {_names(others)}"
+        return f"a restart would serve what TURNSCORE_MODELS names, not {_names(others)}"
 
 
 def _without_unchanged(bundles: Mapping[str, Bundle], served: ScoringPipeline) -> dict[str, Bundle]:
@@ -314,7 +314,7 @@ def _without_unchanged(bundles: Mapping[str, Bundle], served: ScoringPipeline) -
 
 def _require_served_name(name: str, served: Mapping[str, str]) -> None:
     if name not in served:
-        raise SwitchRefusedError(f"no bundle of the name {name!r} is served; served: {', '.join(sorted(served))}")
+        raise SwitchRefusedError(f"no bundle named {name!r} is served; served: {', '.join(sorted(served))}")
 
 
 def _reference(pipeline: ScoringPipeline, kind: str) -> str:

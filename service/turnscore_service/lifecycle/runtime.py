@@ -161,7 +161,7 @@ class Runtime:
             request_id=request_id,
             models=describe_models(self.pipeline().model_set),
             limits=self.settings.limits,
-            candidates=list(describe_versions(self._builder.beside)),
+            candidates=list(describe_versions(self._builder.candidates)),
         )
 
     async def _load(self, loader: Loader) -> None:
@@ -171,7 +171,7 @@ class Runtime:
             load = loader.load_all if given is None else lambda: given(self.settings)
             scorers = await loop.run_in_executor(None, load)
             load_candidate = self._load_candidates or partial(load_versions, loader=loader)
-            beside = await loop.run_in_executor(None, load_candidate, self.settings, scorers)
+            candidates = await loop.run_in_executor(None, load_candidate, self.settings, scorers)
             combinations = await loop.run_in_executor(None, load_combinations, self.settings.combinations, scorers)
             model_set = choose_defaults(scorers, self.settings.default_scorers, combinations)
         except DeviceError as error:
@@ -186,7 +186,7 @@ class Runtime:
             _LOGGER.exception("loading failed")
             self.health.become("refused", f"loading the models failed: {type(error).__name__}")
             return
-        self.served = self._builder.build_first(model_set, beside)
+        self.served = self._builder.build_first(model_set, candidates)
         # What is loaded lives as long as the process: a garbage collection need not walk through it again and again.
         gc.collect()
         gc.freeze()
@@ -198,9 +198,9 @@ class Runtime:
         self.served = pipeline
         self.answered.clear()
 
-    def _give_up(self, stage: str) -> None:
-        """Ends a process whose stage cannot be revived, for its supervisor to start afresh: hung threads stay."""
-        _LOGGER.critical("stage %s cannot be revived; the process ends", stage)
+    def _give_up(self, executor: str) -> None:
+        """Ends a process whose executor cannot be restarted, so its supervisor starts a new one; hung threads stay."""
+        _LOGGER.critical("executor %s cannot be restarted; the process exits", executor)
         self._exit(os.EX_SOFTWARE)
 
 

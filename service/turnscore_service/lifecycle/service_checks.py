@@ -26,11 +26,11 @@ _PROBE_KEY = "turnscore:doctor"
 _CGROUP = Path("/sys/fs/cgroup")
 _CACHE_REMEDIES = {
     "forbidden": "check TURNSCORE_CACHE__USERNAME, TURNSCORE_CACHE__PASSWORD and what the user may do",
-    "loading": "it reads its data after a start: wait",
+    "loading": "it is loading its data: wait",
     "garbage": "something else listens there: check TURNSCORE_CACHE__URL",
     "failing_over": "its master is changing, or is unknown to the Sentinels: check their service name",
 }
-_CACHE_REMEDY = "check TURNSCORE_CACHE__URL, the network between, and whether the Redis runs"
+_CACHE_REMEDY = "check TURNSCORE_CACHE__URL, the network, and whether the Redis is running"
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def _check_ports(settings: Settings, around: Surroundings) -> Iterator[Problem]:
         if reason := around.refuse_port(host, port):
             is_taken = "in use" in reason
             remedy = (
-                f"the service runs already, or TURNSCORE_{transport}__PORT has to be another"
+                f"the service is already running, or set TURNSCORE_{transport}__PORT to another port"
                 if is_taken
                 else f"check TURNSCORE_{transport}__HOST and TURNSCORE_{transport}__PORT"
             )
@@ -93,7 +93,7 @@ def _check_ports(settings: Settings, around: Surroundings) -> Iterator[Problem]:
 
 
 def _check_memory(settings: Settings, graph_bytes: int, around: Surroundings) -> Iterator[Problem]:
-    """The graphs and the cache alone: what batches take comes on top."""
+    """Only the graphs and the cache: the memory of batches comes on top."""
     needed = settings.workers * (graph_bytes + settings.cache.local_max_bytes)
     if needed > around.memory_bytes:
         yield Problem(
@@ -124,8 +124,8 @@ def _check_limits(settings: Settings) -> Iterator[Problem]:
     for name, value, least_name, least in pairs:
         if value < least:
             yield Problem(
-                f"TURNSCORE_{name} is {value:,}, so what TURNSCORE_{least_name} allows ({least:,}) can never be taken: "
-                "raise the first or lower the second",
+                f"TURNSCORE_{name} is {value:,}, so what TURNSCORE_{least_name} allows ({least:,}) can never be "
+                "accepted: raise the first or lower the second",
                 is_fatal=False,
             )
 
@@ -133,14 +133,14 @@ def _check_limits(settings: Settings) -> Iterator[Problem]:
 def _check_clock(around: Surroundings) -> Iterator[Problem]:
     if around.now < around.installed_at:
         yield Problem(
-            "the clock stands before the time at which turnscore was installed, so certificates and the cache's times "
-            "are judged wrongly: set it, or run NTP",
+            "the clock is earlier than the installation of turnscore, so certificates and cache lifetimes "
+            "are misjudged: set it, or run NTP",
             is_fatal=False,
         )
     if around.clock_step > _COARSE_SECONDS:
         yield Problem(
             f"the clock moves in steps of {1000 * around.clock_step:g} ms, so timings and deadlines are that coarse: "
-            "choose another clock source of the kernel",
+            "select another kernel clock source",
             is_fatal=False,
         )
 
@@ -149,7 +149,7 @@ def _check_files(settings: Settings) -> Iterator[Problem]:
     try:
         refuse_full_disk()
     except FullDiskError as error:
-        yield Problem(f"{error}: make room, or set BENTOML_HOME to another disk", is_fatal=True)
+        yield Problem(f"{error}: free some space, or set BENTOML_HOME to another disk", is_fatal=True)
     if settings.auth.keys_file is not None:
         try:
             read_keys(settings.auth.keys_file)
@@ -176,7 +176,7 @@ def _check_cache(settings: CacheSettings) -> Iterator[Problem]:
     if took > settings.timeout_ms / 1000:
         yield Problem(
             f"the shared cache answered in {1000 * took:.0f} ms, and TURNSCORE_CACHE__TIMEOUT_MS is "
-            f"{settings.timeout_ms}: bring it nearer, or raise the setting",
+            f"{settings.timeout_ms}: move it closer, or raise the setting",
             is_fatal=False,
         )
 

@@ -75,7 +75,9 @@ def explain_taken_address() -> None:
 
     def explain(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
         if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
-            sys.stderr.write("turnscore cannot start: another process listens on its address; choose another --port\n")
+            sys.stderr.write(
+                "turnscore cannot start: another process is listening on its address; choose another --port\n"
+            )
         else:
             before(kind, error, traceback)
 

@@ -301,7 +301,7 @@ class ScoringJob:
     def _fail(self, error: BaseException, places: Sequence[int]) -> None:
         if not isinstance(error, ScoringError):
             _LOGGER.error("computing failed: %s", type(error).__name__, exc_info=error)
-            error = FailedScoringError("something failed inside turnscore; its log says what")
+            error = FailedScoringError("an internal error occurred; the service's log has the details")
         for place in places:
             self._works[place].fail(error)
 

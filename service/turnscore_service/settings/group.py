@@ -43,13 +43,13 @@ def read_shares(value: object, default: float | None = None) -> object:
 
 
 def _read_share(part: str, default: float | None) -> VersionShare:
-    bundle, separator, said = part.rpartition("=")
+    bundle, separator, number = part.rpartition("=")
     if not separator:
         if default is None:
             raise _refusal(part, "needs a share, such as {part}=0.1")
         return VersionShare(bundle=part, share=default)
     try:
-        share = float(said)
+        share = float(number)
     except ValueError:
         raise _refusal(part, "must end with a share, such as 0.1") from None
     if not 0 < share <= 1:

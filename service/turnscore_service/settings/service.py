@@ -80,7 +80,7 @@ _ADDRESS = re.compile(r"(tcp|udp|sctp)://")
 
 
 def refusal_of_unknown(settings: type[BaseModel], environment: Mapping[str, str]) -> str:
-    """A line for each variable that nobody reads, with the nearest that there is; empty where all are known.
+    """A line for each variable that no setting reads, with the closest known name; empty where all are known.
 
     Names are compared as the settings are read, in any case. No value is repeated.
     """
@@ -309,7 +309,7 @@ class Settings(BaseSettings):
 def read_settings(given: Mapping[str, Any] | None = None) -> Settings:
     """The settings, `given` ones before the environment's; or the end of the process with a sentence that names one.
 
-    A variable that nobody reads ends it too: what it was to switch on would be off.
+    A variable that no setting reads ends it too: what it was to switch on would be off.
     """
     if refusal := refusal_of_unknown(Settings, os.environ):
         sys.exit(refusal)

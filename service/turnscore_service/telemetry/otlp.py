@@ -78,7 +78,7 @@ STAND_IN: Final = "turnscore.stand_in"
 TURN_INDEX: Final = "turnscore.turn_index"
 ITEM_INDEX: Final = "turnscore.item_index"
 CANDIDATE_INDEX: Final = "turnscore.candidate_index"
-"""Of a ranking, whose candidates were not all said."""
+"""Of a ranking, whose candidates were not all used."""
 
 
 Attributes: TypeAlias = dict[str, str | int | float | bool]
@@ -186,16 +186,16 @@ class OtlpExporter:
 
     def export(self, ended: EndedCall) -> None:
         """A span if it is sampled, and an event for each score."""
-        beside = _context_of(ended.caller)
+        context = _context_of(ended.caller)
         if ended.is_sampled:
-            span = self._span_of(ended, beside)
-            beside = beside or trace.set_span_in_context(span)
+            span = self._span_of(ended, context)
+            context = context or trace.set_span_in_context(span)
         if ended.has_events:
             for attributes in evaluations_of(ended):
                 self._logger.emit(
                     LogRecord(
                         timestamp=ended.ended_at_ns,
-                        context=beside,
+                        context=context,
                         severity_number=SeverityNumber.INFO,
                         event_name=EVALUATION_EVENT,
                         attributes=attributes,

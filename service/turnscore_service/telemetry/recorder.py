@@ -70,7 +70,7 @@ class EndedCall:
 
 
 class Exporter(Protocol):
-    """Where ended calls go; asked in the recorder's thread alone."""
+    """Where ended calls go; called only in the recorder's thread."""
 
     def export(self, ended: EndedCall) -> None:
         """Makes a span and events of it."""
@@ -153,7 +153,7 @@ class TelemetryRecorder:
                 self._is_due.set()
             return
         if not self.dropped:
-            _LOGGER.warning("telemetry of calls is dropped: there are more than the exporter takes")
+            _LOGGER.warning("telemetry of some calls is dropped: the exporter is too slow")
         self.dropped += 1
 
     def close(self) -> None:
@@ -175,7 +175,7 @@ class TelemetryRecorder:
         try:
             self._exporter.export(ended)
         except Exception as error:
-            _LOGGER.error("telemetry of a call is lost: %s", type(error).__name__)
+            _LOGGER.error("exporting the telemetry of a call failed: %s", type(error).__name__)
 
 
 _PACKAGES = {"http": "opentelemetry.exporter.otlp.proto.http", "grpc": "opentelemetry.exporter.otlp.proto.grpc"}

@@ -164,7 +164,7 @@ async def test_a_conversation_that_ended_says_why_at_the_next_turn(talk, door):
     settings = settings_with(conversations={"idle_seconds": 0.5})
     async with door(settings) as (address, runtime), talk(address, max_reopenings=0) as conversation:
         await asyncio.wait_for(runtime.conversations.wait_until_empty(), 30)
-        with pytest.raises(DeadlineExceededError, match="nothing was said"):
+        with pytest.raises(DeadlineExceededError, match="no message arrived"):
             await conversation.say("user", "hi")
         with pytest.raises(ConnectionFailedError):
             await conversation.say("user", "hi")

@@ -61,7 +61,7 @@ class _CertificateFiles:
         try:
             return None if self._look() == self._stamps else self.read()
         except (OSError, UnusableCertificateError) as error:
-            _LOGGER.error("the certificate stays as it was: %s", error)
+            _LOGGER.error("keeping the previous certificate: %s", error)
             return None
 
     def _look(self) -> _Stamps:
@@ -71,7 +71,7 @@ class _CertificateFiles:
 
 
 _RETRY_SECONDS = 1.0
-"""How long a busy port is left alone, and up to as long again, so that two services do not keep in step. Chosen."""
+"""Once or twice this long until a busy port is tried again, so that two services do not keep in step. Chosen."""
 _FAREWELL_SECONDS = 0.5
 """How long callers get to close connections on which nothing but health is watched. Chosen."""
 _PART = "gRPC"
@@ -165,7 +165,7 @@ class GrpcServer:
     def _refuse(self, reason: str) -> None:
         sentence = (
             f"gRPC cannot listen on {self._settings.host}, port {self._settings.port}: {reason}; "
-            "TURNSCORE_GRPC__PORT names another, TURNSCORE_GRPC__ENABLED=false goes without"
+            "set TURNSCORE_GRPC__PORT to another port, or TURNSCORE_GRPC__ENABLED=false"
         )
         _LOGGER.error("%s", sentence)
         self._runtime.health.lose(_PART, sentence)

@@ -155,7 +155,7 @@ class HttpExchange:
         self._link: Link | None = scope.get(LINK)
 
     async def read_body(self, most_bytes: int, seconds: float) -> bytes:
-        """The whole body. Raises TooLargeError as soon as it is known to be longer than so many bytes.
+        """The whole body. Raises TooLargeError as soon as it is known to be longer than `most_bytes`.
 
         Raises DeadlineExceededError where it takes longer, CallerLeftError where it ends before its end.
         """

@@ -116,7 +116,7 @@ def takes(request: type[BaseModel]) -> dict[str, Any]:
 
 
 def describe_conversations() -> dict[int | str, dict[str, Any]]:
-    """The `responses` of the WebSocket's path; OpenAPI has no words for the messages, their schemas stand beside it."""
+    """The `responses` of the WebSocket's path; of the messages, OpenAPI can hold only the schemas."""
     upgrade = {"description": "A WebSocket: JSON messages, `ConversationMessage` in and `ConversationReply` out."}
     codes = (ErrorCode.INVALID_REQUEST, ErrorCode.UNAUTHENTICATED, ErrorCode.OVERLOADED, ErrorCode.NOT_READY)
     return {101: upgrade, **describe_errors(*codes)}

@@ -149,7 +149,7 @@ def test_a_broken_file_changes_nothing_and_is_told_once(file: Path, broken: str,
     assert unreadable() == before + 1
     errors = [each.message for each in caplog.records if each.levelno == logging.ERROR]
     assert len(errors) == 1
-    assert errors[0].startswith(f"the API keys stay as they were: {file}")
+    assert errors[0].startswith(f"keeping the previous API keys: {file}")
     write(file, {"late": entry("secret-5")})
     assert access.admit("secret-5").key_name == "late"
 

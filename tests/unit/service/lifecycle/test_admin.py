@@ -68,7 +68,7 @@ async def test_the_command_has_every_worker_switch_and_says_what_each_did(folder
                 f"worker {number} (process {os.getpid()}): switched: fake:1.1.0 in place of fake:1.0.0"
             )
             assert "MiB before" in line
-            assert "a restart serves what TURNSCORE_MODELS names" in line
+            assert "a restart would serve what TURNSCORE_MODELS names" in line
         assert len(lines) == 2
         code, said = await run_command("serving", "--folder", str(folder))
         assert (code, said.count("serving: serves fake:1.1.0")) == (0, 2)
@@ -183,10 +183,13 @@ def a_file(folder: Path) -> Path:
 
 
 FAULTS: list[tuple[Callable[[Path], Path], str]] = [
-    (open_to_others, r"is open to others \(mode 755\): chmod 700"),
-    (a_file, "is no folder: choose another path"),
-    (lambda folder: folder / "below", "cannot be made, because .* is no folder: make that first"),
-    (lambda folder: folder.parent / ("a" * 200), r"is too long for sockets in it \(2.. bytes, 107 at most\): choose a"),
+    (open_to_others, r"is open to other users \(mode 755\): chmod 700"),
+    (a_file, "is not a directory: choose another path"),
+    (lambda folder: folder / "below", "cannot create .*: .* is not a directory; create it first"),
+    (
+        lambda folder: folder.parent / ("a" * 200),
+        r"is too long for the path of a socket \(2.. bytes, 107 at most\)",
+    ),
 ]
 
 
@@ -219,16 +222,18 @@ def test_the_doctor_has_nothing_to_say_of_a_folder_that_is_or_can_be_made(folder
 def test_a_folder_of_another_user_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     prepare_folder(folder)
     monkeypatch.setattr(os, "geteuid", lambda: 4_000_000)
-    with pytest.raises(UnusableFolderError, match=r"belongs to user \d+, and this process is of 4000000: give it"):
+    with pytest.raises(
+        UnusableFolderError, match=r"belongs to user \d+, and this process runs as user 4000000: change"
+    ):
         prepare_folder(folder)
 
 
 def test_a_folder_in_which_nothing_can_be_written_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "access", lambda *_: False)  # root may write everywhere but on what is mounted read-only
     with pytest.raises(
-        UnusableFolderError, match=r"this user may not write in .*: make it, with this user as its owner"
+        UnusableFolderError, match=r"this user cannot write in .*; create it with this user as its owner"
     ):
         check_folder(folder)
     folder.mkdir(mode=0o700)
-    with pytest.raises(UnusableFolderError, match=r"no file can be made in .* \(mode 700\): chmod 700, or mount it"):
+    with pytest.raises(UnusableFolderError, match=r"cannot create files in .* \(mode 700\): chmod 700, or mount it"):
         check_folder(folder)

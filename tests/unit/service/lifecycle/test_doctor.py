@@ -56,7 +56,7 @@ def test_a_gpu_left_unused_is_a_warning(monkeypatch: pytest.MonkeyPatch):
     found = read(monkeypatch, FakeMachine(CPU_BUILD))
     assert found["can_serve"]
     assert [(each["is_fatal"], each["text"][:51]) for each in found["problems"]] == [
-        (False, "there is a GPU, but the CPU would compute: the inst")
+        (False, "there is a GPU, but the CPU would be used: the inst")
     ]
 
 

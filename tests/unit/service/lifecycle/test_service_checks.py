@@ -35,7 +35,7 @@ def test_nothing_is_said_of_a_service_that_has_all_it_needs():
     [
         ({"workers": 64}, {"memory_bytes": 1 << 30}, ("64 workers", "1,073,741,824", "lower TURNSCORE_WORKERS"), False),
         ({}, {"descriptors": 1024}, ("1,024 files", "2,256", "ulimit -n"), False),
-        ({}, {"now": 1e8}, ("before", "NTP"), False),
+        ({}, {"now": 1e8}, ("earlier", "NTP"), False),
         ({}, {"clock_step": 0.01}, ("10 ms", "clock source"), False),
         ({"limits": {"max_text_chars": 2_000_000}, "conversations": {"max_bytes": 3_000_000}}, {},
          ("TURNSCORE_LIMITS__MAX_BODY_BYTES", "TURNSCORE_LIMITS__MAX_TEXT_CHARS"), False),
@@ -55,7 +55,7 @@ def test_a_port_that_is_taken_is_a_warning_and_one_that_cannot_be_had_is_fatal()
         port = taken.getsockname()[1]
         settings = {"http": {"port": port}, "grpc": {"enabled": False}}
         [(text, fatal)] = find(settings, refuse_port=Surroundings().refuse_port)
-    assert (f"port {port}" in text, "runs already" in text, fatal) == (True, True, False)
+    assert (f"port {port}" in text, "already running" in text, fatal) == (True, True, False)
     nowhere = {"http": {"host": "192.0.2.1"}, "grpc": {"enabled": False}}
     [(text, fatal)] = find(nowhere, refuse_port=Surroundings().refuse_port)
     assert ("TURNSCORE_HTTP__HOST" in text, fatal) == (True, True)

@@ -357,7 +357,7 @@ async def test_renewed_files_are_taken_up_and_broken_ones_are_not(tmp_path: Path
         assert await shown_certificate(server) == der("server")
         assert await shown_certificate(server) == der("server")
         assert [each.message.split(":")[0] for each in caplog.records if each.levelname == "ERROR"] == [
-            "the certificate stays as it was"
+            "keeping the previous certificate"
         ]
         shutil.copyfile(private_key("renewed_server"), key)
         assert await shown_certificate(server) == der("renewed_server")
