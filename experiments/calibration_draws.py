@@ -20,8 +20,7 @@ from turnscore_assessment.agreement.bundles import load_bundles, make_turn
 from turnscore_assessment.command_line import reported_errors
 from turnscore_assessment.data.labelled_turns import DBDC3_FILE, LabelledTurn, read_dbdc3
 from turnscore_core.loaded_scorer import LoadedScorer
-from turnscore_core.scorers.quality import QualityOptions, ValueFormula
-from turnscore_core.scorers.quality_rows import HEADS
+from turnscore_core.scorers.quality import HEADS, QualityOptions, ValueFormula
 from turnscore_core.scorers.turn_warnings import find_repeats
 from turnscore_core.scoring import score_turns
 from turnscore_exporters.calibration.recalibration import RatedHeads, compute_values, weigh_rated

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 
 from turnscore_core.errors import FailedScoringError, OverloadedError, ScoringError
-from turnscore_core.inference.onnx_backend import OutOfMemoryError
-from turnscore_core.inference.padding import padded_width
+from turnscore_core.inference.onnx_backend import OutOfMemoryError, padded_width
 from turnscore_core.scorers.scorer import RawScore, Scorer, TokenPack
 
 _LOGGER = logging.getLogger("turnscore.scorers")

@@ -26,8 +26,7 @@ from turnscore_core.inference.devices import (
     count_workers_beside,
     usable_cpus,
 )
-from turnscore_core.inference.onnx_backend import DeviceError, OutOfMemoryError, RunCount
-from turnscore_core.inference.padding import padded_width
+from turnscore_core.inference.onnx_backend import DeviceError, OutOfMemoryError, RunCount, padded_width
 from turnscore_core.load_settings import LoadSettings
 from turnscore_core.loaded_scorer import (
     LoadedScorer,

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
+from operator import attrgetter
 
 from pydantic import JsonValue
 from turnscore_wire import CacheMode, ErrorDetail, Score, ScoreReply, Timing, Turn
@@ -219,7 +220,7 @@ def score_reply(outcome: Outcome, request_id: str, started_at: float, place: Map
 
 def raise_if_none(outcomes: Sequence[Outcome]) -> None:
     """Raises the first error if no scorer answered for any item."""
-    if not any(outcome.scores for outcome in outcomes):
+    if not any(map(attrgetter("scores"), outcomes)):
         raise next(error for outcome in outcomes for error in outcome.errors.values())
 
 
@@ -230,10 +231,10 @@ def error_details(outcome: Outcome) -> dict[str, ErrorDetail]:
 def timing_of(outcomes: Sequence[Outcome], started_at: float) -> Timing:
     return Timing(
         total=1000 * (time.monotonic() - started_at),
-        tokenize=1000 * max(outcome.tokenize for outcome in outcomes),
-        queue=1000 * max(outcome.queue for outcome in outcomes),
-        inference=1000 * max(outcome.inference for outcome in outcomes),
-        cache=1000 * max(outcome.cache for outcome in outcomes),
+        tokenize=1000 * max(map(attrgetter("tokenize"), outcomes)),
+        queue=1000 * max(map(attrgetter("queue"), outcomes)),
+        inference=1000 * max(map(attrgetter("inference"), outcomes)),
+        cache=1000 * max(map(attrgetter("cache"), outcomes)),
     )
 
 

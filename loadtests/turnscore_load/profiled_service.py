@@ -29,8 +29,7 @@ from typing import Any
 import numpy as np
 import psutil
 import uvicorn
-from turnscore_core.inference.onnx_backend import Array, Backend
-from turnscore_core.inference.padding import padded_width
+from turnscore_core.inference.onnx_backend import Array, Backend, padded_width
 from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.model_loader import load_scorers
 from turnscore_core.scorers.engagement import EngagementScorer

@@ -8,32 +8,30 @@ from turnscore_models.bundle import (
     read_bundle,
     read_document,
     read_manifest,
+    starter_bundles,
     write_bundle,
 )
-from turnscore_models.combination_calibration import CombinationCalibration
-from turnscore_models.errors import (
+from turnscore_models.manifest import (
     BundleError,
     BundleExistsError,
     BundleNotFoundError,
-    CorruptBundleError,
-    InvalidManifestError,
-    MismatchedGraphError,
-    MissingBundleFileError,
-    UnknownKindError,
-)
-from turnscore_models.manifest import (
     Calibration,
+    CombinationCalibration,
+    CorruptBundleError,
     GraphOutput,
     GraphSpec,
     GraphVariant,
+    InvalidManifestError,
     Manifest,
+    MismatchedGraphError,
+    MissingBundleFileError,
     Recall,
     SelfTest,
     SelfTestTurn,
     TensorSpec,
     Threshold,
+    UnknownKindError,
 )
-from turnscore_models.starter import starter_bundles
 
 __all__ = [
     "Bundle",

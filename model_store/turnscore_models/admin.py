@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from turnscore_models.errors import BundleError
+from turnscore_models.manifest import BundleError
 
 FOLDER_VARIABLE = "TURNSCORE_ADMIN__FOLDER"
 SOCKET_SUFFIX = ".sock"

@@ -13,14 +13,19 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from turnscore_models.errors import (
+from turnscore_models.manifest import (
+    MANIFEST_FILE,
+    MAX_DEPTH,
+    MAX_FILES,
     BundleError,
+    Calibration,
     CorruptBundleError,
     InvalidManifestError,
+    Manifest,
     MissingBundleFileError,
+    SelfTest,
     UnknownKindError,
 )
-from turnscore_models.manifest import MANIFEST_FILE, MAX_DEPTH, MAX_FILES, Calibration, Manifest, SelfTest
 
 SCORER_ENTRY_POINTS = "turnscore.scorers"
 
@@ -231,3 +236,13 @@ def read_document(kind: type[_Document], path: Path) -> _Document:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "the file"
         raise InvalidManifestError(f"{path}: {where}: {first['msg']}") from None
+
+
+_PACKAGE = Path(__file__).parent
+_PLACES = (_PACKAGE / "starter", _PACKAGE.parent / "starter")
+"""In a wheel they lie inside the package, in a checkout beside it."""
+
+
+def starter_bundles() -> list[Path]:
+    """The folders of the bundles that ship with turnscore, sorted by name."""
+    return sorted(manifest.parent for place in _PLACES for manifest in place.glob(f"*/{MANIFEST_FILE}"))

@@ -12,10 +12,9 @@ from rich.table import Table
 
 from turnscore_models import store
 from turnscore_models.admin import FOLDER_VARIABLE, AdminOrder, ask_workers, describe
-from turnscore_models.archive import fetch_archive
-from turnscore_models.bundle import read_manifest
-from turnscore_models.errors import BundleError
-from turnscore_models.starter import starter_bundles
+from turnscore_models.bundle import read_manifest, starter_bundles
+from turnscore_models.manifest import BundleError
+from turnscore_models.store import fetch_archive
 
 app = typer.Typer(help="Bundles: one version of one scorer each.", no_args_is_help=True, add_completion=False)
 

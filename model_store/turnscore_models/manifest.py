@@ -1,10 +1,47 @@
-"""The manifest of a bundle: what `manifest.json` may say, and nothing about how it is read or run."""
+"""What a bundle's files say, and what is raised where they are wrong: manifest, calibrations, self-test."""
 
 import json
 from pathlib import PurePosixPath
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, JsonValue, model_validator
+
+
+class BundleError(Exception):
+    """A bundle cannot be used; the message names the bundle or file and the reason."""
+
+
+class BundleNotFoundError(BundleError):
+    """No bundle of that name or version is known."""
+
+
+class InvalidManifestError(BundleError):
+    """`manifest.json` is missing, unreadable, or of a format this version does not know."""
+
+
+class UnknownKindError(BundleError):
+    """No installed scorer serves bundles of this kind."""
+
+
+class MissingBundleFileError(BundleError):
+    """A file that the manifest lists is not in the bundle."""
+
+
+class CorruptBundleError(BundleError):
+    """A file's SHA-256 differs from the manifest's."""
+
+
+class MismatchedGraphError(BundleError):
+    """A graph's inputs, outputs or scores are not those the manifest promises."""
+
+
+class BundleExistsError(BundleError):
+    """The store already holds this name and version with other content."""
+
+
+class FetchError(BundleError):
+    """An archive of bundles could not be had, or is not the one that was named."""
+
 
 MANIFEST_FILE = "manifest.json"
 
@@ -185,3 +222,12 @@ class SelfTest(_Part):
             if missing := self.tolerances.keys() - turn.graphs.keys():
                 raise ValueError(f"turn {place} has no output of {', '.join(sorted(missing))}")
         return self
+
+
+class CombinationCalibration(Calibration):
+    """The percentiles of a weighted sum of scorers' parts. Other versions, or weights, have others."""
+
+    models: dict[str, str] = Field(
+        default_factory=dict, description="By scorer the bundle that scored the turns, `name:version`; may be unknown."
+    )
+    weights: dict[str, FiniteFloat] = Field(default_factory=dict, description="By part; none where models has none.")

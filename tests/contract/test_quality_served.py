@@ -9,7 +9,7 @@ from support.bundles import make_quality_bundle
 from support.every_way import EveryWay, Request, every_way
 from support.transports import settings_with
 from turnscore_client._command.registry import app
-from turnscore_core.scorers.quality_rows import HEADS
+from turnscore_core.scorers.quality import HEADS
 from turnscore_models import Threshold, starter_bundles, write_bundle
 from typer.testing import CliRunner
 

@@ -11,8 +11,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from turnscore_core.inference.onnx_backend import OnnxBackend
 from turnscore_core.loaded_scorer import read_turn, score_in_one_batch
 from turnscore_core.scorers.encoder import TextEncoder
-from turnscore_core.scorers.quality import QualityScorer
-from turnscore_core.scorers.quality_rows import COMPARED_ROWS, HEADS
+from turnscore_core.scorers.quality import COMPARED_ROWS, HEADS, QualityScorer
 from turnscore_models import Bundle, GraphOutput, GraphSpec, Manifest, SelfTest, SelfTestTurn, TensorSpec, write_bundle
 
 

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 from pydantic import JsonValue
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from turnscore_core.inference.onnx_backend import Tensor
-from turnscore_core.inference.padding import padded_width
+from turnscore_core.inference.onnx_backend import Tensor, padded_width
 from turnscore_core.scorers.fed.scorer import FedScorer
 from turnscore_core.scorers.scorer import RawScore, TurnToScore
 from turnscore_models import Bundle

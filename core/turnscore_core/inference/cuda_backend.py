@@ -17,6 +17,7 @@ import numpy as np
 from turnscore_core.inference.devices import Device
 from turnscore_core.inference.onnx_backend import (
     CUDA_PROVIDER,
+    TOKEN_STEP,
     Array,
     DeviceError,
     OutOfMemoryError,
@@ -24,8 +25,9 @@ from turnscore_core.inference.onnx_backend import (
     describe_tensors,
     load_cuda_libraries,
     load_onnxruntime,
+    round_axis,
+    round_up,
 )
-from turnscore_core.inference.padding import TOKEN_STEP, round_axis, round_up
 
 Rounding = Callable[[str, int], int]
 """The size that an axis of that name and size is padded to."""

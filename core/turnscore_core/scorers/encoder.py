@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from turnscore_models import Bundle, InvalidManifestError
 from turnscore_wire import TokenCount, Turn
 
-from turnscore_core.inference.onnx_backend import Backend
-from turnscore_core.inference.padding import pad_rows
+from turnscore_core.inference.onnx_backend import Backend, pad_rows
 from turnscore_core.inference.tokenizer import TextTokenizer
 from turnscore_core.scorers.history import CHARS_PER_TOKEN, keep_beginning
 from turnscore_core.scorers.scorer import Fields, RawScore, Scorer, TokenPack, TokenRow, TurnToScore

@@ -15,8 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from turnscore_models import Bundle
 from turnscore_wire import TokenCount, Turn
 
-from turnscore_core.inference.onnx_backend import Backend
-from turnscore_core.inference.padding import pad_rows
+from turnscore_core.inference.onnx_backend import Backend, pad_rows
 from turnscore_core.inference.tokenizer import TextTokenizer
 from turnscore_core.scorers.engagement import EngagementScorer
 from turnscore_core.scorers.history import CHARS_PER_TOKEN, history_of, keep_beginning, keep_end

@@ -14,8 +14,7 @@ from pydantic import BaseModel, ConfigDict, NonNegativeInt
 from turnscore_models import Bundle
 from turnscore_wire import TokenCount, Turn
 
-from turnscore_core.inference.onnx_backend import Backend
-from turnscore_core.inference.padding import pad_rows
+from turnscore_core.inference.onnx_backend import Backend, pad_rows
 from turnscore_core.inference.tokenizer import TextTokenizer
 from turnscore_core.scorers.history import CHARS_PER_TOKEN, History, history_of, keep_beginning, keep_end
 from turnscore_core.scorers.scorer import Fields, RawScore, Scorer, TokenPack, TurnToScore, context_fields

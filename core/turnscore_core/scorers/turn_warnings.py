@@ -91,19 +91,19 @@ def is_foreign(text: str, pieces: int) -> bool:
     letters."""
     start = text[:_LOOKED_AT_CHARS]
     letters = sum(map(str.isalpha, start))
-    others = sum(letter > _LAST_LATIN for letter in start if letter.isalpha())
+    others = sum(map(_LAST_LATIN.__lt__, filter(str.isalpha, start)))
     if others >= 2 and 2 * others > letters:
         return True
     words = _WORD.findall(start.replace("\u2019", "'").lower())
     if len(words) < _LEAST_WORDS:
         return False
-    english = sum(word in _ENGLISH for word in words)
+    english = sum(map(_ENGLISH.__contains__, words))
     if english > _ENGLISH_SHARE * len(words):
         return False
     foreign = [word for word in words if word in _FOREIGN]
     if len(set(foreign)) >= 2 and len(foreign) >= _FOREIGN_SHARE * len(words):
         return True
-    marks = sum(not each.isalnum() and not each.isspace() for each in start)
+    marks = len(start) - sum(map(str.isalnum, start)) - sum(map(str.isspace, start))
     return english == 0 and len(text) <= _LOOKED_AT_CHARS and pieces - marks >= _PIECES_PER_WORD * len(words)
 
 

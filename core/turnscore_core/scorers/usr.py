@@ -18,8 +18,7 @@ from turnscore_models import Bundle
 from turnscore_wire import TokenCount
 
 from turnscore_core.errors import InvalidRequestError
-from turnscore_core.inference.onnx_backend import Backend
-from turnscore_core.inference.padding import pad_rows
+from turnscore_core.inference.onnx_backend import Backend, pad_rows
 from turnscore_core.scorers.relevance import (
     SEGMENTS,
     JointReader,

@@ -14,8 +14,7 @@ from turnscore_assessment.command_line import client_of
 from turnscore_assessment.errors import AgreementError, BadFileError
 from turnscore_assessment.files import read_rows
 from turnscore_client import AsyncTurnScoreClient, ScoreReply, TurnScoreError
-from turnscore_core.scorers.quality import QualityOptions, ValueFormula
-from turnscore_core.scorers.quality_rows import HEADS
+from turnscore_core.scorers.quality import HEADS, QualityOptions, ValueFormula
 from turnscore_core.scorers.scorer import RawScore, TurnToScore
 from turnscore_core.scorers.turn_warnings import find_repeats
 from turnscore_core.scoring import score_turns

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
-from turnscore_core.scorers.quality import ValueFormula, read_heads
-from turnscore_core.scorers.quality_rows import HEADS
+from turnscore_core.scorers.quality import HEADS, ValueFormula, read_heads
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]

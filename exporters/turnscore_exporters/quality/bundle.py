@@ -17,8 +17,16 @@ from turnscore_assessment.data.dialogues import Spoken
 from turnscore_assessment.data.labelled_turns import read_development_sets
 from turnscore_assessment.figures import compute_spearman
 from turnscore_core.inference.onnx_backend import OnnxBackend
-from turnscore_core.scorers.quality import HeadCurves, QualityOptions, QualityScorer, ValueFormula
-from turnscore_core.scorers.quality_rows import COMPARED_ROWS, HEADS, REACTIONS, lay_out_batch
+from turnscore_core.scorers.quality import (
+    COMPARED_ROWS,
+    HEADS,
+    REACTIONS,
+    HeadCurves,
+    QualityOptions,
+    QualityScorer,
+    ValueFormula,
+    lay_out_batch,
+)
 from turnscore_core.scorers.scorer import TurnToScore
 from turnscore_core.scorers.turn_warnings import find_repeats
 from turnscore_models import Bundle, GraphVariant

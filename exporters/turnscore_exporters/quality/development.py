@@ -17,7 +17,7 @@ from turnscore_assessment.data.labelled_turns import (
 )
 from turnscore_assessment.figures import compute_spearman
 from turnscore_assessment.files import read_rows
-from turnscore_core.scorers.quality_rows import HEADS
+from turnscore_core.scorers.quality import HEADS
 
 from turnscore_exporters.quality.model import RELEVANT, QualityModel
 from turnscore_exporters.quality.value import ValueFormula, score_heads

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import BertModel
 from turnscore_assessment.data.dialogues import SYSTEM, Spoken
-from turnscore_core.scorers.quality_rows import (
+from turnscore_core.scorers.quality import (
     COMPARED_ROWS,
     HEADS,
     NO_ROW,

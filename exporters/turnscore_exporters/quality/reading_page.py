@@ -11,7 +11,7 @@ from turnscore_assessment.agreement.bundles import load_bundles, make_turn
 from turnscore_assessment.data.labelled_turns import alternate
 from turnscore_assessment.rendering import table_head, table_row
 from turnscore_core.loaded_scorer import LoadedScorer
-from turnscore_core.scorers.quality_rows import HEADS
+from turnscore_core.scorers.quality import HEADS
 from turnscore_core.scorers.scorer import RawScore
 from turnscore_core.scoring import score_turns
 

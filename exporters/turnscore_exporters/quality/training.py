@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from turnscore_assessment.data.dialogues import SYSTEM, USER, Spoken
 from turnscore_assessment.data.labelled_turns import MARKS, UNKNOWN, JudgedContext, JudgedUserTurn
-from turnscore_core.scorers.quality_rows import HEADS, REACTIONS
+from turnscore_core.scorers.quality import HEADS, REACTIONS
 
 from turnscore_exporters.quality.drills import make_filler, make_short_answers
 from turnscore_exporters.quality.examples import Group

@@ -25,7 +25,7 @@ from turnscore_assessment.data.labelled_turns import (
     read_judged_turns,
     read_rated_turns,
 )
-from turnscore_core.scorers.quality_rows import HEADS
+from turnscore_core.scorers.quality import HEADS
 from turnscore_core.scorers.turn_warnings import find_repeats
 
 from turnscore_exporters.errors import ExporterError

@@ -242,7 +242,8 @@ class Batcher:
     def _fill_lanes(self) -> None:
         self._is_fill_due = False
         if len(self._running) < self._lanes:
-            self._settle(self._queue.drop_departed())
+            if departed := self._queue.drop_departed():
+                self._settle(departed)
             while self._queue.by_width and len(self._running) < self._lanes:
                 self._start(self._queue.take_batch(self._limit.tokens, self._lanes - len(self._running)))
         self._show()
@@ -303,8 +304,6 @@ class Batcher:
 
     def _settle(self, entries: Sequence[QueuedPack]) -> None:
         """Counts what became of packs that are over; called once for each."""
-        if not entries:
-            return
         outcomes: Counter[str] = Counter()
         for entry in entries:
             if entry.timer is not None:

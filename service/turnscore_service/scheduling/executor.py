@@ -10,7 +10,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import wraps
 from queue import Empty, SimpleQueue
-from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 from turnscore_core.errors import FailedScoringError, NotReadyError
@@ -29,7 +28,7 @@ class OpenWork:
         """One more is open."""
         self._open += 1
 
-    def end(self) -> None:
+    def end(self, *_: object) -> None:
         """One less is."""
         self._open -= 1
         if not self._open:
@@ -38,13 +37,7 @@ class OpenWork:
                     each.set_result(None)
             self._waiting.clear()
 
-    def __enter__(self) -> None:
-        self.begin()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.end()
+    __enter__, __exit__ = begin, end
 
     async def wait_until_none(self) -> None:
         """Returns when nothing is open, at once where nothing is."""

@@ -33,16 +33,14 @@ class FairOrder:
 
     def choose(self, waiting: Iterable[str]) -> str:
         """Whose turn it is among those who wait; of equals, the first."""
-        caller = min(waiting, key=self._had_by)
-        self._least = max(self._least, self._had_by(caller))
+        had, least = self._had, self._least
+        caller = min(waiting, key=lambda each: had.get(each, least))
+        self._least = max(least, had.get(caller, least))
         return caller
 
     def charge(self, caller: str, cost: float) -> None:
         """The caller is given so much."""
-        self._had[caller] = self._had_by(caller) + cost
-
-    def _had_by(self, caller: str) -> float:
-        return self._had.get(caller, self._least)
+        self._had[caller] = self._had.get(caller, self._least) + cost
 
 
 SLICE_SECONDS = 0.002

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 from support.plain_server import plain_server_in_a_thread
-from turnscore_models.archive import fetch_archive, sign
 from turnscore_models.cli import app
-from turnscore_models.errors import FetchError
+from turnscore_models.manifest import FetchError
+from turnscore_models.store import fetch_archive, sign
 from typer.testing import CliRunner
 
 

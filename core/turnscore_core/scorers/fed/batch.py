@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from turnscore_core.inference.padding import padded_width
+from turnscore_core.inference.onnx_backend import padded_width
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

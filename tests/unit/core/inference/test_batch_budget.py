@@ -24,8 +24,7 @@ from turnscore_core.deadline import Deadline
 from turnscore_core.errors import OverloadedError
 from turnscore_core.inference.concurrency import Concurrency
 from turnscore_core.inference.devices import Device
-from turnscore_core.inference.onnx_backend import OutOfMemoryError
-from turnscore_core.inference.padding import padded_width
+from turnscore_core.inference.onnx_backend import OutOfMemoryError, padded_width
 from turnscore_core.load_settings import LoadSettings
 from turnscore_core.loaded_scorer import load_scorer
 from turnscore_core.model_loader import measure_budget, widest_packs

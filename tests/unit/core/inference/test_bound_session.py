@@ -10,7 +10,7 @@ import pytest
 from support.graphs import draw_feeds, save_row_graph
 from turnscore_core.inference import cuda_backend as bound_session
 from turnscore_core.inference.cuda_backend import BoundSession
-from turnscore_core.inference.padding import round_axis, round_up
+from turnscore_core.inference.onnx_backend import round_axis, round_up
 
 
 class WatchedSession:

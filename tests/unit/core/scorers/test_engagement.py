@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 from turnscore_core.errors import InvalidRequestError
-from turnscore_core.inference.padding import padded_width
+from turnscore_core.inference.onnx_backend import padded_width
 from turnscore_core.scorers.engagement import EngagementScorer, last_user_run
 from turnscore_core.scorers.scorer import TurnToScore
 from turnscore_models import Bundle

@@ -11,8 +11,7 @@ from support.bundles import LAYOUT, WEIGHTS, make_quality_bundle
 from turnscore_core.errors import InvalidRequestError
 from turnscore_core.inference.onnx_backend import OnnxBackend
 from turnscore_core.loaded_scorer import load_scorer, score_in_one_batch
-from turnscore_core.scorers.quality import QualityScorer, ValueFormula
-from turnscore_core.scorers.quality_rows import HEADS, RowLayout, lay_out_batch, lay_out_rows
+from turnscore_core.scorers.quality import HEADS, QualityScorer, RowLayout, ValueFormula, lay_out_batch, lay_out_rows
 from turnscore_core.scorers.scorer import RawScore, TurnToScore, pack_fields
 from turnscore_models import Bundle, InvalidManifestError, write_bundle
 from turnscore_wire import Turn

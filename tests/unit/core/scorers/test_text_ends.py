@@ -14,8 +14,7 @@ from turnscore_core.deadline import Deadline
 from turnscore_core.scorers.engagement import EngagementScorer
 from turnscore_core.scorers.fed.scorer import FedScorer
 from turnscore_core.scorers.history import CHARS_PER_TOKEN, History
-from turnscore_core.scorers.quality import QualityScorer
-from turnscore_core.scorers.quality_rows import RowLayout
+from turnscore_core.scorers.quality import QualityScorer, RowLayout
 from turnscore_core.scorers.scorer import TokenPack, TurnToScore, count_chars
 from turnscore_core.scorers.sentiment_stop import SentimentStopScorer
 from turnscore_core.scorers.turn_warnings import REPEAT_TURNS, TAIL_CHARS

@@ -10,7 +10,7 @@ from turnscore_assessment.agreement.bundles import make_turn
 from turnscore_assessment.data.dialogue_sets import STATED, Population
 from turnscore_assessment.data.labelled_turns import LabelledTurn
 from turnscore_core.loaded_scorer import LoadedScorer, choose_variant, load_scorer, score_in_one_batch
-from turnscore_core.scorers.quality_rows import HEADS
+from turnscore_core.scorers.quality import HEADS
 from turnscore_core.scorers.scorer import RawScore
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.rebuild_bundle import renew_percentiles

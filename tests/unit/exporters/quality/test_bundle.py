@@ -16,7 +16,7 @@ from support.graphs import permute_outputs, with_graph
 from turnscore_core.inference.onnx_backend import OnnxBackend
 from turnscore_core.loaded_scorer import load_scorer, read_turn
 from turnscore_core.loaded_scorer import score_in_one_batch as serve
-from turnscore_core.scorers.quality_rows import HEADS, RowLayout, lay_out_batch
+from turnscore_core.scorers.quality import HEADS, RowLayout, lay_out_batch
 from turnscore_core.scorers.scorer import TurnToScore
 from turnscore_exporters.bundles.writer import GraphChoice
 from turnscore_exporters.commands import export as app

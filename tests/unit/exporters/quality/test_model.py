@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from turnscore_assessment.data.labelled_turns import UNKNOWN, JudgedContext, JudgedResponse, JudgedUserTurn, part_of
-from turnscore_core.scorers.quality_rows import HEADS, REACTIONS, RowLayout
+from turnscore_core.scorers.quality import HEADS, REACTIONS, RowLayout
 from turnscore_exporters.errors import CheckpointError, EncoderError
 from turnscore_exporters.quality.drills import RIGHT, make_filler, make_short_answers
 from turnscore_exporters.quality.model import (
