@@ -5,7 +5,13 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 import pytest
-from turnscore_client import AsyncTurnScoreGrpcClient, Conversation, TurnScoreGrpcClient
+from turnscore_client import (
+    AsyncTurnScoreClient,
+    AsyncTurnScoreGrpcClient,
+    Conversation,
+    TurnScoreClient,
+    TurnScoreGrpcClient,
+)
 from turnscore_client.testing import MockTurnScore
 
 Talk = Callable[..., Any]
@@ -57,22 +63,33 @@ def ask_http(request: pytest.FixtureRequest) -> Ask:
     return _ask_with(request.param)
 
 
-@pytest.fixture(params=["sync", "async"])
-def call(request: pytest.FixtureRequest) -> Callable[..., Awaitable[Any]]:
-    """Over gRPC: `await call(address, method, ..., client={...})` through either client; the first in a thread."""
+def _call_through(client_type: Any) -> Callable[..., Awaitable[Any]]:
+    """`await call(address, method, ..., client={...})` through a client of that type; one for threads in a thread."""
 
     def in_thread(address: str, given: dict[str, Any], method: str, args: Any, fields: Any) -> Any:
-        with TurnScoreGrpcClient(address, **given) as client:
+        with client_type(address, **given) as client:
             return getattr(client, method)(*args, **fields)
 
-    async def work(address: str, method: str, *args: Any, client: dict[str, Any] | None = None, **fields: Any) -> Any:
+    async def call(address: str, method: str, *args: Any, client: dict[str, Any] | None = None, **fields: Any) -> Any:
         given = {"timeout_seconds": 30.0, **(client or {})}
-        if request.param == "sync":
+        if not client_type.__name__.startswith("Async"):
             return await asyncio.to_thread(in_thread, address, given, method, args, fields)
-        async with AsyncTurnScoreGrpcClient(address, **given) as opened:
+        async with client_type(address, **given) as opened:
             return await getattr(opened, method)(*args, **fields)
 
-    return work
+    return call
+
+
+@pytest.fixture(params=[TurnScoreGrpcClient, AsyncTurnScoreGrpcClient], ids=["sync", "async"])
+def call(request: pytest.FixtureRequest) -> Callable[..., Awaitable[Any]]:
+    """Over gRPC."""
+    return _call_through(request.param)
+
+
+@pytest.fixture(params=[TurnScoreClient, AsyncTurnScoreClient], ids=["sync", "async"])
+def call_http(request: pytest.FixtureRequest) -> Callable[..., Awaitable[Any]]:
+    """Over HTTP."""
+    return _call_through(request.param)
 
 
 @pytest.fixture(params=["client", "async_client", "grpc_client", "async_grpc_client"])

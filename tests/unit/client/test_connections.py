@@ -123,39 +123,29 @@ async def test_failed_retries_leak_no_connection_of_the_async_client(full_servic
     assert (full_service.requests, full_service.connections) == (12, 1)
 
 
-def test_a_refused_connection_is_a_typed_error_that_names_the_address(closed_port_url):
+async def test_a_refused_connection_is_a_typed_error_that_names_the_address(call_http, closed_port_url):
     clock = ManualClock()
-    with TurnScoreClient(closed_port_url, clock=clock) as client, pytest.raises(ConnectionFailedError) as raised:
-        client.score(response="a")
-    assert closed_port_url in str(raised.value)
+    with pytest.raises(ConnectionFailedError, match=closed_port_url):
+        await call_http(closed_port_url, "score", response="a", client={"clock": clock})
     assert len(clock.sleeps) == 5
 
 
-async def test_a_refused_connection_is_the_same_error_for_the_async_client(closed_port_url):
-    clock = ManualClock()
-    async with AsyncTurnScoreClient(closed_port_url, clock=clock) as client:
-        with pytest.raises(ConnectionFailedError):
-            await client.score(response="a")
-    assert len(clock.sleeps) == 5
-
-
-def test_a_service_that_never_answers_ends_in_deadline_exceeded():
+async def test_a_service_that_never_answers_ends_in_deadline_exceeded(call_http):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        with TurnScoreClient(url, timeout_seconds=0.05) as client, pytest.raises(DeadlineExceededError) as raised:
-            client.score(response="a", request_id="r-1")
+        with pytest.raises(DeadlineExceededError, match=r"0\.05 s") as raised:
+            await call_http(url, "score", response="a", request_id="r-1", client={"timeout_seconds": 0.05})
     assert raised.value.request_id == "r-1"
-    assert "0.05 s" in str(raised.value)
 
 
-async def test_a_service_that_never_answers_ends_the_async_call_too():
-    async def never(request: httpx.Request) -> httpx.Response:
-        await asyncio.Event().wait()
-        raise AssertionError
+@pytest.mark.parametrize("error", [UnicodeError("label too long"), httpx.InvalidURL("no host")])
+async def test_an_address_that_cannot_be_sent_to_is_a_failed_connection(call_http, error):
+    def fail(request: httpx.Request) -> httpx.Response:
+        raise error
 
-    async with AsyncTurnScoreClient("http://silent.test", transport=httpx.MockTransport(never)) as client:
-        with pytest.raises(DeadlineExceededError):
-            await client.score(response="a", timeout_seconds=0.01)
+    client = {"transport": httpx.MockTransport(fail), "max_retries": 0}
+    with pytest.raises(ConnectionFailedError, match=r"http://scores\.test"):
+        await call_http("http://scores.test", "models", client=client)
 
 
 async def test_cancelling_one_call_leaves_the_client_and_the_other_calls_alone():
@@ -199,27 +189,6 @@ async def test_a_cancelled_call_is_not_retried():
         with pytest.raises(asyncio.CancelledError):
             await call
     assert requests == 1
-
-
-@pytest.mark.parametrize("error", [UnicodeError("label too long"), httpx.InvalidURL("no host")])
-def test_an_address_that_cannot_be_sent_to_is_a_failed_connection(error):
-    def fail(request: httpx.Request) -> httpx.Response:
-        raise error
-
-    client = TurnScoreClient("http://scores.test", transport=httpx.MockTransport(fail), max_retries=0)
-    with client, pytest.raises(ConnectionFailedError, match=r"http://scores\.test"):
-        client.models()
-
-
-@pytest.mark.parametrize("error", [UnicodeError("label too long"), httpx.InvalidURL("no host")])
-async def test_an_address_that_cannot_be_sent_to_is_the_same_for_the_async_client(error):
-    def fail(request: httpx.Request) -> httpx.Response:
-        raise error
-
-    transport = httpx.MockTransport(fail)
-    async with AsyncTurnScoreClient("http://scores.test", transport=transport, max_retries=0) as client:
-        with pytest.raises(ConnectionFailedError, match=r"http://scores\.test"):
-            await client.models()
 
 
 def _leaves(error_class: type) -> list[type]:

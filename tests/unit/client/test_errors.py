@@ -10,14 +10,12 @@ from turnscore_client import (
     ErrorCode,
     ErrorDetail,
     ErrorReply,
-    ServiceError,
     TurnScoreError,
     UnexpectedReplyError,
     _errors,
     error_from_reply,
 )
 from turnscore_client._errors import ERROR_CLASSES
-from turnscore_client._retry import is_retryable
 from turnscore_wire import ERROR_TABLE
 
 
@@ -49,16 +47,6 @@ def test_an_error_reply_becomes_its_class_with_everything_it_says(code):
     assert str(error) == f"{code.value} (response): because"
 
 
-@pytest.mark.parametrize("code", list(ErrorCode))
-def test_what_the_table_says_is_retryable_is_retried_and_nothing_else(code):
-    assert is_retryable(ERROR_CLASSES[code]("because")) is ERROR_TABLE[code].is_retryable
-
-
-def test_a_failed_connection_is_retryable_and_an_unexpected_reply_is_not():
-    assert is_retryable(ConnectionFailedError("refused"))
-    assert not is_retryable(UnexpectedReplyError("a page"))
-
-
 @pytest.mark.parametrize(
     "error",
     [
@@ -72,7 +60,3 @@ def test_errors_survive_pickling(error):
     assert type(copy) is type(error)
     assert vars(copy) == vars(error)
     assert str(copy) == str(error)
-
-
-def test_service_errors_are_all_caught_by_their_base():
-    assert all(issubclass(error_class, ServiceError) for error_class in ERROR_CLASSES.values())

@@ -1,7 +1,7 @@
 """Retry arithmetic: delays, and the one deadline they have to fit into."""
 
 import pytest
-from turnscore_client import ConnectionFailedError, InternalError, OverloadedError, _defaults
+from turnscore_client import OverloadedError, _defaults
 from turnscore_client._retry import Attempts, RetryPolicy
 from turnscore_client.testing import ManualClock
 
@@ -36,35 +36,9 @@ def test_the_default_delays_span_what_the_default_says():
     assert sum(delays(RetryPolicy(draw=lambda: 0.0), _defaults.MAX_RETRIES)) == pytest.approx(3.1)
 
 
-def test_a_call_is_sent_again_max_retries_times():
-    calls = attempts(max_retries=2)
-    answers = [calls.delay_after(ConnectionFailedError("refused")) for _ in range(3)]
-    assert answers == pytest.approx([0.1, 0.2, None])
-
-
-def test_an_error_that_is_not_retryable_ends_the_call():
-    assert attempts().delay_after(InternalError("broken")) is None
-
-
-def test_a_hint_within_the_time_left_is_kept():
-    assert attempts(timeout_seconds=1.0).delay_after(OverloadedError("full", retry_after_ms=900)) == pytest.approx(0.9)
-
-
-def test_a_hint_beyond_the_time_left_ends_the_call_at_once():
-    assert attempts(timeout_seconds=1.0).delay_after(OverloadedError("full", retry_after_ms=1000)) is None
-
-
 def test_a_hint_beyond_the_callers_own_deadline_ends_the_call_at_once():
     calls = attempts(timeout_seconds=10.0, deadline_ms=300)
     assert calls.delay_after(OverloadedError("full", retry_after_ms=300)) is None
-
-
-def test_all_attempts_share_one_deadline():
-    clock = ManualClock()
-    calls = attempts(timeout_seconds=1.0, clock=clock)
-    clock.sleep(0.95)
-    assert calls.seconds_left() == pytest.approx(0.05)
-    assert calls.delay_after(ConnectionFailedError("refused")) is None
 
 
 @pytest.mark.parametrize(
