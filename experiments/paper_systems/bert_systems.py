@@ -17,6 +17,7 @@ from transformers import (
 )
 from turnscore_assessment.correlations import compute_auc
 from turnscore_core.scorers.usr import UsrFormula
+from turnscore_exporters.data.convai import TextPair
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.pair_models.bundles import apply_formula, find_telling, make_formula, score_parts
 from turnscore_exporters.pair_models.models import (
@@ -32,21 +33,12 @@ from turnscore_exporters.pair_models.models import (
 )
 from turnscore_exporters.training.loop import BestWeights, LoopSettings, choose_batch, train
 
-from paper_systems.data import EvalTurn, Floats, Negatives, QueryReply, ReplyPool, split_words
+from paper_systems.data import EvalTurn, Floats, Negatives, ReplyPool, split_words
 from paper_systems.ruber import FUSED_ADAM
 
 # Specified: a port's released code: Adam 1e-3, weight decay 1e-4, 256 pairs a step.
 FUSED_ADAMW = partial(torch.optim.AdamW, fused=True)
 PAIR_RATE, PAIR_DECAY, PAIR_BATCH = 1e-3, 1e-4, 256
-
-
-@dataclass(frozen=True, slots=True)
-class LabelledPair:
-    """A pair and whether it fits."""
-
-    query: str
-    reply: str
-    fits: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,13 +56,13 @@ class Contextual:
 
 def train_pair_network(
     network: PairNetwork,
-    exchanges: Sequence[QueryReply],
+    exchanges: Sequence[TextPair],
     negatives: Negatives,
     vectors: FrozenVectors,
     settings: LoopSettings,
     *,
     learning_rate: float = PAIR_RATE,
-    extra: Sequence[LabelledPair] = (),
+    extra: Sequence[TextPair] = (),
     best: BestWeights | None = None,
     state_path: Path | None = None,
 ) -> None:
@@ -83,7 +75,7 @@ def train_pair_network(
     def step_loss(step: int) -> Tensor:
         judged = compose_step(exchanges, negatives, extra, step, settings.seed)
         logits = network(vectors.of([each.query for each in judged]), vectors.of([each.reply for each in judged]))
-        return functional.binary_cross_entropy_with_logits(logits, torch.tensor([each.fits for each in judged]))
+        return functional.binary_cross_entropy_with_logits(logits, torch.tensor([each.label for each in judged]))
 
     settings = replace(settings, learning_rate=learning_rate, weight_decay=PAIR_DECAY, optimizer=FUSED_ADAM)
     train(network, step_loss, settings, state_path=state_path, follower=best)
@@ -92,7 +84,7 @@ def train_pair_network(
 def choose_by_auc(
     network: PairNetwork,
     vectors: FrozenVectors,
-    exchanges: Sequence[QueryReply],
+    exchanges: Sequence[TextPair],
     wrong: Sequence[str],
     settings: LoopSettings,
 ) -> BestWeights:
@@ -111,15 +103,15 @@ def choose_by_auc(
 
 
 def compose_step(
-    exchanges: Sequence[QueryReply], negatives: Negatives, extra: Sequence[LabelledPair], step: int, seed: int
-) -> list[LabelledPair]:
+    exchanges: Sequence[TextPair], negatives: Negatives, extra: Sequence[TextPair], step: int, seed: int
+) -> list[TextPair]:
     """True replies, as many wrong ones to the same queries, and as many of `extra`."""
     half = PAIR_BATCH // 2
     epoch = step // -(-len(exchanges) // half)
     chosen = choose_batch(len(exchanges), half, step, seed)
-    true = [LabelledPair(exchanges[index].query, exchanges[index].reply, 1.0) for index in chosen]
+    true = [TextPair(exchanges[index].query, exchanges[index].reply, 1.0) for index in chosen]
     drawn = [(index, negatives.draw(index, epoch)) for index in chosen]
-    wrong = [LabelledPair(exchanges[index].query, exchanges[other].reply, 0.0) for index, other in drawn]
+    wrong = [TextPair(exchanges[index].query, exchanges[other].reply, 0.0) for index, other in drawn]
     more = [extra[index] for index in choose_batch(len(extra), half, step, seed)] if extra else []
     return [*true, *wrong, *more]
 
@@ -173,18 +165,18 @@ def alter_reply(reply: str, generator: random.Random) -> str:
 
 
 def filter_candidates(
-    exchanges: Sequence[QueryReply], candidates: Sequence[tuple[int, str]], judge: Judge, sure: float = SURE
-) -> list[LabelledPair]:
+    exchanges: Sequence[TextPair], candidates: Sequence[tuple[int, str]], judge: Judge, sure: float = SURE
+) -> list[TextPair]:
     """The candidates that `judge` is sure of, with its label."""
     pairs = [(exchanges[index].query, text) for index, text in candidates]
-    kept: list[LabelledPair] = []
+    kept: list[TextPair] = []
     for (query, text), probability in zip(pairs, judge(pairs), strict=True):
         if probability >= 1 - sure or probability <= sure:
-            kept.append(LabelledPair(query, text, float(probability >= 0.5)))
+            kept.append(TextPair(query, text, float(probability >= 0.5)))
     return kept
 
 
-def _nearest(likeness: NDArray[np.float32], index: int, exchanges: Sequence[QueryReply]) -> list[int]:
+def _nearest(likeness: NDArray[np.float32], index: int, exchanges: Sequence[TextPair]) -> list[int]:
     most = min(4 * NEAREST, len(likeness) - 1)
     ranked = np.argpartition(-likeness, most)[: most + 1]
     ranked = ranked[np.argsort(-likeness[ranked], kind="stable")]
@@ -214,7 +206,7 @@ def split_by_length(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> lis
 
 WEIGHT_DECAY = 0.01
 
-Draw = Callable[[int], list[LabelledPair]]
+Draw = Callable[[int], list[TextPair]]
 """Gives the judgements of a step."""
 
 
@@ -246,7 +238,7 @@ def train_joint(
         chosen = draw(step)
         with torch.autocast("cpu", dtype=torch.bfloat16):
             logits = read_groups(checkpoint, [(each.query, each.reply) for each in chosen])
-        return judgement_loss(logits.float(), [each.fits for each in chosen], class_weight)
+        return judgement_loss(logits.float(), [each.label for each in chosen], class_weight)
 
     train(model, step_loss, settings, state_path=state_path)
 
@@ -257,23 +249,23 @@ def judgement_loss(logits: Tensor, fits: Sequence[float], class_weight: float) -
     return functional.binary_cross_entropy_with_logits(logits, torch.tensor(fits), pos_weight=weight)
 
 
-def draw_retrieval(exchanges: Sequence[QueryReply], negatives: Negatives, batch_size: int, seed: int) -> Draw:
+def draw_retrieval(exchanges: Sequence[TextPair], negatives: Negatives, batch_size: int, seed: int) -> Draw:
     """Half true replies, half wrong ones to the same queries."""
     half = max(1, batch_size // 2)
     batches = -(-len(exchanges) // half)
 
-    def draw(step: int) -> list[LabelledPair]:
+    def draw(step: int) -> list[TextPair]:
         found = []
         for index in choose_batch(len(exchanges), half, step, seed):
             other = negatives.draw(index, step // batches)
-            found.append(LabelledPair(exchanges[index].query, exchanges[index].reply, 1.0))
-            found.append(LabelledPair(exchanges[index].query, exchanges[other].reply, 0.0))
+            found.append(TextPair(exchanges[index].query, exchanges[index].reply, 1.0))
+            found.append(TextPair(exchanges[index].query, exchanges[other].reply, 0.0))
         return found
 
     return draw
 
 
-def draw_annotated(judgements: Sequence[LabelledPair], batch_size: int, seed: int) -> Draw:
+def draw_annotated(judgements: Sequence[TextPair], batch_size: int, seed: int) -> Draw:
     """The judgements in epochs of random order."""
     return lambda step: [judgements[index] for index in choose_batch(len(judgements), batch_size, step, seed)]
 
@@ -295,7 +287,7 @@ NOT_PREDICTED = -100
 
 def train_masked(
     checkpoint: PairCheckpoint,
-    exchanges: Sequence[QueryReply],
+    exchanges: Sequence[TextPair],
     settings: LoopSettings,
     *,
     batch_size: int,

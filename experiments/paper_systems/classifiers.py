@@ -16,10 +16,10 @@ from torch.nn import functional
 from turnscore_assessment.correlations import bootstrap, compute_auc, compute_balanced_accuracy
 from turnscore_exporters.data.convai import (
     EngagementData,
-    EngagementPair,
     EngagementPaths,
     Labels,
     Split,
+    TextPair,
     count_labels,
     read_engagement_data,
 )
@@ -45,7 +45,7 @@ class SvmClassifier:
     Counts and scales come from the training pairs alone.
     """
 
-    def __init__(self, pairs: Sequence[EngagementPair], seed: int = 0) -> None:
+    def __init__(self, pairs: Sequence[TextPair], seed: int = 0) -> None:
         self._counter = CountVectorizer(
             tokenizer=split_words, token_pattern=None, ngram_range=N_GRAMS, min_df=LEAST_TEXTS, binary=True
         )
@@ -90,8 +90,8 @@ class BiRnnClassifier:
 
 
 def train_bi_rnn(
-    pairs: Sequence[EngagementPair],
-    validation: Sequence[EngagementPair],
+    pairs: Sequence[TextPair],
+    validation: Sequence[TextPair],
     vectors: WordVectors,
     settings: LoopSettings,
     *,
@@ -146,14 +146,14 @@ Classifier = SvmClassifier | BiRnnClassifier
 
 
 def train_svm(plan: Plan, *, check_counts: bool = True) -> Trained:
-    def fit(pairs: Sequence[EngagementPair], _validation: Sequence[EngagementPair], _labels: Labels) -> SvmClassifier:
+    def fit(pairs: Sequence[TextPair], _validation: Sequence[TextPair], _labels: Labels) -> SvmClassifier:
         return SvmClassifier(pairs, plan.seed)
 
     return _train_both(plan, fit, border=0.0, check_counts=check_counts)
 
 
 def train_birnn(plan: Plan, *, check_counts: bool = True) -> Trained:
-    def fit(pairs: Sequence[EngagementPair], validation: Sequence[EngagementPair], labels: Labels) -> BiRnnClassifier:
+    def fit(pairs: Sequence[TextPair], validation: Sequence[TextPair], labels: Labels) -> BiRnnClassifier:
         vectors = plan.word_vectors([text for pair in pairs for text in (pair.query, pair.reply)])
         name = f"bi-rnn {labels}"
         return train_bi_rnn(
@@ -170,7 +170,7 @@ def train_birnn(plan: Plan, *, check_counts: bool = True) -> Trained:
 
 def _train_both(
     plan: Plan,
-    fit: Callable[[Sequence[EngagementPair], Sequence[EngagementPair], Labels], Classifier],
+    fit: Callable[[Sequence[TextPair], Sequence[TextPair], Labels], Classifier],
     *,
     border: float,
     check_counts: bool,
@@ -226,4 +226,4 @@ def _count(data: EngagementData) -> dict[str, dict[str, tuple[int, int]]]:
 def _seen(data: EngagementData) -> frozenset[str]:
     """The ids of dialogues in the splits that train or choose, under either reading."""
     splits = [data.convai.pairs[labels][split] for labels in Labels for split in (Split.TRAIN, Split.VALIDATION)]
-    return frozenset(pair.dialogue_id for pairs in splits for pair in pairs)
+    return frozenset(pair.dialogue for pairs in splits for pair in pairs)

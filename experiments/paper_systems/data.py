@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from turnscore_assessment.data.dialogues import merge_turns, read_dialogues
 from turnscore_assessment.errors import BadFileError
+from turnscore_exporters.data.convai import TextPair
 from turnscore_exporters.errors import ExporterError
 
 Floats = NDArray[np.float64]
@@ -53,13 +54,6 @@ class Part(StrEnum):
     HELD_OUT = "held out"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueryReply:
-    dialogue: str
-    query: str
-    reply: str
-
-
 def split_words(text: str) -> list[str]:
     """The text's words and punctuation marks, in lower case."""
     return _WORD.findall(text.lower())
@@ -71,17 +65,17 @@ def normalize(text: str) -> str:
     return " ".join([word for word in words if word[0].isalnum()] or words)
 
 
-def read_exchanges(path: Path, most: int, seed: int = 0) -> list[QueryReply]:
+def read_exchanges(path: Path, most: int, seed: int = 0) -> list[TextPair]:
     """Exchanges of whole dialogues drawn at random, about `most` in all, equally many from each `source`.
 
     Raises BadFileError where the file cannot be read or has no two turns in a row.
     """
-    by_source: dict[str, list[list[QueryReply]]] = {}
+    by_source: dict[str, list[list[TextPair]]] = {}
     for row, dialogue in enumerate(read_dialogues(path), start=1):
         turns = [turn.text.strip() for turn in merge_turns(dialogue.turns)]
         name = f"{path.name} {row}"
         found = [
-            QueryReply(dialogue=name, query=query, reply=reply)
+            TextPair(dialogue=name, query=query, reply=reply)
             for query, reply in pairwise(turns)
             if split_words(query) and split_words(reply)
         ]
@@ -93,10 +87,10 @@ def read_exchanges(path: Path, most: int, seed: int = 0) -> list[QueryReply]:
     return [each for _, members in sorted(by_source.items()) for each in _draw(members, share, seed)]
 
 
-def _draw(dialogues: Sequence[Sequence[QueryReply]], share: int, seed: int) -> list[QueryReply]:
+def _draw(dialogues: Sequence[Sequence[TextPair]], share: int, seed: int) -> list[TextPair]:
     order = list(dialogues)
     random.Random(seed).shuffle(order)
-    drawn: list[QueryReply] = []
+    drawn: list[TextPair] = []
     for exchanges in order:
         if len(drawn) >= share:
             break
@@ -104,26 +98,26 @@ def _draw(dialogues: Sequence[Sequence[QueryReply]], share: int, seed: int) -> l
     return drawn
 
 
-def split_exchanges(exchanges: Iterable[QueryReply]) -> dict[Part, list[QueryReply]]:
+def split_exchanges(exchanges: Iterable[TextPair]) -> dict[Part, list[TextPair]]:
     """The part of a dialogue, decided by its first text alone: the same on every machine and for copies of it."""
-    parts: dict[Part, list[QueryReply]] = {part: [] for part in Part}
+    parts: dict[Part, list[TextPair]] = {part: [] for part in Part}
     for each, digest in _digest(exchanges):
         share = int.from_bytes(digest[:4], "big") % 100
         parts[Part.HELD_OUT if share < HELD_OUT_PERCENT else Part.TRAIN].append(each)
     return parts
 
 
-def split_validation(exchanges: Iterable[QueryReply]) -> tuple[list[QueryReply], list[QueryReply]]:
+def split_validation(exchanges: Iterable[TextPair]) -> tuple[list[TextPair], list[TextPair]]:
     """Those to train on, and those to choose a step by; a dialogue stays whole, and with its copies."""
-    kept: list[QueryReply] = []
-    validation: list[QueryReply] = []
+    kept: list[TextPair] = []
+    validation: list[TextPair] = []
     for each, digest in _digest(exchanges):
         share = int.from_bytes(digest[4:8], "big") % 100
         (validation if share < VALIDATION_PERCENT else kept).append(each)
     return kept, validation
 
 
-def _digest(exchanges: Iterable[QueryReply]) -> Iterator[tuple[QueryReply, bytes]]:
+def _digest(exchanges: Iterable[TextPair]) -> Iterator[tuple[TextPair, bytes]]:
     first: dict[str, bytes] = {}
     for each in exchanges:
         if each.dialogue not in first:
@@ -135,7 +129,7 @@ TELLING_WORDS = 5
 """A text of so many words is no common phrase. Chosen, as for the split of rated turns."""
 
 
-def without_judged(exchanges: Sequence[QueryReply], judged: Iterable[EvalTurn]) -> list[QueryReply]:
+def without_judged(exchanges: Sequence[TextPair], judged: Iterable[EvalTurn]) -> list[TextPair]:
     """The exchanges of dialogues that share no long text with a judged turn's response, context or references."""
     known = {
         text
@@ -169,7 +163,7 @@ class Negatives(Protocol):
 class ReplyPool:
     """The replies of some exchanges, and which of them may be drawn for which exchange."""
 
-    def __init__(self, exchanges: Sequence[QueryReply]) -> None:
+    def __init__(self, exchanges: Sequence[TextPair]) -> None:
         self.exchanges = exchanges
         self._queries = [normalize(each.query) for each in exchanges]
         self._replies = [normalize(each.reply) for each in exchanges]

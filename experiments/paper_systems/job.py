@@ -13,11 +13,12 @@ import numpy as np
 import torch
 import typer
 from turnscore_assessment.correlations import compute_auc
+from turnscore_exporters.data.convai import TextPair
 from turnscore_exporters.json_files import read_json, write_json
 from turnscore_exporters.training.loop import REPORT_FILE, STATE_FOLDER, TRAINING_FILE, claim_folder
 
 from paper_systems.classifiers import train_birnn, train_svm
-from paper_systems.data import Baseline, EvalTurn, Part, QueryReply, RandomNegatives, ReplyPool
+from paper_systems.data import Baseline, EvalTurn, Part, RandomNegatives, ReplyPool
 from paper_systems.measures import (
     EvalSet,
     JudgedContext,
@@ -108,7 +109,7 @@ def _measure(job: SystemJob, plan: Plan, trained: Trained, sets: Sequence[EvalSe
     return found
 
 
-def measure_held_out(baseline: Baseline, exchanges: Sequence[QueryReply], seed: int, most: int) -> dict[str, Any]:
+def measure_held_out(baseline: Baseline, exchanges: Sequence[TextPair], seed: int, most: int) -> dict[str, Any]:
     """AUC of true against random replies of held-out dialogues, for each score and for the reply's length."""
     chosen = list(exchanges)
     random.Random(seed).shuffle(chosen)

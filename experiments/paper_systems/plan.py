@@ -6,6 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from turnscore_exporters.data.convai import TextPair
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.training.encoders import load_encoder
 from turnscore_exporters.training.loop import LoopSettings
@@ -14,7 +15,6 @@ from paper_systems.data import (
     Baseline,
     EvalTurn,
     Part,
-    QueryReply,
     read_exchanges,
     split_exchanges,
     split_words,
@@ -111,13 +111,13 @@ class Plan:
         return LoopSettings(steps=steps, run_key=key, seed=self.seed, description=name)
 
     @cached_property
-    def parts(self) -> Mapping[Part, list[QueryReply]]:
+    def parts(self) -> Mapping[Part, list[TextPair]]:
         """The exchanges of the data, without those that share a text with a judged turn."""
         drawn = read_exchanges(self.data / TEXT_FILE, self.size.exchanges, self.seed)
         return split_exchanges(without_judged(drawn, self.judged))
 
     @property
-    def train(self) -> list[QueryReply]:
+    def train(self) -> list[TextPair]:
         return self.parts[Part.TRAIN]
 
     def word_vectors(self, texts: Sequence[str]) -> WordVectors:

@@ -14,12 +14,13 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_sequence
 from turnscore_assessment.references.vector_metrics import split_line
+from turnscore_exporters.data.convai import TextPair
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.pair_models.models import PairHead
 from turnscore_exporters.training.encoders import Encoder
 from turnscore_exporters.training.loop import LoopSettings, choose_batch, train
 
-from paper_systems.data import EvalTurn, Floats, Negatives, QueryReply, split_words
+from paper_systems.data import EvalTurn, Floats, Negatives, split_words
 
 MOST_WIDTH = 4096
 """Largest width of a vector; a larger number in a file's head is an error. Chosen."""
@@ -268,7 +269,7 @@ class Ruber:
 
 def train_ruber_network(
     network: RuberNetwork,
-    exchanges: Sequence[QueryReply],
+    exchanges: Sequence[TextPair],
     negatives: Negatives,
     vectors: WordVectors,
     settings: LoopSettings,
@@ -291,7 +292,7 @@ def train_ruber_network(
 
 
 def fit_scales(
-    network: RuberNetwork, vectors: WordVectors, exchanges: Sequence[QueryReply], wrong: Callable[[int], int]
+    network: RuberNetwork, vectors: WordVectors, exchanges: Sequence[TextPair], wrong: Callable[[int], int]
 ) -> tuple[TrainingScale, TrainingScale]:
     """The scales of both scores, from training exchanges with their true and with wrong replies.
 

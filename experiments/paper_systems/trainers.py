@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from turnscore_assessment.data.labelled_turns import DAILYDIALOG, LabelledTurn, read_rated_turns, read_thumbs
+from turnscore_exporters.data.convai import TextPair
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.json_files import write_json
 from turnscore_exporters.pair_models.bundles import score_parts
@@ -24,7 +25,6 @@ from turnscore_exporters.training.loop import BestWeights
 from paper_systems.bert_systems import (
     Contextual,
     Joint,
-    LabelledPair,
     Usr,
     choose_by_auc,
     draw_annotated,
@@ -36,7 +36,7 @@ from paper_systems.bert_systems import (
     train_masked,
     train_pair_network,
 )
-from paper_systems.data import EvalTurn, QueryReply, RandomNegatives, ReplyPool, WeightedNegatives, split_validation
+from paper_systems.data import EvalTurn, RandomNegatives, ReplyPool, WeightedNegatives, split_validation
 from paper_systems.plan import Plan, Trained
 from paper_systems.ruber import Ruber, RuberNetwork, fit_scales, train_ruber_network
 
@@ -110,8 +110,8 @@ def train_usr(plan: Plan) -> Trained:
 def train_annotated(plan: Plan) -> Trained:
     """Trains 3P: a pair model on people's thumbs for ConvAI's bots."""
     turns = [each for each in read_thumbs(plan.data / THUMBS_FILE) if each.is_fitted_on]
-    judgements = [LabelledPair(each.context[-1][1], each.response, each.rating) for each in turns]
-    up = sum(each.fits for each in judgements)
+    judgements = [TextPair(each.context[-1][1], each.response, each.rating) for each in turns]
+    up = sum(each.label for each in judgements)
     if not 0 < up < len(judgements):
         raise ExporterError(f"{len(judgements)} thumbs to train on, {up:.0f} of them up: both kinds are needed")
     torch.manual_seed(plan.seed)
@@ -177,7 +177,7 @@ def train_pone(plan: Plan) -> Trained:
     kept = []
     for number in range(PONE_ROUNDS):
         extra = filter_candidates(exchanges, candidates, lambda pairs: score_network(network, vectors, pairs))
-        kept.append({"kept": len(extra), "fitting": sum(each.fits for each in extra), "of": len(candidates)})
+        kept.append({"kept": len(extra), "fitting": sum(each.label for each in extra), "of": len(candidates)})
         _run_contextual(plan, network, exchanges, negatives, vectors, f"pone round {number + 1}", extra=extra)
     save_pair_network(plan, network, is_pone=True)
     baseline = Contextual(name="pone", network=network, vectors=vectors)
@@ -185,7 +185,7 @@ def train_pone(plan: Plan) -> Trained:
 
 
 def _start_pair_network(
-    exchanges: Sequence[QueryReply], vectors: FrozenVectors, seed: int, *, is_pone: bool
+    exchanges: Sequence[TextPair], vectors: FrozenVectors, seed: int, *, is_pone: bool
 ) -> PairNetwork:
     torch.manual_seed(seed)
     network = PairNetwork(vectors.width, is_pone=is_pone)
@@ -197,8 +197,8 @@ def _choose_step(
     plan: Plan,
     network: PairNetwork,
     vectors: FrozenVectors,
-    exchanges: Sequence[QueryReply],
-    validation: Sequence[QueryReply],
+    exchanges: Sequence[TextPair],
+    validation: Sequence[TextPair],
 ) -> BestWeights | None:
     """None where so little data leaves no dialogue to choose by."""
     if not validation:
@@ -209,19 +209,19 @@ def _choose_step(
     return choose_by_auc(network, vectors, validation, wrong, plan.settings("choice"))
 
 
-def _describe_choice(best: BestWeights | None, validation: Sequence[QueryReply]) -> dict[str, Any]:
+def _describe_choice(best: BestWeights | None, validation: Sequence[TextPair]) -> dict[str, Any]:
     return {"validation": len(validation), "chosen": {} if best is None else dict(best.found)}
 
 
 def _run_contextual(
     plan: Plan,
     network: PairNetwork,
-    exchanges: Sequence[QueryReply],
+    exchanges: Sequence[TextPair],
     negatives: RandomNegatives | WeightedNegatives,
     vectors: FrozenVectors,
     name: str,
     *,
-    extra: Sequence[LabelledPair] | None = None,
+    extra: Sequence[TextPair] | None = None,
     best: BestWeights | None = None,
 ) -> None:
     """Runs the first stage, or a round with the `extra` judgements."""

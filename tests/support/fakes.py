@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from paper_systems.data import QueryReply
 from pydantic import JsonValue
 from turnscore_client import TurnScoreClient, TurnScoreGrpcClient
 from turnscore_core.errors import InvalidRequestError
 from turnscore_core.inference.onnx_backend import OutOfMemoryError
 from turnscore_core.loaded_scorer import LoadedScorer, TokenizingPace
 from turnscore_core.scorers.scorer import RawScore, Scorer, TokenPack, TurnToScore
+from turnscore_exporters.data.convai import TextPair
 from turnscore_models import Bundle, GraphSpec, Manifest, TensorSpec
 from turnscore_service.scheduling.versions import CandidateVersion
 from turnscore_wire import ConversationReply, TokenCount
@@ -137,8 +137,8 @@ def candidate_version(scorer: Any, share: float = 1.0, name: str = "fake", versi
     return CandidateVersion(replace(loaded, alias=loaded.bundle.manifest.reference), share)
 
 
-def exchanges(*rows: tuple[str, str, str]) -> list[QueryReply]:
-    return [QueryReply(dialogue=dialogue, query=query, reply=reply) for dialogue, query, reply in rows]
+def exchanges(*rows: tuple[str, str, str]) -> list[TextPair]:
+    return [TextPair(dialogue=dialogue, query=query, reply=reply) for dialogue, query, reply in rows]
 
 
 POOL = exchanges(

@@ -9,11 +9,12 @@ import random
 import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from turnscore_assessment.data.dialogues import read_dialogues
 from turnscore_assessment.errors import BadFileError
+
+from turnscore_exporters.data.convai import TextPair
 
 DULL_REPLIES = (
     "i don't know .", "yes .", "ok .", "no .", "i see .", "sure .", "lol", "thank you .", "i'm not sure .", "what ?",
@@ -22,14 +23,6 @@ DULL_REPLIES = (
 LONGEST_CHAIN = 40
 _WORD = re.compile(r"\w+(?:'\w+)?|[^\w\s]")
 _START, _END = "<start>", "<end>"
-
-
-@dataclass(frozen=True, slots=True)
-class TextPair:
-    """Two neighbouring turns of a real dialogue."""
-
-    query: str
-    reply: str
 
 
 class MarkovChain:

@@ -27,17 +27,20 @@ from turnscore_assessment.files import read_csv
 from turnscore_exporters.errors import PairCountError
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngagementPair:
-    """What one person said and the reply. An empty `query` means that the reply opens the dialogue."""
+@dataclass(frozen=True, slots=True)
+class TextPair:
+    """What one person said and the reply, with a label where there is one.
+
+    An empty `query` means that the reply opens the dialogue.
+    """
 
     query: str
     reply: str
-    label: int
-    dialogue_id: str = ""
+    label: float = 0.0
+    dialogue: str = ""
 
 
-def read_pair_csv(path: Path) -> list[EngagementPair]:
+def read_pair_csv(path: Path) -> list[TextPair]:
     """Reads the columns query, reply and label (0 or 1) of a CSV file; any other column is ignored.
 
     Raises BadFileError naming the file and the row (the header is row 1).
@@ -45,14 +48,14 @@ def read_pair_csv(path: Path) -> list[EngagementPair]:
     return [_build_pair(record, path, row) for row, record in read_csv(path, ("query", "reply", "label")).rows]
 
 
-def _build_pair(record: dict[str, str | None], path: Path, row: int) -> EngagementPair:
+def _build_pair(record: dict[str, str | None], path: Path, row: int) -> TextPair:
     query, reply, label = record["query"], record["reply"], record["label"]
     if query is None or reply is None:
         raise BadFileError(path, row, "has too few columns")
     if label not in ("0", "1"):
         raise BadFileError(path, row, f"has label {label!r}, expected 0 or 1")
-    return EngagementPair(
-        query=query.strip(), reply=reply.strip(), label=int(label), dialogue_id=f"{path.stem}:{record.get('id') or row}"
+    return TextPair(
+        query=query.strip(), reply=reply.strip(), label=int(label), dialogue=f"{path.stem}:{record.get('id') or row}"
     )
 
 
@@ -81,8 +84,8 @@ class Split(StrEnum):
 class ConvaiSplits:
     """Pairs of each split under both readings, and thumbed bot turns. A dialogue is in the same split under both."""
 
-    pairs: Mapping[Labels, Mapping[Split, list[EngagementPair]]]
-    thumbs: Mapping[Split, list[EngagementPair]]
+    pairs: Mapping[Labels, Mapping[Split, list[TextPair]]]
+    thumbs: Mapping[Split, list[TextPair]]
 
 
 def read_convai(path: Path, left_out_ids: frozenset[str] = frozenset()) -> ConvaiSplits:
@@ -138,13 +141,13 @@ def split_dialogues(dialogues: Iterable[RecordedDialogue]) -> dict[Split, list[R
     return splits
 
 
-def build_pairs(dialogues: Iterable[RecordedDialogue], labels: Labels) -> list[EngagementPair]:
+def build_pairs(dialogues: Iterable[RecordedDialogue], labels: Labels) -> list[TextPair]:
     """The labelled pairs of the dialogues under one reading, in order.
 
     Published: a label-1 dialogue gives every adjacent pair, a label-0 dialogue every second one (1-2, 3-4, ...).
     Corrected: every adjacent pair whose reply was rated; in a human-bot dialogue these are the bot's replies.
     """
-    pairs: list[EngagementPair] = []
+    pairs: list[TextPair] = []
     for dialogue in dialogues:
         label = label_dialogue(dialogue, labels)
         turns = merge_turns(dialogue.turns)
@@ -152,24 +155,24 @@ def build_pairs(dialogues: Iterable[RecordedDialogue], labels: Labels) -> list[E
         for index in range(0, len(turns) - 1, step):
             query, reply = turns[index], turns[index + 1]
             if labels is Labels.PUBLISHED or _was_rated(reply, dialogue):
-                pairs.append(EngagementPair(query=query.text, reply=reply.text, label=label, dialogue_id=dialogue.id))
+                pairs.append(TextPair(query=query.text, reply=reply.text, label=label, dialogue=dialogue.id))
     return pairs
 
 
-def build_thumb_pairs(dialogues: Iterable[RecordedDialogue]) -> list[EngagementPair]:
+def build_thumb_pairs(dialogues: Iterable[RecordedDialogue]) -> list[TextPair]:
     """Every bot message with a human's vote, after the human's text: label 1 for up, 0 for down."""
     return [pair for dialogue in dialogues for pair in _thumb_pairs_of(dialogue)]
 
 
-def _thumb_pairs_of(dialogue: RecordedDialogue) -> Iterable[EngagementPair]:
+def _thumb_pairs_of(dialogue: RecordedDialogue) -> Iterable[TextPair]:
     said: list[str] = []
     human_spoke_last = False
     for turn in dialogue.turns:
         if dialogue.participants.get(turn.speaker) == "bot":
             human_spoke_last = False
             if turn.thumb != THUMB_NONE:
-                yield EngagementPair(
-                    query=" ".join(said), reply=turn.text, label=int(turn.thumb == THUMB_UP), dialogue_id=dialogue.id
+                yield TextPair(
+                    query=" ".join(said), reply=turn.text, label=int(turn.thumb == THUMB_UP), dialogue=dialogue.id
                 )
         else:
             said = [*said, turn.text] if human_spoke_last else [turn.text]
@@ -180,7 +183,7 @@ def _was_rated(reply: RecordedTurn, dialogue: RecordedDialogue) -> bool:
     return not dialogue.has_bot or dialogue.participants[reply.speaker] == "bot"
 
 
-def count_labels(pairs: Sequence[EngagementPair]) -> tuple[int, int]:
+def count_labels(pairs: Sequence[TextPair]) -> tuple[int, int]:
     """(pairs with label 0, pairs with label 1)."""
     counts = Counter(pair.label for pair in pairs)
     return counts[0], counts[1]
@@ -244,12 +247,12 @@ class EngagementData:
     """Everything with a label. `judged` are the pairs that raters judged; no model may train on them."""
 
     convai: ConvaiSplits
-    judged: list[EngagementPair]
-    transfer_train: list[EngagementPair]
-    transfer_validation: list[EngagementPair]
+    judged: list[TextPair]
+    transfer_train: list[TextPair]
+    transfer_validation: list[TextPair]
 
     @property
-    def transfer(self) -> list[EngagementPair]:
+    def transfer(self) -> list[TextPair]:
         return self.transfer_train + self.transfer_validation
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from turnscore_assessment.data.dialogues import RecordedDialogue, RecordedTurn, merge_turns, read_dialogues
 from turnscore_assessment.errors import BadFileError
 
-from turnscore_exporters.data.convai import EngagementPair, Split, read_left_out_ids, split_dialogues
+from turnscore_exporters.data.convai import Split, TextPair, read_left_out_ids, split_dialogues
 from turnscore_exporters.errors import ExporterError
 
 CONVAI_FILE, LEFT_OUT_FILE = "convai2017.jsonl.gz", "predictive_engagement/50convs_AMT.txt"
@@ -69,7 +69,7 @@ def pair_turns(dialogue: RecordedDialogue, speaker: str | None) -> list[tuple[st
     ]
 
 
-def texts_and_labels(pairs: Sequence[EngagementPair]) -> tuple[list[tuple[str, str]], list[int]]:
+def texts_and_labels(pairs: Sequence[TextPair]) -> tuple[list[tuple[str, str]], list[int]]:
     """(query, reply) texts and labels of the pairs that a service would accept: those with a reply."""
     kept = [pair for pair in pairs if pair.reply.strip()]
     return [(pair.query, pair.reply) for pair in kept], [pair.label for pair in kept]

@@ -19,10 +19,10 @@ from turnscore_assessment.rendering import table_head, table_row
 
 from turnscore_exporters.data.convai import (
     EngagementData,
-    EngagementPair,
     EngagementPaths,
     Labels,
     Split,
+    TextPair,
     check_published_counts,
     count_labels,
     read_engagement_data,
@@ -58,8 +58,8 @@ class TestSet:
     """Pairs that people judged and that no model trains on."""
 
     name: str
-    pairs: Sequence[EngagementPair]
-    validation: Sequence[EngagementPair]
+    pairs: Sequence[TextPair]
+    validation: Sequence[TextPair]
 
     @property
     def labels(self) -> list[int]:
@@ -84,7 +84,7 @@ def list_test_sets(data: EngagementData) -> list[TestSet]:
     ]
 
 
-def measure_lengths(pairs: Sequence[EngagementPair]) -> dict[str, list[float]]:
+def measure_lengths(pairs: Sequence[TextPair]) -> dict[str, list[float]]:
     """The characters and words of each reply."""
     return {
         "characters": [float(len(pair.reply)) for pair in pairs],
@@ -123,7 +123,7 @@ def report_model(
 
 
 def report_transfer(
-    model: EngagementModel, vectors: TextVectors, pairs: Sequence[EngagementPair], rounds: int
+    model: EngagementModel, vectors: TextVectors, pairs: Sequence[TextPair], rounds: int
 ) -> dict[str, Any]:
     """Agreement on the transfer pairs, each scored by a blend that did not see it, and that of the lengths alone."""
     odds = cross_validate_blend(model, vectors.features(texts_of(pairs)), labels_of(pairs))

@@ -10,7 +10,7 @@ from torch.nn import functional
 from tqdm import tqdm
 
 from turnscore_exporters.data.contrast_text import ContrastText, read_contrast_text
-from turnscore_exporters.data.convai import EngagementData, EngagementPair, Labels, Split
+from turnscore_exporters.data.convai import EngagementData, Labels, Split, TextPair
 from turnscore_exporters.engagement.model import (
     Combination,
     EngagementHead,
@@ -74,11 +74,11 @@ class Source:
         return torch.tensor([0.5 / (1 - positives), 0.5 / positives])
 
 
-def texts_of(pairs: Sequence[EngagementPair]) -> list[tuple[str, str]]:
+def texts_of(pairs: Sequence[TextPair]) -> list[tuple[str, str]]:
     return [(pair.query, pair.reply) for pair in pairs]
 
 
-def labels_of(pairs: Sequence[EngagementPair]) -> Tensor:
+def labels_of(pairs: Sequence[TextPair]) -> Tensor:
     return torch.tensor([pair.label for pair in pairs])
 
 
@@ -101,7 +101,7 @@ def train_head(
 def fine_tune(
     model: EngagementModel,
     encoder: Encoder,
-    pairs: Sequence[EngagementPair],
+    pairs: Sequence[TextPair],
     settings: LoopSettings,
     *,
     batch_size: int = 32,
@@ -129,7 +129,7 @@ def fine_tune(
     train(model, step_loss, settings, groups=groups, state_path=state_path)
 
 
-def _length_sorted(pairs: Sequence[EngagementPair], batch_size: int) -> list[list[int]]:
+def _length_sorted(pairs: Sequence[TextPair], batch_size: int) -> list[list[int]]:
     """Batches of pairs, sorted by the length of their texts."""
     order = sorted(range(len(pairs)), key=lambda index: max(len(pairs[index].query), len(pairs[index].reply)))
     return [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
@@ -198,7 +198,7 @@ def _build_head(width: int) -> nn.Module:
 def adapt_encoder(
     encoder: Encoder,
     contrast: ContrastText,
-    labelled: Mapping[str, Sequence[EngagementPair]],
+    labelled: Mapping[str, Sequence[TextPair]],
     pooling: Pooling,
     settings: LoopSettings,
     state_path: Path | None = None,
@@ -221,7 +221,7 @@ def adapt_encoder(
     train(model, step_loss, settings, groups=groups, state_path=state_path)
 
 
-def _balance(pairs: Sequence[EngagementPair]) -> float:
+def _balance(pairs: Sequence[TextPair]) -> float:
     positives = sum(pair.label for pair in pairs)
     return (len(pairs) - positives) / max(1, positives)
 
@@ -244,7 +244,7 @@ def ask_contrast(contrast: ContrastText, step: int, seed: int) -> Question:
     return Question(name=CONTRAST, queries=queries, replies=replies, answers=answers)
 
 
-def _ask_labels(name: str, pairs: Sequence[EngagementPair], step: int, seed: int) -> Question:
+def _ask_labels(name: str, pairs: Sequence[TextPair], step: int, seed: int) -> Question:
     chosen = [pairs[index] for index in choose_batch(len(pairs), LABELLED_BATCH, step, seed)]
     queries = [
         pair.reply if not pair.query or (step + place) % MISSING_QUERY_EVERY == 0 else pair.query
@@ -363,7 +363,7 @@ def transfer(
     model: EngagementModel,
     encoder: Encoder,
     vectors: TextVectors,
-    pairs: Sequence[EngagementPair],
+    pairs: Sequence[TextPair],
     recipe: PaperRecipe,
     seed: int = 0,
 ) -> None:
@@ -416,7 +416,7 @@ def train_mixed_recipe(
     return model, encoder, vectors
 
 
-def _labelled(data: EngagementData) -> dict[str, Sequence[EngagementPair]]:
+def _labelled(data: EngagementData) -> dict[str, Sequence[TextPair]]:
     pairs = {str(labels): data.convai.pairs[labels][Split.TRAIN] for labels in Labels}
     return {**pairs, "thumbs": data.convai.thumbs[Split.TRAIN]}
 

@@ -4,20 +4,20 @@ import pytest
 import torch
 from paper_systems.bert_systems import (
     PAIR_BATCH,
-    LabelledPair,
     compose_step,
     draw_annotated,
     draw_retrieval,
     judgement_loss,
 )
 from paper_systems.classifiers import weigh_classes
-from paper_systems.data import QueryReply, RandomNegatives, ReplyPool, normalize
+from paper_systems.data import RandomNegatives, ReplyPool, normalize
+from turnscore_exporters.data.convai import TextPair
 from turnscore_exporters.pair_models.models import margin_of
 
 GIVEN = {"do you like tea": {"yes", "no"}, "are you there": {"yes", "here"}, "who": {"me"}}
 """Replies that dialogues gave to the same words: wrong ones to the others alone."""
 EXCHANGES = [
-    QueryReply(dialogue=f"{copy} {query} {reply}", query=query, reply=reply)
+    TextPair(dialogue=f"{copy} {query} {reply}", query=query, reply=reply)
     for query, replies in GIVEN.items()
     for reply in sorted(replies)
     for copy in range(3)
@@ -28,15 +28,15 @@ def test_no_step_of_any_training_has_a_wrong_reply_that_was_given() -> None:
     negatives = RandomNegatives(ReplyPool(EXCHANGES))
     draw = draw_retrieval(EXCHANGES, negatives, 8, 0)
     judged = [each for step in range(60) for each in (*draw(step), *compose_step(EXCHANGES, negatives, (), step, 0))]
-    wrong = [each for each in judged if not each.fits]
+    wrong = [each for each in judged if not each.label]
     assert len(wrong) == len(judged) / 2
     assert not [each for each in wrong if normalize(each.reply) in GIVEN[each.query]]
-    assert all(each.reply in GIVEN[each.query] for each in judged if each.fits)
+    assert all(each.reply in GIVEN[each.query] for each in judged if each.label)
 
 
 def test_a_step_takes_as_many_extra_judgements_as_true_replies() -> None:
-    many = [QueryReply(dialogue=f"d{n}", query=f"query {n}", reply=f"reply {n}") for n in range(400)]
-    extra = [LabelledPair("q", f"extra {n}", float(n % 2)) for n in range(500)]
+    many = [TextPair(dialogue=f"d{n}", query=f"query {n}", reply=f"reply {n}") for n in range(400)]
+    extra = [TextPair("q", f"extra {n}", float(n % 2)) for n in range(500)]
     judged = compose_step(many, RandomNegatives(ReplyPool(many)), extra, 1, 0)
     assert len(judged) == 3 * PAIR_BATCH // 2
     assert sum(each.reply.startswith("extra") for each in judged) == PAIR_BATCH // 2
@@ -62,7 +62,7 @@ def test_two_classes_judge_by_the_margin_of_the_second() -> None:
 
 
 def test_annotated_turns_come_once_an_epoch() -> None:
-    judged = [LabelledPair("q", str(n), 1.0) for n in range(10)]
+    judged = [TextPair("q", str(n), 1.0) for n in range(10)]
     draw = draw_annotated(judged, 4, 0)
     first, second = ([each.reply for step in steps for each in draw(step)] for steps in (range(3), range(3, 6)))
     assert sorted(first) == sorted(second) == [str(n) for n in range(10)]

@@ -5,7 +5,6 @@ import pytest
 from paper_systems.data import (
     EvalTurn,
     Part,
-    QueryReply,
     RandomNegatives,
     ReplyPool,
     WeightedNegatives,
@@ -16,6 +15,7 @@ from paper_systems.data import (
     without_judged,
 )
 from support.fakes import POOL, exchanges
+from turnscore_exporters.data.convai import TextPair
 from turnscore_exporters.errors import ExporterError
 
 
@@ -38,7 +38,7 @@ def test_a_pool_in_which_nothing_is_wrong_is_refused() -> None:
 
 
 def test_negatives_differ_from_epoch_to_epoch_and_not_from_run_to_run() -> None:
-    pool = ReplyPool([QueryReply(dialogue=f"d{n}", query=f"query {n}", reply=f"reply {n}") for n in range(50)])
+    pool = ReplyPool([TextPair(dialogue=f"d{n}", query=f"query {n}", reply=f"reply {n}") for n in range(50)])
     first = [RandomNegatives(pool, 1).draw(3, epoch) for epoch in range(20)]
     assert first == [RandomNegatives(pool, 1).draw(3, epoch) for epoch in range(20)]
     assert len(set(first)) > 10
@@ -46,7 +46,7 @@ def test_negatives_differ_from_epoch_to_epoch_and_not_from_run_to_run() -> None:
 
 
 def test_weighed_negatives_lean_to_what_resembles_the_true_reply_in_every_second_epoch() -> None:
-    pool = ReplyPool([QueryReply(dialogue=f"d{n}", query=f"query {n}", reply=f"reply {n}") for n in range(40)])
+    pool = ReplyPool([TextPair(dialogue=f"d{n}", query=f"query {n}", reply=f"reply {n}") for n in range(40)])
     vectors = np.zeros((40, 2), dtype=np.float32)
     vectors[:, 1] = 1
     vectors[[0, 7]] = [1, 0]

@@ -5,10 +5,11 @@ import random
 import numpy as np
 import pytest
 import torch
-from paper_systems.bert_systems import LabelledPair, alter_reply, filter_candidates, find_candidates
+from paper_systems.bert_systems import alter_reply, filter_candidates, find_candidates
 from paper_systems.data import ReplyPool, normalize, split_words
 from paper_systems.ruber import Texts, TrainingScale, WordReader, blend_mean, blend_min, hinge_loss
 from support.fakes import POOL, exchanges
+from turnscore_exporters.data.convai import TextPair
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.pair_models.models import PairHead
 
@@ -40,7 +41,7 @@ def test_the_filter_keeps_what_the_model_is_sure_of_under_the_model_s_own_label(
     mine = exchanges(("a", "q", "r"))
     candidates = [(0, "sure"), (0, "unsure"), (0, "wrong")]
     kept = filter_candidates(mine, candidates, lambda pairs: np.array([0.95, 0.6, 0.05]), sure=0.1)
-    assert kept == [LabelledPair("q", "sure", 1.0), LabelledPair("q", "wrong", 0.0)]
+    assert kept == [TextPair("q", "sure", 1.0), TextPair("q", "wrong", 0.0)]
 
 
 def test_candidates_are_altered_copies_and_replies_to_like_queries_of_other_dialogues() -> None:

@@ -21,7 +21,7 @@ from paper_systems.bert_systems import (
     train_pair_network,
 )
 from paper_systems.classifiers import SvmClassifier, train_bi_rnn
-from paper_systems.data import EvalTurn, QueryReply, RandomNegatives, ReplyPool
+from paper_systems.data import EvalTurn, RandomNegatives, ReplyPool
 from paper_systems.ruber import (
     PieceVectors,
     Ruber,
@@ -33,7 +33,7 @@ from paper_systems.ruber import (
 )
 from support.exporter_data import save_tiny_masked, save_tiny_pair
 from transformers import AutoModelForMaskedLM
-from turnscore_exporters.data.convai import EngagementPair
+from turnscore_exporters.data.convai import TextPair
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.pair_models.bundles import weigh_alike
 from turnscore_exporters.pair_models.models import (
@@ -51,15 +51,13 @@ from turnscore_exporters.training.loop import BestWeights, LoopSettings
 TOPICS = (("whales", "sea"), ("film", "saw"))
 
 
-def talk(count: int = 40) -> list[QueryReply]:
+def talk(count: int = 40) -> list[TextPair]:
     """Each reply takes up its query's topic, so that a wrong one can be told."""
     rows = []
     for number in range(count):
         asked, answered = TOPICS[number % 2]
         rows.append(
-            QueryReply(
-                dialogue=f"d{number}", query=f"what about {asked} word{number}", reply=f"{answered} word{number}"
-            )
+            TextPair(dialogue=f"d{number}", query=f"what about {asked} word{number}", reply=f"{answered} word{number}")
         )
     return rows
 
@@ -233,7 +231,7 @@ def test_retrieval_changes_by_training_and_scores_each_pair_alone(family: str, t
     checkpoint = load_pair_model(str(save_tiny_pair(tmp_path, family)))
     draw = draw_retrieval(exchanges, RandomNegatives(ReplyPool(exchanges)), 16, 0)
     judged = draw(0)
-    assert sum(each.fits for each in judged) == len(judged) / 2
+    assert sum(each.label for each in judged) == len(judged) / 2
     before = score_pairs(checkpoint, [(each.query, each.reply) for each in exchanges])
     train_joint(checkpoint, draw, settings("dr", 12), learning_rate=3e-3)
     after = score_pairs(checkpoint, [(each.query, each.reply) for each in exchanges])
@@ -272,10 +270,9 @@ def test_a_part_that_hardly_differs_weighs_nothing_instead_of_showing_fp32_s_rou
         weigh_alike({"retrieval": parts["retrieval"]})
 
 
-def engagement_pairs(count: int = 60) -> list[EngagementPair]:
+def engagement_pairs(count: int = 60) -> list[TextPair]:
     return [
-        EngagementPair(query="what about whales", reply="i saw a film" if n % 2 else "ok", label=n % 2)
-        for n in range(count)
+        TextPair(query="what about whales", reply="i saw a film" if n % 2 else "ok", label=n % 2) for n in range(count)
     ]
 
 

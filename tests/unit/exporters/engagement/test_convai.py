@@ -115,7 +115,7 @@ def test_no_dialogue_is_in_two_splits_under_any_reading(tmp_path: Path) -> None:
     members: dict[Split, set[str]] = {split: set() for split in Split}
     for split in Split:
         for pairs in (*(convai.pairs[labels][split] for labels in Labels), convai.thumbs[split]):
-            members[split] |= {pair.dialogue_id for pair in pairs}
+            members[split] |= {pair.dialogue for pair in pairs}
     assert not members[Split.TRAIN] & members[Split.TEST]
     assert not members[Split.TRAIN] & members[Split.VALIDATION]
     assert not members[Split.TEST] & members[Split.VALIDATION]

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 from turnscore_assessment.errors import BadFileError
-from turnscore_exporters.data.contrast_text import DULL_REPLIES, ContrastText, TextPair
-from turnscore_exporters.data.convai import read_pair_csv
+from turnscore_exporters.data.contrast_text import DULL_REPLIES, ContrastText
+from turnscore_exporters.data.convai import TextPair, read_pair_csv
 from turnscore_exporters.engagement.model import (
     Combination,
     EngagementModel,
