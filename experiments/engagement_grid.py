@@ -3,21 +3,22 @@
 .venv-dev/bin/python experiments/engagement_grid.py --data DATA --output build/grid --report build/grid.md
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
 import torch
 import typer
+from turnscore_assessment.correlations import BinaryAgreement
 from turnscore_assessment.data.dialogue_sets import is_sample
+from turnscore_assessment.rendering import table_head, table_row
 from turnscore_exporters.data.convai import EngagementData, EngagementPaths, Labels, read_engagement_data
 from turnscore_exporters.engagement.model import EngagementModel, ModelSettings, Pooling, load_model
 from turnscore_exporters.engagement.report import (
     BOOTSTRAP_ROUNDS,
     TestSet,
-    format_tables,
     list_test_sets,
     print_counts,
     report_baselines,
@@ -64,6 +65,43 @@ def run_grid(
     if report:
         report.write_text(tables, encoding="utf-8")
     typer.echo(tables)
+
+
+SET_TITLES = {
+    "published": "ConvAI test, published labels",
+    "corrected": "ConvAI test, corrected labels",
+    "judged": "297 AMT pairs",
+    "thumbs": "ConvAI test, thumbs",
+}
+
+
+def format_tables(
+    baselines: Mapping[str, Mapping[str, BinaryAgreement]], models: Mapping[str, Mapping[str, Any]]
+) -> str:
+    """One Markdown table per test set: a row per model, the two lengths first."""
+    parts = []
+    for name, title in SET_TITLES.items():
+        pairs = next(iter(baselines[name].values())).pairs
+        parts.append(f"### {title} ({pairs} pairs)\n")
+        parts += table_head(
+            ["model", "balanced accuracy", "ROC AUC", "Pearson", "Spearman", "Spearman given characters"]
+        )
+        for kind, agreement in baselines[name].items():
+            parts.append(_format_row(f"*{kind} of the reply*", asdict(agreement), None))
+        for model_name, report in models.items():
+            given = report[name]["given_length"]["characters"]["spearman"]
+            parts.append(_format_row(model_name, report[name], given))
+        parts.append("")
+    return "\n".join(parts)
+
+
+def _format_row(name: str, figures: Mapping[str, Any], given_length: float | None) -> str:
+    cells = [_format_interval(figures[key]) for key in ("balanced_accuracy", "auc", "pearson", "spearman")]
+    return table_row([name, *cells, "" if given_length is None else f"{given_length:.3f}"])
+
+
+def _format_interval(interval: Mapping[str, float]) -> str:
+    return f"{interval['value']:.3f} [{interval['low']:.3f}, {interval['high']:.3f}]"
 
 
 def _list_recipes(with_fine_tuned: bool) -> Iterator[PaperRecipe]:

@@ -2,7 +2,7 @@
 
 import gzip
 import zlib
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_sequence
-from turnscore_assessment.references.vector_metrics import split_line
+from turnscore_assessment.references.vector_metrics import read_word_vectors
 from turnscore_exporters.data.convai import TextPair
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.pair_models.models import PairHead
@@ -42,19 +42,15 @@ class FileVectors:
     def __init__(self, path: Path, wanted: Collection[str]) -> None:
         """Reads word2vec's binary form (`.bin`), or one word per line (GloVe, or word2vec's text form with its head).
 
-        Raises ExporterError naming the file and the line.
+        Raises ExporterError or ReferencesError naming the file and the line.
         """
         self.name = path.name
         kept = set(wanted)
-        self._table: dict[str, WordArray] = {}
-        read = _read_binary if path.name.removesuffix(".gz").endswith(".bin") else _read_lines
-        try:
-            with _open(path) as file:
-                for word, vector in read(file, path):
-                    if word in kept and word not in self._table:
-                        self._table[word] = vector
-        except (OSError, EOFError, zlib.error) as error:
-            raise ExporterError(f"{path}: cannot be read ({error})") from error
+        if path.name.removesuffix(".gz").endswith(".bin"):
+            self._table = _read_binary(path, kept)
+        else:
+            known = read_word_vectors(path, kept).known
+            self._table = {word: np.asarray(vector, dtype=np.float32) for word, vector in known.items()}
         if not self._table:
             raise ExporterError(f"{path}: has a vector for none of {len(kept)} words")
         self.width = len(next(iter(self._table.values())))
@@ -88,40 +84,28 @@ class PieceVectors:
         return np.stack(rows) if rows else np.zeros((0, self.width), dtype=np.float32)
 
 
-def _open(path: Path) -> IO[bytes]:
-    return cast("IO[bytes]", gzip.open(path, "rb")) if path.suffix == ".gz" else path.open("rb")
-
-
-def _read_lines(file: IO[bytes], path: Path) -> Iterator[tuple[str, WordArray]]:
-    width = 0
-    for number, line in enumerate(file, start=1):
-        cells = line.decode("utf-8", errors="replace").rstrip().split(" ")
-        if number == 1 and len(cells) == 2:
-            continue  # word2vec's head: words and width
-        width = width or len(cells) - 1
-        word, numbers = split_line(cells, width)
-        try:
-            vector = np.array(numbers, dtype=np.float32)
-        except ValueError as error:
-            raise ExporterError(f"{path}: line {number} must be a word and its numbers") from error
-        if len(numbers) != width or width < 1:
-            raise ExporterError(f"{path}: line {number} has {len(numbers)} numbers, expected {width}")
-        yield word, vector
-
-
-def _read_binary(file: IO[bytes], path: Path) -> Iterator[tuple[str, WordArray]]:
-    head = file.readline(64).split()
-    if len(head) != 2 or not all(each.isdigit() for each in head) or not 0 < int(head[1]) <= MOST_WIDTH:
-        raise ExporterError(f"{path}: must begin with the number of words and their width")
-    words, width = int(head[0]), int(head[1])
-    for _ in range(words):
-        word = bytearray()
-        while (letter := file.read(1)) not in (b" ", b""):
-            word += letter
-        content = file.read(4 * width)
-        if len(content) != 4 * width:
-            raise ExporterError(f"{path}: ends before its {words} words")
-        yield word.decode("utf-8", errors="replace").lstrip("\n"), np.frombuffer(content, dtype="<f4").copy()
+def _read_binary(path: Path, kept: set[str]) -> dict[str, WordArray]:
+    """The vectors of word2vec's binary form, each word's first."""
+    table: dict[str, WordArray] = {}
+    try:
+        with cast("IO[bytes]", gzip.open(path, "rb")) if path.suffix == ".gz" else path.open("rb") as file:
+            head = file.readline(64).split()
+            if len(head) != 2 or not all(each.isdigit() for each in head) or not 0 < int(head[1]) <= MOST_WIDTH:
+                raise ExporterError(f"{path}: must begin with the number of words and their width")
+            words, width = int(head[0]), int(head[1])
+            for _ in range(words):
+                letters = bytearray()
+                while (letter := file.read(1)) not in (b" ", b""):
+                    letters += letter
+                content = file.read(4 * width)
+                if len(content) != 4 * width:
+                    raise ExporterError(f"{path}: ends before its {words} words")
+                word = letters.decode("utf-8", errors="replace").lstrip("\n")
+                if word in kept and word not in table:
+                    table[word] = np.frombuffer(content, dtype="<f4").copy()
+    except (OSError, EOFError, zlib.error) as error:
+        raise ExporterError(f"{path}: cannot be read ({error})") from error
+    return table
 
 
 # Specified: RUBER (Tao et al. 2018, released code).

@@ -1,6 +1,6 @@
 """An engagement training from data to report: models' agreement with people, next to that of the response's length."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,6 @@ from turnscore_assessment.correlations import (
     measure_partial_correlations,
 )
 from turnscore_assessment.data.dialogue_sets import is_sample
-from turnscore_assessment.rendering import table_head, table_row
 
 from turnscore_exporters.data.convai import (
     EngagementData,
@@ -143,43 +142,6 @@ def score_texts(model: EngagementModel, vectors: TextVectors, pairs: Sequence[tu
     """Probabilities of (query, reply) texts, from cached vectors."""
     scores: list[float] = model.probability(vectors.features(pairs)).detach().tolist()
     return scores
-
-
-SET_TITLES = {
-    "published": "ConvAI test, published labels",
-    "corrected": "ConvAI test, corrected labels",
-    "judged": "297 AMT pairs",
-    "thumbs": "ConvAI test, thumbs",
-}
-
-
-def format_tables(
-    baselines: Mapping[str, Mapping[str, BinaryAgreement]], models: Mapping[str, Mapping[str, Any]]
-) -> str:
-    """One Markdown table per test set: a row per model, the two lengths first."""
-    parts = []
-    for name, title in SET_TITLES.items():
-        pairs = next(iter(baselines[name].values())).pairs
-        parts.append(f"### {title} ({pairs} pairs)\n")
-        parts += table_head(
-            ["model", "balanced accuracy", "ROC AUC", "Pearson", "Spearman", "Spearman given characters"]
-        )
-        for kind, agreement in baselines[name].items():
-            parts.append(_format_row(f"*{kind} of the reply*", asdict(agreement), None))
-        for model_name, report in models.items():
-            given = report[name]["given_length"]["characters"]["spearman"]
-            parts.append(_format_row(model_name, report[name], given))
-        parts.append("")
-    return "\n".join(parts)
-
-
-def _format_row(name: str, figures: Mapping[str, Any], given_length: float | None) -> str:
-    cells = [_format_interval(figures[key]) for key in ("balanced_accuracy", "auc", "pearson", "spearman")]
-    return table_row([name, *cells, "" if given_length is None else f"{given_length:.3f}"])
-
-
-def _format_interval(interval: Mapping[str, float]) -> str:
-    return f"{interval['value']:.3f} [{interval['low']:.3f}, {interval['high']:.3f}]"
 
 
 BOOTSTRAP_ROUNDS = 1000
