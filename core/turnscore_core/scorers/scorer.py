@@ -209,7 +209,7 @@ class Scorer:
     def score(self, batch: Sequence[TokenPack]) -> list[RawScore]:
         """The scores of a batch: for each pack in order, one for each of its answers.
 
-        A turn's score does not depend on its neighbours in the batch, but for the last digits: docs/equality.md.
+        A turn's score does not depend on its neighbours in the batch, but for the last digits: docs/api.md.
         """
         raise NotImplementedError
 
