@@ -12,13 +12,15 @@ from turnscore_core.scorers.scorer import TurnToScore
 from turnscore_load.bare_runtime import BareRuntime, Plan, ideal_batches
 from turnscore_load.contenders import EngagementRows
 from turnscore_load.fed_ways import ModelShape, count_operations
-from turnscore_load.profiled_service import LOOP, STAGES, ThreadSampler, describe, stage_of
+from turnscore_load.profiled_service import LOOP, RULES, STAGES, ThreadSampler, describe, stage_of
 from turnscore_load.results import MissingMarkersError, write_between_markers
 from turnscore_load.scenarios.bench import BARE, Comparison, Measurement, ratios, turns_for
 from turnscore_load.scenarios.corpus import CorpusCost, WatchedTree, cost_table, memory_lines
 from turnscore_load.scenarios.profile import Profile, Way, line_table, stage_table
 from turnscore_load.traffic import LENGTH_MIXES
 from turnscore_wire import Turn
+
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize("step", [1, 8])
@@ -126,6 +128,12 @@ def test_the_sampler_counts_what_the_thread_does_and_not_what_it_waits_for():
     sampler.stop()
     assert used - 0.01 <= sampler.cpu_seconds < used + 0.1
     assert sampler.counts.total() >= 20
+
+
+def test_every_rule_about_our_own_code_names_a_place_that_exists():
+    ours = [part.partition(":")[0] for part, _ in RULES if part.startswith(("turnscore_", "scheduling/", "_patches/"))]
+    files = [str(file) for folder in ("service", "core", "clients") for file in (ROOT / folder).rglob("*.py")]
+    assert [part for part in ours if not any(part in file for file in files)] == []
 
 
 def test_a_line_belongs_to_its_function_s_stage_and_any_other_to_the_event_loop():
