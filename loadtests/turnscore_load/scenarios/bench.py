@@ -5,7 +5,7 @@ The other servers are installed from PyPI into environments of their own.
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -53,23 +53,18 @@ class Measurement:
     first_error: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Cell:
-    """Medians over the rounds."""
-
-    cpu_ms: float
-    """CPU milliseconds per turn, which are CPU seconds per 1,000 turns."""
-    wall_ms: float
-    p50_ms: float
-    p99_ms: float
-    client_share: float
-    """The load generator's part of all CPU seconds."""
-    refused: float
-    failed: float
-
-    @property
-    def turns_per_second(self) -> float:
-        return 1000 / self.wall_ms
+Cell = Mapping[str, float]
+"""Medians over the rounds, by the names of MEASURES."""
+MEASURES: Mapping[str, Callable[[Measurement], float]] = {
+    "cpu_ms": lambda each: 1000 * each.cpu_seconds / each.turns,  # per turn, which are CPU seconds per 1,000 turns
+    "wall_ms": lambda each: 1000 * each.wall_seconds / each.turns,
+    "turns_per_second": lambda each: each.turns / each.wall_seconds,
+    "p50_ms": lambda each: each.p50_ms,
+    "p99_ms": lambda each: each.p99_ms,
+    "client_share": lambda each: each.client_cpu_seconds / max(each.client_cpu_seconds + each.cpu_seconds, 1e-9),
+    "refused": lambda each: each.refused,
+    "failed": lambda each: each.failed,
+}
 
 
 @dataclass(kw_only=True)
@@ -100,33 +95,22 @@ class Comparison:
         """The medians of one contender in one condition; None where it was not measured."""
         condition = (contender, mix, clients)
         found = [e for e in self.measurements if (e.contender, e.mix, e.clients) == condition and e.turns]
-        if not found:
-            return None
-        shares = [e.client_cpu_seconds / max(e.client_cpu_seconds + e.cpu_seconds, 1e-9) for e in found]
-        return Cell(
-            cpu_ms=median(1000 * each.cpu_seconds / each.turns for each in found),
-            wall_ms=median(1000 * each.wall_seconds / each.turns for each in found),
-            p50_ms=median(each.p50_ms for each in found),
-            p99_ms=median(each.p99_ms for each in found),
-            client_share=median(shares),
-            refused=median(each.refused for each in found),
-            failed=median(each.failed for each in found),
-        )
+        return {name: median(map(measure, found)) for name, measure in MEASURES.items()} if found else None
 
     def served_over_bare(self, contender: str, mix: str, clients: int) -> float | None:
         """CPU seconds per turn, over those of the bare runtime in ideal batches."""
         served, bare = self.cell(contender, mix, clients), self.cell(BARE, mix)
-        return served.cpu_ms / bare.cpu_ms if served and bare else None
+        return served["cpu_ms"] / bare["cpu_ms"] if served and bare else None
 
     def throughput_over(self, contender: str, other: str, mix: str, clients: int) -> float | None:
         """Turns per second, over another contender's."""
         mine, theirs = self.cell(contender, mix, clients), self.cell(other, mix, clients)
-        return theirs.wall_ms / mine.wall_ms if mine and theirs else None
+        return theirs["wall_ms"] / mine["wall_ms"] if mine and theirs else None
 
     def latency_above_bare(self, contender: str, mix: str) -> float | None:
         """Milliseconds that the median answer to one client takes longer than the bare runtime's batch of one."""
         served, bare = self.cell(contender, mix, 1), self.bare_single_p50_ms.get(mix)
-        return served.p50_ms - median(bare) if served and bare else None
+        return served["p50_ms"] - median(bare) if served and bare else None
 
 
 def turns_for(turns: int, mix: LengthMix, clients: int, turns_per_request: int = 1) -> int:
@@ -292,16 +276,11 @@ def _mix_table(found: Comparison, mix: str) -> str:
 
 
 def _cells(cell: Cell, bare: Cell | None) -> list[str]:
-    return [
-        number(cell.cpu_ms, 2),
-        number(cell.cpu_ms / bare.cpu_ms if bare else None, 2),
-        number(cell.turns_per_second),
-        number(cell.p50_ms, 1),
-        number(cell.p99_ms, 1),
-        f"{100 * cell.client_share:.1f} %",
-        number(cell.refused),
-        number(cell.failed),
-    ]
+    over_bare = number(cell["cpu_ms"] / bare["cpu_ms"] if bare else None, 2)
+    times = [number(cell[name], 1) for name in ("p50_ms", "p99_ms")]
+    counts = [number(cell[name]) for name in ("refused", "failed")]
+    rate, share = number(cell["turns_per_second"]), f"{100 * cell['client_share']:.1f} %"
+    return [number(cell["cpu_ms"], 2), over_bare, rate, *times, share, *counts]
 
 
 def not_run(reasons: Mapping[str, str]) -> str:
@@ -326,10 +305,10 @@ def draw(found: Comparison, path: Path) -> None:
         for row, (label, name) in enumerate((("CPU ms per turn", "cpu_ms"), ("turns per second", "turns_per_second"))):
             panel = panels[row][column]
             if bare := found.cell(BARE, mix):
-                panel.axhline(getattr(bare, name), color="black", linestyle="--", label="bare runtime, ideal batches")
+                panel.axhline(bare[name], color="black", linestyle="--", label="bare runtime, ideal batches")
             for key, shown in found.labels.items():
                 cells = {clients: found.cell(key, mix, clients) for clients in found.clients()}
-                points = {clients: getattr(cell, name) for clients, cell in cells.items() if cell}
+                points = {clients: cell[name] for clients, cell in cells.items() if cell}
                 panel.plot(list(points), list(points.values()), marker="o", label=shown)
             panel.set_xscale("log", base=2)
             panel.set_xticks(found.clients(), [str(each) for each in found.clients()])

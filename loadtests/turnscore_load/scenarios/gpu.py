@@ -404,6 +404,31 @@ def _missing(claim: str) -> Check:
     return Check(claim, "not measured", None)
 
 
+Column = tuple[str, int, float] | Callable[[Row], str]
+"""The name in a row, digits after the point, and by what it is divided."""
+_MODEL: Mapping[str, Column] = {"model": ("model", 0, 1)}
+_SERVED: Mapping[str, Column] = {
+    **_MODEL, "load": ("load", 0, 1), "workers": ("workers", 0, 1), "clients": ("clients", 0, 1),
+    "turns per request": ("turns_per_request", 0, 1), "turns/s": ("turns_per_second", 0, 1), "p50 ms": ("p50_ms", 1, 1),
+    "p95 ms": ("p95_ms", 1, 1), "p99 ms": ("p99_ms", 1, 1), "over bare": ("over_bare", 2, 1),
+    "refused": ("refused", 0, 1), "failed": ("failed", 0, 1),
+}  # fmt: skip
+_FED: Mapping[str, Column] = {
+    **_MODEL, "qualities": ("qualities", 0, 1), "way": ("way", 0, 1), "passes": ("passes", 0, 1),
+    "tokens": ("tokens", 0, 1), "p50 ms": ("p50_ms", 2, 1), "p99 ms": ("p99_ms", 2, 1),
+    "times the published way": ("times", 1, 1),
+}  # fmt: skip
+_ENCODER: Mapping[str, Column] = {
+    **_MODEL, "way": ("way", 0, 1), "tokens": ("tokens", 0, 1), "rows per batch": ("rows", 0, 1),
+    "ms": ("batch_ms", 2, 1), "rows/s": ("rows_per_second", 0, 1),
+}  # fmt: skip
+_START: Mapping[str, Column] = {
+    **_MODEL, "what": ("what", 0, 1), "graph MB": ("graph_bytes", 1, 1e6), "export s": ("export_seconds", 1, 1),
+    "until ready s": ("open_seconds", 2, 1), "first run s": ("first_run_seconds", 2, 1),
+    "device memory MB": ("device_bytes", 1, 1e6),
+}  # fmt: skip
+
+
 def report(found: Findings) -> list[str]:
     """The parts of the page; what could not be run is there with the reason."""
 
@@ -411,57 +436,41 @@ def report(found: Findings) -> list[str]:
         peak, rate = found.peaks.get("float16"), row["operations_per_second"]
         return "-" if rate is None or not peak else f"{100 * rate / peak:.1f} %"
 
-    served = ["model", "load", "workers", "clients", "turns per request", "turns/s", "p50 ms", "p95 ms", "p99 ms"]
-    served_rows = [
-        [
-            each["model"], each["load"], str(each["workers"]), str(each["clients"] or "-"),
-            str(each["turns_per_request"]), number(each["turns_per_second"]),
-            *(number(each[name], 1) for name in ("p50_ms", "p95_ms", "p99_ms")), number(each["over_bare"], 2),
-            str(each["refused"]), str(each["failed"]),
-        ]
-        for each in found.served
-    ]  # fmt: skip
     published = {(each["model"], each["qualities"]): each["p50_ms"] for each in found.fed if each["way"] == PUBLISHED}
-    fed_rows = []
-    for each in found.fed:
-        slow = published.get((each["model"], each["qualities"]))
-        times = number(slow / each["p50_ms"] if slow else None, 1)
-        names = [each["model"], str(each["qualities"]), each["way"], str(each["passes"]), number(each["tokens"])]
-        fed_rows.append([*names, number(each["p50_ms"], 2), number(each["p99_ms"], 2), times, of_peak(each)])
-    encoder_rows = [
-        [
-            each["model"], each["way"], str(each["tokens"]), str(each["rows"]), number(each["batch_ms"], 2),
-            number(each["rows_per_second"]), of_peak(each),
-        ]
-        for each in found.rows
-    ]  # fmt: skip
-    start_rows = [
-        [
-            each["model"], PACKED.partition(", ")[2], _megabytes(each["graph_bytes"]),
-            number(each["export_seconds"], 1), number(each["open_seconds"], 2), number(each["first_run_seconds"], 2),
-            _megabytes(each["device_bytes"]),
-        ]
-        for each in found.starts
-    ]  # fmt: skip
-    for each in found.service_starts:
-        ready = ["-", "-", number(each["ready_seconds"], 1), "-", _megabytes(each["device_bytes"])]
-        start_rows.append([each["model"], f"the service, {each['workers']} workers", *ready])
-    fed = ["model", "qualities", "way", "passes", "tokens", "p50 ms", "p99 ms", "times the published way", "of peak"]
-    encoder = ["model", "way", "tokens", "rows per batch", "ms", "rows/s", "of peak"]
-    start = ["model", "what", "graph MB", "export s", "until ready s", "first run s", "device memory MB"]
+    fed = [
+        {
+            **each,
+            "times": slow / each["p50_ms"] if (slow := published.get((each["model"], each["qualities"]))) else None,
+        }
+        for each in found.fed
+    ]
+    starts = [{**each, "what": PACKED.partition(", ")[2]} for each in found.starts]
+    starts += [
+        {**each, "what": f"the service, {each['workers']} workers", "open_seconds": each["ready_seconds"]}
+        for each in found.service_starts
+    ]
     peaks = [[name, f"{each / 1e12:,.1f}"] for name, each in found.peaks.items()]
     not_run = [f"- {what}: `{why.replace('`', chr(39))}`" for what, why in found.not_run.items()]
     return [
         str(found.conditions.get("caption", "")),
-        "#### Served", table([*served, "over bare", "refused", "failed"], served_rows, texts=2),
-        "#### FED, one turn with 100 context tokens", table(fed, fed_rows, texts=3),
-        "#### Encoder, rows", table(encoder, encoder_rows, texts=2),
-        "#### Start and memory", table(start, start_rows, texts=2),
+        "#### Served", _rows_table(_SERVED, found.served),
+        "#### FED, one turn with 100 context tokens", _rows_table({**_FED, "of peak": of_peak}, fed),
+        "#### Encoder, rows", _rows_table({**_ENCODER, "of peak": of_peak}, found.rows),
+        "#### Start and memory", _rows_table(_START, starts),
         "#### Peak", table(["matmul", "TFLOP/s"], peaks, texts=1),
         "*Of peak* is a share of the measured fp16 matmul.",
         "#### Not run", "\n".join(not_run) or "Everything was run.",
     ]  # fmt: skip
 
 
-def _megabytes(count: int | None) -> str:
-    return number(None if count is None else count / 1e6, 1)
+def _rows_table(columns: Mapping[str, Column], rows: Iterable[Row]) -> str:
+    """A column of texts, numbers or what a function makes of the row, by its head."""
+
+    def cell(row: Row, column: Column) -> str:
+        if callable(column):
+            return column(row)
+        name, digits, scale = column
+        value = row.get(name)
+        return value if isinstance(value, str) else number(None if value is None else value / scale, digits)
+
+    return table(list(columns), [[cell(row, column) for column in columns.values()] for row in rows])

@@ -70,8 +70,8 @@ COMPARISON = Comparison(
 def test_a_comparison_holds_medians_and_their_ratios_and_no_number_for_what_was_not_measured():
     cell = COMPARISON.cell("turnscore", "mixed", 32)
     assert cell is not None
-    assert (cell.cpu_ms, cell.wall_ms, cell.turns_per_second, cell.refused) == (10.0, 10.0, 100.0, 3)
-    assert cell.client_share == pytest.approx(0.2)
+    assert (cell["cpu_ms"], cell["wall_ms"], cell["turns_per_second"], cell["refused"]) == (10.0, 10.0, 100.0, 3)
+    assert cell["client_share"] == pytest.approx(0.2)
     assert COMPARISON.served_over_bare("turnscore", "mixed", 32) == pytest.approx(10 / 8)
     assert COMPARISON.throughput_over("turnscore", "other", "mixed", 32) == pytest.approx(4.0)
     assert COMPARISON.latency_above_bare("turnscore", "mixed") == pytest.approx(1.0)
