@@ -8,7 +8,7 @@ import httpx
 import pytest
 from support.dealing import pytest_collection_modifyitems, pytest_sessionstart, pytest_xdist_make_scheduler
 from support.fakes import FakeScorer, loaded_fake
-from turnscore_core.inference.devices import Device, ThisMachine, choose_devices
+from turnscore_core.inference.devices import Device, Machine, choose_devices
 from turnscore_core.inference.onnx_backend import DeviceError
 from turnscore_service.api.http.app import create_app
 from turnscore_service.lifecycle.runtime import Runtime
@@ -50,7 +50,7 @@ def fake_scorer() -> FakeScorer:
 def cuda() -> Device:
     """The first CUDA device; skips the test, with the reason, where none can be used."""
     try:
-        return choose_devices("cuda", ThisMachine()).devices[0]
+        return choose_devices("cuda", Machine()).devices[0]
     except DeviceError as error:
         pytest.skip(f"no CUDA device: {error}")
 

@@ -21,7 +21,6 @@ from turnscore_core.inference.devices import (
     CPU,
     Device,
     Machine,
-    ThisMachine,
     choose_devices,
     count_workers_beside,
     usable_cpus,
@@ -35,7 +34,7 @@ from turnscore_core.loaded_scorer import (
     measure_pace,
     prove_scorer,
 )
-from turnscore_core.preflight import ProofOrder, prove_apart, with_options
+from turnscore_core.preflight import PreflightRequest, run_preflight, with_options
 from turnscore_core.scorers.scorer import TokenPack, TurnToScore
 
 _LONGEST_REST_SECONDS = 2.0
@@ -172,7 +171,7 @@ class ModelLoader:
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
         self._settings = settings
         self._worker = worker
-        self._machine = machine or ThisMachine()
+        self._machine = machine or Machine()
         self._cuda = CudaOptions()
         self._running = RunCount()
 
@@ -208,8 +207,8 @@ class ModelLoader:
         variant, device = self._choose_graph(bundle)
         if device != CPU:
             return None
-        order = ProofOrder(folder=bundle.folder, options=bundle.manifest.options, variant=variant)
-        return await prove_apart(bundle.manifest.reference, order)
+        order = PreflightRequest(folder=bundle.folder, options=bundle.manifest.options, variant=variant)
+        return await run_preflight(bundle.manifest.reference, order)
 
     def load_candidate(
         self,

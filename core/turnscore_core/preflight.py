@@ -66,7 +66,7 @@ _OOM_SCORE = Path("/proc/self/oom_score_adj")
 _ENDED_FIRST = "1000"  # proc_pid_oom_score_adj(5): of all processes
 
 
-class ProofOrder(BaseModel):
+class PreflightRequest(BaseModel):
     """What is to be proved: a graph of the bundle in a folder, with the options of a deployment."""
 
     folder: Path
@@ -74,21 +74,21 @@ class ProofOrder(BaseModel):
     variant: GraphVariant
 
 
-class ProofResult(BaseModel):
+class PreflightResult(BaseModel):
     """The digest of the bundle that holds, or why it does not: exactly one of the two."""
 
     digest: str = ""
     refusal: str = ""
 
 
-def prove(order: ProofOrder) -> ProofResult:
+def prove(order: PreflightRequest) -> PreflightResult:
     """Checks every checksum, loads the graph on the CPU, in one thread, and scores the self-test turns."""
     try:
         bundle = with_options(read_bundle(order.folder), order.options)
         prove_scorer(bundle, order.variant, concurrency=Concurrency())
     except (BundleError, DeviceError) as error:
-        return ProofResult(refusal=str(error))
-    return ProofResult(digest=bundle.digest)
+        return PreflightResult(refusal=str(error))
+    return PreflightResult(digest=bundle.digest)
 
 
 def with_options(bundle: Bundle, options: dict[str, JsonValue]) -> Bundle:
@@ -110,11 +110,11 @@ def end_with_parent() -> None:
 def main() -> None:
     """The whole process. What else fails ends it with a traceback."""
     end_with_parent()
-    order = ProofOrder.model_validate_json(sys.stdin.buffer.read())
+    order = PreflightRequest.model_validate_json(sys.stdin.buffer.read())
     sys.stdout.write(prove(order).model_dump_json() + "\n")
 
 
-PROOF_SECONDS = 600.0
+PREFLIGHT_SECONDS = 600.0
 """That a proof may take. Chosen: the largest starter bundle, FED, takes 1.5 s of CPU."""
 PRIORITY = 10
 """Niceness. Chosen: beside two busy processes it takes a tenth of a CPU, and 19, a seventieth, may take minutes."""
@@ -130,18 +130,18 @@ _MOST_SHOWN = 300
 _LOGGER = logging.getLogger("turnscore.models")
 
 
-class FailedProofError(BundleError):
+class FailedPreflightError(BundleError):
     """The process that was to prove a bundle ended without a result, or in its own time did not end."""
 
 
-async def prove_apart(
-    reference: str, order: ProofOrder, *, seconds: float = PROOF_SECONDS, command: Sequence[str] = _COMMAND
+async def run_preflight(
+    reference: str, order: PreflightRequest, *, seconds: float = PREFLIGHT_SECONDS, command: Sequence[str] = _COMMAND
 ) -> str:
     """The digest of what was proved. Whoever gives up waiting ends the process.
 
-    Raises BundleError with the reason for which the bundle is refused, FailedProofError where there is none.
+    Raises BundleError with the reason for which the bundle is refused, FailedPreflightError where there is none.
     """
-    process = ProofProcess(reference, order, command)
+    process = PreflightProcess(reference, order, command)
     try:
         result = await run_in_background(lambda: process.run(seconds))
     finally:
@@ -171,10 +171,10 @@ class _Pipe:
                 del self._kept[:-MOST_KEPT]
 
 
-class ProofProcess:
+class PreflightProcess:
     """One process, from its start to its result. `run` blocks; `end` may be called at any time, from any thread."""
 
-    def __init__(self, reference: str, order: ProofOrder, command: Sequence[str] = _COMMAND) -> None:
+    def __init__(self, reference: str, order: PreflightRequest, command: Sequence[str] = _COMMAND) -> None:
         self._reference = reference
         self._order = order
         self._command = command
@@ -182,15 +182,15 @@ class ProofProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._is_ended = False
 
-    def run(self, seconds: float) -> ProofResult:
-        """Starts it and waits for its result. Raises FailedProofError."""
+    def run(self, seconds: float) -> PreflightResult:
+        """Starts it and waits for its result. Raises FailedPreflightError."""
         with self._start() as process:
             pipes = [_Pipe(each) for each in (process.stdout, process.stderr) if each is not None]
             Thread(target=self._give_order, args=(process.stdin,), daemon=True).start()
             try:
                 process.wait(seconds)
             except subprocess.TimeoutExpired:
-                raise FailedProofError(
+                raise FailedPreflightError(
                     f"the proof of {self._reference} did not end within {seconds:g} s: its graph hangs, or this "
                     "machine has no CPU to spare; try again when it is quieter"
                 ) from None
@@ -198,11 +198,11 @@ class ProofProcess:
                 process.kill()
                 printed, complained = [pipe.read_end() for pipe in pipes]
         if process.returncode:
-            raise FailedProofError(self._describe_end(process.returncode, complained))
+            raise FailedPreflightError(self._describe_end(process.returncode, complained))
         try:
-            return ProofResult.model_validate_json(printed.splitlines()[-1])
+            return PreflightResult.model_validate_json(printed.splitlines()[-1])
         except (IndexError, ValidationError):
-            raise FailedProofError(f"the proof of {self._reference} ended without a result") from None
+            raise FailedPreflightError(f"the proof of {self._reference} ended without a result") from None
 
     def end(self) -> None:
         """Ends it where it runs, and keeps it from starting where it does not yet. `run` collects what is left."""
@@ -215,7 +215,7 @@ class ProofProcess:
         paths = os.pathsep.join(each or os.curdir for each in sys.path)  # it finds the code that this process found
         with self._lock:
             if self._is_ended:
-                raise FailedProofError(f"the proof of {self._reference} was given up")
+                raise FailedPreflightError(f"the proof of {self._reference} was given up")
             try:
                 self._process = subprocess.Popen(  # noqa: S603 our own interpreter and module
                     self._command,
@@ -226,7 +226,7 @@ class ProofProcess:
                     env={**os.environ, "PYTHONPATH": paths, "PYTHONIOENCODING": "utf-8"},
                 )
             except OSError as error:
-                raise FailedProofError(
+                raise FailedPreflightError(
                     f"no process could be started to prove {self._reference}: {error.strerror}"
                 ) from error
         with suppress(OSError):  # it has ended

@@ -20,7 +20,7 @@ import turnscore_exporters
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import BertConfig, BertModel, GPT2Config, GPT2LMHeadModel
 from turnscore_core.inference.cuda_backend import CudaBackend, CudaOptions
-from turnscore_core.inference.devices import CudaDriverError, Device, ThisMachine
+from turnscore_core.inference.devices import CudaDriverError, Device, Machine
 from turnscore_core.inference.onnx_backend import Array, Backend, OnnxBackend
 from turnscore_exporters.engagement.model import EngagementModel, ModelSettings
 from turnscore_exporters.fed.language_model import find_end_of_text, train_tokenizer
@@ -205,7 +205,7 @@ def free_bytes(device: Device) -> int | None:
     """Device memory that is not taken; None where it is not reported."""
     if device.kind == "cuda":
         with suppress(CudaDriverError):
-            return ThisMachine().free_bytes(device.index)
+            return Machine().free_bytes(device.index)
     return None
 
 

@@ -10,7 +10,7 @@ import torch
 from support import plain_http
 from support.conditions import wait_until
 from support.processes import running_service
-from turnscore_core.inference.devices import ThisMachine, choose_devices
+from turnscore_core.inference.devices import Machine, choose_devices
 from turnscore_core.inference.onnx_backend import DeviceError
 from turnscore_load.scenarios.gpu import main
 
@@ -20,7 +20,7 @@ PROGRAMS = Path(sys.executable).parent
 
 def test_a_service_that_cannot_use_its_cuda_device_is_never_ready_and_says_why_and_what_to_do(tmp_path: Path):
     try:
-        choose_devices("cuda:0", ThisMachine())
+        choose_devices("cuda:0", Machine())
     except DeviceError as error:
         reason = str(error)
     else:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from turnscore_core.inference.onnx_backend import (
     CUDA_PROVIDER,
@@ -157,47 +157,32 @@ class CudaDevices:
     gpus: tuple[Gpu, ...]
 
 
-class Machine(Protocol):
-    """Everything that the choice of a device depends on; tests put their own in its place."""
-
-    @property
-    def build(self) -> OnnxBuild:
-        """The installed runtime. Raises DeviceError where there is none."""
-
-    def cuda_devices(self) -> CudaDevices:
-        """Raises CudaDriverError where there is no driver that works."""
-
-    def free_bytes(self, index: int) -> int:
-        """Memory that no process has taken on that device. Raises CudaDriverError."""
-
-    def missing_library(self) -> str | None:
-        """A library that CUDA needs and that cannot be loaded."""
-
-    def open_providers(self, index: int) -> tuple[str, ...]:
-        """The providers that a small session asked for, and was given, on that device; raises what the runtime does."""
-
-
-class ThisMachine:
-    """The machine that the process runs on."""
+class Machine:
+    """What the choice of a device depends on: runtime, driver, libraries, and whether a session opens on a device."""
 
     def __init__(self) -> None:
         self._opened: dict[int, tuple[str, ...]] = {}
 
     @cached_property
     def build(self) -> OnnxBuild:
+        """The installed runtime. Raises DeviceError where there is none."""
         return describe_build()
 
     def cuda_devices(self) -> CudaDevices:
+        """Raises CudaDriverError where there is no driver that works."""
         driver = CudaDriver()
         return CudaDevices(driver.cuda_version, driver.gpus())
 
     def free_bytes(self, index: int) -> int:
+        """Memory that no process has taken on that device. Raises CudaDriverError."""
         return CudaDriver().free_bytes(index)
 
     def missing_library(self) -> str | None:
+        """A library that CUDA needs and that cannot be loaded."""
         return missing_library()
 
     def open_providers(self, index: int) -> tuple[str, ...]:
+        """The providers that a small session asked for, and was given, on that device; raises what the runtime does."""
         if index not in self._opened:
             load_cuda_libraries()
             session = load_onnxruntime().InferenceSession(

@@ -18,7 +18,7 @@ from typing import Annotated, Any
 import numpy as np
 import torch
 import typer
-from turnscore_core.inference.devices import Device, ThisMachine, choose_devices
+from turnscore_core.inference.devices import Device, Machine, choose_devices
 from turnscore_core.inference.onnx_backend import Backend, DeviceError
 from turnscore_core.scorers.fed.batch import Branch, Conversation, FedBatch, build_tree
 from turnscore_exporters.engagement.model import CONTRACT
@@ -103,7 +103,7 @@ def main(
 ) -> Result:
     """Measure everything that runs, and compare it with what is aimed at."""
     try:
-        chosen = choose_devices(device, ThisMachine()).devices[0]
+        chosen = choose_devices(device, Machine()).devices[0]
     except DeviceError as error:
         raise StartError(f"{device} cannot be measured: {error}") from None
     output = output.resolve()
@@ -136,7 +136,7 @@ def main(
 
 def _conditions(device: Device, *, is_tiny: bool) -> dict[str, Any]:
     host = describe()
-    name = ThisMachine().cuda_devices().gpus[device.index].name if device.kind == "cuda" else host
+    name = Machine().cuda_devices().gpus[device.index].name if device.kind == "cuda" else host
     versions = ", ".join(f"{package} {found}" for package in _PACKAGES if (found := _version(package)))
     caption = f"{name}; Python {platform.python_version()}, {versions}; random weights."
     reasons = ["tiny models"] * is_tiny + ["computed on the CPU"] * (device.kind == "cpu")

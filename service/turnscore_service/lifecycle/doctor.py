@@ -20,7 +20,6 @@ from turnscore_core.inference.devices import (
     CudaDriverError,
     Device,
     Machine,
-    ThisMachine,
     choose_devices,
     usable_cpus,
 )
@@ -218,7 +217,7 @@ def doctor(
 ) -> None:
     """Report what this machine has, which graph of each scorer would run where, and what is wrong."""
     settings = read_settings({"runtime": {"device": device}} if device else {})
-    found = diagnose(settings, ThisMachine(), with_load=load)
+    found = diagnose(settings, Machine(), with_load=load)
     if as_json:
         typer.echo(json.dumps({**asdict(found), "can_serve": found.can_serve}, indent=2))
     else:

@@ -5,12 +5,11 @@ import functools
 import logging
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import wraps
 from queue import Empty, SimpleQueue
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 from turnscore_core.errors import FailedScoringError, NotReadyError
 
@@ -47,28 +46,18 @@ class OpenWork:
             await closed
 
 
-class TakesRequests(Protocol):
-    """What answers requests, and counts those that are open."""
-
-    requests: OpenWork
+_Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
-_Parameters = ParamSpec("_Parameters")
-_Reply = TypeVar("_Reply")
-_Self = TypeVar("_Self", bound=TakesRequests)
+def counted(method: _Method) -> _Method:
+    """Counts a request as open, in the `requests` of the method's object, from the moment at which it is awaited."""
 
-
-def counted(
-    method: Callable[Concatenate[_Self, _Parameters], Awaitable[_Reply]],
-) -> Callable[Concatenate[_Self, _Parameters], Coroutine[Any, Any, _Reply]]:
-    """Counts a request as open from the moment at which the method is awaited."""
-
-    @wraps(method)
-    async def count(self: _Self, /, *args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Reply:
+    @functools.wraps(method)
+    async def count(self: Any, *args: Any, **kwargs: Any) -> Any:
         with self.requests:
             return await method(self, *args, **kwargs)
 
-    return count
+    return cast("_Method", count)
 
 
 _JobT = TypeVar("_JobT")
@@ -118,22 +107,14 @@ _MOST_DEATHS = 3
 _LOGGER = logging.getLogger("turnscore.stages")
 
 
-def _report_to_nobody(stage: str) -> None:
-    pass
-
-
-def _do_nothing() -> None:
-    pass
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutorWatch:
     """Who hears of a stage's death and return, and when a piece of work counts as hung."""
 
     stall_seconds: float = 60.0
-    on_death: Callable[[str], None] = _report_to_nobody
-    on_revival: Callable[[str], None] = _report_to_nobody
-    on_unrecoverable: Callable[[str], None] = _report_to_nobody
+    on_death: Callable[[str], None] = lambda _: None
+    on_revival: Callable[[str], None] = lambda _: None
+    on_unrecoverable: Callable[[str], None] = lambda _: None
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -185,7 +166,7 @@ class SupervisedExecutor:
     def retire(self) -> None:
         """Closes, and keeps nothing of its work. That it was dead concerns nobody any more."""
         self.close()
-        self._proof = _do_nothing
+        self._proof = lambda: None
         if self._deaths:
             self._watch.on_revival(self._name)
 

@@ -31,7 +31,6 @@ from turnscore_wire import (
 )
 from turnscore_wire.messages import count_skipped
 
-from turnscore_service.scheduling.admission import Shedding
 from turnscore_service.scheduling.executor import OpenWork, counted
 from turnscore_service.scheduling.fairness import LARGE_TURNS, CooperativeScheduler, TimeSlice
 from turnscore_service.scheduling.request_checks import (
@@ -160,6 +159,7 @@ class ScoringPipeline:
         self.model_set = model_set
         self._runtimes = runtimes
         self._scheduler = scheduler
+        self.shedding = scheduler.shedding
         self._limits = limits
         self._cooperative = cooperative
         self.split = split or Split(model_set)
@@ -179,7 +179,8 @@ class ScoringPipeline:
         model_set = self.split.model_set_for(request.conversation, request.context)
         asked = check_score_request(request, self._limits, model_set)
         item = Item.of(request, request.context, request.response, asked, deadline, model_set.versions)
-        outcome = await self.score_turn(item)
+        [outcome] = await self._scheduler.answer([item])
+        self._observe(item, outcome)
         return score_reply(outcome, request_id, started_at, request.place())
 
     @counted
@@ -315,11 +316,6 @@ class ScoringPipeline:
         [outcome] = await self._scheduler.answer([item])
         self._observe(item, outcome)
         return outcome
-
-    @property
-    def shedding(self) -> Shedding:
-        """The shedding of requests, refused undecoded."""
-        return self._scheduler.shedding
 
     async def stop(self) -> None:
         """Returns when everything in flight is answered."""

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from turnscore_core.scoring import Item, Outcome, encode_isolating, score_isolat
 from turnscore_wire import Label, Score
 
 from turnscore_service import metrics
+from turnscore_service.scheduling.batcher import Batcher
 from turnscore_service.scheduling.executor import ExecutorWatch, SupervisedExecutor
 from turnscore_service.scheduling.versions import CandidateVersion
 
@@ -67,22 +68,10 @@ KEPT_CPUS = 2
 one for the event loop. Chosen."""
 
 
-class Lanes(Protocol):
-    """A batcher, as far as this asks."""
-
-    @property
-    def waiting(self) -> int:
-        """Packs that wait for a lane."""
-
-    @property
-    def running(self) -> int:
-        """Batches in the runtime."""
-
-
 class Idleness:
     """Of one process with so many CPUs. Belongs to one event loop."""
 
-    def __init__(self, lanes: Sequence[Lanes], has_work: Callable[[], bool], cpus: int) -> None:
+    def __init__(self, lanes: Sequence[Batcher], has_work: Callable[[], bool], cpus: int) -> None:
         """`has_work` says whether any turn is admitted and not yet answered."""
         self._lanes = lanes
         self._has_work = has_work

@@ -24,7 +24,7 @@ def two_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model_loader, "usable_cpus", lambda: 2)
 
 
-def loader(folder: Path, **runtime: int) -> ModelLoader:
+def loader_of(folder: Path, **runtime: int) -> ModelLoader:
     """Of an encoder and a quality bundle."""
     make_encoder_bundle(folder / "encoder")
     make_quality_bundle(folder / "quality")
@@ -63,7 +63,7 @@ def test_scorers_are_loaded_side_by_side_and_measured_when_nothing_loads(
     monkeypatch.setattr(model_loader, "measure_concurrency", measure)
     monkeypatch.setattr(model_loader, "measure_pace", measure_pace)
     monkeypatch.setattr(model_loader, "fill_arenas", lambda *_: None)
-    loaded = loader(tmp_path).load_all()
+    loaded = loader_of(tmp_path).load_all()
     assert {kind: each.concurrency for kind, each in loaded.items()} == dict.fromkeys(
         ("encoder", "quality"), Concurrency(lanes=2)
     )
@@ -85,7 +85,7 @@ def test_a_graph_is_proved_again_only_where_other_threads_serve_it_better(
 
     monkeypatch.setattr(loaded_scorer, "run_self_test", count)
     monkeypatch.setattr(model_loader, "measure_concurrency", lambda *_: measured)
-    loaded = loader(tmp_path).load_all()
+    loaded = loader_of(tmp_path).load_all()
     assert {kind: each.concurrency for kind, each in loaded.items()} == dict.fromkeys(("encoder", "quality"), measured)
     assert sorted(proved) == sorted(["encoder", "quality"] * times)
 
@@ -109,14 +109,14 @@ def test_one_that_is_loaded_again_is_let_go_before_the_memory_of_batches_is_take
     monkeypatch.setattr(model_loader, "prove_scorer", remember)
     monkeypatch.setattr(model_loader, "measure_concurrency", lambda *_: Concurrency(1, 2))
     monkeypatch.setattr(model_loader, "fill_arenas", count)
-    loaded = loader(tmp_path).load_all()
+    loaded = loader_of(tmp_path).load_all()
     assert len(opened) == 2 * len(loaded)
     assert kept == [len(loaded)] * len(loaded)
 
 
 def test_what_is_measured_decides_on_lanes_unless_the_settings_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(model_loader, "measure_concurrency", lambda *_: Concurrency(2, 1))
-    assert loader(tmp_path, lanes=3).load_all()["quality"].concurrency == Concurrency(3, 1)
+    assert loader_of(tmp_path, lanes=3).load_all()["quality"].concurrency == Concurrency(3, 1)
 
 
 def test_threads_are_compared_without_scoring_the_self_test_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

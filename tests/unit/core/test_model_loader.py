@@ -1,23 +1,122 @@
-"""One more version beside one that serves: proved and warmed as any other, in the other's lanes, or refused."""
+"""Loading: side by side at the start, beside a served version later, warmed up, with a deployment's options."""
 
+import dataclasses
 import json
+import threading
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from support.bundles import LAYOUT, make_encoder_bundle, make_quality_bundle
 from support.fakes import FakeScorer, loaded_fake
+from support.fed import make_fed_bundle
 from support.machines import CPU_BUILD, FakeMachine
 from turnscore_core import loaded_scorer, model_loader
+from turnscore_core import model_loader as warm_up
+from turnscore_core.batches import padded_tokens
 from turnscore_core.inference.concurrency import Concurrency
 from turnscore_core.inference.devices import Device
 from turnscore_core.inference.onnx_backend import DeviceError
 from turnscore_core.load_settings import LoadSettings
-from turnscore_core.loaded_scorer import LoadedScorer
-from turnscore_core.model_loader import ModelLoader, fill_device
-from turnscore_core.scorers.scorer import RawScore
-from turnscore_models import Bundle, BundleError, CorruptBundleError, MismatchedGraphError, read_bundle, write_bundle
+from turnscore_core.loaded_scorer import LoadedScorer, choose_variant, load_scorer
+from turnscore_core.model_loader import ModelLoader, fill_arenas, fill_device
+from turnscore_core.scorers.scorer import RawScore, TokenPack, TurnToScore
+from turnscore_models import (
+    Bundle,
+    BundleError,
+    CorruptBundleError,
+    MismatchedGraphError,
+    read_bundle,
+    starter_bundles,
+    write_bundle,
+)
 from turnscore_models import bundle as bundle_module
+from turnscore_service.settings.service import Settings
+from turnscore_wire import Turn
+
+FUNNY = {"funny": {"positive": ["haha"], "negative": []}}
+
+
+def test_a_deployments_options_stand_over_the_bundles_and_change_its_digest(tmp_path: Path) -> None:
+    bundle = make_fed_bundle(tmp_path / "fed")
+    changed = ModelLoader(LoadSettings(options={"fed": {"own_qualities": FUNNY}})).with_options(bundle)
+    assert changed.manifest.options == {**bundle.manifest.options, "own_qualities": FUNNY}
+    assert changed.digest != bundle.digest
+    assert ModelLoader(LoadSettings()).with_options(bundle) is bundle
+
+
+def test_options_come_from_the_environment_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TURNSCORE_OPTIONS", '{"fed": {"loss": "whole_sequence"}}')
+    assert Settings().options == {"fed": {"loss": "whole_sequence"}}
+
+
+MOST_TOKENS = 256
+
+
+class MeetingScorer(FakeScorer):
+    """Answers a batch only when as many run at once as there are lanes."""
+
+    def __init__(self, lanes: int) -> None:
+        super().__init__()
+        self._meeting = threading.Barrier(lanes)
+
+    def score(self, batch: Sequence[TokenPack]) -> list[RawScore]:
+        self._meeting.wait(120)
+        return super().score(batch)
+
+
+def test_every_lane_runs_its_batches_at_the_same_time():
+    loaded = dataclasses.replace(loaded_fake(MeetingScorer(3)), concurrency=Concurrency(lanes=3))
+    fill_arenas(loaded, MOST_TOKENS)
+    assert len(loaded.scorer.batches) % 3 == 0
+
+
+def test_beside_callers_each_batch_is_followed_by_a_rest(monkeypatch: pytest.MonkeyPatch):
+    rests: list[float] = []
+    monkeypatch.setattr(warm_up.time, "sleep", rests.append)
+    loaded = loaded_fake(FakeScorer())
+    fill_arenas(loaded, MOST_TOKENS)
+    assert rests == []
+    fill_arenas(loaded, MOST_TOKENS, beside_callers=True)
+    assert len(rests) == len(loaded.scorer.batches) / 2
+
+
+def test_beside_callers_half_of_the_lanes_are_theirs(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(warm_up.time, "sleep", lambda _: None)
+    loaded = dataclasses.replace(loaded_fake(FakeScorer()), concurrency=Concurrency(lanes=4))
+    fill_arenas(loaded, MOST_TOKENS)
+    in_all_lanes = len(loaded.scorer.batches)
+    fill_arenas(loaded, MOST_TOKENS, beside_callers=True)
+    assert len(loaded.scorer.batches) == in_all_lanes + in_all_lanes / 2
+
+
+@pytest.mark.parametrize("folder", starter_bundles(), ids=lambda folder: folder.name)
+def test_the_batches_are_as_large_as_they_may_be_and_of_unlike_widths(folder, monkeypatch: pytest.MonkeyPatch):
+    bundle = read_bundle(folder)
+    loaded = load_scorer(bundle, choose_variant(bundle))
+    batches: list[Sequence[TokenPack]] = []
+    score = loaded.scorer.score
+    monkeypatch.setattr(loaded.scorer, "score", lambda batch: [batches.append(batch), score(batch)][1])
+    fill_arenas(loaded, MOST_TOKENS)
+    # No further pack of a batch's form would fit, and FED's packs are larger than that alone.
+    assert all(2 * sum(map(padded_tokens, batch)) > MOST_TOKENS for batch in batches)
+    widest = [max(pack.width for pack in batch) for batch in batches]
+    assert max(widest) >= bundle.manifest.token_limit // 2
+    assert loaded.name == "fed" or min(widest) <= 16
+
+
+def test_the_longest_response_that_is_read_in_windows_was_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    loaded = load_scorer(make_quality_bundle(tmp_path / "bundle"), "fp32")
+    rows: list[int] = []
+    score = loaded.scorer.score
+    monkeypatch.setattr(
+        loaded.scorer, "score", lambda batch: [rows.append(sum(len(each.rows) for each in batch)), score(batch)][1]
+    )
+    fill_arenas(loaded, 16)
+    [longest] = loaded.scorer.encode([TurnToScore([Turn(speaker="user", text="a")], "a " * 1000)])
+    assert len(longest.rows) in rows
+
 
 LANES = Concurrency(lanes=3, threads=1)
 
@@ -141,7 +240,7 @@ def score_one(loaded: LoadedScorer) -> RawScore:
 async def test_a_version_for_a_cuda_device_is_proved_where_it_is_loaded(
     loader: ModelLoader, serving: LoadedScorer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(model_loader, "prove_apart", lambda *_: pytest.fail("it needs the device's memory"))
+    monkeypatch.setattr(model_loader, "run_preflight", lambda *_: pytest.fail("it needs the device's memory"))
     monkeypatch.setattr(model_loader, "choose_graph", lambda *_: ("cuda-fp16", Device("cuda", 0)))
     assert await loader.prove(make_quality_bundle(tmp_path / "next"), serving) is None
 

@@ -16,15 +16,15 @@ from support.conditions import until, wait_until
 from turnscore_core.preflight import (
     MOST_KEPT,
     PRIORITY,
-    FailedProofError,
-    ProofOrder,
-    ProofProcess,
-    prove_apart,
+    FailedPreflightError,
+    PreflightProcess,
+    PreflightRequest,
+    run_preflight,
     with_options,
 )
 from turnscore_models import Bundle, BundleError, write_bundle
 
-ORDER = ProofOrder(folder=Path("nowhere"), options={}, variant="fp32")
+ORDER = PreflightRequest(folder=Path("nowhere"), options={}, variant="fp32")
 
 
 def code(text: str) -> tuple[str, ...]:
@@ -32,15 +32,15 @@ def code(text: str) -> tuple[str, ...]:
     return sys.executable, "-S", "-c", dedent(text)
 
 
-def order_of(bundle: Bundle) -> ProofOrder:
-    return ProofOrder(folder=bundle.folder, options=bundle.manifest.options, variant="fp32")
+def order_of(bundle: Bundle) -> PreflightRequest:
+    return PreflightRequest(folder=bundle.folder, options=bundle.manifest.options, variant="fp32")
 
 
 @pytest.mark.usefixtures("_proof_of_ordinary_priority")
 async def test_a_proof_returns_the_digest_of_what_holds_with_the_deployments_options(tmp_path: Path) -> None:
     bundle = make_quality_bundle(tmp_path / "next")
     changed = with_options(bundle, {**bundle.manifest.options, "layout": {**LAYOUT, "response_tokens": 22}})
-    assert await prove_apart("quality:0.0.1", order_of(changed)) == changed.digest
+    assert await run_preflight("quality:0.0.1", order_of(changed)) == changed.digest
     assert changed.digest != bundle.digest
 
 
@@ -52,7 +52,7 @@ async def test_a_version_that_scores_otherwise_is_refused_with_the_sentence_of_a
     turns["turns"][0]["value"] += 0.2
     test_file.write_text(json.dumps(turns))
     with pytest.raises(BundleError, match=r"quality:0\.0\.1: .* gives self-test turn 0 the value"):
-        await prove_apart("quality:0.0.1", order_of(write_bundle(bundle.folder, bundle.manifest)))
+        await run_preflight("quality:0.0.1", order_of(write_bundle(bundle.folder, bundle.manifest)))
 
 
 ENDS = [
@@ -68,13 +68,13 @@ ENDS = [
 
 @pytest.mark.parametrize(("text", "reason"), ENDS)
 async def test_a_proof_that_dies_is_a_refusal_that_says_so(text: str, reason: str) -> None:
-    with pytest.raises(FailedProofError, match=reason):
-        await prove_apart("a:1", ORDER, command=code(text))
+    with pytest.raises(FailedPreflightError, match=reason):
+        await run_preflight("a:1", ORDER, command=code(text))
 
 
 async def test_a_process_that_cannot_be_started_is_a_refusal(tmp_path: Path) -> None:
-    with pytest.raises(FailedProofError, match="no process could be started to prove a:1: No such file"):
-        await prove_apart("a:1", ORDER, command=(str(tmp_path / "python"),))
+    with pytest.raises(FailedPreflightError, match="no process could be started to prove a:1: No such file"):
+        await run_preflight("a:1", ORDER, command=(str(tmp_path / "python"),))
 
 
 async def test_of_a_proof_that_prints_without_end_the_end_is_kept_alone() -> None:
@@ -85,7 +85,7 @@ async def test_of_a_proof_that_prints_without_end_the_end_is_kept_alone() -> Non
             os.write(2, b"a warning" * 1000)
         os.write(1, b'\\n{{"digest": "proved"}}\\n')
     """
-    process = ProofProcess("a:1", ORDER, command=code(prints))
+    process = PreflightProcess("a:1", ORDER, command=code(prints))
     tracemalloc.start()
     try:
         assert process.run(60).digest == "proved"
@@ -110,15 +110,15 @@ def pid_in(file: Path) -> int | None:
 async def test_a_proof_without_end_is_ended_and_leaves_no_zombie() -> None:
     before = psutil.Process().children()
     with pytest.raises(
-        FailedProofError, match=r"did not end within 0.5 s: its graph hangs, or this machine has no CPU"
+        FailedPreflightError, match=r"did not end within 0.5 s: its graph hangs, or this machine has no CPU"
     ):
-        await prove_apart("a:1", ORDER, seconds=0.5, command=code("import signal; signal.pause()"))
+        await run_preflight("a:1", ORDER, seconds=0.5, command=code("import signal; signal.pause()"))
     assert psutil.Process().children() == before
 
 
 async def test_whoever_gives_up_a_proof_ends_its_process_and_leaves_no_zombie(tmp_path: Path) -> None:
     file = tmp_path / "pid"
-    proving = asyncio.create_task(prove_apart("a:1", ORDER, command=(*code(WAITS), str(file))))
+    proving = asyncio.create_task(run_preflight("a:1", ORDER, command=(*code(WAITS), str(file))))
     await until(lambda: pid_in(file))
     proving.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -129,9 +129,9 @@ async def test_whoever_gives_up_a_proof_ends_its_process_and_leaves_no_zombie(tm
 
 
 def test_a_proof_that_was_given_up_before_its_start_starts_nothing(tmp_path: Path) -> None:
-    process = ProofProcess("a:1", ORDER, command=(str(tmp_path / "would fail otherwise"),))
+    process = PreflightProcess("a:1", ORDER, command=(str(tmp_path / "would fail otherwise"),))
     process.end()
-    with pytest.raises(FailedProofError, match="was given up"):
+    with pytest.raises(FailedPreflightError, match="was given up"):
         process.run(60)
 
 
@@ -142,7 +142,7 @@ async def test_a_proof_leaves_callers_the_cpu() -> None:
             time.sleep(0.001)
         print('{{"digest": "proved"}}')
     """
-    assert await prove_apart("a:1", ORDER, command=code(waits_for_it)) == "proved"
+    assert await run_preflight("a:1", ORDER, command=code(waits_for_it)) == "proved"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="prctl(2) is Linux's")

@@ -27,7 +27,7 @@ def _one_bundle(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(monkeypatch: pytest.MonkeyPatch, machine: FakeMachine, *options: str) -> Result:
-    monkeypatch.setattr(doctor, "ThisMachine", lambda: machine)
+    monkeypatch.setattr(doctor, "Machine", lambda: machine)
     return CliRunner().invoke(app, ["doctor", *options], env={"COLUMNS": "160"})
 
 

@@ -1,18 +1,83 @@
-"""Shadows: what is compared, what is dropped, and that nobody waits for one."""
+"""Shadows: candidates score some of what was said, compared and never answered, and in the way of no caller."""
 
+import asyncio
+import random
 import threading
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pytest
+from conftest import ServeFakes
+from scipy.stats import spearmanr
 from support.conditions import until
-from support.fakes import NOT_A_NUMBER, FakeScorer
+from support.fakes import NOT_A_NUMBER, FakeScorer, candidate_version
 from support.versions import Longer, Looks, Since, read, said, shadows_of
 from turnscore_core.scorers.scorer import RawScore, TokenPack
 from turnscore_core.scoring import Outcome
 from turnscore_service.scheduling import shadow
+from turnscore_service.scheduling.shadow import LEAST_PAIRS, WINDOW_PAIRS, Idleness, PairWindow, rank_correlation
+from turnscore_service.scheduling.versions import CandidateVersions
+from turnscore_service.settings.service import AdmissionSettings, Settings
 from turnscore_wire import Turn
+
+
+@pytest.mark.parametrize("places", [0, 1, 6])
+def test_it_is_spearmans_rho_with_ties(places: int):
+    draw = random.Random(places)
+    pairs = [
+        (round(x, places), round(x + draw.gauss(0, 20), places)) for x in (draw.uniform(0, 100) for _ in range(300))
+    ]
+    found = rank_correlation(np.array(pairs))
+    assert found == pytest.approx(float(spearmanr(*zip(*pairs, strict=True)).statistic), abs=1e-12)
+
+
+def test_order_alone_counts():
+    rising = [(float(n), float(n) ** 3) for n in range(5)]
+    assert rank_correlation(np.array(rising)) == pytest.approx(1.0)
+    assert rank_correlation(np.array([(x, -y) for x, y in rising])) == pytest.approx(-1.0)
+
+
+def test_what_never_changes_has_no_correlation():
+    assert rank_correlation(np.array([(1.0, 2.0), (1.0, 3.0)])) is None
+
+
+def test_a_window_forgets_what_is_older_than_its_pairs():
+    window = PairWindow()
+    assert [window.add(n, -n) for n in range(LEAST_PAIRS - 1)] == [None] * (LEAST_PAIRS - 1)
+    assert window.add(1000, -1000) == pytest.approx(-1.0)
+    for n in range(WINDOW_PAIRS):
+        latest = window.add(n, n)
+    assert latest == pytest.approx(1.0)
+
+
+@dataclass
+class Lane:
+    waiting: int = 0
+    running: int = 0
+
+
+@pytest.mark.parametrize("cpus", [1, 2, 3, 16])
+def test_nothing_in_flight_is_idle(cpus: int):
+    assert Idleness([Lane()], lambda: False, cpus).is_idle()
+
+
+@pytest.mark.parametrize(
+    ("cpus", "lanes", "idle"),
+    [
+        (1, [Lane()], False),
+        (2, [Lane(running=1)], False),
+        (2, [Lane()], False),  # its tokens are being made
+        (3, [Lane(), Lane()], True),
+        (3, [Lane(running=1), Lane()], False),
+        (16, [Lane(running=10), Lane(running=3)], True),
+        (16, [Lane(running=10), Lane(running=4)], False),
+        (16, [Lane(running=1), Lane(waiting=1)], False),
+    ],
+)
+def test_beside_callers_there_must_be_cpus_to_spare_and_nobody_waiting(cpus: int, lanes: list[Lane], idle: bool):
+    assert Idleness(lanes, lambda: True, cpus).is_idle() is idle
 
 
 async def test_the_difference_is_measured_turn_by_turn():
@@ -161,3 +226,63 @@ async def test_a_shadow_that_hangs_is_given_up(held: Longer):
     async with shadows_of(held, stall_seconds=0.1) as shadows:
         shadows.offer(*said(2))
         await until(lambda: since.outcomes() == {"failed": 1})
+
+
+async def test_a_shadow_that_is_computing_holds_no_caller(serve: ServeFakes, held: Longer):
+    since = Since()
+    async with serve(beside=CandidateVersions(shadows=[candidate_version(held)]), fake=FakeScorer()) as (client, _):
+        await client.post("/v1/score", json={"response": "one two"})
+        await until(held.started.is_set)  # its batch is in the runtime, and stays there
+        for number in range(20):
+            reply = await client.post("/v1/score", json={"response": f"word {number}"})
+            assert reply.json()["scores"]["fake"]["value"] == 0.02
+        assert since.outcomes() == {}
+        held.gate.set()
+        await until(lambda: since.outcomes() == {"compared": 21})
+
+
+async def test_under_overload_nothing_is_shadowed(serve: ServeFakes):
+    """While a caller's batch is in the runtime and others wait, no shadow computes; the overload over, they do."""
+    served, version, since = FakeScorer(), Longer(), Since()
+    settings = Settings(admission=AdmissionSettings(max_items=4))
+    async with serve(settings, CandidateVersions(shadows=[candidate_version(version)]), fake=served) as (
+        client,
+        runtime,
+    ):
+        served.gate.clear()
+        asking = [
+            asyncio.create_task(client.post("/v1/score", json={"response": f"word {number}"})) for number in range(12)
+        ]
+        await until(lambda: sum(each.done() for each in asking) == 8)  # refused: four have all the room
+        shadows, looks = runtime.pipeline()._shadows, Looks()
+        shadows._is_idle = looks.of(shadows._is_idle)
+        shadows.offer(*said(3))
+        await until(lambda: looks.count > 5)
+        assert (version.encoded, since.outcomes()) == ([], {})
+        served.gate.set()
+        codes = sorted([(await each).status_code for each in asking])
+        assert codes == [200] * 4 + [429] * 8
+        await until(lambda: since.outcomes() == {"compared": 5})
+
+
+async def test_candidates_and_other_versions_answers_are_not_shadowed(serve: ServeFakes):
+    since, version = Since(), Longer()
+    beside = CandidateVersions(shadows=[candidate_version(version)])
+    async with serve(beside=beside, fake=FakeScorer()) as (client, _):
+        await client.post("/v1/rank", json={"candidates": ["a", "b c"]})
+        turns = [{"speaker": "user", "text": "q"}, {"speaker": "system", "text": "a b c"}]
+        await client.post("/v1/score_dialogue", json={"turns": turns})
+        await client.post("/v1/score_batch", json={"items": [{"response": "d"}, {"response": ""}]})
+        await until(lambda: since.outcomes() == {"compared": 2})
+    assert version.encoded == [1, 1]
+
+
+async def test_a_shadow_that_hangs_is_no_reason_to_be_unready(serve: ServeFakes):
+    async with serve(beside=CandidateVersions(shadows=[candidate_version(Longer())]), fake=FakeScorer()) as (
+        client,
+        runtime,
+    ):
+        watch = runtime.pipeline()._shadows._stage._watch
+        for report in (watch.on_death, watch.on_unrecoverable):
+            report("shadow")
+        assert (await client.get("/readyz")).status_code == 200

@@ -1,4 +1,4 @@
-"""The split: shares of conversations, the same everywhere, the same for a whole conversation."""
+"""Which version of each scorer answers a conversation."""
 
 import math
 from dataclasses import replace

@@ -1,3 +1,5 @@
+"""Executors that hang are replaced."""
+
 import asyncio
 import threading
 import time

@@ -1,4 +1,4 @@
-"""Metrics on values: what was said is counted once, by its score; candidates and texts to compare are not said."""
+"""What the scores of turns are like, for metrics."""
 
 import hashlib
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What is said where the runtime is missing, broken or incomplete."""
+"""The runtime library, and what the CPU can do."""
 
 import builtins
 import subprocess
@@ -10,8 +10,14 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 from turnscore_core.inference import onnx_backend as onnx_library
-from turnscore_core.inference.devices import PROBE_GRAPH, ThisMachine
-from turnscore_core.inference.onnx_backend import DeviceError, describe_build, load_onnxruntime, missing_library
+from turnscore_core.inference.devices import PROBE_GRAPH, Machine
+from turnscore_core.inference.onnx_backend import (
+    DeviceError,
+    describe_build,
+    int8_saturates,
+    load_onnxruntime,
+    missing_library,
+)
 
 
 def refuse(monkeypatch: pytest.MonkeyPatch, error: ImportError) -> None:
@@ -90,7 +96,7 @@ def test_a_session_tells_which_providers_it_was_given():
     if describe_build().has_cuda:
         pytest.skip("this build has the CUDA provider")
     with pytest.warns(UserWarning, match="CUDAExecutionProvider"):
-        assert ThisMachine().open_providers(0) == ("CPUExecutionProvider",)
+        assert Machine().open_providers(0) == ("CPUExecutionProvider",)
 
 
 def test_libraries_are_loaded_without_a_word_on_stdout(
@@ -102,3 +108,25 @@ def test_libraries_are_loaded_without_a_word_on_stdout(
     onnx_library.load_cuda_libraries()
     onnx_library.load_cuda_libraries.cache_clear()
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("machine", "flags", "saturates"),
+    [
+        ("x86_64", "fpu avx2 avx512f", True),
+        ("x86_64", "fpu avx2 avx512f avx512_vnni", False),
+        ("AMD64", "fpu avx2 avx_vnni", False),
+        ("x86_64", "fpu avx512f amx_int8", False),
+        ("aarch64", "fp asimd", False),
+    ],
+)
+def test_products_saturate_on_x86_without_wide_sums(tmp_path: Path, machine: str, flags: str, saturates: bool):
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text(f"processor\t: 0\nmodel name\t: X\nflags\t\t: {flags}\n\nprocessor\t: 1\n")
+    assert int8_saturates(machine, cpuinfo) is saturates
+
+
+def test_a_cpu_that_says_nothing_is_taken_for_one_that_saturates(tmp_path: Path):
+    assert int8_saturates("x86_64", tmp_path / "missing")
+    (tmp_path / "empty").write_text("")
+    assert int8_saturates("x86_64", tmp_path / "empty")
