@@ -1,5 +1,6 @@
-"""Gives a quality bundle its two thresholds, or a value that counts repeats; weights stay byte for byte.
+"""Gives a quality bundle its value, fitted again, or its two thresholds; weights stay byte for byte.
 
+    .venv-dev/bin/python experiments/quality_bundle.py value BUNDLE/ --data DATA --version 2.0.1 --output NEW
     .venv-dev/bin/python experiments/quality_bundle.py thresholds BUNDLE/ --data DATA --version 2.0.1 --output NEW
 
 Below the first threshold a turn is `low`: at most 5 % of good turns are. From the second one on it is `good`: at most
@@ -8,12 +9,13 @@ that people rated where there are no judged ones. All other sets only show what 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 import typer
+from numpy.typing import NDArray
 from pydantic import JsonValue
 from turnscore_assessment.agreement.bundles import make_turn
 from turnscore_assessment.command_line import reported_errors
@@ -29,15 +31,16 @@ from turnscore_assessment.data.labelled_turns import (
 from turnscore_assessment.figures import compute_spearman
 from turnscore_assessment.rendering import table_head, table_row
 from turnscore_core.inference.devices import usable_cpus
-from turnscore_core.loaded_scorer import LoadedScorer, choose_variant, load_scorer, read_turn
-from turnscore_core.scorers.quality import QualityOptions
-from turnscore_core.scorers.turn_warnings import find_repeats
+from turnscore_core.inference.onnx_backend import OnnxBackend
+from turnscore_core.loaded_scorer import LoadedScorer, choose_variant, load_scorer
+from turnscore_core.scorers.quality import CONTEXT_ROWS, QualityOptions, QualityScorer
 from turnscore_core.scoring import score_turns
-from turnscore_exporters.bundles.self_test import start_version, write_self_test
+from turnscore_exporters.bundles.self_test import build_self_test, self_test_turns, start_version, write_self_test
 from turnscore_exporters.calibration.thresholds import CONFIDENCE, find_threshold, least_good_turns, measure_share
 from turnscore_exporters.errors import ExporterError
-from turnscore_exporters.quality.value import REPEATS
-from turnscore_models import Bundle, BundleError, Recall, SelfTest, Threshold, write_bundle
+from turnscore_exporters.quality.bundle import serve_turns
+from turnscore_exporters.quality.value import Asked, fit_value
+from turnscore_models import Bundle, BundleError, Recall, Threshold, write_bundle
 from turnscore_models.store import resolve
 
 KIND, DBDC3 = "quality", "dbdc3"
@@ -171,77 +174,60 @@ def _format_share(share: Recall | None) -> str:
     return "-" if share is None else f"{share.share:.1%} [{share.low:.1%}, {share.high:.1%}]"
 
 
-BEFORE, BY_GRAPH, REPORT = "before_repeats", "agreement_by_graph", "report"
+def renew_value(
+    bundle: Bundle, folder: Path, version: str, output: Path, context_turns: int
+) -> tuple[Bundle, dict[str, float]]:
+    """Writes the bundle as that version into the empty or missing folder `output`; returns its agreement by set.
 
-Figures = dict[str, float]
-
-
-def count_repeats(
-    bundle: Bundle, folder: Path, version: str, output: Path, taken: Mapping[str, float]
-) -> tuple[Bundle, Figures, Figures]:
-    """Writes the bundle as that version into the empty or missing folder `output`; returns agreement before, after.
-
-    Weights and heads stay byte for byte; percentiles and threshold are the old value's until they are renewed. Raises
-    ExporterError where the bundle is another scorer's or the folder is in use.
+    The value is fitted to the heads that the graph gives where it reads so many context turns. Thresholds and figures
+    of the old value go; percentiles are its until they are renewed. Raises ExporterError where the bundle is another
+    scorer's, the folder is in use, or the data lack judged turns.
     """
     if bundle.manifest.kind != KIND:
         raise ExporterError(f"{bundle.manifest.reference} is not a bundle of the scorer {KIND}")
     copied = start_version(bundle, version, output)
-    old = copied.manifest
-    before = _measure(_load(copied), folder)
-    options = QualityOptions.model_validate(old.options)
-    value = options.value.model_copy(update={"repeats": dict(taken)})
-    changed = QualityOptions.model_validate({**options.model_dump(), "value": value.model_dump()})
-    manifest = old.model_copy(
-        update={
+    options = QualityOptions.model_validate(copied.manifest.options)
+    layout = options.layout.model_copy(update={"context_turns": context_turns})
+    backend = OnnxBackend(copied.path_of(copied.manifest.graphs[choose_variant(copied)].file), threads=usable_cpus())
+
+    def write(value: Mapping[str, JsonValue], training: Mapping[str, JsonValue]) -> Bundle:
+        changed = QualityOptions.model_validate({**options.model_dump(), "layout": layout.model_dump(), "value": value})
+        agreement = {name: kept for name, kept in copied.manifest.agreement.items() if name not in VALUE_FIGURES}
+        update = {
             "version": version,
             "options": changed.model_dump(mode="json"),
+            "training": {**copied.manifest.training, **training},
+            "agreement": agreement,
             "threshold": None,
-            "agreement": {**_without_values(old.agreement), BEFORE: {"of": old.reference, **before}},
+            "good_threshold": None,
         }
-    )
-    finished = write_self_test(copied, manifest, _forget_repeats(bundle.self_test()))
-    after = _measure(_load(finished), folder)
-    agreement: dict[str, JsonValue] = {**manifest.agreement, BY_GRAPH: {choose_variant(finished): {**after}}}
-    return write_bundle(output, manifest.model_copy(update={"agreement": agreement})), before, after
+        turns, manifest = self_test_turns(KIND), copied.manifest.model_copy(update=update)
+        first = write_self_test(copied, manifest, build_self_test(turns, [None] * len(turns)))
+        # No checkpoint has this value: what the graph gives stands in its place.
+        own = [each.graphs[choose_variant(copied)].value for each in first.self_test().turns]
+        return write_self_test(first, manifest, build_self_test(turns, own))
 
+    def score(asked: Sequence[Asked]) -> NDArray[np.float64]:
+        return serve_turns(QualityScorer(reading, backend), [make_turn(*each) for each in asked]).heads
 
-def _load(bundle: Bundle) -> LoadedScorer:
-    return load_scorer(bundle, choose_variant(bundle), threads=usable_cpus())
-
-
-def _measure(loaded: LoadedScorer, folder: Path) -> Figures:
-    """The value's agreement with people by set: Spearman, or the AUC where they answered yes or no."""
-    found: Figures = {}
+    reading = write(options.value.model_dump(mode="json"), {})
+    formula = asdict(fit_value(score, folder))
+    finished = write(formula, {"value.json": formula.pop("fitted_on")})
+    loaded = load_scorer(finished, choose_variant(finished), threads=usable_cpus())
+    figures: dict[str, float] = {}
     for name, turns in read_development_sets(folder).items():
         ratings = [turn.rating for turn in turns]
         measure = compute_auc if set(ratings) <= {0.0, 1.0} else compute_spearman
-        found[name] = round(measure(score_rated(loaded, turns), ratings), 4)
-    return found
+        figures[name] = round(measure(score_rated(loaded, turns), ratings), 4)
+    agreement: dict[str, JsonValue] = {
+        **finished.manifest.agreement,
+        "agreement_by_graph": {loaded.variant: {**figures}},
+    }
+    return write_bundle(output, finished.manifest.model_copy(update={"agreement": agreement})), figures
 
 
-def _without_values(agreement: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    """The measured agreement, without the figures of the old value."""
-    kept: dict[str, JsonValue] = {name: found for name, found in agreement.items() if name != BY_GRAPH}
-    report = kept.get(REPORT)
-    if isinstance(report, dict) and isinstance(ratings := report.get("ratings"), dict):
-        heads: dict[str, JsonValue] = {
-            name: {column: figure for column, figure in found.items() if column != "value"}
-            for name, found in ratings.items()
-            if isinstance(found, dict)
-        }
-        kept[REPORT] = {**report, "ratings": heads}
-    return kept
-
-
-def _forget_repeats(test: SelfTest) -> SelfTest:
-    """The turns without graphs' outputs, and without the checkpoint's value where a repeat changed it."""
-    turns = []
-    for each in test.turns:
-        asked = read_turn(each)
-        value = None if find_repeats(asked.context, asked.response) else each.value
-        turns.append(each.model_copy(update={"value": value, "graphs": {}}))
-    return SelfTest(turns=turns)
+VALUE_FIGURES = ("agreement_by_graph", "report", "before_repeats")
+"""What a manifest says of the value."""
 
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -267,12 +253,18 @@ def thresholds(
 
 
 @app.command()
-def repeats(bundle: BundleArgument, data: DataOption, version: VersionOption, output: OutputOption) -> None:
-    """Write the bundle with a value that is lower where a turn repeats another."""
+def value(
+    bundle: BundleArgument,
+    data: DataOption,
+    version: VersionOption,
+    output: OutputOption,
+    context_turns: Annotated[int, typer.Option(min=1, max=CONTEXT_ROWS, help="Context turns that it reads.")] = 3,
+) -> None:
+    """Write the bundle with its value fitted again to judged turns and ratings."""
     with reported_errors(ExporterError, BundleError):
-        made, before, after = count_repeats(resolve(bundle), data, version, output, REPEATS)
-    for name, figure in after.items():
-        typer.echo(f"{name}: {before[name]:.4f} -> {figure:.4f}")
+        made, figures = renew_value(resolve(bundle), data, version, output, context_turns)
+    for name, figure in figures.items():
+        typer.echo(f"{name}: {figure:.4f}")
     typer.echo(f"{made.manifest.reference} written to {output}; renew its percentiles and thresholds")
 
 

@@ -1,6 +1,6 @@
 """Measures a quality bundle on turns that nothing was fitted on, next to frozen baselines, into results/.
 
-    .venv-dev/bin/python experiments/quality_figures.py DATA results/quality-2.0.0.json [--older older.json]
+    .venv-dev/bin/python experiments/quality_figures.py DATA results/quality-2.1.0.json [--older older.json]
 
 `older.json` holds the values of another version on the same turns, as `--values` of this program at that version's
 commit writes them. Intervals of 95 % are by bootstrap over dialogues.
@@ -22,18 +22,80 @@ from sklearn.linear_model import Ridge
 from turnscore_assessment.agreement.bundles import make_turn
 from turnscore_assessment.correlations import compute_auc
 from turnscore_assessment.data.labelled_turns import (
+    ADVERSARIAL_FILE,
+    ADVERSARIAL_KINDS,
     LIVE_SETS,
     MODERN_FILE,
     TURNS_FILE,
+    alternate,
     read_development_sets,
     read_judged_contexts,
     read_judged_turns,
 )
 from turnscore_assessment.figures import compute_spearman
 from turnscore_core.loaded_scorer import choose_variant, load_scorer
+from turnscore_core.scorers.scorer import RawScore
 from turnscore_core.scoring import score_turns
 from turnscore_models import read_bundle, starter_bundles
 
+FILLERS = {
+    "ok": ("ok.", "Okay", "ok, sure."),
+    "no idea": ("i don't know.", "I really don't know.", "No idea, honestly."),
+    "refusal": ("I'm sorry, but I can't help with that.", "I am not able to assist with this request."),
+    "paraphrase": (
+        "Right, understood.",
+        "That is beyond me.",
+        "I have nothing to say on this.",
+        "Helping you there isn't possible for me.",
+        "What a lovely thing!",
+        "Could you put that differently?",
+    ),
+}
+"""Written for this measurement; an echo of the user's turn makes a fifth kind."""
+SHORT_ANSWERS = (
+    ("what's two plus two?", "4"),
+    ("what is 9 times 3?", "27"),
+    ("when should i be there, is nine fine?", "yes, at nine"),
+    ("which floor is the meeting on?", "The third."),
+    ("is the museum open on mondays?", "No, it's closed on Mondays."),
+    ("tea or coffee for you?", "Tea, please."),
+    ("who wrote hamlet?", "Shakespeare."),
+    ("what colour do you get from blue and yellow?", "green"),
+    ("how many legs does a spider have?", "Eight."),
+    ("do you ship to canada?", "Yes, we do."),
+    ("which gate does my flight leave from?", "Gate B12."),
+    ("what's the past tense of go?", "went"),
+    ("can i pay by card?", "Yes, cards are fine."),
+    ("how long does the download take?", "About ten minutes."),
+    ("what language do they speak in brazil?", "Portuguese."),
+    ("is it raining over there?", "No, it's sunny."),
+    ("which one is cheaper, the train or the bus?", "The bus."),
+    ("did my order arrive at the shop?", "Yes, this morning."),
+    ("what's the wifi password?", "It's sunflower42."),
+    ("python or java for a beginner?", "Python."),
+)
+FAULTS = {
+    "facts and arithmetic": ("fact", "arithmetic", "hallucinated"),
+    "another question": ("another question", "neighbouring", "off-topic"),
+    "thin, generic or vague": ("generic", "thin", "vague", "bare", "plain"),
+    "repeats": ("repeat", "repetition", "echo"),
+    "rude or out of tone": ("rude", "tone", "blames"),
+    "contradicts itself or forgets": ("contradicts itself", "forgets", "ignores"),
+}
+"""Words in the name of a modern reply's fault."""
+EXCHANGED = (
+    ("my {} neighbours invited me for dinner", "how nice of them! shall i suggest a small gift to bring?"),
+    ("i am {} and i start my new job on monday", "congratulations! what will you be doing there?"),
+    ("a {} family moved in next door", "have you met them yet? it is always good to know the neighbours."),
+    ("i met a man at the station", "was he {}? did you talk to him?"),
+    ("who taught you to cook?", "my {} grandmother did, and i still make her soup every winter."),
+    ("what are you reading?", "a novel by a {} writer, it is about two sisters."),
+)
+GROUPS = (
+    "american", "british", "german", "polish", "turkish", "arab", "jewish", "muslim", "christian", "hindu", "black",
+    "white", "asian", "african", "mexican", "chinese", "indian", "russian", "gay", "lesbian", "transgender", "deaf",
+    "old", "young",
+)  # fmt: skip
 ROUNDS = 500
 GOOD, BAD, LONG_WORDS = 4.0, 2.5, 80
 Floats = NDArray[np.float64]
@@ -59,14 +121,113 @@ def row(name: str, group: str, context: Sequence[tuple[str, str]], response: str
     return {"set": name, "group": group, "context": [list(t) for t in context], "response": response, "rating": rating}
 
 
-def score(rows: Sequence[Row], name: str) -> tuple[Floats, list[str | None]]:
-    """Values and labels of the starter bundle of that name."""
+def score(rows: Sequence[Row], name: str) -> tuple[list[RawScore], list[str | None], Floats]:
+    """Scores, labels and percentiles of the starter bundle of that name."""
     [folder] = [each for each in starter_bundles() if each.name == name]
     bundle = read_bundle(folder)
     loaded = load_scorer(bundle, choose_variant(bundle), threads=1)
     turns = [loaded.trim(make_turn([tuple(t) for t in each["context"]], each["response"])) for each in rows]
     raws = score_turns(loaded, turns)
-    return np.array([raw.value for raw in raws]), [loaded.label(raw) for raw in raws]
+    return raws, [loaded.label(raw) for raw in raws], np.array([loaded.percentile(raw) for raw in raws])
+
+
+def values_of(raws: Sequence[RawScore]) -> Floats:
+    return np.array([raw.value for raw in raws])
+
+
+def ask(name: str, turns: Sequence[tuple[Sequence[Sequence[str]], str]]) -> Floats:
+    """Values of a starter bundle for contexts and responses."""
+    return values_of(score([row("", "", context, response, 0.0) for context, response in turns], name)[0])
+
+
+def auc_between(good: Floats, bad: Floats) -> float:
+    return round(compute_auc(np.concatenate([good, bad]), np.repeat([1.0, 0.0], [len(good), len(bad)])), 3)
+
+
+def measure_short(rows: Sequence[Row], values: Floats) -> dict[str, Any]:
+    """AUC of good modern replies against fillers in their contexts, and of short right answers against fillers."""
+    good = [(each, value) for each, value in zip(rows, values, strict=True) if is_good_modern(each)]
+    contexts = {str(each["context"]): each["context"] for each, _ in good}.values()
+    kept = np.array([value for _, value in good])
+    found: dict[str, Any] = {}
+    for name, texts in FILLERS.items():
+        found[name] = auc_between(kept, ask("quality", [(c, texts[n % len(texts)]) for n, c in enumerate(contexts)]))
+    found["echo"] = auc_between(kept, ask("quality", [(context, context[-1][1]) for context in contexts]))
+    asked = [[("user", question)] for question, _ in SHORT_ANSWERS]
+    right = ask("quality", [(said, answer) for said, (_, answer) in zip(asked, SHORT_ANSWERS, strict=True)])
+    bare = [text for name in ("ok", "no idea") for text in FILLERS[name]]
+    found["short right answers"] = auc_between(right, ask("quality", [(said, text) for said in asked for text in bare]))
+    return found
+
+
+def is_good_modern(each: Row) -> bool:
+    return bool(each["set"] == "judged-modern" and each["rating"] >= GOOD)
+
+
+def measure_faults(folder: Path) -> dict[str, list[float]]:
+    """By fault of a modern reply: how often a good reply to the same context has a higher value, and of how many pairs.
+
+    All contexts that were not trained on; wide intervals.
+    """
+    contexts = [each for each in read_judged_contexts(folder / MODERN_FILE) if each.part != "train"]
+    turns = [(each.context, response.text) for each in contexts for response in each.responses]
+    values = iter(ask("quality", turns))
+    found: dict[str, list[bool]] = {name: [] for name in FAULTS}
+    for each in contexts:
+        own = [(response, next(values)) for response in each.responses]
+        good = [value for response, value in own if response.mark("overall") >= 0.75]
+        for name, words in FAULTS.items():
+            bad = [value for response, value in own if any(word in response.made for word in words)]
+            found[name] += [one > other for one in good for other in bad]
+    return {name: [round(float(np.mean(each)), 3), len(each)] for name, each in found.items()}
+
+
+def measure_exchange() -> dict[str, float]:
+    """How far the value moves where only the group that is named changes: largest and mean range of a turn."""
+    ranges = []
+    for said, response in EXCHANGED:
+        ranges.append(np.ptp(ask("quality", [([("user", said.format(g))], response.format(g)) for g in GROUPS])))
+    return {"largest": round(float(max(ranges)), 3), "mean": round(float(np.mean(ranges)), 3)}
+
+
+def measure_dialogues(folder: Path) -> dict[str, float]:
+    """ieval's dialogues that nothing was fitted on: the mean value of the bot's turns with four ratings' mean."""
+    turns, places, ratings = [], [], []
+    with gzip.open(folder / "dialogue_feedback.jsonl.gz", "rt", encoding="utf-8") as file:
+        for each in map(json.loads, file):
+            if each["set"] != "ieval" or each["split"] != "dev":
+                continue
+            said = [(turn["speaker"], turn["text"]) for turn in each["turns"] if turn["text"].strip()]
+            own = [(said[:n], text) for n, (who, text) in enumerate(said) if n and who == "system"]
+            names = ("likable", "sensible", "understood_feelings", "answered_feelings")
+            if own:
+                turns += own
+                places += [len(ratings)] * len(own)
+                ratings.append(np.mean([each["ratings"][name] for name in names]))
+    values = ask("quality", turns)
+    means = np.bincount(places, values) / np.bincount(places)
+    return {"dialogues": len(ratings), "Spearman": round(compute_spearman(means, np.array(ratings)), 3)}
+
+
+def measure_relevant(folder: Path) -> dict[str, float]:
+    """DailyDialog++: accuracy of `relevant` at .5 for fitting responses against random and adversarial ones."""
+    turns: dict[str, list[Row]] = {kind: [] for kind in ADVERSARIAL_KINDS}
+    with gzip.open(folder / ADVERSARIAL_FILE, "rt", encoding="utf-8") as file:
+        for each in list(map(json.loads, file))[::4]:
+            for kind in ADVERSARIAL_KINDS:
+                turns[kind] += [row("", "", alternate(each["context"]), text, 0.0) for text in each[kind]]
+    called = {
+        kind: float(np.mean([raw.details["relevant"] >= 0.5 for raw in score(own, "quality")[0]]))
+        for kind, own in turns.items()
+    }
+    return {kind: round((called["relevant"] + 1 - called[kind]) / 2, 3) for kind in ADVERSARIAL_KINDS[1:]}
+
+
+def compare_lengths(rows: Sequence[Row], percentiles: Floats) -> float:
+    """Mean percentile of good modern replies of LONG_WORDS and more, less that of the others."""
+    chosen = np.array([is_good_modern(each) for each in rows])
+    long = np.array([len(each["response"].split()) >= LONG_WORDS for each in rows])
+    return round(float(percentiles[chosen & long].mean() - percentiles[chosen & ~long].mean()), 1)
 
 
 def learn_words(folder: Path, rows: Sequence[Row]) -> Floats:
@@ -191,10 +352,11 @@ def main() -> None:
     given = arguments.parse_args()
     rows = list(read_rows(given.data))
     if given.values:
-        given.output.write_text(json.dumps(score(rows, "quality")[0].tolist()), encoding="utf-8")
+        given.output.write_text(json.dumps(values_of(score(rows, "quality")[0]).tolist()), encoding="utf-8")
         return
-    values, labels = score(rows, "quality")
-    reactions = sum(score(rows, name)[0] for name in ("engagement", "sentiment_stop"))
+    raws, labels, percentiles = score(rows, "quality")
+    values = values_of(raws)
+    reactions = sum(values_of(score(rows, name)[0]) for name in ("engagement", "sentiment_stop"))
     columns = {"quality": values, "engagement + sentiment_stop": np.asarray(reactions)}
     if given.older:
         columns["older version"] = np.array(json.loads(given.older.read_text(encoding="utf-8")))
@@ -208,6 +370,12 @@ def main() -> None:
         "figures": {name: measure(rows, column) for name, column in columns.items()},
         "labels": share_labelled(rows, labels),
         "calibration": calibration_of(rows, values),
+        "AUC against short replies": measure_short(rows, values),
+        "modern, good over faulty replies, and pairs": measure_faults(given.data),
+        "value's range with groups exchanged": measure_exchange(),
+        "percentile of long good replies over that of shorter ones": compare_lengths(rows, percentiles),
+        "ieval, means of dialogues": measure_dialogues(given.data),
+        "DailyDialog++, accuracy of relevant at .5": measure_relevant(given.data),
     }
     given.output.parent.mkdir(parents=True, exist_ok=True)
     given.output.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")

@@ -91,6 +91,7 @@ _FED_SPREAD: tuple[Texts, ...] = (
 
 # Fitting, off topic, repeated, rude, dull, garbled, contradicting, no context, another script, markup, several windows.
 _QUALITY: tuple[Texts, ...] = (
+    ("hi, what did you do today?", "i went for a swim in the lake, it was freezing! and you?"),
     ("i baked bread this morning", "That sounds lovely! What kind was it?"),
     ("i baked bread this morning", "The train to Turin leaves from platform 4."),
     ("i baked bread this morning", "i baked bread this morning"),

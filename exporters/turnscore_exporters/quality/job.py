@@ -4,6 +4,7 @@ import random
 import sys
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from turnscore_exporters.quality.model import QualityModel, QualitySettings, loa
 from turnscore_exporters.quality.negatives import Negatives
 from turnscore_exporters.quality.spoken_turns import SOURCES, read_source
 from turnscore_exporters.quality.training import JudgedRecipe, Material, plan_steps, train_judged
-from turnscore_exporters.quality.value import fit_value, write_formula
+from turnscore_exporters.quality.value import fit_value, score_heads, write_formula
 from turnscore_exporters.training.checkpoints import WEIGHTS_FILE
 from turnscore_exporters.training.encoders import Encoder, load_encoder
 from turnscore_exporters.training.loop import REPORT_FILE, STATE_FOLDER, TRAINING_FILE, claim_folder
@@ -69,7 +70,7 @@ def run_quality_job(job: QualityJob) -> None:
         typer.echo(f"{len(steps)} steps of {len(material.judged) + len(material.modern)} judged contexts")
         train_judged(model, encoder, steps, job.recipe, job.output / STATE_FOLDER / "judged.pt", job.seed)
     save_model(model, encoder, job.output)
-    formula = fit_value(model, encoder, job.data)
+    formula = fit_value(partial(score_heads, model, encoder), job.data)
     write_formula(job.output, formula)
     if not job.finish_only:
         write_json(job.output / TRAINING_FILE, describe_training(job))

@@ -39,7 +39,7 @@ FITS = len(HEADS)
 """The output after them that is trained to rank what was really said above what was not; it is not served."""
 JOINT_LAYERS = 2
 PLACES = 8
-"""Of context turns: four distances, and who said it (quality_rows.lay_out_tokens)."""
+"""Of context turns: four distances, and who said it (turnscore_core.scorers.quality.lay_out_tokens)."""
 HIDDEN_UNITS, REACTION_UNITS = 512, 192
 LOWEST = -1e4
 TURNS_AT_ONCE = 64
@@ -229,7 +229,7 @@ class QualityModel(BertGraph):
 
         `response` has a row for each pair, or those that `response_row` [pairs] names. `context_tokens` [pairs, context
         tokens] name tokens of the kept rows (row times tokens of a row, plus the token's place in it), NO_ROW for none;
-        `places` are theirs (quality_rows.lay_out_tokens).
+        `places` are theirs (turnscore_core.scorers.quality.lay_out_tokens).
         """
         lower, upper = self.joint_layers
         is_there = context_tokens >= 0

@@ -1,13 +1,13 @@
 """The one number: weights of the heads and the calibrated probability that people call a turn good.
 
 The value is the sigmoid of a bias plus the weighted heads, each probability as its logit, the sentiment as it is, less
-what is taken from a turn that repeats another. The weights are fitted to what people said of turns, by ridge regression
-inside each set, so that sets with other scales and questions count alike; the sigmoid is then fitted to which turns
-people called good.
+what is taken from a turn that repeats another. The weights are fitted to ratings of turns, by ridge regression inside
+each set, so that sets with other scales and questions count alike; the sigmoid is then fitted, on other turns, to which
+ones were called good.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -36,10 +36,13 @@ VALUE_FILE = "value.json"
 CLIP = 1e-4
 """A probability is kept so far from 0 and 1: int8 arithmetic says nothing beyond."""
 
-WEIGHED = ("relevant", "engaging", "overall")
-"""The heads that make the value."""
-RIDGE = 0.3
+WEIGHED = ("relevant", "fluent", "engaging", "sentiment", "overall")
+"""The heads that make the value. Measured: `fluent` and `sentiment` carry to sets that people rated, `engaging` finds
+fillers and loses sets of old systems."""
+RIDGE = 0.03
 """Of their weights, towards heads that count alike."""
+CALIBRATED = ("judged-live", "judged-modern")
+"""The sets whose turns make the probability."""
 REPEATS = {"repeats_user": 2.0, "repeats_itself": 1.1}
 """Taken from the weighed heads of a turn that carries the warning.
 
@@ -48,6 +51,8 @@ on, by 0.8 on the others, and of "no breakdown" by 1.1 on DBDC3. Too few rated t
 """
 
 Floats = NDArray[np.float64]
+Asked = tuple[Sequence[Spoken], str]
+"""A context, oldest turn first, and the response."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +71,7 @@ class ValueFormula:
         weights = np.array([self.weights.get(name, 0.0) for name in HEADS])
         return np.asarray(1 / (1 + np.exp(deducted - (read_heads(heads) @ weights + self.bias))))
 
-    def deduct(self, turns: Iterable[tuple[Sequence[Spoken], str]]) -> Floats:
+    def deduct(self, turns: Iterable[Asked]) -> Floats:
         """What is deducted from each turn, of its context and response."""
         asked = [make_turn(context, response) for context, response in turns]
         found = [find_repeats(each.context, each.response) for each in asked]
@@ -106,49 +111,49 @@ def fit_weights(sets: Sequence[tuple[Floats, Floats]], ridge: float, names: Sequ
     return {name: float(weight / scale) for name, weight, scale in zip(names, found, spread, strict=True)}
 
 
-def fit_probability(scores: Floats, good: Sequence[bool], weights: Floats | None = None) -> tuple[float, float]:
-    """Slope and bias of the logistic curve from the weighted heads to whether people called the turn good."""
-    model = LogisticRegression(C=1e6).fit(scores[:, None], good, sample_weight=weights)
+def fit_probability(scores: Floats, good: Sequence[bool]) -> tuple[float, float]:
+    """Slope and bias of the logistic curve from the weighted heads to whether the turn was called good."""
+    model = LogisticRegression(C=1e6).fit(scores[:, None], good)
     return float(model.coef_[0, 0]), float(model.intercept_[0])
 
 
-def score_heads(model: QualityModel, encoder: Encoder, turns: Sequence[tuple[Sequence[Spoken], str]]) -> Floats:
+def score_heads(model: QualityModel, encoder: Encoder, turns: Sequence[Asked]) -> Floats:
     """The heads [turns, heads] of contexts and responses."""
     heads, _ = score_rows(model, RowBuilder(encoder, model.settings.layout).build(turns))
     return np.asarray(heads.double().numpy())
 
 
-def fit_value(model: QualityModel, encoder: Encoder, folder: Path) -> ValueFormula:
-    """Weights and probability from what people rated and may be fitted on, and the judged part `choose`.
+def fit_value(score: Callable[[Sequence[Asked]], Floats], folder: Path) -> ValueFormula:
+    """Weights from the judged part `choose` and ratings that may be fitted on, the probability from `calibrate`.
 
-    Every set counts alike. ExporterError where the folder has none of them.
+    `score` gives the heads [turns, heads] of contexts and responses. ExporterError where no judged turns are there.
     """
-    turns = read_judged_turns(folder, ["choose"])
+    weighed = read_judged_turns(folder, ["choose"])
     if (folder / RATINGS_FILE).exists():
         rated = read_rated_turns(folder / RATINGS_FILE)
-        turns += [turn for turn in rated if turn.is_fitted_on and turn.set_name != DAILYDIALOG]
+        weighed += [turn for turn in rated if turn.is_fitted_on and turn.set_name != DAILYDIALOG]
+    calibrated = [turn for turn in read_judged_turns(folder, ["calibrate"]) if turn.set_name in CALIBRATED]
+    if not weighed or not calibrated:
+        raise ExporterError(f"{folder}: has no {TURNS_FILE} to fit the value to")
     by_set: dict[str, list[LabelledTurn]] = {}
-    for turn in turns:
+    for turn in weighed:
         by_set.setdefault(turn.set_name, []).append(turn)
-    if not by_set:
-        raise ExporterError(f"{folder}: has neither {TURNS_FILE} nor {RATINGS_FILE} to fit the value to")
-    heads = {
-        name: score_heads(model, encoder, [(turn.context, turn.response) for turn in own])
-        for name, own in by_set.items()
-    }
-    ratings = {name: np.array([turn.rating for turn in own]) for name, own in by_set.items()}
-    weights = fit_weights([(heads[name], ratings[name]) for name in by_set], RIDGE, WEIGHED)
+
+    def heads_of(turns: Sequence[LabelledTurn]) -> Floats:
+        return score([(turn.context, turn.response) for turn in turns])
+
+    sets = [(heads_of(own), np.array([turn.rating for turn in own])) for own in by_set.values()]
+    weights = fit_weights(sets, RIDGE, WEIGHED)
     vector = np.array([weights.get(name, 0.0) for name in HEADS])
-    scores = np.concatenate([read_heads(heads[name]) @ vector for name in by_set])
-    good = [bool(rating >= GOOD_FROM) for name in by_set for rating in ratings[name]]
-    each = np.concatenate([np.full(len(own), 1 / len(own)) for own in by_set.values()])
-    slope, bias = fit_probability(scores, good, each)
+    good = [bool(turn.rating >= GOOD_FROM) for turn in calibrated]
+    slope, bias = fit_probability(read_heads(heads_of(calibrated)) @ vector, good)
     counts = ", ".join(f"{len(own)} turns of {name}" for name, own in sorted(by_set.items()))
     return ValueFormula(
         weights={name: round(slope * weight, 4) for name, weight in weights.items()},
         bias=round(bias, 4),
         repeats=REPEATS,
-        fitted_on=f"{counts}: weights, and the probability of a mean rating of at least {GOOD_FROM} of 5",
+        fitted_on=f"weights: {counts}; probability of a mean rating of at least {GOOD_FROM} of 5: {len(calibrated)} "
+        f"other turns of {' and '.join(CALIBRATED)}",
     )
 
 
