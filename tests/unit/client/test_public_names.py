@@ -9,6 +9,8 @@ import turnscore_client
 import turnscore_client.integrations
 import turnscore_client.testing
 import turnscore_client.writers
+import turnscore_corpus
+import turnscore_wire
 from turnscore_client import (
     AsyncConversation,
     AsyncTurnScoreClient,
@@ -29,7 +31,14 @@ def public(kind: type) -> set[str]:
 
 @pytest.mark.parametrize(
     "module",
-    [turnscore_client, turnscore_client.testing, turnscore_client.integrations, turnscore_client.writers],
+    [
+        turnscore_client,
+        turnscore_client.testing,
+        turnscore_client.integrations,
+        turnscore_client.writers,
+        turnscore_corpus,
+        turnscore_wire,
+    ],
 )
 def test_all_is_sorted_and_every_name_exists(module):
     assert module.__all__ == sorted(module.__all__)
