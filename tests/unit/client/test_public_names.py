@@ -41,7 +41,7 @@ def public(kind: type) -> set[str]:
     ],
 )
 def test_all_is_sorted_and_every_name_exists(module):
-    assert module.__all__ == sorted(module.__all__)
+    assert module.__all__ == sorted(module.__all__, key=lambda name: (not name.isupper(), name))  # constants first
     assert [name for name in module.__all__ if not hasattr(module, name)] == []
 
 
