@@ -12,6 +12,7 @@ from support.conditions import wait_until
 from support.fakes import hear, say
 from support.processes import RunningService, running_service
 from turnscore_client import InvalidRequestError, NotReadyError, TurnScoreClient
+from turnscore_load.processes import StartError
 from turnscore_models import starter_bundles
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
@@ -140,7 +141,7 @@ def test_a_damaged_bundle_leaves_the_service_alive_and_not_ready(tmp_path: Path)
 def test_a_wrong_setting_ends_the_start_with_a_sentence_that_names_it(tmp_path: Path):
     environment = {"TURNSCORE_LIMITS__MAX_TURNS": "none"}
     with (
-        pytest.raises(AssertionError, match="TURNSCORE_LIMITS__MAX_TURNS: input should be a valid integer"),
+        pytest.raises(StartError, match="TURNSCORE_LIMITS__MAX_TURNS: input should be a valid integer"),
         running_service(tmp_path, environment=environment),
     ):
         pytest.fail("it started")
