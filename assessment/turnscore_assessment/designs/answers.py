@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict
 
 from turnscore_assessment.designs.form import DesignKey, DesignKind, DesignQuestion, DesignScale
 from turnscore_assessment.errors import BadFileError
@@ -113,6 +114,15 @@ def _read_pairwise(question: DesignQuestion, given: Mapping[str, Any]) -> dict[s
 
 CSV_NEEDED = ("rater", "question", "criterion", "item", "answer")
 
+
+class _SheetLine(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+    rater: str
+    question: int
+    answers: dict[str, dict[str, Any] | None]
+
+
 LONGEST_NUMBER = 9
 """Most digits of a question's number. Chosen: far above the most questions."""
 
@@ -174,19 +184,10 @@ def _read_sheet(path: Path, key: DesignKey) -> Iterator[Given]:
     for line, record in read_rows(path):
         if record.get("study") not in (None, key.study):
             raise BadFileError(path, line, f"study: is {record['study']!r}, but the key is of {key.study!r}")
-        rater, number, answers = record.get("rater"), record.get("question"), record.get("answers")
-        if not isinstance(rater, str):
-            raise BadFileError(path, line, "rater: must be a text")
-        if isinstance(number, bool) or not isinstance(number, int):
-            raise BadFileError(path, line, "question: must be a whole number")
-        if not isinstance(answers, dict):
-            raise BadFileError(path, line, "answers: must be an object")
-        for criterion, given in answers.items():
-            if given is None:
-                continue
-            if not isinstance(given, dict):
-                raise BadFileError(path, line, f"answers.{criterion}: must be an object")
-            yield rater, number, criterion, given, line
+        page = check_row(_SheetLine.model_validate, path, line, record)
+        for criterion, given in page.answers.items():
+            if given is not None:
+                yield page.rater, page.question, criterion, given, line
 
 
 def _read_csv(path: Path, key: DesignKey) -> Iterator[Given]:
