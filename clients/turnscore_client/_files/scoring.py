@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import typer
 from rich.console import Console
@@ -262,15 +262,8 @@ def _with_interval(mean: ClusteredMean, digits: int, factor: int = 1) -> str:
     return f"{shown} [{low:.{digits}f}, {high:.{digits}f}]"
 
 
-class Shown(Protocol):
-    """What shows how far a run has come."""
-
-    def note(self, line: Line, failed: int) -> None:
-        """One more line is done; `failed` lines failed so far."""
-
-
 @contextmanager
-def show_progress(total_bytes: int | None, output: Path, clock: Clock) -> Iterator[Shown]:
+def show_progress(total_bytes: int | None, output: Path, clock: Clock) -> Iterator["_Bar | _Lines"]:
     """A bar over the bytes read, as how many lines there are is not known before the end; or lines, for a log."""
     console = Console(stderr=True)
     if not console.is_terminal or (not is_file(output) and sys.stdout.isatty()):

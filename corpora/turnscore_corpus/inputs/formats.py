@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate, chain, islice
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 from pyarrow import parquet
@@ -153,12 +153,33 @@ _LOOKED_AT = 100
 vain, and can be left unnamed."""
 
 
-class JsonLines:
-    """The lines of one file, plain or packed."""
+class _LineFile:
+    """A file that is read line by line, plain or packed."""
 
     def __init__(self, file: InputFile, columns: Columns) -> None:
         self._file = file
         self._columns = columns
+
+    def restarts_at(self, row: int) -> int:
+        """Always the first row: only a mark knows where a row lies."""
+        return 0
+
+    def _lines(self, offset: int) -> Iterator[tuple[bytes | None, int]]:
+        """The lines from that position on, each with its end. In a packed file the lines before it are read too."""
+        packed = bool(self._file.packing)
+        try:
+            with self._file.open() if packed else self._file.open_for_seeking() as stream:
+                if offset and not packed:
+                    stream.seek(offset)
+                for raw, end in read_lines(stream, 0 if packed else offset):
+                    if not packed or end > offset:
+                        yield raw, end
+        except OSError as error:
+            raise BadInputError(f"{self._file.place} cannot be read to its end: {error}") from None
+
+
+class JsonLines(_LineFile):
+    """The lines of one file."""
 
     def marks(self) -> Iterator[Mark]:
         """One mark for each line, with the dialogue's name where a row is a turn."""
@@ -181,25 +202,12 @@ class JsonLines:
                 fields, fault = _parse(raw)
                 yield RawRecord(row=row, fields=fields, fault=fault)
 
-    def restarts_at(self, row: int) -> int:
-        """Always the first row: only a mark knows where a line lies."""
-        return 0
-
     def _check_columns(self) -> None:
         """Raises BadColumnsError where none of the first lines has a column that was named."""
         first = (_parse(raw)[0] for raw, _ in islice(self._lines(0), _LOOKED_AT) if raw is not None and raw.strip())
         known = list(dict.fromkeys(chain.from_iterable(fields for fields in first if fields is not None)))
         if known:
             self._columns.needed(self._file.place, known)
-
-    def _lines(self, offset: int) -> Iterator[tuple[bytes | None, int]]:
-        try:
-            with self._file.open() if self._file.packing else self._file.open_for_seeking() as stream:
-                if offset:
-                    stream.seek(offset)
-                yield from read_lines(stream, offset)
-        except OSError as error:
-            raise BadInputError(f"{self._file.place} cannot be read to its end: {error}") from None
 
 
 def _name_in(fields: Mapping[str, Any] | None, columns: Columns) -> str | None:
@@ -218,12 +226,11 @@ def _parse(raw: bytes | None) -> tuple[dict[str, Any] | None, str | None]:
 csv.field_size_limit(min(sys.maxsize, MOST_BYTES))  # the default of 128 kB is less than a dialogue takes
 
 
-class CsvRecords:
+class CsvRecords(_LineFile):
     """The records of one file, plain or packed."""
 
     def __init__(self, file: InputFile, columns: Columns) -> None:
-        self._file = file
-        self._columns = columns
+        super().__init__(file, columns)
         self._header, self._body = self._read_header()
         columns.needed(file.place, self._header)
 
@@ -248,10 +255,6 @@ class CsvRecords:
             else:
                 yield RawRecord(row=row, fields=dict(zip(self._header, cells, strict=True)))
 
-    def restarts_at(self, row: int) -> int:
-        """Always the first row: only a mark knows where a record lies."""
-        return 0
-
     def _read_header(self) -> tuple[list[str], int]:
         for cells, end in self._cells(0):
             if len(set(cells)) < len(cells):
@@ -263,11 +266,9 @@ class CsvRecords:
         """The records with the position behind each."""
         place = offset
 
-        def lines(stream: Any) -> Iterator[str]:
+        def lines() -> Iterator[str]:
             nonlocal place
-            for raw, end in read_lines(stream, 0 if self._file.packing else offset):
-                if self._file.packing and end <= offset:
-                    continue
+            for raw, end in self._lines(offset):
                 if raw is None:
                     raise BadInputError(f"{self._file.place}: a line has more than {MOST_BYTES} bytes")
                 if place == 0:
@@ -277,31 +278,13 @@ class CsvRecords:
                 yield raw.decode("utf-8", "surrogateescape")
 
         try:
-            with self._file.open() if self._file.packing else self._file.open_for_seeking() as stream:
-                if offset and not self._file.packing:
-                    stream.seek(offset)
-                reader = csv.reader(lines(stream), strict=True)
-                for cells in reader:
-                    yield cells, place
-        except OSError as error:
-            raise BadInputError(f"{self._file.place} cannot be read to its end: {error}") from None
+            for cells in csv.reader(lines(), strict=True):
+                yield cells, place
         except csv.Error as error:
             raise BadInputError(f"{self._file.place}: behind byte {place}: {error}") from None
 
 
-class RecordFile(Protocol):
-    """A file's records."""
-
-    def marks(self) -> Iterator[Mark]:
-        """A mark for every row, in order: enough to cut the file into blocks. Raises BadInputError for a torn file."""
-
-    def records(self, start: int, offset: int | None) -> Iterator[RawRecord]:
-        """The records from row `start` on, counted from 0; `offset` is that row's position, where a mark has one."""
-
-    def restarts_at(self, row: int) -> int:
-        """The row from which reading must begin to reach that row."""
-
-
+RecordFile = ParquetRecords | JsonLines | CsvRecords
 _KINDS: dict[str, Callable[[InputFile, Columns], RecordFile]] = {
     "parquet": ParquetRecords,
     "jsonl": JsonLines,
