@@ -101,12 +101,12 @@ def train_bi_rnn(
     """Trains on the cross entropy weighted by inverse class frequency; keeps the step with the best validation AUC."""
     torch.manual_seed(settings.seed)
     network = BiRnnNetwork(vectors.width)
-    weight = weigh_classes([pair.label for pair in pairs])
+    weight = weigh_classes([int(pair.label) for pair in pairs])
     texts = texts_of(pairs)
 
     def step_loss(step: int) -> Tensor:
         chosen = choose_batch(len(pairs), BATCH_SIZE, step, settings.seed)
-        labels = torch.tensor([pairs[index].label for index in chosen])
+        labels = torch.tensor([int(pairs[index].label) for index in chosen])
         return functional.cross_entropy(_ask(network, vectors, [texts[index] for index in chosen]), labels, weight)
 
     def measure() -> float:

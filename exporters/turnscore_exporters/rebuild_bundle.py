@@ -6,7 +6,8 @@ from pathlib import Path
 
 from pydantic import BaseModel
 from turnscore_assessment.agreement.bundles import load_bundles, make_turn
-from turnscore_assessment.data.dialogue_sets import STATED, LabelledTurn, Population, read_population
+from turnscore_assessment.data.dialogue_sets import STATED, Population, read_population
+from turnscore_assessment.data.labelled_turns import LabelledTurn
 from turnscore_core.inference.devices import usable_cpus
 from turnscore_core.loaded_scorer import LoadedScorer, choose_variant, load_scorer
 from turnscore_core.scorers.fed.questions import FedBundleOptions

@@ -13,7 +13,7 @@ from typing import Any, get_args
 import numpy as np
 import onnx
 from pydantic import JsonValue
-from turnscore_assessment.correlations import compute_spearman
+from turnscore_assessment.figures import compute_spearman
 from turnscore_core.inference.onnx_backend import OnnxBackend, Tensor
 from turnscore_core.scorers.scorer import Scorer, TurnToScore
 from turnscore_models import (

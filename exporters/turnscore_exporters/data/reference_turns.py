@@ -72,4 +72,4 @@ def pair_turns(dialogue: RecordedDialogue, speaker: str | None) -> list[tuple[st
 def texts_and_labels(pairs: Sequence[TextPair]) -> tuple[list[tuple[str, str]], list[int]]:
     """(query, reply) texts and labels of the pairs that a service would accept: those with a reply."""
     kept = [pair for pair in pairs if pair.reply.strip()]
-    return [(pair.query, pair.reply) for pair in kept], [pair.label for pair in kept]
+    return [(pair.query, pair.reply) for pair in kept], [int(pair.label) for pair in kept]

@@ -62,7 +62,7 @@ class TestSet:
 
     @property
     def labels(self) -> list[int]:
-        return [pair.label for pair in self.pairs]
+        return [int(pair.label) for pair in self.pairs]
 
 
 def list_test_sets(data: EngagementData) -> list[TestSet]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -112,7 +113,7 @@ def fine_tune(
     head = model.first_head
     weight = Source(torch.zeros(0), labels_of(pairs), batch_size).class_weights()
     model.encoder.embeddings.requires_grad_(False)
-    groups = [
+    groups: list[dict[str, Any]] = [
         {"params": [each for each in model.encoder.parameters() if each.requires_grad], "lr": encoder_rate},
         {"params": head.parameters()},
     ]

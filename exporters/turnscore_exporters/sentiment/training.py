@@ -11,7 +11,8 @@ import torch
 import typer
 from torch import Tensor
 from torch.nn import functional
-from turnscore_assessment.data.dialogue_sets import DEFAULT_SETS, LabelledTurn, read_sets, read_turns
+from turnscore_assessment.data.dialogue_sets import DEFAULT_SETS, read_sets, read_turns
+from turnscore_assessment.data.labelled_turns import LabelledTurn
 from turnscore_assessment.figures import compute_spearman
 from turnscore_core.scorers.sentiment_stop import DialogueRow, RowLayout
 
@@ -252,7 +253,7 @@ def train_model(
     if recipe.frozen_layers >= 0:
         model.encoder.embeddings.requires_grad_(False)
         model.encoder.encoder.layer[: recipe.frozen_layers].requires_grad_(False)
-    groups = [
+    groups: list[dict[str, Any]] = [
         {"params": model.head.parameters(), "lr": recipe.learning_rate * recipe.head_factor},
         {"params": [weight for weight in model.encoder.parameters() if weight.requires_grad]},
     ]

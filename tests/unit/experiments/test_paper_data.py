@@ -1,22 +1,41 @@
-"""Samplers, parts and leaks on data that fits on a page."""
+"""What the papers' systems are trained and measured on: exchanges, wrong replies, judged sets, word vectors, steps."""
+
+import gzip
+import struct
+from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from paper_systems.bert_systems import (
+    PAIR_BATCH,
+    compose_step,
+    draw_annotated,
+    draw_retrieval,
+    judgement_loss,
+)
+from paper_systems.classifiers import weigh_classes
 from paper_systems.data import (
     EvalTurn,
     Part,
     RandomNegatives,
     ReplyPool,
     WeightedNegatives,
+    normalize,
     split_exchanges,
     split_validation,
     true_references,
     weigh_candidates,
     without_judged,
 )
+from paper_systems.measures import read_eval_sets
+from paper_systems.ruber import FileVectors
+from support.exporter_data import write_rows
 from support.fakes import POOL, exchanges
+from turnscore_assessment.errors import ReferencesError
 from turnscore_exporters.data.convai import TextPair
 from turnscore_exporters.errors import ExporterError
+from turnscore_exporters.pair_models.models import margin_of
 
 
 def all_draws(sampler: RandomNegatives | WeightedNegatives, index: int, epochs: int = 200) -> set[str]:
@@ -87,3 +106,106 @@ def test_a_dialogue_and_its_copies_are_in_one_part() -> None:
     assert sorted(each.dialogue for each in (*kept, *validation)) == sorted(e.dialogue for e in parts[Part.TRAIN])
     assert not {each.dialogue[1:] for each in kept} & {each.dialogue[1:] for each in validation}
     assert 0.04 < len(validation) / len(parts[Part.TRAIN]) < 0.18
+
+
+def test_a_response_among_its_own_references_is_measured_without_it(tmp_path: Path) -> None:
+    """The person who answered best wrote one of the references: the copy would give that response the full score."""
+    row = {"system": "human", "context_id": "1", "context": ["hi"], "rating": 5, "response": "Hello there!"}
+    rows: list[object] = [
+        {**row, "references": ["hello there", "good day"]},
+        {**row, "references": ["Hello, there!"], "system": "other"},
+    ]
+    write_rows(tmp_path / "multiref" / "ratings.jsonl.gz", rows)
+    [found] = read_eval_sets(tmp_path)
+    assert [each.references for each in found.asked] == [("good day",)], "a turn without any other is not asked"
+
+
+def test_word_vectors_of_every_form_are_the_same(tmp_path: Path) -> None:
+    table = {"hi": [1.0, 2.0, 3.0], "you": [0.5, -1.0, 0.25]}
+    lines = "".join(f"{word} {' '.join(map(str, row))}\n" for word, row in table.items())
+    (tmp_path / "glove.txt").write_text(lines)
+    with gzip.open(tmp_path / "word2vec.txt.gz", "wt") as file:
+        file.write("2 3\n" + lines)
+    binary = b"".join(word.encode() + b" " + struct.pack("<3f", *row) + b"\n" for word, row in table.items())
+    (tmp_path / "vectors.bin").write_bytes(b"2 3\n" + binary)
+    for name in ("glove.txt", "word2vec.txt.gz", "vectors.bin"):
+        vectors = FileVectors(tmp_path / name, ["hi", "you", "unknown"])
+        assert vectors.of(["you", "unknown", "hi"]).tolist() == [table["you"], [0, 0, 0], table["hi"]]
+
+
+def test_a_word_may_hold_blanks_as_in_gloves_largest_file(tmp_path: Path) -> None:
+    (tmp_path / "glove.txt").write_text("hi 1 2 3\n. . . 4 5 6\n")
+    assert FileVectors(tmp_path / "glove.txt", [". . ."]).of([". . ."]).tolist() == [[4.0, 5.0, 6.0]]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.txt", b"hi 1 2 3\nyou 1 2\n", "vector 2 has 2 numbers"),
+        ("a.txt", b"hi 1 2 x\n", "line 1"),
+        ("a.bin", b"hi 1 2 3\n", "must begin"),
+        ("a.bin", b"2 3\nhi \x00\x00", "ends before"),
+        ("a.txt", b"other 1 2\n", "a vector for none of 1 words"),
+    ],
+)
+def test_a_broken_file_of_word_vectors_is_refused_by_its_place(
+    tmp_path: Path, name: str, content: bytes, said: str
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises((ExporterError, ReferencesError), match=said):
+        FileVectors(tmp_path / name, ["hi"])
+
+
+GIVEN = {"do you like tea": {"yes", "no"}, "are you there": {"yes", "here"}, "who": {"me"}}
+"""Replies that dialogues gave to the same words: wrong ones to the others alone."""
+EXCHANGES = [
+    TextPair(dialogue=f"{copy} {query} {reply}", query=query, reply=reply)
+    for query, replies in GIVEN.items()
+    for reply in sorted(replies)
+    for copy in range(3)
+]
+
+
+def test_no_step_of_any_training_has_a_wrong_reply_that_was_given() -> None:
+    negatives = RandomNegatives(ReplyPool(EXCHANGES))
+    draw = draw_retrieval(EXCHANGES, negatives, 8, 0)
+    judged = [each for step in range(60) for each in (*draw(step), *compose_step(EXCHANGES, negatives, (), step, 0))]
+    wrong = [each for each in judged if not each.label]
+    assert len(wrong) == len(judged) / 2
+    assert not [each for each in wrong if normalize(each.reply) in GIVEN[each.query]]
+    assert all(each.reply in GIVEN[each.query] for each in judged if each.label)
+
+
+def test_a_step_takes_as_many_extra_judgements_as_true_replies() -> None:
+    many = [TextPair(dialogue=f"d{n}", query=f"query {n}", reply=f"reply {n}") for n in range(400)]
+    extra = [TextPair("q", f"extra {n}", float(n % 2)) for n in range(500)]
+    judged = compose_step(many, RandomNegatives(ReplyPool(many)), extra, 1, 0)
+    assert len(judged) == 3 * PAIR_BATCH // 2
+    assert sum(each.reply.startswith("extra") for each in judged) == PAIR_BATCH // 2
+
+
+def test_a_rare_class_weighs_as_much_as_a_frequent_one() -> None:
+    labels = [1] + [0] * 4
+    weights = weigh_classes(labels)
+    assert float(weights[1]) == pytest.approx(4 * float(weights[0]))
+    assert sum(float(weights[label]) for label in labels) == pytest.approx(len(labels))
+    assert torch.isfinite(weigh_classes([0, 0])).all()
+
+
+def test_a_weighted_judgement_counts_as_often_as_its_weight_says() -> None:
+    one = judgement_loss(torch.tensor([0.3, -0.2]), [1.0, 0.0], 3.0)
+    many = judgement_loss(torch.tensor([0.3, 0.3, 0.3, -0.2]), [1.0, 1.0, 1.0, 0.0], 1.0)
+    assert float(one) * 2 == pytest.approx(float(many) * 4)
+
+
+def test_two_classes_judge_by_the_margin_of_the_second() -> None:
+    assert margin_of(torch.tensor([[1.0, 3.0], [2.0, 0.5]])).tolist() == [2.0, -1.5]
+    assert margin_of(torch.tensor([[0.7]])).tolist() == pytest.approx([0.7])
+
+
+def test_annotated_turns_come_once_an_epoch() -> None:
+    judged = [TextPair("q", str(n), 1.0) for n in range(10)]
+    draw = draw_annotated(judged, 4, 0)
+    first, second = ([each.reply for step in steps for each in draw(step)] for steps in (range(3), range(3, 6)))
+    assert sorted(first) == sorted(second) == [str(n) for n in range(10)]
+    assert first != second

@@ -1,4 +1,4 @@
-"""Tiny checkpoints of every family become bundles that the service loads, and score as the checkpoints do."""
+"""Relevance and USR as bundles: any BERT or RoBERTa, served as its checkpoint scores."""
 
 import json
 from pathlib import Path
@@ -16,6 +16,7 @@ from turnscore_core.loaded_scorer import LoadedScorer, load_scorer
 from turnscore_core.scorers.scorer import RawScore, TurnToScore
 from turnscore_core.scorers.usr import UsrScorer
 from turnscore_exporters.commands import export as app
+from turnscore_exporters.errors import EncoderError
 from turnscore_exporters.pair_models.models import (
     PairNetwork,
     load_masked_model,
@@ -255,3 +256,13 @@ def test_a_formula_is_read_from_a_file_and_refused_by_its_field(data_folder: Pat
     options = ["--checkpoint", tmp_path, "--version", "0.0.1", "--output", tmp_path / "bundle", "--data", data_folder]
     result = CliRunner().invoke(app, ["usr", *map(str, options), "--turns", "200"])
     assert (result.exit_code, "overall.json: parts.mlm.scale" in result.output) == (1, True), result.output
+
+
+def test_other_models_and_unknown_names_are_refused(tiny_bert: Path, tmp_path: Path) -> None:
+    with pytest.raises(EncoderError, match="cannot be loaded"):
+        load_pair_model(str(tmp_path / "none"))
+    save_tiny_bert(tmp_path)
+    config = (tmp_path / "config.json").read_text().replace('"model_type": "bert"', '"model_type": "gpt2"')
+    (tmp_path / "config.json").write_text(config)
+    with pytest.raises(EncoderError, match="expected bert or roberta"):
+        load_masked_model(str(tmp_path))

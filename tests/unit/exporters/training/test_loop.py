@@ -1,14 +1,23 @@
-"""The training loop: interruption, resumption, and states that are not ours."""
+"""The training loop, its states and folders, and encoders."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 import torch
+from support.exporter_data import save_tiny_bert
 from torch import Tensor, nn
-from turnscore_exporters.errors import CheckpointError
+from turnscore_exporters.errors import CheckpointError, EncoderError, ExporterError
 from turnscore_exporters.training import loop
-from turnscore_exporters.training.loop import BestWeights, LoopSettings, choose_batch, run_loop
+from turnscore_exporters.training.encoders import load_encoder, load_long_encoder
+from turnscore_exporters.training.loop import (
+    BestWeights,
+    LoopSettings,
+    choose_batch,
+    claim_choices,
+    claim_folder,
+    run_loop,
+)
 
 INPUTS = torch.linspace(-1, 1, 40).reshape(20, 2)
 
@@ -121,3 +130,33 @@ def test_every_epoch_takes_every_item_once_in_another_order() -> None:
     epochs = [[index for step in range(3) for index in choose_batch(20, 8, step + 3 * epoch)] for epoch in range(2)]
     assert sorted(epochs[0]) == sorted(epochs[1]) == list(range(20))
     assert epochs[0] != epochs[1]
+
+
+def test_a_folder_whose_training_began_on_other_data_is_refused(tmp_path: Path) -> None:
+    """As where somebody tries the sample first."""
+    sample, whole, output = tmp_path / "sample", tmp_path / "whole", tmp_path / "run"
+    for folder, rows in ((sample, 1), (whole, 1000)):
+        folder.mkdir()
+        (folder / "dialogue_text.jsonl.gz").write_bytes(b"x" * rows)
+    claim_folder(output, sample)
+    claim_folder(output, sample)
+    with pytest.raises(ExporterError, match=r"another dialogue_text.jsonl.gz; choose another folder"):
+        claim_folder(output, whole)
+    (sample / "more.csv").write_text("a file that came later")
+    claim_folder(output, sample)
+
+
+def test_figures_of_another_seed_or_encoder_are_not_shown_as_these(tmp_path: Path) -> None:
+    place = tmp_path / "state" / "choices.json"
+    claim_choices(place, {"encoder": "a/checkpoint", "seed": 0})
+    claim_choices(place, {"encoder": "a/checkpoint", "seed": 0})
+    with pytest.raises(ExporterError, match="are of encoder a/checkpoint, seed 0; choose another folder"):
+        claim_choices(place, {"encoder": "b/checkpoint", "seed": 0})
+
+
+def test_an_encoder_with_too_few_places_for_the_rows_is_refused_before_any_work(tmp_path: Path) -> None:
+    save_tiny_bert(tmp_path)
+    assert load_encoder(str(tmp_path), 80).token_limit == 64, "a text is cut"
+    assert load_long_encoder(str(tmp_path), 64).token_limit == 64
+    with pytest.raises(EncoderError, match=r"reads 64 tokens, the rows have up to 80"):
+        load_long_encoder(str(tmp_path), 80)

@@ -1,6 +1,7 @@
 """Each system trained for a few steps on tiny data: what it must learn, and what it must not depend on."""
 
 import math
+import random
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,35 +13,52 @@ from numpy.typing import NDArray
 from paper_systems import classifiers
 from paper_systems.bert_systems import (
     NOT_PREDICTED,
+    ROWS_TOGETHER,
+    alter_reply,
     choose_by_auc,
     draw_retrieval,
+    filter_candidates,
+    find_candidates,
     fit_overall,
+    hidden_loss,
     hide_tokens,
+    read_groups,
+    split_by_length,
     train_joint,
     train_masked,
     train_pair_network,
 )
 from paper_systems.classifiers import SvmClassifier, train_bi_rnn
-from paper_systems.data import EvalTurn, RandomNegatives, ReplyPool
+from paper_systems.data import EvalTurn, RandomNegatives, ReplyPool, normalize, split_words
 from paper_systems.ruber import (
     PieceVectors,
     Ruber,
     RuberNetwork,
+    Texts,
     TrainingScale,
+    WordReader,
+    blend_mean,
+    blend_min,
     compare_references,
+    hinge_loss,
     score_ruber_network,
     train_ruber_network,
 )
 from support.exporter_data import save_tiny_masked, save_tiny_pair
+from support.fakes import POOL, exchanges
+from torch.nn import functional
 from transformers import AutoModelForMaskedLM
 from turnscore_exporters.data.convai import TextPair
 from turnscore_exporters.errors import ExporterError
+from turnscore_exporters.pair_models import models
 from turnscore_exporters.pair_models.bundles import weigh_alike
 from turnscore_exporters.pair_models.models import (
     FrozenVectors,
+    PairHead,
     PairNetwork,
     load_masked_model,
     load_pair_model,
+    read_logits,
     score_masked,
     score_network,
     score_pairs,
@@ -304,3 +322,146 @@ def test_the_bi_rnn_has_the_weights_that_validation_chose(tiny_bert: Path, monke
     assert_weights(found.network, made[0].looks)
     lively, dull = found.score_pairs([("what about whales", "i saw a film"), ("what about whales", "ok")])
     assert lively > 0.5 > dull
+
+
+def test_a_score_does_not_hang_on_what_else_is_scored() -> None:
+    """RUBER and PONE scaled by the least and greatest score of the test set itself."""
+    scale = TrainingScale.fit(np.linspace(-2, 2, 1001).tolist())
+    alone = [float(scale.apply([each])[0]) for each in (-1.0, 0.0, 1.5)]
+    among = scale.apply([-1.0, 0.0, 1.5, 400.0, -400.0])
+    assert among[:3].tolist() == alone
+    assert among[3:].tolist() == [1.0, 0.0]
+    assert not hasattr(scale, "fit_transform")
+
+
+def test_a_scale_of_equal_scores_or_none_is_refused() -> None:
+    with pytest.raises(ExporterError, match=r"every training score is 0\.5"):
+        TrainingScale.fit([0.5] * 10)
+    with pytest.raises(ExporterError, match="needs training scores"):
+        TrainingScale.fit([])
+
+
+def test_blends_take_the_lesser_and_the_mean() -> None:
+    left, right = np.array([0.2, 0.9]), np.array([0.6, 0.5])
+    assert blend_min(left, right).tolist() == [0.2, 0.5]
+    assert blend_mean(left, right).tolist() == pytest.approx([0.4, 0.7])
+
+
+def test_the_filter_keeps_what_the_model_is_sure_of_under_the_model_s_own_label() -> None:
+    mine = exchanges(("a", "q", "r"))
+    candidates = [(0, "sure"), (0, "unsure"), (0, "wrong")]
+    kept = filter_candidates(mine, candidates, lambda pairs: np.array([0.95, 0.6, 0.05]), sure=0.1)
+    assert kept == [TextPair("q", "sure", 1.0), TextPair("q", "wrong", 0.0)]
+
+
+def test_candidates_are_altered_copies_and_replies_to_like_queries_of_other_dialogues() -> None:
+    vectors = np.zeros((len(POOL), 2), dtype=np.float32)
+    vectors[:, 0] = 1
+    found = find_candidates(ReplyPool(POOL), vectors)
+    assert [index for index, _ in found] == [index for index in range(len(POOL)) for _ in range(5)]
+    near = {text for index, text in found if index == 0} & {each.reply for each in POOL}
+    assert near
+    assert not near & {each.reply for each in POOL if each.dialogue == "a"}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_an_altered_reply_has_the_reply_s_words_and_at_least_one(seed: int) -> None:
+    altered = alter_reply("One single day!", random.Random(seed))
+    assert set(split_words(altered)) <= set(split_words("One single day!"))
+    assert split_words(altered)
+    assert normalize(alter_reply("yes", random.Random(seed))).split()[0] == "yes"
+
+
+def test_the_hinge_is_zero_from_the_margin_on_and_grows_below_it() -> None:
+    fitting, wrong = torch.tensor([0.9, 0.6, 0.2]), torch.tensor([0.3, 0.4, 0.6])
+    assert hinge_loss(fitting, wrong, 0.5).item() == pytest.approx((0 + 0.3 + 0.9) / 3)
+
+
+def test_padding_is_never_read() -> None:
+    """The released port's GRU read the pads, in training alone."""
+    torch.manual_seed(0)
+    reader = WordReader(3, 4).eval()
+    short, long = (np.random.default_rng(n).normal(size=(n, 3)).astype(np.float32) for n in (2, 9))
+    alone = reader(*Texts.of([short]).parts())
+    beside = reader(*Texts.of([short, long]).parts())[:1]
+    assert torch.allclose(alone, beside, atol=1e-6)
+
+
+def test_the_pair_head_reads_both_sides_and_their_product() -> None:
+    torch.manual_seed(0)
+    head, query = PairHead(4).eval(), torch.randn(1, 4)
+    one, other = torch.randn(1, 4), torch.randn(1, 4)
+    assert head(query, one) != head(query, other)
+    with torch.no_grad():
+        before = head(query, one).item()
+        head.quadratic.zero_()
+        assert head(query, one).item() != before
+
+
+PAIRS = [("what about whales " * (1 + number % 5), "sea " * (1 + number * 7 % 11)) for number in range(19)]
+"""Pairs of mixed length, and not a whole number of groups."""
+WIDER = 5.0
+"""Times a tiny checkpoint's weights, as they are drawn its logits hardly differ."""
+FAMILIES = ["bert", "roberta"]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_rows_of_like_length_have_the_logits_that_they_have_in_one_batch(family: str, tmp_path: Path) -> None:
+    checkpoint = load_pair_model(str(save_tiny_pair(tmp_path, family)))
+    with torch.inference_mode():
+        for weight in checkpoint.model.parameters():
+            weight *= WIDER
+        whole, grouped = read_logits(checkpoint, PAIRS), read_groups(checkpoint, PAIRS)
+    assert float(whole.std()) > 0.01
+    assert torch.allclose(grouped, whole, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_masked_words_cost_what_they_cost_in_one_batch(family: str, tmp_path: Path) -> None:
+    checkpoint = load_masked_model(str(save_tiny_masked(tmp_path, family)))
+    rows = checkpoint.lay_out(PAIRS)
+    inputs = checkpoint.collate([row.ids for row in rows], [row.response_start for row in rows])
+    torch.manual_seed(0)
+    inputs["input_ids"], wanted = hide_tokens(inputs["input_ids"], checkpoint)
+    with torch.inference_mode():
+        logits = checkpoint.model(**inputs).logits
+        expected = functional.cross_entropy(logits.flatten(0, 1), wanted.flatten())
+        assert float(hidden_loss(checkpoint.model, inputs, wanted)) == pytest.approx(float(expected), abs=1e-5)
+
+
+def test_no_group_has_a_column_of_padding_alone(tmp_path: Path) -> None:
+    checkpoint = load_pair_model(str(save_tiny_pair(tmp_path, "bert")))
+    rows = checkpoint.lay_out(PAIRS)
+    inputs = checkpoint.collate([row.ids for row in rows], [row.response_start for row in rows])
+    groups = split_by_length(checkpoint.model, inputs)
+    assert sorted(int(place) for places, _ in groups for place in places) == list(range(len(PAIRS)))
+    for places, group in groups:
+        assert len(places) <= ROWS_TOGETHER
+        assert group["inputs_embeds"].shape[:2] == group["attention_mask"].shape == group["token_type_ids"].shape
+        assert group["attention_mask"].any(0).all()
+        assert group["attention_mask"].sum(1).tolist() == [len(rows[int(place)].ids) for place in places]
+
+
+def test_two_rounds_of_replies_score_as_two_calls() -> None:
+    torch.manual_seed(0)
+    network = RuberNetwork(6)
+    drawn = np.random.default_rng(0)
+    query, first, second = (
+        [drawn.normal(size=(words, 6)).astype(np.float32) for words in lengths]
+        for lengths in ([3, 1, 4], [2, 7, 1], [5, 1, 3])
+    )
+    with torch.inference_mode():
+        together = network(Texts.of(query), Texts.of([*first, *second]))
+        alone = [network(Texts.of(query), Texts.of(each)) for each in (first, second)]
+    assert len(set(together.tolist())) == 6
+    assert torch.allclose(together, torch.cat(alone), atol=1e-6)
+
+
+def test_pairs_judged_in_chunks_score_as_at_once(tiny_bert: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    vectors = FrozenVectors(load_encoder(str(tiny_bert)))
+    torch.manual_seed(0)
+    network = PairNetwork(vectors.width).eval()
+    at_once = score_network(network, vectors, PAIRS)
+    monkeypatch.setattr(models, "NETWORK_PAIRS_AT_ONCE", 4)
+    assert score_network(network, vectors, PAIRS) == pytest.approx(at_once, abs=1e-6)
+    assert len(at_once) == len(PAIRS)
