@@ -71,7 +71,7 @@ class ScorerStore:
         self._namespace = namespace
         self._secret = secret
         self._keys = KeyMaker(loaded, secret)
-        self._model = loaded.bundle.manifest.reference
+        self._model = loaded.model
         self._scorer = loaded.scorer
 
     def find(self, groups: Sequence[Sequence[TurnToScore]]) -> list[list[RawScore] | None]:
@@ -258,7 +258,7 @@ class Engine:
         _check_names(models, loaded)
         self._model_set = choose_defaults(loaded)
         if self._model_set.encoder is not None:
-            raise BundleError(f"{self._model_set.encoder.bundle.manifest.reference} compares texts and scores no turns")
+            raise BundleError(f"{self._model_set.encoder.model} compares texts and scores no turns")
         self._options = {name: dict(each) for name, each in (options or {}).items()}
         self._asked = _read_all_options(self._model_set, self._options)
         self._limits = limits or Limits()

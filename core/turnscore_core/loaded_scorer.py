@@ -170,6 +170,11 @@ class LoadedScorer:
         """The name under which it works, of which a process has one alone: its alias, else its kind."""
         return self.alias or self.kind
 
+    @cached_property
+    def model(self) -> str:
+        """The bundle, as `name:version`."""
+        return self.bundle.manifest.reference
+
     def trim(self, turn: TurnToScore) -> TurnToScore:
         """The turn without what the scorer cannot read; the turn itself where the scorer does not say."""
         return self.scorer.trim(turn)

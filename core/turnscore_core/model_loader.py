@@ -89,9 +89,7 @@ def fill_device(loaded: LoadedScorer, most_tokens: int) -> None:
         with ThreadPoolExecutor(loaded.concurrency.lanes) as executor:
             list(executor.map(loaded.scorer.score, [packs] * loaded.concurrency.lanes))
     except OutOfMemoryError as error:
-        raise DeviceError(
-            f"{loaded.device} has no room for {loaded.bundle.manifest.reference} beside what runs there"
-        ) from error
+        raise DeviceError(f"{loaded.device} has no room for {loaded.model} beside what runs there") from error
 
 
 def measure_budget(loaded: LoadedScorer, free_bytes: Callable[[], int], may_take_bytes: int) -> LoadedScorer:
@@ -365,7 +363,7 @@ def _require_kind(bundle: Bundle, like: LoadedScorer) -> None:
     if bundle.manifest.kind != like.name:
         raise BundleError(
             f"{bundle.manifest.reference} is of kind {bundle.manifest.kind}, and what serves, "
-            f"{like.bundle.manifest.reference}, is of kind {like.name}"
+            f"{like.model}, is of kind {like.name}"
         )
 
 

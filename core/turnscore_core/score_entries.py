@@ -93,7 +93,7 @@ class TextHashes:
     def _hash_of(self, text: str) -> bytes:
         known = self._known.get(text)
         if known is None:
-            known = self._known[text] = _hash(text.encode(), _TEXT_BYTES)
+            known = self._known[text] = blake2b(text.encode(), digest_size=_TEXT_BYTES).digest()
         return known
 
 

@@ -94,7 +94,7 @@ def score_isolating(loaded: LoadedScorer, packs: Sequence[TokenPack], limit: Tok
     """
     try:
         scores = loaded.scorer.score(packs)
-        wanted = sum(len(pack.answers) for pack in packs)
+        wanted = sum([len(pack.answers) for pack in packs])
         if len(scores) != wanted:
             raise FailedScoringError(f"{loaded.name} answered {len(scores)} of {wanted} turns")
     except Exception as error:
@@ -106,7 +106,7 @@ def score_isolating(loaded: LoadedScorer, packs: Sequence[TokenPack], limit: Tok
         return score_isolating(loaded, packs[:middle], limit) + score_isolating(loaded, packs[middle:], limit)
     limit.recover()
     in_order = iter(scores)
-    return [tuple(_refuse_nan(loaded, next(in_order)) for _ in pack.answers) for pack in packs]
+    return [tuple([_refuse_nan(loaded, next(in_order)) for _ in pack.answers]) for pack in packs]
 
 
 def _refuse_nan(loaded: LoadedScorer, score: RawScore) -> RawScore | FailedScoringError:
@@ -195,7 +195,7 @@ def score_of(loaded: LoadedScorer, turn: TurnToScore, raw: RawScore, *, is_cache
         value=raw.value,
         percentile=loaded.percentile(raw),
         details=raw.details,
-        model=loaded.bundle.manifest.reference,
+        model=loaded.model,
         tokens=count_tokens(raw.tokens.used, raw.tokens.dropped, turn.is_cut),
         cached=is_cached,
         warnings=list(raw.warnings),

@@ -35,18 +35,18 @@ def fingerprint(fields: Iterable[Field]) -> bytes:
 
 def context_fields(context: Sequence[Turn]) -> Fields:
     """Everything of a context: who spoke, and the texts."""
-    return tuple(turn.speaker for turn in context), tuple(turn.text for turn in context)
+    return tuple([turn.speaker for turn in context]), tuple([turn.text for turn in context])
 
 
 def count_chars(fields: Iterable[Field]) -> int:
     """The characters of all texts together."""
-    return sum(map(_count_chars, fields))
-
-
-def _count_chars(field: Field) -> int:
-    if isinstance(field, tuple):
-        return sum(map(len, field))
-    return 0 if isinstance(field, int) else len(field)
+    chars = 0
+    for each in fields:
+        if isinstance(each, tuple):
+            chars += sum(map(len, each))
+        elif isinstance(each, str):
+            chars += len(each)
+    return chars
 
 
 def _pack_field(field: Field) -> bytes:

@@ -148,7 +148,7 @@ class ScoreCache:
     @property
     def models(self) -> list[str]:
         """The models, `name:version`, whose marks `take_mark` has to be given."""
-        return [loaded.bundle.manifest.reference for loaded in self._scorers.values()]
+        return [loaded.model for loaded in self._scorers.values()]
 
     def _keep_scores_of(self, loaded: LoadedScorer) -> _Keeping:
         scorer = loaded.scorer
@@ -209,7 +209,7 @@ class ScoreCache:
     def take_mark(self, model: str, mark: bytes) -> None:
         """From here on finds nothing of the model `name:version` that was kept with another mark."""
         for name, keeping in self._keeping.items():
-            if self._scorers[name].bundle.manifest.reference == model and keeping.keys.take_mark(mark):
+            if self._scorers[name].model == model and keeping.keys.take_mark(mark):
                 _LOGGER.info("scores were cleared", extra={"model": model})
 
     async def _read_shared(self, shared: SharedLevel, lookups: Sequence[CacheLookup], seconds: float) -> None:

@@ -153,7 +153,7 @@ def _refusal(bundle: Bundle, served: LoadedScorer | None, found: Sequence[str]) 
         return f"is of kind {kind}, which scores no turns of a conversation"
     if kind in found:
         return f"is the second of kind {kind}; name one bundle per kind"
-    if bundle.manifest.reference == served.bundle.manifest.reference:
+    if bundle.manifest.reference == served.model:
         return "is what is served; name another version"
     return ""
 

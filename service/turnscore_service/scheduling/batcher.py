@@ -157,7 +157,7 @@ class Batcher:
     def __init__(self, loaded: LoadedScorer, settings: BatchingSettings, watch: ExecutorWatch | None = None) -> None:
         self._loaded = loaded
         self._lanes = loaded.concurrency.lanes
-        self._model = metrics.model_label(loaded.bundle.manifest.reference)
+        self._model = metrics.model_label(loaded.model)
         out_of_memory = metrics.OUT_OF_MEMORY.labels(loaded.name)  # 0, from which Prometheus sees the first one rise
         self._limit = TokenLimit(settings.max_batch_tokens or loaded.budget.most_tokens, out_of_memory.inc)
         waste = loaded.budget.waste

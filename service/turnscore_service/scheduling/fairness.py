@@ -105,7 +105,7 @@ class TimeSlice:
     def __init__(self, cooperative: CooperativeScheduler, *, is_large: bool) -> None:
         self.is_large = is_large
         self._cooperative = cooperative
-        self.renew()
+        self._ends_at = 0.0 if is_large else time.perf_counter() + SLICE_SECONDS
 
     def renew(self) -> None:
         """Begins anew, after the work has waited for something else: the time that it waited was others'."""

@@ -4,6 +4,7 @@ Counting is plain arithmetic in the event loop. What it found reaches the series
 """
 
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Mapping
 from threading import Lock
 
@@ -67,7 +68,7 @@ class _Tally:
         return [*counts, *self.bins, *self.labels.values(), *self.warned.values()]
 
 
-_tallies: dict[_Labels, _Tally] = {}
+_tallies: defaultdict[_Labels, _Tally] = defaultdict(_Tally)
 _added: dict[_Labels, list[float]] = {}
 _lock = Lock()
 
@@ -86,13 +87,13 @@ class ScoreMetrics:
         begins = _begins_dialogue(item)
         for name, score in outcome.scores.items():
             loaded = self._loaded(item, name)
-            tally = _tally((name, metrics.model_label(score.model), tenant))
+            tally = _tallies[name, metrics.model_label(score.model), tenant]
             tally.count(score, None if loaded is None else item.turn_for(loaded))
             tally.dialogues += begins
         if outcome.errors:
             for name, error in outcome.errors.items():
                 if isinstance(error, NotComputableError) and (loaded := self._loaded(item, name)) is not None:
-                    _tally((name, metrics.model_label(loaded.bundle.manifest.reference), tenant)).not_computable += 1
+                    _tallies[name, metrics.model_label(loaded.model), tenant].not_computable += 1
 
     def _loaded(self, item: Item, name: str) -> LoadedScorer | None:
         """The version that scored it; None for a combination, which makes no tokens of its own."""
@@ -101,13 +102,6 @@ class ScoreMetrics:
     def _tenant(self) -> str:
         name = CALLER.get().key_name
         return name if name in self._tenants else OTHER_TENANTS
-
-
-def _tally(labels: _Labels) -> _Tally:
-    found = _tallies.get(labels)
-    if found is None:
-        found = _tallies[labels] = _Tally()
-    return found
 
 
 def _begins_dialogue(item: Item) -> bool:

@@ -110,7 +110,7 @@ class _Shadow:
 
     @property
     def labels(self) -> tuple[str, str, str]:
-        return self.loaded.kind, self.loaded.bundle.manifest.reference, self.served
+        return self.loaded.kind, self.loaded.model, self.served
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -66,7 +66,7 @@ def conversation_key(conversation: str | None, turns: Iterable[Turn]) -> str | N
 
 def is_drawn(key: str, version: CandidateVersion) -> bool:
     """Whether the version answers the conversation of that key."""
-    content = f"{version.loaded.bundle.manifest.reference}\n{key}".encode()
+    content = f"{version.loaded.model}\n{key}".encode()
     number = int.from_bytes(blake2b(content, digest_size=_HASH_BYTES).digest(), "big")
     return number < version.share * _HASHES
 
@@ -105,7 +105,7 @@ def describe_versions(beside: CandidateVersions) -> Iterator[VersionDescription]
 def _describe(name: str, loaded: LoadedScorer, model_set: ModelSet) -> ModelDescription:
     return ModelDescription(
         scorer=name,
-        model=loaded.bundle.manifest.reference,
+        model=loaded.model,
         digest=loaded.bundle.digest,
         graph=loaded.variant,
         token_limit=loaded.bundle.manifest.token_limit,

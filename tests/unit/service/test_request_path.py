@@ -8,6 +8,7 @@ import json
 import sys
 import threading
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -21,7 +22,7 @@ from turnscore_service.api.http.app import create_app
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.settings.service import Settings
 
-MOST_FILES, MOST_FUNCTIONS, MOST_CALLS, MOST_TYPES = 36, 222, 420, 9
+MOST_FILES, MOST_FUNCTIONS, MOST_CALLS, MOST_TYPES = 35, 216, 390, 8
 SAID = "Oh no, what happened there?"
 _PACKAGES = (turnscore_core, turnscore_models, turnscore_service, turnscore_wire)
 _OURS = tuple(str(Path(each.__file__ or "").parent) for each in _PACKAGES)
@@ -55,17 +56,29 @@ class Trace:
         return [each for each in self.calls if not each[1].endswith(">")]
 
     def carriers(self) -> set[str]:
-        """The types of which an object had the response or its row of tokens among its fields."""
-        return {type(each).__qualname__ for each in self.objects.values() if _carries(each)}
+        """The types of which an object held the response, its row of tokens, or another such object, in a field."""
+        fields = {key: list(_fields_of(value)) for key, value in self.objects.items()}
+        found: set[int] = set()
+        while True:
+            more = {
+                key for key, held in fields.items() if key not in found and any(_carries(*each, found) for each in held)
+            }
+            if not more:
+                return {type(self.objects[key]).__qualname__ for key in found}
+            found |= more
 
 
-def _carries(value: object) -> bool:
-    """Whether a field holds the response, or rows of tokens."""
-    fields = dict(getattr(value, "__dict__", {}))
+def _fields_of(value: object) -> Iterator[tuple[str, object]]:
+    yield from getattr(value, "__dict__", {}).items()
     for kind in type(value).__mro__:
         slots = kind.__dict__.get("__slots__", ())
-        fields |= {name: getattr(value, name, None) for name in ((slots,) if isinstance(slots, str) else slots)}
-    return any(each == SAID or (name == "rows" and isinstance(each, tuple)) for name, each in fields.items())
+        yield from ((name, getattr(value, name, None)) for name in ((slots,) if isinstance(slots, str) else slots))
+
+
+def _carries(name: str, value: object, found: set[int]) -> bool:
+    if isinstance(value, list | tuple) and any(id(each) in found for each in value):
+        return True
+    return value == SAID or id(value) in found or (name == "rows" and isinstance(value, tuple))
 
 
 async def _ask(app: Any, response: str) -> int:
