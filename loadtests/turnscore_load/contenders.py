@@ -203,11 +203,7 @@ def foreign_contenders(output: Path, rows: EngagementRows) -> list[Contender]:
 def _infinity_contenders(output: Path, graph: Path, server: Callable[..., Process]) -> list[Contender]:
     """infinity on the int8 encoder cut out of the same graph, and on the checkpoint in torch, its default engine."""
     folder, int8 = output / "environments" / "infinity", output / "infinity-int8"
-    environment = {
-        "HF_HUB_OFFLINE": "1",
-        "HF_HOME": str(output / "huggingface"),
-        "INFINITY_ANONYMOUS_USAGE_STATS": "0",
-    }
+    environment = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(output / "huggingface"), "INFINITY_ANONYMOUS_USAGE_STATS": "0"}
     common = ["--served-model-name", "encoder", "--device", "cpu", "--no-bettertransformer", "--no-vector-disk-cache"]
 
     def infinity(key: str, *engine: object) -> Process:

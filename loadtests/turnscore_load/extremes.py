@@ -84,12 +84,7 @@ def _refused() -> list[Extreme]:
         _of("300,000 texts that are numbers", "similarity", {"texts": [1] * 300_000}, **_NO_MESSAGE),
         _of("a conversation opened with 25,000 turns", "conversations", _opening([turn] * 25_000), is_legal=False),
         _of("30,000 messages", "score", {"messages": [said] * 30_000}, is_legal=False),
-        _of(
-            "30,000 messages said",
-            "conversations",
-            {"messages": {"messages": [said] * 30_000}},
-            is_legal=False,
-        ),
+        _of("30,000 messages said", "conversations", {"messages": {"messages": [said] * 30_000}}, is_legal=False),
         _of("50,000 parts in a message", "score", {"messages": [{**said, "content": [part] * 50_000}]}, is_legal=False),
         _of("a prompt of 250,000 lists", "score", {"messages": [{**prompt, "content": [[]] * 250_000}]}, **_NO_MESSAGE),
         _of("90,000 unknown fields", "score", _crowd(90_000), **_NO_MESSAGE),

@@ -12,10 +12,7 @@ from turnscore_load.processes import started
 from turnscore_load.results import Result, in_turn, spread, table
 from turnscore_load.services import BENTOML, ONE_BATCH_AT_A_TIME, service_process
 
-WAYS: Mapping[str, Mapping[str, str]] = {
-    "threads measured": {},
-    "one thread, as the chart says": ONE_BATCH_AT_A_TIME,
-}
+WAYS: Mapping[str, Mapping[str, str]] = {"threads measured": {}, "one thread, as the chart says": ONE_BATCH_AT_A_TIME}
 
 
 def main(
