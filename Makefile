@@ -46,7 +46,7 @@ $(GPU)/.ready: requirements/serve.txt $(PYPROJECTS)
 		--editable 'clients[cli,grpc,websocket]' --editable 'core[gpu]' --editable '.[gpu]' --editable assessment --editable exporters '$(TORCH)'
 	@touch $@
 
-# What the service runs with, Ray beside it, and pytest: 930 MB that no other target needs.
+# What the service runs with, Ray, and pytest: 930 MB that no other target needs.
 $(RAY)/.ready: requirements/environments.txt $(PYPROJECTS)
 	$(PYTHON) -m venv $(RAY)
 	sed -n '/^# ray$$/,/^# /p' requirements/environments.txt > $(RAY)/pins.txt
@@ -56,7 +56,7 @@ $(RAY)/.ready: requirements/environments.txt $(PYPROJECTS)
 
 setup: $(SERVE)/.ready $(DEV)/.ready  ## Makes both environments: serving (no torch) and development
 
-# Both doors take the same files; HTTP's are BentoML's options, gRPC's are settings.
+# HTTP and gRPC take the same files; HTTP's are BentoML's options, gRPC's are settings.
 TLS_OF_HTTP = $(if $(TLS_CERT),--ssl-certfile '$(TLS_CERT)' --ssl-keyfile '$(TLS_KEY)') \
 	$(if $(TLS_CLIENT_CA),--ssl-ca-certs '$(TLS_CLIENT_CA)' --ssl-cert-reqs 2)
 TLS_OF_GRPC = $(if $(TLS_CERT),TURNSCORE_GRPC__TLS_CERT_FILE='$(TLS_CERT)' TURNSCORE_GRPC__TLS_KEY_FILE='$(TLS_KEY)') \
@@ -149,7 +149,7 @@ RUNNER = $(if $(filter corpus cluster-corpus,$(SCENARIO)),$(RAY),$(if $(filter g
 bench load: $(SERVE)/.ready $$(RUNNER)/.ready
 	RAY_worker_niceness=0 $(RUNNER)/bin/python loadtests/run.py $(SCENARIO) $(ARGS)
 load:  ## Runs a load test, on the service at port 3000 or on its own: SCENARIO=steady, soak, overload, ... ARGS="--seconds 60"
-bench:  ## Measures, beside the bare runtime where there is one: SCENARIO=bench, cache, corpus, fed, ... ARGS="--results results"
+bench:  ## Measures, with the bare runtime where there is one: SCENARIO=bench, cache, corpus, fed, ... ARGS="--results results"
 
 bench-quick: $(SERVE)/.ready $(DEV)/.ready  ## Runs a short `make bench`: mixed lengths, 1 and 32 clients
 	$(DEV)/bin/python loadtests/run.py bench --rounds 2 --turns 200 --mixes mixed --clients 1,32 $(ARGS)
@@ -182,7 +182,7 @@ comma := ,
 LOCK = $(DEV)/bin/pip-compile --quiet --strip-extras --no-header --no-emit-index-url --no-emit-trusted-host --no-emit-find-links \
 	$(addprefix --unsafe-package=turnscore,-core -client -assessment -exporters -corpus) --unsafe-package=turnscore
 editable = printf -- '-e %s\n' 'clients[cli,grpc,websocket]' $(1)
-lock: $(DEV)/.ready  ## Pins the dependencies anew
+lock: $(DEV)/.ready  ## Pins the dependencies
 	$(DEV)/bin/pip install --quiet pip-tools
 	$(call editable,'core[cpu]' '.[cpu$(comma)otel]') | $(LOCK) --output-file=requirements/serve.txt -
 	$(call editable,'core[gpu]' '.[gpu$(comma)otel]') | $(LOCK) --constraint=requirements/serve.txt --output-file=requirements/serve-gpu.txt -

@@ -19,7 +19,7 @@ from turnscore_load.users.budgets import (
     DEFAULT_MIX,
     SHAPES,
     Budgets,
-    Shape,
+    LoadShape,
     broken_budgets,
     measure,
     read_budgets,
@@ -38,7 +38,7 @@ make_grpc_cooperative()
 class OneShape(LoadTestShape):
     """The shape that the options name, set when they are read."""
 
-    shape: Shape
+    shape: LoadShape
 
     def tick(self) -> tuple[int, float] | None:
         """The users of this moment, who come within a second; None at the end."""
@@ -66,7 +66,7 @@ def add_options(parser: LocustArgumentParser, **_: Any) -> None:
 class Gate:
     """Judges one run at its end and sets Locust's exit code."""
 
-    def __init__(self, environment: Environment, shape: Shape, kinds: list[str], budgets: Budgets) -> None:
+    def __init__(self, environment: Environment, shape: LoadShape, kinds: list[str], budgets: Budgets) -> None:
         self._environment = environment
         self._shape = shape
         self._kinds = kinds
@@ -101,7 +101,7 @@ def set_up(environment: Environment, **_: Any) -> None:
     try:
         port_of(environment.host or "")
         mix = read_mix(options.mix, USERS)
-        shape_class.shape = Shape(options.shape, sum(mix.values()), options.seconds)
+        shape_class.shape = LoadShape(options.shape, sum(mix.values()), options.seconds)
         options.scorers = tuple(name.strip() for name in options.scorers.split(",") if name.strip())
         TrafficSettings(
             seed=options.seed,

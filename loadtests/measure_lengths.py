@@ -41,7 +41,7 @@ def _rows(title: str, lengths: Sequence[int]) -> list[str]:
 
 
 def main(files: Annotated[list[Path], typer.Argument(exists=True, dir_okay=False)]) -> None:
-    """Writes the table anew from these files of dialogues."""
+    """Writes the table from these files of dialogues."""
     dialogues = [turns for file in files for turns in read_turns(file)]
     answered = [turns for turns in dialogues if any(speaker == "system" for speaker, _ in turns)]
     names = ", ".join(sorted(file.name.split(".")[0] for file in files))

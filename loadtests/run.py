@@ -16,7 +16,7 @@ from typing import Any
 import typer
 from turnscore_load.machine import ForeignHostError
 from turnscore_load.processes import StartError
-from turnscore_load.results import Result, write_between_markers
+from turnscore_load.results import ScenarioResult, write_between_markers
 
 SCENARIOS = Path(__file__).parent / "turnscore_load" / "scenarios"
 REPORTS = Path("build/load")
@@ -44,9 +44,9 @@ def take_option(words: list[str], name: str) -> str:
     return ""
 
 
-def run_scenario(name: str, words: Sequence[str]) -> Result:
+def run_scenario(name: str, words: Sequence[str]) -> ScenarioResult:
     """What the scenario's `main` returns, called with its own options."""
-    app, kept = typer.Typer(add_completion=False, pretty_exceptions_enable=False), list[Result]()
+    app, kept = typer.Typer(add_completion=False, pretty_exceptions_enable=False), list[ScenarioResult]()
     scenario = import_module(f"turnscore_load.scenarios.{name.replace('-', '_')}").main
 
     @wraps(scenario)

@@ -20,7 +20,7 @@ _FOREIGN_RETRY_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class CallAnswer:
     """What became of one call.
 
     answered: every score that was asked for. refused: no room, with advice when to come again. expired: the deadline
@@ -33,32 +33,34 @@ class Answer:
     retry_after_seconds: float | None = None
 
 
-def judge_http(status: int, retry_after: str | None, body: bytes, why: str = "") -> Answer:
+def judge_http(status: int, retry_after: str | None, body: bytes, why: str = "") -> CallAnswer:
     """The answer that an HTTP reply is; status 0 stands for none, and `why` says why there was none."""
     if status == 200:
         return _judge_body(body)
     if status == _REFUSED.http_status:
         if retry_after is None or not retry_after.isdecimal():
-            return Answer(outcome="failed", size=len(body), why="429 without a Retry-After in seconds")
-        return Answer(outcome="refused", size=len(body), retry_after_seconds=_retry_seconds(body, float(retry_after)))
+            return CallAnswer(outcome="failed", size=len(body), why="429 without a Retry-After in seconds")
+        return CallAnswer(
+            outcome="refused", size=len(body), retry_after_seconds=_retry_seconds(body, float(retry_after))
+        )
     if status == _EXPIRED.http_status:
-        return Answer(outcome="expired", size=len(body))
-    return Answer(outcome="failed", size=len(body), why=why or f"status {status}")
+        return CallAnswer(outcome="expired", size=len(body))
+    return CallAnswer(outcome="failed", size=len(body), why=why or f"status {status}")
 
 
-def judge_foreign(status: int, _: str | None, body: bytes, why: str = "") -> Answer:
+def judge_foreign(status: int, _: str | None, body: bytes, why: str = "") -> CallAnswer:
     """The same of a server that is not ours: 200 is an answer, 429 and 503 are refusals."""
     if status == 200:
-        return Answer(outcome="answered", size=len(body))
+        return CallAnswer(outcome="answered", size=len(body))
     if status in _FOREIGN_REFUSALS:
         seconds = _retry_seconds(body, _FOREIGN_RETRY_SECONDS)
-        return Answer(outcome="refused", size=len(body), retry_after_seconds=seconds)
-    return Answer(
+        return CallAnswer(outcome="refused", size=len(body), retry_after_seconds=seconds)
+    return CallAnswer(
         outcome="failed", size=len(body), why=why or f"status {status}: {body[:300].decode(errors='replace')}"
     )
 
 
-def judge_grpc(status: str, reply: Mapping[str, Any], size: int, pushback: str | None = None) -> Answer:
+def judge_grpc(status: str, reply: Mapping[str, Any], size: int, pushback: str | None = None) -> CallAnswer:
     """The answer that a gRPC reply is: the name of its status, its fields, its bytes, and the advice in its trailers.
 
     A deadline that no service reported, since none answered, is the status DEADLINE_EXCEEDED too: name it otherwise.
@@ -67,11 +69,11 @@ def judge_grpc(status: str, reply: Mapping[str, Any], size: int, pushback: str |
         return _judge_fields(reply, size, "OK")
     if status == _REFUSED.grpc_code:
         if pushback is None or not pushback.isdecimal():
-            return Answer(outcome="failed", size=size, why=f"{status} without advice in milliseconds")
-        return Answer(outcome="refused", size=size, retry_after_seconds=int(pushback) / 1000)
+            return CallAnswer(outcome="failed", size=size, why=f"{status} without advice in milliseconds")
+        return CallAnswer(outcome="refused", size=size, retry_after_seconds=int(pushback) / 1000)
     if status == EXPIRED_GRPC_STATUS:
-        return Answer(outcome="expired", size=size)
-    return Answer(outcome="failed", size=size, why=status)
+        return CallAnswer(outcome="expired", size=size)
+    return CallAnswer(outcome="failed", size=size, why=status)
 
 
 def _retry_seconds(body: bytes, otherwise: float) -> float:
@@ -82,7 +84,7 @@ def _retry_seconds(body: bytes, otherwise: float) -> float:
         return otherwise
 
 
-def _judge_body(body: bytes) -> Answer:
+def _judge_body(body: bytes) -> CallAnswer:
     try:
         reply = json.loads(body)
     except ValueError:
@@ -90,15 +92,15 @@ def _judge_body(body: bytes) -> Answer:
     return _judge_fields(reply, len(body), "200")
 
 
-def _judge_fields(reply: Any, size: int, status: str) -> Answer:
+def _judge_fields(reply: Any, size: int, status: str) -> CallAnswer:
     try:
         codes = set(_error_codes(reply))
     except (ValueError, KeyError, TypeError, AttributeError):
-        return Answer(outcome="failed", size=size, why=f"{status} with a body that is no reply")
+        return CallAnswer(outcome="failed", size=size, why=f"{status} with a body that is no reply")
     if wrong := sorted(codes - set(_HONEST)):
-        return Answer(outcome="failed", size=size, why=f"{status} with {', '.join(wrong)} inside")
+        return CallAnswer(outcome="failed", size=size, why=f"{status} with {', '.join(wrong)} inside")
     outcomes = {_HONEST[code] for code in codes}
-    return Answer(outcome="expired" if "expired" in outcomes else "refused" if outcomes else "answered", size=size)
+    return CallAnswer(outcome="expired" if "expired" in outcomes else "refused" if outcomes else "answered", size=size)
 
 
 def _error_codes(reply: Any) -> Iterator[str]:
@@ -122,7 +124,7 @@ class CallRecord:
     due_at: float
     sent_at: float
     done_at: float
-    answer: Answer
+    answer: CallAnswer
     body: bytes = b""
     """Of the reply, where replies are kept."""
 

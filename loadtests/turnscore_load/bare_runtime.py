@@ -25,7 +25,7 @@ Feeds = dict[str, NDArray[np.int64]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class BatchPlan:
     """How the bare runtime runs: padded tokens of a batch at most, batches at once, threads for each."""
 
     max_tokens: int
@@ -38,14 +38,14 @@ class Plan:
         return -(-longest // self.width_step) * self.width_step
 
 
-def candidate_plans(cpus: int) -> list[Plan]:
+def candidate_plans(cpus: int) -> list[BatchPlan]:
     """Among these the best is found by measuring: all CPUs on one batch, or a batch for each."""
     layouts = dict.fromkeys([(1, cpus), (cpus, 1)])
     budgets = (128, 256, 512, 1024, 2048, 4096)
-    return [Plan(max_tokens=each, runs=runs, threads=threads) for runs, threads in layouts for each in budgets]
+    return [BatchPlan(max_tokens=each, runs=runs, threads=threads) for runs, threads in layouts for each in budgets]
 
 
-def ideal_batches(turns: Sequence[Rows], plan: Plan) -> list[list[int]]:
+def ideal_batches(turns: Sequence[Rows], plan: BatchPlan) -> list[list[int]]:
     """The places of the turns in each batch: sorted by their longest row, filled to the token budget, widest first.
 
     Every turn is in exactly one batch; one that is beyond the budget alone is a batch of its own.
@@ -78,7 +78,7 @@ class BareRuntime:
     def __init__(self, graph: str, cpus: int) -> None:
         self._cpus = cpus
         self._sessions = {threads: _session(graph, threads) for threads in {1, cpus}}
-        self._best: dict[str, Plan] = {}
+        self._best: dict[str, BatchPlan] = {}
 
     def find_best(self, mix: str, turns: Sequence[Rows]) -> dict[str, Any]:
         """Measures the candidate plans twice, keeps the one of least CPU seconds for that mix of lengths."""
@@ -89,7 +89,7 @@ class BareRuntime:
         costs = [{**asdict(plan), "cpu_ms_per_turn": 1000 * each / len(turns)} for plan, each in tried.items()]
         return {"best": asdict(self._best[mix]), "tried": costs}
 
-    def run_batches(self, turns: Sequence[Rows], plan: Plan) -> dict[str, Any]:
+    def run_batches(self, turns: Sequence[Rows], plan: BatchPlan) -> dict[str, Any]:
         """All turns in ideal batches: wall and CPU seconds of ONNX Runtime alone, and the values in order."""
         batches = ideal_batches(turns, plan)
         parts = [[turns[place] for place in batch] for batch in batches]
@@ -115,7 +115,7 @@ class BareRuntime:
         feeds = [pad([turn], -(-max(map(len, turn)) // 8) * 8) for turn in turns]
         return {"p50_ms": min(_median_ms(session, feeds) for session in self._sessions.values())}
 
-    def _cpu_seconds(self, turns: Sequence[Rows], plan: Plan) -> float:
+    def _cpu_seconds(self, turns: Sequence[Rows], plan: BatchPlan) -> float:
         return min(float(self.run_batches(turns, plan)["cpu_seconds"]) for _ in range(2))
 
 

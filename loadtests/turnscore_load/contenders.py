@@ -270,7 +270,7 @@ def checkpoint_folder() -> Path:
 
 
 def write_int8_folder(graph: Path, folder: Path) -> None:
-    """Cuts the encoder out of the engagement graph and lays it beside the checkpoint's tokenizer, as optimum wants.
+    """Cuts the encoder out of the engagement graph and puts it next to the checkpoint's tokenizer, as optimum wants.
 
     The graph is cut behind its last layer normalisation, or where that is padded again: infinity pools the vectors
     itself, by the same mean.

@@ -29,7 +29,7 @@ from turnscore_corpus.run import CorpusJob, run_job
 from turnscore_models import read_bundle
 from turnscore_wire import Turn
 
-from turnscore_load.bare_runtime import BareRuntime, Plan
+from turnscore_load.bare_runtime import BareRuntime, BatchPlan
 from turnscore_load.processes import started
 from turnscore_load.services import service_process
 from turnscore_load.traffic import Traffic, TrafficSettings
@@ -41,7 +41,7 @@ CALL_DIALOGUES = 1000
 CALLERS = 16
 """Dialogues that the client asks at once."""
 BATCH_ROWS = 128
-_PLAN = Plan(max_tokens=1024, runs=1, threads=1)
+_PLAN = BatchPlan(max_tokens=1024, runs=1, threads=1)
 _IN_OTHERS = ("processes", "ray", "map_batches")
 """Ways whose work is done in other processes: their parent counts them."""
 

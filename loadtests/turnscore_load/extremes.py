@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 MAX_BODY_BYTES = 1024 * 1024
 _DEADLINE_MS = 1
-"""What is asked here is what a request costs before and beside inference."""
+"""What is asked here is what a request costs before and besides inference."""
 
 _LETTERS = b"abcdefghijklmnopqrstuvwxyz" + 6 * b" "
 _NO_MESSAGE = {"is_legal": False, "has_fields": False}

@@ -22,7 +22,7 @@ Way = tuple[int, Callable[[], object]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Timing:
+class WayTiming:
     """Median seconds over the rounds, the 99th percentile, and the tokens that the model computes."""
 
     name: str
@@ -90,7 +90,7 @@ def draw_context(
     return drawn
 
 
-def time_alternating(ways: Mapping[str, Way], rounds: int, warm_up_rounds: int = 1) -> list[Timing]:
+def time_alternating(ways: Mapping[str, Way], rounds: int, warm_up_rounds: int = 1) -> list[WayTiming]:
     """Each way's seconds; the ways take turns, so that a busy moment meets them all."""
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     with torch.inference_mode(), tqdm(total=(rounds + warm_up_rounds) * len(ways), unit="run", desc="fed") as bar:
@@ -102,7 +102,7 @@ def time_alternating(ways: Mapping[str, Way], rounds: int, warm_up_rounds: int =
                     seconds[name].append(time.perf_counter() - started_at)
                 bar.update()
     return [
-        Timing(name=name, seconds=median(took), tokens=ways[name][0], p99_seconds=float(np.percentile(took, 99)))
+        WayTiming(name=name, seconds=median(took), tokens=ways[name][0], p99_seconds=float(np.percentile(took, 99)))
         for name, took in seconds.items()
     ]
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from turnscore_client import AsyncTurnScoreClient, TurnScoreError
 
-from turnscore_load.answers import Answer, Stage
+from turnscore_load.answers import CallAnswer, Stage
 from turnscore_load.generator import Generator, connect_to, http_generator, score_request
 from turnscore_load.machine import LOOPBACK, free_port, port_of
 from turnscore_load.processes import Process, find_program, redis_process, running, started
@@ -183,12 +183,12 @@ class _OurClient:
     def __init__(self, client: AsyncTurnScoreClient) -> None:
         self._client = client
 
-    async def call(self, request: str) -> tuple[Answer, bytes]:
+    async def call(self, request: str) -> tuple[CallAnswer, bytes]:
         try:
             reply = await self._client.score(response=request)
         except TurnScoreError as error:
-            return Answer(outcome="failed", why=type(error).__name__), b""
-        return Answer(outcome="answered"), reply.model_dump_json().encode()
+            return CallAnswer(outcome="failed", why=type(error).__name__), b""
+        return CallAnswer(outcome="answered"), reply.model_dump_json().encode()
 
     def abort(self, why: str) -> None:
         """The client gives up by itself."""

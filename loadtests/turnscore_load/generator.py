@@ -19,7 +19,7 @@ from typing import Any, Literal, Protocol, cast
 
 import uvloop
 
-from turnscore_load.answers import Answer, CallRecord, Stage, judge_foreign, judge_grpc, judge_http
+from turnscore_load.answers import CallAnswer, CallRecord, Stage, judge_foreign, judge_grpc, judge_http
 from turnscore_load.machine import LOOPBACK
 from turnscore_load.processes import Process, python_path, run_module, run_quietly
 from turnscore_load.traffic import Item, Traffic
@@ -49,7 +49,7 @@ class Connection(Protocol):
     @property
     def is_open(self) -> bool: ...
 
-    async def call(self, request: Any) -> tuple[Answer, bytes]:
+    async def call(self, request: Any) -> tuple[CallAnswer, bytes]:
         """What became of the request, and the reply's body. Raises nothing of the service's doing."""
         ...
 
@@ -76,7 +76,7 @@ class HttpConnection(asyncio.Protocol):
     Requests are those of `post_bytes`. What it reads is only what turnscore sends: HTTP/1.1 with a Content-Length.
     """
 
-    def __init__(self, judge: Callable[[int, str | None, bytes, str], Answer] = judge_http) -> None:
+    def __init__(self, judge: Callable[[int, str | None, bytes, str], CallAnswer] = judge_http) -> None:
         self._judge = judge
         self._transport: asyncio.Transport | None = None
         self._received = bytearray()
@@ -86,7 +86,7 @@ class HttpConnection(asyncio.Protocol):
     def is_open(self) -> bool:
         return self._transport is not None and not self._transport.is_closing()
 
-    async def call(self, request: bytes) -> tuple[Answer, bytes]:
+    async def call(self, request: bytes) -> tuple[CallAnswer, bytes]:
         assert self._replied is None, "one call at a time"
         replied = self._replied = asyncio.get_running_loop().create_future()
         if self._transport is None or self._transport.is_closing():
@@ -147,7 +147,7 @@ class GrpcConnection:
         self._calling: Any = None
         self.is_open = True
 
-    async def call(self, request: bytes) -> tuple[Answer, bytes]:
+    async def call(self, request: bytes) -> tuple[CallAnswer, bytes]:
         import grpc
         from turnscore_wire.v1 import to_fields
         from turnscore_wire.v1.turnscore_pb2 import ScoreReply
@@ -161,7 +161,7 @@ class GrpcConnection:
         except asyncio.CancelledError:
             if self.is_open:
                 raise
-            return Answer(outcome="failed", why="no answer"), b""
+            return CallAnswer(outcome="failed", why="no answer"), b""
         message = ScoreReply.FromString(reply)
         fields = to_fields(message) if message.errors else {"scores": bool(message.scores)}
         return judge_grpc("OK", fields, len(reply)), reply
@@ -181,7 +181,7 @@ class WebSocketConnection:
         self._left = EXCHANGES
         self.is_open = True
 
-    async def call(self, request: Item) -> tuple[Answer, bytes]:
+    async def call(self, request: Item) -> tuple[CallAnswer, bytes]:
         from websockets.exceptions import WebSocketException
 
         said = request["context"][0]
@@ -190,12 +190,12 @@ class WebSocketConnection:
             reply = await self._say("system", request["response"], "scored")
         except (WebSocketException, OSError, ValueError) as error:
             self.is_open = False
-            return Answer(outcome="failed", why=str(error) or type(error).__name__), b""
+            return CallAnswer(outcome="failed", why=str(error) or type(error).__name__), b""
         self._left -= 1
         if not self._left:
             self.is_open = False
             await self._socket.close()
-        return Answer(outcome="answered", size=len(reply)), reply.encode()
+        return CallAnswer(outcome="answered", size=len(reply)), reply.encode()
 
     async def _say(self, speaker: str, text: str, expected: str) -> str:
         await self._socket.send(json.dumps({"turn": {"speaker": speaker, "text": text}}))
@@ -299,7 +299,7 @@ class Generator:
         return Stage([await task for task in tasks], began_at, due_at - began_at)
 
     def close(self) -> None:
-        """Closes the connections that nobody uses."""
+        """Closes the connections that are not in use."""
         while self._idle:
             self._idle.pop()[1].abort("closed")
 
@@ -310,15 +310,15 @@ class Generator:
             if sent_at - due_at < self._patience_seconds:
                 answer, body = await self._exchange(request)
             else:
-                answer = Answer(outcome="failed", why="not sent: every connection was waiting for an answer")
+                answer = CallAnswer(outcome="failed", why="not sent: every connection was waiting for an answer")
         body = body if self._keeps_replies else b""
         return CallRecord(due_at=due_at, sent_at=sent_at, done_at=self._loop.time(), answer=answer, body=body)
 
-    async def _exchange(self, request: Any) -> tuple[Answer, bytes]:
+    async def _exchange(self, request: Any) -> tuple[CallAnswer, bytes]:
         try:
             connection = self._take_idle() or await self._connect()
         except OSError as error:
-            return Answer(outcome="failed", why=f"no connection: {type(error).__name__}"), b""
+            return CallAnswer(outcome="failed", why=f"no connection: {type(error).__name__}"), b""
         patience = self._loop.call_later(self._patience_seconds, connection.abort, "no answer")
         answer, body = await connection.call(request)
         patience.cancel()
@@ -387,7 +387,7 @@ def drive(process: Process, job: Job, settle_seconds: float = 0.0) -> dict[str, 
     try:
         before = process.cpu_seconds()
         done = run_elsewhere(job, process.folder)
-        time.sleep(settle_seconds)  # what a server does after its answer is reported to nobody
+        time.sleep(settle_seconds)  # what a server does after its answer is not reported
         return {**done, "cpu_seconds": process.cpu_seconds() - before}
     finally:
         process.pause()

@@ -34,7 +34,7 @@ CONTEXT_TOKENS = 100
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shape:
+class TransformerShape:
     """A transformer's. The MLP is four times as wide as the states."""
 
     name: str
@@ -53,8 +53,8 @@ class Shape:
 class Scale:
     """How much is measured."""
 
-    encoder: Shape
-    language_models: tuple[Shape, ...]
+    encoder: TransformerShape
+    language_models: tuple[TransformerShape, ...]
     batches: tuple[int, ...]
     lengths: tuple[int, ...]
     runs: int
@@ -79,11 +79,11 @@ class Scale:
 
 # Specified: BERT-base (Devlin et al. 2019); DialoGPT's three sizes are GPT-2's (Zhang et al. 2020).
 FULL = Scale(
-    encoder=Shape(name="bert-base", layers=12, width=768, heads=12, vocabulary=30_522, positions=512),
+    encoder=TransformerShape(name="bert-base", layers=12, width=768, heads=12, vocabulary=30_522, positions=512),
     language_models=(
-        Shape(name="dialogpt-small", layers=12, width=768, heads=12, vocabulary=50_257, positions=1024),
-        Shape(name="dialogpt-medium", layers=24, width=1024, heads=16, vocabulary=50_257, positions=1024),
-        Shape(name="dialogpt-large", layers=36, width=1280, heads=20, vocabulary=50_257, positions=1024),
+        TransformerShape(name="dialogpt-small", layers=12, width=768, heads=12, vocabulary=50_257, positions=1024),
+        TransformerShape(name="dialogpt-medium", layers=24, width=1024, heads=16, vocabulary=50_257, positions=1024),
+        TransformerShape(name="dialogpt-large", layers=36, width=1280, heads=20, vocabulary=50_257, positions=1024),
     ),
     batches=(1, 4, 16, 64, 256),
     lengths=(16, 32, 64, 128),
@@ -100,8 +100,10 @@ FULL = Scale(
     paced_seconds=30,
 )
 TINY = Scale(
-    encoder=Shape(name="tiny-bert", layers=2, width=64, heads=2, vocabulary=3000, positions=128),
-    language_models=(Shape(name="tiny-dialogpt", layers=2, width=64, heads=2, vocabulary=3000, positions=256),),
+    encoder=TransformerShape(name="tiny-bert", layers=2, width=64, heads=2, vocabulary=3000, positions=128),
+    language_models=(
+        TransformerShape(name="tiny-dialogpt", layers=2, width=64, heads=2, vocabulary=3000, positions=256),
+    ),
     batches=(1, 4),
     lengths=(8, 32),
     runs=3,
@@ -125,7 +127,7 @@ TOKEN_LIMIT = 128
 QUALITIES_FILE = Path(turnscore_exporters.__file__).parent / "fed" / "qualities.json"
 
 
-def build_encoder(shape: Shape, attention: str = "eager") -> EngagementModel:
+def build_encoder(shape: TransformerShape, attention: str = "eager") -> EngagementModel:
     """The engagement classifier on a BERT of that shape; fused graphs are made of eager attention."""
     torch.manual_seed(0)
     config = BertConfig(
@@ -140,7 +142,7 @@ def build_encoder(shape: Shape, attention: str = "eager") -> EngagementModel:
     return EngagementModel(BertModel(config, add_pooling_layer=False), ModelSettings(encoder=shape.name)).eval()
 
 
-def build_language_model(shape: Shape) -> GPT2LMHeadModel:
+def build_language_model(shape: TransformerShape) -> GPT2LMHeadModel:
     """A GPT-2 of that shape."""
     torch.manual_seed(0)
     config = GPT2Config(
@@ -155,7 +157,7 @@ def build_language_model(shape: Shape) -> GPT2LMHeadModel:
     return GPT2LMHeadModel(config).eval()
 
 
-def as_encoder(model: EngagementModel, shape: Shape) -> Encoder:
+def as_encoder(model: EngagementModel, shape: TransformerShape) -> Encoder:
     """With a WordPiece of made-up words, every one of them a token."""
     words = [*SPECIAL, *("".join(pair) for pair in product(WORDS, WORDS))]
     known = {word: number for number, word in enumerate(words)}

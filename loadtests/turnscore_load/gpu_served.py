@@ -44,7 +44,7 @@ from turnscore_load.gpu_models import (
     TOKEN_LIMIT,
     WORDS,
     Scale,
-    Shape,
+    TransformerShape,
     as_encoder,
     best_rows_per_second,
     build_dialogue_tokenizer,
@@ -73,7 +73,7 @@ VERSION, LICENCE = "0.0.0", "none: random weights"
 SOURCE = "made-up turns"
 
 
-def write_encoder_bundle(shape: Shape, variant: GraphVariant, output: Path) -> Bundle:
+def write_encoder_bundle(shape: TransformerShape, variant: GraphVariant, output: Path) -> Bundle:
     """An engagement bundle; loading checks the graph against the model's values of a dozen turns."""
     model = build_encoder(shape)
     encoder = as_encoder(model, shape)
@@ -95,7 +95,7 @@ def write_encoder_bundle(shape: Shape, variant: GraphVariant, output: Path) -> B
     return finish_bundle(bundle, {each: {} for each in bundle.manifest.graphs}, choice.kept, {})
 
 
-def write_fed_bundle(shape: Shape, variant: GraphVariant, output: Path) -> Bundle:
+def write_fed_bundle(shape: TransformerShape, variant: GraphVariant, output: Path) -> Bundle:
     """A FED bundle; its self-test has the values that this machine's CPU computes of the same graph."""
     graph = output / GRAPH_FILES[variant]
     on_gpu = variant == "cuda-fp16"
@@ -125,7 +125,7 @@ def write_fed_bundle(shape: Shape, variant: GraphVariant, output: Path) -> Bundl
 
 
 @dataclass(frozen=True, kw_only=True)
-class Serving:
+class GpuServing:
     """Where and how the service runs, and what was measured."""
 
     programs: Path
@@ -160,7 +160,9 @@ class Serving:
         """What a load generator reports on one job."""
         return run_elsewhere(Job(port=port, path=path, bodies=bodies, **job), self.output)
 
-    def keep(self, shape: Shape, load: str, done: Mapping[str, Any], turns_per_request: int = 1, **more: Any) -> None:
+    def keep(
+        self, shape: TransformerShape, load: str, done: Mapping[str, Any], turns_per_request: int = 1, **more: Any
+    ) -> None:
         """Keeps one measurement."""
         p50, p95, p99 = np.percentile(done["latencies_ms"], (50, 95, 99)).tolist()
         rate = done["answered"] * turns_per_request / done["wall_seconds"]
@@ -174,7 +176,7 @@ class Serving:
         )  # fmt: skip
 
 
-def serve_encoder(scale: Scale, serving: Serving) -> None:
+def serve_encoder(scale: Scale, serving: GpuServing) -> None:
     """Turns of fixed length, one or many a request, by ever more clients; the bare runtime first."""
     bundle = write_encoder_bundle(scale.encoder, serving.variant, serving.output / "bundles" / scale.encoder.name)
     traffic = ExactTraffic(bundle.path_of(bundle.manifest.tokenizer), bundle.manifest.token_limit)
@@ -198,7 +200,7 @@ def serve_encoder(scale: Scale, serving: Serving) -> None:
                     )  # fmt: skip
 
 
-def serve_fed(scale: Scale, shape: Shape, serving: Serving) -> None:
+def serve_fed(scale: Scale, shape: TransformerShape, serving: GpuServing) -> None:
     """One turn a request with a context of its own: arriving at random at a fixed rate, and by ever more clients."""
     bundle = write_fed_bundle(shape, serving.variant, serving.output / "bundles" / shape.name)
     chance = random.Random(0)
@@ -232,7 +234,9 @@ def _fed_bodies(chance: random.Random, qualities: int, count: int) -> list[str]:
     return pack(items, 1, options={"fed": asked})
 
 
-def _bare_turns_per_second(bundle: Bundle, serving: Serving, traffic: ExactTraffic, mix: LengthMix, runs: int) -> float:
+def _bare_turns_per_second(
+    bundle: Bundle, serving: GpuServing, traffic: ExactTraffic, mix: LengthMix, runs: int
+) -> float:
     """Of the rows that the service's own scorer makes of such turns."""
     backend = open_backend(bundle.path_of(bundle.manifest.graphs[serving.variant].file), serving.device)
     items = traffic.items(mix, max(BARE_BATCHES))

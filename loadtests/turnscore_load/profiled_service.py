@@ -71,7 +71,7 @@ RULES: tuple[tuple[str, str], ...] = (
     (":score_rows", "the runtime"),
     ("scheduling/batch", "batching"),
     (":percentile", "replies: objects and encoding"),
-    ("turnscore_service/scheduling/", "in flight and waiting"),
+    ("turnscore_service/scheduling/", "requests in flight"),
     ("prometheus_client/", "metrics"),
     ("turnscore_service/telemetry/", "metrics"),
     ("/logging/", "logging"),
@@ -148,7 +148,7 @@ class ThreadSampler:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
     def start(self) -> None:
-        """Forgets what was counted and counts anew."""
+        """Forgets what was counted and starts again."""
         signal.set_wakeup_fd(-1)  # uvloop would wake up for every sample, and be measured doing so
         self.counts.clear()
         self.cpu_seconds = -time.clock_gettime(self._clock)

@@ -23,7 +23,7 @@ class Check:
 
 
 @dataclass(kw_only=True)
-class Result:
+class ScenarioResult:
     """What one run of a scenario found. `parts` are its page: sentences and tables in Markdown, in order."""
 
     scenario: str

@@ -19,7 +19,7 @@ import psutil
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
+class ProcessSample:
     """The sums over all processes of the service at one moment."""
 
     seconds: float
@@ -42,7 +42,7 @@ class Sampler:
     def __init__(self, processes: Sequence[psutil.Process], interval_seconds: float) -> None:
         if not processes:
             raise ProcessesChangedError("there is no process of the service to watch")
-        self.samples: list[Sample] = []
+        self.samples: list[ProcessSample] = []
         self._processes = processes
         self._interval_seconds = interval_seconds
         self._stop = threading.Event()
@@ -79,7 +79,7 @@ class Sampler:
                 return
             self._stop.wait(self._interval_seconds)
 
-    def _sample(self) -> Sample:
+    def _sample(self) -> ProcessSample:
         rss, handles, threads, cpu = 0, 0, 0, 0.0
         for process in self._processes:
             with process.oneshot():
@@ -90,18 +90,18 @@ class Sampler:
                 cpu += times.user + times.system
         machine = psutil.cpu_times()
         busy = sum(machine) - machine.idle - getattr(machine, "iowait", 0.0)
-        return Sample(
+        return ProcessSample(
             seconds=self.seconds(), rss_bytes=rss, handles=handles, threads=threads, cpu_seconds=cpu,
             machine_cpu_seconds=busy,
         )  # fmt: skip
 
 
-def write_csv(samples: Sequence[Sample], file: Path) -> None:
+def write_csv(samples: Sequence[ProcessSample], file: Path) -> None:
     """One line a sample, the fields' names above."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("w", newline="", encoding="utf-8") as output:
         writer = csv.writer(output)
-        writer.writerow(field.name for field in fields(Sample))
+        writer.writerow(field.name for field in fields(ProcessSample))
         writer.writerows(astuple(sample) for sample in samples)
 
 
@@ -113,7 +113,7 @@ class Figure:
     """What is compared: its name, how to read it off a sample, its unit, and the least growth that counts."""
 
     name: str
-    read: Callable[[Sample], float]
+    read: Callable[[ProcessSample], float]
     unit: str
     share: float = 0.0
     """Allowed growth as a share of the first window's median."""
@@ -154,7 +154,7 @@ Window = tuple[float, float]
 """From and to, in seconds since the sampling began."""
 
 
-def growths(samples: Sequence[Sample], first: Window, last: Window) -> list[Growth]:
+def growths(samples: Sequence[ProcessSample], first: Window, last: Window) -> list[Growth]:
     """Every figure's growth. Raises ValueError where a window holds fewer than three samples."""
     return [_growth(figure, _within(samples, first), _within(samples, last)) for figure in FIGURES]
 
@@ -169,14 +169,14 @@ def soak_windows(seconds: float) -> tuple[Window, Window]:
     return (warm_up, warm_up + length), (seconds - length, seconds)
 
 
-def _within(samples: Sequence[Sample], window: Window) -> list[Sample]:
+def _within(samples: Sequence[ProcessSample], window: Window) -> list[ProcessSample]:
     found = [sample for sample in samples if window[0] <= sample.seconds < window[1]]
     if len(found) < 3:
         raise ValueError(f"{len(found)} samples from second {window[0]:.0f} to {window[1]:.0f}: too few to compare")
     return found
 
 
-def _growth(figure: Figure, first: Sequence[Sample], last: Sequence[Sample]) -> Growth:
+def _growth(figure: Figure, first: Sequence[ProcessSample], last: Sequence[ProcessSample]) -> Growth:
     values = [figure.read(sample) for sample in first]
     middle = median(values)
     noise = _NOISE_DEVIATIONS * median(abs(value - middle) for value in values)

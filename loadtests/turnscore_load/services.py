@@ -51,7 +51,7 @@ def service_process(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class LoadedService:
     """A ready service. `process` is the one that was started for it, or None."""
 
     port: int
@@ -85,14 +85,14 @@ class Target:
 @contextmanager
 def target(
     port: int, program: Path, folder: Path, settings: Mapping[str, str] = NO_SETTINGS, grpc_port: int = 50_051
-) -> Iterator[Target]:
+) -> Iterator[LoadedService]:
     """The service that is ready on those ports; where there is none, one started on free ports.
 
     The started one gets the settings, writes its log into `folder` and is stopped at the end. All its workers are
     ready. Raises StartError where it does not become so.
     """
     if models := models_at(port):
-        yield Target(port=port, models=models, grpc_port=grpc_port)
+        yield LoadedService(port=port, models=models, grpc_port=grpc_port)
         return
     given = {name: os.environ.get(name, value) for name, value in settings.items()}
     with started(service_process(program, folder, given)) as process:
@@ -104,7 +104,7 @@ def target(
             )
         if not (models := models_at(process.port)):
             raise StartError(f"what listens on {process.port} is no turnscore service")
-        yield Target(port=process.port, models=models, grpc_port=process.grpc_port, process=process)
+        yield LoadedService(port=process.port, models=models, grpc_port=process.grpc_port, process=process)
 
 
 def _count_listening(port: int) -> int:

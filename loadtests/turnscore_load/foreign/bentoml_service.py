@@ -17,7 +17,7 @@ _ROW_LIMIT = 128
 _QUIET = {"tracing": {"excluded_urls": ".*"}, "metrics": {"enabled": False}, "logging": {"access": {"enabled": False}}}
 
 
-class Turn(BaseModel):
+class QueryAndReply(BaseModel):
     """What the user said and what the system answered."""
 
     query: str
@@ -39,7 +39,7 @@ class Engagement:
         self._tokenizer.enable_padding()
 
     @bentoml.api(batchable=True, max_batch_size=32)
-    def score(self, turns: list[Turn]) -> list[float]:
+    def score(self, turns: list[QueryAndReply]) -> list[float]:
         """The probability of each turn; turns of several callers arrive together."""
         encoded = self._tokenizer.encode_batch([text for turn in turns for text in (turn.query, turn.reply)])
         query_row = np.arange(0, len(encoded), 2)

@@ -1,1 +1,1 @@
-"""What `loadtests/run.py NAME` runs: each module has a `main` whose arguments are options and that returns a Result."""
+"""What `loadtests/run.py NAME` runs: the `main` of each module takes options as arguments and returns a result."""

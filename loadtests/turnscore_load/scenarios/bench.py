@@ -18,7 +18,7 @@ from turnscore_load.contenders import turnscore_contenders as ours
 from turnscore_load.generator import Job, drive
 from turnscore_load.machine import usable_cpus
 from turnscore_load.processes import StartError
-from turnscore_load.results import Result, number, table
+from turnscore_load.results import ScenarioResult, number, table
 from turnscore_load.services import BENTOML
 from turnscore_load.traffic import LENGTH_MIXES, LengthMix
 
@@ -130,7 +130,7 @@ def main(
     mixes: Annotated[str, typer.Option(help="Mixes of lengths: short, mixed, long.")] = "short,mixed,long",
     only: Annotated[str, typer.Option(help="Keys of the contenders to measure; all when empty.")] = "",
     plot: Annotated[Path, typer.Option(help="SVG of CPU and throughput; relative to the page.")] = Path("servers.svg"),
-) -> Result:
+) -> ScenarioResult:
     """Measure CPU and wall seconds per 1,000 turns, alternating; `make bench-quick` takes few rounds of one mix."""
     output = output.resolve()
     rows, found = EngagementRows(), Comparison()
@@ -162,7 +162,7 @@ def main(
         for contender in contenders:
             contender.server.stop()
     draw(found, output / plot.name)
-    return Result(scenario="bench", parts=report(found, str(plot)), data=found)
+    return ScenarioResult(scenario="bench", parts=report(found, str(plot)), data=found)
 
 
 def _enters(

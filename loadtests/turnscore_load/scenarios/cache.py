@@ -25,7 +25,7 @@ from turnscore_load.contenders import EngagementRows
 from turnscore_load.generator import Job, drive
 from turnscore_load.machine import LOOPBACK
 from turnscore_load.processes import Process, StartError, redis_process, started
-from turnscore_load.results import Check, Result, number, table
+from turnscore_load.results import Check, ScenarioResult, number, table
 from turnscore_load.services import BENTOML, metric, service_process
 from turnscore_load.traffic import LENGTH_MIXES, ExactTraffic, Item, pack
 
@@ -55,7 +55,7 @@ _GARBAGE = b"HTTP/1.1 400 Bad Request\r\n\r\n"
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class CacheQuestion:
     """A scorer, the turns of one request, and the clients that ask at once."""
 
     scorer: str
@@ -68,9 +68,9 @@ class Question:
         return f"{self.scorer}, {turns}, {clients} client{'s' * (clients > 1)}"
 
 
-QUESTIONS = [Question(scorer, 1, clients) for scorer in ("engagement", "fed") for clients in (1, 32)]
-BATCHES = [Question("engagement", 16, 1), Question("engagement", 16, 8)]
-FAULTS = Question("engagement", 1, 4)
+QUESTIONS = [CacheQuestion(scorer, 1, clients) for scorer in ("engagement", "fed") for clients in (1, 32)]
+BATCHES = [CacheQuestion("engagement", 16, 1), CacheQuestion("engagement", 16, 8)]
+FAULTS = CacheQuestion("engagement", 1, 4)
 WAYS: Mapping[str, tuple[str, str, str]] = {
     "off": ("no cache", NO_CACHE, "fresh"),
     "miss_local": ("miss, in the process alone", "local", "fresh"),
@@ -85,11 +85,11 @@ WAYS: Mapping[str, tuple[str, str, str]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cost:
+class CacheCost:
     """One way in one round; milliseconds per turn."""
 
     way: str
-    question: Question
+    question: CacheQuestion
     cpu_ms: float
     redis_ms: float
     wall_ms: float
@@ -102,7 +102,7 @@ class Cost:
 class CacheRun:
     """Everything one run measured."""
 
-    costs: list[Cost] = field(default_factory=list)
+    costs: list[CacheCost] = field(default_factory=list)
     faults: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     """By the state of the Redis: the median and the 99th percentile of latencies, by round."""
     duplicates: list[list[str]] = field(default_factory=list)
@@ -111,11 +111,13 @@ class CacheRun:
     """CPU microseconds for one lock, by the number of callers at once."""
     failed: int = 0
 
-    def of(self, way: str, question: Question) -> list[Cost]:
+    def of(self, way: str, question: CacheQuestion) -> list[CacheCost]:
         """By round."""
         return [each for each in self.costs if (each.way, each.question) == (way, question)]
 
-    def ratio(self, way: str, base: str, question: Question, measure: Callable[[Cost], float]) -> float | None:
+    def ratio(
+        self, way: str, base: str, question: CacheQuestion, measure: Callable[[CacheCost], float]
+    ) -> float | None:
         """The median of the rounds' ratios: both sides of one were measured one soon after the other."""
         pairs = list(zip(self.of(way, question), self.of(base, question), strict=False))
         return median(measure(one) / measure(other) for one, other in pairs) if pairs else None
@@ -128,7 +130,7 @@ def main(
     turns: Annotated[int, typer.Option(min=8, help="Engagement turns a measurement; FED has a third.")] = 100,
     batches: Annotated[bool, typer.Option(help="Also measure 16 turns per request.")] = True,
     only: Annotated[Part | None, typer.Option(help="One part of the three.")] = None,
-) -> Result:
+) -> ScenarioResult:
     """Measure hits, misses, repeats and faults, and compare each with its target."""
     with started(redis_process(output.resolve() / "redis")) as redis:
         run = Runner(serving / "bentoml", output.resolve(), redis, turns)
@@ -144,7 +146,7 @@ def main(
         finally:
             run.stop()
     parts = [f"{versions}. Medians of {rounds} rounds.", *report(run.found)]
-    return Result(scenario="cache", parts=parts, checks=list(judge(run.found)))
+    return ScenarioResult(scenario="cache", parts=parts, checks=list(judge(run.found)))
 
 
 def redis_client(port: int) -> Redis:
@@ -169,7 +171,7 @@ class Runner:
             service.stop()
         self._services.clear()
 
-    def measure_costs(self, rounds: int, questions: Sequence[Question]) -> None:
+    def measure_costs(self, rounds: int, questions: Sequence[CacheQuestion]) -> None:
         """Every way for every question, round after round, each round begun by another way."""
         url = f"redis://{LOOPBACK}:{self._redis.port}"
         caches: dict[str, dict[str, str]] = {
@@ -179,7 +181,7 @@ class Runner:
         for name, cache in caches.items():
             self._start(name, cache, ("engagement", "fed"))
         for scorer in ("engagement", "fed"):
-            self._make_known(Question(scorer, 1, 1))
+            self._make_known(CacheQuestion(scorer, 1, 1))
         ways = list(WAYS)
         for number_ in range(rounds):
             for question in questions:
@@ -253,7 +255,7 @@ class Runner:
         service.start()
         service.pause()
 
-    def _make_known(self, question: Question) -> None:
+    def _make_known(self, question: CacheQuestion) -> None:
         """Makes the known turns known to every service, and checks that hits are hits and right. Raises StartError."""
         right = self._ask(NO_CACHE, question)
         for service in ("redis", "both"):
@@ -268,12 +270,12 @@ class Runner:
             if off > _ALIKE:
                 raise StartError(f"{service}: a cached value of {question.scorer} is off by {off:.4f}")
 
-    def _ask(self, service: str, question: Question) -> list[dict[str, Any]]:
+    def _ask(self, service: str, question: CacheQuestion) -> list[dict[str, Any]]:
         bodies = self._pack(self._known, question)
         replies = [json.loads(each) for each in self._drive(service, question, bodies, keeps_replies=True)["replies"]]
         return [reply["scores"][question.scorer] for reply in replies]
 
-    def _measure(self, way: str, question: Question) -> Cost:
+    def _measure(self, way: str, question: CacheQuestion) -> CacheCost:
         _, service, sent = WAYS[way]
         count = turns_of(way, question, self._turns)
         if sent == "known":
@@ -287,7 +289,7 @@ class Runner:
         done = self._drive(service, question, self._pack(items, question, bypass=service == NO_CACHE))
         p50, p99 = percentiles(done["latencies_ms"])
         turns, redis = done["answered"] * question.turns_per_request, self._redis.cpu_seconds() - before
-        return Cost(
+        return CacheCost(
             way=way, question=question, cpu_ms=1000 * done["cpu_seconds"] / turns, redis_ms=1000 * redis / turns,
             wall_ms=1000 * done["wall_seconds"] / turns, p50_ms=p50, p99_ms=p99, failed=done["failed"],
         )  # fmt: skip
@@ -296,14 +298,14 @@ class Runner:
         done = self._drive(service, FAULTS, self._fresh(FAULTS, 2 * self._turns))
         self.found.faults.setdefault(state, []).append(percentiles(done["latencies_ms"]))
 
-    def _fresh(self, question: Question, count: int) -> list[str]:
+    def _fresh(self, question: CacheQuestion, count: int) -> list[str]:
         return self._pack(self._traffic.items(_MIX, count), question)
 
-    def _pack(self, items: Sequence[Item], question: Question, *, bypass: bool = False) -> list[str]:
+    def _pack(self, items: Sequence[Item], question: CacheQuestion, *, bypass: bool = False) -> list[str]:
         choice = {"cache": "bypass"} if bypass else {}
         return pack(items, question.turns_per_request, scorers=[question.scorer], **choice)
 
-    def _drive(self, service: str, question: Question, bodies: list[str], **job: Any) -> dict[str, Any]:
+    def _drive(self, service: str, question: CacheQuestion, bodies: list[str], **job: Any) -> dict[str, Any]:
         """Sends the bodies from idle to idle. Raises StartError where the service hangs up."""
         path = "/v1/score" if question.turns_per_request == 1 else "/v1/score_batch"
         process = self._services[service]
@@ -334,7 +336,7 @@ class Runner:
         raise StartError(f"{service}: the breakers did not close")
 
 
-def turns_of(way: str, question: Question, turns: int) -> int:
+def turns_of(way: str, question: CacheQuestion, turns: int) -> int:
     """Of one measurement: whole requests, an even number, some for each client; more of those that are quick."""
     sent, size, clients = WAYS[way][2], question.turns_per_request, question.clients
     wanted = 8 * turns if sent == "known" else turns if question.scorer == "engagement" else turns // 3

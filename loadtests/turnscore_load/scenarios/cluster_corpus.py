@@ -20,7 +20,7 @@ from turnscore_models import starter_bundles
 from turnscore_load.corpus_ways import write_dialogues
 from turnscore_load.processes import StartError
 from turnscore_load.ray_nodes import NODES, cluster_of_nodes, kill_node
-from turnscore_load.results import Result, number, table
+from turnscore_load.results import ScenarioResult, number, table
 
 BLOCK_DIALOGUES = 200
 """So that there are blocks to lose in a corpus of minutes. Chosen."""
@@ -55,7 +55,7 @@ class Story:
 def main(
     turns: Annotated[int, typer.Option(help="System turns.")] = 100_000,
     output: Annotated[Path, typer.Option(help="Folder for corpus and outputs.")] = Path("build/cluster-corpus"),
-) -> Result:
+) -> ScenarioResult:
     """Score a corpus on a cluster that loses a node and its driver; compare the output with an undisturbed run's."""
     output = output.resolve()
     output.mkdir(parents=True, exist_ok=True)
@@ -76,7 +76,7 @@ def main(
         f"process, which took {number(alone)} s: {equal}; no other rows."
     )
     head = ["what happened", "seconds", f"of {blocks} blocks committed"]
-    return Result(scenario="cluster-corpus", parts=[table(head, story.rows, texts=1), told])
+    return ScenarioResult(scenario="cluster-corpus", parts=[table(head, story.rows, texts=1), told])
 
 
 def disturb(source: Path, output: Path, blocks: int) -> Story:

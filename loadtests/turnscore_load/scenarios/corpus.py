@@ -18,7 +18,7 @@ from turnscore_models import starter_bundles
 
 from turnscore_load.corpus_ways import WAYS, write_dialogues
 from turnscore_load.processes import StartError, run_module
-from turnscore_load.results import Result, number, table
+from turnscore_load.results import ScenarioResult, number, table
 
 _LOOK_SECONDS = 1.0
 """Between two looks at the processes. Chosen: reading their memory takes milliseconds."""
@@ -60,7 +60,7 @@ def main(
     rounds: Annotated[int, typer.Option(help="How often each way is run, in turn; the median counts.", min=1)] = 1,
     output: Annotated[Path, typer.Option(help="Folder for corpora and outputs.")] = Path("build/bench-corpus"),
     plot: Annotated[Path | None, typer.Option(help="SVG of the cost by size.")] = None,
-) -> Result:
+) -> ScenarioResult:
     """Measure the ways at each size."""
     output = output.resolve()
     output.mkdir(parents=True, exist_ok=True)
@@ -77,7 +77,7 @@ def main(
         found += [sorted(costs, key=lambda one: one.cpu_seconds)[len(costs) // 2] for costs in runs.values()]
     if plot is not None:
         draw(found, plot)
-    return Result(scenario="corpus", parts=[cost_table(found), *memory_lines(found)], data=found)
+    return ScenarioResult(scenario="corpus", parts=[cost_table(found), *memory_lines(found)], data=found)
 
 
 def measure(way: str, source: Path, output: Path, bundle: Path) -> CorpusCost:

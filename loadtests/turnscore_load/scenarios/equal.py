@@ -1,6 +1,6 @@
 """Scores the same turns in every way a service can be asked, and compares by how much their scores differ.
 
-The first way is each turn by itself, one after the other, computed anew; every other is compared with it.
+The first way is each turn by itself, one after the other, without a cache; every other is compared with it.
 """
 
 import gzip
@@ -17,7 +17,7 @@ from turnscore_client import TurnScoreClient
 from turnscore_wire import Score, ScoreReply, Turn
 
 from turnscore_load.processes import started
-from turnscore_load.results import Check, Result, table
+from turnscore_load.results import Check, ScenarioResult, table
 from turnscore_load.scenarios.steady import REPORTS, Program, Reports
 from turnscore_load.services import BENTOML, service_process
 
@@ -70,7 +70,7 @@ def main(
     turns: Annotated[int, typer.Option(min=2, max=5000, help="System turns to score, about.")] = 500,
     bentoml: Program = BENTOML,
     reports: Reports = REPORTS,
-) -> Result:
+) -> ScenarioResult:
     """Start the service twice, and ask each way. DATA: lines of `{"turns": [{"speaker", "text"}]}`."""
     dialogues, folder = read_dialogues(data, turns), reports.absolute() / "equal"
     with (
@@ -80,7 +80,7 @@ def main(
         TurnScoreClient(second.url, timeout_seconds=_TIMEOUT_SECONDS) as again,
     ):
         differences = compare_ways(client, again, dialogues)
-    return Result(scenario="equal", parts=[difference_table(differences)], checks=check_bounds(differences))
+    return ScenarioResult(scenario="equal", parts=[difference_table(differences)], checks=check_bounds(differences))
 
 
 def read_dialogues(file: Path, most_turns: int) -> list[list[Turn]]:
@@ -111,7 +111,7 @@ def compare_ways(
         "in its dialogue": lambda: _in_dialogues(client, dialogues),
         f"in a ranking of {CANDIDATES}": lambda: _in_rankings(client, said),
         "in a live conversation": lambda: _in_conversations(client, dialogues),
-        f"beside {CALLERS - 1} other callers": lambda: _beside_others(client, said),
+        f"with {CALLERS - 1} other callers": lambda: _with_others(client, said),
         "after a restart": lambda: [_score(again, each) for each in said],
     }
     found = []
@@ -194,7 +194,7 @@ def _in_conversations(client: TurnScoreClient, dialogues: Sequence[Sequence[Turn
     return found
 
 
-def _beside_others(client: TurnScoreClient, said: Sequence[Said]) -> list[Scores]:
+def _with_others(client: TurnScoreClient, said: Sequence[Said]) -> list[Scores]:
     with ThreadPoolExecutor(CALLERS) as callers:
         return list(callers.map(lambda each: _score(client, each), said))
 

@@ -32,16 +32,16 @@ from turnscore_load.fed_ways import (
     CONTEXT_TURN_TOKENS,
     ROWS_AT_ONCE,
     ModelShape,
-    Timing,
     TorchFed,
     Way,
+    WayTiming,
     count_operations,
     draw_context,
     parts_of,
     time_alternating,
 )  # fmt: skip
 from turnscore_load.machine import usable_cpus
-from turnscore_load.results import Result, table
+from turnscore_load.results import ScenarioResult, table
 
 EOS_ID, VOCABULARY = 50256, 50257  # specified: GPT-2's
 CONTEXT_TOKENS = 100
@@ -96,8 +96,8 @@ class DialogueTiming:
     """A dialogue in one row and turn by turn, and how many times less arithmetic the row needs."""
 
     setting: Setting
-    row: Timing
-    turn_by_turn: Timing
+    row: WayTiming
+    turn_by_turn: WayTiming
     work_ratio: float
 
     @property
@@ -128,7 +128,7 @@ class FedBench:
         }
         self._generator = np.random.default_rng(0)
 
-    def compare_ways(self, rounds: int) -> list[Timing]:
+    def compare_ways(self, rounds: int) -> list[WayTiming]:
         """The published way and ours, on one turn with 100 context tokens and all qualities, by the published loss."""
         context = self.draw_context(CONTEXT_TOKENS)
         rows = [[*context, *follow_up] for each in self._follow_ups.values() for follow_up in each]
@@ -145,12 +145,12 @@ class FedBench:
         }
         return time_alternating(ways, rounds)
 
-    def measure_contexts(self, rounds: int) -> list[Timing]:
+    def measure_contexts(self, rounds: int) -> list[WayTiming]:
         """One turn, all qualities, contexts of 25 to 800 tokens."""
         tree = self.tree(len(self._follow_ups))
         return self._time_turns({str(each): (self.draw_context(each), tree) for each in CONTEXTS}, rounds)
 
-    def measure_qualities(self, rounds: int) -> list[Timing]:
+    def measure_qualities(self, rounds: int) -> list[WayTiming]:
         """One turn, 100 context tokens, 1 to 18 qualities."""
         context = self.draw_context(CONTEXT_TOKENS)
         return self._time_turns({str(each): (context, self.tree(each)) for each in QUALITY_COUNTS}, rounds)
@@ -191,7 +191,7 @@ class FedBench:
         row = Conversation(dialogue, tuple(branches), setting.with_context)
         return row, [Conversation(dialogue[: each.start], (each,), setting.with_context) for each in branches]
 
-    def _time_turns(self, turns: Mapping[str, tuple[list[int], FollowUpTree]], rounds: int) -> list[Timing]:
+    def _time_turns(self, turns: Mapping[str, tuple[list[int], FollowUpTree]], rounds: int) -> list[WayTiming]:
         ways = {}
         for name, (context, tree) in turns.items():
             batch = share([FedTurn(tuple(context), 1)], tree, with_context=False)
@@ -216,7 +216,7 @@ def main(
     rounds: Annotated[int, typer.Option(min=1)] = 3,
     layers: Annotated[int, typer.Option(min=1, help="Fewer than DialoGPT-small's 12 for a try.")] = 12,
     threads: Annotated[int, typer.Option(min=0, help="0 takes every CPU the process may use.")] = 0,
-) -> Result:
+) -> ScenarioResult:
     """Compare the published way with the one pass, and measure how the cost grows."""
     try:
         words = ByteLevelBPETokenizer.from_file(str(tokenizer / "vocab.json"), str(tokenizer / "merges.txt"))
@@ -232,19 +232,19 @@ def main(
     output.mkdir(parents=True, exist_ok=True)
     draw(contexts, qualities, dialogues, output / "fed.svg")
     parts = report(ways, contexts, qualities, dialogues, others)
-    return Result(scenario="fed", parts=parts, data=[ways, contexts, qualities, dialogues, others])
+    return ScenarioResult(scenario="fed", parts=parts, data=[ways, contexts, qualities, dialogues, others])
 
 
 def report(
-    ways: Sequence[Timing],
-    contexts: Sequence[Timing],
-    qualities: Sequence[Timing],
+    ways: Sequence[WayTiming],
+    contexts: Sequence[WayTiming],
+    qualities: Sequence[WayTiming],
     dialogues: Sequence[DialogueTiming],
     others: Sequence[DialogueTiming],
 ) -> list[str]:
     """The parts of the page."""
 
-    def rows(timings: Sequence[Timing]) -> list[list[str]]:
+    def rows(timings: Sequence[WayTiming]) -> list[list[str]]:
         return [[each.name, f"{each.tokens:,}", f"{1000 * each.seconds:,.0f}"] for each in timings]
 
     def cells(each: DialogueTiming) -> list[str]:
@@ -272,7 +272,7 @@ def report(
 
 
 def draw(
-    contexts: Sequence[Timing], qualities: Sequence[Timing], dialogues: Sequence[DialogueTiming], path: Path
+    contexts: Sequence[WayTiming], qualities: Sequence[WayTiming], dialogues: Sequence[DialogueTiming], path: Path
 ) -> None:
     """Milliseconds by context and by qualities, and times faster by dialogue; dotted is what the work allows."""
     from matplotlib import rcParams

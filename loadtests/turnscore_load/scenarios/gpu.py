@@ -34,7 +34,7 @@ from turnscore_load.gpu_models import (
     TINY,
     Feeds,
     Scale,
-    Shape,
+    TransformerShape,
     build_dialogue_tokenizer,
     build_encoder,
     build_language_model,
@@ -46,7 +46,7 @@ from turnscore_load.gpu_models import (
 )  # fmt: skip
 from turnscore_load.machine import describe, usable_cpus
 from turnscore_load.processes import StartError
-from turnscore_load.results import Check, Result, number, table
+from turnscore_load.results import Check, ScenarioResult, number, table
 
 RUNTIME = "ONNX Runtime, fp16 graph"
 EAGER, COMPILED = "torch eager, fp16", "torch.compile, fp16"
@@ -100,7 +100,7 @@ def main(
     serving: Annotated[str, typer.Option(help="Folder of the serving environment's bentoml; empty: no service.")] = "",
     workers: Annotated[str, typer.Option(help="Numbers of worker processes of the encoder's service.")] = "1,4",
     compiles: Annotated[bool, typer.Option("--compile/--no-compile", help="With torch.compile.")] = True,
-) -> Result:
+) -> ScenarioResult:
     """Measure everything that runs, and compare it with what is aimed at."""
     try:
         chosen = choose_devices(device, Machine()).devices[0]
@@ -131,7 +131,7 @@ def main(
     checks = judge(found)
     if not (found.rows or found.fed):
         checks.append(Check("anything was measured", "nothing", False))
-    return Result(scenario="gpu", parts=report(found), checks=checks, data=found)
+    return ScenarioResult(scenario="gpu", parts=report(found), checks=checks, data=found)
 
 
 def _conditions(device: Device, *, is_tiny: bool) -> dict[str, Any]:
@@ -269,7 +269,9 @@ class PackedTurn:
         return FedBatch([self.conversation], self._eos_id, backend.round_width).feeds()
 
 
-def race_fed(scale: Scale, device: Device, folder: Path, found: Findings, *, shape: Shape, compiles: bool) -> None:
+def race_fed(
+    scale: Scale, device: Device, folder: Path, found: Findings, *, shape: TransformerShape, compiles: bool
+) -> None:
     """FED with 8 and with 18 qualities: the one pass in ONNX Runtime and in torch, and the published way."""
     started_at, place = time.perf_counter(), str(device)
     graph = folder / f"{shape.name}-fp16.onnx"
@@ -311,7 +313,7 @@ def race_fed(scale: Scale, device: Device, folder: Path, found: Findings, *, sha
         found.not_run[f"torch.compile, {shape.name}"] = "left out by --no-compile"
 
 
-def _time(ways: Mapping[str, Way], turn: PackedTurn, shape: Shape, qualities: int, rounds: int) -> list[Row]:
+def _time(ways: Mapping[str, Way], turn: PackedTurn, shape: TransformerShape, qualities: int, rounds: int) -> list[Row]:
     work = count_operations([turn.conversation], ModelShape(shape.layers, shape.width, shape.vocabulary))
     passes = {PUBLISHED: len(turn.rows), PUBLISHED_FP16: len(turn.rows), BATCHED: -(-len(turn.rows) // 8)}
     return [
@@ -325,15 +327,15 @@ def _time(ways: Mapping[str, Way], turn: PackedTurn, shape: Shape, qualities: in
 
 
 def _serve(
-    scale: Scale, wanted: Sequence[Shape], device: Device, programs: Path, output: Path, workers: Sequence[int],
-    found: Findings,
+    scale: Scale, wanted: Sequence[TransformerShape], device: Device, programs: Path, output: Path,
+    workers: Sequence[int], found: Findings,
 ) -> None:  # fmt: skip
     try:
-        from turnscore_load.gpu_served import Serving, serve_encoder, serve_fed
+        from turnscore_load.gpu_served import GpuServing, serve_encoder, serve_fed
     except ImportError as error:
         found.not_run["the service"] = f"turnscore is not installed: {error}"
         return
-    serving = Serving(
+    serving = GpuServing(
         programs=programs, device=device, output=output, workers=workers, starts=found.service_starts,
         served=found.served,
     )  # fmt: skip

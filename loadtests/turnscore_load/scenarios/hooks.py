@@ -11,7 +11,7 @@ from turnscore_client import BackgroundScorer, TurnScoreClient
 from turnscore_client.integrations import QualityGate
 from turnscore_wire import Score
 
-from turnscore_load.results import Result, table
+from turnscore_load.results import ScenarioResult, table
 
 _MESSAGES = [
     {"role": "system", "content": "you are a cheerful guide. " * 40},
@@ -73,10 +73,10 @@ def main(
     url: Annotated[str, typer.Option(help="The service.")] = "http://127.0.0.1:3000",
     scorer: Annotated[str, typer.Option(help="The scorer that is asked.")] = "engagement",
     replies: Annotated[int, typer.Option(min=100)] = 1000,
-) -> Result:
+) -> ScenarioResult:
     """Measure the median and the 99th percentile of each way in milliseconds."""
     rows = []
     for name, times in asyncio.run(_measure(url, scorer, replies)).items():
         cuts = quantiles(times, n=100)
         rows.append([name, f"{cuts[49]:.3f}", f"{cuts[98]:.3f}"])
-    return Result(scenario="hooks", parts=[table(["hook", "p50 ms", "p99 ms"], rows, texts=1)])
+    return ScenarioResult(scenario="hooks", parts=[table(["hook", "p50 ms", "p99 ms"], rows, texts=1)])

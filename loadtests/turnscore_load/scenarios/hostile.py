@@ -24,7 +24,7 @@ from turnscore_load.answers import Stage
 from turnscore_load.extremes import Extreme, extremes
 from turnscore_load.generator import NUMBER_MARK, Job, http_generator, run_elsewhere, score_request
 from turnscore_load.machine import LOOPBACK
-from turnscore_load.results import Check, Result
+from turnscore_load.results import Check, ScenarioResult
 from turnscore_load.scenarios.steady import REPORTS, Host, Port, Program, Reports, announced_target
 from turnscore_load.services import BENTOML, read_metrics
 from turnscore_load.traffic import Traffic, TrafficSettings
@@ -66,7 +66,7 @@ def main(
     port: Port = 3000,
     bentoml: Program = BENTOML,
     reports: Reports = REPORTS,
-) -> Result:
+) -> ScenarioResult:
     """Send every form of request at its extremes, silent connections, endless headers, large frames, and two floods."""
     with announced_target(host, port, bentoml, reports) as service:
         control = silence_seconds()
@@ -77,7 +77,7 @@ def main(
             flooded = uvloop.run(flood(service.port, scorer, kind, seconds, reports.absolute()))
             checks = [*check_flooded(flooded), *checks]
     text = f"On this machine 50 ms of CPU time took up to {1000 * control:.0f} ms."
-    return Result(scenario="hostile", parts=[text], checks=checks)
+    return ScenarioResult(scenario="hostile", parts=[text], checks=checks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -305,7 +305,7 @@ def batches(scorer: str, *, fresh: bool) -> list[str]:
 
 
 def known_batch_seconds(port: int, body: str) -> float:
-    """How long a batch takes of which every turn is known, while nobody else asks anything: the median of five."""
+    """How long a batch takes of which every turn is known, while there are no other requests: the median of five."""
     took: list[float] = []
     headers: Any = {"content-type": "application/json"}
     end = time.monotonic() + _DRAIN_SECONDS

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from turnscore_client import TurnScoreClient
 
-from turnscore_load.results import Result, table
+from turnscore_load.results import ScenarioResult, table
 
 CONTEXT = [
     ("user", "hi, what did you do today?"),
@@ -37,7 +37,7 @@ def time_calls(call: Callable[[int], object], requests: int) -> list[float]:
 def main(
     port: Annotated[int, typer.Option(help="Port of the service on 127.0.0.1.")] = 3000,
     requests: Annotated[int, typer.Option(min=20, max=5000, help="Calls of each kind.")] = 300,
-) -> Result:
+) -> ScenarioResult:
     """Measure p50, p95 and turns per second of single requests, batches and rankings."""
     rows = []
     with TurnScoreClient(f"http://127.0.0.1:{port}") as client:
@@ -63,4 +63,4 @@ def main(
                 p95, rate = statistics.quantiles(took, n=20)[-1], 1000 * turns / statistics.mean(took)
                 figures = [f"{statistics.median(took):.1f}", f"{p95:.1f}", f"{rate:.0f}"]
                 rows.append([", ".join(chosen), label, *figures])
-    return Result(scenario="latency", parts=[table(["scorers", "call", "p50 ms", "p95 ms", "turns/s"], rows)])
+    return ScenarioResult(scenario="latency", parts=[table(["scorers", "call", "p50 ms", "p95 ms", "turns/s"], rows)])

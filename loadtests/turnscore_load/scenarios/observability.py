@@ -16,7 +16,7 @@ from turnscore_load.alert_causes import LAST, OF_THE_BOT, ON_SERVICES, WITHIN_IT
 from turnscore_load.alert_watch import Firing, SilentAlertError, Watch, alerts_of, shorten, watching
 from turnscore_load.fleet import STARTER
 from turnscore_load.processes import in_background
-from turnscore_load.results import Check, Result, table
+from turnscore_load.results import Check, ScenarioResult, table
 from turnscore_load.scenarios.steady import REPORTS, Reports
 from turnscore_load.services import SERVE
 
@@ -33,7 +33,7 @@ _SAID = 'sum(turnscore_said_dialogues_total{job="bot", scorer="quality"})'
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shown:
+class ShownAlert:
     """One alert, how long after its cause it fired, and how long after the remedy it cleared."""
 
     alert: str
@@ -45,15 +45,17 @@ class Shown:
 def main(
     serve: Annotated[Path, typer.Option(help="The turnscore command that starts each service.")] = SERVE,
     reports: Reports = REPORTS,
-) -> Result:
+) -> ScenarioResult:
     """Run every cause in turn."""
     rules, folder = RULES.read_text(), reports.absolute() / "alerts"
     shutil.rmtree(folder, ignore_errors=True)
     found, others, seconds = asyncio.run(run_alerts(serve, folder))
-    return Result(scenario="observability", parts=report(found, others, seconds, rules), checks=[check(found, rules)])
+    return ScenarioResult(
+        scenario="observability", parts=report(found, others, seconds, rules), checks=[check(found, rules)]
+    )
 
 
-async def run_alerts(serve: Path, folder: Path) -> tuple[list[Shown], set[Firing], float]:
+async def run_alerts(serve: Path, folder: Path) -> tuple[list[ShownAlert], set[Firing], float]:
     """Every alert, what else fired, and the seconds that it took.
 
     Raises SilentAlertError for the first alert that is not as it should be, StartError where a program is missing.
@@ -71,8 +73,8 @@ async def run_alerts(serve: Path, folder: Path) -> tuple[list[Shown], set[Firing
 
 
 async def _show(
-    world: World, watch: Watch, cause: Cause, during: Callable[[], Awaitable[list[Shown]]] | None = None
-) -> list[Shown]:
+    world: World, watch: Watch, cause: Cause, during: Callable[[], Awaitable[list[ShownAlert]]] | None = None
+) -> list[ShownAlert]:
     """Makes the cause until its alerts fire, and waits until they clear. Raises SilentAlertError.
 
     Before, none of them may fire: what the start of the services set off has a while to clear.
@@ -86,24 +88,24 @@ async def _show(
         ended = time.monotonic()
     cleared = await watch.wait_for(cause.expected, fires=False, seconds=_CLEAR_SECONDS)
     return inner + [
-        Shown(alert=each[0], cause=cause, fired_seconds=fired[each] - begun, cleared_seconds=cleared[each] - ended)
+        ShownAlert(alert=each[0], cause=cause, fired_seconds=fired[each] - begun, cleared_seconds=cleared[each] - ended)
         for each in sorted(cause.expected)
     ]
 
 
-async def _on_services(world: World, watch: Watch) -> list[Shown]:
+async def _on_services(world: World, watch: Watch) -> list[ShownAlert]:
     """What goes wrong with services."""
-    found: list[Shown] = []
+    found: list[ShownAlert] = []
     for causes in ON_SERVICES:
         for shown in await asyncio.gather(*(_show(world, watch, cause) for cause in causes)):
             found += shown
     return found
 
 
-async def _of_the_bot(world: World, watch: Watch) -> list[Shown]:
+async def _of_the_bot(world: World, watch: Watch) -> list[ShownAlert]:
     """What goes wrong with what a bot says."""
 
-    async def within_it() -> list[Shown]:
+    async def within_it() -> list[ShownAlert]:
         """After a baseline of the service's own counts, taken as an operator takes it."""
         await watch.wait_for_value(_SAID, lambda value: value >= _BASELINE_DIALOGUES, _FIRE_SECONDS)
         kept = watch.baseline.with_name("baseline.json")
@@ -118,13 +120,13 @@ async def _of_the_bot(world: World, watch: Watch) -> list[Shown]:
         return await _show(world, watch, OF_THE_BOT, within_it)
 
 
-def check(found: Sequence[Shown], rules: str) -> Check:
+def check(found: Sequence[ShownAlert], rules: str) -> Check:
     """Whether the run showed every alert of the rules."""
     silent = [alert for alert in alerts_of(rules) if alert not in {each.alert for each in found}]
     return Check("every alert fires and clears", ", ".join(silent) or f"all {len(found)}", not silent)
 
 
-def report(found: Sequence[Shown], others: Iterable[Firing], seconds: float, rules: str) -> list[str]:
+def report(found: Sequence[ShownAlert], others: Iterable[Firing], seconds: float, rules: str) -> list[str]:
     """The parts of the page, in the rules' order."""
     by_alert, rows = {each.alert: each for each in found}, []
     for alert, factor in alerts_of(rules).items():

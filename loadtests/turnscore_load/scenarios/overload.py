@@ -18,8 +18,8 @@ import uvloop
 from turnscore_load.answers import OUTCOMES, CallRecord, Stage, percentile
 from turnscore_load.generator import Generator, http_generator, score_request, score_requests
 from turnscore_load.machine import LOOPBACK
-from turnscore_load.results import Check, Result, table
-from turnscore_load.sampling import Sample, Sampler, growths, write_csv
+from turnscore_load.results import Check, ScenarioResult, table
+from turnscore_load.sampling import ProcessSample, Sampler, growths, write_csv
 from turnscore_load.scenarios.steady import REPORTS, Host, Port, Program, Reports, Scorers, announced_target
 from turnscore_load.services import BENTOML
 from turnscore_load.traffic import Traffic, TrafficSettings
@@ -32,7 +32,7 @@ _LEAST_GAIN = 1.02
 _PEAK_STAGES = 4
 """How many times longer than the stages of the search the peak is measured. Chosen."""
 _PROBE_AGAIN_SECONDS = 0.02
-"""A refused probe comes again much sooner than advised, to see when room is there. Chosen."""
+"""A refused probe comes again much sooner than advised, to see when it is taken. Chosen."""
 _PROBE_CONTEXT_WORDS = (6, 10, 6, 10, 6)
 _PROBE_RESPONSE_WORDS = 10
 """A probe is as long as turns are on average (dialogue_lengths.toml), always, so that times can be compared."""
@@ -74,7 +74,7 @@ class OverloadRun:
     peak: Stage
     overload: Stage
     recovery: Stage
-    samples: Sequence[Sample]
+    samples: Sequence[ProcessSample]
     generator_cpus: float
     """CPU seconds per second that the generator took during the overload."""
 
@@ -93,7 +93,7 @@ def main(
     port: Port = 3000,
     bentoml: Program = BENTOML,
     reports: Reports = REPORTS,
-) -> Result:
+) -> ScenarioResult:
     """Overload a service, and watch how it fares and how soon it is itself again."""
     names = tuple(filter(None, scorers.split(",")))
     settings = OverloadSettings(
@@ -102,7 +102,7 @@ def main(
     with announced_target(host, port, bentoml, reports) as service:
         run = uvloop.run(run_overload(service.port, service.processes(), settings))
     write_csv(run.samples, reports / "overload_samples.csv")
-    return Result(scenario="overload", parts=[stage_table(run), cpu_use(run)], checks=checks(run))
+    return ScenarioResult(scenario="overload", parts=[stage_table(run), cpu_use(run)], checks=checks(run))
 
 
 async def run_overload(port: int, processes: Sequence[psutil.Process], settings: OverloadSettings) -> OverloadRun:

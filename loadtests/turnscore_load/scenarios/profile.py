@@ -12,7 +12,7 @@ import typer
 from turnscore_load.contenders import EngagementRows
 from turnscore_load.generator import Api, Job, run_elsewhere
 from turnscore_load.processes import Process, StartError, python_path, run_module
-from turnscore_load.results import Result, number, table
+from turnscore_load.results import ScenarioResult, number, table
 from turnscore_load.services import BENTOML, service_process
 from turnscore_load.traffic import LENGTH_MIXES, ExactTraffic, as_grpc, pack
 
@@ -80,7 +80,7 @@ def main(
     turns: Annotated[int, typer.Option(min=100, help="Turns a measurement.")] = 4000,
     only: Annotated[str, typer.Option(help="A part of the ways' labels; all when empty.")] = "",
     real: Annotated[bool, typer.Option(help="With ONNX Runtime too.")] = True,
-) -> Result:
+) -> ScenarioResult:
     """Profile a service in a process of its own."""
     rows = EngagementRows()
     parts = [f"{turns} turns a column, a quarter with ONNX Runtime."]
@@ -96,7 +96,7 @@ def main(
         parts += [f"## With {'a runtime that answers at once' if at_once else 'ONNX Runtime'}", stage_table(profiles)]
         if at_once:
             parts += [part for each in profiles for part in (f"### {each.way.label}: lines", line_table(each))]
-    return Result(scenario="profile", parts=parts)
+    return ScenarioResult(scenario="profile", parts=parts)
 
 
 def profiled_service(python: Path, bundle: Path, folder: Path, *, at_once: bool) -> Process:

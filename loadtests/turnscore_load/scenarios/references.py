@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 from turnscore_assessment.references.reference_file import read_replies
 
-from turnscore_load.results import Result, table
+from turnscore_load.results import ScenarioResult, table
 
 
 def main(
@@ -24,7 +24,7 @@ def main(
     encoder: Annotated[str, typer.Option(help="A bundle of kind encoder; without one it is left out.")] = "",
     pairs: Annotated[int, typer.Option(min=1)] = 1_000_000,
     output: Annotated[Path, typer.Option(help="Folder for the pairs.")] = Path("build/references"),
-) -> Result:
+) -> ScenarioResult:
     """Measure CPU seconds and memory of each metric."""
     output.mkdir(parents=True, exist_ok=True)
     file = output / "pairs.jsonl"
@@ -36,7 +36,7 @@ def main(
         rows.append([f"`{metric}`", f"{seconds:.0f}", f"{1e6 * seconds / count:.0f}", f"{mebibytes:.0f}"])
     head = ["metric", "CPU s", "us per pair", "memory, MiB"]
     told = f"{count} pairs of {texts} different texts, one thread"
-    return Result(scenario="references", parts=[told, table(head, rows, texts=1)])
+    return ScenarioResult(scenario="references", parts=[told, table(head, rows, texts=1)])
 
 
 def write_pairs(folder: Path, output: Path, pairs: int) -> tuple[int, int]:

@@ -14,7 +14,7 @@ from turnscore_client import AsyncTurnScoreClient
 
 from turnscore_load.answers import percentile
 from turnscore_load.fleet import Callers, Fleet, capacity, fleet
-from turnscore_load.results import Check, Result, table
+from turnscore_load.results import Check, ScenarioResult, table
 from turnscore_load.scenarios.steady import REPORTS, Reports
 from turnscore_load.services import SERVE
 
@@ -89,13 +89,13 @@ class EventOutcome:
 def main(
     serve: Annotated[Path, typer.Option(help="The turnscore command that starts each.")] = SERVE,
     reports: Reports = REPORTS,
-) -> Result:
+) -> ScenarioResult:
     """Check what callers notice of each event under a load of 70 %, and that every value is right."""
     found, most = uvloop.run(run_replicas(serve, reports / "replicas"))
     where = f"The replicas together carry {most:.0f} requests per second; load {LOAD:.0%} of that."
     head = ["event", "raw callers: failed; p99", "our client: failed; p99", "conversations: failed turns; p99"]
     rows = [[each.event, *(_cell(each.callers, kind) for kind in ("raw", "client", "talk"))] for each in found]
-    return Result(scenario="replicas", parts=[where, table(head, rows)], checks=checks(found))
+    return ScenarioResult(scenario="replicas", parts=[where, table(head, rows)], checks=checks(found))
 
 
 async def run_replicas(serve: Path, folder: Path) -> tuple[list[EventOutcome], float]:

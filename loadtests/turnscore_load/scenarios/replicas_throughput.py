@@ -19,7 +19,7 @@ import uvloop
 
 from turnscore_load.fleet import Fleet, fleet
 from turnscore_load.generator import Generator, connect_to, post_bytes
-from turnscore_load.results import Result, table
+from turnscore_load.results import ScenarioResult, table
 from turnscore_load.scenarios.steady import REPORTS, Reports
 from turnscore_load.services import SERVE, metric
 from turnscore_load.traffic import texts
@@ -47,11 +47,11 @@ def main(
     serve: Annotated[Path, typer.Option(help="The turnscore command that starts each.")] = SERVE,
     rounds: Annotated[int, typer.Option(min=1)] = 3,
     reports: Reports = REPORTS,
-) -> Result:
+) -> ScenarioResult:
     """Measure what each number of replicas carries."""
     found = uvloop.run(run_throughput(serve, reports / "throughput", rounds))
     named = {"-".join(map(str, cpus)): figures for cpus, figures in found.items()}
-    return Result(scenario="replicas-throughput", parts=[throughput_table(found)], data=named)
+    return ScenarioResult(scenario="replicas-throughput", parts=[throughput_table(found)], data=named)
 
 
 async def run_throughput(serve: Path, folder: Path, rounds: int) -> dict[Cpus, list[Figures]]:

@@ -13,7 +13,7 @@ from turnscore_core.scorers.scorer import TurnToScore
 from turnscore_models import read_bundle, starter_bundles
 from turnscore_wire import Turn
 
-from turnscore_load.results import Result, table
+from turnscore_load.results import ScenarioResult, table
 from turnscore_load.scenarios.equal import read_dialogues
 
 BEFORE = ("engagement", "sentiment_stop")
@@ -28,7 +28,7 @@ Work = Sequence[Sequence[TurnToScore]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cost:
+class ScorerCost:
     """What one set of scorers took for one way of asking, in every round."""
 
     way: str
@@ -45,7 +45,7 @@ def main(
     data: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="JSON lines of dialogues; may be gzipped.")],
     turns: Annotated[int, typer.Option(min=2, max=5000, help="System turns to score, about.")] = 300,
     rounds: Annotated[int, typer.Option(min=1, help="Times that each is run, alternating.")] = 5,
-) -> Result:
+) -> ScenarioResult:
     """Measure the CPU time of a turn by scorer, and its ratio to sentiment_stop's."""
     bundles = [read_bundle(folder) for folder in starter_bundles() if folder.name in SETS[-1]]
     scorers = {each.manifest.kind: load_scorer(each, choose_variant(each), threads=1) for each in bundles}
@@ -54,7 +54,7 @@ def main(
     count = sum(map(len, next(iter(ways.values()))))
     served = ", ".join(f"`{each.manifest.reference}`" for each in bundles)
     told = f"{served}; {count} system turns of {data.name}, one thread, medians of {rounds} alternating rounds."
-    return Result(scenario="scorers", parts=[told, format_costs(costs)], data=costs)
+    return ScenarioResult(scenario="scorers", parts=[told, format_costs(costs)], data=costs)
 
 
 def plan_ways(dialogues: Sequence[Dialogue]) -> dict[str, Work]:
@@ -77,7 +77,7 @@ def _system_turns(dialogue: Dialogue) -> list[TurnToScore]:
 
 def measure_costs(
     scorers: Mapping[str, LoadedScorer], sets: Sequence[tuple[str, ...]], ways: Mapping[str, Work], rounds: int
-) -> list[Cost]:
+) -> list[ScorerCost]:
     """Every way with every set of scorers, `rounds` times in turns, so that what else the machine does hits all alike.
 
     The first round of each, which finds memory, is run before and not counted.
@@ -89,7 +89,7 @@ def measure_costs(
                 took = _measure([scorers[name] for name in names], work)
                 if number:
                     taken[way, names].append(took)
-    return [Cost(way=way, scorers=names, milliseconds=took) for (way, names), took in taken.items()]
+    return [ScorerCost(way=way, scorers=names, milliseconds=took) for (way, names), took in taken.items()]
 
 
 def _measure(scorers: Sequence[LoadedScorer], work: Work) -> float:
@@ -102,7 +102,7 @@ def _measure(scorers: Sequence[LoadedScorer], work: Work) -> float:
     return 1000 * (time.process_time() - started_at) / sum(map(len, work))
 
 
-def format_costs(costs: Sequence[Cost]) -> str:
+def format_costs(costs: Sequence[ScorerCost]) -> str:
     """A row for each set of scorers; in every cell the milliseconds and the ratio to the first set's in the same way.
 
     In brackets stand the least and the largest ratio of any round.
@@ -117,7 +117,7 @@ def format_costs(costs: Sequence[Cost]) -> str:
     return table(["CPU ms per turn", *ways], rows, texts=1 + len(ways))
 
 
-def _cell(cost: Cost, base: Cost) -> str:
+def _cell(cost: ScorerCost, base: ScorerCost) -> str:
     if cost is base:
         return f"{cost.median:.2f}"
     ratios = [own / other for own, other in zip(cost.milliseconds, base.milliseconds, strict=True)]

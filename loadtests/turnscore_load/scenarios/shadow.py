@@ -14,7 +14,7 @@ from turnscore_load.answers import Stage
 from turnscore_load.fleet import STARTER, copy_as
 from turnscore_load.generator import Generator, http_generator, score_request, score_requests
 from turnscore_load.processes import Process, started
-from turnscore_load.results import Check, Result, table
+from turnscore_load.results import Check, ScenarioResult, table
 from turnscore_load.scenarios.steady import REPORTS, Program, Reports
 from turnscore_load.services import BENTOML, read_metrics, service_process
 from turnscore_load.traffic import Traffic, TrafficSettings
@@ -63,7 +63,7 @@ def main(
     / "engagement",
     bentoml: Program = BENTOML,
     reports: Reports = REPORTS,
-) -> Result:
+) -> ScenarioResult:
     """Check that callers notice nothing of a shadow."""
     folder = reports.absolute() / "shadow"
     other = copy_as("999.0.0", folder / "other-version", bundle)
@@ -74,7 +74,7 @@ def main(
         started(service_process(bentoml, folder / "shadowed", shadow)) as shadowed,
     ):
         run = uvloop.run(run_shadow(plain, shadowed, rounds, seconds, share, overload_seconds))
-    return Result(scenario="shadow", parts=report(run), checks=checks(run))
+    return ScenarioResult(scenario="shadow", parts=report(run), checks=checks(run))
 
 
 async def run_shadow(

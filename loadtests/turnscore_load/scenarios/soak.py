@@ -8,11 +8,11 @@ import typer
 from matplotlib.figure import Figure as Canvas
 
 from turnscore_load.machine import LOOPBACK
-from turnscore_load.results import Check, Result
+from turnscore_load.results import Check, ScenarioResult
 from turnscore_load.sampling import (
     FIGURES,
     ProcessesChangedError,
-    Sample,
+    ProcessSample,
     Sampler,
     Window,
     growths,
@@ -54,7 +54,7 @@ def main(
     grpc_port: GrpcPort = 50_051,
     bentoml: Program = BENTOML,
     reports: Reports = REPORTS,
-) -> Result:
+) -> ScenarioResult:
     """Compare the first window of a long load with the last. Writes soak_samples.csv and soak.png, too."""
     seconds = 60 * minutes
     options: dict[str, object] = {"mix": mix, "pace": pace, "scorers": scorers, "budgets": budgets}
@@ -76,10 +76,10 @@ def main(
     write_csv(sampler.samples, reports / "soak_samples.csv")
     _plot(sampler.samples, (first, last), reports / "soak.png")
     windows = f"Medians of seconds {first[0]:.0f} to {first[1]:.0f} and {last[0]:.0f} to {last[1]:.0f}."
-    return Result(scenario="soak", parts=[windows, f"Reports: {reports}/soak.html, soak.png"], checks=checks)
+    return ScenarioResult(scenario="soak", parts=[windows, f"Reports: {reports}/soak.html, soak.png"], checks=checks)
 
 
-def _plot(samples: Sequence[Sample], windows: Sequence[Window], file: Path) -> None:
+def _plot(samples: Sequence[ProcessSample], windows: Sequence[Window], file: Path) -> None:
     """One panel a figure, the compared windows shaded."""
     canvas = Canvas(figsize=(8, 7), layout="constrained")
     panels = canvas.subplots(len(FIGURES), 1, sharex=True)

@@ -9,7 +9,7 @@ import httpx
 import typer
 
 from turnscore_load.processes import started
-from turnscore_load.results import Result, in_turn, spread, table
+from turnscore_load.results import ScenarioResult, in_turn, spread, table
 from turnscore_load.services import BENTOML, ONE_BATCH_AT_A_TIME, service_process
 
 WAYS: Mapping[str, Mapping[str, str]] = {"threads measured": {}, "one thread, as the chart says": ONE_BATCH_AT_A_TIME}
@@ -20,7 +20,7 @@ def main(
     before: Annotated[Path | None, typer.Option(help="The same of another version, to compare with.")] = None,
     rounds: Annotated[int, typer.Option(min=1)] = 5,
     output: Annotated[Path, typer.Option(help="Folder for logs.")] = Path("build/bench-start"),
-) -> Result:
+) -> ScenarioResult:
     """Start the service with all starter models, ask it for a score as soon as it is ready, and stop it."""
     folders = {"": serving} if before is None else {"before, ": before, "after, ": serving}
     ways = {said + way: (folder, WAYS[way]) for way in WAYS for said, folder in folders.items()}
@@ -30,7 +30,7 @@ def main(
         found[name].append(measure_start(folder / "turnscore", output.resolve() / str(number), settings))
     head = ["start", "listens after", "first score after", "CPU seconds until then"]
     rows = [[name, *(f"{spread(column)} s" for column in zip(*took, strict=True))] for name, took in found.items()]
-    return Result(scenario="start", parts=[f"{rounds} rounds", table(head, rows)], data=found)
+    return ScenarioResult(scenario="start", parts=[f"{rounds} rounds", table(head, rows)], data=found)
 
 
 def measure_start(serve: Path, folder: Path, settings: Mapping[str, str]) -> tuple[float, float, float]:

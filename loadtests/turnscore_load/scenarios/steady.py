@@ -11,8 +11,8 @@ from typing import Annotated, Literal
 import typer
 
 from turnscore_load.machine import LOOPBACK, port_of
-from turnscore_load.results import Check, Result
-from turnscore_load.services import BENTOML, NO_SETTINGS, Target, target
+from turnscore_load.results import Check, ScenarioResult
+from turnscore_load.services import BENTOML, NO_SETTINGS, LoadedService, target
 from turnscore_load.users.budgets import BUDGETS, DEFAULT_MIX, ShapeName
 
 Host = Annotated[str, typer.Option(help="Only 127.0.0.1 is taken.")]
@@ -36,7 +36,7 @@ class LocustRun:
     reports: Path
     options: dict[str, object] = field(default_factory=dict)
 
-    def run(self, service: Target) -> int:
+    def run(self, service: LoadedService) -> int:
         """Locust's exit code, 0 where every budget was kept; it does not outlive a caller that is interrupted."""
         self.reports.mkdir(parents=True, exist_ok=True)
         prefix = str(self.reports / self.shape)
@@ -63,7 +63,7 @@ def announced_target(
     reports: Path,
     grpc_port: int = 50_051,
     settings: "dict[str, str] | None" = None,
-) -> Iterator[Target]:
+) -> Iterator[LoadedService]:
     """`services.target`, with its bundles printed. Raises StartError and ForeignHostError."""
     checked = port_of(f"http://{host}:{port}")
     with target(checked, program, reports.absolute(), settings or NO_SETTINGS, grpc_port) as found:
@@ -89,7 +89,7 @@ def main(
     grpc_port: GrpcPort = 50_051,
     bentoml: Program = BENTOML,
     reports: Reports = REPORTS,
-) -> Result:
+) -> ScenarioResult:
     """Run one shape with Locust."""
     options: dict[str, object] = {
         "mix": mix, "pace": pace, "repeat-share": repeat_share, "scorers": scorers, "deadline-ms": deadline_ms,
@@ -98,4 +98,6 @@ def main(
     with announced_target(host, port, bentoml, reports, grpc_port) as service:
         code = LocustRun(shape=shape, seconds=seconds, reports=reports, options=options).run(service)
     files = f"Reports: {reports}/{shape}.html, {reports}/{shape}_stats.csv"
-    return Result(scenario="steady", parts=[files], checks=[Check("every budget is kept", f"exit {code}", code == 0)])
+    return ScenarioResult(
+        scenario="steady", parts=[files], checks=[Check("every budget is kept", f"exit {code}", code == 0)]
+    )

@@ -21,8 +21,8 @@ from turnscore_wire.v1 import turnscore_pb2
 
 from turnscore_load.answers import percentile
 from turnscore_load.machine import LOOPBACK, Ports
-from turnscore_load.results import Check, Result, table
-from turnscore_load.sampling import Sample, Sampler, write_csv
+from turnscore_load.results import Check, ScenarioResult, table
+from turnscore_load.sampling import ProcessSample, Sampler, write_csv
 from turnscore_load.scenarios.steady import REPORTS, GrpcPort, Host, Pace, Port, Program, Reports, announced_target
 from turnscore_load.services import BENTOML, cpu_seconds_of, metric
 from turnscore_load.traffic import PATIENCE_SECONDS, TYPICAL_PAUSE_SECONDS, Traffic, TrafficSettings, pause_seconds
@@ -74,7 +74,7 @@ class StreamsSettings:
 
 
 @dataclass(kw_only=True)
-class Tally:
+class StreamTally:
     """What became of the messages of all streams."""
 
     said: int = 0
@@ -118,8 +118,8 @@ class StreamsRun:
     closed: Moment
     rounds: Sequence[Moment]
     """After each of the rounds in which as many streams are opened and all cut."""
-    tally: Tally
-    samples: Sequence[Sample]
+    tally: StreamTally
+    samples: Sequence[ProcessSample]
 
 
 def main(
@@ -137,7 +137,7 @@ def main(
     grpc_port: GrpcPort = 50_051,
     bentoml: Program = BENTOML,
     reports: Reports = REPORTS,
-) -> Result:
+) -> ScenarioResult:
     """Check that all streams are answered, and that none of them leaves anything behind."""
     names = tuple(name.strip() for name in scorers.split(",") if name.strip())
     try:
@@ -152,7 +152,7 @@ def main(
         test = StreamsTest(Ports(service.port, service.grpc_port), service.processes(), settings)
         run = asyncio.run(test.run())
     write_csv(run.samples, reports / "streams_samples.csv")
-    return Result(scenario="streams", parts=report(run), checks=checks(run))
+    return ScenarioResult(scenario="streams", parts=report(run), checks=checks(run))
 
 
 class WrongReplyError(Exception):
@@ -181,7 +181,7 @@ class TalkingStream:
     """One stream. Its calls raise nothing of the service's doing: the tally has the problem, and the stream is over."""
 
     def __init__(
-        self, channel: grpc.aio.Channel, traffic: Traffic, scorers: Sequence[str], tally: Tally, label: str
+        self, channel: grpc.aio.Channel, traffic: Traffic, scorers: Sequence[str], tally: StreamTally, label: str
     ) -> None:
         self.channel = channel
         self.is_over = False
@@ -282,7 +282,9 @@ def _turn(speaker: str, text: str) -> Any:
 class _OpenStreams:
     """Streams over connections of their own, open within the block, which closes the connections."""
 
-    def __init__(self, target: str, settings: StreamsSettings, tally: Tally, streams: int, connections: int) -> None:
+    def __init__(
+        self, target: str, settings: StreamsSettings, tally: StreamTally, streams: int, connections: int
+    ) -> None:
         options = [("grpc.use_local_subchannel_pool", 1)]  # else all channels would share a connection
         self.channels = [grpc.aio.insecure_channel(target, options=options) for _ in range(connections)]
         asked = TrafficSettings(seed=settings.seed)
@@ -321,7 +323,7 @@ class StreamsTest:
         self._port, self._target = ports.http, f"{LOOPBACK}:{ports.grpc}"
         self._processes, self._settings = processes, settings
         self._sampler = Sampler(processes, _SAMPLE_SECONDS)
-        self._tally = Tally()
+        self._tally = StreamTally()
 
     async def run(self) -> StreamsRun:
         """Raises ProcessesChangedError where a process of the service ends meanwhile."""
@@ -351,7 +353,7 @@ class StreamsTest:
         return await self._settle(0, f"round {number}, all cut")
 
     async def _warm_up(self) -> None:
-        few = _OpenStreams(self._target, self._settings, Tally(), _WARM_UP_STREAMS, _WARM_UP_STREAMS)
+        few = _OpenStreams(self._target, self._settings, StreamTally(), _WARM_UP_STREAMS, _WARM_UP_STREAMS)
         async with few:
             for number in range(_WARM_UP_EXCHANGES):
                 await together(each.exchange(f"hello {number}", f"good day to you {number}") for each in few.streams)

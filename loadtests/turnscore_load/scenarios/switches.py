@@ -21,7 +21,7 @@ import uvloop
 from turnscore_load.answers import percentile
 from turnscore_load.fleet import Callers, capacity, copy_as, damage, falsify
 from turnscore_load.processes import Process, started
-from turnscore_load.results import Check, Result, table
+from turnscore_load.results import Check, ScenarioResult, table
 from turnscore_load.scenarios.steady import REPORTS, Reports
 from turnscore_load.services import SERVE, service_process
 
@@ -58,7 +58,7 @@ def main(
     count: Annotated[int, typer.Option(help="Switches that succeed, and as many that are refused.", min=2)] = 50,
     load: Annotated[float, typer.Option(help="Share of what the service carries.", min=0.05, max=1.0)] = 0.4,
     reports: Reports = REPORTS,
-) -> Result:
+) -> ScenarioResult:
     """Check that callers notice nothing of switches, that refusals leave nothing, and that memory stays."""
     folder = reports.absolute() / "switches"
     good = [copy_as(f"90.0.{number}", folder / f"good-{number}") for number in range(2)]
@@ -70,7 +70,7 @@ def main(
     }
     with started(service_process(serve, folder, settings)) as service:
         found = uvloop.run(_measure(service, count, load, cycle([good[1], good[0]]), cycle(broken)))
-    return Result(scenario="switches", parts=report(found), checks=checks(found))
+    return ScenarioResult(scenario="switches", parts=report(found), checks=checks(found))
 
 
 async def _measure(service: Process, count: int, load: float, good: Any, broken: Any) -> SwitchesRun:

@@ -18,7 +18,7 @@ from turnscore_load.contenders import EngagementRows
 from turnscore_load.generator import Job, drive
 from turnscore_load.machine import LOOPBACK
 from turnscore_load.processes import Process, StartError, started
-from turnscore_load.results import Result, spread, table
+from turnscore_load.results import ScenarioResult, spread, table
 from turnscore_load.services import BENTOML, ONE_BATCH_AT_A_TIME, service_process
 from turnscore_load.traffic import ExactTraffic, LengthMix, pack
 
@@ -35,7 +35,7 @@ def main(
     turns: Annotated[int, typer.Option(min=100)] = 3000,
     clients: Annotated[int, typer.Option(min=1)] = 8,
     output: Annotated[Path, typer.Option(help="Folder for logs.")] = Path("build/bench-telemetry"),
-) -> Result:
+) -> ScenarioResult:
     """Measure, and compare each way with `off` by the median over the rounds' ratios."""
     traffic = EngagementRows().traffic
     with collector() as endpoint, ExitStack() as stack:
@@ -59,7 +59,7 @@ def main(
     for name, own in costs.items():
         ratios = [each / off for each, off in zip(own, costs["off"], strict=True)]
         rows.append([name, f"{median(own):.3f}", spread(ratios, 3)])
-    return Result(
+    return ScenarioResult(
         scenario="telemetry", parts=[table(["telemetry", "CPU ms per request", "over off"], rows)], data=costs
     )
 

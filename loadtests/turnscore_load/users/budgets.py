@@ -45,7 +45,7 @@ _SOAK_RISE = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class LoadShape:
     """A run of `seconds` with at most `users` users.
 
     steady: all users from the start. ramp: up to all of them in 20 equal steps. spike: a fifth of them, in the middle
@@ -118,7 +118,7 @@ class Measured:
 
 
 def statistics_name(kind: str, outcome: Outcome) -> str:
-    """The name under which Locust counts such a call: a refusal stands beside the answers, not among them."""
+    """The name under which Locust counts such a call: a refusal is counted apart from the answers, not among them."""
     return kind if outcome == "answered" else f"{kind} {outcome}"
 
 

@@ -19,7 +19,7 @@ from google.protobuf.message import Message
 from grpc.experimental.gevent import init_gevent
 from turnscore_wire.v1 import to_fields, turnscore_pb2
 
-from turnscore_load.answers import EXPIRED_GRPC_STATUS, Answer, judge_grpc, judge_http
+from turnscore_load.answers import EXPIRED_GRPC_STATUS, CallAnswer, judge_grpc, judge_http
 from turnscore_load.machine import LOOPBACK, Ports
 from turnscore_load.traffic import PATIENCE_SECONDS, Item, as_grpc
 
@@ -34,11 +34,11 @@ class UserConnection(Protocol):
     kind: str
     """The request type in Locust's statistics."""
 
-    def score(self, item: Item) -> Answer:
+    def score(self, item: Item) -> CallAnswer:
         """Asks for one turn."""
         ...
 
-    def score_batch(self, items: Sequence[Item]) -> Answer:
+    def score_batch(self, items: Sequence[Item]) -> CallAnswer:
         """Asks for several turns in one call."""
         ...
 
@@ -63,16 +63,16 @@ class HttpUserConnection:
             disable_ipv6=True,
         )
 
-    def score(self, item: Item) -> Answer:
+    def score(self, item: Item) -> CallAnswer:
         return self._post("/v1/score", item)
 
-    def score_batch(self, items: Sequence[Item]) -> Answer:
+    def score_batch(self, items: Sequence[Item]) -> CallAnswer:
         return self._post("/v1/score_batch", {"items": items})
 
     def close(self) -> None:
         self._client.close()
 
-    def _post(self, path: str, body: Mapping[str, Any]) -> Answer:
+    def _post(self, path: str, body: Mapping[str, Any]) -> CallAnswer:
         try:
             reply = self._client.post(path, json.dumps(body).encode())
             content = bytes(reply.read())
@@ -102,10 +102,10 @@ class GrpcUserConnection:
         self._score = self._unary("Score", turnscore_pb2.ScoreReply)
         self._score_batch = self._unary("ScoreBatch", turnscore_pb2.BatchReply)
 
-    def score(self, item: Item) -> Answer:
+    def score(self, item: Item) -> CallAnswer:
         return _call(self._score, turnscore_pb2.ScoreRequest(**as_grpc(item)))
 
-    def score_batch(self, items: Sequence[Item]) -> Answer:
+    def score_batch(self, items: Sequence[Item]) -> CallAnswer:
         return _call(self._score_batch, turnscore_pb2.BatchRequest(items=[as_grpc(item) for item in items]))
 
     def open_stream(self, item: Item, context: Sequence[Mapping[str, str]]) -> "GrpcStream":
@@ -135,7 +135,7 @@ class GrpcStream:
     def __init__(self, call: Any, opening: Mapping[str, Any]) -> None:
         self._messages: SimpleQueue[Message | None] = SimpleQueue()
         self._replies = call(iter(self._messages.get, None))
-        self._problem: Answer | None = None
+        self._problem: CallAnswer | None = None
         self._ask(turnscore_pb2.ConversationMessage(open=opening), "opened")
 
     @property
@@ -146,11 +146,11 @@ class GrpcStream:
         """Says a user's turn."""
         self._ask(turnscore_pb2.ConversationMessage(turn=_turn(turn["speaker"], turn["text"])), "ack")
 
-    def score(self, text: str) -> Answer:
+    def score(self, text: str) -> CallAnswer:
         """Says a system turn."""
         answer = self._ask(turnscore_pb2.ConversationMessage(turn=_turn("system", text)), "scored")
         if answer is None:
-            return self._problem or Answer(outcome="failed", why="no scores")
+            return self._problem or CallAnswer(outcome="failed", why="no scores")
         return judge_grpc("OK", to_fields(answer), answer.ByteSize())
 
     def close(self) -> None:
@@ -172,14 +172,14 @@ class GrpcStream:
         except grpc.RpcError as error:
             self._problem = _judge_error(error)
         except StopIteration:
-            self._problem = Answer(outcome="failed", why="the stream ended")
+            self._problem = CallAnswer(outcome="failed", why="the stream ended")
         except NoReplyError:
-            self._problem = Answer(outcome="failed", why="no reply in time")
+            self._problem = CallAnswer(outcome="failed", why="no reply in time")
         else:
             found = reply.WhichOneof("message")
             if found == kind:
                 return getattr(reply, found)
-            self._problem = Answer(outcome="failed", size=reply.ByteSize(), why=f"{found} instead of {kind}")
+            self._problem = CallAnswer(outcome="failed", size=reply.ByteSize(), why=f"{found} instead of {kind}")
         return None
 
 
@@ -191,7 +191,7 @@ def _drain(replies: Iterator[Any]) -> None:
         return  # over, one way or the other
 
 
-def _call(send: Any, message: Message) -> Answer:
+def _call(send: Any, message: Message) -> CallAnswer:
     try:
         reply = send(message, timeout=PATIENCE_SECONDS)
     except grpc.RpcError as error:
@@ -199,10 +199,10 @@ def _call(send: Any, message: Message) -> Answer:
     return judge_grpc("OK", to_fields(reply), reply.ByteSize())
 
 
-def _judge_error(error: Any) -> Answer:
+def _judge_error(error: Any) -> CallAnswer:
     status, trailers = error.code().name, dict(error.trailing_metadata() or ())
     if status == EXPIRED_GRPC_STATUS and _DETAILS not in trailers:
-        return Answer(outcome="failed", why="no reply in time")
+        return CallAnswer(outcome="failed", why="no reply in time")
     return judge_grpc(status, {}, 0, trailers.get(_PUSHBACK))
 
 

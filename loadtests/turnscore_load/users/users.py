@@ -10,7 +10,7 @@ import gevent
 from locust import User, task
 from locust.env import Environment
 
-from turnscore_load.answers import Answer
+from turnscore_load.answers import CallAnswer
 from turnscore_load.machine import Ports, port_of
 from turnscore_load.traffic import TYPICAL_PAUSE_SECONDS, Item, Traffic, TrafficSettings, pause_seconds
 from turnscore_load.users.budgets import statistics_name
@@ -18,7 +18,7 @@ from turnscore_load.users.connections import CONNECTIONS, GrpcStream, GrpcUserCo
 
 BATCH_ITEMS = 16
 BATCH_EVERY_SECONDS = 5.0
-"""Chosen: about a third of two cores with the three starter scorers, so that it is felt and leaves room."""
+"""Chosen: about a third of two cores with the three starter scorers, so that it is felt and leaves capacity."""
 _MOST_OBEDIENT_SECONDS = 5.0
 """A longer advice is cut to this, so that a short run goes on. Chosen."""
 _AFTER_FAILURE_SECONDS = 0.1
@@ -59,7 +59,7 @@ class ScoringUser(User):
         """Ends the connection."""
         self.connection.close()
 
-    def call(self, send: Callable[[UserConnection], Answer]) -> None:
+    def call(self, send: Callable[[UserConnection], CallAnswer]) -> None:
         """Makes one call, reports it, and waits as long as a refusal advises."""
         started_at = time.perf_counter()
         answer = send(self.connection)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from turnscore_load.alert_causes import LAST, OF_THE_BOT, ON_SERVICES, WITHIN_IT
 from turnscore_load.alert_watch import FACTORS, SilentAlertError, UnknownGroupError, Watch, alerts_of, shorten
-from turnscore_load.scenarios.observability import Shown, check, report
+from turnscore_load.scenarios.observability import ShownAlert, check, report
 
 RULES = (Path(__file__).parents[3] / "deploy" / "observability" / "rules" / "turnscore.yml").read_text()
 GROUP = """groups:
@@ -56,9 +56,9 @@ def test_every_shipped_alert_has_one_cause():
     shorten(RULES)  # every group has its factor
 
 
-def outcomes(*missing: str) -> list[Shown]:
+def outcomes(*missing: str) -> list[ShownAlert]:
     return [
-        Shown(alert=alert, cause=LAST, fired_seconds=3.4, cleared_seconds=5.6)
+        ShownAlert(alert=alert, cause=LAST, fired_seconds=3.4, cleared_seconds=5.6)
         for alert in alerts_of(RULES)
         if alert not in missing
     ]

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from turnscore_load.answers import Answer, CallRecord, Stage, judge_foreign, judge_grpc, judge_http
+from turnscore_load.answers import CallAnswer, CallRecord, Stage, judge_foreign, judge_grpc, judge_http
 
 SCORE = {"value": 0.5}
 GOOD = {"request_id": "a", "scores": {"fed": SCORE}, "errors": {}, "timing_ms": {}}
@@ -91,7 +91,7 @@ def test_every_grpc_reply_is_judged(status: str, reply: dict, pushback: str | No
 
 def call(outcome: str, took_ms: float, done_at: float = 1.0) -> CallRecord:
     at = done_at - took_ms / 1000
-    return CallRecord(due_at=at, sent_at=at, done_at=done_at, answer=Answer(outcome=outcome))
+    return CallRecord(due_at=at, sent_at=at, done_at=done_at, answer=CallAnswer(outcome=outcome))
 
 
 def test_goodput_counts_complete_answers_in_time_within_the_stage():

@@ -9,7 +9,7 @@ import pytest
 from turnscore_core.loaded_scorer import load_scorer
 from turnscore_core.scorers.fed.batch import Branch, Conversation, build_tree
 from turnscore_core.scorers.scorer import TurnToScore
-from turnscore_load.bare_runtime import BareRuntime, Plan, ideal_batches
+from turnscore_load.bare_runtime import BareRuntime, BatchPlan, ideal_batches
 from turnscore_load.contenders import EngagementRows
 from turnscore_load.fed_ways import ModelShape, count_operations
 from turnscore_load.profiled_service import LOOP, RULES, STAGES, ThreadSampler, describe, stage_of
@@ -27,13 +27,13 @@ ROOT = Path(__file__).parents[3]
 def test_every_turn_is_in_one_ideal_batch_within_the_budget_and_widest_first(step: int):
     chance = random.Random(0)
     turns = [([1] * chance.randint(4, 128), [1] * chance.randint(4, 128)) for _ in range(300)]
-    plan = Plan(max_tokens=1024, runs=1, threads=1, width_step=step)
+    plan = BatchPlan(max_tokens=1024, runs=1, threads=1, width_step=step)
     batches = ideal_batches(turns, plan)
     assert sorted(place for batch in batches for place in batch) == list(range(300))
     widths = [max(len(row) for place in batch for row in turns[place]) for batch in batches]
     assert widths == sorted(widths, reverse=True)
     assert all(2 * len(batch) * plan.width(widest) <= 1024 for batch, widest in zip(batches, widths, strict=True))
-    assert ideal_batches([([1] * 4,), ([1] * 99,)], Plan(max_tokens=64, runs=1, threads=1)) == [[1], [0]]
+    assert ideal_batches([([1] * 4,), ([1] * 99,)], BatchPlan(max_tokens=64, runs=1, threads=1)) == [[1], [0]]
 
 
 def test_the_bare_runtime_gives_the_service_s_values_in_the_order_of_the_turns():
@@ -42,7 +42,7 @@ def test_the_bare_runtime_gives_the_service_s_values_in_the_order_of_the_turns()
     scorer = load_scorer(rows.bundle, "cpu-int8", threads=1).scorer
     asked = [TurnToScore([Turn(**turn) for turn in item["context"]], item["response"]) for item in items]
     expected = [score.value for pack in scorer.encode(asked) for score in scorer.score([pack])]
-    found = BareRuntime(str(rows.graph), 1).run_batches(rows.of(items), Plan(max_tokens=512, runs=2, threads=1))
+    found = BareRuntime(str(rows.graph), 1).run_batches(rows.of(items), BatchPlan(max_tokens=512, runs=2, threads=1))
     assert found["values"] == pytest.approx(expected, abs=1e-4)
     assert len(set(found["values"])) > 1
     assert found["cpu_seconds"] > 0

@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from turnscore_load.answers import Answer, CallRecord, Outcome, Stage
+from turnscore_load.answers import CallAnswer, CallRecord, Outcome, Stage
 from turnscore_load.extremes import MAX_BODY_BYTES, extremes
 from turnscore_load.fleet import Callers
-from turnscore_load.results import Check, Result
-from turnscore_load.sampling import Sample
+from turnscore_load.results import Check, ScenarioResult
+from turnscore_load.sampling import ProcessSample
 from turnscore_load.scenarios import cache, equal, gpu, hostile, overload, replicas, shadow, streams, switches
 
 MIB = 2**20
@@ -24,7 +24,7 @@ def calls(
     count: int, seconds: float, took_ms: float, outcome: Outcome = "answered", why: str = "", late_ms: float = 0
 ) -> list[CallRecord]:
     """Evenly over that many seconds from 0 on, the last one done when they are over."""
-    answer = Answer(outcome=outcome, why=why)
+    answer = CallAnswer(outcome=outcome, why=why)
     done = [seconds * (number + 1) / count for number in range(count)]
     return [
         CallRecord(due_at=at - took_ms / 1000, sent_at=at - (took_ms - late_ms) / 1000, done_at=at, answer=answer)
@@ -35,11 +35,11 @@ def calls(
 OVERLOADED = [*calls(19 * 60, 60, 800), *calls(60, 60, 1000, "expired"), *calls(180 * 60, 60, 5, "refused")]
 
 
-def samples(**late: int) -> list[Sample]:
+def samples(**late: int) -> list[ProcessSample]:
     """Of a run of 67 seconds; `late` is what differs after 40."""
     usual = {"rss_bytes": 500 * MIB, "handles": 100, "threads": 20}
     return [
-        Sample(
+        ProcessSample(
             seconds=second / 2, cpu_seconds=0.75 * second, machine_cpu_seconds=0.8 * second,
             **{**usual, **(late if second > 80 else {})},
         )
@@ -109,7 +109,7 @@ def streams_run(tally: dict[str, Any] | None = None, **change: Any) -> streams.S
         settings=streams.StreamsSettings(streams=100, connections=10), processes=3, rest=moment(500 * MIB, 0, 0),
         silent=moment(504 * MIB, 100, 0), talking=moment(510 * MIB, 100, 3), cut=moment(509 * MIB, 70, 2),
         cut_streams=30, finished=70, generator_cpus=0.3, service_cpus=1.2, closed=closed, rounds=[closed] * 3,
-        tally=streams.Tally(**told), samples=[],
+        tally=streams.StreamTally(**told), samples=[],
     )  # fmt: skip
     return replace(run, **change)
 
@@ -271,12 +271,12 @@ def test_scores_are_equal_within_their_bound_in_every_way():
     assert len(failed(equal.check_bounds([far, near], {}))) == 1
 
 
-SINGLE, SEVERAL = cache.Question("engagement", 1, 1), cache.Question("engagement", 1, 32)
+SINGLE, SEVERAL = cache.CacheQuestion("engagement", 1, 1), cache.CacheQuestion("engagement", 1, 32)
 
 
-def costs(question: cache.Question = SINGLE, wall_ms: float = 1.0, **cpu_ms: float) -> cache.CacheRun:
+def costs(question: cache.CacheQuestion = SINGLE, wall_ms: float = 1.0, **cpu_ms: float) -> cache.CacheRun:
     found = [
-        cache.Cost(way=way, question=question, cpu_ms=cpu, redis_ms=0, p50_ms=1, p99_ms=2, failed=0,
+        cache.CacheCost(way=way, question=question, cpu_ms=cpu, redis_ms=0, p50_ms=1, p99_ms=2, failed=0,
                    wall_ms=wall_ms if way == "half_both" else 1.0)
         for way, cpu in cpu_ms.items()
     ]  # fmt: skip
@@ -304,8 +304,8 @@ def test_each_target_of_the_cache_is_judged_by_its_own_figures(run: cache.CacheR
     assert [each.holds for each in cache.judge(replace(run, failed=1))] == [holds, False]
 
 
-@pytest.mark.parametrize("question", [SINGLE, SEVERAL, cache.Question("fed", 1, 32), *cache.BATCHES], ids=str)
-def test_a_measurement_of_the_cache_has_whole_requests_and_some_for_each_client(question: cache.Question):
+@pytest.mark.parametrize("question", [SINGLE, SEVERAL, cache.CacheQuestion("fed", 1, 32), *cache.BATCHES], ids=str)
+def test_a_measurement_of_the_cache_has_whole_requests_and_some_for_each_client(question: cache.CacheQuestion):
     for way in cache.WAYS:
         count = cache.turns_of(way, question, 90)
         assert count % (2 * question.turns_per_request) == 0
@@ -365,7 +365,7 @@ def test_a_part_of_a_gpu_run_that_fails_is_kept_with_its_reason_and_the_next_one
 
 def test_a_result_fails_by_a_claim_that_was_refused_and_by_no_other():
     told = [Check("a", "1", True), Check("b", "2", None)]
-    assert Result(scenario="none", checks=told).holds
-    assert not Result(scenario="none", checks=[*told, Check("c | d", "3", False)]).holds
-    text = Result(scenario="none", checks=[Check("c | d", "3", False)]).markdown()
+    assert ScenarioResult(scenario="none", checks=told).holds
+    assert not ScenarioResult(scenario="none", checks=[*told, Check("c | d", "3", False)]).holds
+    text = ScenarioResult(scenario="none", checks=[Check("c | d", "3", False)]).markdown()
     assert "| c \\| d | 3 | NO |" in text

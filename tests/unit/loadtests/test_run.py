@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 import run
-from turnscore_load.results import Check, Result
+from turnscore_load.results import Check, ScenarioResult
 
 ROOT = Path(__file__).parents[3]
 SCENARIOS = {
@@ -23,8 +23,8 @@ def outcome(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Check]:
     """The claims of a scenario of the name `latency` that is made up."""
     checks: list[Check] = []
 
-    def main(rounds: int = 1) -> Result:
-        return Result(scenario="latency", parts=[f"{rounds} rounds"], checks=checks)
+    def main(rounds: int = 1) -> ScenarioResult:
+        return ScenarioResult(scenario="latency", parts=[f"{rounds} rounds"], checks=checks)
 
     monkeypatch.setattr(run, "import_module", lambda _: SimpleNamespace(main=main))
     monkeypatch.setattr(run.signal, "signal", lambda *_: None)

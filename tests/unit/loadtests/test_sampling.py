@@ -9,7 +9,15 @@ from pathlib import Path
 
 import psutil
 import pytest
-from turnscore_load.sampling import Growth, ProcessesChangedError, Sample, Sampler, growths, soak_windows, write_csv
+from turnscore_load.sampling import (
+    Growth,
+    ProcessesChangedError,
+    ProcessSample,
+    Sampler,
+    growths,
+    soak_windows,
+    write_csv,
+)
 
 _GROWS = """
 import sys, threading, time
@@ -85,7 +93,7 @@ def run(
     threads: Callable[[float], float] = lambda _: 20,
 ) -> list[Growth]:
     samples = [
-        Sample(
+        ProcessSample(
             seconds=second,
             rss_bytes=int(rss_mib(second) * MIB),
             handles=round(handles(second)),
@@ -144,7 +152,7 @@ def test_the_verdict_names_both_windows_and_what_is_allowed():
 
 
 def test_a_window_without_samples_is_refused():
-    one = Sample(seconds=1, rss_bytes=1, handles=1, threads=1, cpu_seconds=0, machine_cpu_seconds=0)
+    one = ProcessSample(seconds=1, rss_bytes=1, handles=1, threads=1, cpu_seconds=0, machine_cpu_seconds=0)
     with pytest.raises(ValueError, match="too few"):
         growths([one], (0, 10), (20, 30))
 

@@ -13,8 +13,8 @@ from turnscore_load.users.budgets import (
     MAX_USERS,
     SHAPES,
     Budget,
+    LoadShape,
     Measured,
-    Shape,
     broken_budgets,
     measure,
     read_budgets,
@@ -117,7 +117,7 @@ def test_the_table_shows_each_kind_and_what_was_broken():
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_a_shape_has_from_one_user_to_all_of_them_and_ends_in_time(name):
-    shape = Shape(name, users=20, seconds=100)
+    shape = LoadShape(name, users=20, seconds=100)
     users = [shape.users_at(second / 10) for second in range(1000)]
     assert min(users) >= 1
     assert max(users) == 20
@@ -125,23 +125,23 @@ def test_a_shape_has_from_one_user_to_all_of_them_and_ends_in_time(name):
 
 
 def test_steady_has_all_users_all_the_time():
-    assert {Shape("steady", 20, 100).users_at(second) for second in range(100)} == {20}
+    assert {LoadShape("steady", 20, 100).users_at(second) for second in range(100)} == {20}
 
 
 def test_ramp_goes_up_in_equal_steps():
-    users = [Shape("ramp", 40, 100).users_at(second) for second in range(100)]
+    users = [LoadShape("ramp", 40, 100).users_at(second) for second in range(100)]
     assert sorted(users) == users
     assert sorted(set(users)) == list(range(2, 41, 2))
     assert all(users.count(each) == 5 for each in set(users))
 
 
 def test_spike_has_a_fifth_of_the_users_but_for_the_middle_third():
-    users = [Shape("spike", 20, 90).users_at(second) for second in range(90)]
+    users = [LoadShape("spike", 20, 90).users_at(second) for second in range(90)]
     assert users == [4] * 30 + [20] * 30 + [4] * 30
 
 
 def test_soak_keeps_all_users_after_a_short_rise():
-    users = [Shape("soak", 20, 1000).users_at(second) for second in range(1000)]
+    users = [LoadShape("soak", 20, 1000).users_at(second) for second in range(1000)]
     assert users[0] == 1
     assert set(users[50:]) == {20}
 
@@ -158,7 +158,7 @@ def test_soak_keeps_all_users_after_a_short_rise():
 )
 def test_a_shape_beyond_the_bounds_is_refused(name, users: int, seconds: float):
     with pytest.raises(ValueError, match="must be"):
-        Shape(name, users, seconds)
+        LoadShape(name, users, seconds)
 
 
 KINDS = ("conversation", "flood", "batch")
