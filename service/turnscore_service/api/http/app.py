@@ -18,8 +18,7 @@ from turnscore_core.errors import CallerLeftError, OverloadedError, ScoringError
 from turnscore_core.model_set import ModelSet, component_scorers
 from turnscore_wire import ErrorCode, HealthReply, ModelsReply
 
-from turnscore_service.api.boundary import Answer, RequestScope, unforeseen
-from turnscore_service.api.calls import CALLS, Call
+from turnscore_service.api.calls import CALLS, Answer, Call, RequestScope, unforeseen
 from turnscore_service.api.http.exchange import (
     REQUEST_ID_HEADER,
     HttpExchange,

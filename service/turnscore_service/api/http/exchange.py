@@ -28,7 +28,7 @@ from turnscore_core.errors import (
 from turnscore_wire import BODY_FIELD, ERROR_TABLE, ErrorCode
 
 from turnscore_service._patches.uvicorn_http import HEADERS_FIELD, LINK, Link, Serving
-from turnscore_service.api.boundary import Answer, refuse, take_request_id
+from turnscore_service.api.calls import Answer, refuse, take_request_id
 from turnscore_service.auth.access import FORWARDED_KEY, sent_key
 from turnscore_service.settings.api import HttpSettings
 from turnscore_service.settings.service import Settings

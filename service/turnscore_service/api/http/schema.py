@@ -26,7 +26,7 @@ from turnscore_wire import (
     SimilarityRequest,
 )
 
-from turnscore_service.api.boundary import unforeseen
+from turnscore_service.api.calls import unforeseen
 from turnscore_service.api.http.exchange import HttpExchange
 from turnscore_service.auth.access import API_KEY_KEY
 

@@ -12,8 +12,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from turnscore_core.errors import CallerLeftError, InvalidRequestError, ScoringError, UnknownPathError
 from turnscore_wire import ERROR_TABLE, ConversationMessage, ConversationReply, Limits
 
-from turnscore_service.api.boundary import CONVERSATION, RequestScope, refuse, take_request_id
-from turnscore_service.api.calls import decode
+from turnscore_service.api.calls import CONVERSATION, RequestScope, decode, refuse, take_request_id
 from turnscore_service.api.http.exchange import REQUEST_ID_HEADER, HttpExchange, check_page, respond, sender_of
 from turnscore_service.conversations.session import Received
 from turnscore_service.lifecycle.runtime import Runtime
