@@ -1,4 +1,4 @@
-"""Loading: a bundle becomes a scorer that has proved itself, or is refused with a sentence that says why."""
+"""Loading: a bundle becomes a scorer that has checked itself, or is refused with a sentence that says why."""
 
 import math
 import time
@@ -144,7 +144,7 @@ class LoadedScorer:
     variant: GraphVariant
     percentiles: tuple[float, ...]
     concurrency: Concurrency = field(default_factory=Concurrency)
-    proof: TurnToScore = field(default_factory=lambda: TurnToScore([], "ok"))
+    sample: TurnToScore = field(default_factory=lambda: TurnToScore([], "ok"))
     """A turn that this scorer is known to score."""
     tested: tuple[TurnToScore, ...] = ()
     """The turns of its self-test."""
@@ -210,9 +210,9 @@ class LoadedScorer:
         """The percentile of a score that is the threshold; None without one."""
         return None if self.threshold is None else self.percentile(RawScore(self.threshold))
 
-    def prove(self) -> None:
+    def run_sample(self) -> None:
         """Scores one known turn; raises what fails."""
-        self.scorer.score(self.scorer.encode([self.proof]))
+        self.scorer.score(self.scorer.encode([self.sample]))
 
 
 def interpolate(value: float, points: Sequence[float]) -> float:
@@ -260,14 +260,14 @@ def load_scorer(
     device: Device = CPU,
     cuda: CudaOptions | None = None,
 ) -> LoadedScorer:
-    """As `prove_scorer`, in `concurrency` or in one lane of `threads`, and measures how fast it tokenizes."""
+    """As `load_checked`, in `concurrency` or in one lane of `threads`, and measures how fast it tokenizes."""
     concurrency = concurrency or Concurrency(threads=threads or 1)
     return measure_pace(
-        prove_scorer(bundle, variant, concurrency=concurrency, running=running, device=device, cuda=cuda)
+        load_checked(bundle, variant, concurrency=concurrency, running=running, device=device, cuda=cuda)
     )
 
 
-def prove_scorer(
+def load_checked(
     bundle: Bundle,
     variant: GraphVariant,
     *,
@@ -275,13 +275,13 @@ def prove_scorer(
     running: RunCount | None = None,
     device: Device = CPU,
     cuda: CudaOptions | None = None,
-    is_proved: bool = False,
+    is_checked: bool = False,
 ) -> LoadedScorer:
     """Loads one graph of a checked bundle, compares it with the manifest and scores the self-test turns.
 
     All of it is read from a private copy that is hashed against the bundle's manifest in memory, so that what is served
-    is what was checked, or proved, under that digest.
-    Measures nothing, so that several may be loaded at once. One that `is_proved` has passed its self-test in another
+    is what was checked, or checked, under that digest.
+    Measures nothing, so that several may be loaded at once. One that `is_checked` has passed its self-test in another
     process of this machine, and is spared it. Raises MismatchedGraphError where the graph does not load, its inputs or
     outputs differ from the manifest's, or it scores a self-test turn otherwise than when it was exported;
     UnknownKindError where no scorer reads the kind; DeviceError where the graph does not run on
@@ -289,7 +289,7 @@ def prove_scorer(
     """
     with private_copy(bundle) as copied:
         scorer, code_version = _open(copied, variant, concurrency, running, device, cuda)
-        if not is_proved:
+        if not is_checked:
             run_self_test(copied, variant, scorer)
         calibration, self_test = copied.calibration(), copied.self_test()
     return LoadedScorer(
@@ -298,7 +298,7 @@ def prove_scorer(
         variant=variant,
         percentiles=tuple(calibration.percentiles),
         concurrency=concurrency,
-        proof=read_turn(self_test.turns[0]),
+        sample=read_turn(self_test.turns[0]),
         tested=tuple(read_turn(each) for each in self_test.turns),
         device=device,
         code_version=code_version,
@@ -312,21 +312,21 @@ def measure_pace(loaded: LoadedScorer) -> LoadedScorer:
     return replace(loaded, tokenizing=measure_tokenizing(loaded.scorer, loaded.tested))
 
 
-def measure_concurrency(proved: LoadedScorer, cpus: int) -> Concurrency:
-    """The lanes and threads that serve this graph best on that many CPUs, on one of which it was proved.
+def measure_concurrency(checked: LoadedScorer, cpus: int) -> Concurrency:
+    """The lanes and threads that serve this graph best on that many CPUs, on one of which it was checked.
 
-    Takes under a second a candidate. Measured on the self-test turn of median length. Raises as `prove_scorer`.
+    Takes under a second a candidate. Measured on the self-test turn of median length. Raises as `load_checked`.
     """
     if cpus == 1:
         return Concurrency()
-    packs = proved.scorer.encode(proved.tested)
+    packs = checked.scorer.encode(checked.tested)
     typical = sorted(packs, key=lambda pack: pack.real_tokens)[len(packs) // 2]
     samples = {}
     for threads in candidates(cpus):
-        scorer = proved.scorer
-        if threads != proved.concurrency.threads:
-            with private_copy(proved.bundle) as copied:
-                scorer, _ = _open(copied, proved.variant, Concurrency(threads=threads))
+        scorer = checked.scorer
+        if threads != checked.concurrency.threads:
+            with private_copy(checked.bundle) as copied:
+                scorer, _ = _open(copied, checked.variant, Concurrency(threads=threads))
         samples[threads] = take_sample(partial(scorer.score, [typical]), max(1, cpus // threads))
     return choose(samples, cpus)
 

@@ -30,9 +30,9 @@ from turnscore_core.load_settings import LoadSettings
 from turnscore_core.loaded_scorer import (
     LoadedScorer,
     choose_graph,
+    load_checked,
     measure_concurrency,
     measure_pace,
-    prove_scorer,
 )
 from turnscore_core.preflight import PreflightRequest, run_preflight, with_options
 from turnscore_core.scorers.scorer import TokenPack, TurnToScore
@@ -125,16 +125,16 @@ _LOGGER = logging.getLogger("turnscore.models")
 class Loader(Protocol):
     """Where a process gets its models from.
 
-    All methods but `prove` block for seconds, and are called from one thread at a time.
+    All methods but `preflight` block for seconds, and are called from one thread at a time.
     """
 
     def load_all(self) -> Mapping[str, LoadedScorer]:
         """The scorers to begin with, by kind. Raises BundleError, DeviceError."""
 
-    async def prove(self, bundle: Bundle, like: LoadedScorer) -> str | None:
+    async def preflight(self, bundle: Bundle, like: LoadedScorer) -> str | None:
         """Proves another version of what serves as `like`, in nobody's way; the digest of what holds.
 
-        None where `load_candidate` has to prove it. Raises BundleError.
+        None where `load_candidate` has to check it. Raises BundleError.
         """
 
     def load_candidate(
@@ -143,11 +143,11 @@ class Loader(Protocol):
         like: LoadedScorer,
         *,
         concurrency: Concurrency | None = None,
-        proved: str | None = None,
+        checked: str | None = None,
     ) -> LoadedScorer:
-        """Another version of what serves as `like`, proved and warmed. Raises BundleError, DeviceError.
+        """Another version of what serves as `like`, checked and warmed. Raises BundleError, DeviceError.
 
-        `proved` is what `prove` returned: what has another digest is refused.
+        `checked` is what `preflight` returned: what has another digest is refused.
         """
 
     def find_bundles(self) -> Mapping[str, Bundle]:
@@ -181,22 +181,22 @@ class ModelLoader:
         """
         graphs = {kind: (bundle, *self._choose_graph(bundle)) for kind, bundle in self.find_bundles().items()}
 
-        def prove(graph: tuple[Bundle, GraphVariant, Device]) -> LoadedScorer:
+        def load(graph: tuple[Bundle, GraphVariant, Device]) -> LoadedScorer:
             return self._load(*graph, self._first_concurrency(graph[2]))
 
         # To load one keeps one CPU busy, so they are loaded side by side; what is measured is measured alone, later.
         at_once = self._cpus if all(device == CPU for _, _, device in graphs.values()) else 1
         with ThreadPoolExecutor(min(at_once, len(graphs))) as executor:
-            proved = deque(executor.map(prove, graphs.values()))
+            checked = deque(executor.map(load, graphs.values()))
         # Taken out one by one, so that a session which one of other threads replaces is gone before the next scorer's:
         # kept until the end, they were 360 MB of a start's peak (all starter models, 2 cores of an AMD EPYC).
-        scorers = {kind: self._finish(self._tune(proved.popleft())) for kind in graphs}
+        scorers = {kind: self._finish(self._tune(checked.popleft())) for kind in graphs}
         for loaded in scorers.values():
             if loaded.device == CPU:
                 fill_arenas(loaded, self._most_tokens(loaded))
         return self._share_memory(scorers)
 
-    async def prove(self, bundle: Bundle, like: LoadedScorer) -> str | None:
+    async def preflight(self, bundle: Bundle, like: LoadedScorer) -> str | None:
         """As the protocol promises, in a process of its own; None on a CUDA device, whose memory a second process has
         no room in.
         """
@@ -205,8 +205,8 @@ class ModelLoader:
         variant, device = self._choose_graph(bundle)
         if device != CPU:
             return None
-        order = PreflightRequest(folder=bundle.folder, options=bundle.manifest.options, variant=variant)
-        return await run_preflight(bundle.manifest.reference, order)
+        request = PreflightRequest(folder=bundle.folder, options=bundle.manifest.options, variant=variant)
+        return await run_preflight(bundle.manifest.reference, request)
 
     def load_candidate(
         self,
@@ -214,12 +214,12 @@ class ModelLoader:
         like: LoadedScorer,
         *,
         concurrency: Concurrency | None = None,
-        proved: str | None = None,
+        checked: str | None = None,
     ) -> LoadedScorer:
-        """Another version of what serves as `like`, proved and warmed; nothing that serves is changed.
+        """Another version of what serves as `like`, checked and warmed; nothing that serves is changed.
 
         It runs in the lanes and threads of `like`, or in `concurrency`: to measure them anew would take the CPUs from
-        callers. What was proved by that digest is not proved again; `prove_scorer` sees to it that the same files are
+        callers. What was checked by that digest is not checked again; `load_checked` sees to it that the same files are
         loaded. On a CUDA device its batches are as large as those of `like`. Raises BundleError where it is
         refused, of another kind, or was changed; DeviceError where its device has no room for both.
         """
@@ -229,9 +229,9 @@ class ModelLoader:
         is_alike = (variant, device) == (like.variant, like.device)
         given = concurrency or (like.concurrency if is_alike else None)
         first = given or self._first_concurrency(device)
-        if proved is not None:
-            _require_digest(proved, bundle)
-        loaded = self._load(bundle, variant, device, first, is_proved=proved is not None)
+        if checked is not None:
+            _require_digest(checked, bundle)
+        loaded = self._load(bundle, variant, device, first, is_checked=checked is not None)
         loaded = self._finish(loaded if given else self._tune(loaded))
         if device == CPU:
             fill_arenas(loaded, self._most_tokens(loaded), beside_callers=True)
@@ -296,16 +296,16 @@ class ModelLoader:
         device: Device,
         concurrency: Concurrency,
         *,
-        is_proved: bool = False,
+        is_checked: bool = False,
     ) -> LoadedScorer:
-        return prove_scorer(
+        return load_checked(
             bundle,
             variant,
             concurrency=concurrency,
             running=self._running,
             device=device,
             cuda=self._cuda,
-            is_proved=is_proved,
+            is_checked=is_checked,
         )
 
     def _first_concurrency(self, device: Device) -> Concurrency:
@@ -317,20 +317,20 @@ class ModelLoader:
             return Concurrency(settings.lanes or max(1, self._cpus // settings.threads), settings.threads)
         return Concurrency()
 
-    def _tune(self, proved: LoadedScorer) -> LoadedScorer:
+    def _tune(self, checked: LoadedScorer) -> LoadedScorer:
         """The scorer in the lanes and threads that serve it best, where the settings leave that to be measured."""
         settings = self._settings
-        if proved.device != CPU or settings.threads:
-            return proved
-        measured = measure_concurrency(proved, self._cpus)
+        if checked.device != CPU or settings.threads:
+            return checked
+        measured = measure_concurrency(checked, self._cpus)
         measured = replace(measured, lanes=settings.lanes or measured.lanes)
-        if (measured.threads, measured.wide_threads) == (proved.concurrency.threads, proved.concurrency.wide_threads):
-            return replace(proved, concurrency=measured)
-        return self._load(proved.bundle, proved.variant, proved.device, measured)
+        if (measured.threads, measured.wide_threads) == (checked.concurrency.threads, checked.concurrency.wide_threads):
+            return replace(checked, concurrency=measured)
+        return self._load(checked.bundle, checked.variant, checked.device, measured)
 
-    def _finish(self, proved: LoadedScorer) -> LoadedScorer:
+    def _finish(self, checked: LoadedScorer) -> LoadedScorer:
         """The scorer with its pace and the deployment's threshold."""
-        loaded, manifest = measure_pace(proved), proved.bundle.manifest
+        loaded, manifest = measure_pace(checked), checked.bundle.manifest
         described = {"model": manifest.reference, "graph": loaded.variant, "device": str(loaded.device)}
         _LOGGER.info("loaded", extra={**described, **asdict(loaded.concurrency)})
         return replace(loaded, threshold=self._settings.thresholds.get(manifest.kind, loaded.threshold))
@@ -367,11 +367,11 @@ def _require_kind(bundle: Bundle, like: LoadedScorer) -> None:
         )
 
 
-def _require_digest(proved: str, bundle: Bundle) -> None:
-    if bundle.digest != proved:
+def _require_digest(checked: str, bundle: Bundle) -> None:
+    if bundle.digest != checked:
         raise CorruptBundleError(
             f"bundle {bundle.manifest.reference}: its files in {bundle.folder} were changed while it was being "
-            "loaded, so what was proved is not what is there; try again when nobody writes them"
+            "loaded, so what was checked is not what is there; try again when nobody writes them"
         )
 
 

@@ -20,7 +20,7 @@ from turnscore_models import Bundle, BundleError, GraphVariant, read_bundle
 
 from turnscore_core.inference.concurrency import Concurrency
 from turnscore_core.inference.onnx_backend import DeviceError
-from turnscore_core.loaded_scorer import prove_scorer
+from turnscore_core.loaded_scorer import load_checked
 
 _Result = TypeVar("_Result")
 
@@ -67,7 +67,7 @@ _ENDED_FIRST = "1000"  # proc_pid_oom_score_adj(5): of all processes
 
 
 class PreflightRequest(BaseModel):
-    """What is to be proved: a graph of the bundle in a folder, with the options of a deployment."""
+    """What is to be checked: a graph of the bundle in a folder, with the options of a deployment."""
 
     folder: Path
     options: dict[str, JsonValue]
@@ -81,11 +81,11 @@ class PreflightResult(BaseModel):
     refusal: str = ""
 
 
-def prove(order: PreflightRequest) -> PreflightResult:
+def check(request: PreflightRequest) -> PreflightResult:
     """Checks every checksum, loads the graph on the CPU, in one thread, and scores the self-test turns."""
     try:
-        bundle = with_options(read_bundle(order.folder), order.options)
-        prove_scorer(bundle, order.variant, concurrency=Concurrency())
+        bundle = with_options(read_bundle(request.folder), request.options)
+        load_checked(bundle, request.variant, concurrency=Concurrency())
     except (BundleError, DeviceError) as error:
         return PreflightResult(refusal=str(error))
     return PreflightResult(digest=bundle.digest)
@@ -99,7 +99,7 @@ def with_options(bundle: Bundle, options: dict[str, JsonValue]) -> Bundle:
 def end_with_parent() -> None:
     """Has the system end this process with the one that waits for it, and before any other where memory is short.
 
-    Linux does; elsewhere the process ends when its proof does.
+    Linux does; elsewhere the process ends when its preflight does.
     """
     with suppress(AttributeError, OSError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -110,12 +110,12 @@ def end_with_parent() -> None:
 def main() -> None:
     """The whole process. What else fails ends it with a traceback."""
     end_with_parent()
-    order = PreflightRequest.model_validate_json(sys.stdin.buffer.read())
-    sys.stdout.write(prove(order).model_dump_json() + "\n")
+    request = PreflightRequest.model_validate_json(sys.stdin.buffer.read())
+    sys.stdout.write(check(request).model_dump_json() + "\n")
 
 
 PREFLIGHT_SECONDS = 600.0
-"""That a proof may take. Chosen: the largest starter bundle, FED, takes 1.5 s of CPU."""
+"""That a preflight may take. Chosen: the largest starter bundle, FED, takes 1.5 s of CPU."""
 PRIORITY = 10
 """Niceness. Chosen: beside two busy processes it takes a tenth of a CPU, and 19, a seventieth, may take minutes."""
 _COMMAND = (sys.executable, "-P", "-m", "turnscore_core.preflight")
@@ -131,17 +131,17 @@ _LOGGER = logging.getLogger("turnscore.models")
 
 
 class FailedPreflightError(BundleError):
-    """The process that was to prove a bundle ended without a result, or in its own time did not end."""
+    """The process that was to check a bundle ended without a result, or in its own time did not end."""
 
 
 async def run_preflight(
-    reference: str, order: PreflightRequest, *, seconds: float = PREFLIGHT_SECONDS, command: Sequence[str] = _COMMAND
+    reference: str, request: PreflightRequest, *, seconds: float = PREFLIGHT_SECONDS, command: Sequence[str] = _COMMAND
 ) -> str:
-    """The digest of what was proved. Whoever gives up waiting ends the process.
+    """The digest of what was checked. Whoever gives up waiting ends the process.
 
     Raises BundleError with the reason for which the bundle is refused, FailedPreflightError where there is none.
     """
-    process = PreflightProcess(reference, order, command)
+    process = PreflightProcess(reference, request, command)
     try:
         result = await run_in_background(lambda: process.run(seconds))
     finally:
@@ -174,9 +174,9 @@ class _Pipe:
 class PreflightProcess:
     """One process, from its start to its result. `run` blocks; `end` may be called at any time, from any thread."""
 
-    def __init__(self, reference: str, order: PreflightRequest, command: Sequence[str] = _COMMAND) -> None:
+    def __init__(self, reference: str, request: PreflightRequest, command: Sequence[str] = _COMMAND) -> None:
         self._reference = reference
-        self._order = order
+        self._request = request
         self._command = command
         self._lock = Lock()
         self._process: subprocess.Popen[bytes] | None = None
@@ -186,12 +186,12 @@ class PreflightProcess:
         """Starts it and waits for its result. Raises FailedPreflightError."""
         with self._start() as process:
             pipes = [_Pipe(each) for each in (process.stdout, process.stderr) if each is not None]
-            Thread(target=self._give_order, args=(process.stdin,), daemon=True).start()
+            Thread(target=self._send_request, args=(process.stdin,), daemon=True).start()
             try:
                 process.wait(seconds)
             except subprocess.TimeoutExpired:
                 raise FailedPreflightError(
-                    f"the proof of {self._reference} did not end within {seconds:g} s: its graph hangs, or this "
+                    f"the preflight of {self._reference} did not end within {seconds:g} s: its graph hangs, or this "
                     "machine has no CPU to spare; try again when it is quieter"
                 ) from None
             finally:
@@ -202,7 +202,7 @@ class PreflightProcess:
         try:
             return PreflightResult.model_validate_json(printed.splitlines()[-1])
         except (IndexError, ValidationError):
-            raise FailedPreflightError(f"the proof of {self._reference} ended without a result") from None
+            raise FailedPreflightError(f"the preflight of {self._reference} ended without a result") from None
 
     def end(self) -> None:
         """Ends it where it runs, and keeps it from starting where it does not yet. `run` collects what is left."""
@@ -215,7 +215,7 @@ class PreflightProcess:
         paths = os.pathsep.join(each or os.curdir for each in sys.path)  # it finds the code that this process found
         with self._lock:
             if self._is_ended:
-                raise FailedPreflightError(f"the proof of {self._reference} was given up")
+                raise FailedPreflightError(f"the preflight of {self._reference} was given up")
             try:
                 self._process = subprocess.Popen(  # noqa: S603 our own interpreter and module
                     self._command,
@@ -227,27 +227,27 @@ class PreflightProcess:
                 )
             except OSError as error:
                 raise FailedPreflightError(
-                    f"no process could be started to prove {self._reference}: {error.strerror}"
+                    f"no process could be started to check {self._reference}: {error.strerror}"
                 ) from error
         with suppress(OSError):  # it has ended
             os.setpriority(os.PRIO_PROCESS, self._process.pid, PRIORITY)
         return self._process
 
-    def _give_order(self, pipe: IO[bytes]) -> None:
+    def _send_request(self, pipe: IO[bytes]) -> None:
         """In a thread, as a process that reads nothing takes no more than a pipe holds."""
         with suppress(OSError, ValueError), pipe:  # it has ended
-            pipe.write(self._order.model_dump_json().encode())
+            pipe.write(self._request.model_dump_json().encode())
 
     def _describe_end(self, status: int, complained: str) -> str:
-        proof = f"the proof of {self._reference}"
+        preflight = f"the preflight of {self._reference}"
         if status == -signal.SIGKILL:
-            return f"{proof} was ended by SIGKILL, as the system does where memory is short"
+            return f"{preflight} was ended by SIGKILL, as the system does where memory is short"
         if status < 0:
             name = signal.Signals(-status).name
-            return f"{proof} was ended by {name}{': its graph crashes here' if name in _CRASHES else ''}"
-        _LOGGER.error("%s failed: %s", proof, complained.strip())
+            return f"{preflight} was ended by {name}{': its graph crashes here' if name in _CRASHES else ''}"
+        _LOGGER.error("%s failed: %s", preflight, complained.strip())
         last = complained.strip().rpartition("\n")[2][-_MOST_SHOWN:]
-        return f"{proof} failed: {last or f'exit status {status}'}; the log has all that it printed"
+        return f"{preflight} failed: {last or f'exit status {status}'}; the log has all that it printed"
 
 
 if __name__ == "__main__":

@@ -70,7 +70,7 @@ class FakeLoader:
     def load_all(self) -> Mapping[str, LoadedScorer]:
         return dict(self.named)
 
-    async def prove(self, bundle: Bundle, like: LoadedScorer) -> str | None:
+    async def preflight(self, bundle: Bundle, like: LoadedScorer) -> str | None:
         return None
 
     def load_candidate(
@@ -79,7 +79,7 @@ class FakeLoader:
         like: LoadedScorer,
         *,
         concurrency: Concurrency | None = None,
-        proved: str | None = None,
+        checked: str | None = None,
     ) -> LoadedScorer:
         assert like.name == bundle.manifest.kind
         if error := self.broken.get(bundle.manifest.reference):

@@ -242,7 +242,7 @@ def choose_devices(asked: str, machine: Machine, *, worker: int = 0) -> DeviceCh
 
 
 def _find_cuda(asked: str, build: OnnxBuild, machine: Machine, worker: int) -> Device:
-    """The worker's CUDA device, proved to work."""
+    """The worker's CUDA device, checked to work."""
     _check_build(build)
     found = _read_driver(build, machine)
     wanted = list(range(len(found.gpus))) if asked in (AUTO, "cuda") else parse_indices(asked)
@@ -250,7 +250,7 @@ def _find_cuda(asked: str, build: OnnxBuild, machine: Machine, worker: int) -> D
     if index >= len(found.gpus):
         names = ", ".join(f"cuda:{gpu.index} {gpu.name}" for gpu in found.gpus)
         raise DeviceError(f"there is no cuda:{index}; this process sees {names}")
-    _prove(index, build, machine)
+    _try_session(index, build, machine)
     return Device("cuda", index)
 
 
@@ -302,7 +302,7 @@ def _read_driver(build: OnnxBuild, machine: Machine) -> CudaDevices:
     return found
 
 
-def _prove(index: int, build: OnnxBuild, machine: Machine) -> None:
+def _try_session(index: int, build: OnnxBuild, machine: Machine) -> None:
     """A CUDA that cannot start is left out by ONNX Runtime with a line in its log, so only a session shows it."""
     missing = machine.missing_library()
     if missing is not None:

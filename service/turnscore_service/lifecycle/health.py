@@ -33,7 +33,7 @@ class Health:
         self._report()
 
     def regain(self, part: str) -> None:
-        """The part has proved that it works again."""
+        """The part has checked that it works again."""
         self._lost.pop(part, None)
         self._report()
 

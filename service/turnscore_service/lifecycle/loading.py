@@ -77,7 +77,7 @@ def _mismatch(found: CombinationCalibration, combination: Combination, scorers: 
 
 def _prove(loaded: LoadedScorer) -> RawScore:
     """What the scorer says of the turn that it is known to score."""
-    return loaded.scorer.score(loaded.scorer.encode([loaded.proof]))[0]
+    return loaded.scorer.score(loaded.scorer.encode([loaded.sample]))[0]
 
 
 def _read_percentiles(name: str, file: Path) -> CombinationCalibration:
@@ -101,7 +101,7 @@ def load_versions(
     loader: Loader,
     find: Callable[[str], Bundle] = resolve,
 ) -> CandidateVersions:
-    """The versions that the settings name, proved and warmed as those that serve.
+    """The versions that the settings name, checked and warmed as those that serve.
 
     Raises DeviceError as the loader does, and BundleError for a bundle that is not found or refused, is of a kind that
     is not served or scores no turns, is the served version, or is the second of its kind; both with the setting's name.

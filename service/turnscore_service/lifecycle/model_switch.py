@@ -1,6 +1,6 @@
 """Builds the pipeline of a set of models, and switches models between two requests, or changes nothing.
 
-    find ──▶ prove ──────▶ load, warm ───────────▶ take the place ──▶ wait for the old ones' requests ──▶ drop them
+    find ──▶ preflight ──▶ load, warm ───────────▶ take the place ──▶ wait for the old ones' requests ──▶ drop them
              (a process     (a thread; callers    (one step of       (a further switch is refused
               of its own)    get the old ones)     the event loop)    until this is done)
 
@@ -243,8 +243,10 @@ class ModelSwitch:
         bundles = await run_in_background(partial(find, served))
         if not bundles:
             return Switched(seconds=time.monotonic() - started_at)
-        proved = {kind: await self._loader.prove(each, served.model_set.loaded[kind]) for kind, each in bundles.items()}
-        model_set, note = await run_in_background(partial(self._load, bundles, proved, served.model_set))
+        checked = {
+            kind: await self._loader.preflight(each, served.model_set.loaded[kind]) for kind, each in bundles.items()
+        }
+        model_set, note = await run_in_background(partial(self._load, bundles, checked, served.model_set))
         between_bytes = resident_bytes()
         replaced = {each.manifest.reference: _reference(served, kind) for kind, each in bundles.items()}
         current = await self._take_place(model_set)
@@ -283,11 +285,11 @@ class ModelSwitch:
         return _without_unchanged(found, served)
 
     def _load(
-        self, bundles: Mapping[str, Bundle], proved: Mapping[str, str | None], before: ModelSet
+        self, bundles: Mapping[str, Bundle], checked: Mapping[str, str | None], before: ModelSet
     ) -> tuple[ModelSet, str]:
         """The model_set with these in it, and what else should be known; the scorers keep their order."""
         loaded = {
-            kind: self._loader.load_candidate(bundles[kind], each, proved=proved[kind]) if kind in bundles else each
+            kind: self._loader.load_candidate(bundles[kind], each, checked=checked[kind]) if kind in bundles else each
             for kind, each in before.loaded.items()
         }
         combinations = load_combinations(self._settings.combinations, loaded)

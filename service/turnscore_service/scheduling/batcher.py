@@ -162,7 +162,7 @@ class Batcher:
         self._limit = TokenLimit(settings.max_batch_tokens or loaded.budget.most_tokens, out_of_memory.inc)
         waste = loaded.budget.waste
         self._queue = BatchQueue(loaded.budget, replace(waste, most=settings.max_padding_ratio or waste.most))
-        self._stage = SupervisedExecutor(loaded.name, self._lanes, loaded.prove, watch)
+        self._stage = SupervisedExecutor(loaded.name, self._lanes, loaded.run_sample, watch)
         self._running: set[int] = set()
         self._pace: float | None = None
         """Seconds a lane takes for one token."""

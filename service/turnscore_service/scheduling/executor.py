@@ -123,20 +123,20 @@ class _Job:
     future: "asyncio.Future[Any]"
     loop: asyncio.AbstractEventLoop
     started_at: float | None = None
-    is_proof: bool = False
+    is_probe: bool = False
 
 
 class SupervisedExecutor:
     """`threads` threads with one queue. Belongs to one event loop."""
 
     def __init__(
-        self, name: str, threads: int, proof: Callable[[], object], watch: ExecutorWatch | None = None
+        self, name: str, threads: int, probe: Callable[[], object], watch: ExecutorWatch | None = None
     ) -> None:
-        """`proof` is a small piece of the stage's own work, run to see whether fresh threads do it."""
+        """`probe` is a small piece of the stage's own work, run to see whether fresh threads do it."""
         self._name = name
         metrics.STAGE_DEATHS.labels(name)  # 0, from which Prometheus sees the first death rise
         self._threads = threads
-        self._proof = proof
+        self._probe = probe
         self._watch = watch or ExecutorWatch()
         self._pool = self._new_pool()
         self._jobs: set[_Job] = set()
@@ -166,7 +166,7 @@ class SupervisedExecutor:
     def retire(self) -> None:
         """Closes, and keeps nothing of its work. That it was dead concerns nobody any more."""
         self.close()
-        self._proof = lambda: None
+        self._probe = lambda: None
         if self._deaths:
             self._watch.on_revival(self._name)
 
@@ -238,8 +238,8 @@ class SupervisedExecutor:
             self._give_up(waiting)
             return
         self._pool = self._new_pool()
-        if not any(job.is_proof for job in waiting):
-            self._prove()
+        if not any(job.is_probe for job in waiting):
+            self._start_probe()
         for job in waiting:
             self._submit(job)
 
@@ -249,22 +249,22 @@ class SupervisedExecutor:
             self._settle(job, None, FailedScoringError(f"{self._name} stopped answering"))
         self._watch.on_unrecoverable(self._name)
 
-    def _prove(self) -> None:
+    def _start_probe(self) -> None:
         loop = asyncio.get_running_loop()
-        job = _Job(work=self._proof, future=loop.create_future(), loop=loop, is_proof=True)
+        job = _Job(work=self._probe, future=loop.create_future(), loop=loop, is_probe=True)
         job.future.add_done_callback(self._judge)
         self._submit(job)
 
-    def _judge(self, proof: "asyncio.Future[object]") -> None:
-        if proof.cancelled() or self._is_closed:
+    def _judge(self, probe: "asyncio.Future[object]") -> None:
+        if probe.cancelled() or self._is_closed:
             return
-        error = proof.exception()
+        error = probe.exception()
         if error is None:
             self._deaths = 0
             self._watch.on_revival(self._name)
         elif not isinstance(error, FailedScoringError):  # it ran and failed; one that hung is tried again by `_die`
-            _LOGGER.error("the proof of stage %s failed", self._name, exc_info=error)
-            asyncio.get_running_loop().call_later(self._watch.stall_seconds / 4, self._prove)
+            _LOGGER.error("the probe of stage %s failed", self._name, exc_info=error)
+            asyncio.get_running_loop().call_later(self._watch.stall_seconds / 4, self._start_probe)
 
     def _new_pool(self) -> ThreadPool[_Job]:
         return ThreadPool(f"turnscore-{self._name}", self._threads, self._perform)

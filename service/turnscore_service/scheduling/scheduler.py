@@ -184,7 +184,7 @@ class ScorerRuntime:
         self.loaded = loaded
         self.batcher = Batcher(loaded, settings, watch)
         self.tokenizer = SupervisedExecutor(
-            f"{loaded.name}-tokenizer", 1, partial(loaded.scorer.encode, [loaded.proof]), watch
+            f"{loaded.name}-tokenizer", 1, partial(loaded.scorer.encode, [loaded.sample]), watch
         )
         self.jobs = OpenWork()
         """Those that have begun."""

@@ -150,7 +150,7 @@ class Shadows:
             for each in versions
         }
         self._is_idle = is_idle
-        self._stage = SupervisedExecutor("shadow", 1, self._prove, watch)
+        self._stage = SupervisedExecutor("shadow", 1, self._run_samples, watch)
         self._queue: deque[_Waiting] = deque()
         self._chars = 0
         self._work: asyncio.Task[None] | None = None
@@ -245,9 +245,9 @@ class Shadows:
         metrics.SHADOW_SECONDS.labels(*shadow.labels).inc(seconds)
         return result
 
-    def _prove(self) -> None:
+    def _run_samples(self) -> None:
         for each in self._shadows.values():
-            each.loaded.prove()
+            each.loaded.run_sample()
 
 
 def _encode(loaded: LoadedScorer, item: Item) -> list[TokenPack]:

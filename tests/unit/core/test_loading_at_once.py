@@ -49,17 +49,17 @@ def test_scorers_are_loaded_side_by_side_and_measured_when_nothing_loads(
             loading.remove(bundle.manifest.kind)
         return replace(loaded_fake(FakeScorer()), bundle=bundle)
 
-    def measure(proved: LoadedScorer, cpus: int = 1) -> Concurrency:
+    def measure(checked: LoadedScorer, cpus: int = 1) -> Concurrency:
         assert loading == set()
-        measured.append(proved.kind)
+        measured.append(checked.kind)
         return Concurrency(lanes=cpus)
 
-    def measure_pace(proved: LoadedScorer) -> LoadedScorer:
-        measure(proved)
-        return proved
+    def measure_pace(checked: LoadedScorer) -> LoadedScorer:
+        measure(checked)
+        return checked
 
     measured: list[str] = []
-    monkeypatch.setattr(model_loader, "prove_scorer", prove)
+    monkeypatch.setattr(model_loader, "load_checked", prove)
     monkeypatch.setattr(model_loader, "measure_concurrency", measure)
     monkeypatch.setattr(model_loader, "measure_pace", measure_pace)
     monkeypatch.setattr(model_loader, "fill_arenas", lambda *_: None)
@@ -76,28 +76,28 @@ def test_scorers_are_loaded_side_by_side_and_measured_when_nothing_loads(
 def test_a_graph_is_proved_again_only_where_other_threads_serve_it_better(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, measured: Concurrency, times: int
 ):
-    proved: list[str] = []
+    checked: list[str] = []
     run_self_test = loaded_scorer.run_self_test
 
     def count(bundle, *rest):
-        proved.append(bundle.manifest.kind)
+        checked.append(bundle.manifest.kind)
         run_self_test(bundle, *rest)
 
     monkeypatch.setattr(loaded_scorer, "run_self_test", count)
     monkeypatch.setattr(model_loader, "measure_concurrency", lambda *_: measured)
     loaded = loader_of(tmp_path).load_all()
     assert {kind: each.concurrency for kind, each in loaded.items()} == dict.fromkeys(("encoder", "quality"), measured)
-    assert sorted(proved) == sorted(["encoder", "quality"] * times)
+    assert sorted(checked) == sorted(["encoder", "quality"] * times)
 
 
 def test_one_that_is_loaded_again_is_let_go_before_the_memory_of_batches_is_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     opened: list[ref[object]] = []
-    prove_scorer = model_loader.prove_scorer
+    load_checked = model_loader.load_checked
 
     def remember(*given, **how):
-        loaded = prove_scorer(*given, **how)
+        loaded = load_checked(*given, **how)
         opened.append(ref(loaded.scorer))
         return loaded
 
@@ -106,7 +106,7 @@ def test_one_that_is_loaded_again_is_let_go_before_the_memory_of_batches_is_take
         kept.append(sum(each() is not None for each in opened))
 
     kept: list[int] = []
-    monkeypatch.setattr(model_loader, "prove_scorer", remember)
+    monkeypatch.setattr(model_loader, "load_checked", remember)
     monkeypatch.setattr(model_loader, "measure_concurrency", lambda *_: Concurrency(1, 2))
     monkeypatch.setattr(model_loader, "fill_arenas", count)
     loaded = loader_of(tmp_path).load_all()
@@ -120,8 +120,8 @@ def test_what_is_measured_decides_on_lanes_unless_the_settings_do(tmp_path: Path
 
 
 def test_threads_are_compared_without_scoring_the_self_test_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    proved = loaded_scorer.prove_scorer(make_quality_bundle(tmp_path / "quality"), "fp32", concurrency=Concurrency())
-    monkeypatch.setattr(loaded_scorer, "run_self_test", lambda *_: pytest.fail("it was proved"))
-    measured = loaded_scorer.measure_concurrency(proved, 2)
+    checked = loaded_scorer.load_checked(make_quality_bundle(tmp_path / "quality"), "fp32", concurrency=Concurrency())
+    monkeypatch.setattr(loaded_scorer, "run_self_test", lambda *_: pytest.fail("it was checked"))
+    measured = loaded_scorer.measure_concurrency(checked, 2)
     assert measured in {Concurrency(2, 1), Concurrency(1, 2), Concurrency(2, 1, 2)}
-    assert loaded_scorer.measure_concurrency(proved, 1) == Concurrency()
+    assert loaded_scorer.measure_concurrency(checked, 1) == Concurrency()

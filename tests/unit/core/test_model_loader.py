@@ -180,9 +180,9 @@ async def test_what_was_proved_is_loaded_without_a_second_proof(
 ) -> None:
     monkeypatch.setattr(loaded_scorer, "run_self_test", lambda *_: pytest.fail("it takes the callers' CPUs"))
     bundle = as_version(make_quality_bundle(tmp_path / "next"), "1.1.0")
-    proved = await loader.prove(bundle, serving)
-    assert proved == bundle.digest
-    assert loader.load_candidate(bundle, serving, proved=proved).bundle == bundle
+    checked = await loader.preflight(bundle, serving)
+    assert checked == bundle.digest
+    assert loader.load_candidate(bundle, serving, checked=checked).bundle == bundle
 
 
 def test_files_that_were_changed_since_their_proof_are_refused(
@@ -191,7 +191,7 @@ def test_files_that_were_changed_since_their_proof_are_refused(
     bundle = as_version(make_quality_bundle(tmp_path / "next"), "1.1.0")
     other = as_version(make_quality_bundle(tmp_path / "other", layout={**LAYOUT, "response_tokens": 22}), "1.1.0")
     with pytest.raises(CorruptBundleError, match=r"quality:1.1.0: its files .* were changed while it was being loaded"):
-        loader.load_candidate(other, serving, proved=bundle.digest)
+        loader.load_candidate(other, serving, checked=bundle.digest)
 
 
 @pytest.mark.parametrize("turned", [0, 1, 2, 3, 4, None])
@@ -224,16 +224,16 @@ def test_a_link_that_is_turned_and_turned_back_changes_nothing_that_is_served(
 
     monkeypatch.setattr(bundle_module, "_copy_hashed", copy_while_somebody_turns)
     if turned is None:
-        loaded = loader.load_candidate(bundle, serving, proved=bundle.digest)
+        loaded = loader.load_candidate(bundle, serving, checked=bundle.digest)
         assert (link.resolve(), len(copied)) == (other.folder, 5)
         assert score_one(loaded) == score_one(loader.load_candidate(first, serving))
     else:
         with pytest.raises(CorruptBundleError, match=r"quality:1.1.0: .* was changed while the bundle"):
-            loader.load_candidate(bundle, serving, proved=bundle.digest)
+            loader.load_candidate(bundle, serving, checked=bundle.digest)
 
 
 def score_one(loaded: LoadedScorer) -> RawScore:
-    [score] = loaded.scorer.score(loaded.scorer.encode([loaded.proof]))
+    [score] = loaded.scorer.score(loaded.scorer.encode([loaded.sample]))
     return score
 
 
@@ -242,7 +242,7 @@ async def test_a_version_for_a_cuda_device_is_proved_where_it_is_loaded(
 ) -> None:
     monkeypatch.setattr(model_loader, "run_preflight", lambda *_: pytest.fail("it needs the device's memory"))
     monkeypatch.setattr(model_loader, "choose_graph", lambda *_: ("cuda-fp16", Device("cuda", 0)))
-    assert await loader.prove(make_quality_bundle(tmp_path / "next"), serving) is None
+    assert await loader.preflight(make_quality_bundle(tmp_path / "next"), serving) is None
 
 
 def test_a_bundle_of_another_kind_takes_no_scorers_place(

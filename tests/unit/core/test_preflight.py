@@ -1,4 +1,4 @@
-"""A version is proved in a process of its own: whatever becomes of that, the service goes on and says what became."""
+"""A version is checked in a process of its own: whatever becomes of that, the service goes on and says what became."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ from turnscore_core.preflight import (
 )
 from turnscore_models import Bundle, BundleError, write_bundle
 
-ORDER = PreflightRequest(folder=Path("nowhere"), options={}, variant="fp32")
+REQUEST = PreflightRequest(folder=Path("nowhere"), options={}, variant="fp32")
 
 
 def code(text: str) -> tuple[str, ...]:
@@ -56,25 +56,25 @@ async def test_a_version_that_scores_otherwise_is_refused_with_the_sentence_of_a
 
 
 ENDS = [
-    ("import os; os.kill(os.getpid(), 11)", r"the proof of a:1 was ended by SIGSEGV: its graph crashes here"),
+    ("import os; os.kill(os.getpid(), 11)", r"the preflight of a:1 was ended by SIGSEGV: its graph crashes here"),
     ("import os; os.kill(os.getpid(), 9)", r"ended by SIGKILL, as the system does where memory is short"),
     ("import os; os.kill(os.getpid(), 15)", r"ended by SIGTERM$"),
-    ("raise ValueError('a scorer broke')", r"the proof of a:1 failed: ValueError: a scorer broke; the log has all"),
-    ("import os; os._exit(3)", r"the proof of a:1 failed: exit status 3"),
-    ("import os; os.write(2, b'a name \\xff'); os._exit(3)", r"the proof of a:1 failed: a name \ufffd"),
-    ("print('nothing of use')", r"the proof of a:1 ended without a result"),
+    ("raise ValueError('a scorer broke')", r"the preflight of a:1 failed: ValueError: a scorer broke; the log has all"),
+    ("import os; os._exit(3)", r"the preflight of a:1 failed: exit status 3"),
+    ("import os; os.write(2, b'a name \\xff'); os._exit(3)", r"the preflight of a:1 failed: a name \ufffd"),
+    ("print('nothing of use')", r"the preflight of a:1 ended without a result"),
 ]
 
 
 @pytest.mark.parametrize(("text", "reason"), ENDS)
 async def test_a_proof_that_dies_is_a_refusal_that_says_so(text: str, reason: str) -> None:
     with pytest.raises(FailedPreflightError, match=reason):
-        await run_preflight("a:1", ORDER, command=code(text))
+        await run_preflight("a:1", REQUEST, command=code(text))
 
 
 async def test_a_process_that_cannot_be_started_is_a_refusal(tmp_path: Path) -> None:
-    with pytest.raises(FailedPreflightError, match="no process could be started to prove a:1: No such file"):
-        await run_preflight("a:1", ORDER, command=(str(tmp_path / "python"),))
+    with pytest.raises(FailedPreflightError, match="no process could be started to check a:1: No such file"):
+        await run_preflight("a:1", REQUEST, command=(str(tmp_path / "python"),))
 
 
 async def test_of_a_proof_that_prints_without_end_the_end_is_kept_alone() -> None:
@@ -83,12 +83,12 @@ async def test_of_a_proof_that_prints_without_end_the_end_is_kept_alone() -> Non
         for _ in range(100):
             os.write(1, b"x" * {MOST_KEPT})
             os.write(2, b"a warning" * 1000)
-        os.write(1, b'\\n{{"digest": "proved"}}\\n')
+        os.write(1, b'\\n{{"digest": "checked"}}\\n')
     """
-    process = PreflightProcess("a:1", ORDER, command=code(prints))
+    process = PreflightProcess("a:1", REQUEST, command=code(prints))
     tracemalloc.start()
     try:
-        assert process.run(60).digest == "proved"
+        assert process.run(60).digest == "checked"
         assert tracemalloc.get_traced_memory()[1] < 20 * MOST_KEPT
     finally:
         tracemalloc.stop()
@@ -112,13 +112,13 @@ async def test_a_proof_without_end_is_ended_and_leaves_no_zombie() -> None:
     with pytest.raises(
         FailedPreflightError, match=r"did not end within 0.5 s: its graph hangs, or this machine has no CPU"
     ):
-        await run_preflight("a:1", ORDER, seconds=0.5, command=code("import signal; signal.pause()"))
+        await run_preflight("a:1", REQUEST, seconds=0.5, command=code("import signal; signal.pause()"))
     assert psutil.Process().children() == before
 
 
 async def test_whoever_gives_up_a_proof_ends_its_process_and_leaves_no_zombie(tmp_path: Path) -> None:
     file = tmp_path / "pid"
-    proving = asyncio.create_task(run_preflight("a:1", ORDER, command=(*code(WAITS), str(file))))
+    proving = asyncio.create_task(run_preflight("a:1", REQUEST, command=(*code(WAITS), str(file))))
     await until(lambda: pid_in(file))
     proving.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -129,7 +129,7 @@ async def test_whoever_gives_up_a_proof_ends_its_process_and_leaves_no_zombie(tm
 
 
 def test_a_proof_that_was_given_up_before_its_start_starts_nothing(tmp_path: Path) -> None:
-    process = PreflightProcess("a:1", ORDER, command=(str(tmp_path / "would fail otherwise"),))
+    process = PreflightProcess("a:1", REQUEST, command=(str(tmp_path / "would fail otherwise"),))
     process.end()
     with pytest.raises(FailedPreflightError, match="was given up"):
         process.run(60)
@@ -140,9 +140,9 @@ async def test_a_proof_leaves_callers_the_cpu() -> None:
         import os, time
         while os.getpriority(os.PRIO_PROCESS, 0) < {PRIORITY}:
             time.sleep(0.001)
-        print('{{"digest": "proved"}}')
+        print('{{"digest": "checked"}}')
     """
-    assert await run_preflight("a:1", ORDER, command=code(waits_for_it)) == "proved"
+    assert await run_preflight("a:1", REQUEST, command=code(waits_for_it)) == "checked"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="prctl(2) is Linux's")

@@ -197,7 +197,7 @@ class HttpApi:
         return JsonResponse(HealthReply(status="alive").model_dump_json().encode())
 
     async def _readyz(self, exchange: HttpExchange) -> Response:
-        """Whether requests should be sent here: models loaded and proved, not shutting down."""
+        """Whether requests should be sent here: models loaded and checked, not shutting down."""
         if self._runtime.health.is_ready:
             return JsonResponse(HealthReply(status="ready").model_dump_json().encode())
         raise self._runtime.health.not_ready()

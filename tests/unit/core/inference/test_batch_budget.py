@@ -207,8 +207,8 @@ def test_workers_scorers_and_lanes_divide_the_free_memory(
         return replace(loaded, budget=cuda_budget(2_048))
 
     on_cuda = replace(loaded_fake(FakeScorer()), device=Device("cuda", 0), concurrency=Concurrency(lanes=2))
-    monkeypatch.setattr(model_loader, "prove_scorer", lambda *_, **__: on_cuda)
-    monkeypatch.setattr(model_loader, "measure_pace", lambda proved: proved)
+    monkeypatch.setattr(model_loader, "load_checked", lambda *_, **__: on_cuda)
+    monkeypatch.setattr(model_loader, "measure_pace", lambda checked: checked)
     monkeypatch.setattr(model_loader, "choose_graph", lambda *_: ("cuda-fp16", Device("cuda", 0)))
     monkeypatch.setattr(model_loader, "measure_budget", measure)
     models = tuple(f"{folder}/" for folder in starter_bundles()[:2])

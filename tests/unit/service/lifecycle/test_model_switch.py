@@ -233,13 +233,13 @@ async def test_an_unforeseen_failure_is_a_refusal_too(caplog: pytest.LogCaptureF
 
 
 class ProvingLoader(FakeLoader):
-    """Versions are proved before they are loaded; those of `broken` fail it, and with `hangs` it has no end."""
+    """Versions are checked before they are loaded; those of `broken` fail it, and with `hangs` it has no end."""
 
     hangs = False
     hanging = 0
     given_up = 0
 
-    async def prove(self, bundle: Bundle, like: LoadedScorer) -> str | None:
+    async def preflight(self, bundle: Bundle, like: LoadedScorer) -> str | None:
         if error := self.broken.get(bundle.manifest.reference):
             raise type(error)(*error.args)
         if self.hangs:
@@ -251,9 +251,9 @@ class ProvingLoader(FakeLoader):
                 raise
         return bundle.digest
 
-    def load_candidate(self, *given: Any, proved: str | None = None, **how: Any) -> LoadedScorer:
-        assert proved == given[0].digest
-        return super().load_candidate(*given, proved=proved, **how)
+    def load_candidate(self, *given: Any, checked: str | None = None, **how: Any) -> LoadedScorer:
+        assert checked == given[0].digest
+        return super().load_candidate(*given, checked=checked, **how)
 
 
 async def test_nothing_is_loaded_before_everything_is_proved(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 from turnscore_models import read_bundle
 from turnscore_core.loaded_scorer import load_scorer
-load_scorer(read_bundle(Path(sys.argv[1])), "cpu-int8").prove()
+load_scorer(read_bundle(Path(sys.argv[1])), "cpu-int8").run_sample()
 """
 BARE = """
 import sys

@@ -1,4 +1,4 @@
-"""Versions beside the served one with real bundles: found, proved, warmed, answered and compared."""
+"""Versions beside the served one with real bundles: found, checked, warmed, answered and compared."""
 
 import json
 import shutil
