@@ -23,6 +23,7 @@ from turnscore_exporters.engagement.model import (
     fit_blend,
     pool,
 )
+from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.training.encoders import Encoder, load_encoder, pad_rows
 from turnscore_exporters.training.loop import LoopSettings, choose_batch, train
 
@@ -259,6 +260,8 @@ def _ask_labels(name: str, pairs: Sequence[TextPair], step: int, seed: int) -> Q
     )
 
 
+LEAST_SPREAD = 1e-4
+"""Least standard deviation of a trained head's probabilities. Chosen."""
 PAPER_ENCODER = "google-bert/bert-base-uncased"
 
 
@@ -349,6 +352,11 @@ def train_paper_recipe(
     source = Source(vectors.features(texts_of(pairs)), labels_of(pairs), recipe.head_batch)
     loop = recipe.loop("head", recipe.head_steps, encoder, seed, recipe.learning_rate)
     train_head(model.first_head, source, loop, _state(state_folder, "head"))
+    with torch.inference_mode():
+        spread = float(model.probability(source.features).std())
+    if spread < LEAST_SPREAD:
+        # Measured with max pooling's rate: the last layer's eight ReLUs die with some seeds.
+        raise ExporterError(f"--seed {seed}: the head scores every pair alike after training; take another seed")
     if recipe.is_fine_tuned:
         steps = recipe.fine_tune_steps or -(-len(pairs) // recipe.batch_size)
         loop = recipe.loop("fine-tuning", steps, encoder, seed, recipe.learning_rate)

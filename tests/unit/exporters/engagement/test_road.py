@@ -13,6 +13,7 @@ from turnscore_exporters.data.convai import EngagementPaths, read_engagement_dat
 from turnscore_exporters.engagement import report as train_engagement
 from turnscore_exporters.engagement.model import Pooling
 from turnscore_exporters.engagement.training import MixedRecipe, PaperRecipe, train_paper_recipe
+from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.training.encoders import load_encoder
 from turnscore_models import read_bundle
 from typer.testing import CliRunner
@@ -97,3 +98,18 @@ def test_the_paper_s_recipe_trains_a_head_on_plain_vectors_of_a_frozen_encoder(
     assert recipe.learning_rate == learning_rate
     assert (float(head.center.abs().sum()), set(head.scale.tolist())) == (0.0, {1.0}), "not standardised"
     assert models[0].settings.dropout == 0
+
+
+def test_a_head_that_scores_every_pair_alike_is_refused(
+    tiny_bert: Path, data_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = read_engagement_data(EngagementPaths.in_folder(data_folder), check_counts=False)
+    monkeypatch.setattr("turnscore_exporters.engagement.training.train_head", lambda head, *_: _silence(head))
+    with pytest.raises(ExporterError, match="--seed 3: the head scores every pair alike"):
+        train_paper_recipe(data, load_encoder(str(tiny_bert)), PaperRecipe(), seed=3)
+
+
+def _silence(head: torch.nn.Module) -> None:
+    with torch.no_grad():
+        for weight in head.parameters():
+            weight.zero_()
