@@ -169,15 +169,15 @@ def measure_faults(folder: Path) -> dict[str, list[float]]:
 
     All contexts that were not trained on; wide intervals.
     """
-    contexts = [each for each in read_judged_contexts(folder / MODERN_FILE) if each.part != "train"]
-    turns = [(each.context, response.text) for each in contexts for response in each.responses]
+    contexts = [each for each in read_judged_contexts(folder / MODERN_FILE) if each[0].split != "train"]
+    turns = [(turn.context, turn.response) for each in contexts for turn in each]
     values = iter(ask("quality", turns))
     found: dict[str, list[bool]] = {name: [] for name in FAULTS}
     for each in contexts:
-        own = [(response, next(values)) for response in each.responses]
-        good = [value for response, value in own if response.mark("overall") >= 0.75]
+        own = [(turn, next(values)) for turn in each]
+        good = [value for turn, value in own if turn.labels["overall"] >= 0.75]
         for name, words in FAULTS.items():
-            bad = [value for response, value in own if any(word in response.made for word in words)]
+            bad = [value for turn, value in own if any(word in turn.system for word in words)]
             found[name] += [one > other for one in good for other in bad]
     return {name: [round(float(np.mean(each)), 3), len(each)] for name, each in found.items()}
 
@@ -237,11 +237,11 @@ def learn_words(folder: Path, rows: Sequence[Row]) -> Floats:
         return f"{' '.join('u_' + word for word in (context[-1][1] if context else '').split())} {response}"
 
     trained = [
-        (text(each.context, response.text), response.mark("overall"))
+        (text(turn.context, turn.response), turn.labels["overall"])
         for name in (TURNS_FILE, MODERN_FILE)
         for each in read_judged_contexts(folder / name)
-        if each.part == "train"
-        for response in each.responses
+        for turn in each
+        if turn.split == "train"
     ]
     vectors = TfidfVectorizer(ngram_range=(1, 2), min_df=3, sublinear_tf=True)
     model = Ridge(alpha=3.0).fit(vectors.fit_transform([each for each, _ in trained]), [mark for _, mark in trained])

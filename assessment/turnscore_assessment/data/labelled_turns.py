@@ -4,7 +4,8 @@ import hashlib
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -36,7 +37,8 @@ class LabelledTurn:
     """Speakers and texts, oldest first."""
     response: str
     labels: Mapping[str, float] = field(default_factory=dict)
-    """`rating`: people's mean rating. `goes_on`: 1 where the user went on, 0 where the user stopped."""
+    """`rating`: people's mean rating. `goes_on`: 1 where the user went on, 0 where the user stopped. Judged responses
+    have their marks, judged user turns `satisfaction` and their signals."""
     next_user: str | None = None
     """What the user said next; None where no user turn follows."""
     set_name: str = ""
@@ -185,44 +187,8 @@ _CHOOSE, _CALIBRATE = 0.3, 0.6
 """Of the judged dialogues that are not trained on, the share below which a hash chooses, and calibrates."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JudgedResponse:
-    """A response with its marks as 0 to 1 (1 of 5 is 0, 5 of 5 is 1), UNKNOWN where there is none."""
-
-    text: str
-    made: str
-    marks: Mapping[str, float] = field(default_factory=dict)
-
-    def mark(self, name: str) -> float:
-        return self.marks.get(name, UNKNOWN)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JudgedContext:
-    """A context, oldest turn first, and every judged response to it."""
-
-    set_name: str
-    dialogue: str
-    part: Part
-    context: tuple[Spoken, ...]
-    responses: tuple[JudgedResponse, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JudgedUserTurn:
-    """A user turn after a system's: satisfaction from 0 to 1 and the signals it shows.
-
-    `drawn_at_random` tells turns that show how rare signals are from turns drawn for words that make one likely.
-    """
-
-    set_name: str
-    dialogue: str
-    part: Part
-    context: tuple[Spoken, ...]
-    text: str
-    satisfaction: float
-    signals: frozenset[str]
-    drawn_at_random: bool
+JudgedContext = Sequence[LabelledTurn]
+"""Every judged response to one context, its labels its marks as 0 to 1: 1 of 5 is 0, 5 of 5 is 1."""
 
 
 def part_of(dialogue: str, split: str) -> Part:
@@ -239,42 +205,38 @@ def scale_mark(mark: float) -> float:
 
 
 def read_judged_contexts(path: Path) -> Iterator[JudgedContext]:
-    """The rows of a file of judged responses; turns without text are left out."""
+    """The rows of a file of judged responses, `system` telling how each was made; turns without text are left out."""
     for _, row in read_rows(path):
-        responses = tuple(
-            JudgedResponse(
-                text=each["text"],
-                made=each.get("made", ""),
-                marks={
+        context, part = _read_turns(row["context"]), part_of(row["dialogue"], row["split"])
+        yield [
+            LabelledTurn(
+                set_name=row["set"],
+                dialogue=row["dialogue"],
+                split=part,
+                context=context,
+                response=each["text"],
+                system=each.get("made", ""),
+                labels={
                     name: scale_mark(each[key])
                     for name, key in zip(MARKS, ("relevant", "sound", "engaging", "overall"), strict=True)
                 },
             )
             for each in row["responses"]
             if each["text"].strip()
-        )
-        yield JudgedContext(
-            set_name=row["set"],
-            dialogue=row["dialogue"],
-            part=part_of(row["dialogue"], row["split"]),
-            context=_read_turns(row["context"]),
-            responses=responses,
-        )
+        ]
 
 
-def read_judged_user_turns(path: Path) -> Iterator[JudgedUserTurn]:
-    """The rows of a file of judged user turns."""
+def read_judged_user_turns(path: Path) -> Iterator[LabelledTurn]:
+    """The rows of a file of judged user turns: labels are `satisfaction` from 0 to 1, and a 1 for each signal shown."""
     for _, row in read_rows(path):
         *context, (_, text) = _read_turns(row["turns"])
-        yield JudgedUserTurn(
+        yield LabelledTurn(
             set_name=row["set"],
             dialogue=row["dialogue"],
-            part=part_of(row["dialogue"], row["split"]),
+            split=part_of(row["dialogue"], row["split"]),
             context=tuple(context),
-            text=text,
-            satisfaction=scale_mark(row["satisfaction"]),
-            signals=frozenset(row["signals"]),
-            drawn_at_random=row["drawn"] == "random",
+            response=text,
+            labels={"satisfaction": scale_mark(row["satisfaction"]), **dict.fromkeys(row["signals"], 1.0)},
         )
 
 
@@ -291,22 +253,13 @@ def read_judged_turns(folder: Path, parts: Sequence[Part]) -> list[LabelledTurn]
     for name in (TURNS_FILE, MODERN_FILE):
         if not (folder / name).exists():
             continue
-        for each in read_judged_contexts(folder / name):
-            if each.part not in parts:
+        for each in chain.from_iterable(read_judged_contexts(folder / name)):
+            if each.split not in parts:
                 continue
             live = each.set_name in LIVE_SETS
             named = "judged-modern" if name == MODERN_FILE else "judged-live" if live else "judged-made"
-            turns += [
-                LabelledTurn(
-                    set_name=named,
-                    system=each.set_name,
-                    dialogue=each.dialogue,
-                    context=each.context,
-                    response=response.text,
-                    labels={"rating": 1 + 4 * response.mark("overall")},
-                )
-                for response in each.responses
-            ]
+            rating = 1 + 4 * each.labels["overall"]
+            turns.append(replace(each, set_name=named, system=each.set_name, split="", labels={"rating": rating}))
     return turns
 
 

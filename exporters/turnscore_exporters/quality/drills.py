@@ -6,10 +6,10 @@ are those of the rubric in docs/models/quality.md, as 0 to 1.
 
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from turnscore_assessment.data.dialogues import USER, Spoken
-from turnscore_assessment.data.labelled_turns import JudgedResponse
+from turnscore_assessment.data.labelled_turns import LabelledTurn
 
 BARE = (
     "ok.", "ok", "okay.", "k", "sure.", "alright.", "right.", "i see.", "hmm.", "mhm", "uh huh.", "oh.", "oh ok.",
@@ -53,14 +53,14 @@ RIGHT = {"overall": 0.78, "relevant": 0.97, "engaging": 0.42, "fluent": 0.95}
 _ENDS = re.compile(r"\b(bye|goodbye|thanks|thank you|good night|see you|that'?s all|ok|okay)\b", re.IGNORECASE)
 
 
-def make_filler(context: Sequence[Spoken], generator: random.Random) -> JudgedResponse | None:
+def make_filler(context: Sequence[Spoken], generator: random.Random) -> LabelledTurn | None:
     """A filler in the place of a response; none where the user takes leave, since little else would fit there."""
     if not context or _ENDS.search(context[-1][1]):
         return None
     if generator.random() < 0.15:
-        return JudgedResponse(text=_echo(context[-1][1], generator), made="echo", marks=ECHO)
+        return _make_turn(context, _echo(context[-1][1], generator), "echo", ECHO)
     texts, marks = generator.choice(_FILLERS)
-    return JudgedResponse(text=_vary(generator.choice(texts), generator), made="filler", marks=marks)
+    return _make_turn(context, _vary(generator.choice(texts), generator), "filler", marks)
 
 
 def _echo(text: str, generator: random.Random) -> str:
@@ -79,15 +79,19 @@ def _vary(text: str, generator: random.Random) -> str:
     return text.replace(".", " .") if draw < 0.42 else text
 
 
-def make_short_answers(generator: random.Random) -> tuple[tuple[Spoken, ...], list[JudgedResponse]]:
+def make_short_answers(generator: random.Random) -> list[LabelledTurn]:
     """A question with its short right answer first, then a wrong one of like form and a filler."""
     said, right, wrong = generator.choice(_QUESTIONS)(generator)
-    answers = [JudgedResponse(text=_vary(right, generator), made="right", marks=RIGHT)]
-    if wrong and wrong != right:
-        answers.append(JudgedResponse(text=_vary(wrong, generator), made="wrong", marks=WRONG))
     context = tuple((USER if (len(said) - place) % 2 else "system", text) for place, text in enumerate(said))
+    answers = [_make_turn(context, _vary(right, generator), "right", RIGHT)]
+    if wrong and wrong != right:
+        answers.append(_make_turn(context, _vary(wrong, generator), "wrong", WRONG))
     filler = make_filler(context, generator)
-    return context, [*answers, filler] if filler else answers
+    return [*answers, filler] if filler else answers
+
+
+def _make_turn(context: Sequence[Spoken], response: str, made: str, marks: Mapping[str, float]) -> LabelledTurn:
+    return LabelledTurn(context=tuple(context), response=response, system=made, labels=marks, set_name="drill")
 
 
 _Question = tuple[list[str], str, str]

@@ -94,8 +94,8 @@ def read_material(folder: Path, share: float, seed: int) -> Material:
     No response of another part is in it, also where somebody else said it.
     """
     judged, modern = (list(read_judged_contexts(folder / name)) for name in (TURNS_FILE, MODERN_FILE))
-    user_turns = [turn for turn in read_judged_user_turns(folder / USER_TURNS_FILE) if turn.part == "train"]
-    held = {response.text for each in (*judged, *modern) if each.part != "train" for response in each.responses}
+    user_turns = [turn for turn in read_judged_user_turns(folder / USER_TURNS_FILE) if turn.split == "train"]
+    held = {turn.response for each in (*judged, *modern) for turn in each if turn.split != "train"}
     left_out = read_population(folder).dialogues
     turns = [
         turn
@@ -112,7 +112,7 @@ def read_material(folder: Path, share: float, seed: int) -> Material:
     count = max(1, int(share * _GROUPS))
 
     def thin(contexts: list[JudgedContext]) -> list[JudgedContext]:
-        trained = [each for each in contexts if each.part == "train"]
+        trained = [each for each in contexts if each[0].split == "train"]
         return generator.sample(trained, max(1, int(share * len(trained))))
 
     return Material(

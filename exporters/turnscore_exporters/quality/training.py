@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from turnscore_assessment.data.dialogues import SYSTEM, USER, Spoken
-from turnscore_assessment.data.labelled_turns import MARKS, UNKNOWN, JudgedContext, JudgedUserTurn
+from turnscore_assessment.data.labelled_turns import MARKS, UNKNOWN, JudgedContext, LabelledTurn
 from turnscore_core.scorers.quality import HEADS, REACTIONS
 
 from turnscore_exporters.quality.drills import make_filler, make_short_answers
@@ -94,23 +94,24 @@ class Item:
 
 def judged_items(context: JudgedContext, key: int, generator: random.Random) -> list[Item]:
     """The responses of a judged context, and at times a filler with them."""
-    responses = list(context.responses)
-    if generator.random() < 0.12 and (filler := make_filler(context.context, generator)):
+    said, set_name = context[0].context, context[0].set_name
+    responses = list(context)
+    if generator.random() < 0.12 and (filler := make_filler(said, generator)):
         responses.append(filler)
     items = []
     for response in responses:
         heads = [UNKNOWN] * len(HEADS)
         for name, place in zip(MARKS, HEAD_OF_MARK, strict=True):
-            heads[place] = response.mark(name)
-        items.append(Item(context.context, response.text, heads, context_key=key, set_name=context.set_name))
+            heads[place] = response.labels.get(name, UNKNOWN)
+        items.append(Item(said, response.response, heads, context_key=key, set_name=set_name))
     return items
 
 
-def reaction_item(turn: JudgedUserTurn) -> Item:
+def reaction_item(turn: LabelledTurn) -> Item:
     """A user turn in the response's place, seen from the user's side."""
     swapped = tuple((USER if speaker == SYSTEM else SYSTEM, text) for speaker, text in turn.context)
-    wanted = [turn.satisfaction, *(float(name in turn.signals) for name in REACTIONS[1:])]
-    return Item(swapped, turn.text, [UNKNOWN] * len(HEADS), reactions=wanted)
+    wanted = [turn.labels["satisfaction"], *(turn.labels.get(name, 0.0) for name in REACTIONS[1:])]
+    return Item(swapped, turn.response, [UNKNOWN] * len(HEADS), reactions=wanted)
 
 
 def group_items(group: Group, key: int, weight: float) -> list[Item]:
@@ -135,7 +136,7 @@ class Material:
 
     judged: Sequence[JudgedContext]
     modern: Sequence[JudgedContext]
-    user_turns: Sequence[JudgedUserTurn]
+    user_turns: Sequence[LabelledTurn]
     groups: Sequence[Group]
     bots: Sequence[Group]
 
@@ -153,7 +154,7 @@ def plan_steps(material: Material, recipe: JudgedRecipe, seed: int) -> list[list
     steps: list[list[Item]] = []
     together = recipe.judged * SORTED_TOGETHER
     for start in range(0, len(contexts), together):
-        chunk = sorted(contexts[start : start + together], key=lambda each: max(len(r.text) for r in each.responses))
+        chunk = sorted(contexts[start : start + together], key=lambda each: max(len(turn.response) for turn in each))
         batches = [chunk[place : place + recipe.judged] for place in range(0, len(chunk), recipe.judged)]
         generator.shuffle(batches)
         for batch in batches:
@@ -164,12 +165,7 @@ def plan_steps(material: Material, recipe: JudgedRecipe, seed: int) -> list[list
             for number in range(recipe.bots):
                 items += group_items(next(bots), 2000 + number, recipe.group_weight)
             for number in range(recipe.drills):
-                said, answers = make_short_answers(generator)
-                key, drilled = (
-                    3000 + number,
-                    JudgedContext(set_name="drill", dialogue="", part="train", context=said, responses=tuple(answers)),
-                )
-                items += judged_items(drilled, key, random.Random(0))  # noqa: S311
+                items += judged_items(make_short_answers(generator), 3000 + number, random.Random(0))  # noqa: S311
             steps.append(items)
     return steps
 

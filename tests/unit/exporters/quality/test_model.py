@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from turnscore_assessment.data.labelled_turns import UNKNOWN, JudgedContext, JudgedResponse, JudgedUserTurn, part_of
+from turnscore_assessment.data.labelled_turns import UNKNOWN, LabelledTurn, part_of
 from turnscore_core.scorers.quality import HEADS, REACTIONS, RowLayout
 from turnscore_exporters.errors import CheckpointError, EncoderError
 from turnscore_exporters.quality.drills import RIGHT, make_filler, make_short_answers
@@ -179,27 +179,14 @@ def test_the_order_of_two_responses_to_one_context_counts(model: QualityModel) -
 
 MARKS = {"overall": 0.7, "relevant": 0.8, "engaging": 0.5, "fluent": 0.9}
 JUDGED = [
-    JudgedContext(
-        set_name="dstc9",
-        dialogue=f"d{number}",
-        part="train",
-        context=CONTEXT,
-        responses=(
-            JudgedResponse(text=f"i like word{number}", made="as said", marks=MARKS),
-            JudgedResponse(text="no lol", made="random", marks=dict.fromkeys(MARKS, 0.1)),
-        ),
-    )
+    [
+        LabelledTurn(set_name="dstc9", split="train", context=CONTEXT, response=response, labels=marks)
+        for response, marks in ((f"i like word{number}", MARKS), ("no lol", dict.fromkeys(MARKS, 0.1)))
+    ]
     for number in range(8)
 ]
-USER = JudgedUserTurn(
-    set_name="dstc9",
-    dialogue="d",
-    part="train",
-    context=CONTEXT[:2],
-    text="you said that already",
-    satisfaction=0.25,
-    signals=frozenset({"corrects"}),
-    drawn_at_random=True,
+USER = LabelledTurn(
+    context=CONTEXT[:2], response="you said that already", labels={"satisfaction": 0.25, "corrects": 1.0}
 )
 MATERIAL = Material(judged=JUDGED, modern=JUDGED[:2], user_turns=[USER], groups=[], bots=[])
 RECIPE = JudgedRecipe(judged=4, user_turns=1, groups=0, bots=0, drills=1, passes=6.0)
@@ -262,16 +249,17 @@ def test_training_is_the_same_after_an_interruption_and_learns(tiny_bert: Path, 
 def test_drills_are_what_they_say() -> None:
     generator = random.Random(0)
     questions = [make_short_answers(generator) for _ in range(400)]
-    assert all(answers[0].made == "right" and answers[0].marks == RIGHT for _, answers in questions)
-    assert all(len({each.text for each in answers}) == len(answers) for _, answers in questions)
-    assert all(context[-1][0] == "user" for context, _ in questions)
-    sums = [(context[0][1], answers[0].text) for context, answers in questions if "plus" in context[0][1]]
+    assert all(answers[0].system == "right" and answers[0].labels == RIGHT for answers in questions)
+    assert all(len({each.response for each in answers}) == len(answers) for answers in questions)
+    asked_for = [answers[0] for answers in questions]
+    assert all(each.context[-1][0] == "user" for each in asked_for)
+    sums = [(each.context[0][1], each.response) for each in asked_for if "plus" in each.context[0][1]]
     assert sums
     for asked, answered in sums:
         first, second = (int(word) for word in asked.replace("?", "").split() if word.isdigit())
         assert str(first + second) in answered
     assert make_filler((("user", "ok bye"),), generator) is None
-    echoed = {each.text for _ in range(200) if (each := make_filler(CONTEXT, generator)) and each.made == "echo"}
+    echoed = {each.response for _ in range(200) if (each := make_filler(CONTEXT, generator)) and each.system == "echo"}
     assert "i saw whales" in echoed
 
 
