@@ -20,8 +20,8 @@ from turnscore_exporters.training.loop import REPORT_FILE, STATE_FOLDER, TRAININ
 from paper_systems.classifiers import train_birnn, train_svm
 from paper_systems.data import Baseline, EvalTurn, Part, RandomNegatives, ReplyPool
 from paper_systems.measures import (
+    AdversarialContext,
     EvalSet,
-    JudgedContext,
     measure_adversarial,
     measure_baseline,
     read_adversarial,
@@ -90,7 +90,7 @@ def run_job(job: SystemJob) -> dict[str, Any]:
     return report
 
 
-def _train(job: SystemJob, sets: Sequence[EvalSet], contexts: Sequence[JudgedContext]) -> tuple[Trained, Plan]:
+def _train(job: SystemJob, sets: Sequence[EvalSet], contexts: Sequence[AdversarialContext]) -> tuple[Trained, Plan]:
     if job.name in ENGAGEMENT:
         return ENGAGEMENT[job.name](job.plan, check_counts=job.check_counts), job.plan
     judged = [each for found in sets for each in found.asked] + [each for found in contexts for each in found.asked]

@@ -37,7 +37,7 @@ BORDER = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
-class JudgedContext:
+class AdversarialContext:
     """The responses to one context, by kind."""
 
     by_kind: dict[str, list[EvalTurn]]
@@ -48,13 +48,13 @@ class JudgedContext:
         return [each for kind in ADVERSARIAL_KINDS for each in self.by_kind[kind]]
 
 
-def read_adversarial(folder: Path, most: int, seed: int) -> list[JudgedContext]:
+def read_adversarial(folder: Path, most: int, seed: int) -> list[AdversarialContext]:
     """At most so many contexts of the test split, drawn at random; none where the folder has no such file."""
     path = folder / ADVERSARIAL_FILE
     if not path.exists():
         return []
     found = [
-        JudgedContext(
+        AdversarialContext(
             by_kind={
                 kind: [EvalTurn(context=tuple(row["context"]), response=text) for text in row[kind] if text.strip()]
                 for kind in ADVERSARIAL_KINDS
@@ -67,7 +67,7 @@ def read_adversarial(folder: Path, most: int, seed: int) -> list[JudgedContext]:
     return found[:most]
 
 
-def measure_adversarial(baseline: Baseline, contexts: Sequence[JudgedContext]) -> dict[str, Any]:
+def measure_adversarial(baseline: Baseline, contexts: Sequence[AdversarialContext]) -> dict[str, Any]:
     """AUC by wrong kind and score, of scores from 0 to 1 also the accuracy at the border; the length's beside them."""
     asked = [each for context in contexts for each in context.asked]
     kinds = np.array([kind for context in contexts for kind in ADVERSARIAL_KINDS for _ in context.by_kind[kind]])
