@@ -1,0 +1,35 @@
+"""The core without a server: what is imported, and what is found where BentoML is not installed."""
+
+import subprocess
+import sys
+
+SCRIPT = """
+import sys
+for name in ("bentoml", "fastapi", "grpc", "prometheus_client", "redis", "starlette", "turnscore_service"):
+    sys.modules[name] = None  # importing it fails
+from pathlib import Path
+from turnscore_core.dialogues import Dialogue
+from turnscore_core.engine import Engine
+from turnscore_models import BundleError, starter_bundles
+from turnscore_models.store import import_bundle, list_bundles, resolve
+from turnscore_wire import Turn
+[quality] = [folder for folder in starter_bundles() if folder.name == "quality"]
+assert list_bundles() == [] and resolve("quality").folder == quality
+with Engine(["quality"]) as engine:
+    turns = [Turn(speaker="user", text="How are you?"), Turn(speaker="system", text="Fine, and you?")]
+    [result] = engine.score([Dialogue("a", turns)])
+    assert 0 < result.turns[0].scores["quality"].value < 1
+for asked in (lambda: resolve("nothing"), lambda: import_bundle(quality)):
+    try:
+        asked()
+    except BundleError as error:
+        print(error)
+"""
+
+
+def test_the_engine_scores_with_no_server_installed():
+    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    not_found, not_stored = done.stdout.splitlines()
+    assert "turnscore-core[store] is not installed" in not_found
+    assert not_stored.endswith("install turnscore-core[store]")
