@@ -1,6 +1,6 @@
 """Runs one scenario of load or measurement: `python loadtests/run.py NAME [options]`; without a name it lists them.
 
-Writes `build/load/NAME.md` and `NAME.json`, prints the page, and ends with 1 where a claim of the scenario failed.
+Writes NAME.md and NAME.json into `--reports`, or build/load, prints the page, and ends with 1 where a claim failed.
 """
 
 import ast
@@ -14,12 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from turnscore_load.machine import ForeignHostError
-from turnscore_load.processes import StartError
+from turnscore_load.machine import ScenarioError
 from turnscore_load.results import ScenarioResult, write_between_markers
 
 SCENARIOS = Path(__file__).parent / "turnscore_load" / "scenarios"
-REPORTS = Path("build/load")
 
 
 def scenarios() -> dict[str, str]:
@@ -31,16 +29,18 @@ def scenarios() -> dict[str, str]:
     }
 
 
-def take_option(words: list[str], name: str) -> str:
-    """Takes `name VALUE` or `name=VALUE` out of the words; empty where it is not there."""
+def find_option(words: list[str], name: str, *, take: bool = True) -> str:
+    """The value of `name VALUE` or `name=VALUE`, which it takes out of the words; empty where it is not there."""
     for place, word in enumerate(words):
         if word == name and place + 1 < len(words):
-            value = words[place + 1]
-            del words[place : place + 2]
-            return value
-        if word.startswith(f"{name}="):
-            del words[place]
-            return word.partition("=")[2]
+            value, end = words[place + 1], place + 2
+        elif word.startswith(f"{name}="):
+            value, end = word.partition("=")[2], place + 1
+        else:
+            continue
+        if take:
+            del words[place:end]
+        return value
     return ""
 
 
@@ -73,16 +73,16 @@ def main(words: list[str]) -> int:
         return 0 if words in ([], ["--help"]) else 2
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that what was started is stopped
     name, command = words[0], shlex.join(["loadtests/run.py", *words])
-    page, machine, folder = (take_option(words, each) for each in ("--page", "--machine", "--results"))
+    page, machine, folder = (find_option(words, each) for each in ("--page", "--machine", "--results"))
     try:
         result = run_scenario(name, words[1:])
-    except (StartError, ForeignHostError) as error:
+    except ScenarioError as error:
         typer.echo(f"{name}: {error}", err=True)
         return 1
     result.command, result.machine = command, machine or result.machine
-    REPORTS.mkdir(parents=True, exist_ok=True)
-    result.write(REPORTS / f"{name}.json")
-    (REPORTS / f"{name}.md").write_text(result.markdown())
+    reports = Path(find_option(words, "--reports", take=False) or "build/load")
+    result.write(reports / f"{name}.json")
+    (reports / f"{name}.md").write_text(result.markdown())
     if folder:
         result.write(Path(folder) / f"{name}.json")
     if page:

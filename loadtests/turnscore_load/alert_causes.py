@@ -39,6 +39,9 @@ _BATCH_SECONDS = 0.5
 _LONG_WORDS = 120
 """Of a turn of many callers: as many as engagement reads, so that few calls are much work."""
 
+_REFUSED_SECONDS = 1.0
+"""After which a refused one of them asks again. Chosen: a third of the calls are then refused."""
+
 Mood = Literal["usual", "broken", "foreign", "silent"]
 _DIALOGUES = (
     ("i baked bread this morning", "That sounds lovely! What kind of bread was it?", "Was war das für ein Brot?"),
@@ -231,7 +234,8 @@ async def lose_redis(world: World) -> AsyncIterator[None]:
 async def overload(world: World) -> AsyncIterator[None]:
     port = world.busy.port
     said = (score_request(port, {"response": t, "scorers": ["engagement"]}) for t in texts("overload", _LONG_WORDS))
-    async with in_background(http_generator(port, 60_000).run_closed(_CALLERS, 1e9, said)):
+    calling = http_generator(port, 60_000).run_closed(_CALLERS, 1e9, said, least_obedient_seconds=_REFUSED_SECONDS)
+    async with in_background(calling):
         yield
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import httpx
 
-from turnscore_load.machine import LOOPBACK, free_port
+from turnscore_load.machine import LOOPBACK, ScenarioError, free_port
 from turnscore_load.processes import Process, find_program, in_background, running
 
 FACTORS: Mapping[str, float] = {"turnscore-service": 30, "turnscore-values": 1440}
@@ -40,7 +40,7 @@ class UnknownGroupError(Exception):
     """The rules have a group whose factor is not known."""
 
 
-class SilentAlertError(Exception):
+class SilentAlertError(ScenarioError):
     """An alert did not fire, or did not clear, in time; the message says which."""
 
 

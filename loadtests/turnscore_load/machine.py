@@ -33,7 +33,11 @@ class Ports(NamedTuple):
     grpc: int
 
 
-class ForeignHostError(Exception):
+class ScenarioError(Exception):
+    """A scenario cannot go on; the message says why."""
+
+
+class ForeignHostError(ScenarioError):
     """The load was to go to another machine."""
 
 

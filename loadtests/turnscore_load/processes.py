@@ -21,7 +21,7 @@ from urllib.request import urlopen
 
 import psutil
 
-from turnscore_load.machine import LOOPBACK, free_port
+from turnscore_load.machine import LOOPBACK, ScenarioError, free_port
 
 _START_SECONDS = 300.0
 """Chosen: 6 s were measured with the starter scorers, and 145 while a dozen other jobs ran on 2 cores."""
@@ -31,7 +31,7 @@ Ready = str | Callable[[], bool] | None
 """A path that answers GET with 200, a claim that becomes true, or nothing to wait for."""
 
 
-class StartError(Exception):
+class StartError(ScenarioError):
     """A program is missing, did not become ready or failed; the message says which, with the end of its log."""
 
 

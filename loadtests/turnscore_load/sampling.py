@@ -17,6 +17,8 @@ from typing import Self
 
 import psutil
 
+from turnscore_load.machine import ScenarioError
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessSample:
@@ -32,7 +34,7 @@ class ProcessSample:
     """Of everything that runs on the machine."""
 
 
-class ProcessesChangedError(Exception):
+class ProcessesChangedError(ScenarioError):
     """A process of the service ended or was replaced while it was watched."""
 
 

@@ -18,6 +18,7 @@ import typer
 from turnscore_models import starter_bundles
 
 from turnscore_load.corpus_ways import write_dialogues
+from turnscore_load.machine import ScenarioError
 from turnscore_load.processes import StartError
 from turnscore_load.ray_nodes import NODES, cluster_of_nodes, kill_node
 from turnscore_load.results import ScenarioResult, number, table
@@ -29,7 +30,7 @@ _NODE_DIES, _DRIVER_DIES = 1 / 3, 2 / 3
 _LOOK_SECONDS = 0.2
 
 
-class DifferentContentError(Exception):
+class DifferentContentError(ScenarioError):
     """The folders do not hold the same rows; the message names the first file that differs."""
 
 

@@ -17,7 +17,7 @@ import typer
 from turnscore_models import starter_bundles
 
 from turnscore_load.corpus_ways import WAYS, write_dialogues
-from turnscore_load.processes import StartError, run_module
+from turnscore_load.processes import StartError, python_path, run_module
 from turnscore_load.results import ScenarioResult, number, table
 
 _LOOK_SECONDS = 1.0
@@ -83,7 +83,7 @@ def main(
 def measure(way: str, source: Path, output: Path, bundle: Path) -> CorpusCost:
     """Runs the way and watches its processes."""
     command = run_module("turnscore_load.corpus_ways", way, source, output, bundle)
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, **python_path(), "OMP_NUM_THREADS": "1"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         tree = WatchedTree(process.pid)
         while process.poll() is None:

@@ -17,7 +17,7 @@ import uvloop
 
 from turnscore_load.answers import OUTCOMES, CallRecord, Stage, percentile
 from turnscore_load.generator import Generator, http_generator, score_request, score_requests
-from turnscore_load.machine import LOOPBACK
+from turnscore_load.machine import LOOPBACK, ScenarioError
 from turnscore_load.results import Check, ScenarioResult, table
 from turnscore_load.sampling import ProcessSample, Sampler, growths, write_csv
 from turnscore_load.scenarios.steady import REPORTS, Host, Port, Program, Reports, Scorers, announced_target
@@ -79,7 +79,7 @@ class OverloadRun:
     """CPU seconds per second that the generator took during the overload."""
 
 
-class TooMuchError(Exception):
+class TooMuchError(ScenarioError):
     """The overload would need more requests than are prepared at most."""
 
 

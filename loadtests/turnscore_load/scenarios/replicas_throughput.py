@@ -19,6 +19,7 @@ import uvloop
 
 from turnscore_load.fleet import Fleet, fleet
 from turnscore_load.generator import Generator, connect_to, post_bytes
+from turnscore_load.machine import ScenarioError
 from turnscore_load.results import ScenarioResult, table
 from turnscore_load.scenarios.steady import REPORTS, Reports
 from turnscore_load.services import SERVE, metric
@@ -39,7 +40,7 @@ Figures = Mapping[str, float]
 and `cached` turns in all."""
 
 
-class FailedRequestsError(Exception):
+class FailedRequestsError(ScenarioError):
     """A request was not answered in full, so that there is no throughput to report; the message says why."""
 
 
