@@ -132,7 +132,7 @@ def dequantize_quality(options: of.DequantizeOptions) -> list[str]:
     """Writes the checkpoint of a stored bundle."""
     from turnscore_models.store import resolve
 
-    from turnscore_exporters.quality.recovery import recover_checkpoint
+    from turnscore_exporters.quality.dequantize import recover_checkpoint
 
     recover_checkpoint(resolve(options.bundle), options.output)
     return [f"{options.output}: a checkpoint of {options.bundle}"]

@@ -28,7 +28,7 @@ from turnscore_exporters.quality.model import (
 )
 from turnscore_exporters.quality.negatives import NegativeKind
 from turnscore_exporters.training.encoders import Encoder
-from turnscore_exporters.training.loop import LoopSettings, WeightAverage, run_loop
+from turnscore_exporters.training.loop import LoopSettings, WeightAverage, train
 
 SORTED_TOGETHER = 16
 """Batches whose judged contexts are drawn together and sorted by length, so that rows of a batch are of like width."""
@@ -252,7 +252,6 @@ def train_judged(
 ) -> None:
     """Trains the model in place, or goes on where `state_path` stopped; the averaged weights count."""
     builder = RowBuilder(encoder, model.settings.layout)
-    model.train()
     model.encoder.embeddings.requires_grad_(False)
     for layer in model.encoder.encoder.layer[:FROZEN_LAYERS]:
         layer.requires_grad_(False)
@@ -261,15 +260,11 @@ def train_judged(
             part.p = 0.0
     encoder_weights = [weight for weight in model.encoder.parameters() if weight.requires_grad]
     fresh = [weight for name, weight in model.named_parameters() if not name.startswith(("encoder.", "joint."))]
-    optimizer = torch.optim.AdamW(
-        [
-            {"params": fresh, "lr": recipe.head_rate},
-            {"params": list(model.joint.parameters()), "lr": recipe.joint_rate},
-            {"params": encoder_weights, "lr": recipe.learning_rate},
-        ],
-        weight_decay=recipe.weight_decay,
-        betas=(0.9, 0.98),
-    )
+    groups: list[dict[str, Any]] = [
+        {"params": fresh, "lr": recipe.head_rate},
+        {"params": list(model.joint.parameters()), "lr": recipe.joint_rate},
+        {"params": encoder_weights},
+    ]
     loop = LoopSettings(
         steps=len(steps),
         run_key=f"judged {asdict(recipe)} {seed} {len(steps)}",
@@ -277,6 +272,9 @@ def train_judged(
         warm_up_steps=max(1, int(recipe.warm_up_share * len(steps))),
         save_every=save_every,
         description="judged",
+        learning_rate=recipe.learning_rate,
+        weight_decay=recipe.weight_decay,
+        betas=(0.9, 0.98),
     )
     average = WeightAverage(recipe.average_decay, int(len(steps) * 0.6))
 
@@ -287,6 +285,4 @@ def train_judged(
             found = answer_rows(model, turns, fixed_context=step % CONTEXT_EVERY > 0)
         return compute_loss(model, found, items, recipe)
 
-    run_loop(model, optimizer, step_loss, loop, state_path, average)
-    average.put_into(model)
-    model.requires_grad_(True).eval()
+    train(model, step_loss, loop, groups=groups, state_path=state_path, follower=average)

@@ -32,8 +32,8 @@ from turnscore_exporters.quality.bundle import (
     export_quality,
     score_turns,
 )
+from turnscore_exporters.quality.dequantize import put_weights, recover_checkpoint
 from turnscore_exporters.quality.model import QualityModel, QualitySettings, RowBuilder, load_model, save_model
-from turnscore_exporters.quality.recovery import put_weights, recover_checkpoint
 from turnscore_exporters.quality.value import ValueFormula, read_formula, write_formula
 from turnscore_exporters.training.encoders import load_encoder
 from turnscore_models import Bundle, MismatchedGraphError, Threshold, read_bundle
