@@ -66,13 +66,8 @@ class Caller:
 
     key_name: str | None = None
     budget: TurnBudget | None = None
-    network: str = ""
-    """The network it calls from (`network_of`), if nothing else is known of it."""
-
-    @property
-    def share(self) -> str:
-        """In whose name their work shares with others': of a key, or of a network without one."""
-        return self.network if self.key_name is None else f"key {self.key_name}"
+    share: str = ""
+    """In whose name their work shares with others': of a key, or without one of the network (`network_of`)."""
 
     def require_budget(self, turns: int) -> None:
         """Raises OverloadedError where the key has asked for too much to be answered these turns. Costs nothing."""
@@ -101,7 +96,7 @@ CALLER: ContextVar[Caller] = ContextVar("turnscore_caller", default=ANYBODY)
 @lru_cache(maxsize=1024)
 def anybody_from(address: str) -> Caller:
     """Nobody in particular, at that address."""
-    return Caller(network=network_of(address))
+    return Caller(share=network_of(address))
 
 
 @lru_cache(maxsize=1024)
@@ -267,9 +262,9 @@ class Access:
 
 def _caller(name: str, entry: KeyEntry) -> Caller:
     if entry.turns_per_second is None:
-        return Caller(name)
+        return Caller(name, share=f"key {name}")
     burst = entry.burst or max(1, round(entry.turns_per_second))
-    return Caller(name, TurnBudget(entry.turns_per_second, burst))
+    return Caller(name, TurnBudget(entry.turns_per_second, burst), f"key {name}")
 
 
 def read_keys(file: Path) -> dict[str, KeyEntry]:

@@ -91,11 +91,6 @@ class JsonResponse(Response):
         self.raw_headers = [(b"content-length", b"%d" % len(body)), _JSON]
 
 
-def read_headers(scope: Scope) -> dict[str, str]:
-    """A request's headers by name, in lower case; of several with one name the first."""
-    return {name.decode("latin-1"): value.decode("latin-1") for name, value in reversed(scope["headers"])}
-
-
 def sender_of(
     scope: Scope, headers: Mapping[str, str], offered_key: str | None = None
 ) -> tuple[str | None, str, str | None]:
@@ -149,7 +144,8 @@ class HttpExchange:
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
         self.scope = scope
-        self.headers = read_headers(scope)
+        # By name, in lower case; of several with one name the first.
+        self.headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in reversed(scope["headers"])}
         self.request_id = take_request_id(self.headers.get(REQUEST_ID_HEADER))
         self._receive = receive
         self._link: Link | None = scope.get(LINK)

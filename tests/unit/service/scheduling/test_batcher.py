@@ -244,7 +244,7 @@ async def test_a_pack_of_several_turns_is_answered_turn_by_turn():
 
 
 def submit_as(batcher: Batcher, caller: str, *widths: int) -> list["asyncio.Future[object]"]:
-    token = CALLER.set(Caller(network=caller))
+    token = CALLER.set(Caller(share=caller))
     try:
         return [batcher.submit(encoded(width), LATER) for width in widths]
     finally:
@@ -253,7 +253,7 @@ def submit_as(batcher: Batcher, caller: str, *widths: int) -> list["asyncio.Futu
 
 async def test_who_comes_after_a_flood_is_in_the_next_batch_and_need_not_wait_for_a_full_one(fake_scorer: FakeScorer):
     batcher = Batcher(loaded_fake(fake_scorer), BatchingSettings(max_batch_tokens=640))
-    CALLER.set(Caller(network="flood"))
+    CALLER.set(Caller(share="flood"))
     first = await hold_runtime(batcher, fake_scorer)
     flood = submit_as(batcher, "flood", *[8] * 400)
     other = submit_as(batcher, "other", 8)

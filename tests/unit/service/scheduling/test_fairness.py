@@ -74,7 +74,7 @@ def busy(seconds: float) -> None:
 async def work(
     cooperative: CooperativeScheduler, caller: str, parts: int, done: list[str], *, is_large: bool = True
 ) -> None:
-    CALLER.set(Caller(network=caller))
+    CALLER.set(Caller(share=caller))
     slices = TimeSlice(cooperative, is_large=is_large)
     for _ in range(parts):
         await slices.pause()
