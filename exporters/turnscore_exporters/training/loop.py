@@ -117,38 +117,19 @@ def train(
     state_path: Path | None = None,
     follower: WeightAverage | BestWeights | None = None,
 ) -> list[float]:
-    """Trains in place as `run_loop` does; the averaged or best weights count where there is a `follower`.
+    """Trains in place and returns the loss of every step of this call; then the model scores, and nothing is frozen.
 
+    `step_loss(step)` must depend on nothing but the step and the weights: torch is seeded from (seed, step) before each
+    call, so a run that was interrupted and resumes from `state_path` ends with the same weights as one that was not.
+    The state is written every `save_every` steps and at the end; a finished state makes the call return at once.
     `groups` are weights with a learning rate `lr` of their own; by default all that are not frozen have the settings'.
-    Afterwards the model is ready to score, and nothing is frozen.
+    `follower` gives the weights that count at the end, in place of the last ones.
     """
     trained = groups or [{"params": [each for each in model.parameters() if each.requires_grad]}]
     optimizer = settings.optimizer(
         trained, lr=settings.learning_rate, betas=settings.betas, weight_decay=settings.weight_decay
     )
     model.train()
-    losses = run_loop(model, optimizer, step_loss, settings, state_path, follower)
-    if follower is not None:
-        follower.put_into(model)
-    model.requires_grad_(True).eval()
-    return losses
-
-
-def run_loop(
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    step_loss: StepLoss,
-    settings: LoopSettings,
-    state_path: Path | None = None,
-    follower: WeightAverage | BestWeights | None = None,
-) -> list[float]:
-    """Trains in place and returns the loss of every step of this call.
-
-    `step_loss(step)` must depend on nothing but the step and the weights: torch is seeded from (seed, step) before each
-    call, so a run that was interrupted and resumes from `state_path` ends with the same weights as one that was not.
-    The state is written every `save_every` steps and at the end; a finished state makes the call return at once.
-    `follower` keeps weights of its own; the caller puts them into the model.
-    """
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _rate_at(step, settings))
     parts: dict[str, Any] = {"model": model, "optimizer": optimizer, "scheduler": scheduler}
     if follower is not None:
@@ -171,6 +152,9 @@ def run_loop(
             bar.update()
             if (step + 1) % settings.save_every == 0 or step + 1 == settings.steps:
                 _save_state(parts, settings, state_path, step + 1)
+    if follower is not None:
+        follower.put_into(model)
+    model.requires_grad_(True).eval()
     return losses
 
 

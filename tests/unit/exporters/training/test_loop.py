@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,7 +17,7 @@ from turnscore_exporters.training.loop import (
     choose_batch,
     claim_choices,
     claim_folder,
-    run_loop,
+    train,
 )
 
 INPUTS = torch.linspace(-1, 1, 40).reshape(20, 2)
@@ -26,10 +27,9 @@ class InterruptionError(Exception):
     pass
 
 
-def train(state: Path | None, *, stop_at: int | None = None, run_key: str = "a") -> list[Tensor]:
+def train_tiny(state: Path | None, *, stop_at: int | None = None, run_key: str = "a") -> list[Tensor]:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(2, 8), nn.Dropout(0.5), nn.Linear(8, 1))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
 
     def step_loss(step: int) -> Tensor:
         if step == stop_at:
@@ -38,43 +38,46 @@ def train(state: Path | None, *, stop_at: int | None = None, run_key: str = "a")
         loss: Tensor = (model(INPUTS[chosen]) - INPUTS[chosen].sum(1, keepdim=True)).square().mean()
         return loss
 
-    run_loop(model, optimizer, step_loss, LoopSettings(steps=20, run_key=run_key, warm_up_steps=3, save_every=4), state)
+    settings = LoopSettings(
+        steps=20, run_key=run_key, warm_up_steps=3, save_every=4, learning_rate=0.01, weight_decay=0.01
+    )
+    train(model, step_loss, settings, state_path=state)
     return [weight.detach() for weight in model.parameters()]
 
 
 def test_resumed_run_ends_with_the_weights_of_one_that_was_not_interrupted(tmp_path: Path) -> None:
-    whole = train(None)
+    whole = train_tiny(None)
     with pytest.raises(InterruptionError):
-        train(tmp_path / "state", stop_at=10)
-    resumed = train(tmp_path / "state")
+        train_tiny(tmp_path / "state", stop_at=10)
+    resumed = train_tiny(tmp_path / "state")
     assert all(torch.equal(left, right) for left, right in zip(whole, resumed, strict=True))
 
 
 def test_finished_run_is_not_trained_again(tmp_path: Path) -> None:
-    first = train(tmp_path / "state")
-    again = train(tmp_path / "state", stop_at=0)
+    first = train_tiny(tmp_path / "state")
+    again = train_tiny(tmp_path / "state", stop_at=0)
     assert all(torch.equal(left, right) for left, right in zip(first, again, strict=True))
 
 
 def test_state_of_another_run_is_refused(tmp_path: Path) -> None:
-    train(tmp_path / "state")
+    train_tiny(tmp_path / "state")
     with pytest.raises(CheckpointError, match="belongs to another run"):
-        train(tmp_path / "state", run_key="b")
+        train_tiny(tmp_path / "state", run_key="b")
 
 
 def test_state_of_another_version_is_refused(tmp_path: Path) -> None:
-    train(tmp_path / "state")
+    train_tiny(tmp_path / "state")
     state = torch.load(tmp_path / "state")
     del state["scheduler"]
     torch.save(state, tmp_path / "state")
     with pytest.raises(CheckpointError, match=r"another version of this training wrote it \(no scheduler\)"):
-        train(tmp_path / "state")
+        train_tiny(tmp_path / "state")
 
 
 def test_broken_state_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "state").write_bytes(b"half a file")
     with pytest.raises(CheckpointError, match="state: cannot be read"):
-        train(tmp_path / "state")
+        train_tiny(tmp_path / "state")
 
 
 def train_one_weight(
@@ -92,14 +95,15 @@ def train_one_weight(
             raise InterruptionError
         return -model.weight.sum()
 
-    chosen = LoopSettings(steps=8, run_key="best", warm_up_steps=0, save_every=2)
+    def descend(groups: Any, **_: object) -> torch.optim.Optimizer:
+        return torch.optim.SGD(groups, lr=1.0)
+
+    chosen = LoopSettings(steps=8, run_key="best", warm_up_steps=0, save_every=2, optimizer=descend)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop, "LOOKS", 4)
         patch.setattr(loop, "_rate_at", lambda step, settings: 1.0)
         best = BestWeights(look, chosen.steps)
-        run_loop(model, torch.optim.SGD(model.parameters(), lr=1.0), step_loss, chosen, state, best)
-    assert model.weight.item() == pytest.approx(8)
-    best.put_into(model)
+        train(model, step_loss, chosen, state_path=state, follower=best)
     return model.weight.item(), best
 
 
