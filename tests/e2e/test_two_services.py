@@ -50,7 +50,7 @@ def test_a_second_service_leaves_the_firsts_metrics_alone_and_a_taken_address_is
     environment = {**os.environ, **shared, "TURNSCORE_GRPC__ENABLED": "false"}
     refused = subprocess.run(again, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert refused.returncode != 0
-    assert "another process listens on its address" in refused.stderr
+    assert "another process is listening on its address" in refused.stderr
     assert "Traceback" not in refused.stderr
     score(service.url, "four")
     assert scored(service.url) == before + 3

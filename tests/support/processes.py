@@ -4,7 +4,7 @@ import asyncio
 import ssl
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from pathlib import Path
 from typing import cast
 
@@ -181,13 +181,12 @@ async def relay(target: int, tls: ssl.SSLContext | None = None) -> AsyncIterator
     serving: set[asyncio.Task[None]] = set()
 
     async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, slow: bool) -> None:
-        with suppress(ConnectionError, ssl.SSLError):
+        with closing(writer), suppress(ConnectionError, ssl.SSLError):
             while piece := await reader.read(65_536):
                 if slow:
                     await asyncio.sleep(way.delay_seconds)
                 writer.write(piece)
                 await writer.drain()
-        writer.close()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(asyncio.CancelledError):  # asyncio would report it
