@@ -54,7 +54,7 @@ def test_the_command_keeps_its_store_below_bentoml_home(tmp_path: Path):
     home = {"BENTOML_HOME": str(tmp_path / "bentoml"), "COLUMNS": "200", "BENTOML_DO_NOT_TRACK": "True"}
 
     def run(*words: str | Path) -> "subprocess.CompletedProcess[str]":
-        command = [sys.executable, "-m", "turnscore_models", *map(str, words)]
+        command = [str(Path(sys.executable).with_name("turnscore")), "models", *map(str, words)]
         return subprocess.run(command, env={**os.environ, **home}, capture_output=True, text=True, check=False)
 
     stored = run("import", make_bundle(tmp_path / "bundle").folder)

@@ -15,6 +15,7 @@ from support.pages import chromium, find_violations
 from support.studies import Judgement, QuickRater, ScriptedBot, SimulatedRater, on_a_port, plan_fields
 from turnscore_assessment.analysis.study_report import build_report
 from turnscore_assessment.ratings.rating_file import read_ratings, write_ratings
+from turnscore_assessment.ratings.rating_table import build_table
 from turnscore_assessment.study.database import StudyDatabase, dialogues, open_database, workers
 from turnscore_assessment.study.demo import create_demo_app
 from turnscore_assessment.study.plan import StudyPlan, read_plan
@@ -92,8 +93,10 @@ async def test_the_report_leaves_out_the_two_of_six_raters_who_answer_at_random(
     assert set(violations) == {"consent", "before a conversation", "conversation", "rating", "end"}
     assert [each for found in violations.values() for each in found] == []
     write_ratings(tmp_path / "ratings.jsonl", ratings)
-    report = build_report(read_ratings(tmp_path / "ratings.jsonl"), 100, 0)
-    assert {worker.worker for worker in report.workers if not worker.passes} == guessers
+    written = read_ratings(tmp_path / "ratings.jsonl")
+    report = build_report(written, 100, 0)
+    names = build_table(written).workers  # which the report numbers from 1
+    assert {names[int(worker.worker) - 1] for worker in report.workers if not worker.passes} == guessers
     assert len(report.workers) == 6
     assert [system.system for system in report.systems] == ["companion", "brief", "echo"]
     assert [system.dialogues for system in report.systems] == [4, 4, 4]
