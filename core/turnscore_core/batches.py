@@ -35,7 +35,7 @@ class WasteLimit:
 
 @dataclass(frozen=True, slots=True)
 class BatchBudget:
-    """Padded tokens that a batch may have at most, and below which batches are not dealt out to several lanes."""
+    """Padded tokens that a batch may have at most, and below which its turns are not dealt out to several."""
 
     most_tokens: int = 1024
     """Measured on 2 CPUs with an int8 MiniLM: 512 to 1,024 cost the least CPU per token; 4,096 a third more."""

@@ -133,7 +133,7 @@ class _ScorerRun:
     def __init__(self, loaded: LoadedScorer, max_batch_tokens: int | None, store: ScorerStore | None) -> None:
         self.loaded = loaded
         self._limit = TokenLimit(max_batch_tokens or loaded.budget.most_tokens)
-        self._threads = ThreadPoolExecutor(loaded.concurrency.lanes, f"turnscore-{loaded.name}")
+        self._threads = ThreadPoolExecutor(loaded.concurrency.batches, f"turnscore-{loaded.name}")
         self._store = store
         self.turns_computed = 0
 
@@ -234,7 +234,7 @@ class Engine:
         models: Models,
         *,
         threads: int = 1,
-        lanes: int = 1,
+        concurrent_batches: int = 1,
         device: str = "cpu",
         options: Mapping[str, Mapping[str, Any]] | None = None,
         thresholds: Mapping[str, float | None] | None = None,
@@ -247,13 +247,13 @@ class Engine:
     ) -> None:
         """Loads the bundles: folders by scorer, or names and folders as `TURNSCORE_MODELS` takes them.
 
-        `threads` compute one batch and `lanes` batches at once; `options` are those of a request, by scorer;
+        `threads` compute one batch, and `concurrent_batches` run at once; `options` are those of a request, by scorer;
         `thresholds` replace the bundles'. With `shared`, scores are asked there first and kept there, under
         `namespace`, as the service's cache does with a `secret`; `load` makes the scorers.
         Raises BundleError for a bundle that is refused or scores no turns, DeviceError, and OptionsError, with the
         field, for the rest.
         """
-        settings = _settings(models, threads, lanes, device, thresholds, max_batch_tokens)
+        settings = _settings(models, threads, concurrent_batches, device, thresholds, max_batch_tokens)
         loaded = load(settings)
         _check_names(models, loaded)
         self._model_set = choose_defaults(loaded)
@@ -379,13 +379,17 @@ def _check(turns: Sequence[Turn], limits: Limits) -> None:
 def _settings(
     models: Models,
     threads: int,
-    lanes: int,
+    concurrent_batches: int,
     device: str,
     thresholds: Mapping[str, float | None] | None,
     max_batch_tokens: int | None,
 ) -> LoadSettings:
     """Raises OptionsError."""
-    for name, count in (("threads", threads), ("lanes", lanes), ("max_batch_tokens", max_batch_tokens)):
+    for name, count in (
+        ("threads", threads),
+        ("concurrent_batches", concurrent_batches),
+        ("max_batch_tokens", max_batch_tokens),
+    ):
         if count is not None and (not isinstance(count, int) or count < 1):
             raise OptionsError("must be a whole number, 1 or more", name)
     if isinstance(models, str):
@@ -396,7 +400,7 @@ def _settings(
             models=tuple(str(each.absolute()) if isinstance(each, Path) else each for each in named),
             thresholds=dict(thresholds or {}),
             threads=threads,
-            lanes=lanes,
+            concurrent_batches=concurrent_batches,
             device=device,
             max_batch_tokens=max_batch_tokens or 0,
         )

@@ -33,7 +33,7 @@ class LoadSettings(BaseModel):
     gpu_memory_share: Annotated[float, Field(gt=0, le=1)] = 0.8
     threads: NonNegativeInt = 0
     """For one batch; 0: measured."""
-    lanes: NonNegativeInt = 0
+    concurrent_batches: NonNegativeInt = 0
     """Batches of one scorer at once; 0: CPUs divided by threads."""
     max_batch_tokens: NonNegativeInt = 0
     """Padding included; 0: the device's default."""

@@ -260,7 +260,7 @@ def load_scorer(
     device: Device = CPU,
     cuda: CudaOptions | None = None,
 ) -> LoadedScorer:
-    """As `load_checked`, in `concurrency` or in one lane of `threads`, and measures how fast it tokenizes."""
+    """As `load_checked`, in `concurrency` or in one slot of `threads`, and measures how fast it tokenizes."""
     concurrency = concurrency or Concurrency(threads=threads or 1)
     return measure_pace(
         load_checked(bundle, variant, concurrency=concurrency, running=running, device=device, cuda=cuda)
@@ -313,7 +313,7 @@ def measure_pace(loaded: LoadedScorer) -> LoadedScorer:
 
 
 def measure_concurrency(checked: LoadedScorer, cpus: int) -> Concurrency:
-    """The lanes and threads that serve this graph best on that many CPUs, on one of which it was checked.
+    """The concurrency that serves this graph best on that many CPUs, on one of which it was checked.
 
     Takes under a second a candidate. Measured on the self-test turn of median length. Raises as `load_checked`.
     """

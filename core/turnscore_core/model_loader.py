@@ -47,21 +47,21 @@ _LONGEST_WORDS = 10_000
 
 
 def fill_arenas(loaded: LoadedScorer, most_tokens: int, *, beside_callers: bool = False) -> None:
-    """Runs batches of `most_tokens` of several forms, on all lanes at once.
+    """Runs batches of `most_tokens` of several forms, as many at once as the scorer runs.
 
     ONNX Runtime keeps the memory of the largest batch of each form. Memory that is not taken now would be taken bit
-    by bit while the service runs, for minutes. `beside_callers`, half of the lanes run, and rest after each batch as
+    by bit while the service runs, for minutes. `beside_callers`, half as many run, and rest after each batch as
     long as it took: what the other half needs is taken when callers fill it.
     """
-    lanes = max(1, loaded.concurrency.lanes // 2) if beside_callers else loaded.concurrency.lanes
-    with ThreadPoolExecutor(lanes) as executor:
+    concurrent_batches = max(1, loaded.concurrency.batches // 2) if beside_callers else loaded.concurrency.batches
+    with ThreadPoolExecutor(concurrent_batches) as executor:
         for turns in _forms(loaded, most_tokens):
             packs = sorted(loaded.scorer.encode(turns), key=lambda pack: pack.width)
             sizes = list(map(SizedPack, packs))
             largest = max(range(len(sizes)), key=lambda place: (sizes[place].padded, sizes[place].real))
             low, high = grow_batch(sizes, largest, most_tokens, loaded.budget.waste)
             started_at = time.monotonic()
-            list(executor.map(loaded.scorer.score, [packs[low:high]] * lanes))
+            list(executor.map(loaded.scorer.score, [packs[low:high]] * concurrent_batches))
             if beside_callers:
                 time.sleep(min(_LONGEST_REST_SECONDS, time.monotonic() - started_at))
 
@@ -80,14 +80,14 @@ def _forms(loaded: LoadedScorer, most_tokens: int) -> Iterator[Sequence[TurnToSc
 
 
 def fill_device(loaded: LoadedScorer, most_tokens: int) -> None:
-    """Runs a batch of that many tokens in every lane of a CUDA device, so that the memory for it is taken at once.
+    """Runs a batch of that many tokens in every slot of a CUDA device, so that the memory for it is taken at once.
 
     Raises DeviceError where there is not enough.
     """
     packs = list(widest_packs(loaded, most_tokens))
     try:
-        with ThreadPoolExecutor(loaded.concurrency.lanes) as executor:
-            list(executor.map(loaded.scorer.score, [packs] * loaded.concurrency.lanes))
+        with ThreadPoolExecutor(loaded.concurrency.batches) as executor:
+            list(executor.map(loaded.scorer.score, [packs] * loaded.concurrency.batches))
     except OutOfMemoryError as error:
         raise DeviceError(f"{loaded.device} has no room for {loaded.model} beside what runs there") from error
 
@@ -116,7 +116,7 @@ def _long_turn(number: int, words: int) -> TurnToScore:
     return TurnToScore([Turn(speaker="user", text=text)], text)
 
 
-CUDA_LANES = 2
+CUDA_BATCHES = 2
 """One batch is laid out and copied while another computes. Chosen."""
 
 _LOGGER = logging.getLogger("turnscore.models")
@@ -218,7 +218,7 @@ class ModelLoader:
     ) -> LoadedScorer:
         """Another version of what serves as `like`, checked and warmed; nothing that serves is changed.
 
-        It runs in the lanes and threads of `like`, or in `concurrency`: to measure them anew would take the CPUs from
+        It runs with the concurrency of `like`, or in `concurrency`: to measure them anew would take the CPUs from
         callers. What was checked by that digest is not checked again; `load_checked` sees to it that the same files are
         loaded. On a CUDA device its batches are as large as those of `like`. Raises BundleError where it is
         refused, of another kind, or was changed; DeviceError where its device has no room for both.
@@ -309,21 +309,21 @@ class ModelLoader:
         )
 
     def _first_concurrency(self, device: Device) -> Concurrency:
-        """What the settings say, else one lane of one thread, which is where measuring begins."""
+        """What the settings say, else one slot of one thread, which is where measuring begins."""
         settings = self._settings
         if device != CPU:
-            return Concurrency(settings.lanes or CUDA_LANES)
+            return Concurrency(settings.concurrent_batches or CUDA_BATCHES)
         if settings.threads:
-            return Concurrency(settings.lanes or max(1, self._cpus // settings.threads), settings.threads)
+            return Concurrency(settings.concurrent_batches or max(1, self._cpus // settings.threads), settings.threads)
         return Concurrency()
 
     def _tune(self, checked: LoadedScorer) -> LoadedScorer:
-        """The scorer in the lanes and threads that serve it best, where the settings leave that to be measured."""
+        """The scorer with the concurrency that serves it best, where the settings leave that to be measured."""
         settings = self._settings
         if checked.device != CPU or settings.threads:
             return checked
         measured = measure_concurrency(checked, self._cpus)
-        measured = replace(measured, lanes=settings.lanes or measured.lanes)
+        measured = replace(measured, batches=settings.concurrent_batches or measured.batches)
         if (measured.threads, measured.wide_threads) == (checked.concurrency.threads, checked.concurrency.wide_threads):
             return replace(checked, concurrency=measured)
         return self._load(checked.bundle, checked.variant, checked.device, measured)
@@ -348,7 +348,7 @@ class ModelLoader:
         beside = count_workers_beside(settings.device, settings.workers, len(self._machine.cuda_devices().gpus))
         may_take = settings.gpu_memory_share * self._machine.free_bytes(index) / beside / len(on_cuda)
         for name, loaded in on_cuda.items():
-            part = int(may_take / loaded.concurrency.lanes)
+            part = int(may_take / loaded.concurrency.batches)
             shared[name] = measure_budget(loaded, partial(self._machine.free_bytes, index), part)
             _LOGGER.info("%s takes batches of up to %d tokens", name, shared[name].budget.most_tokens)
         return shared

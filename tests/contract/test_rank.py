@@ -37,7 +37,7 @@ async def test_candidates_are_tokenized_and_computed_together(serve: ServeFakes)
         await client.post("/v1/rank", json={"candidates": [f"a {number}" for number in range(64)]})
     assert scorer.encoded == [64]
     assert sum(map(len, scorer.batches)) == 64
-    assert len(scorer.batches) <= 2  # one for each lane, at most
+    assert len(scorer.batches) <= 2  # one for each slot, at most
 
 
 async def test_failing_candidates_come_last_with_their_errors(serve: ServeFakes):

@@ -17,19 +17,19 @@ _BURST_SECONDS = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Concurrency:
-    """The lanes of one scorer: batches that run at once, each with `threads`.
+    """How many batches of one scorer run at once, each with `threads`.
 
     A batch that finds the runtime idle gets `wide_threads` instead, where that was measured to be faster.
     """
 
-    lanes: int = 1
+    batches: int = 1
     threads: int = 1
     wide_threads: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What one number of threads gave: seconds of one turn alone, CPU seconds of one with every lane busy.
+    """What one number of threads gave: seconds of one turn alone, CPU seconds of one with every slot busy.
 
     CPU seconds, and the least of several measurements, because other processes on the machine change those least.
     """
@@ -44,7 +44,7 @@ def candidates(cpus: int) -> tuple[int, ...]:
 
 
 def choose(samples: Mapping[int, Sample], cpus: int) -> Concurrency:
-    """The threads that cost least with every lane busy, and for an idle machine those with the least latency."""
+    """The threads that cost least with every slot busy, and for an idle machine those with the least latency."""
     least = min(sample.cpu_seconds for sample in samples.values())
     threads = min(each for each, sample in samples.items() if sample.cpu_seconds <= _COST_TIE * least)
     fastest = min(samples, key=lambda each: samples[each].latency_seconds)
@@ -52,20 +52,20 @@ def choose(samples: Mapping[int, Sample], cpus: int) -> Concurrency:
     return Concurrency(max(1, cpus // threads), threads, fastest if is_worth_it and fastest > threads else None)
 
 
-def take_sample(score_one: Callable[[], object], lanes: int) -> Sample:
+def take_sample(score_one: Callable[[], object], concurrent_batches: int) -> Sample:
     """Times one call alone, then that many at once for a fraction of a second. The first call warms up."""
     score_one()
     alone = [_seconds(score_one) for _ in range(_LATENCY_RUNS)]
-    with ThreadPoolExecutor(lanes) as executor:
-        busy = [_burst(executor, score_one, lanes) for _ in range(_BURSTS)]
+    with ThreadPoolExecutor(concurrent_batches) as executor:
+        busy = [_burst(executor, score_one, concurrent_batches) for _ in range(_BURSTS)]
     return Sample(min(alone), min(busy))
 
 
-def _burst(executor: ThreadPoolExecutor, call: Callable[[], object], lanes: int) -> float:
-    """CPU seconds of one call while every lane is busy for a moment."""
+def _burst(executor: ThreadPoolExecutor, call: Callable[[], object], concurrent_batches: int) -> float:
+    """CPU seconds of one call while every slot is busy for a moment."""
     end = time.perf_counter() + _BURST_SECONDS
     used_before = time.process_time()
-    calls = sum(executor.map(lambda _: _repeat_until(end, call), range(lanes)))
+    calls = sum(executor.map(lambda _: _repeat_until(end, call), range(concurrent_batches)))
     return (time.process_time() - used_before) / calls
 
 

@@ -30,7 +30,7 @@ class EngineChoice:
     """The scorers asked for; None: all but stand-ins."""
     options: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)
     threads: int = 1
-    lanes: int = 1
+    concurrent_batches: int = 1
     device: str = "cpu"
     max_batch_tokens: int | None = None
     redis: str | None = field(default=None, repr=False)
@@ -42,7 +42,7 @@ class EngineChoice:
         return Engine(
             choose_bundles(self.models, self.scorers),
             threads=self.threads,
-            lanes=self.lanes,
+            concurrent_batches=self.concurrent_batches,
             device=self.device,
             options=self.options,
             max_batch_tokens=self.max_batch_tokens,

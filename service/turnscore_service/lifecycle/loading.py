@@ -91,7 +91,7 @@ def _read_percentiles(name: str, file: Path) -> CombinationCalibration:
         raise BundleError(f"{VARIABLE}: {name}: {file}: {where}: {wrong['msg']}") from None
 
 
-_SHADOW_CONCURRENCY = Concurrency(lanes=1, threads=1)
+_SHADOW_CONCURRENCY = Concurrency(batches=1, threads=1)
 """A shadow computes one pack at a time, in one thread."""
 
 

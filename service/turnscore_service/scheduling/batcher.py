@@ -1,6 +1,7 @@
 """Batching: token-budget batches of similar width, one queue per scorer. Answers every caller, always.
 
-An idle lane starts at once: there is no wait window, and what is queued is dealt out evenly to the lanes that are idle.
+A batch starts as soon as fewer run than may: there is no wait window, and what is queued is dealt out evenly to
+those that may start.
 The turn whose time has come (fairness.py; a single caller's oldest) is in the next batch, and every few batches the
 oldest of all, so nobody waits behind others for ever; its neighbours in width fill the budget. A turn whose caller left
 or ran out of time is taken out before inference. A batch that fails is halved until the failing turn stands alone;
@@ -152,20 +153,20 @@ class BatchQueue:
 
 
 class Batcher:
-    """The queue and the lanes of one scorer. Belongs to one event loop; inference runs in a stage of its own."""
+    """The queue and the running batches of one scorer. Belongs to one event loop; inference runs in threads."""
 
     def __init__(self, loaded: LoadedScorer, settings: BatchingSettings, watch: ExecutorWatch | None = None) -> None:
         self._loaded = loaded
-        self._lanes = loaded.concurrency.lanes
+        self._concurrent_batches = loaded.concurrency.batches
         self._model = metrics.model_label(loaded.model)
         out_of_memory = metrics.OUT_OF_MEMORY.labels(loaded.name)  # 0, from which Prometheus sees the first one rise
         self._limit = TokenLimit(settings.max_batch_tokens or loaded.budget.most_tokens, out_of_memory.inc)
         waste = loaded.budget.waste
         self._queue = BatchQueue(loaded.budget, replace(waste, most=settings.max_padding_ratio or waste.most))
-        self._stage = SupervisedExecutor(loaded.name, self._lanes, loaded.run_sample, watch)
+        self._stage = SupervisedExecutor(loaded.name, self._concurrent_batches, loaded.run_sample, watch)
         self._running: set[int] = set()
         self._pace: float | None = None
-        """Seconds a lane takes for one token."""
+        """Seconds a slot takes for one token."""
         self._numbers = count()
         self._is_fill_due = False
         self._is_stopped = False
@@ -173,7 +174,7 @@ class Batcher:
         self._idle = asyncio.Event()
         self._idle.set()
         name = loaded.name
-        metrics.CONCURRENT_BATCHES.labels(name).set(self._lanes)
+        metrics.CONCURRENT_BATCHES.labels(name).set(self._concurrent_batches)
         self._queued_items = metrics.QUEUED_ITEMS.labels(name)
         self._queued_tokens = metrics.QUEUED_TOKENS.labels(name)
         self._running_batches = metrics.RUNNING_BATCHES.labels(name)
@@ -204,7 +205,7 @@ class Batcher:
 
     @property
     def waiting(self) -> int:
-        """Packs that wait for a lane."""
+        """Packs that wait for a slot."""
         return len(self._queue.by_width)
 
     @property
@@ -214,7 +215,7 @@ class Batcher:
 
     def seconds_per_token(self) -> float | None:
         """Seconds that one more token adds to the queue, at the latest pace; None before the first batch."""
-        return None if self._pace is None else self._pace / self._lanes
+        return None if self._pace is None else self._pace / self._concurrent_batches
 
     async def stop(self) -> None:
         """Refuses further turns and returns when the last queued one is answered."""
@@ -241,11 +242,11 @@ class Batcher:
 
     def _fill_lanes(self) -> None:
         self._is_fill_due = False
-        if len(self._running) < self._lanes:
+        if len(self._running) < self._concurrent_batches:
             if departed := self._queue.drop_departed():
                 self._settle(departed)
-            while self._queue.by_width and len(self._running) < self._lanes:
-                self._start(self._queue.take_batch(self._limit.tokens, self._lanes - len(self._running)))
+            while self._queue.by_width and len(self._running) < self._concurrent_batches:
+                self._start(self._queue.take_batch(self._limit.tokens, self._concurrent_batches - len(self._running)))
         self._show()
         if not self._queue.by_width and not self._running:
             self._idle.set()

@@ -71,9 +71,9 @@ one for the event loop. Chosen."""
 class Idleness:
     """Of one process with so many CPUs. Belongs to one event loop."""
 
-    def __init__(self, lanes: Sequence[Batcher], has_work: Callable[[], bool], cpus: int) -> None:
+    def __init__(self, batchers: Sequence[Batcher], has_work: Callable[[], bool], cpus: int) -> None:
         """`has_work` says whether any turn is admitted and not yet answered."""
-        self._lanes = lanes
+        self._batchers = batchers
         self._has_work = has_work
         self._spare = cpus - KEPT_CPUS
 
@@ -81,9 +81,9 @@ class Idleness:
         """Whether nothing is in flight; where there are CPUs to spare, whether nothing waits and one is unused."""
         if not self._has_work():
             return True
-        if any(each.waiting for each in self._lanes):
+        if any(each.waiting for each in self._batchers):
             return False
-        return sum(each.running for each in self._lanes) < self._spare
+        return sum(each.running for each in self._batchers) < self._spare
 
 
 MOST_WAITING = 64

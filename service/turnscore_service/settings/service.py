@@ -300,7 +300,7 @@ class Settings(BaseSettings):
             device=self.runtime.device,
             gpu_memory_share=self.runtime.gpu_memory_share,
             threads=self.runtime.threads,
-            lanes=self.runtime.concurrent_batches,
+            concurrent_batches=self.runtime.concurrent_batches,
             max_batch_tokens=self.batching.max_batch_tokens,
             workers=self.workers,
         )

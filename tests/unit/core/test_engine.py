@@ -184,7 +184,7 @@ def test_the_pieces_of_a_turn_are_put_together_and_one_that_fails_fails_the_turn
     ("given", "field"),
     [
         ({"threads": 0}, "threads"),
-        ({"lanes": -1}, "lanes"),
+        ({"concurrent_batches": -1}, "concurrent_batches"),
         ({"max_batch_tokens": 0}, "max_batch_tokens"),
         ({"device": "tpu"}, "device"),
         ({"models": "fake"}, "models"),
@@ -227,11 +227,11 @@ def test_the_environment_changes_nothing(fake_scorer: FakeScorer, monkeypatch: p
         asked.append(settings)
         return {"fake": loaded_fake(fake_scorer)}
 
-    with Engine([Path("bundle")], threads=2, lanes=3, load=load) as engine:
+    with Engine([Path("bundle")], threads=2, concurrent_batches=3, load=load) as engine:
         assert engine.score([dialogue("a", "hi", "hello")])[0].error is None
     [settings] = asked
     assert settings.models == (str(Path("bundle").absolute()),)
-    assert (settings.threads, settings.lanes, settings.device) == (2, 3, "cpu")
+    assert (settings.threads, settings.concurrent_batches, settings.device) == (2, 3, "cpu")
 
 
 async def test_it_scores_where_an_event_loop_runs(fake_scorer: FakeScorer):

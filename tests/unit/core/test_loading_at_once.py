@@ -52,7 +52,7 @@ def test_scorers_are_loaded_side_by_side_and_measured_when_nothing_loads(
     def measure(checked: LoadedScorer, cpus: int = 1) -> Concurrency:
         assert loading == set()
         measured.append(checked.kind)
-        return Concurrency(lanes=cpus)
+        return Concurrency(batches=cpus)
 
     def measure_pace(checked: LoadedScorer) -> LoadedScorer:
         measure(checked)
@@ -65,7 +65,7 @@ def test_scorers_are_loaded_side_by_side_and_measured_when_nothing_loads(
     monkeypatch.setattr(model_loader, "fill_arenas", lambda *_: None)
     loaded = loader_of(tmp_path).load_all()
     assert {kind: each.concurrency for kind, each in loaded.items()} == dict.fromkeys(
-        ("encoder", "quality"), Concurrency(lanes=2)
+        ("encoder", "quality"), Concurrency(batches=2)
     )
     assert sorted(measured) == ["encoder", "encoder", "quality", "quality"]
 
@@ -116,7 +116,7 @@ def test_one_that_is_loaded_again_is_let_go_before_the_memory_of_batches_is_take
 
 def test_what_is_measured_decides_on_lanes_unless_the_settings_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(model_loader, "measure_concurrency", lambda *_: Concurrency(2, 1))
-    assert loader_of(tmp_path, lanes=3).load_all()["quality"].concurrency == Concurrency(3, 1)
+    assert loader_of(tmp_path, concurrent_batches=3).load_all()["quality"].concurrency == Concurrency(3, 1)
 
 
 def test_threads_are_compared_without_scoring_the_self_test_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

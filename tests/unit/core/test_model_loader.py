@@ -55,11 +55,11 @@ MOST_TOKENS = 256
 
 
 class MeetingScorer(FakeScorer):
-    """Answers a batch only when as many run at once as there are lanes."""
+    """Answers a batch only when as many run at once as there are concurrent batches."""
 
-    def __init__(self, lanes: int) -> None:
+    def __init__(self, concurrent_batches: int) -> None:
         super().__init__()
-        self._meeting = threading.Barrier(lanes)
+        self._meeting = threading.Barrier(concurrent_batches)
 
     def score(self, batch: Sequence[TokenPack]) -> list[RawScore]:
         self._meeting.wait(120)
@@ -67,7 +67,7 @@ class MeetingScorer(FakeScorer):
 
 
 def test_every_lane_runs_its_batches_at_the_same_time():
-    loaded = dataclasses.replace(loaded_fake(MeetingScorer(3)), concurrency=Concurrency(lanes=3))
+    loaded = dataclasses.replace(loaded_fake(MeetingScorer(3)), concurrency=Concurrency(batches=3))
     fill_arenas(loaded, MOST_TOKENS)
     assert len(loaded.scorer.batches) % 3 == 0
 
@@ -84,7 +84,7 @@ def test_beside_callers_each_batch_is_followed_by_a_rest(monkeypatch: pytest.Mon
 
 def test_beside_callers_half_of_the_lanes_are_theirs(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(warm_up.time, "sleep", lambda _: None)
-    loaded = dataclasses.replace(loaded_fake(FakeScorer()), concurrency=Concurrency(lanes=4))
+    loaded = dataclasses.replace(loaded_fake(FakeScorer()), concurrency=Concurrency(batches=4))
     fill_arenas(loaded, MOST_TOKENS)
     in_all_lanes = len(loaded.scorer.batches)
     fill_arenas(loaded, MOST_TOKENS, beside_callers=True)
@@ -118,7 +118,7 @@ def test_the_longest_response_that_is_read_in_windows_was_run(tmp_path: Path, mo
     assert len(longest.rows) in rows
 
 
-LANES = Concurrency(lanes=3, threads=1)
+CONCURRENCY = Concurrency(batches=3, threads=1)
 
 
 def as_version(bundle: Bundle, version: str) -> Bundle:
@@ -131,7 +131,7 @@ def loader(tmp_path: Path) -> ModelLoader:
     settings = LoadSettings(
         models=(f"{tmp_path}/serving",),
         threads=1,
-        lanes=3,
+        concurrent_batches=3,
         max_batch_tokens=64,
         thresholds={"quality": 0.25},
     )
@@ -154,9 +154,9 @@ def test_a_version_beside_runs_in_the_lanes_of_the_one_that_serves_and_is_warm(
     monkeypatch.setattr(model_loader, "fill_arenas", warm)
     monkeypatch.setattr(model_loader, "measure_concurrency", lambda *_: pytest.fail("it would take the callers' CPUs"))
     bundle = as_version(make_quality_bundle(tmp_path / "next"), "1.1.0")
-    beside = loader.load_candidate(bundle, replace(serving, concurrency=LANES))
+    beside = loader.load_candidate(bundle, replace(serving, concurrency=CONCURRENCY))
     assert beside.bundle.manifest.reference == "quality:1.1.0"
-    assert beside.concurrency == LANES
+    assert beside.concurrency == CONCURRENCY
     assert beside.threshold == 0.25
     assert warmed == [("1.1.0", 64, {"beside_callers": True})]
     assert beside.scorer is not serving.scorer
@@ -254,9 +254,9 @@ def test_a_bundle_of_another_kind_takes_no_scorers_place(
 
 def test_a_device_without_room_for_both_refuses_the_second() -> None:
     scorer = FakeScorer()
-    loaded = replace(loaded_fake(scorer), device=Device("cuda", 0), concurrency=Concurrency(lanes=2))
+    loaded = replace(loaded_fake(scorer), device=Device("cuda", 0), concurrency=Concurrency(batches=2))
     fill_device(loaded, 512)
-    assert len(scorer.batches) == 2  # one in each lane
+    assert len(scorer.batches) == 2  # one in each slot
     scorer.most_tokens = 400
     with pytest.raises(DeviceError, match=r"cuda:0 has no room for fake:1.0.0 beside what runs there"):
         fill_device(loaded, 512)

@@ -206,7 +206,7 @@ def test_workers_scorers_and_lanes_divide_the_free_memory(
         parts.append(may_take_bytes)
         return replace(loaded, budget=cuda_budget(2_048))
 
-    on_cuda = replace(loaded_fake(FakeScorer()), device=Device("cuda", 0), concurrency=Concurrency(lanes=2))
+    on_cuda = replace(loaded_fake(FakeScorer()), device=Device("cuda", 0), concurrency=Concurrency(batches=2))
     monkeypatch.setattr(model_loader, "load_checked", lambda *_, **__: on_cuda)
     monkeypatch.setattr(model_loader, "measure_pace", lambda checked: checked)
     monkeypatch.setattr(model_loader, "choose_graph", lambda *_: ("cuda-fp16", Device("cuda", 0)))

@@ -11,14 +11,14 @@ def test_one_a_few_and_all_cpus_are_measured():
 
 def test_lanes_take_the_threads_that_cost_least():
     samples = {1: Sample(0.010, 0.010), 4: Sample(0.010, 0.015), 16: Sample(0.010, 0.030)}
-    assert choose(samples, 16) == Concurrency(lanes=16, threads=1)
+    assert choose(samples, 16) == Concurrency(batches=16, threads=1)
 
 
 def test_an_idle_runtime_gets_more_threads_where_that_is_clearly_faster():
     samples = {1: Sample(0.047, 0.046), 2: Sample(0.033, 0.054)}
-    assert choose(samples, 2) == Concurrency(lanes=2, threads=1, wide_threads=2)
+    assert choose(samples, 2) == Concurrency(batches=2, threads=1, wide_threads=2)
     samples[2] = Sample(0.043, 0.054)
-    assert choose(samples, 2) == Concurrency(lanes=2, threads=1)
+    assert choose(samples, 2) == Concurrency(batches=2, threads=1)
 
 
 def test_fewer_threads_win_a_tie():
@@ -26,7 +26,7 @@ def test_fewer_threads_win_a_tie():
 
 
 def test_more_threads_in_fewer_lanes_where_that_costs_less():
-    assert choose({1: Sample(0.02, 0.030), 2: Sample(0.01, 0.020)}, 2) == Concurrency(lanes=1, threads=2)
+    assert choose({1: Sample(0.02, 0.030), 2: Sample(0.01, 0.020)}, 2) == Concurrency(batches=1, threads=2)
 
 
 def test_the_cost_is_taken_with_every_lane_busy():
@@ -38,5 +38,5 @@ def test_the_cost_is_taken_with_every_lane_busy():
             seen.add(threading.current_thread())
             meeting.wait(60)  # passes only when three run at once
 
-    assert take_sample(call, lanes=3).latency_seconds > 0
+    assert take_sample(call, concurrent_batches=3).latency_seconds > 0
     assert len(seen) == 4

@@ -21,7 +21,7 @@ SERVED = {
 
 
 class Loader:
-    """Loads fakes; notes what it loaded, in which lanes."""
+    """Loads fakes; notes what it loaded, in which concurrent batches."""
 
     def __init__(self) -> None:
         self.loaded: list[tuple[str, Concurrency | None]] = []
@@ -59,7 +59,7 @@ def test_versions_work_under_names_of_their_own_and_a_shadow_in_one_lane():
         ("other", "other:2.0.0", 0.25),
     ]
     assert [each.loaded.name for each in found.splits] == ["fake:1.2.0"]
-    one = Concurrency(lanes=1, threads=1)
+    one = Concurrency(batches=1, threads=1)
     assert loader.loaded == [("fake:1.1.0", one), ("other:2.0.0", one), ("fake:1.2.0", None)]
 
 

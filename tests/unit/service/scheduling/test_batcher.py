@@ -178,7 +178,7 @@ async def test_a_hung_runtime_fails_its_callers_and_the_next_are_answered(fake_s
 
 
 async def test_lanes_run_batches_at_once_and_share_what_is_queued_evenly(fake_scorer: FakeScorer):
-    loaded = dataclasses.replace(loaded_fake(fake_scorer), concurrency=Concurrency(lanes=2))
+    loaded = dataclasses.replace(loaded_fake(fake_scorer), concurrency=Concurrency(batches=2))
     batcher = Batcher(loaded, BatchingSettings())
     fake_scorer.gate.clear()
     futures = [batcher.submit(encoded(128), LATER) for _ in range(6)]
@@ -191,7 +191,7 @@ async def test_lanes_run_batches_at_once_and_share_what_is_queued_evenly(fake_sc
 
 
 async def test_small_turns_are_not_dealt_out_one_by_one(fake_scorer: FakeScorer):
-    loaded = dataclasses.replace(loaded_fake(fake_scorer), concurrency=Concurrency(lanes=2))
+    loaded = dataclasses.replace(loaded_fake(fake_scorer), concurrency=Concurrency(batches=2))
     batcher = Batcher(loaded, BatchingSettings())
     await asyncio.gather(*(batcher.submit(encoded(16), LATER) for _ in range(6)))
     assert fake_scorer.batches == [[16] * 6]
@@ -200,8 +200,8 @@ async def test_small_turns_are_not_dealt_out_one_by_one(fake_scorer: FakeScorer)
 
 async def test_the_pace_of_a_token_is_shared_by_the_lanes(fake_scorer: FakeScorer):
     paces = []
-    for lanes in (1, 2):
-        loaded = dataclasses.replace(loaded_fake(fake_scorer), concurrency=Concurrency(lanes=lanes))
+    for concurrent_batches in (1, 2):
+        loaded = dataclasses.replace(loaded_fake(fake_scorer), concurrency=Concurrency(batches=concurrent_batches))
         batcher = Batcher(loaded, BatchingSettings())
         assert batcher.seconds_per_token() is None
         found = await batcher.submit(encoded(100), LATER)

@@ -53,31 +53,33 @@ def test_a_window_forgets_what_is_older_than_its_pairs():
 
 
 @dataclass
-class Lane:
+class RunningBatches:
     waiting: int = 0
     running: int = 0
 
 
 @pytest.mark.parametrize("cpus", [1, 2, 3, 16])
 def test_nothing_in_flight_is_idle(cpus: int):
-    assert Idleness([Lane()], lambda: False, cpus).is_idle()
+    assert Idleness([RunningBatches()], lambda: False, cpus).is_idle()
 
 
 @pytest.mark.parametrize(
-    ("cpus", "lanes", "idle"),
+    ("cpus", "batchers", "idle"),
     [
-        (1, [Lane()], False),
-        (2, [Lane(running=1)], False),
-        (2, [Lane()], False),  # its tokens are being made
-        (3, [Lane(), Lane()], True),
-        (3, [Lane(running=1), Lane()], False),
-        (16, [Lane(running=10), Lane(running=3)], True),
-        (16, [Lane(running=10), Lane(running=4)], False),
-        (16, [Lane(running=1), Lane(waiting=1)], False),
+        (1, [RunningBatches()], False),
+        (2, [RunningBatches(running=1)], False),
+        (2, [RunningBatches()], False),  # its tokens are being made
+        (3, [RunningBatches(), RunningBatches()], True),
+        (3, [RunningBatches(running=1), RunningBatches()], False),
+        (16, [RunningBatches(running=10), RunningBatches(running=3)], True),
+        (16, [RunningBatches(running=10), RunningBatches(running=4)], False),
+        (16, [RunningBatches(running=1), RunningBatches(waiting=1)], False),
     ],
 )
-def test_beside_callers_there_must_be_cpus_to_spare_and_nobody_waiting(cpus: int, lanes: list[Lane], idle: bool):
-    assert Idleness(lanes, lambda: True, cpus).is_idle() is idle
+def test_beside_callers_there_must_be_cpus_to_spare_and_nobody_waiting(
+    cpus: int, batchers: list[RunningBatches], idle: bool
+):
+    assert Idleness(batchers, lambda: True, cpus).is_idle() is idle
 
 
 async def test_the_difference_is_measured_turn_by_turn():
