@@ -15,7 +15,7 @@ from typing import Any
 
 import typer
 from turnscore_load.machine import ScenarioError
-from turnscore_load.results import ScenarioResult, write_between_markers
+from turnscore_load.results import ScenarioResult
 
 SCENARIOS = Path(__file__).parent / "turnscore_load" / "scenarios"
 
@@ -63,17 +63,18 @@ def run_scenario(name: str, words: Sequence[str]) -> ScenarioResult:
 
 
 def main(words: list[str]) -> int:
-    """The exit code. Options of every scenario: --page FILE, --machine TEXT and --results FOLDER."""
+    """The exit code. Options of every scenario: --machine TEXT and --results FOLDER."""
     known = scenarios()
     if not words or words[0] not in known:
         for name, sentence in known.items():
             typer.echo(f"  {name:20} {sentence}")
-        typer.echo("  With each: --page FILE writes its page between the file's markers, --machine TEXT names the")
-        typer.echo("  machine, --results FOLDER keeps the figures there as NAME.json, too.")
+        typer.echo(
+            "  With each: --machine TEXT names the machine, --results FOLDER keeps the figures there as NAME.json, too."
+        )
         return 0 if words in ([], ["--help"]) else 2
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that what was started is stopped
     name, command = words[0], shlex.join(["loadtests/run.py", *words])
-    page, machine, folder = (find_option(words, each) for each in ("--page", "--machine", "--results"))
+    machine, folder = (find_option(words, each) for each in ("--machine", "--results"))
     try:
         result = run_scenario(name, words[1:])
     except ScenarioError as error:
@@ -85,8 +86,6 @@ def main(words: list[str]) -> int:
     (reports / f"{name}.md").write_text(result.markdown())
     if folder:
         result.write(Path(folder) / f"{name}.json")
-    if page:
-        write_between_markers(Path(page), name, result.markdown())
     typer.echo(f"\n{result.markdown()}")
     return 0 if result.holds else 1
 

@@ -83,17 +83,3 @@ def in_turn(ways: Mapping[str, Any], rounds: int) -> Iterator[tuple[int, str]]:
     for number in range(rounds):
         start = number % max(1, len(names))
         yield from ((number, name) for name in [*names[start:], *names[:start]])
-
-
-class MissingMarkersError(Exception):
-    """The page has no place for the result."""
-
-
-def write_between_markers(page: Path, scenario: str, text: str) -> None:
-    """Replaces what is between the scenario's markers on a page. Raises MissingMarkersError where they are missing."""
-    first, last = (f"<!-- {scenario} writes {where} this line -->" for where in ("below", "above"))
-    before, begin, rest = page.read_text(encoding="utf-8").partition(first)
-    _, end, after = rest.partition(last)
-    if not begin or not end:
-        raise MissingMarkersError(f"{page} has no line {first!r} with {last!r} after it")
-    page.write_text(f"{before}{first}\n\n{text.strip()}\n\n{last}{after}", encoding="utf-8")

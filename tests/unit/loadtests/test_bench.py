@@ -13,7 +13,6 @@ from turnscore_load.bare_runtime import BareRuntime, BatchPlan, ideal_batches
 from turnscore_load.contenders import EngagementRows
 from turnscore_load.fed_ways import ModelShape, count_operations
 from turnscore_load.profiled_service import LOOP, RULES, STAGES, ThreadSampler, describe, stage_of
-from turnscore_load.results import MissingMarkersError, write_between_markers
 from turnscore_load.scenarios.bench import BARE, Comparison, Measurement, ratios, turns_for
 from turnscore_load.scenarios.corpus import CorpusCost, WatchedTree, cost_table, memory_lines
 from turnscore_load.scenarios.profile import Profile, Way, line_table, stage_table
@@ -153,16 +152,3 @@ def test_a_profile_is_in_microseconds_per_turn(tmp_path: Path):
     assert "| **the event loop's thread** | 400 |" in stages
     assert "| **other threads** | 100 |" in stages
     assert "`a = b \\| c` | 300.0 |" in line_table(profile)
-
-
-def test_a_page_is_written_between_its_scenario_s_markers_alone(tmp_path: Path):
-    page = tmp_path / "page.md"
-    page.write_text(
-        "before\n<!-- bench writes below this line -->\nold\n<!-- bench writes above this line -->\nafter\n"
-    )
-    write_between_markers(page, "bench", "new")
-    assert page.read_text().split("\n")[0::8] == ["before"] or "old" not in page.read_text()
-    assert page.read_text().startswith("before\n")
-    assert page.read_text().endswith("\nafter\n")
-    with pytest.raises(MissingMarkersError):
-        write_between_markers(page, "cache", "new")

@@ -43,14 +43,12 @@ def test_every_scenario_is_listed_with_what_it_does(capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize(("holds", "code"), [(True, 0), (None, 0), (False, 1)])
 def test_the_exit_code_is_the_verdict_and_the_figures_are_kept(outcome: list[Check], holds: bool | None, code: int):
     outcome.append(Check("it holds", "so much", holds))
-    Path("page.md").write_text("<!-- latency writes below this line -->\n<!-- latency writes above this line -->")
-    words = ["latency", "--rounds", "3", "--page", "page.md", "--machine=an abacus", "--results", "kept"]
+    words = ["latency", "--rounds", "3", "--machine=an abacus", "--results", "kept"]
     assert run.main(words) == code
     stored = json.loads(Path("kept/latency.json").read_text())
     assert (stored["machine"], stored["parts"]) == ("an abacus", ["3 rounds"])
-    assert stored["command"].startswith("loadtests/run.py latency --rounds 3 --page page.md")
-    assert "| it holds | so much |" in Path("page.md").read_text()
-    assert Path("build/load/latency.md").read_text() in Path("page.md").read_text() + "\n"
+    assert stored["command"].startswith("loadtests/run.py latency --rounds 3")
+    assert "| it holds | so much |" in Path("build/load/latency.md").read_text()
 
 
 def test_an_option_that_is_not_known_is_refused(outcome: list[Check], capsys: pytest.CaptureFixture[str]):
