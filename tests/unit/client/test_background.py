@@ -59,26 +59,6 @@ async def test_handing_over_waits_for_nothing_and_what_finds_no_room_is_dropped(
     assert background.dropped == 2
 
 
-async def test_a_context_that_goes_on_is_scored_as_it_was(held, mock):
-    said = [("user", "hi")]
-    async with AsyncBackgroundScorer(held, lambda _: None) as background:
-        background.submit("hello", said)
-        said.append(("system", "hello"))
-        held.gate.set()
-    assert len(mock.requests[0].body["context"]) == 1
-
-
-async def test_no_more_are_scored_at_once_than_was_said(held):
-    async with AsyncBackgroundScorer(held, lambda _: None, concurrency=3) as background:
-        for place in range(8):
-            background.submit(f"turn {place}")
-        await until(lambda: held.started == 3)
-        await asyncio.sleep(0)
-        assert held.started == 3
-        held.gate.set()
-    assert held.started == 8
-
-
 async def test_errors_are_outcomes_and_never_the_bots(held, mock):
     held.gate.set()
     mock.fail_next("overloaded", retry_after_ms=20)
@@ -121,15 +101,3 @@ async def test_the_end_waits_for_what_was_handed_over_but_not_for_ever(held):
     assert (told, background.dropped) == ([], 3)
     assert all(worker.done() for worker in background._workers)
     assert not background.submit("too late")
-
-
-async def test_outside_its_with_it_takes_nothing_and_raises_nothing(held):
-    background = AsyncBackgroundScorer(held, lambda _: None)
-    assert not background.submit("too early")
-    assert background.dropped == 1
-
-
-@pytest.mark.parametrize("given", [{"max_waiting": 0}, {"concurrency": 0}])
-async def test_bounds_that_let_nothing_through_are_refused(held, given):
-    with pytest.raises(ValueError, match="1 or more"):
-        AsyncBackgroundScorer(held, lambda _: None, **given)

@@ -9,29 +9,6 @@ import httpx
 import pytest
 from turnscore_client import DeadlineExceededError, TurnScoreClient
 from turnscore_client._http import _proxy_to
-from turnscore_client.testing import ManualClock
-
-
-def test_a_body_that_trickles_in_cannot_outlast_the_deadline():
-    clock = ManualClock()
-    closed = threading.Event()
-
-    class Trickle(httpx.SyncByteStream):
-        def __iter__(self):
-            while True:
-                clock.sleep(1.0)
-                yield b" "
-
-        def close(self):
-            closed.set()
-
-    transport = httpx.MockTransport(lambda request: httpx.Response(200, stream=Trickle()))
-    with TurnScoreClient("http://slow.test", transport=transport, clock=clock) as client:
-        with pytest.raises(DeadlineExceededError):
-            client.score(response="a", timeout_seconds=3.0)
-        assert closed.is_set()
-    assert clock.seconds == 3.0
-
 
 TIMEOUT_SECONDS = 0.2
 DRIPS = 1000

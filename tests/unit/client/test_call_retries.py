@@ -10,7 +10,6 @@ from turnscore_client import (
     OverloadedError,
 )
 from turnscore_client._errors import ERROR_CLASSES
-from turnscore_client.testing import MockTurnScore
 from turnscore_wire import ERROR_TABLE
 
 
@@ -27,12 +26,6 @@ def test_retryable_codes_are_retried_and_no_others(ask, mock, code):
         assert mock.clock.sleeps == []
 
 
-def test_a_refused_connection_is_retried(ask, mock):
-    mock.break_next(times=2)
-    ask(mock, "score", response="a")
-    assert len(mock.requests) == 3
-
-
 def test_retries_end_with_the_last_error(ask, mock):
     mock.fail_next("overloaded", times=2)
     mock.fail_next("not_ready", times=5)
@@ -40,24 +33,6 @@ def test_retries_end_with_the_last_error(ask, mock):
         ask(mock, "score", response="a", client={"max_retries": 3})
     assert len(mock.requests) == 4
     assert len(mock.clock.sleeps) == 3
-
-
-def test_delays_grow_and_carry_jitter(ask, mock):
-    mock.break_next(times=4)
-    ask(mock, "score", response="a")
-    bounds = [(0.05, 0.1), (0.1, 0.2), (0.2, 0.4), (0.4, 0.8)]
-    assert all(low <= slept <= high for slept, (low, high) in zip(mock.clock.sleeps, bounds, strict=True))
-
-
-def test_two_callers_do_not_sleep_alike():
-    sleeps = []
-    for _ in range(2):
-        mock = MockTurnScore()
-        mock.break_next(times=4)
-        with mock.client() as client:
-            client.score(response="a")
-        sleeps.append(mock.clock.sleeps)
-    assert sleeps[0] != sleeps[1]
 
 
 def test_retry_after_is_honoured(ask, mock):
@@ -103,11 +78,6 @@ def test_a_smaller_deadline_of_the_caller_is_told_instead_and_shrinks_too(ask, m
     first, second = (request.body["deadline_ms"] for request in mock.requests)
     assert first == pytest.approx(500, abs=1)
     assert second == pytest.approx(500 - 1000 * mock.clock.sleeps[0], abs=1)
-
-
-def test_a_calls_timeout_goes_before_the_clients(ask, mock):
-    ask(mock, "score", response="a", timeout_seconds=2.0)
-    assert mock.requests[0].body["deadline_ms"] == 2000
 
 
 def test_a_call_without_time_left_is_not_sent(ask, mock):

@@ -7,7 +7,6 @@ from turnscore_client import ChatMessage, InvalidRequestError, ScoreRequest, Tur
 from turnscore_client._calls import (
     batch_call,
     dialogue_call,
-    models_call,
     opening_of,
     rank_call,
     score_call,
@@ -39,10 +38,6 @@ def score(context=(), response="hello", **given):
 )
 def test_a_context_may_be_given_in_several_forms(context):
     assert sent(score(context))["context"] == [HI]
-
-
-def test_what_was_left_out_is_not_sent_but_the_time_left_is():
-    assert sent(score()) == {"context": [], "response": "hello", "deadline_ms": 5000}
 
 
 def test_everything_given_is_sent_even_an_option_that_is_null():
@@ -142,22 +137,6 @@ def test_a_wrong_item_is_named(items, field):
     assert raised.value.field == field
 
 
-def test_a_dialogue_is_sent_with_its_turns():
-    call = dialogue_call([("user", "hi"), ("system", "hello")], {"request_id": "r-1"})
-    assert sent(call) == {"turns": [HI, {"speaker": "system", "text": "hello"}], "deadline_ms": 5000}
-    assert call.request_id == "r-1"
-
-
-def test_an_empty_dialogue_is_refused():
-    with pytest.raises(InvalidRequestError) as raised:
-        dialogue_call([], {})
-    assert raised.value.field == "turns"
-
-
-def test_asking_for_models_sends_no_body():
-    assert models_call({}).body(lambda own: 1) is None
-
-
 class LibraryMessage:
     """A message as openai's library has them."""
 
@@ -192,42 +171,6 @@ def test_a_wrong_message_is_named_before_anything_is_sent(call, field):
     with pytest.raises(InvalidRequestError) as refused:
         call({"role": "user", "content": [{}]})
     assert refused.value.field == field
-
-
-def test_read_messages_gives_the_turns_and_their_places():
-    found = read_messages([{"role": "system", "content": "p"}, LibraryMessage()])
-    assert (found.turns, found.indices) == ([Turn(speaker="system", text="b")], [1])
-
-
-def test_a_rank_request_sends_its_weights_only_where_some_are_given():
-    assert sent(rank_call((), ("a", "b"), None, {})) == {
-        "context": [],
-        "candidates": ["a", "b"],
-        "deadline_ms": 5000,
-    }
-    weighed = rank_call([("user", "hi")], ["a"], {"fed": 2}, {"scorers": ["fed"], "deadline_ms": 300})
-    assert sent(weighed) == {
-        "context": [HI],
-        "candidates": ["a"],
-        "scorers": ["fed"],
-        "weights": {"fed": 2.0},
-        "deadline_ms": 300,
-    }
-
-
-def test_texts_to_compare_may_be_any_series():
-    call = similarity_call(
-        ("a", "b"),
-        (text for text in ["c"]),
-        {"deadline_ms": 300, "cache": "bypass", "cache_namespace": "n"},
-    )
-    assert sent(call) == {
-        "texts": ["a", "b"],
-        "references": ["c"],
-        "deadline_ms": 300,
-        "cache": "bypass",
-        "cache_namespace": "n",
-    }
 
 
 @pytest.mark.parametrize(

@@ -2,25 +2,13 @@
 
 import pytest
 from turnscore_client import (
-    ConnectionFailedError,
     ErrorCode,
     ErrorReply,
     InvalidRequestError,
     OverloadedError,
-    ScoreReply,
     UnexpectedReplyError,
 )
 from turnscore_client._errors import ERROR_CLASSES
-
-HI = [("user", "hi")]
-
-
-def test_a_turn_is_scored(ask, mock):
-    mock.scores = {"engagement": 0.83, "fed": 2.5}
-    reply = ask(mock, "score", context=HI, response="hello")
-    assert isinstance(reply, ScoreReply)
-    assert {name: score.value for name, score in reply.scores.items()} == {"engagement": 0.83, "fed": 2.5}
-    assert (mock.requests[0].method, mock.requests[0].path) == ("POST", "/v1/score")
 
 
 def test_a_batch_answers_each_item_in_order_or_with_its_own_error(ask, mock):
@@ -36,31 +24,6 @@ def test_a_batch_answers_each_item_in_order_or_with_its_own_error(ask, mock):
     assert second.error.code is ErrorCode.OVERLOADED
     assert [first.scores["engagement"].value, third.scores["engagement"].value] == [0.1, 0.3]
     assert len(mock.requests) == 1
-
-
-def test_a_dialogue_is_scored(ask, mock):
-    mock.scores = lambda request: {"engagement": len(request.context) / 10}
-    turns = [("user", "hi"), ("system", "hello"), ("user", "and?"), ("system", "well")]
-    reply = ask(mock, "score_dialogue", turns)
-    assert [turn.index for turn in reply.turns] == [1, 3]
-    assert reply.dialogue["engagement"].mean == pytest.approx(0.2)
-
-
-def test_candidates_are_ranked(ask, mock):
-    mock.scores = lambda request: {"engagement": len(request.response) / 10, "fed": 0.5 / len(request.response)}
-    candidates = ["a", "abc", "ab", "abc"]
-    reply = ask(mock, "rank", candidates, context=HI, weights={"fed": 0})
-    assert [(each.index, each.combined) for each in reply.candidates] == [(1, 30), (3, 30), (2, 20), (0, 10)]
-    reply = ask(mock, "rank", iter(candidates), weights={"engagement": 0, "fed": 2})
-    assert [each.index for each in reply.candidates] == [0, 2, 1, 3]
-    assert mock.requests[0].body["context"] == [{"speaker": "user", "text": "hi"}]
-
-
-def test_models_are_listed(ask, mock):
-    reply = ask(mock, "models", request_id="r-7")
-    assert [model.scorer for model in reply.models] == ["engagement"]
-    assert reply.limits.max_items == 256
-    assert reply.request_id == "r-7"
 
 
 @pytest.mark.parametrize(
@@ -146,19 +109,6 @@ def test_metadata_that_not_every_door_can_carry_is_refused(ask, mock, metadata, 
     assert mock.requests == []
 
 
-def test_what_is_sent_over_http_names_its_type_and_its_sender(ask_http, mock):
-    ask_http(mock, "score", response="a")
-    headers = mock.requests[0].headers
-    assert headers["content-type"] == "application/json"
-    assert headers["user-agent"].startswith("turnscore-client/")
-
-
-def test_the_connection_error_names_the_service(ask, mock):
-    mock.break_next(times=9)
-    with pytest.raises(ConnectionFailedError, match=r"turnscore\.test"):
-        ask(mock, "score", response="a")
-
-
 SCORING_CALLS = [
     ("score", (), {"response": "a"}),
     ("score_batch", ([{"response": "a"}],), {}),
@@ -184,8 +134,3 @@ def test_an_option_that_there_is_not_is_refused_by_its_name(ask, mock, method, a
     with pytest.raises(TypeError, match=r"'scorer'; there are .*request_id"):
         ask(mock, method, *arguments, **fields, scorer="engagement")
     assert mock.requests == []
-
-
-def test_asking_for_models_has_no_use_for_scorers(ask, mock):
-    with pytest.raises(TypeError, match="'scorers'"):
-        ask(mock, "models", scorers=["engagement"])

@@ -1,10 +1,8 @@
 """The command: output, summary, exit codes."""
 
-import gzip
 import json
 import subprocess
 import sys
-from unittest.mock import AsyncMock
 
 import pytest
 from turnscore_client import AsyncTurnScoreClient
@@ -56,20 +54,6 @@ def test_one_line_goes_out_for_each_line_in_and_a_bad_one_fails_alone(mock, file
     assert result.exit_code == 1
 
 
-def test_the_summary_counts_and_names_the_first_failure(mock, file):
-    result, _ = run(mock, "score", file)
-    assert "scored 2 of 3 lines in" in result.stderr
-    assert "1 failed, the first: line 2: invalid_request" in result.stderr
-
-
-def test_exit_code_is_zero_when_every_line_was_scored(mock, file):
-    file.write_text(LINES[0] + "\n")
-    result, _ = run(mock, "score", file)
-    assert result.exit_code == 0
-    assert "scored 1 of 1 lines" in result.stderr
-    assert "failed" not in result.stderr
-
-
 @pytest.mark.parametrize("blank", ["", "   ", "\t\r"])
 def test_a_blank_line_is_skipped_and_counted_in_the_line_numbers(mock, file, blank):
     file.write_text(f"{LINES[0]}\n{blank}\n{LINES[2]}\n{blank}\n")
@@ -83,27 +67,6 @@ def test_an_empty_file_is_scored_to_nothing(mock, file):
     file.write_text("")
     result, _ = run(mock, "score", file)
     assert (result.exit_code, result.stdout) == (0, "")
-
-
-def test_packed_input_and_an_output_file(mock, file, tmp_path):
-    packed = tmp_path / "dialogue.jsonl.gz"
-    packed.write_bytes(gzip.compress(file.read_bytes()))
-    output = tmp_path / "scores.jsonl"
-    result, _ = run(mock, "score", packed, "--output", output)
-    assert result.stdout == ""
-    assert [line["line"] for line in written(output.read_text())] == [1, 2, 3]
-
-
-def test_packed_output_can_be_unpacked(mock, file, tmp_path):
-    output = tmp_path / "scores.jsonl.gz"
-    run(mock, "score", file, "--output", output)
-    assert [line["line"] for line in written(gzip.decompress(output.read_bytes()).decode())] == [1, 2, 3]
-
-
-def test_a_dash_is_the_standard_input(mock, file):
-    result, _ = run(mock, "score", "-", typed=file.read_text())
-    assert [line["line"] for line in written(result.stdout)] == [1, 2, 3]
-    assert "scored 2 of 3 lines" in result.stderr
 
 
 def test_options_reach_the_client_and_the_requests(mock, file):
@@ -152,14 +115,6 @@ def test_an_unreachable_service_is_one_sentence_and_leaves_the_output_alone(mock
     assert 3 <= mock.clock.seconds < 12
 
 
-def test_a_broken_packed_file_is_one_sentence(mock, tmp_path):
-    packed = tmp_path / "dialogue.jsonl.gz"
-    packed.write_bytes(b"no gzip")
-    result, _ = run(mock, "score", packed)
-    assert result.exit_code == 1
-    assert result.stderr.startswith("turnscore: Not a gzipped file")
-
-
 def test_models_are_listed_as_a_table_and_as_json(mock):
     table, _ = run(mock, "info")
     assert "engagement:0.0.0" in table.stdout
@@ -177,21 +132,6 @@ def test_versions_beside_are_listed_with_their_shares(mock, monkeypatch):
     monkeypatch.setattr(command, "fetch_models", fetch_models)
     table, _ = run(mock, "info")
     assert [each for each in ("candidate version", "fed:1.1.0", "shadow", "0.001") if each not in table.stdout] == []
-
-
-def test_the_name_of_a_model_is_never_cut(mock, monkeypatch):
-    name = "engagement:1.0.3+quality:1.2.0+sentiment_stop:1.0.3"
-    [listed, *_] = mock.client().models().models
-    reply = ModelsReply(request_id="a", models=[listed.model_copy(update={"model": name})], limits=Limits())
-    monkeypatch.setattr(command, "fetch_models", AsyncMock(return_value=reply))
-    table, _ = run(mock, "info")
-    assert name in table.stdout
-
-
-def test_models_of_a_service_that_wants_a_key(mock):
-    mock.fail_next("unauthenticated", "an API key is needed")
-    result, _ = run(mock, "info")
-    assert (result.exit_code, result.stderr) == (1, "turnscore: unauthenticated: an API key is needed\n")
 
 
 def test_without_the_extra_one_line_says_what_to_install():

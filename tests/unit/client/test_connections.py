@@ -113,16 +113,6 @@ def test_a_forked_process_does_not_share_its_parents_connections(full_service):
     assert (full_service.connections, full_service.requests) == (2, 3)
 
 
-async def test_failed_retries_leak_no_connection_of_the_async_client(full_service):
-    async with AsyncTurnScoreClient(full_service.url, clock=ManualClock()) as client:
-        for _ in range(2):
-            with pytest.raises(OverloadedError):
-                await client.score(response="a")
-        assert idle(client) == [True]
-    assert idle(client) == []
-    assert (full_service.requests, full_service.connections) == (12, 1)
-
-
 async def test_a_refused_connection_is_a_typed_error_that_names_the_address(call_http, closed_port_url):
     clock = ManualClock()
     with pytest.raises(ConnectionFailedError, match=closed_port_url):
@@ -232,16 +222,3 @@ def test_each_phase_of_a_request_gets_what_is_left_of_the_whole():
     assert set(timeouts.values()) == {0.5}
     left = -1.0
     assert all(value > 0 for value in timeouts.values())
-
-
-def test_the_timeouts_reach_the_transport_as_such():
-    seen = []
-    mock = MockTurnScore()
-
-    def look(request: httpx.Request) -> httpx.Response:
-        seen.append(request.extensions["timeout"])
-        return mock.transport.handle_request(request)
-
-    with TurnScoreClient("http://scores.test", transport=httpx.MockTransport(look), clock=ManualClock()) as client:
-        client.score(response="a", timeout_seconds=7.0)
-    assert seen[0].get("read") == 7.0

@@ -9,32 +9,12 @@ from turnscore_client import (
     ConnectionFailedError,
     DeadlineExceededError,
     InvalidRequestError,
-    NotReadyError,
-    OverloadedError,
-    Turn,
     UnexpectedReplyError,
 )
 from turnscore_client._retry import OutOfTimeError
 from turnscore_client.testing import MockTurnScore
 
 Talk = Callable[..., Any]
-
-
-def test_the_mock_hears_messages_as_the_service_does(talk: Talk):
-    mock = MockTurnScore(lambda request: {"engagement": len(request.context) / 10})
-    calls = {"role": "assistant", "content": "one", "tool_calls": [{}]}
-
-    async def script(conversation):
-        assert conversation.opened.turns == 2
-        assert await conversation.say_messages([{"role": "user", "content": [{"type": "file"}]}, calls]) is None
-        with pytest.raises(InvalidRequestError) as refused:
-            await conversation.say_messages([{"role": "assistant", "content": " "}])
-        assert refused.value.field == "messages.messages"
-        scored = await conversation.say_messages([{"role": "tool"}, {"role": "assistant", "content": "two"}])
-        assert (scored.index, scored.scores["engagement"].value) == (5, 0.2)
-        assert [turn.text for turn in conversation.turns] == ["hi", "", "one two"]
-
-    talk(mock, script, messages=[{"role": "system", "content": "p"}, {"role": "assistant", "content": "hi"}])
 
 
 def test_system_turns_are_answered_by_their_scores_and_user_turns_by_nothing(talk: Talk):
@@ -81,34 +61,6 @@ def test_an_opening_sends_what_was_given_and_turns_what_is_left_of_their_time(ta
     assert (mock.requests[0].headers["x-request-id"], mock.requests[0].headers["a"]) == ("r-1", "b")
 
 
-def test_a_refused_turn_is_raised_and_is_not_part_of_the_conversation(talk: Talk, mock: MockTurnScore):
-    async def script(conversation):
-        with pytest.raises(InvalidRequestError) as refused:
-            await conversation.say("system", " ")
-        assert refused.value.field == "turn.text"
-        assert conversation.turns == ()
-        with pytest.raises(InvalidRequestError) as refused:
-            await conversation.say("bot", "hi")
-        assert refused.value.field == "turn.speaker"
-        assert (await conversation.say("system", "hi")).index == 0
-
-    talk(mock, script)
-    assert len(mock.requests) == 3  # the wrong speaker was never sent
-
-
-def test_a_turn_that_could_not_be_scored_is_raised_once_and_stays_said(talk: Talk, mock: MockTurnScore):
-    async def script(conversation):
-        mock.fail_next("overloaded", retry_after_ms=20)
-        with pytest.raises(OverloadedError) as refused:
-            await conversation.say("system", "a")
-        assert refused.value.retry_after_ms == 20
-        assert [turn.text for turn in conversation.turns] == ["a"]
-        assert (await conversation.say("system", "b")).index == 1
-
-    talk(mock, script)
-    assert mock.clock.sleeps == []
-
-
 def test_an_opening_is_retried_as_a_call_is(talk: Talk, mock: MockTurnScore):
     mock.fail_next("overloaded", retry_after_ms=700)
     mock.break_next()
@@ -119,28 +71,6 @@ def test_an_opening_is_retried_as_a_call_is(talk: Talk, mock: MockTurnScore):
     talk(mock, script)
     assert len(mock.requests) == 4
     assert 0.7 <= mock.clock.sleeps[0] <= 0.77
-
-
-@pytest.mark.parametrize("code", ["invalid_request", "unauthenticated", "internal"])
-def test_an_opening_that_is_refused_for_good_is_raised_at_once(talk: Talk, mock: MockTurnScore, code: str):
-    mock.fail_next(code)
-
-    async def script(conversation):
-        pytest.fail("it opened")
-
-    with pytest.raises(Exception, match=code):
-        talk(mock, script)
-    assert len(mock.requests) == 1
-
-
-def test_an_opening_stops_with_the_last_error(talk: Talk, mock: MockTurnScore):
-    mock.fail_next("not_ready", retry_after_ms=60_000)
-
-    async def script(conversation):
-        pytest.fail("it opened")
-
-    with pytest.raises(NotReadyError):
-        talk(mock, script)
 
 
 def run_out_of_time(conversation: Any, patched: pytest.MonkeyPatch) -> None:
@@ -183,22 +113,6 @@ def test_an_answer_that_comes_too_late_is_not_taken_for_the_next_ones(talk: Talk
         assert [turn.text for turn in conversation.turns] == ["hi", "late", "later", "a b"]
 
     talk(mock, script)
-
-
-def test_the_turns_of_one_conversation_are_the_context_of_the_next(talk: Talk, mock: MockTurnScore):
-    said: list[Turn] = []
-
-    async def first(conversation):
-        await conversation.say("user", "hi")
-        await conversation.say("system", "hello")
-        said.extend(conversation.turns)
-
-    async def second(conversation):
-        assert conversation.opened.turns == 2
-        assert (await conversation.say("system", "again")).index == 2
-
-    talk(mock, first)
-    talk(mock, second, context=said)
 
 
 def test_outside_its_with_a_conversation_says_so(mock: MockTurnScore):

@@ -53,37 +53,9 @@ def test_the_chatbot_scores_each_of_its_replies(url: str, monkeypatch, capsys: p
     ]
 
 
-def test_the_chatbot_goes_on_where_a_turn_cannot_be_scored(mock: MockTurnScore):
-    example = load("chatbot")
-    with mock.client() as client, client.conversation() as conversation:
-        lines = example.chat(conversation, ["a walk", "a talk"])
-        mock.fail_next("overloaded", times=2)  # the user's turn too, which is not scored anyway
-        assert "not scored: overloaded" in next(lines)
-        assert "mean so far" in next(lines)
-
-
 def test_the_best_of_several_replies_is_said(url: str, monkeypatch, capsys: pytest.CaptureFixture[str]):
     run("best_of_n.py", url, monkeypatch, "hi, what did you do today?", "ok.", "i hiked up a volcano!", "not much")
     assert capsys.readouterr().out == "i hiked up a volcano!\n"
-
-
-def test_the_best_reply_costs_only_the_scorer_that_weighs(mock: MockTurnScore, capsys: pytest.CaptureFixture[str]):
-    mock.scores = {"engagement": 0.5, "fed": 0.5, "sentiment_stop": 0.5}
-    with mock.client() as client:
-        load("best_of_n").choose(client, [("user", "hi")], [f"reply {number}" for number in range(16)])
-    asked = mock.requests[-1].body
-    assert asked["scorers"] == list(asked["weights"])
-    assert set(asked["scorers"]) == {"engagement"}
-    assert capsys.readouterr().err == "ranked by {'engagement': 1.0}\n"
-
-
-@pytest.mark.parametrize(
-    ("name", "arguments"),
-    [("best_of_n.py", []), ("best_of_n.py", ["hi"]), ("corpus.py", []), ("corpus.py", ["in.jsonl"])],
-)
-def test_an_example_without_its_arguments_says_in_a_sentence_how_it_is_called(name, arguments, monkeypatch):
-    with pytest.raises(SystemExit, match=rf"^usage: python {name} \w+"):
-        run(name, "http://127.0.0.1:9", monkeypatch, *arguments)
 
 
 @pytest.mark.parametrize(
@@ -100,13 +72,6 @@ async def test_a_line_of_another_form_is_refused_with_a_sentence(mock: MockTurnS
     async with mock.async_client() as client:
         scored = await load("corpus").score_line(client, line)
     assert scored["error"] == sentence
-
-
-def test_where_nobody_can_tell_the_best_the_first_is_said(mock: MockTurnScore, capsys: pytest.CaptureFixture[str]):
-    mock.fail_next("internal")
-    with mock.client() as client:
-        assert load("best_of_n").choose(client, [("user", "hi")], ["ok.", "well"]) == "ok."
-    assert capsys.readouterr().err == "not ranked: internal\n"
 
 
 def test_a_corpus_is_scored_line_by_line_in_order(url: str, monkeypatch, tmp_path: Path):

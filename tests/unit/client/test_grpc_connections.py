@@ -1,7 +1,6 @@
 """gRPC clients over real sockets: the real door's answers, time, TLS, keys, size."""
 
 import asyncio
-import hashlib
 import socket
 import sys
 from collections.abc import AsyncIterator
@@ -11,10 +10,8 @@ from typing import Any
 import grpc
 import httpx
 import pytest
-from prometheus_client import REGISTRY
 from support.certificates import certificate, private_key
-from support.conditions import until
-from support.fakes import POISON, FakeScorer, Threaded
+from support.fakes import POISON, FakeScorer
 from support.transports import grpc_server, settings_with
 from turnscore_client import (
     AsyncTurnScoreClient,
@@ -26,15 +23,10 @@ from turnscore_client import (
     Tls,
     TooLargeError,
     TurnScoreGrpcClient,
-    UnauthenticatedError,
 )
 from turnscore_client._grpc import _AsyncGrpcStream, open_channel
-from turnscore_client.testing import ManualClock
 from turnscore_service.api.http.app import create_app
-from turnscore_wire import ModelsReply
-from turnscore_wire.v1 import to_message
 
-MODELS = to_message(ModelsReply.model_validate({"request_id": "r", "models": [], "limits": {}})).SerializeToString()
 HI = [("user", "hi")]
 SERVER = {"tls_cert_file": certificate("server"), "tls_key_file": private_key("server")}
 MUTUAL = {**SERVER, "tls_client_ca_file": certificate("authority")}
@@ -108,20 +100,6 @@ async def test_a_service_that_never_answers_ends_in_deadline_exceeded(call):
             await call(address, "models", client={"timeout_seconds": 0.2})
 
 
-async def test_nobody_at_the_address_is_a_failed_connection_after_its_retries(call):
-    clock = ManualClock()
-    with pytest.raises(ConnectionFailedError, match=r"127\.0\.0\.1:9"):
-        await call("127.0.0.1:9", "models", client={"clock": clock})
-    assert len(clock.sleeps) == 5
-
-
-async def test_a_message_beyond_the_transports_limit_is_too_large(call):
-    async with door(settings_with(grpc={"max_message_bytes": 2000})) as (address, _):
-        with pytest.raises(TooLargeError) as raised:
-            await call(address, "score", response="a" * 3000, client={"clock": ManualClock()})
-    assert raised.value.field == "body"
-
-
 async def test_tls_serves_who_trusts_the_authority_and_nobody_in_plain_text(call):
     async with door(settings_with(grpc=SERVER)) as (address, _):
         reply = await call(address, "score", response="one two", client={"tls": Tls(**TRUST)})
@@ -139,31 +117,6 @@ async def test_mutual_tls_serves_only_whom_the_authority_signed(call):
         for tls in (Tls(**TRUST), Tls(**TRUST, **stranger)):
             with pytest.raises(ConnectionFailedError):
                 await call(address, "models", client={"tls": tls, "max_retries": 0})
-
-
-async def test_cancelling_a_call_drops_it_and_leaves_the_client_and_its_other_calls_alone():
-    scorer = FakeScorer()
-    scorer.gate.clear()
-    async with door(fake=scorer) as (address, _), AsyncTurnScoreGrpcClient(address, timeout_seconds=30.0) as client:
-        kept = asyncio.create_task(client.score(response="first"))
-        assert await asyncio.to_thread(scorer.started.wait, 30)
-        left = asyncio.create_task(client.score(response="one two three four"))
-        await asyncio.sleep(0)
-        left.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await left
-        scorer.gate.set()
-        assert (await kept).scores["fake"].value == 0.01
-        assert (await client.score(response="a b")).scores["fake"].value == 0.02
-
-
-async def test_a_channel_of_the_callers_own_is_used_and_closed():
-    async with door() as (address, _):
-        channel = grpc.aio.insecure_channel(address)
-        async with AsyncTurnScoreGrpcClient(channel=channel) as client:
-            assert (await client.score(response="a")).scores["fake"].value == 0.01
-        with pytest.raises(grpc.aio.UsageError):
-            await channel.unary_unary("/a/b")(b"")
 
 
 class StatusesOf:
@@ -198,43 +151,12 @@ async def test_the_status_of_a_failed_write_does_not_stand_for_the_services(orde
         await line.receive(lambda: 30.0)
 
 
-async def test_the_key_lets_in_and_a_wrong_one_does_not(call):
-    keys = {"keys": {"chatbot": {"sha256": hashlib.sha256(b"ts_a-key-for-tests").hexdigest()}}}
-    async with door(settings_with(auth=keys)) as (address, _):
-        reply = await call(address, "score", response="a", client={"api_key": "ts_a-key-for-tests"})
-        assert reply.scores["fake"].value == 0.01
-        for wrong in ({}, {"api_key": "ts_another"}):
-            with pytest.raises(UnauthenticatedError):
-                await call(address, "score", response="a", client=wrong)
-        async with AsyncTurnScoreGrpcClient(address) as client:
-            with pytest.raises(UnauthenticatedError):
-                async with client.conversation():
-                    pytest.fail("it opened")
-
-
 @pytest.mark.parametrize("client", [TurnScoreGrpcClient, AsyncTurnScoreGrpcClient])
 def test_a_missing_extra_is_named(client: Any, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "grpc", None)
     monkeypatch.delitem(sys.modules, "turnscore_client._grpc", raising=False)
     with pytest.raises(ImportError, match=r"in a checkout of turnscore: pip install '\./clients\[grpc\]'"):
         client("127.0.0.1:9")
-
-
-async def test_leaving_a_conversation_is_its_good_end_at_the_service():
-    def ended_well() -> float:
-        labels = {"transport": "grpc", "call": "conversation", "code": "ok"}
-        return REGISTRY.get_sample_value("turnscore_requests_total", labels) or 0.0
-
-    async with door() as (address, _):
-        for opened in (TurnScoreGrpcClient(address), AsyncTurnScoreGrpcClient(address)):
-            before = ended_well()
-            if isinstance(opened, TurnScoreGrpcClient):
-                async with Threaded(opened, {}) as conversation:
-                    await conversation.say("user", "hi")
-            else:
-                async with opened, opened.conversation() as conversation:
-                    await conversation.say("user", "hi")
-            await until(lambda before=before: ended_well() == before + 1)
 
 
 async def test_calls_take_turns_among_all_addresses_of_a_name():

@@ -4,7 +4,6 @@ import grpc
 import pytest
 from support.transports import MODELS, bare, scripted, told
 from turnscore_client import (
-    AsyncTurnScoreGrpcClient,
     ConnectionFailedError,
     DeadlineExceededError,
     NotFoundError,
@@ -90,19 +89,3 @@ async def test_an_answer_that_is_no_message_is_told(call):
         with pytest.raises(UnexpectedReplyError) as raised:
             await call(address, "models")
     assert raised.value.body_start == "<html>"
-
-
-async def test_key_request_id_metadata_and_sender_travel_in_metadata(call):
-    async with scripted(MODELS) as (address, calls):
-        client = {"api_key": "s3cret"}
-        await call(address, "models", request_id="r-1", metadata={"Tenant": "blue"}, client=client)
-    [seen] = calls
-    assert (seen["authorization"], seen["x-request-id"], seen["tenant"]) == ("Bearer s3cret", "r-1", "blue")
-    assert seen["user-agent"].startswith("turnscore-client/")
-
-
-async def test_a_conversation_where_there_are_none_is_told():
-    async with scripted(MODELS) as (address, _), AsyncTurnScoreGrpcClient(address, max_retries=0) as client:
-        with pytest.raises(TurnScoreError):
-            async with client.conversation(timeout_seconds=30.0):
-                pytest.fail("it opened")

@@ -124,14 +124,6 @@ async def test_those_who_share_a_conversation_say_their_turns_one_after_the_othe
     assert sorted(each.index for each in answers) == [0, 1, 2]
 
 
-async def test_the_refusal_of_an_opening_is_typed(talk, door):
-    async with door() as (address, _):
-        with pytest.raises(InvalidRequestError) as refused:
-            async with talk(address, scorers=["mood"]):
-                pytest.fail("it opened")
-    assert refused.value.field == "open.scorers.0"
-
-
 async def test_the_refusal_of_a_handshake_is_typed(talk, door):
     settings = settings_with(conversations={"max_open": 1})
     async with door(settings) as (address, _), talk(address) as first:
@@ -141,23 +133,6 @@ async def test_the_refusal_of_a_handshake_is_typed(talk, door):
                 pytest.fail("it opened")
     assert refused.value.retry_after_ms == 1000
     assert refused.value.request_id
-
-
-async def test_an_opening_without_room_is_tried_again(talk, door):
-    settings = settings_with(conversations={"max_open": 1})
-    async with door(settings) as (address, _):
-        first = talk(address)
-        await first.__aenter__()
-
-        async def second() -> None:
-            async with talk(address, client={"max_retries": 20}) as conversation:
-                assert await conversation.say("user", "hi") is None
-
-        waiting = asyncio.create_task(second())
-        await asyncio.sleep(0.2)  # it has been refused by then; were it not, the test would only prove less
-        assert not waiting.done()
-        await first.__aexit__(None, None, None)
-        await asyncio.wait_for(waiting, 30)
 
 
 async def test_a_conversation_that_ended_says_why_at_the_next_turn(talk, door):
@@ -179,16 +154,6 @@ async def test_draining_is_noticed_and_its_end_is_typed(talk, door):
         await runtime.end_conversations()
         with pytest.raises(NotReadyError):
             await conversation.say("system", "b")
-
-
-async def test_a_turn_that_takes_too_long_ends_with_its_timeout_and_the_conversation_goes_on(talk, door):
-    scorer = FakeScorer()
-    scorer.gate.clear()
-    async with door(fake=scorer) as (address, _), talk(address, deadline_ms=30_000) as conversation:
-        with pytest.raises(DeadlineExceededError):
-            await conversation.say("system", "a b c", timeout_seconds=0.2)
-        scorer.gate.set()
-        assert (await conversation.say("system", "a")).index == 1
 
 
 async def test_a_connection_that_breaks_is_told_and_leaves_nothing_behind(talk, door):
@@ -267,12 +232,6 @@ async def test_whoever_is_cancelled_in_a_turn_does_not_get_its_answer_for_the_ne
         scorer.gate.set()
         assert (await conversation.say("system", "a")).index == 1
         assert [turn.text for turn in conversation.turns] == ["a b c", "a"]
-
-
-async def test_nobody_at_the_address_is_told(talk):
-    with pytest.raises(ConnectionFailedError, match=r"127\.0\.0\.1:9"):
-        async with talk("127.0.0.1:9"):
-            pytest.fail("it opened")
 
 
 async def test_neither_the_key_nor_what_was_said_is_logged(talk, door, caplog: pytest.LogCaptureFixture):

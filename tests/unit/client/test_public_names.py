@@ -51,13 +51,6 @@ def test_every_public_name_of_the_package_is_exported():
     assert exported - submodules == set(turnscore_client.__all__) - {"__version__"}
 
 
-def test_every_error_class_is_exported():
-    from turnscore_client import _errors
-
-    classes = {name for name, value in vars(_errors).items() if inspect.isclass(value) and name.endswith("Error")}
-    assert classes <= set(turnscore_client.__all__)
-
-
 def unmarked(signature: inspect.Signature) -> inspect.Signature:
     """The signature with the types' names as those of the world of threads."""
     named = signature.return_annotation
@@ -118,13 +111,6 @@ def test_constructors_differ_only_in_the_kind_of_transport(sync, other, differen
     of_other = inspect.signature(other.__init__).parameters
     assert list(of_sync) == list(of_other)
     assert [name for name in of_sync if of_sync[name] != of_other[name]] == [different]
-
-
-def test_the_constructors_of_both_doors_share_their_names():
-    over_http = set(inspect.signature(TurnScoreClient.__init__).parameters)
-    over_grpc = set(inspect.signature(TurnScoreGrpcClient.__init__).parameters)
-    assert over_http - over_grpc == {"url", "transport"}
-    assert over_grpc - over_http == {"address", "channel"}
 
 
 @pytest.mark.parametrize(

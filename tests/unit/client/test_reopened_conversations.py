@@ -10,18 +10,6 @@ from turnscore_client.testing import MockTurnScore
 Talk = Callable[..., Any]
 
 
-def test_a_turn_on_a_broken_connection_is_raised_and_not_said_twice(talk: Talk, mock: MockTurnScore):
-    async def script(conversation):
-        await conversation.say("user", "hi")
-        mock.break_next()
-        with pytest.raises(ConnectionFailedError):
-            await conversation.say("system", "a")
-        assert [turn.text for turn in conversation.turns] == ["hi", "a"]  # it may have been heard
-
-    talk(mock, script, max_reopenings=0)
-    assert len(mock.requests) == 3
-
-
 def test_it_is_opened_anew_as_often_as_it_may_be(talk: Talk, mock: MockTurnScore):
     async def script(conversation):
         for text in ("a", "b"):
@@ -112,14 +100,3 @@ def test_a_turn_that_finds_no_replica_is_raised_and_the_next_one_opens_the_conve
                 await conversation.say("system", "b")
 
     talk(mock, script, max_reopenings=3)
-
-
-def test_draining_is_noticed_and_the_conversation_goes_on(talk: Talk, mock: MockTurnScore):
-    async def script(conversation):
-        assert not conversation.is_draining
-        mock.begin_drain()
-        assert (await conversation.say("system", "a")).index == 0
-        assert conversation.is_draining
-        assert (await conversation.say("system", "b")).index == 1
-
-    talk(mock, script)

@@ -1,7 +1,7 @@
 """Retry arithmetic: delays, and the one deadline they have to fit into."""
 
 import pytest
-from turnscore_client import OverloadedError, _defaults
+from turnscore_client import _defaults
 from turnscore_client._retry import Attempts, RetryPolicy
 from turnscore_client.testing import ManualClock
 
@@ -25,20 +25,6 @@ def test_jitter_shortens_a_delay_by_its_share_at_most():
 
 def test_a_thousand_failures_do_not_overflow():
     assert RetryPolicy(draw=lambda: 0.0).delay_seconds(1000, None) == _defaults.LONGEST_DELAY_SECONDS
-
-
-@pytest.mark.parametrize(("draw", "expected"), [(0.0, 0.25), (1.0, 0.275)])
-def test_a_hint_is_never_shortened(draw, expected):
-    assert delays(RetryPolicy(draw=lambda: draw), 2, hint_ms=250) == pytest.approx([expected, expected])
-
-
-def test_the_default_delays_span_what_the_default_says():
-    assert sum(delays(RetryPolicy(draw=lambda: 0.0), _defaults.MAX_RETRIES)) == pytest.approx(3.1)
-
-
-def test_a_hint_beyond_the_callers_own_deadline_ends_the_call_at_once():
-    calls = attempts(timeout_seconds=10.0, deadline_ms=300)
-    assert calls.delay_after(OverloadedError("full", retry_after_ms=300)) is None
 
 
 @pytest.mark.parametrize(

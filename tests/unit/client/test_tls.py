@@ -15,7 +15,6 @@ from support.transports import served_app
 from turnscore_client import AsyncTurnScoreClient, ConnectionFailedError, Tls, TurnScoreClient, TurnScoreError
 from turnscore_client._command.registry import app
 from turnscore_client._http import SharedSslSocket
-from turnscore_client.testing import MockTurnScore
 from typer.testing import CliRunner
 
 SERVER = {"ssl_certfile": str(certificate("server")), "ssl_keyfile": str(private_key("server"))}
@@ -156,12 +155,6 @@ def test_encryption_over_an_address_in_plain_text_is_refused(kind: Callable[...,
 def test_files_that_make_no_context_are_refused_by_name(kind: Callable[..., Any], tls: Tls):
     with pytest.raises(ValueError, match=r"tls: .*(nowhere|caller)"):
         kind("https://localhost:3000", tls=tls)
-
-
-def test_a_transport_of_ones_own_is_encrypted_in_its_own_way():
-    mock = MockTurnScore()
-    with TurnScoreClient("https://turnscore.test", tls=TRUST, transport=mock.transport) as client:
-        assert client.score(response="ok").scores["engagement"].value == 0.5
 
 
 def test_the_command_takes_the_files_as_options(mutual: str, tmp_path):

@@ -31,27 +31,6 @@ def test_the_documented_metrics_are_the_exported_ones():
     assert documented() == defined()
 
 
-def test_every_name_ends_in_its_unit():
-    units = (
-        "_total",
-        "_seconds",
-        "_ratio",
-        "_items",
-        "_tokens",
-        "_in_flight",
-        "_conversations",
-        "_ready",
-        "_batches",
-        "_lanes",
-        "_state",
-        "_bytes",
-        "_percentile",
-        "_shift",
-        "_correlation",
-    )
-    assert [name for name in defined() if not name.endswith(units)] == []
-
-
 async def test_others_are_answered_while_metrics_are_gathered(serve: ServeFakes, monkeypatch: pytest.MonkeyPatch):
     may_end, has_begun = threading.Event(), threading.Event()
 

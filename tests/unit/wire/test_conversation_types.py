@@ -8,20 +8,6 @@ TURN = {"speaker": "system", "text": "hello"}
 
 
 @pytest.mark.parametrize(
-    "message",
-    [
-        {"open": {}},
-        {"open": {"context": [TURN], "scorers": ["fed"], "options": {"fed": {"loss": "x"}}, "deadline_ms": 300}},
-        {"turn": {"speaker": "user", "text": ""}},
-        {"turn": {**TURN, "deadline_ms": 200}, "open": None},
-        {"messages": {"messages": [{"role": "tool"}]}},
-    ],
-)
-def test_a_message_of_one_kind_is_taken(message):
-    ConversationMessage.model_validate(message)
-
-
-@pytest.mark.parametrize(
     ("message", "field"),
     [
         ({}, "body"),

@@ -98,20 +98,6 @@ async def rows_of(mock, patient, count=19):
         return [outcome.row async for outcome in score_lines(client, lines, None, patient, Limits())]
 
 
-async def test_a_service_that_refuses_every_line_often_loses_none():
-    attempts: dict[str, int] = {}
-
-    def scores(request):
-        attempts[request.response] = attempts.get(request.response, 0) + 1
-        if attempts[request.response] < 12:
-            raise OverloadedError("full", retry_after_ms=10)
-        return {"engagement": 0.5}
-
-    rows = await rows_of((mock := MockTurnScore(scores)), patient_with(mock.clock))
-    assert [row["line"] for row in rows] == list(range(1, 20))
-    assert [failures_in(row) for row in rows] == [[]] * 19
-
-
 async def test_a_service_that_is_gone_is_waited_for_by_one_line_at_a_time():
     mock = MockTurnScore()
     mock.break_next(times=30)
@@ -126,19 +112,6 @@ async def test_what_a_proxy_answers_during_a_restart_is_waited_for(status):
     mock = MockTurnScore()
     mock.answer_next(status, b"<html>")
     assert failures_in((await rows_of(mock, patient_with(mock.clock), 1))[0]) == []
-
-
-@pytest.mark.parametrize("fail", [lambda mock: mock.break_next(times=999), lambda mock: refuse(mock, "not_ready")])
-async def test_a_service_that_takes_nothing_for_too_long_stops_the_run(fail):
-    mock = MockTurnScore()
-    fail(mock)
-    with pytest.raises(StoppedError, match="took no line for"):
-        await rows_of(mock, patient_with(mock.clock, wait=30.0))
-    assert 30 <= mock.clock.seconds < 40
-
-
-def refuse(mock, code):
-    mock.fail_next(code, times=999)
 
 
 async def test_a_key_that_is_not_taken_any_more_stops_the_run_at_once():

@@ -27,14 +27,6 @@ def content(path):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_rows_are_added_behind_those_of_earlier_runs(tmp_path, name):
-    path = tmp_path / name
-    write(path, rows(1, 5))
-    write(path, rows(5, 9))
-    assert content(path) == list(rows_in(path)) == rows(1, 9)
-
-
-@pytest.mark.parametrize("name", NAMES)
 @settings(max_examples=40, deadline=None, derandomize=True, database=None)
 @given(share=st.floats(0, 1))
 def test_a_file_that_breaks_off_anywhere_keeps_its_whole_rows_and_goes_on(tmp_path_factory, name, share):
@@ -75,7 +67,3 @@ def test_a_second_run_does_not_write_between(tmp_path):
     path = tmp_path / "scores.jsonl"
     with open_rows(path), pytest.raises(NotOurOutputError, match="another run"), open_rows(path):
         pass
-
-
-def test_what_is_not_there_has_no_rows(tmp_path):
-    assert list(rows_in(tmp_path / "scores.jsonl")) == []

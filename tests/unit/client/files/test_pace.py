@@ -2,7 +2,6 @@
 
 import asyncio
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from turnscore_client._files.scoring import Pace
@@ -53,36 +52,3 @@ async def test_it_begins_with_eight_doubles_and_halves_once_a_round():
         pace.answered()
         pace.end()
     assert pace.limit == 9
-
-
-async def test_while_others_are_answered_a_refused_line_waits_alone():
-    clock = ManualClock()
-    pace = Pace(8, clock)
-    began = [await pace.begin() for _ in range(3)]
-    assert pace.refused(began[0], 5_000, is_gone=False) == 5.0
-    pace.end()
-    pace.answered()
-    pace.end()
-    await pace.begin()
-    assert clock.sleeps == []
-
-
-async def test_no_more_begin_than_the_limit_and_one_that_ends_lets_the_next_begin():
-    pace = Pace(2, ManualClock())
-    await pace.begin()
-    await pace.begin()
-    third = asyncio.ensure_future(pace.begin())
-    await asyncio.sleep(0)
-    assert not third.done()
-    pace.end()
-    await asyncio.wait_for(third, 30)
-
-
-async def test_a_service_that_is_gone_is_asked_by_one_after_growing_pauses():
-    clock = ManualClock()
-    pace = Pace(8, clock)
-    for _ in range(9):
-        pace.refused(await pace.begin(), None, is_gone=True)
-        pace.end()
-    assert pace.limit == 1
-    assert clock.sleeps == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0])

@@ -97,11 +97,6 @@ def test_fields_that_are_named_as_ours_are_kept_under_input():
     assert is_row_of(row, json.dumps({**OWN, "turns": turns}).encode())
 
 
-def test_a_response_keeps_a_dialogue_of_its_own_where_it_is():
-    row = scored({"response": "hello", "dialogue": "call 7", "request_id": "mine"})
-    assert (row["dialogue"], row["input"]) == ("call 7", {"request_id": "mine"})
-
-
 def test_scoring_an_output_again_gives_the_same_rows():
     row = scored({**OWN, "turns": [{"speaker": "system", "text": "hello", "index": "a7"}]})
     assert scored(row) == row

@@ -84,15 +84,6 @@ def test_a_limited_key_and_two_restarts_lose_no_line(tmp_path):
     assert service.mock.clock.seconds < 2 * (600 / 50) + 2 * 120
 
 
-@pytest.mark.parametrize("concurrency", [1, 64])
-def test_a_limited_key_is_used_to_the_full(tmp_path, concurrency):
-    service = Limited(50)
-    output = tmp_path / "scores.jsonl"
-    result = run(service.mock, input_of(tmp_path, 300), "--output", output, "--concurrency", concurrency)
-    assert result.exit_code == 0
-    assert service.mock.clock.seconds < 1.1 * (300 - 50) / 50
-
-
 @pytest.mark.parametrize("name", ["scores.jsonl", "scores.jsonl.gz"])
 def test_the_same_command_goes_on_where_it_was_stopped(tmp_path, name):
     file, output, whole = input_of(tmp_path, 40), tmp_path / name, tmp_path / f"whole-{name}"
@@ -166,15 +157,6 @@ def _handles(pid, number):
     return False
 
 
-def test_progress_is_told_without_a_terminal(tmp_path):
-    file = input_of(tmp_path, 600)
-    service = Limited(20)
-    result = run(service.mock, file, "--output", tmp_path / "scores.jsonl")
-    told = [line for line in result.stderr.splitlines() if line.startswith("turnscore: line ")]
-    assert 2 <= len(told) <= 3
-    assert re.fullmatch(r"turnscore: line \d+, \d+\.\d lines per second, \d+ %", told[0])
-
-
 def test_the_summary_has_means_with_intervals_low_turns_and_the_worst_dialogues(tmp_path):
     file = tmp_path / "dialogues.jsonl"
     lines = [{"id": f"d-{n}", "turns": [*TURNS, *TURNS[: 2 * (n % 2)]]} for n in range(20)]
@@ -190,15 +172,6 @@ def test_the_summary_has_means_with_intervals_low_turns_and_the_worst_dialogues(
     assert "1 turns in which the system said nothing are not scored" in result.stderr
     assert re.search(r"lowest mean percentiles: line \d+ d-\d+ \(\d\)", result.stderr)
     assert "hello" not in result.stderr
-
-
-def test_a_turn_that_cannot_be_scored_is_counted_and_the_exit_code_says_so(tmp_path):
-    file = tmp_path / "dialogues.jsonl"
-    file.write_text(json.dumps({"turns": [*TURNS, {"speaker": "system", "text": "a\0"}]}) + "\n")
-    result = run(MockTurnScore(), file)
-    assert result.exit_code == 1
-    assert "scored 1 of 1 lines" in result.stderr
-    assert "1 in part, the first: line 1: turn 2: invalid_request (turns.2.text)" in result.stderr
 
 
 async def test_every_row_is_delivered_before_it_is_written_and_none_is_left_out_after_a_failure(tmp_path, mock):
@@ -217,18 +190,6 @@ async def test_every_row_is_delivered_before_it_is_written_and_none_is_left_out_
     assert len(rows_of(output)) == 3
     assert await score_file(mock.async_client(), job) == 0
     assert [row["line"] for row in delivered if row] == [row["line"] for row in rows_of(output)] == [1, 2, 3, 4, 5, 6]
-
-
-def test_the_standard_input_can_be_gone_on_with(tmp_path):
-    file, output, mock = input_of(tmp_path, 6), tmp_path / "scores.jsonl", MockTurnScore()
-    run(mock, file, "--output", output)
-    output.write_bytes(b"".join(output.read_bytes().splitlines(keepends=True)[:2]) + b'{"line": 3, "id"')
-
-    def open_client(*_):
-        return AsyncTurnScoreClient(transport=mock.transport, max_retries=0, clock=mock.clock)
-
-    CliRunner().invoke(app, ["score", "-", "--output", str(output)], obj=open_client, input=file.read_text())
-    assert [row["line"] for row in rows_of(output)] == [1, 2, 3, 4, 5, 6]
 
 
 @pytest.mark.parametrize("name", ["scores.jsonl", "scores.jsonl.gz"])

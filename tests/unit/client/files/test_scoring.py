@@ -16,13 +16,6 @@ async def outcome_of(mock, content, scorers=None, limits=None):
         return await score_line(client, line_of(content, 7), scorers, patient_with(mock.clock), limits or Limits())
 
 
-async def test_a_turn_becomes_its_reply_with_its_line_and_other_keys(mock):
-    outcome = await outcome_of(mock, {"id": "d-1", "response": "hello", "context": []})
-    assert failures_in(outcome.row) == []
-    assert (outcome.row["id"], outcome.row["line"]) == ("d-1", 7)
-    assert outcome.row["scores"]["engagement"]["value"] == 0.5
-
-
 async def test_a_dialogue_keeps_its_texts_and_every_field_and_each_turn_gets_its_scores(mock):
     turns = [
         {"speaker": "user", "text": "hi", "at": 1.5},
@@ -62,33 +55,6 @@ async def test_of_a_dialogue_the_turns_that_can_be_are_scored_and_the_others_are
     ]
 
 
-async def test_messages_are_scored_as_a_dialogue_and_keep_everything(mock):
-    messages = [
-        {"role": "system", "content": "secret"},
-        {"role": "assistant", "content": "hello", "id": "m-1"},
-    ]
-    row = (await outcome_of(mock, {"messages": messages, "id": "c"})).row
-    assert row["messages"][0] == messages[0]
-    assert row["messages"][1]["id"] == "m-1"
-    assert row["messages"][1]["scores"]["engagement"]["value"] == 0.5
-    assert (row["skipped"], "turns" in row) == (0, False)
-    assert "secret" not in json.dumps(mock.requests[0].body)
-
-
-async def test_the_fields_of_a_contexts_turns_are_kept_and_not_sent(mock):
-    context = [{"speaker": "user", "text": "hi", "quality": 0.2}]
-    row = (await outcome_of(mock, {"context": context, "response": "hello"})).row
-    assert (row["context"], row["response"]) == (context, "hello")
-    assert mock.requests[0].body["context"] == [{"speaker": "user", "text": "hi"}]
-
-
-async def test_the_lines_own_scorers_go_before_the_commands(mock):
-    mock.scores = {"engagement": 0.5, "fed": 0.1}
-    assert list((await outcome_of(mock, {"response": "a"}, ["fed"])).row["scores"]) == ["fed"]
-    both = {"response": "a", "scorers": ["engagement"]}
-    assert list((await outcome_of(mock, both, ["fed"])).row["scores"]) == ["engagement"]
-
-
 @pytest.mark.parametrize(
     ("content", "message", "field"),
     [
@@ -123,20 +89,6 @@ async def test_a_failed_line_keeps_its_other_keys(mock):
     outcome = await outcome_of(mock, {"id": 5, "response": "a", "line": 99, "error": "old"})
     error = {"code": "internal", "message": "broken"}
     assert outcome.row == {"id": 5, "response": "a", "line": 7, "error": error, "input": {"line": 99, "error": "old"}}
-
-
-async def test_an_error_of_an_earlier_run_is_not_carried_into_a_good_line(mock):
-    assert "error" not in (await outcome_of(mock, {"response": "a", "error": {"code": "old"}})).row
-
-
-async def test_a_reply_in_which_a_scorer_failed_is_written_and_counts_as_failed(mock):
-    with mock.client() as client:
-        reply = client.score(response="a").model_dump(mode="json")
-    reply["errors"] = {"fed": {"code": "internal", "message": "broken"}}
-    mock.answer_next(200, json.dumps(reply).encode())
-    outcome = await outcome_of(mock, {"response": "a"})
-    assert failures_in(outcome.row) == ["fed: internal: broken"]
-    assert outcome.row["scores"]["engagement"]["value"] == 0.5
 
 
 async def test_a_reply_with_a_number_that_json_has_not_is_an_error_of_the_line(mock):

@@ -1,9 +1,7 @@
 """The summary's figures against their definitions."""
 
 import random
-from statistics import fmean
 
-import pytest
 from turnscore_client._files.scoring import ClusteredMean
 
 
@@ -17,14 +15,6 @@ def test_the_interval_covers_the_true_mean_as_often_as_it_says_where_turns_of_a_
         low, high = mean.interval()
         covered += low <= 0.5 <= high
     assert 0.91 <= covered / 400 <= 0.98
-
-
-def test_dialogues_of_one_turn_have_the_interval_of_a_plain_mean():
-    values, mean = [0.1, 0.4, 0.7, 0.2], ClusteredMean()
-    for value in values:
-        mean.add([value])
-    spread = sum((value - fmean(values)) ** 2 for value in values) / 3
-    assert mean.interval()[1] - mean.mean == pytest.approx(1.96 * (spread / 4) ** 0.5)
 
 
 def test_one_dialogue_has_a_mean_and_no_interval():

@@ -85,37 +85,6 @@ def test_what_finds_no_room_is_dropped_and_counted_at_once(mock, told):
     assert len(told) == 4
 
 
-def test_no_more_threads_score_than_was_said(mock):
-    held = HeldClient(mock)
-    watch = BackgroundScorer(client=held, on_scored=lambda _: None, concurrency=2)
-    for _ in range(6):
-        watch.submit(DIALOGUE)
-    assert all(held.started.acquire(timeout=30) for _ in range(2))
-    assert sum(thread.name == "turnscore-background" for thread in watch._threads) == 2
-    assert not held.started.acquire(blocking=False)
-    held.gate.set()
-    assert watch.wait_until_idle(30)
-    watch.close()
-
-
-def test_what_the_chatbot_changes_afterwards_is_scored_as_it_was(mock):
-    held = HeldClient(mock)
-    watch = BackgroundScorer(client=held, on_scored=lambda _: None)
-    said = [dict(each) for each in DIALOGUE]
-    watch.submit(said)
-    said[-1]["content"] = "something else"
-    said.append({"role": "user", "content": "and?"})
-    held.gate.set()
-    watch.close()
-    assert mock.requests[0].body["response"] == "a secret answer"
-
-
-def test_only_the_last_messages_of_a_long_dialogue_are_sent(watch, mock):
-    watch.submit([*DIALOGUE[1:]] * 500)
-    assert watch.wait_until_idle(30)
-    assert len(mock.requests[0].body["context"]) == 63
-
-
 def test_errors_of_the_service_are_outcomes(watch, mock, told):
     mock.fail_next("overloaded", retry_after_ms=60_000)
     assert watch.submit(DIALOGUE, IDS)
@@ -152,15 +121,6 @@ def test_a_service_that_is_down_is_one_warning_a_minute_without_a_text(caplog):
     assert "secret" not in caplog.text
 
 
-def test_closing_waits_for_what_was_handed_over_and_takes_no_more(mock, told):
-    watch = BackgroundScorer(client=mock.client(), on_scored=told.append)
-    watch.submit(DIALOGUE)
-    watch.close()
-    assert len(told) == 1
-    assert not watch.submit(DIALOGUE)
-    assert watch.dropped == 1
-
-
 def test_a_program_s_end_waits_a_moment_for_the_last_turns(mock):
     program = (
         "import sys, time\n"
@@ -195,27 +155,12 @@ def test_a_forked_worker_scores_too(mock):
     subprocess.run([sys.executable, "-W", "ignore", "-c", program], timeout=120, check=True)
 
 
-def test_handing_over_waits_for_no_answer_while_the_service_hangs(mock):
-    held = HeldClient(mock)
-    watch = BackgroundScorer(client=held, on_scored=lambda _: None)
-    for _ in range(200):
-        watch.submit(DIALOGUE)
-    assert (watch.scored, watch.failed) == (0, 0)  # a call that waited would have got an answer, or failed after 30 s
-    held.gate.set()
-    watch.close(goodbye_seconds=30)
-
-
 @pytest.mark.parametrize(
     "wrong", [{"max_waiting": 0}, {"concurrency": -1}, {"url": "localhost"}, {"timeout_seconds": 0}]
 )
 def test_options_without_sense_are_refused_at_the_start(wrong):
     with pytest.raises(ValueError, match=r"max_waiting|concurrency|url|timeout_seconds"):
         BackgroundScorer(**wrong)
-
-
-def test_an_option_that_there_is_not_is_refused_by_name():
-    with pytest.raises(TypeError, match="'scorer'"):
-        BackgroundScorer(scorer="engagement")
 
 
 def test_the_chatbots_active_span_goes_with_the_turn(watch, mock, told):

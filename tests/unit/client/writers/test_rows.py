@@ -124,12 +124,3 @@ def test_a_tool_that_there_is_not_is_a_usage_error(mock, history, tmp_path):
     done = score(mock, history, "--output", tmp_path / "scores.jsonl", "--to", "langfues")
     assert done.exit_code == 2
     assert not (tmp_path / "scores.jsonl").exists()
-
-
-def test_ids_that_are_no_texts_end_the_run_with_their_line(tool, mock, tmp_path):
-    file = tmp_path / "history.jsonl"
-    file.write_text('{"response": "a"}\n{"response": "b", "trace_id": 7}\n')
-    done = score(mock, file, "--output", tmp_path / "scores.jsonl", "--to", "langfuse")
-    assert done.exit_code == 1
-    assert "trace_id" in done.stderr
-    assert "line 2" in done.stderr

@@ -41,11 +41,6 @@ def test_a_dialogue_s_scores_are_entries_of_its_session():
     assert entry.metadata["turnscore.turns"] == 2
 
 
-def test_scores_without_a_place_are_no_entries():
-    assert not list(turn_entries(scored(PLACE).reply.scores, TurnIds(session_id="chat 7")))
-    assert not list(dialogue_entries(AGGREGATES, TurnIds(trace_id=TRACE)))
-
-
 def test_the_same_score_of_the_same_place_has_the_same_key_and_no_other_has():
     def key(value: float = 0.25, **ids: str) -> str:
         [entry] = turn_entries(scored(PLACE, value).reply.scores, TurnIds(**{"trace_id": TRACE, **ids}))

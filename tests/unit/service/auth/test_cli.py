@@ -22,17 +22,6 @@ def test_a_new_key_is_let_in_by_the_entry_written_for_it(tmp_path: Path):
     assert not any(key in file.read_text() for key in keys)
 
 
-def test_without_a_file_the_key_is_printed_and_its_entry_beside_it():
-    done = CliRunner().invoke(app, ["new", "chatbot"])
-    assert done.stdout.startswith("ts_")
-    assert '["chatbot"]' in done.stderr
-    assert 'sha256 = "' in done.stderr
-
-
-def test_keys_differ():
-    assert CliRunner().invoke(app, ["new", "a"]).stdout != CliRunner().invoke(app, ["new", "a"]).stdout
-
-
 @pytest.mark.parametrize("arguments", [["two words"], ["a", "--turns-per-second", "0"]])
 def test_what_the_service_would_not_read_is_not_made(arguments: list[str], tmp_path: Path):
     file = tmp_path / "keys.toml"

@@ -68,17 +68,6 @@ def counted(name: str, **labels: str) -> float:
     return REGISTRY.get_sample_value(f"turnscore_cache_{name}_total", {"scorer": "fake", **labels}) or 0.0
 
 
-async def test_a_kept_score_is_found_in_the_process_without_asking_elsewhere():
-    loaded, shared = fake(), DictLevel()
-    cache = cache_of(loaded, shared)
-    await keep(cache, loaded)
-    shared.asked.clear()
-    before = counted("hits", level="local")
-    assert values(await ask(cache, loaded)) == [0.5]
-    assert shared.asked == []
-    assert counted("hits", level="local") == before + 1
-
-
 async def test_a_score_kept_elsewhere_is_found_once_and_then_in_the_process():
     loaded, shared = fake(), DictLevel()
     await keep(cache_of(loaded, shared), loaded)
@@ -104,13 +93,6 @@ async def test_all_that_is_missing_is_asked_in_one_round_trip():
     assert [len(keys) for keys in shared.asked] == [3]
 
 
-async def test_two_versions_of_a_bundle_never_serve_each_other():
-    shared, old, new = DictLevel(), fake("1.0.0"), fake("1.0.1")
-    await keep(cache_of(old, shared), old)
-    assert values(await ask(cache_of(new, shared), new)) == [None]
-    assert values(await ask(cache_of(old, shared), old)) == [0.5]
-
-
 async def test_a_mark_hides_what_was_kept_without_it_on_both_levels_and_of_no_other_model():
     one, other, shared = fake(), fake(name="other"), DictLevel()
     cache = ScoreCache({"fake": one, "other": other}, CacheSettings(), shared)
@@ -125,15 +107,6 @@ async def test_a_mark_hides_what_was_kept_without_it_on_both_levels_and_of_no_ot
     assert values(await ask(cache, one)) == values(await ask(cache_with_mark(one, shared), one)) == [0.75]
 
 
-async def test_the_same_mark_again_hides_nothing():
-    loaded = fake()
-    cache = cache_of(loaded)
-    cache.take_mark("fake:1.0.0", b"1")
-    await keep(cache, loaded)
-    cache.take_mark("fake:1.0.0", b"1")
-    assert values(await ask(cache, loaded)) == [0.5]
-
-
 async def test_namespaces_do_not_see_each_other():
     loaded, shared = fake(), DictLevel()
     cache = cache_of(loaded, shared)
@@ -141,25 +114,6 @@ async def test_namespaces_do_not_see_each_other():
     assert values(await ask(cache, loaded, namespace="two")) == [None]
     assert values(await ask(cache, loaded)) == [None]
     assert values(await ask(cache_of(loaded, shared, CacheSettings(namespace="one")), loaded)) == [0.5]
-
-
-async def test_a_bypass_neither_finds_nor_keeps():
-    loaded, shared = fake(), DictLevel()
-    cache = cache_of(loaded, shared)
-    await keep(cache, loaded, mode="bypass")
-    assert not shared.entries
-    await keep(cache, loaded)
-    assert values(await ask(cache, loaded, mode="bypass")) == [None]
-
-
-async def test_a_refresh_finds_nothing_and_keeps_what_was_computed():
-    loaded, shared = fake(), DictLevel()
-    cache = cache_of(loaded, shared)
-    await keep(cache, loaded)
-    assert values(await ask(cache, loaded, mode="refresh")) == [None]
-    await keep(cache, loaded, value=0.75, mode="refresh")
-    assert values(await ask(cache, loaded)) == [0.75]
-    assert values(await ask(cache_of(loaded, shared), loaded)) == [0.75]
 
 
 async def test_a_scorer_without_a_time_to_live_is_not_kept_and_others_are():
@@ -220,22 +174,6 @@ async def test_a_sick_shared_level_is_a_miss_that_is_counted():
     assert counted("misses", cause="unavailable") == before + 1
 
 
-async def test_three_of_many_qualities_are_found_and_new_ones_are_added(tmp_path: Path):
-    scorer, _ = make_fed_scorer(tmp_path / "fed")
-    loaded, shared = loaded_fake(scorer, "fed"), DictLevel()
-    kind, clear, both = (
-        scorer.read_options({"qualities": names}) for names in (["kind"], ["clear"], ["clear", "kind"])
-    )
-    cache = cache_of(loaded, shared, ONLY_SHARED)
-    await keep(cache, loaded, value=0.1, options=kind)
-    half = await ask(cache, loaded, options=both)
-    assert (values(half), half.missing) == ([None, 0.1], [0])
-    cache.keep(half, {half.fragments[0]: part(0.2)})
-    assert values(await ask(cache, loaded, options=both)) == [0.2, 0.1]
-    assert values(await ask(cache, loaded, options=clear)) == [0.2]
-    assert len(shared.entries) == 1
-
-
 async def test_pieces_kept_by_two_requests_at_once_are_both_kept(tmp_path: Path):
     scorer, _ = make_fed_scorer(tmp_path / "fed")
     loaded = loaded_fake(scorer, "fed")
@@ -276,13 +214,6 @@ def test_what_was_used_longest_ago_goes_first():
     assert [level.get(key) is None for key in "abcd"] == [False, True, False, False]
 
 
-def test_an_entry_larger_than_the_level_leaves_the_others():
-    level = LocalLevel(ROOM_FOR_THREE)
-    level.put("a", b"a", 60)
-    level.put("b", b"b" * ROOM_FOR_THREE, 60)
-    assert (level.get("a"), level.get("b")) == (b"a", None)
-
-
 def test_an_entry_ends_when_its_time_is_over():
     clock = ManualClock()
     level = LocalLevel(ROOM_FOR_THREE, clock)
@@ -292,10 +223,3 @@ def test_an_entry_ends_when_its_time_is_over():
     assert (level.get("short"), level.get("long")) == (None, b"l")
     clock.seconds += 10
     assert level.get("long") is None
-
-
-def test_an_entry_without_time_is_not_kept_and_leaves_the_others():
-    level = LocalLevel(ROOM_FOR_THREE, ManualClock())
-    level.put("now", b"n", 0)
-    level.put("later", b"l", 10)
-    assert (level.get("now"), level.get("later")) == (None, b"l")

@@ -3,16 +3,11 @@
 from typing import Any
 
 import pytest
-from prometheus_client import REGISTRY
 from support.conditions import until
 from support.conversations import talking
-from support.fakes import POISON, FakeScorer
-from turnscore_core.deadline import Deadline
-from turnscore_core.errors import (
-    InvalidRequestError,
-)
+from support.fakes import FakeScorer
 from turnscore_service.settings.service import Settings
-from turnscore_wire import DialogueRequest, Limits
+from turnscore_wire import Limits
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
@@ -66,26 +61,6 @@ async def test_a_slow_turn_is_answered_before_a_quick_one_said_after_it():
     assert [next(iter(kind.values()))["index"] for kind in kinds] == [0, 1, 2]
 
 
-async def test_at_its_end_a_conversation_says_what_score_dialogue_says():
-    turns = [("system", "a b c"), ("user", "q"), ("system", "a b c d e f g"), ("user", ""), ("system", POISON)]
-    turns += [("user", "q"), ("system", "one two"), ("system", "one two three four")]
-    async with talking(fake=FakeScorer(), other=FakeScorer()) as (channel, _, runtime):
-        scored = []
-        for speaker, text in turns:
-            channel.say(speaker, text)
-            reply = await channel.hear()
-            scored += [reply.scored] if reply.scored else []
-        asked = DialogueRequest.model_validate(
-            {"turns": [{"speaker": who, "text": text} for who, text in turns], "cache": "bypass"}
-        )
-        whole = await runtime.pipeline().score_dialogue(asked, "r-2", Deadline.after_ms(30_000))
-    assert [each.index for each in scored] == [each.index for each in whole.turns]
-    assert [each.scores for each in scored] == [each.scores for each in whole.turns]
-    assert [each.errors for each in scored] == [each.errors for each in whole.turns]
-    assert scored[-1].dialogue == whole.dialogue
-    assert list(scored[-1].dialogue) == list(whole.dialogue)
-
-
 async def test_the_context_that_a_conversation_opens_with_is_seen_and_not_scored():
     seen = []
 
@@ -130,16 +105,6 @@ async def test_a_turn_that_is_not_taken_is_told_by_its_field_and_leaves_the_conv
     assert replies[5].scored.index == 1
 
 
-async def test_a_turn_whose_scoring_fails_stays_in_the_dialogue_and_the_conversation_goes_on():
-    async with talking() as (channel, _, _):
-        channel.say("system", POISON)
-        channel.say("system", "a b")
-        failed, scored = [await channel.hear() for _ in range(2)]
-    assert (failed.scored.index, failed.scored.scores) == (0, {})
-    assert failed.scored.errors["fake"].code == "internal"
-    assert (scored.scored.index, scored.scored.scores["fake"].value) == (1, 0.02)
-
-
 async def test_an_unforeseen_error_while_scoring_is_that_turns_alone(monkeypatch: pytest.MonkeyPatch):
     async with talking() as (channel, _, runtime):
         with monkeypatch.context() as broken:
@@ -162,44 +127,6 @@ async def test_a_turns_deadline_is_its_own_or_the_openings(opening: dict, turn: 
         await channel.hear()
         assert (await channel.hear()).scored.errors["fake"].code == "deadline_exceeded"
         scorer.gate.set()
-
-
-@pytest.mark.parametrize(
-    ("message", "field"),
-    [
-        ({"open": {"scorers": ["mood"]}}, "open.scorers.0"),
-        ({"open": {"options": {"fake": {"x": 1}}}}, "open.options.fake.x"),
-    ],
-)
-async def test_a_refused_opening_ends_the_conversation(message: dict, field: str):
-    async with talking() as (channel, holding, _):
-        channel.tell(message)
-        channel.say("system", "a")
-        with pytest.raises(InvalidRequestError) as refused:
-            await holding
-    assert refused.value.field == field
-    assert channel.replies.empty()
-
-
-async def test_a_first_message_that_cannot_be_read_ends_the_conversation():
-    async with talking() as (channel, holding, _):
-        channel.babble()
-        with pytest.raises(InvalidRequestError):
-            await holding
-
-
-async def test_messages_are_counted_by_what_became_of_them():
-    def counted() -> list[float]:
-        outcomes = ("acknowledged", "scored", "failed", "refused")
-        name = "turnscore_conversation_turns_total"
-        return [REGISTRY.get_sample_value(name, {"outcome": each}) or 0.0 for each in outcomes]
-
-    before = counted()
-    async with talking() as (channel, _, _):
-        for speaker, text in [("user", "q"), ("system", "a"), ("system", POISON), ("system", ""), ("system", "b")]:
-            channel.say(speaker, text)
-            await channel.hear()
-    assert [now - then for now, then in zip(counted(), before, strict=True)] == [1, 2, 1, 1]
 
 
 ASKED = {"role": "user", "content": [{"type": "text", "text": "look"}, {"type": "image_url"}]}

@@ -211,14 +211,6 @@ def test_a_folder_that_cannot_hold_sockets_is_refused_and_the_doctor_says_so(
     assert made.exists() is before  # looking makes nothing
 
 
-def test_the_doctor_has_nothing_to_say_of_a_folder_that_is_or_can_be_made(folder: Path) -> None:
-    check_folder(folder)
-    assert not folder.exists()
-    prepare_folder(folder)
-    assert folder.stat().st_mode & 0o777 == 0o700
-    check_folder(folder)
-
-
 def test_a_folder_of_another_user_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     prepare_folder(folder)
     monkeypatch.setattr(os, "geteuid", lambda: 4_000_000)

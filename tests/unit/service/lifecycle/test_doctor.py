@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support.machines import CPU_BUILD, GPU_BUILD, FakeMachine
 from turnscore_client._command.registry import app
-from turnscore_core.inference.onnx_backend import DeviceError, OnnxBuild
+from turnscore_core.inference.onnx_backend import OnnxBuild
 from turnscore_models import starter_bundles
 from turnscore_service.lifecycle import doctor
 from typer.testing import CliRunner, Result
@@ -75,19 +75,6 @@ def test_devices_and_whose_they_are_are_told(monkeypatch: pytest.MonkeyPatch):
     assert re.findall(r"worker (\d) +(cuda:\d)", result.output) == [("1", "cuda:0"), ("2", "cuda:1"), ("3", "cuda:0")]
 
 
-def test_a_bundle_without_a_graph_for_the_device_is_a_problem(monkeypatch: pytest.MonkeyPatch):
-    found = read(monkeypatch, FakeMachine(free=None), "--device", "cuda")
-    assert not found["can_serve"]
-    assert "has no graph for cuda:0 (cuda-fp16 or fp32); it has cpu-int8" in found["scorers"][0]["problem"]
-    assert found["gpus"][0]["free_bytes"] is None
-
-
-def test_a_missing_runtime_is_one_sentence(monkeypatch: pytest.MonkeyPatch):
-    result = run(monkeypatch, FakeMachine(DeviceError("ONNX Runtime is not installed: install the extra `cpu`")))
-    assert result.exit_code == 1
-    assert "problem ONNX Runtime is not installed: install the extra `cpu`" in result.output
-
-
 def test_a_damaged_bundle_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     shutil.copytree(STARTER, tmp_path / "bundle")
     (tmp_path / "bundle" / "tokenizer.json").write_text("{}")
@@ -112,16 +99,3 @@ def test_with_load_graphs_are_loaded_and_their_self_test_is_scored(monkeypatch: 
     assert loaded == []
     assert run(monkeypatch, FakeMachine(CPU_BUILD), "--load").exit_code == 0
     assert loaded == [("cpu-int8", "cpu")]
-
-
-def test_a_wrong_setting_is_one_sentence(monkeypatch: pytest.MonkeyPatch):
-    result = run(monkeypatch, FakeMachine(), "--device", "gpu")
-    assert result.exit_code == 1
-    assert "TURNSCORE_RUNTIME__DEVICE: must be auto, cpu, cuda, cuda:N or a list" in result.output
-
-
-def test_the_drivers_version_is_read_from_the_kernel_modules_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    line = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build\nGCC version: 12\n"
-    (tmp_path / "version").write_text(line)
-    monkeypatch.setattr(doctor, "_DRIVER_FILE", tmp_path / "version")
-    assert read(monkeypatch, FakeMachine())["driver"] == "580.65.06"

@@ -87,8 +87,3 @@ def test_what_cannot_stand_beside_a_served_scorer_is_refused_before_anything_is_
 def test_a_version_that_fails_its_proof_is_refused():
     with pytest.raises(BundleError, match=r"^TURNSCORE_SPLIT: its graph gives self-test turn 0 another value"):
         load(split=["fake:6.6.6"])
-
-
-def test_a_device_without_room_for_both_is_told_with_the_setting():
-    with pytest.raises(DeviceError, match=r"^TURNSCORE_SHADOW: cuda:0 has no room for both"):
-        load(shadow=["fake:7.7.7"])

@@ -3,7 +3,6 @@
 import asyncio
 import gc
 import weakref
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,7 +18,6 @@ from turnscore_models import Bundle, BundleError, MismatchedGraphError
 from turnscore_service import metrics
 from turnscore_service.lifecycle.model_switch import SwitchRefusedError
 from turnscore_service.lifecycle.runtime import Runtime
-from turnscore_service.scheduling.versions import CandidateVersion, CandidateVersions
 from turnscore_service.settings.service import CombinationSettings, RuntimeSettings, Settings
 from turnscore_wire import DialogueRequest, RankRequest, ScoreReply, ScoreRequest, SimilarityRequest, Turn
 
@@ -80,15 +78,6 @@ async def test_a_batch_that_has_not_looked_its_turns_up_yet_is_answered_by_the_v
     assert len(replies) == 64
 
 
-async def test_what_is_served_already_is_left_as_it_is() -> None:
-    loader = FakeLoader(loaded_fake(FakeScorer()))
-    async with switchable(loader) as (runtime, switch):
-        pipeline = runtime.pipeline()
-        assert not (await switch.serve("fake:1.0.0")).replaced
-        assert not (await switch.reload()).replaced
-        assert runtime.pipeline() is pipeline
-
-
 @pytest.mark.usefixtures("_no_cyclic_collection")
 async def test_the_replaced_model_is_freed_without_a_garbage_collection() -> None:
     class Backend:
@@ -144,39 +133,6 @@ async def test_many_switches_under_load_fail_nobody_and_leave_one_version_in_mem
     assert set(answered) == {"fake:1.0.0", "fake:1.1.0"}
 
 
-async def test_versions_that_shadow_and_split_stay_with_the_next_models() -> None:
-    split, shadow = loaded_fake(ShiftedScorer(0.2), "fake", "2.0.0"), loaded_fake(FakeScorer(), "fake", "3.0.0")
-    loader = FakeLoader(loaded_fake(FakeScorer()))
-    reference = loader.add(second_version())
-    beside = CandidateVersions(
-        shadows=[CandidateVersion(replace(shadow, alias="fake:3.0.0"), 1.0)],
-        splits=[CandidateVersion(replace(split, alias="fake:2.0.0"), 0.5)],
-    )
-    runtime = Runtime(NO_CACHE, load_candidate=lambda *_: beside, loader=loader)
-    runtime.start()
-    await runtime.wait_until_loaded()
-    assert runtime.switch is not None
-    names = [f"conversation-{number}" for number in range(40)]
-
-    async def models() -> dict[str, str]:
-        replies = {name: await ask(runtime, "one", conversation=name) for name in names}
-        return {name: reply.scores["fake"].model for name, reply in replies.items()}
-
-    before = await models()
-    worked = runtime.pipeline().runtimes["fake:2.0.0"]
-    await runtime.switch.serve(reference)
-    after = await models()
-    assert set(before.values()) == {"fake:1.0.0", "fake:2.0.0"}
-    assert {name for name in names if before[name] == "fake:2.0.0"} == {
-        name for name in names if after[name] == "fake:2.0.0"
-    }
-    assert set(after.values()) == {"fake:1.1.0", "fake:2.0.0"}
-    assert runtime.pipeline().runtimes["fake:2.0.0"] is worked
-    compared = {"scorer": "fake", "model": "fake:3.0.0", "served": "fake:1.1.0", "outcome": "compared"}
-    await until(lambda: REGISTRY.get_sample_value("turnscore_shadow_turns_total", compared))
-    await runtime.stop()
-
-
 async def test_a_version_whose_stage_is_dead_can_be_switched_away_from() -> None:
     old = FakeScorer()
     loader = FakeLoader(loaded_fake(old))
@@ -219,17 +175,6 @@ async def test_what_is_refused_changes_nothing_and_is_counted(reference: str, re
         assert counted("refused") == before + 1
         assert (await ask(runtime)).scores["fake"].model == "fake:1.0.0"
         assert runtime.health.is_ready
-
-
-async def test_an_unforeseen_failure_is_a_refusal_too(caplog: pytest.LogCaptureFixture) -> None:
-    loader = FakeLoader(loaded_fake(FakeScorer()))
-    reference = loader.add(second_version())
-    loader.broken[reference] = RuntimeError("a library broke")  # type: ignore[assignment]
-    async with switchable(loader) as (runtime, switch):
-        with pytest.raises(SwitchRefusedError, match="loading failed: RuntimeError"):
-            await switch.serve(reference)
-        assert (await ask(runtime)).scores["fake"].model == "fake:1.0.0"
-    assert "a library broke" in caplog.text
 
 
 class ProvingLoader(FakeLoader):
@@ -285,22 +230,6 @@ async def test_a_service_that_stops_gives_up_the_proof_under_way() -> None:
     assert loader.given_up == 1
 
 
-async def test_a_reload_serves_all_that_the_settings_name_by_then_or_nothing_of_it() -> None:
-    loader = FakeLoader(loaded_fake(FakeScorer(), "fake"), loaded_fake(FakeScorer(), "other"))
-    async with switchable(loader) as (runtime, switch):
-        loader.named = {"fake": second_version("fake"), "other": second_version("other")}
-        for each in loader.named.values():
-            loader.add(each)
-        loader.broken["other:1.1.0"] = BundleError("other:1.1.0 is broken")
-        await runtime.reload()  # which reports what is refused in the log alone
-        assert {each.model for each in (await ask(runtime)).scores.values()} == {"fake:1.0.0", "other:1.0.0"}
-        loader.broken.clear()
-        done = await switch.reload()
-        assert set(done.replaced) == {"fake:1.1.0", "other:1.1.0"}
-        assert not done.note  # a restart serves the same
-        assert {each.model for each in (await ask(runtime)).scores.values()} == {"fake:1.1.0", "other:1.1.0"}
-
-
 async def test_a_reload_cannot_change_which_scorers_there_are() -> None:
     loader = FakeLoader(loaded_fake(FakeScorer()))
     async with switchable(loader) as (_, switch):
@@ -326,37 +255,6 @@ async def test_models_that_were_refused_at_the_start_can_be_loaded_by_a_reload()
         await runtime.reload()
         await runtime.wait_until_loaded()
         assert (await ask(runtime)).scores["fake"].model == "fake:1.0.0"
-
-
-async def test_a_draining_process_switches_nothing() -> None:
-    loader = FakeLoader(loaded_fake(FakeScorer()))
-    reference = loader.add(second_version())
-    async with switchable(loader) as (runtime, switch):
-        runtime.begin_drain()
-        with pytest.raises(SwitchRefusedError, match="draining"):
-            await switch.serve(reference)
-        assert (await ask(runtime)).scores["fake"].model == "fake:1.0.0"
-
-
-@pytest.mark.usefixtures("_no_cyclic_collection")
-async def test_a_refused_version_is_freed_without_a_garbage_collection() -> None:
-    class Backend:
-        """Stands in for the session of a version that is loaded, and fails its proof."""
-
-    loaded: list[weakref.ref[Backend]] = []
-
-    class KeepingLoader(FakeLoader):
-        def load_candidate(self, *_: Any, **__: Any) -> Any:
-            backend = Backend()
-            loaded.append(weakref.ref(backend))
-            raise MismatchedGraphError(f"{type(backend).__name__} scores otherwise")
-
-    loader = KeepingLoader(loaded_fake(FakeScorer()))
-    reference = loader.add(second_version())
-    async with switchable(loader) as (_, switch):
-        with pytest.raises(SwitchRefusedError, match="Backend scores otherwise"):
-            await switch.serve(reference)
-        await until(lambda: loaded[0]() is None)
 
 
 async def test_an_open_conversation_goes_on_with_the_version_of_each_turns_moment() -> None:

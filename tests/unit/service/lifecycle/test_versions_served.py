@@ -66,25 +66,6 @@ async def test_a_shadow_of_the_same_content_agrees_to_the_last_bit_and_a_split_a
     await runtime.stop()
 
 
-@pytest.mark.parametrize("setting", ["shadow", "split"])
-async def test_a_version_that_cannot_be_had_keeps_the_service_from_being_ready(setting: str, versions: dict[str, str]):
-    runtime = Runtime(
-        Settings.model_validate(
-            {
-                "models": versions["served"],
-                setting: "./nowhere/quality=0.5",
-                "runtime": {"threads": 1, "concurrent_batches": 1},
-            }
-        )
-    )
-    runtime.start()
-    await runtime.wait_until_loaded()
-    assert runtime.health.state == "refused"
-    assert runtime.health.reason.startswith(f"TURNSCORE_{setting.upper()}: ")
-    assert "nowhere/quality" in runtime.health.reason
-    await runtime.stop()
-
-
 async def test_after_a_switch_a_split_draws_as_before_and_a_shadow_compares_with_what_is_served():
     loader = FakeLoader(loaded_fake(FakeScorer()))
     reference = loader.add(second_version(version="1.1.0"))

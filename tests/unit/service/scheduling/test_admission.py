@@ -51,45 +51,11 @@ def test_a_request_alone_is_admitted_however_large():
         pass
 
 
-def test_a_burst_for_one_scorer_leaves_the_others_their_room():
-    admission = Admission(AdmissionSettings(max_items=2))
-    with reserve(admission, one(2, 1, "fed"), LATER):
-        assert_refused(admission, one(1, 1, "fed"))
-        with reserve(admission, one(2, 1, "engagement"), LATER):
-            pass
-
-
-def test_a_request_for_two_scorers_is_admitted_whole_or_not_at_all():
-    admission = Admission(AdmissionSettings(max_items=1))
-    with reserve(admission, one(1, 1, "fed"), LATER):
-        assert_refused(admission, {"engagement": Demand(1, 1), "fed": Demand(1, 1)})
-        with reserve(admission, one(1, 1, "engagement"), LATER):
-            pass
-
-
-def test_a_scorer_that_is_done_gives_its_room_back_before_the_others():
-    admission = Admission(AdmissionSettings(max_items=1))
-    with reserve(admission, {"fed": Demand(1, 1), "engagement": Demand(1, 1)}, LATER) as reservation:
-        reservation.release("engagement")
-        reservation.release("engagement")
-        with reserve(admission, one(1, 1, "engagement"), LATER):
-            assert_refused(admission, one(1, 1, "engagement"))
-
-
 def test_the_advice_to_wait_follows_the_drain_rate():
     admission = Admission(AdmissionSettings(max_items=1000, max_tokens=1000), {"a": lambda: 0.002})
     with reserve(admission, one(1, 1000), LATER):
         assert assert_refused(admission, one(1, 500)).retry_after_ms == 1000
         assert assert_refused(admission, one(1, 100)).retry_after_ms == 200
-
-
-def test_a_deadline_that_the_queue_cannot_meet_is_refused_before_any_work():
-    admission = Admission(AdmissionSettings(), {"a": lambda: 0.2})
-    with reserve(admission, one(1, 10), LATER):
-        refused = assert_refused(admission, one(1, 1), Deadline.after_ms(500))
-        assert 1550 <= refused.retry_after_ms <= 1750
-        with reserve(admission, one(1, 1), Deadline.after_ms(5000)):
-            pass
 
 
 def test_the_wait_counts_what_is_admitted_as_tokenizing_found_earlier_turns():
@@ -118,12 +84,6 @@ def test_a_flood_leaves_another_caller_room_and_time():
                 admission.reserve(one(49, 10), LATER, "other")
             with pytest.raises(OverloadedError):
                 admission.reserve(one(1, 1), LATER, "flood")
-
-
-def test_a_caller_alone_may_take_all_the_room():
-    admission = Admission(AdmissionSettings(max_items=10))
-    with reserve(admission, one(10, 1), LATER, "alone"), pytest.raises(OverloadedError):
-        admission.reserve(one(1, 1), LATER, "alone")
 
 
 def test_callers_together_never_have_more_than_twice_the_room():

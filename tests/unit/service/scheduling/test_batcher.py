@@ -1,7 +1,6 @@
 import asyncio
 import dataclasses
 import math
-import threading
 from collections.abc import AsyncIterator
 
 import pytest
@@ -14,7 +13,6 @@ from turnscore_core.inference.concurrency import Concurrency
 from turnscore_core.scorers.scorer import RawScore
 from turnscore_service.auth.access import CALLER, Caller
 from turnscore_service.scheduling.batcher import Batcher
-from turnscore_service.scheduling.executor import ExecutorWatch
 from turnscore_service.settings.service import BatchingSettings
 
 LATER = Deadline.after_ms(86_400_000)
@@ -85,17 +83,6 @@ def test_a_turn_beyond_the_budget_runs_alone():
     assert grow_batch(sizes(8, 64), 1, 16, WasteLimit(9)) == (1, 2)
 
 
-async def test_turns_of_one_tick_meet_in_one_batch(batcher: Batcher, fake_scorer: FakeScorer):
-    found = await asyncio.gather(*(batcher.submit(encoded(width), LATER) for width in (5, 3, 4)))
-    assert [each.raw[0].value for each in found] == [0.05, 0.03, 0.04]
-    assert len(fake_scorer.batches) == 1
-
-
-async def test_an_idle_runtime_starts_with_a_single_turn(batcher: Batcher, fake_scorer: FakeScorer):
-    await batcher.submit(encoded(5), LATER)
-    assert fake_scorer.batches == [[5]]
-
-
 async def test_the_oldest_turn_is_in_the_next_batch_whatever_its_width(fake_scorer: FakeScorer):
     batcher = Batcher(loaded_fake(fake_scorer), BatchingSettings(max_batch_tokens=64, max_padding_ratio=1.1))
     first = await hold_runtime(batcher, fake_scorer)
@@ -113,14 +100,6 @@ async def test_poisoned_turn_fails_alone(batcher: Batcher):
     assert isinstance(found[4], FailedScoringError)
 
 
-async def test_a_score_that_is_not_a_number_fails_alone(batcher: Batcher):
-    found = await asyncio.gather(
-        batcher.submit(encoded(5), LATER), batcher.submit(encoded(5, mark=2), LATER), return_exceptions=True
-    )
-    assert found[0].raw[0].value == 0.05
-    assert isinstance(found[1].raw[0], FailedScoringError)
-
-
 async def test_cancelled_caller_does_not_stall_its_batch(batcher: Batcher, fake_scorer: FakeScorer):
     first = await hold_runtime(batcher, fake_scorer)
     second, third = batcher.submit(encoded(5), LATER), batcher.submit(encoded(6), LATER)
@@ -128,17 +107,6 @@ async def test_cancelled_caller_does_not_stall_its_batch(batcher: Batcher, fake_
     second.cancel()
     fake_scorer.gate.set()
     assert (await third).raw[0].value == 0.06
-
-
-async def test_nothing_is_computed_for_a_caller_that_left_the_queue(batcher: Batcher, fake_scorer: FakeScorer):
-    before = outcomes("departed")
-    first = await hold_runtime(batcher, fake_scorer)
-    batcher.submit(encoded(50), LATER).cancel()
-    fake_scorer.gate.set()
-    await first
-    await batcher.stop()
-    assert fake_scorer.batches == [[3]]
-    assert outcomes("departed") == before + 1
 
 
 async def test_a_turn_whose_time_ran_out_is_answered_and_not_computed(batcher: Batcher, fake_scorer: FakeScorer):
@@ -164,17 +132,6 @@ async def test_stop_answers_what_is_queued_and_refuses_what_comes_after(batcher:
     await stopping
     assert first.done()
     assert (await queued).raw[0].value == 0.05
-
-
-async def test_a_hung_runtime_fails_its_callers_and_the_next_are_answered(fake_scorer: FakeScorer):
-    batcher = Batcher(loaded_fake(fake_scorer), BatchingSettings(), ExecutorWatch(stall_seconds=0.05))
-    hung = await hold_runtime(batcher, fake_scorer)
-    with pytest.raises(FailedScoringError):
-        await hung
-    fake_scorer.gate.set()
-    assert (await batcher.submit(encoded(5), LATER)).raw[0].value == 0.05
-    await batcher.stop()
-    batcher.close()
 
 
 async def test_lanes_run_batches_at_once_and_share_what_is_queued_evenly(fake_scorer: FakeScorer):
@@ -208,24 +165,6 @@ async def test_the_pace_of_a_token_is_shared_by_the_lanes(fake_scorer: FakeScore
         paces.append(batcher.seconds_per_token() / found.inference_seconds)
         batcher.close()
     assert paces == pytest.approx([1 / 100, 1 / 200])
-
-
-async def test_turns_computed_for_nobody_are_counted(batcher: Batcher, fake_scorer: FakeScorer):
-    before = REGISTRY.get_sample_value("turnscore_wasted_items_total", {"scorer": "fake"}) or 0.0
-    first = await hold_runtime(batcher, fake_scorer)
-    first.cancel()
-    fake_scorer.gate.set()
-    await batcher.stop()
-    assert REGISTRY.get_sample_value("turnscore_wasted_items_total", {"scorer": "fake"}) == before + 1
-
-
-async def test_queue_and_inference_times_are_told(batcher: Batcher, fake_scorer: FakeScorer):
-    first = await hold_runtime(batcher, fake_scorer)
-    second = batcher.submit(encoded(5), LATER)
-    threading.Timer(0.05, fake_scorer.gate.set).start()
-    await first
-    assert (await second).queue_seconds >= 0.04
-    assert (await first).inference_seconds >= 0.04
 
 
 async def test_a_pack_of_several_turns_is_answered_turn_by_turn():

@@ -38,14 +38,6 @@ def ready_health() -> Health:
     return health
 
 
-async def test_work_is_done_and_its_error_is_raised():
-    stage = SupervisedExecutor("s", 1, lambda: None)
-    assert await stage.run(divmod, 7, 2) == (3, 1)
-    with pytest.raises(ZeroDivisionError):
-        await stage.run(divmod, 7, 0)
-    stage.close()
-
-
 async def test_an_exit_in_a_thread_is_an_error_of_that_work_alone():
     def leave() -> None:
         raise SystemExit(3)
@@ -128,18 +120,6 @@ async def test_a_system_without_threads_fails_the_callers(monkeypatch: pytest.Mo
     with pytest.raises(FailedScoringError):
         await stage.run(str, 1)
     assert given_up
-
-
-async def test_work_whose_caller_left_is_not_done(hang: Hang):
-    done = []
-    stage = SupervisedExecutor("s", 1, lambda: None)
-    first, second = stage.run(hang), stage.run(done.append, 1)
-    second.cancel()
-    hang.gate.set()
-    await first
-    await stage.run(str, 1)
-    assert not done
-    stage.close()
 
 
 async def test_a_process_that_stood_still_has_no_hung_work(hang: Hang):

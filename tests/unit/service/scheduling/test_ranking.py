@@ -28,39 +28,9 @@ def test_the_combined_score_is_the_weighted_mean_of_percentiles():
     assert order(outcomes, engagement=3, fed=1) == [(1, pytest.approx(45)), (0, pytest.approx(30))]
 
 
-def test_a_scorer_that_weighs_nothing_is_told_and_does_not_count():
-    ranked = rank_candidates([placed(engagement=10, fed=90), placed(engagement=11, fed=0)], {"engagement": 1, "fed": 0})
-    assert [(each.index, each.combined, list(each.scores)) for each in ranked] == [
-        (1, 11, ["engagement", "fed"]),
-        (0, 10, ["engagement", "fed"]),
-    ]
-
-
-def test_equals_keep_the_order_of_the_request():
-    assert [index for index, _ in order([placed(fed=5), placed(fed=7), placed(fed=5), placed(fed=7)], fed=1)] == [
-        1,
-        3,
-        0,
-        2,
-    ]
-
-
 def test_the_size_of_the_weights_does_not_matter():
     outcomes = [placed(a=20, b=80), placed(a=50, b=40)]
     assert order(outcomes, a=5e-324, b=5e-324) == order(outcomes, a=1e6, b=1e6)
-
-
-def test_a_candidate_that_a_counting_scorer_failed_comes_last_with_its_error():
-    failed = Outcome(scores={"fed": score(9, 99)}, errors={"engagement": FailedScoringError("broken")})
-    ranked = rank_candidates([failed, placed(engagement=1, fed=1)], {"fed": 5, "engagement": 1})
-    assert [(each.index, each.combined) for each in ranked] == [(1, pytest.approx(1)), (0, None)]
-    assert ranked[1].errors["engagement"].code == "internal"
-    assert list(ranked[1].scores) == ["fed"]
-
-
-def test_a_failed_scorer_that_weighs_nothing_costs_no_place():
-    failed = Outcome(scores={"fed": score(9, 99)}, errors={"engagement": FailedScoringError("broken")})
-    assert [index for index, _ in order([placed(fed=1, engagement=1), failed], fed=1, engagement=0)] == [1, 0]
 
 
 def test_where_no_candidate_can_be_ranked_the_first_counting_error_is_raised():
@@ -87,7 +57,3 @@ def test_a_failed_candidate_does_not_move_the_places_of_the_others():
     for outcome in (outcomes[0], outcomes[2]):
         outcome.scores["engagement"] = score(0, 50)
     assert order(outcomes, fed=1, engagement=1) == [(2, 75.0), (0, 25.0), (1, None)]
-
-
-def test_a_single_candidate_without_a_percentile_stands_in_the_middle():
-    assert order([Outcome(scores={"fed": score(7, None)})], fed=1) == [(0, 50.0)]

@@ -1,7 +1,6 @@
 """What is tokenized where, and what no caller waits for any more."""
 
 import asyncio
-import threading
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
@@ -11,7 +10,6 @@ from support.conditions import until
 from support.fakes import FakeScorer, loaded_fake
 from turnscore_core.loaded_scorer import TokenizingPace, measure_tokenizing
 from turnscore_core.scorers.scorer import TokenPack, TurnToScore
-from turnscore_core.scoring import encode_isolating
 from turnscore_service.scheduling.admission import Admission, Reservation
 from turnscore_service.scheduling.scheduler import InFlight, ScorerRuntime, ScoringJob
 from turnscore_service.settings.service import AdmissionSettings, BatchingSettings
@@ -47,44 +45,6 @@ async def open_tokenizing(fake_scorer: FakeScorer) -> AsyncIterator[Open]:
     yield open_one
     for each in opened:
         each.close()
-
-
-async def test_what_is_quick_depends_on_turns_and_characters(open_tokenizing: Open):
-    tokenizing = open_tokenizing(TokenizingPace(100e-6, 0.1e-6))
-    assert tokenizing.is_quick([SHORT], 8900)
-    assert not tokenizing.is_quick([SHORT], 9100)
-    assert not tokenizing.is_quick([SHORT] * 11, 0)
-
-
-async def test_a_scorer_that_nobody_measured_is_never_quick(open_tokenizing: Open):
-    assert not open_tokenizing(TokenizingPace()).is_quick([SHORT], 0)
-
-
-async def test_turns_whose_plan_is_not_made_are_not_quick(
-    open_tokenizing: Open, fake_scorer: FakeScorer, monkeypatch: pytest.MonkeyPatch
-):
-    planned = {SHORT.response}
-    monkeypatch.setattr(fake_scorer, "is_planned", lambda turn: turn.response in planned, raising=False)
-    tokenizing = open_tokenizing(TokenizingPace(0.0))
-    assert tokenizing.is_quick([SHORT, SHORT], 6)
-    assert not tokenizing.is_quick([SHORT, TurnToScore([], "no")], 5)
-
-
-async def test_only_what_is_handed_over_is_tokenized_in_another_thread(
-    open_tokenizing: Open, fake_scorer: FakeScorer, monkeypatch: pytest.MonkeyPatch
-):
-    threads: list[int] = []
-    encode = fake_scorer.encode
-
-    def note_thread(turns: Sequence[TurnToScore]) -> list[TokenPack]:
-        threads.append(threading.get_ident())
-        return encode(turns)
-
-    monkeypatch.setattr(fake_scorer, "encode", note_thread)
-    tokenizing = open_tokenizing(TokenizingPace(0.0))
-    at_once = encode_isolating(tokenizing.loaded, [SHORT])
-    assert await tokenizing.encode([SHORT]) == at_once
-    assert threads[0] == threading.get_ident() != threads[1]
 
 
 def test_the_pace_bounds_the_times_of_short_and_long_turns(monkeypatch: pytest.MonkeyPatch):

@@ -13,14 +13,13 @@ from conftest import ServeFakes
 from scipy.stats import spearmanr
 from support.conditions import until
 from support.fakes import NOT_A_NUMBER, FakeScorer, candidate_version
-from support.versions import Longer, Looks, Since, read, said, shadows_of
+from support.versions import Longer, Looks, Since, said, shadows_of
 from turnscore_core.scorers.scorer import RawScore, TokenPack
 from turnscore_core.scoring import Outcome
 from turnscore_service.scheduling import shadow
 from turnscore_service.scheduling.shadow import LEAST_PAIRS, WINDOW_PAIRS, Idleness, PairWindow, rank_correlation
 from turnscore_service.scheduling.versions import CandidateVersions
 from turnscore_service.settings.service import AdmissionSettings, Settings
-from turnscore_wire import Turn
 
 
 @pytest.mark.parametrize("places", [0, 1, 6])
@@ -31,12 +30,6 @@ def test_it_is_spearmans_rho_with_ties(places: int):
     ]
     found = rank_correlation(np.array(pairs))
     assert found == pytest.approx(float(spearmanr(*zip(*pairs, strict=True)).statistic), abs=1e-12)
-
-
-def test_order_alone_counts():
-    rising = [(float(n), float(n) ** 3) for n in range(5)]
-    assert rank_correlation(np.array(rising)) == pytest.approx(1.0)
-    assert rank_correlation(np.array([(x, -y) for x, y in rising])) == pytest.approx(-1.0)
 
 
 def test_what_never_changes_has_no_correlation():
@@ -56,11 +49,6 @@ def test_a_window_forgets_what_is_older_than_its_pairs():
 class RunningBatches:
     waiting: int = 0
     running: int = 0
-
-
-@pytest.mark.parametrize("cpus", [1, 2, 3, 16])
-def test_nothing_in_flight_is_idle(cpus: int):
-    assert Idleness([RunningBatches()], lambda: False, cpus).is_idle()
 
 
 @pytest.mark.parametrize(
@@ -112,41 +100,12 @@ async def test_labels_that_flip_are_counted_by_both_sides():
     }  # fmt: skip
 
 
-async def test_the_rank_correlation_is_of_the_latest_pairs():
-    since = Since()
-    async with shadows_of(Longer()) as shadows:
-        for words in range(1, 31):
-            shadows.offer(*said(words))
-        await until(lambda: since.outcomes() == {"compared": 30})
-    assert read("rank_correlation") == pytest.approx(1.0)
-
-
-async def test_about_the_share_of_turns_is_drawn():
-    since = Since()
-    async with shadows_of(Longer(), share=0.3, is_idle=lambda: False) as shadows:
-        shadows._draw = iter([number / 100 for number in range(100)]).__next__
-        for _ in range(100):
-            shadows.offer(*said(1))
-        assert len(shadows._queue) == 30
-    assert since.outcomes() == {}
-
-
 async def test_no_more_than_a_few_wait_and_the_rest_is_counted():
     since = Since()
     async with shadows_of(Longer(), is_idle=lambda: False) as shadows:
         for _ in range(shadow.MOST_WAITING + 7):
             shadows.offer(*said(1))
         assert since.outcomes() == {"full": 7}
-
-
-async def test_the_texts_that_wait_are_bounded_too():
-    since = Since()
-    long = [Turn(speaker="user", text="x" * (shadow.MOST_CHARS // 2))]
-    async with shadows_of(Longer(), is_idle=lambda: False) as shadows:
-        for _ in range(3):
-            item, outcome = said(1)
-            shadows.offer(replace(item, context=long), outcome)
-        assert since.outcomes() == {"full": 2}  # two with their responses are more than may wait
 
 
 async def test_what_waits_too_long_is_dropped(monkeypatch: pytest.MonkeyPatch):
@@ -169,13 +128,6 @@ async def test_a_turn_that_fails_is_counted_and_the_next_one_compared(text: str)
         shadows.offer(replace(item, response=text), outcome)
         shadows.offer(*said(3))
         await until(lambda: since.outcomes() == {"failed": 1, "compared": 1})
-
-
-async def test_options_that_the_version_does_not_know_are_its_failure_alone():
-    since = Since()
-    async with shadows_of(Longer()) as shadows:
-        shadows.offer(*said(2, options={"fake": {"unknown": 1}}))
-        await until(lambda: since.outcomes() == {"failed": 1})
 
 
 async def test_only_scores_of_the_served_version_with_a_percentile_are_compared():

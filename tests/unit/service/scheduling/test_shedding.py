@@ -47,36 +47,12 @@ def test_everything_is_decoded_until_enough_was_refused_in_a_row():
     assert shed(shedding) == SHED_PER_WITNESS
 
 
-def test_one_is_decoded_again_after_a_number_of_them_were_shed():
-    shedding, _ = full()
-    refuse(shedding, REFUSALS_IN_A_ROW)
-    assert shed(shedding) == SHED_PER_WITNESS
-    refuse(shedding, 1)
-    assert shed(shedding) == SHED_PER_WITNESS
-
-
-def test_everything_is_decoded_while_there_is_room_for_what_was_refused_last():
-    shedding, reservation = full()
-    refuse(shedding, REFUSALS_IN_A_ROW)
-    reservation.release("fed")
-    assert shed(shedding) == 0
-
-
 def test_whoever_takes_the_room_that_came_back_shows_nothing_about_the_others():
     shedding, reservation = full()
     refuse(shedding, REFUSALS_IN_A_ROW)
     reservation.release("fed")
     shedding.reserve(one(), LATER)
     assert shed(shedding) == SHED_PER_WITNESS
-
-
-def test_who_is_answered_without_room_shows_that_decoding_is_worth_its_while():
-    shedding, _ = full()
-    refuse(shedding, REFUSALS_IN_A_ROW)
-    shedding.note_known({"fed", "engagement"})
-    assert shed(shedding) == 0
-    refuse(shedding, REFUSALS_IN_A_ROW - 1)
-    assert shed(shedding) == 0
 
 
 def test_who_is_admitted_where_the_witness_is_not_shows_it_too():
@@ -90,23 +66,6 @@ def test_who_is_admitted_where_the_witness_is_not_shows_it_too():
     assert shedding.full_scorer() is None
 
 
-def test_who_asks_another_scorer_shows_nothing_about_the_full_one():
-    shedding, _ = full()
-    refuse(shedding, REFUSALS_IN_A_ROW)
-    shedding.reserve(one("engagement"), LATER)
-    shedding.note_known({"engagement"})
-    assert shedding.full_scorer() == "fed"
-
-
-def test_who_is_answered_while_there_is_room_shows_nothing():
-    shedding, reservation = full()
-    refuse(shedding, REFUSALS_IN_A_ROW)
-    reservation.release("fed")
-    shedding.note_known({"fed", "engagement"})
-    shedding.reserve(one(), LATER)
-    assert shed(shedding) == SHED_PER_WITNESS
-
-
 def test_a_witness_waits_no_longer_than_it_would_have_waited():
     shedding = Shedding(Admission(AdmissionSettings(), {"fed": lambda: 1.0}))
     held = shedding.reserve({"fed": Demand(1, 5)}, LATER)
@@ -117,17 +76,6 @@ def test_a_witness_waits_no_longer_than_it_would_have_waited():
     held.release("fed")
     shedding.reserve({"fed": Demand(1, 2)}, LATER)  # 2 s of work: who has 4 s is admitted again
     assert shedding.shed() is None
-
-
-def test_the_advice_to_wait_is_that_of_this_moment():
-    shedding = Shedding(Admission(AdmissionSettings(), {"fed": lambda: 1.0}))
-    shedding.reserve({"fed": Demand(1, 5)}, LATER)
-    for _ in range(REFUSALS_IN_A_ROW):
-        with pytest.raises(OverloadedError):
-            shedding.reserve(one(), Deadline.after_ms(1000))
-    refused = shedding.shed()
-    assert refused is not None
-    assert refused.retry_after_ms == pytest.approx(5000 - 700, abs=50)
 
 
 def test_what_a_flood_is_refused_says_nothing_about_another():

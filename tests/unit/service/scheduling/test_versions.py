@@ -1,7 +1,6 @@
 """Which version of each scorer answers a conversation."""
 
 import math
-from dataclasses import replace
 
 import pytest
 from support.fakes import FakeScorer, candidate_version, loaded_fake
@@ -35,11 +34,6 @@ def test_so_many_conversations_are_answered_by_the_version_as_its_share_says(sha
     assert abs(count - share * len(IDS)) <= 3.3 * math.sqrt(len(IDS) * share * (1 - share))
 
 
-def test_all_and_next_to_none():
-    assert len(drawn(candidate_version(FakeScorer(), 1.0))) == len(IDS)
-    assert len(drawn(candidate_version(FakeScorer(), 1e-9))) == 0
-
-
 def test_a_share_that_is_raised_keeps_the_conversations_that_it_had():
     few, many = drawn(candidate_version(FakeScorer(), 0.1)), drawn(candidate_version(FakeScorer(), 0.3))
     assert few < many
@@ -65,14 +59,6 @@ def test_a_conversation_stays_with_its_version_turn_by_turn():
         assert len({id(split.model_set_for(f"c{number}", each)) for each in (turns, later, [])}) == 1
 
 
-def test_a_name_tells_apart_conversations_that_begin_alike():
-    split = Split(roster_of(), [candidate_version(FakeScorer(), 0.5)])
-    versions = [split.model_set_for(name, [user("hi")]).versions.get("fake") for name in IDS[:200]]
-    assert 60 < versions.count("fake:1.1.0") < 140
-    unnamed = {split.model_set_for(None, [user("hi"), system(name)]).versions.get("fake") for name in IDS[:200]}
-    assert len(unnamed) == 1
-
-
 def test_before_the_user_said_anything_the_served_version_answers():
     split = Split(roster_of(), [candidate_version(FakeScorer(), 1.0)])
     assert conversation_key(None, [system("Welcome!"), user("  ")]) is None
@@ -82,24 +68,3 @@ def test_before_the_user_said_anything_the_served_version_answers():
 
 def test_a_name_is_not_mistaken_for_a_text():
     assert conversation_key("hi", []) != conversation_key(None, [user("hi")])
-
-
-def test_versions_of_two_scorers_are_drawn_apart():
-    split = Split(
-        roster_of("fake", "other"),
-        [candidate_version(FakeScorer(), 0.5), candidate_version(FakeScorer(), 0.5, "other")],
-    )
-    seen = [tuple(sorted(split.model_set_for(each, []).versions)) for each in IDS[:400]]
-    assert {each: 60 < seen.count(each) < 140 for each in seen} == {
-        (): True, ("fake",): True, ("other",): True, ("fake", "other"): True,
-    }  # fmt: skip
-
-
-def test_a_roster_names_the_version_for_its_kind_and_leaves_the_rest():
-    model_set = roster_of("fake", "other")
-    version = candidate_version(FakeScorer())
-    found = Split(model_set, [version]).model_set_for("c", [])
-    assert found == replace(
-        model_set, scorers={**model_set.scorers, "fake": version.loaded}, versions={"fake": "fake:1.1.0"}
-    )
-    assert Split(model_set).model_set_for("c", []) is model_set

@@ -5,33 +5,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from pydantic import ValidationError
-from turnscore_client import _defaults
 from turnscore_service.generated_docs import settings_page
 from turnscore_service.settings.group import SHADOW_SHARE, VersionShare
 from turnscore_service.settings.service import CLIENT_VARIABLES, Settings, read_settings, refusal_of_unknown
 
 DOCS = Path(__file__).parents[4] / "docs" / "settings.md"
-
-
-def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("TURNSCORE_MODELS", "engagement:1.0.0, ./bundles/mine ,")
-    monkeypatch.setenv("TURNSCORE_LIMITS__MAX_TURNS", "3")
-    settings = Settings()
-    assert settings.models == ("engagement:1.0.0", "./bundles/mine")
-    assert settings.limits.max_turns == 3
-
-
-def test_a_wrong_value_names_the_setting(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("TURNSCORE_BATCHING__MAX_BATCH_TOKENS", "-1")
-    with pytest.raises(ValidationError, match=r"batching\.max_batch_tokens"):
-        Settings()
-
-
-def test_a_misspelt_setting_of_a_group_is_refused(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("TURNSCORE_LIMITS__MAX_TURN", "3")
-    with pytest.raises(ValidationError, match=r"limits\.max_turn"):
-        Settings()
 
 
 def test_the_page_of_settings_is_what_the_fields_say():
@@ -83,10 +61,6 @@ def test_one_that_resembles_nothing_is_refused_too_and_each_has_its_line():
 )
 def test_settings_the_clients_and_a_clusters_variables_are_known(environment: dict[str, str]):
     assert refusal_of_unknown(Settings, environment) == ""
-
-
-def test_the_clients_variables_are_those_that_the_client_reads():
-    assert {value for name, value in vars(_defaults).items() if name.endswith("_VARIABLE")} == CLIENT_VARIABLES
 
 
 def test_every_variable_that_a_file_of_ours_sets_or_names_is_known():

@@ -80,14 +80,6 @@ def test_only_what_is_to_be_recorded_is_begun(share: float, events, flag: str | 
     recorder.close()
 
 
-def test_about_the_share_is_sampled(monkeypatch: pytest.MonkeyPatch):
-    drawn = iter([0.009, 0.01, 0.5] * 10)
-    monkeypatch.setattr(module.random, "random", lambda: next(drawn))
-    recorder = TelemetryRecorder(Collected(), sample_share=0.01, events="off")
-    assert sum(recorder.begin("http", "score", {}) is not None for _ in range(30)) == 10
-    recorder.close()
-
-
 def test_a_full_queue_drops_and_counts_and_never_waits(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(module, "_MOST_WAITING", 2)
     collected = Collected()

@@ -13,7 +13,6 @@ from support.conditions import until
 from support.fakes import FakeScorer
 from support.transports import error_of, grpc_server, grpc_stub, settings_with
 from turnscore_service.api.grpc.endpoints import SERVICE, deadline_of
-from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_wire import ERROR_TABLE, ErrorCode, Limits
 from turnscore_wire.v1 import turnscore_pb2
 
@@ -151,20 +150,6 @@ async def test_the_transport_breaks_off_what_is_far_too_large_before_it_is_decom
         assert (await stub.Score(A_TURN)).scores["fake"].value == 0.02
 
 
-@pytest.mark.parametrize("compression", [grpc.Compression.Gzip, grpc.Compression.Deflate])
-async def test_compressed_requests_are_read(compression: grpc.Compression):
-    async with grpc_stub(fake=FakeScorer()) as (stub, _):
-        assert (await stub.Score(A_TURN, compression=compression)).scores["fake"].value == 0.02
-
-
-async def test_a_deadline_of_the_request_is_told_with_details(held: FakeScorer):
-    async with grpc_stub(fake=held) as (stub, _):
-        error = await refusal(stub.Score(ScoreRequest(response="a", deadline_ms=20), timeout=60))
-        held.gate.set()
-    assert error.code() == grpc.StatusCode.DEADLINE_EXCEEDED
-    assert error_of(error).error.code == "deadline_exceeded"
-
-
 async def test_work_of_a_call_whose_own_deadline_passed_is_dropped_and_counted_so(held: FakeScorer):
     before = requests("score", "deadline_exceeded"), requests("score", "departed")
     async with grpc_stub(fake=held) as (stub, _):
@@ -230,23 +215,6 @@ class Left:
 def test_the_earlier_of_both_deadlines_holds(left: float | None, own_ms: int | None, expected: float):
     deadline = deadline_of(Left(left), own_ms, default_ms=10_000)
     assert deadline.remaining_seconds() == pytest.approx(expected, abs=0.1)
-
-
-async def test_a_service_without_its_models_is_not_ready():
-    async with grpc_server(fake=FakeScorer()) as (server, runtime):
-        runtime.pipeline = Runtime(runtime.settings).pipeline
-        async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
-            error = await refusal(raw(channel)(A_TURN.SerializeToString()))
-    assert error.code() == grpc.StatusCode.UNAVAILABLE
-    assert error_of(error).error.code == "not_ready"
-
-
-async def test_a_call_that_does_not_exist_is_unimplemented():
-    async with (
-        grpc_server(fake=FakeScorer()) as (server, _),
-        grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel,
-    ):
-        assert (await refusal(raw(channel, "Guess")(b""))).code() == grpc.StatusCode.UNIMPLEMENTED
 
 
 def test_the_documented_statuses_are_those_of_the_error_table():

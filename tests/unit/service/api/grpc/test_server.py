@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from support.certificates import certificate, private_key
 from support.conditions import until
 from support.fakes import FakeScorer
-from support.transports import error_of, grpc_server, grpc_stub, settings_with
+from support.transports import error_of, grpc_server, settings_with
 from turnscore_service.api.grpc.endpoints import SERVICE
 from turnscore_service.api.grpc.server import GrpcServer, UnusableCertificateError
 from turnscore_service.lifecycle.process import listens_elsewhere, why_not
@@ -72,13 +72,6 @@ async def test_health_tells_what_readyz_tells_from_start_to_drain():
         with pytest.raises(grpc.aio.AioRpcError):
             await watching
     await runtime.stop()
-
-
-async def test_health_of_an_unknown_service_is_not_found():
-    async with grpc_server(fake=FakeScorer()) as (server, _), channel_to(server) as channel:
-        with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await health_of(channel, "turnscore.v2.TurnScorer")
-    assert refused.value.code() == grpc.StatusCode.NOT_FOUND
 
 
 async def test_a_tool_that_knows_nothing_lists_describes_and_calls_the_service():
@@ -143,11 +136,6 @@ async def test_a_busy_port_is_told_in_a_sentence_and_taken_once_it_is_free(
             assert (await TurnScorerStub(channel).Score(A_TURN)).scores["fake"].value == 0.02
 
 
-async def test_an_address_that_is_not_this_machines_is_told():
-    async with grpc_server(settings_with(grpc={"host": "192.0.2.1"}), fake=FakeScorer()) as (_, runtime):
-        assert "cannot assign requested address" in runtime.health.not_ready().message
-
-
 def shareable(port: int = 0) -> socket.socket:
     listening = socket.socket()
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
@@ -185,12 +173,6 @@ async def test_a_stranger_that_shares_the_port_is_seen():
         assert not listens_elsewhere("127.0.0.1", port)
 
 
-async def test_a_transport_that_is_turned_off_listens_nowhere_and_holds_nothing_up():
-    async with grpc_server(settings_with(grpc={"enabled": False}), fake=FakeScorer()) as (server, runtime):
-        assert server.port is None
-        assert runtime.health.is_ready
-
-
 async def test_a_stopping_server_answers_what_is_in_flight_and_takes_no_more():
     scorer = FakeScorer()
     scorer.gate.clear()
@@ -222,34 +204,6 @@ async def test_a_stopping_server_ends_conversations_in_which_nothing_is_due():
         with pytest.raises(grpc.aio.AioRpcError) as ended:
             await stream.read()
     assert error_of(ended.value).error.code == "not_ready"
-
-
-async def test_work_that_does_not_end_is_left_after_shutdown_seconds():
-    scorer = FakeScorer()
-    scorer.gate.clear()
-    async with grpc_server(settings_with(shutdown_seconds=0.1), fake=scorer) as (server, _):
-        async with channel_to(server) as channel:
-            asked = asyncio.create_task(answer_of(TurnScorerStub(channel).Score(A_TURN)))
-            await asyncio.to_thread(scorer.started.wait)
-            await server.stop()
-            with pytest.raises(grpc.aio.AioRpcError):
-                await asked
-        scorer.gate.set()
-
-
-async def test_a_draining_process_takes_calls_until_drain_seconds_are_over():
-    async with grpc_stub(settings_with(drain_seconds=0.2), fake=FakeScorer()) as (stub, runtime):
-        runtime.begin_drain()
-        assert (await stub.Score(A_TURN)).scores["fake"].value == 0.02
-        await until_refused(stub)
-
-
-async def until_refused(stub: TurnScorerStub) -> None:
-    with pytest.raises(grpc.aio.AioRpcError) as refused:  # noqa: PT012  # any of them may be the first refused
-        while True:
-            await stub.Score(A_TURN)
-    # A call that arrives in the moment of the shutdown is CANCELLED by gRPC itself.
-    assert refused.value.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 
 
 async def test_a_connection_that_does_not_answer_probes_is_closed():
@@ -309,11 +263,6 @@ async def assert_turned_away(server: GrpcServer, credentials: grpc.ChannelCreden
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await score_with(server, credentials)
     assert refused.value.code() == grpc.StatusCode.UNAVAILABLE
-
-
-async def test_a_caller_that_trusts_the_authority_is_served():
-    async with grpc_server(settings_with(grpc=TLS), fake=FakeScorer()) as (server, _):
-        assert await score_with(server, trusting()) == 0.02
 
 
 async def test_plain_text_is_turned_away_from_a_tls_transport():
