@@ -1,6 +1,5 @@
 """What HTTP and gRPC say of the same request: the same scores, the same codes, fields and sentences."""
 
-import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
@@ -8,9 +7,8 @@ from typing import Any
 import grpc
 import httpx
 import pytest
-from conftest import ServeFakes
 from support.fakes import NOT_A_NUMBER, POISON, FakeEncoder, FakeScorer
-from support.transports import METHODS, error_of, grpc_stub, message_of, settings_with
+from support.transports import METHODS, error_of, grpc_stub, message_of
 from turnscore_service.api.http.app import create_app
 from turnscore_service.settings.service import Settings
 from turnscore_wire import ERROR_TABLE, ErrorReply, Limits
@@ -193,18 +191,3 @@ async def test_an_empty_message_is_refused_by_the_field_it_lacks(transports: Tra
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await transports.over_grpc(call, {})
     assert error_of(refused.value).error.field == field
-
-
-async def test_scores_are_the_same_to_the_last_bit(serve: ServeFakes):
-    class Third(FakeScorer):
-        def score(self, batch):
-            return [type(raw)(raw.value / 3, {"part": raw.value / 7}) for raw in super().score(batch)]
-
-    fields = {"response": "a b c d e f g"}
-    async with grpc_stub(settings_with(cache={"ttl_seconds": 0}), fake=Third()) as (stub, runtime):
-        transport = httpx.ASGITransport(create_app(runtime))
-        async with httpx.AsyncClient(transport=transport, base_url="http://turnscore") as client:
-            over_http = json.loads((await client.post("/v1/score", json=fields)).content)["scores"]["fake"]
-        over_grpc = (await stub.Score(turnscore_pb2.ScoreRequest(**fields))).scores["fake"]
-    assert over_grpc.value.hex() == over_http["value"].hex()
-    assert over_grpc.details["part"].hex() == over_http["details"]["part"].hex()

@@ -139,22 +139,6 @@ async def test_a_turn_that_is_wanted_keeps_its_batch_mates_leader_from_ending_it
     assert scorer.batches == [[2]]
 
 
-async def test_who_began_may_leave_before_the_turn_is_tokenized(serve: ServeFakes):
-    scorer = FakeScorer()
-    scorer.tokenizer_gate.clear()
-    before = joins()
-    async with serve(fake=scorer) as (client, _):
-        leader = asyncio.create_task(score(client))
-        await until(lambda: scorer.encoded)
-        waiter = asyncio.create_task(score(client))
-        await until(lambda: joins() == before + 1)
-        leader.cancel()
-        await asyncio.gather(leader, return_exceptions=True)
-        scorer.tokenizer_gate.set()
-        assert (await waiter).json()["scores"]["fake"]["value"] == 0.02
-    assert len(scorer.batches) == 1
-
-
 async def test_a_waiters_deadline_is_its_own(serve: ServeFakes, held: FakeScorer):
     async with serve(fake=held) as (client, _):
         patient = asyncio.create_task(score(client, deadline_ms=60_000))
@@ -265,20 +249,3 @@ async def test_fed_computes_only_the_qualities_that_nobody_knows(serve: ServeFak
         assert await fed(clear) == {**fresh["clear"], "cached": True}
         assert await fed(every) == {**fresh["every"], "cached": True}
         assert backend.tokens_fed == 0
-
-
-async def test_fed_questions_that_overlap_in_flight_share_what_they_can(serve: ServeFakes, tmp_path: Path):
-    scorer, _ = make_fed_scorer(tmp_path / "fed")
-    asked = [{"qualities": names} for names in (["kind"], ["kind", "clear"], ["clear"])]
-    async with serve(Settings(), fed=scorer) as (client, _):
-        fresh = [(await score(client, options={"fed": each}, cache="bypass")).json()["scores"]["fed"] for each in asked]
-        together = await asyncio.gather(*(score(client, options={"fed": each}) for each in asked))
-    assert [each.json()["scores"]["fed"] for each in together] == fresh
-
-
-async def test_a_scorer_whose_options_differ_in_flight_is_computed_for_each(serve: ServeFakes, held: FakeScorer):
-    async with serve(fake=held) as (client, _):
-        asked = [asyncio.create_task(score(client, options={"fake": {"known": number}})) for number in range(3)]
-        await until(lambda: len(held.encoded) == 3)
-        held.gate.set()
-        assert [(await each).status_code for each in asked] == [ANSWERED] * 3

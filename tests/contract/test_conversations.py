@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-import httpx
 import pytest
 from conftest import ServeFakes
 from prometheus_client import REGISTRY
@@ -73,12 +72,6 @@ async def test_a_conversation_is_scored_turn_by_turn(talk: Serve):
         assert (scored.index, scored.scores["fake"].value, scored.dialogue["fake"].mean) == (1, 0.02, 0.02)
 
 
-async def test_a_reply_holds_nothing_but_its_own_kind(talk: Serve):
-    async with talk() as (address, _), connect(path(address)) as socket:
-        await socket.send(json.dumps({"turn": {"speaker": "user", "text": "hi"}}))
-        assert json.loads(await socket.recv()) == {"ack": {"index": 0}}
-
-
 @pytest.mark.parametrize(
     ("message", "field"),
     [
@@ -97,11 +90,6 @@ async def test_a_wrong_message_is_told_and_the_conversation_goes_on(talk: Serve,
         reply = await tell(socket, message)
         assert (reply.error.code, reply.error.field) == ("invalid_request", field)
         assert (await say(socket, "user", "hi")).ack.index == 1
-
-
-async def test_a_binary_frame_is_read_as_text(talk: Serve):
-    async with talk() as (address, _), connect(path(address)) as socket:
-        assert (await tell(socket, '{"turn": {"speaker": "user", "text": "né"}}'.encode())).ack.index == 0
 
 
 @pytest.mark.parametrize(
@@ -175,30 +163,12 @@ async def test_no_page_but_its_own_may_where_no_origin_is_named(talk: Serve):
             assert (await say(socket, "user", "hi")).ack
 
 
-async def test_the_subprotocol_is_named_to_callers_that_offer_it(talk: Serve):
-    async with talk() as (address, _):
-        async with connect(path(address), subprotocols=["turnscore.v1", "other"]) as socket:
-            assert socket.subprotocol == "turnscore.v1"
-        async with connect(path(address)) as socket:
-            assert socket.subprotocol is None
-
-
 async def test_a_websocket_elsewhere_is_refused_in_the_one_shape(talk: Serve):
     async with talk() as (address, _):
         with pytest.raises(InvalidStatus) as refused:
             await connect(f"ws://{address}/v1/score")
     assert refused.value.response.status_code == 404
     assert ErrorReply.model_validate_json(refused.value.response.body).error.code == "not_found"
-
-
-async def test_plain_http_is_told_that_the_path_is_a_websocket(talk: Serve):
-    async with (
-        talk() as (address, _),
-        httpx.AsyncClient(base_url=f"http://{address}", timeout=60, verify=False) as client,
-    ):
-        response = await client.get("/v1/conversations")
-    assert response.status_code == 400
-    assert "WebSocket" in ErrorReply.model_validate_json(response.content).error.message
 
 
 async def test_a_socket_cut_in_the_middle_leaves_nothing_behind(talk: Serve):

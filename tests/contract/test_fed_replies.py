@@ -12,8 +12,6 @@ from turnscore_core.scorers.fed.plans import FedPlan, FedPlans
 from turnscore_core.scorers.fed.questions import FedQuestion
 from turnscore_service.settings.service import Settings
 
-OWN = {"funny": {"positive": ["haha"], "negative": ["I don't get it."]}}
-
 
 @pytest.fixture
 async def served(serve, tmp_path: Path) -> AsyncIterator[tuple[httpx.AsyncClient, PathBackend]]:
@@ -29,22 +27,6 @@ async def test_details_hold_each_qualitys_value_and_percentile(served) -> None:
     assert score["details"].keys() == {"kind", "kind_percentile", "clear", "clear_percentile"}
     assert score["value"] == pytest.approx((score["details"]["kind"] + score["details"]["clear"]) / 2)
     assert 0 <= score["percentile"] <= 100
-
-
-async def test_a_quality_of_the_callers_own_is_scored_without_percentile(served) -> None:
-    client, _ = served
-    asked = {"response": "hello", "options": {"fed": {"own_qualities": OWN}}}
-    score = (await client.post("/v1/score", json=asked)).json()["scores"]["fed"]
-    assert score["percentile"] is None
-    assert score["details"] == {"funny": score["value"]}
-
-
-async def test_an_unknown_quality_is_refused_by_its_place(served) -> None:
-    client, _ = served
-    asked = {"response": "hello", "options": {"fed": {"qualities": ["kind", "tasty"]}}}
-    reply = await client.post("/v1/score", json=asked)
-    assert reply.status_code == 400
-    assert reply.json()["error"]["field"] == "options.fed.qualities.1"
 
 
 async def test_a_dialogues_turns_get_in_one_row_what_they_get_alone(served) -> None:

@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import grpc
 import pytest
 from conftest import ServeFakes
 from support.bundles import make_quality_bundle
@@ -104,13 +103,6 @@ def test_a_deployments_threshold_stands_before_the_bundles(bundle: Bundle, given
     assert load_scorers(settings)["quality"].threshold == expected
 
 
-def test_thresholds_come_from_the_environment_as_json(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("TURNSCORE_THRESHOLDS", '{"quality": 0.25, "fed": null}')
-    monkeypatch.setenv("TURNSCORE_DEFAULT_SCORERS", "quality, engagement")
-    assert Settings().thresholds == {"quality": 0.25, "fed": None}
-    assert Settings().default_scorers == ("quality", "engagement")
-
-
 def test_who_is_asked_by_default_is_who_is_no_stand_in():
     loaded = {name: loaded_fake(fake(stand_in=name == "fed"), name) for name in ("engagement", "fed")}
     assert choose_defaults(loaded).defaults == ("engagement",)
@@ -118,12 +110,6 @@ def test_who_is_asked_by_default_is_who_is_no_stand_in():
     assert choose_defaults(loaded, ("fed",)).defaults == ("fed",)
     with pytest.raises(BundleError, match="TURNSCORE_DEFAULT_SCORERS names humour, which is not loaded"):
         choose_defaults(loaded, ("humour",))
-
-
-def test_a_ranking_asks_quality_alone_where_it_is_asked_at_all():
-    loaded = {name: loaded_fake(fake(), name) for name in ("engagement", "quality")}
-    assert choose_defaults(loaded).ranking == ("quality",)
-    assert choose_defaults(loaded, ("engagement",)).ranking == ("engagement",)
 
 
 async def test_a_request_that_names_nobody_asks_the_defaults_and_may_name_the_others(serve: ServeFakes):
@@ -154,17 +140,6 @@ async def test_a_default_that_is_not_loaded_keeps_the_service_from_being_ready(s
         ready = await client.get("/readyz")
     assert ready.status_code == 503
     assert "TURNSCORE_DEFAULT_SCORERS names humour" in json.dumps(ready.json())
-
-
-async def test_a_conversation_says_which_scorers_it_asks(serve: ServeFakes):
-    async with grpc_stub(Settings(default_scorers=("first",), grpc={"port": 0}), first=fake(), second=fake()) as (
-        stub,
-        _,
-    ):  # type: ignore[arg-type]
-        call: grpc.aio.StreamStreamCall[Any, Any] = stub.ScoreStream()
-        await call.write(turnscore_pb2.ConversationMessage(open=turnscore_pb2.ConversationOpening()))
-        assert to_fields(await call.read())["opened"]["scorers"] == ["first"]
-        call.cancel()
 
 
 async def test_a_dialogue_aggregates_percentiles_too(serve: ServeFakes):

@@ -53,16 +53,12 @@ async def test_failing_candidates_come_last_with_their_errors(serve: ServeFakes)
 @pytest.mark.parametrize(
     ("fields", "code", "field"),
     [
-        ({"candidates": ["a"] * 4}, "too_large", "candidates"),
         ({"candidates": ["a", "a" * 21]}, "too_large", "candidates.1"),
         ({"candidates": ["a"], "context": CONTEXT * 3}, "too_large", "context"),
         ({"candidates": ["a"], "scorers": ["mood"]}, "invalid_request", "scorers.0"),
         ({"candidates": ["a"], "options": {"fake": {"x": 1}}}, "invalid_request", "options.fake.x"),
-        ({"candidates": ["a"], "weights": {"mood": 1}}, "invalid_request", "weights.mood"),
         ({"candidates": ["a"], "scorers": ["fake"], "weights": {"other": 1}}, "invalid_request", "weights.other"),
         ({"candidates": ["a"], "weights": {"fake": 0, "other": 0}}, "invalid_request", "weights"),
-        ({"candidates": ["a"], "scorers": ["fake"], "weights": {"fake": 0}}, "invalid_request", "weights"),
-        ({"candidates": ["a", ""]}, "invalid_request", "candidates.1"),
     ],
 )
 async def test_a_wrong_request_names_its_field(serve: ServeFakes, fields: dict, code: str, field: str):
@@ -85,15 +81,6 @@ async def test_a_request_is_admitted_whole_or_not_at_all(serve: ServeFakes):
         assert (await first).status_code == 200
     assert (refused.status_code, refused.json()["error"]["code"]) == (429, "overloaded")
     assert scorer.encoded == [1]
-
-
-async def test_a_deadline_that_passes_is_told(serve: ServeFakes):
-    scorer = FakeScorer()
-    scorer.gate.clear()
-    async with serve(fake=scorer) as (client, _):
-        response = await client.post("/v1/rank", json={"candidates": ["a", "b"], "deadline_ms": 20})
-        scorer.gate.set()
-    assert response.json()["error"]["code"] == "deadline_exceeded"
 
 
 async def test_fed_computes_all_candidates_on_one_trunk(serve: ServeFakes, tmp_path: Path):

@@ -8,10 +8,9 @@ from conftest import ServeFakes
 from prometheus_client import REGISTRY
 from starlette.types import ASGIApp
 from support.fakes import POISON, FakeScorer
-from turnscore_core.loaded_scorer import TokenizingPace
 from turnscore_service.api.http.app import create_app
 from turnscore_service.settings.service import Settings
-from turnscore_wire import BatchReply, DialogueReply, ErrorReply, ModelsReply, ScoreReply
+from turnscore_wire import BatchReply, DialogueReply, ErrorReply, ScoreReply
 
 
 def dialogue(*texts: str) -> list[dict[str, str]]:
@@ -97,20 +96,6 @@ async def test_a_failing_turn_of_a_dialogue_leaves_the_others(serve: ServeFakes)
     assert reply.dialogue["fake"].turns == 1
 
 
-async def test_a_dialogues_turns_share_a_batch(serve: ServeFakes):
-    scorer = FakeScorer()
-    async with serve(fake=scorer) as (client, _):
-        await client.post("/v1/score_dialogue", json={"turns": dialogue("q", "a b", "q", "a b")})
-    assert len(scorer.batches) == 1
-
-
-async def test_models_are_told_with_the_limits(serve: ServeFakes):
-    async with serve(fake=FakeScorer()) as (client, runtime):
-        reply = ModelsReply.model_validate_json((await client.get("/v1/models")).content)
-    assert [(model.scorer, model.model, model.graph) for model in reply.models] == [("fake", "fake:1.0.0", "fp32")]
-    assert reply.limits == runtime.settings.limits
-
-
 async def test_counters_equal_the_requests_sent(serve: ServeFakes):
     def counted(code: str) -> float:
         labels = {"transport": "http", "call": "score", "code": code}
@@ -166,21 +151,6 @@ def departed_calls() -> float:
     return REGISTRY.get_sample_value("turnscore_requests_total", labels) or 0.0
 
 
-async def test_a_caller_that_leaves_is_counted_and_its_turn_is_not_computed(serve: ServeFakes):
-    scorer = FakeScorer()
-    scorer.gate.clear()
-    before = departed_calls()
-    async with serve(fake=scorer) as (client, runtime):
-        busy = asyncio.create_task(client.post("/v1/score", json={"response": "a b c"}))
-        await asyncio.to_thread(scorer.started.wait, 30)
-        body = {"type": "http.request", "body": b'{"response": "a b c d e"}'}
-        await call_and_leave(create_app(runtime), body, {"type": "http.disconnect"})
-        scorer.gate.set()
-        assert (await busy).status_code == 200
-    assert scorer.batches == [[3]]
-    assert departed_calls() == before + 1
-
-
 async def test_a_caller_that_leaves_while_sending_is_no_error(serve: ServeFakes, caplog: pytest.LogCaptureFixture):
     before = departed_calls()
     async with serve(fake=FakeScorer()) as (_, runtime):
@@ -188,16 +158,6 @@ async def test_a_caller_that_leaves_while_sending_is_no_error(serve: ServeFakes,
         await call_and_leave(create_app(runtime), half, {"type": "http.disconnect"})
     assert departed_calls() == before + 1
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
-
-
-@pytest.mark.parametrize("tokenizing", [TokenizingPace(), TokenizingPace(0.0)], ids=["handed_over", "at_once"])
-async def test_an_item_that_cannot_be_tokenized_fails_alone(serve: ServeFakes, tokenizing: TokenizingPace):
-    items = [{"response": text} for text in ("a b", "untokenizable", "a")]
-    async with serve(fake=FakeScorer(tokenizing)) as (client, _):
-        response = await client.post("/v1/score_batch", json={"items": items})
-    results = BatchReply.model_validate_json(response.content).results
-    assert [isinstance(each, ErrorReply) for each in results] == [False, True, False]
-    assert [each.scores["fake"].value for each in results if isinstance(each, ScoreReply)] == [0.02, 0.01]
 
 
 async def test_items_with_their_own_deadlines_are_tokenized_together(serve: ServeFakes):
@@ -221,15 +181,6 @@ async def test_an_items_own_deadline_stands_instead_of_the_default(serve: ServeF
         scorer.gate.set()
         results = BatchReply.model_validate_json((await asked).content).results
     assert isinstance(results[0], ScoreReply)
-
-
-async def test_a_deadline_ends_the_wait_for_the_tokenizer(serve: ServeFakes):
-    scorer = FakeScorer()
-    scorer.tokenizer_gate.clear()
-    async with serve(fake=scorer) as (client, _):
-        response = await client.post("/v1/score", json={"response": "a", "deadline_ms": 30})
-        scorer.tokenizer_gate.set()
-    assert response.json()["error"]["code"] == "deadline_exceeded"
 
 
 async def test_a_failing_turns_log_line_carries_its_own_request_id(serve: ServeFakes, caplog: pytest.LogCaptureFixture):

@@ -54,19 +54,6 @@ async def ending(stream: Any) -> grpc.aio.AioRpcError:
     return ended.value
 
 
-async def test_a_conversation_is_scored_turn_by_turn():
-    async with conversation(metadata=[("x-request-id", "mine-1")]) as (stream, _):
-        assert dict(await stream.initial_metadata())["x-request-id"] == "mine-1"
-        opened = await tell(stream, turnscore_pb2.ConversationMessage(open={"scorers": ["fake"]}))
-        assert (opened.opened.request_id, opened.opened.scorers) == ("mine-1", ["fake"])
-        assert (await say(stream, "user", "hi")).ack.index == 0
-        scored = (await say(stream, "system", "one two")).scored
-        assert (scored.index, scored.scores["fake"].value, scored.dialogue["fake"].mean) == (1, 0.02, 0.02)
-        await stream.done_writing()
-        assert await stream.read() is grpc.aio.EOF
-        assert await stream.code() == grpc.StatusCode.OK
-
-
 async def test_a_caller_that_has_said_everything_still_gets_every_answer():
     scorer = FakeScorer()
     scorer.gate.clear()

@@ -113,22 +113,6 @@ async def test_what_was_answered_and_is_known_no_longer_is_decoded_once():
     assert count_shed() - shed_before == 4
 
 
-async def test_what_the_cache_knows_is_answered_all_the_same():
-    scorer = FakeScorer()
-    async with serve(fake=scorer) as client:
-        assert (await ask(client, response="known")).status_code == 200
-        scorer.batches.clear()
-        held = await fill(client, scorer)
-        shed_before = count_shed()
-        statuses = [
-            (await ask(client, **repeat)).status_code for _ in range(100) for repeat in ({}, {"response": "known"})
-        ]
-        scorer.gate.set()
-        await held
-    assert statuses == [429, 200] * 100
-    assert count_shed() == shed_before
-
-
 async def test_another_scorer_is_asked_all_the_same():
     scorer, other = FakeScorer(), FakeScorer()
     async with serve(fake=scorer, other=other) as client:

@@ -104,14 +104,6 @@ async def test_a_text_that_was_read_before_is_not_read_again(serve: ServeFakes):
     assert sum(scorer.encoded) == 2 + 1 + 2 + 2
 
 
-async def test_equal_texts_of_a_request_are_computed_once(serve: ServeFakes):
-    scorer = FakeEncoder()
-    async with serve(encoder=scorer) as (client, _):
-        reply = await compare(client, texts=["same"] * 5, references=["same", "other words"])
-    assert sum(scorer.encoded) == 2
-    assert {tuple(each.similarities) for each in reply.texts} == {tuple(reply.texts[0].similarities)}
-
-
 @pytest.mark.parametrize(
     ("fields", "status", "field"),
     [
@@ -147,12 +139,6 @@ async def test_many_texts_are_refused_before_they_are_checked_one_by_one(serve: 
 async def test_without_an_encoder_there_is_nothing_that_compares(serve: ServeFakes):
     async with serve(fake=FakeScorer()) as (client, _):
         assert await refusal(client, texts=["a"]) == (404, "not_found", None)
-
-
-async def test_one_text_that_fails_fails_the_request(serve: ServeFakes):
-    async with serve(encoder=FakeEncoder()) as (client, _):
-        for broken in ("poison", "not a number", "untokenizable"):
-            assert (await refusal(client, texts=["a"], references=[broken]))[:2] == (500, "internal")
 
 
 async def test_an_encoder_is_asked_of_no_turn(serve: ServeFakes):
@@ -192,26 +178,6 @@ async def test_a_key_pays_for_every_text(serve: ServeFakes):
         assert (await refusal(client, texts=["a"] * 300))[0] == 413  # which costs nothing
         await compare(client, texts=["a", "b"], references=["c", "d", "e"])
         assert (await refusal(client, texts=["a"]))[:2] == (429, "overloaded")
-
-
-async def test_a_request_is_admitted_whole_or_not_at_all(serve: ServeFakes):
-    scorer = FakeEncoder()
-    scorer.gate.clear()
-    async with serve(Settings(admission=AdmissionSettings(max_items=3)), encoder=scorer) as (client, _):
-        first = asyncio.create_task(compare(client, texts=["a"], references=["b c"]))
-        await until(lambda: len(scorer.batches) > 0)
-        assert (await refusal(client, texts=["d e f"], references=["g h i j"]))[:2] == (429, "overloaded")
-        scorer.gate.set()
-        assert (await first).texts
-    assert sum(scorer.encoded) == 2
-
-
-async def test_a_deadline_that_passes_is_told(serve: ServeFakes):
-    scorer = FakeEncoder()
-    scorer.gate.clear()
-    async with serve(encoder=scorer) as (client, _):
-        assert (await refusal(client, texts=["a"], deadline_ms=20))[:2] == (504, "deadline_exceeded")
-        scorer.gate.set()
 
 
 async def test_a_flooded_encoder_sheds_comparisons_and_no_scores(serve: ServeFakes):

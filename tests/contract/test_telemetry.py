@@ -118,12 +118,6 @@ async def test_a_collector_that_is_not_there_costs_no_answer(monkeypatch: pytest
         assert (await transports.http.post("/v1/score", json={"response": "a"})).is_success
 
 
-async def test_without_an_endpoint_a_service_has_no_recorder(serve):
-    async with serve(fake=FakeScorer()) as (client, runtime):
-        assert (await client.post("/v1/score", json={"response": "a"}, headers=CALLER)).is_success
-        assert runtime.telemetry is None
-
-
 def test_a_protocol_without_its_package_is_refused_by_name(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("turnscore_service.telemetry.recorder.find_spec", lambda _: None)
     require_exporter(Settings().telemetry)

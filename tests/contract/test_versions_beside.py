@@ -6,13 +6,11 @@ from typing import Any
 import httpx
 import pytest
 from conftest import ServeFakes
-from prometheus_client import REGISTRY
 from support.conditions import until
 from support.conversations import talking
 from support.fakes import FakeScorer, candidate_version
 from support.transports import METHODS, grpc_stub, message_of
 from turnscore_core.errors import InvalidRequestError
-from turnscore_service import metrics
 from turnscore_service.api.http.app import create_app
 from turnscore_service.scheduling.versions import CandidateVersions
 from turnscore_service.settings.service import Settings
@@ -73,11 +71,6 @@ async def test_both_transports_list_the_versions_beside_with_their_shares():
     assert listed == [("fake", OTHER, "split", 0.25), ("fake", "fake:1.2.0", "shadow", 0.1)]
 
 
-async def test_a_service_without_versions_beside_lists_none(serve: ServeFakes):
-    async with serve(fake=FakeScorer()) as (client, _):
-        assert (await client.get("/v1/models")).json()["candidates"] == []
-
-
 async def test_a_named_conversation_is_answered_by_one_version_through_all_calls_and_both_transports():
     async with grpc_stub(beside=half_drawn(), fake=FakeScorer()) as (stub, runtime):
         transport = httpx.ASGITransport(create_app(runtime))
@@ -106,18 +99,6 @@ async def test_items_of_a_batch_are_conversations_of_their_own(serve: ServeFakes
     assert 8 < models.count(OTHER) < 32
 
 
-async def test_the_longest_names_in_the_largest_batch_over_both_transports():
-    items = [{"response": "a", "conversation": f"{number:~<128}"} for number in range(256)]
-    async with grpc_stub(beside=half_drawn(), fake=FakeScorer()) as (stub, runtime):
-        transport = httpx.ASGITransport(create_app(runtime))
-        async with httpx.AsyncClient(transport=transport, base_url="http://turnscore") as http:
-            over_http = (await http.post("/v1/score_batch", json={"items": items})).json()["results"]
-        over_grpc = to_fields(await stub.ScoreBatch(message_of("score_batch", {"items": items})))["results"]
-    models = [each["scores"]["fake"]["model"] for each in over_http]
-    assert models == [models_in(each).pop() for each in over_grpc]
-    assert 90 < models.count(OTHER) < 166
-
-
 async def test_versions_do_not_answer_from_each_others_scores(serve: ServeFakes):
     served, other = FakeScorer(), FakeScorer()
     async with serve(beside=CandidateVersions(splits=[candidate_version(other)]), fake=served) as (client, _):
@@ -143,19 +124,6 @@ async def test_options_are_read_by_the_version_that_answers(serve: ServeFakes):
     assert refused.json()["error"]["field"] == "options.fake.known"
 
 
-async def test_what_was_said_is_counted_by_version(serve: ServeFakes):
-    def said(model: str) -> float:
-        metrics.write_out()
-        labels = {"scorer": "fake", "model": model, "tenant": "", "label": "none"}
-        return REGISTRY.get_sample_value("turnscore_said_turns_total", labels) or 0.0
-
-    before = said(SERVED), said(OTHER)
-    async with serve(beside=all_drawn(), fake=FakeScorer()) as (client, _):
-        await client.post("/v1/score", json={"response": "a b"})
-        await client.post("/v1/score", json={"response": "a b c", "conversation": "c"})
-    assert (said(SERVED) - before[0], said(OTHER) - before[1]) == (1, 1)
-
-
 async def test_a_live_conversation_keeps_its_version_from_the_users_first_turn_on():
     async with talking(beside=all_drawn(), fake=FakeScorer()) as (channel, _, _):
         for speaker, text in [("system", "welcome"), ("user", "q"), ("system", "a b"), ("user", ""), ("system", "c")]:
@@ -173,22 +141,6 @@ async def test_an_opening_that_tells_the_conversation_apart_decides_at_once(open
         channel.say("system", "welcome")
         heard = [await channel.hear() for _ in range(2)]
     assert heard[1].scored.scores["fake"].model == OTHER
-
-
-async def test_a_conversation_whose_options_a_version_does_not_take_stays_with_the_served_one():
-    class Picky(FakeScorer):
-        def read_options(self, options: Any) -> object:
-            if options:
-                raise InvalidRequestError("this version takes no options", field="known")
-            return options
-
-    beside = CandidateVersions(splits=[candidate_version(Picky())])
-    async with talking(beside=beside, fake=FakeScorer()) as (channel, _, _):
-        channel.tell({"open": {"options": {"fake": {"known": 1}}}})
-        channel.say("user", "q")
-        channel.say("system", "a b")
-        heard = [await channel.hear() for _ in range(3)]
-    assert heard[2].scored.scores["fake"].model == SERVED
 
 
 async def test_a_full_version_refuses_its_own_conversations_alone(serve: ServeFakes):

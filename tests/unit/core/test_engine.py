@@ -1,18 +1,16 @@
 """The engine around fake scorers: what is asked once, what fails alone, what is refused, what is shared."""
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.fakes import NOT_A_NUMBER, POISON, FakeEncoder, FakeScorer, encoded, loaded_fake
+from support.fakes import NOT_A_NUMBER, POISON, FakeEncoder, FakeScorer, loaded_fake
 from support.versions import dialogue, engine_of, values
 from turnscore_core.dialogues import Dialogue
 from turnscore_core.engine import Engine, OptionsError
-from turnscore_core.inference.onnx_backend import DeviceError
 from turnscore_core.load_settings import LoadSettings
-from turnscore_core.scorers.scorer import RawScore, TokenPack, TurnToScore
+from turnscore_core.scorers.scorer import TokenPack, TurnToScore
 from turnscore_models import BundleError
 from turnscore_wire import ErrorCode, Limits, Turn
 
@@ -81,12 +79,6 @@ def test_the_largest_legal_dialogue_is_scored(fake_scorer: FakeScorer):
         [result] = engine.score([dialogue("largest", *texts)])
     assert result.error is None
     assert len(values(result)) == limits.max_turns // 2
-
-
-def test_limits_are_those_given(fake_scorer: FakeScorer):
-    with engine_of(fake=fake_scorer, limits=Limits(max_turns=1)) as engine:
-        [result] = engine.score([dialogue("two", "hi", "hello")])
-    assert result.error == "turns: 2 turns; at most 1 are allowed at once"
 
 
 def test_a_system_turn_without_a_text_costs_that_turn_alone(fake_scorer: FakeScorer):
@@ -160,26 +152,6 @@ def test_a_scorer_of_one_pass_gets_a_dialogue_s_turns_together_and_equal_dialogu
     assert scorer.asked == [["hello", "no"], ["hello", "yes"]]
 
 
-class PiecewiseScorer(FakeScorer):
-    """Answers each turn by two packs, of which one may fail."""
-
-    def encode(self, turns: Sequence[TurnToScore]) -> list[TokenPack]:
-        packs = [dataclasses.replace(pack, pieces=2) for pack in super().encode(turns)]
-        seconds = [encoded(3, mark=pack.rows[0][0], place=pack.answers[0]) for pack in packs]
-        return packs + [dataclasses.replace(pack, pieces=2) for pack in seconds]
-
-    def merge(self, pack: TokenPack, pieces: Sequence[RawScore]) -> RawScore:
-        return RawScore(sum(each.value for each in pieces))
-
-
-def test_the_pieces_of_a_turn_are_put_together_and_one_that_fails_fails_the_turn():
-    with engine_of(fake=PiecewiseScorer()) as engine:
-        whole, broken = engine.score([dialogue("a", "hi", "one two"), dialogue("b", "hi", NOT_A_NUMBER)])
-    assert values(whole) == [0.05]
-    assert list(broken.turns[0].errors) == ["fake"]
-    assert broken.turns[0].scores == {}
-
-
 @pytest.mark.parametrize(
     ("given", "field"),
     [
@@ -204,16 +176,6 @@ def test_a_bundle_under_another_scorer_s_name_and_one_that_scores_no_turns_are_r
         engine_of(fake=fake_scorer, models={"mood": Path("/somewhere")})
     with pytest.raises(BundleError, match=r"encoder:1\.0\.0 compares texts"):
         engine_of(fake=fake_scorer, encoder=FakeEncoder())
-
-
-def test_what_the_loader_refuses_is_raised():
-    def refuse(_: LoadSettings) -> Mapping[str, Any]:
-        raise DeviceError("no device")
-
-    with pytest.raises(DeviceError):
-        Engine([], load=refuse)
-    with pytest.raises(BundleError, match=r"no bundle folder \./nobody"):
-        Engine(["./nobody"])
 
 
 def test_the_environment_changes_nothing(fake_scorer: FakeScorer, monkeypatch: pytest.MonkeyPatch):
@@ -247,14 +209,6 @@ def test_what_is_loaded_is_named_with_all_that_can_change_a_score(fake_scorer: F
     assert (name, model.name, model.version, model.graph, model.threshold) == ("fake", "fake", "1.0.0", "fp32", 0.5)
     assert len(model.digest) == 64
     assert result.turns[0].scores["fake"].label == "low"
-
-
-def test_a_closed_engine_refuses(fake_scorer: FakeScorer):
-    engine = engine_of(fake=fake_scorer)
-    engine.close()
-    engine.close()
-    with pytest.raises(RuntimeError, match="closed"):
-        engine.score([])
 
 
 class Kept:
@@ -293,12 +247,3 @@ def test_scores_of_another_namespace_or_secret_are_not_found(given: dict[str, An
         with engine_of(fake=FakeScorer(), shared=kept, **own) as engine:
             engine.score([dialogue("a", "hi", "hello you")])
             assert engine.turns_computed == 1
-
-
-def test_an_entry_that_cannot_be_read_is_computed_anew():
-    kept = Kept()
-    for _ in range(2):
-        with engine_of(fake=FakeScorer(), shared=kept) as engine:
-            engine.score([dialogue("a", "hi", "hello you")])
-            assert engine.turns_computed == 1
-        kept.entries = {key: entry[:-1] for key, entry in kept.entries.items()}

@@ -1,10 +1,8 @@
 """The scorers of a start: loaded side by side, measured alone, and loaded again only where measuring asks for it."""
 
-import gc
 from dataclasses import replace
 from pathlib import Path
 from threading import Barrier, Lock
-from weakref import ref
 
 import pytest
 from support.bundles import make_encoder_bundle, make_quality_bundle
@@ -88,40 +86,3 @@ def test_a_graph_is_proved_again_only_where_other_threads_serve_it_better(
     loaded = loader_of(tmp_path).load_all()
     assert {kind: each.concurrency for kind, each in loaded.items()} == dict.fromkeys(("encoder", "quality"), measured)
     assert sorted(checked) == sorted(["encoder", "quality"] * times)
-
-
-def test_one_that_is_loaded_again_is_let_go_before_the_memory_of_batches_is_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    opened: list[ref[object]] = []
-    load_checked = model_loader.load_checked
-
-    def remember(*given, **how):
-        loaded = load_checked(*given, **how)
-        opened.append(ref(loaded.scorer))
-        return loaded
-
-    def count(*_: object) -> None:
-        gc.collect()
-        kept.append(sum(each() is not None for each in opened))
-
-    kept: list[int] = []
-    monkeypatch.setattr(model_loader, "load_checked", remember)
-    monkeypatch.setattr(model_loader, "measure_concurrency", lambda *_: Concurrency(1, 2))
-    monkeypatch.setattr(model_loader, "fill_arenas", count)
-    loaded = loader_of(tmp_path).load_all()
-    assert len(opened) == 2 * len(loaded)
-    assert kept == [len(loaded)] * len(loaded)
-
-
-def test_what_is_measured_decides_on_lanes_unless_the_settings_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(model_loader, "measure_concurrency", lambda *_: Concurrency(2, 1))
-    assert loader_of(tmp_path, concurrent_batches=3).load_all()["quality"].concurrency == Concurrency(3, 1)
-
-
-def test_threads_are_compared_without_scoring_the_self_test_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    checked = loaded_scorer.load_checked(make_quality_bundle(tmp_path / "quality"), "fp32", concurrency=Concurrency())
-    monkeypatch.setattr(loaded_scorer, "run_self_test", lambda *_: pytest.fail("it was checked"))
-    measured = loaded_scorer.measure_concurrency(checked, 2)
-    assert measured in {Concurrency(2, 1), Concurrency(1, 2), Concurrency(2, 1, 2)}
-    assert loaded_scorer.measure_concurrency(checked, 1) == Concurrency()

@@ -1,26 +1,20 @@
 """Loading: side by side at the start, beside a served version later, warmed up, with a deployment's options."""
 
-import dataclasses
 import json
-import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from support.bundles import LAYOUT, make_encoder_bundle, make_quality_bundle
-from support.fakes import FakeScorer, loaded_fake
 from support.fed import make_fed_bundle
 from support.machines import CPU_BUILD, FakeMachine
 from turnscore_core import loaded_scorer, model_loader
-from turnscore_core import model_loader as warm_up
 from turnscore_core.batches import padded_tokens
 from turnscore_core.inference.concurrency import Concurrency
-from turnscore_core.inference.devices import Device
-from turnscore_core.inference.onnx_backend import DeviceError
 from turnscore_core.load_settings import LoadSettings
 from turnscore_core.loaded_scorer import LoadedScorer, choose_variant, load_scorer
-from turnscore_core.model_loader import ModelLoader, fill_arenas, fill_device
+from turnscore_core.model_loader import ModelLoader, fill_arenas
 from turnscore_core.scorers.scorer import RawScore, TokenPack, TurnToScore
 from turnscore_models import (
     Bundle,
@@ -32,7 +26,6 @@ from turnscore_models import (
     write_bundle,
 )
 from turnscore_models import bundle as bundle_module
-from turnscore_service.settings.service import Settings
 from turnscore_wire import Turn
 
 FUNNY = {"funny": {"positive": ["haha"], "negative": []}}
@@ -46,49 +39,7 @@ def test_a_deployments_options_stand_over_the_bundles_and_change_its_digest(tmp_
     assert ModelLoader(LoadSettings()).with_options(bundle) is bundle
 
 
-def test_options_come_from_the_environment_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TURNSCORE_OPTIONS", '{"fed": {"loss": "whole_sequence"}}')
-    assert Settings().options == {"fed": {"loss": "whole_sequence"}}
-
-
 MOST_TOKENS = 256
-
-
-class MeetingScorer(FakeScorer):
-    """Answers a batch only when as many run at once as there are concurrent batches."""
-
-    def __init__(self, concurrent_batches: int) -> None:
-        super().__init__()
-        self._meeting = threading.Barrier(concurrent_batches)
-
-    def score(self, batch: Sequence[TokenPack]) -> list[RawScore]:
-        self._meeting.wait(120)
-        return super().score(batch)
-
-
-def test_every_lane_runs_its_batches_at_the_same_time():
-    loaded = dataclasses.replace(loaded_fake(MeetingScorer(3)), concurrency=Concurrency(batches=3))
-    fill_arenas(loaded, MOST_TOKENS)
-    assert len(loaded.scorer.batches) % 3 == 0
-
-
-def test_beside_callers_each_batch_is_followed_by_a_rest(monkeypatch: pytest.MonkeyPatch):
-    rests: list[float] = []
-    monkeypatch.setattr(warm_up.time, "sleep", rests.append)
-    loaded = loaded_fake(FakeScorer())
-    fill_arenas(loaded, MOST_TOKENS)
-    assert rests == []
-    fill_arenas(loaded, MOST_TOKENS, beside_callers=True)
-    assert len(rests) == len(loaded.scorer.batches) / 2
-
-
-def test_beside_callers_half_of_the_lanes_are_theirs(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(warm_up.time, "sleep", lambda _: None)
-    loaded = dataclasses.replace(loaded_fake(FakeScorer()), concurrency=Concurrency(batches=4))
-    fill_arenas(loaded, MOST_TOKENS)
-    in_all_lanes = len(loaded.scorer.batches)
-    fill_arenas(loaded, MOST_TOKENS, beside_callers=True)
-    assert len(loaded.scorer.batches) == in_all_lanes + in_all_lanes / 2
 
 
 @pytest.mark.parametrize("folder", starter_bundles(), ids=lambda folder: folder.name)
@@ -237,26 +188,8 @@ def score_one(loaded: LoadedScorer) -> RawScore:
     return score
 
 
-async def test_a_version_for_a_cuda_device_is_proved_where_it_is_loaded(
-    loader: ModelLoader, serving: LoadedScorer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(model_loader, "run_preflight", lambda *_: pytest.fail("it needs the device's memory"))
-    monkeypatch.setattr(model_loader, "choose_graph", lambda *_: ("cuda-fp16", Device("cuda", 0)))
-    assert await loader.preflight(make_quality_bundle(tmp_path / "next"), serving) is None
-
-
 def test_a_bundle_of_another_kind_takes_no_scorers_place(
     loader: ModelLoader, serving: LoadedScorer, tmp_path: Path
 ) -> None:
     with pytest.raises(BundleError, match=r"is of kind encoder, and what serves, quality:0.0.1, is of kind quality"):
         loader.load_candidate(make_encoder_bundle(tmp_path / "next"), serving)
-
-
-def test_a_device_without_room_for_both_refuses_the_second() -> None:
-    scorer = FakeScorer()
-    loaded = replace(loaded_fake(scorer), device=Device("cuda", 0), concurrency=Concurrency(batches=2))
-    fill_device(loaded, 512)
-    assert len(scorer.batches) == 2  # one in each slot
-    scorer.most_tokens = 400
-    with pytest.raises(DeviceError, match=r"cuda:0 has no room for fake:1.0.0 beside what runs there"):
-        fill_device(loaded, 512)

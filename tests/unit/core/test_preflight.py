@@ -1,7 +1,6 @@
 """A version is checked in a process of its own: whatever becomes of that, the service goes on and says what became."""
 
 import asyncio
-import json
 import signal
 import subprocess
 import sys
@@ -22,7 +21,7 @@ from turnscore_core.preflight import (
     run_preflight,
     with_options,
 )
-from turnscore_models import Bundle, BundleError, write_bundle
+from turnscore_models import Bundle
 
 REQUEST = PreflightRequest(folder=Path("nowhere"), options={}, variant="fp32")
 
@@ -44,17 +43,6 @@ async def test_a_proof_returns_the_digest_of_what_holds_with_the_deployments_opt
     assert changed.digest != bundle.digest
 
 
-@pytest.mark.usefixtures("_proof_of_ordinary_priority")
-async def test_a_version_that_scores_otherwise_is_refused_with_the_sentence_of_a_start(tmp_path: Path) -> None:
-    bundle = make_quality_bundle(tmp_path / "next")
-    test_file = bundle.path_of(bundle.manifest.self_test)
-    turns = json.loads(test_file.read_text())
-    turns["turns"][0]["value"] += 0.2
-    test_file.write_text(json.dumps(turns))
-    with pytest.raises(BundleError, match=r"quality:0\.0\.1: .* gives self-test turn 0 the value"):
-        await run_preflight("quality:0.0.1", order_of(write_bundle(bundle.folder, bundle.manifest)))
-
-
 ENDS = [
     ("import os; os.kill(os.getpid(), 11)", r"the preflight of a:1 was ended by SIGSEGV: its graph crashes here"),
     ("import os; os.kill(os.getpid(), 9)", r"ended by SIGKILL, as the system does where memory is short"),
@@ -70,11 +58,6 @@ ENDS = [
 async def test_a_proof_that_dies_is_a_refusal_that_says_so(text: str, reason: str) -> None:
     with pytest.raises(FailedPreflightError, match=reason):
         await run_preflight("a:1", REQUEST, command=code(text))
-
-
-async def test_a_process_that_cannot_be_started_is_a_refusal(tmp_path: Path) -> None:
-    with pytest.raises(FailedPreflightError, match="no process could be started to check a:1: No such file"):
-        await run_preflight("a:1", REQUEST, command=(str(tmp_path / "python"),))
 
 
 async def test_of_a_proof_that_prints_without_end_the_end_is_kept_alone() -> None:
@@ -126,13 +109,6 @@ async def test_whoever_gives_up_a_proof_ends_its_process_and_leaves_no_zombie(tm
     pid = pid_in(file)
     assert pid is not None
     await until(lambda: not psutil.pid_exists(pid))
-
-
-def test_a_proof_that_was_given_up_before_its_start_starts_nothing(tmp_path: Path) -> None:
-    process = PreflightProcess("a:1", REQUEST, command=(str(tmp_path / "would fail otherwise"),))
-    process.end()
-    with pytest.raises(FailedPreflightError, match="was given up"):
-        process.run(60)
 
 
 async def test_a_proof_leaves_callers_the_cpu() -> None:

@@ -12,7 +12,6 @@ from support.fakes import FakeScorer
 from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.score_entries import (
     ENTRY_FORMAT,
-    MAX_FRAGMENTS,
     KeyMaker,
     StaleEntryError,
     UnreadableEntryError,
@@ -128,11 +127,6 @@ def test_names_that_a_caller_chose_are_not_readable(secret: bytes):
     assert decode_entry("k", entry, secret) == named
 
 
-def test_a_score_takes_few_bytes():
-    one = {WHOLE: PARTS[WHOLE]}
-    assert len(encode_entry("k", one) or b"") < 32
-
-
 def test_a_changed_bit_anywhere_is_told():
     entry = encoded()
     for place in range(len(entry) * 8):
@@ -161,11 +155,6 @@ def test_the_entry_of_another_key_or_of_another_secret_is_told():
 def test_an_entry_of_another_format_is_stale():
     with pytest.raises(StaleEntryError):
         decode_entry("k", bytes([ENTRY_FORMAT + 1]) + encoded()[1:])
-
-
-def test_of_too_many_pieces_the_last_are_kept():
-    many = {b"%d" % number: PARTS[WHOLE] for number in range(MAX_FRAGMENTS + 3)}
-    assert list(decode_entry("k", encode_entry("k", many) or b"")) == list(many)[3:]
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,6 @@ from support.machines import FakeMachine
 from turnscore_core import model_loader
 from turnscore_core.batches import (
     FIRST_TOKENS,
-    MOST_CUDA_TOKENS,
-    BatchBudget,
     TokenLimit,
     cuda_budget,
     find_most_tokens,
@@ -61,11 +59,6 @@ def test_the_budget_is_the_largest_doubling_that_stays_within_the_share():
     assert memory.batches == [FIRST_TOKENS * 2**power for power in range(6)]
 
 
-def test_memory_beyond_measure_ends_at_the_chosen_limit():
-    memory = FakeMemory(free=10**12, bytes_a_token=1)
-    assert find_most_tokens(memory.run, memory.free_bytes, 10**12) == MOST_CUDA_TOKENS
-
-
 def test_memory_that_ends_early_gives_what_fitted_before():
     memory = FakeMemory(free=5_000_000, bytes_a_token=1_000)
     assert find_most_tokens(memory.run, memory.free_bytes, 10**9) == 4 * FIRST_TOKENS
@@ -74,20 +67,6 @@ def test_memory_that_ends_early_gives_what_fitted_before():
 def test_a_first_batch_that_takes_more_than_its_share_is_halved():
     memory = FakeMemory(free=5_000_000, bytes_a_token=1_000)
     assert find_most_tokens(memory.run, memory.free_bytes, 900_000) == FIRST_TOKENS // 2
-
-
-def test_a_failure_that_is_not_about_memory_is_raised():
-    def fail(_: int) -> None:
-        raise RuntimeError("illegal memory access")
-
-    with pytest.raises(RuntimeError, match="illegal"):
-        find_most_tokens(fail, lambda: 0, 10)
-
-
-def test_a_gpu_deals_out_less_than_a_cpu():
-    assert cuda_budget(65_536).least_split_tokens == 8_192
-    assert cuda_budget(1_024).least_split_tokens == 1_024
-    assert BatchBudget().least_split_tokens == 256
 
 
 def test_the_limit_shrinks_at_once_and_comes_back_slowly_but_never_beyond():
@@ -130,19 +109,6 @@ async def test_a_batch_that_finds_no_memory_is_halved_and_every_turn_is_scored(f
     batcher.close()
 
 
-async def test_batches_after_one_that_found_no_memory_are_smaller(fake_scorer: FakeScorer):
-    batcher = Batcher(loaded_fake(fake_scorer), BatchingSettings(max_batch_tokens=4_096))
-    fake_scorer.most_tokens = 130
-    for turns in (8, 8):
-        first = await hold(batcher, fake_scorer)
-        futures = [batcher.submit(encoded(32), LATER) for _ in range(turns)]
-        fake_scorer.gate.set()
-        await asyncio.gather(first, *futures)
-        fake_scorer.started.clear()
-    assert [len(batch) for batch in fake_scorer.batches] == [1, 8, 4, 4, 1, 4, 4]
-    batcher.close()
-
-
 async def test_a_turn_that_finds_no_memory_alone_may_be_sent_again(fake_scorer: FakeScorer):
     batcher = Batcher(loaded_fake(fake_scorer), BatchingSettings())
     fake_scorer.most_tokens = 10
@@ -151,20 +117,6 @@ async def test_a_turn_that_finds_no_memory_alone_may_be_sent_again(fake_scorer: 
     assert refused.value.retry_after_ms == 1000
     assert (await batcher.submit(encoded(8), LATER)).raw[0].value == 0.08
     batcher.close()
-
-
-async def test_the_devices_budget_holds_unless_the_setting_names_one(fake_scorer: FakeScorer):
-    loaded = replace(loaded_fake(fake_scorer), budget=BatchBudget(most_tokens=64))
-    for settings, sizes in ((BatchingSettings(), [2, 2, 2, 2]), (BatchingSettings(max_batch_tokens=128), [4, 4])):
-        fake_scorer.batches.clear()
-        fake_scorer.started.clear()
-        batcher = Batcher(loaded, settings)
-        first = await hold(batcher, fake_scorer)
-        futures = [batcher.submit(encoded(32), LATER) for _ in range(8)]
-        fake_scorer.gate.set()
-        await asyncio.gather(first, *futures)
-        assert [len(batch) for batch in fake_scorer.batches[1:]] == sizes
-        batcher.close()
 
 
 def test_the_widest_packs_are_as_wide_as_the_scorer_makes_them_and_no_two_alike(tmp_path: Path):

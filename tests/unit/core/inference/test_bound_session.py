@@ -67,14 +67,6 @@ def test_padding_reaches_no_result_whatever_the_order_of_sizes(watched: WatchedS
     assert watched.shapes == [(1, 8), (10, 80), (10, 80), (3, 8), (10, 80), (40, 16)]
 
 
-def test_a_wider_batch_before_leaves_nothing_in_the_padding(watched: WatchedSession, plain: Any):
-    bound = bind(watched)
-    for tokens in (80, 73):
-        feeds = {**draw_feeds(4, tokens, 2), "attention_mask": np.ones((4, tokens), np.int64)}
-        assert_equal(bound.run(feeds), run_plain(plain, feeds))
-    assert watched.shapes == [(4, 80), (4, 80)]
-
-
 def test_rows_beyond_the_last_repeat_it_so_that_no_empty_row_is_computed(watched: WatchedSession):
     bound = bind(watched)
     bound.run(draw_feeds(10, 8, 2, seed=1))
@@ -83,13 +75,6 @@ def test_rows_beyond_the_last_repeat_it_so_that_no_empty_row_is_computed(watched
     assert mask.shape == (10, 8)
     assert np.array_equal(mask[9], mask[8])
     assert mask[9].any()
-
-
-def test_batches_of_one_shape_use_the_same_device_memory(watched: WatchedSession):
-    bound = bind(watched)
-    for seed in range(4):
-        bound.run(draw_feeds(9 + seed % 2, 70 - seed, 5, seed))
-    assert len(set(watched.addresses)) == 1
 
 
 def test_an_answer_is_not_overwritten_by_the_next_batch(watched: WatchedSession, plain: Any):

@@ -69,13 +69,6 @@ def test_the_end_of_device_memory_is_told_apart_from_other_failures(words: str):
         backend.run({"input_ids": draw_feeds(2, 3, 1)["input_ids"]})
 
 
-def test_another_failure_stays_what_it_is():
-    opened = opening(["CUDAExecutionProvider"], "CUDA failure 700: an illegal memory access was encountered")
-    backend = CudaBackend(Path("g.onnx"), CUDA_1, CudaOptions(), open_session=opened)
-    with pytest.raises(RuntimeError, match="illegal memory access"):
-        backend.run({"input_ids": draw_feeds(2, 3, 1)["input_ids"]})
-
-
 def test_cuda_keeps_fp32_where_fp16_is_not_enough_and_stands_on_its_own_device():
     [(name, options), *rest] = provider_list(CUDA_1, CudaOptions(memory_limit_bytes=5_000))
     assert name == "CUDAExecutionProvider"

@@ -2,6 +2,7 @@
 
 import ctypes
 import logging
+import re
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,7 @@ from turnscore_core.inference.onnx_backend import DeviceError, OnnxBuild
 from turnscore_core.load_settings import LoadSettings
 from turnscore_core.model_loader import load_scorers
 from turnscore_models import starter_bundles
-from turnscore_service.lifecycle.runtime import Runtime
-from turnscore_service.settings.service import RuntimeSettings, Settings
+from turnscore_service.settings.service import RuntimeSettings
 
 
 @pytest.fixture
@@ -45,10 +45,6 @@ def test_a_cgroup_v1_quota_bounds_the_cpus(cgroup: Path, quota: str, cpus: int):
     (cgroup / "quota").write_text(quota)
     (cgroup / "period").write_text("100000")
     assert cpu_budget.usable_cpus() == cpus
-
-
-def test_without_a_cgroup_the_affinity_counts(cgroup: Path):
-    assert cpu_budget.usable_cpus() == 8
 
 
 GIGABYTE = 1 << 30
@@ -130,19 +126,9 @@ def test_free_memory_leaves_no_context_behind(failing: dict[str, int]):
     assert (library.retained, library.pushed) == ([], 0)
 
 
-def test_a_driver_without_devices_is_no_error():
-    assert CudaDriver(FakeLibrary(cuInit=100)).gpus() == ()
-
-
 def test_a_driver_that_does_not_start_is_refused_with_its_words():
     with pytest.raises(CudaDriverError, match=r"cuInit failed with error 803 \(unknown\)"):
         CudaDriver(FakeLibrary(cuInit=803))
-
-
-def test_a_missing_driver_is_told_by_its_librarys_name(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("turnscore_core.inference.devices.LIBRARY", "libnosuchdriver.so.1")
-    with pytest.raises(CudaDriverError, match=r"libnosuchdriver\.so\.1: cannot open"):
-        CudaDriver()
 
 
 STARTER = (f"{starter_bundles()[0]}/",)
@@ -165,17 +151,14 @@ def test_auto_takes_cuda_where_it_works_and_the_cpu_for_bundles_without_a_graph_
 
 
 @pytest.mark.parametrize(("machine", "reason"), BROKEN)
-def test_cuda_that_cannot_be_used_is_an_error_with_reason_and_fix(machine: FakeMachine, reason: str):
+def test_cuda_that_cannot_be_used_is_an_error_with_its_fix_and_auto_computes_on_the_cpu(
+    machine: FakeMachine, reason: str
+):
     with pytest.raises(DeviceError, match=reason):
         choose_devices("cuda", machine)
-
-
-@pytest.mark.parametrize(("machine", "reason"), BROKEN)
-def test_auto_computes_on_the_cpu_there_and_says_why(machine: FakeMachine, reason: str):
     choice = choose_devices("auto", machine)
     assert choice.devices == (CPU,)
-    with pytest.raises(DeviceError, match=reason):
-        raise DeviceError(choice.note)
+    assert re.search(reason, choice.note)
 
 
 @pytest.mark.parametrize("asked", ["auto", "cpu", "cuda:0"])
@@ -193,15 +176,6 @@ def test_a_device_that_is_not_there_is_refused_with_those_that_are():
         choose_devices("cuda:7", FakeMachine())
 
 
-def test_the_cpu_is_chosen_without_asking_the_driver():
-    assert choose_devices("cpu", FakeMachine(driver="broken", installed=GPU_BUILD)).devices == (CPU,)
-
-
-def test_without_a_runtime_not_even_the_cpu_is_chosen():
-    with pytest.raises(DeviceError, match="not installed"):
-        choose_devices("cpu", FakeMachine(DeviceError("not installed")))
-
-
 @pytest.mark.parametrize(
     ("asked", "indices"),
     [
@@ -216,12 +190,6 @@ def test_workers_take_devices_in_turn(asked: str, indices: list[int]):
     assert chosen == [Device("cuda", index) for index in indices]
 
 
-def test_only_the_workers_own_device_is_opened():
-    machine = FakeMachine()
-    choose_devices("cuda:0,cuda:1", machine, worker=1)
-    assert machine.opened == [1]
-
-
 @pytest.mark.parametrize(
     ("asked", "workers", "gpus", "beside"),
     [("cuda", 4, 2, 2), ("cuda:0", 4, 2, 4), ("cuda:0,cuda:1", 3, 8, 2), ("auto", 1, 2, 1), ("auto", 2, 0, 2)],
@@ -234,23 +202,6 @@ def test_workers_on_one_device_are_counted(asked: str, workers: int, gpus: int, 
 def test_a_device_that_means_nothing_is_refused_as_a_setting(asked: str):
     with pytest.raises(ValueError, match="device"):
         RuntimeSettings(device=asked)
-
-
-async def test_the_service_stays_alive_and_tells_why_it_does_not_use_cuda():
-    settings = Settings(runtime=RuntimeSettings(device="cuda:0"))
-    runtime = Runtime(settings, load=lambda each: load_scorers(each.loading(), machine=FakeMachine(CPU_BUILD)))
-    runtime.start()
-    await runtime.wait_until_loaded()
-    assert runtime.health.state == "refused"
-    assert "is a CPU build" in runtime.health.reason
-    await runtime.stop()
-
-
-def test_auto_logs_why_it_computes_on_the_cpu(caplog: pytest.LogCaptureFixture):
-    with caplog.at_level(logging.INFO, "turnscore.models"):
-        scorers = load_scorers(LoadSettings(models=STARTER), machine=FakeMachine(CPU_BUILD))
-    assert [each.device for each in scorers.values()] == [CPU]
-    assert "computing on the CPU: the installed ONNX Runtime 1.31.1 is a CPU build" in caplog.text
 
 
 def test_a_starter_bundle_runs_on_the_cpu_of_a_machine_with_cuda_by_auto_only(caplog: pytest.LogCaptureFixture):

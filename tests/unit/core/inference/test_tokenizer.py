@@ -60,19 +60,6 @@ def test_what_cannot_be_read_is_said_by_its_name(tmp_path: Path):
         TextTokenizer.of(tmp_path / "torn.json")
 
 
-def test_a_word_that_has_to_be_tokenized_is_so_once_and_stands_wherever_it_was(
-    file: Path, monkeypatch: pytest.MonkeyPatch
-):
-    tokenizer = TextTokenizer(file)
-    texts = ["plain words", "a", "words in plain words", "¡plain!", "plain words"]
-    alone = [tokenizer.encode([text])[0] for text in texts]
-    tokenized: list[str] = []
-    tokenize = tokenizer._tokenize
-    monkeypatch.setattr(tokenizer, "_tokenize", lambda words: tokenized.extend(words) or tokenize(words))
-    assert tokenizer.encode(texts) == alone
-    assert sorted(tokenized) == ["plain", "words", "¡plain!"]
-
-
 FILE = next(folder for folder in starter_bundles() if folder.name == "engagement") / "tokenizer.json"
 OURS = TextTokenizer(FILE)
 THEIRS = Tokenizer.from_file(str(FILE))
@@ -114,13 +101,6 @@ def strings_of(found: object) -> Iterator[str]:
 def test_ids_of_what_people_said_are_the_tokenizers_own():
     said = list(turns_said())
     assert OURS.encode(said) == [expected(text) for text in said]
-
-
-def test_words_of_the_vocabulary_are_not_tokenized():
-    words = WholeWords.of(THEIRS)
-    assert words is not None
-    assert words.look_up("How are you, my friend?").unknown == []
-    assert words.look_up("How are you, Zebulon?").unknown == ["zebulon"]
 
 
 @pytest.mark.parametrize("part", ["normalizer", "pre_tokenizer", "model"])

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.bundles import GRAPH, TURNS, WIDTH, make_encoder_bundle, save_encoder_graph
-from turnscore_core.errors import InvalidRequestError
+from support.bundles import GRAPH, WIDTH, make_encoder_bundle, save_encoder_graph
 from turnscore_core.loaded_scorer import LoadedScorer, load_scorer
 from turnscore_core.scorers.scorer import RawScore, TurnToScore
 from turnscore_models import Bundle, BundleError, MismatchedGraphError, write_bundle
@@ -51,33 +50,11 @@ def test_a_turn_s_value_is_the_cosine_with_the_text_before_it(loaded: LoadedScor
     assert encode(loaded, "fine")[0].value == pytest.approx(1)
 
 
-def test_equal_texts_of_a_batch_have_equal_vectors_and_are_computed_once(loaded: LoadedScorer):
-    first, other, second = encode(loaded, "a b", "x y z", "a b")
-    assert first.vector == second.vector != other.vector
-
-
 def test_the_end_of_a_long_text_is_dropped_and_counted(loaded: LoadedScorer):
     turn = loaded.trim(TurnToScore([], "a b c d e f g h i"))
     [pack] = loaded.scorer.encode([turn])
     assert (pack.tokens[0].used, pack.tokens[0].dropped, pack.warnings) == (8, 3, (("response_cut",),))
     assert encode(loaded, "a b c d e f g h i")[0].vector == encode(loaded, "a b c d e f x y z")[0].vector
-
-
-def test_a_text_longer_than_can_be_read_is_cut_before_it_is_tokenized(loaded: LoadedScorer):
-    trimmed = loaded.trim(TurnToScore([], "a " * 4000))
-    assert (len(trimmed.response), trimmed.is_cut) == (16 * 8, True)
-    assert loaded.trim(trimmed).response == trimmed.response
-    assert loaded.scorer.estimate_tokens(trimmed) <= 8
-
-
-def test_what_is_read_of_a_text_is_the_text(loaded: LoadedScorer):
-    assert loaded.scorer.inputs_of(TurnToScore([], "a b")) == ("a b",)  # type: ignore[attr-defined]
-
-
-def test_it_takes_no_options(loaded: LoadedScorer):
-    with pytest.raises(InvalidRequestError) as refused:
-        loaded.scorer.read_options({"pooling": "cls"})
-    assert refused.value.field == "pooling"
 
 
 def rewrite(bundle: Bundle, **changes: object) -> Bundle:
@@ -105,9 +82,3 @@ def test_a_graph_whose_numbers_stand_in_another_order_is_refused(bundle: Bundle)
 def test_a_graph_without_a_vector_is_refused(bundle: Bundle):
     with pytest.raises(BundleError, match="vector"):
         load_scorer(rewrite(bundle, output="score"), "fp32")
-
-
-def test_the_self_test_of_the_bundle_spreads_over_the_scale(bundle: Bundle):
-    values = [turn.value for turn in bundle.self_test().turns]
-    assert len(values) == len(TURNS)
-    assert max(values) - min(values) > 1  # type: ignore[type-var, operator]

@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
-from turnscore_core.errors import InvalidRequestError
 from turnscore_core.inference.onnx_backend import padded_width
 from turnscore_core.scorers.engagement import EngagementScorer, last_user_run
 from turnscore_core.scorers.scorer import TurnToScore
@@ -83,25 +82,3 @@ def test_equal_rows_of_a_batch_are_computed_once(scorer: EngagementScorer, backe
     assert backend.feeds["query_row"].tolist() == [0, 0, 0]
     assert backend.feeds["reply_row"].tolist() == [1, 2, 1]
     assert [round(score.value, 1) for score in scores] == [0.1, 0.5, 0.9]
-
-
-def test_options_are_refused_by_name(scorer: EngagementScorer):
-    scorer.read_options({})
-    with pytest.raises(InvalidRequestError) as refused:
-        scorer.read_options({"mood": 1})
-    assert refused.value.field == "mood"
-
-
-def test_the_token_estimate_is_not_less_than_the_tokens(scorer: EngagementScorer):
-    turn = TurnToScore(turns(("user", "a b c d e f")), "g h i j k")
-    assert scorer.estimate_tokens(turn) >= scorer.encode([turn])[0].tokens[0].used - 2
-
-
-def test_a_text_that_many_turns_share_is_tokenized_once(scorer: EngagementScorer, monkeypatch: pytest.MonkeyPatch):
-    tokenized: list[str] = []
-    encode = scorer._tokenizer.encode
-    monkeypatch.setattr(scorer._tokenizer, "encode", lambda texts: tokenized.extend(texts) or encode(texts))
-    context = turns(("user", "a"), ("user", "b"))
-    packs = scorer.encode([TurnToScore(context, reply) for reply in ("c", "d", "c")])
-    assert sorted(tokenized) == ["a b", "c", "d"]
-    assert packs[0].rows == packs[2].rows

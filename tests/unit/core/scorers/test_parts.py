@@ -15,7 +15,7 @@ from turnscore_core.scorers.quality import QualityScorer
 from turnscore_core.scorers.scorer import RawScore, TurnToScore, pack_fields
 from turnscore_core.scorers.sentiment_stop import SentimentStopScorer
 from turnscore_models import read_bundle, starter_bundles
-from turnscore_wire import TokenCount, Turn
+from turnscore_wire import Turn
 
 SCORERS = {each.KIND: each for each in (EngagementScorer, SentimentStopScorer, FedScorer, QualityScorer)}
 
@@ -110,15 +110,6 @@ def test_a_quality_of_a_larger_question_is_the_one_asked_alone_bit_for_bit(tmp_p
             assert scorer.join(alone, [known[part] for part in scorer.fragments_of(alone)]) == score(scorer, alone)
 
 
-def test_the_fed_tokens_of_a_known_question_are_those_of_its_tree(tmp_path: Path):
-    own: Any = {"odd": {"positive": ["That's odd!", "Thanks!"], "negative": []}}
-    scorer, _ = make_fed_scorer(tmp_path / "b", own_qualities=own)
-    names = ["kind", "clear", "odd"]
-    for asked in itertools.chain.from_iterable(itertools.permutations(names, count) for count in (1, 2, 3)):
-        question = scorer.read_options({"qualities": list(asked)})
-        assert question.fed_tokens == scorer._plans.of(question).fed_tokens
-
-
 def test_missing_qualities_are_computed_alone(tmp_path: Path):
     scorer, backend = make_fed_scorer(tmp_path / "b")
     every = turn("hi", "hello", options=scorer.read_options({}))
@@ -138,16 +129,6 @@ def test_a_long_follow_up_that_shortens_the_context_is_not_left_out(tmp_path: Pa
     kind = turn("x" * 300, "hello", options=scorer.read_options({"qualities": ["kind"]}))
     assert score(scorer, both).details["kind"] != score(scorer, kind).details["kind"]
     assert not set(scorer.fragments_of(both)) & set(scorer.fragments_of(kind))
-
-
-def test_a_deployments_long_follow_up_is_not_left_out_either(tmp_path: Path):
-    own: Any = {"long": {"positive": ["a very long follow-up"], "negative": []}}
-    scorer, _ = make_fed_scorer(tmp_path / "b", window=200, own_qualities=own)
-    both = turn("x" * 300, "hello", options=scorer.read_options({"qualities": ["kind", "long"]}))
-    kind = turn("x" * 300, "hello", options=scorer.read_options({"qualities": ["kind"]}))
-    assert score(scorer, both).details["kind"] != score(scorer, kind).details["kind"]
-    assert scorer.fragments_of(both)[0] != scorer.fragments_of(kind)[0]
-    assert scorer.narrow(both, [0]) == (both, range(2))
 
 
 def test_a_part_is_told_by_its_follow_ups_and_its_loss_not_by_its_name(tmp_path: Path):
@@ -193,16 +174,3 @@ def test_a_callers_question_is_one_part_that_everything_asked_tells(tmp_path: Pa
         parts(["a b"], ["c"], loss="whole_sequence"),
     ]
     assert len(set(different)) == len(different)
-
-
-def test_the_tokens_of_a_joined_score_are_those_of_the_question_asked(tmp_path: Path):
-    scorer, _ = make_fed_scorer(tmp_path / "b", window=100)
-    every = turn("y" * 300, "hello", options=scorer.read_options({}))
-    whole = score(scorer, every)
-    assert whole.tokens.dropped > 0
-    [kind, _] = scorer.split(every, whole)
-    alone = turn("y" * 300, "hello", options=scorer.read_options({"qualities": ["kind"]}))
-    assert scorer.join(alone, [kind]).tokens == score(scorer, alone).tokens
-    assert kind.tokens == TokenCount(
-        used=whole.tokens.used - scorer.read_options({}).fed_tokens, dropped=kind.tokens.dropped
-    )

@@ -46,11 +46,3 @@ def test_a_long_response_keeps_its_beginning_and_leaves_no_context():
     row = lay_out(6, response=[40, 41, 42, 43, 44])
     assert row.ids == (1, 2, 40, 41, 42, 2)
     assert row.dropped == 2 + 6
-
-
-def test_silent_turns_take_no_place():
-    assert lay_out(100, turns=1, context=[("user", [10]), ("user", [])]).ids == (1, 10, 2, 40, 41, 2)
-
-
-def test_an_empty_context_is_a_row():
-    assert lay_out(100, context=[]).ids == (1, 2, 40, 41, 2)

@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 from support.bundles import make_quality_bundle
-from support.fakes import loaded_fake
 from support.fed import PathBackend
-from turnscore_core.deadline import Deadline
 from turnscore_core.scorers.engagement import EngagementScorer
 from turnscore_core.scorers.fed.scorer import FedScorer
 from turnscore_core.scorers.history import CHARS_PER_TOKEN, History
@@ -18,7 +16,6 @@ from turnscore_core.scorers.quality import QualityScorer, RowLayout
 from turnscore_core.scorers.scorer import TokenPack, TurnToScore, count_chars
 from turnscore_core.scorers.sentiment_stop import SentimentStopScorer
 from turnscore_core.scorers.turn_warnings import REPEAT_TURNS, TAIL_CHARS
-from turnscore_core.scoring import Item
 from turnscore_models import read_bundle, starter_bundles, write_bundle
 from turnscore_wire import Turn
 
@@ -109,15 +106,6 @@ def test_a_trimmed_turn_is_the_same_tokens(scorer: Any):
     assert trimmed_turns > 5
 
 
-def test_trimming_twice_changes_nothing(scorer: Any):
-    for dialogue in dialogues():
-        for turn in turns_of(dialogue):
-            once = scorer.trim(turn)
-            twice = scorer.trim(once)
-            assert twice.is_cut == once.is_cut
-            assert scorer.inputs_of(twice) == scorer.inputs_of(once)
-
-
 def test_what_is_left_is_bounded_whatever_was_sent(scorer: Any):
     context = [Turn(speaker="user", text="so what? " * 100) for _ in range(1024)]
     left = scorer.trim(TurnToScore(context, "and? " * 1600))
@@ -163,18 +151,6 @@ def test_words_that_are_too_long_are_read_from_where_they_are_cut(scorer: Any):
     rows_of(scorer, trimmed)
 
 
-def test_a_turn_within_its_limits_is_left_as_it_is(scorer: Any):
-    context = [
-        Turn(speaker="user", text=" hi "),
-        Turn(speaker="system", text="hello"),
-        Turn(speaker="user", text="so?"),
-    ]
-    trimmed = scorer.trim(TurnToScore(context, " fine "))
-    assert not trimmed.is_cut
-    assert trimmed.response == " fine "
-    assert rows_of(scorer, trimmed) == rows_of(scorer, TurnToScore(context, " fine "))
-
-
 def test_sentiment_stop_counts_a_turn_out_of_its_sight_as_cut_and_forgets_what_it_said():
     [folder] = [each for each in starter_bundles() if each.name == "sentiment_stop"]
     scorer = SentimentStopScorer(read_bundle(folder), PathBackend())
@@ -190,14 +166,3 @@ def test_sentiment_stop_counts_a_turn_out_of_its_sight_as_cut_and_forgets_what_i
     assert len(inputs) == 1
     assert not scorer.trim(TurnToScore([Turn(speaker="user", text=" "), *latest], "so")).is_cut
     assert scorer.inputs_of(scorer.trim(TurnToScore(latest, "so"))) in inputs
-
-
-def test_an_item_is_trimmed_once_for_each_scorer(scorer: Any):
-    loaded = loaded_fake(scorer, scorer.KIND)
-    item = Item(
-        context=[Turn(speaker="user", text="hi")],
-        response="so",
-        asked={scorer.KIND: None},
-        deadline=Deadline.after_ms(1000),
-    )
-    assert item.turn_for(loaded) is item.turn_for(loaded)

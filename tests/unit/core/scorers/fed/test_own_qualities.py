@@ -13,15 +13,6 @@ from turnscore_core.errors import InvalidRequestError
 from turnscore_core.scorers.fed.plans import KEPT_BYTES, MAX_TREE_TOKENS
 
 
-def test_a_quality_of_the_callers_own_has_no_percentile(tmp_path: Path) -> None:
-    scorer, _ = make_fed_scorer(tmp_path / "b")
-    own = scorer.read_options({"own_qualities": {"funny": {"positive": ["haha"], "negative": ["I don't get it."]}}})
-    [raw] = score(scorer, [turn(["hi"], own)])
-    assert raw.details.keys() == {"funny"}
-    assert raw.percentile is None
-    assert not raw.is_comparable
-
-
 def test_own_follow_ups_that_leave_no_room_for_a_context_are_refused(tmp_path: Path) -> None:
     scorer, _ = make_fed_scorer(tmp_path / "b", window=96)
     question = scorer.read_options({"own_qualities": {"long": {"positive": ["x" * 25]}}})
@@ -114,9 +105,3 @@ def test_plans_are_kept_within_their_bytes(tmp_path: Path) -> None:
         tracemalloc.stop()
     assert scorer._plans._kept_bytes <= KEPT_BYTES
     assert KEPT_BYTES / 4 < kept < 1.2 * KEPT_BYTES
-
-
-def test_a_deployments_own_qualities_can_be_asked_by_name(tmp_path: Path) -> None:
-    scorer, _ = make_fed_scorer(tmp_path / "b", own_qualities={"funny": {"positive": ["haha"]}})
-    [raw] = score(scorer, [turn(["hi"], scorer.read_options({"qualities": ["funny", "kind"]}))])
-    assert raw.details.keys() == {"funny", "kind", "kind_percentile"}

@@ -85,16 +85,6 @@ def test_percentiles_place_each_quality_and_the_mean_among_the_reference_turns(t
     assert raw.percentile == pytest.approx(np.clip(raw.value / 3 * 100, 0, 100))
 
 
-def test_fewer_qualities_cost_fewer_tokens(tmp_path: Path) -> None:
-    scorer, backend = make_fed_scorer(tmp_path / "b")
-    few = turn(["hi"], scorer.read_options({"qualities": ["clear"]}))
-    assert scorer.estimate_tokens(few) < scorer.estimate_tokens(turn(["hi"]))
-    score(scorer, [few])
-    cheap, backend.tokens_fed = backend.tokens_fed, 0
-    score(scorer, [turn(["hi"])])
-    assert cheap < backend.tokens_fed
-
-
 def test_turns_of_a_dialogue_share_one_pack_and_its_trunk(tmp_path: Path) -> None:
     scorer, _ = make_fed_scorer(tmp_path / "b")
     [pack] = scorer.encode([turn(DIALOGUE[: end + 1]) for end in (1, 3, 5)])
@@ -110,12 +100,6 @@ def test_candidates_share_the_context_and_equal_ones_are_computed_once(tmp_path:
     assert sorted(pack.answers) == [0, 1, 2]
     assert len(pack.rows) == 3
     assert len(pack.rows[0]) == len("hi there") + 2
-
-
-def test_turns_with_different_questions_do_not_share(tmp_path: Path) -> None:
-    scorer, _ = make_fed_scorer(tmp_path / "b")
-    packs = scorer.encode([turn(["hi"]), turn(["hi"], scorer.read_options({"loss": "whole_sequence"}))])
-    assert [pack.answers for pack in packs] == [(0,), (1,)]
 
 
 @pytest.mark.parametrize("window", [512, 1024])
@@ -143,12 +127,6 @@ def test_text_that_looks_like_the_separator_is_text(tmp_path: Path) -> None:
     scorer, _ = make_fed_scorer(tmp_path / "b")
     [pack] = scorer.encode([turn(["<|endoftext|>"])])
     assert pack.rows[0].count(EOS) == 2
-
-
-def test_empty_context_turns_are_left_out(tmp_path: Path) -> None:
-    scorer, _ = make_fed_scorer(tmp_path / "b")
-    [pack] = scorer.encode([turn([" ", "hi"])])
-    assert pack.rows[0] == (EOS, *tokens_of(scorer, "hi"), EOS)
 
 
 @pytest.mark.parametrize(
