@@ -66,7 +66,7 @@ serve: $(SERVE)/.ready  ## Starts the service on the starter bundles: HOST, PORT
 	TURNSCORE_GRPC__HOST=$(HOST) TURNSCORE_GRPC__PORT=$(GRPC_PORT) $(TLS_OF_GRPC) \
 	$(SERVE)/bin/bentoml serve turnscore_service.bento:TurnScore --host $(HOST) --port $(PORT) $(TLS_OF_HTTP)
 
-# A process of tests for each core, four at most; tests/support/dealing.py says which runs what. A test that fails is run
+# A process of tests for each core, four at most; tests/conftest.py says which runs what. A test that fails is run
 # once more, because the real servers, processes and browsers of some depend on a busy machine; the summary names it as
 # RERUN. One that fails twice fails.
 test: $(DEV)/.ready  ## Runs every test
@@ -101,7 +101,7 @@ GENERATE_manifests = for kind in none:fixed keda:autoscaled; do $(HELM) template
 	--set autoscaling.kind=$${kind%:*} > deploy/kubernetes/$${kind\#*:}.yaml || exit 1; done
 GENERATE_screenshots = PYTHONPATH=tests:loadtests $(DEV)/bin/python -m support.screenshots docs/page
 GENERATE_reading = $(DEV)/bin/python -m turnscore_exporters.quality.reading_page docs/reading-the-scores.md
-GENERATE_scores = PYTHONPATH=tests:loadtests $(DEV)/bin/python -m support.score_table
+GENERATE_scores = PYTHONPATH=tests:loadtests $(DEV)/bin/python -m support.every_way
 WHAT ?= schema proto client observability
 generate: $(DEV)/.ready  ## Writes what is made of other files: WHAT="schema proto client observability manifests screenshots reading scores"
 	$(foreach what,$(WHAT),$(if $(GENERATE_$(what)),$(GENERATE_$(what)),$(error nothing generates $(what))) &&) true

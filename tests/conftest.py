@@ -1,21 +1,23 @@
+"""Fixtures of all tests, and how tests are dealt out to processes (pytest-xdist, `--dist loadfile`)."""
+
 import gc
 import os
-from collections.abc import AsyncIterator, Callable, Generator
+import socket
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Generator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import httpx
 import pytest
-from support.dealing import pytest_collection_modifyitems, pytest_sessionstart, pytest_xdist_make_scheduler
-from support.fakes import FakeScorer, loaded_fake
+from support.fakes import FakeScorer
+from support.transports import ready_runtime
 from turnscore_core.inference.devices import Device, Machine, choose_devices
 from turnscore_core.inference.onnx_backend import DeviceError
 from turnscore_service.api.http.app import create_app
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.scheduling.versions import CandidateVersions
 from turnscore_service.settings.service import Settings
-
-__all__ = ["pytest_collection_modifyitems", "pytest_sessionstart", "pytest_xdist_make_scheduler"]  # hooks
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # models are tiny, and every core has a process of tests already
 
@@ -66,21 +68,75 @@ def serve() -> ServeFakes:
     async def start(
         settings: Settings | None = None, beside: CandidateVersions | None = None, **scorers: Any
     ) -> AsyncIterator[tuple[httpx.AsyncClient, Runtime]]:
-        loaded = {name: loaded_fake(scorer, name) for name, scorer in scorers.items()}
-        versions = beside or CandidateVersions()
-        runtime = Runtime(settings or Settings(), load=lambda _: loaded, load_candidate=lambda *_: versions)
-        runtime.start()
-        await runtime.wait_until_loaded()
-        transport = httpx.ASGITransport(create_app(runtime), raise_app_exceptions=False)
-        async with httpx.AsyncClient(transport=transport, base_url="http://turnscore") as client:
-            try:
+        async with ready_runtime(settings, beside, **scorers) as runtime:
+            transport = httpx.ASGITransport(create_app(runtime), raise_app_exceptions=False)
+            async with httpx.AsyncClient(transport=transport, base_url="http://turnscore") as client:
                 yield client, runtime
-            finally:
-                others = [each.loaded.scorer for each in (*versions.shadows, *versions.splits)]
-                for scorer in (*scorers.values(), *others):
-                    if isinstance(scorer, FakeScorer):  # a test that failed must not leave a thread waiting
-                        scorer.gate.set()
-                        scorer.tokenizer_gate.set()
-        await runtime.stop()
 
     return start
+
+
+_LONGEST_FIRST = ("e2e", "packaging", "integration", "parity", "unit/exporters", "unit/bench", "unit/loadtests")
+"""So that no process is left with a long module at the end."""
+_SHARING = ("e2e", "packaging")
+"""Folders in which what takes long to make, a running service or wheels, is made once for all modules."""
+_ALONE = ("e2e/test_gpu.py", "e2e/test_road.py")
+"""Modules in them that share nothing."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Gives every test an id of its own, by which it is dealt out; the order, where there are several processes."""
+    for item in items:
+        if hasattr(item, "operation_label"):  # schemathesis names the operation, which pytest 9.2 leaves out of the id
+            item._id = item.parent.id.child(item.name)  # type: ignore[union-attr]
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        items.sort(key=lambda item: _place(_module(item.nodeid)))
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """In a process of tests, has what pytest-rerunfailures says of each test leave at once.
+
+    It says so in several small messages that nobody answers, and Nagle's algorithm held each test up: half of 269 tests
+    took 44 ms and more instead of 6 (2 cores of an AMD EPYC, 2026-11-23, others beside).
+    """
+    if "PYTEST_XDIST_WORKER" in os.environ and session.config.pluginmanager.hasplugin("rerunfailures"):
+        said: socket.socket = session.config.failures_db.sock  # type: ignore[attr-defined]
+        said.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """For `--dist loadfile`: a module goes to one process, and so does a folder that shares.
+
+    Raises UsageError for two tests of one id: one of them would not be run.
+    """
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class Dealing(LoadFileScheduling):
+        def add_node_collection(self, node: Any, collection: Sequence[str]) -> None:
+            twice = [each for each, count in Counter(collection).items() if count > 1]
+            if twice:
+                raise pytest.UsageError(f"more than one test is called {', '.join(twice)}")
+            super().add_node_collection(node, collection)
+
+        def _split_scope(self, nodeid: str) -> str:
+            return _scope(_module(nodeid))
+
+    return Dealing(config, log)
+
+
+def _module(node: str) -> str:
+    """`unit/wire/test_rank_types.py`."""
+    return node.partition("::")[0].removeprefix("tests/")
+
+
+def _scope(module: str) -> str:
+    folder = module.partition("/")[0]
+    return folder if folder in _SHARING and module not in _ALONE else module
+
+
+def _place(module: str) -> int:
+    places = [place for place, folder in enumerate(_LONGEST_FIRST) if module.startswith(f"{folder}/")]
+    return min(places, default=len(_LONGEST_FIRST))

@@ -14,9 +14,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import cluster_runs
-from support.cluster_runs import OpenableHere, UnhurriedEngine, job_of, score_on_ray
-from support.corpora import MortalEngine, WordEngine, content_of, dialogue_rows, write_lines
+from support import corpora
+from support.corpora import (
+    MortalEngine,
+    OpenableHere,
+    UnhurriedEngine,
+    WordEngine,
+    content_of,
+    dialogue_rows,
+    job_of,
+    score_on_ray,
+    write_lines,
+)
 from turnscore_corpus.engines.work import EngineChoice, Work
 from turnscore_corpus.errors import StoppedError
 from turnscore_corpus.inputs.columns import Columns
@@ -113,7 +122,7 @@ def test_a_driver_that_is_killed_goes_on_where_it_was(
     cluster: Cluster, lines: Path, whole: dict[str, Any], tmp_path: Path
 ):
     output = tmp_path / "out"
-    command = [sys.executable, cluster_runs.__file__, str(lines), str(output)]
+    command = [sys.executable, corpora.__file__, str(lines), str(output)]
     with subprocess.Popen(command) as driver:
         wait_for(lambda: len(manifests(output)) >= 4 or driver.poll() is not None)
         driver.send_signal(signal.SIGKILL)

@@ -11,11 +11,9 @@ import re
 import shlex
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -141,21 +139,13 @@ def webhook() -> Iterator[tuple[str, list[dict[str, object]]]]:
     """An address, and what was posted to it."""
     posted: list[dict[str, object]] = []
 
-    class Handler(BaseHTTPRequestHandler):
+    class Webhook(plain_http.Handler):
         def do_POST(self) -> None:
-            posted.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
-            self.send_response(204)
-            self.end_headers()
+            posted.append(json.loads(self.body()))
+            self.answer(204)
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}/low", posted
-        server.shutdown()
-        thread.join()
+    with plain_http.handled_by(Webhook) as url:
+        yield f"{url}/low", posted
 
 
 def test_a_low_reply_is_reported_without_its_text(ran: Ran):

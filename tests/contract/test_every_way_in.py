@@ -9,8 +9,21 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
-from support.every_way import LIMITS, EveryWay, Request, UnsayableError, every_way, requests
-from support.score_table import instruction_set, is_alike, read_table, row_of, scores_of, table_settings, tolerances
+from support.every_way import (
+    LIMITS,
+    EveryWay,
+    Request,
+    UnsayableError,
+    every_way,
+    instruction_set,
+    is_alike,
+    read_table,
+    requests,
+    row_of,
+    scores_of,
+    table_settings,
+    tolerances,
+)
 from turnscore_core.dialogues import DialogueResult
 from turnscore_core.engine import Dialogue, Engine
 from turnscore_wire import DialogueReply, Turn

@@ -15,7 +15,7 @@ import pytest_asyncio
 from support import plain_http
 from support.bundles import make_encoder_bundle
 from support.conditions import pulse
-from support.score_table import table_settings
+from support.every_way import table_settings
 from support.transports import METHODS, listening, message_of
 from turnscore_load.extremes import Extreme, extremes
 from turnscore_load.scenarios.hostile import open_conversation

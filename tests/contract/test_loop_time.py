@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from support.conditions import pulse
-from support.score_table import table_settings
+from support.every_way import table_settings
 from turnscore_core.deadline import Deadline
 from turnscore_core.errors import ScoringError
 from turnscore_service.api.calls import decode

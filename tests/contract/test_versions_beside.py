@@ -7,9 +7,8 @@ import httpx
 import pytest
 from conftest import ServeFakes
 from support.conditions import until
-from support.conversations import talking
 from support.fakes import FakeScorer, candidate_version
-from support.transports import METHODS, grpc_stub, message_of
+from support.transports import METHODS, grpc_stub, message_of, talking
 from turnscore_core.errors import InvalidRequestError
 from turnscore_service.api.http.app import create_app
 from turnscore_service.scheduling.versions import CandidateVersions

@@ -1,24 +1,18 @@
 """The starter quality bundle on conversations written for the tests: what fits comes first, what is wrong falls."""
 
+import json
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
-from support.every_way import (
-    CHOICES,
-    FAULTS,
-    LONG_CONTEXT,
-    LONG_FAULTS,
-    LONG_REPLY,
-    Choice,
-    Fault,
-    as_turns,
-    place_fault,
-)
+from turnscore_assessment.agreement.bundles import make_turn
 from turnscore_core.loaded_scorer import LoadedScorer, load_scorer
-from turnscore_core.scorers.scorer import RawScore, TurnToScore
 from turnscore_core.scoring import score_turns
 from turnscore_models import read_bundle, starter_bundles
-from turnscore_wire import Turn
+
+WRITTEN = json.loads(Path(__file__).with_name("hand_written.json").read_text(encoding="utf-8"))
+LONG = WRITTEN["long"]
 
 
 @pytest.fixture(scope="module")
@@ -27,33 +21,36 @@ def quality() -> LoadedScorer:
     return load_scorer(read_bundle(folder), "cpu-int8")
 
 
-def ask(quality: LoadedScorer, context: tuple[str, ...], responses: Sequence[str]) -> list[RawScore]:
-    turns = [Turn.model_validate(each) for each in as_turns(context)]
-    return score_turns(quality, [TurnToScore(turns, response) for response in responses])
+def values(quality: LoadedScorer, context: list[str], responses: Sequence[str]) -> list[float]:
+    """Of responses to a context whose last turn is the user's."""
+    speakers = ["user" if (len(context) - 1 - place) % 2 == 0 else "system" for place in range(len(context))]
+    turns = [make_turn(list(zip(speakers, context, strict=True)), response) for response in responses]
+    return [raw.value for raw in score_turns(quality, turns)]
 
 
-def puts_good_first(quality: LoadedScorer, choice: Choice) -> bool:
-    good, *others = ask(quality, choice.context, [choice.good, *choice.others.values()])
-    return all(good.value > other.value for other in others)
+def puts_good_first(quality: LoadedScorer, choice: dict[str, Any]) -> bool:
+    """Before responses that fit nowhere, a parrot of the user's turn, and cheerfulness after bad news."""
+    others = [*WRITTEN["faulty_responses"].values(), choice["context"][-1]]
+    others += [WRITTEN["cheerful"]] * choice["is_bad_news"]
+    good, *rest = values(quality, choice["context"], [choice["good"], *others])
+    return good > max(rest)
 
 
 def test_the_fitting_response_comes_first_in_eleven_of_twelve(quality: LoadedScorer) -> None:
-    assert len(CHOICES) == 12
-    assert sum(puts_good_first(quality, choice) for choice in CHOICES) >= 11
-
-
-def is_in_order(quality: LoadedScorer, fault: Fault) -> bool:
-    good, bad = ask(quality, fault.context, [fault.good, fault.bad])
-    return good.value > bad.value
+    found = [puts_good_first(quality, choice) for choice in WRITTEN["choices"]]
+    assert (len(found), sum(found) >= 11) == (12, True)
 
 
 def test_nine_of_ten_faults_score_below_the_fitting_response(quality: LoadedScorer) -> None:
-    assert len(FAULTS) == 20
-    assert sum(is_in_order(quality, fault) for fault in FAULTS) >= 18
+    pairs = [values(quality, fault["context"], [fault["good"], fault["bad"]]) for fault in WRITTEN["faults"]]
+    assert (len(pairs), sum(good > bad for good, bad in pairs) >= 18) == (20, True)
 
 
-@pytest.mark.parametrize("fault", LONG_FAULTS)
-@pytest.mark.parametrize("where", ["start", "middle", "end"])
-def test_a_fault_in_a_long_reply_is_seen_wherever_it_is(quality: LoadedScorer, fault: str, where: str) -> None:
-    good, bad = ask(quality, LONG_CONTEXT, [LONG_REPLY, place_fault(LONG_FAULTS[fault], where)])
-    assert good.value > bad.value
+@pytest.mark.parametrize("fault", LONG["faults"].values())
+@pytest.mark.parametrize("share", [0, 0.5, 1], ids=["start", "middle", "end"])
+def test_a_fault_in_a_long_reply_is_seen_wherever_it_is(quality: LoadedScorer, fault: str, share: float) -> None:
+    sentences = LONG["good"].split(". ")
+    at = int(share * len(sentences))
+    faulty = ". ".join([*sentences[:at], fault.removesuffix("."), *sentences[at:]])
+    good, bad = values(quality, LONG["context"], [LONG["good"], faulty])
+    assert good > bad

@@ -15,7 +15,7 @@ import pytest
 from prometheus_client import REGISTRY
 from support.conditions import wait_until
 from support.fakes import FakeScorer
-from support.plain_server import REFUSED, SCORED, Behaviour, Reply, plain_server_in_a_thread
+from support.plain_http import REFUSED, SCORED, Behaviour, Reply, plain_server_in_a_thread
 from support.transports import served_transports, settings_with
 from turnscore_load.traffic import Traffic, TrafficSettings
 from turnscore_wire import Limits, ModelDescription, ModelsReply

@@ -12,7 +12,9 @@ from turnscore_core.inference.onnx_backend import OnnxBackend
 from turnscore_core.loaded_scorer import read_turn, score_in_one_batch
 from turnscore_core.scorers.encoder import TextEncoder
 from turnscore_core.scorers.quality import COMPARED_ROWS, HEADS, QualityScorer
-from turnscore_models import Bundle, GraphOutput, GraphSpec, Manifest, SelfTest, SelfTestTurn, TensorSpec, write_bundle
+from turnscore_models import Bundle, GraphOutput, SelfTest, SelfTestTurn, TensorSpec, write_bundle
+
+from support.fakes import manifest_of
 
 
 def make_bundle(folder: Path, *, name: str = "engagement", version: str = "1.0.0", kind: str = "engagement") -> Bundle:
@@ -24,29 +26,7 @@ def make_bundle(folder: Path, *, name: str = "engagement", version: str = "1.0.0
     (folder / "calibration.json").write_text(f'{{"percentiles": {percentiles}, "turns": 5, "source": "made up"}}')
     (folder / "self_test.json").write_text('{"turns": [{"context": [["user", "hi"]], "response": "ok", "value": 0.5}]}')
     tensor = TensorSpec(name="input_ids", dtype="tensor(int64)", shape=["rows", "tokens"])
-    graph = GraphSpec(
-        file="graph.onnx",
-        precision="fp32",
-        opset=17,
-        inputs=[tensor],
-        outputs=[tensor],
-        parity_tolerance=1e-4,
-        parity_measured={"turns": 5.0},
-    )
-    manifest = Manifest(
-        name=name,
-        version=version,
-        kind=kind,
-        graphs={"fp32": graph},
-        tokenizer="tokenizer.json",
-        calibration="calibration.json",
-        self_test="self_test.json",
-        token_limit=128,
-        training={"command": "none"},
-        agreement={},
-        licence="Apache-2.0",
-    )
-    return write_bundle(folder, manifest)
+    return write_bundle(folder, manifest_of(kind, [tensor], [tensor], name=name, version=version))
 
 
 GRAPH = "graph.onnx"
@@ -92,19 +72,7 @@ def make_encoder_bundle(folder: Path, *, token_limit: int = 8) -> Bundle:
     turns = [SelfTestTurn(context=[("user", before)], response=response, value=0.0) for before, response in TURNS]
     (folder / "self_test.json").write_text(SelfTest(turns=turns).model_dump_json())
     backend = OnnxBackend(folder / GRAPH, threads=1)
-    inputs, outputs = (
-        [TensorSpec(name=each.name, dtype=each.dtype, shape=list(each.shape)) for each in tensors]
-        for tensors in (backend.inputs, backend.outputs)
-    )
-    graph = GraphSpec(
-        file=GRAPH, precision="fp32", opset=17, inputs=inputs, outputs=outputs, parity_tolerance=1e-4,
-        parity_measured={},
-    )  # fmt: skip
-    manifest = Manifest(
-        name="encoder", version="0.0.1", kind="encoder", graphs={"fp32": graph}, tokenizer="tokenizer.json",
-        calibration="calibration.json", self_test="self_test.json", token_limit=token_limit, training={}, agreement={},
-        licence="Apache-2.0",
-    )  # fmt: skip
+    manifest = manifest_of("encoder", *tensors_of(backend), token_limit=token_limit)
     bundle = write_bundle(folder, manifest)
     scores = score_in_one_batch(TextEncoder(bundle, backend), [read_turn(each) for each in turns])
     known = []
@@ -205,41 +173,17 @@ def make_quality_bundle(folder: Path, **options: JsonValue) -> Bundle:
         "heads": HEADS_FILE,
         **options,
     }
-    bundle = write_bundle(folder, _manifest(folder, described))
-    scores = score_in_one_batch(
-        QualityScorer(bundle, OnnxBackend(folder / GRAPH, threads=1)), [read_turn(each) for each in turns]
-    )
+    backend = OnnxBackend(folder / GRAPH, threads=1)
+    bundle = write_bundle(folder, manifest_of("quality", *tensors_of(backend), token_limit=8, options=described))
+    scores = score_in_one_batch(QualityScorer(bundle, backend), [read_turn(each) for each in turns])
     known = [turn.model_copy(update={"value": score.value}) for turn, score in zip(turns, scores, strict=True)]
     (folder / "self_test.json").write_text(SelfTest(turns=known).model_dump_json())
     return write_bundle(folder, bundle.manifest)
 
 
-def _manifest(folder: Path, options: dict[str, JsonValue]) -> Manifest:
-    backend = OnnxBackend(folder / GRAPH, threads=1)
-    inputs, outputs = (
+def tensors_of(backend: OnnxBackend) -> list[list[TensorSpec]]:
+    """Its inputs, and its outputs."""
+    return [
         [TensorSpec(name=each.name, dtype=each.dtype, shape=list(each.shape)) for each in tensors]
         for tensors in (backend.inputs, backend.outputs)
-    )
-    graph = GraphSpec(
-        file=GRAPH,
-        precision="fp32",
-        opset=17,
-        inputs=inputs,
-        outputs=outputs,
-        parity_tolerance=1e-4,
-        parity_measured={},
-    )
-    return Manifest(
-        name="quality",
-        version="0.0.1",
-        kind="quality",
-        graphs={"fp32": graph},
-        tokenizer="tokenizer.json",
-        calibration="calibration.json",
-        self_test="self_test.json",
-        token_limit=8,
-        options=options,
-        training={},
-        agreement={},
-        licence="Apache-2.0",
-    )
+    ]

@@ -1,12 +1,9 @@
 """OpenTelemetry's collectors, small ones of this process: what they got, as they got it over the wire."""
 
-import gzip
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import grpc
@@ -15,6 +12,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
 )
+
+from support.plain_http import Handler, handled_by
 
 _OVER_GRPC = "opentelemetry.proto.collector"
 
@@ -54,30 +53,15 @@ def http_collector() -> Iterator[Collector]:
     """Over HTTP, on a free port."""
     collector = Collector()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Traces(Handler):
         def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["content-length"]))
-            if self.headers.get("content-encoding") == "gzip":
-                body = gzip.decompress(body)
             collector.headers.append({name.lower(): value for name, value in self.headers.items()})
             take = {"/v1/traces": collector.take_spans, "/v1/logs": collector.take_logs}[self.path]
-            take(body)
-            self.send_response(200)
-            self.send_header("content-length", "0")
-            self.end_headers()
+            take(self.body())
+            self.answer(200)
 
-        def log_message(self, *_: Any) -> None: ...
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    collector.endpoint = f"http://127.0.0.1:{server.server_port}"
-    try:
+    with handled_by(Traces) as collector.endpoint:
         yield collector
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 @contextmanager

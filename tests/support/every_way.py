@@ -1,18 +1,26 @@
-"""Requests asked in every way that a service can be asked."""
+"""Requests asked in every way that a service can be asked, and the committed scores of the two hundred among them.
+
+`make generate WHAT=scores` writes the scores; `tests/contract/test_every_way_in.py` compares them with what every
+transport answers: what a change that means to change no score must leave as they are.
+"""
 
 import asyncio
 import functools
 import json
+import platform
 import random
+import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import grpc
 import httpx
 import jsonschema_rs
+import onnxruntime
 import schemathesis
 from pydantic import BaseModel
 from schemathesis.checks import not_a_server_error
@@ -27,6 +35,7 @@ from turnscore_client import (
 from turnscore_core.deadline import Deadline
 from turnscore_core.errors import ScoringError
 from turnscore_core.loaded_scorer import LoadedScorer
+from turnscore_models import read_bundle, starter_bundles
 from turnscore_service.api.calls import validate, validate_batch
 from turnscore_service.api.grpc.server import GrpcServer
 from turnscore_service.api.http.app import create_app
@@ -42,13 +51,14 @@ from turnscore_wire import (
     Limits,
     RankReply,
     RankRequest,
+    Score,
     ScoreReply,
     ScoreRequest,
 )
 from turnscore_wire.v1 import to_fields
 from turnscore_wire.v1.turnscore_pb2_grpc import TurnScorerStub
 
-from support.transports import METHODS, error_of, listening, message_of
+from support.transports import METHODS, error_of, listening, message_of, settings_with
 
 LIMITS = Limits(max_text_chars=2000, max_turns=30, max_items=6, max_candidates=5, max_body_bytes=60_000)
 """Small ones, so that requests beyond them are small too."""
@@ -233,253 +243,6 @@ def _broken_others() -> Iterator[Request]:
     ]  # fmt: skip
     for place, (call, fields, protobuf) in enumerate(rows):
         yield Request(f"{call}-refused-{place}", "broken", call, fields, protobuf)
-
-
-INSULT, GIBBERISH, SHORT, IGNORANT = "shut up, you idiot.", "asdf qwer zxcv lkj", "ok.", "i don't know."
-OFF_TOPIC = "bananas are rich in potassium and grow in warm countries."
-CHEERFUL = "haha that's great! congratulations!"
-
-
-@dataclass(frozen=True)
-class Choice:
-    """A context and its fitting response; the others are the same for all, with a parrot of the user's turn."""
-
-    context: tuple[str, ...]
-    good: str
-
-    @property
-    def others(self) -> dict[str, str]:
-        """What must come after the good one, by its fault; cheerfulness is a misfit after the bad news alone."""
-        found = {
-            "insult": INSULT,
-            "gibberish": GIBBERISH,
-            "short": SHORT,
-            "ignorant": IGNORANT,
-            "off topic": OFF_TOPIC,
-            "parrot": self.context[-1],
-        }
-        return found | ({"cheerful": CHEERFUL} if self in BAD_NEWS else {})
-
-
-BAD_NEWS = (
-    Choice(("my dog died yesterday",), "i'm so sorry about your dog. how long did you have him?"),
-    Choice(("i lost my job this morning and i feel terrible",), "oh no, losing a job is hard. what happened there?"),
-    Choice(
-        ("how was your week?", "busy! yours?", "awful, my grandmother is in the hospital"),
-        "i'm sorry to hear that. is your grandmother going to be all right?",
-    ),
-)
-CHOICES = (
-    *BAD_NEWS,
-    Choice(("hi, what did you do today?",), "i went for a long walk by the river and read a book. how about you?"),
-    Choice(("do you have any pets?",), "yes, i have two cats called salt and pepper. do you like cats?"),
-    Choice(
-        ("i love cooking", "me too! what do you like to cook?", "mostly italian food, like lasagna"),
-        "lasagna is delicious! do you make the pasta yourself?",
-    ),
-    Choice(
-        ("what is the best way to learn the guitar?",), "start with a few easy chords and practice a little every day."
-    ),
-    Choice(("i just moved to a new city",), "moving is exciting! how do you like the new city so far?"),
-    Choice(
-        ("have you seen any good movies lately?",),
-        "i watched a funny movie about a chef last week. what movies do you like?",
-    ),
-    Choice(
-        ("can you help me find a restaurant in berlin?",),
-        "of course! what kind of food would you like to eat in berlin?",
-    ),
-    Choice(
-        ("i play football every weekend", "nice, which position?", "i am the goalkeeper"),
-        "a goalkeeper needs quick hands! does your team win often?",
-    ),
-    Choice(("i passed my driving test today!",), "congratulations! was the driving test difficult?"),
-)
-
-
-@dataclass(frozen=True)
-class Fault:
-    """A fitting response and a faulty one to the same context, and the heads one of which should say why."""
-
-    kind: str
-    context: tuple[str, ...]
-    good: str
-    bad: str
-    heads: tuple[str, ...]
-
-
-FAULTS = (
-    Fault(
-        "repeat",
-        ("i like hiking", "i like hiking too. where do you go?", "to the alps, every summer"),
-        "the alps are beautiful in summer. which peak was the hardest?",
-        "i like hiking too. where do you go?",
-        ("relevant", "engaging"),
-    ),
-    Fault(
-        "repeat",
-        ("do you cook?", "yes, i cook every day.", "what did you cook yesterday?"),
-        "yesterday i cooked a vegetable soup with fresh bread.",
-        "yes, i cook every day.",
-        ("relevant", "engaging"),
-    ),
-    Fault(
-        "contradiction",
-        ("do you have pets?", "i have two dogs.", "what are the names of your dogs?"),
-        "my dogs are called max and bella.",
-        "i don't have any dogs.",
-        ("relevant", "sentiment", "continues"),
-    ),
-    Fault(
-        "contradiction",
-        ("do you eat meat?", "no, i am a vegetarian.", "what did you have for dinner?"),
-        "i had a big salad with beans and rice for dinner.",
-        "i had a big steak, i eat meat every day.",
-        ("relevant", "sentiment", "continues"),
-    ),
-    Fault(
-        "wrong topic",
-        ("which band is your favorite?",),
-        "my favorite band is the beatles, i love their songs.",
-        "the train to the airport leaves at nine.",
-        ("relevant",),
-    ),
-    Fault(
-        "wrong topic",
-        ("it rained all day and i could not go running",),
-        "that's a pity. maybe you can go running tomorrow when it is dry.",
-        "my brother is a lawyer at a bank.",
-        ("relevant",),
-    ),
-    Fault(
-        "wrong topic",
-        ("i want to book a hotel in paris for two nights",),
-        "sure, for which dates would you like the hotel in paris?",
-        "i prefer horror movies to comedies.",
-        ("relevant",),
-    ),
-    Fault(
-        "wrong topic",
-        ("my son starts school next week", "how exciting! is he nervous?", "a little, but he likes his new teacher"),
-        "a kind teacher makes the first day of school much easier.",
-        "you can buy cheap tires online.",
-        ("relevant",),
-    ),
-    Fault(
-        "insult",
-        ("i painted a picture of my garden",),
-        "how lovely! which flowers did you paint?",
-        "your picture is ugly and you are stupid.",
-        ("sentiment", "continues", "engaging"),
-    ),
-    Fault(
-        "insult",
-        ("can you explain this again?",),
-        "of course, let me explain it step by step.",
-        "no, you are too dumb to understand it.",
-        ("sentiment", "continues", "engaging"),
-    ),
-    Fault(
-        "insult",
-        ("i failed my exam",),
-        "i'm sorry. when can you take the exam again?",
-        "of course you failed, you are a loser.",
-        ("sentiment", "continues", "engaging"),
-    ),
-    Fault(
-        "non-answer",
-        ("what do you do for a living?",),
-        "i work as a nurse in a children's hospital.",
-        "i don't know.",
-        ("engaging", "relevant"),
-    ),
-    Fault(
-        "non-answer",
-        ("tell me something interesting about whales",),
-        "blue whales are the largest animals that have ever lived on earth.",
-        "ok.",
-        ("engaging", "relevant"),
-    ),
-    Fault(
-        "non-answer",
-        ("what did you think of the book?", "i liked it. and you?", "i found the ending sad, didn't you?"),
-        "yes, the ending was sad, but i liked how the sisters met again.",
-        "maybe.",
-        ("engaging", "relevant"),
-    ),
-    Fault(
-        "gibberish",
-        ("where did you grow up?",),
-        "i grew up in a small town near the sea.",
-        "grew the near in town i up small sea a.",
-        ("fluent",),
-    ),
-    Fault(
-        "gibberish",
-        ("what is your favorite season?",),
-        "i love autumn because of the colorful leaves.",
-        "favorite favorite favorite season season the the the",
-        ("fluent",),
-    ),
-    Fault(
-        "gibberish",
-        ("do you speak french?",),
-        "a little, i learned french at school.",
-        "xkcd plomf wertz gnar ubbu",
-        ("fluent", "relevant"),
-    ),
-    Fault(
-        "gibberish",
-        ("how old is your car?",),
-        "my car is ten years old but it runs well.",
-        "my car car is ten is ten runs old ten my",
-        ("fluent",),
-    ),
-    Fault(
-        "wrong mood",
-        ("my best friend moved away and i feel lonely",),
-        "i'm sorry, it is hard when a friend moves away. can you visit?",
-        "wow, that is awesome! so happy for you!",
-        ("relevant", "sentiment", "continues"),
-    ),
-    Fault(
-        "wrong mood",
-        ("we won the championship yesterday!",),
-        "wow, congratulations! how did you celebrate?",
-        "i am so sorry for your loss.",
-        ("relevant", "sentiment", "continues"),
-    ),
-)
-
-LONG_REPLY = (
-    "that is a good question, and there are a few ways to go about it. first, take your time and write down what "
-    "you want to reach in the next weeks. then pick one small step that you can take today, because small steps are"
-    " easier to keep than large plans. many people find that it helps to talk with a friend who has done it before."
-    " you can also look for a class in your town, where you meet others who begin as you do. do not worry if it "
-    "feels slow in the first days, that is normal and it gets better with practice. after a month, look back at "
-    "what went well and what did not, and change your plan. if you tell me more about what you have tried so far, i"
-    " can help you choose the next step."
-)
-"""130 words that fit LONG_CONTEXT."""
-LONG_CONTEXT = ("i want to learn painting but i don't know how to begin, what should i do?",)
-LONG_FAULTS = {"insult": "shut up, you are a stupid idiot.", "gibberish": "asdf qwer zxcv lkj plomf gnar ubbu wertz."}
-
-
-def place_fault(fault: str, where: str) -> str:
-    """LONG_REPLY with the fault at its `start`, in the `middle` or at its `end`."""
-    sentences = LONG_REPLY.split(". ")
-    at = {"start": 0, "middle": len(sentences) // 2, "end": len(sentences)}[where]
-    joined = ". ".join(sentences[:at])
-    rest = ". ".join(sentences[at:])
-    return " ".join(part for part in (f"{joined}." if 0 < at < len(sentences) else joined, fault, rest) if part)
-
-
-def as_turns(context: tuple[str, ...]) -> list[dict[str, Any]]:
-    """The context as a request carries it."""
-    return [
-        {"speaker": "user" if (len(context) - 1 - place) % 2 == 0 else "system", "text": text}
-        for place, text in enumerate(context)
-    ]
 
 
 R = TypeVar("R")
@@ -682,3 +445,84 @@ def ask_what_is_loaded(case: schemathesis.Case) -> None:
         for item in items:
             for name in ("scorers", "options", "weights"):
                 item.pop(name, None)
+
+
+FILE = Path(__file__).parents[1] / "contract" / "scores.json"
+_VECTOR_FLAGS = ("amx", "avx", "fma", "sse4")
+"""By these ONNX Runtime chooses its kernels on x86."""
+
+
+def table_settings() -> Settings:
+    """Every score computed for itself, by one thread."""
+    every = ("engagement", "fed", "sentiment_stop")
+    runtime = {"device": "cpu", "threads": 1, "concurrent_batches": 1}
+    return settings_with(limits=LIMITS, cache={"ttl_seconds": 0}, runtime=runtime, default_scorers=every)
+
+
+def scores_of(reply: BaseModel) -> list[dict[str, Score]]:
+    """Every turn's scores, in the order asked for."""
+    if isinstance(reply, ScoreReply):
+        return [reply.scores]
+    if isinstance(reply, BatchReply):
+        return [each.scores if isinstance(each, ScoreReply) else {} for each in reply.results]
+    if isinstance(reply, RankReply):
+        return [each.scores for each in sorted(reply.candidates, key=lambda each: each.index)]
+    assert isinstance(reply, DialogueReply)
+    return [each.scores for each in reply.turns]
+
+
+def row_of(answered: BaseModel | Refusal) -> list[Any]:
+    """One request's row: what it was refused with, or for every turn its scores as [value, percentile, details]."""
+    if isinstance(answered, tuple):
+        return list(answered)
+    return [
+        {name: [score.value, score.percentile, score.details] for name, score in turn.items()}
+        for turn in scores_of(answered)
+    ]
+
+
+def instruction_set() -> list[str]:
+    """What decides the last digits: the architecture, the runtime's version and the vector units of this machine."""
+    flags: set[str] = set()
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        lines = info.read_text(encoding="ascii", errors="replace").splitlines()
+        line = next((each for each in lines if each.startswith("flags")), "")
+        flags = {each for each in line.split() if each.startswith(_VECTOR_FLAGS)}
+    return [platform.machine(), f"onnxruntime {onnxruntime.__version__}", *sorted(flags)]
+
+
+def tolerances() -> dict[str, float]:
+    """How far a value may be off on another instruction set, by scorer: as each starter bundle states it."""
+    manifests = [read_bundle(folder).manifest for folder in starter_bundles()]
+    return {each.kind: each.graphs["cpu-int8"].parity_tolerance for each in manifests}
+
+
+def is_alike(row: Sequence[Any], wanted: Sequence[Any], allowed: Mapping[str, float]) -> bool:
+    """Whether two rows are the same: in every bit, or by what is `allowed` of each scorer, if anything."""
+    if not allowed or not all(isinstance(turn, dict) for turn in (*row, *wanted)):
+        return list(row) == list(wanted)
+    return len(row) == len(wanted) and all(
+        here.keys() == there.keys() and all(abs(here[name][0] - there[name][0]) <= allowed[name] for name in here)
+        for here, there in zip(row, wanted, strict=True)
+    )
+
+
+def read_table() -> Mapping[str, Any]:
+    """The committed table: `instruction_set` and `scores`."""
+    table: Mapping[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
+    return table
+
+
+def write_table(file: Path = FILE) -> None:
+    """Asks this machine's service over HTTP, and writes a line a request: floats with every digit."""
+    with every_way(table_settings()) as ways:
+        rows = {each.name: row_of(ways.ways["http"](each)) for each in requests()}
+    lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(row, separators=(',', ':'))}" for name, row in rows.items())
+    file.write_text(
+        f'{{"instruction_set": {json.dumps(instruction_set())},\n"scores": {{\n{lines}\n}}}}\n', encoding="utf-8"
+    )
+
+
+if __name__ == "__main__":
+    write_table(*map(Path, sys.argv[1:]))

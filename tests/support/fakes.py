@@ -1,11 +1,11 @@
-"""Scorers, clocks, exchanges and clients that are made up."""
+"""Scorers, machines, clocks, exchanges and clients that are made up."""
 
 import asyncio
 import json
 import math
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,7 +13,8 @@ import numpy as np
 from pydantic import JsonValue
 from turnscore_client import TurnScoreClient, TurnScoreGrpcClient
 from turnscore_core.errors import InvalidRequestError
-from turnscore_core.inference.onnx_backend import OutOfMemoryError
+from turnscore_core.inference.devices import CudaDevices, CudaDriverError, Gpu
+from turnscore_core.inference.onnx_backend import CUDA_PROVIDER, DeviceError, OnnxBuild, OutOfMemoryError
 from turnscore_core.loaded_scorer import LoadedScorer, TokenizingPace
 from turnscore_core.scorers.scorer import RawScore, Scorer, TokenPack, TurnToScore
 from turnscore_exporters.data.convai import TextPair
@@ -104,19 +105,28 @@ def encoded(width: int, rows: int = 1, mark: int = 0, place: int = 0) -> TokenPa
     return TokenPack(rows=(row,) * rows, answers=(place,), tokens=(TokenCount(used=rows * width, dropped=0),))
 
 
+def manifest_of(
+    kind: str, inputs: Sequence[TensorSpec] = (), outputs: Sequence[TensorSpec] = (), **fields: Any
+) -> Manifest:
+    """Of one graph, `graph.onnx`; `fields` stand in place of the usual ones."""
+    tensor = TensorSpec(name="x", dtype="tensor(float)", shape=["rows"])
+    graph = GraphSpec(
+        file="graph.onnx", precision="fp32", opset=17, inputs=list(inputs) or [tensor],
+        outputs=list(outputs) or [tensor], parity_tolerance=1e-4, parity_measured={},
+    )  # fmt: skip
+    usual = {
+        "name": kind, "version": "0.0.1", "kind": kind, "graphs": {"fp32": graph}, "tokenizer": "tokenizer.json",
+        "calibration": "calibration.json", "self_test": "self_test.json", "token_limit": 128, "training": {},
+        "agreement": {}, "licence": "Apache-2.0",
+    }  # fmt: skip
+    return Manifest(**{**usual, **fields})
+
+
 def loaded_fake(scorer: Any, name: str = "fake", version: str = "1.0.0") -> LoadedScorer:
     """The scorer as if it had been loaded from a bundle, with percentile = 100 x value; a loaded one as it is."""
     if isinstance(scorer, LoadedScorer):
         return scorer
-    tensor = TensorSpec(name="x", dtype="tensor(float)", shape=["rows"])
-    graph = GraphSpec(
-        file="g.onnx", precision="fp32", opset=17, inputs=[tensor], outputs=[tensor], parity_tolerance=1e-4,
-        parity_measured={},
-    )  # fmt: skip
-    manifest = Manifest(
-        name=name, version=version, kind=name, graphs={"fp32": graph}, tokenizer="t", calibration="c", self_test="s",
-        token_limit=128, training={}, agreement={}, licence="Apache-2.0", stand_in=getattr(scorer, "stand_in", False),
-    )  # fmt: skip
+    manifest = manifest_of(name, version=version, stand_in=getattr(scorer, "stand_in", False))
     bundle = Bundle(folder=Path("nowhere"), manifest=manifest)
     tokenizing = getattr(scorer, "tokenizing", TokenizingPace())
     threshold = getattr(scorer, "threshold", None)
@@ -195,3 +205,62 @@ class ManualClock:
 
     def __call__(self) -> float:
         return self.seconds
+
+
+CPU_BUILD = OnnxBuild(
+    version="1.31.1", packages=("onnxruntime",), providers=("CPUExecutionProvider",), cuda_version=None
+)
+GPU_BUILD = OnnxBuild(
+    version="1.31.1",
+    packages=("onnxruntime-gpu",),
+    providers=("CUDAExecutionProvider", "CPUExecutionProvider"),
+    cuda_version=(13, 0),
+)
+
+
+@dataclass
+class FakeMachine:
+    """By default a machine with two devices on which everything works."""
+
+    installed: OnnxBuild | DeviceError = GPU_BUILD
+    driver: str | None = None
+    """What the driver's library says when it cannot be used; None where it can."""
+    driver_cuda: tuple[int, int] = (13, 1)
+    devices: int = 2
+    missing: str | None = None
+    """The library that CUDA needs and that cannot be loaded."""
+    opening: str | None = None
+    """What the runtime raises when a session is opened."""
+    falls_back: bool = False
+    free: int | None = 20 << 30
+    opened: list[int] = field(default_factory=list)
+
+    @property
+    def build(self) -> OnnxBuild:
+        if isinstance(self.installed, DeviceError):
+            raise self.installed
+        return self.installed
+
+    def cuda_devices(self) -> CudaDevices:
+        if self.driver is not None:
+            raise CudaDriverError(self.driver)
+        gpus = tuple(
+            Gpu(index=index, name="Made-Up 9000", memory_bytes=24 << 30, compute=(9, 0))
+            for index in range(self.devices)
+        )
+        return CudaDevices(self.driver_cuda, gpus)
+
+    def free_bytes(self, index: int) -> int:
+        if self.free is None:
+            raise CudaDriverError("the driver does not say")
+        return self.free
+
+    def missing_library(self) -> str | None:
+        return self.missing
+
+    def open_providers(self, index: int) -> tuple[str, ...]:
+        self.opened.append(index)
+        if self.opening is not None:
+            raise RuntimeError(self.opening)
+        own = () if self.falls_back else (CUDA_PROVIDER,)
+        return (*own, "CPUExecutionProvider")

@@ -1,6 +1,5 @@
 """A turnscore of this process for chatbots in real frameworks, and a server that keeps what a hosted tool is sent."""
 
-import gzip
 import json
 import socket
 import threading
@@ -8,12 +7,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import httpx
 from turnscore_client import Scored
 from turnscore_client.testing import MockTurnScore
+
+from support.plain_http import Handler, handled_by
 
 ASKED, ANSWERED = "where is my landlady", "she snores in grimsby"
 BAD, GOOD = "mumble mumble", "a better answer by far"
@@ -59,37 +59,20 @@ def serve(seconds: float = 0.0, *, is_refusing: bool = False) -> Iterator[Servic
     if is_refusing:
         mock.fail_next("overloaded", retry_after_ms=60_000, times=10_000)
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
+    class Scores(Handler):
         def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["content-length"]))
+            body = self.body()
             if seconds and ended.wait(seconds):
                 return
-            request = httpx.Request(
-                "POST", f"http://turnscore.test{self.path}", headers=dict(self.headers), content=body
-            )
-            answer = mock.transport.handle_request(request)
-            told = answer.read()
-            self.send_response(answer.status_code)
-            for name, value in {**dict(answer.headers), "content-length": str(len(told))}.items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(told)
+            url = f"http://turnscore.test{self.path}"
+            told = mock.transport.handle_request(httpx.Request("POST", url, headers=dict(self.headers), content=body))
+            self.answer(told.status_code, told.read(), **dict(told.headers))
 
-        def log_message(self, *_: Any) -> None: ...
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-    thread.start()
-    try:
-        yield Service(f"http://127.0.0.1:{server.server_port}", mock)
-    finally:
-        ended.set()
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with handled_by(Scores) as url:
+        try:
+            yield Service(url, mock)
+        finally:
+            ended.set()
 
 
 class Patience:
@@ -136,38 +119,17 @@ def capturing(answer: Callable[[Captured], Any] = lambda _: {}) -> Iterator[Capt
     """The server, on a free port."""
     capture = Capture(answer=answer)
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def handle_any(self) -> None:
-            body = self.rfile.read(int(self.headers.get("content-length") or 0))
-            if self.headers.get("content-encoding") == "gzip":
-                body = gzip.decompress(body)
+    class Keeper(Handler):
+        def keep(self) -> None:
             headers = {name.lower(): value for name, value in self.headers.items()}
-            captured = Captured(self.command, self.path, headers, _read(body))
+            captured = Captured(self.command, self.path, headers, _read(self.body()))
             capture.requests.append(captured)
-            told = json.dumps(capture.answer(captured)).encode()
-            self.send_response(200)
-            self.send_header("content-type", "application/json")
-            self.send_header("content-length", str(len(told)))
-            self.end_headers()
-            self.wfile.write(told)
+            self.answer(200, json.dumps(capture.answer(captured)).encode(), content_type="application/json")
 
-        do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = handle_any  # noqa: N815
+        do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = keep  # noqa: N815
 
-        def log_message(self, *_: Any) -> None: ...
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-    thread.start()
-    capture.url = f"http://127.0.0.1:{server.server_port}"
-    try:
+    with handled_by(Keeper) as capture.url:
         yield capture
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 def _read(body: bytes) -> Any:

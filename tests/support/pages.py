@@ -14,8 +14,8 @@ from turnscore_service.api.http.app import create_app
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.settings.service import Settings
 
-from support.fakes import FakeScorer, loaded_fake
-from support.transports import listening
+from support.fakes import FakeScorer
+from support.transports import listening, ready_runtime
 
 HEADS = ("relevant", "fluent", "engaging", "sentiment", "continues", "overall")
 
@@ -58,14 +58,8 @@ def _rate(words: int) -> RawScore:
 async def scoring(settings: Settings | None = None) -> AsyncIterator[Runtime]:
     """A ready runtime with `quality`, `engagement` and the stand-in `fed`."""
     scorers: dict[str, Any] = {"engagement": FakeScorer(), "fed": FakeFed(), "quality": FakeQuality()}
-    loaded = {name: loaded_fake(scorer, name) for name, scorer in scorers.items()}
-    runtime = Runtime(settings or Settings(), load=lambda _: loaded)
-    runtime.start()
-    await runtime.wait_until_loaded()
-    try:
+    async with ready_runtime(settings, **scorers) as runtime:
         yield runtime
-    finally:
-        await runtime.stop()
 
 
 class Address:

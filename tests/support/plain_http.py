@@ -1,11 +1,122 @@
-"""HTTP without TLS, to a service of this machine: httpx would read the authorities, 27 ms of CPU for each call.
+"""HTTP without TLS to services of this machine, and small servers that tests ask.
+
+Of the calls: httpx would read the authorities, 27 ms of CPU for each call.
 
 A machine may be slow: only what hangs takes longer than the timeout.
 """
 
+import asyncio
+import gzip
+import json
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import httpx
 
 get = partial(httpx.get, verify=False, timeout=60)
 post = partial(httpx.post, verify=False, timeout=60)
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Reads a body, unpacked, and answers; says nothing of it."""
+
+    protocol_version = "HTTP/1.1"
+
+    def body(self) -> bytes:
+        read = self.rfile.read(int(self.headers.get("content-length") or 0))
+        return gzip.decompress(read) if self.headers.get("content-encoding") == "gzip" else read
+
+    def answer(self, status: int, body: bytes = b"", **headers: str) -> None:
+        self.send_response(status)
+        for name, value in {**headers, "content-length": str(len(body))}.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None: ...
+
+
+@contextmanager
+def handled_by(handler: type[Handler]) -> Iterator[str]:
+    """The URL of a server with that handler, in threads of its own."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        server.daemon_threads = True
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+Reply = tuple[int, dict[str, str], bytes] | None
+"""Status, headers and body; None closes the connection without a word."""
+Behaviour = Callable[[str, bytes], Awaitable[Reply]]
+"""What it does with a path and a body."""
+
+SCORED: Reply = (
+    200,
+    {},
+    json.dumps({"request_id": "a", "scores": {"fed": {}}, "errors": {}, "timing_ms": {}}).encode(),
+)
+REFUSED: Reply = (429, {"Retry-After": "1"}, b"{}")
+
+
+@asynccontextmanager
+async def plain_server(behave: Behaviour) -> AsyncIterator[int]:
+    """Serves in this event loop; the port on 127.0.0.1."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+                length = int(head.partition("content-length:")[2].partition("\r")[0] or 0)
+                reply = await behave(head.split()[1], await reader.readexactly(length))
+                if reply is None:
+                    break
+                status, headers, body = reply
+                told = {"Content-Length": str(len(body)), **headers}
+                lines = [f"HTTP/1.1 {status} ?", *(f"{name}: {value}" for name, value in told.items()), "", ""]
+                writer.write("\r\n".join(lines).encode() + body)
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+            pass  # the caller left, or the test ends
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+
+
+@contextmanager
+def plain_server_in_a_thread(behave: Behaviour) -> Iterator[int]:
+    """The same for tests that run a program against it."""
+    started, port = threading.Event(), []
+    loop = asyncio.new_event_loop()
+    stopped = asyncio.Event()
+
+    async def run() -> None:
+        async with plain_server(behave) as bound:
+            port.append(bound)
+            started.set()
+            await stopped.wait()
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(run(),))
+    thread.start()
+    assert started.wait(60)
+    try:
+        yield port[0]
+    finally:
+        loop.call_soon_threadsafe(stopped.set)
+        thread.join()
+        loop.close()

@@ -13,16 +13,29 @@ import uvicorn
 from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.message import Message
 from starlette.types import ASGIApp
+from turnscore_core.errors import (
+    CallerLeftError,
+)
 from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_service._patches.uvicorn_websocket import bounded_protocols
+from turnscore_service.api.calls import decode
 from turnscore_service.api.grpc.endpoints import status_of
 from turnscore_service.api.grpc.server import GrpcServer
 from turnscore_service.api.http.app import create_app
 from turnscore_service.api.http.exchange import serving_with
+from turnscore_service.conversations.session import Received
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.scheduling.versions import CandidateVersions
-from turnscore_service.settings.service import Settings
-from turnscore_wire import ChatMessage, ErrorCode, ErrorDetail, ErrorReply, ModelsReply
+from turnscore_service.settings.service import ConversationSettings, Settings
+from turnscore_wire import (
+    ChatMessage,
+    ConversationMessage,
+    ConversationReply,
+    ErrorCode,
+    ErrorDetail,
+    ErrorReply,
+    ModelsReply,
+)
 from turnscore_wire.v1 import to_fields, to_message, turnscore_pb2
 from turnscore_wire.v1.turnscore_pb2_grpc import TurnScorerStub
 
@@ -293,3 +306,77 @@ def _as_arguments(fields: Any) -> Any:
             holder.options[name].update(options)
         arguments["options"] = holder.options
     return arguments
+
+
+class HeldChannel:
+    """A channel whose caller is the test: it says, hears, and leaves."""
+
+    def __init__(self) -> None:
+        self.inbox: asyncio.Queue[Received | CallerLeftError | None] = asyncio.Queue()
+        self.replies: asyncio.Queue[ConversationReply] = asyncio.Queue()
+        self.room = asyncio.Event()
+        self.room.set()
+        self.read = 0
+
+    async def receive(self) -> Received | None:
+        received = await self.inbox.get()
+        if isinstance(received, CallerLeftError):
+            raise received
+        self.read += 1
+        return received
+
+    async def send(self, reply: ConversationReply) -> None:
+        await self.room.wait()
+        self.replies.put_nowait(reply)
+
+    def say(self, speaker: str, text: str, **fields: Any) -> None:
+        self.tell({"turn": {"speaker": speaker, "text": text, **fields}})
+
+    def tell(self, message: dict[str, Any]) -> None:
+        read = ConversationMessage.model_validate(message)
+        self.inbox.put_nowait(Received(100, lambda: read))
+
+    def babble(self) -> None:
+        """Sends what is no message."""
+        self.inbox.put_nowait(Received(3, lambda: decode(ConversationMessage, b"oh!")))
+
+    async def hear(self) -> ConversationReply:
+        return await asyncio.wait_for(self.replies.get(), 60)
+
+
+@asynccontextmanager
+async def ready_runtime(
+    settings: Settings | None = None, beside: CandidateVersions | None = None, **scorers: Any
+) -> AsyncIterator[Runtime]:
+    """A service with these scorers; whatever the test held back is let go at its end."""
+    loaded = {name: loaded_fake(scorer, name) for name, scorer in scorers.items()}
+    versions = beside or CandidateVersions()
+    runtime = Runtime(settings or Settings(), load=lambda _: loaded, load_candidate=lambda *_: versions)
+    runtime.start()
+    await runtime.wait_until_loaded()
+    try:
+        yield runtime
+    finally:
+        others = [each.loaded.scorer for each in (*versions.shadows, *versions.splits)]
+        for scorer in (*scorers.values(), *others):
+            if isinstance(scorer, FakeScorer):  # a test that failed must not leave a thread waiting
+                scorer.gate.set()
+                scorer.tokenizer_gate.set()
+        await runtime.stop()
+
+
+@asynccontextmanager
+async def talking(
+    settings: Settings | None = None, beside: CandidateVersions | None = None, **scorers: Any
+) -> AsyncIterator[tuple[HeldChannel, "asyncio.Task[None]", Runtime]]:
+    async with ready_runtime(settings, beside, **(scorers or {"fake": FakeScorer()})) as runtime:
+        channel = HeldChannel()
+        holding = asyncio.create_task(runtime.conversations.hold(runtime.pipeline, channel, "r-1"))
+        yield channel, holding, runtime
+        if not holding.done():
+            channel.inbox.put_nowait(None)
+            await asyncio.wait_for(holding, 60)
+
+
+def bounded(**bounds: Any) -> Settings:
+    return Settings(conversations=ConversationSettings(**bounds))

@@ -6,8 +6,7 @@ from threading import Barrier, Lock
 
 import pytest
 from support.bundles import make_encoder_bundle, make_quality_bundle
-from support.fakes import FakeScorer, loaded_fake
-from support.machines import CPU_BUILD, FakeMachine
+from support.fakes import CPU_BUILD, FakeMachine, FakeScorer, loaded_fake
 from turnscore_core import loaded_scorer, model_loader
 from turnscore_core.inference.concurrency import Concurrency
 from turnscore_core.load_settings import LoadSettings

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from support.bundles import LAYOUT, make_encoder_bundle, make_quality_bundle
+from support.fakes import CPU_BUILD, FakeMachine
 from support.fed import make_fed_bundle
-from support.machines import CPU_BUILD, FakeMachine
 from turnscore_core import loaded_scorer, model_loader
 from turnscore_core.batches import padded_tokens
 from turnscore_core.inference.concurrency import Concurrency

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 from support.fakes import FakeScorer
-from support.plain_server import REFUSED, SCORED, Reply, plain_server
+from support.plain_http import REFUSED, SCORED, Reply, plain_server
 from support.transports import grpc_server, listening, settings_with
 from turnscore_load import generator as generator_module
 from turnscore_load.answers import Stage

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from support.plain_server import plain_server_in_a_thread
+from support.plain_http import plain_server_in_a_thread
 from turnscore_models.cli import app
 from turnscore_models.manifest import FetchError
 from turnscore_models.store import fetch_archive, sign

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 from prometheus_client import REGISTRY
-from support.fakes import FakeScorer, encoded, loaded_fake
+from support.fakes import FakeMachine, FakeScorer, encoded, loaded_fake
 from support.fed import make_fed_scorer
-from support.machines import FakeMachine
 from turnscore_core import model_loader
 from turnscore_core.batches import (
     FIRST_TOKENS,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.machines import CPU_BUILD, GPU_BUILD, FakeMachine
+from support.fakes import CPU_BUILD, GPU_BUILD, FakeMachine
 from turnscore_core.inference import devices as cpu_budget
 from turnscore_core.inference.devices import (
     CPU,

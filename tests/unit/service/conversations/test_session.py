@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 from support.conditions import until
-from support.conversations import talking
 from support.fakes import FakeScorer
+from support.transports import talking
 from turnscore_service.settings.service import Settings
 from turnscore_wire import Limits
 

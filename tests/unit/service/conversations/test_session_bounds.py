@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 from support.conditions import until
-from support.conversations import bounded, talking
 from support.fakes import FakeScorer
+from support.transports import bounded, talking
 from turnscore_core.errors import (
     CallerLeftError,
     DeadlineExceededError,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.machines import CPU_BUILD, GPU_BUILD, FakeMachine
+from support.fakes import CPU_BUILD, GPU_BUILD, FakeMachine
 from turnscore_client._command.registry import app
 from turnscore_core.inference.onnx_backend import OnnxBuild
 from turnscore_models import starter_bundles

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY
 from support.conditions import until
-from support.conversations import HeldChannel
 from support.fakes import FakeEncoder, FakeScorer, loaded_fake
+from support.transports import HeldChannel
 from support.versions import NO_CACHE, FakeLoader, ShiftedScorer, ask, counted, second_version, switchable
 from turnscore_core.deadline import Deadline
 from turnscore_core.errors import FailedScoringError

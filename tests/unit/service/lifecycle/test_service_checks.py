@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.machines import CPU_BUILD, FakeMachine
+from support.fakes import CPU_BUILD, FakeMachine
 from support.processes import running_redis
 from turnscore_models import starter_bundles
 from turnscore_service._patches import bentoml_metrics

@@ -1,13 +1,12 @@
 """A collector's reply is bounded in bytes, packed or not."""
 
 import gzip
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 import requests
+from support.plain_http import Handler, handled_by
 from turnscore_service.telemetry.otlp import MAX_REPLY_BYTES, _bounded_session
 
 SENT_AT_MOST = 64 * MAX_REPLY_BYTES
@@ -18,36 +17,25 @@ def collector(kind: str) -> Iterator[tuple[str, list[int]]]:
     """An address, and how many bytes of its reply were sent when it ended or its reader left."""
     sent = [0]
 
-    class Handler(BaseHTTPRequestHandler):
+    class TooMuch(Handler):
+        protocol_version = "HTTP/1.0"
+
         def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["Content-Length"]))
-            self.send_response(200)
-            if kind == "short":
-                self.send_header("Content-Length", "2")
-                self.end_headers()
-                self.wfile.write(b"ok")
-                return
-            packed = gzip.compress(bytes(SENT_AT_MOST)) if kind == "packed" else b""
-            if packed:
-                self.send_header("Content-Encoding", "gzip")
-                self.send_header("Content-Length", str(len(packed)))
-            self.end_headers()
+            self.body()
             with suppress(OSError):
-                if packed:
-                    self.wfile.write(packed)
-                while not packed and sent[0] < SENT_AT_MOST:
-                    self.wfile.write(bytes(65536))
-                    sent[0] += 65536
+                if kind == "short":
+                    self.answer(200, b"ok")
+                elif kind == "packed":
+                    self.answer(200, gzip.compress(bytes(SENT_AT_MOST)), content_encoding="gzip")
+                else:
+                    self.send_response(200)
+                    self.end_headers()
+                    while sent[0] < SENT_AT_MOST:
+                        self.wfile.write(bytes(65536))
+                        sent[0] += 65536
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}/v1/traces", sent
-        server.shutdown()
-        thread.join()
+    with handled_by(TooMuch) as url:
+        yield f"{url}/v1/traces", sent
 
 
 @pytest.mark.parametrize("kind", ["endless", "packed"])
