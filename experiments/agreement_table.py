@@ -29,7 +29,7 @@ from development_sets import (
     score_parts,
     score_sets,
 )
-from turnscore_assessment.agreement.bundles import load_bundles, make_turn
+from turnscore_assessment.agreement.scoring import load_bundles, make_turn
 from turnscore_assessment.command_line import reported_errors
 from turnscore_assessment.correlations import draw_dialogues
 from turnscore_assessment.data.labelled_turns import ADVERSARIAL_FILE, ADVERSARIAL_KINDS, alternate

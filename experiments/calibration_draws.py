@@ -16,7 +16,7 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 from quality_bundle import KIND, is_good
-from turnscore_assessment.agreement.bundles import load_bundles, make_turn
+from turnscore_assessment.agreement.scoring import load_bundles, make_turn
 from turnscore_assessment.command_line import reported_errors
 from turnscore_assessment.data.labelled_turns import DBDC3_FILE, LabelledTurn, read_dbdc3
 from turnscore_core.loaded_scorer import LoadedScorer

@@ -17,7 +17,7 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 from pydantic import JsonValue
-from turnscore_assessment.agreement.bundles import make_turn
+from turnscore_assessment.agreement.scoring import make_turn
 from turnscore_assessment.command_line import reported_errors
 from turnscore_assessment.correlations import compute_auc
 from turnscore_assessment.data.labelled_turns import (

@@ -17,10 +17,10 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 from simulate_drift import BASELINE, DialogueBins, count_bins, read_assessed
-from turnscore_assessment.agreement.bundles import load_bundles
+from turnscore_assessment.agreement.scoring import load_bundles
 from turnscore_assessment.command_line import reported_errors
-from turnscore_assessment.drift.live_values import LiveValues
 from turnscore_assessment.drift.report import make_rules
+from turnscore_assessment.drift.sources import LiveValues
 from turnscore_assessment.errors import AssessmentError
 
 ALERT = "TurnscoreDrift"

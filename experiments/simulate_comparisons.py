@@ -13,9 +13,8 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 from turnscore_assessment.comparison.comparison import compare_scores
-from turnscore_assessment.comparison.confidence_sequence import AsymptoticSequence, BettingSequence
 from turnscore_assessment.comparison.difference import ROUNDS
-from turnscore_assessment.comparison.sequential import collect_observations
+from turnscore_assessment.comparison.sequential import AsymptoticSequence, BettingSequence, collect_observations
 from turnscore_assessment.figures import Floats
 from turnscore_assessment.ratings.rating_file import read_ratings
 

@@ -13,18 +13,21 @@ import numpy as np
 import typer
 from scipy import stats
 from turnscore_assessment.designs.analysis import CriterionAnalysis, Scoring, analyse_criterion
-from turnscore_assessment.designs.answers import BEST, MIDDLE, WORST, build_option_table
 from turnscore_assessment.designs.form import (
+    BEST,
+    MIDDLE,
+    WORST,
     AskedCriterion,
     DesignItem,
     DesignKey,
     DesignKind,
     DesignQuestion,
     DesignSpec,
+    build_option_table,
 )
 from turnscore_assessment.designs.making import make_design
 from turnscore_assessment.figures import Floats, Interval, compute_spearman
-from turnscore_assessment.ratings.rating_table import RatingUnit
+from turnscore_assessment.ratings.rating_file import RatingUnit
 
 QUALITIES = (0.0, 0.0, 0.3, 0.6, 0.9)
 """Systems' true qualities, in deviations of a single judgement; the first two systems are equal."""

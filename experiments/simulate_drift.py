@@ -13,11 +13,11 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 from scipy import stats
-from turnscore_assessment.agreement.bundles import load_bundles, score_with_bundle
 from turnscore_assessment.agreement.judged_dialogues import VALUE, JudgedDialogue
+from turnscore_assessment.agreement.scoring import load_bundles, score_with_bundle
 from turnscore_assessment.command_line import reported_errors
-from turnscore_assessment.drift.findings import DriftVerdict, find_drift
-from turnscore_assessment.drift.live_values import BINS, LiveValues
+from turnscore_assessment.drift.report import DriftVerdict, find_drift
+from turnscore_assessment.drift.sources import BINS, LiveValues
 from turnscore_assessment.files import read_rows
 from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.scorers.scorer import RawScore

@@ -18,8 +18,9 @@ from turnscore_assessment.ratings.rating_file import (
     RatedDialogueTurn,
     RatingFile,
     StudyDescription,
+    build_table,
+    standardize,
 )
-from turnscore_assessment.ratings.rating_table import build_table, standardize
 from turnscore_assessment.ratings.scoring import OVERALL, choose_rows, control_quality, find_passing, sum_values
 
 TRUTH = {"A": 75.0, "B": 60.0, "C": 60.0, "D": 40.0}

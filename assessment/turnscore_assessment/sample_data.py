@@ -3,10 +3,12 @@
 The same seed gives the same bytes. Nothing that is measured or trained on it means anything.
 """
 
+import json
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -14,51 +16,8 @@ from turnscore_assessment.data.dialogue_sets import SAMPLE_FILE
 from turnscore_assessment.errors import AssessmentError
 from turnscore_assessment.files import to_csv, write_rows
 
-TOPICS: dict[str, tuple[str, ...]] = {
-    "bread": ("a rye loaf", "the dark crust", "a sack of flour", "sourdough", "the old oven"),
-    "boats": ("a rowing boat", "the last ferry", "an old sail", "the harbour light", "a torn net"),
-    "birds": ("a grey heron", "two magpies", "an owl", "the nest on the roof", "a lost parrot"),
-    "trains": ("the night train", "a broken signal", "the dining car", "platform nine", "a paper ticket"),
-    "gardens": ("the tomato plants", "a pear tree", "the compost", "a stone path", "wild mint"),
-    "music": ("a cello", "the village choir", "an out of tune piano", "a folk song", "the drum part"),
-    "films": ("a silent film", "the final scene", "a heist comedy", "the old cinema", "a bad sequel"),
-    "mountains": ("a narrow ridge", "the hut below the pass", "a frozen lake", "the cable car", "new boots"),
-    "cooking": ("a lentil soup", "burnt onions", "the spice rack", "a borrowed pan", "my aunt's stew"),
-    "football": ("the late goal", "a muddy pitch", "the away match", "our goalkeeper", "extra time"),
-    "cats": ("a three-legged cat", "her kittens", "the scratched sofa", "a stray tom", "the cat door"),
-    "books": ("a crime novel", "the library van", "a torn page", "an atlas", "the last chapter"),
-    "weather": ("the first snow", "a week of fog", "the hailstorm", "a mild winter", "the broken umbrella"),
-    "work": ("a long meeting", "the new office", "my first pay", "a night shift", "the coffee machine"),
-    "painting": ("a blue landscape", "the empty canvas", "a cheap brush", "her portrait", "oil paint"),
-    "bicycles": ("a flat tyre", "the bike lane", "a rusty chain", "the long way home", "a cargo bike"),
-}
-PEOPLE = (
-    *("my sister", "my neighbour", "a friend from school", "my uncle", "the postman", "our teacher", "my cousin"),
-    *("an old colleague", "the woman next door", "my grandfather"),
-)
-TIMES = (
-    *("this morning", "last summer", "on Sunday", "years ago", "before breakfast", "after work", "in the rain"),
-    *("the other day", "during the holidays", "at midnight"),
-)
-DEEDS = ("saw", "drew", "looked for", "talked about", "dreamed of", "read about", "lost sleep over", "wrote about")
-SAYINGS = (
-    "{person} and i {deed} {thing} {time}.",
-    "i {deed} {thing} {time}, and it took all day.",
-    "have you ever {deed} {thing}? i did, {time}.",
-    "do you know anything about {topic}? {person} never stops talking of {thing}.",
-    "{time} {person} {deed} {thing} and laughed.",
-)
-FITTING = (
-    "That sounds lovely! I like {topic} too. What did {person} say about {thing}?",
-    "Oh, {thing}! I {deed} that {time} as well. How did it end?",
-    "I never knew that about {topic}. Did {person} help you with {thing}?",
-    "{thing} is hard to forget. Would you do it again {time}?",
-    "Good for you. {person} once told me {thing} is the best part of {topic}.",
-)
-DULL = ("ok.", "i see.", "i don't know.", "yes.", "cool.", "no.", "sure.", "hmm.")
-RUDE = ("nobody asked about {topic}.", "you are so boring.", "stop talking about {thing}.", "that is a stupid story.")
-HAPPY = ("haha, thank you!", "yes, it was great.", "i love that you asked!", "that is a good question.")
-UNHAPPY = ("what are you talking about?", "that makes no sense.", "you already said that.", "this is boring.")
+SENTENCES: dict[str, Any] = json.loads(files(__package__).joinpath("sample_sentences.json").read_text(encoding="utf-8"))
+TOPICS: dict[str, list[str]] = SENTENCES["topics"]
 
 
 class ReplyKind(StrEnum):
@@ -98,16 +57,16 @@ class SmallTalk:
 
     def say(self, topic: str) -> str:
         """What somebody says of the topic."""
-        return self._fill(self.pick(SAYINGS), topic)
+        return self._fill(self.pick(SENTENCES["sayings"]), topic)
 
     def reply(self, topic: str, kind: ReplyKind) -> str:
         """A reply of that kind to something of the topic."""
         if kind == ReplyKind.DULL:
-            return self.pick(DULL)
+            return self.pick(SENTENCES["dull"])
         if kind == ReplyKind.RUDE:
-            return self._fill(self.pick(RUDE), topic)
+            return self._fill(self.pick(SENTENCES["rude"]), topic)
         other = topic if kind == ReplyKind.FITTING else self.pick([each for each in TOPICS if each != topic])
-        return self._fill(self.pick(FITTING), other)
+        return self._fill(self.pick(SENTENCES["fitting"]), other)
 
     def draw_kind(self, goodness: float) -> ReplyKind:
         """A fitting reply with that probability, else one of the others."""
@@ -121,7 +80,11 @@ class SmallTalk:
         turns: list[MadeUpTurn] = []
         before: ReplyKind | None = None
         for _ in range(exchanges):
-            mood = "" if before is None else self.pick(HAPPY if before == ReplyKind.FITTING else UNHAPPY) + " "
+            mood = (
+                ""
+                if before is None
+                else self.pick(SENTENCES["happy" if before == ReplyKind.FITTING else "unhappy"]) + " "
+            )
             before = self.draw_kind(goodness)
             turns += [MadeUpTurn(f"{mood}{self.say(topic)}"), MadeUpTurn(self.reply(topic, before), before)]
             if self.generator.random() < 0.2:
@@ -132,11 +95,11 @@ class SmallTalk:
         text = template.format(
             topic=topic,
             thing=self.pick(TOPICS[topic]),
-            person=self.pick(PEOPLE),
-            time=self.pick(TIMES),
-            deed=self.pick(DEEDS),
+            person=self.pick(SENTENCES["people"]),
+            time=self.pick(SENTENCES["times"]),
+            deed=self.pick(SENTENCES["deeds"]),
         )
-        return text[0].upper() + text[1:] if template in FITTING else text
+        return text[0].upper() + text[1:] if template in SENTENCES["fitting"] else text
 
 
 Row = dict[str, Any]

@@ -6,9 +6,8 @@ docs/metrics.md has a paragraph for each alert. Every number here is chosen unle
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from turnscore_assessment.drift.findings import CHI_SQUARED, LEAST_DIALOGUES
-from turnscore_assessment.drift.live_values import BINS
-from turnscore_assessment.drift.report import bin_name
+from turnscore_assessment.drift.report import CHI_SQUARED, LEAST_DIALOGUES, bin_name
+from turnscore_assessment.drift.sources import BINS
 
 RUNBOOK = "docs/metrics.md"
 FAILURES = "internal|not_ready|overloaded|deadline_exceeded"

@@ -21,7 +21,7 @@ from development_sets import (
     measure_set,
     read_judged_sets,
 )
-from turnscore_assessment.agreement.bundles import make_turn
+from turnscore_assessment.agreement.scoring import make_turn
 from turnscore_assessment.correlations import LEAST_OBSERVATIONS, compute_auc
 from turnscore_assessment.data.labelled_turns import ADVERSARIAL_FILE, ADVERSARIAL_KINDS, alternate
 from turnscore_assessment.figures import Interval

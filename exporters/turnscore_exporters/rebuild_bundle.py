@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from pydantic import BaseModel
-from turnscore_assessment.agreement.bundles import load_bundles, make_turn
+from turnscore_assessment.agreement.scoring import load_bundles, make_turn
 from turnscore_assessment.data.dialogue_sets import STATED, Population, read_population
 from turnscore_assessment.data.labelled_turns import LabelledTurn
 from turnscore_core.inference.devices import usable_cpus

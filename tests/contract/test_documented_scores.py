@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from turnscore_assessment.agreement.bundles import make_turn
+from turnscore_assessment.agreement.scoring import make_turn
 from turnscore_core.loaded_scorer import LoadedScorer, choose_variant, load_scorer
 from turnscore_core.scoring import score_turns
 from turnscore_models import read_bundle, starter_bundles

@@ -14,8 +14,7 @@ from support.conditions import until
 from support.pages import chromium, find_violations
 from support.studies import Judgement, QuickRater, ScriptedBot, SimulatedRater, on_a_port, plan_fields
 from turnscore_assessment.analysis.study_report import build_report
-from turnscore_assessment.ratings.rating_file import read_ratings, write_ratings
-from turnscore_assessment.ratings.rating_table import build_table
+from turnscore_assessment.ratings.rating_file import build_table, read_ratings, write_ratings
 from turnscore_assessment.study.database import StudyDatabase, dialogues, open_database, workers
 from turnscore_assessment.study.demo import create_demo_app
 from turnscore_assessment.study.plan import StudyPlan, read_plan

@@ -17,8 +17,7 @@ from turnscore_wire import Turn
 
 from turnscore_assessment.errors import BadFileError
 from turnscore_assessment.files import check_row, read_rows, write_rows
-from turnscore_assessment.ratings.rating_file import read_ratings
-from turnscore_assessment.ratings.rating_table import build_table, standardize
+from turnscore_assessment.ratings.rating_file import build_table, read_ratings, standardize
 from turnscore_assessment.ratings.scoring import choose_rows, control_quality, find_passing
 
 Record = dict[str, Any]

@@ -13,8 +13,7 @@ from turnscore_assessment.agreement.judged_dialogues import JudgedDialogue, Judg
 from turnscore_assessment.errors import BadFileError
 from turnscore_assessment.figures import Flags, Floats, Integers
 from turnscore_assessment.files import CsvTable, read_csv, unguard
-from turnscore_assessment.ratings.rating_file import RatedDialogue, RatingFile
-from turnscore_assessment.ratings.rating_table import RatingTable, build_table, standardize
+from turnscore_assessment.ratings.rating_file import RatedDialogue, RatingFile, RatingTable, build_table, standardize
 from turnscore_assessment.ratings.scoring import (
     OVERALL,
     SystemSums,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from turnscore_assessment.agreement.measurement import choose_parts
+from turnscore_assessment.agreement.report import choose_parts
 from turnscore_assessment.agreement.scoring import ScorerSelection, ShowProgress, score_dialogues
 from turnscore_assessment.analysis.metric_columns import (
     FIRST_LINE,

@@ -16,8 +16,14 @@ from scipy import stats
 from turnscore_assessment.comparison.difference import LEVEL, POWER, find_needed_dialogues
 from turnscore_assessment.errors import AssessmentError, TooFewError
 from turnscore_assessment.figures import Flags, Floats
-from turnscore_assessment.ratings.rating_file import RatingFile
-from turnscore_assessment.ratings.rating_table import RatingTable, RatingUnit, build_table, group_rows, standardize
+from turnscore_assessment.ratings.rating_file import (
+    RatingFile,
+    RatingTable,
+    RatingUnit,
+    build_table,
+    group_rows,
+    standardize,
+)
 from turnscore_assessment.ratings.scoring import control_quality, find_passing
 
 OVERALL = "overall"

@@ -10,8 +10,7 @@ import numpy as np
 from turnscore_assessment.errors import AssessmentError, BadFileError
 from turnscore_assessment.figures import Floats, Interval
 from turnscore_assessment.files import read_csv
-from turnscore_assessment.ratings.rating_file import RatedDialogue, read_ratings
-from turnscore_assessment.ratings.rating_table import build_table, standardize
+from turnscore_assessment.ratings.rating_file import RatedDialogue, build_table, read_ratings, standardize
 from turnscore_assessment.ratings.reliability_coefficients import SCALES, bound_alpha, bound_intraclass
 
 COLUMNS = ("item", "rater", "value")

@@ -21,8 +21,7 @@ from turnscore_assessment.figures import (
     correlate_rows,
     find_interval,
 )
-from turnscore_assessment.ratings.rating_file import RatingFile
-from turnscore_assessment.ratings.rating_table import RatingTable, build_table, standardize
+from turnscore_assessment.ratings.rating_file import RatingFile, RatingTable, build_table, standardize
 from turnscore_assessment.ratings.scoring import (
     OVERALL,
     THRESHOLDS,

@@ -25,8 +25,7 @@ from turnscore_assessment.command_line import (
 from turnscore_assessment.commands.agreement import choose_scorers, show_progress
 from turnscore_assessment.comparison.difference import LEVEL, POWER
 from turnscore_assessment.figures import ROUNDS
-from turnscore_assessment.ratings.rating_file import read_published, read_ratings, write_ratings
-from turnscore_assessment.ratings.rating_table import RatingUnit
+from turnscore_assessment.ratings.rating_file import RatingUnit, read_published, read_ratings, write_ratings
 from turnscore_assessment.rendering import Page, Section, Table, print_page, write_report
 
 if TYPE_CHECKING:
@@ -40,8 +39,7 @@ def run_report(
     seed: SeedOption = 0,
 ) -> None:
     """Report on a study: who rated in earnest, how good each system is, which differences are more than chance."""
-    from turnscore_assessment.analysis.study_page import build_page
-    from turnscore_assessment.analysis.study_report import build_report
+    from turnscore_assessment.analysis.study_report import build_page, build_report
 
     words = ["turnscore", "assess", "report", ratings.name, "--rounds", str(rounds), "--seed", str(seed)]
     with reported_errors():

@@ -8,9 +8,8 @@ import numpy as np
 import typer
 
 from turnscore_assessment.command_line import SeedOption, client_of, reported_errors
-from turnscore_assessment.comparison.comparison import SystemComparison, compare_files
+from turnscore_assessment.comparison.comparison import SystemComparison, compare_files, read_score_file, score_file
 from turnscore_assessment.comparison.difference import ROUNDS
-from turnscore_assessment.comparison.score_file import read_score_file, score_file
 from turnscore_assessment.comparison.sequential import (
     OVERALL,
     SequenceMethod,

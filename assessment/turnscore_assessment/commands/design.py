@@ -8,7 +8,6 @@ import typer
 
 from turnscore_assessment.command_line import SeedOption, reported_errors
 from turnscore_assessment.designs.analysis import CriterionAnalysis, DesignAnalysis, Scoring, analyse_design
-from turnscore_assessment.designs.answers import read_answers, read_key
 from turnscore_assessment.designs.form import (
     LARGEST_TUPLE,
     POINTS,
@@ -16,11 +15,13 @@ from turnscore_assessment.designs.form import (
     AskedCriterion,
     DesignKind,
     DesignSpec,
+    read_answers,
     read_items,
+    read_key,
     write_design,
 )
 from turnscore_assessment.designs.making import make_design
-from turnscore_assessment.ratings.rating_table import RatingUnit
+from turnscore_assessment.ratings.rating_file import RatingUnit
 from turnscore_assessment.rendering import Page, Section, Table, print_page
 
 

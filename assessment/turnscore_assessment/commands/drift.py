@@ -14,7 +14,7 @@ from turnscore_assessment.files import write_text
 from turnscore_assessment.rendering import print_page, to_html
 
 if TYPE_CHECKING:
-    from turnscore_assessment.drift.live_values import LiveValues
+    from turnscore_assessment.drift.sources import LiveValues
 
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
@@ -62,8 +62,8 @@ def baseline(
     ] = None,
 ) -> None:
     """Keep how a bot's scores fall in weeks of which you know that they were good."""
-    from turnscore_assessment.drift.live_values import write_baseline
     from turnscore_assessment.drift.report import make_rules
+    from turnscore_assessment.drift.sources import write_baseline
 
     with reported_errors(OSError):
         found = _gather(metrics, prometheus, scores, window, selector, tenant)
@@ -89,9 +89,8 @@ def report(
     check: Annotated[bool, typer.Option("--check", help="Exit with status 3 if anything drifted.")] = False,
 ) -> None:
     """Compare live scores with the bundle's curve, and with a baseline."""
-    from turnscore_assessment.drift.findings import find_drift
-    from turnscore_assessment.drift.live_values import read_baseline
-    from turnscore_assessment.drift.report import build_page
+    from turnscore_assessment.drift.report import build_page, find_drift
+    from turnscore_assessment.drift.sources import read_baseline
 
     with reported_errors(OSError):
         live = _gather(metrics, prometheus, scores, window, selector, tenant)
@@ -159,8 +158,7 @@ def _gather(
     tenant: str | None,
 ) -> "list[LiveValues]":
     """The values from the one source that was given."""
-    from turnscore_assessment.drift.live_values import Collection
-    from turnscore_assessment.drift.sources import collect, query_prometheus, read_file, read_service
+    from turnscore_assessment.drift.sources import Collection, collect, query_prometheus, read_file, read_service
 
     if sum(map(bool, (metrics, prometheus, scores))) != 1:
         raise typer.BadParameter("give one of --metrics, --prometheus and --scores")

@@ -11,7 +11,6 @@ from turnscore_assessment.charts import draw_lines
 from turnscore_assessment.command_line import reported_errors
 from turnscore_assessment.errors import ReferencesError
 from turnscore_assessment.figures import Interval
-from turnscore_assessment.references.encoders import BundleEncoder
 from turnscore_assessment.references.evaluation import (
     DEFAULT_METRIC,
     DEFAULT_REDUCER,
@@ -23,9 +22,14 @@ from turnscore_assessment.references.evaluation import (
     find_metrics,
     metric_names,
 )
-from turnscore_assessment.references.ngram_metrics import Diversity, find_tokenisation
-from turnscore_assessment.references.reference_file import ReferencedReplies, read_comparisons, read_rated
-from turnscore_assessment.references.vector_metrics import ReferenceWordVectors, read_word_vectors
+from turnscore_assessment.references.ngram_metrics import (
+    Diversity,
+    ReferencedReplies,
+    find_tokenisation,
+    read_comparisons,
+    read_rated,
+)
+from turnscore_assessment.references.vector_metrics import BundleEncoder, ReferenceWordVectors, read_word_vectors
 from turnscore_assessment.rendering import Page, Section, Table, print_page, show, show_p
 
 

@@ -35,9 +35,8 @@ def run_readability(
 ) -> None:
     """Measure how easy replies read (Flesch), and their distance from the context, times a penalty for dull ones."""
     from turnscore_assessment.data.dialogues import read_conversations
-    from turnscore_assessment.readability.coherence import read_patterns
-    from turnscore_assessment.readability.text_scores import TextSettings, score_texts
-    from turnscore_assessment.references.encoders import BundleEncoder
+    from turnscore_assessment.readability.text_scores import TextSettings, read_patterns, score_texts
+    from turnscore_assessment.references.vector_metrics import BundleEncoder
 
     with reported_errors():
         settings = TextSettings(

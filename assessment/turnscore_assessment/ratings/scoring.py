@@ -13,7 +13,7 @@ from scipy import stats
 
 from turnscore_assessment.errors import TooFewError
 from turnscore_assessment.figures import Flags, Floats, Integers, Interval, find_interval
-from turnscore_assessment.ratings.rating_table import RatingTable, group_rows, measure_workers
+from turnscore_assessment.ratings.rating_file import RatingTable, group_rows, measure_workers
 
 
 class ControlVerdict(StrEnum):

@@ -1,19 +1,283 @@
 """Scores of dialogues' texts: readability and coherence of every system turn, and of the dialogue. Writes no file."""
 
-from collections.abc import Iterator, Sequence
+import math
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from importlib.resources import files
+from pathlib import Path
 from statistics import fmean
+from typing import Literal
+
+import numpy as np
 
 from turnscore_assessment.data.dialogues import SYSTEM, RecordedDialogue, Spoken
-from turnscore_assessment.readability.coherence import (
-    Coherence,
-    DullPatterns,
-    PenaltyForm,
-    find_penalty,
-    measure_coherence,
-)
-from turnscore_assessment.readability.flesch import Readability, add_up, measure_readability
+from turnscore_assessment.errors import BadFileError
 from turnscore_assessment.references.vector_metrics import SentenceEncoder
+
+_CLITIC_APART = re.compile(r"\s+(?=(?:n['\u2019]t|['\u2019](?:s|m|d|re|ve|ll))\b)", re.IGNORECASE)
+_WORD = re.compile(r"[^\W_]+(?:['\u2019][^\W_]+)*")
+_LETTER = re.compile(r"[^\W\d_]")
+_SENTENCE_END = re.compile(r"[.!?]+(?:[\"'\u201d\u2019)\]]*)(?=\s|$)")
+
+
+def join_clitics(text: str) -> str:
+    """The text with `i 'm sure you do n't` as `i'm sure you don't`."""
+    return _CLITIC_APART.sub("", text)
+
+
+def split_words(text: str) -> list[str]:
+    """Words and numbers, as written."""
+    return _WORD.findall(join_clitics(text))
+
+
+def count_sentences(text: str) -> int:
+    """The parts with a word that end in a full stop, question mark or exclamation mark, or at the text's end."""
+    return sum(bool(_LETTER.search(part)) for part in _SENTENCE_END.split(text))
+
+
+def has_letter(word: str) -> bool:
+    """Whether it can be read aloud as a word: a number's syllables cannot be counted."""
+    return bool(_LETTER.search(word))
+
+
+LISTED = {
+    "am": 1, "area": 3, "being": 2, "business": 2, "cafe": 2, "chocolate": 2, "create": 2, "dr": 2, "evening": 2,
+    "genre": 2, "hmm": 1, "idea": 3, "interested": 3, "interesting": 3, "karaoke": 4, "maybe": 2, "mr": 2, "mrs": 2,
+    "museum": 3, "ok": 2, "people": 2, "pm": 2, "poem": 2, "poet": 2, "poetry": 3, "really": 2, "recipe": 3,
+    "science": 2, "theater": 3, "theatre": 3, "tv": 2, "usually": 4, "vs": 2, "wednesday": 2,
+}  # fmt: skip
+"""Frequent words that the rules get wrong."""
+
+_CLITIC = re.compile(r"['\u2019](?:s|m|d|re|ve|ll)$")
+_NOT = re.compile(r"n['\u2019]t$")
+_SAID_APART = {"could", "did", "does", "had", "has", "have", "is", "might", "must", "need", "should", "was", "would"}
+"""After these words `n't` is a syllable of its own."""
+_VOWELS = re.compile(r"[aeiouy]+")
+_OTHER = re.compile(r"[^a-z]")
+
+_SILENT_E_BEFORE = (
+    "ly|ment|ments|ful|less|ness|times?|where|thing|body|balls?|land|work|ware|cause|fore|mates?|backs?|side"
+)
+_RULES = [
+    (re.compile(pattern), replacement)
+    for pattern, replacement in (
+        # Compounds, and y as a consonant.
+        (r"^every", "evr i"),
+        (r"^some(?=[^aeiouy])", "som"),
+        (r"some(?=one|what)", "som "),
+        (r"^any(?=one)", "ani "),
+        (r"^y(?=[aeiou])", ""),
+        (r"(?<=[aeiou])y(?=[aeiou])", " "),
+        # Endings in which e is silent.
+        (r"(?<=[^aeiouytd])ed$", "d"),
+        (r"(?<=[aeiouy][^aeiouylsxzcg])es$", "s"),
+        (r"(?<=[aeiouy]l)es$", "s"),
+        (r"(?<=[aeiouy](?:th|st|pl|ph))es$", "s"),
+        (r"(?<=[aeiouy][^aeiouy])e$", ""),
+        (r"(?<=[aeiouy][^aeiouy][^aeiouyl])e$", ""),
+        (r"(?<=[aeiouy][^aeiouy]{2}[^aeiouyl])e$", ""),
+        (rf"(?<=[aeiouy][^aeiouy])e(?=(?:{_SILENT_E_BEFORE})$)", ""),
+        # Vowels that only colour a consonant, then those spoken apart.
+        (r"(?<=[ctsxg])i(?=[ao]|ou)", ""),
+        (r"(?<=[qg])u(?=[aeio])", ""),
+        (r"i(?=[aou])", "i "),
+        (r"(?<=[aou])ing", " ing"),
+        (r"([ei])ing", r"\1 ing"),
+        (r"eo(?!u|p)", "e o"),
+        (r"ua(?!r)", "u a"),
+        (r"ue(?=[lt])", "u e"),
+        (r"uou", "u ou"),
+    )
+]
+
+
+def count_syllables(word: str) -> int:
+    """At least 1."""
+    lowered = word.lower()
+    found = _NOT.search(lowered)
+    if found:
+        verb = lowered[: found.start()]
+        return count_syllables(verb) + (verb in _SAID_APART)
+    bare = _OTHER.sub("", _CLITIC.sub("", lowered))
+    if bare in LISTED:
+        return LISTED[bare]
+    for pattern, replacement in _RULES:
+        bare = pattern.sub(replacement, bare)
+    return max(1, len(_VOWELS.findall(bare)))
+
+
+RELIABLE_WORDS = 10
+"""Fewest words for a reliable score: of fewer, a single long one moves it by ten points. Chosen."""
+
+
+@dataclass(frozen=True)
+class Readability:
+    """The counts behind the score."""
+
+    words: int
+    sentences: int
+    syllables: int
+
+    @property
+    def score(self) -> float | None:
+        """206.835 - 1.015 words per sentence - 84.6 syllables per word (Flesch 1948); higher reads easier."""
+        if not self.words:
+            return None
+        return 206.835 - 1.015 * self.words / self.sentences - 84.6 * self.syllables / self.words
+
+    @property
+    def is_reliable(self) -> bool:
+        """Whether there are enough words for a reliable score."""
+        return self.words >= RELIABLE_WORDS
+
+    def __add__(self, other: "Readability") -> "Readability":
+        return Readability(self.words + other.words, self.sentences + other.sentences, self.syllables + other.syllables)
+
+
+def measure_readability(text: str) -> Readability:
+    """Counts words, sentences and syllables. Numbers are not words: how they are read is unknown."""
+    words = [word for word in split_words(text) if has_letter(word)]
+    return Readability(len(words), count_sentences(text), sum(count_syllables(word) for word in words))
+
+
+def add_up(parts: Iterable[Readability]) -> Readability:
+    """The sum over several texts."""
+    return sum(parts, Readability(0, 0, 0))
+
+
+LONGEST_MATCHED = 200
+"""Most words of a response that can be dull. Chosen: longer ones never are, and two gaps would take long."""
+MOST_GAPS = 2
+MOST_PATTERNS = 2000
+_GAP = re.compile(r"\$\d")
+
+
+class DullPatterns:
+    """The dull patterns, and the words that say nothing by themselves."""
+
+    def __init__(self, patterns: Sequence[str], function_words: frozenset[str]) -> None:
+        """`patterns` as in the module's description; ValueError for one with more than two gaps."""
+        for pattern in patterns:
+            if len(_GAP.findall(pattern)) > MOST_GAPS:
+                raise ValueError(f"{pattern!r} has more than {MOST_GAPS} gaps")
+        self._patterns = [_compile(pattern) for pattern in patterns]
+        self._function_words = function_words
+
+    def count_content(self, text: str) -> int:
+        """The content words: those of the published formula's length."""
+        return sum(not self._is_function_word(word) for word in split_words(text.lower()))
+
+    def count_lively(self, text: str) -> int:
+        """The content words that are not dull: all if no pattern matches, else those in the shortest match's gaps."""
+        words = split_words(text.lower())
+        if len(words) > LONGEST_MATCHED:
+            return self.count_content(text)
+        normal = " ".join(words)
+        found = (pattern.fullmatch(normal) for pattern in self._patterns)
+        gaps = [self.count_content(" ".join(match.groups())) for match in found if match]
+        return min(gaps, default=self.count_content(text))
+
+    def _is_function_word(self, word: str) -> bool:
+        plain = word.replace("\u2019", "'")
+        return plain.endswith("n't") or bool({plain, plain.partition("'")[0]} & self._function_words)
+
+
+class ShippedLists:
+    """The lists in the package, of our own words."""
+
+    @cached_property
+    def function_words(self) -> frozenset[str]:
+        """English words that say nothing by themselves."""
+        return frozenset(_read_shipped("function_words.txt"))
+
+    @cached_property
+    def patterns(self) -> list[str]:
+        """Responses that fit nearly everything."""
+        return _read_shipped("dull_patterns.txt")
+
+
+SHIPPED = ShippedLists()
+
+
+def read_patterns(path: Path | None, function_words: Path | None = None) -> DullPatterns:
+    """The files' patterns and words, one per line; the shipped ones by default. BadFileError names the line."""
+    words = SHIPPED.function_words if function_words is None else frozenset(_read_list(function_words))
+    if path is None:
+        return DullPatterns(SHIPPED.patterns, words)
+    try:
+        return DullPatterns(_read_list(path), words)
+    except ValueError as error:
+        raise BadFileError(path, 0, str(error)) from None
+
+
+def _read_shipped(name: str) -> list[str]:
+    return _keep_lines(files(__package__).joinpath(name).read_text(encoding="utf-8"))
+
+
+def _read_list(path: Path) -> list[str]:
+    try:
+        lines = _keep_lines(path.read_text(encoding="utf-8"))
+    except UnicodeDecodeError as error:
+        raise BadFileError(path, 0, f"cannot be read ({error})") from error
+    if len(lines) > MOST_PATTERNS:
+        raise BadFileError(path, 0, f"has more than {MOST_PATTERNS} lines")
+    return lines
+
+
+def _keep_lines(text: str) -> list[str]:
+    return [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
+
+
+def _compile(pattern: str) -> re.Pattern[str]:
+    parts = [" ".join(re.escape(word) for word in split_words(part.lower())) for part in _GAP.split(pattern)]
+    joined = parts[0]
+    for part in parts[1:]:
+        joined = f"{joined}{' ' if joined else ''}(.+){' ' if part else ''}{part}"
+    return re.compile(joined)
+
+
+PenaltyForm = Literal["published", "released"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Coherence:
+    """The distance and its factors."""
+
+    cosine: float
+    penalty: float
+
+    @property
+    def distance(self) -> float:
+        """penalty * (1 - cosine)."""
+        return self.penalty * (1 - self.cosine)
+
+
+def find_penalty(response: str, patterns: DullPatterns, form: PenaltyForm = "published") -> float:
+    """1 + log10((2 + L') / (2 + L'')) with L' content words, L'' of them not dull: 1 and more, more for dull ones.
+
+    `released` is the script of Santhanam and Shaikh (2019), which inverts the fraction and so rewards dullness.
+    """
+    ratio = (2 + patterns.count_content(response)) / (2 + patterns.count_lively(response))
+    return 1 + math.log10(ratio if form == "published" else 1 / ratio)
+
+
+def measure_coherence(
+    pairs: Sequence[tuple[str, str]], encoder: SentenceEncoder, patterns: DullPatterns, form: PenaltyForm = "published"
+) -> list[Coherence]:
+    """The coherence of every pair of context and response; each text is encoded once."""
+    texts = list(dict.fromkeys(text for pair in pairs for text in pair))
+    vectors = encoder.encode(texts)
+    place = {text: number for number, text in enumerate(texts)}
+    return [
+        Coherence(
+            cosine=float(np.dot(vectors[place[context]], vectors[place[response]])),
+            penalty=find_penalty(response, patterns, form),
+        )
+        for context, response in pairs
+    ]
+
 
 DIALOGUES_AT_ONCE = 200
 """Dialogues whose texts are encoded together. Chosen: some 4,000 texts, 6 MB of vectors."""

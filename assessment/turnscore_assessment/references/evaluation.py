@@ -46,11 +46,12 @@ from turnscore_assessment.references.ngram_metrics import (
     Group,
     Metric,
     Pair,
+    ReferencedReplies,
     RougeL,
+    by_system,
     is_empty,
     measure_diversity,
 )
-from turnscore_assessment.references.reference_file import ReferencedReplies, by_system
 from turnscore_assessment.references.vector_metrics import (
     UNOBTAINABLE,
     WORD_VECTOR_METRICS,

@@ -18,7 +18,7 @@ from turnscore_client import (
     TurnScoreError,
 )
 
-from turnscore_assessment.comparison.score_file import UnscoredDialogue, read_reply
+from turnscore_assessment.comparison.comparison import UnscoredDialogue, read_reply
 from turnscore_assessment.errors import AssessmentError
 from turnscore_assessment.study.chatbots import find_key
 from turnscore_assessment.study.database import StudyDatabase, dialogues, turns, workers

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from pydantic import JsonValue, ValidationError
-from turnscore_assessment.agreement.bundles import load_bundles
+from turnscore_assessment.agreement.scoring import load_bundles
 from turnscore_assessment.command_line import client_of
 from turnscore_assessment.errors import AgreementError, BadFileError
 from turnscore_assessment.files import read_rows

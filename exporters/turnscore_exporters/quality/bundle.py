@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from pydantic import JsonValue
-from turnscore_assessment.agreement.bundles import make_turn
+from turnscore_assessment.agreement.scoring import make_turn
 from turnscore_assessment.correlations import compute_auc
 from turnscore_assessment.data.dialogue_sets import STATED, read_population
 from turnscore_assessment.data.dialogues import Spoken

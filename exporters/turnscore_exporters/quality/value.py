@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
-from turnscore_assessment.agreement.bundles import make_turn
+from turnscore_assessment.agreement.scoring import make_turn
 from turnscore_assessment.data.dialogues import Spoken
 from turnscore_assessment.data.labelled_turns import (
     DAILYDIALOG,

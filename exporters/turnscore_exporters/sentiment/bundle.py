@@ -4,7 +4,7 @@ import random
 from collections.abc import Sequence
 from functools import partial
 
-from turnscore_assessment.agreement.bundles import make_turn
+from turnscore_assessment.agreement.scoring import make_turn
 from turnscore_assessment.data.dialogue_sets import read_sets, read_turns
 from turnscore_assessment.figures import compute_spearman
 from turnscore_core.scorers.scorer import TurnToScore

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from turnscore_assessment.references.reference_file import read_replies
+from turnscore_assessment.references.ngram_metrics import read_replies
 
 from turnscore_load.results import ScenarioResult, table
 

@@ -11,8 +11,7 @@ from support.files import find_data
 from turnscore_assessment.analysis.replication import Replication, compare_studies
 from turnscore_assessment.analysis.study_report import StudyReport, build_report
 from turnscore_assessment.files import read_rows
-from turnscore_assessment.ratings.rating_file import RatingFile, read_published
-from turnscore_assessment.ratings.rating_table import build_table
+from turnscore_assessment.ratings.rating_file import RatingFile, build_table, read_published
 from turnscore_assessment.ratings.scoring import control_quality
 
 PUBLISHED: dict[str, Any] = json.loads((Path(__file__).parent / "ji2022.json").read_text())

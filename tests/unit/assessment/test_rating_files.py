@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 from turnscore_assessment.errors import AssessmentError, BadFileError
-from turnscore_assessment.ratings import rating_file, rating_table
-from turnscore_assessment.ratings.rating_file import read_ratings, write_ratings
-from turnscore_assessment.ratings.rating_table import build_table
+from turnscore_assessment.ratings import rating_file
+from turnscore_assessment.ratings.rating_file import build_table, read_ratings, write_ratings
 
 STUDY: dict[str, Any] = {"study": "s", "criteria": [{"name": "fun"}, {"name": "dull", "direction": "negative"}]}
 ROW: dict[str, Any] = {"worker": "w", "hit": "h", "position": 0, "system": "A", "ratings": {"fun": 70, "dull": 10}}
@@ -60,10 +59,10 @@ def test_the_degraded_system_is_none_of_the_systems(file: Path) -> None:
 
 def test_a_study_larger_than_memory_is_refused(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read = read_ratings(write(file, STUDY, ROW, {**ROW, "position": 1, "system": "B"}))
-    monkeypatch.setattr(rating_table, "MOST_CELLS", 3)
+    monkeypatch.setattr(rating_file, "MOST_CELLS", 3)
     with pytest.raises(AssessmentError, match="1 workers, 2 systems and 2 criteria are too many"):
         build_table(read)
-    monkeypatch.setattr(rating_table, "MOST_SYSTEMS", 1)
+    monkeypatch.setattr(rating_file, "MOST_SYSTEMS", 1)
     with pytest.raises(AssessmentError, match="there are 2 systems; at most 1"):
         build_table(read)
 

@@ -11,8 +11,7 @@ import pytest
 import simulate_reports as simulation
 from support.studies import make_study
 from turnscore_assessment.analysis import study_report
-from turnscore_assessment.analysis.study_page import build_page
-from turnscore_assessment.analysis.study_report import build_report
+from turnscore_assessment.analysis.study_report import build_page, build_report
 from turnscore_assessment.charts import draw_histogram, draw_intervals, draw_lines
 from turnscore_assessment.commands.main import app
 from turnscore_assessment.figures import Interval, jsonable

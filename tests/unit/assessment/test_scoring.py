@@ -8,8 +8,14 @@ from scipy import stats
 from support.studies import make_study
 from turnscore_assessment.analysis.study_report import build_report
 from turnscore_assessment.errors import TooFewError
-from turnscore_assessment.ratings.rating_file import RatedDialogue, RatingFile, StudyDescription
-from turnscore_assessment.ratings.rating_table import build_table, measure_workers, standardize
+from turnscore_assessment.ratings.rating_file import (
+    RatedDialogue,
+    RatingFile,
+    StudyDescription,
+    build_table,
+    measure_workers,
+    standardize,
+)
 from turnscore_assessment.ratings.scoring import (
     ControlVerdict,
     choose_rows,

@@ -11,15 +11,20 @@ from numpy.typing import NDArray
 from turnscore_assessment.commands.main import app
 from turnscore_assessment.data.dialogues import RecordedDialogue, RecordedTurn
 from turnscore_assessment.errors import BadFileError
-from turnscore_assessment.readability.coherence import (
+from turnscore_assessment.readability.text_scores import (
     SHIPPED,
     DullPatterns,
+    TextSettings,
+    count_sentences,
+    count_syllables,
+    find_context,
     find_penalty,
     measure_coherence,
+    measure_readability,
     read_patterns,
+    score_texts,
+    split_words,
 )
-from turnscore_assessment.readability.flesch import count_sentences, count_syllables, measure_readability, split_words
-from turnscore_assessment.readability.text_scores import TextSettings, find_context, score_texts
 from typer.testing import CliRunner
 
 SYLLABLES = {

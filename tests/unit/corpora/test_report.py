@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from support.corpora import WordEngine, content_of, dialogue_rows, plan_of, turns_of, write_lines
-from turnscore_assessment.drift.findings import measure_stability
+from turnscore_assessment.drift.report import measure_stability
 from turnscore_corpus import OutputFolder, process_block
 from turnscore_corpus.command import app
 from turnscore_corpus.errors import BadOutputError

@@ -28,7 +28,7 @@ from development_sets import (
 )
 from support.exporter_data import OracleScorer, write_rows
 from support.fakes import loaded_fake
-from turnscore_assessment.agreement.bundles import make_turn
+from turnscore_assessment.agreement.scoring import make_turn
 from turnscore_assessment.correlations import compute_auc, draw_dialogues, resample_auc
 from turnscore_assessment.data.dialogue_sets import read_sets
 from turnscore_core.scorers.scorer import RawScore, TokenPack

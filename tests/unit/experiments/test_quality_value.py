@@ -7,7 +7,7 @@ import pytest
 from quality_bundle import app
 from support.bundles import make_quality_bundle
 from support.exporter_data import write_rows
-from turnscore_assessment.agreement.bundles import make_turn
+from turnscore_assessment.agreement.scoring import make_turn
 from turnscore_core.loaded_scorer import load_scorer, score_in_one_batch
 from turnscore_core.scorers.quality import QualityOptions
 from turnscore_core.scorers.scorer import RawScore

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support.files import write_lines
 from turnscore_assessment import command_line
-from turnscore_assessment.comparison.score_file import read_score_file
+from turnscore_assessment.comparison.comparison import read_score_file
 from turnscore_client._command.registry import app
 from turnscore_client.testing import MockTurnScore
 from typer.testing import CliRunner
@@ -212,7 +212,7 @@ def test_a_wrong_line_is_named_with_its_field(tmp_path: Path, line: Any, reason:
 
 
 def test_a_file_of_too_many_dialogues_is_refused(files: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("turnscore_assessment.comparison.score_file.MOST_DIALOGUES", 39)
+    monkeypatch.setattr("turnscore_assessment.comparison.comparison.MOST_DIALOGUES", 39)
     assert "line 40: the file holds more than 39 dialogues" in run(*files).stderr
 
 

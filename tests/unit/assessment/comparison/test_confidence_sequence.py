@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy import stats
-from turnscore_assessment.comparison.confidence_sequence import AsymptoticSequence, BettingSequence
+from turnscore_assessment.comparison.sequential import AsymptoticSequence, BettingSequence
 
 Floats = NDArray[np.float64]
 

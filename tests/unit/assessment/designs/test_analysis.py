@@ -6,19 +6,19 @@ from typing import Any
 import numpy as np
 import pytest
 from simulate_designs import CRITERION, SimulatedRaters, StudySize, make_key, run_study
-from turnscore_assessment.designs.analysis import analyse_criterion, transform_answers
-from turnscore_assessment.designs.answers import OptionTable, build_option_table
-from turnscore_assessment.designs.estimates import (
+from turnscore_assessment.designs.analysis import (
+    analyse_criterion,
     average_by_system,
     build_choices,
     build_estimates,
     fit_choices,
     split_pairs,
     split_ranking,
+    transform_answers,
 )
-from turnscore_assessment.designs.form import AskedCriterion, DesignKey, DesignKind
+from turnscore_assessment.designs.form import AskedCriterion, DesignKey, DesignKind, OptionTable, build_option_table
 from turnscore_assessment.errors import TooFewError
-from turnscore_assessment.ratings.rating_table import RatingUnit
+from turnscore_assessment.ratings.rating_file import RatingUnit
 
 WINS = {(0, 1): 7, (1, 0): 3, (0, 2): 6, (2, 0): 2, (1, 2): 5, (2, 1): 4, (3, 0): 1, (0, 3): 5, (2, 3): 3, (3, 2): 3}
 RANKINGS = [(0, 1, 2, 3)] * 4 + [(1, 0, 3, 2)] * 3 + [(2, 0, 1, 3)] * 2 + [(3, 1, 0, 2)] + [(0, 2, 1, 3)] * 2

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from turnscore_assessment.designs.tuples import balance_positions, deal_tuples, measure_balance
+from turnscore_assessment.designs.making import balance_positions, deal_tuples, measure_balance
 
 SHAPES = [
     (3, 2, 9),
@@ -47,7 +47,7 @@ def test_where_a_perfect_design_exists_it_is_found(units: int, size: int, count:
 
 
 def test_a_greedy_deal_alone_is_less_even(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("turnscore_assessment.designs.tuples.PROPOSED_SWAPS", 0)
+    monkeypatch.setattr("turnscore_assessment.designs.making.PROPOSED_SWAPS", 0)
     assert measure_balance(deal_tuples(13, 4, 13, np.random.default_rng(0)), 13).meetings != (1, 1)
 
 

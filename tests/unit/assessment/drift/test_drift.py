@@ -17,16 +17,16 @@ from simulate_drift import count_alarms
 from support.files import write_lines
 from turnscore_assessment.commands.drift import app
 from turnscore_assessment.drift import sources
-from turnscore_assessment.drift.findings import (
+from turnscore_assessment.drift.report import (
     DriftVerdict,
+    build_page,
     find_drift,
     find_limit,
     find_shares,
+    make_rules,
     measure_stability,
 )
-from turnscore_assessment.drift.live_values import BINS, LiveValues, read_baseline, write_baseline
-from turnscore_assessment.drift.report import build_page, make_rules
-from turnscore_assessment.drift.sources import collect, read_file
+from turnscore_assessment.drift.sources import BINS, LiveValues, collect, read_baseline, read_file, write_baseline
 from turnscore_assessment.errors import AssessmentError, BadFileError
 from turnscore_assessment.rendering import to_html
 from turnscore_core.deadline import Deadline

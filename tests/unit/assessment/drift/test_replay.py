@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from replay_drift import WindowKind, count_fired, draw_bins, make_series, replay
-from turnscore_assessment.drift.live_values import BINS, LiveValues
+from turnscore_assessment.drift.sources import BINS, LiveValues
 from turnscore_assessment.errors import AssessmentError
 
 RULES = Path(__file__).parents[4] / "deploy" / "observability" / "rules" / "turnscore.yml"

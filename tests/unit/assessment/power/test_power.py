@@ -13,8 +13,7 @@ from turnscore_assessment.analysis.power import Pilot, plan_study, read_pilot, s
 from turnscore_assessment.commands.main import app
 from turnscore_assessment.comparison.difference import find_power
 from turnscore_assessment.errors import AssessmentError, TooFewError
-from turnscore_assessment.ratings.rating_file import read_published, read_ratings
-from turnscore_assessment.ratings.rating_table import RatingUnit
+from turnscore_assessment.ratings.rating_file import RatingUnit, read_published, read_ratings
 from typer.testing import CliRunner
 
 RUNNER = CliRunner()

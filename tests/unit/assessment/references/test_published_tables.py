@@ -10,16 +10,15 @@ import numpy as np
 import pytest
 from support.files import find_data
 from turnscore_assessment.figures import compute_pearson, compute_spearman
-from turnscore_assessment.references.encoders import BundleEncoder
 from turnscore_assessment.references.evaluation import Resources, Tables, find_metrics, groups_of
-from turnscore_assessment.references.reference_file import (
+from turnscore_assessment.references.ngram_metrics import (
     RATINGS_FILE,
     TEST_FILE,
     ReferencedReplies,
     read_rated,
     read_replies,
 )
-from turnscore_assessment.references.vector_metrics import EncoderCosine
+from turnscore_assessment.references.vector_metrics import BundleEncoder, EncoderCosine
 from turnscore_core.deadline import Deadline
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.settings.service import Settings

@@ -13,12 +13,12 @@ from turnscore_assessment.references.ngram_metrics import (
     Bleu,
     Group,
     Pair,
+    ReferencedReplies,
     adjusted_distinct,
     distinct,
     measure_diversity,
     self_bleu,
 )
-from turnscore_assessment.references.reference_file import ReferencedReplies
 
 
 def row(hypotheses: list[str], references: list[str], system: str = "s") -> ReferencedReplies:

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from support.bundles import make_bundle, make_encoder_bundle
 from turnscore_assessment.references import vector_metrics
-from turnscore_assessment.references.encoders import BundleEncoder
-from turnscore_assessment.references.vector_metrics import EncoderCosine
+from turnscore_assessment.references.vector_metrics import BundleEncoder, EncoderCosine
 from turnscore_client._command.registry import app
 from typer.testing import CliRunner
 
