@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from turnscore_assessment.agreement.bundles import make_turn
+from turnscore_assessment.agreement.scoring import make_turn
 from turnscore_core.loaded_scorer import LoadedScorer, load_scorer
 from turnscore_core.scoring import score_turns
 from turnscore_models import read_bundle, starter_bundles
