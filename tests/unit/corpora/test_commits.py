@@ -210,13 +210,6 @@ def test_another_job_is_refused_in_the_same_folder_and_what_differs_is_named(
     assert files_in(tmp_path / "out") == whole
 
 
-def test_another_option_is_refused(made: Plan, tmp_path: Path):
-    options: Any = {"fed": {"qualities": ["fluent"]}}
-    OutputFolder.begin(str(tmp_path / "out"), describe_job(made, WordEngine().models, options, 4))
-    with pytest.raises(ChangedJobError, match=r"options\.fed is missing"):
-        begin(made, tmp_path / "out")
-
-
 def test_a_folder_that_is_no_run_s_is_refused(made: Plan, tmp_path: Path):
     write_lines(tmp_path / "file", [])
     with pytest.raises(BadOutputError, match="is a file; the output is a folder"):

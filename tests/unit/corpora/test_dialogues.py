@@ -81,20 +81,6 @@ def test_a_turn_that_cannot_be_read_is_left_out_and_the_others_are_scored(
     )
 
 
-def test_a_message_that_is_too_long_is_left_out(tmp_path: Path):
-    messages = [
-        {"role": "user", "content": "hi"},
-        {"role": "assistant", "content": "y" * 8001},
-        {"role": "user", "content": "what?"},
-        {"role": "assistant", "content": [{"type": "text", "text": "yes"}]},
-    ]
-    left_out, dialogue = read_lines(tmp_path, {"messages": messages})
-    assert isinstance(left_out, SetAside)
-    assert (left_out.turn, left_out.field, left_out.code) == (1, "messages.1.content", "too_large")
-    assert isinstance(dialogue, InputDialogue)
-    assert dialogue.places == [0, 2, 3]
-
-
 def test_the_largest_legal_dialogue_is_read_whole(tmp_path: Path):
     turns = [USER | {"text": "\U0001f600" * 8000}, SYSTEM | {"text": "é" * 8000}] * 512
     [found] = read_lines(tmp_path, {"turns": turns})
@@ -109,16 +95,6 @@ def test_a_line_longer_than_any_dialogue_is_set_aside(tmp_path: Path, monkeypatc
     assert isinstance(found, SetAside)
     assert (found.row, found.reason) == (2, "the line has more than 200 bytes") or "more than" in found.reason
     assert isinstance(after, InputDialogue)
-
-
-def test_blank_lines_are_nothing_and_keep_their_numbers(tmp_path: Path):
-    found = read_lines(tmp_path, "", GOOD, "  ", GOOD, "")
-    assert [each.row for each in found] == [2, 4]
-
-
-def test_fields_beside_a_turn_s_own_are_ignored(tmp_path: Path):
-    [found] = read_lines(tmp_path, {"turns": [USER | {"thumb": 1}, SYSTEM | {"at": "10:00"}]})
-    assert isinstance(found, InputDialogue)
 
 
 def test_nothing_set_aside_repeats_what_was_said(tmp_path: Path):
@@ -161,19 +137,6 @@ def test_of_rows_that_are_turns_each_fault_has_its_row(tmp_path: Path):
     )
 
 
-def test_a_turn_whose_order_is_no_number_sets_its_dialogue_aside(tmp_path: Path):
-    found = csv_rows(tmp_path, "a,1,user,hi", "a,two,system,yes", "b,1,system,yes", order="n")
-    [told] = [each for each in found if isinstance(each, SetAside)]
-    assert (told.row, told.dialogue, told.field) == (2, "a", "n")
-    assert [each.id for each in found if isinstance(each, InputDialogue)] == ["b"]
-
-
-def test_more_turns_in_rows_than_a_dialogue_may_have_are_set_aside(tmp_path: Path):
-    [told] = csv_rows(tmp_path, *(f"a,{n},system,yes" for n in range(1025)))
-    assert isinstance(told, SetAside)
-    assert (told.code, told.dialogue) == ("too_large", "a")
-
-
 def test_a_cell_that_is_null_is_no_text(tmp_path: Path):
     table = pa.table({"dialogue": ["a", "a", None], "speaker": ["user", "system", "user"], "text": [None, "yes", "hi"]})
     parquet.write_table(table, tmp_path / "a.parquet")
@@ -182,14 +145,6 @@ def test_a_cell_that_is_null_is_no_text(tmp_path: Path):
     assert [turn.text for turn in dialogue.turns] == ["", "yes"]
     assert isinstance(told, SetAside)
     assert (told.row, told.field) == (3, "dialogue")
-
-
-def test_bytes_that_are_no_text_leave_their_turn_out_of_a_csv(tmp_path: Path):
-    (tmp_path / "a.csv").write_bytes(b"dialogue,speaker,text\na,user,\xff\xfe\na,system,yes\n")
-    told, dialogue = read_all(plan_of(tmp_path / "a.csv", row="turn"))
-    assert isinstance(told, SetAside)
-    assert (told.row, told.turn, told.reason) == (2 - 1, 0, "must not contain a lone surrogate")
-    assert isinstance(dialogue, InputDialogue)
 
 
 @pytest.mark.parametrize("torn", ["", "{torn", '{"speaker": "user", "text": "?"}'])
@@ -201,12 +156,6 @@ def test_a_row_that_names_no_dialogue_does_not_part_the_one_it_lies_in(torn: str
         ("b", [4]),
     ]
     assert [each.row for each in found if isinstance(each, SetAside)] == ([2] if torn else [])
-
-
-def test_rows_with_an_empty_name_are_no_dialogue(tmp_path: Path):
-    found = csv_rows(tmp_path, ",1,user,hi", "a,1,system,yes", ",2,system,yes")
-    assert [each.row for each in found if isinstance(each, SetAside)] == [1, 3]
-    assert [each.id for each in found if isinstance(each, InputDialogue)] == ["a"]
 
 
 def test_no_block_holds_rows_without_names_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -30,13 +30,6 @@ def test_every_column_is_documented_and_no_other():
     ]
 
 
-def test_a_table_has_the_columns_that_are_documented():
-    names = columns.schema_of("turns", ["a", "b"]).names
-    assert names == [each.name for each in columns.TURN] + [
-        f"{scorer}_{each.name}" for scorer in "ab" for each in columns.TURN_SCORES
-    ]
-
-
 def test_every_option_is_documented_and_no_other():
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     options = {

@@ -80,19 +80,6 @@ def test_a_folder_is_its_data_files_in_the_order_of_their_names(tmp_path: Path):
     assert found == ["a.jsonl", "b.jsonl", "day=2/c.jsonl"]
 
 
-def test_messages_are_mapped_and_turns_keep_the_places_of_their_messages(tmp_path: Path):
-    messages = [
-        {"role": "system", "content": "Be kind."},
-        {"role": "user", "content": "hi"},
-        {"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]},
-        {"role": "tool", "content": "42"},
-        {"role": "assistant", "content": "It is 42."},
-    ]
-    [found] = dialogues_in(plan_of(write_lines(tmp_path / "a.jsonl", [{"messages": messages}])))
-    assert [(turn.speaker, turn.text) for turn in found.turns] == [("user", "hi"), ("system", "It is 42.")]
-    assert (found.places, found.turns_given, found.id) == ([1, 4], 5, "row 1")
-
-
 def test_rows_that_are_turns_make_dialogues_that_no_block_cuts(tmp_path: Path):
     lines = [
         f'd{number},{2 - turn},{"human" if turn == 2 else "bot"},"text {turn}",b'
@@ -146,12 +133,6 @@ def test_a_column_that_is_not_there_is_named_with_those_that_are(
         plan_of(path, **given)
     assert (raised.value.option, raised.value.column) == (option, column)
     assert str(raised.value) == f"{option}: {path} has no column {column!r}; it has id, turns, bot, at"
-
-
-def test_a_table_without_a_dialogue_is_refused(tmp_path: Path):
-    parquet.write_table(pa.table({"id": ["a"]}), tmp_path / "a.parquet")
-    with pytest.raises(BadColumnsError, match="--turns-column or --messages-column"):
-        plan_of(tmp_path / "a.parquet")
 
 
 @pytest.mark.parametrize("name", ["a.jsonl.gz", "a.jsonl.zst", "a.parquet"])

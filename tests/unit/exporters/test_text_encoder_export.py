@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from support.exporter_data import build_dialogue, write_rows
 from turnscore_core.loaded_scorer import load_scorer
 from turnscore_core.scorers.scorer import TurnToScore
@@ -81,13 +80,6 @@ def test_a_pooling_or_module_that_is_not_exported_is_refused(sentence_encoder: P
         find_pooling(str(describe(sentence_encoder, {"pooling_mode_max_tokens": True}, "Transformer", "Pooling")))
     with pytest.raises(EncoderError, match="Dense"):
         find_pooling(str(describe(sentence_encoder, {}, "Transformer", "Dense")))
-
-
-def test_padding_does_not_count(tiny_bert: Path):
-    encoder = load_encoder(str(tiny_bert), 64)
-    model = TextEncoderModel(encoder.model, Pooling.MEAN).eval()
-    together = encode_texts(model, encoder, TEXTS)["ok"]
-    assert torch.allclose(together, encode_texts(model, encoder, ["ok"])["ok"], atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -26,10 +26,8 @@ from turnscore_exporters.calibration.thresholds import (
     calibrate_formula,
     choose_order,
     find_threshold,
-    least_good_turns,
     measure_recall,
 )
-from turnscore_exporters.errors import ExporterError
 from turnscore_models import Bundle, read_bundle, starter_bundles
 from typer.testing import CliRunner, Result
 
@@ -40,12 +38,6 @@ GOOD_WORDS, BAD_WORDS, OTHERS = ("good", "fine", "nice"), ("bad", "ugly", "wrong
 def test_the_order_is_the_largest_that_keeps_the_promise(turns: int, order: int):
     """The figures are those of Wilks' tables for 95 % of a population with 95 % confidence."""
     assert choose_order(turns, 0.05) == order
-
-
-def test_fifty_nine_good_turns_are_needed_for_five_percent():
-    assert least_good_turns(0.05) == 59
-    with pytest.raises(ExporterError, match="at least 59"):
-        choose_order(58, 0.05)
 
 
 def test_a_higher_order_would_break_the_promise_too_often():
@@ -97,13 +89,6 @@ def test_what_repeats_take_counts_in_every_fit_and_is_scaled_with_the_heads():
     assert scaled.repeats == {"repeats_itself": pytest.approx(3.0 * slope)}
     assert all(formula is not None and formula.repeats for formula in ways.values())
     assert ways["isotonic"] == shipped.model_copy(update={"curve": ways["isotonic"].curve})
-
-
-def test_the_dialogues_that_fit_the_weights_make_no_threshold():
-    heads, good = draw_heads(300, np.random.default_rng(3))
-    made = calibrate_formula(rate_alone(heads, good), SHIPPED, rate=0.05, source="x")
-    assert not made.choice.keeps_order
-    assert made.threshold_turns == 180
 
 
 def test_a_dialogues_turns_stay_in_one_fold():
@@ -179,23 +164,6 @@ def test_the_new_version_carries_threshold_and_fit_and_loads(bundle: Bundle, tmp
     assert "warning" not in result.output
 
 
-def test_a_curve_over_the_value_moves_no_percentile(bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """With too few turns for new weights, the order of turns stays, and so does each turn's place among all."""
-    ways = {name: way for name, way in recalibration._WAYS.items() if name in ("as shipped", "logistic")}
-    monkeypatch.setattr(recalibration, "_WAYS", ways)
-    result = run(make_rows(110), tmp_path, "--bundle", f"{bundle.folder}/", "--new-version", "1.0.0")
-    assert result.exit_code == 0, result.output
-    made = read_bundle(tmp_path / "new")
-    way = made.manifest.agreement["recalibration"]
-    assert isinstance(way, dict)
-    assert way["way"] == "logistic"
-    turns = [TurnToScore([], each) for each in ("good nice a", "a b c", "bad a b", "ugly wrong")]
-    before, after = load_scorer(bundle, "fp32"), load_scorer(made, "fp32")
-    old = [before.percentile(each) for each in score_in_one_batch(before.scorer, turns)]
-    new = [after.percentile(each) for each in score_in_one_batch(after.scorer, turns)]
-    assert new == pytest.approx(old, abs=1.0)
-
-
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
@@ -237,13 +205,6 @@ def test_without_ids_a_context_that_begins_alike_is_one_dialogue(tmp_path: Path)
     assert (rated.good, rated.sharing) == ([True, False, False, True], 1)
     with pytest.raises(BadFileError, match="line 1"):
         read_rated_turns(tmp_path / "rated.jsonl")
-
-
-def test_a_turn_may_stand_in_messages(tmp_path: Path):
-    messages = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]
-    (tmp_path / "rated.jsonl").write_text(json.dumps({"messages": messages, "label": "good"}))
-    [turn] = read_rated_turns(tmp_path / "rated.jsonl").turns
-    assert ([each.text for each in turn.context], turn.response) == (["hi"], "hello")
 
 
 def test_another_scorer_gets_a_threshold_alone(tmp_path: Path):

@@ -60,14 +60,6 @@ def test_the_curve_is_that_of_the_values_that_the_graph_serves(name: str, tmp_pa
     assert (new.manifest.version, new.manifest.name) == ("9.0.0", name)
 
 
-def test_a_sample_says_so(tmp_path: Path):
-    new = renew_percentiles(
-        read_bundle(STARTERS["engagement"]), build_population(300), "9.0.0", tmp_path / "new", limit=110
-    )
-    assert new.calibration().turns == 110
-    assert "; a sample of 110 of 300; " in new.calibration().source
-
-
 def test_feds_percentiles_of_every_quality_are_taken_too(tmp_path: Path):
     names = ("interesting", "fluent")
     checkpoint = save_tiny_dialogpt(tmp_path / "dialogpt", positions=128)

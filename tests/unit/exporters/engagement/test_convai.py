@@ -1,11 +1,10 @@
 """ConvAI's labels, pairs and splits, on dialogues made here."""
 
-import json
 from pathlib import Path
 
 import pytest
 from support.exporter_data import build_dialogue, write_rows
-from turnscore_assessment.data.dialogues import RecordedDialogue, RecordedTurn, merge_turns, read_dialogues
+from turnscore_assessment.data.dialogues import RecordedDialogue, RecordedTurn, merge_turns
 from turnscore_assessment.errors import BadFileError
 from turnscore_exporters.data.convai import (
     Labels,
@@ -105,10 +104,6 @@ def test_split_is_by_order_within_each_published_label() -> None:
     assert [dialogue.order for dialogue in splits[Split.VALIDATION]] == [9, 8]
 
 
-def test_dialogues_of_one_merged_turn_drop_out() -> None:
-    assert not any(split_dialogues([make_dialogue(("Alice", "hi"), ("Alice", "anyone?"))]).values())
-
-
 def test_no_dialogue_is_in_two_splits_under_any_reading(tmp_path: Path) -> None:
     rows: list[object] = [build_dialogue(number, has_bot=number % 2 == 0, rating=number % 6) for number in range(60)]
     convai = read_convai(write_rows(tmp_path / "convai.jsonl.gz", rows), frozenset({"d3"}))
@@ -150,15 +145,3 @@ def test_bad_row_is_refused_by_file_and_row(tmp_path: Path, change: dict[str, ob
     with pytest.raises(BadFileError, match=r"convai\.jsonl\.gz, line 2: ") as caught:
         read_convai(path)
     assert reason in str(caught.value)
-
-
-def test_broken_json_and_missing_file_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "plain.jsonl"
-    path.write_text(json.dumps(build_dialogue(0, has_bot=True, rating=2)) + "\n{oops\n", encoding="utf-8")
-    with pytest.raises(BadFileError, match="line 2: is not JSON"):
-        list(read_dialogues(path))
-    with pytest.raises(BadFileError, match="does not exist"):
-        list(read_dialogues(tmp_path / "nowhere.jsonl"))
-    (tmp_path / "fake.jsonl.gz").write_bytes(b"not gzip")
-    with pytest.raises(BadFileError, match="cannot be read"):
-        list(read_dialogues(tmp_path / "fake.jsonl.gz"))

@@ -14,15 +14,12 @@ from turnscore_exporters.engagement.model import (
     EngagementModel,
     ModelSettings,
     Pooling,
-    collate_pairs,
-    fit_blend,
     load_model,
     pool,
-    read_columns,
     save_model,
     score_pairs,
 )
-from turnscore_exporters.errors import CheckpointError, EncoderError
+from turnscore_exporters.errors import EncoderError
 from turnscore_exporters.training.encoders import load_encoder
 
 
@@ -37,26 +34,6 @@ def test_padding_never_counts(pooling: Pooling) -> None:
     tokens = torch.tensor([[[1.0, -5.0], [3.0, -7.0], [9.0, 9.0]]])
     pooled = pool(tokens, torch.tensor([[1, 1, 0]]), pooling)
     assert pooled.tolist() == [[2.0, -6.0]] if pooling is Pooling.MEAN else [[3.0, -5.0]]
-
-
-def test_average_of_a_missing_query_is_the_replys_vector(tiny_bert: Path) -> None:
-    model = build_model(tiny_bert)
-    reply = torch.randn(2, 65)
-    assert torch.allclose(model.combine(reply, reply), reply[:, :-1])
-
-
-def test_missing_query_points_at_the_replys_row(tiny_bert: Path) -> None:
-    ids, mask, query_row, reply_row = collate_pairs(load_encoder(str(tiny_bert)), [("", "hi"), ("hi", "hello you")])
-    assert ids.shape == mask.shape == (2, 4)
-    assert query_row.tolist() == [0, 0]
-    assert reply_row.tolist() == [0, 1]
-
-
-def test_long_query_loses_its_beginning_and_long_reply_its_end(tiny_bert: Path) -> None:
-    encoder = load_encoder(str(tiny_bert), token_limit=4)
-    ids, _, _, _ = collate_pairs(encoder, [("hi you saw whales", "hi you saw whales")])
-    tokens = [[encoder.tokenizer.id_to_token(number) for number in row] for row in ids.tolist()]
-    assert tokens == [["[CLS]", "saw", "whales", "[SEP]"], ["[CLS]", "hi", "you", "[SEP]"]]
 
 
 @pytest.mark.parametrize("combination", list(Combination))
@@ -80,24 +57,9 @@ def test_checkpoint_scores_as_the_model_it_came_from(tiny_bert: Path, tmp_path: 
     assert loaded.settings == model.settings
 
 
-def test_folder_without_checkpoint_is_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="is not a checkpoint of engagement"):
-        load_model(tmp_path)
-
-
 def test_encoder_that_is_not_there_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(EncoderError, match=r"encoder .*nowhere"):
         load_encoder(str(tmp_path / "nowhere"))
-
-
-def test_blend_learns_length_where_length_decides(tiny_bert: Path) -> None:
-    model = build_model(tiny_bert, combination=Combination.COMPARE, heads=2, is_blended=True)
-    features = torch.randn(200, 64 * 4 + 2)
-    labels = (features[:, -1] > 0).long()
-    fit_blend(model, features, labels)
-    called = model.probability(features) > 0.5
-    assert float((called == (labels == 1)).float().mean()) > 0.95
-    assert read_columns(model, features).shape == (200, 3)
 
 
 def test_spoilt_replies_depend_on_seed_and_index_alone() -> None:

@@ -62,27 +62,6 @@ def test_exported_bundle_loads_in_the_service(checkpoint: Path, data_folder: Pat
         load_scorer(bundle, variant, threads=1)
 
 
-@pytest.mark.parametrize("checkpoint", ["mixed"], indirect=True, scope="module")
-def test_a_graph_that_disagrees_stops_the_export_and_leaves_nothing(
-    checkpoint: Path, data_folder: Path, tmp_path: Path
-) -> None:
-    options = ["--checkpoint", str(checkpoint), "--version", "0.0.1", "--output", str(tmp_path / "bundle")]
-    options += ["--data", str(data_folder), "--turns", "200", "--int8-tolerance", "1e-9"]
-    result = CliRunner().invoke(export_app, ["engagement", *options])
-    assert result.exit_code == 1
-    assert "graph cpu-int8: scores" in result.output
-    assert not (tmp_path / "bundle").exists()
-
-
-@pytest.mark.parametrize("checkpoint", ["mixed"], indirect=True, scope="module")
-def test_a_folder_in_use_is_left_alone(checkpoint: Path, data_folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "mine.txt").write_text("keep")
-    options = ["--checkpoint", str(checkpoint), "--version", "0.0.1", "--output", str(tmp_path)]
-    result = CliRunner().invoke(export_app, ["engagement", *options, "--data", str(data_folder), "--turns", "200"])
-    assert (result.exit_code, (tmp_path / "mine.txt").read_text()) == (1, "keep")
-    assert "is not empty" in result.output
-
-
 @pytest.mark.parametrize(("pooling", "learning_rate"), [(Pooling.MEAN, 1e-3), (Pooling.MAX, 1e-2)])
 def test_the_paper_s_recipe_trains_a_head_on_plain_vectors_of_a_frozen_encoder(
     tiny_bert: Path, data_folder: Path, pooling: Pooling, learning_rate: float

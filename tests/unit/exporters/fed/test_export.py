@@ -14,10 +14,10 @@ from turnscore_core.loaded_scorer import load_scorer
 from turnscore_exporters.bundles.writer import GRAPH_FILES
 from turnscore_exporters.commands import export as app
 from turnscore_exporters.errors import CheckpointError, ExporterError, ParityError
-from turnscore_exporters.fed.bundle import read_qualities, read_reference, run_fed_export
+from turnscore_exporters.fed.bundle import read_qualities, run_fed_export
 from turnscore_exporters.fed.model import FedCheckpoint, build_probe, export_graph, export_int8, load_checkpoint
 from turnscore_exporters.options import FedExportOptions
-from turnscore_models import copy_bundle, read_bundle
+from turnscore_models import read_bundle
 from typer.testing import CliRunner
 
 
@@ -88,17 +88,6 @@ def test_the_command_writes_a_bundle_that_the_service_loads(checkpoint: FedCheck
     assert load_scorer(bundle, "cpu-int8", threads=1).scorer.KIND == "fed"
 
 
-def test_a_copy_without_a_graph_leaves_its_weights_behind(checkpoint: FedCheckpoint, tmp_path: Path) -> None:
-    files = {
-        "dialogues": [write_dialogues(tmp_path / "d.jsonl.gz")],
-        "qualities": write_own_qualities(tmp_path / "own"),
-    }
-    export(checkpoint, output=tmp_path / "b", **files)
-    bundle = read_bundle(tmp_path / "b")
-    copied = copy_bundle(bundle, tmp_path / "copy", ["cpu-int8"])
-    assert GRAPH_FILES["fp32"] not in copied.manifest.files
-
-
 def test_a_graph_that_disagrees_with_the_published_way_is_refused(
     checkpoint: FedCheckpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,13 +114,6 @@ def test_a_graph_that_disagrees_with_the_published_way_is_refused(
 def test_wrong_choices_are_named(checkpoint: FedCheckpoint, changes: dict[str, object], message: str) -> None:
     with pytest.raises(ExporterError, match=message):
         export(checkpoint, **changes)
-
-
-def test_reference_turns_are_system_turns_with_all_that_was_said_before(tmp_path: Path) -> None:
-    drawn = read_reference([write_dialogues(tmp_path / "d.jsonl.gz")], limit=30)
-    assert len(set(drawn)) == 30
-    assert {len(texts) for texts in drawn} <= {2, 4, 6}
-    assert all(texts[0].startswith("turn 0") for texts in drawn)
 
 
 def test_published_qualities_are_feds_eighteen_and_the_assessment_papers_seven() -> None:

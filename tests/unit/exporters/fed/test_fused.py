@@ -16,7 +16,6 @@ from turnscore_exporters.commands import export as app
 from turnscore_exporters.errors import GraphExportError
 from turnscore_exporters.fed import model as fed_graphs
 from turnscore_exporters.fed.model import (
-    INPUT_AXES,
     FedCheckpoint,
     FedModel,
     count_fused,
@@ -69,13 +68,6 @@ def run(path: Path, feeds: dict[str, np.ndarray]) -> np.ndarray:
 def test_fused_attention_gives_what_plain_operators_give(graphs: dict[str, Path], checkpoint: FedCheckpoint) -> None:
     feeds = uneven_batch(checkpoint.model.config.vocab_size)
     assert run(graphs["fused"], feeds) == pytest.approx(run(graphs["plain"], feeds), abs=ROUNDING)
-
-
-def test_the_fused_model_gives_the_same_in_torch(graphs: dict[str, Path], checkpoint: FedCheckpoint) -> None:
-    feeds = uneven_batch(checkpoint.model.config.vocab_size)
-    with torch.inference_mode():
-        losses = FedModel(checkpoint.model, is_fused=True)(*(torch.from_numpy(feeds[name]) for name in INPUT_AXES))
-    assert losses.numpy() == pytest.approx(run(graphs["plain"], feeds), abs=ROUNDING)
 
 
 def test_each_layer_has_one_fused_attention_for_trunks_and_one_for_branches(graphs: dict[str, Path]) -> None:

@@ -7,12 +7,9 @@ from support.exporter_data import build_sentence, write_rows
 from turnscore_assessment.errors import BadFileError
 from turnscore_exporters.errors import CheckpointError
 from turnscore_exporters.fed.language_model import (
-    TextSource,
     cut_windows,
-    group_windows,
     read_texts,
     run_language_model_training,
-    train_tokenizer,
 )
 from turnscore_exporters.fed.model import load_checkpoint
 from turnscore_exporters.options import LanguageModelOptions
@@ -39,39 +36,15 @@ def test_windows_hold_whole_turns_between_separators() -> None:
     assert windows == [[EOS, 1, 2, EOS, 3, EOS], [EOS, 4, 5, 6, EOS]]
 
 
-def test_a_turn_longer_than_a_window_loses_its_end() -> None:
-    assert cut_windows([[[1, 2, 3, 4, 5, 6]]], EOS, window=5) == [[EOS, 1, 2, 3, EOS]]
-
-
-def test_groups_hold_every_window_once_within_the_budget() -> None:
-    windows = [[1] * length for length in (3, 9, 4, 8, 2)]
-    groups = group_windows(windows, max_tokens=16)
-    assert sorted(number for group in groups for number in group) == [0, 1, 2, 3, 4]
-    assert all(max(len(windows[number]) for number in group) * len(group) <= 16 for group in groups)
-
-
 def test_held_out_dialogues_are_not_trained_on(data: Path) -> None:
     texts = read_texts(data)
     assert texts.held_out
     assert not set(texts.held_out) & set(texts.train)
 
 
-def test_a_thinned_source_is_read_in_part(data: Path) -> None:
-    everything = read_texts(data, [TextSource("dialogue_text.jsonl.gz")])
-    thinned = read_texts(data, [TextSource("dialogue_text.jsonl.gz", thinned="sgd", keep_one_in=2)])
-    assert len(everything.train) + len(everything.held_out) == 400
-    assert len(thinned.train) + len(thinned.held_out) == 200
-
-
 def test_a_folder_without_texts_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadFileError, match="no dialogues"):
         read_texts(tmp_path)
-
-
-def test_the_tokenizer_reads_any_text_and_puts_the_separator_last() -> None:
-    tokenizer = train_tokenizer(["hi there"] * 3, 300)
-    assert tokenizer.decode(tokenizer.encode("🙂 größer").ids) == "🙂 größer"
-    assert tokenizer.token_to_id("<|endoftext|>") == tokenizer.get_vocab_size() - 1
 
 
 def test_an_interrupted_run_ends_with_the_weights_of_one_that_was_not(
@@ -104,18 +77,6 @@ def test_another_vocabulary_never_gets_the_tokenizer_that_lies_in_the_folder(dat
     (job.output / "state.pt").unlink()
     run_language_model_training(smaller)
     assert load_checkpoint(str(job.output)).tokenizer.get_vocab_size() == 300
-
-
-def test_the_saved_model_is_a_checkpoint_that_fed_can_export(data: Path, tmp_path: Path) -> None:
-    run_language_model_training(LanguageModelOptions(data=data, output=tmp_path / "lm", **SIZE, steps=1))
-    checkpoint = load_checkpoint(str(tmp_path / "lm"))
-    assert checkpoint.window == 64
-    assert checkpoint.tokenizer.id_to_token(checkpoint.eos_id) == "<|endoftext|>"
-
-
-def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="holds no"):
-        load_checkpoint(str(tmp_path))
 
 
 def _stop(*_: object) -> float:

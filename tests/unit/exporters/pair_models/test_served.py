@@ -2,14 +2,10 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from support.every_way import Request, every_way
 from support.exporter_data import save_tiny_bert, save_tiny_masked, save_tiny_pair
-from support.transports import settings_with
 from turnscore_core.errors import InvalidRequestError
 from turnscore_core.inference.onnx_backend import OnnxBackend
 from turnscore_core.loaded_scorer import LoadedScorer, load_scorer
@@ -184,31 +180,6 @@ def test_copies_are_computed_in_runs_of_bounded_size(usr: tuple[Path, Bundle], m
 
 
 @of_bert
-def test_facts_say_the_same_through_both_doors_and_every_client(usr: tuple[Path, Bundle]) -> None:
-    def ask(*facts: str) -> Request:
-        context = [{"speaker": "user", "text": "hi you"}]
-        options = {"usr": {"facts": list(facts)}} if facts else None
-        return Request(
-            "facts", "good", "score", {"context": context, "response": "what did you do", "options": options}
-        )
-
-    runtime = {"device": "cpu", "threads": 1, "concurrent_batches": 1}
-    with every_way(settings_with(models=(f"{usr[1].folder}/",), runtime=runtime)) as opened:
-
-        def details(way: str, *facts: str) -> Any:
-            reply: Any = opened.ways[way](ask(*facts))
-            return reply.scores["usr"].details
-
-        own = details("core", "whales like it", "never")
-        assert {"facts", "fact_1", "fact_2"} <= own.keys()
-        assert all(details(way, "whales like it", "never") == own for way in opened.ways if way != "grpc")
-        assert "facts" not in details("http"), "what the cache keeps with facts is no answer without them"
-        assert details("grpc client", "never")["facts"] == pytest.approx(own["fact_2"], abs=1e-6)
-        for way in ("http", "grpc client"):
-            assert opened.ways[way](ask("x" * 257)) == ("invalid_request", "options.usr.facts.0")
-
-
-@of_bert
 @pytest.mark.parametrize(
     ("options", "field", "said"),
     [
@@ -228,14 +199,6 @@ def test_facts_beyond_their_bounds_are_refused_by_their_place(
         scorer.read_options(options)  # type: ignore[arg-type]
     assert refused.value.field == field
     assert len(scorer.read_options({"facts": ["x" * 256] * 8})) == 8  # type: ignore[arg-type]
-
-
-@of_bert
-def test_a_response_without_tokens_compares_with_no_reference_turn(usr: tuple[Path, Bundle]) -> None:
-    loaded = load_scorer(usr[1], "fp32")
-    [found] = loaded.scorer.score(loaded.scorer.encode([TurnToScore([Turn(speaker="user", text="hi")], "\u200b")]))
-    if "mlm" not in found.details:  # RoBERTa spells it in bytes
-        assert (loaded.percentile(found), np.isfinite(found.value)) == (None, True)
 
 
 def test_checkpoints_of_other_vocabularies_do_not_go_together(data_folder: Path, tmp_path: Path) -> None:

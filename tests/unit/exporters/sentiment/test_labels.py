@@ -1,20 +1,14 @@
 """The rules that make a sentiment of a user's next utterance."""
 
-import re
-
 import pytest
-from turnscore_assessment.data.dialogue_sets import says_goodbye
 from turnscore_exporters.sentiment.labels import (
-    COMPLAINT_FILE,
     LabelRules,
     asks,
     complains,
     label_sentiment,
     score_vader,
-    strip_negation,
 )
 
-PLAIN = LabelRules(handles_short_answers=False, complaint_weight=0.0)
 SHORT_ANSWERS = LabelRules(complaint_weight=0.0)
 QUESTION, STATEMENT = "Do you like jazz?", "I play the cello."
 
@@ -31,14 +25,6 @@ def test_the_same_no_keeps_vaders_score_where_nothing_was_asked() -> None:
 def test_the_rest_of_an_answer_keeps_its_sentiment() -> None:
     assert label_sentiment("no, i love rock", QUESTION, SHORT_ANSWERS) == score_vader("i love rock") > 0.5
     assert label_sentiment("no, that is awful", QUESTION, SHORT_ANSWERS) == score_vader("that is awful") < 0
-
-
-def test_without_handling_a_no_to_a_question_is_negative() -> None:
-    assert label_sentiment("no", QUESTION, PLAIN) < 0
-
-
-def test_yes_is_left_alone() -> None:
-    assert label_sentiment("yes", QUESTION, SHORT_ANSWERS) == score_vader("yes")
 
 
 @pytest.mark.parametrize(
@@ -68,19 +54,3 @@ def test_a_complaint_loses_its_weight(utterance: str) -> None:
 @pytest.mark.parametrize("utterance", ["that makes sense", "i live in Rome", "what a nice day", "i repainted it"])
 def test_ordinary_talk_is_no_complaint(utterance: str) -> None:
     assert not complains(utterance)
-
-
-def test_stripping_takes_every_leading_negation_and_nothing_else() -> None:
-    assert strip_negation("no, no, not really. i sing") == "i sing"
-    assert strip_negation("i know no songs") == "i know no songs"
-    assert strip_negation("nothing much") == "nothing much"
-
-
-def test_goodbyes_are_told_from_talk_of_leaving_things() -> None:
-    assert says_goodbye("ok, gotta go")
-    assert not says_goodbye("i want to go there")
-
-
-def test_each_line_of_the_complaint_file_is_one_pattern() -> None:
-    for line in COMPLAINT_FILE.read_text(encoding="utf-8").splitlines():
-        assert re.compile(line).search("") is None

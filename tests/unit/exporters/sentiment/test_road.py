@@ -78,13 +78,6 @@ def test_a_folder_in_use_is_left_alone(checkpoint: Path, sentiment_data: Path, t
     assert "is not empty" in result.output
 
 
-def test_a_checkpoint_of_another_kind_is_refused(sentiment_data: Path, tmp_path: Path) -> None:
-    (tmp_path / "settings.json").write_text("{}")
-    result = export(tmp_path, sentiment_data, tmp_path / "bundle")
-    assert result.exit_code == 1
-    assert "is not a checkpoint of sentiment/stop" in result.output
-
-
 def test_the_paper_s_recipe_is_trained_exported_and_described(
     tiny_bert: Path, sentiment_data: Path, tmp_path: Path
 ) -> None:

@@ -1,7 +1,6 @@
 """Rows, batches, loss, and a training that resumes."""
 
 import math
-import random
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +8,7 @@ import pytest
 import torch
 from turnscore_assessment.data.labelled_turns import LabelledTurn
 from turnscore_core.scorers.sentiment_stop import DialogueRow, RowLayout
-from turnscore_exporters.errors import EncoderError, ExporterError
+from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.sentiment.labels import NegativeRecipe
 from turnscore_exporters.sentiment.model import (
     ModelSettings,
@@ -17,7 +16,6 @@ from turnscore_exporters.sentiment.model import (
     RowPooling,
     SentimentStopModel,
     Target,
-    collate_rows,
     load_model,
     save_model,
     score_rows,
@@ -30,7 +28,6 @@ from turnscore_exporters.sentiment.training import (
     SentimentRecipe,
     TrainingRows,
     compute_loss,
-    form_batches,
     train_model,
 )
 from turnscore_exporters.training.encoders import load_encoder
@@ -86,28 +83,6 @@ def test_negatives_please_less_and_stop_with_a_smaller_weight(tiny_bert: Path) -
     assert {row.goes_on for row in negatives if not math.isnan(row.goes_on)} == {0.0}
 
 
-def test_each_epoch_has_the_real_rows_and_other_negatives(tiny_bert: Path) -> None:
-    rows = build_rows(tiny_bert)
-    first, second = rows.epoch(0), rows.epoch(1)
-    assert first[: len(TURNS)] == second[: len(TURNS)]
-    assert first[len(TURNS) :] != second[len(TURNS) :]
-
-
-def test_batches_hold_every_row_once_and_keep_the_budget() -> None:
-    rows = [
-        LabelledRow(row=DialogueRow(tuple(range(3 + number % 9)), 1, 0), sentiment=0.0, goes_on=1.0)
-        for number in range(50)
-    ]
-    batches = form_batches(rows, 40, random.Random(0))
-    assert sorted(len(row.row.ids) for batch in batches for row in batch) == sorted(len(row.row.ids) for row in rows)
-    assert all(len(batch) * max(len(row.row.ids) for row in batch) <= 40 for batch in batches)
-
-
-def test_a_made_up_row_weighs_less_in_the_sum_too() -> None:
-    row = LabelledRow(row=DialogueRow((1, 2), 1, 0), sentiment=-1.0, goes_on=0.0, goes_on_weight=0.25)
-    assert compute_loss(torch.tensor([[1.0, 0.0]]), [row], Target.SUM).item() == pytest.approx(0.25 * 4)
-
-
 def test_unknown_labels_cost_nothing() -> None:
     row = DialogueRow((1, 2), 1, 0)
     batch = [
@@ -118,12 +93,6 @@ def test_unknown_labels_cost_nothing() -> None:
     assert compute_loss(outputs, batch, Target.TWO).item() == pytest.approx(0.5)
     assert compute_loss(outputs, batch, Target.SENTIMENT).item() == pytest.approx(0.5)
     assert compute_loss(outputs, batch, Target.SUM).item() == pytest.approx((16 + 4) / 2)
-
-
-def test_two_targets_add_the_weighted_cross_entropy() -> None:
-    batch = [LabelledRow(row=DialogueRow((1, 2), 1, 0), sentiment=UNKNOWN, goes_on=0.0, goes_on_weight=0.25)]
-    loss = compute_loss(torch.tensor([[9.0, 0.0]]), batch, Target.TWO)
-    assert loss.item() == pytest.approx(0.25 * math.log(2))
 
 
 def test_a_resumed_training_ends_with_the_weights_of_one_that_was_not_interrupted(
@@ -169,21 +138,6 @@ def test_a_row_alone_scores_as_in_a_batch(tiny_bert: Path, pooling: RowPooling) 
     rows = [RowBuilder(encoder, chosen).build(turn.context, turn.response) for turn in TURNS[:4]]
     together = score_rows(model, rows)
     assert torch.allclose(together, torch.cat([score_rows(model, [row]) for row in rows]), atol=1e-5)
-
-
-def test_segments_begin_with_the_response(tiny_bert: Path) -> None:
-    encoder, chosen = load_encoder(str(tiny_bert)), settings(tiny_bert)
-    row = RowBuilder(encoder, chosen).build(CONTEXT[:1], "i like whales")
-    _, _, segments = collate_rows([row], chosen.layout)
-    assert segments.tolist() == [[0, 0, 0, 1, 1, 1, 1]]
-
-
-@pytest.mark.parametrize("target", [Target.SENTIMENT, Target.SUM])
-def test_a_model_of_one_target_says_nothing_of_going_on(tiny_bert: Path, target: Target) -> None:
-    encoder, chosen = load_encoder(str(tiny_bert)), settings(tiny_bert, target=target)
-    model, _ = train_model(TURNS, encoder, chosen, RECIPE, steps=2)
-    row = RowBuilder(encoder, chosen).build(CONTEXT, "ok")
-    assert score_rows(model, [row])[0, 1] == 0
 
 
 def test_a_checkpoint_keeps_scores_and_settings(tiny_bert: Path, tmp_path: Path) -> None:
@@ -240,8 +194,3 @@ def test_pooling_over_the_response_needs_its_segment(tiny_bert: Path) -> None:
     chosen = settings(tiny_bert, layout=layout, pooling=RowPooling.RESPONSE)
     with pytest.raises(ExporterError, match="segment 1"):
         train_model(TURNS, load_encoder(str(tiny_bert)), chosen, RECIPE)
-
-
-def test_a_tokenizer_without_marks_is_refused_by_the_mark(tiny_bert: Path) -> None:
-    with pytest.raises(EncoderError, match=r"no \[unused9\]"):
-        load_encoder(str(tiny_bert)).special("[unused9]")

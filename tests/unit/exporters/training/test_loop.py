@@ -53,12 +53,6 @@ def test_resumed_run_ends_with_the_weights_of_one_that_was_not_interrupted(tmp_p
     assert all(torch.equal(left, right) for left, right in zip(whole, resumed, strict=True))
 
 
-def test_finished_run_is_not_trained_again(tmp_path: Path) -> None:
-    first = train_tiny(tmp_path / "state")
-    again = train_tiny(tmp_path / "state", stop_at=0)
-    assert all(torch.equal(left, right) for left, right in zip(first, again, strict=True))
-
-
 def test_state_of_another_run_is_refused(tmp_path: Path) -> None:
     train_tiny(tmp_path / "state")
     with pytest.raises(CheckpointError, match="belongs to another run"):
@@ -118,22 +112,6 @@ def test_the_best_weights_outlive_an_interruption(tmp_path: Path) -> None:
     for stop_at in (None, 0):  # the second time nothing is left to train
         weight, best = train_one_weight(tmp_path / "state", [0.0, 0.0, 0.2, 0.3], stop_at=stop_at)
         assert (weight, best.found) == (pytest.approx(4), {"value": 0.7, "step": 4})
-
-
-def test_weights_that_nobody_looked_at_stay_the_last() -> None:
-    model = nn.Linear(1, 1)
-    before = model.weight.clone()
-    best = BestWeights(lambda: 1.0, 200)
-    best.update(model, 3)
-    best.put_into(model)
-    assert torch.equal(model.weight, before)
-    assert best.found == {}
-
-
-def test_every_epoch_takes_every_item_once_in_another_order() -> None:
-    epochs = [[index for step in range(3) for index in choose_batch(20, 8, step + 3 * epoch)] for epoch in range(2)]
-    assert sorted(epochs[0]) == sorted(epochs[1]) == list(range(20))
-    assert epochs[0] != epochs[1]
 
 
 def test_a_folder_whose_training_began_on_other_data_is_refused(tmp_path: Path) -> None:
