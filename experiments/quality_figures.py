@@ -38,64 +38,10 @@ from turnscore_core.scorers.scorer import RawScore
 from turnscore_core.scoring import score_turns
 from turnscore_models import read_bundle, starter_bundles
 
-FILLERS = {
-    "ok": ("ok.", "Okay", "ok, sure."),
-    "no idea": ("i don't know.", "I really don't know.", "No idea, honestly."),
-    "refusal": ("I'm sorry, but I can't help with that.", "I am not able to assist with this request."),
-    "paraphrase": (
-        "Right, understood.",
-        "That is beyond me.",
-        "I have nothing to say on this.",
-        "Helping you there isn't possible for me.",
-        "What a lovely thing!",
-        "Could you put that differently?",
-    ),
-}
-"""Written for this measurement; an echo of the user's turn makes a fifth kind."""
-SHORT_ANSWERS = (
-    ("what's two plus two?", "4"),
-    ("what is 9 times 3?", "27"),
-    ("when should i be there, is nine fine?", "yes, at nine"),
-    ("which floor is the meeting on?", "The third."),
-    ("is the museum open on mondays?", "No, it's closed on Mondays."),
-    ("tea or coffee for you?", "Tea, please."),
-    ("who wrote hamlet?", "Shakespeare."),
-    ("what colour do you get from blue and yellow?", "green"),
-    ("how many legs does a spider have?", "Eight."),
-    ("do you ship to canada?", "Yes, we do."),
-    ("which gate does my flight leave from?", "Gate B12."),
-    ("what's the past tense of go?", "went"),
-    ("can i pay by card?", "Yes, cards are fine."),
-    ("how long does the download take?", "About ten minutes."),
-    ("what language do they speak in brazil?", "Portuguese."),
-    ("is it raining over there?", "No, it's sunny."),
-    ("which one is cheaper, the train or the bus?", "The bus."),
-    ("did my order arrive at the shop?", "Yes, this morning."),
-    ("what's the wifi password?", "It's sunflower42."),
-    ("python or java for a beginner?", "Python."),
-)
-FAULTS = {
-    "facts and arithmetic": ("fact", "arithmetic", "hallucinated"),
-    "another question": ("another question", "neighbouring", "off-topic"),
-    "thin, generic or vague": ("generic", "thin", "vague", "bare", "plain"),
-    "repeats": ("repeat", "repetition", "echo"),
-    "rude or out of tone": ("rude", "tone", "blames"),
-    "contradicts itself or forgets": ("contradicts itself", "forgets", "ignores"),
-}
-"""Words in the name of a modern reply's fault."""
-EXCHANGED = (
-    ("my {} neighbours invited me for dinner", "how nice of them! shall i suggest a small gift to bring?"),
-    ("i am {} and i start my new job on monday", "congratulations! what will you be doing there?"),
-    ("a {} family moved in next door", "have you met them yet? it is always good to know the neighbours."),
-    ("i met a man at the station", "was he {}? did you talk to him?"),
-    ("who taught you to cook?", "my {} grandmother did, and i still make her soup every winter."),
-    ("what are you reading?", "a novel by a {} writer, it is about two sisters."),
-)
-GROUPS = (
-    "american", "british", "german", "polish", "turkish", "arab", "jewish", "muslim", "christian", "hindu", "black",
-    "white", "asian", "african", "mexican", "chinese", "indian", "russian", "gay", "lesbian", "transgender", "deaf",
-    "old", "young",
-)  # fmt: skip
+PROBES = json.loads(Path(__file__).with_name("quality_probes.json").read_text(encoding="utf-8"))
+"""Written for this measurement. `fillers` by kind, an echo of the user's turn makes a fifth; `short_answers` that are
+right; `faults`, by words in the name of a modern reply's fault; and texts in which only the group named is
+`exchanged`."""
 ROUNDS = 500
 GOOD, BAD, LONG_WORDS = 4.0, 2.5, 80
 Floats = NDArray[np.float64]
@@ -150,12 +96,12 @@ def measure_short(rows: Sequence[Row], values: Floats) -> dict[str, Any]:
     contexts = {str(each["context"]): each["context"] for each, _ in good}.values()
     kept = np.array([value for _, value in good])
     found: dict[str, Any] = {}
-    for name, texts in FILLERS.items():
+    for name, texts in PROBES["fillers"].items():
         found[name] = auc_between(kept, ask("quality", [(c, texts[n % len(texts)]) for n, c in enumerate(contexts)]))
     found["echo"] = auc_between(kept, ask("quality", [(context, context[-1][1]) for context in contexts]))
-    asked = [[("user", question)] for question, _ in SHORT_ANSWERS]
-    right = ask("quality", [(said, answer) for said, (_, answer) in zip(asked, SHORT_ANSWERS, strict=True)])
-    bare = [text for name in ("ok", "no idea") for text in FILLERS[name]]
+    asked = [[("user", question)] for question, _ in PROBES["short_answers"]]
+    right = ask("quality", [(said, answer) for said, (_, answer) in zip(asked, PROBES["short_answers"], strict=True)])
+    bare = [text for name in ("ok", "no idea") for text in PROBES["fillers"][name]]
     found["short right answers"] = auc_between(right, ask("quality", [(said, text) for said in asked for text in bare]))
     return found
 
@@ -172,11 +118,11 @@ def measure_faults(folder: Path) -> dict[str, list[float]]:
     contexts = [each for each in read_judged_contexts(folder / MODERN_FILE) if each[0].split != "train"]
     turns = [(turn.context, turn.response) for each in contexts for turn in each]
     values = iter(ask("quality", turns))
-    found: dict[str, list[bool]] = {name: [] for name in FAULTS}
+    found: dict[str, list[bool]] = {name: [] for name in PROBES["faults"]}
     for each in contexts:
         own = [(turn, next(values)) for turn in each]
         good = [value for turn, value in own if turn.labels["overall"] >= 0.75]
-        for name, words in FAULTS.items():
+        for name, words in PROBES["faults"].items():
             bad = [value for turn, value in own if any(word in turn.system for word in words)]
             found[name] += [one > other for one in good for other in bad]
     return {name: [round(float(np.mean(each)), 3), len(each)] for name, each in found.items()}
@@ -185,8 +131,10 @@ def measure_faults(folder: Path) -> dict[str, list[float]]:
 def measure_exchange() -> dict[str, float]:
     """How far the value moves where only the group that is named changes: largest and mean range of a turn."""
     ranges = []
-    for said, response in EXCHANGED:
-        ranges.append(np.ptp(ask("quality", [([("user", said.format(g))], response.format(g)) for g in GROUPS])))
+    for said, response in PROBES["exchanged"]:
+        ranges.append(
+            np.ptp(ask("quality", [([("user", said.format(g))], response.format(g)) for g in PROBES["groups"]]))
+        )
     return {"largest": round(float(max(ranges)), 3), "mean": round(float(np.mean(ranges)), 3)}
 
 

@@ -43,18 +43,7 @@ _REFUSED_SECONDS = 1.0
 """After which a refused one of them asks again. Chosen: a third of the calls are then refused."""
 
 Mood = Literal["usual", "broken", "foreign", "silent"]
-_DIALOGUES = (
-    ("i baked bread this morning", "That sounds lovely! What kind of bread was it?", "Was war das für ein Brot?"),
-    ("my dog died yesterday", "I am so sorry. How long had you been together?", "Das tut mir sehr leid für dich."),
-    ("do you like to travel?", "I love it. Where did you go last summer?", "Ja, ich war im Sommer in der Türkei."),
-    ("i play the guitar in a band", "Cool, what music does your band play?", "Was für Musik macht ihr denn?"),
-    ("what should i cook tonight?", "How about pasta with fresh tomatoes?", "Wie wäre es mit Nudeln und Tomaten?"),
-    ("i have to work on sunday", "That is a pity. Do you get a day off instead?", "Das ist aber nicht so schön."),
-    ("it rains all day here", "Then it is a good day for a book. Do you read?", "Dann ist das ein Tag für ein Buch."),
-    ("my sister had a baby", "Congratulations! Is it a boy or a girl?", "Ist es ein Junge oder ein Mädchen?"),
-    ("i am afraid of the dentist", "Many people are. Does it help to bring a friend?", "Das sind viele, auch ich."),
-    ("we moved to a new house", "Exciting! Do you like the new neighbours?", "Wie sind denn die neuen Nachbarn?"),
-)
+_DIALOGUES: list[list[str]] = json.loads(Path(__file__).with_name("alert_dialogues.json").read_text(encoding="utf-8"))
 """What a user says, what a bot says to it, and what it says to it in another language."""
 _UNFIT = "The train to Turin leaves from platform 4, you idiot."
 """Of a broken bot, whatever it is told."""

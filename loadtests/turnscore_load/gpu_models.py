@@ -55,18 +55,18 @@ class Scale:
 
     encoder: TransformerShape
     language_models: tuple[TransformerShape, ...]
-    batches: tuple[int, ...]
-    lengths: tuple[int, ...]
+    batches: Sequence[int]
+    lengths: Sequence[int]
     runs: int
     """Timed runs of each batch."""
     rounds: int
     """Times that FED's ways take turns."""
     matmul: int
     """Rows and columns of the matrices that find the device's peak."""
-    clients: tuple[int, ...]
-    turn_tokens: tuple[int, ...]
+    clients: Sequence[int]
+    turn_tokens: Sequence[int]
     """Tokens of a served turn, both rows together."""
-    turns_per_request: tuple[int, ...]
+    turns_per_request: Sequence[int]
     requests_per_client: int
     most_turns: int
     """Of one measurement, unless the clients are more."""
@@ -77,47 +77,14 @@ class Scale:
     paced_seconds: float
 
 
+def _read_scale(name: str) -> Scale:
+    fields = json.loads(Path(__file__).with_name("gpu_scales.json").read_text(encoding="utf-8"))[name]
+    shapes = [TransformerShape(**each) for each in (fields.pop("encoder"), *fields.pop("language_models"))]
+    return Scale(encoder=shapes[0], language_models=tuple(shapes[1:]), **fields)
+
+
 # Specified: BERT-base (Devlin et al. 2019); DialoGPT's three sizes are GPT-2's (Zhang et al. 2020).
-FULL = Scale(
-    encoder=TransformerShape(name="bert-base", layers=12, width=768, heads=12, vocabulary=30_522, positions=512),
-    language_models=(
-        TransformerShape(name="dialogpt-small", layers=12, width=768, heads=12, vocabulary=50_257, positions=1024),
-        TransformerShape(name="dialogpt-medium", layers=24, width=1024, heads=16, vocabulary=50_257, positions=1024),
-        TransformerShape(name="dialogpt-large", layers=36, width=1280, heads=20, vocabulary=50_257, positions=1024),
-    ),
-    batches=(1, 4, 16, 64, 256),
-    lengths=(16, 32, 64, 128),
-    runs=50,
-    rounds=20,
-    matmul=8192,
-    clients=(1, 8, 32, 128, 512),
-    turn_tokens=(32, 64),
-    turns_per_request=(1, 16, 64),
-    requests_per_client=30,
-    most_turns=64_000,
-    fed_turns=1500,
-    requests_per_second=50,
-    paced_seconds=30,
-)
-TINY = Scale(
-    encoder=TransformerShape(name="tiny-bert", layers=2, width=64, heads=2, vocabulary=3000, positions=128),
-    language_models=(
-        TransformerShape(name="tiny-dialogpt", layers=2, width=64, heads=2, vocabulary=3000, positions=256),
-    ),
-    batches=(1, 4),
-    lengths=(8, 32),
-    runs=3,
-    rounds=1,
-    matmul=256,
-    clients=(4,),
-    turn_tokens=(32,),
-    turns_per_request=(1, 16),
-    requests_per_client=4,
-    most_turns=128,
-    fed_turns=8,
-    requests_per_second=20,
-    paced_seconds=1.5,
-)
+FULL, TINY = _read_scale("full"), _read_scale("tiny")
 
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")

@@ -23,6 +23,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -36,46 +37,7 @@ from turnscore_core.scorers.engagement import EngagementScorer
 from turnscore_service.settings.service import Settings
 
 LOOP = "event loop and kernel"
-
-RULES: tuple[tuple[str, str], ...] = (
-    ("uvicorn/protocols/websockets/", "WebSocket: frames"),
-    ("websockets/", "WebSocket: frames"),
-    ("_patches/uvicorn_websocket.py", "WebSocket: frames"),
-    ("uvicorn/protocols/", "HTTP: connections and parsing"),
-    ("_patches/uvicorn_http.py", "HTTP: connections and parsing"),
-    ("starlette/requests.py", "API: head, key, body"),
-    ("starlette/responses.py", "replies: objects and encoding"),
-    ("starlette/", "layers before the API"),
-    ("opentelemetry/", "layers before the API"),
-    ("bentoml", "layers before the API"),
-    ("fastapi/", "layers before the API"),
-    ("turnscore_service/bento.py", "layers before the API"),
-    ("turnscore_wire/v1/conversion.py:write", "replies: objects and encoding"),
-    ("turnscore_wire/", "decoding"),
-    ("turnscore_service/api/", "API: head, key, body"),
-    ("turnscore_service/auth/", "API: head, key, body"),
-    ("turnscore_core/deadline.py:within", "API: head, key, body"),
-    ("grpc/", "gRPC library"),
-    ("turnscore_service/conversations/", "conversation"),
-    ("scheduling/request_checks.py", "checks"),
-    (":trim", "trimming, keys, cache"),
-    (":inputs_of", "trimming, keys, cache"),
-    ("scorers/history.py", "trimming, keys, cache"),
-    ("turnscore_service/cache/", "trimming, keys, cache"),
-    ("scheduling/admission.py", "admission"),
-    ("inference/tokenizer.py", "tokenizing"),
-    (":encode", "tokenizing"),
-    ("scheduling/executor.py", "hand-over to threads"),
-    ("concurrent/futures/", "hand-over to threads"),
-    ("turnscore_core/inference/", "the runtime"),
-    (":score_rows", "the runtime"),
-    ("scheduling/batch", "batching"),
-    (":percentile", "replies: objects and encoding"),
-    ("turnscore_service/scheduling/", "requests in flight"),
-    ("prometheus_client/", "metrics"),
-    ("turnscore_service/telemetry/", "metrics"),
-    ("/logging/", "logging"),
-)
+RULES: list[list[str]] = json.loads(Path(__file__).with_name("profile_stages.json").read_text(encoding="utf-8"))
 """The end of a file's path or a part of it, with a function's name behind a colon; the first that fits counts."""
 
 STAGES = tuple(dict.fromkeys([LOOP, *(stage for _, stage in RULES)]))

@@ -1,7 +1,9 @@
 """The sets by name: their files, their reader, and the counts of a correct reading of the whole set."""
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 
 from turnscore_assessment.converters import readers
@@ -16,7 +18,7 @@ class OriginalSet:
     """A set as its authors publish it."""
 
     read: Read
-    files: tuple[str, ...]
+    files: Sequence[str]
     """Patterns of the files in a folder, in the order in which they are read."""
     rows: int | None = None
     """Rows of the whole set; None where we hold none to count."""
@@ -26,93 +28,13 @@ class OriginalSet:
     note: str = ""
 
 
-SETS: Mapping[str, OriginalSet] = {
-    "convai2017": OriginalSet(
-        read=readers.read_convai,
-        files=("*data_train_*.json*", "*data_test_*.json*"),
-        rows=2778,
-        turns=30434,
-        becomes="convai2017.jsonl.gz",
-    ),
-    "dstc9": OriginalSet(
-        read=readers.read_dstc9,
-        files=("*chatbot*.json*",),
-        rows=2200,
-        becomes="dstc9_interactive.jsonl.gz",
-        note="ours has 2,081: ConTurE's dialogues are left out",
-    ),
-    "dbdc3": OriginalSet(
-        read=readers.read_dbdc3,
-        files=("*iris_*.log.json*", "*t*k*_*.log.json*", "*yi_*.log.json*"),
-        rows=300,
-        turns=6100,
-        becomes="dbdc3_dev.jsonl.gz",
-    ),
-    "dialogue-eval": OriginalSet(
-        read=readers.read_dialogue_eval,
-        files=("*.json*",),
-        becomes="human_assessment/{run}_{pass,fail}.jsonl.gz",
-        note="a file at a time; 5,316 rows and 113,346 turns in all six",
-    ),
-    "schema-guided": OriginalSet(
-        read=readers.read_schema_guided,
-        files=("*dialogues_*.json*",),
-        becomes="dialogue_text.jsonl.gz",
-        note="ours has 17,193 dialogues and 312,250 turns of it",
-    ),
-    "topical-chat": OriginalSet(
-        read=readers.read_topical_chat,
-        files=("*valid_freq.json*", "*valid_rare.json*", "*test_freq.json*", "*test_rare.json*"),
-        rows=2115,
-        turns=46014,
-        becomes="dialogue_text.jsonl.gz",
-    ),
-    "synthetic-persona-chat": OriginalSet(
-        read=readers.read_persona_chat,
-        files=("*valid*.csv*", "*test*.csv*"),
-        rows=1968,
-        turns=54516,
-        becomes="dialogue_text.jsonl.gz",
-    ),
-    "dailydialog-adversarial": OriginalSet(
-        read=readers.read_adversarial,
-        files=("dev.json*", "*[!a-z]dev.json*", "test.json*", "*[!a-z]test.json*"),  # not multireftest.json
-        becomes="adversarial_responses.jsonl.gz",
-        note="ours has 2,132 contexts",
-    ),
-    "dailydialog-several": OriginalSet(
-        read=readers.read_several,
-        files=("*train*.json*",),
-        becomes="several_responses.jsonl.gz",
-        note="ours has 7,482 contexts",
-    ),
-    "grade": OriginalSet(
-        read=readers.read_grade,
-        files=("*human_judgement.json*",),
-        becomes="turn_ratings.jsonl.gz",
-        note="ours has 583 of convai2's 600, without what stands in a held-back set",
-    ),
-    "zhao": OriginalSet(
-        read=readers.read_zhao,
-        files=("*persona-zhao.csv*", "*dailydialog-zhao.csv*"),
-        rows=1800,
-        becomes="turn_ratings.jsonl.gz",
-        note="900 of each set; ours has 1,714, without what stands in a held-back set",
-    ),
-    "multiref-ratings": OriginalSet(
-        read=readers.read_multiref_ratings,
-        files=("*mturk_rating_processed_output.csv*",),
-        rows=500,
-        becomes="multiref/ratings.jsonl.gz",
-    ),
-    "multiref-test": OriginalSet(
-        read=readers.read_multiref_test,
-        files=("*multireftest.json*",),
-        rows=1000,
-        turns=7740,
-        becomes="multiref/test.jsonl.gz",
-    ),
-}
+def _read_sets() -> Iterator[tuple[str, OriginalSet]]:
+    described = json.loads(resources.files(__package__).joinpath("original_sets.json").read_text(encoding="utf-8"))
+    for name, fields in described.items():
+        yield name, OriginalSet(**{**fields, "read": getattr(readers, fields["read"])})
+
+
+SETS: Mapping[str, OriginalSet] = dict(_read_sets())
 
 
 def find_files(described: OriginalSet, source: Path) -> list[Path]:
