@@ -26,8 +26,16 @@ from turnscore_load.users.budgets import (
     read_mix,
     report,
 )  # fmt: skip
-from turnscore_load.users.connections import CONNECTIONS, make_grpc_cooperative
-from turnscore_load.users.users import USERS, BatchUser, ConversationUser, FloodUser, GrpcUser, StreamUser
+from turnscore_load.users.users import (
+    CONNECTIONS,
+    USERS,
+    BatchUser,
+    ConversationUser,
+    FloodUser,
+    GrpcUser,
+    StreamUser,
+    make_grpc_cooperative,
+)
 
 # What Locust looks for in this file.
 __all__ = ["BatchUser", "ConversationUser", "FloodUser", "GrpcUser", "OneShape", "StreamUser"]

@@ -12,11 +12,9 @@ from turnscore_core.engine import Engine, OptionsError
 from turnscore_core.inference.onnx_backend import DeviceError
 from turnscore_models import BundleError
 
-from turnscore_corpus.engines.local_engine import run_here, run_processes
-from turnscore_corpus.engines.work import EngineChoice, Work
+from turnscore_corpus.engines.work import EngineChoice, Work, run_here, run_processes
 from turnscore_corpus.errors import BadColumnsError, CorpusError, StoppedError
-from turnscore_corpus.inputs.columns import Columns
-from turnscore_corpus.inputs.files import InputFile
+from turnscore_corpus.inputs.files import Columns, InputFile
 from turnscore_corpus.inputs.plan import BLOCK_DIALOGUES, Plan, make_plan
 from turnscore_corpus.outputs.folder import BlockManifest, OutputFolder, describe_job
 from turnscore_corpus.outputs.stores import hold_folder, open_store

@@ -23,8 +23,7 @@ from turnscore_core.loaded_scorer import choose_variant, load_scorer
 from turnscore_core.scorers.history import History
 from turnscore_core.scorers.scorer import TurnToScore
 from turnscore_corpus.engines.work import EngineChoice
-from turnscore_corpus.inputs.columns import Columns
-from turnscore_corpus.inputs.files import find_files
+from turnscore_corpus.inputs.files import Columns, find_files
 from turnscore_corpus.run import CorpusJob, run_job
 from turnscore_models import read_bundle
 from turnscore_wire import Turn

@@ -28,8 +28,7 @@ from support.corpora import (
 )
 from turnscore_corpus.engines.work import EngineChoice, Work
 from turnscore_corpus.errors import StoppedError
-from turnscore_corpus.inputs.columns import Columns
-from turnscore_corpus.inputs.files import find_files
+from turnscore_corpus.inputs.files import Columns, find_files
 from turnscore_corpus.inputs.plan import make_plan
 from turnscore_corpus.outputs.folder import OutputFolder
 from turnscore_corpus.run import run_job

@@ -16,12 +16,11 @@ from pyarrow import parquet
 from turnscore_core.dialogues import DialogueResult, ModelIdentity, TurnResult
 from turnscore_core.engine import Dialogue, Engine
 from turnscore_corpus.engines.work import EngineChoice
-from turnscore_corpus.inputs.columns import Columns
 from turnscore_corpus.inputs.dialogues import Read, read_dialogues
-from turnscore_corpus.inputs.files import find_files
+from turnscore_corpus.inputs.files import Columns, find_files
 from turnscore_corpus.inputs.formats import RecordReader
 from turnscore_corpus.inputs.plan import Plan, make_plan
-from turnscore_corpus.outputs.tables import TABLES
+from turnscore_corpus.outputs.folder import TABLES
 from turnscore_corpus.run import CorpusJob, run_job
 from turnscore_models import BundleError
 from turnscore_wire import DialogueAggregate, ErrorCode, ErrorDetail, Limits, Score, TokenCount

@@ -8,8 +8,7 @@ import typer
 
 from turnscore_assessment.command_line import reported_errors
 from turnscore_assessment.commands.agreement import convert as convert_judged
-from turnscore_assessment.converters.catalogue import SETS, compare_counts, count_rows, find_files
-from turnscore_assessment.converters.readers import Record
+from turnscore_assessment.converters.readers import SETS, Record, compare_counts, count_rows, find_files
 from turnscore_assessment.errors import BadFileError
 from turnscore_assessment.files import write_rows
 from turnscore_assessment.sample_data import write_sample

@@ -7,7 +7,9 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -328,3 +330,72 @@ def read_multiref_test(paths: Sequence[Path]) -> Iterator[Record]:
                 "topic": record.get("topic"),
                 "turns": [{"text": each["text"], "references": each.get("responses", [])} for each in turns],
             }
+
+
+Read = Callable[[Sequence[Path]], Iterator[Record]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OriginalSet:
+    """A set as its authors publish it."""
+
+    read: Read
+    files: Sequence[str]
+    """Patterns of the files in a folder, in the order in which they are read. Those of dailydialog-adversarial do not
+    match multireftest.json."""
+    rows: int | None = None
+    """Rows of the whole set; None where we hold none to count."""
+    turns: int | None = None
+    becomes: str = ""
+    """The file name that our commands look for."""
+    note: str = ""
+
+
+def _read_sets() -> Iterator[tuple[str, OriginalSet]]:
+    described = json.loads(resources.files(__package__).joinpath("original_sets.json").read_text(encoding="utf-8"))
+    for name, fields in described.items():
+        yield name, OriginalSet(**{**fields, "read": globals()[fields["read"]]})
+
+
+SETS: Mapping[str, OriginalSet] = dict(_read_sets())
+
+
+def find_files(described: OriginalSet, source: Path) -> list[Path]:
+    """The file itself, or the set's files anywhere in the folder, by pattern and then by name.
+
+    BadFileError where the folder has none.
+    """
+    if source.is_file():
+        return [source]
+    found = [path for pattern in described.files for path in sorted(source.rglob(pattern)) if path.is_file()]
+    if not found:
+        raise BadFileError(source, 0, f"has no file like {' or '.join(described.files)}")
+    return list(dict.fromkeys(found))
+
+
+@dataclass(frozen=True)
+class RowCounts:
+    """Rows and turns of a converted file; a row of responses has no turns."""
+
+    rows: int
+    turns: int
+
+
+def count_rows(rows: Iterable[Record]) -> RowCounts:
+    found = [len(row.get("turns", ())) for row in rows]
+    return RowCounts(len(found), sum(found))
+
+
+def compare_counts(described: OriginalSet, found: RowCounts) -> str:
+    """A sentence on whether these are the counts of the whole set."""
+    wanted = [
+        (name, want, have)
+        for name, want, have in (("rows", described.rows, found.rows), ("turns", described.turns, found.turns))
+        if want is not None
+    ]
+    if not wanted:
+        return described.note
+    missed = [f"{want:,} {name}" for name, want, have in wanted if want != have]
+    if missed:
+        return f"the whole set has {' and '.join(missed)}: this is a part of it, or another version"
+    return "these are the counts of the whole set"

@@ -18,8 +18,7 @@ import ray
 from ray.data import ActorPoolStrategy, DataContext, Dataset, ExecutionResources
 from turnscore_core.engine import Engine
 
-from turnscore_corpus.blocks import process_block
-from turnscore_corpus.engines.work import PoolSize, RayChoice, Work, size_pool
+from turnscore_corpus.engines.work import PoolSize, RayChoice, Work, process_block, size_pool
 from turnscore_corpus.errors import BadInputError, CorpusError, StoppedError
 from turnscore_corpus.inputs.plan import Block
 from turnscore_corpus.outputs.folder import BlockManifest, OutputFolder, manifest_name, read_manifest

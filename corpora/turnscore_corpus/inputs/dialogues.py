@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 from turnscore_wire import ChatMessage, ErrorCode, Limits, Turn, describe_refusal, map_messages
 
-from turnscore_corpus.inputs.columns import Columns
+from turnscore_corpus.inputs.files import Columns
 from turnscore_corpus.inputs.formats import RawRecord
 
 INVALID, TOO_LARGE = ErrorCode.INVALID_REQUEST.value, ErrorCode.TOO_LARGE.value

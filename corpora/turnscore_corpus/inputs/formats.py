@@ -13,8 +13,7 @@ from pyarrow import parquet
 from turnscore_wire.json_lines import read_json_line
 
 from turnscore_corpus.errors import BadInputError
-from turnscore_corpus.inputs.columns import Columns
-from turnscore_corpus.inputs.files import MOST_BYTES, InputFile, read_lines
+from turnscore_corpus.inputs.files import MOST_BYTES, Columns, InputFile, read_lines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

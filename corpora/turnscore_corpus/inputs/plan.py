@@ -12,8 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from turnscore_corpus.errors import BadInputError
-from turnscore_corpus.inputs.columns import Columns
-from turnscore_corpus.inputs.files import InputFile
+from turnscore_corpus.inputs.files import Columns, InputFile
 from turnscore_corpus.inputs.formats import Mark, open_records
 
 BLOCK_DIALOGUES = 1000

@@ -125,7 +125,7 @@ def _wait(driver: "subprocess.Popen[bytes]", story: Story, blocks: int) -> None:
 def count_same_rows(folder: Path, other: Path) -> dict[str, int]:
     """How many rows each table has, in the same order with the same cells in both. Raises DifferentContentError."""
     from pyarrow import parquet
-    from turnscore_corpus.outputs.tables import TABLES
+    from turnscore_corpus.outputs.folder import TABLES
 
     counts = dict.fromkeys(TABLES, 0)
     for name in TABLES:

@@ -12,8 +12,21 @@ from typing import Annotated
 
 import typer
 
-from turnscore_load.alert_causes import LAST, OF_THE_BOT, ON_SERVICES, WITHIN_IT, Cause, World, build_world
-from turnscore_load.alert_watch import Firing, SilentAlertError, Watch, alerts_of, shorten, watching
+from turnscore_load.alert_causes import (
+    LAST,
+    OF_THE_BOT,
+    ON_SERVICES,
+    WITHIN_IT,
+    Cause,
+    Firing,
+    SilentAlertError,
+    Watch,
+    World,
+    alerts_of,
+    build_world,
+    shorten,
+    watching,
+)
 from turnscore_load.fleet import STARTER
 from turnscore_load.processes import in_background
 from turnscore_load.results import Check, ScenarioResult, table

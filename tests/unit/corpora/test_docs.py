@@ -6,8 +6,8 @@ from pathlib import Path
 
 import typer
 from turnscore_corpus.command import app
-from turnscore_corpus.outputs import tables as columns
-from turnscore_corpus.outputs.tables import Column
+from turnscore_corpus.outputs import folder as columns
+from turnscore_corpus.outputs.folder import Column
 
 PAGE = (Path(__file__).parents[3] / "docs" / "corpora.md").read_text()
 

@@ -13,9 +13,8 @@ from pyarrow import parquet
 from support.corpora import dialogue_rows, plan_of, read_all, turns_of, write_lines
 from turnscore_corpus.errors import BadColumnsError, BadInputError, CorpusError
 from turnscore_corpus.inputs import files, plan
-from turnscore_corpus.inputs.columns import Columns
 from turnscore_corpus.inputs.dialogues import InputDialogue, SetAside
-from turnscore_corpus.inputs.files import find_files
+from turnscore_corpus.inputs.files import Columns, find_files
 from turnscore_corpus.inputs.formats import RecordReader
 from turnscore_corpus.inputs.plan import Plan
 

@@ -15,13 +15,11 @@ from typing import Any
 import fsspec
 import pytest
 from support.corpora import MortalEngine, WordEngine, content_of, dialogue_rows, write_lines
-from turnscore_corpus.blocks import process_block
 from turnscore_corpus.command import app
-from turnscore_corpus.engines import local_engine
-from turnscore_corpus.engines.work import EngineChoice, Work, choose_bundles
+from turnscore_corpus.engines import work as engines
+from turnscore_corpus.engines.work import EngineChoice, Work, choose_bundles, process_block
 from turnscore_corpus.errors import BusyOutputError, StoppedError
-from turnscore_corpus.inputs.columns import Columns
-from turnscore_corpus.inputs.files import find_files
+from turnscore_corpus.inputs.files import Columns, find_files
 from turnscore_corpus.inputs.plan import make_plan
 from turnscore_corpus.outputs.folder import FINISHED_FILE, BlockManifest, OutputFolder, describe_job
 from turnscore_corpus.outputs.stores import LOCK_FILE, Owner, hold_folder, open_store
@@ -60,7 +58,7 @@ def test_a_worker_that_is_killed_is_replaced_and_the_output_is_one_run_s(lines: 
         output=OutputFolder.begin(str(tmp_path / "out"), describe_job(made, WordEngine().models, {}, 4)),
         on_block=lambda block: done.append(block.block),
     )
-    local_engine.run_processes(work, 1)
+    engines.run_processes(work, 1)
     assert len(list(memory.iterdir())) == 1
     assert sorted(done) == list(range(8))
     assert content_of(tmp_path / "out") == content_of(tmp_path / "whole")
@@ -79,7 +77,7 @@ def test_a_block_that_kills_every_worker_stops_the_run_and_the_same_command_goes
             left.popleft()
         raise BrokenProcessPool
 
-    monkeypatch.setattr(local_engine, "_run_pool", die)
+    monkeypatch.setattr(engines, "_run_pool", die)
     with pytest.raises(StoppedError, match="3 workers died in a row"):
         run_job(job_of(lines, tmp_path / "out", workers=2))
     assert pools == [8, 7, 7]
@@ -123,7 +121,7 @@ def test_after_kill_minus_nine_of_the_run_the_same_command_goes_on(lines: Path, 
         return whole(block, engine, sink)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(local_engine, "process_block", note)
+        patched.setattr(engines, "process_block", note)
         run_job(job_of(lines, tmp_path / "out"))
     assert done == [3, 4, 5, 6, 7]
     assert content_of(tmp_path / "out") == content_of(tmp_path / "whole")
@@ -136,7 +134,7 @@ def test_an_interrupt_stops_the_run_between_its_commits(lines: Path, tmp_path: P
             time.sleep(60)
         return process_block(block, engine, sink)
 
-    monkeypatch.setattr(local_engine, "process_block", interrupt)
+    monkeypatch.setattr(engines, "process_block", interrupt)
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(StoppedError, match="interrupted"):
         run_job(job_of(lines, tmp_path / "out"))

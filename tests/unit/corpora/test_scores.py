@@ -11,8 +11,7 @@ from support.fakes import FakeScorer, loaded_fake
 from turnscore_core.dialogues import DialogueResult
 from turnscore_core.engine import Dialogue, Engine
 from turnscore_corpus.engines.work import EngineChoice
-from turnscore_corpus.inputs.columns import Columns
-from turnscore_corpus.inputs.files import find_files
+from turnscore_corpus.inputs.files import Columns, find_files
 from turnscore_corpus.run import CorpusJob, run_job
 from turnscore_wire import Turn
 

@@ -5,8 +5,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from turnscore_load.alert_causes import LAST, OF_THE_BOT, ON_SERVICES, WITHIN_IT
-from turnscore_load.alert_watch import FACTORS, SilentAlertError, UnknownGroupError, Watch, alerts_of, shorten
+from turnscore_load.alert_causes import (
+    FACTORS,
+    LAST,
+    OF_THE_BOT,
+    ON_SERVICES,
+    WITHIN_IT,
+    SilentAlertError,
+    UnknownGroupError,
+    Watch,
+    alerts_of,
+    shorten,
+)
 from turnscore_load.scenarios.observability import ShownAlert, check, report
 
 RULES = (Path(__file__).parents[3] / "deploy" / "observability" / "rules" / "turnscore.yml").read_text()

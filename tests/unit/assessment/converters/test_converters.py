@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from support.files import find_data
 from turnscore_assessment.commands.data import app
-from turnscore_assessment.converters.catalogue import SETS, find_files
+from turnscore_assessment.converters.readers import SETS, find_files
 from turnscore_assessment.data.labelled_turns import read_rated_turns
 from typer.testing import CliRunner
 
