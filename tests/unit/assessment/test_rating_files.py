@@ -73,12 +73,8 @@ def test_a_study_larger_than_memory_is_refused(file: Path, monkeypatch: pytest.M
         ({**ROW, "position": 1, "ratings": {"fun": 101, "dull": 0}}, "ratings.fun: 101 is not within 0 and 100"),
         ({**ROW, "position": 1, "ratings": {"fun": 1}}, "ratings.dull: is missing"),
         ({**ROW, "position": 1, "ratings": {"fun": 1, "dull": 1, "x": 1}}, "ratings.x: is not a criterion"),
-        ({**ROW, "position": 1, "ratings": {"fun": "1", "dull": None}}, "ratings.dull: input should be a valid number"),
         (ROW, "position: this worker's HIT has a dialogue at position 0 already, in line 2"),
         ({**ROW, "position": 1, "study": "t"}, "study: is 't', but the first line describes 's'"),
-        ({**ROW, "position": 1, "wroker": "v"}, "wroker: extra inputs are not permitted"),
-        ({**ROW, "position": 1, "submitted_at": "2026-11-22T08:00:00"}, "submitted_at: "),
-        ({**ROW, "position": 1, "turns": [{"speaker": "bot", "text": ""}]}, "turns.0.speaker: "),
     ],
 )
 def test_a_wrong_line_is_named_with_its_field(file: Path, line: Any, reason: str) -> None:
@@ -92,10 +88,8 @@ def test_a_wrong_line_is_named_with_its_field(file: Path, line: Any, reason: str
     ("study", "reason"),
     [
         (ROW, "study: field required (the first line must describe the study)"),
-        ({**STUDY, "criteria": []}, "criteria: "),
         ({**STUDY, "criteria": [{"name": "fun"}, {"name": "fun"}]}, "two criteria are called 'fun'"),
         ({**STUDY, "criteria": [{"name": "fun", "low": 5, "high": 5}]}, "criteria.0: low (5) must be below high (5)"),
-        ({**STUDY, "quality_control_p": 0}, "quality_control_p: "),
     ],
 )
 def test_a_wrong_first_line_is_named_with_its_field(file: Path, study: Any, reason: str) -> None:

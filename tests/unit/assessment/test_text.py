@@ -9,20 +9,16 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from turnscore_assessment.commands.main import app
-from turnscore_assessment.data.dialogues import RecordedDialogue, RecordedTurn
 from turnscore_assessment.errors import BadFileError
 from turnscore_assessment.readability.text_scores import (
     SHIPPED,
     DullPatterns,
-    TextSettings,
     count_sentences,
     count_syllables,
-    find_context,
     find_penalty,
     measure_coherence,
     measure_readability,
     read_patterns,
-    score_texts,
     split_words,
 )
 from typer.testing import CliRunner
@@ -101,18 +97,6 @@ def test_a_dot_is_no_wildcard_and_a_match_is_of_the_whole(patterns: DullPatterns
     assert DullPatterns(["ok ."], frozenset()).count_lively("ok sailor") == 2
 
 
-def test_long_responses_are_not_matched(patterns: DullPatterns) -> None:
-    long = "dogs and " * 60_000
-    assert patterns.count_lively(long) == patterns.count_content(long)
-
-
-def test_shipped_patterns_are_dull_and_lively_replies_are_not() -> None:
-    shipped = read_patterns(None)
-    assert all(shipped.count_lively(pattern) == 0 for pattern in SHIPPED.patterns if "$" not in pattern)
-    lively = "my sister keeps three goats behind the old mill"
-    assert shipped.count_lively(lively) == shipped.count_content(lively) == 6
-
-
 def test_coherence_is_a_distance_times_the_penalty(patterns: DullPatterns) -> None:
     pairs = [("abc", "abc"), ("abc", "xyz"), ("a", "I do n't know .")]
     same, other, dull = measure_coherence(pairs, LetterEncoder(), patterns)
@@ -120,19 +104,6 @@ def test_coherence_is_a_distance_times_the_penalty(patterns: DullPatterns) -> No
     assert (other.cosine, other.distance) == (0, 1)
     assert dull.penalty == pytest.approx(1 + math.log10(3 / 2))
     assert dull.distance == dull.penalty * (1 - dull.cosine)
-
-
-def test_a_dialogue_has_the_means_of_its_turns(patterns: DullPatterns) -> None:
-    turns = [("system", "hello"), ("user", " "), ("user", "abc"), ("system", "abc"), ("system", ""), ("system", "xyz")]
-    spoken = tuple(RecordedTurn(*turn) for turn in turns)
-    dialogue = RecordedDialogue(id="3", order=2, line=3, system="A", turns=spoken)
-    [found] = score_texts([dialogue], TextSettings(patterns=patterns, encoder=LetterEncoder()))
-    assert [turn.index for turn in found.turns] == [0, 3, 5]
-    assert [turn.coherence is None for turn in found.turns] == [True, False, False]
-    assert found.columns["distance"] == pytest.approx(0.5)
-    assert find_context(turns, 5, 2) == "abc abc"
-    [bare] = score_texts([dialogue], TextSettings(patterns=patterns))
-    assert (bare.columns["distance"], bare.columns["penalty"]) == (None, 1)
 
 
 def test_the_command_writes_a_line_a_dialogue(tmp_path: Path) -> None:

@@ -40,13 +40,6 @@ def test_resampled_coefficients_equal_scipys_on_the_copied_resample(resample, ex
     assert found == pytest.approx([expected(SCORES[each], QUALITIES[each]).statistic for each in chosen])
 
 
-@pytest.mark.parametrize("resample", [resample_pearson, resample_spearman])
-def test_a_round_is_the_same_number_alone_and_among_many(resample) -> None:
-    columns, draws = np.stack([SCORES, QUALITIES, LENGTHS]), draw_dialogues(20, 400, seed=2)
-    alone = [resample(columns, DIALOGUES, draws[place : place + 1])[0] for place in range(400)]
-    assert resample(columns, DIALOGUES, draws) == pytest.approx(np.array(alone), abs=1e-12)
-
-
 def test_resampled_kendall_equals_scipys_on_the_copied_resample() -> None:
     found = resample_kendall(np.stack([SCORES, QUALITIES]), DIALOGUES, DRAWS)
     chosen = [copy_resample(drawn) for drawn in DRAWS]
@@ -96,25 +89,12 @@ def test_saying_everything_twice_in_a_dialogue_makes_nothing_surer() -> None:
     assert (again.low, again.high) == pytest.approx((once.low, once.high))
 
 
-def test_the_same_seed_gives_the_same_intervals() -> None:
-    first, second, other = (
-        correlate_clustered(SCORES, QUALITIES, {}, DIALOGUES, 50, seed).kendall for seed in (3, 3, 4)
-    )
-    assert first == second != other
-
-
 def test_a_perfect_score_gives_one_everywhere_and_leaves_nothing_given_itself() -> None:
     found = correlate_clustered(QUALITIES, QUALITIES, {"itself": QUALITIES}, DIALOGUES, 100, 0)
     for interval in (found.pearson, found.spearman, found.kendall):
         assert (interval.value, interval.low, interval.high) == pytest.approx((1, 1, 1))
     assert math.isnan(found.given["itself"]["pearson"].value)
     assert math.isnan(found.given["itself"]["spearman"].high)
-
-
-def test_a_constant_score_gives_no_figure() -> None:
-    found = correlate_clustered(np.full(len(QUALITIES), 0.1), QUALITIES, {}, DIALOGUES, 20, 0)
-    for interval in (found.pearson, found.spearman, found.kendall):
-        assert all(map(math.isnan, (interval.value, interval.low, interval.high)))
 
 
 def test_resamples_in_which_the_score_is_constant_are_left_out() -> None:

@@ -58,15 +58,6 @@ def judged_turns(file: Path) -> tuple[list[str], list[float], list[int]]:
     return list(texts), list(qualities), list(places)
 
 
-def test_a_perfect_scorer_gets_one_at_both_levels_and_in_every_system(file: Path) -> None:
-    report = measure(file, "--scorer", "oracle")
-    for level in ("turn", "dialogue"):
-        for system in ("all", "A", "B"):
-            row = rows_of(report, level, system)["oracle"]
-            for figure in ("pearson", "spearman", "kendall"):
-                assert list(row[figure].values()) == pytest.approx([1, 1, 1])
-
-
 def test_baselines_are_what_scipy_makes_of_lengths_and_positions(file: Path) -> None:
     texts, qualities, places = judged_turns(file)
     rows = rows_of(measure(file, "--scorer", "fake"), "turn")
@@ -83,12 +74,6 @@ def test_baselines_are_what_scipy_makes_of_lengths_and_positions(file: Path) -> 
         assert rows[name]["pearson"]["value"] == pytest.approx(stats.pearsonr(column, qualities).statistic)
         assert rows[name]["spearman"]["value"] == pytest.approx(stats.spearmanr(column, qualities).statistic)
         assert rows[name]["kendall"]["value"] == pytest.approx(stats.kendalltau(column, qualities).statistic)
-
-
-def test_a_score_that_is_only_length_has_nothing_left_given_length(file: Path) -> None:
-    given = rows_of(measure(file, "--scorer", "fake"), "turn")["fake"]["given"]
-    assert given["length in words"]["pearson"] == {"value": None, "low": None, "high": None}
-    assert given["length in characters"]["spearman"]["value"] is not None
 
 
 def test_dialogues_are_compared_with_their_turns_only_where_none_is_judged(tmp_path: Path, file: Path) -> None:
@@ -190,7 +175,3 @@ def test_without_a_bundle_the_service_is_asked(file: Path, monkeypatch: pytest.M
     assert result.exit_code == 0, result.output
     assert opened == [("http://here:1", 7.0)]
     assert "engagement | 48 | 1.000 [1.000, 1.000]" in (file.parent / "out" / "agreement.md").read_text()
-
-
-def test_an_address_that_is_none_is_wrong_usage(file: Path) -> None:
-    assert run(file, "--scorer", "fake", "--url", "nonsense", bundles=()).exit_code == 2

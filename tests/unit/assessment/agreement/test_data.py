@@ -1,6 +1,5 @@
 """Judged dialogues: what is read, what is refused and by which name, and the converter."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -32,25 +31,16 @@ DBDC3_ROW = {
 
 WRONG_ROWS = [
     ({"id": "a"}, "turns: field required"),
-    ({"turns": [SYSTEM]}, "id: field required"),
-    ({"id": 7, "turns": [SYSTEM]}, "id: "),
-    ({"id": "a", "turns": []}, "turns: "),
-    ({"id": "a", "turns": [USER]}, "turns: there is no system turn to score"),
     ({"id": "a", "turns": [{"speaker": "bot", "text": "hi"}]}, "turns.0.speaker: "),
     ({"id": "a", "turns": [USER, {"speaker": "system"}]}, "turns.1.text: field required"),
     ({"id": "a", "turns": [USER, {**SYSTEM, "text": " "}]}, "turns: there is no system turn to score"),
-    ({"id": "a", "turns": [{**SYSTEM, "quality": "good"}]}, "turns.0.quality: "),
-    ({"id": "a", "turns": [{**SYSTEM, "quality": True}]}, "turns.0.quality: "),
     ({"id": "a", "turns": [{**SYSTEM, "quality": float("nan")}]}, "turns.0.quality: "),
     ({"id": "a", "turns": [{**USER, "quality": 1}, SYSTEM]}, "turns.0.quality: only system turns are judged"),
-    ({"id": "a", "turns": [SYSTEM], "quality": "5"}, "quality: "),
 ]
 
 WRONG_VOTES: list[Any] = [
     7,
-    {"O": 1, "T": 1},
     {"O": 1, "T": 1, "X": -1},
-    {"O": 1.5, "T": 1, "X": 1},
     {"O": 0, "T": 0, "X": 0},
 ]
 
@@ -68,13 +58,6 @@ def test_an_id_used_twice_and_an_empty_file_are_refused(tmp_path: Path) -> None:
         read_judged_dialogues(write_judged(tmp_path / "twice.jsonl", [build_judged(1), build_judged(1)]))
     with pytest.raises(BadFileError, match="no dialogue"):
         read_judged_dialogues(write_judged(tmp_path / "empty.jsonl", []))
-
-
-def test_whole_numbers_and_unknown_keys_are_taken(tmp_path: Path) -> None:
-    row = {"id": "a", "turns": [USER, {**SYSTEM, "quality": 4, "rater": "x"}], "topic": "sea"}
-    [dialogue] = read_judged_dialogues(write_judged(tmp_path / "file.jsonl", [row]))
-    assert dialogue.turn_qualities == {1: 4.0}
-    assert dialogue.system_places == [1]
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz"])
@@ -97,12 +80,6 @@ def test_wrong_votes_are_refused_by_field(tmp_path: Path, votes: Any) -> None:
     assert result.exit_code == 1
     assert f"{source}, line 1: turns.1.breakdown_votes: " in result.output
     assert not (tmp_path / "out.jsonl").exists()
-
-
-def test_the_converter_does_not_write_over_what_it_reads(tmp_path: Path) -> None:
-    source = write_judged(tmp_path / "dbdc3.jsonl", [DBDC3_ROW])
-    assert CliRunner().invoke(app, ["data", "convert-judged", str(source), str(source)]).exit_code == 2
-    assert json.loads(source.read_text()) == DBDC3_ROW
 
 
 def test_the_documented_example_is_read(tmp_path: Path) -> None:

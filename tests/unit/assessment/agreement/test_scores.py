@@ -65,12 +65,6 @@ def test_a_bundle_reads_no_more_of_a_turn_than_a_service_does() -> None:
     assert [raw.value for raw in score_turns(loaded, [make_turn([], "one two three")])] == [0.02]
 
 
-async def test_an_unknown_scorer_is_refused_with_those_that_are_loaded(serve) -> None:
-    async with serve(fake=FakeScorer()) as (_, runtime), client_of(runtime) as client:
-        with pytest.raises(AgreementError, match="no scorer 'mood'; loaded: fake"):
-            await score_with_service(client, ["mood"], DIALOGUES, 2, ignore)
-
-
 async def test_a_score_that_is_not_a_number_is_refused_by_its_dialogue(serve) -> None:
     with pytest.raises(AgreementError, match="dialogue 'p', turn 0"):
         score_with_bundle(loaded_fake(FakeScorer()), [DIALOGUES[0], POISONED], ignore)
@@ -86,16 +80,6 @@ async def test_a_service_that_answers_by_another_version_is_refused(serve) -> No
         client.models = AsyncMock(return_value=listed.model_copy(update={"models": other}))
         with pytest.raises(AgreementError, match=r"answered by fake:.*, not by fake:9.0.0"):
             await score_with_service(client, ["fake"], [DIALOGUES[0]], 2, ignore)
-
-
-async def test_a_service_that_is_not_there_is_told_in_one_sentence() -> None:
-    def refuse(request: httpx.Request) -> httpx.Response:
-        raise httpx.ConnectError("refused", request=request)
-
-    transport = httpx.MockTransport(refuse)
-    async with AsyncTurnScoreClient("http://nowhere.test", transport=transport, max_retries=0) as client:
-        with pytest.raises(AgreementError, match="the service does not answer"):
-            await score_with_service(client, ["fake"], DIALOGUES, 2, ignore)
 
 
 def test_a_bundle_that_is_not_there_is_refused_by_name() -> None:

@@ -20,22 +20,12 @@ def test_the_others_do_not() -> None:
     assert count_calls("t-test", draw_ratings, STUDIES).rate > 0.3
 
 
-def test_a_difference_is_seen_sooner_the_larger_it_is() -> None:
-    small, large = (count_calls("betting", draw_ratings, 40, shift) for shift in (10, 20))
-    assert small.called == large.called == 40
-    assert 25 < large.median_stop < small.median_stop < 160
-
-
 @pytest.mark.parametrize(("scorers", "sizes"), [(1, (10, 40)), (4, (10, 10))])
-@pytest.mark.parametrize("name", ["normal", "gamma(2)", "beta(.6, 3)"])
 def test_the_printed_verdict_calls_equal_systems_different_in_five_percent(
-    name: str, scorers: int, sizes: tuple[int, int]
+    scorers: int, sizes: tuple[int, int]
 ) -> None:
     """Of 200 studies, with the 1 % bounds of a binomial; docs/compare.md has larger simulations."""
-    found = count_false_verdicts(*simulation.SCORES[name], sizes, STUDIES, paired=False, scorers=scorers, rounds=399)
+    found = count_false_verdicts(
+        *simulation.SCORES["gamma(2)"], sizes, STUDIES, paired=False, scorers=scorers, rounds=399
+    )
     assert stats.binom.ppf(0.01, STUDIES, 0.04) <= found.called <= stats.binom.ppf(0.99, STUDIES, 0.05)
-
-
-def test_the_verdict_on_pairs_keeps_it_too() -> None:
-    found = count_false_verdicts(*simulation.SCORES["gamma(2)"], (15, 15), STUDIES, paired=True, rounds=399)
-    assert stats.binom.ppf(0.01, STUDIES, 0.05) <= found.called <= stats.binom.ppf(0.99, STUDIES, 0.05)

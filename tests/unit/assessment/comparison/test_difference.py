@@ -66,17 +66,6 @@ def test_the_interval_excludes_0_exactly_where_p_is_below_the_level(draw: Draw, 
     assert 0 < decided < 60
 
 
-def test_the_interval_holds_the_differences_that_the_test_does_not_reject() -> None:
-    found = measure_difference(A, B, paired=False, seed=5).difference
-    for end, outward in ((found.low, -1), (found.high, 1)):
-        inside, outside = (
-            measure_difference(A - end - outward * step, B, paired=False, seed=5).p_value for step in (-0.01, 0.01)
-        )
-        assert inside is not None
-        assert outside is not None
-        assert outside < 0.05 <= inside
-
-
 def test_few_dialogues_are_tested_by_all_their_arrangements() -> None:
     apart = measure_difference([1, 2, 3, 4], [6, 7, 8, 9.5], paired=False)
     paired = measure_difference([1, 2, 3, 4, 5, 6], [2, 3, 4, 5, 7, 8], paired=True)
@@ -104,26 +93,11 @@ def test_scores_that_differ_by_rounding_are_the_same(paired: bool) -> None:
     assert (found.p_value, found.effect, found.difference.low, found.difference.high) == (None, None, 0, 0)
 
 
-@pytest.mark.parametrize("size", [1e-90, 1e100])
-def test_scores_of_any_size_are_compared(size: float) -> None:
-    plain, scaled = (measure_difference(A * factor, B * factor, paired=False) for factor in (1.0, size))
-    assert scaled.difference.low / size == pytest.approx(plain.difference.low)
-    assert scaled.p_value == plain.p_value
-
-
 def test_too_few_dialogues_are_refused() -> None:
     with pytest.raises(TooFewError, match="3 dialogues of a system; at least 4 are needed"):
         measure_difference([1, 2, 3], [1, 2, 3, 4], paired=False)
     with pytest.raises(TooFewError, match="5 pairs of dialogues; at least 6 are needed"):
         measure_difference(np.arange(5), np.arange(5) + 1, paired=True)
-
-
-def test_resampling_in_parts_gives_the_same_kind_of_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = measure_difference(A, B, paired=False)
-    monkeypatch.setattr("turnscore_assessment.comparison.difference.DRAWS_AT_ONCE", 500)
-    parts = measure_difference(A, B, paired=False)
-    assert parts.difference.low == pytest.approx(whole.difference.low, abs=0.05)
-    assert parts.p_value == pytest.approx(whole.p_value, abs=0.01)
 
 
 @pytest.mark.parametrize(("difference", "needed"), [(0.1, 365), (0.2, 92), (0.3, 42)])
@@ -139,15 +113,6 @@ def test_dialogues_needed_are_those_of_the_t_test(difference: float, needed: int
     assert find_smallest_difference(0.481, needed, paired=False) == pytest.approx(difference, rel=0.02)
 
 
-def test_nothing_to_see_needs_more_than_a_million() -> None:
-    assert find_needed_dialogues(0.0, 1.0, paired=True) is None
-    assert find_needed_dialogues(1e-6, 1.0, paired=True) is None
-
-
-def test_power_of_many_dialogues_goes_on_where_the_normal_takes_over() -> None:
-    assert find_power(0.02, 1, 10_001, paired=True) == pytest.approx(find_power(0.02, 1, 10_002, paired=True), abs=1e-3)
-
-
 def test_length_that_makes_a_difference_is_named() -> None:
     lengths = GENERATOR.normal(20, 4, (2, 80)) + np.array([[6], [0]])
     x, y = 0.1 * lengths + GENERATOR.normal(0, 0.3, (2, 80))
@@ -157,21 +122,6 @@ def test_length_that_makes_a_difference_is_named() -> None:
     assert effect is not None
     assert effect.warning == "words: at equal length there is no visible difference"
     assert effect.explained == pytest.approx(1, abs=0.3)
-
-
-def test_a_difference_that_length_reverses_is_not_explained_by_more_than_all_of_it() -> None:
-    generator = np.random.default_rng(4)
-    lengths = generator.normal(20, 4, (2, 80)) + np.array([[8], [0]])
-    x, y = 0.1 * lengths + generator.normal(0, 0.2, (2, 80)) - np.array([[0.5], [0]])
-    found = measure_difference(x, y, paired=False)
-    effect = measure_length_effect("words", found, (x, y), (lengths[0], lengths[1]), is_decided=True)
-    assert found.difference.low > 0
-    assert effect is not None
-    assert effect.explained is not None
-    assert effect.explained > 1
-    assert effect.at_equal_length is not None
-    value = f"{effect.at_equal_length.value:+.3f}"
-    assert effect.warning == f"words: at equal length the difference is reversed ({value})"
 
 
 def test_a_difference_at_equal_length_only_must_hold_for_all_that_was_tested() -> None:

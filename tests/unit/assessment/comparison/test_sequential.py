@@ -52,19 +52,6 @@ def test_the_time_of_submission_decides_the_order(tmp_path: Path) -> None:
     assert collect(tmp_path, *rows).differences.tolist() == [1, 9]
 
 
-def test_the_overall_rating_turns_negative_criteria_round(tmp_path: Path) -> None:
-    found = collect(tmp_path, row("v", "A", 80, 20), row("v", "B", 60, 100), criterion="overall")
-    assert found.differences.tolist() == [(80 + 80) / 2 - (60 + 0) / 2]
-
-
-def test_workers_of_one_system_each_are_paired_as_they_come(tmp_path: Path) -> None:
-    found = collect(
-        tmp_path, row("u", "A", 9), row("v", "A", 7), row("w", "B", 1), row("u", "A", 100, hit="2"), row("x", "B", 2)
-    )
-    assert found.differences.tolist() == [8, 5]
-    assert "paired in the order of arrival" in found.unit
-
-
 def test_a_worker_who_fails_the_quality_control_in_that_hit_is_no_observation(tmp_path: Path) -> None:
     """The careless one passes later, with other HITs: that changes no look that was had."""
     rows = []
@@ -102,11 +89,6 @@ def test_a_margin_ends_a_study_of_two_alike(tmp_path: Path) -> None:
     assert found.decided_at is not None
     look = found.looks[found.decided_at - 1]
     assert -5 < look.low < look.high < 5
-
-
-def test_the_worse_system_is_named() -> None:
-    found = compare_sequentially(observe(-20, 15, 200), a="A", b="B", margin=5)
-    assert found.verdict == "b is better"
 
 
 def test_the_command_shows_the_looks(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from support.files import find_data
 from turnscore_assessment.commands.data import app
-from turnscore_assessment.converters.readers import SETS, find_files
 from turnscore_assessment.data.labelled_turns import read_rated_turns
 from typer.testing import CliRunner
 
@@ -123,19 +122,11 @@ def test_ids_of_people_are_hashed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "file", "content", "said"),
     [
-        ("convai2017", "a.json", "[{", "is not JSON"),
         ("convai2017", "a.json", [{"users": 1}], "line 1: `users` is int, expected list"),
-        ("convai2017", "a.json", [{"users": [{}], "evaluation": [], "thread": []}], "is not in its published form"),
         ("dstc9", "bot.json", [{"context": "User: hi"}], "is not named after its system"),
-        ("dstc9", "chatbot1.json", [{"context": "hi"}], "names no speaker"),
-        ("dbdc3", "a.log.json", {"dialogue-id": "eliza_1", "turns": []}, "`dialogue-id` is 'eliza_1'"),
-        ("grade", "human_judgement.json", [{"Context": "a", "Response": "b", "HumanScores": "x"}], "`HumanScores`"),
         ("grade", "human_judgement.json", '{"Context": "a"}\n\n{"Context"\n', "line 3: is not JSON"),
-        ("zhao", "persona.csv", "english_ctx,english_res,ratings\na,b,1\n", "is not named after its set"),
         ("zhao", "persona-zhao.csv", "spanish_ctx,spanish_res,ratings\na,b,1\n", "line 2: `english_ctx` is NoneType"),
-        ("zhao", "persona-zhao.csv", "english_ctx,english_res,ratings\na,b,\n", "line 2: `ratings` is ''"),
         ("zhao", "persona-zhao.csv", "english_ctx,english_res,ratings\na,b,nan\n", "`ratings` is nan, expected 1 to 5"),
-        ("topical-chat", "valid_freq.json", {"t": []}, "`t` is list, expected dict"),
         ("synthetic-persona-chat", "valid.csv", "a,b\n1,2\n", "line 2: `Best Generated Conversation`"),
         ("multiref-ratings", "r.csv", "human_average_rating,context\nx,y\n", "expected a number"),
     ],
@@ -169,17 +160,3 @@ def test_no_source_is_overwritten_and_unknown_names_are_refused(tmp_path: Path) 
     assert run("dbdc3", source, source)[0] == 2
     assert run("dbdc4", source, tmp_path / "rows.jsonl")[0] == 2
     assert run("grade", tmp_path, tmp_path / "rows.jsonl")[0] == 1, "the folder has no such file"
-
-
-def test_every_set_names_its_file() -> None:
-    for described in SETS.values():
-        assert described.becomes
-        assert described.rows is not None or described.note
-    assert find_files(SETS["dbdc3"], Path(__file__)) == [Path(__file__)]
-
-
-def test_a_sets_files_are_found_among_those_of_others(tmp_path: Path) -> None:
-    for name in ("dev.json", "dailydialogpp.test.json", "multireftest.json"):
-        (tmp_path / name).write_text("{}")
-    found = find_files(SETS["dailydialog-adversarial"], tmp_path)
-    assert {path.name for path in found} == {"dev.json", "dailydialogpp.test.json"}

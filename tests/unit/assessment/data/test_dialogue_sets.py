@@ -10,7 +10,7 @@ from turnscore_assessment.data.dialogue_sets import DialogueSet, observe_turns, 
 from turnscore_assessment.data.dialogues import read_dialogues
 from turnscore_assessment.data.labelled_turns import LabelledTurn
 from turnscore_assessment.errors import BadFileError
-from turnscore_exporters.sentiment.labels import BadResponses, garble, is_insult
+from turnscore_exporters.sentiment.labels import BadResponses, garble
 
 DIALOGUE = [("user", "hi"), ("system", "hello"), ("user", "nice"), ("system", "what?")]
 GOODBYE = [("user", "hi"), ("system", "hello"), ("user", "bye"), ("system", "see you")]
@@ -108,16 +108,6 @@ def test_bad_responses_are_of_every_kind() -> None:
     assert makes.insults == ["you are a moron"]
     assert {"it rains", "what do you do", "you are a moron"} <= made
     assert len(made) > 6  # garbled ones
-
-
-def test_without_insults_another_response_takes_their_place() -> None:
-    turns = [turn("yes", "hi", "hello"), turn("no", "hi", "hello")]
-    assert {BadResponses(turns)._insult(turns[0], random.Random(seed)) for seed in range(9)} == {"yes", "no"}
-
-
-def test_talk_of_stupid_things_is_no_insult() -> None:
-    assert is_insult("are you stupid")
-    assert not is_insult("that film was stupid")
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -125,9 +125,6 @@ def test_unanswered_questions_are_counted(tmp_path: Path) -> None:
     assert "32 of 48 questions answered by 4 raters" in output
 
 
-Lines = list[dict[str, Any]]
-
-
 def break_line(study: Path, kind: str, change: Callable[[dict[str, Any]], object]) -> str:
     """What `analyse` says of a first sheet whose second line is changed."""
     path = Path(fill(study, kind, "jsonl")[0])
@@ -153,21 +150,12 @@ def put(place: str, value: object) -> Callable[[dict[str, Any]], None]:
     ("kind", "change", "reason"),
     [
         ("likert", put("first", 7), r"7 is not within 1 and 6"),
-        ("likert", put("first", 10**400), r"10000000000000000000 is not within 1 and 6"),
-        ("likert", put("first", 2.5), r"must be a whole number, not 2.5"),
-        ("likert", put("first", "6"), r"must be a number"),
         ("likert", put("first", True), r"must be a number"),
         ("likert", put("i000000", 3), r"answers.fun.i000000: is not an option of this question"),
-        ("rank-based-magnitude", put("first", 1000), r"1000 is not within 0 and 999"),
         ("ranking", put("first", 9), r"9 is not within 1 and 3"),
         ("best-worst", put("best", "nobody"), r"answers.fun.best: must name an option of this question"),
-        ("best-worst", put("worst", None), r"answers.fun.worst: must name an option of this question"),
         ("pairwise", put("better", "both"), r"answers.fun.better: must name an option of this question, or `tie`"),
         ("likert", lambda line: line.update(rater="r9"), r"question: 'r9' was not asked a number"),
-        ("likert", lambda line: line.update(question="2"), r"question: input should be a valid integer"),
-        ("likert", lambda line: line.update(rater=3), r"rater: input should be a valid string"),
-        ("likert", lambda line: line.update(answers=[]), r"answers: input should be a valid dictionary"),
-        ("likert", lambda line: line["answers"].update(fun=3), r"answers.fun: input should be a valid dictionary"),
         ("likert", lambda line: line["answers"].update(wit={}), r"answers: 'wit' is not one of fun"),
         ("likert", lambda line: line.update(study="other"), r"study: is 'other', but the key is of 'study'"),
     ],
@@ -197,10 +185,8 @@ def test_a_rank_given_twice_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "cell", "reason"),
     [
-        ("continuous", "good", "must be a number, not 'good'"),
         ("continuous", "nan", "nan is not within 0 and 100"),
         ("best-worst", "best", "says `best` more than once"),
-        ("best-worst", "good", "must be `best` or `worst`, not 'good'"),
         ("pairwise", "better", "says `better` or `tie` more than once"),
     ],
 )
@@ -253,8 +239,6 @@ def test_an_empty_study_says_so(tmp_path: Path) -> None:
             {"dialogue": "d", "system": "A", "response": "x", "standard": 3},
             "line 1: standard: only a reference may have one",
         ),
-        ({"dialogue": "d", "system": "A", "response": ""}, "line 1: response: "),
-        ({"system": "A", "response": "x"}, "line 1: dialogue: field required"),
         ({"dialogue": "d", "system": "A", "response": "x", "name": 1}, "line 1: name: extra inputs"),
     ],
 )
@@ -264,9 +248,3 @@ def test_a_wrong_item_is_named(row: dict[str, Any], reason: str, tmp_path: Path)
     done = RUNNER.invoke(app, ["design", "make", str(items), *options])
     assert done.exit_code == 1
     assert reason in done.stderr
-
-
-def test_a_criterion_of_another_direction_is_a_usage_error(tmp_path: Path) -> None:
-    items = write_items(tmp_path / "items.jsonl")
-    options = ["--design", "likert", "--criterion", "fun:up", "--raters", "1", "--output", str(tmp_path / "out")]
-    assert RUNNER.invoke(app, ["design", "make", str(items), *options]).exit_code == 2

@@ -72,12 +72,6 @@ def test_dialogues_and_systems_are_dealt_evenly_and_no_rater_sees_a_dialogue_twi
     assert numbers == [1, 2, 3, 4]
 
 
-def test_pages_are_in_an_order_of_each_raters_own() -> None:
-    key = make(DesignKind.CONTINUOUS, make_items(10)).key
-    orders = {tuple(question.dialogue for question in key.questions if question.rater == f"r{n}") for n in range(1, 5)}
-    assert len(orders) == 4
-
-
 def test_magnitude_estimation_shows_the_reference_with_its_worth_and_does_not_judge_it() -> None:
     worths = {DesignKind.RANK_BASED_MAGNITUDE: {100.0}, DesignKind.BIASED_MAGNITUDE: {20.0 + n for n in range(6)}}
     for kind, worth in worths.items():
@@ -88,24 +82,6 @@ def test_magnitude_estimation_shows_the_reference_with_its_worth_and_does_not_ju
     likert = make(DesignKind.LIKERT)
     assert {item.system for item in likert.key.items.values()} == {*SYSTEMS, "human"}
     assert likert.references == {}
-
-
-@pytest.mark.parametrize(
-    ("kind", "size"), [(DesignKind.PAIRWISE, 2), (DesignKind.BEST_WORST, 3), (DesignKind.RANKING, 4)]
-)
-def test_choices_have_the_size_asked_for(kind: DesignKind, size: int) -> None:
-    key = make(kind, tuple_size=size).key
-    assert {len(question.options) for question in key.questions} == {size}
-    dialogues = {key.items[option].dialogue for question in key.questions[:1] for option in question.options}
-    assert dialogues == {key.questions[0].dialogue}
-
-
-def test_dialogues_of_one_system_each_can_be_rated() -> None:
-    """Live chats: every system has dialogues of its own."""
-    turns = (RatedDialogueTurn(speaker="user", text="hi"), RatedDialogueTurn(speaker="system", text="hello"))
-    items = [DesignItem(dialogue=f"{system}{n}", system=system, turns=turns) for system in ("A", "B") for n in range(3)]
-    design = make(DesignKind.CONTINUOUS, items)
-    assert all(len(question.options) == 1 for question in design.key.questions)
 
 
 def test_text_that_a_spreadsheet_would_run_is_made_text(tmp_path: Path) -> None:

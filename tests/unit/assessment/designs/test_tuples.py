@@ -2,18 +2,14 @@
 
 import numpy as np
 import pytest
-from turnscore_assessment.designs.making import balance_positions, deal_tuples, measure_balance
+from turnscore_assessment.designs.making import deal_tuples, measure_balance
 
 SHAPES = [
     (3, 2, 9),
-    (4, 2, 10),
     (5, 2, 25),
-    (9, 2, 20),
-    (10, 4, 15),
     (10, 4, 40),
     (7, 3, 14),
     (13, 4, 13),
-    (30, 5, 300),
 ]
 
 
@@ -44,22 +40,6 @@ PERFECT = [(10, 4, 15, 2), (7, 3, 14, 2), (13, 4, 13, 1), (10, 2, 45, 1)]
 def test_where_a_perfect_design_exists_it_is_found(units: int, size: int, count: int, meet: int) -> None:
     """Balanced incomplete block designs; the one of 13 units is a projective plane."""
     assert measure_balance(deal_tuples(units, size, count, np.random.default_rng(0)), units).meetings == (meet, meet)
-
-
-def test_a_greedy_deal_alone_is_less_even(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("turnscore_assessment.designs.making.PROPOSED_SWAPS", 0)
-    assert measure_balance(deal_tuples(13, 4, 13, np.random.default_rng(0)), 13).meetings != (1, 1)
-
-
-def test_tuples_of_different_sizes_keep_their_units() -> None:
-    tuples = [[0, 1, 2], [1, 2], [0], [2, 0], [1, 0, 2], [0, 1]]
-    ordered = balance_positions(tuples, np.random.default_rng(3))
-    assert [sorted(each) for each in ordered] == [sorted(each) for each in tuples]
-
-
-def test_the_same_seed_deals_the_same() -> None:
-    first, second, third = (deal_tuples(8, 4, 30, np.random.default_rng(seed)) for seed in (5, 5, 6))
-    assert first == second != third
 
 
 @pytest.mark.parametrize("size", [1, 5])

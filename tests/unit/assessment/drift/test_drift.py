@@ -84,46 +84,6 @@ def test_a_small_shift_is_found_where_dialogues_were_counted_one_by_one():
     assert count_alarms(usual, usual, share=0.0, **asked) <= stats.binom.ppf(0.99, 1000, 0.01) / 1000
 
 
-def test_turns_of_one_kind_a_dialogue_raise_no_alarm_but_a_broken_bot_does():
-    generator = np.random.default_rng(0)
-    alike = np.eye(BINS, dtype=np.int64)[generator.integers(0, BINS, 400)] * 10
-    changed = np.eye(BINS, dtype=np.int64)[[0] * 50] * 10
-    asked: dict[str, Any] = {"size": 200, "windows": 300, "generator": generator}
-    for by_dialogues in (False, True):
-        calm, broken = (
-            count_alarms(alike, changed, share=share, by_dialogues=by_dialogues, **asked) for share in (0.0, 0.4)
-        )
-        assert calm < 0.03
-        assert broken > 0.9
-
-
-def test_a_baseline_of_files_tells_how_alike_turns_are_where_metrics_do_not():
-    generator = np.random.default_rng(1)
-    rows = draw_bins(generator, 500)
-    products = (rows.T @ rows).astype(float).tolist()
-    baseline = live(rows.sum(axis=0).astype(float).tolist(), 500, products=products)
-    window = live(draw_bins(generator, 500, -0.2).sum(axis=0).astype(float).tolist(), 500)
-    told = find_drift([window], [baseline])[0].comparisons[1]
-    blind = find_drift([window], [replace(baseline, products=[])])[0].comparisons[1]
-    assert (told.verdict, blind.verdict) == (DriftVerdict.DRIFTED, DriftVerdict.STABLE)
-    assert blind.limit == find_limit(500, 500)
-
-
-def test_counts_by_dialogue_add_up_and_are_dropped_where_a_part_lacks_them():
-    rows = draw_bins(np.random.default_rng(2), 6)
-    parts = [
-        live(each.sum(axis=0).astype(float).tolist(), 3, products=(each.T @ each).astype(float).tolist())
-        for each in (rows[:3], rows[3:])
-    ]
-    whole = LiveValues.empty("quality", "quality:1")
-    for each in parts:
-        whole.add(each)
-    assert whole.products == (rows.T @ rows).astype(float).tolist()
-    assert whole.dialogues == 6
-    whole.add(live([1.0] * BINS, 2))
-    assert whole.products == []
-
-
 def test_metrics_and_a_file_of_the_same_scores_have_the_same_counts(tmp_path: Path):
     percentiles = [0.0, 3.0, 10.0, 10.1, 55.0, 99.9, 100.0]
     more: list[dict[str, Any]] = [

@@ -14,20 +14,6 @@ BASELINE = LiveValues(scorer="quality", model="quality:1", bins=[500.0] * BINS, 
 USUAL, BROKEN = np.ones((200, BINS), np.int64), np.tile(np.array([BINS] + [0] * (BINS - 1)), (200, 1))
 
 
-def test_a_window_has_the_share_of_changed_dialogues_and_none_twice():
-    generator = np.random.default_rng(0)
-    assert draw_bins(USUAL, BROKEN, WindowKind(0.4, 100), generator).tolist() == [60 + 400, *[60] * 9]
-    each_its_own = np.eye(BINS, dtype=np.int64)
-    assert draw_bins(each_its_own, BROKEN, WindowKind(0.0, BINS), generator).tolist() == [1] * BINS
-
-
-def test_a_series_rises_to_what_was_counted_in_a_day():
-    series = dict(make_series("a", BASELINE, [24] * BINS, 48))
-    labels = 'job="a", scorer="quality", model="quality:1", tenant=""'
-    assert series[f'turnscore_score_percentile_bucket{{{labels}, le="20.0"}}'] == "0+2x26"
-    assert series[f"turnscore_said_dialogues_total{{{labels}}}"] == "0+2x26"
-
-
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed: apt-get install prometheus")
 def test_the_alert_fires_in_the_windows_of_a_changed_bot_alone():
     generator, kinds = np.random.default_rng(0), [WindowKind(0.0, 100), WindowKind(1.0, 100), WindowKind(1.0, 99)]

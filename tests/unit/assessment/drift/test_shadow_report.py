@@ -73,22 +73,6 @@ def test_the_table_says_what_would_change(tmp_path: Path):
     assert "quality:2 beside quality:1" in page.read_text()
 
 
-@pytest.mark.usefixtures("service")
-def test_two_services_add_up_and_the_least_correlation_counts():
-    twice = [
-        *sources.read_service("http://a"),
-        *sources.read_service("http://b"),
-        (CORRELATION, LABELS, 0.5),
-    ]
-    [found] = collect_shadows(twice)
-    assert (found.compared, found.mean_shift, found.far_share, found.correlation) == (
-        42,
-        2.0,
-        pytest.approx(5 / 21),
-        0.5,
-    )
-
-
 def test_a_prometheus_is_asked_for_every_total_and_the_least_correlation(monkeypatch: pytest.MonkeyPatch):
     asked: list[str] = []
 
@@ -108,11 +92,6 @@ def test_a_prometheus_is_asked_for_every_total_and_the_least_correlation(monkeyp
     assert [series for series, _, _ in samples] == [*TOTALS, CORRELATION]
     assert f'increase({TOTALS[0]}{{job="bot"}}[2d])' in asked[1]
     assert asked[-1] == f"min without (instance, pod, job) (last_over_time({CORRELATION}{{}}[2d]))"
-
-
-@pytest.mark.parametrize("given", [[], ["--metrics", "http://a", "--prometheus", "http://b"]])
-def test_one_source_must_be_given(given: list[str]):
-    assert CliRunner().invoke(app, ["shadow", *given]).exit_code == 2
 
 
 def test_a_service_without_a_shadow_is_said_to_have_none(monkeypatch: pytest.MonkeyPatch):

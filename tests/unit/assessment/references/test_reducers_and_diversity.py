@@ -1,8 +1,5 @@
 """Reducers and diversity: by hand, on few words."""
 
-from collections.abc import Sequence
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from turnscore_assessment.commands.references import build_page
@@ -11,12 +8,10 @@ from turnscore_assessment.figures import Floats
 from turnscore_assessment.references.evaluation import Tables, evaluate
 from turnscore_assessment.references.ngram_metrics import (
     Bleu,
-    Group,
     Pair,
     ReferencedReplies,
     adjusted_distinct,
     distinct,
-    measure_diversity,
     self_bleu,
 )
 
@@ -45,37 +40,6 @@ def test_each_reducer_asks_another_question():
     found = {name: float(tables.reduce(name)[0]) for name in ("single", "max", "mean", "recall")}
     assert found == pytest.approx({"single": 0.3, "max": 0.55, "mean": 1.8 / 6, "recall": 1.5 / 3})
     assert metric.calls == 1
-
-
-class Counted(Bleu):
-    """BLEU that notes what it is asked."""
-
-    def __init__(self) -> None:
-        super().__init__(1)
-        self.pairs: list[Pair] = []
-        self.joint: list[str] = []
-
-    def compare(self, pairs: Sequence[Pair]) -> Floats:
-        self.pairs += pairs
-        return Bleu(1).compare(pairs)
-
-    def compare_jointly(self, groups: Sequence[Group]) -> Floats:
-        self.joint += [own for own, _ in groups]
-        return super().compare_jointly(groups)
-
-
-def test_rated_rows_are_compared_once_for_their_means_and_their_correlations():
-    metric = Counted()
-    rows = [
-        replace(row([f"a {number}"], ["a b", f"c {number}"]), rating=None if number == 2 else float(number))
-        for number in range(5)
-    ]
-    found = evaluate(rows, [metric], ["max", "joint"])
-    assert len(metric.pairs) == len(set(metric.pairs)) == 10
-    assert metric.joint == [f"a {number}" for number in range(5)]
-    rated = evaluate([each for each in rows if each.rating is not None], [Bleu(1)], ["max", "joint"])
-    assert repr(found.correlations) == repr(rated.correlations)
-    assert len(found.correlations) == 3
 
 
 def test_the_first_references_alone_are_taken():
@@ -126,17 +90,6 @@ def test_self_bleu_by_hand():
     for order, found in self_bleu([texts]).items():
         groups = [(text, [other for other in texts if other != text]) for text in texts]
         assert found == pytest.approx(Bleu(order).compare_jointly(groups).mean())
-
-
-def test_diversity_is_told_by_system_and_within_rows_only_where_there_are_several():
-    rows = [row(["a b", "a b"], ["c"], "dull"), row(["a b"], ["c"], "one")]
-    dull, one = measure_diversity(rows)
-    assert (dull.system, dull.responses, dull.distinct[1], dull.distinct_within_rows, dull.self_bleu) == (
-        *("dull", 2, 0.5),
-        {1: 0.5, 2: 0.5, 3: 0.0},
-        {1: 1.0, 2: 1.0, 3: pytest.approx(1.0, abs=0.6), 4: pytest.approx(1.0, abs=0.7)},
-    )
-    assert (one.distinct_within_rows, one.self_bleu, one.vocabulary[1]) == (None, None, 3)
 
 
 @pytest.mark.parametrize("tokenisation", ["blanks", "words"])

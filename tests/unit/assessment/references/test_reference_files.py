@@ -43,20 +43,12 @@ def test_contexts_are_told_apart_by_their_texts(tmp_path: Path):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"hypotheses": None}, "hypotheses"),
         ({"hypotheses": []}, "hypotheses"),
-        ({"hypotheses": ["a", 1]}, "hypotheses.1"),
         ({"hypotheses": ["x"] * 1001}, "hypotheses: tuple should have at most 1000"),
         ({"response": "a"}, "either hypotheses or response"),
-        ({"references": "a"}, "references"),
         ({"references": ["x" * 100_001]}, "references.0: string should have at most 100000 characters"),
-        ({"reference": 3}, "reference"),
-        ({"rating": "good"}, "rating"),
         ({"rating": float("nan")}, "rating"),
-        ({"rating": True}, "rating"),
-        ({"context_id": None}, "context_id"),
         ({"context_id": "", "context": []}, "context_id"),
-        ({"system": ["s"]}, "system"),
     ],
 )
 def test_what_is_wrong_is_named_with_its_line(tmp_path: Path, change: dict[str, Any], said: str):

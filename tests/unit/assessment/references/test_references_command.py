@@ -8,8 +8,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from support.bundles import make_bundle, make_encoder_bundle
-from turnscore_assessment.references import vector_metrics
-from turnscore_assessment.references.vector_metrics import BundleEncoder, EncoderCosine
+from turnscore_assessment.references.vector_metrics import BundleEncoder
 from turnscore_client._command.registry import app
 from typer.testing import CliRunner
 
@@ -111,11 +110,6 @@ def test_a_bundle_of_another_kind_is_refused(file: Path, tmp_path: Path):
     assert (done.exit_code, "of kind engagement, not encoder" in done.output) == (1, True)
 
 
-def test_the_metrics_are_listed():
-    done = run("--list")
-    assert {"encoder", "bleu-2@sacrebleu", "meteor@nltk"} <= set(done.output.split())
-
-
 def test_a_text_s_vector_does_not_depend_on_what_is_encoded_with_it(bundle: str):
     encoder = BundleEncoder(bundle)
     texts = [*SAID, "a " * 50, "good"]
@@ -124,13 +118,3 @@ def test_a_text_s_vector_does_not_depend_on_what_is_encoded_with_it(bundle: str)
     assert np.abs(together - alone).max() < 1e-6
     assert np.linalg.norm(together, axis=1) == pytest.approx(np.ones(len(texts)))
     assert len(encoder.encode([])) == 0
-
-
-def test_cosines_are_the_same_however_many_texts_are_held(bundle: str, monkeypatch: pytest.MonkeyPatch):
-    metric = EncoderCosine(BundleEncoder(bundle))
-    pairs = [(own, other) for own in SAID for other in SAID]
-    whole = metric.compare(pairs)
-    assert whole[0] == pytest.approx(1)
-    monkeypatch.setattr(vector_metrics, "_TEXTS_AT_ONCE", 2)
-    monkeypatch.setattr(vector_metrics, "_PAIRS_AT_ONCE", 3)
-    assert metric.compare(pairs) == pytest.approx(whole, abs=1e-6)

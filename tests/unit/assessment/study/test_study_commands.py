@@ -69,24 +69,10 @@ def test_a_public_address_that_is_none_is_refused(url: str) -> None:
         list_origins("127.0.0.1", 8200, url)
 
 
-def test_the_origins_are_this_machine_s_names_or_the_public_one() -> None:
-    assert list_origins("localhost", 1, None) == ["http://127.0.0.1:1", "http://localhost:1", "http://[::1]:1"]
-    assert list_origins("0.0.0.0", 1, "https://Study.test/") == ["https://study.test"]
-
-
 def test_an_export_without_ratings_says_so(plan: Path, tmp_path: Path) -> None:
     done = RUNNER.invoke(app, ["export-ratings", str(plan), "--output", str(tmp_path / "r.jsonl")])
     assert (done.exit_code, done.stderr) == (1, "error: study 'demo' has no rated dialogue yet\n")
     assert not (tmp_path / "r.jsonl").exists()
-
-
-@pytest.mark.parametrize("words", [[], ["--worker", "x", "--texts"]])
-def test_deletion_needs_one_thing_to_delete(plan: Path, words: list[str]) -> None:
-    assert RUNNER.invoke(app, ["delete", str(plan), *words]).exit_code == 2
-
-
-def test_deleting_texts_counts_them(plan: Path) -> None:
-    assert RUNNER.invoke(app, ["delete", str(plan), "--texts"]).output == "deleted 0 turns\n"
 
 
 def test_a_missing_key_stops_the_start_by_name(plan: Path) -> None:

@@ -17,7 +17,7 @@ from turnscore_assessment.study import blind_scorer
 from turnscore_assessment.study.blind_scorer import BlindScorer, Score, score_by
 from turnscore_assessment.study.database import dialogues
 from turnscore_assessment.study.recordings import export_ratings, read_recordings
-from turnscore_assessment.study.workers import delete_texts, list_progress
+from turnscore_assessment.study.workers import delete_texts
 from turnscore_client import (
     ConnectionFailedError,
     InternalError,
@@ -185,18 +185,3 @@ async def test_the_scores_are_the_means_that_the_service_gives_the_system_s_turn
     mean = sum(turn.scores["engagement"].value for turn in reply.turns) / len(reply.turns)
     assert scored[0].scores == {"engagement": pytest.approx(mean)}
     assert service.requests[0].body["scorers"] == ["engagement"]
-
-
-async def test_progress_is_told_by_code(tmp_path: Path) -> None:
-    async with served_study(tmp_path) as served:
-        links = served.invite(3)
-        await rate_all(served, links[0])
-        await served.agree(links[1])
-        await served.post(links[1], "leaving")
-        found = served.database.run_here(list_progress, served.database.study_id)
-    assert [each.code for each in found] == [link.code for link in links]
-    assert [(each.agreed, each.rated, each.total, each.finished, each.left) for each in found] == [
-        (True, 2, 2, True, False),
-        (False, 0, 0, False, True),
-        (False, 0, 0, False, False),
-    ]
