@@ -79,7 +79,6 @@ check: $(DEV)/.ready  ## Checks style, types, import rules, generated files, and
 	$(DEV)/bin/lint-imports --no-cache
 	PYTHONPATH=loadtests $(DEV)/bin/lint-imports --no-cache --config loadtests/import_rules.toml
 	$(DEV)/bin/python -m turnscore_service.generated_docs --check docs
-	$(DEV)/bin/python clients/sync_twins.py --check
 	@mkdir -p build/proto && $(call generate_proto,build/proto)
 	@for file in $(PROTO)_pb2.py $(PROTO)_pb2.pyi $(PROTO)_pb2_grpc.py; do diff -u clients/$$file build/proto/$$file || \
 		{ echo "$$file is not what turnscore.proto gives; \`make generate WHAT=proto\` writes it" >&2; exit 1; }; done
@@ -95,15 +94,14 @@ generate_proto = $(DEV)/bin/python -m grpc_tools.protoc -I clients \
 HELM = $(firstword $(wildcard build/tools/helm) helm)
 GENERATE_schema = $(DEV)/bin/python -m turnscore_service.generated_docs docs
 GENERATE_proto = $(call generate_proto,clients)
-GENERATE_client = $(DEV)/bin/python clients/sync_twins.py
 GENERATE_observability = $(DEV)/bin/python deploy/observability/write.py
 GENERATE_manifests = for kind in none:fixed keda:autoscaled; do $(HELM) template turnscore deploy/helm/turnscore \
 	--set autoscaling.kind=$${kind%:*} > deploy/kubernetes/$${kind\#*:}.yaml || exit 1; done
 GENERATE_screenshots = PYTHONPATH=tests:loadtests $(DEV)/bin/python -m support.screenshots docs/page
 GENERATE_reading = $(DEV)/bin/python -m turnscore_exporters.quality.reading_page docs/reading-the-scores.md
 GENERATE_scores = PYTHONPATH=tests:loadtests $(DEV)/bin/python -m support.every_way
-WHAT ?= schema proto client observability
-generate: $(DEV)/.ready  ## Writes what is made of other files: WHAT="schema proto client observability manifests screenshots reading scores"
+WHAT ?= schema proto observability
+generate: $(DEV)/.ready  ## Writes what is made of other files: WHAT="schema proto observability manifests screenshots reading scores"
 	$(foreach what,$(WHAT),$(if $(GENERATE_$(what)),$(GENERATE_$(what)),$(error nothing generates $(what))) &&) true
 
 wheels: $(SERVE)/.ready  ## Builds the wheels of all distributions into dist/

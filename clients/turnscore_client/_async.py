@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Protocol, Self, TypeVar, Unpack, overload
@@ -87,7 +88,8 @@ class AsyncConversation:
         self._exchange = Exchange(opening, request_id)
         self._stream: AsyncStream | None = None
         self._is_entered = False
-        self._turn = asyncio.Lock()
+        self._turn: AbstractAsyncContextManager[None] = asyncio.Lock()
+        self._entry = "async with"
 
     @overload
     async def say(self, speaker: Literal["system"], text: str, **given: Unpack[TurnOptions]) -> ConversationScored: ...
@@ -168,7 +170,7 @@ class AsyncConversation:
     def opened(self) -> ConversationOpened:
         """What the service answered when it opened: the request id, the scorers, the turns of context."""
         if self._exchange.opened is None:
-            raise ConnectionFailedError("the conversation is not open; use it inside its `async with`")
+            raise ConnectionFailedError(f"the conversation is not open; use it inside its `{self._entry}`")
         return self._exchange.opened
 
     @property
@@ -242,7 +244,7 @@ class AsyncConversation:
                 "the connection is gone, and max_reopenings is used up; open another conversation with these turns"
             )
         if self._stream is None:
-            raise ConnectionFailedError("the conversation is not open; use it inside its `async with`")
+            raise ConnectionFailedError(f"the conversation is not open; use it inside its `{self._entry}`")
         return self._stream
 
 

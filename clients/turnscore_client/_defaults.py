@@ -62,6 +62,9 @@ CONCURRENCY: Final = 8
 """Lines in flight for `turnscore score` at the most, and at its beginning. Fills a batch without crowding out
 live traffic."""
 
+ENGINE_CONCURRENCY: Final = 256
+"""The same where an engine scores in the command's own process: what is asked together shares batches."""
+
 WAIT_SECONDS: Final = 600.0
 """How long `turnscore score` waits for a service that takes no line. The restart of a machine."""
 

@@ -4,7 +4,7 @@ import asyncio
 import queue
 import ssl
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,7 +26,7 @@ from turnscore_client._errors import (
 )
 from turnscore_client._retry import Attempts, OutOfTimeError
 from turnscore_client._settings import USER_AGENT, GrpcClientSettings, Tls, load_authorities, load_own_pair
-from turnscore_client._sync import Stream
+from turnscore_client._sync import Stream, run_now
 
 R = TypeVar("R", bound=BaseModel)
 
@@ -407,23 +407,12 @@ class _AsyncGrpcStream:
 
     def _take_end(self, call: Any) -> None:
         """Takes the status at the moment it comes: a write that fails for it replaces it by one of its own, or did."""
-        end = StatusError(_now(call.code()), _now(call.details()) or "", _now(call.trailing_metadata()))
+        end = StatusError(run_now(call.code()), run_now(call.details()) or "", run_now(call.trailing_metadata()))
         if end.args != _OF_A_WRITE and not self._ending.done():
             self._ending.set_result(end)
 
     def _ended(self) -> ConnectionFailedError:
         return ConnectionFailedError(f"the conversation with {self._address} has ended")
-
-
-def _now(ready: "Coroutine[Any, Any, T]") -> T:
-    """What a coroutine returns that waits for nothing."""
-    try:
-        ready.send(None)
-    except StopIteration as done:
-        value: T = done.value
-        return value
-    ready.close()
-    raise RuntimeError("it waits for something")
 
 
 async def _wait_for(task: "asyncio.Future[Any]", seconds: float) -> None:

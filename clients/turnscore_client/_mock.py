@@ -93,7 +93,7 @@ class MockAnswers:
             case ScoreRequest() as request:
                 return self.score(request)
             case BatchRequest(items=items):
-                return BatchReply(request_id=self.request_id, results=[self._result(item) for item in items])
+                return BatchReply(request_id=self.request_id, results=[self.result(item) for item in items])
             case DialogueRequest() as request:
                 return self._score_dialogue(request)
             case RankRequest() as request:
@@ -103,7 +103,8 @@ class MockAnswers:
             case None:
                 return self.models()
 
-    def _result(self, item: ScoreRequest) -> ScoreReply | ErrorReply:
+    def result(self, item: ScoreRequest) -> ScoreReply | ErrorReply:
+        """The scores of one turn, or the error."""
         try:
             return self.score(item)
         except ServiceError as error:
@@ -149,7 +150,7 @@ class MockAnswers:
         """As the service ranks; a candidate whose scores are an error comes last, and all failing raises the first."""
         scorers = self._ranked_by(request)
         asked = [ScoreRequest(context=request.context, response=text, scorers=scorers) for text in request.candidates]
-        results = list(enumerate(map(self._result, asked)))
+        results = list(enumerate(map(self.result, asked)))
         scored = [(index, result.scores) for index, result in results if isinstance(result, ScoreReply)]
         failed = [(index, result.error) for index, result in results if isinstance(result, ErrorReply)]
         wrong = [error for _, error in failed if error.code == ErrorCode.INVALID_REQUEST or not scored]

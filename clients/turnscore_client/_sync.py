@@ -1,50 +1,27 @@
-# `make generate WHAT=client` made this of _async.py: change that file.
-"""The clients for threads, over HTTP and over gRPC, and their conversations."""
+"""The clients for threads, over HTTP and over gRPC, and their conversations: those of asyncio, where nothing waits.
+
+Each coroutine of `_async` runs at once to its end, because what it awaits blocks the calling thread.
+"""
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from functools import wraps
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Protocol, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
 
 import httpx
-from pydantic import BaseModel
-from turnscore_wire import (
-    BatchReply,
-    ChatMessage,
-    ConversationMessage,
-    ConversationOpened,
-    ConversationOpening,
-    ConversationReply,
-    ConversationScored,
-    DialogueReply,
-    ModelsReply,
-    RankReply,
-    ScoreReply,
-    SimilarityReply,
-    Speaker,
-    Turn,
-)
+from turnscore_wire import ConversationMessage, ConversationOpened, ConversationReply, ConversationScored, Speaker, Turn
 
-from turnscore_client import _calls, _defaults
-from turnscore_client._calls import Call
-from turnscore_client._errors import ConnectionFailedError, TurnScoreError, UnexpectedReplyError
-from turnscore_client._exchange import Exchange, has_ended, opening_with, read_answer
+from turnscore_client import _defaults
+from turnscore_client._async import AsyncCalls, AsyncConversation
+from turnscore_client._calls import Call, R
 from turnscore_client._http import HttpTransport
-from turnscore_client._options import (
-    CallOptions,
-    ItemLike,
-    MessageLike,
-    ScoringOptions,
-    SimilarityOptions,
-    TurnLike,
-    TurnOptions,
-    check_names,
-)
-from turnscore_client._retry import Attempts, Clock, OutOfTimeError, RetryPolicy, SystemClock
+from turnscore_client._options import MessageLike, ScoringOptions, TurnLike, TurnOptions
+from turnscore_client._retry import Attempts, Clock, SystemClock
 from turnscore_client._settings import ClientSettings, CommonSettings, GrpcClientSettings, Tls
 
-R = TypeVar("R", bound=BaseModel)
+T = TypeVar("T")
+P = ParamSpec("P")
 
 
 class Stream(Protocol):
@@ -60,191 +37,6 @@ class Stream(Protocol):
         """Ends the connection; what is still due does not come."""
 
 
-class Conversation:
-    """A live conversation, inside its `with`. Threads may share it; their turns are sent one after the other.
-
-    Opening is retried as a call is. A turn is not: sending it twice would add it twice. Where the connection breaks, or
-    the service is draining, the conversation is reopened with its turns as context, at most `max_reopenings` times, and
-    the unanswered turn is sent there: the broken connection remembers nothing. A turn for which the conversation could
-    not be reopened raises and is not part of it; the next turn tries again.
-    """
-
-    def __init__(
-        self,
-        open_stream: Callable[[str | None, Attempts], Stream],
-        opening: ConversationOpening,
-        request_id: str | None,
-        policy: RetryPolicy,
-        clock: Clock,
-        max_reopenings: int,
-    ) -> None:
-        self._open_stream = open_stream
-        self._opening = opening
-        self._waiting: Sequence[ChatMessage] = ()
-        """Messages of an unfinished assistant's turn, to send once it is reopened."""
-        self._policy = policy
-        self._clock = clock
-        self._reopenings_left = max_reopenings
-        self._exchange = Exchange(opening, request_id)
-        self._stream: Stream | None = None
-        self._is_entered = False
-        self._turn = threading.Lock()
-
-    @overload
-    def say(self, speaker: Literal["system"], text: str, **given: Unpack[TurnOptions]) -> ConversationScored: ...
-
-    @overload
-    def say(self, speaker: Speaker, text: str, **given: Unpack[TurnOptions]) -> ConversationScored | None: ...
-
-    def say(self, speaker: Speaker, text: str, **given: Unpack[TurnOptions]) -> ConversationScored | None:
-        """Says a turn. For the system's: its scores, and those of the conversation so far, in `dialogue`.
-
-        Raises InvalidRequestError or TooLargeError for a turn that is refused, which is then not part of the
-        conversation, and any other ServiceError for one that could not be scored, which is. A timeout leaves open
-        which; the conversation goes on. What may be given is in TurnOptions.
-        """
-        return self._exchange_one(given, lambda left_ms: self._exchange.add_turn(speaker, text, left_ms))
-
-    def say_messages(self, messages: Iterable[MessageLike], **given: Unpack[TurnOptions]) -> ConversationScored | None:
-        """Hands over the messages since the last ones, in OpenAI's chat form: one, or several.
-
-        The scores of the turn that they end with, if it is the assistant's and no tools are at work; else None, and
-        the service waits for the rest of it. Raises as `say` does.
-        """
-        return self._exchange_one(given, lambda left_ms: self._exchange.add_messages(messages, left_ms))
-
-    def _exchange_one(
-        self, given: TurnOptions, write: Callable[[int], ConversationMessage]
-    ) -> ConversationScored | None:
-        check_names(given, TurnOptions.__optional_keys__)
-        with self._turn:
-            attempts = Attempts(self._policy.with_timeout(given.get("timeout_seconds")))
-            own_ms = given.get("deadline_ms")
-            if self._is_entered and self._reopenings_left and (self._exchange.is_draining or self._stream is None):
-                self._reopen(None, attempts)
-            while True:
-                self._require_stream()
-                message = write(attempts.deadline_ms_left(self._exchange.deadline_ms if own_ms is None else own_ms))
-                try:
-                    reply = self._ask(message, attempts)
-                except ConnectionFailedError:
-                    if not self._reopenings_left:
-                        raise
-                else:
-                    if not (has_ended(reply) and self._reopenings_left):
-                        return read_answer(reply, self._exchange.request_id)
-                self._reopen(message, attempts)
-
-    def _ask(self, message: ConversationMessage, attempts: Attempts) -> ConversationReply:
-        stream = self._require_stream()
-        try:
-            stream.send(message, attempts.seconds_left)
-            return self._receive(stream, attempts)
-        except UnexpectedReplyError:
-            self._exchange.skip()
-            raise
-        except TurnScoreError:
-            raise
-        except OutOfTimeError:
-            self._exchange.give_up()
-            raise attempts.out_of_time(self._exchange.request_id) from None
-        except BaseException:  # a caller that is cancelled or interrupted does not get the answer that comes
-            self._exchange.give_up()
-            raise
-
-    def _reopen(self, unanswered: ConversationMessage | None, attempts: Attempts) -> None:
-        """With every turn before the message that has no answer."""
-        self._reopenings_left -= 1
-        self._close_stream()
-        known = self._exchange
-        before, places = known.transcript_before(unanswered), known.places_before(unanswered)
-        self._opening, self._waiting = opening_with(self._opening, before.turns), before.waiting
-        shift = places - len(before.turns) - len(before.waiting)
-        self._exchange = Exchange(self._opening, known.request_id, known.dialogue, shift, self._waiting)
-        self._open_patiently(attempts)
-
-    @property
-    def opened(self) -> ConversationOpened:
-        """What the service answered when it opened: the request id, the scorers, the turns of context."""
-        if self._exchange.opened is None:
-            raise ConnectionFailedError("the conversation is not open; use it inside its `with`")
-        return self._exchange.opened
-
-    @property
-    def turns(self) -> Sequence[Turn]:
-        """Every turn so far, with the context it was opened with: the context of the next conversation."""
-        return self._exchange.turns
-
-    @property
-    def is_draining(self) -> bool:
-        """Whether the service is shutting down: finish the exchange and open another conversation."""
-        return self._exchange.is_draining
-
-    def close(self) -> None:
-        """Ends the conversation."""
-        self._is_entered = False
-        self._close_stream()
-
-    def _close_stream(self) -> None:
-        stream, self._stream = self._stream, None
-        if stream is not None:
-            stream.close()
-
-    def __enter__(self) -> Self:
-        self._open_patiently(Attempts(self._policy))
-        self._is_entered = True
-        return self
-
-    def _open_patiently(self, attempts: Attempts) -> None:
-        while True:
-            try:
-                self._open(attempts)
-                return
-            except OutOfTimeError:
-                self._close_stream()
-                raise attempts.out_of_time(self._exchange.request_id) from None
-            except TurnScoreError as error:
-                self._close_stream()
-                delay = attempts.delay_after(error)
-                if delay is None:
-                    raise
-            except BaseException:  # whoever is cancelled here has no `with` that would close it
-                self._close_stream()
-                raise
-            self._clock.sleep(delay)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def _open(self, attempts: Attempts) -> None:
-        known = self._exchange
-        self._exchange = Exchange(self._opening, known.request_id, known.dialogue, known.shift, self._waiting)
-        self._stream = self._open_stream(self._exchange.request_id, attempts)
-        self._stream.send(self._exchange.open(), attempts.seconds_left)
-        read_answer(self._receive(self._stream, attempts), self._exchange.request_id)
-        waiting = self._exchange.waiting_message(attempts.deadline_ms_left(self._exchange.deadline_ms))
-        if waiting is not None:
-            self._stream.send(waiting, attempts.seconds_left)
-            read_answer(self._receive(self._stream, attempts), self._exchange.request_id)
-
-    def _receive(self, stream: Stream, attempts: Attempts) -> ConversationReply:
-        while True:
-            answer = self._exchange.read(stream.receive(attempts.seconds_left))
-            if answer is not None:
-                return answer
-
-    def _require_stream(self) -> Stream:
-        if self._stream is None and self._is_entered:
-            raise ConnectionFailedError(
-                "the connection is gone, and max_reopenings is used up; open another conversation with these turns"
-            )
-        if self._stream is None:
-            raise ConnectionFailedError("the conversation is not open; use it inside its `with`")
-        return self._stream
-
-
 class CallTransport(Protocol):
     """What sends for a client. Everything raises a TurnScoreError, or OutOfTimeError."""
 
@@ -258,66 +50,130 @@ class CallTransport(Protocol):
         """Closes every connection."""
 
 
+class _Blocking:
+    """A transport, or a stream, whose coroutines block the thread and never wait for the event loop."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    async def send(self, *given: Any) -> Any:
+        return self.inner.send(*given)
+
+    async def receive(self, seconds_left: Callable[[], float]) -> ConversationReply:
+        reply: ConversationReply = self.inner.receive(seconds_left)
+        return reply
+
+    async def open_stream(self, *given: Any) -> "_Blocking":
+        return _Blocking(self.inner.open_stream(*given))
+
+    async def close(self) -> None:
+        self.inner.close()
+
+
+class _BlockingClock:
+    def __init__(self, clock: Clock) -> None:
+        self.now, self.sleep = clock.now, clock.sleep
+
+    async def sleep_async(self, seconds: float) -> None:
+        self.sleep(seconds)
+
+
+class _BlockingLock:
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    async def __aenter__(self) -> None:
+        self._lock.acquire()
+
+    async def __aexit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+def run_now(coroutine: Coroutine[Any, Any, T]) -> T:
+    """What a coroutine returns that never waits."""
+    try:
+        coroutine.send(None)
+    except StopIteration as done:
+        value: T = done.value
+        return value
+    coroutine.close()
+    raise RuntimeError("it waits for something")
+
+
+def _for_threads(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[Any, P], T]:
+    """The method of the object's counterpart for asyncio, with its signature and its documentation."""
+
+    @wraps(method)
+    def run(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return run_now(method(self._inner, *args, **kwargs))
+
+    return run
+
+
+class Conversation:
+    """A live conversation, inside its `with`. Threads may share it; their turns are sent one after the other.
+
+    Opening is retried as a call is. A turn is not: sending it twice would add it twice. Where the connection breaks, or
+    the service is draining, the conversation is reopened with its turns as context, at most `max_reopenings` times, and
+    the unanswered turn is sent there: the broken connection remembers nothing. A turn for which the conversation could
+    not be reopened raises and is not part of it; the next turn tries again.
+    """
+
+    def __init__(self, inner: AsyncConversation) -> None:
+        inner._turn, inner._entry = _BlockingLock(), "with"
+        self._inner = inner
+
+    @overload
+    def say(self, speaker: Literal["system"], text: str, **given: Unpack[TurnOptions]) -> ConversationScored: ...
+
+    @overload
+    def say(self, speaker: Speaker, text: str, **given: Unpack[TurnOptions]) -> ConversationScored | None: ...
+
+    @wraps(AsyncConversation.say)
+    def say(self, speaker: Speaker, text: str, **given: Unpack[TurnOptions]) -> ConversationScored | None:
+        return run_now(self._inner.say(speaker, text, **given))
+
+    say_messages = _for_threads(AsyncConversation.say_messages)
+    close = _for_threads(AsyncConversation.close)
+
+    @property
+    def opened(self) -> ConversationOpened:
+        """What the service answered when it opened: the request id, the scorers, the turns of context."""
+        return self._inner.opened
+
+    @property
+    def turns(self) -> Sequence[Turn]:
+        """Every turn so far, with the context it was opened with: the context of the next conversation."""
+        return self._inner.turns
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether the service is shutting down: finish the exchange and open another conversation."""
+        return self._inner.is_draining
+
+    def __enter__(self) -> Self:
+        run_now(self._inner.__aenter__())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
 class Calls:
     """The calls; every method raises a TurnScoreError."""
 
     def __init__(self, transport: CallTransport, settings: CommonSettings, clock: Clock | None) -> None:
         self._transport = transport
-        self._clock = clock or SystemClock()
-        self._policy = RetryPolicy(
-            timeout_seconds=settings.timeout_seconds, max_retries=settings.max_retries, now=self._clock.now
-        )
+        self._inner = AsyncCalls(_Blocking(transport), settings, _BlockingClock(clock or SystemClock()))
 
-    def score(
-        self,
-        *,
-        context: Iterable[TurnLike] = (),
-        response: str | None = None,
-        messages: Iterable[MessageLike] | None = None,
-        **given: Unpack[ScoringOptions],
-    ) -> ScoreReply:
-        """The scores of one system turn. `context` is oldest first; ScoringOptions has what else may be given.
-
-        `messages`, in OpenAI's chat form, stand in for both: their last turn is scored, or `response` after them.
-        """
-        return self._run(_calls.score_call(context, response, given, messages))
-
-    def score_batch(self, items: Iterable[ItemLike], **given: Unpack[ScoringOptions]) -> BatchReply:
-        """The scores of several turns; `results` holds a ScoreReply or an ErrorReply for each, in order.
-
-        What an item says about its scoring goes before what is given here.
-        An item that is not well-formed is an InvalidRequestError of the whole call, naming it.
-        """
-        return self._run(_calls.batch_call(items, given))
-
-    def score_dialogue(
-        self,
-        turns: Iterable[TurnLike] = (),
-        *,
-        messages: Iterable[MessageLike] | None = None,
-        **given: Unpack[ScoringOptions],
-    ) -> DialogueReply:
-        """The scores of every system turn of a dialogue, oldest turn first, and of the dialogue as a whole.
-
-        `messages`, in OpenAI's chat form, stand in for the turns; `turns[i].index` is then a message's.
-        """
-        return self._run(_calls.dialogue_call(turns, given, messages))
-
-    def rank(
-        self,
-        candidates: Iterable[str],
-        *,
-        context: Iterable[TurnLike] = (),
-        messages: Iterable[MessageLike] | None = None,
-        weights: Mapping[str, float] | None = None,
-        **given: Unpack[ScoringOptions],
-    ) -> RankReply:
-        """Several responses to one context, best first: `candidates[reply.candidates[0].index]` is the best.
-
-        `weights` say how much each scorer's percentile counts, 1 where none is given; without `scorers` they are asked.
-        `messages`, in OpenAI's chat form, stand in for `context`.
-        """
-        return self._run(_calls.rank_call(context, candidates, weights, given, messages))
+    score = _for_threads(AsyncCalls.score)
+    score_batch = _for_threads(AsyncCalls.score_batch)
+    score_dialogue = _for_threads(AsyncCalls.score_dialogue)
+    rank = _for_threads(AsyncCalls.rank)
+    similarity = _for_threads(AsyncCalls.similarity)
+    models = _for_threads(AsyncCalls.models)
 
     def conversation(
         self,
@@ -334,29 +190,12 @@ class Calls:
         breaks or the service shuts down, the conversation goes on with another replica, `max_reopenings` times; 0
         leaves that to you.
         """
-        opening = _calls.opening_of(context, given, messages)
-        policy = self._policy.with_timeout(given.get("timeout_seconds"))
-        open_stream = partial(self._transport.open_stream, _calls.checked_metadata(given.get("metadata")))
-        request_id = _calls.checked_id(given.get("request_id"))
-        return Conversation(open_stream, opening, request_id, policy, self._clock, max_reopenings)
-
-    def similarity(
-        self, texts: Iterable[str], references: Iterable[str] = (), **given: Unpack[SimilarityOptions]
-    ) -> SimilarityReply:
-        """How near each text is to each of `references`, or to the other texts without any, by the sentence encoder.
-
-        `texts[i].similarities[j]` is a cosine, -1 to 1, and `texts[i].best` the place of the greatest. A NotFoundError
-        where the service has no encoder loaded.
-        """
-        return self._run(_calls.similarity_call(texts, references, given))
-
-    def models(self, **given: Unpack[CallOptions]) -> ModelsReply:
-        """What the service has loaded, and how much it takes at once."""
-        return self._run(_calls.models_call(given))
+        inner = self._inner.conversation(context=context, messages=messages, max_reopenings=max_reopenings, **given)
+        return Conversation(inner)
 
     def close(self) -> None:
         """Closes every connection; the client is of no use after that."""
-        self._transport.close()
+        run_now(self._inner.aclose())
 
     def __enter__(self) -> Self:
         return self
@@ -365,19 +204,6 @@ class Calls:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    def _run(self, call: Call[R]) -> R:
-        attempts = Attempts(self._policy.with_timeout(call.timeout_seconds), call.deadline_ms)
-        while True:
-            try:
-                return self._transport.send(call, attempts)
-            except OutOfTimeError:
-                raise attempts.out_of_time(call.request_id) from None
-            except TurnScoreError as error:
-                delay = attempts.delay_after(error)
-                if delay is None:
-                    raise
-            self._clock.sleep(delay)
 
 
 class TurnScoreClient(Calls):

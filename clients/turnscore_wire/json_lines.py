@@ -1,8 +1,16 @@
-"""One line of JSON Lines as an object, read strictly and alike by every command that scores files."""
+"""Lines and the turns in them, read strictly and alike by every command that scores files."""
 
 import json
 import math
 from typing import Any, NoReturn
+
+from pydantic import ValidationError
+
+from turnscore_wire.errors import ErrorCode, ErrorDetail, describe_refusal
+from turnscore_wire.messages import Limits, Turn
+
+SILENT = "the system said nothing"
+"""Why a system turn without a text is not scored, which is no failure."""
 
 
 def read_json_line(raw: bytes) -> dict[str, Any]:
@@ -32,3 +40,18 @@ def _read_float(text: str) -> float:
 
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not valid JSON")
+
+
+def read_turn(turn: object, limits: Limits) -> Turn | ErrorDetail:
+    """The turn; else the error, whose `field` is `text` where the rest of its dialogue can be scored without it."""
+    try:
+        read = Turn.model_validate(turn)
+    except ValidationError as error:
+        field, message = describe_refusal(error)
+        return ErrorDetail(code=ErrorCode.INVALID_REQUEST, message=message, field=field)
+    if len(read.text) > limits.max_text_chars:
+        message = f"{len(read.text)} characters; at most {limits.max_text_chars} are allowed"
+        return ErrorDetail(code=ErrorCode.TOO_LARGE, message=message, field="text")
+    if read.speaker == "system" and not read.text.strip():
+        return ErrorDetail(code=ErrorCode.INVALID_REQUEST, message=SILENT, field="text")
+    return read

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from turnscore_wire import DialogueAggregate, ErrorDetail, Limits, Score, Turn
+from turnscore_wire.requests import ScorerChoice
 
 from turnscore_core.errors import InvalidRequestError, TooLargeError
 from turnscore_core.loaded_scorer import LoadedScorer
@@ -17,6 +18,10 @@ class Dialogue:
 
     id: str
     turns: Sequence[Turn]
+    choice: ScorerChoice | None = None
+    """The scorers and options of this dialogue; None for the engine's own."""
+    is_last_alone: bool = False
+    """Whether only the last turn is scored, and the others are its context."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,8 +42,8 @@ class DialogueResult:
     id: str
     turns: list[TurnResult] = field(default_factory=list)
     aggregates: Mapping[str, DialogueAggregate] = field(default_factory=dict)
-    error: str | None = None
-    """Why nothing of the dialogue was scored; it begins with the field at fault, and names a limit. None otherwise."""
+    error: ErrorDetail | None = None
+    """Why nothing of the dialogue was scored; None otherwise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

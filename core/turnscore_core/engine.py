@@ -2,6 +2,7 @@
 
 import logging
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -12,8 +13,21 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from pydantic import ValidationError
-from turnscore_models import BundleError
-from turnscore_wire import Limits, Turn, describe_refusal
+from turnscore_models import BundleError, starter_bundles
+from turnscore_models.bundle import read_manifest
+from turnscore_models.store import resolve
+from turnscore_wire import (
+    DialogueAggregate,
+    DialogueReply,
+    DialogueRequest,
+    ErrorDetail,
+    ErrorReply,
+    Limits,
+    ScoreReply,
+    ScoreRequest,
+    Turn,
+    describe_refusal,
+)
 
 from turnscore_core.batches import Answer, TokenLimit
 from turnscore_core.deadline import Deadline
@@ -25,14 +39,16 @@ from turnscore_core.dialogues import (
     TurnResult,
     check_spoken,
     check_system_turn_is_there,
+    check_text,
     check_turns,
     identify,
 )
-from turnscore_core.errors import InvalidRequestError, ScoringError
+from turnscore_core.errors import FailedScoringError, InvalidRequestError, ScoringError
+from turnscore_core.inference.devices import usable_cpus
 from turnscore_core.load_settings import LoadSettings
 from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.model_loader import load_scorers
-from turnscore_core.model_set import ModelSet, choose_defaults, read_options
+from turnscore_core.model_set import ModelSet, choose_defaults, read_choice, read_options
 from turnscore_core.score_entries import (
     KeyMaker,
     StaleEntryError,
@@ -47,9 +63,11 @@ from turnscore_core.scorers.scorer import Fields, RawScore, TurnToScore
 from turnscore_core.scoring import (
     Item,
     Outcome,
+    dialogue_reply,
     error_details,
     score_groups,
     score_of,
+    score_reply,
 )
 
 
@@ -197,6 +215,10 @@ Models = Mapping[str, Path] | Sequence[str | Path]
 Loader = Callable[[LoadSettings], Mapping[str, LoadedScorer]]
 
 _NEVER = Deadline(math.inf)
+_LOCAL = "local"
+"""The request id of what no service answered."""
+_NO_TURNS = "encoder"
+"""The kind that compares texts: it scores no turn."""
 _LOGGER = logging.getLogger("turnscore.engine")
 
 
@@ -210,17 +232,19 @@ class OptionsError(ValueError):
 
 
 @dataclass(slots=True, kw_only=True)
-class _Prepared:
-    """A dialogue on its way through the scorers."""
+class ComputedDialogue:
+    """A dialogue on its way through the scorers, and what they said."""
 
     dialogue: Dialogue
+    asked: Mapping[str, object]
+    """The scorers asked, with their options."""
     said: list[tuple[int, Item, Outcome]] = field(default_factory=list)
     """Each system turn's place, the turn, and where its scores go."""
     spoken: list[tuple[Item, Outcome]] = field(default_factory=list)
     """Those with a text."""
     inputs: dict[str, Sequence[Fields]] = field(default_factory=dict)
     """What each scorer reads of them."""
-    error: str | None = None
+    error: ErrorDetail | None = None
 
 
 class Engine:
@@ -295,14 +319,19 @@ class Engine:
         Batches are made of turns of like width across all of them, and equal turns are computed once. Takes memory in
         proportion to the turns of one call. The same call returns the same numbers. Raises RuntimeError once closed.
         """
+        return [self._conclude(each) for each in self.compute(dialogues)]
+
+    def compute(self, dialogues: Sequence[Dialogue]) -> list[ComputedDialogue]:
+        """As `score`, with each turn's outcome."""
         with self._lock:
             if self._is_closed:
                 raise RuntimeError("the engine is closed")
             prepared = [self._prepare(each) for each in dialogues]
             whole = [each for each in prepared if each.spoken]
             for run in self._runs:
-                run.answer([(each.spoken, each.inputs[run.loaded.name]) for each in whole])
-            return [self._conclude(each) for each in prepared]
+                name = run.loaded.name
+                run.answer([(each.spoken, each.inputs[name]) for each in whole if name in each.inputs])
+            return prepared
 
     def close(self) -> None:
         """Ends the threads; a call that is under way ends first."""
@@ -319,30 +348,41 @@ class Engine:
     ) -> None:
         self.close()
 
-    def _prepare(self, dialogue: Dialogue) -> _Prepared:
-        prepared = _Prepared(dialogue=dialogue)
+    def _prepare(self, dialogue: Dialogue) -> ComputedDialogue:
+        prepared = ComputedDialogue(dialogue=dialogue, asked=self._asked)
         try:
-            _check(dialogue.turns, self._limits)
+            if dialogue.is_last_alone:
+                check_turns("context", dialogue.turns[:-1], self._limits)
+                check_text("response", dialogue.turns[-1].text, self._limits)
+            else:
+                check_turns("turns", dialogue.turns, self._limits)
+                check_system_turn_is_there(dialogue.turns, "turns")
+            if dialogue.choice is not None:
+                prepared.asked = read_choice(dialogue.choice, self._model_set, self._model_set.defaults)
             self._take_turns(prepared)
         except ScoringError as error:
-            prepared.error = f"{error.field}: {error.message}" if error.field else error.message
+            prepared.error = error.detail()
         except Exception as error:
             _LOGGER.error("a dialogue could not be read: %s", type(error).__name__, exc_info=error)
-            prepared.error = f"turns: the dialogue could not be read ({type(error).__name__})"
+            message = f"the dialogue could not be read ({type(error).__name__})"
+            prepared.error = FailedScoringError(message, field="turns").detail()
         if prepared.error is not None:
             prepared.spoken = []
         return prepared
 
-    def _take_turns(self, prepared: _Prepared) -> None:
-        whole = History(prepared.dialogue.turns)
-        for place, turn in enumerate(prepared.dialogue.turns):
-            if turn.speaker != "system":
+    def _take_turns(self, prepared: ComputedDialogue) -> None:
+        dialogue, asked = prepared.dialogue, prepared.asked
+        whole, options = History(dialogue.turns), self._options
+        if dialogue.choice is not None:
+            options = dialogue.choice.options or {}
+        for place, turn in enumerate(dialogue.turns):
+            if turn.speaker != "system" or (dialogue.is_last_alone and place < len(dialogue.turns) - 1):
                 continue
             item = Item(
                 context=whole.before(place),
                 response=turn.text,
-                asked=self._asked,
-                options=self._options,
+                asked=asked,
+                options=options,
                 deadline=_NEVER,
             )
             outcome = Outcome()
@@ -351,29 +391,94 @@ class Engine:
                 check_spoken(turn, f"turns.{place}.text")
                 prepared.spoken.append((item, outcome))
             except InvalidRequestError as error:
-                outcome.errors = dict.fromkeys(self._asked, error)
+                outcome.errors = dict.fromkeys(asked, error)
         for run in self._runs:
-            prepared.inputs[run.loaded.name] = run.prepare(prepared.spoken)
+            if run.loaded.name in asked:
+                prepared.inputs[run.loaded.name] = run.prepare(prepared.spoken)
 
-    def _conclude(self, prepared: _Prepared) -> DialogueResult:
+    def _conclude(self, prepared: ComputedDialogue) -> DialogueResult:
         if prepared.error is not None:
             return DialogueResult(id=prepared.dialogue.id, error=prepared.error)
-        tally = DialogueTally(self._asked)
-        for item, outcome in prepared.spoken:
-            tally.add(item, outcome, self._model_set)
         return DialogueResult(
             id=prepared.dialogue.id,
             turns=[
                 TurnResult(index=place, scores=outcome.scores, errors=error_details(outcome))
                 for place, _, outcome in prepared.said
             ],
-            aggregates=tally.aggregates(),
+            aggregates=self.aggregates(prepared),
         )
 
+    def aggregates(self, computed: ComputedDialogue) -> dict[str, DialogueAggregate]:
+        """Each scorer's view of the dialogue."""
+        tally = DialogueTally(computed.asked)
+        for item, outcome in computed.spoken:
+            tally.add(item, outcome, self._model_set)
+        return tally.aggregates()
 
-def _check(turns: Sequence[Turn], limits: Limits) -> None:
-    check_turns("turns", turns, limits)
-    check_system_turn_is_there(turns, "turns")
+
+LineRequest = ScoreRequest | DialogueRequest
+LineReply = ScoreReply | DialogueReply | ErrorReply
+
+
+class FileEngine:
+    """Answers the requests of a file's lines, as a service would: `turnscore score --engine local`."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.limits = engine.limits
+        self.close = engine.close
+
+    def answer(self, requests: Sequence[LineRequest]) -> list[LineReply]:
+        """A reply for each, in order. Deadlines and what a request says of the cache have no meaning here."""
+        started_at = time.monotonic()
+        computed = self._engine.compute([_dialogue_of(each) for each in requests])
+        return [self._reply(*each, started_at) for each in zip(requests, computed, strict=True)]
+
+    def _reply(self, request: LineRequest, computed: ComputedDialogue, started_at: float) -> LineReply:
+        outcomes = [outcome for _, _, outcome in computed.said]
+        if computed.error is not None:
+            return ErrorReply(error=computed.error, request_id=_LOCAL)
+        try:
+            if isinstance(request, ScoreRequest):
+                return score_reply(outcomes[0], _LOCAL, started_at, request.place())
+            places = [place for place, _, _ in computed.said]
+            aggregates = self._engine.aggregates(computed)
+            return dialogue_reply(request, _LOCAL, started_at, places, outcomes, aggregates)
+        except ScoringError as error:
+            return ErrorReply(error=error.detail(), request_id=_LOCAL)
+
+
+def open_file_engine(models: Sequence[str] | None, scorers: Sequence[str] | None) -> FileEngine:
+    """An engine on all CPUs of this machine; see `choose_bundles`. Raises BundleError."""
+    return FileEngine(Engine(choose_bundles(models, scorers), threads=usable_cpus()))
+
+
+def choose_bundles(models: Sequence[str] | None, scorers: Sequence[str] | None) -> tuple[Path, ...]:
+    """The bundles of the scorers asked for: all but stand-ins, or those in `scorers`, in that order.
+
+    `models` are as TURNSCORE_MODELS takes them; None means the starter bundles. Raises BundleError for a scorer without
+    a bundle.
+    """
+    folders = starter_bundles() if models is None else [resolve(each).folder for each in models]
+    references = {
+        manifest.kind: (folder, manifest.stand_in)
+        for folder, manifest in ((each, read_manifest(each)) for each in folders)
+        if manifest.kind != _NO_TURNS or models is not None
+    }
+    meant = [name for name, (_, is_stand_in) in references.items() if not is_stand_in] or list(references)
+    for name in scorers or ():
+        if name not in references:
+            raise BundleError(
+                f"--scorers names {name}, for which there is no bundle; there are: {', '.join(references)}"
+            )
+    return tuple(references[name][0] for name in dict.fromkeys(scorers or meant))
+
+
+def _dialogue_of(request: LineRequest) -> Dialogue:
+    if isinstance(request, DialogueRequest):
+        return Dialogue("", request.turns, request)
+    turns = [*request.context, Turn(speaker="system", text=request.response)]
+    return Dialogue("", turns, request, is_last_alone=True)
 
 
 def _settings(

@@ -14,10 +14,11 @@ import numpy as np
 from pydantic import JsonValue
 from turnscore_models import BundleError
 from turnscore_wire import ModelDescription, Score, TokenCount
+from turnscore_wire.requests import ScorerChoice
 
 from turnscore_core.errors import FailedScoringError, InvalidRequestError, NotComputableError
 from turnscore_core.loaded_scorer import LoadedScorer
-from turnscore_core.scoring import Outcome
+from turnscore_core.scoring import ComponentOptions, Outcome
 
 _RANKS = np.arange(101.0)
 
@@ -191,3 +192,30 @@ def read_options(loaded: LoadedScorer, options: Mapping[str, JsonValue]) -> obje
         return loaded.scorer.read_options(options)
     except InvalidRequestError as error:
         raise InvalidRequestError(error.message, field=f"options.{loaded.kind}.{error.field}") from None
+
+
+def read_choice(request: ScorerChoice, model_set: ModelSet, defaults: Sequence[str]) -> dict[str, object]:
+    """The scorers that a request asks, in order, each with its options as its `read_options` made them.
+
+    The options of a combination's scorers are given under the scorers' names. Raises InvalidRequestError for a name
+    that is not loaded and for an option that its scorer does not know.
+    """
+    scorers, combinations = model_set.scorers, model_set.combinations
+    known = ", ".join((*scorers, *combinations))
+    for field, names in (("scorers", request.scorers), ("options", request.options)):
+        for place, name in enumerate(names or ()):
+            if name not in scorers and (field == "options" or name not in combinations):
+                where = place if field == "scorers" else name
+                raise InvalidRequestError(f"no such scorer is loaded; loaded: {known}", field=f"{field}.{where}")
+    if not scorers:
+        raise InvalidRequestError("no scorer of turns is loaded", field="scorers")
+    asked = dict.fromkeys((*defaults, *(request.options or ())) if request.scorers is None else request.scorers)
+    given = request.options or {}
+    return {
+        name: ComponentOptions(
+            {each.kind: read_options(each, given.get(each.kind, {})) for each in model_set.behind(name)}
+        )
+        if name in combinations
+        else read_options(scorers[name], given.get(name, {}))
+        for name in asked
+    }

@@ -11,7 +11,18 @@ from itertools import chain
 from operator import attrgetter
 
 from pydantic import JsonValue
-from turnscore_wire import CacheMode, ErrorDetail, Score, ScoreReply, Timing, Turn
+from turnscore_wire import (
+    CacheMode,
+    DialogueAggregate,
+    DialogueReply,
+    DialogueRequest,
+    DialogueTurnScores,
+    ErrorDetail,
+    Score,
+    ScoreReply,
+    Timing,
+    Turn,
+)
 from turnscore_wire.requests import ScorerChoice
 
 from turnscore_core.batches import Answer, PackCollector, TokenLimit, form_batches, padded_tokens, to_scoring_error
@@ -215,6 +226,33 @@ def score_reply(outcome: Outcome, request_id: str, started_at: float, place: Map
         timing_ms=timing_of([outcome], started_at),
         index=place.get("index"),
         skipped=place.get("skipped", 0),
+    )
+
+
+def dialogue_reply(
+    request: DialogueRequest,
+    request_id: str,
+    started_at: float,
+    places: Sequence[int],
+    outcomes: Sequence[Outcome],
+    aggregates: dict[str, DialogueAggregate],
+) -> DialogueReply:
+    """The reply of a whole dialogue, of which the turns at these places were scored. Raises as `score_reply`."""
+    raise_if_none(outcomes)
+    mapped = request.mapped if request.messages else None
+    return DialogueReply(
+        request_id=request_id,
+        turns=[
+            DialogueTurnScores(
+                index=mapped.indices[place] if mapped else place,
+                scores=outcome.scores,
+                errors=error_details(outcome),
+            )
+            for place, outcome in zip(places, outcomes, strict=True)
+        ],
+        dialogue=aggregates,
+        timing_ms=timing_of(outcomes, started_at),
+        skipped=mapped.skipped if mapped else 0,
     )
 
 

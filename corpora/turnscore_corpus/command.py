@@ -10,10 +10,11 @@ from typing import Annotated, Any, Literal, cast
 
 import typer
 from pydantic import TypeAdapter, ValidationError
+from turnscore_core.engine import choose_bundles
 from turnscore_core.inference.devices import usable_cpus
 from turnscore_wire import CacheNamespace, Speaker, describe_refusal
 
-from turnscore_corpus.engines.work import NAMESPACE, EngineChoice, RayChoice, choose_bundles
+from turnscore_corpus.engines.work import NAMESPACE, EngineChoice, RayChoice
 from turnscore_corpus.inputs.files import Columns, Format, RowHolds, find_files, refuse_within
 from turnscore_corpus.inputs.plan import BLOCK_DIALOGUES
 from turnscore_corpus.run import CorpusJob, RunElsewhere, reported_errors, run_job

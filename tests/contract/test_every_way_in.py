@@ -25,8 +25,8 @@ from support.every_way import (
     tolerances,
 )
 from turnscore_core.dialogues import DialogueResult
-from turnscore_core.engine import Dialogue, Engine
-from turnscore_wire import DialogueReply, Turn
+from turnscore_core.engine import Dialogue, Engine, FileEngine, LineRequest
+from turnscore_wire import DialogueReply, DialogueRequest, ErrorReply, ScoreRequest, Turn
 
 _NOT_SHARED = ("request_id", "timing_ms")
 _ROUNDING = 2.0**-22
@@ -227,14 +227,40 @@ def vars_of(result: DialogueResult) -> dict[str, Any]:
     return {"turns": [dict(turn.scores) for turn in result.turns], "dialogue": dict(result.aggregates)}
 
 
-def test_the_engine_refuses_in_the_words_of_the_service(ways: EveryWay, engine: Engine):
-    turns = [Turn(speaker="user", text="hi")] * (LIMITS.max_turns + 1)
-    [result] = engine.score([Dialogue("long", turns)])
-    told = ways.ways["core"](
-        Request("long", "broken", "score_dialogue", {"turns": [each.model_dump() for each in turns]})
-    )
-    assert told == ("too_large", "turns")
-    assert result.error == f"turns: {len(turns)} turns; at most {LIMITS.max_turns} are allowed at once"
+def test_a_file_s_engine_answers_every_request_as_the_service_does(ways: EveryWay, engine: Engine):
+    kinds: dict[str, type[LineRequest]] = {"score": ScoreRequest, "score_dialogue": DialogueRequest}
+    asked = [each for each in requests() if each.call in kinds and each.kind != "broken"]
+    assert len(asked) > 60
+    for request in asked:
+        asks_all = request.fields if "scorers" in request.fields else {**request.fields, "scorers": list(engine.models)}
+        [reply] = FileEngine(engine).answer([kinds[request.call].model_validate(asks_all)])
+        told = ways.ways["core"](request)
+        assert without_numbers(bits(reply)) == without_numbers(bits(told)), request.name
+        for here, there in zip(scores_of(reply), scores_of(told), strict=True):
+            for name, score in here.items():
+                most = _FED_TOGETHER if name == "fed" else _ROUNDING
+                assert score.value == pytest.approx(there[name].value, abs=most), (request.name, name)
+
+
+def without_numbers(part: Any) -> Any:
+    """Without what is rounded; a dialogue's aggregates are of the values."""
+    if isinstance(part, dict):
+        rounded = ("value", "percentile", "details", "dialogue")
+        return {name: without_numbers(each) for name, each in part.items() if name not in rounded}
+    return [without_numbers(each) for each in part] if isinstance(part, list) else part
+
+
+def test_a_file_s_engine_refuses_in_the_words_of_the_service(ways: EveryWay, engine: Engine):
+    turns = [{"speaker": "user", "text": "hi"}] * (LIMITS.max_turns + 1)
+    for fields in (
+        {"turns": turns},
+        {"turns": turns[:1]},
+        {"turns": [*turns[:1], {"speaker": "system", "text": "x"}], "scorers": ["none"]},
+    ):
+        [reply] = FileEngine(engine).answer([DialogueRequest.model_validate(fields)])
+        assert isinstance(reply, ErrorReply)
+        told = ways.ways["core"](Request("refused", "broken", "score_dialogue", fields))
+        assert (reply.error.code, reply.error.field) == told
 
 
 def test_the_table_is_always_the_same_two_hundred():

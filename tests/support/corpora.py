@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyarrow import parquet
 from turnscore_core.dialogues import DialogueResult, ModelIdentity, TurnResult
 from turnscore_core.engine import Dialogue, Engine
+from turnscore_core.errors import FailedScoringError
 from turnscore_corpus.engines.work import EngineChoice
 from turnscore_corpus.inputs.dialogues import Read, read_dialogues
 from turnscore_corpus.inputs.files import Columns, find_files
@@ -49,7 +50,9 @@ class WordEngine:
 
     def _score(self, dialogue: Dialogue) -> DialogueResult:
         if any(turn.text == "refused" for turn in dialogue.turns):
-            return DialogueResult(id=dialogue.id, error="turns: the engine refuses it")
+            return DialogueResult(
+                id=dialogue.id, error=FailedScoringError("the engine refuses it", field="turns").detail()
+            )
         spoken = [(place, turn.text) for place, turn in enumerate(dialogue.turns) if turn.speaker == "system"]
         self.turns_computed += len({text for _, text in spoken})
         turns = [

@@ -20,6 +20,10 @@ FOLDERS = {
 }
 """The distributions that have commands, and their folders in a checkout."""
 
+ENGINES = "turnscore.engines"
+"""The entry points' group of what scores a file without a service: each takes bundles and scorers."""
+KNOWN_ENGINES = {"local": "turnscore-core", "ray": "turnscore-corpus[ray]"}
+
 # Kept here, so that help lists everything and imports nothing.
 KNOWN = {
     "score": ("turnscore-client", "Score a file of turns or dialogues through a running service."),
@@ -60,9 +64,20 @@ class _Commands(TyperGroup):
         return name, _load(entry) if entry else _refuse(name or ""), rest
 
 
-def _load(entry: EntryPoint) -> Any:
+def find_engine(name: str) -> Any:
+    """What opens the engine of that name. Raises BadParameter where there is none, or none is installed."""
+    for entry in entry_points(group=ENGINES, name=name):
+        try:
+            return _import(entry)
+        except ModuleNotFoundError as error:
+            raise typer.BadParameter(f"{name} needs {error.name}, which is not installed") from None
+    known = f"is of {KNOWN_ENGINES[name]}, which is not installed" if name in KNOWN_ENGINES else "is no engine"
+    raise typer.BadParameter(f"{name} {known}; a service's address has ://")
+
+
+def _import(entry: EntryPoint) -> Any:
     try:
-        found = entry.load()
+        return entry.load()
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "onnxruntime":
             raise
@@ -71,6 +86,10 @@ def _load(entry: EntryPoint) -> Any:
             f"turnscore: `{entry.name}` needs ONNX Runtime: install the extra `cpu` (pip install ./clients "
             "'./core[cpu]' in a checkout of turnscore), or on a CUDA machine the extra `gpu`"
         )
+
+
+def _load(entry: EntryPoint) -> Any:
+    found = _import(entry)
     if not isinstance(found, typer.Typer):
         single = typer.Typer(add_completion=False)
         single.command()(found)

@@ -3,21 +3,32 @@
 import asyncio
 import signal
 import zlib
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import ExitStack, aclosing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Protocol, TypeVar, cast
 
 import typer
 from rich.console import Console
 from rich.table import Column, Table
-from turnscore_wire import ModelsReply
+from turnscore_wire import (
+    DialogueReply,
+    DialogueRequest,
+    ErrorCode,
+    ErrorDetail,
+    ErrorReply,
+    Limits,
+    ModelsReply,
+    ScoreReply,
+    ScoreRequest,
+)
 
 from turnscore_client import _defaults
-from turnscore_client._async import AsyncTurnScoreClient
-from turnscore_client._errors import TurnScoreError
+from turnscore_client._async import AsyncCalls, AsyncTurnScoreClient
+from turnscore_client._calls import Call, R
+from turnscore_client._errors import TurnScoreError, error_from_reply
 from turnscore_client._files.rows import (
     Line,
     NotOurOutputError,
@@ -38,14 +49,72 @@ from turnscore_client._files.scoring import (
     score_lines,
     show_progress,
 )
-from turnscore_client._retry import Clock, SystemClock
-from turnscore_client._settings import Tls
+from turnscore_client._retry import Attempts, Clock, SystemClock
+from turnscore_client._settings import CommonSettings, Tls
 
 T = TypeVar("T")
 Deliver = Callable[[Row], Awaitable[None]]
 
 STOPPED = 3
 """The exit code of a run that the same command resumes."""
+
+
+class FileEngine(Protocol):
+    """Scores without a service; other distributions register theirs."""
+
+    limits: Limits
+
+    def answer(
+        self, requests: Sequence[ScoreRequest | DialogueRequest]
+    ) -> Sequence[ScoreReply | DialogueReply | ErrorReply]:
+        """A reply for each request, in order."""
+
+    def close(self) -> None:
+        """Ends it."""
+
+
+class EngineTransport:
+    """Sends a client's calls to an engine, in a thread: what is asked while it computes goes together the next time."""
+
+    def __init__(self, engine: FileEngine) -> None:
+        self._engine = engine
+        self._waiting: list[tuple[Any, asyncio.Future[Any]]] = []
+        self._working: asyncio.Task[None] | None = None
+
+    async def send(self, call: Call[R], attempts: Attempts) -> R:
+        """The engine's reply. Raises the error that it is."""
+        if call.request is None:
+            return cast("R", ModelsReply(request_id="local", models=[], limits=self._engine.limits))
+        future = asyncio.get_running_loop().create_future()
+        self._waiting.append((call.request, future))
+        if self._working is None or self._working.done():
+            self._working = asyncio.create_task(self._work())
+        reply = await future
+        if isinstance(reply, ErrorReply):
+            raise error_from_reply(reply)
+        return cast("R", reply)
+
+    async def _work(self) -> None:
+        while self._waiting:
+            taken, self._waiting = self._waiting, []
+            try:
+                replies = await asyncio.to_thread(self._engine.answer, [request for request, _ in taken])
+            except Exception as error:
+                error_reply = ErrorDetail(code=ErrorCode.INTERNAL, message=f"the engine failed: {error}")
+                replies = [ErrorReply(error=error_reply, request_id="local")] * len(taken)
+            for (_, future), reply in zip(taken, replies, strict=True):
+                if not future.done():
+                    future.set_result(reply)
+
+    async def open_stream(self, metadata: Any, request_id: str | None, attempts: Attempts) -> NoReturn:
+        """An engine has no conversations."""
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        """Ends the engine, once it has answered."""
+        if self._working is not None:
+            await asyncio.gather(self._working, return_exceptions=True)
+        await asyncio.to_thread(self._engine.close)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +150,7 @@ async def fetch_models(client: AsyncTurnScoreClient) -> ModelsReply:
         return await client.models()
 
 
-async def score_file(client: AsyncTurnScoreClient, job: FileJob) -> int:
+async def score_file(client: AsyncCalls, job: FileJob) -> int:
     """Scores what the output does not hold yet, and says on stderr how it went; the exit code.
 
     The output is locked before it is read, so that a second run cannot read what this one is about to add to. An
@@ -119,7 +188,7 @@ async def score_file(client: AsyncTurnScoreClient, job: FileJob) -> int:
 
 
 async def _score_left(
-    client: AsyncTurnScoreClient,
+    client: AsyncCalls,
     job: FileJob,
     lines: Iterator[Line],
     output: RowOutput,
@@ -222,7 +291,15 @@ OutputFile = Annotated[
     Path, typer.Option(dir_okay=False, help="Output, JSON lines; .gz is packed, - is the standard output.")
 ]
 ScorerNames = Annotated[str | None, typer.Option(help="Scorers, separated by commas; default: the service's.")]
-Concurrency = Annotated[int, typer.Option(min=1, help="Lines scored at once, at the most.")]
+Concurrency = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        show_default=False,
+        help=f"Lines scored at once, at the most; default: {_defaults.CONCURRENCY}, or of an engine "
+        f"{_defaults.ENGINE_CONCURRENCY}.",
+    ),
+]
 Wait = Annotated[
     float, typer.Option(min=0, help="Seconds to wait for a service that takes no line: full, restarting or gone.")
 ]
@@ -232,6 +309,14 @@ To = Annotated[
         help="Write the scores to this tool as well, by each line's trace_id, span_id and session_id: langfuse, "
         "langsmith, mlflow, opik or phoenix."
     ),
+]
+EngineName = Annotated[
+    str | None,
+    typer.Option(help="What scores: local, ray (RAY_ADDRESS, else this machine), or a service's address."),
+]
+Bundles = Annotated[
+    str | None,
+    typer.Option(help="Bundles of an engine, separated by commas; default: the starters."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the whole reply as JSON.")]
 
@@ -246,8 +331,10 @@ def score(
     url: Url = None,
     output: OutputFile = Path("-"),
     scorers: ScorerNames = None,
+    engine: EngineName = None,
+    models: Bundles = None,
     api_key: ApiKey = None,
-    concurrency: Concurrency = _defaults.CONCURRENCY,
+    concurrency: Concurrency = None,
     timeout: Timeout = _defaults.TIMEOUT_SECONDS,
     wait: Wait = _defaults.WAIT_SECONDS,
     to: To = None,
@@ -262,17 +349,19 @@ def score(
     """
     if is_file(file) and output.exists() and output.samefile(file):
         raise typer.BadParameter("is the file to be scored", param_hint="--output")
-    names = None if scorers is None else [name.strip() for name in scorers.split(",")]
-    if names is not None and not all(names):
-        raise typer.BadParameter("has an empty name", param_hint="--scorers")
+    names, bundles = _split(scorers, "--scorers"), _split(models, "--models")
     tool = None if to is None else _open_tool(to)
-    # Without retries of its own: the command asks again, at the pace of all lines together.
-    client = _open_client(ctx, url, api_key, timeout, (ca_file, cert_file, key_file), max_retries=0)
+    if engine is not None and "://" not in engine:
+        client: AsyncCalls = _open_engine(engine, bundles, names)
+    else:
+        # Without retries of its own: the command asks again, at the pace of all lines together.
+        client = _open_client(ctx, engine or url, api_key, timeout, (ca_file, cert_file, key_file), max_retries=0)
+    is_local = not isinstance(client, AsyncTurnScoreClient)
     job = FileJob(
         file=file,
         output=output,
         scorers=names,
-        concurrency=concurrency,
+        concurrency=concurrency or (_defaults.ENGINE_CONCURRENCY if is_local else _defaults.CONCURRENCY),
         timeout_seconds=timeout,
         wait_seconds=wait,
         clock=client._clock,
@@ -314,6 +403,28 @@ def info(
         for each in reply.candidates:
             candidates.add_row(each.scorer, each.model, each.graph, each.role, f"{each.share:g}")
         console.print(candidates)
+
+
+def _split(text: str | None, option: str) -> list[str] | None:
+    """The names between commas."""
+    names = None if text is None else [name.strip() for name in text.split(",")]
+    if names is not None and not all(names):
+        raise typer.BadParameter("has an empty name", param_hint=option)
+    return names
+
+
+def _open_engine(name: str, bundles: list[str] | None, scorers: list[str] | None) -> AsyncCalls:
+    """Calls that this machine, or a cluster, answers."""
+    from turnscore_client._command.registry import find_engine
+
+    open_engine = find_engine(name)
+    try:
+        engine = open_engine(bundles, scorers)
+    except Exception as error:  # of another distribution, whose errors say what to do
+        typer.echo(f"turnscore: {error}", err=True)
+        raise typer.Exit(1) from None
+    settings = CommonSettings(api_key=None, timeout_seconds=_defaults.WAIT_SECONDS, max_retries=0)
+    return AsyncCalls(EngineTransport(engine), settings, None)
 
 
 def _open_tool(name: str) -> "RowWriter":

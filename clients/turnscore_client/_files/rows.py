@@ -12,10 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from pydantic import ValidationError
 from turnscore_wire import DialogueReply, DialogueRequest, ErrorDetail, Limits, ScoreReply, ScoreRequest, Turn
-from turnscore_wire import describe_refusal as describe_fault
-from turnscore_wire.json_lines import read_json_line
+from turnscore_wire.json_lines import SILENT, read_json_line, read_turn
 
 from turnscore_client._errors import InvalidRequestError, ServiceError, TurnScoreError, UnexpectedReplyError
 
@@ -187,49 +185,34 @@ def describe(error: TurnScoreError) -> Fields:
     return {"code": error.code, "message": str(error)}
 
 
-_BLANK = "the system said nothing"
-
-
 def is_blank(error: Mapping[str, Any]) -> bool:
     """Whether a turn is not scored because nothing was said, which is no failure."""
-    return error.get("message") == _BLANK
+    return error.get("message") == SILENT
 
 
 def _choose_turns(asked: Asked, limits: Limits) -> None:
-    """Asks the turns that can be scored or read; names the others, of which the context then has nothing."""
+    """Asks the turns that can be scored or read; names the others, of which the context then has nothing.
+
+    Raises InvalidRequestError where it is not known who speaks.
+    """
     turns = asked.fields.get("turns")
     if not isinstance(turns, list):
         return
     chosen = []
     for place, turn in enumerate(turns):
         bare = _bare(turn)
-        error = _fault(bare, place, limits)
-        if error is None:
+        read = read_turn(bare, limits)
+        if isinstance(read, Turn):
             chosen.append(bare)
             asked.places.append(place)
-        else:
-            asked.left_out[place] = error
+            continue
+        where = f"turns.{place}" if read.field == "body" else f"turns.{place}.{read.field}"
+        if read.field != "text":
+            raise InvalidRequestError(read.message, where)
+        asked.left_out[place] = read.model_copy(update={"field": where})
     if turns and not chosen:
         raise InvalidRequestError("there is no turn that can be scored", "turns")
     asked.fields["turns"] = chosen
-
-
-def _fault(turn: object, place: int, limits: Limits) -> ErrorDetail | None:
-    """Why the turn cannot be part of the request. Raises InvalidRequestError where the speaker is unknown."""
-    field = f"turns.{place}"
-    try:
-        read = Turn.model_validate(turn)
-    except ValidationError as error:
-        where, message = describe_fault(error, field)
-        if where != f"{field}.text":
-            raise InvalidRequestError(message, where) from None
-        return InvalidRequestError(message, where).detail()
-    if len(read.text) > limits.max_text_chars:
-        message = f"{len(read.text)} characters; at most {limits.max_text_chars} are allowed"
-        return ErrorDetail(code="too_large", message=message, field=f"{field}.text")
-    if read.speaker == "system" and not read.text.strip():
-        return InvalidRequestError(_BLANK, f"{field}.text").detail()
-    return None
 
 
 def _bare(turn: object) -> object:

@@ -9,14 +9,15 @@ import os
 import queue
 import socket
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
 import ray
 from ray.data import ActorPoolStrategy, DataContext, Dataset, ExecutionResources
-from turnscore_core.engine import Engine
+from turnscore_core.engine import Engine, FileEngine, LineReply, LineRequest, choose_bundles
+from turnscore_wire import Limits
 
 from turnscore_corpus.engines.work import PoolSize, RayChoice, Work, process_block, size_pool
 from turnscore_corpus.errors import BadInputError, CorpusError, StoppedError
@@ -34,6 +35,8 @@ _RESTARTS = 8
 """How often one actor is started again, wherever there is room: then a block kills it. Chosen. Its tasks are tried
 without a bound: until it is known that its node is gone each try fails at once (three were used up before the actor had
 been started again)."""
+MOST_ACTORS = 1024
+"""For the lines of a file."""
 _SLOW_BLOCKS = 5
 """A run counts as hung after this many times its longest block."""
 _CONNECT_SECONDS = 10.0
@@ -73,6 +76,49 @@ def run_on_ray(choice: RayChoice, work: Work) -> None:
     """
     with _cluster(choice, work) as size:
         _drain(_results(_plan(choice, size, work)), work, choice.stall_seconds)
+
+
+class FileWorker:
+    """One actor: an engine of one thread for the lines of a file."""
+
+    def __init__(self, models: Sequence[str] | None, scorers: Sequence[str] | None) -> None:
+        self._engine = FileEngine(Engine(choose_bundles(models, scorers)))
+
+    def limits(self) -> Limits:
+        """The engine's."""
+        return self._engine.limits
+
+    def answer(self, requests: Sequence[LineRequest]) -> list[LineReply]:
+        """A reply for each."""
+        return self._engine.answer(requests)
+
+
+class RayFileEngine:
+    """Answers a file's lines in actors: `turnscore score --engine ray`, on RAY_ADDRESS or this machine."""
+
+    def __init__(self, models: Sequence[str] | None, scorers: Sequence[str] | None) -> None:
+        choice = RayChoice(address=os.environ.get("RAY_ADDRESS"))
+        self._is_shared = ray.is_initialized()
+        if not self._is_shared:
+            _connect(choice)
+        count = size_pool(ray.cluster_resources(), choice, MOST_ACTORS).first
+        actor = ray.remote(FileWorker).options(num_cpus=1, max_restarts=_RESTARTS, max_task_retries=-1)
+        self._actors = [actor.remote(models, scorers) for _ in range(count)]
+        self.limits: Limits = ray.get(self._actors[0].limits.remote())
+
+    def answer(self, requests: Sequence[LineRequest]) -> list[LineReply]:
+        """A reply for each, in order. A worker that dies is started again, and its lines are asked again."""
+        share = -(-len(requests) // len(self._actors))
+        parts = [requests[start : start + share] for start in range(0, len(requests), share)]
+        asked = [actor.answer.remote(part) for actor, part in zip(self._actors, parts, strict=False)]
+        return [reply for own in ray.get(asked) for reply in own]
+
+    def close(self) -> None:
+        """Ends the actors, and Ray where this engine started it."""
+        for actor in self._actors:
+            ray.kill(actor)
+        if not self._is_shared:
+            ray.shutdown()
 
 
 @contextmanager

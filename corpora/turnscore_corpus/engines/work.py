@@ -13,15 +13,11 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing import connection
-from pathlib import Path
 
 from pydantic import JsonValue
 from turnscore_core.dialogues import Dialogue
-from turnscore_core.engine import Engine, SharedScores
+from turnscore_core.engine import Engine, SharedScores, choose_bundles
 from turnscore_core.inference.devices import usable_cpus
-from turnscore_models import BundleError, starter_bundles
-from turnscore_models.bundle import read_manifest
-from turnscore_models.store import resolve
 
 from turnscore_corpus.errors import StoppedError
 from turnscore_corpus.inputs.dialogues import InputDialogue, Read, SetAside, read_dialogues
@@ -154,31 +150,6 @@ class Work:
     output: OutputFolder
     on_block: OnBlock
     """The run calls it, in its own process, as each block is committed."""
-
-
-_NO_TURNS = "encoder"
-"""The kind that compares texts: it scores no turn."""
-
-
-def choose_bundles(models: Sequence[str] | None, scorers: Sequence[str] | None) -> tuple[Path, ...]:
-    """The bundles of the scorers asked for: all but stand-ins, or those in `scorers`, in that order.
-
-    `models` are as TURNSCORE_MODELS takes them; None means the starter bundles. Raises BundleError for a scorer without
-    a bundle.
-    """
-    folders = starter_bundles() if models is None else [resolve(each).folder for each in models]
-    references = {
-        manifest.kind: (folder, manifest.stand_in)
-        for folder, manifest in ((each, read_manifest(each)) for each in folders)
-        if manifest.kind != _NO_TURNS or models is not None
-    }
-    meant = [name for name, (_, is_stand_in) in references.items() if not is_stand_in] or list(references)
-    for name in scorers or ():
-        if name not in references:
-            raise BundleError(
-                f"--scorers names {name}, for which there is no bundle; there are: {', '.join(references)}"
-            )
-    return tuple(references[name][0] for name in dict.fromkeys(scorers or meant))
 
 
 SPARE_CPUS = 3

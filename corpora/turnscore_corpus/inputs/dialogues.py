@@ -16,6 +16,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 from turnscore_wire import ChatMessage, ErrorCode, Limits, Turn, describe_refusal, map_messages
+from turnscore_wire.json_lines import read_turn
 
 from turnscore_corpus.inputs.files import Columns
 from turnscore_corpus.inputs.formats import RawRecord
@@ -224,9 +225,6 @@ def without_blanks(records: Iterable[RawRecord]) -> Iterable[RawRecord]:
     return (each for each in records if not is_blank(each))
 
 
-SILENT = "the system said nothing"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetAside:
     """Something that was not scored: a whole dialogue where `turn` is None, a scorer's answer where `scorer` is set."""
@@ -315,19 +313,19 @@ def _choose_turns(draft: Draft, limits: Limits) -> Iterator[Read]:
     kept: list[RawTurn] = []
     left_out: list[SetAside] = []
     for raw in draft.turns:
-        try:
-            turn = _turn_of(raw, limits)
-        except RefusedDialogueError as refused:
-            if refused.field == raw.speaker_field:
-                yield _whole(refused, draft.row, draft.id)
-                return
-            left_out.append(
-                SetAside(row=raw.row, dialogue=draft.id, turn=raw.place, code=refused.code, reason=refused.reason,
-                         field=refused.field)
-            )  # fmt: skip
-        else:
+        turn = read_turn({"speaker": raw.speaker, "text": raw.text}, limits)
+        if isinstance(turn, Turn):
             turns.append(turn)
             kept.append(raw)
+        elif turn.field == "text":
+            left_out.append(
+                SetAside(row=raw.row, dialogue=draft.id, turn=raw.place, code=turn.code.value, reason=turn.message,
+                         field=raw.text_field)
+            )  # fmt: skip
+        else:
+            refused = RefusedDialogueError(turn.message, field=raw.speaker_field, row=raw.row)
+            yield _whole(refused, draft.row, draft.id)
+            return
     yield from left_out
     if all(turn.speaker != "system" for turn in turns):
         yield _whole(RefusedDialogueError("there is no system turn to score"), draft.row, draft.id)
@@ -342,22 +340,6 @@ def _choose_turns(draft: Draft, limits: Limits) -> Iterator[Read]:
         system=draft.system,
         day=draft.day,
     )
-
-
-def _turn_of(raw: RawTurn, limits: Limits) -> Turn:
-    """The turn. Raises RefusedDialogueError, which names the field of its speaker or of its text."""
-    if raw.speaker not in ("user", "system"):
-        raise RefusedDialogueError("must be `user` or `system`", field=raw.speaker_field, row=raw.row)
-    try:
-        turn = Turn.model_validate({"speaker": raw.speaker, "text": raw.text})
-    except ValidationError as error:
-        raise RefusedDialogueError(describe_refusal(error)[1], field=raw.text_field) from None
-    if len(turn.text) > limits.max_text_chars:
-        reason = f"{len(turn.text)} characters; at most {limits.max_text_chars} are allowed"
-        raise RefusedDialogueError(reason, code=TOO_LARGE, field=raw.text_field)
-    if turn.speaker == "system" and not turn.text.strip():
-        raise RefusedDialogueError(SILENT, field=raw.text_field)
-    return turn
 
 
 def _whole(refused: RefusedDialogueError, row: int, name: str | None) -> SetAside:

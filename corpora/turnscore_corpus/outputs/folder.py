@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyarrow import parquet
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 from turnscore_core.dialogues import DialogueResult, ModelIdentity, TurnResult
-from turnscore_wire import DialogueAggregate, ErrorCode, Score
+from turnscore_wire import DialogueAggregate, ErrorDetail, Score
 
 from turnscore_corpus.errors import BadOutputError, ChangedJobError
 from turnscore_corpus.inputs.dialogues import InputDialogue, SetAside
@@ -124,9 +124,7 @@ class BlockRows:
     def add(self, dialogue: InputDialogue, result: DialogueResult) -> None:
         """Adds a scored dialogue, or what the engine refused of it."""
         if result.error is not None:
-            self.set_aside(
-                SetAside(row=dialogue.row, dialogue=dialogue.id, code=ErrorCode.INTERNAL.value, reason=result.error)
-            )
+            self.set_aside(_refused(dialogue, dialogue.row, result.error))
             return
         scored = sum(self._add_turn(dialogue, turn) for turn in result.turns)
         self.turns_scored += scored
@@ -151,12 +149,7 @@ class BlockRows:
     def _add_turn(self, dialogue: InputDialogue, turn: TurnResult) -> bool:
         place = dialogue.places[turn.index]
         for name, error in turn.errors.items():
-            self.set_aside(
-                SetAside(
-                    row=dialogue.rows[turn.index], dialogue=dialogue.id, turn=place, scorer=name,
-                    code=error.code.value, field=error.field, reason=error.message,
-                )
-            )  # fmt: skip
+            self.set_aside(_refused(dialogue, dialogue.rows[turn.index], error, turn=place, scorer=name))
         if not turn.scores:
             return False
         row = {
@@ -167,6 +160,11 @@ class BlockRows:
             row |= _score_cells(name, model, turn.scores.get(name))
         self._rows["turns"].append(row)
         return True
+
+
+def _refused(dialogue: InputDialogue, row: int, error: ErrorDetail, **where: Any) -> SetAside:
+    code, reason = error.code.value, error.message
+    return SetAside(row=row, dialogue=dialogue.id, code=code, field=error.field, reason=reason, **where)
 
 
 def _score_cells(name: str, model: ModelIdentity, score: Score | None) -> Row:

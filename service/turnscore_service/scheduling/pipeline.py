@@ -11,12 +11,11 @@ from turnscore_core.dialogues import DialogueTally
 from turnscore_core.errors import ScoringError
 from turnscore_core.model_set import ModelSet
 from turnscore_core.scorers.history import History
-from turnscore_core.scoring import Item, Outcome, error_details, raise_if_none, score_reply, timing_of
+from turnscore_core.scoring import Item, Outcome, dialogue_reply, error_details, score_reply, timing_of
 from turnscore_wire import (
     BatchReply,
     DialogueReply,
     DialogueRequest,
-    DialogueTurnScores,
     EncodedText,
     ErrorReply,
     Limits,
@@ -237,22 +236,7 @@ class ScoringPipeline:
         for item, outcome in zip(items, outcomes, strict=True):
             tally.add(item, outcome, model_set)
             self._observe(item, outcome)
-        raise_if_none(outcomes)
-        mapped = request.mapped if request.messages else None
-        return DialogueReply(
-            request_id=request_id,
-            turns=[
-                DialogueTurnScores(
-                    index=mapped.indices[place] if mapped else place,
-                    scores=outcome.scores,
-                    errors=error_details(outcome),
-                )
-                for place, outcome in zip(places, outcomes, strict=True)
-            ],
-            dialogue=tally.aggregates(),
-            timing_ms=timing_of(outcomes, started_at),
-            skipped=mapped.skipped if mapped else 0,
-        )
+        return dialogue_reply(request, request_id, started_at, places, outcomes, tally.aggregates())
 
     @counted
     async def rank(self, request: RankRequest, request_id: str, deadline: Deadline) -> RankReply:

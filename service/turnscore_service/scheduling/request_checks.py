@@ -5,8 +5,7 @@ from collections.abc import Iterable, Sequence
 from turnscore_core.dialogues import check_count, check_spoken, check_system_turn_is_there, check_text, check_turns
 from turnscore_core.errors import InvalidRequestError, ScoringError, TooLargeError, UnknownPathError
 from turnscore_core.loaded_scorer import LoadedScorer
-from turnscore_core.model_set import ModelSet, read_options
-from turnscore_core.scoring import ComponentOptions
+from turnscore_core.model_set import ModelSet, read_choice
 from turnscore_wire import (
     ChatMessage,
     ConversationOpening,
@@ -20,7 +19,6 @@ from turnscore_wire import (
     map_messages,
 )
 from turnscore_wire.conversations import Transcript
-from turnscore_wire.requests import ScorerChoice
 
 PARTS_PER_MESSAGE = 4
 """On average, the most that a request's messages may have. Chosen: a text and some pictures in each."""
@@ -34,7 +32,7 @@ def check_score_request(request: ScoreRequest, limits: Limits, model_set: ModelS
     _check_context(request, limits)
     if "response" in request.model_fields_set:
         check_text("response", request.response, limits)
-    return _check_choice(request, model_set, model_set.defaults)
+    return read_choice(request, model_set, model_set.defaults)
 
 
 def check_dialogue_request(request: DialogueRequest, limits: Limits, model_set: ModelSet) -> dict[str, object]:
@@ -46,7 +44,7 @@ def check_dialogue_request(request: DialogueRequest, limits: Limits, model_set: 
     check_system_turn_is_there(request.turns, "messages" if request.messages else "turns")
     for index, turn in enumerate(request.turns):
         check_spoken(turn, f"turns.{index}.text")
-    return _check_choice(request, model_set, model_set.defaults)
+    return read_choice(request, model_set, model_set.defaults)
 
 
 def check_rank_request(
@@ -66,7 +64,7 @@ def check_rank_request(
     _check_context(request, limits)
     given = request.weights or {}
     named = [name for name in given if name in model_set.scorers or name in model_set.combinations]
-    asked = _check_choice(request, model_set, named or model_set.ranking)
+    asked = read_choice(request, model_set, named or model_set.ranking)
     for name in given:
         if name not in asked:
             raise InvalidRequestError("this scorer is not among those asked", field=f"weights.{name}")
@@ -98,7 +96,7 @@ def check_opening(opening: ConversationOpening, limits: Limits, model_set: Model
     """As `check_score_request`; the fields are named as those of the message that opens a conversation."""
     try:
         _check_context(opening, limits)
-        return _check_choice(opening, model_set, model_set.defaults)
+        return read_choice(opening, model_set, model_set.defaults)
     except ScoringError as error:
         raise type(error)(error.message, field=f"open.{error.field}") from None
 
@@ -106,7 +104,7 @@ def check_opening(opening: ConversationOpening, limits: Limits, model_set: Model
 def ask_again(opening: ConversationOpening, asked: Iterable[str], model_set: ModelSet) -> dict[str, object]:
     """What an open conversation asks of other models. Raises InvalidRequestError where they do not know an option."""
     try:
-        return _check_choice(opening, model_set, tuple(asked))
+        return read_choice(opening, model_set, tuple(asked))
     except ScoringError as error:
         raise type(error)(error.message, field=f"open.{error.field}") from None
 
@@ -181,26 +179,3 @@ def _check_context(request: ScoreRequest | RankRequest | ConversationOpening, li
         _check_messages("messages", request.messages, request.mapped, limits)
     else:
         check_turns("context", request.context, limits)
-
-
-def _check_choice(request: ScorerChoice, model_set: ModelSet, defaults: Sequence[str]) -> dict[str, object]:
-    """Each name asked with its options; those of a combination's scorers are given under the scorers' names."""
-    scorers, combinations = model_set.scorers, model_set.combinations
-    known = ", ".join((*scorers, *combinations))
-    for field, names in (("scorers", request.scorers), ("options", request.options)):
-        for place, name in enumerate(names or ()):
-            if name not in scorers and (field == "options" or name not in combinations):
-                where = place if field == "scorers" else name
-                raise InvalidRequestError(f"no such scorer is loaded; loaded: {known}", field=f"{field}.{where}")
-    if not scorers:
-        raise InvalidRequestError("no scorer of turns is loaded", field="scorers")
-    asked = dict.fromkeys((*defaults, *(request.options or ())) if request.scorers is None else request.scorers)
-    given = request.options or {}
-    return {
-        name: ComponentOptions(
-            {each.kind: read_options(each, given.get(each.kind, {})) for each in model_set.behind(name)}
-        )
-        if name in combinations
-        else read_options(scorers[name], given.get(name, {}))
-        for name in asked
-    }

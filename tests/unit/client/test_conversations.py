@@ -1,6 +1,5 @@
 """Conversations of every client over the mock: answers, errors, late answers, retries of the opening."""
 
-import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -75,15 +74,12 @@ def test_an_opening_is_retried_as_a_call_is(talk: Talk, mock: MockTurnScore):
 
 def run_out_of_time(conversation: Any, patched: pytest.MonkeyPatch) -> None:
     """From here on nothing comes in time."""
-    stream = getattr(conversation, "conversation", conversation)._stream
+    known = getattr(conversation, "conversation", conversation)
 
-    def slow(seconds_left):
+    async def slow(seconds_left):
         raise OutOfTimeError
 
-    async def slow_async(seconds_left):
-        raise OutOfTimeError
-
-    patched.setattr(stream, "receive", slow_async if inspect.iscoroutinefunction(stream.receive) else slow)
+    patched.setattr(getattr(known, "_inner", known)._stream, "receive", slow)
 
 
 def test_an_answer_that_is_not_turnscores_is_told(talk: Talk, mock: MockTurnScore, monkeypatch):

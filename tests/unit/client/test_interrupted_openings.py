@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from turnscore_client._sync import _Blocking
 from turnscore_client.testing import MockTurnScore
 
 
@@ -28,7 +29,11 @@ def test_an_interrupt_while_it_opens_leaves_no_connection_behind(mock: MockTurnS
     line = InterruptedLine(KeyboardInterrupt)
     with mock.client() as client:
         conversation = client.conversation()
-        conversation._open_stream = lambda request_id, attempts: line
+
+        async def open_stream(request_id: Any, attempts: Any) -> Any:
+            return _Blocking(line)
+
+        conversation._inner._open_stream = open_stream
         with pytest.raises(KeyboardInterrupt), conversation:
             pytest.fail("it opened")
     assert line.is_closed

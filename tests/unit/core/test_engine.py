@@ -61,7 +61,7 @@ def test_what_is_wrong_with_a_dialogue_is_its_own_error_and_names_the_limit(fake
                 dialogue("right", "hi", "hello"),
             ]
         )
-    assert [each.error for each in wrong] == [
+    assert [f"{each.error.field}: {each.error.message}" for each in wrong if each.error] == [
         "turns: 1025 turns; at most 1024 are allowed at once",
         "turns.1.text: 8001 characters; at most 8000 are allowed",
         "turns: there is no system turn to score",

@@ -165,7 +165,7 @@ def test_what_a_scorer_cannot_compute_and_what_the_engine_refuses_is_set_aside(t
     go_on(made, tmp_path / "out")
     found = content_of(tmp_path / "out")
     assert [(each["row"], each["turn"], each["scorer"], each["reason"]) for each in found["set_aside"]] == [
-        (1, 1, "words", "no number"), (2, None, None, "turns: the engine refuses it"),
+        (1, 1, "words", "no number"), (2, None, None, "the engine refuses it"),
     ]  # fmt: skip
     assert [each["index"] for each in found["turns"]] == [3]
     [dialogue] = found["dialogues"]

@@ -15,9 +15,10 @@ from typing import Any
 import fsspec
 import pytest
 from support.corpora import MortalEngine, WordEngine, content_of, dialogue_rows, write_lines
+from turnscore_core.engine import choose_bundles
 from turnscore_corpus.command import app
 from turnscore_corpus.engines import work as engines
-from turnscore_corpus.engines.work import EngineChoice, Work, choose_bundles, process_block
+from turnscore_corpus.engines.work import EngineChoice, Work, process_block
 from turnscore_corpus.errors import BusyOutputError, StoppedError
 from turnscore_corpus.inputs.files import Columns, find_files
 from turnscore_corpus.inputs.plan import make_plan

@@ -7,14 +7,17 @@ import signal
 import subprocess
 import sys
 import time
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
-from turnscore_client import AsyncTurnScoreClient, OverloadedError
+from turnscore_client import AsyncTurnScoreClient, InvalidRequestError, OverloadedError
 from turnscore_client._command.registry import app
 from turnscore_client._command.score import FileJob, score_file
 from turnscore_client._files.scoring import UndeliveredError
+from turnscore_client._mock import MockAnswers
 from turnscore_client.testing import MockTurnScore
+from turnscore_wire import Limits
 from typer import BadParameter
 from typer.testing import CliRunner
 
@@ -258,3 +261,60 @@ async def refusal_of(mock, file, output):
     with pytest.raises(BadParameter) as refused:
         await score_file(client_of(mock), job_of(file, output, mock))
     return refused.value.message.split(": ", 1)[1]
+
+
+class Doubling:
+    """An engine that says of a response half its number, and notes what it was asked together."""
+
+    limits = Limits()
+
+    def __init__(self, bundles, scorers):
+        self.opened, self.together, self.is_closed = (bundles, scorers), [], False
+        self.answers = MockAnswers(self.value, self.limits, "local")
+
+    def value(self, request):
+        if request.response == "3":
+            raise InvalidRequestError("three", "response")
+        return {"engagement": float(request.response) / 2}
+
+    def answer(self, requests):
+        self.together.append(len(requests))
+        return [self.answers.result(each) for each in requests]
+
+    def close(self):
+        self.is_closed = True
+
+
+def test_an_engine_scores_the_lines_together_and_writes_the_same_rows(tmp_path, monkeypatch):
+    opened = []
+    install(monkeypatch, Entry(lambda *given: opened.append(Doubling(*given)) or opened[-1]))
+    output = tmp_path / "scores.jsonl"
+    words = ["--engine", "local", "--models", "a,b/", "--scorers", "engagement", "--output", output]
+    result = run(MockTurnScore(), input_of(tmp_path, 5), *words)
+    [engine] = opened
+    assert (result.exit_code, engine.opened, engine.is_closed) == (1, (["a", "b/"], ["engagement"]), True)
+    assert (sum(engine.together), max(engine.together) > 1) == (5, True)
+    rows = rows_of(output)
+    assert [row.get("scores", {}).get("engagement", {}).get("value") for row in rows] == [0.5, 1.0, None, 2.0, 2.5]
+    assert rows[2]["error"] == {"code": "invalid_request", "message": "three", "field": "response"}
+    assert run(MockTurnScore(), input_of(tmp_path, 5), *words).exit_code == 1
+    assert opened[1].together == []
+
+
+def install(monkeypatch, *engines):
+    def found(**wanted):
+        return engines if "name" in wanted else entry_points(**wanted)
+
+    monkeypatch.setattr("turnscore_client._command.registry.entry_points", found)
+
+
+class Entry:
+    def __init__(self, found):
+        self.load = lambda: found
+
+
+@pytest.mark.parametrize(("name", "reason"), [("ray", "ray is of turnscore-corpus[ray]"), ("rat", "rat is no engine")])
+def test_an_engine_that_is_not_installed_says_what_to_install(tmp_path, monkeypatch, name, reason):
+    install(monkeypatch)
+    result = run(MockTurnScore(), input_of(tmp_path, 1), "--engine", name)
+    assert (result.exit_code, reason in re.sub(r"[\s│]+", " ", result.stderr)) == (2, True)
