@@ -148,16 +148,6 @@ def test_what_could_never_score_is_refused_at_the_start(name: str, weights: dict
         load_combinations({name: CombinationSettings(weights=weights)}, loaded)
 
 
-def test_a_file_of_percentiles_is_refused_by_what_is_wrong(tmp_path: Path) -> None:
-    loaded = {each: loaded_fake(scorer, each) for each, scorer in scorers().items()}
-    broken = tmp_path / "broken.json"
-    broken.write_text(json.dumps({"percentiles": RAMP[:50], "turns": 1, "source": ""}))
-    for file, said in ((tmp_path / "none.json", "cannot be read"), (broken, "percentiles")):
-        described = CombinationSettings(weights={"engagement": 1.0}, percentiles=file)
-        with pytest.raises(BundleError, match=said):
-            load_combinations({"mix": described}, loaded)
-
-
 @pytest.mark.parametrize(
     ("changed", "said"),
     [

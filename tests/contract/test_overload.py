@@ -45,17 +45,6 @@ async def test_a_burst_for_one_scorer_does_not_starve_another(serve: ServeFakes)
     assert codes == {200: 8, 429: 42}
 
 
-async def test_a_tokenizer_that_is_busy_with_one_scorer_serves_the_others(serve: ServeFakes):
-    slow, other = FakeScorer(), FakeScorer()
-    slow.tokenizer_gate.clear()
-    async with serve(fed=slow, engagement=other) as (client, _):
-        [waiting] = asks(client, 1, scorers=["fed"])
-        await until(lambda: slow.encoded)
-        [calm] = await asyncio.gather(*asks(client, 1, scorers=["engagement"]))
-        slow.tokenizer_gate.set()
-        assert (calm.status_code, (await waiting).status_code) == (200, 200)
-
-
 async def test_text_that_is_only_tokenized_takes_room_too(serve: ServeFakes):
     """The fake scorer reads everything and computes one token a word of the response."""
     scorer = FakeScorer()

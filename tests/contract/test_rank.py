@@ -31,15 +31,6 @@ async def test_a_ranked_candidate_has_the_scores_it_has_alone(serve: ServeFakes)
             assert each["scores"] == (await client.post("/v1/score", json=asked)).json()["scores"]
 
 
-async def test_candidates_are_tokenized_and_computed_together(serve: ServeFakes):
-    scorer = FakeScorer()
-    async with serve(fake=scorer) as (client, _):
-        await client.post("/v1/rank", json={"candidates": [f"a {number}" for number in range(64)]})
-    assert scorer.encoded == [64]
-    assert sum(map(len, scorer.batches)) == 64
-    assert len(scorer.batches) <= 2  # one for each slot, at most
-
-
 async def test_failing_candidates_come_last_with_their_errors(serve: ServeFakes):
     async with serve(fake=FakeScorer()) as (client, _):
         candidates = [POISON, "a", NOT_A_NUMBER, "untokenizable", "a b"]
@@ -55,10 +46,7 @@ async def test_failing_candidates_come_last_with_their_errors(serve: ServeFakes)
     [
         ({"candidates": ["a", "a" * 21]}, "too_large", "candidates.1"),
         ({"candidates": ["a"], "context": CONTEXT * 3}, "too_large", "context"),
-        ({"candidates": ["a"], "scorers": ["mood"]}, "invalid_request", "scorers.0"),
-        ({"candidates": ["a"], "options": {"fake": {"x": 1}}}, "invalid_request", "options.fake.x"),
         ({"candidates": ["a"], "scorers": ["fake"], "weights": {"other": 1}}, "invalid_request", "weights.other"),
-        ({"candidates": ["a"], "weights": {"fake": 0, "other": 0}}, "invalid_request", "weights"),
     ],
 )
 async def test_a_wrong_request_names_its_field(serve: ServeFakes, fields: dict, code: str, field: str):

@@ -111,12 +111,6 @@ async def test_counters_equal_the_requests_sent(serve: ServeFakes):
     assert "turnscore_requests_total" in scraped
 
 
-async def test_health_answers_head_and_get(serve: ServeFakes):
-    async with serve(fake=FakeScorer()) as (client, _):
-        assert (await client.get("/livez")).json() == {"status": "alive"}
-        assert [(await client.head(path)).status_code for path in ("/livez", "/readyz")] == [200, 200]
-
-
 async def test_the_openapi_page_needs_nothing_from_elsewhere(serve: ServeFakes):
     async with serve(fake=FakeScorer()) as (client, _):
         page = (await client.get("/docs")).text
@@ -158,15 +152,6 @@ async def test_a_caller_that_leaves_while_sending_is_no_error(serve: ServeFakes,
         await call_and_leave(create_app(runtime), half, {"type": "http.disconnect"})
     assert departed_calls() == before + 1
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
-
-
-async def test_items_with_their_own_deadlines_are_tokenized_together(serve: ServeFakes):
-    scorer = FakeScorer()
-    items = [{"response": f"a{number}", "deadline_ms": 5000 + number} for number in range(8)]
-    async with serve(fake=scorer) as (client, _):
-        await client.post("/v1/score_batch", json={"items": items})
-    assert scorer.encoded == [8]
-    assert scorer.batches == [[1] * 8]
 
 
 async def test_an_items_own_deadline_stands_instead_of_the_default(serve: ServeFakes):

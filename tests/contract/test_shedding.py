@@ -129,17 +129,6 @@ async def test_another_scorer_is_asked_all_the_same():
     assert count_shed() > shed_before
 
 
-async def test_who_comes_when_there_is_room_again_is_answered():
-    scorer = FakeScorer()
-    async with serve(fake=scorer) as client:
-        held = await fill(client, scorer)
-        for _ in range(2 * REFUSALS_IN_A_ROW):
-            await ask(client)
-        scorer.gate.set()
-        await held
-        assert (await ask(client)).status_code == 200
-
-
 async def test_health_and_metrics_are_answered_while_requests_are_shed():
     scorer = FakeScorer()
     async with serve(fake=scorer) as client:
@@ -165,21 +154,3 @@ async def test_a_large_batch_is_refused_undecoded_though_its_body_comes_in_many_
         await held
     assert answer.status_code == 429
     assert "before it was decoded" in answer.json()["error"]["message"]
-
-
-async def test_a_body_that_comes_in_pieces_and_asks_no_full_scorer_is_decoded_whole():
-    scorer = FakeScorer()
-    async with serve(fake=scorer) as client:
-        held = await fill(client, scorer)
-        for _ in range(REFUSALS_IN_A_ROW):
-            await ask(client)
-
-        async def pieces() -> AsyncIterator[bytes]:
-            yield b'{"response": "in '
-            await asyncio.sleep(0.05)
-            yield b'pieces", "scorers": "wrong"}'
-
-        wrong = await client.post("/v1/score", content=pieces(), headers={"content-type": "application/json"})
-        scorer.gate.set()
-        await held
-    assert (wrong.status_code, wrong.json()["error"]["field"]) == (400, "scorers")

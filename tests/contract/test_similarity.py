@@ -14,11 +14,7 @@ from support.bundles import make_encoder_bundle
 from support.conditions import until
 from support.fakes import FakeEncoder, FakeScorer
 from turnscore_core.loaded_scorer import LoadedScorer, load_scorer
-from turnscore_core.model_loader import load_scorers
-from turnscore_core.model_set import choose_defaults
-from turnscore_models import BundleError
 from turnscore_service.api.http.app import asks
-from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.scheduling.pipeline import SIMILARITY
 from turnscore_service.settings.service import AdmissionSettings, Settings
 from turnscore_wire import ErrorReply, Limits, SimilarityReply
@@ -108,16 +104,11 @@ async def test_a_text_that_was_read_before_is_not_read_again(serve: ServeFakes):
     ("fields", "status", "field"),
     [
         ({"texts": []}, 400, "texts"),
-        ({"references": ["a"]}, 400, "texts"),
-        ({"texts": ["a"], "references": "b"}, 400, "references"),
         ({"texts": ["a", 1]}, 400, "texts.1"),
         ({"texts": ["a"], "references": ["b", "\t"]}, 400, "references.1"),
-        ({"texts": ["a"], "scorers": ["encoder"]}, 400, "scorers"),
         ({"texts": ["a"] * 4}, 413, "texts"),
-        ({"texts": ["a"] * 2, "references": ["b"] * 5}, 413, "references"),
         ({"texts": ["a"] * 5, "references": ["b"] * 2}, 413, "texts"),
         ({"texts": ["a" * 21]}, 413, "texts.0"),
-        ({"texts": ["a"], "references": ["b", "b" * 21]}, 413, "references.1"),
     ],
 )
 async def test_a_wrong_request_names_its_field_before_any_work(
@@ -165,13 +156,6 @@ async def test_a_service_may_have_nothing_but_an_encoder(serve: ServeFakes):
             assert (refused.status_code, refused.json()["error"]["field"]) == (400, "scorers")
 
 
-def test_an_encoder_cannot_be_a_default_scorer(loaded: LoadedScorer):
-    model_set = choose_defaults({"encoder": loaded})
-    assert (model_set.encoder, dict(model_set.scorers), model_set.defaults) == (loaded, {}, ())
-    with pytest.raises(BundleError, match="encoder"):
-        choose_defaults({"encoder": loaded}, ("encoder",))
-
-
 async def test_a_key_pays_for_every_text(serve: ServeFakes):
     async with serve(Settings.model_validate({"auth": SLOW}), encoder=FakeEncoder()) as (client, _):
         client.headers["x-api-key"] = KEY
@@ -194,14 +178,3 @@ async def test_a_flooded_encoder_sheds_comparisons_and_no_scores(serve: ServeFak
         assert not asks(runtime.pipeline().model_set, "score", b'"encoder"', "encoder")
         encoder.gate.set()
         await held
-
-
-async def test_a_bundle_is_loaded_warmed_and_served_as_any_other(tmp_path: Path):
-    make_encoder_bundle(tmp_path / "encoder")
-    settings = Settings.model_validate({"models": [f"{tmp_path / 'encoder'}/"]})
-    runtime = Runtime(settings, load=lambda each: load_scorers(each.loading()))
-    runtime.start()
-    await runtime.wait_until_loaded()
-    assert runtime.health.state == "ready", runtime.health
-    assert [each.scorer for each in runtime.models("r").models] == ["encoder"]
-    await runtime.stop()

@@ -9,7 +9,6 @@ from conftest import ServeFakes
 from support.conditions import until
 from support.fakes import FakeScorer, candidate_version
 from support.transports import METHODS, grpc_stub, message_of, talking
-from turnscore_core.errors import InvalidRequestError
 from turnscore_service.api.http.app import create_app
 from turnscore_service.scheduling.versions import CandidateVersions
 from turnscore_service.settings.service import Settings
@@ -106,21 +105,6 @@ async def test_versions_do_not_answer_from_each_others_scores(serve: ServeFakes)
             score = (await client.post("/v1/score", json=fields)).json()["scores"]["fake"]
         assert (score["model"], score["cached"]) == (OTHER, True)
     assert (served.encoded, other.encoded) == ([1], [1])
-
-
-async def test_options_are_read_by_the_version_that_answers(serve: ServeFakes):
-    class Picky(FakeScorer):
-        def read_options(self, options: Any) -> object:
-            if options:
-                raise InvalidRequestError("this version takes no options", field=next(iter(options)))
-            return options
-
-    async with serve(beside=CandidateVersions(splits=[candidate_version(Picky())]), fake=FakeScorer()) as (client, _):
-        asked = {"response": "a", "options": {"fake": {"known": 1}}}
-        assert (await client.post("/v1/score", json=asked)).status_code == 200
-        refused = await client.post("/v1/score", json={**asked, "conversation": "c"})
-    assert refused.status_code == 400
-    assert refused.json()["error"]["field"] == "options.fake.known"
 
 
 async def test_a_live_conversation_keeps_its_version_from_the_users_first_turn_on():

@@ -37,21 +37,6 @@ def test_every_scorer_gives_the_scores_of_the_http_transport(client: TurnScoreCl
     }
 
 
-def test_a_dialogue_and_a_ranking_are_scored(stub: TurnScorerStub):
-    dialogue = stub.ScoreDialogue(turnscore_pb2.DialogueRequest(turns=turns(), scorers=["engagement"]))
-    assert [turn.index for turn in dialogue.turns] == [1]
-    ranked = stub.Rank(turnscore_pb2.RankRequest(candidates=["ok.", DIALOGUE[1][1]], scorers=["engagement"]))
-    assert [candidate.index for candidate in ranked.candidates] == [1, 0]
-
-
-def test_a_stream_is_scored_as_it_is_said(stub: TurnScorerStub):
-    said = [turnscore_pb2.ConversationMessage(turn=turn) for turn in turns()]
-    heard, scored = stub.ScoreStream(iter(said))
-    assert heard.ack.index == 0
-    models = stub.Models(turnscore_pb2.ModelsRequest()).models
-    assert set(scored.scored.scores) == {model.scorer for model in models if model.is_default} != {"fed"}
-
-
 def test_calls_are_counted_by_their_transport(service: RunningService, stub: TurnScorerStub):
     stub.Models(turnscore_pb2.ModelsRequest())
     metrics = plain_http.get(service.url + "/metrics").text

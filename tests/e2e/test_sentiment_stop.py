@@ -76,17 +76,3 @@ def test_bad_responses_get_less_than_fitting_ones(client: TurnScoreClient):
         ]
         differences.append(scores[0].value - scores[1].value)
     assert sum(difference > 0 for difference in differences) >= LEAST_IN_ORDER, differences
-
-
-def test_the_value_is_the_sum_of_its_parts(client: TurnScoreClient):
-    score = client.score(context=[("user", "hi")], response="hello, how are you?").scores["sentiment_stop"]
-    assert score.value == pytest.approx(score.details["sentiment"] + score.details["goes_on"], abs=1e-5)
-    assert 0 <= score.details["goes_on"] <= 1
-
-
-def test_a_dialogues_value_is_the_mean_over_its_system_turns(client: TurnScoreClient):
-    turns = [("user", "hi"), ("system", "hello there"), ("user", "nice weather"), ("system", "yes, shall we go out?")]
-    reply = client.score_dialogue(turns, scorers=["sentiment_stop"])
-    values = [turn.scores["sentiment_stop"].value for turn in reply.turns]
-    assert len(values) == 2
-    assert reply.dialogue["sentiment_stop"].mean == pytest.approx(sum(values) / 2, abs=1e-5)

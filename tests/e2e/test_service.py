@@ -11,7 +11,7 @@ from support import plain_http
 from support.conditions import wait_until
 from support.fakes import hear, say
 from support.processes import RunningService, running_service
-from turnscore_client import InvalidRequestError, NotReadyError, TurnScoreClient
+from turnscore_client import NotReadyError, TurnScoreClient
 from turnscore_load.processes import StartError
 from turnscore_models import starter_bundles
 from websockets.exceptions import ConnectionClosed
@@ -24,14 +24,6 @@ JSON = {"content-type": "application/json"}
 VIVID = "i hiked up a volcano and nearly lost my hat. ever been on one?"
 
 
-def test_a_dull_response_scores_lower_than_a_vivid_one(client: TurnScoreClient):
-    vivid = client.score(context=QUESTION, response=VIVID).scores["engagement"]
-    dull = client.score(context=QUESTION, response="ok.").scores["engagement"]
-    assert dull.value < vivid.value
-    assert dull.percentile < vivid.percentile
-    assert vivid.model.startswith("engagement:")
-
-
 def test_a_batch_gives_what_single_requests_give(client: TurnScoreClient):
     responses = ["ok.", VIVID, "no idea", "a" * 3000, "i like the sea, do you?"] * 4
     items = [{"context": [{"speaker": "user", "text": "hi"}], "response": response} for response in responses]
@@ -40,33 +32,6 @@ def test_a_batch_gives_what_single_requests_give(client: TurnScoreClient):
     for single, batched in zip(alone, together, strict=True):
         assert batched.scores["engagement"].value == pytest.approx(single.value, abs=1e-5)
         assert batched.scores["engagement"].tokens == single.tokens
-
-
-def test_a_dialogue_is_scored_turn_by_turn(client: TurnScoreClient):
-    turns = [("user", "hi"), ("system", "hello there"), ("user", "how are you?"), ("system", VIVID)]
-    reply = client.score_dialogue(turns)
-    values = [turn.scores["engagement"].value for turn in reply.turns]
-    assert [turn.index for turn in reply.turns] == [1, 3]
-    assert reply.dialogue["engagement"].mean == pytest.approx(sum(values) / 2)
-
-
-def test_what_was_cut_is_told(client: TurnScoreClient):
-    tokens = client.score(context=[("user", "word " * 1000)], response="ok").scores["engagement"].tokens
-    limit = client.models().models[0].token_limit
-    assert tokens.used == limit + 3
-    assert 0 < tokens.dropped <= 1000 - (limit - 2)
-    assert tokens.truncated  # some of the text was left out before tokenizing, so that dropped is a lower bound
-
-
-def test_the_servers_refusal_names_the_field(service: RunningService):
-    answer = plain_http.post(service.url + "/v1/score", content=b'{"response": "\\ud800"}', headers=JSON)
-    assert (answer.status_code, answer.json()["error"]["field"]) == (400, "response")
-
-
-def test_an_unknown_scorer_is_refused_by_name(client: TurnScoreClient):
-    with pytest.raises(InvalidRequestError) as refused:
-        client.score(context=QUESTION, response="ok", scorers=["mood"])
-    assert refused.value.field == "scorers.0"
 
 
 def test_no_dialogue_text_is_logged(service: RunningService, client: TurnScoreClient):

@@ -6,7 +6,6 @@ import json
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from prometheus_client import REGISTRY
 from support.conditions import wait_until
 from support.fakes import FakeScorer
 from support.plain_http import REFUSED, SCORED, Behaviour, Reply, plain_server_in_a_thread
-from support.transports import served_transports, settings_with
+from support.transports import served_transports
 from turnscore_load.traffic import Traffic, TrafficSettings
 from turnscore_wire import Limits, ModelDescription, ModelsReply
 
@@ -111,43 +110,11 @@ def test_failures_and_slow_answers_break_their_budgets_by_name(tmp_path: Path):
     assert "no reply" in errors[0]["Error"]
 
 
-def test_a_soak_watches_the_service_and_tells_growth(tmp_path: Path):
-    """The server lives in this very process, whose file handles grow steadily, whenever the first call may come."""
-    kept: list[object] = []
-    ended = threading.Event()
-
-    def leak() -> None:
-        while not ended.wait(0.2):
-            kept.append(Path("/dev/null").open())  # noqa: SIM115 - that is the leak
-
-    leaking = threading.Thread(target=leak)
-    with plain_server_in_a_thread(serve(lambda _: SCORED)) as port:
-        leaking.start()
-        done = load(port, tmp_path, "--minutes", 0.2, "--mix", "conversation=1", "--pace", 100, scenario="soak")
-    ended.set()
-    leaking.join()
-    for each in kept:
-        each.close()  # type: ignore[attr-defined]
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert "| file handles did not grow |" in done.stdout
-    assert "NO |" in next(line for line in done.stdout.splitlines() if line.startswith("| file handles"))
-    assert len((tmp_path / "soak_samples.csv").read_text().splitlines()) > 5
-    assert (tmp_path / "soak.png").exists()
-
-
 @pytest.mark.parametrize("host", [("--host", "http://example.org:3000"), ()])
 def test_locust_alone_sends_no_load_to_another_machine(host: tuple[str, ...], tmp_path: Path):
     done = run_command(tmp_path, "-m", "locust", "--headless", "-f", LOADTESTS / "locustfile.py", *host)
     assert done.returncode != 0
     assert "load goes to http://127.0.0.1:PORT only" in done.stderr
-
-
-def test_a_port_without_a_service_and_no_way_to_start_one_is_told(tmp_path: Path):
-    with plain_server_in_a_thread(serve(lambda _: SCORED)) as port:
-        pass
-    done = load(port, tmp_path, "--bentoml", tmp_path / "none")
-    assert done.returncode != 0
-    assert "cannot be started" in done.stderr
 
 
 _FAKE_BENTOML = """#!{python}
@@ -227,18 +194,3 @@ def test_calls_and_streams_over_grpc_stand_in_locusts_statistics(tmp_path: Path)
     assert made["score"] >= counts["grpc"] + counts["flood"]
     assert made["score_batch"] >= counts["batch"]
     assert made["conversation"] > 3, "a stream for each dialogue, ended well"
-
-
-def test_refusals_and_failures_over_grpc_are_told_by_status(tmp_path: Path):
-    settings = settings_with(conversations={"max_open": 1}, limits={"max_turns": 2})
-    with served_transports(settings, fake=FakeScorer()) as (port, grpc_port):
-        done = load(port, tmp_path, "--seconds", 3, "--pace", 40, "--grpc-port", grpc_port, "--mix", "grpc=2,stream=3")
-    assert done.returncode == 1, done.stdout + done.stderr
-    names = {row["Name"] for row in rows_of(tmp_path) if row["Type"] == "grpc"}
-    assert names <= {f"{kind}{outcome}" for kind in ("grpc", "stream") for outcome in ("", " refused", " failed")}
-    assert "stream refused" in names
-    failures = {
-        (row["Name"], row["Error"].partition("(")[2].strip("')"))
-        for row in csv.DictReader((tmp_path / "steady_failures.csv").read_text().splitlines())
-    }
-    assert ("grpc failed", "OUT_OF_RANGE") in failures

@@ -4,7 +4,6 @@ import logging
 from pathlib import Path
 
 import pytest
-from pydantic import ValidationError
 from support.fakes import FakeScorer, loaded_fake
 from support.processes import RedisServer
 from turnscore_core.dialogues import Dialogue
@@ -54,9 +53,3 @@ def test_what_one_engine_computed_another_finds_until_the_redis_dies_and_it_comp
         for each in (first, second):
             each.close()
         server.kill()
-
-
-def test_an_address_that_is_none_is_refused_without_repeating_it():
-    with pytest.raises(ValidationError) as raised:
-        RedisScores("http://me:secret@cache")
-    assert "must begin with one of redis://" in str(raised.value)

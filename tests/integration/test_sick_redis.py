@@ -1,7 +1,6 @@
 """A Redis that falls sick under load, in every way: all answers are right, it is left alone, and it comes back."""
 
 from collections.abc import Callable
-from contextlib import suppress
 
 import pytest
 from support.cache_loads import (
@@ -113,14 +112,6 @@ async def test_one_that_asks_for_a_password_is_a_miss(redis: RedisServer):
         await works(load)
 
 
-async def test_one_that_is_not_there_at_first_is_used_when_it_comes(redis: RedisServer):
-    redis.kill()
-    async with loaded_service(redis.url) as load:
-        await assert_left_alone(load)
-        redis.start()
-        await works(load)
-
-
 async def test_entries_that_are_damaged_are_computed_anew(redis: RedisServer):
     async with loaded_service(redis.url) as load:
         await works(load)
@@ -130,16 +121,4 @@ async def test_entries_that_are_damaged_are_computed_anew(redis: RedisServer):
                 for key in client.keys("turnscore:*"):
                     client.set(key, damage)
                 await until(lambda before=before: misses("unreadable") + misses("stale") > before)
-        await works(load)
-
-
-async def test_entries_that_are_lists_are_not_there(redis: RedisServer):
-    async with loaded_service(redis.url) as load:
-        await works(load)
-        with redis.client() as client:
-            for key in client.keys("turnscore:3:*"):
-                client.delete(key)
-                with suppress(Exception):
-                    client.rpush(key, "a list")
-        await load.goes_on()
         await works(load)

@@ -28,7 +28,6 @@ SOURCES = {
 COMMANDS = {each.name: each for each in entry_points(group="console_scripts") if each.value.startswith("turnscore")}
 OWN = (".", *(f"./{path.parent.name}" for path in ROOT.glob("*/pyproject.toml")))
 """What can be installed in a checkout."""
-FOLDERS = sorted({path.relative_to(ROOT).parts[0] for path in FILES if len(path.relative_to(ROOT).parts) > 1})
 
 
 def anchors_of(text: str) -> set[str]:
@@ -46,30 +45,6 @@ def test_every_link_leads_somewhere(page: Path):
         if not path.exists() or (anchor and anchor not in anchors_of(path.read_text(encoding="utf-8"))):
             broken.append(f"{target}#{anchor}")
     assert broken == []
-
-
-def test_the_pages_that_the_code_names_exist():
-    named = {
-        name for text in SOURCES.values() for name in re.findall(r"(?<![\w/.-])docs/[\w/-]+\.(?:md|svg|png)", text)
-    }
-    assert len(named) > 10
-    assert sorted(name for name in named if not (ROOT / name).exists()) == []
-
-
-@pytest.mark.parametrize(
-    "page", [Path("CONTRIBUTING.md"), Path("docs/architecture.md"), Path("docs/security.md")], ids=str
-)
-def test_the_paths_that_a_page_names_exist(page: Path):
-    named = re.findall(rf"`((?:{'|'.join(FOLDERS)})/[\w./-]*)`", PAGES[page])
-    assert named
-    assert [name for name in named if not (ROOT / name).exists()] == []
-
-
-def test_the_make_targets_that_pages_name_exist():
-    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
-    named = {name for text in PAGES.values() for name in re.findall(r"(?:`|^ *|&& )make ([a-z][a-z-]*)", text, re.M)}
-    assert len(named) > 10
-    assert named - targets == set()
 
 
 def test_every_file_of_results_says_how_it_was_measured():

@@ -71,10 +71,7 @@ PROXY = "http://proxy.test:8080"
         ({}, None),
         ({"HTTP_PROXY": PROXY}, (PROXY, None)),
         ({"HTTP_PROXY": "http://user:pa55@proxy.test:8080"}, (PROXY, (b"user", b"pa55"))),
-        ({"ALL_PROXY": "proxy.test:8080"}, (PROXY, None)),
-        ({"HTTPS_PROXY": PROXY}, None),
         ({"HTTP_PROXY": PROXY, "NO_PROXY": "other.test,scores.test"}, None),
-        ({"HTTP_PROXY": PROXY, "NO_PROXY": "*"}, None),
         ({"HTTP_PROXY": PROXY, "NO_PROXY": "other.test"}, (PROXY, None)),
     ],
 )

@@ -72,21 +72,8 @@ def test_each_attempt_tells_the_service_the_time_left(ask, mock):
     assert told == [math.floor(1000 * (5.0 - sum(slept[: n + 1]))) for n in range(3)]
 
 
-def test_a_smaller_deadline_of_the_caller_is_told_instead_and_shrinks_too(ask, mock):
-    mock.fail_next("not_ready", retry_after_ms=100)
-    ask(mock, "score", response="a", deadline_ms=500)
-    first, second = (request.body["deadline_ms"] for request in mock.requests)
-    assert first == pytest.approx(500, abs=1)
-    assert second == pytest.approx(500 - 1000 * mock.clock.sleeps[0], abs=1)
-
-
 def test_a_call_without_time_left_is_not_sent(ask, mock):
     with pytest.raises(DeadlineExceededError) as raised:
         ask(mock, "score", response="a", timeout_seconds=0, request_id="r-1")
     assert raised.value.request_id == "r-1"
     assert mock.requests == []
-
-
-def test_a_calls_timeout_must_be_finite(ask, mock):
-    with pytest.raises(ValueError, match="finite"):
-        ask(mock, "score", response="a", timeout_seconds=math.nan)

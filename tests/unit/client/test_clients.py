@@ -30,12 +30,8 @@ def test_a_batch_answers_each_item_in_order_or_with_its_own_error(ask, mock):
     ("method", "args", "kwargs", "field"),
     [
         ("score", (), {"response": ""}, "response"),
-        ("score", (), {"context": [("bot", "hi")], "response": "a"}, "context.0.speaker"),
         ("score_batch", ([{"response": 7}],), {}, "items.0.response"),
         ("score_dialogue", ([("user", 7)],), {}, "turns.0.text"),
-        ("rank", (["a", ""],), {}, "candidates.1"),
-        ("rank", ("abc",), {}, "candidates"),
-        ("rank", (["a"],), {"weights": {"fed": -1.0}}, "weights.fed"),
         ("models", (), {"request_id": "two words"}, "request_id"),
     ],
 )
@@ -62,14 +58,6 @@ def test_an_answer_that_is_not_turnscores_is_an_unexpected_reply_and_is_not_retr
     assert len(mock.requests) == 1
 
 
-def test_a_proxys_page_is_told(ask_http, mock):
-    mock.answer_next(502, b"<html>Bad Gateway</html>", {"Content-Type": "text/html"})
-    with pytest.raises(UnexpectedReplyError) as raised:
-        ask_http(mock, "score", response="a")
-    assert (raised.value.status, raised.value.body_start) == (502, "<html>Bad Gateway</html>")
-    assert len(mock.requests) == 1
-
-
 def test_a_redirect_is_not_followed_with_the_key(ask_http, mock):
     mock.answer_next(302, b"", {"Location": "http://elsewhere.test/"})
     with pytest.raises(UnexpectedReplyError):
@@ -91,15 +79,10 @@ def test_key_request_id_and_metadata_travel_beside_the_request(ask, mock):
     [
         ({"authorization": "Bearer other"}, "metadata"),
         ({"X-Request-Id": "r-1"}, "metadata"),
-        ({"grpc-timeout": "1S"}, "metadata"),
         ({"picture-bin": "a"}, "metadata"),
         ({"two words": "a"}, "metadata"),
-        ({"": "a"}, "metadata"),
-        ({7: "a"}, "metadata"),
         ({"name": "line\n"}, "metadata.name"),
         ({"Name": "grün"}, "metadata.name"),
-        ({"name": " a"}, "metadata.name"),
-        ({"name": 7}, "metadata.name"),
     ],
 )
 def test_metadata_that_not_every_door_can_carry_is_refused(ask, mock, metadata, field):

@@ -19,10 +19,8 @@ from turnscore_client import (
     OverloadedError,
     TurnScoreClient,
     TurnScoreError,
-    UnexpectedReplyError,
 )
-from turnscore_client._defaults import CONNECT_TIMEOUT_SECONDS
-from turnscore_client._http import _SENDING_ERRORS, TimeLeft, _translate
+from turnscore_client._http import _SENDING_ERRORS, _translate
 from turnscore_client._retry import OutOfTimeError
 from turnscore_client.testing import ManualClock, MockTurnScore
 
@@ -205,20 +203,3 @@ def test_every_error_of_httpx_and_httpcore_has_a_place(error_class):
         assert isinstance(error, OutOfTimeError)
     else:
         assert isinstance(error, TurnScoreError)
-
-
-def test_an_answer_that_cannot_be_decoded_is_an_unexpected_reply(ask_http):
-    mock = MockTurnScore()
-    mock.answer_next(200, b"not gzip at all", {"Content-Encoding": "gzip"})
-    with pytest.raises(UnexpectedReplyError):
-        ask_http(mock, "score", response="a")
-
-
-def test_each_phase_of_a_request_gets_what_is_left_of_the_whole():
-    left = 10.0
-    timeouts = TimeLeft(lambda: left)
-    assert dict(timeouts) == {"connect": CONNECT_TIMEOUT_SECONDS, "read": 10.0, "write": 10.0, "pool": 10.0}
-    left = 0.5
-    assert set(timeouts.values()) == {0.5}
-    left = -1.0
-    assert all(value > 0 for value in timeouts.values())

@@ -127,8 +127,6 @@ def test_outside_its_with_a_conversation_says_so(mock: MockTurnScore):
     [
         ({"context": [("bot", "hi")]}, "context.0.speaker"),
         ({"scorers": []}, "scorers"),
-        ({"deadline_ms": 0}, "deadline_ms"),
-        ({"request_id": "two words"}, "request_id"),
         ({"metadata": {"authorization": "a"}}, "metadata"),
     ],
 )

@@ -9,15 +9,6 @@ from turnscore_client import (
     UnexpectedReplyError,
 )
 from turnscore_client._errors import ERROR_CLASSES
-from turnscore_wire import ERROR_TABLE
-
-
-def test_every_error_code_has_its_own_class():
-    assert set(ERROR_CLASSES) == set(ErrorCode) == set(ERROR_TABLE)
-    assert len(set(ERROR_CLASSES.values())) == len(ErrorCode)
-    for code, error_class in ERROR_CLASSES.items():
-        assert error_class.code is code
-        assert error_class.__name__ == "".join(word.title() for word in code.split("_")) + "Error"
 
 
 @pytest.mark.parametrize(

@@ -18,10 +18,7 @@ from turnscore_client import (
     AsyncTurnScoreGrpcClient,
     ConnectionFailedError,
     DeadlineExceededError,
-    InternalError,
-    InvalidRequestError,
     Tls,
-    TooLargeError,
     TurnScoreGrpcClient,
 )
 from turnscore_client._grpc import _AsyncGrpcStream, open_channel
@@ -68,18 +65,6 @@ async def test_every_method_answers_as_over_http(call, method, args, fields):
             over_http = await getattr(client, method)(*args, **fields, request_id="r-1")
     assert type(over_grpc) is type(over_http)
     assert without_times(over_grpc) == without_times(over_http)
-
-
-async def test_the_doors_errors_are_typed(call):
-    async with door(settings_with(limits={"max_text_chars": 20})) as (address, _):
-        for fields, error_class, field in (
-            ({"response": "a" * 21}, TooLargeError, "response"),
-            ({"response": POISON}, InternalError, None),
-            ({"response": "a", "scorers": ["fake", "mood"]}, InvalidRequestError, "scorers.1"),
-        ):
-            with pytest.raises(error_class) as raised:
-                await call(address, "score", **fields, request_id="r-1")
-            assert (type(raised.value), raised.value.field, raised.value.request_id) == (error_class, field, "r-1")
 
 
 async def test_the_service_drops_work_that_the_caller_has_no_time_for(call):

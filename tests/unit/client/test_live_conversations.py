@@ -118,12 +118,6 @@ async def test_leaving_closes_the_conversation_at_the_service(talk, door):
     assert REGISTRY.get_sample_value("turnscore_open_conversations") == 0
 
 
-async def test_those_who_share_a_conversation_say_their_turns_one_after_the_other(talk, door):
-    async with door() as (address, _), talk(address) as conversation:
-        answers = await asyncio.gather(*(conversation.say("system", text) for text in ("a", "b", "c")))
-    assert sorted(each.index for each in answers) == [0, 1, 2]
-
-
 async def test_the_refusal_of_a_handshake_is_typed(talk, door):
     settings = settings_with(conversations={"max_open": 1})
     async with door(settings) as (address, _), talk(address) as first:

@@ -1,8 +1,7 @@
 """The mock that users test with: it checks, answers and records as the service would."""
 
 import pytest
-from turnscore_client import InvalidRequestError, OverloadedError, TooLargeError
-from turnscore_client.testing import MockTurnScore
+from turnscore_client import InvalidRequestError
 
 
 def test_messages_are_answered_by_their_places(mock):
@@ -16,20 +15,6 @@ def test_messages_are_answered_by_their_places(mock):
     assert (scored.index, dialogue.turns[0].index) == (2, 2)
     assert scored.skipped == dialogue.skipped == ranking.skipped == 1
     assert raised.value.field == "messages"
-
-
-def test_a_candidate_whose_scores_are_an_error_ranks_last():
-    def scores(request):
-        if request.response == "bad":
-            raise OverloadedError("full", retry_after_ms=5)
-        return {"engagement": 0.5}
-
-    with MockTurnScore(scores).client(max_retries=0) as client:
-        reply = client.rank(["bad", "good"])
-        assert [(each.index, each.combined) for each in reply.candidates] == [(1, 50.0), (0, None)]
-        assert reply.candidates[1].errors["engagement"].retry_after_ms == 5
-        with pytest.raises(OverloadedError):
-            client.rank(["bad"])
 
 
 def test_planned_failures_come_once_each_and_in_order(mock):
@@ -60,22 +45,3 @@ def test_a_call_over_grpc_is_recorded_as_the_same_call_over_http(mock):
     for mine, same in zip(first, second, strict=True):
         assert (mine.method, mine.path, mine.body) == (same.method, same.path, same.body)
         assert mine.headers["authorization"] == same.headers["authorization"] == "Bearer k"
-
-
-@pytest.mark.parametrize("door", ["client", "grpc_client"])
-def test_texts_are_compared_by_the_words_they_share_unless_the_test_says_otherwise(door: str):
-    mock = MockTurnScore()
-    with getattr(mock, door)() as client:
-        reply = client.similarity(["a b", "c"], ["b a", "a c"])
-        assert [each.similarities for each in reply.texts] == [[1.0, pytest.approx(1 / 3)], [0.0, 0.5]]
-        assert [each.best for each in reply.texts] == [0, 1]
-        assert [each.best for each in client.similarity(["a b", "a", "x"]).texts] == [1, 0, 0]
-        assert client.similarity(["a"]).texts[0].best is None
-        mock.similarity = lambda text, other: -1.0
-        assert client.similarity(["a"], ["a"]).texts[0].similarities == [-1.0]
-
-
-def test_too_many_texts_are_refused(mock):
-    with mock.client() as client, pytest.raises(TooLargeError) as raised:
-        client.similarity(["a"] * 129)
-    assert raised.value.field == "texts"

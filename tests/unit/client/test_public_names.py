@@ -1,6 +1,5 @@
 """The public face: what is exported, and that both clients have the same methods."""
 
-import ast
 import inspect
 from pathlib import Path
 
@@ -111,24 +110,3 @@ def test_constructors_differ_only_in_the_kind_of_transport(sync, other, differen
     of_other = inspect.signature(other.__init__).parameters
     assert list(of_sync) == list(of_other)
     assert [name for name in of_sync if of_sync[name] != of_other[name]] == [different]
-
-
-@pytest.mark.parametrize(
-    ("library", "modules"),
-    [
-        ("httpx", {"_http.py", "_async.py", "_sync.py", "_mock_grpc.py", "testing.py"}),
-        ("httpcore", {"_http.py"}),
-        ("websockets", {"_websocket.py"}),
-        ("grpc", {"_grpc.py", "_mock_grpc.py", "_async.py", "_sync.py"}),  # the clients' modules for its types only
-        ("google", {"_grpc.py", "_mock_grpc.py"}),
-    ],
-)
-def test_a_transports_library_is_used_where_it_belongs_only(library, modules):
-    users = set()
-    for path in FOLDER.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            module = node.module or "" if isinstance(node, ast.ImportFrom) else ""
-            if any(name.split(".")[0] == library for name in [*names, module]):
-                users.add(path.relative_to(FOLDER).as_posix())
-    assert users == modules

@@ -63,25 +63,6 @@ def test_a_turn_around_a_tool_is_one_turn_where_the_conversation_is_opened_anew_
     talk(mock, script)
 
 
-def test_a_turn_around_a_tool_outlives_a_reopening_that_fails(talk: Talk, mock: MockTurnScore):
-    hi, result = {"role": "user", "content": "hi"}, {"role": "tool", "content": "b"}
-    calling = {"role": "assistant", "content": "let me see", "tool_calls": [{"id": "a"}]}
-
-    async def script(conversation):
-        await conversation.say_messages([hi, calling])
-        for _ in range(2):
-            mock.break_next()
-            mock.fail_next("not_ready", retry_after_ms=60_000)
-            with pytest.raises(NotReadyError):
-                await conversation.say_messages([result])
-            assert [turn.text for turn in conversation.turns] == ["hi", "let me see"]
-            assert await conversation.say_messages([result]) is None
-        assert (await conversation.say_messages([{"role": "assistant", "content": "hello"}])).index == 4
-        assert [turn.text for turn in conversation.turns] == ["hi", "let me see hello"]
-
-    talk(mock, script, max_reopenings=6)
-
-
 def test_a_turn_that_finds_no_replica_is_raised_and_the_next_one_opens_the_conversation_anew(
     talk: Talk, mock: MockTurnScore
 ):

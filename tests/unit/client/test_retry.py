@@ -31,10 +31,7 @@ def test_a_thousand_failures_do_not_overflow():
     ("timeout_seconds", "own_ms", "slept", "expected"),
     [
         (10.0, None, 0.0, 10_000),
-        (10.0, None, 4.0, 6_000),
-        (10.0, 300, 0.0, 300),
         (10.0, 300, 0.25, 50),
-        (0.2, 300, 0.0, 200),
         (10.0, 300, 5.0, 1),
         (10_000.0, None, 0.0, 600_000),
     ],

@@ -12,7 +12,7 @@ from turnscore_core.engine import Engine, OptionsError
 from turnscore_core.load_settings import LoadSettings
 from turnscore_core.scorers.scorer import TokenPack, TurnToScore
 from turnscore_models import BundleError
-from turnscore_wire import ErrorCode, Limits, Turn
+from turnscore_wire import ErrorCode, Turn
 
 
 def test_every_system_turn_is_scored_in_the_order_of_the_dialogues(fake_scorer: FakeScorer):
@@ -32,12 +32,6 @@ def test_batches_hold_turns_of_one_width_across_dialogues_the_widest_first(fake_
     with engine_of(fake=fake_scorer) as engine:
         engine.score([dialogue(str(n), "hi", f"{n} " * 20, "and", f"{n} " * 4) for n in range(3)])
     assert fake_scorer.batches == [[20, 20, 20], [4, 4, 4]]
-
-
-def test_a_batch_has_no_more_tokens_than_asked(fake_scorer: FakeScorer):
-    with engine_of(fake=fake_scorer, max_batch_tokens=48) as engine:
-        engine.score([dialogue(str(n), "hi", f"{n} " * 20) for n in range(5)])
-    assert fake_scorer.batches == [[20, 20], [20, 20], [20]]
 
 
 def test_equal_turns_of_a_call_are_computed_once(fake_scorer: FakeScorer):
@@ -70,15 +64,6 @@ def test_what_is_wrong_with_a_dialogue_is_its_own_error_and_names_the_limit(fake
     ]
     assert all(each.turns == [] and each.aggregates == {} for each in wrong)
     assert (right.error, values(right)) == (None, [0.01])
-
-
-def test_the_largest_legal_dialogue_is_scored(fake_scorer: FakeScorer):
-    limits = Limits()
-    texts = [f"{place} ".ljust(limits.max_text_chars, "x") for place in range(limits.max_turns)]
-    with engine_of(fake=fake_scorer) as engine:
-        [result] = engine.score([dialogue("largest", *texts)])
-    assert result.error is None
-    assert len(values(result)) == limits.max_turns // 2
 
 
 def test_a_system_turn_without_a_text_costs_that_turn_alone(fake_scorer: FakeScorer):
@@ -156,10 +141,7 @@ def test_a_scorer_of_one_pass_gets_a_dialogue_s_turns_together_and_equal_dialogu
     ("given", "field"),
     [
         ({"threads": 0}, "threads"),
-        ({"concurrent_batches": -1}, "concurrent_batches"),
-        ({"max_batch_tokens": 0}, "max_batch_tokens"),
         ({"device": "tpu"}, "device"),
-        ({"models": "fake"}, "models"),
         ({"thresholds": {"fake": float("nan")}}, "thresholds.fake"),
         ({"options": {"mood": {}}}, "options.mood"),
         ({"options": {"fake": {"charming": 1}}}, "options.fake.charming"),
@@ -194,11 +176,6 @@ def test_the_environment_changes_nothing(fake_scorer: FakeScorer, monkeypatch: p
     [settings] = asked
     assert settings.models == (str(Path("bundle").absolute()),)
     assert (settings.threads, settings.concurrent_batches, settings.device) == (2, 3, "cpu")
-
-
-async def test_it_scores_where_an_event_loop_runs(fake_scorer: FakeScorer):
-    with engine_of(fake=fake_scorer) as engine:
-        assert values(engine.score([dialogue("a", "hi", "hello")])[0]) == [0.01]
 
 
 def test_what_is_loaded_is_named_with_all_that_can_change_a_score(fake_scorer: FakeScorer):

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.bundles import LAYOUT, make_encoder_bundle, make_quality_bundle
+from support.bundles import make_encoder_bundle, make_quality_bundle
 from support.fakes import CPU_BUILD, FakeMachine
 from support.fed import make_fed_bundle
 from turnscore_core import loaded_scorer, model_loader
@@ -15,7 +15,7 @@ from turnscore_core.inference.concurrency import Concurrency
 from turnscore_core.load_settings import LoadSettings
 from turnscore_core.loaded_scorer import LoadedScorer, choose_variant, load_scorer
 from turnscore_core.model_loader import ModelLoader, fill_arenas
-from turnscore_core.scorers.scorer import RawScore, TokenPack, TurnToScore
+from turnscore_core.scorers.scorer import RawScore, TokenPack
 from turnscore_models import (
     Bundle,
     BundleError,
@@ -26,7 +26,6 @@ from turnscore_models import (
     write_bundle,
 )
 from turnscore_models import bundle as bundle_module
-from turnscore_wire import Turn
 
 FUNNY = {"funny": {"positive": ["haha"], "negative": []}}
 
@@ -55,18 +54,6 @@ def test_the_batches_are_as_large_as_they_may_be_and_of_unlike_widths(folder, mo
     widest = [max(pack.width for pack in batch) for batch in batches]
     assert max(widest) >= bundle.manifest.token_limit // 2
     assert loaded.name == "fed" or min(widest) <= 16
-
-
-def test_the_longest_response_that_is_read_in_windows_was_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    loaded = load_scorer(make_quality_bundle(tmp_path / "bundle"), "fp32")
-    rows: list[int] = []
-    score = loaded.scorer.score
-    monkeypatch.setattr(
-        loaded.scorer, "score", lambda batch: [rows.append(sum(len(each.rows) for each in batch)), score(batch)][1]
-    )
-    fill_arenas(loaded, 16)
-    [longest] = loaded.scorer.encode([TurnToScore([Turn(speaker="user", text="a")], "a " * 1000)])
-    assert len(longest.rows) in rows
 
 
 CONCURRENCY = Concurrency(batches=3, threads=1)
@@ -134,15 +121,6 @@ async def test_what_was_proved_is_loaded_without_a_second_proof(
     checked = await loader.preflight(bundle, serving)
     assert checked == bundle.digest
     assert loader.load_candidate(bundle, serving, checked=checked).bundle == bundle
-
-
-def test_files_that_were_changed_since_their_proof_are_refused(
-    loader: ModelLoader, serving: LoadedScorer, tmp_path: Path
-) -> None:
-    bundle = as_version(make_quality_bundle(tmp_path / "next"), "1.1.0")
-    other = as_version(make_quality_bundle(tmp_path / "other", layout={**LAYOUT, "response_tokens": 22}), "1.1.0")
-    with pytest.raises(CorruptBundleError, match=r"quality:1.1.0: its files .* were changed while it was being loaded"):
-        loader.load_candidate(other, serving, checked=bundle.digest)
 
 
 @pytest.mark.parametrize("turned", [0, 1, 2, 3, 4, None])

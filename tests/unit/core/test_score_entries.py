@@ -207,10 +207,3 @@ def test_a_vector_with_a_number_that_is_none_is_refused(forged: float):
     vector = np.array([0.6, forged, 0.8], "<f4").tobytes()
     with pytest.raises(UnreadableEntryError):
         decode_entry("k", with_vector(vector), vector_bytes=len(vector))
-
-
-def test_an_entry_that_ends_within_its_vector_is_told():
-    entry = with_vector(VECTOR)
-    for length in range(len(entry)):
-        with pytest.raises(UnreadableEntryError):
-            decode_entry("k", entry[:length], vector_bytes=len(VECTOR))

@@ -78,15 +78,6 @@ def steps(monkeypatch: pytest.MonkeyPatch, kill_at: int) -> list[str]:
     return told
 
 
-def test_a_file_is_on_the_disk_before_its_name_and_the_manifest_comes_last(
-    made: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    output = begin(made, tmp_path / "out")
-    told = steps(monkeypatch, -2)
-    process_block(made.blocks[1], WordEngine(), output)
-    assert told == ["fsync", "replace", "fsync"] * 4  # three tables and the manifest: the file, the name, the folder
-
-
 def test_killed_at_any_step_the_same_command_writes_what_one_run_writes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -135,15 +126,6 @@ def test_a_block_with_a_torn_or_missing_file_is_done_again_and_no_other(
     assert go_on(made, tmp_path / "out") == [1]
     assert files_in(tmp_path / "out") == whole
     assert go_on(made, tmp_path / "out") == []
-
-
-def test_what_a_killed_run_left_beside_its_blocks_is_removed(made: Plan, tmp_path: Path):
-    go_on(made, tmp_path / "out")
-    whole = files_in(tmp_path / "out")
-    for name in ("turns/.part-0000002.parquet.abc.tmp", "turns/part-0000099.parquet", "manifests/.part.json.x.tmp"):
-        (tmp_path / "out" / name).write_bytes(b"half")
-    assert go_on(made, tmp_path / "out") == []
-    assert files_in(tmp_path / "out") == whole
 
 
 def test_every_row_is_in_one_place_and_says_where(made: Plan, tmp_path: Path):
@@ -222,14 +204,6 @@ def test_a_folder_that_is_no_run_s_is_refused(made: Plan, tmp_path: Path):
     (tmp_path / "torn" / "job.json").write_text('{"form": 1, "inp')
     with pytest.raises(BadOutputError, match=r"job\.json is torn"):
         begin(made, tmp_path / "torn")
-
-
-def test_a_manifest_of_another_job_stops_the_run(made: Plan, tmp_path: Path):
-    go_on(made, tmp_path / "out")
-    path = tmp_path / "out" / "manifests" / "part-0000000.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "job": "another"}))
-    with pytest.raises(BadOutputError, match=r"part-0000000\.json is another job's"):
-        go_on(made, tmp_path / "out")
 
 
 @pytest.fixture

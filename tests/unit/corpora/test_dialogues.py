@@ -6,8 +6,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
-from support.corpora import plan_of, read_all, turns_of, write_lines
-from turnscore_corpus.inputs import files, plan
+from support.corpora import plan_of, read_all, write_lines
+from turnscore_corpus.inputs import plan
 from turnscore_corpus.inputs.dialogues import InputDialogue, Read, SetAside
 
 USER, SYSTEM = {"speaker": "user", "text": "hi"}, {"speaker": "system", "text": "hello"}
@@ -88,15 +88,6 @@ def test_the_largest_legal_dialogue_is_read_whole(tmp_path: Path):
     assert (len(found.turns), found.chars) == (1024, 1024 * 8000)
 
 
-def test_a_line_longer_than_any_dialogue_is_set_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(files, "MOST_BYTES", 200)
-    before, found, after = read_lines(tmp_path, GOOD, {"turns": turns_of("x" * 500)}, GOOD)
-    assert isinstance(before, InputDialogue)
-    assert isinstance(found, SetAside)
-    assert (found.row, found.reason) == (2, "the line has more than 200 bytes") or "more than" in found.reason
-    assert isinstance(after, InputDialogue)
-
-
 def test_nothing_set_aside_repeats_what_was_said(tmp_path: Path):
     secret = "swordfish"
     rows = [
@@ -137,16 +128,6 @@ def test_of_rows_that_are_turns_each_fault_has_its_row(tmp_path: Path):
     )
 
 
-def test_a_cell_that_is_null_is_no_text(tmp_path: Path):
-    table = pa.table({"dialogue": ["a", "a", None], "speaker": ["user", "system", "user"], "text": [None, "yes", "hi"]})
-    parquet.write_table(table, tmp_path / "a.parquet")
-    dialogue, told = read_all(plan_of(tmp_path / "a.parquet", row="turn"))
-    assert isinstance(dialogue, InputDialogue)
-    assert [turn.text for turn in dialogue.turns] == ["", "yes"]
-    assert isinstance(told, SetAside)
-    assert (told.row, told.field) == (3, "dialogue")
-
-
 @pytest.mark.parametrize("torn", ["", "{torn", '{"speaker": "user", "text": "?"}'])
 def test_a_row_that_names_no_dialogue_does_not_part_the_one_it_lies_in(torn: str, tmp_path: Path):
     rows = ({"dialogue": "a", **USER}, torn, {"dialogue": "a", **SYSTEM}, {"dialogue": "b", **SYSTEM})
@@ -163,33 +144,6 @@ def test_no_block_holds_rows_without_names_without_end(tmp_path: Path, monkeypat
     rows = [{"dialogue": name, **USER} for name in ("a", *[None] * 20)]
     made = plan_of(write_lines(tmp_path / "a.jsonl", rows), row="turn", block_dialogues=4)
     assert max(block.rows for block in made.blocks) <= 4 + 3
-
-
-@pytest.mark.parametrize(
-    ("numbers", "texts"),
-    [
-        (["9007199254740993", "9007199254740992"], ["second", "first"]),  # a float cannot tell them apart
-        (["1" * 400, "2"], ["second", "first"]),
-        (["0.5", "-1e3"], ["second", "first"]),
-    ],
-)
-def test_turns_are_ordered_by_numbers_of_any_length(numbers: list[str], texts: list[str], tmp_path: Path):
-    rows = [
-        f'{{"dialogue": "a", "speaker": "system", "text": "{text}", "n": {number}}}'
-        for number, text in zip(numbers, texts, strict=True)
-    ]
-    [from_json] = read_lines(tmp_path, *rows, row="turn", order="n")
-    cells = [f"a,{number},system,{text}" for number, text in zip(numbers, texts, strict=True)]
-    [from_csv] = csv_rows(tmp_path, *cells, order="n")
-    for found in (from_json, from_csv):
-        assert isinstance(found, InputDialogue)
-        assert [turn.text for turn in found.turns] == ["first", "second"]
-
-
-def test_nan_orders_nothing(tmp_path: Path):
-    [told] = csv_rows(tmp_path, "a,3,user,hi", "a,nan,system,yes", "a,1,user,so?", order="n")
-    assert isinstance(told, SetAside)
-    assert (told.row, told.field) == (2, "n")
 
 
 def test_times_finer_than_pythons_are_cut_and_one_out_of_range_costs_its_row_alone(tmp_path: Path):

@@ -2,20 +2,17 @@
 
 import gzip
 import json
-from datetime import date
 from pathlib import Path
 from typing import Any
 
-import fsspec
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
-from support.corpora import dialogue_rows, plan_of, read_all, turns_of, write_lines
+from support.corpora import dialogue_rows, plan_of, read_all, write_lines
 from turnscore_corpus.errors import BadColumnsError, BadInputError, CorpusError
 from turnscore_corpus.inputs import files, plan
 from turnscore_corpus.inputs.dialogues import InputDialogue, SetAside
 from turnscore_corpus.inputs.files import Columns, find_files
-from turnscore_corpus.inputs.formats import RecordReader
 from turnscore_corpus.inputs.plan import Plan
 
 CSV_OF_TURNS = "dialogue,n,speaker,text,bot\n"
@@ -56,27 +53,6 @@ def test_every_format_holds_the_same_dialogues(name: str, tmp_path: Path):
     assert [(each.row, each.system, each.day) for each in found] == [
         (place, row["bot"], row["at"][:10]) for place, row in enumerate(rows, start=1)
     ]
-
-
-@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.parquet", "a.csv", "a.csv.gz"])
-def test_blocks_may_be_read_in_any_order(name: str, tmp_path: Path):
-    made = plan_of(written_as(name, tmp_path, dialogue_rows(11)), 2)
-    reader = RecordReader()
-
-    def rows_of(number: int) -> list[int]:
-        block = made.blocks[number]
-        return [each.row for each in reader.read(block.file, block.columns, block.start, block.rows, block.offset)]
-
-    order = [3, 0, 4, 1, 1, 5, 2]
-    assert [rows_of(each) for each in order] == [list(range(2 * each + 1, min(2 * each + 3, 12))) for each in order]
-
-
-def test_a_folder_is_its_data_files_in_the_order_of_their_names(tmp_path: Path):
-    for name in ("b.jsonl", "a.jsonl", "day=2/c.jsonl", "_SUCCESS", ".hidden.jsonl", "notes.txt", "_old/d.jsonl"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        write_lines(tmp_path / name, dialogue_rows(1))
-    found = [Path(each.place).relative_to(tmp_path).as_posix() for each in find_files([str(tmp_path)])]
-    assert found == ["a.jsonl", "b.jsonl", "day=2/c.jsonl"]
 
 
 def test_rows_that_are_turns_make_dialogues_that_no_block_cuts(tmp_path: Path):
@@ -179,21 +155,6 @@ def test_an_address_of_a_kind_that_nobody_knows_and_one_with_a_password_are_refu
         find_files(["s3://me:secret@bucket/a.jsonl"])
 
 
-def test_a_file_system_of_fsspec_is_read(tmp_path: Path):
-    path = write_lines(tmp_path / "a.jsonl.gz", dialogue_rows(5))
-    with fsspec.open("memory://corpus/day/a.jsonl.gz", "wb") as file:
-        file.write(path.read_bytes())
-    found = dialogues_in(plan_of("memory://corpus"))
-    assert [each.id for each in found] == ["d0", "d1", "d2", "d3", "d4"]
-
-
-def test_a_block_of_long_dialogues_has_fewer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(plan, "MOST_BLOCK_BYTES", 3000)
-    rows = [{"turns": turns_of("hi", "x" * size)} for size in (10, 2750, 10, 10, 9000, 10)]
-    made = plan_of(write_lines(tmp_path / "a.jsonl", rows), 100)
-    assert [block.rows for block in made.blocks] == [2, 2, 1, 1]
-
-
 def test_lines_are_found_in_any_chunks_and_one_that_is_too_long_costs_no_memory(monkeypatch: pytest.MonkeyPatch):
     class Stream:
         def __init__(self, content: bytes, step: int) -> None:
@@ -211,13 +172,6 @@ def test_lines_are_found_in_any_chunks_and_one_that_is_too_long_costs_no_memory(
         assert [end for _, end in found] == [103, 104, 115, 121, 126, 127], step
         too_long = list(files.read_lines(Stream(b"abcdefgh", step)))
         assert too_long == [(None, 8)], step
-
-
-def test_dates_are_days(tmp_path: Path):
-    table = pa.table({"turns": [turns_of("hi", "ho")], "at": pa.array([date(2026, 11, 3)])})
-    parquet.write_table(table, tmp_path / "a.parquet")
-    [found] = dialogues_in(plan_of(tmp_path / "a.parquet", day="at"))
-    assert found.day == "2026-11-03"
 
 
 def test_a_byte_order_mark_before_a_quoted_name_is_no_part_of_it(tmp_path: Path):

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import typer
 from turnscore_corpus.command import _choose_elsewhere
-from turnscore_corpus.engines.work import SPARE_CPUS, PoolSize, RayChoice, size_pool
+from turnscore_corpus.engines.work import PoolSize, RayChoice, size_pool
 from turnscore_corpus.errors import StoppedError
 
 
@@ -41,12 +41,6 @@ def test_workers_leave_ray_its_cpus_and_are_no_more_than_blocks(
 def test_a_cluster_without_room_for_a_worker_is_refused(resources: dict[str, float], choice: Any, needs: str):
     with pytest.raises(StoppedError, match=needs):
         size_pool(resources, RayChoice(**choice), 10)
-
-
-def test_ray_on_this_machine_has_spare_cpus_beside_the_workers():
-    assert RayChoice(workers=2).local_cpus() == 2 + SPARE_CPUS
-    assert RayChoice(workers=2, cpus_per_worker=3).local_cpus() == 6 + SPARE_CPUS
-    assert RayChoice().local_cpus() > SPARE_CPUS
 
 
 def test_an_address_is_for_ray_and_ray_has_to_be_installed(monkeypatch: pytest.MonkeyPatch):

@@ -11,7 +11,7 @@ from turnscore_corpus import OutputFolder, process_block
 from turnscore_corpus.command import app
 from turnscore_corpus.errors import BadOutputError
 from turnscore_corpus.outputs.folder import describe_job
-from turnscore_corpus.report import OTHERS, WHOLE, make_page, make_text, read_corpus
+from turnscore_corpus.report import WHOLE, make_page, make_text, read_corpus
 from typer.testing import CliRunner
 
 ROWS = [
@@ -66,13 +66,6 @@ def test_the_worst_and_the_best_dialogues_are_named_in_order(output: Path):
     assert {name for _, name in corpus.worst["words"]} & {name for _, name in corpus.best["words"]} == set()
 
 
-def test_what_was_set_aside_is_counted_by_reason_whatever_its_numbers(output: Path):
-    assert dict(read_corpus(str(output)).set_aside) == {
-        ("invalid_request", "the line is not JSON: Expecting value at character N"): 1,
-        ("too_large", "N turns; at most N are allowed in one dialogue"): 1,
-    }
-
-
 def test_text_and_page_say_the_same_and_the_page_escapes_names(output: Path):
     corpus = read_corpus(str(output))
     text, page = make_text(corpus), make_page(corpus, "turnscore corpus report", "today")
@@ -92,19 +85,6 @@ def test_text_and_page_say_the_same_and_the_page_escapes_names(output: Path):
     assert "<b>&" not in page
     assert "<svg" in page
     assert "Not finished" not in text
-
-
-def test_a_report_of_a_run_that_goes_on_says_how_far_it_is(tmp_path: Path):
-    text = make_text(read_corpus(str(scored(tmp_path, {}, blocks=2))))
-    assert "Not finished: 2 of 6 blocks are done." in text
-    assert "By system" not in text
-
-
-def test_more_systems_than_a_page_can_hold_are_counted_as_one(output: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("turnscore_corpus.report.MOST_GROUPS", 2)
-    groups = read_corpus(str(output)).groups("words", "system")
-    assert set(groups) == {"a", "b", OTHERS}
-    assert groups[OTHERS].counts.turns == 1
 
 
 def test_a_folder_without_a_run_and_a_damaged_file_are_named(output: Path, tmp_path: Path):

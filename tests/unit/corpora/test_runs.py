@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -15,7 +14,6 @@ from typing import Any
 import fsspec
 import pytest
 from support.corpora import MortalEngine, WordEngine, content_of, dialogue_rows, write_lines
-from turnscore_core.engine import choose_bundles
 from turnscore_corpus.command import app
 from turnscore_corpus.engines import work as engines
 from turnscore_corpus.engines.work import EngineChoice, Work, process_block
@@ -24,7 +22,7 @@ from turnscore_corpus.inputs.files import Columns, find_files
 from turnscore_corpus.inputs.plan import make_plan
 from turnscore_corpus.outputs.folder import FINISHED_FILE, BlockManifest, OutputFolder, describe_job
 from turnscore_corpus.outputs.stores import LOCK_FILE, Owner, hold_folder, open_store
-from turnscore_corpus.run import CorpusJob, Progress, run_job
+from turnscore_corpus.run import CorpusJob, run_job
 from typer.testing import CliRunner
 
 
@@ -174,37 +172,6 @@ def test_on_an_object_store_the_later_of_two_that_begin_together_has_the_folder(
         pytest.fail("held")
 
 
-def test_an_owner_on_an_object_store_shows_that_it_lives(bucket: str, monkeypatch: pytest.MonkeyPatch):
-    from turnscore_corpus.outputs import stores as locks
-
-    monkeypatch.setattr(locks, "BEAT_SECONDS", 0.001)
-    store = open_store(bucket)
-    with hold_folder(bucket, store, lambda _: None):
-        first, changed = store.get(LOCK_FILE), threading.Event()
-        while not changed.is_set():  # bounded by the limit of every test
-            if store.get(LOCK_FILE) != first:
-                changed.set()
-
-
-def summary(**given: int) -> BlockManifest:
-    zeros = dict.fromkeys(("block", "start", "rows", "dialogues", "turns", "turns_computed", "set_aside"), 0)
-    return BlockManifest(**{**zeros, "job": "", "file": "", "seconds": 1.0, "tables": {}, **given})
-
-
-def test_progress_says_rate_time_left_and_what_was_set_aside():
-    now, told = [100.0], []
-    progress = Progress(1000, 100, clock=lambda: now[0], tell=told.append)
-    now[0] += 3
-    progress.note(summary(rows=50, turns=400))
-    assert told == []
-    now[0] += 7
-    progress.note(summary(rows=50, turns=400, set_aside=2))
-    assert told == ["turnscore: 200 of 1,000 rows (20 %), 80 turns per second, 1 min 20 s left, 2 set aside"]
-    now[0] += 3
-    progress.note(summary(rows=50, turns=400))
-    assert len(told) == 1
-
-
 def command(*words: object) -> Any:
     return CliRunner().invoke(app, [str(word) for word in words])
 
@@ -262,22 +229,3 @@ def test_an_output_that_would_be_input_when_the_run_goes_on_is_refused(lines: Pa
     assert [each.name for each in tmp_path.iterdir()] == [lines.name]
     for _ in range(2):
         assert command("score", tmp_path, tmp_path / "_out", "--workers", 1).exit_code == 0
-
-
-@pytest.mark.usefixtures("without_models")
-def test_a_stopped_run_has_an_exit_code_of_its_own(lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    def stop(job: CorpusJob) -> None:
-        raise StoppedError("interrupted")
-
-    monkeypatch.setattr("turnscore_corpus.command.run_job", stop)
-    done = command("score", lines, tmp_path / "out")
-    assert (done.exit_code, done.stderr) == (
-        3, "turnscore: stopped: interrupted; repeat the command to resume\n",
-    )  # fmt: skip
-
-
-def test_the_scorers_that_are_asked_decide_which_bundles_are_loaded():
-    assert [each.name for each in choose_bundles(None, None)] == ["engagement", "quality", "sentiment_stop"]
-    assert [each.name for each in choose_bundles(None, ["fed", "engagement"])] == ["fed", "engagement"]
-    [fed] = choose_bundles(None, ["fed"])
-    assert choose_bundles([str(fed)], None) == (fed,)  # a stand-in, where there is nothing else

@@ -73,14 +73,6 @@ def engine_of(**scorers: FakeScorer) -> Engine:
     return Engine((), load=lambda _: loaded)
 
 
-def test_equal_turns_of_a_block_are_computed_once_and_counted(tmp_path: Path):
-    rows = [{"id": name, "turns": turns_of("hi", "how are you?")} for name in "abcdef"]
-    with engine_of(fake=FakeScorer()) as engine:
-        found = scored(tmp_path, lambda: engine, rows)
-        assert engine.turns_computed == 1
-    assert [row["fake_value"] for row in found["turns"]] == [0.03] * 6
-
-
 def test_the_largest_legal_dialogues_of_a_block_are_scored_one_call_each(tmp_path: Path):
     largest = [{"id": str(number), "turns": turns_of(*("ab " * 2666 for _ in range(1024)))} for number in range(2)]
     calls: list[int] = []
@@ -122,9 +114,3 @@ def test_the_cyclic_collector_rests_while_a_block_is_done_and_not_longer(fails: 
         scored(tmp_path, lambda: engine, dialogue_rows(3))
     assert seen == [False]
     assert gc.isenabled()
-
-
-@pytest.mark.parametrize("scorers", [("charm",), ("engagement", "charm")])
-def test_a_choice_of_a_scorer_without_a_bundle_is_refused(scorers: tuple[str, ...]):
-    with pytest.raises(Exception, match="--scorers names charm"):
-        EngineChoice(scorers=scorers).open()

@@ -3,7 +3,6 @@
 import math
 import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -187,11 +186,3 @@ def test_values_that_make_no_sense_are_refused_by_name(values: dict[str, str], s
     done = helm("template", "turnscore", str(CHART), *set_flags(values))
     assert done.returncode != 0
     assert sentence in done.stderr
-
-
-def test_the_chart_has_the_version_of_the_service():
-    pyproject = (ROOT / "pyproject.toml").read_text()
-    [version] = [line.split('"')[1] for line in pyproject.splitlines() if line.startswith("version = ")]
-    chart = (Path(CHART) / "Chart.yaml").read_text()
-    assert f"\nversion: {version}\n" in chart
-    assert f"\nappVersion: {version}\n" in chart

@@ -30,14 +30,6 @@ def test_every_place_has_the_version_of_the_service(place: str):
     assert set(found) == {VERSION}
 
 
-REFUSED = {
-    "## [Unreleased]\n- A change.\n\n## [0.1.0] - 2026-01-01\n- Another.\n": "CHANGELOG.md has no section",
-    "## [7.0.0]\n- A change that has no day.\n": "CHANGELOG.md has no section",
-    "## [7a0.0] - 2026-01-01\n- A change.\n": "CHANGELOG.md has no section",
-    "## [7.0.0] - 2026-01-01\n\n## [0.1.0] - 2025-01-01\n- A change.\n": "CHANGELOG.md says nothing under",
-}
-
-
 def release_check(folder: Path, changelog: str) -> str:
     """What `make release` says before it builds, of a committed tree with that changelog; empty for nothing."""
     script = folder / "deploy" / "release.sh"
@@ -60,11 +52,6 @@ def checked(folder: Path) -> str:
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     assert bool(done.returncode) == bool(done.stderr)
     return done.stderr.removeprefix("no release: ").strip()
-
-
-@pytest.mark.parametrize("changelog", REFUSED)
-def test_a_version_without_its_section_of_the_changelog_is_not_released(changelog: str, tmp_path: Path):
-    assert release_check(tmp_path, changelog).startswith(REFUSED[changelog])
 
 
 def test_a_version_with_its_section_is_released_from_a_tree_that_is_committed(tmp_path: Path):

@@ -14,21 +14,10 @@ import pytest
 from agreement_table import app, read_trained_baselines
 from click.testing import Result
 from development_sets import (
-    ALL,
-    DIALOGUES,
-    LENGTH,
-    TURNS,
-    JudgedItem,
-    JudgedSet,
-    ScoredSet,
-    draw_places,
-    measure_set,
-    order_systems,
     read_judged_sets,
 )
 from support.exporter_data import OracleScorer, write_rows
 from support.fakes import loaded_fake
-from turnscore_assessment.agreement.scoring import make_turn
 from turnscore_assessment.correlations import compute_auc, draw_dialogues, resample_auc
 from turnscore_assessment.data.dialogue_sets import read_sets
 from turnscore_core.scorers.scorer import RawScore, TokenPack
@@ -139,32 +128,6 @@ def test_systems_are_put_in_order_beside_peoples(data: Path, monkeypatch: pytest
     assert rows["sentiment_stop"][1:] == ["-1.000 [-1.000, -1.000]", "poor > middling > good"]
 
 
-def test_relevance_counts_both_classes_alike(data: Path, monkeypatch: pytest.MonkeyPatch):
-    """Half of the fitting responses are called relevant, no random one, and half of the adversarial ones."""
-    assert run(data, monkeypatch, *bundles("quality")).exit_code == 0
-    text = (data / "page.md").read_text()
-    assert "| dev | random | 6 | 0.750 [0.750, 0.750] |" in text
-    assert "| dev | adversarial | 6 | 0.500 [0.500, 0.500] |" in text
-    assert run(data, monkeypatch, *bundles("engagement")).exit_code == 0
-    assert "## adversarial_responses" not in (data / "page.md").read_text()
-
-
-def test_the_slow_scorer_is_asked_fewer_turns_and_the_page_says_so(data: Path, monkeypatch: pytest.MonkeyPatch):
-    assert run(data, monkeypatch, *bundles("quality", "fed"), "--fed-turns", "16").exit_code == 0
-    page = (data / "page.md").read_text()
-    rows = section(page, "dbdc3")
-    assert "fed is asked about 16 turns a set" in page
-    text = page[page.index("## dbdc3\n") :]
-    assert re.search(r"^\| quality \| 48 \|", text, re.MULTILINE)
-    assert re.search(r"^\| fed \| 16 \|", text, re.MULTILINE)
-    assert set(SYSTEMS) <= set(rows["Spearman by system"])
-
-
-def test_a_folder_without_sets_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    result = run(tmp_path, monkeypatch, *bundles("quality"))
-    assert (result.exit_code, "has none of the development sets" in result.output) == (1, True)
-
-
 def test_assessed_dialogues_are_unseen_ones_and_systems_are_rated_over_all(tmp_path: Path):
     [described] = [each for each in read_sets() if each.name == "human_assessment"]
     (tmp_path / "human_assessment").mkdir()
@@ -173,31 +136,6 @@ def test_assessed_dialogues_are_unseen_ones_and_systems_are_rated_over_all(tmp_p
     [judged] = read_judged_sets(tmp_path, 3000, 0)
     assert judged.items == []  # the small data is drawn whole by the sentiment model's training
     assert judged.system_ratings == {"A": 2.5, "B": 3.5, "C": 4.5}
-
-
-def judged_set(items: Sequence[JudgedItem], unit: str = TURNS, **rest: Any) -> JudgedSet:
-    return JudgedSet(name="set", unit=unit, items=items, **rest)
-
-
-def item(dialogue: str, rating: float, system: str = "", turns: int = 1) -> JudgedItem:
-    return JudgedItem(dialogue=dialogue, system=system, rating=rating, turns=[make_turn((), "a")] * turns)
-
-
-def test_whole_dialogues_are_drawn():
-    items = [item(f"d{number // 4}", number) for number in range(40)]
-    drawn = draw_places(items, 10, seed=1)
-    assert len(drawn) == 12
-    assert all(len([place for place in drawn if place // 4 == dialogue]) in (0, 4) for dialogue in range(10))
-    assert draw_places(items, 40, seed=1) == list(range(40))
-
-
-def test_votes_are_measured_by_the_area_under_the_curve():
-    labels = [float(number % 3 == 0) for number in range(30)]
-    scores = np.array([label + (number % 7) / 5 for number, label in enumerate(labels)])
-    judged = judged_set([item(f"d{number // 2}", label) for number, label in enumerate(labels)])
-    scored = ScoredSet(judged, {"s": scores}, {LENGTH: np.arange(30.0)})
-    assert judged.is_binary
-    assert measure_set(scored, (10, 0))[ALL]["s"].agreement.value == pytest.approx(compute_auc(scores, labels))
 
 
 def test_resampled_areas_are_those_of_the_copied_resamples():
@@ -209,17 +147,6 @@ def test_resampled_areas_are_those_of_the_copied_resamples():
     for area, drawn in zip(found, draws, strict=True):
         copied = np.repeat(np.arange(40), drawn[dialogue_of].astype(int))
         assert area == pytest.approx(compute_auc(scores[copied], labels[copied]), nan_ok=True)
-
-
-def test_a_system_that_a_scorer_was_not_asked_about_leaves_no_order():
-    items = [item(f"d{number}", number, "abc"[number % 3]) for number in range(9)]
-    scores = np.array([np.nan if number % 3 == 2 else number for number in range(9)], dtype=np.float64)
-    rated = {"a": 3.0, "b": 2.0, "c": 1.0}
-    scored = ScoredSet(judged_set(items, DIALOGUES, system_ratings=rated), {"s": scores}, {LENGTH: np.arange(9.0)})
-    order, found = order_systems(scored, (5, 0))
-    assert order == ["a", "b", "c"]
-    assert found["s"].order == []
-    assert found[LENGTH].order == ["c", "b", "a"]
 
 
 def test_rows_of_trained_baselines_stand_only_beside_the_very_sets_they_were_measured_on(tmp_path: Path) -> None:

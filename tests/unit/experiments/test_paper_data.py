@@ -6,15 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from paper_systems.bert_systems import (
-    PAIR_BATCH,
     compose_step,
-    draw_annotated,
     draw_retrieval,
-    judgement_loss,
 )
-from paper_systems.classifiers import weigh_classes
 from paper_systems.data import (
     EvalTurn,
     Part,
@@ -24,8 +19,6 @@ from paper_systems.data import (
     normalize,
     split_exchanges,
     split_validation,
-    true_references,
-    weigh_candidates,
     without_judged,
 )
 from paper_systems.measures import read_eval_sets
@@ -35,7 +28,6 @@ from support.fakes import POOL, exchanges
 from turnscore_assessment.errors import ReferencesError
 from turnscore_exporters.data.convai import TextPair
 from turnscore_exporters.errors import ExporterError
-from turnscore_exporters.pair_models.models import margin_of
 
 
 def all_draws(sampler: RandomNegatives | WeightedNegatives, index: int, epochs: int = 200) -> set[str]:
@@ -48,37 +40,6 @@ def test_no_sampler_ever_draws_a_reply_that_somebody_gave_to_the_same_words() ->
     for sampler in (RandomNegatives(ReplyPool(POOL)), WeightedNegatives(ReplyPool(POOL), vectors, candidates=6)):
         drawn = all_draws(sampler, 0)
         assert drawn == {"what a pity", "only me"}
-
-
-def test_a_pool_in_which_nothing_is_wrong_is_refused() -> None:
-    same = exchanges(("a", "hi", "hello"), ("b", "hi", "hello"), ("b", "hi", "good day"))
-    with pytest.raises(ExporterError, match=r"none of 3 exchanges has a wrong reply for 'hi'"):
-        RandomNegatives(ReplyPool(same)).draw(0, 0)
-
-
-def test_negatives_differ_from_epoch_to_epoch_and_not_from_run_to_run() -> None:
-    pool = ReplyPool([TextPair(dialogue=f"d{n}", query=f"query {n}", reply=f"reply {n}") for n in range(50)])
-    first = [RandomNegatives(pool, 1).draw(3, epoch) for epoch in range(20)]
-    assert first == [RandomNegatives(pool, 1).draw(3, epoch) for epoch in range(20)]
-    assert len(set(first)) > 10
-    assert first != [RandomNegatives(pool, 2).draw(3, epoch) for epoch in range(20)]
-
-
-def test_weighed_negatives_lean_to_what_resembles_the_true_reply_in_every_second_epoch() -> None:
-    pool = ReplyPool([TextPair(dialogue=f"d{n}", query=f"query {n}", reply=f"reply {n}") for n in range(40)])
-    vectors = np.zeros((40, 2), dtype=np.float32)
-    vectors[:, 1] = 1
-    vectors[[0, 7]] = [1, 0]
-    sampler = WeightedNegatives(pool, vectors, candidates=40, temperature=0.1)
-    weighed = [sampler.draw(0, epoch) for epoch in range(0, 100, 2)]
-    plain = [sampler.draw(0, epoch) for epoch in range(1, 101, 2)]
-    assert weighed.count(7) > 40
-    assert plain.count(7) < 10
-    assert weigh_candidates(np.array([0.5, 0.5], dtype=np.float32), 0.07).tolist() == [0.5, 0.5]
-
-
-def test_a_copy_of_the_response_is_no_reference() -> None:
-    assert true_references("I see .", ["i see.", "go on", " "]) == ("go on",)
 
 
 def test_dialogues_that_hold_a_judged_text_are_not_trained_on() -> None:
@@ -133,18 +94,10 @@ def test_word_vectors_of_every_form_are_the_same(tmp_path: Path) -> None:
         assert vectors.of(["you", "unknown", "hi"]).tolist() == [table["you"], [0, 0, 0], table["hi"]]
 
 
-def test_a_word_may_hold_blanks_as_in_gloves_largest_file(tmp_path: Path) -> None:
-    (tmp_path / "glove.txt").write_text("hi 1 2 3\n. . . 4 5 6\n")
-    assert FileVectors(tmp_path / "glove.txt", [". . ."]).of([". . ."]).tolist() == [[4.0, 5.0, 6.0]]
-
-
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
         ("a.txt", b"hi 1 2 3\nyou 1 2\n", "vector 2 has 2 numbers"),
-        ("a.txt", b"hi 1 2 x\n", "line 1"),
-        ("a.bin", b"hi 1 2 3\n", "must begin"),
-        ("a.bin", b"2 3\nhi \x00\x00", "ends before"),
         ("a.txt", b"other 1 2\n", "a vector for none of 1 words"),
     ],
 )
@@ -174,38 +127,3 @@ def test_no_step_of_any_training_has_a_wrong_reply_that_was_given() -> None:
     assert len(wrong) == len(judged) / 2
     assert not [each for each in wrong if normalize(each.reply) in GIVEN[each.query]]
     assert all(each.reply in GIVEN[each.query] for each in judged if each.label)
-
-
-def test_a_step_takes_as_many_extra_judgements_as_true_replies() -> None:
-    many = [TextPair(dialogue=f"d{n}", query=f"query {n}", reply=f"reply {n}") for n in range(400)]
-    extra = [TextPair("q", f"extra {n}", float(n % 2)) for n in range(500)]
-    judged = compose_step(many, RandomNegatives(ReplyPool(many)), extra, 1, 0)
-    assert len(judged) == 3 * PAIR_BATCH // 2
-    assert sum(each.reply.startswith("extra") for each in judged) == PAIR_BATCH // 2
-
-
-def test_a_rare_class_weighs_as_much_as_a_frequent_one() -> None:
-    labels = [1] + [0] * 4
-    weights = weigh_classes(labels)
-    assert float(weights[1]) == pytest.approx(4 * float(weights[0]))
-    assert sum(float(weights[label]) for label in labels) == pytest.approx(len(labels))
-    assert torch.isfinite(weigh_classes([0, 0])).all()
-
-
-def test_a_weighted_judgement_counts_as_often_as_its_weight_says() -> None:
-    one = judgement_loss(torch.tensor([0.3, -0.2]), [1.0, 0.0], 3.0)
-    many = judgement_loss(torch.tensor([0.3, 0.3, 0.3, -0.2]), [1.0, 1.0, 1.0, 0.0], 1.0)
-    assert float(one) * 2 == pytest.approx(float(many) * 4)
-
-
-def test_two_classes_judge_by_the_margin_of_the_second() -> None:
-    assert margin_of(torch.tensor([[1.0, 3.0], [2.0, 0.5]])).tolist() == [2.0, -1.5]
-    assert margin_of(torch.tensor([[0.7]])).tolist() == pytest.approx([0.7])
-
-
-def test_annotated_turns_come_once_an_epoch() -> None:
-    judged = [TextPair("q", str(n), 1.0) for n in range(10)]
-    draw = draw_annotated(judged, 4, 0)
-    first, second = ([each.reply for step in steps for each in draw(step)] for steps in (range(3), range(3, 6)))
-    assert sorted(first) == sorted(second) == [str(n) for n in range(10)]
-    assert first != second

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from turnscore_load.answers import CallAnswer, CallRecord, Stage, judge_foreign, judge_grpc, judge_http
+from turnscore_load.answers import CallAnswer, CallRecord, Stage, judge_grpc, judge_http
 
 SCORE = {"value": 0.5}
 GOOD = {"request_id": "a", "scores": {"fed": SCORE}, "errors": {}, "timing_ms": {}}
@@ -19,23 +19,15 @@ def with_errors(*codes: str) -> dict[str, object]:
 
 REPLIES = [
     (200, None, GOOD, "answered"),
-    (200, None, {"results": [GOOD, GOOD]}, "answered"),
     (200, None, {"results": [GOOD, error("deadline_exceeded")]}, "expired"),
     (200, None, {"results": [GOOD, error("overloaded")]}, "refused"),
-    (200, None, {"results": [error("deadline_exceeded"), error("internal")]}, "failed"),
     (200, None, with_errors("deadline_exceeded"), "expired"),
-    (200, None, with_errors("internal"), "failed"),
     (200, None, {**GOOD, "scores": {}}, "failed"),
-    (200, None, {"hello": 1}, "failed"),
-    (200, None, [], "failed"),
     (429, "2", error("overloaded"), "refused"),
     (429, None, error("overloaded"), "failed"),
-    (429, "soon", error("overloaded"), "failed"),
     (504, None, error("deadline_exceeded"), "expired"),
     (500, None, error("internal"), "failed"),
-    (503, None, error("not_ready"), "failed"),
     (400, None, error("invalid_request"), "failed"),
-    (302, None, {}, "failed"),
 ]
 
 
@@ -53,33 +45,15 @@ def test_a_refusal_carries_its_advice_in_milliseconds_where_the_body_has_it():
     assert judge_grpc("RESOURCE_EXHAUSTED", {}, 0, "1500").retry_after_seconds == 1.5
 
 
-@pytest.mark.parametrize(
-    ("status", "outcome"), [(200, "answered"), (429, "refused"), (503, "refused"), (500, "failed")]
-)
-def test_another_server_is_judged_by_its_status(status: int, outcome: str):
-    assert judge_foreign(status, None, b"[0.5]").outcome == outcome
-
-
-def test_a_body_that_is_no_json_is_a_failure():
-    assert judge_http(200, None, b"<html>").outcome == "failed"
-
-
-def test_no_reply_is_a_failure_that_says_why():
-    answer = judge_http(0, None, b"", "no connection")
-    assert (answer.outcome, answer.why) == ("failed", "no connection")
-
-
 GRPC_REPLIES = [
     ("OK", {"request_id": "a", "scores": {"fed": SCORE}}, None, "answered", ""),
     ("OK", {"results": [{"scores": {"fed": SCORE}}, error("overloaded")]}, None, "refused", ""),
     ("OK", with_errors("deadline_exceeded"), None, "expired", ""),
     ("OK", with_errors("internal"), None, "failed", "OK with internal inside"),
-    ("OK", {"request_id": "a"}, None, "failed", "OK with a body that is no reply"),
     ("RESOURCE_EXHAUSTED", {}, "1500", "refused", ""),
     ("RESOURCE_EXHAUSTED", {}, None, "failed", "RESOURCE_EXHAUSTED without advice in milliseconds"),
     ("DEADLINE_EXCEEDED", {}, None, "expired", ""),
     ("UNAVAILABLE", {}, "1000", "failed", "UNAVAILABLE"),
-    ("INTERNAL", {}, None, "failed", "INTERNAL"),
 ]
 
 

@@ -1,17 +1,15 @@
 """Each claim of a scenario holds of an honest run, and is refused by what breaks it; runs are made up."""
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from turnscore_load.answers import CallAnswer, CallRecord, Outcome, Stage
-from turnscore_load.extremes import MAX_BODY_BYTES, extremes
 from turnscore_load.fleet import Callers
 from turnscore_load.results import Check, ScenarioResult
 from turnscore_load.sampling import ProcessSample
-from turnscore_load.scenarios import cache, equal, gpu, hostile, overload, replicas, shadow, streams, switches
+from turnscore_load.scenarios import cache, equal, gpu, hostile, overload, replicas
 
 MIB = 2**20
 
@@ -84,15 +82,10 @@ def test_an_honest_overload_keeps_every_claim_and_names_who_used_the_machine():
     ("run", "claim"),
     [
         (overload_run(overload=Stage(calls(17 * 60, 60, 800), 0, 60)), "goodput"),
-        (overload_run(overload=Stage(calls(30 * 60, 60, 1100), 0, 60)), "goodput"),
         (overload_run(calls(30, 60, 1500)), "p99 of the accepted"),
         (overload_run(calls(1, 60, 5, "failed", "status 503")), "every request answered"),
         (overload_run(samples=samples(rss_bytes=520 * MIB)), "memory flat"),
-        (overload_run(samples=samples(threads=21)), "threads flat"),
-        (after(calls(70, 7, 80)), "normal latency"),
-        (after([*calls(100, 7, 50), *calls(20, 7, 120)]), "normal latency"),
         (after([*calls(100, 7, 50), *calls(1, 7, 5, "refused")]), "normal latency"),
-        (after(calls(10, 1, 50)), "normal latency"),
         (overload_run(calls(200, 60, 900, "refused", late_ms=400)), "the generator kept up"),
     ],
 )
@@ -100,38 +93,6 @@ def test_each_claim_of_an_overload_can_break(run: overload.OverloadRun, claim: s
     broken = failed(overload.checks(run))
     assert any(each.startswith(claim) for each in broken)
     assert len(broken) <= 2  # an answer that is late is neither goodput nor in time
-
-
-def streams_run(tally: dict[str, Any] | None = None, **change: Any) -> streams.StreamsRun:
-    moment, closed = streams.Moment, streams.Moment(506 * MIB, 0, 0)
-    told = {"said": 500, "heard": 500, "took_ms": [10.0] * 500, **(tally or {})}
-    run = streams.StreamsRun(
-        settings=streams.StreamsSettings(streams=100, connections=10), processes=3, rest=moment(500 * MIB, 0, 0),
-        silent=moment(504 * MIB, 100, 0), talking=moment(510 * MIB, 100, 3), cut=moment(509 * MIB, 70, 2),
-        cut_streams=30, finished=70, generator_cpus=0.3, service_cpus=1.2, closed=closed, rounds=[closed] * 3,
-        tally=streams.StreamTally(**told), samples=[],
-    )  # fmt: skip
-    return replace(run, **change)
-
-
-@pytest.mark.parametrize(
-    ("run", "claim"),
-    [
-        (streams_run(silent=streams.Moment(504 * MIB, 99, 0)), "100 streams open at once"),
-        (streams_run({"took_ms": [10.0] * 499}), "every system turn scored"),
-        (streams_run({"problems": Counter({"an answer out of order": 1})}), "every system turn scored"),
-        (streams_run({"took_ms": [1500.0] * 500}), "p99 of the scores"),
-        (streams_run(silent=streams.Moment(530 * MIB, 100, 0)), "an open stream takes at most"),
-        (streams_run(cut=streams.Moment(509 * MIB, 71, 0)), "of 30 streams cut"),
-        (streams_run(finished=69), "the others went on"),
-        (streams_run(closed=streams.Moment(506 * MIB, 1, 0)), "nothing is open"),
-        (streams_run(rounds=[streams.Moment(506 * MIB, 0, 0), streams.Moment(520 * MIB, 0, 0)]), "1 more rounds"),
-    ],
-)
-def test_each_claim_of_streams_breaks_alone(run: streams.StreamsRun, claim: str):
-    assert failed(streams.checks(streams_run())) == []
-    [broken] = failed(streams.checks(run))
-    assert broken.startswith(claim)
 
 
 def event_outcomes(**failing: int) -> list[replicas.EventOutcome]:
@@ -163,66 +124,6 @@ def test_each_promise_about_replicas_can_break(failing: dict[str, int], claim: s
     assert claim in failed(replicas.checks(event_outcomes(**failing)))
 
 
-def shadow_rounds(*p99s: float, compared: float = 0.0, lost: int = 0) -> list[shadow.Round]:
-    counts = {"compared": compared, "failed": 0.0, "cpu_seconds": compared / 100, "full": 0.0, "late": 0.0}
-    stages = [Stage([*calls(100 - lost, 10, each), *calls(lost, 10, each, "failed")], 0, 10) for each in p99s]
-    return [shadow.Round(stage=stage, cpu_seconds=1.0, counts=counts) for stage in stages]
-
-
-SHADOWED = shadow.ShadowRun(
-    share=0.1,
-    per_second=10.0,
-    plain=shadow_rounds(10, 12, 11),
-    shadowed=shadow_rounds(11, 12, 30, compared=9),
-    overload=Stage(calls(100, 10, 500), 0, 10),
-    overloaded={"compared": 0, "full": 40, "late": 0},
-)
-
-
-@pytest.mark.parametrize(
-    ("changed", "claim"),
-    [
-        ({"shadowed": shadow_rounds(13, 12.5, 11, compared=9)}, "callers' p99"),
-        ({"shadowed": shadow_rounds(10, 10, 10, compared=9, lost=1)}, "every caller is answered"),
-        ({"shadowed": shadow_rounds(10, 10, 10, compared=4)}, "the shadow compares"),
-        ({"overloaded": {"compared": 1, "full": 40, "late": 0}}, "under an overload"),
-        ({"overloaded": {"compared": 0, "full": 0, "late": 0}}, "under an overload"),
-    ],
-)
-def test_each_promise_about_a_shadow_can_break(changed: dict[str, Any], claim: str):
-    assert failed(shadow.checks(SHADOWED)) == []
-    [broken] = failed(shadow.checks(replace(SHADOWED, **changed)))
-    assert broken.startswith(claim)
-
-
-def switches_run(grown: int = 0, slow: float = 10.0, lost: int = 0, switched: int = 4) -> switches.SwitchesRun:
-    run = switches.SwitchesRun(count=4, load=0.4, carries=50.0, resident=[100 * MIB] * 5 + [(100 + grown) * MIB] * 4)
-    for kind, callers in run.callers.items():
-        callers.took_ms["raw"] = [slow if "switches" in kind else 10.0] * 50
-    run.callers["with refusals, one after the other"].failures["client"] = ["ReadError"] * lost
-    reply = {"models": {"engagement": "engagement:90.0.0"}, "seconds": 1.0, "memory": None}
-    outcomes = ["switched"] * switched + ["refused"] * (4 - switched)
-    run.replies["with switches, one after the other"] = [{**reply, "outcome": each} for each in outcomes]
-    run.replies["with refusals, one after the other"] = [{**reply, "outcome": "refused"}] * 4
-    return run
-
-
-@pytest.mark.parametrize(
-    ("changed", "claim"),
-    [
-        ({"switched": 3}, "every switch is made"),
-        ({"lost": 1}, "no request fails"),
-        ({"slow": 21.0}, "p99 during switches"),
-        ({"grown": 20}, "memory is back"),
-    ],
-)
-def test_each_promise_about_switches_can_break(changed: dict[str, Any], claim: str):
-    assert failed(switches.checks(switches_run())) == []
-    [broken] = failed(switches.checks(switches_run(**changed)))
-    assert broken.startswith(claim)
-    assert "| alone |" in "".join(switches.report(switches_run(**changed)))
-
-
 ATTACK = hostile.Attack(name="a form", outcome="200", is_right=True, waits_seconds=[0.09], grown_bytes=0)
 
 
@@ -238,28 +139,6 @@ ATTACK = hostile.Attack(name="a form", outcome="200", is_right=True, waits_secon
 )
 def test_a_wrong_answer_a_silent_service_and_memory_that_grows_are_found(wrong: dict[str, Any], holds: bool):
     assert hostile.check_attack(replace(ATTACK, **wrong), 0.05).holds == holds
-
-
-@pytest.mark.parametrize(
-    ("flooded", "holds"),
-    [
-        (calls(100, 10, 90), [True, True]),
-        ([*calls(98, 10, 90), *calls(2, 10, 1, "refused")], [False, False]),
-        ([*calls(98, 10, 90), *calls(2, 10, 110)], [True, False]),
-        ([], [False, False]),
-    ],
-)
-def test_a_neighbour_of_a_flood_is_to_be_answered_in_time(flooded: list[CallRecord], holds: list[bool]):
-    quiet = Stage(calls(10, 10, 20), 0, 10)
-    found = hostile.Flooded(kind="fresh", quiet=quiet, flooded=Stage(flooded, 0, 10), outcomes={}, batch_seconds=0.06)
-    assert [each.holds for each in hostile.check_flooded(found)] == holds
-
-
-def test_the_extremes_are_within_a_body_and_always_the_same():
-    found = extremes(with_encoder=True)
-    assert [each.body for each in found] == [each.body for each in extremes(with_encoder=True)]
-    assert max(len(each.body) for each in found) <= MAX_BODY_BYTES
-    assert len({each.name for each in found}) == len(found)
 
 
 def test_scores_are_equal_within_their_bound_in_every_way():
@@ -288,28 +167,16 @@ def costs(question: cache.CacheQuestion = SINGLE, wall_ms: float = 1.0, **cpu_ms
     [
         (costs(miss_redis=100, hit_redis=33), True),
         (costs(miss_redis=100, hit_redis=34), False),
-        (costs(off=1.0, miss_both=1.04), True),
-        (costs(off=1.0, miss_local=1.06), False),
         (costs(SEVERAL, 0.55, off=1.0, half_both=1.0), True),
         (costs(SEVERAL, 0.6, off=1.0, half_both=1.0), False),
         (costs(SINGLE, 0.6, off=1.0, half_both=1.0), None),
         (cache.CacheRun(faults={"healthy": [(1, 10), (1, 12)], "killed, breaker open": [(1, 13)]}), True),
         (cache.CacheRun(faults={"healthy": [(1, 10), (1, 12)], "killed, breaker open": [(1, 14)]}), False),
-        (cache.CacheRun(faults={"healthy": [(1, 10)], "killed, breaker closed": [(1, 69)]}), True),
-        (cache.CacheRun(faults={"healthy": [(1, 10)], "killed, breaker closed": [(1, 71)]}), False),
     ],
 )
 def test_each_target_of_the_cache_is_judged_by_its_own_figures(run: cache.CacheRun, holds: bool | None):
     assert [each.holds for each in cache.judge(run)] == [holds, True]
     assert [each.holds for each in cache.judge(replace(run, failed=1))] == [holds, False]
-
-
-@pytest.mark.parametrize("question", [SINGLE, SEVERAL, cache.CacheQuestion("fed", 1, 32), *cache.BATCHES], ids=str)
-def test_a_measurement_of_the_cache_has_whole_requests_and_some_for_each_client(question: cache.CacheQuestion):
-    for way in cache.WAYS:
-        count = cache.turns_of(way, question, 90)
-        assert count % (2 * question.turns_per_request) == 0
-        assert count // question.turns_per_request >= 2 * question.clients
 
 
 def gpu_findings(**change: Any) -> gpu.Findings:
@@ -343,24 +210,6 @@ def test_every_aim_on_a_gpu_is_judged_by_its_own_figure():
     assert [each.holds for each in checks] == [True, True, False, False, True, True, True]
     assert [each.holds for each in gpu.judge(gpu_findings(failed=1))][:2] == [None, None]
     assert gpu.judge(gpu_findings(refused=3))[4] == Check(checks[4].claim, "24.5 ms, 3 not answered", False)
-
-
-def test_what_was_not_measured_on_a_gpu_and_figures_of_a_cpu_are_not_judged():
-    assert {(each.found, each.holds) for each in gpu.judge(gpu.Findings())} == {("not measured", None)}
-    found = gpu_findings()
-    found.conditions["not_judged"] = "computed on the CPU"
-    assert {(each.found, each.holds) for each in gpu.judge(found)} == {("not judged: computed on the CPU", None)}
-
-
-def test_a_part_of_a_gpu_run_that_fails_is_kept_with_its_reason_and_the_next_one_runs():
-    found, ran = gpu.Findings(), []
-
-    def fail() -> None:
-        raise RuntimeError("CUDA failure 2:\n out of memory")
-
-    found.attempt("large", fail)
-    found.attempt("small", lambda: ran.append("small"))
-    assert (ran, found.not_run) == (["small"], {"large": "RuntimeError: CUDA failure 2: out of memory"})
 
 
 def test_a_result_fails_by_a_claim_that_was_refused_and_by_no_other():

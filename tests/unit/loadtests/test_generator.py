@@ -3,7 +3,6 @@
 import asyncio
 import itertools
 import json
-import random
 from collections import Counter
 from collections.abc import Iterator
 
@@ -13,7 +12,7 @@ from support.plain_http import REFUSED, SCORED, Reply, plain_server
 from support.transports import grpc_server, listening, settings_with
 from turnscore_load import generator as generator_module
 from turnscore_load.answers import Stage
-from turnscore_load.generator import NUMBER_MARK, Job, connect_to, http_generator, post_bytes, run_job, score_request
+from turnscore_load.generator import Job, http_generator, run_job, score_request
 from turnscore_load.traffic import as_grpc, pack
 from turnscore_service.api.http.app import create_app
 
@@ -45,24 +44,6 @@ async def test_closed_loop_clients_call_as_long_as_they_are_told_to():
     assert outcomes(stage) == {("answered", "")}
     assert len(stage.calls) > 3
     assert all(call.due_at <= stage.began_at + 0.5 for call in stage.calls)
-
-
-async def test_never_more_calls_at_once_than_clients():
-    at_once, most = 0, 0
-
-    async def slow(path: str, body: bytes) -> Reply:
-        nonlocal at_once, most
-        at_once += 1
-        most = max(most, at_once)
-        await asyncio.sleep(0.01)
-        at_once -= 1
-        return SCORED
-
-    async with plain_server(slow) as port:
-        generator = http_generator(port, 1000)
-        await generator.run_closed(4, 0.2, requests(port))
-        generator.close()
-    assert most == 4
 
 
 async def test_open_loop_sends_at_its_rate_though_nothing_is_answered():
@@ -137,73 +118,6 @@ async def test_a_call_without_an_answer_is_given_up(monkeypatch: pytest.MonkeyPa
     assert outcomes(stage) == {("failed", "no answer")}
 
 
-async def test_a_call_that_finds_no_connection_in_time_is_given_up(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(generator_module, "MAX_CONNECTIONS", 1)
-    monkeypatch.setattr(generator_module, "_PATIENCE_SECONDS", 0.05)
-
-    async def silent(path: str, body: bytes) -> Reply:
-        await asyncio.sleep(5)
-        return SCORED
-
-    async with plain_server(silent) as port:
-        generator = http_generator(port, 10)
-        stage = await generator.run_open([request(port)] * 5, per_second=1000)
-    whys = [call.answer.why for call in stage.calls]
-    assert whys[0] == "no answer"
-    assert "not sent: every connection was waiting for an answer" in whys
-
-
-async def test_a_dead_service_is_told():
-    async with plain_server(scored) as port:
-        pass
-    generator = http_generator(port, 1000)
-    stage = await generator.run_open([request(port)] * 2, per_second=100)
-    assert outcomes(stage) == {("failed", "no connection: ConnectionRefusedError")}
-
-
-async def test_connections_are_used_again_and_closed_ones_replaced():
-    connections = 0
-
-    async def count(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal connections
-        connections += 1
-        for _ in range(3):  # three calls a connection
-            head = await reader.readuntil(b"\r\n\r\n")
-            await reader.readexactly(int(head.lower().partition(b"content-length:")[2].partition(b"\r")[0]))
-            writer.write(b"HTTP/1.1 429 ?\r\nRetry-After: 0\r\nContent-Length: 0\r\n")
-            writer.write(b"Connection: close\r\n\r\n" if _ == 2 else b"\r\n")
-        writer.close()
-
-    server = await asyncio.start_server(count, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    generator = http_generator(port, 1000)
-    stage = None
-    for _ in range(9):
-        stage = await generator.run_open([request(port)], per_second=100)
-        assert outcomes(stage) == {("refused", "")}
-    generator.close()
-    server.close()
-    assert connections == 3
-
-
-async def test_a_reply_in_pieces_is_one_reply():
-    async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n{}")
-        for byte in b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\nRETRY-AFTER: 7\r\n\r\nhello":
-            writer.write(bytes([byte]))
-            await writer.drain()
-            await asyncio.sleep(0)
-        writer.close()
-
-    server = await asyncio.start_server(drip, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    connection = await connect_to(port, "foreign")()
-    answer, body = await asyncio.wait_for(connection.call(post_bytes("/", port, b"{}")), 60)
-    connection.abort("done")
-    server.close()
-    assert (answer.outcome, body) == ("answered", b"hello")
-
-
 async def test_a_refused_client_waits_as_advised():
     async def refuse(path: str, body: bytes) -> Reply:
         return REFUSED
@@ -213,24 +127,6 @@ async def test_a_refused_client_waits_as_advised():
         stage = await generator.run_closed(1, 0.3, requests(port))
         generator.close()
     assert [call.answer.outcome for call in stage.calls] == ["refused"]
-
-
-async def test_requests_that_arrive_at_random_keep_their_rate():
-    async with plain_server(scored) as port:
-        generator = http_generator(port, 1000)
-        stage = await generator.run_open([request(port)] * 200, per_second=400, chance=random.Random(0))
-        generator.close()
-    gaps = [later.due_at - sooner.due_at for sooner, later in itertools.pairwise(stage.calls)]
-    assert sum(gaps) / len(gaps) == pytest.approx(1 / 400, rel=0.2)
-    assert max(gaps) > 3 / 400
-
-
-async def test_an_open_loop_ends_when_it_is_told_to():
-    async with plain_server(scored) as port:
-        generator, came = http_generator(port, 1000), itertools.count()
-        stage = await generator.run_open(requests(port), per_second=1000, until=lambda: next(came) > 20)
-        generator.close()
-    assert 0 < len(stage.calls) < 30
 
 
 async def test_a_job_sends_every_body_once_and_a_refused_one_again():
@@ -246,28 +142,6 @@ async def test_a_job_sends_every_body_once_and_a_refused_one_again():
         done = await run_job(Job(port=port, path="/v1/score", bodies=sent, clients=4, keeps_replies=True))
     assert (done["answered"], done["refused"], done["failed"], len(done["latencies_ms"])) == (20, 1, 0, 20)
     assert (len(bodies), bodies.total(), len(done["replies"])) == (20, 21, 20)
-
-
-async def test_a_job_that_is_numbered_sends_no_turn_twice():
-    came: list[bytes] = []
-
-    async def keep(path: str, body: bytes) -> Reply:
-        came.append(body)
-        return SCORED
-
-    async with plain_server(keep) as port:
-        bodies = [json.dumps({"items": [NUMBER_MARK.decode()]})]
-        await run_job(Job(port=port, path="/", bodies=bodies, clients=2, seconds=0.2, numbered=True))
-    assert len(set(came)) == len(came) > 2
-
-
-async def test_a_server_that_hangs_up_ends_the_job():
-    async def hang_up(path: str, body: bytes) -> Reply:
-        return None
-
-    async with plain_server(hang_up) as port:
-        with pytest.raises(ConnectionError, match="the connection was lost"):
-            await run_job(Job(port=port, path="/", bodies=["{}"]))
 
 
 async def test_the_same_turns_are_sent_over_grpc_and_in_conversations():

@@ -5,11 +5,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-from redis.exceptions import RedisError
 from support.conditions import wait_until
-from turnscore_load.machine import ForeignHostError, busy_remark, describe, free_port, port_of
-from turnscore_load.processes import Process, StartError, answers, redis_process, run_quietly, running, started
-from turnscore_load.scenarios.cache import faults, redis_client
+from turnscore_load.machine import ForeignHostError, free_port, port_of
+from turnscore_load.processes import Process, StartError, answers, running, started
 
 SERVER = """
 import sys, subprocess
@@ -49,13 +47,6 @@ def test_a_process_that_ends_instead_of_becoming_ready_is_reported_with_its_log(
         raise AssertionError("it is not ready")
 
 
-def test_a_program_that_is_missing_or_fails_is_named(tmp_path: Path):
-    with pytest.raises(StartError, match="none cannot be started"):
-        Process([tmp_path / "none"], tmp_path).start()
-    with pytest.raises(StartError, match=r"ended with 1: .*nothing works"):
-        run_quietly([sys.executable, "-c", "raise SystemExit('nothing works')"])
-
-
 def test_settings_of_the_caller_are_left_out_of_a_clean_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("TURNSCORE_WORKERS", "7")
     code = "import os, json; print(json.dumps([os.environ.get(n) for n in ('TURNSCORE_WORKERS', 'TURNSCORE_MODELS')]))"
@@ -69,18 +60,6 @@ def test_settings_of_the_caller_are_left_out_of_a_clean_environment(tmp_path: Pa
     process.stop()
 
 
-@pytest.mark.parametrize("place", range(5))
-def test_a_redis_recovers_from_every_fault(tmp_path: Path, place: int):
-    with started(redis_process(tmp_path)) as redis:
-        begin, end = list(faults(redis).values())[place]
-        begin()
-        with redis_client(redis.port) as client, pytest.raises(RedisError):
-            client.set("key", "value")
-        end()
-        with redis_client(redis.port) as client:
-            assert client.set("key", "value")
-
-
 @pytest.mark.parametrize(
     "url",
     ["http://example.org:3000", "https://127.0.0.1:3000", "http://127.0.0.1", "http://localhost:3000",
@@ -90,16 +69,3 @@ def test_load_goes_to_this_machine_alone(url: str):
     with pytest.raises(ForeignHostError):
         port_of(url)
     assert port_of("http://127.0.0.1:3000") == 3000
-
-
-def test_a_busy_machine_is_named_where_a_budget_was_broken():
-    assert busy_remark([], 9.0, 2, 0.5) == ""
-    assert busy_remark(["slow"], 0.9, 2, 0.01) == ""
-    assert "load average 1.1 on 2 CPUs" in busy_remark(["slow"], 1.1, 2, 0.0)
-    assert "6 % of the CPUs' time" in busy_remark(["slow"], 0.0, 2, 0.06)
-
-
-def test_the_machine_is_described_by_its_cpu_and_what_matters_of_its_features(tmp_path: Path):
-    (tmp_path / "cpuinfo").write_text("model name\t: AMD EPYC\nflags\t\t: fpu avx512_vnni amx_int8\n")
-    assert describe(tmp_path / "cpuinfo").endswith(" cores of AMD EPYC (AVX-512 VNNI, AMX int8)")
-    assert describe(tmp_path / "none").endswith(" cores of an unknown CPU")

@@ -20,7 +20,6 @@ from turnscore_load.traffic import (
     TrafficSettings,
     as_grpc,
     pack,
-    pause_seconds,
 )  # fmt: skip
 from turnscore_models import starter_bundles
 from turnscore_wire import Limits, ScoreRequest
@@ -37,11 +36,6 @@ def bodies(found: list[Ask]) -> list[str]:
 
 def test_the_same_seed_and_user_ask_the_same():
     assert bodies(asks(300, "flood 1", repeat_share=0.3)) == bodies(asks(300, "flood 1", repeat_share=0.3))
-
-
-@pytest.mark.parametrize(("user", "seed"), [("flood 2", 1), ("flood 1", 2)])
-def test_another_seed_or_user_asks_something_else(user: str, seed: int):
-    assert not set(bodies(asks(50, "flood 1", seed=1))) & set(bodies(asks(50, user, seed=seed)))
 
 
 def dialogues(found: list[Ask]) -> list[list[Ask]]:
@@ -67,20 +61,6 @@ def measured(lengths: Lengths, level: float) -> float:
     return lengths.quantiles[Lengths.LEVELS_PERCENT.index(level)]
 
 
-def test_each_ask_stands_on_the_turns_before_it():
-    for dialogue in dialogues(asks(500)):
-        for earlier, later in pairwise(dialogue):
-            said = {"speaker": "system", "text": earlier.item["response"]}
-            assert later.item["context"][:-1] == [*earlier.item["context"], said]
-            assert later.item["context"][-1]["speaker"] == "user"
-
-
-def test_words_counted_for_the_pace_are_the_words_said():
-    for ask in asks(200, repeat_share=0.3):
-        assert ask.system_words == len(ask.item["response"].split())
-        assert ask.user_words == len(ask.item["context"][-1]["text"].split())
-
-
 @pytest.mark.parametrize("share", [0.0, 0.2, 0.7])
 def test_the_repeat_share_holds(share: float):
     found = asks(5000, repeat_share=share)
@@ -94,12 +74,6 @@ def test_the_repeat_share_holds(share: float):
     assert by_chance < 0.01 * len(found)  # the shortest first turns
 
 
-@pytest.mark.parametrize("share", [-0.1, 1.0])
-def test_a_repeat_share_that_cannot_be_is_refused(share: float):
-    with pytest.raises(ValueError, match="repeat share"):
-        TrafficSettings(repeat_share=share)
-
-
 def test_every_item_is_one_that_the_service_takes():
     limits = Limits()
     for ask in islice(asks(3000, scorers=("fed", "engagement"), deadline_ms=700), 3000):
@@ -107,10 +81,6 @@ def test_every_item_is_one_that_the_service_takes():
         assert (request.scorers, request.deadline_ms) == (["fed", "engagement"], 700)
         assert len(request.context) <= limits.max_turns
         assert len(json.dumps(ask.item)) <= limits.max_body_bytes
-
-
-def test_without_scorers_and_deadline_the_service_decides():
-    assert asks(1)[0].item.keys() == {"context", "response"}
 
 
 @pytest.mark.parametrize(("bundle", "tokens_a_word"), [("engagement", 1.288), ("fed", 1.364)])
@@ -122,18 +92,6 @@ def test_a_word_is_as_many_tokens_as_in_the_dialogues_of_the_table(bundle: str, 
     texts = [ask.item["response"] for ask in asks(5000)]
     tokens = sum(len(each.ids) for each in tokenizer.encode_batch(texts, add_special_tokens=False))
     assert tokens / sum(len(text.split()) for text in texts) == pytest.approx(tokens_a_word, rel=0.03)
-
-
-def test_an_item_can_be_made_to_measure():
-    item = Traffic(TrafficSettings()).item_of_length((6, 10, 6), 9)
-    assert [turn["speaker"] for turn in item["context"]] == ["user", "system", "user"]
-    assert [len(turn["text"].split()) for turn in item["context"]] == [6, 10, 6]
-    assert len(item["response"].split()) == 9
-
-
-def test_people_read_238_words_and_type_52_words_a_minute():
-    assert pause_seconds(238, 0, 1) == pause_seconds(0, 52, 1) == pytest.approx(60)
-    assert pause_seconds(238, 52, 4) == pytest.approx(30)
 
 
 ENGAGEMENT = next(folder for folder in starter_bundles() if folder.name == "engagement") / "tokenizer.json"

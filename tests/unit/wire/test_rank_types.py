@@ -5,22 +5,14 @@ from turnscore_wire import RankRequest, describe_refusal
 NAN = float("nan")
 
 
-def test_weights_may_be_whole_numbers_fractions_and_zero():
-    request = RankRequest.model_validate({"candidates": ["a", "a"], "weights": {"fed": 2, "engagement": 0.5, "x": 0}})
-    assert request.weights == {"fed": 2.0, "engagement": 0.5, "x": 0.0}
-
-
 @pytest.mark.parametrize(
     ("fields", "field"),
     [
-        ({}, "candidates"),
         ({"candidates": []}, "candidates"),
         ({"candidates": ["a", " "]}, "candidates.1"),
         ({"candidates": ["a", "\ud800"]}, "candidates.1"),
         ({"candidates": ["a"], "weights": {"fed": -1}}, "weights.fed"),
         ({"candidates": ["a"], "weights": {"fed": NAN}}, "weights.fed"),
-        ({"candidates": ["a"], "weights": {"fed": float("inf")}}, "weights.fed"),
-        ({"candidates": ["a"], "weights": {"fed": "1"}}, "weights.fed"),
         ({"candidates": ["a"], "weights": {"fed": True}}, "weights.fed"),
         ({"candidates": ["a"], "weights": {str(each): 1 for each in range(65)}}, "weights"),
         ({"candidates": ["a"], "response": "a"}, "response"),

@@ -7,7 +7,7 @@ from contextlib import aclosing
 import httpx
 import pytest
 from support.files import line_of, patient_with
-from turnscore_client import AsyncTurnScoreClient, DeadlineExceededError, InternalError, OverloadedError
+from turnscore_client import AsyncTurnScoreClient, DeadlineExceededError, OverloadedError
 from turnscore_client._files.rows import failures_in
 from turnscore_client._files.scoring import StoppedError, score_lines
 from turnscore_client.testing import MockTurnScore
@@ -81,17 +81,6 @@ async def test_a_slow_line_bounds_how_many_lines_are_read_ahead():
         assert (await first).line.number == 1
 
 
-async def test_leaving_early_cancels_what_is_in_flight():
-    gate = Gate()
-    lines = [line_of({"response": str(number)}, number) for number in range(1, 9)]
-    async with gate.client() as client, asyncio.timeout(30):
-        async with aclosing(score_lines(client, lines, None, patient_with(most=4), Limits())) as outcomes:
-            first = asyncio.create_task(anext(outcomes))
-            await gate.release("1")
-            await first
-        assert [task for task in asyncio.all_tasks() if task is not asyncio.current_task()] == []
-
-
 async def rows_of(mock, patient, count=19):
     lines = [line_of({"response": str(number)}, number) for number in range(1, count + 1)]
     async with mock.async_client(max_retries=0) as client:
@@ -105,13 +94,6 @@ async def test_a_service_that_is_gone_is_waited_for_by_one_line_at_a_time():
     assert [failures_in(row) for row in rows] == [[]] * 19
     assert max(mock.clock.sleeps) == 5.0
     assert 100 < mock.clock.seconds < 200
-
-
-@pytest.mark.parametrize("status", [502, 503, 504])
-async def test_what_a_proxy_answers_during_a_restart_is_waited_for(status):
-    mock = MockTurnScore()
-    mock.answer_next(status, b"<html>")
-    assert failures_in((await rows_of(mock, patient_with(mock.clock), 1))[0]) == []
 
 
 async def test_a_key_that_is_not_taken_any_more_stops_the_run_at_once():
@@ -134,18 +116,6 @@ async def test_a_line_that_is_refused_while_something_small_is_answered_becomes_
     rows = await rows_of(mock, patient_with(mock.clock, most=2, wait=5.0, probe=probe), 19)
     assert [(row["line"], row["error"]["code"]) for row in rows if "error" in row] == [(3, "overloaded")]
     assert probed == [10.0]
-
-
-async def test_a_line_that_fails_for_reasons_of_its_own_is_asked_once():
-    asked = []
-
-    def scores(request):
-        asked.append(request.response)
-        raise InternalError("broken")
-
-    rows = await rows_of((mock := MockTurnScore(scores)), patient_with(mock.clock), 3)
-    assert [row["error"]["code"] for row in rows] == ["internal"] * 3
-    assert sorted(asked) == ["1", "2", "3"]
 
 
 async def test_a_line_that_takes_long_gets_more_time_at_each_attempt():

@@ -220,30 +220,6 @@ async def test_two_runs_on_one_output_never_write_a_row_twice(tmp_path, name, ot
     assert [row["line"] for row in rows_of(output)] == list(range(1, 41))
 
 
-async def test_a_run_that_waits_for_the_service_keeps_others_from_its_output(tmp_path):
-    """It has read the output by then: who else wrote to it now would write the same rows again."""
-    file, output = input_of(tmp_path, 40), tmp_path / "scores.jsonl"
-    waiting, quick = MockTurnScore(by_number), MockTurnScore(by_number)
-    refused = []
-
-    class WaitingClock:
-        """Lets the other run try at every pause of this one."""
-
-        def now(self):
-            return waiting.clock.now()
-
-        async def sleep_async(self, seconds):
-            refused.append(await refusal_of(quick, file, output))
-            await waiting.clock.sleep_async(seconds)
-
-    waiting.break_next(times=3)
-    job = FileJob(file=file, output=output, scorers=None, concurrency=4, clock=WaitingClock())
-    assert await score_file(client_of(waiting), job) == 0
-    assert refused
-    assert set(refused) == {"is being written by another run"}
-    assert [row["line"] for row in rows_of(output)] == list(range(1, 41))
-
-
 def by_number(request):
     return {"engagement": float(request.response) / 1000}
 

@@ -16,21 +16,6 @@ async def outcome_of(mock, content, scorers=None, limits=None):
         return await score_line(client, line_of(content, 7), scorers, patient_with(mock.clock), limits or Limits())
 
 
-async def test_a_dialogue_keeps_its_texts_and_every_field_and_each_turn_gets_its_scores(mock):
-    turns = [
-        {"speaker": "user", "text": "hi", "at": 1.5},
-        {"speaker": "system", "text": "hello", "quality": 0.3, "scores": "old"},
-    ]
-    row = (await outcome_of(mock, {"turns": turns, "id": 3, "rating": {"amt": 4.5}})).row
-    assert (row["id"], row["rating"], row["line"]) == (3, {"amt": 4.5}, 7)
-    user, system = row["turns"]
-    assert user == turns[0]
-    assert (system["text"], system["quality"], system["index"]) == ("hello", 0.3, 1)
-    assert system["scores"]["engagement"]["value"] == row["dialogue"]["engagement"]["mean"] == 0.5
-    assert mock.requests[0].path == "/v1/score_dialogue"
-    assert mock.requests[0].body["turns"] == [{"speaker": "user", "text": "hi"}, {"speaker": "system", "text": "hello"}]
-
-
 async def test_of_a_dialogue_the_turns_that_can_be_are_scored_and_the_others_are_named(mock):
     texts = [("system", " "), ("user", "hi"), ("system", "a\0"), ("system", "x" * 99), ("system", "fine")]
     turns = [{"speaker": speaker, "text": text} for speaker, text in texts]
@@ -59,19 +44,13 @@ async def test_of_a_dialogue_the_turns_that_can_be_are_scored_and_the_others_are
     ("content", "message", "field"),
     [
         (b"", "not JSON", None),
-        (b'{"response": ', "not JSON", None),
         (b'{"response": NaN}', "not JSON", None),
         (b'{"response": "a", "id": 1e999}', "not JSON: a number is larger", None),
-        (b'{"response": "a", "id": [-1e999]}', "not JSON: a number is larger", None),
-        (b"\xff\xfe", "not JSON", None),
         (b"[" * 100_000, "not JSON", None),
         (b"7", "not a JSON object", None),
-        ({"context": []}, "either", None),
         ({**DIALOGUE, "response": "a"}, "either", None),
         ({"response": ""}, "", "response"),
-        ({"response": "a", "context": None}, "", "context"),
         ({"turns": [{"speaker": "bot", "text": "hi"}]}, "", "turns.0.speaker"),
-        ({"turns": None}, "", "turns"),
     ],
 )
 async def test_a_bad_line_becomes_an_error_and_asks_nothing(mock, content, message, field):

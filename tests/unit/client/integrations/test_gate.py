@@ -1,9 +1,6 @@
 """The gate: one chance more for a low reply, inside a budget; in doubt the first reply stands."""
 
 import asyncio
-import os
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -127,22 +124,3 @@ def test_a_service_that_hangs_costs_the_budget_and_after_some_times_nothing(choo
 def test_options_without_sense_are_refused_at_the_start(given):
     with pytest.raises(ValueError, match=r"budget_seconds|url"):
         QualityGate(0.5, **given)
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_forked_worker_s_gate_judges_too():
-    program = (
-        "import asyncio, os\n"
-        "from turnscore_client.testing import MockTurnScore\n"
-        "from turnscore_client.integrations import QualityGate\n"
-        "mock = MockTurnScore(scores=lambda request: {'quality': 0.9 if request.response == 'good' else 0.2})\n"
-        "gate = QualityGate(0.5, client=mock.client(), budget_seconds=30)\n"
-        "async def again(_): return 'good'\n"
-        "def ask(): return asyncio.run(gate.achoose([{'role': 'user', 'content': 'hi'}], 'bad', again, str))\n"
-        "assert ask() == 'good'\n"
-        "child = os.fork()\n"
-        "if not child:\n"
-        "    os._exit(0 if ask() == 'good' else 1)\n"
-        "assert os.waitpid(child, 0)[1] == 0\n"
-    )
-    subprocess.run([sys.executable, "-W", "ignore", "-c", program], timeout=120, check=True)

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from turnscore_client import BackgroundScorer, OverloadedError, Scored
+from turnscore_client import BackgroundScorer, Scored
 from turnscore_client.integrations import TurnIds
 from turnscore_client.testing import MockTurnScore
 
@@ -83,14 +83,6 @@ def test_what_finds_no_room_is_dropped_and_counted_at_once(mock, told):
     assert watch.submit(DIALOGUE)
     watch.close()
     assert len(told) == 4
-
-
-def test_errors_of_the_service_are_outcomes(watch, mock, told):
-    mock.fail_next("overloaded", retry_after_ms=60_000)
-    assert watch.submit(DIALOGUE, IDS)
-    assert watch.wait_until_idle(30)
-    assert (told[0].tag, told[0].reply, type(told[0].error)) == (IDS, None, OverloadedError)
-    assert watch.failed == 1
 
 
 @pytest.mark.parametrize("broken", ["messages", "convert", "on_scored"])

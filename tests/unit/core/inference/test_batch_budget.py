@@ -58,16 +58,6 @@ def test_the_budget_is_the_largest_doubling_that_stays_within_the_share():
     assert memory.batches == [FIRST_TOKENS * 2**power for power in range(6)]
 
 
-def test_memory_that_ends_early_gives_what_fitted_before():
-    memory = FakeMemory(free=5_000_000, bytes_a_token=1_000)
-    assert find_most_tokens(memory.run, memory.free_bytes, 10**9) == 4 * FIRST_TOKENS
-
-
-def test_a_first_batch_that_takes_more_than_its_share_is_halved():
-    memory = FakeMemory(free=5_000_000, bytes_a_token=1_000)
-    assert find_most_tokens(memory.run, memory.free_bytes, 900_000) == FIRST_TOKENS // 2
-
-
 def test_the_limit_shrinks_at_once_and_comes_back_slowly_but_never_beyond():
     limit = TokenLimit(6_400)
     limit.shrink(4_000)

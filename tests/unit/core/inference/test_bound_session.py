@@ -8,9 +8,8 @@ import numpy as np
 import onnxruntime
 import pytest
 from support.graphs import draw_feeds, save_row_graph
-from turnscore_core.inference import cuda_backend as bound_session
 from turnscore_core.inference.cuda_backend import BoundSession
-from turnscore_core.inference.onnx_backend import round_axis, round_up
+from turnscore_core.inference.onnx_backend import round_axis
 
 
 class WatchedSession:
@@ -106,29 +105,7 @@ def test_threads_share_no_buffers(watched: WatchedSession, plain: Any):
     assert len(set(watched.addresses)) == 2
 
 
-def test_only_so_many_shapes_are_kept(watched: WatchedSession, monkeypatch: pytest.MonkeyPatch, plain: Any):
-    monkeypatch.setattr(bound_session, "KEPT_SHAPES", 2)
-    bound = bind(watched)
-    for rows in (1, 2, 3, 1, 2):
-        feeds = draw_feeds(rows, 8, 1, rows)
-        assert_equal(bound.run(feeds), run_plain(plain, feeds))
-    assert len(bound._own.shapes) == 2
-
-
 def test_inputs_that_disagree_are_refused(watched: WatchedSession):
     feeds = draw_feeds(4, 8, 2)
     with pytest.raises(ValueError, match="input attention_mask has 3 rows, another has 4"):
         bind(watched).run({**feeds, "attention_mask": feeds["attention_mask"][:3]})
-
-
-def test_sizes_are_few_and_never_too_small():
-    sizes = [round_up(size) for size in range(1, 2049)]
-    assert all(size <= rounded <= max(size + 1, size * 1.25) for size, rounded in enumerate(sizes, start=1))
-    assert len(set(sizes)) == 40
-    assert {round_up(size, 8) % 8 for size in range(1, 1025)} == {0}
-
-
-def test_axes_whose_places_count_padding_keep_their_size():
-    assert [round_axis(axis, 33) for axis in ("rows", "tokens", "trunk_tokens", "branch_tokens", "trunks")] == [
-        40, 40, 33, 33, 33,
-    ]  # fmt: skip

@@ -15,10 +15,6 @@ def test_an_idle_runtime_gets_more_threads_where_that_is_clearly_faster():
     assert choose(samples, 2) == Concurrency(batches=2, threads=1)
 
 
-def test_more_threads_in_fewer_lanes_where_that_costs_less():
-    assert choose({1: Sample(0.02, 0.030), 2: Sample(0.01, 0.020)}, 2) == Concurrency(batches=1, threads=2)
-
-
 def test_the_cost_is_taken_with_every_lane_busy():
     meeting = threading.Barrier(3)
     seen = {threading.main_thread()}

@@ -56,10 +56,8 @@ def test_a_graph_that_cuda_refuses_is_told_with_the_runtimes_words():
     [
         "Non-zero status code returned while running MatMul node. /onnxruntime_src/bfc_arena.cc:376 "
         "Failed to allocate memory for requested buffer of size 4294967296",
-        "Available memory of 1048576 is smaller than requested bytes of 4294967296",
         "CUDA failure 2: out of memory ; GPU=0",
         "CUBLAS failure 3: CUBLAS_STATUS_ALLOC_FAILED",
-        "CUDNN failure 4000: CUDNN_STATUS_ALLOC_FAILED",
     ],
 )
 def test_the_end_of_device_memory_is_told_apart_from_other_failures(words: str):

@@ -7,9 +7,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
-from onnx import TensorProto, helper
 from turnscore_core.inference import onnx_backend as onnx_library
-from turnscore_core.inference.devices import PROBE_GRAPH
 from turnscore_core.inference.onnx_backend import (
     DeviceError,
     int8_saturates,
@@ -28,13 +26,6 @@ def refuse(monkeypatch: pytest.MonkeyPatch, error: ImportError) -> None:
 def test_a_missing_runtime_is_one_sentence_that_names_the_extras(monkeypatch: pytest.MonkeyPatch):
     refuse(monkeypatch, ModuleNotFoundError("No module named 'onnxruntime'", name="onnxruntime"))
     with pytest.raises(DeviceError, match=r"^ONNX Runtime is not installed: install the extra `cpu` \(pip install"):
-        load_onnxruntime()
-
-
-def test_a_runtime_half_removed_is_broken(monkeypatch: pytest.MonkeyPatch):
-    # Where both packages were installed and one was removed, an empty package is left that can be imported.
-    monkeypatch.setattr(onnx_library, "import_module", ModuleType)
-    with pytest.raises(DeviceError, match="files of it are missing"):
         load_onnxruntime()
 
 
@@ -69,13 +60,6 @@ def test_a_missing_library_is_read_from_what_the_loader_says(
     assert missing_library() == library
 
 
-def test_the_probe_graph_is_what_onnx_writes():
-    tensors = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n"]) for name in "xy"]
-    graph = helper.make_graph([helper.make_node("Add", ["x", "x"], ["y"])], "probe", tensors[:1], tensors[1:])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    assert model.SerializeToString() == PROBE_GRAPH
-
-
 def test_libraries_are_loaded_without_a_word_on_stdout(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
@@ -92,8 +76,6 @@ def test_libraries_are_loaded_without_a_word_on_stdout(
     [
         ("x86_64", "fpu avx2 avx512f", True),
         ("x86_64", "fpu avx2 avx512f avx512_vnni", False),
-        ("AMD64", "fpu avx2 avx_vnni", False),
-        ("x86_64", "fpu avx512f amx_int8", False),
         ("aarch64", "fp asimd", False),
     ],
 )

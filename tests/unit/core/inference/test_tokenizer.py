@@ -1,9 +1,7 @@
 """Text into token ids: the tokenizer's own, looked up where words are known."""
 
-import gc
 import gzip
 import json
-import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -44,12 +42,6 @@ def test_a_file_that_is_written_anew_is_read_anew(file: Path):
     another = TextTokenizer.of(file)
     assert one.mask_id is not None
     assert another.mask_id is None
-
-
-def test_a_tokenizer_that_nobody_uses_is_freed(file: Path):
-    left = weakref.ref(TextTokenizer.of(file))
-    gc.collect()
-    assert left() is None
 
 
 def test_what_cannot_be_read_is_said_by_its_name(tmp_path: Path):

@@ -53,10 +53,6 @@ def test_the_query_is_the_users_last_run_of_messages():
     assert last_user_run([]) == ()
 
 
-def test_empty_messages_do_not_end_or_widen_the_query():
-    assert last_user_run(turns(("user", "a"), ("user", ""), ("user", "b"))) == ("a", "b")
-
-
 def test_a_long_query_loses_its_beginning_and_a_long_reply_its_end(scorer: EngagementScorer):
     [turn] = scorer.encode([TurnToScore(turns(("user", "a b c d e f")), "g h i j k")])
     query, reply = turn.rows

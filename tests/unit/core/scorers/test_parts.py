@@ -110,18 +110,6 @@ def test_a_quality_of_a_larger_question_is_the_one_asked_alone_bit_for_bit(tmp_p
             assert scorer.join(alone, [known[part] for part in scorer.fragments_of(alone)]) == score(scorer, alone)
 
 
-def test_missing_qualities_are_computed_alone(tmp_path: Path):
-    scorer, backend = make_fed_scorer(tmp_path / "b")
-    every = turn("hi", "hello", options=scorer.read_options({}))
-    narrowed, places = scorer.narrow(every, [1])
-    assert scorer.fragments_of(narrowed) == (scorer.fragments_of(every)[1],)
-    assert list(places) == [1]
-    whole = score(scorer, every)
-    tokens_of_all, backend.tokens_fed = backend.tokens_fed, 0
-    assert score(scorer, narrowed).details["clear"] == whole.details["clear"]
-    assert backend.tokens_fed < tokens_of_all
-
-
 def test_a_long_follow_up_that_shortens_the_context_is_not_left_out(tmp_path: Path):
     scorer, _ = make_fed_scorer(tmp_path / "b", window=200)
     own = {"long": {"positive": ["a very long follow-up"], "negative": []}}

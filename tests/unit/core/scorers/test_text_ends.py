@@ -137,20 +137,6 @@ def test_a_gap_of_white_space_beyond_the_limit_ends_what_is_read(scorer: Any):
     assert query.is_cut
 
 
-def test_words_that_are_too_long_are_read_from_where_they_are_cut(scorer: Any):
-    limit = limit_of(scorer)
-    word = "x" * 7999
-    trimmed = scorer.trim(TurnToScore([Turn(speaker="user", text="y" + word)], "z" + word))
-    assert trimmed.is_cut
-    assert len(trimmed.response) == limit
-    cut = {
-        "fed": word[:limit],
-        "quality": f"z{word[: limit - 1 - QUALITY_END - 1]} {word[:QUALITY_END]}",
-    }
-    assert trimmed.response == cut.get(scorer.KIND, f"z{word[: limit - 1]}")
-    rows_of(scorer, trimmed)
-
-
 def test_sentiment_stop_counts_a_turn_out_of_its_sight_as_cut_and_forgets_what_it_said():
     [folder] = [each for each in starter_bundles() if each.name == "sentiment_stop"]
     scorer = SentimentStopScorer(read_bundle(folder), PathBackend())

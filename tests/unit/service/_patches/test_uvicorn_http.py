@@ -170,12 +170,6 @@ async def test_what_is_no_request_is_refused_in_the_one_shape(transport: Open, r
     assert (status, code) == (400, "invalid_request")
 
 
-async def test_requests_before_a_broken_one_are_answered_and_the_connection_ends(transport: Open):
-    async with transport() as at:
-        answer = await ask(at, LIVEZ * 3 + b"nonsense\r\n\r\n")
-    assert answer.count(b"HTTP/1.1 200") == 3
-
-
 async def test_requests_sent_ahead_are_answered_up_to_a_bound(transport: Open):
     last = LIVEZ.replace(b"Host", b"Connection: close\r\nHost")
     async with transport() as at:

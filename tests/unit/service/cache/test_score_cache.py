@@ -79,20 +79,6 @@ async def test_a_score_kept_elsewhere_is_found_once_and_then_in_the_process():
     assert counted("hits", level="shared") == before + 1
 
 
-async def test_all_that_is_missing_is_asked_in_one_round_trip():
-    loaded, shared = fake(), DictLevel()
-    cache = cache_of(loaded, shared)
-    await keep(cache, loaded, text="known")
-    shared.asked.clear()
-    texts = ["a", "known", "b", "c"]
-    said = [Turn(speaker="user", text="hello")]
-    lookups = [CacheLookup(loaded=loaded, turn=TurnToScore(said, text)) for text in texts]
-    for each in lookups:
-        cache.look_up(each)
-    await cache.find(lookups, 1)
-    assert [len(keys) for keys in shared.asked] == [3]
-
-
 async def test_a_mark_hides_what_was_kept_without_it_on_both_levels_and_of_no_other_model():
     one, other, shared = fake(), fake(name="other"), DictLevel()
     cache = ScoreCache({"fake": one, "other": other}, CacheSettings(), shared)
@@ -114,25 +100,6 @@ async def test_namespaces_do_not_see_each_other():
     assert values(await ask(cache, loaded, namespace="two")) == [None]
     assert values(await ask(cache, loaded)) == [None]
     assert values(await ask(cache_of(loaded, shared, CacheSettings(namespace="one")), loaded)) == [0.5]
-
-
-async def test_a_scorer_without_a_time_to_live_is_not_kept_and_others_are():
-    settings = CacheSettings(scorer_ttl_seconds={"fake": 0})
-    for name, found in (("fake", None), ("other", 0.5)):
-        loaded, shared = fake(name=name), DictLevel()
-        cache = cache_of(loaded, shared, settings)
-        await keep(cache, loaded)
-        assert values(await ask(cache, loaded)) == [found]
-        assert bool(shared.entries) == bool(found)
-
-
-async def test_ends_are_spread_below_the_time_to_live():
-    loaded, shared = fake(), DictLevel()
-    cache = cache_of(loaded, shared, CacheSettings(ttl_seconds=1000, ttl_jitter=0.2))
-    for number in range(50):
-        await keep(cache, loaded, text=str(number))
-    assert all(800_000 < each <= 1_000_000 for each in shared.ttl_ms.values())
-    assert len(set(shared.ttl_ms.values())) > 40
 
 
 @pytest.mark.parametrize(("damage", "cause"), [(b"\x03", "unreadable"), (b"", "unreadable"), (b"\x02x", "stale")])
@@ -184,21 +151,6 @@ async def test_pieces_kept_by_two_requests_at_once_are_both_kept(tmp_path: Path)
     first, second = await ask(cache, loaded, options=kind), await ask(cache, loaded, options=clear)
     cache.keep(first, {first.fragments[0]: part(0.1)})
     cache.keep(second, {second.fragments[0]: part(0.2)})
-    assert values(await ask(cache, loaded, options=both)) == [0.2, 0.1]
-
-
-async def test_pieces_found_on_both_levels_are_held_together(tmp_path: Path):
-    scorer, _ = make_fed_scorer(tmp_path / "fed")
-    loaded, shared = loaded_fake(scorer, "fed"), DictLevel()
-    kind, clear, both = (
-        scorer.read_options({"qualities": names}) for names in (["kind"], ["clear"], ["clear", "kind"])
-    )
-    await keep(cache_of(loaded, shared), loaded, value=0.2, options=clear)
-    cache = cache_of(loaded)
-    await keep(cache, loaded, value=0.1, options=kind)
-    cache._shared = shared
-    assert values(await ask(cache, loaded, options=both)) == [0.2, 0.1]
-    cache._shared = None
     assert values(await ask(cache, loaded, options=both)) == [0.2, 0.1]
 
 

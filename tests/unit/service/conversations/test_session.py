@@ -61,24 +61,6 @@ async def test_a_slow_turn_is_answered_before_a_quick_one_said_after_it():
     assert [next(iter(kind.values()))["index"] for kind in kinds] == [0, 1, 2]
 
 
-async def test_the_context_that_a_conversation_opens_with_is_seen_and_not_scored():
-    seen = []
-
-    class Looking(FakeScorer):
-        def encode(self, turns):
-            seen.extend([each.text for each in turn.context] for turn in turns)
-            return super().encode(turns)
-
-    async with talking(fake=Looking()) as (channel, _, _):
-        channel.tell({"open": {"context": [{"speaker": "user", "text": "a"}, {"speaker": "system", "text": "b c"}]}})
-        channel.say("user", "d")
-        channel.say("system", "e")
-        replies = [await channel.hear() for _ in range(3)]
-    assert seen == [["a", "b c", "d"]]
-    assert replies[2].scored.index == 3
-    assert replies[2].scored.dialogue["fake"].turns == 1
-
-
 async def test_a_turn_that_is_not_taken_is_told_by_its_field_and_leaves_the_conversation_as_it_was():
     small = Settings(limits=Limits(max_text_chars=9, max_turns=3))
     async with talking(small) as (channel, _, _):

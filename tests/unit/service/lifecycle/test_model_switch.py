@@ -6,7 +6,6 @@ import weakref
 from typing import Any
 
 import pytest
-from prometheus_client import REGISTRY
 from support.conditions import until
 from support.fakes import FakeEncoder, FakeScorer, loaded_fake
 from support.transports import HeldChannel
@@ -19,7 +18,7 @@ from turnscore_service import metrics
 from turnscore_service.lifecycle.model_switch import SwitchRefusedError
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.settings.service import CombinationSettings, RuntimeSettings, Settings
-from turnscore_wire import DialogueRequest, RankRequest, ScoreReply, ScoreRequest, SimilarityRequest, Turn
+from turnscore_wire import DialogueRequest, RankRequest, SimilarityRequest, Turn
 
 
 async def test_the_next_request_is_answered_by_the_version_that_was_switched_to() -> None:
@@ -62,20 +61,6 @@ async def test_a_request_that_has_begun_stays_with_its_version_and_others_do_not
         await switching
     assert {each.scores["fake"].model for each in dialogue.turns} == {"fake:1.0.0"}
     assert {each.scores["fake"].model for each in ranked.candidates} == {"fake:1.0.0"}
-
-
-async def test_a_batch_that_has_not_looked_its_turns_up_yet_is_answered_by_the_version_it_began_with() -> None:
-    loader = FakeLoader(loaded_fake(FakeScorer()))
-    reference = loader.add(second_version())
-    requests = [ScoreRequest(response=f"turn {number}") for number in range(64)]
-    async with switchable(loader, NO_CACHE) as (runtime, switch):
-        pipeline = runtime.pipeline()
-        whole = asyncio.create_task(pipeline.score_batch(requests, "r", Deadline.after_ms(60_000)))
-        await asyncio.sleep(0)  # it has begun, and waits for its turn of the loop
-        await switch.serve(reference)
-        replies = (await whole).results
-    assert {reply.scores["fake"].model for reply in replies if isinstance(reply, ScoreReply)} == {"fake:1.0.0"}
-    assert len(replies) == 64
 
 
 @pytest.mark.usefixtures("_no_cyclic_collection")
@@ -279,27 +264,6 @@ async def test_an_open_conversation_goes_on_with_the_version_of_each_turns_momen
         await talking
 
 
-async def test_a_conversations_option_that_the_next_version_does_not_know_fails_its_turns_by_name() -> None:
-    class WithoutOptions(ShiftedScorer):
-        def read_options(self, options: Any) -> object:
-            return super().read_options({"unknown": 1} if options else {})
-
-    loader = FakeLoader(loaded_fake(FakeScorer()))
-    reference = loader.add(loaded_fake(WithoutOptions(), "fake", "2.0.0"))
-    async with switchable(loader) as (runtime, switch):
-        channel = HeldChannel()
-        talking = asyncio.create_task(runtime.conversations.hold(runtime.pipeline, channel, "r-1"))
-        channel.tell({"open": {"options": {"fake": {"known": 1}}}})
-        await channel.hear()
-        await switch.serve(reference)
-        channel.say("system", "one")
-        scored = (await channel.hear()).scored
-        assert scored is not None
-        assert scored.errors["fake"].field == "open.options.fake.unknown"
-        channel.inbox.put_nowait(None)
-        await talking
-
-
 async def test_everything_that_belongs_to_the_models_follows() -> None:
     parts = {"both": CombinationSettings(weights={"fake": 1.0}, threshold=0.3)}
     stand_in = FakeScorer()
@@ -337,23 +301,3 @@ async def test_everything_that_belongs_to_the_models_follows() -> None:
     assert {name: each.model for name, each in models.items()} == {
         "fake": "fake:1.1.0", "aside": "aside:1.1.0", "encoder": "encoder:1.1.0", "both": "fake:1.1.0",
     }  # fmt: skip
-
-
-async def test_room_that_the_old_version_holds_counts_and_the_gauges_are_the_new_ones() -> None:
-    old = FakeScorer()
-    loader = FakeLoader(loaded_fake(old))
-    reference = loader.add(second_version())
-    async with switchable(loader, NO_CACHE) as (runtime, switch):
-        old.gate.clear()
-        begun = [asyncio.create_task(ask(runtime, f"turn {number}")) for number in range(3)]
-        await asyncio.to_thread(old.started.wait, 60)
-        await until(lambda: REGISTRY.get_sample_value("turnscore_running_batches", {"scorer": "fake"}) == 1)
-        pipeline = runtime.pipeline()
-        switching = asyncio.create_task(switch.serve(reference))
-        await until(lambda: runtime.pipeline() is not pipeline)
-        assert REGISTRY.get_sample_value("turnscore_items_in_flight", {"scorer": "fake"}) == 3
-        assert REGISTRY.get_sample_value("turnscore_running_batches", {"scorer": "fake"}) == 0
-        assert runtime.pipeline().shedding is pipeline.shedding
-        old.gate.set()
-        await asyncio.gather(*begun, switching)
-        assert REGISTRY.get_sample_value("turnscore_items_in_flight", {"scorer": "fake"}) == 0

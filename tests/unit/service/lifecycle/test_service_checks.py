@@ -5,12 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.fakes import CPU_BUILD, FakeMachine
 from support.processes import running_redis
-from turnscore_models import starter_bundles
 from turnscore_service._patches import bentoml_metrics
-from turnscore_service.lifecycle.doctor import diagnose
-from turnscore_service.lifecycle.service_checks import Surroundings, check_service, free_memory
+from turnscore_service.lifecycle.service_checks import Surroundings, check_service
 from turnscore_service.settings.service import Settings
 
 GOOD: dict[str, Any] = {
@@ -85,18 +82,3 @@ def test_unreadable_keys_and_a_full_disk_are_fatal(tmp_path: Path, monkeypatch: 
     assert [fatal for _, fatal in found] == [True, True]
     assert "BENTOML_HOME" in found[0][0]
     assert str(keys) in found[1][0]
-
-
-def test_a_container_has_its_own_memory(tmp_path: Path):
-    (tmp_path / "memory.max").write_text("5000\n")
-    (tmp_path / "memory.current").write_text("2000\n")
-    assert free_memory(tmp_path) == 3000
-    (tmp_path / "memory.max").write_text("max\n")
-    assert free_memory(tmp_path) > 3000
-
-
-def test_the_doctor_reports_them(monkeypatch: pytest.MonkeyPatch):
-    settings = Settings.model_validate({"models": f"{starter_bundles()[0]}/", "admission": {"max_items": 100}})
-    found = diagnose(settings, FakeMachine(CPU_BUILD))
-    assert any("ADMISSION__MAX_ITEMS" in each.text for each in found.problems)
-    assert found.scorers[0].graph_bytes > 1_000_000

@@ -58,21 +58,6 @@ def test_the_advice_to_wait_follows_the_drain_rate():
         assert assert_refused(admission, one(1, 100)).retry_after_ms == 200
 
 
-def test_the_wait_counts_what_is_admitted_as_tokenizing_found_earlier_turns():
-    admission = Admission(AdmissionSettings(), {"a": lambda: 0.01})
-    assert admission.expected_wait_seconds("a") == 0
-    admission.observe_tokens("a", estimated=100, real=50)
-    with reserve(admission, one(1, 400), LATER):
-        assert admission.expected_wait_seconds("a") == pytest.approx(2.0)
-
-
-def test_no_wait_is_told_before_anything_is_known_of_the_pace():
-    admission = Admission(AdmissionSettings(max_items=1), {"a": lambda: None})
-    with reserve(admission, one(1, 400), LATER):
-        assert admission.expected_wait_seconds("a") is None
-        assert assert_refused(admission, one(1, 1)).retry_after_ms == 1000
-
-
 def test_a_flood_leaves_another_caller_room_and_time():
     admission = Admission(AdmissionSettings(max_items=100, max_tokens=1000), {"a": lambda: 0.1})
     soon = Deadline.after_ms(5000)
@@ -97,14 +82,6 @@ def test_callers_together_never_have_more_than_twice_the_room():
         held += 3
     assert held == 18
     assert len(admission._callers["a"]) == 6
-
-
-def test_a_caller_who_has_nothing_in_flight_is_not_remembered():
-    admission = Admission(AdmissionSettings())
-    for number in range(1000):
-        with reserve(admission, one(1, 1), LATER, f"caller {number}"):
-            pass
-    assert not admission._callers["a"]
 
 
 def test_the_wait_of_a_caller_is_what_stands_before_them_when_turns_are_taken():

@@ -60,23 +60,10 @@ def test_batch_leaves_out_a_turn_that_would_mostly_add_padding():
     assert grow_batch(turns, 7, 100_000, WasteLimit(1.5)) == (7, 8)
 
 
-def test_short_turns_go_together_where_padding_costs_less_than_the_runs_it_saves():
-    turns = sizes(4, 8, 12, 16, 64)
-    on_a_gpu = WasteLimit(1.1, cells_per_run=1024)
-    assert grow_batch(turns, 0, 4096, on_a_gpu) == (0, 4)
-    assert grow_batch(turns, 4, 4096, on_a_gpu) == (4, 5)
-
-
 def test_on_a_cpu_only_turns_of_one_padded_width_go_together():
     turns = sizes(4, 8, 9, 16, 17)
     assert grow_batch(turns, 0, 4096, BatchBudget().waste) == (0, 2)
     assert grow_batch(turns, 3, 4096, BatchBudget().waste) == (2, 4)
-
-
-def test_turns_with_one_short_and_one_long_row_still_share_a_batch():
-    pair = encoded(3)
-    uneven = dataclasses.replace(pair, rows=(pair.rows[0], encoded(60).rows[0]))
-    assert grow_batch([SizedPack(uneven)] * 4, 1, 4096, WasteLimit()) == (0, 4)
 
 
 def test_a_turn_beyond_the_budget_runs_alone():
@@ -147,26 +134,6 @@ async def test_lanes_run_batches_at_once_and_share_what_is_queued_evenly(fake_sc
     batcher.close()
 
 
-async def test_small_turns_are_not_dealt_out_one_by_one(fake_scorer: FakeScorer):
-    loaded = dataclasses.replace(loaded_fake(fake_scorer), concurrency=Concurrency(batches=2))
-    batcher = Batcher(loaded, BatchingSettings())
-    await asyncio.gather(*(batcher.submit(encoded(16), LATER) for _ in range(6)))
-    assert fake_scorer.batches == [[16] * 6]
-    batcher.close()
-
-
-async def test_the_pace_of_a_token_is_shared_by_the_lanes(fake_scorer: FakeScorer):
-    paces = []
-    for concurrent_batches in (1, 2):
-        loaded = dataclasses.replace(loaded_fake(fake_scorer), concurrency=Concurrency(batches=concurrent_batches))
-        batcher = Batcher(loaded, BatchingSettings())
-        assert batcher.seconds_per_token() is None
-        found = await batcher.submit(encoded(100), LATER)
-        paces.append(batcher.seconds_per_token() / found.inference_seconds)
-        batcher.close()
-    assert paces == pytest.approx([1 / 100, 1 / 200])
-
-
 async def test_a_pack_of_several_turns_is_answered_turn_by_turn():
     class Packing(FakeScorer):
         def score(self, batch):
@@ -202,22 +169,6 @@ async def test_who_comes_after_a_flood_is_in_the_next_batch_and_need_not_wait_fo
     sizes = [len(batch) for batch in fake_scorer.batches[1:]]
     assert sizes[:2] == [10, 80]  # the other's turn was in the small one: from then on the flood has the lane alone
     assert not batcher._queue._by_caller
-
-
-async def test_two_floods_have_equal_parts(fake_scorer: FakeScorer):
-    batcher = Batcher(loaded_fake(fake_scorer), BatchingSettings(max_batch_tokens=64))
-    first = await hold_runtime(batcher, fake_scorer)
-    early = submit_as(batcher, "early", *[8] * 200)
-    late = submit_as(batcher, "late", *[16] * 100)
-    done: list[str] = []
-    for name, futures in (("early", early), ("late", late)):
-        for future in futures:
-            future.add_done_callback(lambda _, name=name: done.append(name))
-    fake_scorer.gate.set()
-    await asyncio.gather(first, *early, *late)
-    batcher.close()
-    half = done[:150]
-    assert 90 <= half.count("early") <= 110  # twice as many, as each is half as long
 
 
 async def test_callers_who_come_once_each_starve_nobody(fake_scorer: FakeScorer):

@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections import Counter
 
 from turnscore_service.auth.access import CALLER, Caller
 from turnscore_service.scheduling.fairness import (
@@ -80,30 +79,6 @@ async def test_the_loop_comes_round_after_every_slice_however_many_wait():
         assert len(done) - before <= 1
     assert len(done) == 100
     assert rounds >= 100
-
-
-async def test_who_has_little_to_do_is_not_behind_the_flood():
-    cooperative, done = CooperativeScheduler(), []
-    flood = [asyncio.create_task(work(cooperative, "flood", 4, done)) for _ in range(25)]
-    await asyncio.sleep(0)
-    await work(cooperative, "other", 3, done)
-    assert Counter(done)["flood"] <= 6
-    await asyncio.gather(*flood)
-
-
-async def test_of_one_callers_requests_the_first_is_done_first():
-    cooperative, done = CooperativeScheduler(), []
-
-    async def request(name: str) -> None:
-        for _ in range(2):  # decoding, then looking up: a request asks for slices more than once
-            slices = TimeSlice(cooperative, is_large=True)
-            for _ in range(2):
-                await slices.pause()
-                busy(SLICE_SECONDS)
-                done.append(name)
-
-    await asyncio.gather(*(asyncio.create_task(request(name)) for name in "abc"))
-    assert "".join(done) == "aaaabbbbcccc"
 
 
 async def test_a_small_request_never_waits_for_a_turn():

@@ -28,11 +28,6 @@ def test_the_combined_score_is_the_weighted_mean_of_percentiles():
     assert order(outcomes, engagement=3, fed=1) == [(1, pytest.approx(45)), (0, pytest.approx(30))]
 
 
-def test_the_size_of_the_weights_does_not_matter():
-    outcomes = [placed(a=20, b=80), placed(a=50, b=40)]
-    assert order(outcomes, a=5e-324, b=5e-324) == order(outcomes, a=1e6, b=1e6)
-
-
 def test_where_no_candidate_can_be_ranked_the_first_counting_error_is_raised():
     outcomes = [
         Outcome(scores={"fed": score(1, 1)}, errors={"engagement": DeadlineExceededError("late")}),

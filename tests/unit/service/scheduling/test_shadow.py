@@ -2,10 +2,7 @@
 
 import asyncio
 import random
-import threading
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,10 +11,8 @@ from scipy.stats import spearmanr
 from support.conditions import until
 from support.fakes import NOT_A_NUMBER, FakeScorer, candidate_version
 from support.versions import Longer, Looks, Since, said, shadows_of
-from turnscore_core.scorers.scorer import RawScore, TokenPack
-from turnscore_core.scoring import Outcome
 from turnscore_service.scheduling import shadow
-from turnscore_service.scheduling.shadow import LEAST_PAIRS, WINDOW_PAIRS, Idleness, PairWindow, rank_correlation
+from turnscore_service.scheduling.shadow import Idleness, rank_correlation
 from turnscore_service.scheduling.versions import CandidateVersions
 from turnscore_service.settings.service import AdmissionSettings, Settings
 
@@ -30,19 +25,6 @@ def test_it_is_spearmans_rho_with_ties(places: int):
     ]
     found = rank_correlation(np.array(pairs))
     assert found == pytest.approx(float(spearmanr(*zip(*pairs, strict=True)).statistic), abs=1e-12)
-
-
-def test_what_never_changes_has_no_correlation():
-    assert rank_correlation(np.array([(1.0, 2.0), (1.0, 3.0)])) is None
-
-
-def test_a_window_forgets_what_is_older_than_its_pairs():
-    window = PairWindow()
-    assert [window.add(n, -n) for n in range(LEAST_PAIRS - 1)] == [None] * (LEAST_PAIRS - 1)
-    assert window.add(1000, -1000) == pytest.approx(-1.0)
-    for n in range(WINDOW_PAIRS):
-        latest = window.add(n, n)
-    assert latest == pytest.approx(1.0)
 
 
 @dataclass
@@ -130,42 +112,6 @@ async def test_a_turn_that_fails_is_counted_and_the_next_one_compared(text: str)
         await until(lambda: since.outcomes() == {"failed": 1, "compared": 1})
 
 
-async def test_only_scores_of_the_served_version_with_a_percentile_are_compared():
-    async with shadows_of(Longer(), is_idle=lambda: False) as shadows:
-        shadows.offer(*said(2, versions={"fake": "fake:1.2.0"}))
-        item, outcome = said(2)
-        shadows.offer(item, Outcome(scores={"fake": outcome.scores["fake"].model_copy(update={"percentile": None})}))
-        shadows.offer(item, Outcome(scores={"other": outcome.scores["fake"]}))
-        assert len(shadows._queue) == 0
-
-
-async def test_a_shadow_is_computed_a_pack_at_a_time_and_looks_between():
-    """A turn of two packs stands between them for as long as a caller's work is there."""
-    idle = threading.Event()
-    idle.set()
-
-    class InPieces(FakeScorer):
-        def encode(self, turns: Any) -> list[TokenPack]:
-            return [replace(pack, pieces=2) for pack in super().encode(turns) * 2]
-
-        def score(self, batch: Sequence[TokenPack]) -> list[RawScore]:
-            idle.clear()
-            return super().score(batch)
-
-        def merge(self, pack: TokenPack, pieces: Sequence[RawScore]) -> RawScore:
-            return RawScore(sum(each.value for each in pieces) / len(pieces))
-
-    since, scorer = Since(), InPieces()
-    looks = Looks()
-    async with shadows_of(scorer, is_idle=looks.of(idle.is_set)) as shadows:
-        shadows.offer(*said(4))
-        await until(lambda: looks.count > 5)
-        assert scorer.batches == [[4]]
-        idle.set()
-        await until(lambda: since.outcomes() == {"compared": 1})
-    assert scorer.batches == [[4], [4]]
-
-
 async def test_at_the_end_what_waits_is_dropped_and_nothing_hangs():
     scorer = Longer()
     async with shadows_of(scorer, is_idle=lambda: False) as shadows:
@@ -229,14 +175,3 @@ async def test_candidates_and_other_versions_answers_are_not_shadowed(serve: Ser
         await client.post("/v1/score_batch", json={"items": [{"response": "d"}, {"response": ""}]})
         await until(lambda: since.outcomes() == {"compared": 2})
     assert version.encoded == [1, 1]
-
-
-async def test_a_shadow_that_hangs_is_no_reason_to_be_unready(serve: ServeFakes):
-    async with serve(beside=CandidateVersions(shadows=[candidate_version(Longer())]), fake=FakeScorer()) as (
-        client,
-        runtime,
-    ):
-        watch = runtime.pipeline()._shadows._stage._watch
-        for report in (watch.on_death, watch.on_unrecoverable):
-            report("shadow")
-        assert (await client.get("/readyz")).status_code == 200

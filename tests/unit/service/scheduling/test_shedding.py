@@ -55,17 +55,6 @@ def test_whoever_takes_the_room_that_came_back_shows_nothing_about_the_others():
     assert shed(shedding) == SHED_PER_WITNESS
 
 
-def test_who_is_admitted_where_the_witness_is_not_shows_it_too():
-    shedding = Shedding(Admission(AdmissionSettings(), {"fed": lambda: 1.0}))
-    shedding.reserve({"fed": Demand(1, 5)}, LATER)
-    for _ in range(REFUSALS_IN_A_ROW):
-        with pytest.raises(OverloadedError):
-            shedding.reserve(one(), Deadline.after_ms(4000))
-    assert shedding.full_scorer() == "fed"
-    shedding.reserve(one(), Deadline.after_ms(60_000))
-    assert shedding.full_scorer() is None
-
-
 def test_a_witness_waits_no_longer_than_it_would_have_waited():
     shedding = Shedding(Admission(AdmissionSettings(), {"fed": lambda: 1.0}))
     held = shedding.reserve({"fed": Demand(1, 5)}, LATER)

@@ -11,20 +11,13 @@ TLS = {"ssl_ca_certs": "/etc/ca.pem", "ssl_check_hostname": "false"}
 ME = {"username": "me", "password": "pw"}
 SENTINELS = (("a", 26379), ("b", 26380), ("::2", 26379))
 ADDRESSES: list[tuple[str, dict[str, Any]]] = [
-    ("redis://cache", {"hosts": (("cache", 6379),)}),
     ("redis://cache:7000/3", {"hosts": (("cache", 7000),), "database": 3}),
     ("redis://[::1]:7000", {"hosts": (("::1", 7000),)}),
-    ("redis://:p%40ss%2F@h", {"hosts": (("h", 6379),), "password": "p@ss/"}),
     ("redis://me:@h", {"hosts": (("h", 6379),), "username": "me", "password": ""}),
     ("rediss://me:pw@h/1", {"hosts": (("h", 6379),), "database": 1, "is_encrypted": True, **ME}),
-    ("rediss://h?" + "&".join(f"{key}={value}" for key, value in TLS.items()),
-     {"hosts": (("h", 6379),), "is_encrypted": True, "tls": TLS}),
-    ("unix:///run/redis.sock", {"kind": "unix", "path": "/run/redis.sock"}),
     ("unix://me:pw@/run/redis.sock?db=2", {"kind": "unix", "path": "/run/redis.sock", "database": 2, **ME}),
     ("redis+sentinel://:pw@a,b:26380,[::2]/main/4",
      {"kind": "sentinel", "hosts": SENTINELS, "service": "main", "database": 4, "password": "pw"}),
-    ("rediss+sentinel://a/main",
-     {"kind": "sentinel", "hosts": SENTINELS[:1], "service": "main", "is_encrypted": True}),
     ("redis+cluster://me:pw@a:7000,b", {"kind": "cluster", "hosts": (("a", 7000), ("b", 6379)), **ME}),
 ]  # fmt: skip
 
@@ -38,20 +31,13 @@ def test_an_address_is_read(url: str, expected: dict[str, Any]):
     ("url", "said"),
     [
         ("http://secret-host", "must begin with one of redis://"),
-        ("secret-host:6379", "must begin with one of redis://"),
-        ("redis://", "each host"),
         ("redis://[secret", "is not an address"),
-        ("redis://secret\u2100", "is not an address"),
         ("redis://secret-host:99999", "each host"),
-        ("redis://secret-host:x", "each host"),
         ("redis+cluster://secret-host,,b", "each host"),
         ("redis://secret-host/one", "the database must be a number"),
-        ("redis://secret-host/1/2", "the database must be a number"),
         ("redis+cluster://secret-host/1", "a Cluster has one database"),
         ("redis+sentinel://secret-host", "the name of the service"),
-        ("unix://", "the path of the socket"),
         ("redis://secret-host?socket_timeout=100", "unknown option 'socket_timeout'"),
-        ("redis://secret-host?ssl_ca_certs=a", "unknown option 'ssl_ca_certs'"),
     ],
 )
 def test_a_wrong_address_is_told_without_being_repeated(url: str, said: str):

@@ -24,10 +24,7 @@ ROOT = Path(__file__).parents[4]
     [
         ("TURNSCORE_AUTH_KEYS_FILE", "TURNSCORE_AUTH__KEYS_FILE"),
         ("TURNSCORE_WORKER", "TURNSCORE_WORKERS"),
-        ("TURNSCORE_LIMITS__MAX_TURN", "TURNSCORE_LIMITS__MAX_TURNS"),
         ("TURNSCORE_CACHE__URI", "TURNSCORE_CACHE__URL"),
-        ("TURNSCORE_GRPC_PORT", "TURNSCORE_GRPC__PORT"),
-        ("TURNSCORE_WORKERS__MORE", "TURNSCORE_WORKERS"),
         ("turnscore_api_keys", "TURNSCORE_API_KEY"),
     ],
 )
@@ -89,12 +86,8 @@ def test_bundles_and_their_shares(monkeypatch: pytest.MonkeyPatch):
     [
         ("SPLIT", "engagement:1.1.0", "engagement:1.1.0 needs a share, such as engagement:1.1.0=0.1"),
         ("SHADOW", "fed=1.01", "fed=1.01 must have a share above 0 and at most 1"),
-        ("SHADOW", "fed=0", "fed=0 must have a share above 0 and at most 1"),
-        ("SPLIT", "fed=-1", "fed=-1 must have a share above 0 and at most 1"),
         ("SPLIT", "fed=nan", "fed=nan must have a share above 0 and at most 1"),
-        ("SHADOW", "fed=10%", "fed=10% must end with a share, such as 0.1"),
         ("SHADOW", "fed={share}", "fed={share} must end with a share, such as 0.1"),
-        ("SPLIT", "=0.5", "=0.5 must name a bundle before its share"),
         ("SHADOW", ",".join(f"bundle{number}" for number in range(9)), "at most 8 items"),
     ],
 )

@@ -2,15 +2,9 @@ import math
 import tracemalloc
 
 import numpy as np
-import pytest
 from turnscore_core.scorers.fed.batch import CONTEXT_END, build_tree
 
 FOLLOW_UPS = [[1, 2, 3], [1, 2, 4, 5], [6], [1, 2], [6, 7]]
-
-
-def test_shared_beginnings_are_held_once() -> None:
-    tree = build_tree(FOLLOW_UPS)
-    assert sorted(tree.targets.tolist()) == [1, 2, 3, 4, 5, 6, 7]
 
 
 def test_first_tokens_are_predicted_from_the_context_and_others_from_the_token_before() -> None:
@@ -46,8 +40,3 @@ def test_a_tree_takes_memory_for_its_tokens_not_for_their_square() -> None:
         return peak
 
     assert traced_bytes(400) < 6 * traced_bytes(100)
-
-
-def test_an_empty_follow_up_is_refused() -> None:
-    with pytest.raises(ValueError, match="one token or more"):
-        build_tree([[1], []])
