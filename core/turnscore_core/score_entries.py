@@ -70,10 +70,10 @@ class KeyMaker:
         """The key of a turn of which the scorer reads `inputs`; `hashes` are those of its request."""
         prefix = f"{_PREFIX}:{namespace}:{self._model}:{self._identity}"
         hashed = b"".join(map((hashes or TextHashes()).pack, (prefix, *inputs)))
-        return f"{prefix}:{_text(_hash(hashed, _INPUT_BYTES, self._secret))}"
+        return f"{prefix}:{_hash(hashed, _INPUT_BYTES, self._secret)}"
 
     def _identify(self) -> str:
-        return _text(_hash(pack_fields((*self._fields, self._mark.hex())), _IDENTITY_BYTES))
+        return _hash(pack_fields((*self._fields, self._mark.hex())), _IDENTITY_BYTES)
 
 
 class TextHashes:
@@ -107,12 +107,8 @@ def mark_key(model: str) -> str:
     return f"{_PREFIX}-cleared:{model}"
 
 
-def _hash(content: bytes, size: int, secret: bytes = b"") -> bytes:
-    return blake2b(content, digest_size=size, key=secret).digest()
-
-
-def _text(digest: bytes) -> str:
-    return urlsafe_b64encode(digest).decode()
+def _hash(content: bytes, size: int, secret: bytes = b"") -> str:
+    return urlsafe_b64encode(blake2b(content, digest_size=size, key=secret).digest()).decode()
 
 
 MAX_FRAGMENTS = 64

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from operator import attrgetter
 
 from pydantic import JsonValue
@@ -116,14 +116,12 @@ def score_isolating(loaded: LoadedScorer, packs: Sequence[TokenPack], limit: Tok
         middle = len(packs) // 2
         return score_isolating(loaded, packs[:middle], limit) + score_isolating(loaded, packs[middle:], limit)
     limit.recover()
-    in_order = iter(scores)
-    return [tuple([_refuse_nan(loaded, next(in_order)) for _ in pack.answers]) for pack in packs]
-
-
-def _refuse_nan(loaded: LoadedScorer, score: RawScore) -> RawScore | FailedScoringError:
-    if all(map(math.isfinite, (score.value, *score.details.values()))):
-        return score
-    return NotComputableError(f"{loaded.name} gave a score that is not a number")
+    results: list[RawScore | FailedScoringError] = []
+    for score in scores:
+        is_number = all(map(math.isfinite, (score.value, *score.details.values())))
+        results.append(score if is_number else NotComputableError(f"{loaded.name} gave a score that is not a number"))
+    in_order = iter(results)
+    return [tuple(islice(in_order, len(pack.answers))) for pack in packs]
 
 
 _TURNS_AT_ONCE = 512
@@ -176,7 +174,7 @@ def scores_of(pack: TokenPack, result: PackResult) -> Sequence[Answer]:
 
 def score_turns(loaded: LoadedScorer, turns: Sequence[TurnToScore]) -> list[RawScore]:
     """The scores of turns, in order. Raises the first turn's error."""
-    trimmed = [loaded.trim(turn) for turn in turns]
+    trimmed = [loaded.scorer.trim(turn) for turn in turns]
     groups = [trimmed[start : start + _TURNS_AT_ONCE] for start in range(0, len(turns), _TURNS_AT_ONCE)]
     scores: list[RawScore] = []
     for answer in chain.from_iterable(score_groups(loaded, groups)):
@@ -218,7 +216,8 @@ def score_of(loaded: LoadedScorer, turn: TurnToScore, raw: RawScore, *, is_cache
 
 def score_reply(outcome: Outcome, request_id: str, started_at: float, place: Mapping[str, int]) -> ScoreReply:
     """The reply of one turn; `place` says which of the request's messages it is, if it has any."""
-    raise_if_none([outcome])
+    if not outcome.scores:
+        raise next(iter(outcome.errors.values()))
     return ScoreReply(
         request_id=request_id,
         scores=outcome.scores,
@@ -238,7 +237,8 @@ def dialogue_reply(
     aggregates: dict[str, DialogueAggregate],
 ) -> DialogueReply:
     """The reply of a whole dialogue, of which the turns at these places were scored. Raises as `score_reply`."""
-    raise_if_none(outcomes)
+    if not any(outcome.scores for outcome in outcomes):
+        raise next(error for outcome in outcomes for error in outcome.errors.values())
     mapped = request.mapped if request.messages else None
     return DialogueReply(
         request_id=request_id,
@@ -254,12 +254,6 @@ def dialogue_reply(
         timing_ms=timing_of(outcomes, started_at),
         skipped=mapped.skipped if mapped else 0,
     )
-
-
-def raise_if_none(outcomes: Sequence[Outcome]) -> None:
-    """Raises the first error if no scorer answered for any item."""
-    if not any(map(attrgetter("scores"), outcomes)):
-        raise next(error for outcome in outcomes for error in outcome.errors.values())
 
 
 def error_details(outcome: Outcome) -> dict[str, ErrorDetail]:
@@ -324,13 +318,12 @@ class Item:
         """The turn as that scorer takes it, without what it cannot read; made once."""
         turn = self._turns.get(loaded.name)
         if turn is None:
-            options, asked = self._options_of(loaded.kind), self.options.get(loaded.kind, {})
-            whole = TurnToScore(self.context, self.response, options=options, asked=asked)
-            turn = self._turns[loaded.name] = loaded.trim(whole)
+            name = loaded.kind
+            if name in self.asked:
+                options = self.asked[name]
+            else:
+                behind = (each for each in self.asked.values() if isinstance(each, ComponentOptions) and name in each)
+                options = next(behind)[name]
+            whole = TurnToScore(self.context, self.response, options=options, asked=self.options.get(name, {}))
+            turn = self._turns[loaded.name] = loaded.scorer.trim(whole)
         return turn
-
-    def _options_of(self, name: str) -> object:
-        if name in self.asked:
-            return self.asked[name]
-        behind = (each for each in self.asked.values() if isinstance(each, ComponentOptions) and name in each)
-        return next(behind)[name]

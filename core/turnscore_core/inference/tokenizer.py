@@ -4,6 +4,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from typing import ClassVar, Self, cast
@@ -18,26 +19,19 @@ _SPECIAL = "["
 """Begins every special token of BERT, which the tokenizer finds before it looks for words."""
 
 
+@dataclass(slots=True)
 class LookedUp:
     """A text whose words were looked up."""
 
-    __slots__ = ("_ids", "unknown")
-
-    def __init__(self, ids: list[int | None], unknown: list[str]) -> None:
-        self._ids = ids
-        self.unknown = unknown
-        """What has to be tokenized: the words that have no id, or the text itself."""
-
-    @property
-    def known(self) -> list[int]:
-        """The ids of a text of which nothing has to be tokenized."""
-        return cast("list[int]", self._ids)
+    ids: list[int | None]
+    unknown: list[str]
+    """What has to be tokenized: the words that have no id, or the text itself."""
 
     def fill(self, pieces: Iterable[list[int]]) -> list[int]:
         """All ids: those of each unknown word stand where it stands."""
         rest = iter(pieces)
         filled: list[int] = []
-        for each in self._ids:
+        for each in self.ids:
             if each is None:
                 filled += next(rest)
             else:
@@ -132,9 +126,9 @@ class TextTokenizer:
         looked_up = [self._words.look_up(text) for text in texts]
         left = list(dict.fromkeys(word for each in looked_up for word in each.unknown))
         if not left:
-            return [each.known for each in looked_up]
+            return [cast("list[int]", each.ids) for each in looked_up]
         pieces = dict(zip(left, self._tokenize(left), strict=True))
-        return [each.fill(map(pieces.__getitem__, each.unknown)) if each.unknown else each.known for each in looked_up]
+        return [each.fill(map(pieces.__getitem__, each.unknown)) for each in looked_up]
 
     def _tokenize(self, texts: Sequence[str]) -> list[list[int]]:
         return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)]

@@ -74,13 +74,14 @@ def reading_warnings(*, context_read: bool, response_read: bool) -> tuple[str, .
 def find_repeats(context: Sequence[Turn], response: str) -> tuple[str, ...]:
     """`repeats_user` and `repeats_itself`, of the latest turns of a context; letters' case and marks do not count."""
     latest = context[max(0, len(context) - REPEAT_TURNS) :]
-    said = _words_of(_tail(response))
+    words = _last_words(response)
     heard = next((turn.text for turn in reversed(latest) if turn.speaker == "user" and turn.text.strip()), "")
-    own = (_words_of(_tail(turn.text)) for turn in latest if turn.speaker == "system")
     found = []
-    if _is_same(said, _words_of(_tail(heard))):
+    if _is_same(words, _last_words(heard)):
         found.append(REPEATS_USER)
-    if _has_loop(_words_of(response[:_LOOKED_AT_CHARS])) or any(_is_same(said, each) for each in own):
+    own = (_last_words(turn.text) for turn in latest if turn.speaker == "system")
+    start = _WORDS_AND_NUMBERS.findall(fold(response[:_LOOKED_AT_CHARS]))
+    if _has_loop(start) or any(_is_same(words, each) for each in own):
         found.append(REPEATS_ITSELF)
     return tuple(found)
 
@@ -119,12 +120,8 @@ def fold(text: str) -> str:
     return "".join(each for each in folded if unicodedata.category(each) not in _NOT_COMPARED).lower()
 
 
-def _tail(text: str) -> str:
-    return fold(text.strip()[-_FOLDED_CHARS:])[-TAIL_CHARS:]
-
-
-def _words_of(text: str) -> list[str]:
-    return _WORDS_AND_NUMBERS.findall(fold(text))
+def _last_words(text: str) -> list[str]:
+    return _WORDS_AND_NUMBERS.findall(fold(text.strip()[-_FOLDED_CHARS:])[-TAIL_CHARS:])
 
 
 def _is_same(said: Sequence[str], other: Sequence[str]) -> bool:

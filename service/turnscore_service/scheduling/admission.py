@@ -43,23 +43,23 @@ class Refusal:
     error: OverloadedError
 
 
+@dataclass(slots=True)
 class Reservation:
     """Room held for one request of one caller, given back scorer by scorer."""
 
-    def __init__(self, admission: "Admission", demands: Mapping[str, Demand], caller: str) -> None:
-        self._admission = admission
-        self._caller = caller
-        self._held = dict(demands)
+    admission: "Admission"
+    held: dict[str, Demand]
+    caller: str = ""
 
     def observe_tokens(self, scorer: str, real: int) -> None:
         """Notes what tokenizing made of the estimate for one scorer, so that later ones can be trusted as times."""
-        if demand := self._held.get(scorer):
-            self._admission.observe_tokens(scorer, demand.tokens, real + demand.tokenizing)
+        if demand := self.held.get(scorer):
+            self.admission.observe_tokens(scorer, demand.tokens, real + demand.tokenizing)
 
     def release(self, scorer: str) -> None:
         """Gives back what is held for one scorer; once."""
-        if demand := self._held.pop(scorer, None):
-            self._admission.change(scorer, -demand.items, -demand.tokens, self._caller)
+        if demand := self.held.pop(scorer, None):
+            self.admission.change(scorer, -demand.items, -demand.tokens, self.caller)
 
 
 class Admission:
@@ -95,7 +95,7 @@ class Admission:
         for scorer, demand in demands.items():
             self.change(scorer, demand.items, demand.tokens, caller)
             metrics.ADMITTED_ITEMS.labels(scorer).inc(demand.items)
-        return Reservation(self, demands, caller)
+        return Reservation(self, dict(demands), caller)
 
     def refusal(self, demands: Mapping[str, Demand], deadline: Deadline, caller: str = "") -> Refusal | None:
         """Why `reserve` would refuse at this moment; None where it would not. Takes no room and counts nothing."""
@@ -197,7 +197,7 @@ class RecentRequests:
 
     def note(self, body: bytes, *, is_answered: bool) -> None:
         """Remembers a body that was answered; forgets one that was not."""
-        hashed = _hash_body(body)
+        hashed = blake2b(body, digest_size=_BODY_HASH_BYTES).digest()
         self._hashes.pop(hashed, None)
         if is_answered:
             self._hashes[hashed] = None
@@ -209,11 +209,7 @@ class RecentRequests:
         self._hashes.clear()
 
     def __contains__(self, body: bytes) -> bool:
-        return _hash_body(body) in self._hashes
-
-
-def _hash_body(body: bytes) -> bytes:
-    return blake2b(body, digest_size=_BODY_HASH_BYTES).digest()
+        return blake2b(body, digest_size=_BODY_HASH_BYTES).digest() in self._hashes
 
 
 REFUSALS_IN_A_ROW = 16
@@ -275,10 +271,6 @@ class Shedding:
         refusal = None if row is None else self._refusal(row, caller)
         if refusal is not None and refusal.scorer in scorers:
             del self._rows[caller]
-
-    def has_refused(self) -> bool:
-        """Whether a caller's latest requests were refused, and none since was answered."""
-        return bool(self._rows)
 
     def full_scorer(self, caller: str = "") -> str | None:
         """The scorer whose next request by this caller may be shed; None where none may."""

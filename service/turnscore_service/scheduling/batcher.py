@@ -15,7 +15,7 @@ import time
 from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 from operator import attrgetter
@@ -50,17 +50,13 @@ _ORDER, _NUMBER = attrgetter("order"), attrgetter("number")
 _LOGGER = logging.getLogger("turnscore.batching")
 
 
+@dataclass(slots=True)
 class PackScores:
     """The raw scores of a pack's answers, a failed one in its error's form, and where its time went."""
 
-    __slots__ = ("inference_seconds", "queue_seconds", "raw")
-
-    def __init__(
-        self, raw: tuple[RawScore | FailedScoringError, ...], queue_seconds: float, inference_seconds: float
-    ) -> None:
-        self.raw = raw
-        self.queue_seconds = queue_seconds
-        self.inference_seconds = inference_seconds
+    raw: tuple[RawScore | FailedScoringError, ...]
+    queue_seconds: float
+    inference_seconds: float
 
 
 class QueuedPack(SizedPack):

@@ -186,11 +186,18 @@ class SupervisedExecutor:
 
     def _perform(self, job: _Job) -> None:
         """In a thread of the stage."""
-        if job.future.cancelled():
-            result, error = None, None
-        else:
+        result: object = None
+        error: BaseException | None = None
+        if not job.future.cancelled():
             job.started_at = time.monotonic()
-            result, error = _attempt(job.work)
+            try:
+                result = job.work()
+            except StopIteration as stopped:  # no future takes it
+                error = RuntimeError(repr(stopped))
+            except Exception as raised:
+                error = raised
+            except BaseException as raised:  # would end the event loop of the caller that awaits it
+                error = RuntimeError(f"{type(raised).__name__} in a thread")
         with suppress(RuntimeError):  # the loop is closed: nobody is left to hear it
             job.loop.call_soon_threadsafe(self._settle, job, result, error)
 
@@ -268,14 +275,3 @@ class SupervisedExecutor:
 
     def _new_pool(self) -> ThreadPool[_Job]:
         return ThreadPool(f"turnscore-{self._name}", self._threads, self._perform)
-
-
-def _attempt(work: Callable[[], Any]) -> tuple[Any, BaseException | None]:
-    try:
-        return work(), None
-    except StopIteration as error:  # no future takes it
-        return None, RuntimeError(repr(error))
-    except Exception as error:
-        return None, error
-    except BaseException as error:  # would end the event loop of the caller that awaits it
-        return None, RuntimeError(f"{type(error).__name__} in a thread")

@@ -92,19 +92,18 @@ class InFlight:
                 stop(expired)
             self._end()
 
-    def succeed(self, found: Mapping[bytes, RawScore], seconds: tuple[float, float, float]) -> None:
-        """Gives the fragments to every caller."""
-        if not self.is_done:
+    def finish(
+        self,
+        found: Mapping[bytes, RawScore] | ScoringError,
+        seconds: tuple[float, float, float] = (0.0, 0.0, 0.0),
+    ) -> None:
+        """Gives the fragments, or the error, to every caller; only the first result counts."""
+        if self.is_done:
+            return
+        if isinstance(found, ScoringError):
+            self.error = found
+        else:
             self.found, self.seconds = found, seconds
-            self._finish()
-
-    def fail(self, error: ScoringError) -> None:
-        """Gives the error to every caller; only the first result counts."""
-        if not self.is_done:
-            self.error = error
-            self._finish()
-
-    def _finish(self) -> None:
         self.is_done = True
         for tell in self.on_done:
             tell()
@@ -190,12 +189,6 @@ class ScorerRuntime:
         """Those that have begun."""
         self.tokenize_seconds = metrics.TOKENIZE_SECONDS.labels(loaded.name)
 
-    def is_quick(self, turns: Sequence[TurnToScore], chars: int) -> bool:
-        """Whether the turns, of which the scorer reads so many characters, are to be tokenized at once."""
-        if self.loaded.tokenizing.seconds(len(turns), chars) > _AT_ONCE_SECONDS:
-            return False
-        return all(map(self.loaded.scorer.is_planned, turns))
-
     def encode(self, turns: Sequence[TurnToScore]) -> "asyncio.Future[Encoded]":
         """The turns' packs, made in a thread: raises as its `run` does. Stops soon after the future is cancelled."""
         given_up = threading.Event()
@@ -237,9 +230,10 @@ class ScoringJob:
     def begin(self) -> None:
         """Tokenizes, and goes on from there in callbacks of the event loop."""
         self._runtime.jobs.begin()
-        turns = [work.turn for work in self._works]
-        if self._runtime.is_quick(turns, sum([work.chars for work in self._works])):
-            self._submit_all(*encode_isolating(self._runtime.loaded, turns))
+        loaded, turns = self._runtime.loaded, [work.turn for work in self._works]
+        seconds = loaded.tokenizing.seconds(len(turns), sum([work.chars for work in self._works]))
+        if seconds <= _AT_ONCE_SECONDS and all(map(loaded.scorer.is_planned, turns)):
+            self._submit_all(*encode_isolating(loaded, turns))
             return
         encoding = self._runtime.encode(turns)
         self._stop_unwanted(range(len(turns)), lambda _: encoding.cancel())
@@ -261,7 +255,7 @@ class ScoringJob:
         runtime.tokenize_seconds.observe(self._tokenize_seconds)
         self._reservation.observe_tokens(runtime.loaded.name, sum([pack.real_tokens for pack in packs]))
         for place, error in failed.items():
-            self._works[place].fail(error)
+            self._works[place].finish(error)
         try:
             for pack in packs:
                 if any([self._works[place].waiting for place in pack.answers]):  # noqa: C419 - no frame for a generator
@@ -282,12 +276,12 @@ class ScoringJob:
                 for place, answer in self._collector.take(pack, scores.raw):
                     work = self._works[place]
                     if isinstance(answer, ScoringError):
-                        work.fail(answer)
+                        work.finish(answer)
                         continue
                     scorer = self._runtime.loaded.scorer
                     found = dict(zip(scorer.fragments_of(work.turn), scorer.split(work.turn, answer), strict=True))
                     work.keep(found)
-                    work.succeed(found, (self._tokenize_seconds, scores.queue_seconds, scores.inference_seconds))
+                    work.finish(found, (self._tokenize_seconds, scores.queue_seconds, scores.inference_seconds))
             except Exception as error:
                 self._fail(error, pack.answers)
         self._submitted -= 1
@@ -303,7 +297,7 @@ class ScoringJob:
             _LOGGER.error("computing failed: %s", type(error).__name__, exc_info=error)
             error = FailedScoringError("an internal error occurred; the service's log has the details")
         for place in places:
-            self._works[place].fail(error)
+            self._works[place].finish(error)
 
     def _stop_unwanted(self, places: Sequence[int], stop: Callable[[bool], object]) -> None:
         """Calls `stop` when the last caller that waits for any of these has left."""

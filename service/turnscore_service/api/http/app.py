@@ -23,7 +23,6 @@ from turnscore_service.api.http.exchange import (
     REQUEST_ID_HEADER,
     HttpExchange,
     JsonResponse,
-    check_content_type,
     check_page,
     respond,
     sender_of,
@@ -115,7 +114,6 @@ class HttpApi:
         async def serve(exchange: HttpExchange) -> Response:
             with RequestScope(runtime, "http", call.name, exchange.request_id, exchange.headers) as request:
                 caller = self._admit(exchange)
-                check_content_type(exchange.headers)
                 body = await exchange.read_body(settings.limits.max_body_bytes, settings.default_deadline_ms / 1000)
                 _shed(runtime, call.name, body, caller)
                 request.answer = Answer(await exchange.unless_left(score(body, exchange.request_id)))
@@ -234,10 +232,8 @@ def _shed(runtime: Runtime, call: str, body: bytes, caller: Caller) -> None:
     """
     KNOWN_REQUEST.set(False)
     pipeline = runtime.served
-    if pipeline is None or not pipeline.shedding.has_refused():
-        return
-    scorer = pipeline.shedding.full_scorer(caller.share)
-    if scorer is None:
+    scorer = None if pipeline is None else pipeline.shedding.full_scorer(caller.share)
+    if pipeline is None or scorer is None:
         return
     if body in runtime.answered:
         KNOWN_REQUEST.set(True)

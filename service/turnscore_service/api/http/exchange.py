@@ -51,13 +51,6 @@ def check_page(headers: Mapping[str, str], settings: HttpSettings) -> None:
         raise InvalidRequestError(message, field=ORIGIN_FIELD)
 
 
-def check_content_type(headers: Mapping[str, str]) -> None:
-    """Raises InvalidRequestError for a body that is not said to be JSON, as any page may send one unasked."""
-    media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
-    if media_type != "application/json":
-        raise InvalidRequestError("the body must be sent as application/json", field=CONTENT_TYPE_FIELD)
-
-
 def _is_known(authority: str, settings: HttpSettings) -> bool:
     """Whether no other owner decides where the name leads."""
     try:
@@ -153,8 +146,12 @@ class HttpExchange:
     async def read_body(self, most_bytes: int, seconds: float) -> bytes:
         """The whole body. Raises TooLargeError as soon as it is known to be longer than `most_bytes`.
 
-        Raises DeadlineExceededError where it takes longer, CallerLeftError where it ends before its end.
+        Raises InvalidRequestError for one that is not said to be JSON, as any page may send one unasked,
+        DeadlineExceededError where it takes longer, CallerLeftError where it ends before its end.
         """
+        media_type = self.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if media_type != "application/json":
+            raise InvalidRequestError("the body must be sent as application/json", field=CONTENT_TYPE_FIELD)
         announced = self.headers.get("content-length", "")
         if announced.isdecimal() and int(announced) > most_bytes:
             raise TooLargeError(f"the body has {announced} bytes; at most {most_bytes} are allowed", field=BODY_FIELD)

@@ -121,7 +121,7 @@ def begin(kitchen: Kitchen, turns: int) -> list[InFlight]:
     works: list[InFlight] = [CountedWork({}, None, [b"a"], **given) for _ in range(turns)]
     for work in works:
         work.waiting += 1
-    ScoringJob(kitchen.runtime, works, Reservation(Admission(AdmissionSettings()), {}, "")).begin()
+    ScoringJob(kitchen.runtime, works, Reservation(Admission(AdmissionSettings()), {})).begin()
     return works
 
 
