@@ -65,7 +65,7 @@ def make_series(job: str, of: LiveValues, bins: Sequence[int], dialogues: int) -
         f'turnscore_score_percentile_bucket{{{labels}, le="{100 * (place + 1) / len(bins):.1f}"}}': upto
         for place, upto in enumerate(np.cumsum(bins))
     }
-    counts[f"turnscore_said_dialogues_total{{{labels}}}"] = dialogues
+    counts[f"turnscore_live_dialogues_total{{{labels}}}"] = dialogues
     yield from ((name, f"0+{count / 24:.10g}x{_HOURS}") for name, count in counts.items())
 
 

@@ -154,7 +154,7 @@ class Exchange:
         return self.add_messages(waiting, deadline_ms) if waiting else None
 
     def give_up(self) -> None:
-        """Nobody waits for the answers that are due."""
+        """No caller waits for the answers that are due."""
         self._late = len(self._due)
 
     def read(self, reply: ConversationReply) -> ConversationReply | None:

@@ -1,7 +1,7 @@
 """Turns, OpenAI's chat messages mapped to turns, and the service's limits on both.
 
-Roles are mapped, never renamed: OpenAI's `system` is a prompt and no speaker. Everything that nobody in the dialogue
-reads (prompts, calls and results of tools, reasoning) is left out as soon as a message is read, so that a client sends
+Roles are mapped, never renamed: OpenAI's `system` is a prompt and no speaker. Everything that no speaker reads
+(prompts, calls and results of tools, reasoning) is left out as soon as a message is read, so that a client sends
 none of it.
 """
 
@@ -111,7 +111,7 @@ class MessagePart(BaseModel):
 class ChatMessage(BaseModel):
     """One message as a chatbot keeps it: OpenAI's chat form, or OpenTelemetry's with `parts`.
 
-    Fields that are not listed are ignored. Of a message that nobody in the dialogue reads only the role is kept.
+    Fields that are not listed are ignored. Of a message that no speaker reads only the role is kept.
     """
 
     model_config = ConfigDict(strict=True, frozen=True)
@@ -123,7 +123,7 @@ class ChatMessage(BaseModel):
     )
     content: str | None = Field(
         default=None,
-        description="What was said. Over HTTP also a list of parts, or null beside a call of tools.",
+        description="The text. Over HTTP also a list of parts, or null with a call of tools.",
         json_schema_extra={
             "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "object"}}, {"type": "null"}]
         },
@@ -268,11 +268,11 @@ def _read_message(message: Mapping[str, Any]) -> Fields:
 
 
 def _read_content(message: Mapping[str, Any], *, is_required: bool) -> Fields:
-    """Its `content`, or its `parts` without those whose texts nobody reads."""
+    """Its `content`, or its `parts` without those whose texts no speaker reads."""
     content, parts = message.get("content"), message.get("parts")
     field, listed = ("content", content) if isinstance(content, list) else ("parts", parts)
     if content is not None and parts:
-        refuse_field(("parts",), "two_contents", "must not stand beside `content`")
+        refuse_field(("parts",), "two_contents", "must not be given together with `content`")
     if listed is not None and not isinstance(listed, list):
         refuse_field((field,), "list_type", "Input should be a valid array")
     read = [_read_part(part, (field, place)) for place, part in enumerate(listed or ())]

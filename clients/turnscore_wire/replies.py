@@ -99,7 +99,7 @@ class ScoreReply(Reply):
     index: int | None = Field(
         default=None,
         description="Of a request's messages the place, from 0, of the one that holds the last text of the turn that "
-        "was scored. Null without messages, and where `response` stood beside them.",
+        "was scored. Null without messages, and where `response` was given too.",
     )
     skipped: int = SKIPPED
 
@@ -196,7 +196,7 @@ class ModelDescription(Reply):
 
 
 class VersionDescription(Reply):
-    """Another version of a loaded bundle, beside the one that serves."""
+    """A candidate: another version of a served bundle."""
 
     scorer: str
     model: str = Field(description="`name:version`, as replies carry it.")
@@ -204,7 +204,7 @@ class VersionDescription(Reply):
     graph: str = Field(description="The graph that runs, such as `cpu-int8`.")
     role: str = Field(
         description="`split`: it answers some conversations instead of the served version. `shadow`: it scores some "
-        "turns beside it, and answers nobody. There may be others."
+        "turns too, and its scores are not returned. There may be others."
     )
     share: float = Field(description="The share that it gets, above 0 and at most 1: of conversations, or of turns.")
 

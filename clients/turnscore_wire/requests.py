@@ -122,7 +122,7 @@ class TakesMessages(ScorerChoice):
 
     def _refuse_both(self, field: str) -> None:
         if getattr(self, field) and field in self.model_fields_set:
-            refuse_field((field,), "two_dialogues", "must not stand beside `messages`")
+            refuse_field((field,), "two_dialogues", "must not be given together with `messages`")
 
 
 def _or_messages(field: str) -> dict[str, Any]:
@@ -151,7 +151,7 @@ class ScoreRequest(TakesMessages):
             self._settle(context=mapped.turns)
             return self
         if not mapped.turns or mapped.turns[-1].speaker != "system" or mapped.ends_silent:
-            refuse_field(("messages",), "no_response", "must end with a text of the assistant's, or beside `response`")
+            refuse_field(("messages",), "no_response", "must end with the assistant's text, or come with `response`")
         self._settle(context=mapped.turns[:-1], response=mapped.turns[-1].text)
         return self
 

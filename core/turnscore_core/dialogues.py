@@ -81,7 +81,7 @@ def check_system_turn_is_there(turns: Sequence[Turn], field: str) -> None:
         raise InvalidRequestError("there is no system turn to score", field=field)
 
 
-def check_spoken(turn: Turn, field: str) -> None:
+def check_system_text(turn: Turn, field: str) -> None:
     """Raises InvalidRequestError for a system turn without a text."""
     if turn.speaker == "system" and not turn.text.strip():
         raise InvalidRequestError("a system turn must not be empty", field=field)

@@ -37,7 +37,7 @@ from turnscore_core.dialogues import (
     DialogueTally,
     ModelIdentity,
     TurnResult,
-    check_spoken,
+    check_system_text,
     check_system_turn_is_there,
     check_text,
     check_turns,
@@ -388,7 +388,7 @@ class Engine:
             outcome = Outcome()
             prepared.said.append((place, item, outcome))
             try:
-                check_spoken(turn, f"turns.{place}.text")
+                check_system_text(turn, f"turns.{place}.text")
                 prepared.spoken.append((item, outcome))
             except InvalidRequestError as error:
                 outcome.errors = dict.fromkeys(asked, error)

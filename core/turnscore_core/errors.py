@@ -18,7 +18,7 @@ from turnscore_wire import ErrorCode, ErrorDetail
 
 
 class CallerLeftError(Exception):
-    """The caller closed the connection: there is nobody to answer."""
+    """The caller closed the connection: no answer can be sent."""
 
 
 class ScoringError(Exception):

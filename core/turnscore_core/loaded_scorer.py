@@ -158,7 +158,7 @@ class LoadedScorer:
     good_threshold: float | None = None
     """From it on a turn is called good; one below the other threshold is not."""
     alias: str = ""
-    """The name under which it works beside the served scorer of its kind; empty for that one."""
+    """The name under which it works next to the served scorer of its kind; empty for that one."""
 
     @cached_property
     def kind(self) -> str:

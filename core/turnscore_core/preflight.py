@@ -39,7 +39,7 @@ async def run_in_background(work: Callable[[], _Result]) -> _Result:
 def _perform(work: Callable[[], _Result], loop: asyncio.AbstractEventLoop, done: "asyncio.Future[_Result]") -> None:
     """In the thread."""
     try:
-        with suppress(RuntimeError):  # the loop is closed: nobody is left to hear it
+        with suppress(RuntimeError):  # the loop is closed: no caller is left
             try:
                 result = work()
             except Exception as error:
@@ -117,7 +117,7 @@ def main() -> None:
 PREFLIGHT_SECONDS = 600.0
 """That a preflight may take. Chosen: the largest starter bundle, FED, takes 1.5 s of CPU."""
 PRIORITY = 10
-"""Niceness. Chosen: beside two busy processes it takes a tenth of a CPU, and 19, a seventieth, may take minutes."""
+"""Niceness. Chosen: next to two busy processes it takes a tenth of a CPU, and 19, a seventieth, may take minutes."""
 _COMMAND = (sys.executable, "-P", "-m", "turnscore_core.preflight")
 _CRASHES = {"SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSEGV"}
 MOST_KEPT = 1 << 16

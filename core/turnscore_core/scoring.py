@@ -53,7 +53,7 @@ _PIECE = 64
 def encode_in_pieces(
     loaded: LoadedScorer, turns: Sequence[TurnToScore], is_given_up: Callable[[], bool]
 ) -> tuple[list[TokenPack], Mapping[int, ScoringError]]:
-    """As `encode_isolating`, some turns at a time; nothing more once nobody waits for them.
+    """As `encode_isolating`, some turns at a time; nothing more once no caller waits for them.
 
     A scorer that shares passes gets them together.
     """

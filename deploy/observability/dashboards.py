@@ -105,7 +105,7 @@ VALUES = [
             )
         ],
     ),
-    Panel(title="Said turns by label", queries=[_rate("turnscore_said_turns_total", "model, label")], unit="ops"),
+    Panel(title="Live turns by label", queries=[_rate("turnscore_live_turns_total", "model, label")], unit="ops"),
     Panel(title="Share of low", queries=[_recorded("turnscore:low_share:6h", "model")], unit="percentunit"),
     Panel(title="Not read whole", queries=[_recorded("turnscore:cut_share:6h", "model")], unit="percentunit"),
     Panel(
@@ -122,7 +122,7 @@ VALUES = [
         unit="percentunit",
         line=0.001,
     ),
-    Panel(title="Said turns by tenant", queries=[_rate("turnscore_said_turns_total", "tenant")], unit="ops"),
+    Panel(title="Live turns by tenant", queries=[_rate("turnscore_live_turns_total", "tenant")], unit="ops"),
     Panel(title="Model switches", queries=[_rate("turnscore_model_switches_total", "outcome")], unit="ops"),
     Panel(
         title="Versions beside: turns of shadows",
@@ -154,8 +154,8 @@ VALUES = [
     ),
     Panel(title="Versions beside: CPUs of shadows", queries=[_rate("turnscore_shadow_cpu_seconds_total", "model")]),
     Panel(
-        title="Versions beside: said turns by version",
-        queries=[_rate("turnscore_said_turns_total", "scorer, model")],
+        title="Candidate versions: live turns by version",
+        queries=[_rate("turnscore_live_turns_total", "scorer, model")],
         unit="ops",
         description="Two of one scorer while a split is on.",
     ),
@@ -191,7 +191,7 @@ CONVERSATIONS = [
         queries=[_rate("turnscore_requests_total", "code", selector='call="conversation"')],
         unit="ops",
     ),
-    Panel(title="Dialogues begun", queries=[_rate("turnscore_said_dialogues_total", "model")], unit="ops"),
+    Panel(title="Dialogues begun", queries=[_rate("turnscore_live_dialogues_total", "model")], unit="ops"),
 ]
 
 GPU = [

@@ -81,7 +81,7 @@ def _drift() -> list[Rule]:
     share, dialogues = f"turnscore:score_share:{window}", f"turnscore:dialogues:{window}"
     found = [
         _recorded(upto, f"sum by ({_BUNDLE}, le) (increase(turnscore_score_percentile_bucket[{window}]))"),
-        _recorded(dialogues, f"sum by ({_BUNDLE}) (increase(turnscore_said_dialogues_total[{window}]))"),
+        _recorded(dialogues, f"sum by ({_BUNDLE}) (increase(turnscore_live_dialogues_total[{window}]))"),
     ]
     for place in range(BINS):
         up, below = (f'sum without (le) ({upto}{{le="{_STEP * bound}.0"}})' for bound in (place + 1, place))
@@ -114,21 +114,21 @@ def _increase(series: str, window: str, labels: str = "") -> str:
 
 
 def _values() -> list[Rule]:
-    """What is known of said turns beside their percentiles; nothing of fewer than 100."""
-    said, odd = _increase("said_turns", "6h"), _increase("not_computable_turns", "6h")
+    """Shares of live turns, other than their percentiles; none of fewer than 100 turns."""
+    turns, odd = _increase("live_turns", "6h"), _increase("not_computable_turns", "6h")
     foreign = _increase("warned_turns", "6h", '{warning="not_in_language"}')
     found = []
     for window in ("6h", "7d"):
-        low = _increase("said_turns", window, '{label="low"}')
-        labelled = _increase("said_turns", window, '{label=~"low|fair|good"}')
+        low = _increase("live_turns", window, '{label="low"}')
+        labelled = _increase("live_turns", window, '{label=~"low|fair|good"}')
         found.append(_recorded(f"turnscore:low_share:{window}", f"{low} / ({labelled} >= 100)"))
     return [
         *found,
-        _recorded("turnscore:foreign_share:6h", f"{foreign} / ({said} >= 100)"),
-        _recorded("turnscore:cut_share:6h", f"{_increase('cut_turns', '6h')} / ({said} >= 100)"),
-        _recorded("turnscore:not_computable_share:6h", f"{odd} / ({odd} + {said} >= 100)"),
+        _recorded("turnscore:foreign_share:6h", f"{foreign} / ({turns} >= 100)"),
+        _recorded("turnscore:cut_share:6h", f"{_increase('cut_turns', '6h')} / ({turns} >= 100)"),
+        _recorded("turnscore:not_computable_share:6h", f"{odd} / ({odd} + {turns} >= 100)"),
         _recorded(
-            "turnscore:tokens_per_char:6h", f"{_increase('said_tokens', '6h')} / ({_increase('said_chars', '6h')} > 0)"
+            "turnscore:tokens_per_char:6h", f"{_increase('live_tokens', '6h')} / ({_increase('live_chars', '6h')} > 0)"
         ),
     ]
 

@@ -48,7 +48,7 @@ ITEMS = Counter(
 )
 WASTED_ITEMS = Counter(
     "turnscore_wasted_items_total",
-    "Turns computed for nobody: while their batch ran, their caller left or their time ran out.",
+    "Turns whose result was not used: while their batch ran, their caller left or their time ran out.",
     ["scorer"],
 )
 ADMITTED_ITEMS = Counter("turnscore_admitted_items_total", "Turns admitted.", ["scorer"])
@@ -155,50 +155,50 @@ CACHE_LOCAL_BYTES = Gauge(
 )
 SCORE_PERCENTILE = Histogram(
     "turnscore_score_percentile",
-    "Percentiles of the turns that were said, among the bundle's reference turns; without those that have none.",
+    "Percentiles of live turns among the bundle's reference turns; without those that have none.",
     ["scorer", "model", "tenant"],
     buckets=PERCENTILE_BOUNDS,
 )
-SAID_TURNS = Counter(
-    "turnscore_said_turns_total",
-    "Turns that were said and scored, by label: low, fair, good, or none (no threshold). Candidates of `rank` do not "
+LIVE_TURNS = Counter(
+    "turnscore_live_turns_total",
+    "Live turns that were scored, by label: low, fair, good, or none (no threshold). Candidates of `rank` do not "
     "count.",
     ["scorer", "model", "tenant", "label"],
 )
-SAID_DIALOGUES = Counter(
-    "turnscore_said_dialogues_total",
-    "Dialogues: said turns that were scored and have no turn of the system before them.",
+LIVE_DIALOGUES = Counter(
+    "turnscore_live_dialogues_total",
+    "Dialogues: live turns that were scored and have no turn of the system before them.",
     ["scorer", "model", "tenant"],
 )
 CUT_TURNS = Counter(
     "turnscore_cut_turns_total",
-    "Said turns of which the scorer did not read all that it would.",
+    "Live turns of which the scorer did not read all that it would.",
     ["scorer", "model", "tenant"],
 )
 WARNED_TURNS = Counter(
     "turnscore_warned_turns_total",
-    "Said turns whose score carries a warning, by warning: those of the reply, such as `not_in_language`.",
+    "Live turns whose score carries a warning, by warning: those of the reply, such as `not_in_language`.",
     ["scorer", "model", "tenant", "warning"],
 )
 NOT_COMPUTABLE_TURNS = Counter(
     "turnscore_not_computable_turns_total",
-    "Said turns without a score because what the model gave is not a number.",
+    "Live turns without a score because what the model gave is not a number.",
     ["scorer", "model", "tenant"],
 )
-SAID_TOKENS = Counter(
-    "turnscore_said_tokens_total",
-    "Tokens that the scorer made of said turns and their contexts; not of scores from the cache, nor of more than "
+LIVE_TOKENS = Counter(
+    "turnscore_live_tokens_total",
+    "Tokens that the scorer made of live turns and their contexts; not of scores from the cache, nor of more than "
     "16 turns.",
     ["scorer", "model", "tenant"],
 )
-SAID_CHARS = Counter(
-    "turnscore_said_chars_total",
+LIVE_CHARS = Counter(
+    "turnscore_live_chars_total",
     "Characters that became those tokens.",
     ["scorer", "model", "tenant"],
 )
 SHADOW_TURNS = Counter(
     "turnscore_shadow_turns_total",
-    "Said turns that were drawn for a shadow, by outcome: compared, failed, or dropped because too many waited (full) "
+    "Live turns that were drawn for a shadow, by outcome: compared, failed, or dropped because too many waited (full) "
     "or it waited too long (late).",
     ["scorer", "model", "served", "outcome"],
 )

@@ -158,11 +158,11 @@ def _count_score(values: LiveValues, score: Score) -> None:
 _SECONDS = 30.0  # chosen: a query over weeks reads a lot
 _BUCKET = "turnscore_score_percentile_bucket"
 _COUNTED = {
-    "turnscore_said_dialogues_total": "dialogues",
+    "turnscore_live_dialogues_total": "dialogues",
     "turnscore_cut_turns_total": "cut",
     "turnscore_not_computable_turns_total": "not_computable",
-    "turnscore_said_tokens_total": "tokens",
-    "turnscore_said_chars_total": "chars",
+    "turnscore_live_tokens_total": "tokens",
+    "turnscore_live_chars_total": "chars",
 }
 _LABELS = {
     "low": ("turns", "labelled", "low"),
@@ -170,7 +170,7 @@ _LABELS = {
     "good": ("turns", "labelled"),
     "none": ("turns",),
 }
-_TURNS = "turnscore_said_turns_total"
+_TURNS = "turnscore_live_turns_total"
 _WARNED = "turnscore_warned_turns_total"
 SERIES = (_BUCKET, _TURNS, _WARNED, *_COUNTED)
 """The series that are read."""

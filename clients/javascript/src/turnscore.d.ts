@@ -120,13 +120,13 @@ export interface ModelDescription {
   /** The threshold's place among real turns, 0 to 100. */
   threshold_percentile: number | null;
 }
-/** Another version of a loaded bundle, beside the one that serves. */
+/** A candidate: another version of a served bundle. */
 export interface VersionDescription {
   scorer: string;
   model: string;
   digest: string;
   graph: string;
-  /** `split` answers some conversations, `shadow` answers nobody; there may be others. */
+  /** `split` answers some conversations, `shadow` is not returned; there may be others. */
   role: string;
   share: number;
 }
@@ -141,7 +141,7 @@ export interface ModelsReply {
     max_body_bytes: number;
   };
   /** Other versions of these models; a service before them sends none. */
-  beside?: VersionDescription[];
+  candidates?: VersionDescription[];
 }
 export interface ConversationScored extends Scored {
   index: number;

@@ -114,7 +114,7 @@ class JointReader:
         self._options = options
 
     def said_before(self, turn: TurnToScore) -> tuple[str, ...]:
-        """The texts that a row holds beside the response, oldest first."""
+        """The texts that a row holds before the response, oldest first."""
         said = [each.text for each in turn.context if each.text.strip()]
         return tuple(said[max(0, len(said) - self._options.context_turns) :])
 

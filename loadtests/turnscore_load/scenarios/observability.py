@@ -42,7 +42,7 @@ MOST_SECONDS = 570.0
 """Of the whole run."""
 _BASELINE_DIALOGUES = 300
 _COMPARED = 'turnscore:drift_ratio{job="bot", against="baseline"}'
-_SAID = 'sum(turnscore_said_dialogues_total{job="bot", scorer="quality"})'
+_SAID = 'sum(turnscore_live_dialogues_total{job="bot", scorer="quality"})'
 
 
 @dataclass(frozen=True, kw_only=True)

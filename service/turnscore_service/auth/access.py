@@ -95,7 +95,7 @@ CALLER: ContextVar[Caller] = ContextVar("turnscore_caller", default=ANYBODY)
 
 @lru_cache(maxsize=1024)
 def anybody_from(address: str) -> Caller:
-    """Nobody in particular, at that address."""
+    """An anonymous caller at that address."""
     return Caller(share=network_of(address))
 
 

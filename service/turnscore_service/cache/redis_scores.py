@@ -18,7 +18,7 @@ from turnscore_service.settings.cache import CacheSettings
 TTL_SECONDS = 7 * 86_400
 """For which a score is kept. Chosen: longer than a corpus takes."""
 _TRIP_SECONDS = 2.0
-"""For one round trip: nobody waits for an answer at once. Chosen."""
+"""For one round trip: no caller waits for it. Chosen."""
 _PAUSE_SECONDS = 30.0
 """For which a Redis that failed is not used. Chosen."""
 _AT_ONCE = 1000

@@ -40,7 +40,12 @@ from turnscore_wire.messages import count_skipped
 
 from turnscore_service import metrics
 from turnscore_service.scheduling.pipeline import ScoringPipeline
-from turnscore_service.scheduling.request_checks import ask_again, check_opening, check_said, check_spoken_turn
+from turnscore_service.scheduling.request_checks import (
+    ask_again,
+    check_conversation_messages,
+    check_conversation_turn,
+    check_opening,
+)
 from turnscore_service.scheduling.slow_requests import SlowLog
 from turnscore_service.settings.service import Settings
 from turnscore_service.telemetry.recorder import CallTrace
@@ -258,14 +263,14 @@ class Conversation:
         return ConversationReply(opened=opened)
 
     def _take_turn(self, turn: ConversationTurn, dialogue: OpenDialogue) -> _Answer:
-        check_spoken_turn(turn, len(dialogue.transcript.turns), self._settings.limits)
+        check_conversation_turn(turn, len(dialogue.transcript.turns), self._settings.limits)
         index = dialogue.transcript.add_turn(turn)
         if turn.speaker == "user":
             return ConversationReply(ack=ConversationAck(index=index))
         return self._begin(index, turn.deadline_ms, dialogue)
 
     def _take_messages(self, sent: ConversationMessages, dialogue: OpenDialogue) -> _Answer:
-        check_said(dialogue.transcript, sent.messages, self._settings.limits)
+        check_conversation_messages(dialogue.transcript, sent.messages, self._settings.limits)
         index, turn = dialogue.transcript.add_messages(sent.messages)
         skipped = count_skipped(sent.messages)
         if turn is None:

@@ -19,7 +19,7 @@ from turnscore_service.settings.cache import CacheSettings
 from turnscore_service.settings.service import Settings
 
 _SPARE_DESCRIPTORS = 256
-"""Beside a socket for each conversation: other requests, libraries, models, metrics. Chosen."""
+"""In addition to a socket for each conversation: other requests, libraries, models, metrics. Chosen."""
 _PROBE_SECONDS = 5.0  # chosen: a first connection may have to look up a name
 _COARSE_SECONDS = 0.001  # of a clock that times batches of some milliseconds; chosen
 _PROBE_KEY = "turnscore:doctor"

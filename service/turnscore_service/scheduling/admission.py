@@ -77,7 +77,7 @@ class Admission:
         self._real_shares: dict[str, float] = {}
 
     def track(self, scorer: str, pace: Callable[[], float | None]) -> None:
-        """From here on takes the scorer's pace from there, and learns anew what its tokenizer makes of estimates."""
+        """From here on takes the scorer's pace from there, and learns again what its tokenizer makes of estimates."""
         self._paces[scorer] = pace
         self._real_shares.pop(scorer, None)
 

@@ -3,7 +3,7 @@
 A batch starts as soon as fewer run than may: there is no wait window, and what is queued is dealt out evenly to
 those that may start.
 The turn whose time has come (fairness.py; a single caller's oldest) is in the next batch, and every few batches the
-oldest of all, so nobody waits behind others for ever; its neighbours in width fill the budget. A turn whose caller left
+oldest of all, so no turn waits for ever; its neighbours in width fill the budget. A turn whose caller left
 or ran out of time is taken out before inference. A batch that fails is halved until the failing turn stands alone;
 where memory ended, the halves are scored and the batches that follow are smaller.
 """
@@ -108,7 +108,7 @@ class BatchQueue:
         self._padded += entry.padded
 
     def drop_departed(self) -> list[QueuedPack]:
-        """Takes out the packs that nobody waits for any more."""
+        """Takes out the packs that no caller waits for any more."""
         departed = [entry for entry in self.by_width if entry.future.done()]
         if departed:
             self.by_width = [entry for entry in self.by_width if not entry.future.done()]

@@ -164,7 +164,7 @@ class SupervisedExecutor:
         self._pool.dismiss()
 
     def retire(self) -> None:
-        """Closes, and keeps nothing of its work. That it was dead concerns nobody any more."""
+        """Closes, and keeps nothing of its work. That it was dead no longer matters."""
         self.close()
         self._probe = lambda: None
         if self._deaths:
@@ -198,7 +198,7 @@ class SupervisedExecutor:
                 error = raised
             except BaseException as raised:  # would end the event loop of the caller that awaits it
                 error = RuntimeError(f"{type(raised).__name__} in a thread")
-        with suppress(RuntimeError):  # the loop is closed: nobody is left to hear it
+        with suppress(RuntimeError):  # the loop is closed: no caller is left
             job.loop.call_soon_threadsafe(self._settle, job, result, error)
 
     def _settle(self, job: _Job, result: object, error: BaseException | None) -> None:

@@ -108,7 +108,7 @@ class TimeSlice:
         self._ends_at = 0.0 if is_large else time.perf_counter() + SLICE_SECONDS
 
     def renew(self) -> None:
-        """Begins anew, after the work has waited for something else: the time that it waited was others'."""
+        """Begins again after the work has waited for something else: the time that it waited was others'."""
         self._ends_at = 0.0 if self.is_large else time.perf_counter() + SLICE_SECONDS
 
     async def pause(self) -> None:

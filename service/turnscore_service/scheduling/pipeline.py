@@ -270,7 +270,7 @@ class ScoringPipeline:
         started_at = time.monotonic()
         encoder = check_similarity_request(request, self._limits, self.model_set)
         asked: dict[str, object] = {encoder.name: None}
-        said = [*request.texts, *request.references]
+        every = [*request.texts, *request.references]
         outcomes = await self._scheduler.answer(
             [
                 Item(
@@ -281,7 +281,7 @@ class ScoringPipeline:
                     cache=request.cache or "use",
                     namespace=request.cache_namespace,
                 )
-                for text in said
+                for text in every
             ]
         )
         texts, references = outcomes[: len(request.texts)], outcomes[len(request.texts) :]

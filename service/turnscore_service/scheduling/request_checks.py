@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from turnscore_core.dialogues import check_count, check_spoken, check_system_turn_is_there, check_text, check_turns
+from turnscore_core.dialogues import check_count, check_system_text, check_system_turn_is_there, check_text, check_turns
 from turnscore_core.errors import InvalidRequestError, ScoringError, TooLargeError, UnknownPathError
 from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.model_set import ModelSet, read_choice
@@ -43,7 +43,7 @@ def check_dialogue_request(request: DialogueRequest, limits: Limits, model_set: 
         check_turns("turns", request.turns, limits)
     check_system_turn_is_there(request.turns, "messages" if request.messages else "turns")
     for index, turn in enumerate(request.turns):
-        check_spoken(turn, f"turns.{index}.text")
+        check_system_text(turn, f"turns.{index}.text")
     return read_choice(request, model_set, model_set.defaults)
 
 
@@ -109,16 +109,16 @@ def ask_again(opening: ConversationOpening, asked: Iterable[str], model_set: Mod
         raise type(error)(error.message, field=f"open.{error.field}") from None
 
 
-def check_spoken_turn(turn: Turn, index: int, limits: Limits) -> None:
+def check_conversation_turn(turn: Turn, index: int, limits: Limits) -> None:
     """Raises TooLargeError or InvalidRequestError where it cannot be a conversation's turn number `index`."""
     if index >= limits.max_turns:
         raise TooLargeError(f"at most {limits.max_turns} turns are allowed in one conversation", field="turn")
     check_text("turn.text", turn.text, limits)
-    check_spoken(turn, "turn.text")
+    check_system_text(turn, "turn.text")
 
 
-def check_said(transcript: Transcript, messages: Sequence[ChatMessage], limits: Limits) -> None:
-    """As `check_spoken_turn`, of messages in a conversation, together with those that wait for the rest of a turn."""
+def check_conversation_messages(transcript: Transcript, messages: Sequence[ChatMessage], limits: Limits) -> None:
+    """As `check_conversation_turn`, of messages, together with those that wait for the rest of a turn."""
     waiting = len(transcript.waiting)
     together = [*transcript.waiting, *messages]
     mapped = map_messages(together)

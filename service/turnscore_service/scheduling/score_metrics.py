@@ -1,4 +1,4 @@
-"""Said turns: what the scores of turns that were said are like, for metrics. Keeps no text, makes no object a turn.
+"""Counts the scores of live turns for metrics. Keeps no text, makes no object a turn.
 
 Counting is plain arithmetic in the event loop. What it found reaches the series when they are written out.
 """
@@ -28,7 +28,7 @@ _Labels = tuple[str, str, str]
 
 
 class _Tally:
-    """All said turns of one scorer's bundle and one tenant. Totals only grow; one thread adds, any may read."""
+    """All live turns of one scorer's bundle and one tenant. Totals only grow; one thread adds, any may read."""
 
     __slots__ = (
         "bins", "chars", "cut", "dialogues", "labels", "not_computable", "percentiles", "tokens", "warned",
@@ -43,7 +43,7 @@ class _Tally:
         self.dialogues = self.cut = self.not_computable = self.tokens = self.chars = 0
 
     def count(self, score: Score, turn: TurnToScore | None) -> None:
-        """One turn that was said and its score."""
+        """One live turn and its score."""
         self.labels[score.label or "none"] += 1
         if (percentile := score.percentile) is not None:
             self.bins[bisect_left(_BOUNDS, percentile)] += 1
@@ -74,7 +74,7 @@ _lock = Lock()
 
 
 class ScoreMetrics:
-    """Counts the said turns of one event loop."""
+    """Counts the live turns of one event loop."""
 
     def __init__(self, scorers: Mapping[str, LoadedScorer], tenants: tuple[str, ...] = ()) -> None:
         """`scorers`, by the names under which they work; `tenants`: names of keys that are told apart."""
@@ -82,7 +82,7 @@ class ScoreMetrics:
         self._tenants = frozenset(tenants)
 
     def count(self, item: Item, outcome: Outcome) -> None:
-        """What the scorers said of one said turn of this task's caller."""
+        """What the scorers said of one live turn of this task's caller."""
         tenant = self._tenant() if self._tenants else ""
         begins = True
         for turn in item.context:  # twice as fast as all(), and ends at the second turn
@@ -122,18 +122,18 @@ def add_up() -> None:
 def _add(labels: _Labels, more: list[float]) -> None:
     percentiles, *counts = more[:6]
     families = (
-        metrics.SAID_DIALOGUES,
+        metrics.LIVE_DIALOGUES,
         metrics.CUT_TURNS,
         metrics.NOT_COMPUTABLE_TURNS,
-        metrics.SAID_TOKENS,
-        metrics.SAID_CHARS,
+        metrics.LIVE_TOKENS,
+        metrics.LIVE_CHARS,
     )
     for family, count in zip(families, counts, strict=True):
         family.labels(*labels).inc(count)
     bins_end = 6 + len(_BOUNDS)
     metrics.SCORE_PERCENTILE.labels(*labels).add([int(each) for each in more[6:bins_end]], percentiles)
     for label, count in zip(_LABELS, more[bins_end:], strict=False):
-        metrics.SAID_TURNS.labels(*labels, label).inc(count)
+        metrics.LIVE_TURNS.labels(*labels, label).inc(count)
     for warning, count in zip(WARNINGS, more[bins_end + len(_LABELS) :], strict=True):
         if count:
             metrics.WARNED_TURNS.labels(*labels, warning).inc(count)

@@ -40,7 +40,7 @@ class PairWindow:
     def add(self, served: float, shadow: float) -> float | None:
         """Takes in one pair; the rank correlation of the pairs, or None while there is none.
 
-        Sorting all of them anew takes 0.1 to 0.2 ms, far less than the score that was computed for the pair.
+        Sorting all of them again takes 0.1 to 0.2 ms, far less than the score that was computed for the pair.
         """
         self._pairs.append((served, shadow))
         return None if len(self._pairs) < LEAST_PAIRS else rank_correlation(np.array(self._pairs))
@@ -64,7 +64,7 @@ def _rank(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 KEPT_CPUS = 2
-"""CPUs that work for nobody leaves free, of those that callers' batches do not use: one for the next batch to come and
+"""CPUs that a shadow leaves free, of those that callers' batches do not use: one for the next batch to come and
 one for the event loop. Chosen."""
 
 
@@ -143,7 +143,7 @@ class Shadows:
     ) -> None:
         """`served` is the model that answers for a scorer's name; `is_idle` whether no caller's work would be delayed.
 
-        `watch` must not report to the process's health: a shadow that hangs is nobody's trouble but its own.
+        `watch` must not report to the process's health: a shadow that hangs harms only itself.
         """
         self._shadows = {
             each.loaded.kind: _Shadow(loaded=each.loaded, share=each.share, served=served(each.loaded.kind))
@@ -227,7 +227,7 @@ class Shadows:
         return "compared"
 
     async def _wait_until_idle(self, until: float) -> bool:
-        """Returns when nobody's work waits; False where the time passes first."""
+        """Returns when no caller's work waits; False where the time passes first."""
         while not self._is_idle():
             if time.monotonic() > until:
                 return False

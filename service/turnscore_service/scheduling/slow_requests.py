@@ -36,14 +36,14 @@ class SlowLog:
             self._omitted += 1
             return
         self._lines -= 1
-        said: dict[str, object] = {"call": call, "code": code, "seconds": round(seconds, 4)}
+        fields: dict[str, object] = {"call": call, "code": code, "seconds": round(seconds, 4)}
         if stages := _stages_of(reply):
-            said |= {name: round(took, 4) for name, took in stages.items()}
-            said["elsewhere"] = round(max(0.0, seconds - sum(stages.values())), 4)
+            fields |= {name: round(took, 4) for name, took in stages.items()}
+            fields["elsewhere"] = round(max(0.0, seconds - sum(stages.values())), 4)
         if self._omitted:
-            said["omitted"] = self._omitted
+            fields["omitted"] = self._omitted
             self._omitted = 0
-        _LOGGER.warning("slow request", extra=said)
+        _LOGGER.warning("slow request", extra=fields)
 
 
 def _stages_of(reply: BaseModel | None) -> dict[str, float]:

@@ -22,7 +22,7 @@ class CandidateVersion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CandidateVersions:
-    """All versions beside those that serve, at most one of each kind in each place."""
+    """All candidate versions, at most one of each kind in each role."""
 
     shadows: Sequence[CandidateVersion] = ()
     splits: Sequence[CandidateVersion] = ()
@@ -87,9 +87,9 @@ def describe_models(model_set: ModelSet) -> list[ModelDescription]:
     ]
 
 
-def describe_versions(beside: CandidateVersions) -> Iterator[VersionDescription]:
+def describe_versions(candidates: CandidateVersions) -> Iterator[VersionDescription]:
     """The versions that answer a share of the conversations, then those that shadow."""
-    for role, versions in (("split", beside.splits), ("shadow", beside.shadows)):
+    for role, versions in (("split", candidates.splits), ("shadow", candidates.shadows)):
         for each in versions:
             bundle = each.loaded.bundle
             yield VersionDescription(

@@ -173,7 +173,7 @@ def falling(bins: list[int], hours: int, then: list[int], more: int) -> list[tup
         upto, later = sum(bins[: place + 1]), sum(then[: place + 1])
         values = f"0+{upto}x{hours} {upto * hours + later}+{later}x{more}"
         found.append((f'turnscore_score_percentile_bucket{{{QUALITY}, le="{10 * place + 10}.0"}}', values))
-    return [*found, (f"turnscore_said_dialogues_total{{{QUALITY}}}", f"0+10x{hours + more}")]
+    return [*found, (f"turnscore_live_dialogues_total{{{QUALITY}}}", f"0+10x{hours + more}")]
 
 
 EVEN, SKEWED = [10] * 10, [55, 5, 5, 5, 5, 5, 5, 5, 5, 5]
@@ -187,7 +187,7 @@ BASELINE = [
 
 
 def said(label: str, values: str) -> tuple[str, str]:
-    return f'turnscore_said_turns_total{{{QUALITY}, label="{label}"}}', values
+    return f'turnscore_live_turns_total{{{QUALITY}, label="{label}"}}', values
 
 
 SLOW = [  # a value an hour

@@ -79,7 +79,7 @@ def test_a_real_prometheus_takes_the_rules_and_answers_the_command(prometheus: t
     wait_for(lambda: plain_http.get(f"{url}/-/ready").raise_for_status())
     model = f"prometheus-test:{uuid4().hex}"  # the process keeps counting where the test is run again
     say(model, 50)  # so that the series exist before they grow
-    query = {"query": f'turnscore_said_turns_total{{model="{model}", label="none"}}'}
+    query = {"query": f'turnscore_live_turns_total{{model="{model}", label="none"}}'}
     wait_for(lambda: plain_http.get(f"{url}/api/v1/query", params=query).json()["data"]["result"])
     say(model, 100)
     [of_service] = [each for each in collect(read_service(scraped)) if each.model == model]

@@ -37,30 +37,30 @@ class Since:
 
 
 SERIES: list[tuple[str, Mapping[str, str]]] = [
-    *((name, {}) for name in ("said_dialogues_total", "cut_turns_total", "not_computable_turns_total")),
-    *((name, {}) for name in ("said_tokens_total", "said_chars_total")),
-    *(("said_turns_total", {"label": label}) for label in ("low", "fair", "good", "none")),
+    *((name, {}) for name in ("live_dialogues_total", "cut_turns_total", "not_computable_turns_total")),
+    *((name, {}) for name in ("live_tokens_total", "live_chars_total")),
+    *(("live_turns_total", {"label": label}) for label in ("low", "fair", "good", "none")),
     *(("score_percentile_bucket", {"le": f"{le}.0"}) for le in range(10, 101, 10)),
     ("score_percentile_count", {}),
     ("score_percentile_sum", {}),
 ]
 
 
-async def test_a_said_turn_is_counted_once_by_its_score(serve: ServeFakes):
+async def test_a_live_turn_is_counted_once_by_its_score(serve: ServeFakes):
     fake = FakeScorer()
     fake.threshold = 0.025
     since = Since()
     async with serve(fake=fake) as (client, _):
         await client.post("/v1/score", json={"context": [HELLO], "response": "one two"})
         reply = (await client.post("/v1/score", json={"context": [HELLO, HI, HELLO], "response": "a b c"})).json()
-    assert (since("said_turns_total", label="low"), since("said_turns_total", label="fair")) == (1, 1)
-    assert since("said_dialogues_total") == 1
+    assert (since("live_turns_total", label="low"), since("live_turns_total", label="fair")) == (1, 1)
+    assert since("live_dialogues_total") == 1
     percentile = reply["scores"]["fake"]["percentile"]
     assert since("score_percentile_count") == 2
     assert since("score_percentile_sum") == pytest.approx(percentile / 3 * 5)
     assert since("score_percentile_bucket", le="10.0") == 2 * (percentile <= 10)
-    assert since("said_tokens_total") == 5
-    assert since("said_chars_total") == len("helloone twohellohihelloa b c")
+    assert since("live_tokens_total") == 5
+    assert since("live_chars_total") == len("helloone twohellohihelloa b c")
 
 
 async def test_every_way_of_saying_a_turn_counts_and_ranking_does_not(serve: ServeFakes):
@@ -68,12 +68,12 @@ async def test_every_way_of_saying_a_turn_counts_and_ranking_does_not(serve: Ser
     turns = [HELLO, HI, HELLO, {"speaker": "system", "text": "well then"}]
     async with serve(fake=FakeScorer()) as (client, _):
         await client.post("/v1/rank", json={"context": [HELLO], "candidates": ["a", "b c"]})
-        assert since("said_turns_total", label="none") == 0
+        assert since("live_turns_total", label="none") == 0
         await client.post("/v1/score_dialogue", json={"turns": turns})
-        assert (since("said_turns_total", label="none"), since("said_dialogues_total")) == (2, 1)
+        assert (since("live_turns_total", label="none"), since("live_dialogues_total")) == (2, 1)
         items = [{"context": [HELLO], "response": "b c"}, {"context": [HELLO], "response": "d"}, {"response": 7}]
         await client.post("/v1/score_batch", json={"items": items})
-    assert (since("said_turns_total", label="none"), since("said_dialogues_total")) == (4, 3)
+    assert (since("live_turns_total", label="none"), since("live_dialogues_total")) == (4, 3)
 
 
 async def test_a_turn_without_a_computable_score_is_counted_as_such(serve: ServeFakes):
@@ -90,7 +90,7 @@ async def test_a_score_from_the_cache_is_a_turn_that_made_no_tokens(serve: Serve
     async with serve(fake=FakeScorer()) as (client, _):
         for _ in range(3):
             await client.post("/v1/score", json={"context": [HELLO], "response": "a b"})
-    assert (since("said_turns_total", label="none"), since("said_tokens_total")) == (3, 2)
+    assert (since("live_turns_total", label="none"), since("live_tokens_total")) == (3, 2)
 
 
 async def test_only_named_tenants_have_a_label(serve: ServeFakes):
@@ -101,5 +101,5 @@ async def test_only_named_tenants_have_a_label(serve: ServeFakes):
             sent = {"context": [HELLO], "response": "a b"}
             reply = await client.post("/v1/score", json=sent, headers={"x-api-key": KEY + name})
             assert reply.status_code == 200
-    found = [each("said_turns_total", label="none") for each in (shop, other, nobody)]
-    assert (found, read("said_turns_total", "bank", label="none")) == ([1, 1, 0], 0)
+    found = [each("live_turns_total", label="none") for each in (shop, other, nobody)]
+    assert (found, read("live_turns_total", "bank", label="none")) == ([1, 1, 0], 0)
