@@ -133,10 +133,25 @@ class StaleEntryError(Exception):
 def encode_entry(key: str, fragments: Mapping[bytes, RawScore], secret: bytes = b"") -> bytes | None:
     """The fragments as bytes; at most `MAX_FRAGMENTS`, the last ones. None where one does not fit the format."""
     kept = list(fragments.items())[-MAX_FRAGMENTS:]
+    pieces: list[bytes] = []
     try:
-        body = b"".join(_encode_fragment(key, fingerprint, raw, secret) for fingerprint, raw in kept)
+        for fingerprint, raw in kept:
+            flags = _IS_COMPARABLE * raw.is_comparable | _HAS_PERCENTILE * (raw.percentile is not None)
+            flags |= _HAS_VECTOR * (raw.vector is not None)
+            warnings = sum([1 << WARNINGS.index(each) for each in raw.warnings])
+            pieces += bytes([len(fingerprint)]), fingerprint
+            pieces.append(_BODY.pack(raw.value, raw.tokens.used, raw.tokens.dropped, flags, warnings, len(raw.details)))
+            if raw.percentile is not None:
+                pieces.append(_NUMBER.pack(raw.percentile))
+            if raw.details:
+                names = [name.encode() for name in raw.details]
+                pieces += bytes(map(len, names)), _mask(b"".join(names), key, fingerprint, secret)
+                pieces.append(struct.pack(f"<{len(names)}d", *raw.details.values()))
+            if raw.vector is not None:
+                pieces += _WIDTH.pack(len(raw.vector) // _VECTOR_TYPE.itemsize), raw.vector
     except (struct.error, ValueError):
         return None
+    body = b"".join(pieces)
     return _HEAD.pack(ENTRY_FORMAT, _check(key, body, secret), len(kept)) + body
 
 
@@ -166,26 +181,6 @@ def _mask(names: bytes, key: str, fingerprint: bytes, secret: bytes) -> bytes:
     seed = b"%d:%b%d:%b%b" % (len(secret), secret, len(key), key.encode(), fingerprint)
     stream = shake_256(seed).digest(len(names))
     return (int.from_bytes(names) ^ int.from_bytes(stream)).to_bytes(len(names))
-
-
-def _encode_fragment(key: str, fingerprint: bytes, raw: RawScore, secret: bytes) -> bytes:
-    flags = _IS_COMPARABLE * raw.is_comparable | _HAS_PERCENTILE * (raw.percentile is not None)
-    flags |= _HAS_VECTOR * (raw.vector is not None)
-    warnings = sum(1 << WARNINGS.index(each) for each in raw.warnings)
-    pieces = [
-        bytes([len(fingerprint)]),
-        fingerprint,
-        _BODY.pack(raw.value, raw.tokens.used, raw.tokens.dropped, flags, warnings, len(raw.details)),
-    ]
-    if raw.percentile is not None:
-        pieces.append(_NUMBER.pack(raw.percentile))
-    if raw.details:
-        names = [name.encode() for name in raw.details]
-        pieces += bytes(map(len, names)), _mask(b"".join(names), key, fingerprint, secret)
-        pieces.append(struct.pack(f"<{len(names)}d", *raw.details.values()))
-    if raw.vector is not None:
-        pieces += _WIDTH.pack(len(raw.vector) // _VECTOR_TYPE.itemsize), raw.vector
-    return b"".join(pieces)
 
 
 @dataclass(slots=True)

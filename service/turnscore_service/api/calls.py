@@ -12,6 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from types import TracebackType
 from typing import Annotated, Any, Literal, Self, TypeVar
 
@@ -78,7 +79,8 @@ class RequestScope:
         self._runtime, self._transport, self._call = runtime, transport, call
         self.request_id = request_id
         self.answer = Answer(None)
-        self.trace = runtime.trace(transport, call, carrier)
+        telemetry = runtime.telemetry
+        self.trace = None if telemetry is None else telemetry.begin(transport, call, carrier)
 
     def __enter__(self) -> Self:
         self._started_at = time.perf_counter()
@@ -295,19 +297,27 @@ def _refusal(error: ValidationError, prefix: str = "") -> InvalidRequestError:
     return InvalidRequestError(message, field=field)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True)
 class Call:
     """One call that scores."""
 
-    name: str
-    """The end of its path over HTTP, and its label in metrics."""
-    summary: str
+    title: str
     request_type: type[BaseModel]
     reply_type: type[BaseModel]
     do: Callable[[ScoringPipeline, Any, str, Deadline], Awaitable[BaseModel]]
     """Takes what `decode` or `validate` made of the request, its id and its deadline."""
     own_errors: tuple[ErrorCode, ...] = ()
-    """Its own error codes, besides those of every call."""
+    """Its own error codes, in addition to those of every call."""
+
+    @cached_property
+    def name(self) -> str:
+        """The end of its path over HTTP, and its label in metrics."""
+        return self.do.__name__
+
+    @property
+    def summary(self) -> str:
+        """The first sentence of its documentation."""
+        return (self.do.__doc__ or "").partition("\n")[0]
 
     async def decode(self, body: bytes, limits: Limits, slices: TimeSlice) -> Any:
         """The request in a JSON body; a batch's items, each of which is right or wrong on its own."""
@@ -325,40 +335,9 @@ class Call:
 
 
 CALLS: tuple[Call, ...] = (
-    Call(
-        name="score",
-        summary="Scores one system turn.",
-        request_type=ScoreRequest,
-        reply_type=ScoreReply,
-        do=ScoringPipeline.score,
-    ),
-    Call(
-        name="score_batch",
-        summary="Scores independent system turns; each is answered, or refused, on its own.",
-        request_type=BatchRequest,
-        reply_type=BatchReply,
-        do=ScoringPipeline.score_batch,
-    ),
-    Call(
-        name="score_dialogue",
-        summary="Scores every system turn of a dialogue, and the dialogue.",
-        request_type=DialogueRequest,
-        reply_type=DialogueReply,
-        do=ScoringPipeline.score_dialogue,
-    ),
-    Call(
-        name="rank",
-        summary="Puts several responses to one context in order, best first.",
-        request_type=RankRequest,
-        reply_type=RankReply,
-        do=ScoringPipeline.rank,
-    ),
-    Call(
-        name="similarity",
-        summary="Compares texts with references by the sentence encoder, where one is loaded.",
-        request_type=SimilarityRequest,
-        reply_type=SimilarityReply,
-        do=ScoringPipeline.similarity,
-        own_errors=(ErrorCode.NOT_FOUND,),
-    ),
+    Call("Score one turn", ScoreRequest, ScoreReply, ScoringPipeline.score),
+    Call("Score several turns", BatchRequest, BatchReply, ScoringPipeline.score_batch),
+    Call("Score a dialogue", DialogueRequest, DialogueReply, ScoringPipeline.score_dialogue),
+    Call("Rank responses", RankRequest, RankReply, ScoringPipeline.rank),
+    Call("Compare texts", SimilarityRequest, SimilarityReply, ScoringPipeline.similarity, (ErrorCode.NOT_FOUND,)),
 )

@@ -9,7 +9,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Protocol
 
 from turnscore_core.loaded_scorer import LoadedScorer
@@ -63,13 +62,9 @@ class LocalLevel:
         now = self._clock()
         self._held[key] = entry, now + seconds
         self._bytes += size
-        while self._bytes > self._max_bytes or self._has_ended(now):
+        while self._held and (self._bytes > self._max_bytes or next(iter(self._held.values()))[1] <= now):
             self._drop(next(iter(self._held)))
         metrics.CACHE_LOCAL_BYTES.set(self._bytes)
-
-    def _has_ended(self, now: float) -> bool:
-        """Whether the least recently used entry's time is over."""
-        return any(expires_at <= now for _, expires_at in islice(self._held.values(), 1))
 
     def _drop(self, key: str) -> None:
         entry, _ = self._held.pop(key)

@@ -28,7 +28,7 @@ from turnscore_service.scheduling.pipeline import ScoringPipeline
 from turnscore_service.scheduling.slow_requests import SlowLog
 from turnscore_service.scheduling.versions import CandidateVersions, describe_models, describe_versions
 from turnscore_service.settings.service import Settings
-from turnscore_service.telemetry.recorder import CallTrace, TelemetryRecorder, open_telemetry
+from turnscore_service.telemetry.recorder import TelemetryRecorder, open_telemetry
 
 Load = Callable[[Settings], Mapping[str, LoadedScorer]]
 VersionLoader = Callable[[Settings, Mapping[str, LoadedScorer]], CandidateVersions]
@@ -150,10 +150,6 @@ class Runtime:
         if self.served is None:
             raise self.health.not_ready()
         return self.served
-
-    def trace(self, transport: str, call: str, carrier: Mapping[str, str]) -> CallTrace | None:
-        """The trace of a call that begins with these headers; None where it is not to be recorded."""
-        return None if self.telemetry is None else self.telemetry.begin(transport, call, carrier)
 
     def models(self, request_id: str) -> ModelsReply:
         """What is loaded, and the limits in force. Raises NotReadyError."""

@@ -168,7 +168,7 @@ class ScoringPipeline:
 
     @counted
     async def score(self, request: ScoreRequest, request_id: str, deadline: Deadline) -> ScoreReply:
-        """Scores one turn.
+        """Scores one system turn.
 
         A scorer that fails while another answers stands in the reply's `errors`; when all fail, the first one's error
         is raised. Raises InvalidRequestError, TooLargeError, OverloadedError, DeadlineExceededError,
@@ -186,7 +186,7 @@ class ScoringPipeline:
     async def score_batch(
         self, requests: Sequence[ScoreRequest | ScoringError], request_id: str, deadline: Deadline
     ) -> BatchReply:
-        """Scores independent turns, in order. An item that is wrong or fails is answered with its own error.
+        """Scores independent system turns; each is answered, or refused, on its own.
 
         An item that could not be decoded comes as its error and goes out as such. The items are admitted together or
         not at all. Raises TooLargeError for too many items, OverloadedError.
@@ -218,9 +218,10 @@ class ScoringPipeline:
 
     @counted
     async def score_dialogue(self, request: DialogueRequest, request_id: str, deadline: Deadline) -> DialogueReply:
-        """Scores every system turn of a dialogue and takes each scorer's mean, least and greatest value.
+        """Scores every system turn of a dialogue, and the dialogue.
 
-        Raises as `score` does; a turn that fails stands in its own `errors`, and all failing raises the first.
+        The dialogue has each scorer's mean, least and greatest value. Raises as `score` does; a turn that fails stands
+        in its own `errors`, and all failing raises the first.
         """
         started_at = time.monotonic()
         model_set = self.split.model_set_for(request.conversation, request.turns)
@@ -240,7 +241,7 @@ class ScoringPipeline:
 
     @counted
     async def rank(self, request: RankRequest, request_id: str, deadline: Deadline) -> RankReply:
-        """Scores several responses to one context and puts them in order, best first.
+        """Puts several responses to one context in order, best first.
 
         The candidates are admitted together or not at all. Raises as `score` does; a candidate for which a scorer that
         counts fails comes last, and where that leaves none with a combined score, the first such error is raised.
@@ -262,10 +263,11 @@ class ScoringPipeline:
 
     @counted
     async def similarity(self, request: SimilarityRequest, request_id: str, deadline: Deadline) -> SimilarityReply:
-        """Compares texts with references, or with each other, by the encoder's vectors.
+        """Compares texts with references by the sentence encoder, where one is loaded.
 
-        The texts are admitted, computed and paid for as turns are, together or not at all. Raises as `score` does, for
-        any text that fails; UnknownPathError where no encoder is loaded.
+        Without references they are compared with each other. Texts are admitted, computed and paid for as turns are,
+        together or not at all. Raises as `score` does, for any text that fails; UnknownPathError where no encoder is
+        loaded.
         """
         started_at = time.monotonic()
         encoder = check_similarity_request(request, self._limits, self.model_set)

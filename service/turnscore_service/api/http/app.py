@@ -45,13 +45,6 @@ from turnscore_service.scheduling.admission import KNOWN_REQUEST
 from turnscore_service.scheduling.fairness import LARGE_BYTES, TimeSlice
 from turnscore_service.scheduling.pipeline import SIMILARITY
 
-_TITLES = {
-    "score": "Score one turn",
-    "score_batch": "Score several turns",
-    "score_dialogue": "Score a dialogue",
-    "rank": "Rank responses",
-    "similarity": "Compare texts",
-}
 _LOGGER = logging.getLogger("turnscore.http")
 
 
@@ -124,7 +117,7 @@ class HttpApi:
             serve=serve,
             methods=("POST",),
             group="similarity" if call.name == SIMILARITY else "scoring",
-            title=_TITLES[call.name],
+            title=call.title,
             described={
                 "description": call.summary,
                 "response_model": call.reply_type,
