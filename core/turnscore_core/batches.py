@@ -4,7 +4,7 @@ import logging
 import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
 from turnscore_core.errors import FailedScoringError, OverloadedError, ScoringError
@@ -81,25 +81,21 @@ class TokenLimit:
         """`on_shrink` is called, in the thread of the batch, each time that memory ended."""
         self._most = most_tokens
         self._on_shrink = on_shrink
-        self._tokens = most_tokens
-        self._lock = threading.Lock()
-
-    @property
-    def tokens(self) -> int:
+        self.tokens = most_tokens
         """Padded tokens that a batch may have."""
-        return self._tokens
+        self._lock = threading.Lock()
 
     def shrink(self, failed_tokens: int) -> None:
         """A batch of that many tokens found too little memory."""
         self._on_shrink()
         with self._lock:
-            self._tokens = max(1, min(self._tokens, failed_tokens // 2))
+            self.tokens = max(1, min(self.tokens, failed_tokens // 2))
 
     def recover(self) -> None:
         """A batch found enough."""
-        if self._tokens < self._most:
+        if self.tokens < self._most:
             with self._lock:
-                self._tokens = min(self._most, self._tokens + max(1, int(self._tokens * _RECOVERY_SHARE)))
+                self.tokens = min(self._most, self.tokens + max(1, int(self.tokens * _RECOVERY_SHARE)))
 
 
 class SizedPack:
@@ -169,12 +165,12 @@ Answer = RawScore | ScoringError
 """What a scorer says of a turn, or why it says nothing."""
 
 
+@dataclass(slots=True)
 class PackCollector:
     """Puts the scores of turns together that several packs answer."""
 
-    def __init__(self, scorer: Scorer) -> None:
-        self._scorer = scorer
-        self._pieces: dict[int, list[RawScore]] = {}
+    scorer: Scorer
+    _pieces: dict[int, list[RawScore]] = field(default_factory=dict, init=False)
 
     def take(self, pack: TokenPack, scores: Sequence[Answer]) -> list[tuple[int, Answer]]:
         """The turns that the pack completes by place, each with its score, tokens and warnings, or its error."""
@@ -187,7 +183,7 @@ class PackCollector:
                 if len(pieces) < pack.pieces:
                     continue
                 try:
-                    whole = self._scorer.merge(pack, self._pieces.pop(place))
+                    whole = self.scorer.merge(pack, self._pieces.pop(place))
                 except Exception as error:
                     _LOGGER.error("merging failed: %s", type(error).__name__, exc_info=error)
                     whole = to_scoring_error(error)

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TypeVar
 
 _T = TypeVar("_T")
@@ -27,7 +28,7 @@ class Deadline:
 
 def latest(deadlines: Iterable[Deadline]) -> Deadline:
     """The one that passes last."""
-    return max(deadlines, key=lambda each: each.expires_at)
+    return max(deadlines, key=attrgetter("expires_at"))
 
 
 async def within(seconds: float, work: Awaitable[_T]) -> _T:

@@ -69,32 +69,27 @@ class KeyMaker:
     def key(self, namespace: str, inputs: Fields, hashes: "TextHashes | None" = None) -> str:
         """The key of a turn of which the scorer reads `inputs`; `hashes` are those of its request."""
         prefix = f"{_PREFIX}:{namespace}:{self._model}:{self._identity}"
-        hashed = b"".join(map((hashes or TextHashes()).pack, (prefix, *inputs)))
+        hashed = b"".join(map((TextHashes() if hashes is None else hashes).pack, (prefix, *inputs)))
         return f"{prefix}:{_hash(hashed, _INPUT_BYTES, self._secret)}"
 
     def _identify(self) -> str:
         return _hash(pack_fields((*self._fields, self._mark.hex())), _IDENTITY_BYTES)
 
 
-class TextHashes:
+class TextHashes(dict[str, bytes]):
     """The hashes of one request's texts. Each text is hashed once, however many of its turns and scorers read it."""
 
-    def __init__(self) -> None:
-        self._known: dict[str, bytes] = {}
+    def __missing__(self, text: str) -> bytes:
+        hashed = self[text] = blake2b(text.encode(), digest_size=_TEXT_BYTES).digest()
+        return hashed
 
     def pack(self, field: Field) -> bytes:
         """As `pack_fields`, with the hash of each text in its place."""
         if isinstance(field, str):
-            return b"s" + self._hash_of(field)
+            return b"s" + self[field]
         if isinstance(field, tuple):
-            return b"t%d:%b" % (len(field), b"".join(map(self._hash_of, field)))
+            return b"t%d:%b" % (len(field), b"".join(map(self.__getitem__, field)))
         return pack_fields((field,))
-
-    def _hash_of(self, text: str) -> bytes:
-        known = self._known.get(text)
-        if known is None:
-            known = self._known[text] = blake2b(text.encode(), digest_size=_TEXT_BYTES).digest()
-        return known
 
 
 def key_pattern(model: str) -> str:
