@@ -339,15 +339,9 @@ def check_flooded(found: Flooded) -> list[Check]:
         for stage in (found.quiet, found.flooded)
     )
     least = LEAST_ANSWERED * max(1, len(calls))
+    claim = f"single turns during {CONNECTIONS} connections of {found.kind} full batches are answered"
+    times = f"{in_time} of {len(calls)}; quiet {quiet}, flooded {flooded}"
     return [
-        Check(
-            f"single turns during {CONNECTIONS} connections of {found.kind} full batches are answered",
-            f"{answered} of {len(calls)}; the flood: {dict(found.outcomes)}",
-            answered >= least,
-        ),
-        Check(
-            f"and within twice their quiet p99 plus a batch, {bound:.0f} ms",
-            f"{in_time} of {len(calls)}; quiet {quiet}, flooded {flooded}",
-            in_time >= least,
-        ),
+        Check(claim, f"{answered} of {len(calls)}; the flood: {dict(found.outcomes)}", answered >= least),
+        Check(f"and within twice their quiet p99 plus a batch, {bound:.0f} ms", times, in_time >= least),
     ]

@@ -146,27 +146,16 @@ def checks(run: ShadowRun) -> list[Check]:
     turns = sum(each.stage.count("answered") for each in run.shadowed)
     share = compared / turns if turns else 0.0
     dropped = run.overloaded["full"] + run.overloaded["late"]
+    lost = [_failures(each) for each in (run.plain, run.shadowed)]
+    noticed = f"{median(shadowed):.1f} ms; {min(plain):.1f} to {max(plain):.1f} ms"
+    kept = f"{share:.1%} of {turns} turns, {run.share:.0%} wanted; {failed:.0f} failed"
+    idle, is_idle = f"{run.overloaded['compared']:.0f} compared, {dropped:.0f} dropped", not run.overloaded["compared"]
+    p99 = "callers' p99 with a shadow, median of the rounds, is within the range of the rounds without"
     return [
-        Check(
-            "every caller is answered, with a shadow and without",
-            f"{_failures(run.plain)} and {_failures(run.shadowed)} failed",
-            not _failures(run.plain) and not _failures(run.shadowed),
-        ),
-        Check(
-            "callers' p99 with a shadow, median of the rounds, is within the range of the rounds without",
-            f"{median(shadowed):.1f} ms; {min(plain):.1f} to {max(plain):.1f} ms",
-            median(shadowed) <= max(plain),
-        ),
-        Check(
-            "the shadow compares most of the turns that it is to",
-            f"{share:.1%} of {turns} turns, {run.share:.0%} wanted; {failed:.0f} failed",
-            share >= 0.5 * run.share and not failed,
-        ),
-        Check(
-            "under an overload nothing is shadowed, though turns were offered",
-            f"{run.overloaded['compared']:.0f} compared, {dropped:.0f} dropped",
-            run.overloaded["compared"] == 0 and dropped > 0,
-        ),
+        Check("every caller is answered, with a shadow and without", f"{lost[0]} and {lost[1]} failed", not any(lost)),
+        Check(p99, noticed, median(shadowed) <= max(plain)),
+        Check("the shadow compares most of the turns that it is to", kept, share >= 0.5 * run.share and not failed),
+        Check("under an overload nothing is shadowed, though turns were offered", idle, is_idle and dropped > 0),
     ]
 
 

@@ -417,49 +417,36 @@ def stream_kib(run: StreamsRun) -> float:
 
 def checks(run: StreamsRun) -> list[Check]:
     """Every claim."""
-    wanted, tally = run.settings.streams, run.tally
+    wanted, tally, first, last = run.settings.streams, run.tally, run.rounds[0], run.rounds[-1]
     p50, p95, p99 = (percentile(tally.took_ms, each) for each in (50, 95, 99))
-    left = wanted - run.cut_streams
-    ends, first, last = (run.closed, *run.rounds), run.rounds[0], run.rounds[-1]
+    left, kib = wanted - run.cut_streams, stream_kib(run)
+    silent, talking, still_open = (each.open_streams for each in (run.silent, run.talking, run.cut))
+    ends = (run.closed, *run.rounds)
+    after, at_work = sum(each.open_streams for each in ends), sum(each.at_work for each in ends)
     said = f"{tally.scored} of {tally.said} scored, {tally.heard} turns of users heard"
     problems = "".join(f"; {count} x {what}" for what, count in tally.problems.most_common(5))
+    growth = f"{first.rss_bytes / _MIB:.1f} -> {last.rss_bytes / _MIB:.1f} MiB"
+    is_flat = last.rss_bytes <= (1 + MOST_GROWTH) * first.rss_bytes
+    is_scored = tally.scored == tally.said >= wanted and not problems
+    times = f"p50 {p50:.0f}, p95 {p95:.0f}, p99 {p99:.0f} ms"
+    cut = f"of {run.cut_streams} streams cut in the middle of a turn nothing is left"
     return [
         Check(
-            f"{wanted} streams open at once",
-            f"{run.silent.open_streams:.0f} silent, {run.talking.open_streams:.0f} talking",
-            run.silent.open_streams == run.talking.open_streams == wanted,
+            f"{wanted} streams open at once", f"{silent:.0f} silent, {talking:.0f} talking", silent == talking == wanted
         ),
+        Check("every system turn scored, every answer in order", said + problems, is_scored),
+        Check(f"p99 of the scores at most {MOST_P99_MS:.0f} ms", times, 0 < p99 <= MOST_P99_MS),
         Check(
-            "every system turn scored, every answer in order",
-            said + problems,
-            tally.scored == tally.said >= wanted and not problems,
+            f"an open stream takes at most {MOST_STREAM_KIB:.0f} KiB", f"{kib:.1f} KiB silent", kib <= MOST_STREAM_KIB
         ),
-        Check(
-            f"p99 of the scores at most {MOST_P99_MS:.0f} ms",
-            f"p50 {p50:.0f}, p95 {p95:.0f}, p99 {p99:.0f} ms",
-            0 < p99 <= MOST_P99_MS,
-        ),
-        Check(
-            f"an open stream takes at most {MOST_STREAM_KIB:.0f} KiB",
-            f"{stream_kib(run):.1f} KiB silent",
-            stream_kib(run) <= MOST_STREAM_KIB,
-        ),
-        Check(
-            f"of {run.cut_streams} streams cut in the middle of a turn nothing is left",
-            f"{run.cut.open_streams:.0f} of {left} open",
-            run.cut_streams > 0 and run.cut.open_streams == left,
-        ),
+        Check(cut, f"{still_open:.0f} of {left} open", run.cut_streams > 0 and still_open == left),
         Check("the others went on to their end", f"{run.finished} of {left}", run.finished == left),
         Check(
             "nothing is open or in work once all are gone",
-            f"{sum(each.open_streams for each in ends):.0f} open, {sum(each.at_work for each in ends):.0f} in work",
-            not any(each.open_streams or each.at_work for each in ends),
+            f"{after:.0f} open, {at_work:.0f} in work",
+            not after and not at_work,
         ),
-        Check(
-            f"{len(run.rounds) - 1} more rounds leave at most {100 * MOST_GROWTH:.0f} % behind",
-            f"{first.rss_bytes / _MIB:.1f} -> {last.rss_bytes / _MIB:.1f} MiB",
-            last.rss_bytes <= (1 + MOST_GROWTH) * first.rss_bytes,
-        ),
+        Check(f"{len(run.rounds) - 1} more rounds leave at most {100 * MOST_GROWTH:.0f} % behind", growth, is_flat),
     ]
 
 
