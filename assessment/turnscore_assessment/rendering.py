@@ -30,14 +30,14 @@ class Table:
     rows: Sequence[Sequence[object]]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Section:
     """A part of the page under a heading of its own."""
 
     heading: str
     paragraphs: Sequence[str] = ()
-    charts: Sequence[Markup] = ()
     tables: Sequence[Table] = ()
+    charts: Sequence[Markup] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,62 +11,21 @@ import numpy as np
 
 from turnscore_assessment.agreement.judged_dialogues import JudgedDialogue, JudgedTurn, ScoredFile
 from turnscore_assessment.errors import BadFileError
-from turnscore_assessment.figures import Flags, Floats, Integers
+from turnscore_assessment.figures import Floats, Integers
 from turnscore_assessment.files import CsvTable, read_csv, unguard
-from turnscore_assessment.ratings.rating_file import RatedDialogue, RatingFile, RatingTable, build_table, standardize
-from turnscore_assessment.ratings.scoring import (
-    OVERALL,
-    SystemSums,
-    choose_rows,
-    control_quality,
-    find_passing,
-    sum_values,
-)
+from turnscore_assessment.ratings.rating_file import RatedDialogue, RatingFile
+from turnscore_assessment.ratings.scoring import JudgedStudy
 
 
-@dataclass(frozen=True, kw_only=True)
-class HumanStudy:
-    """The judgements of workers who pass, of ordinary systems."""
-
-    table: RatingTable
-    z: Floats
-    """Standardized, by row and criterion."""
-    chosen: Flags
-    """Which rows count."""
-    sums: SystemSums
-    columns: tuple[str, ...]
-    """The criteria, then `overall`."""
-
-    @property
-    def raters(self) -> Integers:
-        """The numbers of the workers who count."""
-        return np.unique(self.table.worker_of[self.chosen])
-
-    @property
-    def means(self) -> Floats:
-        """Each row's mean z over criteria."""
-        return np.asarray(self.z.mean(axis=1))
-
-    def draw_rows(self, per_system: int | None, seed: int) -> Integers:
-        """The rows that count, or so many of each system's drawn at random."""
-        rows = np.flatnonzero(self.chosen)
-        if per_system is None:
-            return rows
-        generator = np.random.default_rng(seed)
-        kept = [
-            generator.permutation(rows[self.table.system_of[rows] == system])[:per_system]
-            for system in range(len(self.table.systems))
-        ]
-        return np.sort(np.concatenate(kept))
-
-
-def judge_study(ratings: RatingFile) -> HumanStudy:
-    """Judges the workers; raises TooFewError where none passes."""
-    table = build_table(ratings)
-    chosen = choose_rows(table, find_passing(control_quality(table)))
-    z = standardize(table)
-    names: Sequence[str] = ratings.description.names
-    return HumanStudy(table=table, z=z, chosen=chosen, sums=sum_values(table, z, chosen), columns=(*names, OVERALL))
+def draw_rows(study: JudgedStudy, per_system: int | None, seed: int) -> Integers:
+    """The rows that count, or so many of each system's drawn at random."""
+    rows = np.flatnonzero(study.chosen)
+    if per_system is None:
+        return rows
+    generator = np.random.default_rng(seed)
+    systems = study.table.system_of[rows]
+    drawn = [generator.permutation(rows[systems == each])[:per_system] for each in range(len(study.table.systems))]
+    return np.sort(np.concatenate(drawn))
 
 
 LINE, DIALOGUE, SYSTEM = "line", "dialogue", "system"

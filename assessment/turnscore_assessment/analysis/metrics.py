@@ -14,11 +14,10 @@ from turnscore_assessment.analysis.metric_columns import (
     LINE,
     SYSTEM,
     SYSTEM_WORDS,
-    HumanStudy,
     MetricColumn,
+    draw_rows,
     gather_recorded,
     gather_scored,
-    judge_study,
     measure_baselines,
     read_columns,
     to_judged,
@@ -43,7 +42,7 @@ from turnscore_assessment.figures import (
 )
 from turnscore_assessment.files import to_csv, write_text
 from turnscore_assessment.ratings.rating_file import RatingFile, read_ratings
-from turnscore_assessment.ratings.scoring import OVERALL, resample_systems, sum_values
+from turnscore_assessment.ratings.scoring import OVERALL, JudgedStudy, judge_study, resample_systems, sum_values
 from turnscore_assessment.rendering import Page, Section, Table
 
 LEAST_SYSTEMS = 3
@@ -99,14 +98,16 @@ class ComparedMetrics:
     found: Williams
 
 
-def measure_metrics(study: HumanStudy, columns: Sequence[MetricColumn], rounds: int, seed: int) -> list[MeasuredMetric]:
+def measure_metrics(
+    study: JudgedStudy, columns: Sequence[MetricColumn], rounds: int, seed: int
+) -> list[MeasuredMetric]:
     """Every metric against people."""
     human = resample_systems(study.sums, rounds, seed)
     lengths = next((column.values for column in columns if column.name == SYSTEM_WORDS), None)
     return [_measure(study, column, human, lengths, rounds, seed) for column in columns]
 
 
-def compare_metrics(study: HumanStudy, measured: Sequence[MeasuredMetric]) -> list[ComparedMetrics]:
+def compare_metrics(study: JudgedStudy, measured: Sequence[MeasuredMetric]) -> list[ComparedMetrics]:
     """Every two metrics, over the systems that both know."""
     overall = dict(zip(study.table.systems, study.sums.average(study.sums.everyone)[:, -1], strict=True))
     pairs = []
@@ -118,7 +119,7 @@ def compare_metrics(study: HumanStudy, measured: Sequence[MeasuredMetric]) -> li
 
 
 def _measure(
-    study: HumanStudy, column: MetricColumn, human: Floats, lengths: Floats | None, rounds: int, seed: int
+    study: JudgedStudy, column: MetricColumn, human: Floats, lengths: Floats | None, rounds: int, seed: int
 ) -> MeasuredMetric:
     people = study.sums.average(study.sums.everyone)
     if column.values is None:
@@ -161,7 +162,7 @@ def _correlate_systems(metric: Floats, people: Floats, metric_draws: Floats, peo
 
 
 def _correlate_dialogues(
-    study: HumanStudy, column: MetricColumn, rows: Flags, lengths: Floats | None, rounds: int, seed: int
+    study: JudgedStudy, column: MetricColumn, rows: Flags, lengths: Floats | None, rounds: int, seed: int
 ) -> DialogueCorrelation:
     assert column.values is not None
     scores, people, workers = column.values[rows], study.means[rows], study.table.worker_of[rows]
@@ -229,32 +230,20 @@ def _show_systems(report: MetricsReport, known: Sequence[MeasuredMetric]) -> Sec
         "Correlation over systems with Fisher's interval",
         [(metric.name[:24], metric.systems[OVERALL].fisher) for metric in known],
     )
-    return Section(
-        heading="Over systems",
-        paragraphs=[
-            f"Against people's overall scores. The first interval holds {CONFIDENCE:.0%} of {report.rounds} resamples "
-            f"of workers (seed {report.seed}); a resample is noisier than the study, so it lies nearer to 0. Fisher's "
-            "is about other systems: with ten of them it is wide, and a metric's rank here is easily chance."
-        ],
-        charts=[chart] if known else [],
-        tables=[
-            Table(
-                "Overall",
-                ["metric", "Pearson, workers resampled", "Fisher's interval", "Spearman", "Kendall", "from"],
-                rows,
-            )
-        ],
+    text = (
+        f"Against people's overall scores. The first interval holds {CONFIDENCE:.0%} of {report.rounds} resamples "
+        f"of workers (seed {report.seed}); a resample is noisier than the study, so it lies nearer to 0. Fisher's "
+        "is about other systems: with ten of them it is wide, and a metric's rank here is easily chance."
     )
+    header = ["metric", "Pearson, workers resampled", "Fisher's interval", "Spearman", "Kendall", "from"]
+    return Section("Over systems", [text], [Table("Overall", header, rows)], [chart] if known else [])
 
 
 def _show_criteria(known: Sequence[MeasuredMetric]) -> Section:
     names = list(known[0].systems) if known else []
     rows = [[_write_name(metric), *(metric.systems[name].pearson.value for name in names)] for metric in known]
-    return Section(
-        heading="By criterion",
-        paragraphs=["Pearson's r over systems, negative criteria reversed."],
-        tables=[Table("Criteria", ["metric", *names], rows)],
-    )
+    text = "Pearson's r over systems, negative criteria reversed."
+    return Section("By criterion", [text], [Table("Criteria", ["metric", *names], rows)])
 
 
 def _show_dialogues(report: MetricsReport) -> Section:
@@ -264,26 +253,20 @@ def _show_dialogues(report: MetricsReport) -> Section:
         if (found := each.dialogues) is not None
     ]
     header = ["metric", "dialogues", "Pearson", "Spearman", "Spearman given length", "Pearson within systems"]
-    return Section(
-        heading="Over dialogues",
-        paragraphs=[
-            "Against each dialogue's mean z over criteria, intervals from resampled workers. Within systems each "
-            "system's means are taken off both sides: what is left tells a system's good dialogues from its bad ones."
-        ],
-        tables=[Table("Dialogues", header, rows)],
+    text = (
+        "Against each dialogue's mean z over criteria, intervals from resampled workers. Within systems each "
+        "system's means are taken off both sides: what is left tells a system's good dialogues from its bad ones."
     )
+    return Section("Over dialogues", [text], [Table("Dialogues", header, rows)])
 
 
 def _show_pairs(report: MetricsReport) -> Section:
     rows = [[f"{pair.first} over {pair.second}", pair.found.t, pair.found.p] for pair in report.pairs]
-    return Section(
-        heading="One metric against another",
-        paragraphs=[
-            "Williams' test of two correlations with people's overall scores of the same systems, two-sided; t is "
-            "above 0 where the first one is higher."
-        ],
-        tables=[Table("Pairs of metrics", ["pair", "t", "p"], rows)],
+    text = (
+        "Williams' test of two correlations with people's overall scores of the same systems, two-sided; t is above 0 "
+        "where the first one is higher."
     )
+    return Section("One metric against another", [text], [Table("Pairs of metrics", ["pair", "t", "p"], rows)])
 
 
 def _write_name(metric: MeasuredMetric) -> str:
@@ -344,10 +327,10 @@ def keep_columns(path: Path, columns: Sequence[MetricColumn], ratings: RatingFil
     write_text(path, to_csv([LINE, SYSTEM, *(column.name for column in columns)], rows))
 
 
-def _score(job: MetricsJob, ratings: RatingFile, study: HumanStudy, show_progress: ShowProgress) -> list[MetricColumn]:
+def _score(job: MetricsJob, ratings: RatingFile, study: JudgedStudy, show_progress: ShowProgress) -> list[MetricColumn]:
     if not job.choice.scorers:
         return []
-    rows = study.draw_rows(job.per_system, job.seed)
+    rows = draw_rows(study, job.per_system, job.seed)
     rows = rows[[bool(ratings.dialogues[row].turns) for row in rows]]
     dialogues = to_judged(ratings, rows)
     spoken = [bool(dialogue.system_places) for dialogue in dialogues]

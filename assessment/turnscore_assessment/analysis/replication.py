@@ -11,7 +11,6 @@ from turnscore_assessment.charts import draw_lines
 from turnscore_assessment.errors import TooFewError
 from turnscore_assessment.figures import (
     CONFIDENCE,
-    Flags,
     Floats,
     Interval,
     bound_by_fisher,
@@ -21,15 +20,13 @@ from turnscore_assessment.figures import (
     correlate_rows,
     find_interval,
 )
-from turnscore_assessment.ratings.rating_file import RatingFile, RatingTable, build_table, standardize
+from turnscore_assessment.ratings.rating_file import RatingFile
 from turnscore_assessment.ratings.scoring import (
     OVERALL,
     THRESHOLDS,
     SystemSums,
-    choose_rows,
     compare_ranks,
-    control_quality,
-    find_passing,
+    judge_study,
     resample_systems,
     sum_values,
 )
@@ -38,57 +35,36 @@ from turnscore_assessment.rendering import Page, Section, Table
 Z, RAW = "z", "raw"
 
 
-@dataclass(frozen=True, kw_only=True)
 class ScoredStudy:
     """The sums of its workers' ratings, standardized and raw, and the ratings of each system's dialogues."""
 
-    name: str
-    systems: tuple[str, ...]
-    columns: tuple[str, ...]
-    """The criteria, then `overall`."""
-    sums: Mapping[str, SystemSums]
-    """By kind, over workers who pass."""
-    groups: Mapping[str, SystemSums]
-    """Standardized, over `passed`, `failed` and `all` workers; a group without workers is left out."""
-    p_greater: Mapping[tuple[str, str], float]
-    """For every ordered pair: the one-sided p that the first system's dialogues are rated higher."""
+    def __init__(self, ratings: RatingFile) -> None:
+        """TooFewError where no worker passes."""
+        study = judge_study(ratings)
+        self.name, self.systems, self.columns = study.name, study.table.systems, study.columns
+        self.sums = {Z: study.sums, RAW: study.raw_sums}
+        """By kind, over workers who pass."""
+        passes, is_ordinary = study.passing[study.table.worker_of], ~study.table.is_degraded
+        rows = {"passed": passes & is_ordinary, "failed": ~passes & is_ordinary, "all": is_ordinary}
+        self.groups = {name: sum_values(study.table, study.z, each) for name, each in rows.items() if each.any()}
+        """Standardized, over `passed`, `failed` and `all` workers; a group without workers is left out."""
+        of_system = {
+            name: study.means[study.chosen & (study.table.system_of == number)]
+            for number, name in enumerate(self.systems)
+        }
+        self.p_greater = {
+            (first, second): compare_ranks(of_system[first], of_system[second], "greater")
+            for first, second in permutations(self.systems, 2)
+            if len(of_system[first]) and len(of_system[second])
+        }
+        """For every ordered pair: the one-sided p that the first system's dialogues are rated higher."""
 
     @property
     def workers(self) -> int:
         return len(self.sums[Z].dialogues)
 
 
-def score_study(ratings: RatingFile) -> ScoredStudy:
-    """Scores the study; TooFewError where no worker passes."""
-    table = build_table(ratings)
-    passing = find_passing(control_quality(table))
-    chosen = choose_rows(table, passing)
-    z = standardize(table)
-    return ScoredStudy(
-        name=ratings.description.study,
-        systems=tuple(table.systems),
-        columns=(*ratings.description.names, OVERALL),
-        sums={Z: sum_values(table, z, chosen), RAW: sum_values(table, table.ratings, chosen)},
-        groups=_sum_groups(table, z, passing),
-        p_greater=_test_pairs(table, z.mean(axis=1), chosen),
-    )
-
-
-def _sum_groups(table: RatingTable, z: Floats, passing: Flags) -> dict[str, SystemSums]:
-    passes, is_ordinary = passing[table.worker_of], ~table.is_degraded
-    rows = {"passed": passes & is_ordinary, "failed": ~passes & is_ordinary, "all": is_ordinary}
-    return {name: sum_values(table, z, np.asarray(chosen)) for name, chosen in rows.items() if chosen.any()}
-
-
-def _test_pairs(table: RatingTable, means: Floats, chosen: Flags) -> dict[tuple[str, str], float]:
-    values = {name: means[chosen & (table.system_of == number)] for number, name in enumerate(table.systems)}
-    return {
-        (first, second): compare_ranks(values[first], values[second], "greater")
-        for first, second in permutations(table.systems, 2)
-        if len(values[first]) and len(values[second])
-    }
-
-
+Studies = tuple[ScoredStudy, ScoredStudy]
 LEAST_SYSTEMS = 3
 """With two systems, a correlation is always 1 or -1. Specified."""
 FEWEST_WORKERS = 5
@@ -150,7 +126,7 @@ class Replication:
 
 def compare_studies(first: RatingFile, second: RatingFile, rounds: int, seed: int) -> Replication:
     """Compares two studies; TooFewError for fewer than three common systems, or where no worker of a study passes."""
-    studies = (score_study(first), score_study(second))
+    studies = (ScoredStudy(first), ScoredStudy(second))
     systems = [name for name in studies[0].systems if name in studies[1].systems]
     if len(systems) < LEAST_SYSTEMS:
         raise TooFewError(f"replication needs {LEAST_SYSTEMS} systems that both studies have; there are {len(systems)}")
@@ -169,16 +145,15 @@ def compare_studies(first: RatingFile, second: RatingFile, rounds: int, seed: in
     )
 
 
-def draw_curve(
-    studies: tuple[ScoredStudy, ScoredStudy], systems: Sequence[str], rounds: int, seed: int
-) -> list[CurvePoint]:
+def draw_curve(studies: Studies, systems: Sequence[str], rounds: int, seed: int) -> list[CurvePoint]:
     """The overall r of ever more workers of the first study, drawn without replacement, with all of the second."""
     whole = _pick_means(studies[1], studies[1].sums[Z], systems)[-1]
     sums = studies[0].sums[Z]
     total = len(sums.dialogues)
     generator = np.random.default_rng(seed)
+    sizes = [size for power in range(total) if (size := FEWEST_WORKERS * 2**power) < total]
     points = []
-    for size in _choose_sizes(total):
+    for size in [*sizes, total]:
         found = []
         for _ in range(rounds if size < total else 1):
             weights = np.zeros(total)
@@ -190,15 +165,6 @@ def draw_curve(
     return points
 
 
-def _choose_sizes(total: int) -> list[int]:
-    sizes = []
-    size = FEWEST_WORKERS
-    while size < total:
-        sizes.append(size)
-        size *= 2
-    return [*sizes, total]
-
-
 def _pick_means(study: ScoredStudy, sums: SystemSums, systems: Sequence[str], weights: Floats | None = None) -> Floats:
     """By column and system: the means over workers with these weights."""
     places = [study.systems.index(name) for name in systems]
@@ -207,7 +173,7 @@ def _pick_means(study: ScoredStudy, sums: SystemSums, systems: Sequence[str], we
 
 
 def _correlate_columns(
-    studies: tuple[ScoredStudy, ScoredStudy],
+    studies: Studies,
     systems: Sequence[str],
     columns: Sequence[str],
     kind: str,
@@ -247,9 +213,7 @@ def _correlate_known(left: Floats, right: Floats) -> float:
     return compute_pearson(left[known], right[known]) if known.sum() >= LEAST_SYSTEMS else float("nan")
 
 
-def _compare_conclusions(
-    studies: tuple[ScoredStudy, ScoredStudy], systems: Sequence[str], threshold: float
-) -> SameConclusions:
+def _compare_conclusions(studies: Studies, systems: Sequence[str], threshold: float) -> SameConclusions:
     pairs = [pair for pair in combinations(systems, 2) if all(pair in study.p_greater for study in studies)]
     said = [[_conclude(study, pair, threshold) for study in studies] for pair in pairs]
     same = sum(one == other for one, other in said)
@@ -267,7 +231,7 @@ def _conclude(study: ScoredStudy, pair: tuple[str, str], threshold: float) -> in
     return int(study.p_greater[pair] < threshold) - int(study.p_greater[pair[::-1]] < threshold)
 
 
-def _correlate_groups(studies: tuple[ScoredStudy, ScoredStudy], systems: Sequence[str]) -> dict[str, float]:
+def _correlate_groups(studies: Studies, systems: Sequence[str]) -> dict[str, float]:
     return {
         name: _correlate_known(*(_pick_means(study, study.groups[name], systems)[-1] for study in studies))
         for name in studies[0].groups
@@ -275,7 +239,7 @@ def _correlate_groups(studies: tuple[ScoredStudy, ScoredStudy], systems: Sequenc
     }
 
 
-def _find_left_out(studies: tuple[ScoredStudy, ScoredStudy]) -> list[str]:
+def _find_left_out(studies: Studies) -> list[str]:
     reasons = []
     for what, of_study in (
         ("system", [study.systems for study in studies]),
@@ -314,24 +278,16 @@ def _show_columns(found: Replication) -> Section:
         Table(
             f"Correlations over systems, {KINDS[kind]} scores",
             header,
-            [
-                [name, column.pearson, column.fisher, column.spearman, column.kendall]
-                for name, column in columns.items()
-            ],
+            [[name, each.pearson, each.fisher, each.spearman, each.kendall] for name, each in columns.items()],
         )
         for kind, columns in found.columns.items()
     ]
-    return Section(
-        heading="Correlations",
-        paragraphs=[
-            f"{CONFIDENCE:.0%} intervals from {found.rounds} resamples of the workers of both studies (seed "
-            f"{found.seed}), as if other workers had rated the same systems. A resample is noisier than the "
-            "study it is drawn from, so these intervals lie low. Fisher's interval is about other systems and the same "
-            "workers.",
-            *(f"Left out: {reason}." for reason in found.left_out),
-        ],
-        tables=tables,
+    text = (
+        f"{CONFIDENCE:.0%} intervals from {found.rounds} resamples of the workers of both studies (seed {found.seed}), "
+        "as if other workers had rated the same systems. A resample is noisier than the study it is drawn from, so "
+        "these intervals lie low. Fisher's interval is about other systems and the same workers."
     )
+    return Section("Correlations", [text, *(f"Left out: {reason}." for reason in found.left_out)], tables)
 
 
 def _show_conclusions(found: Replication) -> Section:
@@ -339,34 +295,28 @@ def _show_conclusions(found: Replication) -> Section:
         [f"p < {each.threshold:g}", f"{each.same} of {each.pairs}", f"{each.share:.1%}", each.opposite]
         for each in found.conclusions
     ]
-    return Section(
-        heading="Same conclusions",
-        paragraphs=["For each pair of systems a study says better, worse or nothing, by the published one-sided test."],
-        tables=[Table("Pairs of systems", ["threshold", "same", "share", "opposite"], rows)],
-    )
+    text = "For each pair of systems a study says better, worse or nothing, by the published one-sided test."
+    table = Table("Pairs of systems", ["threshold", "same", "share", "opposite"], rows)
+    return Section("Same conclusions", [text], [table])
 
 
 def _show_curve(found: Replication) -> Section:
     points = [(float(point.workers), Interval(point.median, point.low, point.median)) for point in found.curve]
     rows = [[str(point.workers), point.median, point.low] for point in found.curve]
-    return Section(
-        heading="How few workers would have done",
-        paragraphs=[
-            f"So many workers of {found.names[0]}, drawn without replacement, against all of {found.names[1]}: the "
-            "median of r, and its fifth percentile, below which a study so small falls one time in twenty."
-        ],
-        charts=[draw_lines("Correlation by the number of workers", "workers", {"median r": points})],
-        tables=[Table("Overall correlation", ["workers", "median r", "fifth percentile"], rows)],
+    text = (
+        f"So many workers of {found.names[0]}, drawn without replacement, against all of {found.names[1]}: the "
+        "median of r, and its fifth percentile, below which a study so small falls one time in twenty."
     )
+    table = Table("Overall correlation", ["workers", "median r", "fifth percentile"], rows)
+    chart = draw_lines("Correlation by the number of workers", "workers", {"median r": points})
+    return Section("How few workers would have done", [text], [table], [chart])
 
 
 def _show_filters(found: Replication) -> Section:
-    rows = [[name, r] for name, r in found.filters.items()]
-    return Section(
-        heading="What the quality control changes",
-        paragraphs=[
-            "A high correlation is no evidence for the quality control: ratings of workers who fail it can correlate, "
-            "too. Judge it by rater agreement and by how far apart the systems come to lie."
-        ],
-        tables=[Table("Pearson's r of overall scores", ["workers", "r"], rows)],
+    text = (
+        "A high correlation is no evidence for the quality control: ratings of workers who fail it can correlate, "
+        "too. Judge it by rater agreement and by how far apart the systems come to lie."
     )
+    rows = [[name, r] for name, r in found.filters.items()]
+    table = Table("Pearson's r of overall scores", ["workers", "r"], rows)
+    return Section("What the quality control changes", [text], [table])

@@ -19,27 +19,17 @@ from turnscore_assessment.figures import (
     compute_spearman,
     find_interval,
 )
-from turnscore_assessment.ratings.rating_file import (
-    RatedDialogue,
-    RatingFile,
-    RatingTable,
-    StudyDescription,
-    build_table,
-    group_rows,
-    standardize,
-)
+from turnscore_assessment.ratings.rating_file import RatedDialogue, RatingFile, StudyDescription, group_rows
 from turnscore_assessment.ratings.scoring import (
     OVERALL,
     ComparedPair,
     ControlledWorker,
+    JudgedStudy,
     SystemScore,
-    choose_rows,
     compare_pairs,
-    control_quality,
-    find_passing,
+    judge_study,
     resample_systems,
     score_systems,
-    sum_values,
 )
 from turnscore_assessment.rendering import NOTHING, Page, Section, Table, show, show_p
 
@@ -104,37 +94,28 @@ class PairAgreement:
     """How many pairs lie in each tenth from -1 to 1."""
 
 
-def measure_pairs(
-    ratings: RatingFile, table: RatingTable, means: Floats, passing: Flags, seed: int
-) -> dict[bool, PairAgreement]:
+def measure_pairs(study: JudgedStudy, seed: int) -> dict[bool, PairAgreement]:
     """Pearson's r of every pair of assignments with the same systems: of workers who pass, and of those who fail.
 
-    `means` has each dialogue's mean z over criteria; systems are compared by name, the degraded one among them (Ji et
-    al. 2022, figure 2). A worker who did two such HITs is a pair, too, as published.
+    Systems are compared by name and each dialogue's mean z over criteria, the degraded one among them (Ji et al. 2022,
+    figure 2). A worker who did two such HITs is a pair, too, as published.
     """
     every, ordinary = (
-        _measure_rows(ratings, table, means, passing, chosen, np.random.default_rng(seed))
-        for chosen in (np.ones_like(table.is_degraded), ~table.is_degraded)
+        _measure_rows(study, chosen, np.random.default_rng(seed))
+        for chosen in (np.ones_like(study.chosen), ~study.table.is_degraded)
     )
     return {does_pass: replace(found, ordinary_median=ordinary[does_pass].median) for does_pass, found in every.items()}
 
 
-def _measure_rows(
-    ratings: RatingFile,
-    table: RatingTable,
-    means: Floats,
-    passing: Flags,
-    chosen: Flags,
-    generator: np.random.Generator,
-) -> dict[bool, PairAgreement]:
+def _measure_rows(study: JudgedStudy, chosen: Flags, generator: np.random.Generator) -> dict[bool, PairAgreement]:
     groups: dict[bool, dict[tuple[str, ...], list[Floats]]] = {True: {}, False: {}}
-    names = [dialogue.system for dialogue in ratings.dialogues]
+    names, means, table = [dialogue.system for dialogue in study.ratings.dialogues], study.means, study.table
     for assigned in group_rows(table.assignment_of, int(table.assignment_of.max()) + 1):
         rows = assigned[chosen[assigned]]
         if len(rows) >= LEAST_DIALOGUES:
             ordered = sorted(rows, key=lambda row: names[row])
             met = tuple(names[row] for row in ordered)
-            groups[bool(passing[table.worker_of[rows[0]]])].setdefault(met, []).append(means[ordered])
+            groups[bool(study.passing[table.worker_of[rows[0]]])].setdefault(met, []).append(means[ordered])
     return {does_pass: _correlate_all(list(found.values()), generator) for does_pass, found in groups.items()}
 
 
@@ -210,29 +191,19 @@ class StudyReport:
 
 def build_report(ratings: RatingFile, rounds: int, seed: int) -> StudyReport:
     """The report. TooFewError where no worker passes."""
-    table = build_table(ratings)
-    workers = control_quality(table)
-    passing = find_passing(workers)
-    chosen = choose_rows(table, passing)
-    z = standardize(table)
-    sums = sum_values(table, z, chosen)
-    raw = sum_values(table, table.ratings, chosen)
-    draws = resample_systems(sums, rounds, seed)
-    systems = score_systems(table, sums, raw, [draws, resample_systems(raw, rounds, seed)])
-    means = z.mean(axis=1)
+    study = judge_study(ratings)
+    draws = resample_systems(study.sums, rounds, seed)
+    systems = score_systems(study, [draws, resample_systems(study.raw_sums, rounds, seed)])
     return StudyReport(
         description=ratings.description,
         rounds=rounds,
         seed=seed,
-        workers=[replace(worker, worker=str(number)) for number, worker in enumerate(workers, start=1)],
+        workers=[replace(worker, worker=str(number)) for number, worker in enumerate(study.workers, start=1)],
         systems=systems,
-        pairs=_compare(table, systems, means, chosen, draws),
+        pairs=_compare(study, systems, draws),
         criteria=correlate_criteria(systems, [OVERALL, *ratings.description.names]),
-        agreement={
-            PASSED if does_pass else FAILED: found
-            for does_pass, found in measure_pairs(ratings, table, means, passing, seed).items()
-        },
-        effort=_measure_effort(ratings, table, passing),
+        agreement={PASSED if does_pass else FAILED: found for does_pass, found in measure_pairs(study, seed).items()},
+        effort=_measure_effort(study),
     )
 
 
@@ -252,31 +223,24 @@ def correlate_criteria(systems: Sequence[SystemScore], names: Sequence[str]) -> 
     ]
 
 
-def _compare(
-    table: RatingTable, systems: Sequence[SystemScore], means: Floats, chosen: Flags, draws: Floats
-) -> list[ComparedPair]:
+def _compare(study: JudgedStudy, systems: Sequence[SystemScore], draws: Floats) -> list[ComparedPair]:
     order = [system.system for system in systems]
-    number_of = {name: number for number, name in enumerate(table.systems)}
-    rows = np.flatnonzero(chosen)
-    of_system = group_rows(table.system_of[rows], len(table.systems))
-    values = {name: means[rows[of_system[number_of[name]]]] for name in order}
-    overall = draws[:, :, -1]
-    workers = len(np.unique(table.worker_of[rows]))
+    number_of = {name: number for number, name in enumerate(study.table.systems)}
+    values = {name: study.means[study.chosen & (study.table.system_of == number_of[name])] for name in order}
     differences: dict[tuple[str, str], Interval] = {}
     for first, second in combinations(order, 2):
         gap = float(values[first].mean() - values[second].mean())
-        drawn = overall[:, number_of[first]] - overall[:, number_of[second]]
-        differences[first, second] = find_interval(gap, drawn, workers)
+        drawn = draws[:, number_of[first], -1] - draws[:, number_of[second], -1]
+        differences[first, second] = find_interval(gap, drawn, len(study.raters))
     return compare_pairs(values, order, differences)
 
 
-def _measure_effort(ratings: RatingFile, table: RatingTable, passing: Flags) -> dict[str, Effort]:
-    does_pass = passing[table.worker_of]
-    rows = ratings.dialogues
+def _measure_effort(study: JudgedStudy) -> dict[str, Effort]:
+    rows = list(zip(study.ratings.dialogues, study.passing[study.table.worker_of], strict=True))
     return {
-        PASSED: measure_effort(row for row, passes in zip(rows, does_pass, strict=True) if passes),
-        FAILED: measure_effort(row for row, passes in zip(rows, does_pass, strict=True) if not passes),
-        EVERYONE: measure_effort(rows),
+        PASSED: measure_effort(row for row, passes in rows if passes),
+        FAILED: measure_effort(row for row, passes in rows if not passes),
+        EVERYONE: measure_effort(row for row, _ in rows),
     }
 
 
@@ -317,28 +281,21 @@ def build_page(report: StudyReport, command: str) -> Page:
 def _show_systems(report: StudyReport) -> Section:
     names = [OVERALL, *report.description.names]
     header = ["system", "ratings", *names]
-
     scores = [[each.system, each.ratings, *(each.scores[name].value for name in names)] for each in report.systems]
     raw = [[each.system, each.ratings, *(show(each.raw[name].value, 2) for name in names)] for each in report.systems]
     intervals = [[each.system, *(each.scores[name] for name in names)] for each in report.systems]
-    return Section(
-        heading="Systems",
-        paragraphs=[
-            "A score is the mean of standardized ratings, negative criteria reversed: 0 is an average rating of the "
-            "same worker, 1 one of its standard deviations above."
-        ],
-        charts=[
-            draw_intervals(
-                f"Overall score of each system with its {CONFIDENCE:.0%} interval",
-                [(system.system, system.scores[OVERALL]) for system in report.systems],
-            )
-        ],
-        tables=[
-            Table("Standardized scores", header, scores),
-            Table(f"{CONFIDENCE:.0%} intervals of the standardized scores", ["system", *names], intervals),
-            Table("Raw scores, reversed", header, raw),
-        ],
+    text = (
+        "A score is the mean of standardized ratings, negative criteria reversed: 0 is an average rating of the "
+        "same worker, 1 one of its standard deviations above."
     )
+    title = f"Overall score of each system with its {CONFIDENCE:.0%} interval"
+    tables = [
+        Table("Standardized scores", header, scores),
+        Table(f"{CONFIDENCE:.0%} intervals of the standardized scores", ["system", *names], intervals),
+        Table("Raw scores, reversed", header, raw),
+    ]
+    chart = draw_intervals(title, [(system.system, system.scores[OVERALL]) for system in report.systems])
+    return Section("Systems", [text], tables, [chart])
 
 
 def _show_pairs(report: StudyReport) -> Section:
@@ -353,17 +310,15 @@ def _show_pairs(report: StudyReport) -> Section:
         for pair in report.pairs
     ]
     header = ["pair", "difference", "p one-sided, as published", "p two-sided", "Holm", "Benjamini-Hochberg"]
-    return Section(
-        heading="Which differences are more than chance",
-        paragraphs=[
-            "A cell says whether the row's system is rated above the column's: its one-sided p as published. Dark: "
-            f"p < {P:g} even two-sided after Holm's correction for all pairs; middle: p < {P:g}; light: p < 0.1.",
-            "The published test corrects neither for the number of pairs nor for a worker's dialogues depending on "
-            "each other: believe Holm, and the difference's interval from resampled workers.",
-        ],
-        charts=[draw_matrix("Which system in a row is better than which in a column", names, cells)],
-        tables=[Table("Pairs of systems", header, rows)],
-    )
+    texts = [
+        "A cell says whether the row's system is rated above the column's: its one-sided p as published. Dark: "
+        f"p < {P:g} even two-sided after Holm's correction for all pairs; middle: p < {P:g}; light: p < 0.1.",
+        "The published test corrects neither for the number of pairs nor for a worker's dialogues depending on "
+        "each other: believe Holm, and the difference's interval from resampled workers.",
+    ]
+    chart = draw_matrix("Which system in a row is better than which in a column", names, cells)
+    table = Table("Pairs of systems", header, rows)
+    return Section("Which differences are more than chance", texts, [table], [chart])
 
 
 def _describe_cell(row: str, column: str, p: float, holm: float) -> tuple[str, float, str]:
@@ -376,21 +331,13 @@ def _describe_cell(row: str, column: str, p: float, holm: float) -> tuple[str, f
 def _show_control(report: StudyReport) -> Section:
     counts = Counter(str(worker.verdict) for worker in report.workers)
     used = [criterion.name for criterion in report.description.criteria if criterion.is_controlling]
-    return Section(
-        heading="Quality control",
-        paragraphs=[
-            f"A worker passes whose ratings of the degraded system are lower than those of the others, at p < "
-            f"{report.description.quality_control_p:g} by a one-sided Mann-Whitney test over the criteria "
-            f"{', '.join(used) or 'none'}. Ratings of other workers do not count.",
-        ],
-        tables=[
-            Table(
-                "Workers",
-                ["outcome", "workers", "share"],
-                [[name, str(count), f"{count / len(report.workers):.1%}"] for name, count in counts.most_common()],
-            )
-        ],
+    text = (
+        f"A worker passes whose ratings of the degraded system are lower than those of the others, at p < "
+        f"{report.description.quality_control_p:g} by a one-sided Mann-Whitney test over the criteria "
+        f"{', '.join(used) or 'none'}. Ratings of other workers do not count."
     )
+    rows = [[name, str(count), f"{count / len(report.workers):.1%}"] for name, count in counts.most_common()]
+    return Section("Quality control", [text], [Table("Workers", ["outcome", "workers", "share"], rows)])
 
 
 def _show_agreement(report: StudyReport) -> Section:
@@ -398,26 +345,16 @@ def _show_agreement(report: StudyReport) -> Section:
         [name, found.pairs, found.median, found.ordinary_median, found.undefined]
         for name, found in report.agreement.items()
     ]
-    series = {
-        f"workers who {VERBS[name]}": found.histogram
-        for name, found in report.agreement.items()
-        if sum(found.histogram)
-    }
-    charts = (
-        [draw_histogram("Correlations of pairs of raters, in percent of pairs", list(BIN_EDGES), series)]
-        if series
-        else []
+    series = {f"workers who {VERBS[name]}": found.histogram for name, found in report.agreement.items() if found.pairs}
+    title = "Correlations of pairs of raters, in percent of pairs"
+    text = (
+        "Two assignments that met the same systems, degraded ones among them, are correlated over these systems. "
+        "The further right, the more alike raters order them; raters who guess lie around 0. Part of the "
+        "agreement of those who pass is the degraded system itself, which they were selected for rating lower."
     )
-    return Section(
-        heading="Rater agreement",
-        paragraphs=[
-            "Two assignments that met the same systems, degraded ones among them, are correlated over these systems. "
-            "The further right, the more alike raters order them; raters who guess lie around 0. Part of the "
-            "agreement of those who pass is the degraded system itself, which they were selected for rating lower."
-        ],
-        charts=charts,
-        tables=[Table("Pairs of assignments", ["workers", "pairs", "median r", "without degraded", "undefined"], rows)],
-    )
+    table = Table("Pairs of assignments", ["workers", "pairs", "median r", "without degraded", "undefined"], rows)
+    charts = [draw_histogram(title, list(BIN_EDGES), series)] if series else []
+    return Section("Rater agreement", [text], [table], charts)
 
 
 def _show_effort(report: StudyReport) -> Section:
@@ -427,11 +364,8 @@ def _show_effort(report: StudyReport) -> Section:
         for name, each in report.effort.items()
     ]
     header = ["workers", "number", "dialogues", "minutes per dialogue", "words per dialogue", "words per input"]
-    return Section(
-        heading="Time and words",
-        paragraphs=["Minutes are means; words are medians of what people typed, without the degraded systems."],
-        tables=[Table("What people put in", header, rows)],
-    )
+    text = "Minutes are means; words are medians of what people typed, without the degraded systems."
+    return Section("Time and words", [text], [Table("What people put in", header, rows)])
 
 
 def _show_criteria(report: StudyReport) -> Section:
@@ -440,17 +374,16 @@ def _show_criteria(report: StudyReport) -> Section:
     known = {(each.first, each.second): each.pearson for each in report.criteria}
     known |= {(each.second, each.first): each.spearman for each in report.criteria}
     rows = [[name, *(known.get((name, other), NOTHING) for other in names)] for name in names]
+    text = "Over systems, by raw scores as published: Pearson above the diagonal, Spearman below."
     return Section(
-        heading="How the criteria go together",
-        paragraphs=["Over systems, by raw scores as published: Pearson above the diagonal, Spearman below."],
-        tables=[Table("Correlations of criteria", ["criterion", *names], rows)],
+        "How the criteria go together", [text], [Table("Correlations of criteria", ["criterion", *names], rows)]
     )
 
 
 def _show_method(report: StudyReport) -> Section:
     return Section(
-        heading="How this was computed",
-        paragraphs=[
+        "How this was computed",
+        [
             "Negative criteria are reversed; every rating is a distance from its worker's mean in its worker's "
             "standard deviations, both over all criteria and dialogues of that worker, the degraded system's among "
             "them. A system's score is the mean over its dialogues and criteria.",

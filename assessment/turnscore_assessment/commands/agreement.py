@@ -10,14 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 from rich.progress import Progress
+from typer import Argument, Option
 
 from turnscore_assessment.agreement.judged_dialogues import Advance, FormName
-from turnscore_assessment.command_line import (
-    CALL_SECONDS,
-    CALLS_IN_FLIGHT,
-    client_of,
-    reported_errors,
-)
+from turnscore_assessment.command_line import CALL_SECONDS, CALLS_IN_FLIGHT, client_of, reported_errors
 from turnscore_assessment.correlations import BOOTSTRAP_ROUNDS
 from turnscore_assessment.rendering import print_page
 
@@ -33,36 +29,27 @@ class LevelName(StrEnum):
     BOTH = "both"
 
 
-InputFile = Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="JSON lines; .gz is unpacked.")]
-Form = Annotated[
-    FormName, typer.Option(help="`judged`, see docs/agreement.md, `dbdc3`, or `study`, see docs/studies.md.")
-]
-Parts = Annotated[
-    list[str] | None, typer.Option("--part", help="A detail of the score instead of its `value`; repeatable.")
-]
+InputFile = Annotated[Path, Argument(exists=True, dir_okay=False, help="JSON lines; .gz is unpacked.")]
+Form = Annotated[FormName, Option(help="`judged`, see docs/agreement.md, `dbdc3`, or `study`, see docs/studies.md.")]
+Parts = Annotated[list[str] | None, Option("--part", help="A detail of the score instead of its `value`; repeatable.")]
 Bundles = Annotated[
-    list[str] | None,
-    typer.Option("--bundle", help="Instead of a service: a bundle's folder (with a /) or name; repeatable."),
+    list[str] | None, Option("--bundle", help="Instead of a service: a bundle's folder (with a /) or name; repeatable.")
 ]
 
 
 def agreement(
     file: InputFile,
-    scorers: Annotated[list[str], typer.Option("--scorer", help="A scorer to measure; repeatable.")],
+    scorers: Annotated[list[str], Option("--scorer", help="A scorer to measure; repeatable.")],
     parts: Parts = None,
-    url: Annotated[
-        str | None, typer.Option(help="The service's address; default: TURNSCORE_URL, else localhost.")
-    ] = None,
+    url: Annotated[str | None, Option(help="The service's address; default: TURNSCORE_URL, else localhost.")] = None,
     bundles: Bundles = None,
     form: Form = FormName.JUDGED,
-    output: Annotated[Path, typer.Option(file_okay=False, help="Folder for the figures.")] = Path("build/agreement"),
-    level: Annotated[
-        LevelName, typer.Option(help="`both`: every level that the file has judgements for.")
-    ] = LevelName.BOTH,
-    bootstrap: Annotated[int, typer.Option(min=1, help="Resamples of dialogues per interval.")] = BOOTSTRAP_ROUNDS,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
-    concurrency: Annotated[int, typer.Option(min=1, help="Dialogues in flight at the service.")] = CALLS_IN_FLIGHT,
-    timeout: Annotated[float, typer.Option(help="Seconds for one dialogue, retries included.")] = CALL_SECONDS,
+    output: Annotated[Path, Option(file_okay=False, help="Folder for the figures.")] = Path("build/agreement"),
+    level: Annotated[LevelName, Option(help="`both`: every level that the file has judgements for.")] = LevelName.BOTH,
+    bootstrap: Annotated[int, Option(min=1, help="Resamples of dialogues per interval.")] = BOOTSTRAP_ROUNDS,
+    seed: Annotated[int, Option(min=0)] = 0,
+    concurrency: Annotated[int, Option(min=1, help="Dialogues in flight at the service.")] = CALLS_IN_FLIGHT,
+    timeout: Annotated[float, Option(help="Seconds for one dialogue, retries included.")] = CALL_SECONDS,
 ) -> None:
     """Correlate scores, and trivial baselines, with people's judgements of the same turns."""
     from turnscore_assessment.agreement.report import AgreementJob, build_page, run_agreement_job, write_agreement
@@ -85,7 +72,7 @@ def agreement(
 
 def convert(
     source: InputFile,
-    target: Annotated[Path, typer.Argument(dir_okay=False, help="File to write; gzipped if it ends in .gz.")],
+    target: Annotated[Path, Argument(dir_okay=False, help="File to write; gzipped if it ends in .gz.")],
     form: Form = FormName.DBDC3,
 ) -> None:
     """Write judged dialogues of another form in that of docs/agreement.md."""

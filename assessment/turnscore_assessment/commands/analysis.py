@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
 from turnscore_assessment.analysis.power import (
     MOST_SIMULATIONS,
@@ -16,12 +17,7 @@ from turnscore_assessment.analysis.power import (
     plan_study,
     read_pilot,
 )
-from turnscore_assessment.command_line import (
-    RatingsFile,
-    RoundsOption,
-    SeedOption,
-    reported_errors,
-)
+from turnscore_assessment.command_line import RatingsFile, RoundsOption, SeedOption, reported_errors
 from turnscore_assessment.commands.agreement import choose_scorers, show_progress
 from turnscore_assessment.comparison.difference import LEVEL, POWER
 from turnscore_assessment.figures import ROUNDS
@@ -34,7 +30,7 @@ if TYPE_CHECKING:
 
 def run_report(
     ratings: RatingsFile,
-    output: Annotated[Path, typer.Option(file_okay=False, help="Folder for the report.")] = Path("build/assessment"),
+    output: Annotated[Path, Option(file_okay=False, help="Folder for the report.")] = Path("build/assessment"),
     rounds: RoundsOption = ROUNDS,
     seed: SeedOption = 0,
 ) -> None:
@@ -51,7 +47,7 @@ def run_report(
 def run_replicate(
     first: RatingsFile,
     second: RatingsFile,
-    output: Annotated[Path, typer.Option(file_okay=False, help="Folder for the figures.")] = Path("build/replication"),
+    output: Annotated[Path, Option(file_okay=False, help="Folder for the figures.")] = Path("build/replication"),
     rounds: RoundsOption = ROUNDS,
     seed: SeedOption = 0,
 ) -> None:
@@ -73,21 +69,19 @@ def run_metrics(
     ratings: RatingsFile,
     scores: Annotated[
         list[Path] | None,
-        typer.Argument(exists=True, dir_okay=False, help="CSV with a column `line`, `dialogue` or `system`."),
+        Argument(exists=True, dir_okay=False, help="CSV with a column `line`, `dialogue` or `system`."),
     ] = None,
-    scorers: Annotated[list[str] | None, typer.Option("--scorer", help="A scorer to ask; repeatable.")] = None,
+    scorers: Annotated[list[str] | None, Option("--scorer", help="A scorer to ask; repeatable.")] = None,
     bundles: Annotated[
-        list[str] | None, typer.Option("--bundle", help="Instead of a service: a bundle's folder or name; repeatable.")
+        list[str] | None, Option("--bundle", help="Instead of a service: a bundle's folder or name; repeatable.")
     ] = None,
-    url: Annotated[str | None, typer.Option(help="The service; else TURNSCORE_URL, else localhost.")] = None,
+    url: Annotated[str | None, Option(help="The service; else TURNSCORE_URL, else localhost.")] = None,
     parts: Annotated[
-        list[str] | None, typer.Option("--part", help="An entry of a score's details beside `value`; repeatable.")
+        list[str] | None, Option("--part", help="An entry of a score's details beside `value`; repeatable.")
     ] = None,
-    per_system: Annotated[
-        int | None, typer.Option(min=1, help="Most dialogues of each system that scorers score.")
-    ] = None,
-    keep: Annotated[Path | None, typer.Option(dir_okay=False, help="CSV to write the scorers' scores to.")] = None,
-    output: Annotated[Path, typer.Option(file_okay=False, help="Folder for the figures.")] = Path("build/metrics"),
+    per_system: Annotated[int | None, Option(min=1, help="Most dialogues of each system that scorers score.")] = None,
+    keep: Annotated[Path | None, Option(dir_okay=False, help="CSV to write the scorers' scores to.")] = None,
+    output: Annotated[Path, Option(file_okay=False, help="Folder for the figures.")] = Path("build/metrics"),
     rounds: RoundsOption = ROUNDS,
     seed: SeedOption = 0,
 ) -> None:
@@ -136,7 +130,7 @@ def build_power_page(plan: PowerPlan) -> Page:
     ]
     header = ["workers", "dialogues", "power", "Monte-Carlo error", "seen the wrong way round"]
     tables = [Table("", header, rows)] if rows else []
-    return Page(title="Power", sections=[Section(heading="Power", tables=tables, paragraphs=list(list_remarks(plan)))])
+    return Page(title="Power", sections=[Section("Power", tables=tables, paragraphs=list(list_remarks(plan)))])
 
 
 def list_remarks(plan: PowerPlan) -> Iterator[str]:
@@ -165,21 +159,19 @@ def list_remarks(plan: PowerPlan) -> Iterator[str]:
 
 def run_power(
     pilot: RatingsFile,
-    systems: Annotated[str, typer.Option(help="Two systems of the pilot, as in `A,B`.")],
+    systems: Annotated[str, Option(help="Two systems of the pilot, as in `A,B`.")],
     difference: Annotated[
         float | None,
-        typer.Option(help="Smallest difference that matters, in the unit of --transform; default: the pilot's own."),
+        Option(help="Smallest difference that matters, in the unit of --transform; default: the pilot's own."),
     ] = None,
-    criterion: Annotated[str, typer.Option(help="Criterion of the pilot.")] = OVERALL,
-    transform: Annotated[RatingUnit, typer.Option(help="Unit of ratings: z per worker, or raw points.")] = RatingUnit.Z,
-    dialogues: Annotated[int, typer.Option(min=1, max=100, help="Dialogues of each system that a worker rates.")] = 1,
-    level: Annotated[float, typer.Option(min=0.00001, max=0.5, help="Level of the test.")] = LEVEL,
-    power: Annotated[
-        float, typer.Option(min=0.1, max=0.99, help="Share of studies that must see the difference.")
-    ] = POWER,
-    simulations: Annotated[int, typer.Option(min=100, max=MOST_SIMULATIONS, help="Studies simulated.")] = SIMULATIONS,
+    criterion: Annotated[str, Option(help="Criterion of the pilot.")] = OVERALL,
+    transform: Annotated[RatingUnit, Option(help="Unit of ratings: z per worker, or raw points.")] = RatingUnit.Z,
+    dialogues: Annotated[int, Option(min=1, max=100, help="Dialogues of each system that a worker rates.")] = 1,
+    level: Annotated[float, Option(min=0.00001, max=0.5, help="Level of the test.")] = LEVEL,
+    power: Annotated[float, Option(min=0.1, max=0.99, help="Share of studies that must see the difference.")] = POWER,
+    simulations: Annotated[int, Option(min=100, max=MOST_SIMULATIONS, help="Studies simulated.")] = SIMULATIONS,
     seed: SeedOption = 0,
-    output: Annotated[Path | None, typer.Option(dir_okay=False, help="File for the plan, as JSON.")] = None,
+    output: Annotated[Path | None, Option(dir_okay=False, help="File for the plan, as JSON.")] = None,
 ) -> None:
     """Plan how many workers and dialogues show a difference between two systems, from the ratings of a pilot study."""
     names = [name.strip() for name in systems.split(",")]
@@ -204,11 +196,11 @@ def run_power(
 def run_reliability(
     file: Annotated[
         Path,
-        typer.Argument(
+        Argument(
             exists=True, dir_okay=False, help="Ratings in which `dialogue` names items, or CSV of item, rater, value."
         ),
     ],
-    output: Annotated[Path | None, typer.Option(dir_okay=False, help="File for the figures, as JSON.")] = None,
+    output: Annotated[Path | None, Option(dir_okay=False, help="File for the figures, as JSON.")] = None,
     rounds: RoundsOption = ROUNDS,
     seed: SeedOption = 0,
 ) -> None:
@@ -225,22 +217,20 @@ def run_reliability(
     ]
     remarks.append("intervals of 95 %: other items with these raters; too narrow for other raters")
     table = Table("", ["ratings", "items", "raters per item", *FIGURES], rows)
-    section = Section(heading="Reliability", tables=[table], paragraphs=remarks)
+    section = Section("Reliability", tables=[table], paragraphs=remarks)
     print_page(Page(title="Reliability", sections=[section]), found, output)
 
 
 Sources = Annotated[
     list[Path],
-    typer.Argument(
-        exists=True, dir_okay=False, help="All files of one run: workers who passed and workers who failed."
-    ),
+    Argument(exists=True, dir_okay=False, help="All files of one run: workers who passed and workers who failed."),
 ]
 
 
 def run_convert(
     sources: Sources,
-    output: Annotated[Path, typer.Option(dir_okay=False, help="File to write; gzipped if it ends in .gz.")],
-    study: Annotated[str, typer.Option(help="The study's name; default: the output's.")] = "",
+    output: Annotated[Path, Option(dir_okay=False, help="File to write; gzipped if it ends in .gz.")],
+    study: Annotated[str, Option(help="The study's name; default: the output's.")] = "",
 ) -> None:
     """Write the published conversations of one run as a ratings file."""
     if any(output.exists() and output.samefile(source) for source in sources):

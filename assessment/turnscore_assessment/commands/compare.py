@@ -49,7 +49,7 @@ def build_comparison_page(found: SystemComparison) -> Page:
         *found.notes,
         *(f"warning: {row.scorer}: {each.warning}" for row in found.scorers for each in row.lengths if each.warning),
     ]
-    section = Section(heading="Scores", tables=[Table("", header, rows)], paragraphs=remarks)
+    section = Section("Scores", tables=[Table("", header, rows)], paragraphs=remarks)
     return Page(title="A and B", sections=[section])
 
 
@@ -73,7 +73,7 @@ def build_sequence_page(found: Sequence[SequentialComparison]) -> Page:
             verdict = f"{each.what}: {each.verdict} {names}, decided after {each.decided_at} of {count} observations"
         table = Table("", ["observations", "A - B", "low", "high", "p, any time"], rows)
         remarks = [verdict, f"an observation: {each.unit}", each.method, *each.notes]
-        sections.append(Section(heading=each.what, tables=[table], paragraphs=remarks))
+        sections.append(Section(each.what, tables=[table], paragraphs=remarks))
     return Page(title="A and B, look by look", sections=sections)
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
 from turnscore_assessment.command_line import SeedOption, reported_errors
 from turnscore_assessment.designs.analysis import CriterionAnalysis, DesignAnalysis, Scoring, analyse_design
@@ -36,7 +37,7 @@ def build_design_page(found: DesignAnalysis) -> Page:
         ]
         header = ["system", "shown", *(scoring.method for scoring in criterion.scorings)]
         table = Table(criterion.criterion, header, rows)
-        sections.append(Section(heading=criterion.criterion, tables=[table], paragraphs=list(list_remarks(criterion))))
+        sections.append(Section(criterion.criterion, tables=[table], paragraphs=list(list_remarks(criterion))))
     return Page(title=f"Study {found.study}", summary=[found.errors], sections=sections)
 
 
@@ -78,21 +79,18 @@ app = typer.Typer(no_args_is_help=True, help="Make blind, balanced rating sheets
 
 @app.command()
 def make(
-    items: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="What is judged (docs/studies.md).")],
-    kind: Annotated[DesignKind, typer.Option("--design", help="How raters are asked.")],
+    items: Annotated[Path, Argument(exists=True, dir_okay=False, help="What is judged (docs/studies.md).")],
+    kind: Annotated[DesignKind, Option("--design", help="How raters are asked.")],
     criteria: Annotated[
-        list[str],
-        typer.Option("--criterion", help="A question about every option, as `fun` or `dull:negative`; repeatable."),
+        list[str], Option("--criterion", help="A question about every option, as `fun` or `dull:negative`; repeatable.")
     ],
-    raters: Annotated[int, typer.Option(min=1, help="Sheets to make.")],
-    output: Annotated[Path, typer.Option(file_okay=False, help="Folder for the key and the sheets.")],
-    per_rater: Annotated[int | None, typer.Option(min=1, help="Dialogues per rater; else all.")] = None,
-    tuple_size: Annotated[int, typer.Option(min=2, max=LARGEST_TUPLE, help="Options of a question of choices.")] = 4,
-    points: Annotated[int, typer.Option(min=2, max=100, help="Of a Likert scale.")] = POINTS,
-    standard: Annotated[
-        float, typer.Option(min=1, max=999, help="Rank-based magnitude: the reference's worth.")
-    ] = STANDARD,
-    study: Annotated[str, typer.Option(help="The study's name.")] = "study",
+    raters: Annotated[int, Option(min=1, help="Sheets to make.")],
+    output: Annotated[Path, Option(file_okay=False, help="Folder for the key and the sheets.")],
+    per_rater: Annotated[int | None, Option(min=1, help="Dialogues per rater; else all.")] = None,
+    tuple_size: Annotated[int, Option(min=2, max=LARGEST_TUPLE, help="Options of a question of choices.")] = 4,
+    points: Annotated[int, Option(min=2, max=100, help="Of a Likert scale.")] = POINTS,
+    standard: Annotated[float, Option(min=1, max=999, help="Rank-based magnitude: the reference's worth.")] = STANDARD,
+    study: Annotated[str, Option(help="The study's name.")] = "study",
     seed: SeedOption = 0,
 ) -> None:
     """Make one sheet per rater, as JSON lines and CSV, and a key that names the system of each option."""
@@ -120,10 +118,10 @@ def make(
 
 @app.command()
 def analyse(
-    key: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="The key that `make` wrote.")],
-    sheets: Annotated[list[Path], typer.Argument(exists=True, dir_okay=False, help="Filled sheets, .jsonl or .csv.")],
-    transform: Annotated[RatingUnit, typer.Option(help="Use given numbers as z per rater, or raw.")] = RatingUnit.Z,
-    output: Annotated[Path | None, typer.Option(dir_okay=False, help="Where the result goes as JSON.")] = None,
+    key: Annotated[Path, Argument(exists=True, dir_okay=False, help="The key that `make` wrote.")],
+    sheets: Annotated[list[Path], Argument(exists=True, dir_okay=False, help="Filled sheets, .jsonl or .csv.")],
+    transform: Annotated[RatingUnit, Option(help="Use given numbers as z per rater, or raw.")] = RatingUnit.Z,
+    output: Annotated[Path | None, Option(dir_okay=False, help="Where the result goes as JSON.")] = None,
 ) -> None:
     """Analyse filled sheets: systems' scores, which differ, and how far raters agree."""
     with reported_errors():

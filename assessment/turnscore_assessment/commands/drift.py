@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
 from turnscore_assessment.command_line import reported_errors
 from turnscore_assessment.errors import AssessmentError
@@ -22,23 +23,23 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_
 _SOURCE = "From"
 Metrics = Annotated[
     list[str] | None,
-    typer.Option("--metrics", help="Address of a service: its counts since it started; repeatable.",
+    Option("--metrics", help="Address of a service: its counts since it started; repeatable.",
                  rich_help_panel=_SOURCE),
 ]  # fmt: skip
 Prometheus = Annotated[
-    str | None, typer.Option(help="Address of a Prometheus that scrapes the service.", rich_help_panel=_SOURCE)
+    str | None, Option(help="Address of a Prometheus that scrapes the service.", rich_help_panel=_SOURCE)
 ]
 Scores = Annotated[
     list[Path] | None,
-    typer.Option("--scores", exists=True, dir_okay=False, help="A file that `turnscore score` wrote; repeatable.",
+    Option("--scores", exists=True, dir_okay=False, help="A file that `turnscore score` wrote; repeatable.",
                  rich_help_panel=_SOURCE),
 ]  # fmt: skip
-Window = Annotated[str, typer.Option(help="How far back to query a Prometheus, such as 14d.", rich_help_panel=_SOURCE)]
+Window = Annotated[str, Option(help="How far back to query a Prometheus, such as 14d.", rich_help_panel=_SOURCE)]
 Selector = Annotated[
-    str, typer.Option(help='Labels of the series to query in a Prometheus, such as job="bot".', rich_help_panel=_SOURCE)
+    str, Option(help='Labels of the series to query in a Prometheus, such as job="bot".', rich_help_panel=_SOURCE)
 ]
 Tenant = Annotated[
-    str | None, typer.Option(help="Only this tenant's turns, of metrics with tenants.",
+    str | None, Option(help="Only this tenant's turns, of metrics with tenants.",
                              rich_help_panel=_SOURCE)
 ]  # fmt: skip
 
@@ -50,7 +51,7 @@ def drift() -> None:
 
 @app.command()
 def baseline(
-    output: Annotated[Path, typer.Argument(dir_okay=False, help="File for the baseline: counts as JSON, no text.")],
+    output: Annotated[Path, Argument(dir_okay=False, help="File for the baseline: counts as JSON, no text.")],
     metrics: Metrics = None,
     prometheus: Prometheus = None,
     scores: Scores = None,
@@ -58,7 +59,7 @@ def baseline(
     selector: Selector = "",
     tenant: Tenant = None,
     rules: Annotated[
-        Path | None, typer.Option(dir_okay=False, help="Also write recording rules for Prometheus to this file.")
+        Path | None, Option(dir_okay=False, help="Also write recording rules for Prometheus to this file.")
     ] = None,
 ) -> None:
     """Keep how a bot's scores fall in weeks of which you know that they were good."""
@@ -83,10 +84,10 @@ def report(
     selector: Selector = "",
     tenant: Tenant = None,
     against: Annotated[
-        Path | None, typer.Option("--baseline", exists=True, dir_okay=False, help="What `baseline` wrote.")
+        Path | None, Option("--baseline", exists=True, dir_okay=False, help="What `baseline` wrote.")
     ] = None,
-    html: Annotated[Path | None, typer.Option(dir_okay=False, help="Also write an HTML page to this file.")] = None,
-    check: Annotated[bool, typer.Option("--check", help="Exit with status 3 if anything drifted.")] = False,
+    html: Annotated[Path | None, Option(dir_okay=False, help="Also write an HTML page to this file.")] = None,
+    check: Annotated[bool, Option("--check", help="Exit with status 3 if anything drifted.")] = False,
 ) -> None:
     """Compare live scores with the bundle's curve, and with a baseline."""
     from turnscore_assessment.drift.report import build_page, find_drift
@@ -109,15 +110,10 @@ def shadow(
     prometheus: Prometheus = None,
     window: Window = "1d",
     selector: Selector = "",
-    html: Annotated[Path | None, typer.Option(dir_okay=False, help="Also write an HTML page to this file.")] = None,
+    html: Annotated[Path | None, Option(dir_okay=False, help="Also write an HTML page to this file.")] = None,
 ) -> None:
     """Report what a version that shadows the served one would change; docs/rollouts.md."""
-    from turnscore_assessment.drift.shadow import (
-        CORRELATION,
-        TOTALS,
-        build_shadow_page,
-        collect_shadows,
-    )
+    from turnscore_assessment.drift.shadow import CORRELATION, TOTALS, build_shadow_page, collect_shadows
     from turnscore_assessment.drift.sources import query_least, query_prometheus, read_service
 
     if bool(metrics) == bool(prometheus):

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
 from turnscore_assessment.charts import draw_lines
 from turnscore_assessment.command_line import reported_errors
@@ -52,8 +53,7 @@ def build_page(evaluation: Evaluation) -> Page:
             paragraphs=[f"{name}: {definition}" for name, definition in definitions.items()],
         ),
         Section(
-            heading="Diversity",
-            tables=[Table("", ["system", "diversity", "tokens", "responses", "value"], diversity)],
+            heading="Diversity", tables=[Table("", ["system", "diversity", "tokens", "responses", "value"], diversity)]
         ),
     ]
     if evaluation.correlations:
@@ -76,7 +76,7 @@ def _show_correlations(evaluation: Evaluation) -> Section:
         "Correlations with the ratings; intervals of 95 % from resampled contexts. Williams' test compares "
         f"Pearson's r with that of {evaluation.correlations[0].metric}."
     )
-    return Section(heading="Correlations", tables=[Table("", header, rows)], paragraphs=[note])
+    return Section("Correlations", tables=[Table("", header, rows)], paragraphs=[note])
 
 
 def _list_diversity(found: Diversity) -> list[list[object]]:
@@ -110,34 +110,28 @@ def _print_metrics(is_asked: bool) -> None:
 
 def references(
     file: Annotated[
-        Path, typer.Argument(exists=True, help="JSON lines (docs/references.md), or with --multiref their folder.")
+        Path, Argument(exists=True, help="JSON lines (docs/references.md), or with --multiref their folder.")
     ],
-    metric: Annotated[
-        list[str] | None, typer.Option(help=f"A metric's name; repeatable. Default: {DEFAULT_METRIC}.")
-    ] = None,
+    metric: Annotated[list[str] | None, Option(help=f"A metric's name; repeatable. Default: {DEFAULT_METRIC}.")] = None,
     reducer: Annotated[
-        list[str] | None, typer.Option(help=f"{', '.join(REDUCERS)}; repeatable. Default: {DEFAULT_REDUCER}.")
+        list[str] | None, Option(help=f"{', '.join(REDUCERS)}; repeatable. Default: {DEFAULT_REDUCER}.")
     ] = None,
-    encoder: Annotated[
-        str | None, typer.Option(help="A bundle of kind encoder: its folder (with a /), or its name.")
-    ] = None,
+    encoder: Annotated[str | None, Option(help="A bundle of kind encoder: its folder (with a /), or its name.")] = None,
     word_vectors: Annotated[
-        Path | None, typer.Option(exists=True, dir_okay=False, help="Word vectors as text; .gz is unpacked.")
+        Path | None, Option(exists=True, dir_okay=False, help="Word vectors as text; .gz is unpacked.")
     ] = None,
     meteor_jar: Annotated[
-        Path | None, typer.Option(exists=True, dir_okay=False, help="METEOR 1.5's jar, its data beside it.")
+        Path | None, Option(exists=True, dir_okay=False, help="METEOR 1.5's jar, its data beside it.")
     ] = None,
-    tokenisation: Annotated[str, typer.Option(help="`blanks` for tokenised text, `words` for any other.")] = "blanks",
-    json: Annotated[Path | None, typer.Option(dir_okay=False, help="File for everything, as JSON.")] = None,
+    tokenisation: Annotated[str, Option(help="`blanks` for tokenised text, `words` for any other.")] = "blanks",
+    json: Annotated[Path | None, Option(dir_okay=False, help="File for everything, as JSON.")] = None,
     plot: Annotated[
-        Path | None, typer.Option(dir_okay=False, help="File for the plot of correlation by references (SVG).")
+        Path | None, Option(dir_okay=False, help="File for the plot of correlation by references (SVG).")
     ] = None,
-    multiref: Annotated[
-        bool, typer.Option("--multiref", help="FILE is the folder of the multi-reference data.")
-    ] = False,
-    threads: Annotated[int, typer.Option(min=1, max=64, help="CPU threads of the encoder.")] = 1,
+    multiref: Annotated[bool, Option("--multiref", help="FILE is the folder of the multi-reference data.")] = False,
+    threads: Annotated[int, Option(min=1, max=64, help="CPU threads of the encoder.")] = 1,
     _list: Annotated[
-        bool, typer.Option("--list", callback=_print_metrics, is_eager=True, help="Print the metrics' names and exit.")
+        bool, Option("--list", callback=_print_metrics, is_eager=True, help="Print the metrics' names and exit.")
     ] = False,
 ) -> None:
     """Compare hypotheses with references: metrics, diversity, and correlations where the file has ratings."""

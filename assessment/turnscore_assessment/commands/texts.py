@@ -7,6 +7,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+from typer import Argument, Option
 
 from turnscore_assessment.command_line import SeedOption, reported_errors
 from turnscore_assessment.files import to_csv, write_rows, write_text
@@ -18,19 +19,19 @@ if TYPE_CHECKING:
 
 def run_readability(
     dialogues: Annotated[
-        Path, typer.Argument(exists=True, dir_okay=False, help="JSON lines with `turns`, or ratings; .gz is unpacked.")
+        Path, Argument(exists=True, dir_okay=False, help="JSON lines with `turns`, or ratings; .gz is unpacked.")
     ],
-    output: Annotated[Path, typer.Option(dir_okay=False, help="CSV to write, a line per dialogue.")],
+    output: Annotated[Path, Option(dir_okay=False, help="CSV to write, a line per dialogue.")],
     encoder: Annotated[
-        str | None, typer.Option(help="A bundle of kind encoder: a folder (with a /) or name. Without it no coherence.")
+        str | None, Option(help="A bundle of kind encoder: a folder (with a /) or name. Without it no coherence.")
     ] = None,
-    context_turns: Annotated[int, typer.Option(min=1, max=50, help="Turns of context to compare a response with.")] = 1,
+    context_turns: Annotated[int, Option(min=1, max=50, help="Turns of context to compare a response with.")] = 1,
     penalty: Annotated[
-        Literal["published", "released"], typer.Option(help="`released`: inverted, as a published script has it.")
+        Literal["published", "released"], Option(help="`released`: inverted, as a published script has it.")
     ] = "published",
-    dull: Annotated[Path | None, typer.Option(exists=True, dir_okay=False, help="Dull patterns, a line each.")] = None,
+    dull: Annotated[Path | None, Option(exists=True, dir_okay=False, help="Dull patterns, a line each.")] = None,
     function_words: Annotated[
-        Path | None, typer.Option(exists=True, dir_okay=False, help="Words that say nothing, a line each.")
+        Path | None, Option(exists=True, dir_okay=False, help="Words that say nothing, a line each.")
     ] = None,
 ) -> None:
     """Measure how easy replies read (Flesch), and their distance from the context, times a penalty for dull ones."""
@@ -75,23 +76,19 @@ def build_readability_page(found: Sequence["DialogueReadability"]) -> Page:
         means = [fmean(values) if values else None for values in known.values()]
         rows.append([system or "-", len(own), *means, f"{unreliable} of {turns}"])
     table = Table("", ["system", "dialogues", *names, "under 10 words"], rows)
-    return Page(title="Readability", sections=[Section(heading="Systems", tables=[table])])
+    return Page(title="Readability", sections=[Section("Systems", tables=[table])])
 
 
-DialogueFile = Annotated[
-    Path, typer.Argument(exists=True, dir_okay=False, help="JSON lines with `turns`; .gz is unpacked.")
-]
+DialogueFile = Annotated[Path, Argument(exists=True, dir_okay=False, help="JSON lines with `turns`; .gz is unpacked.")]
 
 
 def run_distort(
     dialogues: DialogueFile,
-    output: Annotated[Path, typer.Option(dir_okay=False, help="File to write; gzipped if it ends in .gz.")],
+    output: Annotated[Path, Option(dir_okay=False, help="File to write; gzipped if it ends in .gz.")],
     corpus: Annotated[
-        Path | None, typer.Option(exists=True, dir_okay=False, help="File of the replies; default: the same file.")
+        Path | None, Option(exists=True, dir_okay=False, help="File of the replies; default: the same file.")
     ] = None,
-    count: Annotated[
-        int | None, typer.Option(min=1, help="Number of dialogues, from the beginning of the file.")
-    ] = None,
+    count: Annotated[int | None, Option(min=1, help="Number of dialogues, from the beginning of the file.")] = None,
     seed: SeedOption = 0,
 ) -> None:
     """Give recorded dialogues random, distorted replies that ignore the user, as the published quality control does."""

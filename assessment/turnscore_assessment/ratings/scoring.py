@@ -4,16 +4,24 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from itertools import combinations
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import stats
 
 from turnscore_assessment.errors import TooFewError
 from turnscore_assessment.figures import Flags, Floats, Integers, Interval, find_interval
-from turnscore_assessment.ratings.rating_file import RatingTable, group_rows, measure_workers
+from turnscore_assessment.ratings.rating_file import (
+    RatingFile,
+    RatingTable,
+    build_table,
+    group_rows,
+    measure_workers,
+    standardize,
+)
 
 
 class ControlVerdict(StrEnum):
@@ -90,21 +98,14 @@ def correct_holm(p_values: ArrayLike) -> Floats:
     given = np.asarray(p_values, dtype=np.float64)
     order = np.argsort(given, kind="stable")
     stepped = np.maximum.accumulate(given[order] * np.arange(len(given), 0, -1)) if len(given) else given
-    return _put_back(stepped, order)
-
-
-def correct_benjamini_hochberg(p_values: ArrayLike) -> Floats:
-    """Benjamini & Hochberg (1995): keeps the share of false differences among those found below the level."""
-    given = np.asarray(p_values, dtype=np.float64)
-    order = np.argsort(given, kind="stable")[::-1]
-    scaled = given[order] * len(given) / np.arange(len(given), 0, -1)
-    return _put_back(np.minimum.accumulate(scaled) if len(given) else scaled, order)
-
-
-def _put_back(sorted_values: Floats, order: NDArray[np.intp]) -> Floats:
-    restored = np.empty_like(sorted_values)
-    restored[order] = np.minimum(sorted_values, 1.0)
+    restored = np.empty_like(stepped)
+    restored[order] = np.minimum(stepped, 1.0)
     return restored
+
+
+def correct_benjamini_hochberg(p_values: Sequence[float]) -> Floats:
+    """Benjamini & Hochberg (1995): keeps the share of false differences among those found below the level."""
+    return np.asarray(stats.false_discovery_control(p_values) if len(p_values) else p_values, dtype=np.float64)
 
 
 PairOutcome = Literal["better", "worse", "none"]
@@ -239,6 +240,61 @@ def sum_values(table: RatingTable, values: Floats, chosen: Flags, raters: Intege
     return SystemSums(sums.reshape(workers, systems, -1)[kept], counts.reshape(workers, systems)[kept])
 
 
+@dataclass(frozen=True, kw_only=True)
+class JudgedStudy:
+    """A study's table, and which of its workers and rows count."""
+
+    ratings: RatingFile
+    table: RatingTable
+    workers: Sequence[ControlledWorker]
+    passing: Flags
+    """By worker."""
+    chosen: Flags
+    """By row: of workers who pass, about ordinary systems."""
+    z: Floats
+    """Standardized, by row and criterion."""
+
+    @property
+    def name(self) -> str:
+        return self.ratings.description.study
+
+    @property
+    def columns(self) -> list[str]:
+        """The criteria, then `overall`."""
+        return [*self.ratings.description.names, OVERALL]
+
+    @property
+    def raters(self) -> Integers:
+        """The numbers of the workers who count."""
+        return np.unique(self.table.worker_of[self.chosen])
+
+    @property
+    def means(self) -> Floats:
+        """Each row's mean z over criteria."""
+        return np.asarray(self.z.mean(axis=1))
+
+    @cached_property
+    def sums(self) -> SystemSums:
+        """Of standardized ratings that count."""
+        return sum_values(self.table, self.z, self.chosen)
+
+    @cached_property
+    def raw_sums(self) -> SystemSums:
+        """Of ratings that count as they are, negative criteria reversed."""
+        return sum_values(self.table, self.table.ratings, self.chosen)
+
+
+def judge_study(ratings: RatingFile) -> JudgedStudy:
+    """Judges the workers; raises TooFewError where none passes."""
+    table = build_table(ratings)
+    workers = control_quality(table)
+    passing = find_passing(workers)
+    chosen = choose_rows(table, passing)
+    return JudgedStudy(
+        ratings=ratings, table=table, workers=workers, passing=passing, chosen=chosen, z=standardize(table)
+    )
+
+
 def resample_systems(sums: SystemSums, rounds: int, seed: int) -> Floats:
     """Means by round, system and column over as many workers as there are, drawn with replacement.
 
@@ -256,31 +312,28 @@ def resample_systems(sums: SystemSums, rounds: int, seed: int) -> Floats:
     return np.concatenate(found) if found else np.empty((0, *sums.values.shape[1:]))
 
 
-def score_systems(
-    table: RatingTable, standardized: SystemSums, raw: SystemSums, draws: Sequence[Floats]
-) -> list[SystemScore]:
+def score_systems(study: JudgedStudy, draws: Sequence[Floats]) -> list[SystemScore]:
     """Every system's scores, best first; `draws` are the resamples of the standardized and of the raw means."""
-    names = [*table.description.names, OVERALL]
-    means = [sums.average(sums.everyone) for sums in (standardized, raw)]
-    counts = standardized.dialogues.sum(axis=0).astype(int)
-    workers = len(standardized.dialogues)
+    names = study.columns
+    means = [sums.average(sums.everyone) for sums in (study.sums, study.raw_sums)]
+    counts = study.sums.dialogues.sum(axis=0).astype(int)
+    workers = len(study.sums.dialogues)
 
     def gather(kind: int, system: int) -> dict[str, Interval]:
-        order = [len(names) - 1, *range(len(names) - 1)]
         return {
             names[column]: find_interval(float(means[kind][system, column]), draws[kind][:, system, column], workers)
-            for column in order
+            for column in (-1, *range(len(names) - 1))
         }
 
     found = [
         SystemScore(
             system=name,
             dialogues=int(counts[number]),
-            ratings=int(counts[number]) * len(table.description.names),
+            ratings=int(counts[number]) * (len(names) - 1),
             scores=gather(0, number),
             raw=gather(1, number),
         )
-        for number, name in enumerate(table.systems)
+        for number, name in enumerate(study.table.systems)
         if counts[number]
     ]
     return sorted(found, key=lambda score: -score.scores[OVERALL].value)

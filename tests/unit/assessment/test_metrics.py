@@ -12,12 +12,13 @@ from support.exporter_data import OracleScorer
 from support.fakes import loaded_fake
 from support.studies import make_study
 from turnscore_assessment.agreement import scoring
-from turnscore_assessment.analysis.metric_columns import MetricColumn, judge_study, read_columns
+from turnscore_assessment.analysis.metric_columns import MetricColumn, read_columns
 from turnscore_assessment.analysis.metrics import compare_metrics, measure_metrics
 from turnscore_assessment.commands.main import app
 from turnscore_assessment.errors import BadFileError
 from turnscore_assessment.figures import compute_pearson, compute_spearman, williams_test
 from turnscore_assessment.ratings.rating_file import RatedDialogueTurn, RatingFile, write_ratings
+from turnscore_assessment.ratings.scoring import judge_study
 from typer.testing import CliRunner
 
 TRUTH = {"A": 80.0, "B": 65.0, "C": 50.0, "D": 35.0, "E": 20.0}
