@@ -210,14 +210,8 @@ def make_text(corpus: Corpus) -> str:
 
 def make_page(corpus: Corpus, command: str, date: str) -> str:
     """The report with charts, as one HTML file."""
-    page = Page(
-        title="Scores of a corpus",
-        summary=list(_summary(corpus)),
-        sections=list(_sections(corpus)),
-        command=command,
-        date=date,
-    )
-    return to_html(page)
+    told, sections = list(_summary(corpus)), list(_sections(corpus))
+    return to_html(Page(title="Scores of a corpus", summary=told, sections=sections, command=command, date=date))
 
 
 def _summary(corpus: Corpus) -> Iterator[str]:
@@ -241,29 +235,25 @@ def _sections(corpus: Corpus) -> Iterator[Section]:
         whole = corpus.tallies[scorer][WHOLE]
         [finding] = find_drift([whole.counts])
         yield Section(
-            heading=f"{scorer}: {whole.counts.model}",
+            f"{scorer}: {whole.counts.model}",
             paragraphs=[f"{each[0].upper()}{each[1:]}." for each in finding.warnings],
             charts=[_draw(corpus, scorer)] if any(whole.counts.bins) else [],
             tables=[
                 Table("All turns", ("", *_GROUPED), [("all", *_cells(whole, finding))]),
                 Table("Share of turns by percentile", ("up to", "share"), _shares(whole)),
                 *(_grouped(corpus, scorer, kind) for kind in KINDS if corpus.groups(scorer, kind)),
-                Table(
-                    "Worst dialogues",
-                    ("dialogue", "mean"),
-                    [(name, f"{-mean:.4g}") for mean, name in corpus.worst[scorer]],
-                ),
-                Table(
-                    "Best dialogues",
-                    ("dialogue", "mean"),
-                    [(name, f"{mean:.4g}") for mean, name in corpus.best[scorer]],
-                ),
+                _ends("Worst dialogues", ((name, -mean) for mean, name in corpus.worst[scorer])),
+                _ends("Best dialogues", ((name, mean) for mean, name in corpus.best[scorer])),
             ],
         )
     if corpus.set_aside:
         listed = corpus.set_aside.most_common(20)
         rows = [(reason, code, f"{count:,}") for (code, reason), count in listed]
-        yield Section(heading="Set aside", tables=[Table("By reason", ("reason", "code", "rows"), rows)])
+        yield Section("Set aside", tables=[Table("By reason", ("reason", "code", "rows"), rows)])
+
+
+def _ends(caption: str, means: Iterable[tuple[str, float]]) -> Table:
+    return Table(caption, ("dialogue", "mean"), [(name, f"{mean:.4g}") for name, mean in means])
 
 
 def _draw(corpus: Corpus, scorer: str) -> Any:

@@ -274,7 +274,7 @@ def build_page(report: AgreementReport) -> Page:
     models = ", ".join(f"{each.model} (graph {each.graph}, digest {each.digest[:12]})" for each in report.scored)
     sections = [
         Section(
-            heading=f"{level.observations.level.capitalize()} level",
+            f"{level.observations.level.capitalize()} level",
             tables=[Table(level.title, HEADER, [_cells(group, row) for group in level.groups for row in group.rows])],
         )
         for level in report.levels
@@ -325,12 +325,7 @@ def _draw_panel(panel: Any, level: MeasuredLevel, name: str) -> None:
         # Fainter points where there are many, so that dense places do not fill up. Chosen.
         faintness = float(np.clip(100 / len(systems), 0.15, 0.8))
         panel.scatter(
-            column.values[chosen],
-            observations.qualities[chosen],
-            s=10,
-            alpha=faintness,
-            linewidths=0,
-            label=system,
+            column.values[chosen], observations.qualities[chosen], s=10, alpha=faintness, linewidths=0, label=system
         )
     if has_colours:
         for handle in panel.legend(fontsize="x-small").legend_handles:

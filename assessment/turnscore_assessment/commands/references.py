@@ -46,16 +46,10 @@ def build_page(evaluation: Evaluation) -> Page:
         for each in evaluation.results
     ]
     diversity = [row for each in evaluation.diversity for row in _list_diversity(each)]
-    sections = [
-        Section(
-            heading="Results",
-            tables=[Table("", ["system", "metric", "reducer", "level", "tokens", "rows", "value"], results)],
-            paragraphs=[f"{name}: {definition}" for name, definition in definitions.items()],
-        ),
-        Section(
-            heading="Diversity", tables=[Table("", ["system", "diversity", "tokens", "responses", "value"], diversity)]
-        ),
-    ]
+    header = ["system", "metric", "reducer", "level", "tokens", "rows", "value"]
+    defined = [f"{name}: {definition}" for name, definition in definitions.items()]
+    diversities = Table("", ["system", "diversity", "tokens", "responses", "value"], diversity)
+    sections = [Section("Results", defined, [Table("", header, results)]), Section("Diversity", tables=[diversities])]
     if evaluation.correlations:
         sections.append(_show_correlations(evaluation))
     counted = f"{evaluation.rows} rows, {evaluation.contexts} contexts, {evaluation.rated_rows} rated"

@@ -156,15 +156,12 @@ _SHARES = ("", "now", "baseline")
 def build_page(findings: Sequence[DriftFinding], command: str) -> Page:
     """Every comparison, then for each bundle the shares of its bins and what else was counted."""
     drifted = [each.live.model for each in findings if each.has_drifted]
+    warnings = [f"warning: {each.live.model}: {warning}" for each in findings for warning in each.warnings]
     return Page(
         title="Drift of scores",
         summary=[f"Drifted: {', '.join(drifted)}." if drifted else "Nothing drifted beyond what chance explains."],
         sections=[
-            Section(
-                heading="Comparisons",
-                tables=[Table("", _HEADER, _rows(findings))],
-                paragraphs=[f"warning: {each.live.model}: {warning}" for each in findings for warning in each.warnings],
-            ),
+            Section("Comparisons", warnings, [Table("", _HEADER, _rows(findings))]),
             *map(_make_section, findings),
         ],
         command=command,
@@ -172,13 +169,9 @@ def build_page(findings: Sequence[DriftFinding], command: str) -> Page:
 
 
 def _make_section(finding: DriftFinding) -> Section:
-    return Section(
-        heading=f"{finding.live.scorer}: {finding.live.model}",
-        tables=[
-            Table("Share of turns by percentile", _SHARES, _share_rows(finding)),
-            Table("What else was counted", _SHARES, _other_rows(finding)),
-        ],
-    )
+    shares = Table("Share of turns by percentile", _SHARES, _share_rows(finding))
+    others = Table("What else was counted", _SHARES, _other_rows(finding))
+    return Section(f"{finding.live.scorer}: {finding.live.model}", tables=[shares, others])
 
 
 def make_rules(baseline: Iterable[LiveValues]) -> str:
@@ -206,13 +199,9 @@ def _rule(record: str, value: float, labels: dict[str, str]) -> list[str]:
 def _rows(findings: Iterable[DriftFinding]) -> list[tuple[str, ...]]:
     return [
         (
-            each.live.scorer,
-            each.live.model,
-            compared.against,
-            f"{each.live.dialogues:,.0f}",
-            f"{each.live.turns:,.0f}",
-            f"{compared.index:.4f}",
-            f"{compared.limit:.4f}",
+            *(each.live.scorer, each.live.model, compared.against),
+            *(f"{count:,.0f}" for count in (each.live.dialogues, each.live.turns)),
+            *(f"{index:.4f}" for index in (compared.index, compared.limit)),
             compared.verdict,
         )
         for each in findings

@@ -26,7 +26,7 @@ FAR = 10
 
 @dataclass(kw_only=True)
 class ShadowValues:
-    """Counts of one scorer's shadow beside one served version; floats, because Prometheus extrapolates."""
+    """Counts of one scorer's shadow of one served version; floats, because Prometheus extrapolates."""
 
     scorer: str
     model: str
@@ -49,7 +49,7 @@ class ShadowValues:
 
     @property
     def dropped(self) -> float:
-        """Turns that were dropped for want of room or time."""
+        """Turns that were dropped: no room or time."""
         return self.turns.get("full", 0.0) + self.turns.get("late", 0.0)
 
     @property
@@ -115,9 +115,6 @@ def _add(counts: dict[_Key, float], key: _Key, value: float) -> None:
     counts[key] = counts.get(key, 0.0) + value
 
 
-_HEADER = ("", "figure")
-
-
 def build_shadow_page(found: Sequence[ShadowValues], command: str) -> Page:
     """For each candidate what would change, and every pair of labels."""
     return Page(
@@ -125,8 +122,8 @@ def build_shadow_page(found: Sequence[ShadowValues], command: str) -> Page:
         summary=[f"{_name(each)}: {each.compared:,.0f} turns compared." for each in found],
         sections=[
             Section(
-                heading=_name(each),
-                tables=[Table(_name(each), _HEADER, _rows(each)), Table("Labels", _LABELS, _label_rows(each))],
+                _name(each),
+                tables=[Table(_name(each), ("", "figure"), _rows(each)), Table("Labels", _LABELS, _label_rows(each))],
             )
             for each in found
         ],
