@@ -275,7 +275,7 @@ def list_sections(sets: Sequence[MeasuredSet], trained: TrainedBaselines) -> Ite
         f"{', '.join(each.name for each in averaged)}. Sets {FITTED} stand in this table alone."
     )
     notes = [note, *([trained.note] if trained.names else [])]
-    yield Section("All sets", paragraphs=notes, tables=[Table("All sets", header, rows)])
+    yield Section(heading="All sets", paragraphs=notes, tables=[Table("All sets", header, rows)])
     for each in sets:
         if not each.name.endswith(FITTED):
             yield _show_set(each)
@@ -298,7 +298,7 @@ def _show_set(measured: MeasuredSet) -> Section:
         tables.append(Table(f"{judged.name} by system", [f"{kind} by system", *apart], rows))
     dialogues = len({item.dialogue for item in judged.items})
     counted = f"{len(judged.items)} {judged.unit}, {dialogues} dialogues. {judged.note}".strip()
-    return Section(judged.name, paragraphs=[counted], tables=tables)
+    return Section(heading=judged.name, paragraphs=[counted], tables=tables)
 
 
 def _show_systems(measured: MeasuredSet) -> Section:
@@ -309,14 +309,14 @@ def _show_systems(measured: MeasuredSet) -> Section:
     heading = f"The {len(measured.people_order)} systems of {measured.name}"
     note = f"Means over a system's dialogues. People's order, best first: {' > '.join(measured.people_order)}."
     table = Table(heading, ["score", "Pearson", "Spearman", "its order"], rows)
-    return Section(heading, paragraphs=[note], tables=[table])
+    return Section(heading=heading, paragraphs=[note], tables=[table])
 
 
 def _show_relevance(found: Sequence[Accuracy]) -> list[Section]:
     rows = [[each.split, each.negatives, each.contexts, each.accuracy] for each in found]
     note = "Accuracy of quality's `relevant` at 0.5, both classes counting alike; intervals from resampled contexts."
     table = Table("adversarial_responses", ["split", "against", "contexts", "accuracy"], rows)
-    return [Section("adversarial_responses", paragraphs=[note], tables=[table])] if rows else []
+    return [Section(heading="adversarial_responses", paragraphs=[note], tables=[table])] if rows else []
 
 
 def _show_published() -> Iterator[Section]:
@@ -332,7 +332,7 @@ def _show_published() -> Iterator[Section]:
             ]
             for row in rows
         ]
-        yield Section(heading, tables=[Table(heading, header, cells)])
+        yield Section(heading=heading, tables=[Table(heading, header, cells)])
 
 
 def _show_published_value(value: float | Sequence[float]) -> str:
