@@ -36,18 +36,12 @@ LIKING = np.array([0.9, 0.2, 0.1, 0.8, 0.0, 0.4])
 Floats = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What one draw's threshold does on turns that were not drawn."""
-
-    false_alarms: float
-    recall: float
-    reweighted: bool
-    """Whether new weights of the heads were fitted."""
+Outcome = tuple[float, float, bool]
+"""What a draw's threshold does on turns that were not drawn: false alarms, recall, whether new weights were fitted."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tally:
+class CountedDraws:
     """The counts over all draws."""
 
     draws: int
@@ -69,7 +63,7 @@ def draw_heads(turns: int, generator: np.random.Generator) -> tuple[Floats, NDAr
     return heads, good
 
 
-def run_draws(draws: int, turns: int = 200, rate: float = 0.05, seed: int = 0) -> Tally:
+def run_draws(draws: int, turns: int = 200, rate: float = 0.05, seed: int = 0) -> CountedDraws:
     """Calibrates on so many draws of that many rated turns, each turn of its own dialogue."""
     generator = np.random.default_rng(seed)
     heads, good = draw_heads(POPULATION, generator)
@@ -85,18 +79,16 @@ def run_draws(draws: int, turns: int = 200, rate: float = 0.05, seed: int = 0) -
 
 def observe_draw(low: NDArray[np.bool_], good: NDArray[np.bool_], made: Calibration) -> Outcome:
     """A calibration's outcome on the other turns: which it calls low, and which are good."""
-    return Outcome(float(low[good].mean()), float(low[~good].mean()), not made.choice.keeps_order)
+    return float(low[good].mean()), float(low[~good].mean()), not made.choice.keeps_order
 
 
-def tally_outcomes(outcomes: Sequence[Outcome], rate: float) -> Tally:
+def tally_outcomes(outcomes: Sequence[Outcome], rate: float) -> CountedDraws:
     """How often the promise of that rate was broken."""
-    return Tally(
-        draws=len(outcomes),
-        broken=sum(each.false_alarms > rate for each in outcomes),
-        false_alarms=float(np.mean([each.false_alarms for each in outcomes])),
-        recall=float(np.mean([each.recall for each in outcomes])),
-        reweighted=sum(each.reweighted for each in outcomes),
-    )
+    false_alarms, recall, reweighted = np.array(outcomes, dtype=np.float64).T
+    return CountedDraws(
+        draws=len(outcomes), broken=int((false_alarms > rate).sum()), false_alarms=float(false_alarms.mean()),
+        recall=float(recall.mean()), reweighted=int(reweighted.sum()),
+    )  # fmt: skip
 
 
 def raters(
@@ -109,7 +101,7 @@ def raters(
     typer.echo(describe_tally(run_draws(draws, turns, rate, seed), turns, rate))
 
 
-def describe_tally(tally: Tally, turns: int, rate: float) -> str:
+def describe_tally(tally: CountedDraws, turns: int, rate: float) -> str:
     """The tally in a sentence."""
     return (
         f"{tally.draws} draws of {turns} turns: more than {rate:.0%} of good turns called low in {tally.broken} "
@@ -139,7 +131,7 @@ def run_judged_draws(
     rate: float = 0.05,
     seed: int = 0,
     whole_dialogues: bool = False,
-) -> Tally:
+) -> CountedDraws:
     """Calibrates on so many draws of that many turns, and counts on the other turns.
 
     `whole_dialogues` draws all turns of a dialogue until there are enough, as in a file of rated dialogues; without it

@@ -71,7 +71,7 @@ SEQUENCES: dict[str, BettingSequence | AsymptoticSequence] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tally:
+class CalledDifferent:
     """How often the sequence, or looking with a t-test, called the systems different, and when."""
 
     studies: int
@@ -83,7 +83,7 @@ class Tally:
         return self.called / self.studies
 
 
-def count_calls(name: str, draw: Draw, studies: int, shift: float = 0.0, seed: int = 0) -> Tally:
+def count_calls(name: str, draw: Draw, studies: int, shift: float = 0.0, seed: int = 0) -> CalledDifferent:
     """`name` is one of SEQUENCES or `t-test`; `shift` is the true difference."""
     generator = np.random.default_rng(seed)
     stops = []
@@ -92,7 +92,9 @@ def count_calls(name: str, draw: Draw, studies: int, shift: float = 0.0, seed: i
         is_called = _look_with_t(values) if name == "t-test" else SEQUENCES[name].follow_p(values) < LEVEL
         if is_called.any():
             stops.append(int(np.argmax(is_called)) + 1)
-    return Tally(studies=studies, called=len(stops), median_stop=float(np.median(stops)) if stops else float("nan"))
+    return CalledDifferent(
+        studies=studies, called=len(stops), median_stop=float(np.median(stops)) if stops else float("nan")
+    )
 
 
 def _look_with_t(values: Floats) -> NDArray[np.bool_]:
@@ -121,7 +123,7 @@ def count_false_verdicts(
     scorers: int = 1,
     rounds: int = ROUNDS,
     seed: int = 0,
-) -> Tally:
+) -> CalledDifferent:
     """How often `compare A B` prints "decided" for any of so many scorers, the systems having equal means.
 
     As the interval is the inverse of the test, one scorer's share is also that of intervals without the truth. Half of
@@ -136,7 +138,7 @@ def count_false_verdicts(
             shared = draw_a(generator, max(sizes)) if paired else np.zeros(max(sizes))
             scores[f"s{scorer}"] = x + shared[: sizes[0]], y + shared[: sizes[1]]
         called += any(row.is_decided for row in compare_scores(scores, paired=paired, rounds=rounds, seed=study))
-    return Tally(studies=studies, called=called, median_stop=float("nan"))
+    return CalledDifferent(studies=studies, called=called, median_stop=float("nan"))
 
 
 def main(

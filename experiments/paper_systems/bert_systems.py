@@ -33,7 +33,7 @@ from turnscore_exporters.pair_models.models import (
 )
 from turnscore_exporters.training.loop import BestWeights, LoopSettings, choose_batch, train
 
-from paper_systems.data import EvalTurn, Floats, Negatives, ReplyPool, split_words
+from paper_systems.data import EvalTurn, Floats, NegativeSampler, ReplyPool, split_words
 from paper_systems.ruber import FUSED_ADAM
 
 # Specified: a port's released code: Adam 1e-3, weight decay 1e-4, 256 pairs a step.
@@ -57,7 +57,7 @@ class Contextual:
 def train_pair_network(
     network: PairNetwork,
     exchanges: Sequence[TextPair],
-    negatives: Negatives,
+    negatives: NegativeSampler,
     vectors: FrozenVectors,
     settings: LoopSettings,
     *,
@@ -103,7 +103,7 @@ def choose_by_auc(
 
 
 def compose_step(
-    exchanges: Sequence[TextPair], negatives: Negatives, extra: Sequence[TextPair], step: int, seed: int
+    exchanges: Sequence[TextPair], negatives: NegativeSampler, extra: Sequence[TextPair], step: int, seed: int
 ) -> list[TextPair]:
     """True replies, as many wrong ones to the same queries, and as many of `extra`."""
     half = PAIR_BATCH // 2
@@ -249,7 +249,7 @@ def judgement_loss(logits: Tensor, fits: Sequence[float], class_weight: float) -
     return functional.binary_cross_entropy_with_logits(logits, torch.tensor(fits), pos_weight=weight)
 
 
-def draw_retrieval(exchanges: Sequence[TextPair], negatives: Negatives, batch_size: int, seed: int) -> Draw:
+def draw_retrieval(exchanges: Sequence[TextPair], negatives: NegativeSampler, batch_size: int, seed: int) -> Draw:
     """Half true replies, half wrong ones to the same queries."""
     half = max(1, batch_size // 2)
     batches = -(-len(exchanges) // half)

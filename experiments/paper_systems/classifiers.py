@@ -28,7 +28,7 @@ from turnscore_exporters.engagement.training import texts_of
 from turnscore_exporters.training.loop import BestWeights, LoopSettings, choose_batch, train
 
 from paper_systems.data import EvalTurn, Floats, split_words
-from paper_systems.plan import Plan, Trained
+from paper_systems.plan import Trained, TrainingPlan
 from paper_systems.ruber import FUSED_ADAM, QUERY_WORDS, REPLY_WORDS, BiRnnNetwork, WordVectors, read_texts
 
 REGULARISATION = 0.1
@@ -145,14 +145,14 @@ ROUNDS = 200
 Classifier = SvmClassifier | BiRnnClassifier
 
 
-def train_svm(plan: Plan, *, check_counts: bool = True) -> Trained:
+def train_svm(plan: TrainingPlan, *, check_counts: bool = True) -> Trained:
     def fit(pairs: Sequence[TextPair], _validation: Sequence[TextPair], _labels: Labels) -> SvmClassifier:
         return SvmClassifier(pairs, plan.seed)
 
     return _train_both(plan, fit, border=0.0, check_counts=check_counts)
 
 
-def train_birnn(plan: Plan, *, check_counts: bool = True) -> Trained:
+def train_birnn(plan: TrainingPlan, *, check_counts: bool = True) -> Trained:
     def fit(pairs: Sequence[TextPair], validation: Sequence[TextPair], labels: Labels) -> BiRnnClassifier:
         vectors = plan.word_vectors([text for pair in pairs for text in (pair.query, pair.reply)])
         name = f"bi-rnn {labels}"
@@ -169,7 +169,7 @@ def train_birnn(plan: Plan, *, check_counts: bool = True) -> Trained:
 
 
 def _train_both(
-    plan: Plan,
+    plan: TrainingPlan,
     fit: Callable[[Sequence[TextPair], Sequence[TextPair], Labels], Classifier],
     *,
     border: float,

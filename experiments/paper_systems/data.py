@@ -155,7 +155,7 @@ CANDIDATES, TEMPERATURE = 100, 0.07
 Vectors = NDArray[np.float32]
 
 
-class Negatives(Protocol):
+class NegativeSampler(Protocol):
     def draw(self, index: int, epoch: int) -> int:
         """The index of an exchange whose reply is wrong for the exchange at `index`, another one in each epoch."""
 

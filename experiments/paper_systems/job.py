@@ -27,7 +27,7 @@ from paper_systems.measures import (
     read_adversarial,
     read_eval_sets,
 )
-from paper_systems.plan import Plan, Trained
+from paper_systems.plan import Trained, TrainingPlan
 from paper_systems.trainers import TRAINERS
 
 ENGAGEMENT = {"svm": train_svm, "bi-rnn": train_birnn}
@@ -50,7 +50,7 @@ class SystemJob:
     """What to train, and how much to measure."""
 
     name: str
-    plan: Plan
+    plan: TrainingPlan
     threads: int = 0
     most_turns: int = 3000
     check_counts: bool = True
@@ -90,7 +90,9 @@ def run_job(job: SystemJob) -> dict[str, Any]:
     return report
 
 
-def _train(job: SystemJob, sets: Sequence[EvalSet], contexts: Sequence[AdversarialContext]) -> tuple[Trained, Plan]:
+def _train(
+    job: SystemJob, sets: Sequence[EvalSet], contexts: Sequence[AdversarialContext]
+) -> tuple[Trained, TrainingPlan]:
     if job.name in ENGAGEMENT:
         return ENGAGEMENT[job.name](job.plan, check_counts=job.check_counts), job.plan
     judged = [each for found in sets for each in found.asked] + [each for found in contexts for each in found.asked]
@@ -98,7 +100,7 @@ def _train(job: SystemJob, sets: Sequence[EvalSet], contexts: Sequence[Adversari
     return TRAINERS[job.name](plan), plan
 
 
-def _measure(job: SystemJob, plan: Plan, trained: Trained, sets: Sequence[EvalSet]) -> dict[str, Any]:
+def _measure(job: SystemJob, plan: TrainingPlan, trained: Trained, sets: Sequence[EvalSet]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if trained.exchanges:
         found["trained_on"] = trained.exchanges

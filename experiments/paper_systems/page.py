@@ -22,22 +22,34 @@ OTHERWISE_TRAINED = (
     "published blended with references, by BERT-base on DailyDialog's exchanges; here unreferenced, by MiniLM on "
     "dialogue_text"
 )
+OTHER_RESPONSES = (
+    "published is trained on DailyDialog++'s own random responses; here on dialogue_text, without DailyDialog"
+)
+OTHER_MODEL = (
+    "published by RoBERTa-base tuned on Topical-Chat, with the context for a fact; here by MiniLM, without facts, "
+    "whose head for masked words is new"
+)
+HELD_BACK = "the set is held back, so that nobody tunes to it"
 BAR = "a bar of Figure 4, without a number"
+KINDS = ("random", "adversarial")
+GRADE = "GRADE's turns of ConvAI2: Spearman"
+
+Find = Callable[[Report], float | None]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Comparison:
+@dataclass(frozen=True)
+class PublishedFigure:
     """One figure of one system. `here` finds it in the system's report; None where it was not measured."""
 
     system: str
     figure: str
     published: float | str
-    here: Callable[[Report], float | None]
+    here: Find
     why: str
     """Why the two differ, or why nothing here compares."""
 
 
-def _convai2(score: str) -> Callable[[Report], float | None]:
+def _convai2(score: str) -> Find:
     """The mean over both parts of GRADE's turns of ConvAI2, weighted by turns."""
 
     def find(report: Report) -> float | None:
@@ -50,115 +62,61 @@ def _convai2(score: str) -> Callable[[Report], float | None]:
     return find
 
 
-def _find_accuracy(kind: str, score: str) -> Callable[[Report], float | None]:
+def _at(*path: str | int) -> Find:
+    """What stands at the end of that path in a report; None where it ends before."""
+
     def find(report: Report) -> float | None:
-        found: float | None = report.get("adversarial", {}).get(kind, {}).get(score, {}).get("accuracy")
-        return found
+        found: Any = report
+        for step in path:
+            found = found.get(step) if isinstance(found, Mapping) else found and found[step]
+        value: float | None = found
+        return value
 
     return find
 
 
-def _tested(labels: str, test_set: str) -> Callable[[Report], float | None]:
-    def find(report: Report) -> float | None:
-        found: float = report["training"]["tested"][labels][test_set]["balanced_accuracy"][0]
-        return found
-
-    return find
+def _not_measured(_: Report) -> None:
+    return None
 
 
-def _find_thumbs(report: Report) -> float | None:
-    found = report["development"].get("convai-thumbs (chosen on)")
-    value: float | None = None if found is None else found["rows"]["3p"]["agreement"][0]
-    return value
-
-
-def _classifier(system: str) -> list[Comparison]:
+def _classifier(system: str) -> list[PublishedFigure]:
     """Paper 004's bars, and the same pairs under the corrected labels, which the paper does not have."""
     return [
-        Comparison(
-            system=f"{system}, {labels} labels",
-            figure=f"{name}: balanced accuracy",
-            published=BAR if labels == "published" else "none: the paper's labels alone",
-            here=_tested(labels, test_set),
-            why="no number to measure against",
+        PublishedFigure(
+            f"{system}, {labels} labels",
+            f"{name}: balanced accuracy",
+            BAR if labels == "published" else "none: the paper's labels alone",
+            _at("training", "tested", labels, test_set, "balanced_accuracy", 0),
+            "no number to measure against",
         )
         for labels in ("published", "corrected")
         for name, test_set in (("ConvAI test", labels), ("pairs of AMT raters", "judged"))
     ]
 
 
-COMPARISONS: Mapping[str, Sequence[Comparison]] = {
-    "ruber": (
-        *(
-            Comparison(
-                system="ruber: unreferenced",
-                figure=f"DailyDialog++ test, {kind} responses: accuracy",
-                published=accuracy,
-                here=_find_accuracy(kind, "unreferenced"),
-                why="published is trained on DailyDialog++'s own random responses; here on dialogue_text, without "
-                "DailyDialog",
-            )
-            for kind, accuracy in (("random", 0.783), ("adversarial", 0.650))
+def _ruber(kind: str, accuracy: float) -> PublishedFigure:
+    found = _at("adversarial", kind, "unreferenced", "accuracy")
+    figure = f"DailyDialog++ test, {kind} responses: accuracy"
+    return PublishedFigure("ruber: unreferenced", figure, accuracy, found, OTHER_RESPONSES)
+
+
+THUMBS = _at("development", "convai-thumbs (chosen on)", "rows", "3p", "agreement", 0)
+COMPARISONS: Mapping[str, Sequence[PublishedFigure]] = {
+    "ruber": [
+        _ruber("random", 0.783),
+        _ruber("adversarial", 0.650),
+        PublishedFigure("ruber", "600 pairs of DailyDialog: Spearman", 0.30, _not_measured, HELD_BACK),
+    ],
+    "ctx-ruber": [PublishedFigure("ctx-ruber", GRADE, 0.31, _convai2("ctx-ruber"), OTHERWISE_TRAINED)],
+    "pone": [PublishedFigure("pone", GRADE, 0.37, _convai2("pone"), OTHERWISE_TRAINED)],
+    "usr": [PublishedFigure("usr", GRADE, 0.50, _convai2("usr"), OTHER_MODEL)],
+    "3p": [
+        PublishedFigure(
+            "3p", "Alexa's turns (RUI-3P): Spearman", 0.28, _not_measured, "Amazon's own turns, never released"
         ),
-        Comparison(
-            system="ruber",
-            figure="600 pairs of DailyDialog: Spearman",
-            published=0.30,
-            here=lambda _: None,
-            why="the set is held back, so that nobody tunes to it",
-        ),
-    ),
-    "ctx-ruber": (
-        Comparison(
-            system="ctx-ruber",
-            figure="GRADE's turns of ConvAI2: Spearman",
-            published=0.31,
-            here=_convai2("ctx-ruber"),
-            why=OTHERWISE_TRAINED,
-        ),
-    ),
-    "pone": (
-        Comparison(
-            system="pone",
-            figure="GRADE's turns of ConvAI2: Spearman",
-            published=0.37,
-            here=_convai2("pone"),
-            why=OTHERWISE_TRAINED,
-        ),
-    ),
-    "usr": (
-        Comparison(
-            system="usr",
-            figure="GRADE's turns of ConvAI2: Spearman",
-            published=0.50,
-            here=_convai2("usr"),
-            why="published by RoBERTa-base tuned on Topical-Chat, with the context for a fact; here by MiniLM, without "
-            "facts, whose head for masked words is new",
-        ),
-    ),
-    "3p": (
-        Comparison(
-            system="3p",
-            figure="Alexa's turns (RUI-3P): Spearman",
-            published=0.28,
-            here=lambda _: None,
-            why="Amazon's own turns, never released",
-        ),
-        Comparison(
-            system="3p",
-            figure="ConTurE: Spearman",
-            published=0.11,
-            here=lambda _: None,
-            why="the set is held back, so that nobody tunes to it",
-        ),
-        Comparison(
-            system="3p",
-            figure="ConvAI's thumbs (chosen on): AUC",
-            published="none",
-            here=_find_thumbs,
-            why="the nearest that is at hand",
-        ),
-    ),
+        PublishedFigure("3p", "ConTurE: Spearman", 0.11, _not_measured, HELD_BACK),
+        PublishedFigure("3p", "ConvAI's thumbs (chosen on): AUC", "none", THUMBS, "the nearest that is at hand"),
+    ],
     "svm": _classifier("svm"),
     "bi-rnn": _classifier("bi-rnn"),
 }
@@ -247,7 +205,7 @@ def compare_published(reports: Sequence[Report], larger: Sequence[Report] = ()) 
     return {"title": "Beside published figures", "note": note, "columns": [*columns, "why"], "rows": rows}
 
 
-def _find_here(each: Comparison, report: Report | None) -> list[str]:
+def _find_here(each: PublishedFigure, report: Report | None) -> list[str]:
     """The figure here and its distance from the published one."""
     here = None if report is None else each.here(report)
     if here is None:
@@ -313,7 +271,7 @@ def _adversarial(reports: Sequence[Report]) -> Table:
 
 
 def _compare(label: str, name: str, found: Mapping[str, Any]) -> list[Any]:
-    figures = [found[kind][name][key] for kind in ("random", "adversarial") for key in ("auc", "accuracy")]
+    figures = [found[kind][name][key] for kind in KINDS for key in ("auc", "accuracy")]
     return [label, found["contexts"], *map(_figure, figures)]
 
 
@@ -354,11 +312,9 @@ def _compare_sizes(small: Sequence[Report], larger: Sequence[Report]) -> Table:
 
 
 def _figures(report: Report, score: str, sets: Sequence[str]) -> list[str]:
-    responses = report.get("adversarial") or {}
-    found = [report.get("held_out", {}).get("auc", {}).get(score)]
-    found += [responses.get(kind, {}).get(score, {}).get("auc") for kind in ("random", "adversarial")]
-    rows = (report["development"].get(name, {}).get("rows", {}).get(score) for name in sets)
-    return [_figure(each) for each in (*found, *(row and row["agreement"][0] for row in rows))]
+    found = [_at("held_out", "auc", score), *(_at("adversarial", kind, score, "auc") for kind in KINDS)]
+    found += [_at("development", name, "rows", score, "agreement", 0) for name in sets]
+    return [_figure(find(report)) for find in found]
 
 
 def _development(reports: Sequence[Report]) -> Iterator[Table]:

@@ -88,7 +88,7 @@ TEXT_FILE = "dialogue_text.jsonl.gz"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class TrainingPlan:
     """What a training is given."""
 
     data: Path

@@ -20,7 +20,7 @@ from turnscore_exporters.pair_models.models import PairHead
 from turnscore_exporters.training.encoders import Encoder
 from turnscore_exporters.training.loop import LoopSettings, choose_batch, train
 
-from paper_systems.data import EvalTurn, Floats, Negatives, split_words
+from paper_systems.data import EvalTurn, Floats, NegativeSampler, split_words
 
 MOST_WIDTH = 4096
 """Largest width of a vector; a larger number in a file's head is an error. Chosen."""
@@ -254,7 +254,7 @@ class Ruber:
 def train_ruber_network(
     network: RuberNetwork,
     exchanges: Sequence[TextPair],
-    negatives: Negatives,
+    negatives: NegativeSampler,
     vectors: WordVectors,
     settings: LoopSettings,
     *,

@@ -37,7 +37,7 @@ from paper_systems.bert_systems import (
     train_pair_network,
 )
 from paper_systems.data import EvalTurn, RandomNegatives, ReplyPool, WeightedNegatives, split_validation
-from paper_systems.plan import Plan, Trained
+from paper_systems.plan import Trained, TrainingPlan
 from paper_systems.ruber import Ruber, RuberNetwork, fit_scales, train_ruber_network
 
 RATINGS_FILE, THUMBS_FILE = "turn_ratings.jsonl.gz", "convai2017.jsonl.gz"
@@ -47,7 +47,7 @@ MOST_FITTED = 300
 """Rated turns that fit USR's two weights. Chosen: it reads a turn some fifteen times."""
 
 
-def train_ruber(plan: Plan) -> Trained:
+def train_ruber(plan: TrainingPlan) -> Trained:
     """Trains RUBER: the ranking loss, then the scales, from training exchanges alone."""
     exchanges = plan.train
     vectors = plan.word_vectors([text for each in exchanges for text in (each.query, each.reply)])
@@ -72,7 +72,7 @@ def train_ruber(plan: Plan) -> Trained:
     return Trained(baseline, facts, exchanges=len(exchanges))
 
 
-def train_usr(plan: Plan) -> Trained:
+def train_usr(plan: TrainingPlan) -> Trained:
     """Trains USR: masked words, then retrieval from the same weights, then the regression on rated turns."""
     exchanges = plan.train
     torch.manual_seed(plan.seed)  # draws the heads that the checkpoint lacks
@@ -107,7 +107,7 @@ def train_usr(plan: Plan) -> Trained:
     return Trained(baseline, facts, frozenset(each.dialogue for each in rated), len(exchanges))
 
 
-def train_annotated(plan: Plan) -> Trained:
+def train_annotated(plan: TrainingPlan) -> Trained:
     """Trains 3P: a pair model on people's thumbs for ConvAI's bots."""
     turns = [each for each in read_thumbs(plan.data / THUMBS_FILE) if each.is_fitted_on]
     judgements = [TextPair(each.context[-1][1], each.response, each.rating) for each in turns]
@@ -151,7 +151,7 @@ PONE_ROUNDS, PONE_SHARE, PONE_RATE = 3, 0.2, 0.1
 for many epochs, which in so few steps would change nothing."""
 
 
-def train_contextual(plan: Plan) -> Trained:
+def train_contextual(plan: TrainingPlan) -> Trained:
     """Trains contextualised RUBER: random negatives, cross entropy, the step chosen by validation."""
     exchanges, validation = split_validation(plan.train)
     vectors = FrozenVectors(load_encoder(plan.encoder))
@@ -164,7 +164,7 @@ def train_contextual(plan: Plan) -> Trained:
     return Trained(baseline, _describe_choice(best, validation), exchanges=len(exchanges))
 
 
-def train_pone(plan: Plan) -> Trained:
+def train_pone(plan: TrainingPlan) -> Trained:
     """Trains PONE: weighted negatives, the step chosen by validation, then rounds in which it labels more itself."""
     exchanges, validation = split_validation(plan.train)
     vectors = FrozenVectors(load_encoder(plan.encoder))
@@ -194,7 +194,7 @@ def _start_pair_network(
 
 
 def _choose_step(
-    plan: Plan,
+    plan: TrainingPlan,
     network: PairNetwork,
     vectors: FrozenVectors,
     exchanges: Sequence[TextPair],
@@ -214,7 +214,7 @@ def _describe_choice(best: BestWeights | None, validation: Sequence[TextPair]) -
 
 
 def _run_contextual(
-    plan: Plan,
+    plan: TrainingPlan,
     network: PairNetwork,
     exchanges: Sequence[TextPair],
     negatives: RandomNegatives | WeightedNegatives,
@@ -239,13 +239,13 @@ def _run_contextual(
     )
 
 
-def save_pair_network(plan: Plan, network: PairNetwork, *, is_pone: bool) -> None:
+def save_pair_network(plan: TrainingPlan, network: PairNetwork, *, is_pone: bool) -> None:
     """Writes what an export needs: the weights, and the name of their encoder."""
     plan.output.mkdir(parents=True, exist_ok=True)
     torch.save({"network": network.state_dict(), "encoder": plan.encoder, "is_pone": is_pone}, plan.output / "pair.pt")
 
 
-Train = Callable[[Plan], Trained]
+Train = Callable[[TrainingPlan], Trained]
 TRAINERS: dict[str, Train] = {
     "ruber": train_ruber,
     "ctx-ruber": train_contextual,

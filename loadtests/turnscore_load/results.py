@@ -6,11 +6,13 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 import psutil
 
 from turnscore_load.machine import describe
+
+_Way = TypeVar("_Way")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +79,19 @@ def spread(values: Sequence[float], digits: int = 1) -> str:
     return f"{median(values):.{digits}f} ({min(values):.{digits}f} to {max(values):.{digits}f})"
 
 
+def percentiles(values: Iterable[float]) -> tuple[float, float]:
+    """The median and the 99th percentile."""
+    ordered = sorted(values)
+    return median(ordered), ordered[int(0.99 * len(ordered))]
+
+
+def rotate(ways: Iterable[_Way], round_: int) -> list[_Way]:
+    """The ways in a round's order: each is begun by another, so that what else the machine does meets all alike."""
+    every = list(ways)
+    start = round_ % max(1, len(every))
+    return [*every[start:], *every[:start]]
+
+
 def in_turn(ways: Mapping[str, Any], rounds: int) -> Iterator[tuple[int, str]]:
-    """Each way once a round, each round begun by another, so that what else the machine does meets all alike."""
-    names = list(ways)
-    for number in range(rounds):
-        start = number % max(1, len(names))
-        yield from ((number, name) for name in [*names[start:], *names[:start]])
+    """Each way once a round."""
+    return ((number, name) for number in range(rounds) for name in rotate(ways, number))

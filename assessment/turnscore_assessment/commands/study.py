@@ -1,13 +1,19 @@
 """Commands of a study: `serve`, `invite`, `progress`, `delete`, `export-ratings`, `demo`."""
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from turnscore_assessment.command_line import reported_errors
+
+if TYPE_CHECKING:
+    from turnscore_assessment.study.database import StudyDatabase
+    from turnscore_assessment.study.plan import StudyPlan
 
 PlanFile = Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="STUDY.toml (docs/studies.md).")]
 PublicUrl = Annotated[str | None, typer.Option(help="The address that workers open, as in https://study.example.org.")]
@@ -16,6 +22,19 @@ PortOption = Annotated[int, typer.Option(min=1, max=65535)]
 
 PORT = 8200
 HOST = "127.0.0.1"
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[tuple["StudyPlan", "StudyDatabase"]]:
+    """A study and its database, closed afterwards; errors are reported."""
+    from turnscore_assessment.study.database import open_database
+    from turnscore_assessment.study.plan import read_plan
+
+    with reported_errors():
+        study = read_plan(path)
+        database = open_database(study)
+        yield study, database
+        database.close()
 
 
 def run_serve(
@@ -51,33 +70,25 @@ def run_invite(
     public_url: PublicUrl = None,
 ) -> None:
     """Print a link for each new worker of a study. A link is a secret, and cannot be shown again."""
-    from turnscore_assessment.study.database import open_database
-    from turnscore_assessment.study.plan import read_plan
     from turnscore_assessment.study.server import list_origins
     from turnscore_assessment.study.workers import invite_workers
 
     with reported_errors():
-        study = read_plan(plan)
         origin = list_origins(host, port, public_url)[0]
-        database = open_database(study)
+    with _opened(plan) as (_, database):
         for link in database.run_here(invite_workers, database.study_id, workers, time.time()):
             typer.echo(f"{origin}/#{link}")
-        database.close()
 
 
 def run_progress(plan: PlanFile) -> None:
     """Print how far each worker is, by the code before the dot of the link, which the study also shows at its end."""
-    from turnscore_assessment.study.database import open_database
-    from turnscore_assessment.study.plan import read_plan
     from turnscore_assessment.study.workers import list_progress
 
-    with reported_errors():
-        database = open_database(read_plan(plan))
+    with _opened(plan) as (_, database):
         for worker in database.run_here(list_progress, database.study_id):
             state = "left" if worker.left else "finished" if worker.finished else "agreed" if worker.agreed else "-"
             given_up = f", {worker.given_up} given up" if worker.given_up else ""
             typer.echo(f"{worker.code}  {state:8}  {worker.rated} of {worker.total} rated{given_up}")
-        database.close()
 
 
 def run_delete(
@@ -86,21 +97,17 @@ def run_delete(
     texts: Annotated[bool, typer.Option("--texts", help="What was said in rated dialogues; ratings stay.")] = False,
 ) -> None:
     """Delete a worker's part of a study, or the texts of all workers."""
-    from turnscore_assessment.study.database import open_database
-    from turnscore_assessment.study.plan import read_plan
     from turnscore_assessment.study.workers import delete_texts, delete_worker
 
     if (worker is None) == (not texts):
         raise typer.BadParameter("give either --worker CODE or --texts")
-    with reported_errors():
-        database = open_database(read_plan(plan))
+    with _opened(plan) as (_, database):
         if worker is not None:
             database.run_here(delete_worker, database.study_id, worker, time.time())
             typer.echo(f"deleted what {worker} said and rated")
         else:
             typer.echo(f"deleted {database.run_here(delete_texts, database.study_id)} turns")
         database.erase_here()
-        database.close()
 
 
 def run_export_ratings(
@@ -110,16 +117,11 @@ def run_export_ratings(
 ) -> None:
     """Write a study's ratings under made-up names; also while it runs."""
     from turnscore_assessment.ratings.rating_file import write_ratings
-    from turnscore_assessment.study.database import open_database
-    from turnscore_assessment.study.plan import read_plan
     from turnscore_assessment.study.recordings import export_ratings, read_recordings
 
-    with reported_errors():
-        study = read_plan(plan)
+    with _opened(plan) as (study, database):
         recordings = read_recordings(study)
-        database = open_database(study)
         ratings = database.run_here(export_ratings, database.study_id, study, recordings, with_texts=texts)
-        database.close()
         write_ratings(output, ratings)
     raters = {dialogue.worker for dialogue in ratings.dialogues}
     typer.echo(f"wrote {output}: {len(ratings.dialogues)} rated dialogues of {len(raters)} workers")

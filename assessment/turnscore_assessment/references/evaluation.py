@@ -231,7 +231,7 @@ GROWING: Final = ("max", "mean")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class MetricResult:
     """One system by one metric under one reducer: the mean over rows, or the number of the pooled statistics."""
 
     system: str
@@ -268,7 +268,7 @@ class Evaluation:
     rated_rows: int
     empty: dict[str, int] = field(default_factory=dict)
     """Hypotheses without a word, by system; systems without any are left out."""
-    results: list[Result] = field(default_factory=list)
+    results: list[MetricResult] = field(default_factory=list)
     diversity: list[Diversity] = field(default_factory=list)
     correlations: list[Correlated] = field(default_factory=list)
 
@@ -298,7 +298,7 @@ def _count_empty(rows: Sequence[ReferencedReplies], tokenisation: str) -> dict[s
     return {system: count for system, count in counts.items() if count}
 
 
-def _measure(tables: Tables, reducers: Sequence[str]) -> list[Result]:
+def _measure(tables: Tables, reducers: Sequence[str]) -> list[MetricResult]:
     metric, rows = tables.metric, tables.rows
     reduced = {reducer: tables.reduce(reducer) for reducer in reducers if fits(reducer, metric)}
     found = []
@@ -314,7 +314,7 @@ def _measure(tables: Tables, reducers: Sequence[str]) -> list[Result]:
             values.append((JOINT, "corpus", metric.compare_corpus(groups_of(own))))
         for reducer, level, value in values:
             found.append(
-                Result(
+                MetricResult(
                     system=system,
                     metric=metric.name,
                     definition=metric.definition,

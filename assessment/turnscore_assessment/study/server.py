@@ -37,6 +37,7 @@ from turnscore_assessment.study.page_requests import (
     EmptyRequest,
     GiveUpRequest,
     MessageRequest,
+    PageRequest,
     RatingRequest,
     RefusedError,
     StudyRefusal,
@@ -144,27 +145,28 @@ _PAGE = {
     "/sliders.js": ("sliders.js", "text/javascript; charset=utf-8"),
 }
 
-Act = Callable[[RunningStudy, Worker, Any], Awaitable[dict[str, Any]]]
+Act = Callable[[RunningStudy, Worker, Any], Awaitable[str | None]]
+ACTS: dict[str, tuple[type[PageRequest], Act]] = {
+    "agreement": (ConsentRequest, lambda study, worker, body: study.agree(worker, body.consent_hash)),
+    "begin": (EmptyRequest, lambda study, worker, _: study.begin(worker)),
+    "message": (MessageRequest, lambda study, worker, body: study.say(worker, body.dialogue, body.number, body.text)),
+    "rating": (RatingRequest, lambda study, worker, body: study.rate(worker, body.dialogue, body.ratings)),
+    "giving-up": (GiveUpRequest, lambda study, worker, body: study.give_up(worker, body.dialogue)),
+    "leaving": (EmptyRequest, lambda study, worker, _: study.leave(worker)),
+}
+"""What a worker does, by the path's last part: the request's form, and the study's method."""
 Lifespan = Callable[[Starlette], AbstractAsyncContextManager[None]]
 
 
 def create_study_app(study: RunningStudy, origins: Sequence[str], lifespan: Lifespan | None = None) -> ASGIApp:
     """The app of a study, which answers under these origins alone."""
-    acts: dict[str, Act] = {
-        "agreement": _agree,
-        "begin": _begin,
-        "message": _say,
-        "rating": _rate,
-        "giving-up": _give_up,
-        "leaving": _leave,
-    }
     routes = [_serve_file(path, *file) for path, file in _PAGE.items()]
     routes.append(Route("/api/standing", _serve_standing(study), methods=["GET"]))
-    routes += [Route(f"/api/{name}", _serve_act(study, act, origins), methods=["POST"]) for name, act in acts.items()]
+    routes += [Route(f"/api/{name}", _serve_act(study, name, origins), methods=["POST"]) for name in ACTS]
     app = Starlette(
         routes=routes,
         lifespan=lifespan,
-        exception_handlers={RefusedError: _answer_refusal, HTTPException: _answer_http, Exception: _answer_fault},
+        exception_handlers=dict.fromkeys((RefusedError, HTTPException, Exception), _answer_error),
     )
     app.router.redirect_slashes = False
     return GuardedApp(app, origins)
@@ -186,60 +188,26 @@ def _serve_standing(study: RunningStudy) -> Callable[[Request], Awaitable[Respon
     return serve
 
 
-def _serve_act(study: RunningStudy, act: Act, origins: Sequence[str]) -> Callable[[Request], Awaitable[Response]]:
+def _serve_act(study: RunningStudy, name: str, origins: Sequence[str]) -> Callable[[Request], Awaitable[Response]]:
+    form, act = ACTS[name]
+
     async def serve(request: Request) -> Response:
         fields = await read_fields(request, origins, study.plan.chat.input_characters)
         worker = await study.identify(read_link(request))
-        return JSONResponse(await act(study, worker, fields))
+        reply = await act(study, worker, read_body(form, fields))
+        if name == "message":
+            return JSONResponse({"reply": reply})
+        return JSONResponse({} if name == "leaving" else await study.show_again(worker))
 
     return serve
 
 
-async def _agree(study: RunningStudy, worker: Worker, fields: Any) -> dict[str, Any]:
-    await study.agree(worker, read_body(ConsentRequest, fields).consent_hash)
-    return await study.show_again(worker)
-
-
-async def _begin(study: RunningStudy, worker: Worker, fields: Any) -> dict[str, Any]:
-    read_body(EmptyRequest, fields)
-    await study.begin(worker)
-    return await study.show_again(worker)
-
-
-async def _say(study: RunningStudy, worker: Worker, fields: Any) -> dict[str, Any]:
-    message = read_body(MessageRequest, fields)
-    return {"reply": await study.say(worker, message.dialogue, message.number, message.text)}
-
-
-async def _rate(study: RunningStudy, worker: Worker, fields: Any) -> dict[str, Any]:
-    rating = read_body(RatingRequest, fields)
-    await study.rate(worker, rating.dialogue, rating.ratings)
-    return await study.show_again(worker)
-
-
-async def _give_up(study: RunningStudy, worker: Worker, fields: Any) -> dict[str, Any]:
-    await study.give_up(worker, read_body(GiveUpRequest, fields).dialogue)
-    return await study.show_again(worker)
-
-
-async def _leave(study: RunningStudy, worker: Worker, fields: Any) -> dict[str, Any]:
-    read_body(EmptyRequest, fields)
-    await study.leave(worker)
-    return {}
-
-
-async def _answer_refusal(_request: Request, error: Exception) -> Response:
-    assert isinstance(error, RefusedError)
-    return _refuse(error.refusal, str(error))
-
-
-async def _answer_http(_request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    return _refuse(StudyRefusal.NO_SUCH_METHOD if error.status_code == 405 else StudyRefusal.NO_SUCH_PAGE)
-
-
-async def _answer_fault(_request: Request, _error: Exception) -> Response:
-    """Logs the error without a worker's text: the database hides the values of statements."""
+async def _answer_error(_request: Request, error: Exception) -> Response:
+    """A fault is logged without a worker's text: the database hides the values of statements."""
+    if isinstance(error, RefusedError):
+        return _refuse(error.refusal, str(error))
+    if isinstance(error, HTTPException):
+        return _refuse(StudyRefusal.NO_SUCH_METHOD if error.status_code == 405 else StudyRefusal.NO_SUCH_PAGE)
     return _refuse(StudyRefusal.BROKEN)
 
 

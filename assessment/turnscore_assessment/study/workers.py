@@ -26,7 +26,7 @@ LONGEST_LINK = 200
 """Most characters of CODE.SECRET. Chosen: four times what is made."""
 _LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
 """Letters of a code, without those that are confused when read aloud or written by hand."""
-_NOBODY = hashlib.sha256(b"").hexdigest()
+_UNKNOWN = hashlib.sha256(b"").hexdigest()
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def hash_secret(secret: str) -> str:
 
 def is_right_secret(secret: str, stored_hash: str | None) -> bool:
     """Whether the hash is the secret's, compared in constant time; also where no worker has that code (None)."""
-    is_same = hmac.compare_digest(hash_secret(secret), stored_hash or _NOBODY)
+    is_same = hmac.compare_digest(hash_secret(secret), stored_hash or _UNKNOWN)
     return is_same and stored_hash is not None
 
 

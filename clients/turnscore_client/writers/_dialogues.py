@@ -12,7 +12,7 @@ from turnscore_client._errors import error_from_detail
 
 
 @dataclass(frozen=True, kw_only=True)
-class JudgedDialogue:
+class DialogueVerdict:
     """What a scorer says of a dialogue; `value` is None where the chatbot has no turn."""
 
     value: float | None = None
@@ -34,11 +34,11 @@ class DialogueJudge:
         self._scorer = scorer
         self._client = open_client(given, timeout_seconds=_defaults.TIMEOUT_SECONDS, max_retries=_defaults.MAX_RETRIES)
 
-    def judge(self, messages: Iterable[Mapping[str, Any]]) -> JudgedDialogue:
+    def judge(self, messages: Iterable[Mapping[str, Any]]) -> DialogueVerdict:
         """The dialogue's mean over its system turns. Raises a TurnScoreError."""
         turns = spoken_turns(messages)
         if not any(turn.speaker == "system" and turn.text.strip() for turn in turns):
-            return JudgedDialogue()
+            return DialogueVerdict()
         reply = self._client.score_dialogue(turns, scorers=[self._scorer])
         whole = reply.dialogue.get(self._scorer)
         scored = {turn.index: turn.scores[self._scorer] for turn in reply.turns if self._scorer in turn.scores}
@@ -46,6 +46,6 @@ class DialogueJudge:
             failed = [turn.errors[self._scorer] for turn in reply.turns if self._scorer in turn.errors]
             if failed:
                 raise error_from_detail(failed[0], reply.request_id)
-            return JudgedDialogue(reason=f"no turn counts for {self._scorer}")
+            return DialogueVerdict(reason=f"no turn counts for {self._scorer}")
         reason = f"mean of {whole.turns} turns, the lowest {whole.min:.4g}"
-        return JudgedDialogue(value=whole.mean, percentile=whole.percentile_mean, reason=reason, turns=scored)
+        return DialogueVerdict(value=whole.mean, percentile=whole.percentile_mean, reason=reason, turns=scored)

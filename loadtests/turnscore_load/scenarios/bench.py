@@ -18,7 +18,7 @@ from turnscore_load.contenders import turnscore_contenders as ours
 from turnscore_load.generator import Job, drive
 from turnscore_load.machine import usable_cpus
 from turnscore_load.processes import StartError
-from turnscore_load.results import ScenarioResult, number, table
+from turnscore_load.results import ScenarioResult, number, percentiles, rotate, table
 from turnscore_load.services import BENTOML
 from turnscore_load.traffic import LENGTH_MIXES, LengthMix
 
@@ -68,7 +68,7 @@ MEASURES: Mapping[str, Callable[[Measurement], float]] = {
 
 
 @dataclass(kw_only=True)
-class Comparison:
+class ServerComparison:
     """Everything that one run measured, and what it could not."""
 
     labels: dict[str, str] = field(default_factory=dict)
@@ -133,7 +133,7 @@ def main(
 ) -> ScenarioResult:
     """Measure CPU and wall seconds per 1,000 turns, alternating; `make bench-quick` takes few rounds of one mix."""
     output = output.resolve()
-    rows, found = EngagementRows(), Comparison()
+    rows, found = EngagementRows(), ServerComparison()
     chosen = [LENGTH_MIXES[each] for each in mixes.split(",") if each]
     crowds = [int(each) for each in clients.split(",") if each]
     contenders = ours(serving / "bentoml", rows.bundle.folder, output / "servers" / "turnscore", {})
@@ -148,7 +148,7 @@ def main(
             typer.echo(f"bare runtime, {mix.name}: best with {found.bare_plans[mix.name]['best']}")
         entered = [each for each in entered if _enters(each, chosen, bare, rows, found)]
         for number_ in range(rounds):
-            order = [*entered[number_ % max(1, len(entered)) :], *entered[: number_ % max(1, len(entered))]]
+            order = rotate(entered, number_)
             for mix in chosen:
                 _measure_bare(mix, turns, bare, rows, found)
                 for each in crowds:
@@ -166,7 +166,7 @@ def main(
 
 
 def _enters(
-    contender: Contender, mixes: Sequence[LengthMix], bare: BareProcess, rows: EngagementRows, found: Comparison
+    contender: Contender, mixes: Sequence[LengthMix], bare: BareProcess, rows: EngagementRows, found: ServerComparison
 ) -> bool:
     """Whether it starts, answers rightly and takes a few turns of each mix; else `found` has the reason."""
     typer.echo(f"starting {contender.label}")
@@ -208,7 +208,7 @@ def _drive(contender: Contender, items: Sequence[Any], clients: int, *, keeps_re
     return drive(contender.server, job)
 
 
-def _measure_bare(mix: LengthMix, turns: int, bare: BareProcess, rows: EngagementRows, found: Comparison) -> None:
+def _measure_bare(mix: LengthMix, turns: int, bare: BareProcess, rows: EngagementRows, found: ServerComparison) -> None:
     items = rows.traffic.items(mix, round(turns * mix.turns_factor))
     took = bare.order("run_best", mix.name, items)
     del took["values"]
@@ -218,25 +218,25 @@ def _measure_bare(mix: LengthMix, turns: int, bare: BareProcess, rows: Engagemen
 
 
 def _measure(
-    contender: Contender, mix: LengthMix, clients: int, count: int, rows: EngagementRows, found: Comparison
+    contender: Contender, mix: LengthMix, clients: int, count: int, rows: EngagementRows, found: ServerComparison
 ) -> None:
     try:
         done = _drive(contender, rows.traffic.items(mix, count), clients)
     except StartError as error:
         found.not_run[f"{contender.label}, {mix.name}, {clients} clients"] = str(error)
         return
-    latencies = sorted(done.pop("latencies_ms"))
+    p50, p99 = percentiles(done["latencies_ms"])
     counted = {name: done[name] for name in ("wall_seconds", "cpu_seconds", "client_cpu_seconds", "refused", "failed")}
     found.measurements.append(
         Measurement(
             contender=contender.key, mix=mix.name, clients=clients,
-            turns=done["answered"] * contender.turns_per_request, p50_ms=median(latencies),
-            p99_ms=latencies[int(0.99 * len(latencies))], first_error=done["first_error"], **counted,
+            turns=done["answered"] * contender.turns_per_request, p50_ms=p50, p99_ms=p99,
+            first_error=done["first_error"], **counted,
         )
     )  # fmt: skip
 
 
-def report(found: Comparison, plot: str) -> list[str]:
+def report(found: ServerComparison, plot: str) -> list[str]:
     """The parts of the page; `plot` is the plot's address, seen from the page."""
     parts = [f"{VERSIONS}. Medians of {found.rounds()} rounds.", "### Ratios", ratios(found)]
     parts.append(f"![CPU and throughput]({plot})")
@@ -246,7 +246,7 @@ def report(found: Comparison, plot: str) -> list[str]:
     return [*parts, "### What could not be run", not_run(found.not_run)]
 
 
-def ratios(found: Comparison) -> str:
+def ratios(found: ServerComparison) -> str:
     """Served over bare, throughput over each other server, latency above bare: every mix and number of clients."""
     others = [key for key in found.labels if not key.startswith("turnscore")]
     rows = []
@@ -263,7 +263,7 @@ def ratios(found: Comparison) -> str:
     return table([*head, *(f"turns/s over {found.labels[key]}" for key in others)], rows, texts=3)
 
 
-def _mix_table(found: Comparison, mix: str) -> str:
+def _mix_table(found: ServerComparison, mix: str) -> str:
     head = ["", "clients", "CPU s / 1,000 turns", "over bare", "turns/s", "p50 ms", "p99 ms"]
     bare, rows = found.cell(BARE, mix), []
     if bare:
@@ -291,7 +291,7 @@ def not_run(reasons: Mapping[str, str]) -> str:
     return "\n".join(f"- {what}: `{why}`" for what, why in told.items())
 
 
-def draw(found: Comparison, path: Path) -> None:
+def draw(found: ServerComparison, path: Path) -> None:
     """CPU per turn and throughput by the number of clients, a column per mix; the same figures give the same bytes."""
     from matplotlib import rcParams
     from matplotlib.figure import Figure

@@ -25,7 +25,7 @@ from turnscore_load.contenders import EngagementRows
 from turnscore_load.generator import Job, drive
 from turnscore_load.machine import LOOPBACK
 from turnscore_load.processes import Process, StartError, redis_process, started
-from turnscore_load.results import Check, ScenarioResult, number, table
+from turnscore_load.results import Check, ScenarioResult, number, percentiles, rotate, table
 from turnscore_load.services import BENTOML, metric, service_process
 from turnscore_load.traffic import LENGTH_MIXES, ExactTraffic, Item, pack
 
@@ -182,13 +182,10 @@ class Runner:
             self._start(name, cache, ("engagement", "fed"))
         for scorer in ("engagement", "fed"):
             self._make_known(CacheQuestion(scorer, 1, 1))
-        ways = list(WAYS)
         for number_ in range(rounds):
             for question in questions:
                 typer.echo(f"round {number_ + 1}: {question}")
-                start = number_ % len(ways)
-                for way in [*ways[start:], *ways[:start]]:
-                    self.found.costs.append(self._measure(way, question))
+                self.found.costs += [self._measure(way, question) for way in rotate(WAYS, number_)]
         self.stop()
 
     def measure_faults(self, rounds: int) -> None:
@@ -344,12 +341,6 @@ def turns_of(way: str, question: CacheQuestion, turns: int) -> int:
         wanted *= 3
     requests = max(wanted // size, clients * (_TURNS_PER_CLIENT if size == 1 else _BATCHES_PER_CLIENT))
     return (requests + requests % 2) * size
-
-
-def percentiles(latencies_ms: Sequence[float]) -> tuple[float, float]:
-    """The median and the 99th percentile."""
-    ordered = sorted(latencies_ms)
-    return median(ordered), ordered[int(0.99 * len(ordered))]
 
 
 def faults(redis: Process) -> dict[str, tuple[Callable[[], object], Callable[[], object]]]:

@@ -229,7 +229,7 @@ def race_encoder(scale: Scale, device: Device, folder: Path, found: Findings, *,
                 keep(RUNTIME, rows, tokens, partial(backend.run, encoder_feeds(rows, tokens, shape.vocabulary)))
 
     def run_torch(way: str) -> None:
-        """The compiled model is measured for each length at the largest batch alone: every shape is compiled anew."""
+        """The compiled model is measured for each length at the largest batch alone: every shape is compiled again."""
         model = build_encoder(shape, attention="sdpa").to(place)
         model.encoder.half()
         run = torch.compile(model, dynamic=False) if way == COMPILED else model

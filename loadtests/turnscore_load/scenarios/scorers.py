@@ -13,7 +13,7 @@ from turnscore_core.scorers.scorer import TurnToScore
 from turnscore_models import read_bundle, starter_bundles
 from turnscore_wire import Turn
 
-from turnscore_load.results import ScenarioResult, table
+from turnscore_load.results import ScenarioResult, rotate, table
 from turnscore_load.scenarios.equal import read_dialogues
 
 BEFORE = ("engagement", "sentiment_stop")
@@ -85,7 +85,7 @@ def measure_costs(
     taken: dict[tuple[str, tuple[str, ...]], list[float]] = {(way, names): [] for way in ways for names in sets}
     for number in range(rounds + 1):
         for way, work in ways.items():
-            for names in [*sets[number % len(sets) :], *sets[: number % len(sets)]]:
+            for names in rotate(sets, number):
                 took = _measure([scorers[name] for name in names], work)
                 if number:
                     taken[way, names].append(took)

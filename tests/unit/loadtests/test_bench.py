@@ -9,7 +9,7 @@ from turnscore_core.scorers.scorer import TurnToScore
 from turnscore_load.bare_runtime import BareRuntime, BatchPlan, ideal_batches
 from turnscore_load.contenders import EngagementRows
 from turnscore_load.profiled_service import LOOP, STAGES
-from turnscore_load.scenarios.bench import BARE, Comparison, Measurement, ratios
+from turnscore_load.scenarios.bench import BARE, Measurement, ServerComparison, ratios
 from turnscore_load.scenarios.profile import Profile, Way, line_table, stage_table
 from turnscore_load.traffic import LENGTH_MIXES
 from turnscore_wire import Turn
@@ -46,7 +46,7 @@ def measured(contender: str, clients: int, turns: int, wall: float, cpu: float, 
     )  # type: ignore[arg-type]
 
 
-COMPARISON = Comparison(
+COMPARISON = ServerComparison(
     labels={"turnscore": "turnscore", "other": "another"},
     measurements=[
         *(measured(BARE, 0, 100, 0.5, cpu) for cpu in (0.7, 0.8, 9.0)),
