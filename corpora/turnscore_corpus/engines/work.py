@@ -105,15 +105,13 @@ OnBlock = Callable[[BlockManifest], object]
 
 @dataclass(frozen=True, kw_only=True)
 class EngineChoice:
-    """How a worker makes its engine. Can be pickled."""
+    """How a worker makes its engine, of one thread. Can be pickled."""
 
     models: tuple[str, ...] | None = None
     """Bundles, as TURNSCORE_MODELS takes them; each worker must be able to read them. None: the starter bundles."""
     scorers: tuple[str, ...] | None = None
     """The scorers asked for; None: all but stand-ins."""
     options: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)
-    threads: int = 1
-    concurrent_batches: int = 1
     device: str = "cpu"
     max_batch_tokens: int | None = None
     redis: str | None = field(default=None, repr=False)
@@ -124,8 +122,6 @@ class EngineChoice:
         """Loads the models. Raises BundleError, DeviceError, OptionsError."""
         return Engine(
             choose_bundles(self.models, self.scorers),
-            threads=self.threads,
-            concurrent_batches=self.concurrent_batches,
             device=self.device,
             options=self.options,
             max_batch_tokens=self.max_batch_tokens,

@@ -34,7 +34,7 @@ class RefusedDialogueError(Exception):
         self.reason, self.code, self.field, self.row = reason, code, field, row
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class RawTurn:
     """A turn that is not checked yet."""
 
@@ -78,13 +78,8 @@ def draft_row(record: RawRecord, columns: Columns, limits: Limits) -> Draft:
     listed = _list_in(fields[field], field)
     _check_count(len(listed), field, limits)
     turns = _of_messages(listed, field, record.row) if holds_messages else _of_turns(listed, field, record.row, columns)
-    return Draft(
-        id=name_in(record, columns) or f"row {record.row}",
-        row=record.row,
-        turns=turns,
-        turns_given=len(listed),
-        **_carried(fields, columns),
-    )
+    name = name_in(record, columns) or f"row {record.row}"
+    return Draft(id=name, row=record.row, turns=turns, turns_given=len(listed), **_carried(fields, columns))
 
 
 def draft_rows(name: str, records: Sequence[RawRecord], columns: Columns, limits: Limits) -> Draft:
@@ -97,18 +92,11 @@ def draft_rows(name: str, records: Sequence[RawRecord], columns: Columns, limits
                 raise RefusedDialogueError(f"the row has no field {column!r}", field=column, row=each.row)
     _check_count(len(records), columns.id_column, limits)
     ordered = _in_order(records, columns.order)
-    turns = [
-        RawTurn(
-            speaker=columns.speaker_of(fields[columns.speaker]),
-            text="" if fields[columns.text] is None else fields[columns.text],
-            place=place,
-            row=each.row,
-            speaker_field=columns.speaker,
-            text_field=columns.text,
-        )
-        for place, each in enumerate(ordered)
-        for fields in [each.fields or {}]
-    ]
+    turns = []
+    for place, each in enumerate(ordered):
+        speaker, text = ((each.fields or {})[column] for column in (columns.speaker, columns.text))
+        said = "" if text is None else text
+        turns.append(RawTurn(columns.speaker_of(speaker), said, place, each.row, columns.speaker, columns.text))
     return Draft(
         id=name, row=records[0].row, turns=turns, turns_given=len(turns), **_carried(ordered[0].fields or {}, columns)
     )
@@ -119,16 +107,8 @@ def _of_turns(listed: Sequence[object], field: str, row: int, columns: Columns) 
     for place, turn in enumerate(listed):
         if not isinstance(turn, Mapping):
             raise RefusedDialogueError("must be an object", field=f"{field}.{place}")
-        found.append(
-            RawTurn(
-                speaker=columns.speaker_of(turn.get("speaker")),
-                text=turn.get("text"),
-                place=place,
-                row=row,
-                speaker_field=f"{field}.{place}.speaker",
-                text_field=f"{field}.{place}.text",
-            )
-        )
+        speaker, at = columns.speaker_of(turn.get("speaker")), f"{field}.{place}"
+        found.append(RawTurn(speaker, turn.get("text"), place, row, f"{at}.speaker", f"{at}.text"))
     return found
 
 
@@ -139,14 +119,7 @@ def _of_messages(listed: Sequence[object], field: str, row: int) -> list[RawTurn
         where, message = describe_refusal(error, field)
         raise RefusedDialogueError(message, field=where) from None
     return [
-        RawTurn(
-            speaker=turn.speaker,
-            text=turn.text,
-            place=index,
-            row=row,
-            speaker_field=f"{field}.{index}.role",
-            text_field=f"{field}.{index}.content",
-        )
+        RawTurn(turn.speaker, turn.text, index, row, f"{field}.{index}.role", f"{field}.{index}.content")
         for turn, index in zip(mapped.turns, mapped.indices, strict=True)
     ]
 
@@ -215,14 +188,9 @@ def _text_of(value: object) -> str | None:
     return None if value is None else str(value).encode("utf-8", "replace").decode()
 
 
-def is_blank(record: RawRecord) -> bool:
-    """Whether the record is an empty line."""
-    return record.fields is None and record.fault is None
-
-
 def without_blanks(records: Iterable[RawRecord]) -> Iterable[RawRecord]:
-    """The records that are not blank."""
-    return (each for each in records if not is_blank(each))
+    """The records that are no empty lines."""
+    return (each for each in records if each.fields is not None or each.fault is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -300,11 +268,9 @@ def _named(records: Iterable[RawRecord], columns: Columns, nameless: list[SetAsi
     for each in records:
         if name_in(each, columns) is not None:
             yield each
-        elif each.fault is not None:
-            nameless.append(_whole(RefusedDialogueError(each.fault), each.row, None))
         else:
             refused = RefusedDialogueError(f"the row names no dialogue in {column!r}", field=column)
-            nameless.append(_whole(refused, each.row, None))
+            nameless.append(_whole(RefusedDialogueError(each.fault) if each.fault else refused, each.row, None))
 
 
 def _choose_turns(draft: Draft, limits: Limits) -> Iterator[Read]:
@@ -330,16 +296,11 @@ def _choose_turns(draft: Draft, limits: Limits) -> Iterator[Read]:
     if all(turn.speaker != "system" for turn in turns):
         yield _whole(RefusedDialogueError("there is no system turn to score"), draft.row, draft.id)
         return
+    places, rows = [each.place for each in kept], [each.row for each in kept]
     yield InputDialogue(
-        id=draft.id,
-        row=draft.row,
-        turns=turns,
-        places=[each.place for each in kept],
-        rows=[each.row for each in kept],
-        turns_given=draft.turns_given,
-        system=draft.system,
-        day=draft.day,
-    )
+        id=draft.id, row=draft.row, turns=turns, places=places, rows=rows, turns_given=draft.turns_given,
+        system=draft.system, day=draft.day,
+    )  # fmt: skip
 
 
 def _whole(refused: RefusedDialogueError, row: int, name: str | None) -> SetAside:

@@ -2,7 +2,8 @@
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -117,8 +118,9 @@ def find_files(places: Sequence[str], given: Format | None = None) -> list[Input
             found += _in_folder(place, filesystem, path, given)
         else:
             found.append(_describe(place, given))
-    if twice := _first_twice(each.place for each in found):
-        raise BadInputError(f"{twice} is named twice; name each input once")
+    for name, times in Counter(each.place for each in found).items():
+        if times > 1:
+            raise BadInputError(f"{name} is named twice; name each input once")
     return found
 
 
@@ -162,15 +164,6 @@ def _split(place: str) -> tuple[Format | None, Packing | None]:
     *_, first, last = ("", "", *place.rpartition("/")[2].lower().split("."))
     packing = _PACKINGS.get(last)
     return _ENDINGS.get(first if packing else last), packing
-
-
-def _first_twice(names: Iterable[str]) -> str | None:
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            return name
-        seen.add(name)
-    return None
 
 
 MOST_BYTES = 128 * 1024 * 1024
@@ -271,14 +264,8 @@ class Columns:
         return next(((each, each == "messages") for each in DIALOGUE_FIELDS if fields.get(each) is not None), None)
 
     def _named(self) -> dict[str, str]:
-        given = {
-            "--turns-column": self.turns,
-            "--messages-column": self.messages,
-            "--id-column": self.id,
-            "--system-column": self.system,
-            "--day-column": self.day,
-        }
-        return {option: column for option, column in given.items() if column is not None}
+        given = ((name, getattr(self, name)) for name in ("turns", "messages", "id", "system", "day"))
+        return {f"--{name}-column": column for name, column in given if column is not None}
 
     def _named_of_turns(self) -> dict[str, str]:
         named = self._named() | {"--id-column": self.id_column}

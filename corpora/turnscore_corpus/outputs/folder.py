@@ -24,7 +24,7 @@ from turnscore_wire import DialogueAggregate, ErrorDetail, Score
 from turnscore_corpus.errors import BadOutputError, ChangedJobError
 from turnscore_corpus.inputs.dialogues import InputDialogue, SetAside
 from turnscore_corpus.inputs.files import absolute
-from turnscore_corpus.inputs.plan import Block, Plan
+from turnscore_corpus.inputs.plan import Block, Plan, PlannedFile
 from turnscore_corpus.outputs.stores import TEMPORARY, Store, open_store
 
 TABLES = ("turns", "dialogues", "set_aside")
@@ -256,13 +256,7 @@ def describe_job(
     described: Described = {
         "form": 1,
         "input": {
-            each.file.place: {
-                "format": each.file.format,
-                "packing": each.file.packing,
-                "size_bytes": each.size_bytes,
-                "digest": each.digest,
-                "rows": each.rows,
-            }
+            each.file.place: {"format": each.file.format, "packing": each.file.packing, **_measured(each)}
             for each in plan.files
         },
         "order": [each.file.place for each in plan.files],
@@ -274,6 +268,10 @@ def describe_job(
         "options": {name: dict(each) for name, each in options.items()},
     }
     return dict(json.loads(json.dumps(described)))  # as JSON gives it back
+
+
+def _measured(file: PlannedFile) -> Described:
+    return {"size_bytes": file.size_bytes, "digest": file.digest, "rows": file.rows}
 
 
 def write_job(job: Described) -> bytes:

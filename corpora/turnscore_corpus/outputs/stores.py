@@ -13,7 +13,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -159,15 +159,9 @@ class Owner:
         return json.dumps({**self.__dict__, "beat": beat}).encode() + b"\n"
 
 
-@contextmanager
-def hold_folder(place: str, store: Store, wait: Wait = time.sleep) -> Iterator[None]:
+def hold_folder(place: str, store: Store, wait: Wait = time.sleep) -> AbstractContextManager[None]:
     """Holds the folder. Raises BusyOutputError, naming the owner, where another run holds it."""
-    if isinstance(store, LocalStore):
-        with _hold_local(place, store):
-            yield
-    else:
-        with _hold_remote(place, store, wait):
-            yield
+    return _hold_local(place, store) if isinstance(store, LocalStore) else _hold_remote(place, store, wait)
 
 
 @contextmanager
