@@ -11,7 +11,7 @@ import typer
 from paper_systems.job import SYSTEMS, SystemJob, run_job
 from paper_systems.measures import read_eval_sets
 from paper_systems.page import collect_results, collect_rows, find_trained, read_reports, render_page
-from paper_systems.plan import Plan, find_size
+from paper_systems.plan import TrainingPlan, find_size
 from turnscore_assessment.command_line import reported_errors
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.json_files import write_json
@@ -51,7 +51,7 @@ def train(
             for name in chosen
         }
         for name, size in sizes.items():
-            plan = Plan(data=data, output=output / name, size=size, encoder=encoder, words=words, seed=seed)
+            plan = TrainingPlan(data=data, output=output / name, size=size, encoder=encoder, words=words, seed=seed)
             run_job(SystemJob(name=name, plan=plan, threads=threads, most_turns=turns, check_counts=not any_counts))
         reports = read_reports([output / name for name in chosen])
     told = ["--paper-size"] if paper_size else []
