@@ -22,6 +22,7 @@ from turnscore_models.manifest import (
     CorruptBundleError,
     InvalidManifestError,
     Manifest,
+    MismatchedGraphError,
     MissingBundleFileError,
     SelfTest,
     UnknownKindError,
@@ -31,7 +32,7 @@ SCORER_ENTRY_POINTS = "turnscore.scorers"
 
 _UNCHECKED = frozenset({MANIFEST_FILE, "model.yaml"})
 """Files that no manifest lists: the manifest itself, and what BentoML's store writes beside it."""
-_DECIDING = {"kind", "graphs", "tokenizer", "calibration", "token_limit", "options"}
+_DECIDING = {"kind", "graphs", "heads", "tokenizer", "calibration", "token_limit", "options"}
 """What the manifest says that can change a score or its percentile; everything else in it is prose."""
 MAX_DOCUMENT_BYTES = 1024 * 1024
 """Of a manifest, calibration, self-test or heads file. The largest that ships has 13 kB."""
@@ -78,8 +79,8 @@ class Bundle:
 def read_bundle(folder: Path) -> Bundle:
     """Reads and checks the bundle in `folder`; every file in it must be one that the manifest lists.
 
-    Raises InvalidManifestError, UnknownKindError, MissingBundleFileError or CorruptBundleError; each names the
-    file and says what is wrong with it.
+    Raises InvalidManifestError, UnknownKindError, MissingBundleFileError or CorruptBundleError, or for heads of another
+    encoder MismatchedGraphError; each names the file and says what is wrong with it.
     """
     manifest = read_manifest(folder)
     kinds = known_kinds()
@@ -103,6 +104,7 @@ def read_bundle(folder: Path) -> Bundle:
                 f"bundle {manifest.reference}: {name} has SHA-256 {found[:12]}..., "
                 f"the manifest says {checksum[:12]}...; the file is damaged or was changed"
             )
+    _refuse_foreign_heads(manifest)
     return Bundle(folder=folder, manifest=manifest)
 
 
@@ -158,6 +160,21 @@ def _refuse_unlisted(folder: Path, manifest: Manifest) -> None:
             f"bundle {manifest.reference} gives no SHA-256 for {', '.join(unlisted[:_MOST_NAMED])}{more} "
             f"(in {folder}); remove what is not part of it, or write the bundle again"
         )
+
+
+def _refuse_foreign_heads(manifest: Manifest) -> None:
+    """Heads of another encoder would give numbers that mean nothing, and nothing else would notice."""
+    for name, heads in manifest.heads.items():
+        where = f"bundle {manifest.reference}: the heads {name!r} ({heads.file})"
+        if (found := manifest.files[heads.file]) != heads.sha256:
+            raise CorruptBundleError(f"{where} have SHA-256 {found[:12]}..., their entry says {heads.sha256[:12]}...")
+        for graph in manifest.graphs.values():
+            if (encoder := manifest.files[graph.file]) not in heads.encoders:
+                bound = ", ".join(f"{each[:12]}..." for each in heads.encoders)
+                raise MismatchedGraphError(
+                    f"{where} are bound to the encoder with SHA-256 {bound or 'none'}; "
+                    f"{graph.file} has SHA-256 {encoder[:12]}..."
+                )
 
 
 def _names_in(folder: Path) -> set[str]:

@@ -109,6 +109,21 @@ class GraphSpec(_Part):
     )
 
 
+class HeadsSpec(_Part):
+    """One set of heads: a graph of its own over the features that the encoder's graph gives.
+
+    It goes from bundle to bundle together with its file, so that neither encoder nor other heads know of it.
+    """
+
+    file: FileName
+    sha256: Sha256 = Field(description="Of the file.")
+    encoders: list[Sha256] = Field(description="SHA-256 of the encoder's graph that it is for, in each precision.")
+    outputs: list[str]
+    parity_measured: dict[str, float] = Field(
+        description="What the export measured against the checkpoint's heads on its features: `turns`, `max_abs`."
+    )
+
+
 class Recall(_Part):
     """Which share of the bad turns, or of the good ones, a threshold finds, with its interval of 95 %."""
 
@@ -145,6 +160,9 @@ class Manifest(_Part):
         description="Every file but the manifest, with its SHA-256; `write_bundle` fills it.",
     )
     graphs: Annotated[dict[GraphVariant, GraphSpec], Field(min_length=1)]
+    heads: dict[BundleName, HeadsSpec] = Field(
+        default_factory=dict, description="Sets of heads on the graphs' features, by name; without any, graphs answer."
+    )
     tokenizer: FileName
     calibration: FileName = Field(description="Percentiles 0 to 100 of `value` over reference turns.")
     self_test: FileName = Field(description="Turns with the values that the checkpoint gives them.")
@@ -162,7 +180,8 @@ class Manifest(_Part):
     @property
     def named_files(self) -> set[str]:
         """The files that other fields of the manifest point at; each must be in `files`."""
-        return {self.tokenizer, self.calibration, self.self_test, *(g.file for g in self.graphs.values())}
+        parts = (*self.graphs.values(), *self.heads.values())
+        return {self.tokenizer, self.calibration, self.self_test, *(each.file for each in parts)}
 
     @property
     def reference(self) -> str:

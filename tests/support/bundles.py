@@ -1,6 +1,7 @@
 """Bundles made for tests: of any kind, of encoders, and of quality."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,9 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from turnscore_core.inference.onnx_backend import OnnxBackend
 from turnscore_core.loaded_scorer import read_turn, score_in_one_batch
 from turnscore_core.scorers.encoder import TextEncoder
-from turnscore_core.scorers.quality import COMPARED_ROWS, HEADS, QualityScorer
-from turnscore_models import Bundle, GraphOutput, SelfTest, SelfTestTurn, TensorSpec, write_bundle
+from turnscore_core.scorers.quality import COMPARED_ROWS, FEATURES, HEADS, QualityScorer
+from turnscore_models import Bundle, GraphOutput, HeadsSpec, SelfTest, SelfTestTurn, TensorSpec, write_bundle
+from turnscore_models.bundle import sha256_of
 
 from support.fakes import manifest_of
 
@@ -94,7 +96,7 @@ LAYOUT: dict[str, JsonValue] = {
 WEIGHTS: dict[str, JsonValue] = {"overall": 1.0, "sentiment": 0.5}
 GOOD, BAD = 1.5, -1.5
 """What a good or a bad word gives to every head, before the sigmoid."""
-GRAPH, HEADS_FILE = "graph.onnx", "heads.json"
+GRAPH, HEADS_GRAPH, HEADS_FILE = "graph.onnx", "heads/quality.onnx", "heads.json"
 
 
 def save_tokenizer(path: Path) -> None:
@@ -106,7 +108,7 @@ def save_tokenizer(path: Path) -> None:
 
 
 def save_quality_graph(path: Path) -> None:
-    """Each head of a response is the mean of its tokens' marks, through a sigmoid or, the sentiment, a tanh.
+    """The features of a response are the means of its tokens' marks, one for each head.
 
     A tenth of the mean of the latest context turn's row is added.
     """
@@ -114,7 +116,7 @@ def save_quality_graph(path: Path) -> None:
     marks[4:7] += GOOD
     marks[7:10] += BAD
     tensors = {"marks": marks, "last": np.array([-1]), "tokens_axis": np.array([1]), "zero": np.array(0)}
-    tensors |= {"tenth": np.array(0.1, np.float32)} | {f"place_{place}": np.array(place) for place in range(len(HEADS))}
+    tensors |= {"tenth": np.array(0.1, np.float32)}
     nodes = [
         helper.make_node("Gather", ["marks", "input_ids"], ["marked"]),
         helper.make_node("Cast", ["attention_mask"], ["weight"], to=TensorProto.FLOAT),
@@ -132,11 +134,8 @@ def save_quality_graph(path: Path) -> None:
         helper.make_node("Gather", ["mean", "latest_row"], ["context"]),
         helper.make_node("Mul", ["context", "there2"], ["heard"]),
         helper.make_node("Mul", ["heard", "tenth"], ["tenth_heard"]),
-        helper.make_node("Add", ["response", "tenth_heard"], ["together"]),
+        helper.make_node("Add", ["response", "tenth_heard"], [FEATURES]),
     ]
-    for place, name in enumerate(HEADS):
-        nodes.append(helper.make_node("Gather", ["together", f"place_{place}"], [f"{name}/mean"], axis=1))
-        nodes.append(helper.make_node("Tanh" if name == "sentiment" else "Sigmoid", [f"{name}/mean"], [name]))
     axes = {"input_ids": ["rows", "tokens"], "attention_mask": ["rows", "tokens"], "response_row": ["pairs"]}
     inputs = {**axes, "context_rows": ["pairs", COMPARED_ROWS]}
     inputs |= {name: ["pairs", "context_tokens"] for name in ("context_tokens", "places")}
@@ -144,10 +143,34 @@ def save_quality_graph(path: Path) -> None:
         nodes,
         "quality",
         [helper.make_tensor_value_info(name, TensorProto.INT64, shape) for name, shape in inputs.items()],
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["pairs"]) for name in HEADS],
+        [helper.make_tensor_value_info(FEATURES, TensorProto.FLOAT, ["pairs", len(HEADS)])],
         [numpy_helper.from_array(value, name) for name, value in tensors.items()],
     )
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+
+
+def save_heads(path: Path, outputs: Sequence[str] = HEADS, sign: float = 1.0) -> None:
+    """Each head is `sign` times the feature in its place, through a sigmoid or, the sentiment, a tanh."""
+    tensors = {"sign": np.array(sign, np.float32)} | {f"place_{place}": np.array(place) for place in range(len(HEADS))}
+    nodes = [helper.make_node("Mul", [FEATURES, "sign"], ["signed"])]
+    for place, name in enumerate(outputs):
+        nodes.append(helper.make_node("Gather", ["signed", f"place_{place}"], [f"{name}/mean"], axis=1))
+        nodes.append(helper.make_node("Tanh" if name == "sentiment" else "Sigmoid", [f"{name}/mean"], [name]))
+    graph = helper.make_graph(
+        nodes,
+        "heads",
+        [helper.make_tensor_value_info(FEATURES, TensorProto.FLOAT, ["pairs", len(HEADS)])],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["pairs"]) for name in outputs],
+        [numpy_helper.from_array(value, name) for name, value in tensors.items()],
+    )
+    path.parent.mkdir(exist_ok=True)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+
+
+def describe_heads(folder: Path, file: str) -> HeadsSpec:
+    """The manifest's entry of heads in the folder, bound to the graph as it is there."""
+    sha256, encoder = (sha256_of(folder / each) for each in (file, GRAPH))
+    return HeadsSpec(file=file, sha256=sha256, encoders=[encoder], outputs=[], parity_measured={})
 
 
 def curve(low: float, high: float) -> dict[str, JsonValue]:
@@ -159,6 +182,7 @@ def make_quality_bundle(folder: Path, **options: JsonValue) -> Bundle:
     folder.mkdir(parents=True)
     save_tokenizer(folder / "tokenizer.json")
     save_quality_graph(folder / GRAPH)
+    save_heads(folder / HEADS_GRAPH)
     (folder / "calibration.json").write_text(json.dumps(curve(0, 1)))
     curves = {name: curve(-1, 1) if name == "sentiment" else curve(0, 1) for name in HEADS}
     (folder / HEADS_FILE).write_text(json.dumps({"curves": curves}))
@@ -174,7 +198,9 @@ def make_quality_bundle(folder: Path, **options: JsonValue) -> Bundle:
         **options,
     }
     backend = OnnxBackend(folder / GRAPH, threads=1)
-    bundle = write_bundle(folder, manifest_of("quality", *tensors_of(backend), token_limit=8, options=described))
+    heads = {"quality": describe_heads(folder, HEADS_GRAPH)}
+    manifest = manifest_of("quality", *tensors_of(backend), heads=heads, token_limit=8, options=described)
+    bundle = write_bundle(folder, manifest)
     scores = score_in_one_batch(QualityScorer(bundle, backend), [read_turn(each) for each in turns])
     known = [turn.model_copy(update={"value": score.value}) for turn, score in zip(turns, scores, strict=True)]
     (folder / "self_test.json").write_text(SelfTest(turns=known).model_dump_json())

@@ -32,6 +32,9 @@ class PathBackend:
     def round_width(self, longest: int) -> int:
         return padded_width(longest)
 
+    def open_part(self, graph: Path) -> "PathBackend":
+        return self
+
     def run(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
         trunks, width = feeds["trunk_ids"].shape
         self.tokens_fed += feeds["trunk_ids"].size + feeds["branch_ids"].size

@@ -172,6 +172,7 @@ class CudaBackend:
             )
         self._session = BoundSession(session, device.kind, device.index, round_axis)
         self.inputs, self.outputs = self._session.inputs, self._session.outputs
+        self._opened = (device, options, open_session)
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Runs one batch, padded to a shape that was seen before if there is one. Raises OutOfMemoryError."""
@@ -185,6 +186,11 @@ class CudaBackend:
     def round_width(self, longest: int) -> int:
         """Four widths an octave."""
         return round_up(longest, TOKEN_STEP)
+
+    def open_part(self, graph: Path) -> "CudaBackend":
+        """On the same device: on the CPU, heads would take longer than the encoder does on a GPU."""
+        device, options, open_session = self._opened
+        return CudaBackend(graph, device, options, open_session=open_session)
 
 
 def provider_list(device: Device, options: CudaOptions) -> list[tuple[str, dict[str, str]]]:

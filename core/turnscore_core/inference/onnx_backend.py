@@ -200,6 +200,9 @@ class Backend(Protocol):
     def round_width(self, longest: int) -> int:
         """The width to pad rows to that have to hold `longest` tokens, for a runtime that wants few shapes."""
 
+    def open_part(self, graph: Path) -> "Backend":
+        """Another graph of the same bundle, run as this one is. Raises as the constructor does."""
+
 
 class RunCount:
     """How many batches run in this process, over all graphs. Safe in threads."""
@@ -234,6 +237,7 @@ class OnnxBackend:
         self._narrow = open_session(graph, threads)
         self._wide = open_session(graph, wide_threads) if wide_threads else self._narrow
         self._running = running or RunCount()
+        self._threads = (threads, wide_threads)
         self.inputs, self.outputs = describe_tensors(self._narrow)
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
@@ -246,6 +250,11 @@ class OnnxBackend:
     def round_width(self, longest: int) -> int:
         """As `packing` rounds: a CPU takes any shape."""
         return padded_width(longest)
+
+    def open_part(self, graph: Path) -> "OnnxBackend":
+        """With as many threads, and among the same running batches."""
+        threads, wide_threads = self._threads
+        return OnnxBackend(graph, threads=threads, wide_threads=wide_threads, running=self._running)
 
 
 def open_session(graph: Path, threads: int) -> Any:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Annotated, Any, ClassVar, Literal, cast
+from typing import Annotated, ClassVar, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError,
 from turnscore_models import Bundle, Calibration, read_document
 from turnscore_wire import TokenCount, Turn
 
-from turnscore_core.inference.onnx_backend import Backend, pad_rows, padded_width
+from turnscore_core.inference.onnx_backend import Array, Backend, pad_rows, padded_width
 from turnscore_core.inference.tokenizer import TextTokenizer
 from turnscore_core.scorers.history import CHARS_PER_TOKEN, history_of, keep_end, keep_ends
 from turnscore_core.scorers.scorer import (
@@ -39,7 +39,7 @@ from turnscore_core.scorers.turn_warnings import (
 
 Head = Literal["relevant", "fluent", "engaging", "sentiment", "continues", "overall"]
 HEADS: tuple[Head, ...] = ("relevant", "fluent", "engaging", "sentiment", "continues", "overall")
-"""What the graph says of a response: probabilities, and the sentiment from about -1 to 1."""
+"""What the heads say of a response: probabilities, and the sentiment from about -1 to 1."""
 SIGNALS = (
     "frustrated",
     "corrects",
@@ -53,7 +53,9 @@ SIGNALS = (
     "disengages",
 )
 REACTIONS = ("satisfaction", *SIGNALS)
-"""What it says of a user turn in the response's place: probabilities."""
+"""What the same encoder's other set of heads says of a user turn in the response's place: probabilities."""
+FEATURES = "features"
+"""The encoder's output [pairs, columns], and the only input of every set of heads on it."""
 
 ROW_MARKS = 2
 """[CLS] and [SEP]."""
@@ -65,7 +67,6 @@ NO_ROW = -1
 """In the place of a context turn or token that there is not."""
 
 TokenIds = tuple[int, ...]
-Integers = NDArray[Any]
 
 
 class RowLayout(BaseModel):
@@ -127,7 +128,7 @@ def lay_out_rows(
     )
 
 
-def lay_out_batch(turns: Sequence[TurnRows], pad_id: int) -> dict[str, Integers]:
+def lay_out_batch(turns: Sequence[TurnRows], pad_id: int) -> dict[str, Array]:
     """The graph's inputs, int64, for a batch of turns; equal rows, such as one context of many responses, are one."""
     rows: dict[TokenIds, int] = {}
     for turn in turns:
@@ -149,7 +150,7 @@ def lay_out_batch(turns: Sequence[TurnRows], pad_id: int) -> dict[str, Integers]
     }
 
 
-def lay_out_tokens(turns: Sequence[TurnRows], rows: Mapping[TokenIds, int], width: int) -> tuple[Integers, Integers]:
+def lay_out_tokens(turns: Sequence[TurnRows], rows: Mapping[TokenIds, int], width: int) -> tuple[Array, Array]:
     """The graph's `context_tokens` and `places`, int64 [turns, most context tokens of a turn].
 
     `rows` has the place of each context row among all rows, which are padded to `width`: a token is named by its row
@@ -262,7 +263,11 @@ class QualityScorer(Scorer):
     reason_heads: Sequence[str] = tuple(name for name in HEADS if name != "overall")
 
     def __init__(self, bundle: Bundle, backend: Backend) -> None:
-        """Raises RuntimeError where the manifest's options are wrong, InvalidManifestError where the heads' file is."""
+        """Opens the bundle's heads of this kind as well, on the features that the `backend` gives.
+
+        Raises RuntimeError where the manifest's options are wrong or it has no such heads, InvalidManifestError where
+        the curves' file is wrong.
+        """
         self._tokenizer = TextTokenizer.of(bundle.path_of(bundle.manifest.tokenizer))
         try:
             options = QualityOptions.model_validate(bundle.manifest.options)
@@ -273,7 +278,9 @@ class QualityScorer(Scorer):
             raise RuntimeError(f"{error.title} is wrong: {where}: {wrong['msg']}") from None
         self._layout, self._formula, self._language = options.layout, options.value, options.language
         self._curves = [(name, np.array(curves.curves[name].percentiles)) for name in HEADS]
-        self._backend = backend
+        if (heads := bundle.manifest.heads.get(self.KIND)) is None:
+            raise RuntimeError(f"its manifest has no heads {self.KIND!r}")
+        self._encoder, self._heads = backend, backend.open_part(bundle.path_of(heads.file))
 
     def trim(self, turn: TurnToScore) -> TurnToScore:
         """The latest turns of the context, each from its end, and the response's beginning and end.
@@ -335,12 +342,20 @@ class QualityScorer(Scorer):
         ]
 
     def compute_heads(self, batch: Sequence[TokenPack]) -> Floats:
-        """What the graph gives for every pack, in order, [turns, heads].
+        """The heads of every pack, in order, [turns, heads]."""
+        return self.answer(self.compute_features(batch))
+
+    def compute_features(self, batch: Sequence[TokenPack]) -> Array:
+        """What the encoder alone gives for every pack, in order, [turns, columns]: any set of heads on it reads that.
 
         Equal rows of a batch, such as one context of many responses, are computed once.
         """
         feeds = lay_out_batch([cast("TurnRows", pack.structure) for pack in batch], self._tokenizer.pad_id)
-        outputs = self._backend.run(feeds)
+        return self._encoder.run(feeds)[FEATURES]
+
+    def answer(self, features: Array) -> Floats:
+        """The heads [turns, heads] for features [turns, columns]."""
+        outputs = self._heads.run({FEATURES: features})
         heads: Floats = np.stack([outputs[name] for name in HEADS], axis=1).astype(np.float64)
         return heads
 

@@ -47,12 +47,13 @@ def export_fp32(model: BertGraph, contract: GraphContract, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         traced = Path(folder) / "traced.onnx"
-        _trace(model, contract, traced)
+        trace_graph(model, contract, traced)
         _fuse(model, traced, path)
     check_graph(path, contract)
 
 
-def _trace(model: BertGraph, contract: GraphContract, path: Path) -> None:
+def trace_graph(model: nn.Module, contract: GraphContract, path: Path) -> None:
+    """Writes the fp32 graph with torch's own operators, weights under their names in the module."""
     axes = {
         name: {place: axis for place, axis in enumerate(names) if axis}
         for name, names in (*contract.inputs.items(), *contract.outputs.items())

@@ -188,13 +188,13 @@ def quantize_int8(
             raise GraphExportError(f"{source}: smooths inputs of {wanted} channels, the factors are of {given}")
         factors = dict(zip(smoothed, chosen, strict=True))
     _Int8Rewriter(model.graph, weights, factors, producers).rewrite()
-    _store_half(model.graph)
+    store_half(model.graph)
     if not any(entry.domain == MICROSOFT for entry in model.opset_import):
         model.opset_import.append(helper.make_opsetid(MICROSOFT, 1))
     onnx.save(model, target)
 
 
-def _store_half(graph: GraphProto) -> None:
+def store_half(graph: GraphProto) -> None:
     """Stores the large matrices that stay fp32, of heads on pooled vectors, as fp16; the runtime widens them once.
 
     It moves a head's answer by less than the int8 layers before it do (measured on quality: 1e-4), for half the bytes.

@@ -1,4 +1,8 @@
-"""A quality checkpoint becomes a bundle: all heads in one graph, with its formula. Refuses one without parity."""
+"""A quality checkpoint becomes a bundle: the encoder in each precision, its sets of heads, the formula of the value.
+
+Refuses a part without parity: heads are compared with the checkpoint's on its features, each encoder graph by what the
+heads make of its features.
+"""
 
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -7,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import onnx
 import torch
 from numpy.typing import NDArray
 from pydantic import JsonValue
@@ -16,9 +21,10 @@ from turnscore_assessment.data.dialogue_sets import STATED, read_population
 from turnscore_assessment.data.dialogues import Spoken
 from turnscore_assessment.data.labelled_turns import read_development_sets
 from turnscore_assessment.figures import compute_spearman
-from turnscore_core.inference.onnx_backend import OnnxBackend
+from turnscore_core.inference.onnx_backend import Backend, OnnxBackend
 from turnscore_core.scorers.quality import (
     COMPARED_ROWS,
+    FEATURES,
     HEADS,
     REACTIONS,
     HeadCurves,
@@ -29,12 +35,14 @@ from turnscore_core.scorers.quality import (
 )
 from turnscore_core.scorers.scorer import TurnToScore
 from turnscore_core.scorers.turn_warnings import find_repeats
-from turnscore_models import Bundle, GraphVariant
+from turnscore_models import Bundle, GraphVariant, HeadsSpec
+from turnscore_models.bundle import sha256_of
 
 from turnscore_exporters.bundles.checkpoint import BundleSource, write_files
 from turnscore_exporters.bundles.self_test import build_self_test, self_test_turns
 from turnscore_exporters.bundles.writer import (
     DEFAULT_GRAPHS,
+    GRAPH_FILES,
     MIN_PARITY_TURNS,
     PACKS_AT_ONCE,
     GraphChoice,
@@ -45,11 +53,20 @@ from turnscore_exporters.bundles.writer import (
     start_bundle,
 )
 from turnscore_exporters.errors import CheckpointError, ParityError
-from turnscore_exporters.graphs.export import EXAMPLE_IDS, ROW_AXES, GraphContract
+from turnscore_exporters.graphs.export import EXAMPLE_IDS, ROW_AXES, GraphContract, check_graph, trace_graph
 from turnscore_exporters.graphs.fp16 import examined_graph
+from turnscore_exporters.graphs.int8 import MIN_HALF, store_half
 from turnscore_exporters.json_files import read_json, write_json
-from turnscore_exporters.quality.model import QualityModel, RowBuilder, load_model, smooth_joint_layers
-from turnscore_exporters.quality.value import VALUE_FILE, read_formula, score_heads
+from turnscore_exporters.quality.model import (
+    HEAD_SETS,
+    HeadSet,
+    QualityModel,
+    RowBuilder,
+    load_model,
+    score_rows,
+    smooth_joint_layers,
+)
+from turnscore_exporters.quality.value import VALUE_FILE, read_formula
 from turnscore_exporters.training.checkpoints import read_smoothing
 from turnscore_exporters.training.encoders import Encoder
 
@@ -58,10 +75,12 @@ HEADS_FILE, THRESHOLD_FILE = "heads.json", "threshold.json"
 """A checkpoint may have the second: the manifest's `threshold`."""
 # Chosen as for the other BERT scorers, see docs/models/engagement.md.
 INT8_TOLERANCE = 0.15
+HEADS_TOLERANCE = 5e-3
+"""Largest difference of a head from the checkpoint's on the same features. Chosen; fp16 weights cost 1e-4."""
 PROBED = 256
 """Turns that show which channels are large."""
 DEFAULT_CHOICE = GraphChoice(DEFAULT_GRAPHS, INT8_TOLERANCE)
-PAIRS, CONTEXT_AXES = ("pairs",), ("pairs", "context_tokens")
+PAIRS, CONTEXT_AXES, FEATURE_AXES = ("pairs",), ("pairs", "context_tokens"), ("pairs", "columns")
 CONTRACT = GraphContract(
     inputs={
         "input_ids": ROW_AXES,
@@ -71,7 +90,7 @@ CONTRACT = GraphContract(
         "context_tokens": CONTEXT_AXES,
         "places": CONTEXT_AXES,
     },
-    outputs=dict.fromkeys((*HEADS, *REACTIONS), PAIRS),
+    outputs={FEATURES: FEATURE_AXES},
     examples=(
         EXAMPLE_IDS,
         (EXAMPLE_IDS > 0).long(),
@@ -108,10 +127,11 @@ class QualityExport:
 
 @dataclass(frozen=True)
 class TurnHeads:
-    """Heads [turns, heads] of some turns, and each one's warnings."""
+    """Heads [turns, heads] of some turns, each one's warnings, and where asked for, [turns, reactions]."""
 
     heads: Floats
     warnings: Sequence[Sequence[str]]
+    reactions: Floats = field(default_factory=lambda: np.zeros((0, len(REACTIONS))))
 
     def values(self, formula: ValueFormula) -> list[float]:
         """The value of each turn."""
@@ -146,9 +166,11 @@ def _write(job: QualityExport) -> Bundle:
     model, encoder = load_model(job.checkpoint)
     formula = read_options(job.checkpoint, model).value
     reference = job.reference
+    probed = RowBuilder(encoder, model.settings.layout).build(_texts_of(reference.turns[:PROBED]))
+    probe = lay_out_batch(probed, pad_id=0)
+    parity = write_heads(model, {name: torch.from_numpy(values) for name, values in probe.items()}, job.output)
     expected = score_turns(model, encoder, reference.turns)
     values, heads = expected.values(formula), expected.heads
-    probed = RowBuilder(encoder, model.settings.layout).build(_texts_of(reference.turns[:PROBED]))
     smooth_joint_layers(model, probed)
     tested = self_test_turns(KIND)
     self_test = build_self_test(tested, score_turns(model, encoder, tested).values(formula))
@@ -161,30 +183,70 @@ def _write(job: QualityExport) -> Bundle:
             reference=reference.source,
             self_test=self_test,
             smoothing=read_smoothing(job.checkpoint),
-            probe_inputs=lay_out_batch(probed, pad_id=0),
+            probe_inputs=probe,
         ),
         job.graphs,
         job.output,
     )
     curves = {name: calibrate(heads[:, place].tolist(), reference.source) for place, name in enumerate(HEADS)}
     write_json(job.output / HEADS_FILE, HeadCurves.model_validate({"curves": curves}))
-    bundle = _start(job, model)
+    bundle = _start(job, model, parity)
     agreement: dict[str, JsonValue] = {"checkpoint": _agree(reference, formula, partial(score_turns, model, encoder))}
     measured: dict[GraphVariant, dict[str, float]] = {}
     for variant, spec in bundle.manifest.graphs.items():
         with examined_graph(bundle.path_of(spec.file), variant) as graph:
-            scorer = QualityScorer(bundle, OnnxBackend(graph, threads=1))
-        measured[variant] = _check(variant, scorer, reference.turns, expected, formula, spec.parity_tolerance)
+            backend = OnnxBackend(graph, threads=1)
+            scorer = QualityScorer(bundle, backend)
+        reactions = backend.open_part(bundle.path_of(bundle.manifest.heads["reaction"].file))
+        served = serve_turns(scorer, reference.turns, reactions)
+        measured[variant] = _check(variant, reference.turns, served, expected, formula, spec.parity_tolerance)
         agreement[variant] = _agree(reference, formula, partial(serve_turns, scorer))
     return finish_bundle(
         bundle, measured, job.graphs.kept, {**bundle.manifest.agreement, "agreement_by_graph": agreement}
     )
 
 
+def write_heads(model: QualityModel, inputs: Mapping[str, torch.Tensor], output: Path) -> dict[str, dict[str, float]]:
+    """Writes each set of heads below the folder; returns its parity with the model's heads on these inputs' features.
+
+    The graphs hold large matrices as fp16, and so does the model from then on. Raises ParityError.
+    """
+    with torch.inference_mode():
+        features = model(**inputs)
+    parity = {}
+    for name, outputs in HEAD_SETS.items():
+        heads, path = HeadSet(model, name), output / heads_file(name)
+        contract = GraphContract({FEATURES: FEATURE_AXES}, dict.fromkeys(outputs, PAIRS), (features[:2].clone(),))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        trace_graph(heads, contract, path)
+        graph = onnx.load(path)
+        store_half(graph.graph)
+        onnx.save(graph, path)
+        check_graph(path, contract)
+        with torch.inference_mode():
+            expected = torch.stack(heads(features), 1).numpy()
+        found = OnnxBackend(path, threads=1).run({FEATURES: features.numpy()})
+        most = float(np.abs(np.stack([found[each] for each in outputs], 1) - expected).max())
+        if not most <= HEADS_TOLERANCE:
+            raise ParityError(f"the heads {name}: differ from the checkpoint's by {most:.2e} on its own features")
+        parity[name] = {"turns": float(len(features)), "max_abs": round(most, 7)}
+    for layer in (model.hidden, model.reaction_hidden):
+        if layer.weight.numel() >= MIN_HALF:
+            layer.weight.data.copy_(layer.weight.data.half())
+    return parity
+
+
+def heads_file(name: str) -> str:
+    """The file of a set of heads in a bundle."""
+    return f"heads/{name}.onnx"
+
+
 def score_turns(model: QualityModel, encoder: Encoder, turns: Sequence[TurnToScore]) -> TurnHeads:
     """What the checkpoint gives for every turn."""
     warnings = [find_repeats(turn.context, turn.response) for turn in turns]
-    return TurnHeads(score_heads(model, encoder, _texts_of(turns)), warnings)
+    rows = RowBuilder(encoder, model.settings.layout).build(_texts_of(turns))
+    heads, reactions = (found.double().numpy() for found in score_rows(model, rows))
+    return TurnHeads(heads, warnings, reactions)
 
 
 def _texts_of(turns: Sequence[TurnToScore]) -> list[tuple[list[Spoken], str]]:
@@ -194,35 +256,39 @@ def _texts_of(turns: Sequence[TurnToScore]) -> list[tuple[list[Spoken], str]]:
     return [(context, turn.response) for context, turn in zip(said, turns, strict=True)]
 
 
-def serve_turns(scorer: QualityScorer, turns: Sequence[TurnToScore]) -> TurnHeads:
-    """What the graph gives for them, in batches of like length as the service forms them."""
+def serve_turns(
+    scorer: QualityScorer, turns: Sequence[TurnToScore], reaction_heads: Backend | None = None
+) -> TurnHeads:
+    """What the graphs give for them, in batches of like length as the service forms them."""
     packs = sorted(scorer.encode(turns), key=lambda pack: pack.width)
-    heads = np.zeros((len(turns), len(HEADS)))
+    heads, reactions = np.zeros((len(turns), len(HEADS))), np.zeros((len(turns), len(REACTIONS)))
     warnings: list[Sequence[str]] = [()] * len(turns)
     for start in range(0, len(packs), PACKS_AT_ONCE):
         batch = packs[start : start + PACKS_AT_ONCE]
-        for pack, found in zip(batch, scorer.compute_heads(batch), strict=True):
-            [place] = pack.answers
-            heads[place], warnings[place] = found, pack.warnings[0]
-    return TurnHeads(heads, warnings)
+        features, places = scorer.compute_features(batch), [pack.answers[0] for pack in batch]
+        heads[places] = scorer.answer(features)
+        if reaction_heads is not None:
+            found = reaction_heads.run({FEATURES: features})
+            reactions[places] = np.stack([found[name] for name in REACTIONS], 1)
+        for place, pack in zip(places, batch, strict=True):
+            warnings[place] = pack.warnings[0]
+    return TurnHeads(heads, warnings, reactions)
 
 
 def _check(
     variant: GraphVariant,
-    scorer: QualityScorer,
     turns: Sequence[TurnToScore],
+    served: TurnHeads,
     expected: TurnHeads,
     formula: ValueFormula,
     tolerance: float,
 ) -> dict[str, float]:
-    """The drift of the value, and the largest of each head. Raises ParityError, naming the head."""
-    served = serve_turns(scorer, turns)
+    """The drift of the value, and the largest of each head of every set. Raises ParityError, naming the head."""
     drift = check_parity(variant, turns, served.values(formula), expected.values(formula), tolerance).to_dict()
-    for place, name in enumerate(HEADS):
+    columns = [np.concatenate([each.heads, each.reactions], 1).T.tolist() for each in (served, expected)]
+    for name, own, wanted in zip((*HEADS, *REACTIONS), *columns, strict=True):
         try:
-            found = check_parity(
-                variant, turns, served.heads[:, place].tolist(), expected.heads[:, place].tolist(), tolerance
-            )
+            found = check_parity(variant, turns, own, wanted, tolerance)
         except ParityError as error:
             raise ParityError(f"{name}: {error}") from error
         drift[f"{name}_max_abs"] = round(found.max_abs, 7)
@@ -254,13 +320,25 @@ def read_options(checkpoint: Path, model: QualityModel) -> QualityOptions:
     return QualityOptions.model_validate({"layout": model.settings.layout, "value": value, "heads": HEADS_FILE})
 
 
-def _start(job: QualityExport, model: QualityModel) -> Bundle:
+def _start(job: QualityExport, model: QualityModel, parity: Mapping[str, dict[str, float]]) -> Bundle:
+    encoders = [sha256_of(job.output / GRAPH_FILES[variant]) for variant in job.graphs.promises()]
+    heads = {
+        name: HeadsSpec(
+            file=heads_file(name),
+            sha256=sha256_of(job.output / heads_file(name)),
+            encoders=encoders,
+            outputs=list(outputs),
+            parity_measured=parity[name],
+        )
+        for name, outputs in HEAD_SETS.items()
+    }
     training = {**read_json(job.checkpoint / "training.json"), VALUE_FILE: read_formula(job.checkpoint).fitted_on}
     return start_bundle(
         job.output,
         KIND,
         job.version,
         job.graphs.promises(),
+        heads=heads,
         token_limit=model.settings.layout.row_tokens,
         options=read_options(job.checkpoint, model).model_dump(mode="json"),
         training=training,

@@ -6,7 +6,7 @@ biases and layer norms are in the graph as they were. What such a checkpoint is 
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +47,8 @@ def recover_checkpoint(bundle: Bundle, output: Path) -> None:
     named = str(manifest.training["encoder"])
     encoder = load_encoder(named, options.layout.row_tokens)
     model = QualityModel(encoder.model, QualitySettings(named, options.layout))
-    smoothing = put_weights(model, bundle.path_of(manifest.graphs[GRAPH].file))
+    heads = [bundle.path_of(each.file) for each in manifest.heads.values()]
+    smoothing = put_weights(model, bundle.path_of(manifest.graphs[GRAPH].file), heads)
     save_model(model, encoder, output)
     write_smoothing(output, smoothing)
     write_formula(
@@ -65,17 +66,17 @@ def recover_checkpoint(bundle: Bundle, output: Path) -> None:
     write_json(output / REPORT_FILE, manifest.agreement.get("report", {}))
 
 
-def put_weights(model: QualityModel, path: Path) -> Factors:
-    """Puts the weights of an int8 graph, as `quantize_int8` writes it, into the model; CheckpointError lacking one.
+def put_weights(model: QualityModel, path: Path, heads: Sequence[Path]) -> Factors:
+    """Puts the weights of an encoder's int8 graph, as `quantize_int8` writes it, and of sets of heads into the model.
 
-    Returns the factors [smoothed inputs, width] that give the same int8 weights again.
+    Returns the factors [smoothed inputs, width] that give the same int8 weights again. Raises CheckpointError where one
+    of the weights is missing.
     """
     graph = onnx.load(path).graph
     constants = {
-        tensor.name.removesuffix("/half"): numpy_helper.to_array(tensor).astype(np.float32)
-        if tensor.name.endswith("/half")
-        else numpy_helper.to_array(tensor)
-        for tensor in graph.initializer
+        tensor.name.removeprefix("model.").removesuffix("/half"): numpy_helper.to_array(tensor)
+        for each in (*(onnx.load(file).graph for file in heads), graph)
+        for tensor in each.initializer
     }
     constants |= {
         node.output[0]: numpy_helper.to_array(node.attribute[0].t) for node in graph.node if node.op_type == "Constant"

@@ -34,6 +34,8 @@ from turnscore_exporters.graphs.int8 import smoothing_factors
 from turnscore_exporters.training.checkpoints import read_checkpoint, write_checkpoint
 from turnscore_exporters.training.encoders import Encoder, pad_rows
 
+HEAD_SETS: Mapping[str, Sequence[str]] = {"quality": HEADS, "reaction": REACTIONS}
+"""The sets of heads that a bundle has, each a graph of its own over the features."""
 RELEVANT, FLUENT, ENGAGING, SENTIMENT, CONTINUES, OVERALL = range(len(HEADS))
 FITS = len(HEADS)
 """The output after them that is trained to rank what was really said above what was not; it is not served."""
@@ -190,6 +192,9 @@ class QualityModel(BertGraph):
             nn.init.normal_(layer.weight, std=0.02)
             nn.init.zeros_(layer.bias)
         self.slope = nn.Parameter(torch.tensor(10.0))
+        self.register_buffer("similar", torch.zeros(len(HEADS) + 1), persistent=False)
+        self.similar: Tensor
+        self.similar[[RELEVANT, FITS]] = 1.0
 
     def read_rows(self, input_ids: Tensor, attention_mask: Tensor) -> RowStates:
         """What is kept of rows of ids and mask [rows, tokens]."""
@@ -248,8 +253,8 @@ class QualityModel(BertGraph):
         mean = (tokens * mask).sum(1) / mask.sum(1).clamp_min(1.0)
         return torch.cat([mean, tokens[:, 0]], dim=-1)
 
-    def compare(self, response: Tensor, context: Tensor, context_rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Features [pairs, 9 x width + 6] of pooled vectors, and the cosine [pairs, 1] of response and latest turn.
+    def compare(self, response: Tensor, context: Tensor, context_rows: Tensor) -> Tensor:
+        """Features [pairs, 9 x width + 6] of pooled vectors; in the column 9 x width the latest turn's cosine.
 
         `response` is [pairs, 2 x width + 1], `context` [rows, 2 x width + 1].
         """
@@ -260,8 +265,7 @@ class QualityModel(BertGraph):
         mean, means = response[:, :width] * scale, said[:, :, :width] * scale
         last, previous, earlier = means[:, 0], means[:, 1], means[:, 2]
         products = means * mean.unsqueeze(1)
-        cosines = products.mean(-1)
-        features = torch.cat(
+        return torch.cat(
             [
                 mean,
                 response[:, width : 2 * width],
@@ -272,29 +276,24 @@ class QualityModel(BertGraph):
                 products[:, 0],
                 products[:, 1],
                 earlier * mean,
-                cosines,
+                products.mean(-1),
                 response[:, 2 * width :],
                 said[:, 0, 2 * width :],
                 there[:, 1],
             ],
             dim=-1,
         )
-        return features, cosines[:, :1]
 
-    def answer(self, features: Tensor, joint: Tensor, cosine: Tensor) -> Tensor:
-        """Quality outputs [pairs, heads + 1] before any sigmoid."""
-        read = self.dropout(torch.cat([features, joint], -1))
-        outputs = self.head(self.dropout(functional.gelu(self.hidden(read))))
-        similar = torch.zeros_like(outputs)
-        similar[:, RELEVANT] = 1.0
-        similar[:, FITS] = 1.0
-        result: Tensor = outputs + similar * self.slope * cosine
+    def answer(self, features: Tensor) -> Tensor:
+        """Quality outputs [pairs, heads + 1] before any sigmoid, of features as `forward` gives them."""
+        outputs = self.head(self.dropout(functional.gelu(self.hidden(self.dropout(features)))))
+        cosine = 9 * int(self.encoder.config.hidden_size)
+        result: Tensor = outputs + self.slope * features[:, cosine : cosine + 1] * self.similar
         return result
 
-    def react(self, features: Tensor, joint: Tensor) -> Tensor:
+    def react(self, features: Tensor) -> Tensor:
         """Reaction outputs [pairs, len(REACTIONS)] before any sigmoid, of user turns in the response's place."""
-        read = self.dropout(torch.cat([features, joint], -1))
-        result: Tensor = self.reaction_head(self.dropout(functional.gelu(self.reaction_hidden(read))))
+        result: Tensor = self.reaction_head(self.dropout(functional.gelu(self.reaction_hidden(self.dropout(features)))))
         return result
 
     def forward(
@@ -305,22 +304,32 @@ class QualityModel(BertGraph):
         context_rows: Tensor,
         context_tokens: Tensor,
         places: Tensor,
-    ) -> tuple[Tensor, ...]:
-        """float32 [pairs]: each of HEADS (probabilities, and the sentiment as it is), then each reaction's probability.
+    ) -> Tensor:
+        """Features [pairs, 11 x width + 6], float32: those of `compare`, then the joint vectors of `attend`.
 
         `response_row` [pairs] and `context_rows` [pairs, COMPARED_ROWS] name rows of the ids, the latest turn first and
         NO_ROW for none; `context_tokens` and `places` [pairs, context tokens] are those of `attend`.
         """
         states = self.read_rows(input_ids, attention_mask)
         joint = self.attend(states, states, context_tokens, places, response_row)
-        features, cosine = self.compare(states.pooled[response_row], states.pooled, context_rows)
-        outputs = self.answer(features, joint, cosine)
-        reactions = self.react(features, joint).sigmoid()
-        heads = [
-            outputs[:, place] if name == "sentiment" else outputs[:, place].sigmoid()
-            for place, name in enumerate(HEADS)
-        ]
-        return (*heads, *(reactions[:, place] for place in range(len(REACTIONS))))
+        return torch.cat([self.compare(states.pooled[response_row], states.pooled, context_rows), joint], -1)
+
+
+class HeadSet(nn.Module):
+    """One of HEAD_SETS as it is exported."""
+
+    def __init__(self, model: QualityModel, name: str) -> None:
+        super().__init__()
+        self.model = model
+        self.outputs = HEAD_SETS[name]
+
+    def forward(self, features: Tensor) -> tuple[Tensor, ...]:
+        """float32 [pairs] for each output: probabilities, and the sentiment as it is."""
+        found = self.model.answer(features) if self.outputs is HEADS else self.model.react(features)
+        return tuple(
+            found[:, place] if name == "sentiment" else found[:, place].sigmoid()
+            for place, name in enumerate(self.outputs)
+        )
 
 
 def start_from_compared(model: QualityModel, weights: Mapping[str, Tensor]) -> None:
@@ -417,9 +426,8 @@ def answer_rows(model: QualityModel, turns: Sequence[TurnRows], *, fixed_context
     context_rows = torch.tensor(
         [([places[row] for row in turn.context] + [NO_ROW] * COMPARED_ROWS)[:COMPARED_ROWS] for turn in turns]
     )
-    features, cosine = model.compare(vectors, kept.pooled, context_rows)
-    quality, reactions = model.answer(features, attended, cosine), model.react(features, attended)
-    return Outputs(quality, reactions, vectors, kept.pooled, context_rows)
+    features = torch.cat([model.compare(vectors, kept.pooled, context_rows), attended], -1)
+    return Outputs(model.answer(features), model.react(features), vectors, kept.pooled, context_rows)
 
 
 def smooth_joint_layers(model: QualityModel, turns: Sequence[TurnRows]) -> None:

@@ -6,14 +6,30 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
-from support.bundles import LAYOUT, WEIGHTS, make_quality_bundle
+from support.bundles import GRAPH, LAYOUT, WEIGHTS, describe_heads, make_quality_bundle, save_heads
 from turnscore_core.errors import InvalidRequestError
 from turnscore_core.inference.onnx_backend import OnnxBackend
 from turnscore_core.loaded_scorer import load_scorer, score_in_one_batch
-from turnscore_core.scorers.quality import HEADS, QualityScorer, RowLayout, ValueFormula, lay_out_batch, lay_out_rows
+from turnscore_core.scorers.quality import (
+    FEATURES,
+    HEADS,
+    QualityScorer,
+    RowLayout,
+    ValueFormula,
+    lay_out_batch,
+    lay_out_rows,
+)
 from turnscore_core.scorers.scorer import RawScore, TurnToScore, pack_fields
-from turnscore_models import Bundle, InvalidManifestError, write_bundle
+from turnscore_models import (
+    Bundle,
+    CorruptBundleError,
+    InvalidManifestError,
+    MismatchedGraphError,
+    read_manifest,
+    write_bundle,
+)
 from turnscore_wire import Turn
 
 
@@ -181,14 +197,66 @@ def test_options_are_refused_by_name(scorer: QualityScorer):
     assert refused.value.field == "mood"
 
 
+def test_exchanged_heads_leave_the_encoder_and_all_other_heads_as_they_are(tmp_path: Path):
+    folder = make_quality_bundle(tmp_path / "b").folder
+    save_heads(folder / "heads/mood.onnx", outputs=["mood"], sign=3.0)
+    save_heads(tmp_path / "b/heads/new.onnx", sign=-1.0)
+    manifest = read_manifest(folder)
+    both = {name: describe_heads(folder, f"heads/{name}.onnx") for name in ("quality", "mood")}
+    before = write_bundle(folder, manifest.model_copy(update={"heads": both}))
+    kept = {name: sha256 for name, sha256 in before.manifest.files.items() if name.startswith("graph")}
+    turns = [turn("good fine", "a b"), turn("bad ugly wrong")]
+
+    def answer(bundle: Bundle) -> tuple[list[float], Any]:
+        encoder = OnnxBackend(bundle.path_of(GRAPH), threads=1)
+        scorer = QualityScorer(bundle, encoder)
+        mood = encoder.open_part(bundle.path_of(bundle.manifest.heads["mood"].file))
+        features = scorer.compute_features(scorer.encode(turns))
+        return [each.value for each in score(scorer, *turns)], mood.run({FEATURES: features})["mood"].tolist()
+
+    (values, mood), digest = answer(before), before.digest
+    exchanged = both | {"quality": describe_heads(folder, "heads/new.onnx")}
+    after = write_bundle(folder, manifest.model_copy(update={"heads": exchanged}))
+    new_values, same_mood = answer(after)
+    assert same_mood == mood
+    assert kept.items() <= after.manifest.files.items()
+    assert [value > 0.5 for value in new_values] != [value > 0.5 for value in values]
+    assert after.digest != digest
+
+
+def test_heads_of_another_encoder_are_refused_with_both_digests(tmp_path: Path):
+    donor, bundle = make_quality_bundle(tmp_path / "donor"), make_quality_bundle(tmp_path / "b")
+    graph = onnx.load(donor.folder / GRAPH)
+    graph.doc_string = "trained anew"
+    onnx.save(graph, donor.folder / GRAPH)
+    foreign = describe_heads(donor.folder, "heads/quality.onnx")
+    with pytest.raises(
+        MismatchedGraphError, match=rf"'quality' .*{foreign.encoders[0][:12]}.*{GRAPH} has SHA-256 (\w+)"
+    ) as refused:
+        write_bundle(bundle.folder, bundle.manifest.model_copy(update={"heads": {"quality": foreign}}))
+    assert bundle.manifest.files[GRAPH][:12] in str(refused.value)
+
+
+def test_a_file_of_heads_without_its_own_entry_is_refused(tmp_path: Path):
+    bundle = make_quality_bundle(tmp_path / "b")
+    save_heads(bundle.folder / "heads/quality.onnx", sign=2.0)
+    with pytest.raises(CorruptBundleError, match=r"heads 'quality'.* their entry says"):
+        write_bundle(bundle.folder, bundle.manifest)
+    with pytest.raises(MismatchedGraphError, match="no heads 'quality'"):
+        load_scorer(write_bundle(bundle.folder, bundle.manifest.model_copy(update={"heads": {}})), "fp32")
+
+
 def test_a_number_that_is_none_is_never_a_score(bundle: Bundle):
     class Broken:
         inputs = outputs = ()
 
         def run(self, feeds: Any) -> dict[str, Any]:
-            found = {name: np.full(len(feeds["response_row"]), 0.5, np.float32) for name in HEADS}
+            found = {name: np.full(1, 0.5, np.float32) for name in (*HEADS, FEATURES)}
             found["fluent"][:] = np.nan
             return found
+
+        def open_part(self, graph: Path) -> Any:
+            return self
 
     [found] = score(QualityScorer(bundle, Broken()), turn("a"))  # type: ignore[arg-type]
     assert np.isnan(found.value)

@@ -7,6 +7,7 @@ import pytest
 from conftest import ServeFakes
 from support.bundles import make_quality_bundle
 from support.fakes import FakeScorer, encoded
+from support.fed import PathBackend
 from turnscore_core.inference.tokenizer import TextTokenizer
 from turnscore_core.scorers.engagement import EngagementScorer
 from turnscore_core.scorers.quality import QualityScorer
@@ -174,7 +175,7 @@ def warned(scorer: Any, context: list[Turn], response: str) -> tuple[str, ...]:
 
 @pytest.fixture(scope="module", params=["engagement", "sentiment_stop", "quality"])
 def scorer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    backend: Any = None
+    backend = PathBackend()
     if request.param == "quality":
         return QualityScorer(make_quality_bundle(tmp_path_factory.mktemp("warnings") / "bundle"), backend)
     kinds = {each.KIND: each for each in (EngagementScorer, SentimentStopScorer)}
@@ -196,14 +197,14 @@ def test_a_context_that_a_long_response_leaves_no_room_for_was_not_read():
 
 
 def test_quality_says_what_is_repeated_or_in_another_language(tmp_path: Path):
-    scorer = QualityScorer(make_quality_bundle(tmp_path / "bundle"), None)  # type: ignore[arg-type]
+    scorer = QualityScorer(make_quality_bundle(tmp_path / "bundle"), PathBackend())
     assert warned(scorer, spoken("a b c d", "q", *("x", "y") * 6, "so?"), "a b c d") == ()
     assert warned(scorer, spoken("a b c d", *("x", "y") * 6, "so?"), "a b c d") == ("repeats_itself",)
     assert warned(scorer, spoken("e f g"), "e f g") == ("repeats_user",)
     german = "Ich weiß nicht, wann der Zug fährt."
     assert warned(scorer, spoken("e f g"), german)[-1] == "not_in_language"
     other = make_quality_bundle(tmp_path / "german", language="de")
-    assert "not_in_language" not in warned(QualityScorer(other, None), spoken("e f g"), german)  # type: ignore[arg-type]
+    assert "not_in_language" not in warned(QualityScorer(other, PathBackend()), spoken("e f g"), german)
 
 
 class WarningScorer(FakeScorer):

@@ -121,10 +121,10 @@ def test_a_new_model_starts_from_the_heads_of_one_that_compared(encoder: Encoder
         turns = builder.build([(CONTEXT, "i like whales")])
         found = answer_rows(model, turns)
         states = model.read_rows(*(torch.tensor([each]) for each in (turns[0].response, [1] * len(turns[0].response))))
-        features, cosine = model.compare(states.pooled, found.context, found.context_rows)
+        features = model.compare(states.pooled, found.context, found.context_rows)
         hidden = torch.nn.functional.gelu(features @ weights["hidden.weight"].T + weights["hidden.bias"])
         expected = hidden @ weights["head.weight"].T + weights["head.bias"]
-        expected[:, RELEVANT] += 3.0 * cosine[:, 0]
+        expected[:, RELEVANT] += 3.0 * features[:, 9 * width]
     assert torch.allclose(found.quality[:, : len(HEADS)], expected, atol=1e-4)
     assert found.quality[0, FITS] == pytest.approx(float(expected[0, RELEVANT]), abs=1e-4)
 
