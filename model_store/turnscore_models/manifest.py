@@ -46,7 +46,7 @@ class FetchError(BundleError):
 MANIFEST_FILE = "manifest.json"
 
 MAX_FILES = 1000
-"""In a bundle, or an archive of some. Ours have five."""
+"""In a bundle, or an archive of some. Ours have seven at most."""
 MAX_DEPTH = 8
 """Folders in each other. Ours have one."""
 

@@ -126,7 +126,7 @@ def test_the_manifest_says_what_was_measured_of_every_head_and_graph(bundle: Bun
             0 < spec.parity_measured[f"{name}_max_abs"] <= spec.parity_tolerance for name in (*HEADS, *REACTIONS)
         )
     for heads in bundle.manifest.heads.values():
-        assert heads.parity_measured["turns"] == 200
+        assert heads.parity_measured["turns"] == 64
         assert 0 < heads.parity_measured["max_abs"] <= bundle_module.HEADS_TOLERANCE
     agreement = bundle.manifest.agreement["agreement_by_graph"]
     assert isinstance(agreement, dict)
