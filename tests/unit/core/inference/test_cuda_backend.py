@@ -76,6 +76,19 @@ def test_cuda_keeps_fp32_where_fp16_is_not_enough_and_stands_on_its_own_device()
     assert [name for name, _ in rest] == ["CPUExecutionProvider"]
 
 
+def test_another_part_of_the_bundle_stands_on_the_same_device():
+    asked: list[Any] = []
+
+    def open_session(graph: Path, *, providers: Any, **_: Any) -> FakeSession:
+        asked.append((graph.name, providers[0]))
+        return FakeSession(["CUDAExecutionProvider"], None)
+
+    first = CudaBackend(Path("g.onnx"), CUDA_1, CudaOptions(memory_limit_bytes=5_000), open_session=open_session)
+    first.open_part(Path("heads.onnx")).open_part(Path("others.onnx"))
+    assert [name for name, _ in asked] == ["g.onnx", "heads.onnx", "others.onnx"]
+    assert all(each == asked[0][1] for _, each in asked)
+
+
 @pytest.mark.gpu
 def test_a_graph_on_cuda_gives_what_it_gives_on_the_cpu(cuda: Device, tmp_path: Path):
     path = save_row_graph(tmp_path / "rows.onnx")
