@@ -5,7 +5,7 @@ import ctypes
 import io
 import platform
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -28,9 +28,11 @@ def padded_width(longest: int) -> int:
     return -(-longest // WIDTH_STEP) * WIDTH_STEP
 
 
-def pad_rows(rows: Sequence[Sequence[int]], pad_id: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def pad_rows(
+    rows: Sequence[Sequence[int]], pad_id: int, round_width: Callable[[int], int] = padded_width
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Token ids and attention mask, both int64 [rows, tokens]; the mask is 1 on real tokens."""
-    width = padded_width(max(len(row) for row in rows))
+    width = round_width(max(len(row) for row in rows))
     ids = np.full((len(rows), width), pad_id, dtype=np.int64)
     mask = np.zeros((len(rows), width), dtype=np.int64)
     for index, row in enumerate(rows):

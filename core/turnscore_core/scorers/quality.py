@@ -5,7 +5,7 @@ all, and what people would say overall. The value is made of them by the bundle'
 """
 
 import sys
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Annotated, ClassVar, Literal, cast
@@ -128,13 +128,18 @@ def lay_out_rows(
     )
 
 
-def lay_out_batch(turns: Sequence[TurnRows], pad_id: int) -> dict[str, Array]:
-    """The graph's inputs, int64, for a batch of turns; equal rows, such as one context of many responses, are one."""
+def lay_out_batch(
+    turns: Sequence[TurnRows], pad_id: int, round_width: Callable[[int], int] = padded_width
+) -> dict[str, Array]:
+    """The graph's inputs, int64, for a batch of turns; equal rows, such as one context of many responses, are one.
+
+    `round_width` is the backend's: the places of context tokens count padding, so that none may be added later.
+    """
     rows: dict[TokenIds, int] = {}
     for turn in turns:
         for row in (turn.response, *turn.context):
             rows.setdefault(row, len(rows))
-    input_ids, attention_mask = pad_rows(list(rows), pad_id)
+    input_ids, attention_mask = pad_rows(list(rows), pad_id, round_width)
     compared = np.full((len(turns), COMPARED_ROWS), NO_ROW, dtype=np.int64)
     for number, turn in enumerate(turns):
         said = [rows[row] for row in turn.context[:COMPARED_ROWS]]
@@ -350,7 +355,8 @@ class QualityScorer(Scorer):
 
         Equal rows of a batch, such as one context of many responses, are computed once.
         """
-        feeds = lay_out_batch([cast("TurnRows", pack.structure) for pack in batch], self._tokenizer.pad_id)
+        laid = [cast("TurnRows", pack.structure) for pack in batch]
+        feeds = lay_out_batch(laid, self._tokenizer.pad_id, self._encoder.round_width)
         return self._encoder.run(feeds)[FEATURES]
 
     def answer(self, features: Array) -> Floats:
