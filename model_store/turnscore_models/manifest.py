@@ -180,8 +180,8 @@ class Manifest(_Part):
     @property
     def named_files(self) -> set[str]:
         """The files that other fields of the manifest point at; each must be in `files`."""
-        parts = (*self.graphs.values(), *self.heads.values())
-        return {self.tokenizer, self.calibration, self.self_test, *(each.file for each in parts)}
+        graphs = [each.file for each in self.graphs.values()] + [each.file for each in self.heads.values()]
+        return {self.tokenizer, self.calibration, self.self_test, *graphs}
 
     @property
     def reference(self) -> str:
