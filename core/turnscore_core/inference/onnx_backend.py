@@ -241,17 +241,16 @@ class OnnxBackend:
         self._running = running or RunCount()
         self._threads = (threads, wide_threads)
         self.inputs, self.outputs = describe_tensors(self._narrow)
+        self._names = [output.name for output in self.outputs]
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Runs one batch; the arrays' first dimensions are the graph's own. Releases the GIL."""
-        names = [output.name for output in self.outputs]
         with self._running.enter() as is_alone:
-            found = (self._wide if is_alone else self._narrow).run(names, dict(feeds))
-        return {name: np.asarray(values) for name, values in zip(names, found, strict=True)}
+            found = (self._wide if is_alone else self._narrow).run(self._names, dict(feeds))
+        return dict(zip(self._names, found, strict=True))
 
-    def round_width(self, longest: int) -> int:
-        """As `packing` rounds: a CPU takes any shape."""
-        return padded_width(longest)
+    round_width = staticmethod(padded_width)
+    """A CPU takes any shape."""
 
     def open_part(self, graph: Path) -> "OnnxBackend":
         """With as many threads, and among the same running batches."""

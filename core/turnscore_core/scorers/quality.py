@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import attrgetter
 from typing import Annotated, ClassVar, Literal, cast
 
 import numpy as np
@@ -339,23 +340,21 @@ class QualityScorer(Scorer):
 
     def score(self, batch: Sequence[TokenPack]) -> list[RawScore]:
         """One score a turn, with its heads and their percentiles."""
-        heads = self.compute_heads(batch)
-        weighed = self._formula.weigh(heads)
-        return [
-            RawScore(self._formula.value_of(each - self._formula.deduct(pack.warnings[0])), self._details(own))
-            for pack, own, each in zip(batch, heads, weighed, strict=True)
-        ]
-
-    def compute_heads(self, batch: Sequence[TokenPack]) -> Floats:
-        """The heads of every pack, in order, [turns, heads]."""
-        return self.answer(self.compute_features(batch))
+        heads = self.answer(self.compute_features(batch))
+        scores = []
+        for pack, own, weighed in zip(batch, heads, self._formula.weigh(heads), strict=True):
+            details: dict[str, float] = dict(zip(HEADS, own.tolist(), strict=True))
+            for name, curve in self._curves:
+                details[f"{name}{PERCENTILE_SUFFIX}"] = float(np.interp(details[name], curve, _RANKS))
+            scores.append(RawScore(self._formula.value_of(weighed - self._formula.deduct(pack.warnings[0])), details))
+        return scores
 
     def compute_features(self, batch: Sequence[TokenPack]) -> Array:
         """What the encoder alone gives for every pack, in order, [turns, columns]: any set of heads on it reads that.
 
         Equal rows of a batch, such as one context of many responses, are computed once.
         """
-        laid = [cast("TurnRows", pack.structure) for pack in batch]
+        laid = cast("list[TurnRows]", list(map(attrgetter("structure"), batch)))
         feeds = lay_out_batch(laid, self._tokenizer.pad_id, self._encoder.round_width)
         return self._encoder.run(feeds)[FEATURES]
 
@@ -369,12 +368,6 @@ class QualityScorer(Scorer):
         """The latest turns of the context that say something, oldest first."""
         said = [each for each in turn.context if each.text.strip()]
         return said[max(0, len(said) - most) :]
-
-    def _details(self, heads: Floats) -> dict[str, float]:
-        details: dict[str, float] = {name: float(value) for name, value in zip(HEADS, heads, strict=True)}
-        for (name, curve), value in zip(self._curves, heads, strict=True):
-            details[f"{name}{PERCENTILE_SUFFIX}"] = float(np.interp(value, curve, _RANKS))
-        return details
 
     def _pack(
         self, place: int, turn: TurnToScore, context: Sequence[tuple[bool, Sequence[int]]], response: Sequence[int]
