@@ -74,17 +74,11 @@ def test_everything_given_is_sent_even_an_option_that_is_null():
     [
         ({"response": ""}, "response"),
         ({"response": "a\x00b"}, "response"),
-        ({"response": "a\ud800b"}, "response"),
         ({"context": "hi"}, "context"),
         ({"context": [HI, ("bot", "hi")]}, "context.1.speaker"),
-        ({"context": [{**HI, "mood": "good"}]}, "context.0.mood"),
-        ({"scorers": "engagement"}, "scorers"),
-        ({"scorers": []}, "scorers"),
-        ({"options": {"fed": 7}}, "options.fed"),
         ({"deadline_ms": 0}, "deadline_ms"),
         ({"request_id": "two words"}, "request_id"),
         ({"request_id": "a\r\nX-Evil: 1"}, "request_id"),
-        ({"request_id": "x" * 129}, "request_id"),
     ],
 )
 def test_a_wrong_field_is_named(fields, field):
