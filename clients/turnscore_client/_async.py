@@ -283,9 +283,7 @@ class AsyncCalls:
 
         `messages`, in OpenAI's chat form, stand in for both: their last turn is scored, or `response` after them.
         """
-        own = {} if response is None else {"response": response}
-        fields = {**_calls.dialogue_of("context", context, messages), **own, **_calls.choice_of(given)}
-        return await self._run(_calls.make_call(_calls.SCORE, given, fields))
+        return await self._run(_calls.score_call(context, response, given, messages))
 
     async def score_batch(self, items: Iterable[ItemLike], **given: Unpack[ScoringOptions]) -> BatchReply:
         """The scores of several turns; `results` holds a ScoreReply or an ErrorReply for each, in order.
@@ -293,7 +291,7 @@ class AsyncCalls:
         What an item says about its scoring goes before what is given here.
         An item that is not well-formed is an InvalidRequestError of the whole call, naming it.
         """
-        return await self._run(_calls.make_call(_calls.SCORE_BATCH, given, {"items": _calls.items_of(items, given)}))
+        return await self._run(_calls.batch_call(items, given))
 
     async def score_dialogue(
         self,
@@ -306,8 +304,7 @@ class AsyncCalls:
 
         `messages`, in OpenAI's chat form, stand in for the turns; `turns[i].index` is then a message's.
         """
-        fields = {**_calls.dialogue_of("turns", turns, messages), **_calls.choice_of(given)}
-        return await self._run(_calls.make_call(_calls.SCORE_DIALOGUE, given, fields))
+        return await self._run(_calls.dialogue_call(turns, given, messages))
 
     async def rank(
         self,
@@ -323,9 +320,7 @@ class AsyncCalls:
         `weights` say how much each scorer's percentile counts, 1 where none is given; without `scorers` they are asked.
         `messages`, in OpenAI's chat form, stand in for `context`.
         """
-        fields = {**_calls.dialogue_of("context", context, messages), "candidates": _calls.plain(candidates)}
-        own = {} if weights is None else {"weights": _calls.plain(weights)}
-        return await self._run(_calls.make_call(_calls.RANK, given, {**fields, **own, **_calls.choice_of(given)}))
+        return await self._run(_calls.rank_call(context, candidates, weights, given, messages))
 
     def conversation(
         self,
@@ -356,14 +351,11 @@ class AsyncCalls:
         `texts[i].similarities[j]` is a cosine, -1 to 1, and `texts[i].best` the place of the greatest. A NotFoundError
         where the service has no encoder loaded.
         """
-        check_names(given, SimilarityOptions.__optional_keys__)
-        fields = {"texts": _calls.plain(texts), "references": _calls.plain(references), **_calls.chosen(given)}
-        return await self._run(_calls.make_call(_calls.SIMILARITY, given, fields))
+        return await self._run(_calls.similarity_call(texts, references, given))
 
     async def models(self, **given: Unpack[CallOptions]) -> ModelsReply:
         """What the service has loaded, and how much it takes at once."""
-        check_names(given, CallOptions.__optional_keys__)
-        return await self._run(_calls.make_call(_calls.MODELS, given))
+        return await self._run(_calls.models_call(given))
 
     async def aclose(self) -> None:
         """Closes every connection; the client is of no use after that."""

@@ -103,8 +103,11 @@ def train_quality(options: of.QualityTrainOptions) -> None:
             data=options.data,
             output=options.output,
             settings=QualitySettings(options.encoder),
-            recipe=JudgedRecipe(passes=options.passes, learning_rate=options.learning_rate),
+            recipe=JudgedRecipe(
+                passes=options.passes, learning_rate=options.learning_rate, marked=24 if options.marks else 0
+            ),
             init_from=options.init_from,
+            marks=options.marks,
             finish_only=options.finish_only,
             share=options.share,
             seed=options.seed,

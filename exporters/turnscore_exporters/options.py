@@ -273,7 +273,10 @@ class QualityTrainOptions(TrainOptions):
 
     encoder: EncoderName = "minilm-l6"
     init_from: Annotated[
-        Path | None, Option(help="A checkpoint of quality:1.3.0 or before to start from.", exists=True)
+        Path | None, Option(help="A checkpoint to start from, also of quality:1.3.0 or before.", exists=True)
+    ] = None
+    marks: Annotated[
+        Path | None, Option(help="Turns with a teacher's marks (experiments/quality_teacher.py).", exists=True)
     ] = None
     finish_only: Annotated[
         Path | None, Option(help="A trained checkpoint: fit its value again, and train nothing.", exists=True)

@@ -2,10 +2,11 @@
 
 import random
 import sys
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +18,18 @@ from turnscore_assessment.data.labelled_turns import (
     TURNS_FILE,
     USER_TURNS_FILE,
     JudgedContext,
+    LabelledTurn,
     read_judged_contexts,
     read_judged_user_turns,
 )
+from turnscore_assessment.files import read_rows
 
 from turnscore_exporters.json_files import write_json
 from turnscore_exporters.quality.development import measure_development
 from turnscore_exporters.quality.examples import ExampleMaker, ExampleRecipe, make_bot_examples
 from turnscore_exporters.quality.model import QualityModel, QualitySettings, load_model, save_model, start_from_compared
 from turnscore_exporters.quality.negatives import Negatives
-from turnscore_exporters.quality.spoken_turns import SOURCES, read_source
+from turnscore_exporters.quality.spoken_turns import SOURCES, SpokenTurn, read_source
 from turnscore_exporters.quality.training import JudgedRecipe, Material, plan_steps, train_judged
 from turnscore_exporters.quality.value import fit_value, score_heads, write_formula
 from turnscore_exporters.training.checkpoints import WEIGHTS_FILE
@@ -43,7 +46,9 @@ class QualityJob:
     settings: QualitySettings
     recipe: JudgedRecipe = field(default_factory=JudgedRecipe)
     init_from: Path | None = None
-    """A checkpoint of `quality:1.3.0` or before, whose encoder and heads the model starts from."""
+    """A checkpoint whose encoder and heads the model starts from, also one of 1.3.0 or before."""
+    marks: Path | None = None
+    """Turns with a teacher's marks (experiments/quality_teacher.py), to learn besides what was judged."""
     finish_only: Path | None = None
     """A trained checkpoint in place of the training: value and report are made again."""
     share: float = 1.0
@@ -64,6 +69,8 @@ def run_quality_job(job: QualityJob) -> None:
     else:
         claim_folder(job.output, job.data)
         material = read_material(job.data, job.share, job.seed)
+        if job.marks:
+            material = replace(material, marked=list(read_marked_turns(job.marks)))
         torch.manual_seed(job.seed)
         model, encoder = start_model(job)
         steps = plan_steps(material, job.recipe, job.seed)
@@ -82,10 +89,28 @@ def start_model(job: QualityJob) -> tuple[QualityModel, Encoder]:
     encoder = load_encoder(job.settings.encoder, job.settings.layout.row_tokens)
     model = QualityModel(encoder.model, job.settings)
     if job.init_from:
-        start_from_compared(model, torch.load(job.init_from / WEIGHTS_FILE, weights_only=True))
+        weights = torch.load(job.init_from / WEIGHTS_FILE, weights_only=True)
+        if "joint.0.query.weight" in weights:
+            model.load_state_dict(weights)
+        else:
+            start_from_compared(model, weights)
     else:
         model.start_joint_layers()
     return model, encoder
+
+
+def read_spoken(folder: Path, seed: int) -> tuple[list[SpokenTurn], list[SpokenTurn]]:
+    """What people and what systems said, but in dialogues, and with responses, that are not trained on."""
+    judged = chain.from_iterable(read_judged_contexts(folder / name) for name in (TURNS_FILE, MODERN_FILE))
+    held = {turn.response for each in judged for turn in each if turn.split != "train"}
+    left_out = read_population(folder).dialogues
+    turns = [
+        turn
+        for source in SOURCES
+        for turn in read_source(folder, source, seed)
+        if turn.dialogue not in left_out and turn.response not in held
+    ]
+    return [turn for turn in turns if turn.said_by_person], [turn for turn in turns if not turn.said_by_person]
 
 
 def read_material(folder: Path, share: float, seed: int) -> Material:
@@ -95,16 +120,7 @@ def read_material(folder: Path, share: float, seed: int) -> Material:
     """
     judged, modern = (list(read_judged_contexts(folder / name)) for name in (TURNS_FILE, MODERN_FILE))
     user_turns = [turn for turn in read_judged_user_turns(folder / USER_TURNS_FILE) if turn.split == "train"]
-    held = {turn.response for each in (*judged, *modern) for turn in each if turn.split != "train"}
-    left_out = read_population(folder).dialogues
-    turns = [
-        turn
-        for source in SOURCES
-        for turn in read_source(folder, source, seed)
-        if turn.dialogue not in left_out and turn.response not in held
-    ]
-    people = [turn for turn in turns if turn.said_by_person]
-    bots = [turn for turn in turns if not turn.said_by_person]
+    people, bots = read_spoken(folder, seed)
     generator = random.Random(seed)  # noqa: S311
     generator.shuffle(bots)
     recipe = ExampleRecipe(negatives=3)
@@ -124,6 +140,13 @@ def read_material(folder: Path, share: float, seed: int) -> Material:
     )
 
 
+def read_marked_turns(path: Path) -> Iterator[LabelledTurn]:
+    """The rows of a file of marked turns: `context`, `response`, and in `marks` a number for each known head."""
+    for _, row in read_rows(path):
+        context = tuple((speaker, text) for speaker, text in row["context"])
+        yield LabelledTurn(context=context, response=row["response"], labels=row["marks"], set_name="marked")
+
+
 _GROUPS = 14_000
 """Of what people really said, and of systems' turns with what the user did next: two passes use about half of them."""
 
@@ -138,6 +161,7 @@ def describe_training(job: QualityJob) -> dict[str, Any]:
         "seed": job.seed,
         "data": {
             "judged by a large language model": [TURNS_FILE, MODERN_FILE, USER_TURNS_FILE],
+            **({"marked by a teacher": [job.marks.name]} if job.marks else {}),
             **{source.name: list(source.files) for source in SOURCES},
         },
         "command": "turnscore train quality --data DATA --output CHECKPOINT"

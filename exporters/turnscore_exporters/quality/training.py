@@ -61,6 +61,8 @@ class JudgedRecipe:
     """People's turns with made-up responses: the objectives that taught relevance."""
     bots: int = 4
     drills: int = 3
+    marked: int = 0
+    """Turns of a step that a teacher marked."""
     passes: float = 3.0
     modern_share: int = 2
     """How often a pass reads each of the modern contexts."""
@@ -74,6 +76,7 @@ class JudgedRecipe:
     pair_weight: float = 0.6
     reaction_weight: float = 0.7
     group_weight: float = 0.5
+    marked_weight: float = 0.5
     rank_weight: float = 0.15
 
 
@@ -105,6 +108,12 @@ def judged_items(context: JudgedContext, key: int, generator: random.Random) -> 
             heads[place] = response.labels.get(name, UNKNOWN)
         items.append(Item(said, response.response, heads, context_key=key, set_name=set_name))
     return items
+
+
+def marked_item(turn: LabelledTurn, weight: float) -> Item:
+    """A turn with a teacher's marks."""
+    heads = [turn.labels.get(name, UNKNOWN) for name in HEADS]
+    return Item(turn.context, turn.response, heads, set_name="marked", weight=weight)
 
 
 def reaction_item(turn: LabelledTurn) -> Item:
@@ -139,6 +148,8 @@ class Material:
     user_turns: Sequence[LabelledTurn]
     groups: Sequence[Group]
     bots: Sequence[Group]
+    marked: Sequence[LabelledTurn] = ()
+    """What a teacher marked: `labels` has a probability for each of HEADS that it knows."""
 
 
 def plan_steps(material: Material, recipe: JudgedRecipe, seed: int) -> list[list[Item]]:
@@ -151,6 +162,7 @@ def plan_steps(material: Material, recipe: JudgedRecipe, seed: int) -> list[list
     )
     users = _forever(material.user_turns, generator)
     groups, bots = _forever(material.groups, generator), _forever(material.bots, generator)
+    marked = _forever(material.marked, generator)
     steps: list[list[Item]] = []
     together = recipe.judged * SORTED_TOGETHER
     for start in range(0, len(contexts), together):
@@ -166,6 +178,7 @@ def plan_steps(material: Material, recipe: JudgedRecipe, seed: int) -> list[list
                 items += group_items(next(bots), 2000 + number, recipe.group_weight)
             for number in range(recipe.drills):
                 items += judged_items(make_short_answers(generator), 3000 + number, random.Random(0))  # noqa: S311
+            items += [marked_item(next(marked), recipe.marked_weight) for _ in range(recipe.marked)]
             steps.append(items)
     return steps
 
@@ -179,7 +192,7 @@ def _passes(items: Sequence[JudgedContext], passes: float, generator: random.Ran
 
 
 def _forever(items: Sequence[Any], generator: random.Random) -> Iterator[Any]:
-    while True:
+    while items:
         yield from generator.sample(items, len(items))
 
 
@@ -200,8 +213,8 @@ def compute_loss(model: QualityModel, found: Outputs, items: Sequence[Item], rec
             each = functional.binary_cross_entropy_with_logits(given, wanted, reduction="none")
         share = recipe.overall_weight if place == OVERALL else 0.5 if place == CONTINUES else 1.0
         loss = loss + share * (each * weights[known]).sum() / weights[known].sum()
-    loss = loss + recipe.pair_weight * _order_loss(outputs[:, OVERALL], heads[:, OVERALL], items)
-    loss = loss + 0.5 * recipe.pair_weight * _order_loss(outputs[:, RELEVANT], heads[:, RELEVANT], items)
+    loss = loss + recipe.pair_weight * compute_order_loss(outputs[:, OVERALL], heads[:, OVERALL], items)
+    loss = loss + 0.5 * recipe.pair_weight * compute_order_loss(outputs[:, RELEVANT], heads[:, RELEVANT], items)
     fits = torch.tensor([item.fits for item in items])
     known = ~fits.isnan()
     if known.any():
@@ -214,7 +227,7 @@ def compute_loss(model: QualityModel, found: Outputs, items: Sequence[Item], rec
     return loss + recipe.rank_weight * _rank_loss(model, found, items)
 
 
-def _order_loss(given: Tensor, wanted: Tensor, items: Sequence[Item]) -> Tensor:
+def compute_order_loss(given: Tensor, wanted: Tensor, items: Sequence[Item]) -> Tensor:
     """Pairwise logistic loss over items of one context, and at a quarter over those of one set; ties count nothing."""
     keys = torch.tensor([item.context_key for item in items])
     names = {name: number for number, name in enumerate({item.set_name for item in items})}

@@ -3,7 +3,11 @@
 import pickle
 
 import pytest
-from turnscore_client import ConnectionFailedError, ErrorCode, UnexpectedReplyError
+from turnscore_client import (
+    ConnectionFailedError,
+    ErrorCode,
+    UnexpectedReplyError,
+)
 from turnscore_client._errors import ERROR_CLASSES
 
 

@@ -1,0 +1,238 @@
+"""Trains a larger cross-encoder on judged turns, and has it mark turns that nobody judged, for `train quality --marks`.
+
+    .venv-dev/bin/python experiments/quality_teacher.py train ENCODER --data DATA --output TEACHER
+    .venv-dev/bin/python experiments/quality_teacher.py mark TEACHER --data DATA --output MARKS.jsonl
+
+ENCODER is the folder of a sentence encoder such as all-mpnet-base-v2 (110 million parameters, Apache-2.0): too large to
+be served, so the model that is served learns from its marks.
+"""
+
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers import AutoModel, AutoTokenizer
+from turnscore_assessment.data.dialogues import USER, Spoken
+from turnscore_assessment.data.labelled_turns import MARKS
+from turnscore_assessment.files import read_rows
+from turnscore_exporters.quality.examples import ExampleMaker, ExampleRecipe
+from turnscore_exporters.quality.job import read_material, read_spoken
+from turnscore_exporters.quality.model import CONTINUES, SENTIMENT, load_model
+from turnscore_exporters.quality.negatives import NegativeKind, Negatives
+from turnscore_exporters.quality.training import HEAD_OF_MARK, Item, JudgedRecipe, compute_order_loss, plan_steps
+from turnscore_exporters.quality.value import score_heads
+from turnscore_exporters.training.loop import LoopSettings, WeightAverage, train
+
+CONTEXT_TURNS, CONTEXT_TOKENS, RESPONSE_TOKENS = 3, 40, (64, 32)
+FROZEN_LAYERS = 6
+TOKENS_AT_ONCE = 4096
+RECIPE = JudgedRecipe(user_turns=0, groups=1, bots=0, drills=1, passes=0.8, modern_share=1)
+Asked = tuple[Sequence[Spoken], str]
+
+
+class Teacher(nn.Module):
+    """Marks of a response that is read in one row with the latest turns of its context."""
+
+    def __init__(self, folder: str) -> None:
+        super().__init__()
+        self.encoder = AutoModel.from_pretrained(folder, dtype=torch.float32, add_pooling_layer=False)
+        self.tokenizer = AutoTokenizer.from_pretrained(folder)
+        width = int(self.encoder.config.hidden_size)
+        self.hidden = nn.Linear(width * 4 + 1, 256)
+        self.head = nn.Linear(256, len(MARKS))
+
+    def lay_out(self, turns: Sequence[Asked]) -> list[tuple[list[int], int]]:
+        """The ids of each turn's row, and where its response begins."""
+        texts = [[text for _, text in context[-CONTEXT_TURNS:]] + [response] for context, response in turns]
+        flat = [text for each in texts for text in each]
+        ids = iter(self.tokenizer(flat, add_special_tokens=False)["input_ids"]) if flat else iter(())
+        first, end = self.tokenizer.cls_token_id, self.tokenizer.sep_token_id
+        rows = []
+        for each in texts:
+            row = [first]
+            for _ in each[:-1]:
+                row += [*next(ids)[:CONTEXT_TOKENS], end]
+            row.append(end)
+            said, (start, last) = next(ids), RESPONSE_TOKENS
+            rows.append(([*row, *(said if len(said) <= start + last else said[:start] + said[-last:]), end], len(row)))
+        return rows
+
+    def forward(self, rows: Sequence[tuple[list[int], int]]) -> Tensor:
+        """Logits of MARKS [turns, marks]."""
+        longest = max(len(ids) for ids, _ in rows)
+        ids = torch.full((len(rows), longest), self.tokenizer.pad_token_id)
+        mask, side = torch.zeros(2, len(rows), longest)
+        for place, (row, begins) in enumerate(rows):
+            ids[place, : len(row)] = torch.tensor(row)
+            mask[place, : len(row)] = 1
+            side[place, begins : len(row)] = 1
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            states = self.encoder(input_ids=ids, attention_mask=mask.long()).last_hidden_state.float()
+        means = [
+            (states * part[..., None]).sum(1) / part.sum(1, keepdim=True).clamp_min(1) for part in (side, mask - side)
+        ]
+        lengths = side.sum(1, keepdim=True).log() / 5
+        read = torch.cat([states[:, 0], *means, means[0] * means[1] * 4, lengths], -1)
+        result: Tensor = self.head(functional.dropout(functional.gelu(self.hidden(read)), 0.1, self.training))
+        return result
+
+    def mark(self, turns: Sequence[Asked]) -> Tensor:
+        """Logits of MARKS [turns, marks], in order."""
+        rows = self.lay_out(turns)
+        order = sorted(range(len(rows)), key=lambda place: len(rows[place][0]))
+        found = torch.zeros(len(rows), len(MARKS))
+        with torch.inference_mode():
+            while order:
+                count = max(1, min(128, TOKENS_AT_ONCE // len(rows[order[-1]][0])))
+                chosen, order = order[-count:], order[:-count]
+                found[chosen] = self([rows[place] for place in chosen])
+        return found
+
+
+def teacher_loss(outputs: Tensor, items: Sequence[Item]) -> Tensor:
+    """Cross entropy of every mark, and the order of the overall and relevant ones."""
+    wanted = torch.tensor([[item.heads[place] for place in HEAD_OF_MARK] for item in items])
+    weights = torch.tensor([item.weight for item in items])
+    loss = outputs.sum() * 0.0
+    for place, name in enumerate(MARKS):
+        known = ~wanted[:, place].isnan()
+        if known.any():
+            each = functional.binary_cross_entropy_with_logits(
+                outputs[known, place], wanted[known, place], reduction="none"
+            )
+            loss = loss + (2.0 if name == "overall" else 1.0) * (each * weights[known]).sum() / weights[known].sum()
+    for name, share in (("overall", 0.6), ("relevant", 0.3)):
+        place = MARKS.index(name)
+        loss = loss + share * compute_order_loss(outputs[:, place], wanted[:, place], items)
+    return loss
+
+
+application = typer.Typer(add_completion=False, callback=lambda: None)
+
+
+@application.command("train")
+def train_teacher(
+    encoder: Annotated[str, typer.Argument()],
+    data: Annotated[Path, typer.Option()],
+    output: Annotated[Path, typer.Option()],
+    passes: Annotated[float, typer.Option()] = RECIPE.passes,
+    share: Annotated[float, typer.Option()] = 1.0,
+    most_steps: Annotated[int, typer.Option()] = 320,
+) -> None:
+    """Trains and writes the weights."""
+    output.mkdir(parents=True, exist_ok=True)
+    steps = plan_steps(read_material(data, share, 0), replace(RECIPE, passes=passes), 0)
+    steps = steps[:most_steps]
+    torch.manual_seed(0)
+    model = Teacher(encoder)
+    model.encoder.embeddings.requires_grad_(False)
+    for layer in model.encoder.encoder.layer[:FROZEN_LAYERS]:
+        layer.requires_grad_(False)
+    for part in model.encoder.modules():
+        if isinstance(part, nn.Dropout):
+            part.p = 0.0
+    groups: list[dict[str, Any]] = [
+        {"params": [*model.hidden.parameters(), *model.head.parameters()], "lr": 5e-4},
+        {"params": [weight for weight in model.encoder.parameters() if weight.requires_grad]},
+    ]
+    loop = LoopSettings(
+        steps=len(steps), run_key=f"teacher {encoder} {len(steps)}", warm_up_steps=40, save_every=40,
+        description="teacher", learning_rate=4e-5, weight_decay=0.01, betas=(0.9, 0.98),
+    )  # fmt: skip
+    average = WeightAverage(0.99, int(len(steps) * 0.6))
+
+    def step_loss(step: int) -> Tensor:
+        items = steps[step]
+        rows = model.lay_out([(item.context, item.response) for item in items])
+        order = sorted(range(len(rows)), key=lambda place: len(rows[place][0]))
+        third = -(-len(order) // 3)  # three widths waste less padding than one
+        parts = [model([rows[p] for p in order[start : start + third]]) for start in range(0, len(order), third)]
+        return teacher_loss(torch.cat(parts)[torch.tensor(order).argsort()], items)
+
+    train(model, step_loss, loop, groups=groups, state_path=output / "state.pt", follower=average)
+    torch.save({"weights": model.state_dict(), "encoder": encoder}, output / "teacher.pt")
+
+
+def load_teacher(folder: Path) -> Teacher:
+    """What train wrote."""
+    saved = torch.load(folder / "teacher.pt", weights_only=True)
+    model = Teacher(saved["encoder"])
+    model.load_state_dict(saved["weights"])
+    return model.eval()
+
+
+@application.command("mark")
+def mark(
+    teacher: Annotated[Path, typer.Argument()],
+    data: Annotated[Path, typer.Option()],
+    output: Annotated[Path, typer.Option()],
+    older: Annotated[list[Path] | None, typer.Option(help="Quality checkpoints whose heads are mixed in.")] = None,
+    older_share: Annotated[list[float] | None, typer.Option(help="Of each of them; the teacher has the rest.")] = None,
+    turns: Annotated[
+        int, typer.Option(help="Of systems; people's turns are half as many, with a made-up one each.")
+    ] = 10_000,
+) -> None:
+    """Writes turns with the marks that teacher and older heads give them together."""
+    shares = list(zip(older or [], older_share or [], strict=True))
+    asked = draw_turns(data, turns)
+    typer.echo(f"{len(asked)} turns")
+    marks = load_teacher(teacher).mark(asked)
+    center, spread = marks.mean(0), marks.std(0)
+    mixed = (1 - sum(share for _, share in shares)) * (marks - center) / spread
+    others = torch.zeros(len(asked), 2)
+    for folder, share in shares:
+        model, encoder = load_model(folder)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            heads = torch.from_numpy(score_heads(model, encoder, asked)).float()
+        logits = heads[:, list(HEAD_OF_MARK)].clamp(1e-4, 1 - 1e-4).logit()
+        mixed = mixed + share * (logits - logits.mean(0)) / logits.std(0)
+        others += heads[:, [SENTIMENT, CONTINUES]] / len(shares)
+    values = (center + spread * mixed / mixed.std(0)).sigmoid()
+    with output.open("w", encoding="utf-8") as file:
+        for (context, response), row, other in zip(asked, values.tolist(), others.tolist(), strict=True):
+            known = dict(
+                zip((*MARKS, "sentiment", "continues"), (round(each, 4) for each in (*row, *other)), strict=True)
+            )
+            file.write(json.dumps({"context": context, "response": response, "marks": known}) + "\n")
+
+
+def draw_turns(data: Path, count: int) -> list[Asked]:
+    """Turns that nobody judged, of dialogues that no figure is measured on.
+
+    Of systems, and half as many of people with a made-up one beside each; and those of `ieval` that are trained on.
+    """
+    people, bots = read_spoken(data, 1)
+    generator = random.Random(1)
+    made = ExampleMaker(people, Negatives(people), ExampleRecipe(negatives=1, long_share=0.04), 1).epoch(1)
+    found: list[Asked] = [
+        (each.context, each.response)
+        for group in islice(made, count // 2)
+        for each in group
+        if each.kind not in (NegativeKind.GARBLED, NegativeKind.BABBLE)
+    ]
+    found += [(turn.context, turn.response) for turn in generator.sample(bots, min(count, len(bots)))]
+    rows = [
+        row
+        for _, row in read_rows(data / "dialogue_feedback.jsonl.gz")
+        if row["set"] == "ieval" and row["split"] == "train"
+    ]
+    for row in generator.sample(rows, min(len(rows), count // 8)):
+        said = row["turns"]
+        for place in generator.sample(range(1, len(said)), min(3, len(said) - 1)):
+            context = [(each["speaker"], each["text"]) for each in said[max(0, place - 4) : place]]
+            is_bot = said[place]["speaker"] not in (USER, "human")
+            if is_bot and not any(each.get("held_back") for each in said[place - 1 : place + 1]):
+                found.append((context, said[place]["text"]))
+    return found
+
+
+if __name__ == "__main__":
+    application()

@@ -1,0 +1,52 @@
+"""experiments/quality_teacher.py: what a teacher marks becomes what the model that is served learns."""
+
+from pathlib import Path
+
+import pytest
+import quality_teacher
+import torch
+from quality_teacher import RESPONSE_TOKENS, Teacher
+from turnscore_core.scorers.quality import HEADS
+from turnscore_exporters.quality.job import read_marked_turns
+from turnscore_exporters.quality.training import JudgedRecipe, Material, plan_steps
+
+CONTEXT = (("system", "a b c"), ("user", "d e f g"))
+
+
+@pytest.fixture
+def teacher(tiny_bert: Path) -> Teacher:
+    torch.manual_seed(0)
+    return Teacher(str(tiny_bert)).eval()
+
+
+def test_a_turn_has_the_same_marks_alone_as_in_company(teacher: Teacher) -> None:
+    alone = teacher.mark([(CONTEXT, "a good b")])
+    together = teacher.mark([(CONTEXT, "c " * 40), (CONTEXT, "a good b"), ((), "d")])
+    assert torch.allclose(together[1], alone[0], atol=0.02)
+    assert not torch.allclose(together[1], together[0], atol=0.02)
+
+
+def test_a_long_response_is_read_at_its_start_and_its_end(teacher: Teacher) -> None:
+    start, last = RESPONSE_TOKENS
+    [(ids, begins)] = teacher.lay_out([(CONTEXT, "a " * 300 + "b " * last)])
+    assert len(ids) - begins == start + last + 1
+    assert len(set(ids[begins : begins + start])) == len(set(ids[-last - 1 : -1])) == 1
+
+
+def test_marks_are_learned_as_they_were_written(
+    teacher: Teacher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = [(CONTEXT, "a good b"), (CONTEXT, "c d"), ((), "e f g")]
+    monkeypatch.setattr(quality_teacher, "draw_turns", lambda *_: asked)
+    monkeypatch.setattr(quality_teacher, "load_teacher", lambda _: teacher)
+    quality_teacher.mark(tmp_path, tmp_path, tmp_path / "marks.jsonl")
+    turns = list(read_marked_turns(tmp_path / "marks.jsonl"))
+    assert [(turn.context, turn.response) for turn in turns] == [(tuple(context), said) for context, said in asked]
+    assert turns[1].labels["overall"] == pytest.approx(float(teacher.mark(asked)[1, -1].sigmoid()), abs=1e-3)
+    material = Material(judged=[[turns[0]]], modern=[], user_turns=[], groups=[], bots=[], marked=turns)
+    recipe = JudgedRecipe(judged=1, user_turns=0, groups=0, bots=0, drills=0, marked=3, passes=1)
+    [step] = plan_steps(material, recipe, 0)
+    learned = {item.response: item.heads for item in step if item.set_name == "marked" and item.weight < 1}
+    assert {said: heads[HEADS.index("overall")] for said, heads in learned.items()} == {
+        turn.response: turn.labels["overall"] for turn in turns
+    }
