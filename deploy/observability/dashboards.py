@@ -125,34 +125,34 @@ VALUES = [
     Panel(title="Live turns by tenant", queries=[_rate("turnscore_live_turns_total", "tenant")], unit="ops"),
     Panel(title="Model switches", queries=[_rate("turnscore_model_switches_total", "outcome")], unit="ops"),
     Panel(
-        title="Versions beside: turns of shadows",
+        title="Candidate versions: turns of shadows",
         queries=[_rate("turnscore_shadow_turns_total", "model, outcome")],
         unit="ops",
         description="full, late: no idle moment, the shadow is shed first. failed: see the log. docs/rollouts.md.",
     ),
     Panel(
-        title="Versions beside: mean percentile, shadow less served",
+        title="Candidate versions: mean percentile, shadow less served",
         queries=[_recorded("turnscore:shadow_shift:6h", "model, served")],
         lowest=None,
     ),
     Panel(
-        title="Versions beside: more than 10 percentiles apart",
+        title="Candidate versions: more than 10 percentiles apart",
         queries=[_recorded("turnscore:shadow_far_share:6h", "model, served")],
         unit="percentunit",
     ),
     Panel(
-        title="Versions beside: labels that flip",
+        title="Candidate versions: labels that flip",
         queries=[_recorded("turnscore:shadow_flipped_share:6h", "model, served")],
         unit="percentunit",
     ),
     Panel(
-        title="Versions beside: rank correlation, least of the workers",
+        title="Candidate versions: rank correlation, least of the workers",
         queries=[
             (f"min by (model, served) (turnscore_shadow_rank_correlation{{{_JOB}}})", "{{model}} {{served}}"),
         ],
         lowest=None,
     ),
-    Panel(title="Versions beside: CPUs of shadows", queries=[_rate("turnscore_shadow_cpu_seconds_total", "model")]),
+    Panel(title="Candidate versions: CPUs of shadows", queries=[_rate("turnscore_shadow_cpu_seconds_total", "model")]),
     Panel(
         title="Candidate versions: live turns by version",
         queries=[_rate("turnscore_live_turns_total", "scorer, model")],

@@ -42,7 +42,7 @@ MOST_SECONDS = 570.0
 """Of the whole run."""
 _BASELINE_DIALOGUES = 300
 _COMPARED = 'turnscore:drift_ratio{job="bot", against="baseline"}'
-_SAID = 'sum(turnscore_live_dialogues_total{job="bot", scorer="quality"})'
+_LIVE_DIALOGUES = 'sum(turnscore_live_dialogues_total{job="bot", scorer="quality"})'
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +120,7 @@ async def _of_the_bot(world: World, watch: Watch) -> list[ShownAlert]:
 
     async def within_it() -> list[ShownAlert]:
         """After a baseline of the service's own counts, taken as an operator takes it."""
-        await watch.wait_for_value(_SAID, lambda value: value >= _BASELINE_DIALOGUES, _FIRE_SECONDS)
+        await watch.wait_for_value(_LIVE_DIALOGUES, lambda value: value >= _BASELINE_DIALOGUES, _FIRE_SECONDS)
         kept = watch.baseline.with_name("baseline.json")
         command = [str(Path(sys.executable).with_name("turnscore")), "drift", "baseline", str(kept)]
         command += ["--metrics", world.bot.url, "--rules", str(watch.baseline)]
