@@ -273,9 +273,14 @@ def measure_length_effect(
     every = np.concatenate([m, n])
     if np.ptp(every) <= ROUNDING * np.abs(every).max():
         return None
-    design, values = _paired(x - y, m - n) if found.is_paired else _unpaired(x, y, m, n)
+    if found.is_paired:
+        design, values = np.column_stack([np.ones_like(m), m - n]), x - y
+    else:
+        is_a = np.repeat([1.0, 0.0], [len(x), len(y)])
+        design, values = np.column_stack([is_a, np.ones_like(is_a), every - every.mean()]), np.concatenate([x, y])
     adjusted, p_value = _regress(design, values)
-    share = _find_share(found, adjusted)
+    value = found.difference.value
+    share = None if adjusted is None or not value else 1 - adjusted.value / value
     if adjusted is None:
         is_apart = is_decided and m.mean() != n.mean()
         warning = f"{kind}: length and system cannot be separated" if is_apart else None
@@ -294,16 +299,6 @@ def measure_length_effect(
     )
 
 
-def _paired(differences: Floats, longer: Floats) -> tuple[Floats, Floats]:
-    return np.column_stack([np.ones_like(longer), longer]), differences
-
-
-def _unpaired(x: Floats, y: Floats, m: Floats, n: Floats) -> tuple[Floats, Floats]:
-    is_a = np.repeat([1.0, 0.0], [len(x), len(y)])
-    lengths = np.concatenate([m, n])
-    return np.column_stack([is_a, np.ones_like(is_a), lengths - lengths.mean()]), np.concatenate([x, y])
-
-
 def _regress(design: Floats, values: Floats) -> tuple[Interval | None, float]:
     """The first coefficient with interval and p; None where columns determine each other or too few rows are left."""
     freedom = len(values) - design.shape[1]
@@ -319,12 +314,6 @@ def _regress(design: Floats, values: Floats) -> tuple[Interval | None, float]:
     value, half = float(coefficients[0]), float(stats.t.ppf((1 + CONFIDENCE) / 2, freedom)) * error
     p_value = 2 * float(stats.t.sf(abs(value) / error, freedom)) if error else float(not value)
     return Interval(value=value, low=value - half, high=value + half), p_value
-
-
-def _find_share(found: SystemDifference, adjusted: Interval | None) -> float | None:
-    if adjusted is None or not found.difference.value:
-        return None
-    return 1 - adjusted.value / found.difference.value
 
 
 def _find_warning(kind: str, found: SystemDifference, adjusted: Interval, share: float | None) -> str | None:
@@ -412,13 +401,12 @@ def compare_files(
     if not kept:
         raise TooFewError(f"no scorer has {least} dialogues of each system: {'; '.join(notes)}")
     rounds = max(rounds, LEAST_ROUNDS * len(kept))
-    scores = {
-        name: (
-            np.array([columns[0][place][name] for place in places[0]]),
-            np.array([columns[1][place][name] for place in places[1]]),
+    scores = {}
+    for name, places in kept.items():
+        first, second = (
+            np.array([side[each][name] for each in own]) for side, own in zip(columns, places, strict=True)
         )
-        for name, places in kept.items()
-    }
+        scores[name] = first, second
     rows = []
     for row in compare_scores(scores, paired=is_paired, rounds=rounds, seed=seed):
         places = kept[row.scorer]
