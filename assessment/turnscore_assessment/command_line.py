@@ -24,6 +24,12 @@ def reported_errors(*others: type[Exception]) -> Iterator[None]:
         raise typer.Exit(1) from error
 
 
+def refuse_input(output: Path, inputs: Iterable[Path], option: str) -> None:
+    """Raises a usage error where the output is one of the inputs."""
+    if output.exists() and any(output.samefile(each) for each in inputs):
+        raise typer.BadParameter("must differ from the input: it would be overwritten", param_hint=option)
+
+
 CALL_SECONDS = 60.0
 """Seconds for one dialogue, retries included. Chosen: six times the client's own, since no user waits."""
 CALLS_IN_FLIGHT = 4

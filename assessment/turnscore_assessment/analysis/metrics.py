@@ -42,11 +42,15 @@ from turnscore_assessment.figures import (
 )
 from turnscore_assessment.files import to_csv, write_text
 from turnscore_assessment.ratings.rating_file import RatingFile, read_ratings
-from turnscore_assessment.ratings.scoring import OVERALL, JudgedStudy, judge_study, resample_systems, sum_values
+from turnscore_assessment.ratings.scoring import (
+    LEAST_SYSTEMS,
+    OVERALL,
+    JudgedStudy,
+    judge_study,
+    resample_systems,
+    sum_values,
+)
 from turnscore_assessment.rendering import Page, Section, Table
-
-LEAST_SYSTEMS = 3
-"""With two systems, a correlation is always 1 or -1. Specified."""
 
 
 @dataclass(frozen=True, kw_only=True)

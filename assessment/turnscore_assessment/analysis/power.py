@@ -24,9 +24,8 @@ from turnscore_assessment.ratings.rating_file import (
     group_rows,
     standardize,
 )
-from turnscore_assessment.ratings.scoring import control_quality, find_passing
+from turnscore_assessment.ratings.scoring import OVERALL, check_pair, choose_column, control_quality, find_passing
 
-OVERALL = "overall"
 LEAST_WORKERS = 5
 """Fewest workers who rated both systems, or each of them. Fewer hardly show how workers differ. Chosen."""
 
@@ -76,16 +75,10 @@ def read_pilot(
     least if that is more than one. Raises AssessmentError or TooFewError naming what is missing.
     """
     table = build_table(ratings)
-    names = ratings.description.names
-    missing = [name for name in (a, b) if name not in table.systems]
-    if missing or a == b:
-        reason = f"{missing[0]!r} is no system" if missing else "the two systems are the same"
-        raise AssessmentError(f"systems: {reason}; the study has {', '.join(table.systems)}")
-    if criterion not in (OVERALL, *names):
-        raise AssessmentError(f"criterion: {criterion!r} is none of the study's: {OVERALL}, {', '.join(names)}")
+    check_pair(a, b, table.systems)
     passing = find_passing(control_quality(table))
     values = standardize(table) if transform is RatingUnit.Z else table.ratings
-    column = values.mean(axis=1) if criterion == OVERALL else values[:, names.index(criterion)]
+    column = choose_column(table, values, criterion)
     sides = [_collect(table, column, table.systems.index(system), passing) for system in (a, b)]
     failing = int((~passing).sum())
     notes = [f"{failing} of {len(passing)} workers do not pass the quality control"] if failing else []

@@ -22,6 +22,7 @@ from turnscore_assessment.figures import (
 )
 from turnscore_assessment.ratings.rating_file import RatingFile
 from turnscore_assessment.ratings.scoring import (
+    LEAST_SYSTEMS,
     OVERALL,
     THRESHOLDS,
     SystemSums,
@@ -65,8 +66,6 @@ class ScoredStudy:
 
 
 Studies = tuple[ScoredStudy, ScoredStudy]
-LEAST_SYSTEMS = 3
-"""With two systems, a correlation is always 1 or -1. Specified."""
 FEWEST_WORKERS = 5
 """First number of workers of the curve; each next one is double. Chosen."""
 

@@ -21,6 +21,7 @@ from turnscore_assessment.figures import (
 )
 from turnscore_assessment.ratings.rating_file import RatedDialogue, RatingFile, StudyDescription, group_rows
 from turnscore_assessment.ratings.scoring import (
+    LEAST_SYSTEMS,
     OVERALL,
     ComparedPair,
     ControlledWorker,
@@ -153,8 +154,6 @@ def _correlate_rows(rows: Floats, left: Integers, right: Integers) -> Floats:
 
 
 PASSED, FAILED, EVERYONE = "passed", "failed", "all"
-LEAST_SYSTEMS = 3
-"""With fewer systems, correlations over systems are always 1 or -1. Specified."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from rich.progress import Progress
 from typer import Argument, Option
 
 from turnscore_assessment.agreement.judged_dialogues import Advance, FormName
-from turnscore_assessment.command_line import CALL_SECONDS, CALLS_IN_FLIGHT, client_of, reported_errors
+from turnscore_assessment.command_line import CALL_SECONDS, CALLS_IN_FLIGHT, client_of, refuse_input, reported_errors
 from turnscore_assessment.correlations import BOOTSTRAP_ROUNDS
 from turnscore_assessment.rendering import print_page
 
@@ -78,8 +78,7 @@ def convert(
     """Write judged dialogues of another form in that of docs/agreement.md."""
     from turnscore_assessment.agreement.judged_dialogues import read_judged_dialogues, write_judged_dialogues
 
-    if target.exists() and target.samefile(source):
-        raise typer.BadParameter("must differ from the input: it would be overwritten", param_hint="target")
+    refuse_input(target, [source], "target")
     with reported_errors():
         dialogues = read_judged_dialogues(source, form)
         write_judged_dialogues(target, dialogues)

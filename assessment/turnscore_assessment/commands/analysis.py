@@ -11,17 +11,17 @@ from typer import Argument, Option
 
 from turnscore_assessment.analysis.power import (
     MOST_SIMULATIONS,
-    OVERALL,
     SIMULATIONS,
     PowerPlan,
     plan_study,
     read_pilot,
 )
-from turnscore_assessment.command_line import RatingsFile, RoundsOption, SeedOption, reported_errors
+from turnscore_assessment.command_line import RatingsFile, RoundsOption, SeedOption, refuse_input, reported_errors
 from turnscore_assessment.commands.agreement import choose_scorers, show_progress
 from turnscore_assessment.comparison.difference import LEVEL, POWER
 from turnscore_assessment.figures import ROUNDS
 from turnscore_assessment.ratings.rating_file import RatingUnit, read_published, read_ratings, write_ratings
+from turnscore_assessment.ratings.scoring import OVERALL
 from turnscore_assessment.rendering import Page, Section, Table, print_page, write_report
 
 if TYPE_CHECKING:
@@ -233,8 +233,7 @@ def run_convert(
     study: Annotated[str, Option(help="The study's name; default: the output's.")] = "",
 ) -> None:
     """Write the published conversations of one run as a ratings file."""
-    if any(output.exists() and output.samefile(source) for source in sources):
-        raise typer.BadParameter("must differ from the input: it would be overwritten", param_hint="--output")
+    refuse_input(output, sources, "--output")
     with reported_errors():
         ratings = read_published(sources, study or output.name.partition(".")[0])
         write_ratings(output, ratings)

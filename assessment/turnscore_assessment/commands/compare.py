@@ -11,7 +11,6 @@ from turnscore_assessment.command_line import SeedOption, client_of, reported_er
 from turnscore_assessment.comparison.comparison import SystemComparison, compare_files, read_score_file, score_file
 from turnscore_assessment.comparison.difference import ROUNDS
 from turnscore_assessment.comparison.sequential import (
-    OVERALL,
     SequenceMethod,
     SequentialComparison,
     collect_observations,
@@ -19,6 +18,7 @@ from turnscore_assessment.comparison.sequential import (
     compare_sequentially,
 )
 from turnscore_assessment.ratings.rating_file import read_ratings
+from turnscore_assessment.ratings.scoring import OVERALL
 from turnscore_assessment.rendering import Page, Section, Table, print_page, show, show_p
 
 LOOKS_SHOWN = 20

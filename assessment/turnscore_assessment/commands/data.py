@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from turnscore_assessment.command_line import reported_errors
+from turnscore_assessment.command_line import refuse_input, reported_errors
 from turnscore_assessment.commands.agreement import convert as convert_judged
 from turnscore_assessment.converters.readers import SETS, Record, compare_counts, count_rows, find_files
 from turnscore_assessment.errors import BadFileError
@@ -34,8 +34,7 @@ def convert(
     described = SETS[name]
     with reported_errors():
         files = find_files(described, source)
-        if output.exists() and any(output.samefile(file) for file in files):
-            raise typer.BadParameter("must differ from the input: it would be overwritten", param_hint="OUTPUT")
+        refuse_input(output, files, "OUTPUT")
         rows = list(_read_checked(described.read(files), source))
         counts = count_rows(rows)
         verdict = compare_counts(described, counts)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 from typer import Argument, Option
 
-from turnscore_assessment.command_line import SeedOption, reported_errors
+from turnscore_assessment.command_line import SeedOption, refuse_input, reported_errors
 from turnscore_assessment.files import to_csv, write_rows, write_text
 from turnscore_assessment.rendering import Page, Section, Table, print_page
 
@@ -95,8 +95,7 @@ def run_distort(
     from turnscore_assessment.distortion import distort_dialogues, read_corpus
 
     source = corpus or dialogues
-    if output.exists() and (output.samefile(dialogues) or output.samefile(source)):
-        raise typer.BadParameter("must differ from the input: it would be overwritten", param_hint="--output")
+    refuse_input(output, [dialogues, source], "--output")
     with reported_errors():
         replies = read_corpus(source)
         found = distort_dialogues(dialogues, replies, seed, source.samefile(dialogues))

@@ -19,7 +19,7 @@ from turnscore_assessment.comparison.comparison import ScoredDialogue, ScoreFile
 from turnscore_assessment.errors import AssessmentError, TooFewError
 from turnscore_assessment.figures import Floats
 from turnscore_assessment.ratings.rating_file import COMMON_HIGH, COMMON_LOW, RatingFile, build_table
-from turnscore_assessment.ratings.scoring import control_quality
+from turnscore_assessment.ratings.scoring import OVERALL, check_pair, choose_column, control_quality
 
 CANDIDATES = 2001
 """Means that the betting sequence tries. Chosen: the interval is rounded outwards by at most .05 % of the range."""
@@ -173,8 +173,6 @@ def _run(observations: ArrayLike) -> tuple[NDArray[np.intp], Floats, Floats]:
 
 SequentialVerdict = Literal["a is better", "b is better", "no difference larger than the margin", "undecided"]
 
-OVERALL = "overall"
-
 
 class SequenceMethod(StrEnum):
     BETTING = "betting"
@@ -229,11 +227,7 @@ class SequentialComparison:
 
 def collect_observations(ratings: RatingFile, a: str, b: str, criterion: str = OVERALL) -> PairedDifferences:
     """The differences between two systems of a study, by its workers. AssessmentError names what is missing."""
-    systems = {row.system for row in ratings.dialogues}
-    unknown = [name for name in (a, b) if name not in systems]
-    if unknown or a == b:
-        reason = f"{unknown[0]!r} is no system" if unknown else "the two systems are the same"
-        raise AssessmentError(f"systems: {reason}; the study has {', '.join(sorted(systems))}")
+    check_pair(a, b, sorted({row.system for row in ratings.dialogues}))
     values, reach = _rate(ratings, criterion)
     places, notes = _put_in_order(ratings)
     hits = _collect_hits(ratings, places, values)
@@ -322,14 +316,9 @@ def _describe(method: SequenceMethod, alpha: float) -> str:
 def _rate(ratings: RatingFile, criterion: str) -> tuple[Floats, float]:
     """Each dialogue's rating, negative criteria reversed, overall as the mean over criteria; and the range it has."""
     table = build_table(ratings)
-    criteria, names = ratings.description.criteria, ratings.description.names
-    ranges = {(each.low, each.high) for each in criteria}
+    ranges = {(each.low, each.high) for each in ratings.description.criteria}
     low, high = ranges.pop() if len(ranges) == 1 else (COMMON_LOW, COMMON_HIGH)
-    if criterion == OVERALL:
-        return table.ratings.mean(axis=1), high - low
-    if criterion not in names:
-        raise AssessmentError(f"criterion: {criterion!r} is none of the study's: {OVERALL}, {', '.join(names)}")
-    return table.ratings[:, names.index(criterion)], high - low
+    return choose_column(table, table.ratings, criterion), high - low
 
 
 def _put_in_order(ratings: RatingFile) -> tuple[list[int], list[str]]:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
-from turnscore_assessment.errors import TooFewError
+from turnscore_assessment.errors import AssessmentError, TooFewError
 from turnscore_assessment.figures import Flags, Floats, Integers, Interval, find_interval
 from turnscore_assessment.ratings.rating_file import (
     RatingFile,
@@ -180,10 +180,28 @@ def compare_ranks(left: Floats, right: Floats, alternative: str) -> float:
 
 
 OVERALL = "overall"
+LEAST_SYSTEMS = 3
+"""With two systems, a correlation over systems is always 1 or -1. Specified."""
 LEAST_WORKERS = 3
 """Fewest workers for an interval: with fewer, those asked say nothing about others. Chosen."""
 DRAWS_AT_ONCE = 50
 """Resamples that are computed together. Chosen: bounds the memory to fifty tables of scores."""
+
+
+def check_pair(a: str, b: str, systems: Sequence[str]) -> None:
+    """Raises AssessmentError where they are not two of a study's systems."""
+    unknown = [name for name in (a, b) if name not in systems]
+    if unknown or a == b:
+        reason = f"{unknown[0]!r} is no system" if unknown else "the two systems are the same"
+        raise AssessmentError(f"systems: {reason}; the study has {', '.join(systems)}")
+
+
+def choose_column(table: RatingTable, values: Floats, criterion: str) -> Floats:
+    """A criterion's values, or each row's mean over criteria. AssessmentError for one that the study has not."""
+    names = table.description.names
+    if criterion not in (OVERALL, *names):
+        raise AssessmentError(f"criterion: {criterion!r} is none of the study's: {OVERALL}, {', '.join(names)}")
+    return np.asarray(values.mean(axis=1) if criterion == OVERALL else values[:, names.index(criterion)])
 
 
 @dataclass(frozen=True)
