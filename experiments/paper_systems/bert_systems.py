@@ -66,7 +66,7 @@ def train_pair_network(
     best: BestWeights | None = None,
     state_path: Path | None = None,
 ) -> None:
-    """Trains in place on the cross entropy: half true replies, half wrong ones that are drawn anew each epoch.
+    """Trains in place on the cross entropy: half true replies, half wrong ones that are drawn again each epoch.
 
     Each step also takes as many of `extra`, where there are any, as it takes pairs. With `best` the weights are those
     that it keeps, else the last.

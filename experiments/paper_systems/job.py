@@ -57,7 +57,7 @@ class SystemJob:
 
 
 def run_job(job: SystemJob) -> dict[str, Any]:
-    """Trains and measures; returns the report, which is also written beside the checkpoint.
+    """Trains and measures; returns the report, which is also written next to the checkpoint.
 
     A finished run with the same options is not repeated. Raises BadFileError for data.
     """

@@ -1,4 +1,4 @@
-"""A trained system's agreement with people, and its scores of wrong responses, beside the length's."""
+"""A trained system's agreement with people, and its scores of wrong responses, with the length's."""
 
 import math
 import random
@@ -68,7 +68,7 @@ def read_adversarial(folder: Path, most: int, seed: int) -> list[AdversarialCont
 
 
 def measure_adversarial(baseline: Baseline, contexts: Sequence[AdversarialContext]) -> dict[str, Any]:
-    """AUC by wrong kind and score, of scores from 0 to 1 also the accuracy at the border; the length's beside them."""
+    """AUC by wrong kind and score, of scores from 0 to 1 also the accuracy at the border; and the length's."""
     asked = [each for context in contexts for each in context.asked]
     kinds = np.array([kind for context in contexts for kind in ADVERSARIAL_KINDS for _ in context.by_kind[kind]])
     scores = {**baseline.score(asked), "length": np.array([len(each.response) for each in asked], dtype=np.float64)}

@@ -155,7 +155,7 @@ def collect_rows(reports: Sequence[Report], command: str, items: Mapping[str, in
 
 
 def collect_results(reports: Sequence[Report], larger: Sequence[Report], command: str, machine: str) -> dict[str, Any]:
-    """All figures as tables; reports of the paper's size stand beside the small ones."""
+    """All figures as tables; reports of the paper's size stand next to the small ones."""
     tables = [compare_published(reports, larger), _list_costs("Sizes", reports), _held_out(reports)]
     tables += [_adversarial(reports), _classifiers(reports)]
     if larger:

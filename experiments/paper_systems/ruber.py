@@ -261,7 +261,7 @@ def train_ruber_network(
     learning_rate: float = RUBER_RATE,
     state_path: Path | None = None,
 ) -> None:
-    """Trains in place on the ranking loss; each reply's wrong counterpart is drawn anew each epoch."""
+    """Trains in place on the ranking loss; each reply's wrong counterpart is drawn again each epoch."""
     batches = -(-len(exchanges) // RUBER_BATCH)
 
     def step_loss(step: int) -> Tensor:

@@ -42,7 +42,7 @@ class ForeignHostError(ScenarioError):
 
 
 def free_port() -> int:
-    """A port of this machine that nobody listens on; another one each time."""
+    """A free port of this machine; another one each time."""
     while True:
         port = random.SystemRandom().choice([each for each in _FREE_PORTS if each not in _given])
         _given.add(port)

@@ -72,7 +72,7 @@ def measure_baselines(ratings: RatingFile) -> list[MetricColumn]:
 
 
 def gather_recorded(ratings: RatingFile) -> list[MetricColumn]:
-    """The scores that the study recorded beside its ratings."""
+    """The scores that the study recorded with its ratings."""
     names = sorted({name for row in ratings.dialogues for name in row.scores})
     return [
         MetricColumn(

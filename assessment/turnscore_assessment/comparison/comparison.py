@@ -245,7 +245,7 @@ LARGE_SHARE = 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class LengthEffect:
-    """One kind of length beside one score. `at_equal_length` is None where length and system cannot be separated."""
+    """One kind of length, and one score. `at_equal_length` is None where length and system cannot be separated."""
 
     kind: str
     mean_a: float

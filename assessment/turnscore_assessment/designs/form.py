@@ -29,7 +29,7 @@ MOST_QUESTIONS = 100_000
 MOST_SHOWN = 200_000
 """Most options on all sheets together. All of these bounds are chosen: many times what any published study asks."""
 LARGEST_TUPLE = 10
-"""Most options of one question. Chosen: nobody puts more in order."""
+"""Most options of one question. Chosen: no rater puts more in order."""
 
 
 class DesignKind(StrEnum):

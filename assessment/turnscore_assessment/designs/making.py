@@ -35,7 +35,7 @@ PROPOSED_SWAPS = 60_000
 MOST_AT_ONCE = 2000
 """Tuples that are evened together; more are even enough, and the work grows with the square. Chosen."""
 FIRST = 1e9
-"""Cost of an appearance beside a meeting: more than all meetings together."""
+"""Cost of an appearance, where a meeting costs 1: more than all meetings together."""
 
 
 @dataclass(frozen=True, kw_only=True)

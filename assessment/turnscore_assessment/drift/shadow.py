@@ -147,7 +147,7 @@ def _rows(values: ShadowValues) -> list[tuple[str, str]]:
     correlation = "fewer than 30 turns" if values.correlation is None else f"{values.correlation:.3f}"
     return [
         ("turns compared", f"{turns:,.0f}"),
-        ("turns dropped for want of an idle moment", f"{values.dropped:,.0f}"),
+        ("turns dropped, as no moment was idle", f"{values.dropped:,.0f}"),
         ("turns failed", f"{values.turns.get('failed', 0.0):,.0f}"),
         ("mean percentile, the shadow's less the served version's", f"{values.mean_shift:+.2f}"),
         (f"turns whose percentiles differ by more than {FAR}", f"{values.far_share:.1%}"),

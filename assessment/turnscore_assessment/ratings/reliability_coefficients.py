@@ -37,7 +37,7 @@ class Intraclass:
 def measure_intraclass(ratings: Floats) -> Intraclass:
     """Of a table with a row per item and a column per rater, NaN where there is no rating. TooFewError for no table.
 
-    Items that nobody rated and raters who rated nothing are left out.
+    Items and raters without a rating are left out.
     """
     given = ~np.isnan(ratings)
     table = ratings[given.any(axis=1)][:, given.any(axis=0)]

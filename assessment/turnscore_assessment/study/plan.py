@@ -117,7 +117,7 @@ class LimitPlan(_PlanPart):
 
 
 class ScoringPlan(_PlanPart):
-    """The turnscore service whose scores are recorded beside the ratings."""
+    """The turnscore service whose scores are recorded with the ratings."""
 
     url: str
     scorers: Annotated[tuple[Name, ...], Field(max_length=50)] = ()

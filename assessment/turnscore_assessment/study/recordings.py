@@ -17,7 +17,7 @@ from turnscore_assessment.study.plan import StudyPlan, SystemPlan
 MOST_DIALOGUES = 20_000
 """Most dialogues of one system. Chosen: more than people rate."""
 MOST_TURNS = 200
-"""Most turns of one dialogue. Chosen: nobody reads more."""
+"""Most turns of one dialogue. Chosen: no rater reads more."""
 
 
 class _RecordedLine(BaseModel):

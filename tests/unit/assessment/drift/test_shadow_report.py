@@ -59,7 +59,7 @@ def test_the_table_says_what_would_change(tmp_path: Path):
     }
     assert rows == {
         "turns compared": "21",
-        "turns dropped for want of an idle moment": "3",
+        "turns dropped, as no moment was idle": "3",
         "turns failed": "4",
         "mean percentile, the shadow's less the served version's": "+2.00",
         "turns whose percentiles differ by more than 10": "23.8%",
