@@ -45,7 +45,7 @@ class Baseline(Protocol):
 HELD_OUT_PERCENT = 10
 """Share of dialogues on which nothing is trained and no scale is fitted. Chosen."""
 VALIDATION_PERCENT = 10
-"""Share of the other dialogues on which a step is chosen. As Ghazarian et al. 2020: 2,100, and 22,000 to train on. Specified."""
+"""Share of the other dialogues on which a step is chosen. As Ghazarian et al. 2020: 2,100 and 22,000. Specified."""
 _WORD = re.compile(r"\w+(?:'\w+)?|[^\w\s]")
 
 
