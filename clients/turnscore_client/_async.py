@@ -283,7 +283,9 @@ class AsyncCalls:
 
         `messages`, in OpenAI's chat form, stand in for both: their last turn is scored, or `response` after them.
         """
-        return await self._run(_calls.score_call(context, response, given, messages))
+        own = {} if response is None else {"response": response}
+        fields = {**_calls.dialogue_of("context", context, messages), **own, **_calls.choice_of(given)}
+        return await self._run(_calls.make_call(_calls.SCORE, given, fields))
 
     async def score_batch(self, items: Iterable[ItemLike], **given: Unpack[ScoringOptions]) -> BatchReply:
         """The scores of several turns; `results` holds a ScoreReply or an ErrorReply for each, in order.
@@ -291,7 +293,7 @@ class AsyncCalls:
         What an item says about its scoring goes before what is given here.
         An item that is not well-formed is an InvalidRequestError of the whole call, naming it.
         """
-        return await self._run(_calls.batch_call(items, given))
+        return await self._run(_calls.make_call(_calls.SCORE_BATCH, given, {"items": _calls.items_of(items, given)}))
 
     async def score_dialogue(
         self,
@@ -304,7 +306,8 @@ class AsyncCalls:
 
         `messages`, in OpenAI's chat form, stand in for the turns; `turns[i].index` is then a message's.
         """
-        return await self._run(_calls.dialogue_call(turns, given, messages))
+        fields = {**_calls.dialogue_of("turns", turns, messages), **_calls.choice_of(given)}
+        return await self._run(_calls.make_call(_calls.SCORE_DIALOGUE, given, fields))
 
     async def rank(
         self,
@@ -320,7 +323,9 @@ class AsyncCalls:
         `weights` say how much each scorer's percentile counts, 1 where none is given; without `scorers` they are asked.
         `messages`, in OpenAI's chat form, stand in for `context`.
         """
-        return await self._run(_calls.rank_call(context, candidates, weights, given, messages))
+        fields = {**_calls.dialogue_of("context", context, messages), "candidates": _calls.plain(candidates)}
+        own = {} if weights is None else {"weights": _calls.plain(weights)}
+        return await self._run(_calls.make_call(_calls.RANK, given, {**fields, **own, **_calls.choice_of(given)}))
 
     def conversation(
         self,
@@ -351,11 +356,14 @@ class AsyncCalls:
         `texts[i].similarities[j]` is a cosine, -1 to 1, and `texts[i].best` the place of the greatest. A NotFoundError
         where the service has no encoder loaded.
         """
-        return await self._run(_calls.similarity_call(texts, references, given))
+        check_names(given, SimilarityOptions.__optional_keys__)
+        fields = {"texts": _calls.plain(texts), "references": _calls.plain(references), **_calls.chosen(given)}
+        return await self._run(_calls.make_call(_calls.SIMILARITY, given, fields))
 
     async def models(self, **given: Unpack[CallOptions]) -> ModelsReply:
         """What the service has loaded, and how much it takes at once."""
-        return await self._run(_calls.models_call(given))
+        check_names(given, CallOptions.__optional_keys__)
+        return await self._run(_calls.make_call(_calls.MODELS, given))
 
     async def aclose(self) -> None:
         """Closes every connection; the client is of no use after that."""

@@ -32,11 +32,9 @@ from turnscore_wire import (
 from turnscore_client._errors import InvalidRequestError
 from turnscore_client._options import (
     CHOICES,
-    CallOptions,
     ItemLike,
     MessageLike,
     ScoringOptions,
-    SimilarityOptions,
     TurnLike,
     check_names,
 )
@@ -115,62 +113,17 @@ class Call(Generic[R]):
         return None if request is None else request.model_dump_json(exclude_unset=True).encode()
 
 
-def score_call(
-    context: Iterable[TurnLike],
-    response: str | None,
-    given: ScoringOptions,
-    messages: Iterable[MessageLike] | None = None,
-) -> Call[ScoreReply]:
-    """One system turn."""
-    own = {} if response is None else {"response": response}
-    return _call(SCORE, given, {**_dialogue("context", context, messages), **own, **_choice(given)})
-
-
-def batch_call(items: Iterable[ItemLike], given: ScoringOptions) -> Call[BatchReply]:
-    """Several turns; an item's own choice goes before the batch's."""
-    choice = _choice(given)
-    return _call(SCORE_BATCH, given, {"items": [_item(item, choice) for item in items] if _is_series(items) else items})
-
-
-def dialogue_call(
-    turns: Iterable[TurnLike], given: ScoringOptions, messages: Iterable[MessageLike] | None = None
-) -> Call[DialogueReply]:
-    """A whole dialogue."""
-    return _call(SCORE_DIALOGUE, given, {**_dialogue("turns", turns, messages), **_choice(given)})
-
-
-def rank_call(
-    context: Iterable[TurnLike],
-    candidates: Iterable[str],
-    weights: Mapping[str, float] | None,
-    given: ScoringOptions,
-    messages: Iterable[MessageLike] | None = None,
-) -> Call[RankReply]:
-    """Several responses to one context."""
-    fields = {**_dialogue("context", context, messages), "candidates": _plain(candidates), **_choice(given)}
-    if weights is not None:
-        fields["weights"] = _plain(weights)
-    return _call(RANK, given, fields)
-
-
-def similarity_call(texts: Iterable[str], references: Iterable[str], given: SimilarityOptions) -> Call[SimilarityReply]:
-    """Texts against references."""
-    check_names(given, SimilarityOptions.__optional_keys__)
-    fields = {"texts": _plain(texts), "references": _plain(references), **_chosen(given)}
-    return _call(SIMILARITY, cast("ScoringOptions", given), fields)  # of which it has some
-
-
-def models_call(given: CallOptions) -> Call[ModelsReply]:
-    """What is loaded; it has no body."""
-    check_names(given, CallOptions.__optional_keys__)
-    return _call(MODELS, cast("ScoringOptions", given))  # of which it has some
+def items_of(items: Iterable[ItemLike], given: ScoringOptions) -> Any:
+    """The items of a batch; an item's own choice goes before the batch's."""
+    choice = choice_of(given)
+    return [_item(item, choice) for item in items] if _is_series(items) else items
 
 
 def opening_of(
     context: Iterable[TurnLike], given: ScoringOptions, messages: Iterable[MessageLike] | None = None
 ) -> ConversationOpening:
     """What opens a conversation."""
-    return _checked(ConversationOpening, {**_dialogue("context", context, messages), **_choice(given)})
+    return _checked(ConversationOpening, {**dialogue_of("context", context, messages), **choice_of(given)})
 
 
 def turn_message(speaker: Speaker, text: str, deadline_ms: int | None) -> ConversationMessage:
@@ -197,14 +150,16 @@ def read_messages(messages: Iterable[MessageLike]) -> MappedMessages:
     return map_messages(_checked(ConversationMessages, {"messages": _messages(messages)}).messages)
 
 
-def _call(endpoint: Endpoint[R], given: ScoringOptions, fields: Mapping[str, Any] | None = None) -> Call[R]:
+def make_call(endpoint: Endpoint[R], given: Mapping[str, object], fields: Mapping[str, Any] | None = None) -> Call[R]:
+    """A call with its checked request. Raises InvalidRequestError."""
+    options = cast("ScoringOptions", given)  # of which it may have some
     return Call(
         endpoint=endpoint,
         request=None if endpoint.request_type is None else _checked(endpoint.request_type, fields or {}),
-        deadline_ms=given.get("deadline_ms"),
-        timeout_seconds=given.get("timeout_seconds"),
-        request_id=checked_id(given.get("request_id")),
-        metadata=checked_metadata(given.get("metadata")),
+        deadline_ms=options.get("deadline_ms"),
+        timeout_seconds=options.get("timeout_seconds"),
+        request_id=checked_id(options.get("request_id")),
+        metadata=checked_metadata(options.get("metadata")),
     )
 
 
@@ -241,14 +196,15 @@ def checked_metadata(metadata: Mapping[str, str] | None) -> Mapping[str, str]:
     return checked
 
 
-def _choice(given: ScoringOptions) -> dict[str, Any]:
+def choice_of(given: ScoringOptions) -> dict[str, Any]:
+    """What was given about the scoring. Raises TypeError for a name that no option has."""
     check_names(given, ScoringOptions.__optional_keys__)
-    return _chosen(given)
+    return chosen(given)
 
 
-def _chosen(given: Mapping[str, Any]) -> dict[str, Any]:
+def chosen(given: Mapping[str, Any]) -> dict[str, Any]:
     """Only what was given, so that only that is sent."""
-    return {name: _plain(given[name]) for name in CHOICES if given.get(name) is not None}
+    return {name: plain(given[name]) for name in CHOICES if given.get(name) is not None}
 
 
 def _item(item: Any, choice: Mapping[str, Any]) -> Any:
@@ -258,17 +214,17 @@ def _item(item: Any, choice: Mapping[str, Any]) -> Any:
     if not isinstance(item, Mapping):
         return item
     own = {name: value for name, value in item.items() if value is not None}
-    return {**choice, **own, **_chosen(own), **_dialogue("context", own.get("context", ()), own.get("messages"))}
+    return {**choice, **own, **chosen(own), **dialogue_of("context", own.get("context", ()), own.get("messages"))}
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Lists and dicts of whatever series and mappings were given."""
     if isinstance(value, Mapping):
         return {name: dict(own) if isinstance(own, Mapping) else own for name, own in value.items()}
     return list(value) if _is_series(value) else value
 
 
-def _dialogue(field: str, turns: Any, messages: Any) -> dict[str, Any]:
+def dialogue_of(field: str, turns: Any, messages: Any) -> dict[str, Any]:
     """The field that holds the turns, or `messages`; both where both are given, to be refused."""
     if messages is None:
         return {field: _turns(turns)}

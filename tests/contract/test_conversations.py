@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from conftest import ServeFakes
-from prometheus_client import REGISTRY
 from support.conditions import until
 from support.fakes import FakeScorer
 from support.transports import listening
@@ -156,20 +155,3 @@ async def test_a_websocket_elsewhere_is_refused_in_the_one_shape(talk: Serve):
             await connect(f"ws://{address}/v1/score")
     assert refused.value.response.status_code == 404
     assert ErrorReply.model_validate_json(refused.value.response.body).error.code == "not_found"
-
-
-async def test_a_socket_cut_in_the_middle_leaves_nothing_behind(talk: Serve):
-    scorer = FakeScorer()
-    scorer.gate.clear()
-    async with talk(fake=scorer) as (address, _):
-        socket = await connect(path(address))
-        for _ in range(3):
-            await socket.send(json.dumps({"turn": {"speaker": "system", "text": "a"}}))
-        await until(scorer.started.is_set)
-        socket.transport.abort()  # no closing handshake: the peer is simply gone
-        await until(lambda: REGISTRY.get_sample_value("turnscore_open_conversations") == 0)
-        labels = {"scorer": "fake"}
-        await until(lambda: REGISTRY.get_sample_value("turnscore_items_in_flight", labels) == 0)
-        scorer.gate.set()  # nobody has waited for it
-        await until(lambda: REGISTRY.get_sample_value("turnscore_queued_items", labels) == 0)
-    assert len(scorer.batches) == 1

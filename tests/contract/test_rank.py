@@ -3,12 +3,11 @@
 import asyncio
 from pathlib import Path
 
-import pytest
 from conftest import ServeFakes
 from support.fakes import NOT_A_NUMBER, POISON, FakeScorer
 from support.fed import make_fed_scorer
 from turnscore_service.settings.service import AdmissionSettings, Settings
-from turnscore_wire import ErrorReply, Limits, RankReply
+from turnscore_wire import RankReply
 
 CONTEXT = [{"speaker": "user", "text": "hi there"}]
 OWN = {"funny": {"positive": ["haha"], "negative": ["I don't get it."]}}
@@ -39,23 +38,6 @@ async def test_failing_candidates_come_last_with_their_errors(serve: ServeFakes)
     assert [each.index for each in reply.candidates] == [4, 1, 0, 2, 3]
     assert [each.errors["fake"].code for each in reply.candidates[2:]] == ["internal"] * 3
     assert (failed.status_code, failed.json()["error"]["code"]) == (500, "internal")
-
-
-@pytest.mark.parametrize(
-    ("fields", "code", "field"),
-    [
-        ({"candidates": ["a", "a" * 21]}, "too_large", "candidates.1"),
-        ({"candidates": ["a"], "context": CONTEXT * 3}, "too_large", "context"),
-        ({"candidates": ["a"], "scorers": ["fake"], "weights": {"other": 1}}, "invalid_request", "weights.other"),
-    ],
-)
-async def test_a_wrong_request_names_its_field(serve: ServeFakes, fields: dict, code: str, field: str):
-    small = Settings(limits=Limits(max_text_chars=20, max_turns=2, max_candidates=3))
-    scorers = {"fake": FakeScorer(), "other": FakeScorer()}
-    async with serve(small, **scorers) as (client, _):
-        error = ErrorReply.model_validate_json((await client.post("/v1/rank", json=fields)).content).error
-    assert (error.code, error.field) == (code, field)
-    assert not scorers["fake"].encoded
 
 
 async def test_a_request_is_admitted_whole_or_not_at_all(serve: ServeFakes):

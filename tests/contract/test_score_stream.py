@@ -119,24 +119,6 @@ async def test_a_conversation_that_the_service_ends_says_why(groups: dict[str, A
     assert (told.error.code, told.request_id) == (code, "mine-1")
 
 
-async def test_a_draining_service_tells_its_streams_and_ends_them_after_the_answers_due():
-    scorer = FakeScorer()
-    async with grpc_stub(settings_with(drain_seconds=30), fake=scorer) as (stub, runtime):
-        stream = stub.ScoreStream()
-        await say(stream, "user", "hi")
-        runtime.begin_drain()
-        assert (await hear(stream)).draining.ends_in_ms == 30_000
-        scorer.gate.clear()
-        await stream.write(turn("system", "a"))
-        await asyncio.to_thread(scorer.started.wait)
-        ended = asyncio.create_task(runtime.end_conversations())
-        assert error_of(await ending(stub.ScoreStream())).error.code == "not_ready"
-        scorer.gate.set()
-        assert (await hear(stream)).scored.scores
-        assert error_of(await ending(stream)).error.code == "not_ready"
-        await ended
-
-
 async def test_no_more_is_read_while_as_many_answers_are_due_as_may_be():
     scorer = FakeScorer()
     scorer.gate.clear()

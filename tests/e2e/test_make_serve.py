@@ -21,11 +21,7 @@ from turnscore_wire.v1 import turnscore_pb2
 from turnscore_wire.v1.turnscore_pb2_grpc import TurnScorerStub
 
 ROOT = Path(__file__).parents[2]
-FILES = {
-    "TLS_CERT": certificate("server"),
-    "TLS_KEY": private_key("server"),
-    "TLS_CLIENT_CA": certificate("authority"),
-}
+FILES = {"TLS_CERT": certificate("server"), "TLS_KEY": private_key("server"), "TLS_CLIENT_CA": certificate("authority")}
 OWN = {"cert_file": certificate("caller"), "key_file": private_key("caller")}
 
 
@@ -96,10 +92,7 @@ def test_neither_transport_serves_a_caller_whom_the_authority_did_not_sign(guard
     nobody = Tls(ca_file=certificate("authority"))
     with TurnScoreClient(guarded.url, tls=nobody, max_retries=0) as client, pytest.raises(ConnectionFailedError):
         client.models()
-    with (
-        TurnScoreGrpcClient(guarded.grpc_target, tls=nobody, max_retries=0) as client,
-        pytest.raises(TurnScoreError),
-    ):
+    with TurnScoreGrpcClient(guarded.grpc_target, tls=nobody, max_retries=0) as client, pytest.raises(TurnScoreError):
         client.models()
     with pytest.raises(httpx.TransportError):
         httpx.get(guarded.url + "/livez", verify=over_https("stranger"))

@@ -10,12 +10,7 @@ pytest.importorskip(
     "microsoft_agents.hosting.core", reason="the Microsoft Agents SDK is not installed: make integrations"
 )
 
-from microsoft_agents.activity import (
-    Activity,
-    ChannelAccount,
-    ConversationAccount,
-    ResourceResponse,
-)
+from microsoft_agents.activity import Activity, ChannelAccount, ConversationAccount, ResourceResponse
 from microsoft_agents.hosting.core import ChannelAdapter, TurnContext
 from turnscore_client.integrations.agents_middleware import TurnScoreMiddleware
 
@@ -86,18 +81,5 @@ async def test_an_unwell_service_costs_the_agent_nothing(unwell: Service, patien
     with patience:
         await channel.hear(ASKED, ANSWERED)
     assert channel.sent == [ANSWERED]
-    assert patience.seconds < 2
-    middleware.hook.background.close(0)
-
-
-async def test_an_unwell_service_lets_messages_pass_the_gate(unwell: Service, patience: Patience):
-    async def again(context: TurnContext, score: Any) -> str:
-        pytest.fail("nobody knows that it is low")
-
-    middleware = TurnScoreMiddleware(**unwell.options(min_quality=0.5, budget_seconds=0.3), answer_again=again)
-    channel = Channel(middleware)
-    with patience:
-        await channel.hear(ASKED, BAD)
-    assert channel.sent == [BAD]
     assert patience.seconds < 2
     middleware.hook.background.close(0)

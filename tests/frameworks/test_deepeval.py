@@ -37,13 +37,6 @@ def test_an_evaluation_gets_the_mean_of_each_dialogue(service: Service, run_asyn
     assert {each.metrics_data[0].name for each in result.test_results} == {"turnscore quality"}
 
 
-def test_a_metric_says_which_turns_were_low(service: Service):
-    metric = TurnScoreMetric(url=service.url)
-    assert metric.measure(dialogue(ANSWERED, BAD)) == pytest.approx(0.4)
-    assert metric.score_breakdown == {"turn 1": 0.7, "turn 3": 0.1}
-    assert (metric.reason, metric.is_successful()) == ("mean of 2 turns, the lowest 0.1", False)
-
-
 def test_a_service_that_is_down_is_an_error_of_the_evaluation():
     metric = TurnScoreMetric(url=gone().url)
     with pytest.raises(ConnectionFailedError):

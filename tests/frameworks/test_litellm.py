@@ -1,8 +1,6 @@
 """LiteLLM, the real package, with its own mock of a model: completions, streams and the proxy's hook."""
 
-import asyncio
 import os
-from functools import partial
 from typing import Any
 
 import pytest
@@ -54,15 +52,6 @@ async def test_a_stream_is_scored_when_it_has_ended(service: Service):
     assert [body["response"] for body in service.asked] == [ANSWERED]
 
 
-async def test_a_completion_without_asyncio_is_scored_once(service: Service):
-    use(TurnScoreLogger(**service.options()))
-    completing = partial(litellm.completion, model="gpt-4o-mini", messages=MESSAGES)
-    await asyncio.to_thread(completing, mock_response=ANSWERED)
-    await asyncio.to_thread(completing, mock_response=GOOD)
-    await until(lambda: len(service.told) >= 2, 30)
-    assert sorted(body["response"] for body in service.asked) == sorted([ANSWERED, GOOD])
-
-
 async def test_what_litellm_redacts_is_not_scored(service: Service, monkeypatch: pytest.MonkeyPatch):
     class Counting(TurnScoreLogger):
         events = 0
@@ -101,19 +90,3 @@ async def test_a_low_answer_of_the_proxy_is_answered_again(service: Service):
     assert second.choices[0].message.content == GOOD
     fine = await complete(ANSWERED)
     assert await logger.async_post_call_success_hook(data, None, fine) is fine
-
-
-async def test_an_unwell_service_lets_the_proxy_s_answers_pass(unwell: Service, patience: Patience):
-    async def again(data: dict[str, Any], score: Any) -> Any:
-        pytest.fail("nobody knows that it is low")
-
-    logger = TurnScoreLogger(**unwell.options(min_quality=0.5, budget_seconds=0.3), answer_again=again)
-    first = await complete(BAD)
-    with patience:
-        assert await logger.async_post_call_success_hook({"messages": MESSAGES}, None, first) is first
-    assert patience.seconds < 2
-
-
-def test_a_gate_needs_somebody_who_answers_again(service: Service):
-    with pytest.raises(ValueError, match="answer_again"):
-        TurnScoreLogger(**service.options(min_quality=0.5))

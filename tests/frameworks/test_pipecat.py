@@ -8,12 +8,7 @@ from support.framework_service import ANSWERED, ASKED, Patience, Service
 
 pytest.importorskip("pipecat", reason="Pipecat is not installed: make integrations")
 
-from pipecat.frames.frames import (
-    InterruptionFrame,
-    LLMFullResponseEndFrame,
-    LLMFullResponseStartFrame,
-    LLMTextFrame,
-)
+from pipecat.frames.frames import InterruptionFrame, LLMFullResponseEndFrame, LLMFullResponseStartFrame, LLMTextFrame
 from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.aggregators.llm_response_universal import LLMContextAggregatorPair
 from pipecat.tests.utils import SleepFrame, run_test

@@ -3,7 +3,7 @@
 import os
 
 import pytest
-from support.framework_service import ANSWERED, ASKED, BAD, Service
+from support.framework_service import ANSWERED, ASKED, Service
 
 os.environ["WEAVE_DISABLED"] = "true"
 weave = pytest.importorskip("weave", reason="Weave is not installed: make integrations")
@@ -23,9 +23,3 @@ async def test_an_evaluation_scores_replies_in_their_dialogue(service: Service):
     assert result["TurnScoreScorer"]["value"]["mean"] == pytest.approx(0.7)
     [body] = service.asked
     assert body["turns"] == [{"speaker": "user", "text": ASKED}, {"speaker": "system", "text": ANSWERED}]
-
-
-def test_messages_are_scored_as_a_whole_session(service: Service):
-    said = [{"role": "assistant", "content": ANSWERED}, {"role": "user", "content": "and?"}]
-    told = TurnScoreScorer(url=service.url).score(output=[*said, {"role": "assistant", "content": BAD}], **ROWS[0])
-    assert (told["value"], told["min"], told["turns"]) == (pytest.approx(0.4), 0.1, 2)

@@ -11,11 +11,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from prometheus_client import REGISTRY
 from support.conditions import wait_until
-from support.fakes import FakeScorer
 from support.plain_http import REFUSED, SCORED, Behaviour, Reply, plain_server_in_a_thread
-from support.transports import served_transports
 from turnscore_load.traffic import Traffic, TrafficSettings
 from turnscore_wire import Limits, ModelDescription, ModelsReply
 
@@ -162,35 +159,3 @@ def test_a_load_that_is_stopped_stops_what_it_started(tmp_path: Path):
         process.terminate()
         assert process.wait(120) == 128 + signal.SIGTERM
     assert psutil.wait_procs(started, timeout=120)[1] == []
-
-
-def rows_of(folder: Path) -> list[dict[str, str]]:
-    """Locust's own statistics."""
-    return list(csv.DictReader((folder / "steady_stats.csv").read_text().splitlines()))
-
-
-def requests() -> dict[str, float]:
-    """Requests over gRPC so far, by call."""
-    found = {}
-    for call in ("score", "score_batch", "conversation"):
-        labels = {"transport": "grpc", "call": call, "code": "ok"}
-        found[call] = REGISTRY.get_sample_value("turnscore_requests_total", labels) or 0.0
-    return found
-
-
-def test_calls_and_streams_over_grpc_stand_in_locusts_statistics(tmp_path: Path):
-    before = requests()
-    with served_transports(fake=FakeScorer()) as (port, grpc_port):
-        done = load(
-            port, tmp_path, "--seconds", 3, "--pace", 40, "--grpc-port", grpc_port, "--mix",
-            "grpc=2,stream=3,flood=1,batch=1", "--api", "grpc",
-        )  # fmt: skip
-        assert REGISTRY.get_sample_value("turnscore_open_conversations") == 0
-    assert done.returncode == 0, done.stdout + done.stderr
-    counts = {row["Name"]: int(row["Request Count"]) for row in rows_of(tmp_path) if row["Type"] == "grpc"}
-    assert counts.keys() == {"grpc", "stream", "flood", "batch"}
-    assert min(counts.values()) > 0
-    made = {call: count - before[call] for call, count in requests().items()}
-    assert made["score"] >= counts["grpc"] + counts["flood"]
-    assert made["score_batch"] >= counts["batch"]
-    assert made["conversation"] > 3, "a stream for each dialogue, ended well"

@@ -1,27 +1,13 @@
 """The kinds of Redis that an address names, each a real one: scores are found, and computed while it is away."""
 
-import asyncio
 import ssl
 from pathlib import Path
 
-from support.cache_loads import (
-    assert_left_alone,
-    errors,
-    loaded_service,
-    misses,
-    round_trips,
-    running_runtime,
-    state_of,
-    until,
-    uses_redis,
-    works,
-)
+from support.cache_loads import assert_left_alone, errors, loaded_service, misses, round_trips, state_of, until, works
 from support.certificates import certificate, private_key
 from support.processes import RedisServer, relay, running_cluster, running_redis, running_sentinel
-from turnscore_core.deadline import Deadline
 from turnscore_service.cache.redis_client import PendingWrite, open_store
 from turnscore_service.settings.cache import CacheSettings
-from turnscore_wire import ScoreRequest
 
 
 async def test_a_socket_of_this_machine(redis: RedisServer):
@@ -66,19 +52,6 @@ async def test_one_that_is_encrypted_and_asks_for_a_certificate(redis: RedisServ
             assert round_trips() == trips
 
 
-async def test_a_slow_one_is_used_within_its_time_and_left_alone_beyond_it(redis: RedisServer):
-    async with relay(redis.port) as way:
-        way.delay_seconds = 0.02
-        async with loaded_service(f"redis://127.0.0.1:{way.port}", timeout_ms=200) as load:
-            await works(load)
-            before = errors("read", "timeout")
-            way.delay_seconds = 0.5
-            await assert_left_alone(load)
-            assert errors("read", "timeout") > before
-            way.delay_seconds = 0.02
-            await works(load)
-
-
 async def test_a_cluster_keeps_every_slots_scores_and_loses_only_those_of_a_node_that_is_away(tmp_path: Path):
     with running_cluster(tmp_path) as nodes:
         url = f"redis+cluster://127.0.0.1:{nodes[0].port},127.0.0.1:{nodes[1].port}"
@@ -113,20 +86,3 @@ async def test_the_master_that_sentinels_name_is_followed_to_the_next(tmp_path: 
                 await works(load)
                 with replica.client() as client:
                     assert client.info("replication")["role"] == "master"
-
-
-async def test_a_redis_that_does_not_answer_holds_up_nobody_else(redis: RedisServer):
-    async with running_runtime(redis.url, timeout_ms=500, clear_poll_seconds=600) as runtime:  # the only reader
-        await uses_redis(runtime)
-        redis.pause()
-        steps, before = 0, errors("read", "timeout")
-        asked = asyncio.create_task(
-            runtime.pipeline().score(ScoreRequest(response="a b"), "r", Deadline.after_ms(60_000))
-        )
-        while not asked.done():
-            steps += 1
-            await asyncio.sleep(0)
-        assert (await asked).scores["fake"].value == 0.02
-        assert errors("read", "timeout") == before + 1
-        assert steps > 100
-        redis.resume()

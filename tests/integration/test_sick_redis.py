@@ -3,16 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from support.cache_loads import (
-    assert_left_alone,
-    dropped,
-    errors,
-    loaded_service,
-    misses,
-    state_of,
-    until,
-    works,
-)
+from support.cache_loads import assert_left_alone, dropped, errors, loaded_service, misses, state_of, until, works
 from support.processes import RedisServer, impostor
 
 Change = Callable[[RedisServer], None]

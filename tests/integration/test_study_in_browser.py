@@ -160,11 +160,7 @@ async def test_when_a_chatbot_or_the_network_fails_the_page_says_so_and_goes_on(
     bot, bots = ScriptedBot(), free_port()
     systems = [{"name": name, "url": f"http://127.0.0.1:{bots}/v1/chat/completions"} for name in "AB"]
     plan = StudyPlan.model_validate(plan_fields(database=str(tmp_path / "study.sqlite3"), systems=systems))
-    async with (
-        on_a_port(bot.app, bots),
-        served(plan, 1) as (url, _database, [link]),
-        chromium() as browser,
-    ):
+    async with on_a_port(bot.app, bots), served(plan, 1) as (url, _database, [link]), chromium() as browser:
         context = await new_context(browser)
         page, other = await context.new_page(), await context.new_page()
         await page.goto(f"{url}/#{link}")

@@ -4,7 +4,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -55,14 +54,3 @@ def test_the_bento_serves_without_a_checkout(bento: Path, tmp_path: Path):
     ):
         score = client.score(context=[("user", "hi, what did you do today?")], response="i hiked up a volcano.")
     assert 0 < score.scores["engagement"].value < 1
-
-
-def test_the_bentos_wheels_are_the_projects_versions():
-    bentofile = (ROOT / "bentofile.yaml").read_text()
-    for name, folder in (
-        ("turnscore", ROOT),
-        ("turnscore_core", ROOT / "core"),
-        ("turnscore_client", ROOT / "clients"),
-    ):
-        version = tomllib.loads((folder / "pyproject.toml").read_text())["project"]["version"]
-        assert f"{name}-{version}-py3" in bentofile

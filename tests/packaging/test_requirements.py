@@ -38,7 +38,3 @@ def test_every_image_that_installs_checks_the_hashes():
     installs = [line for line in (ROOT / "Dockerfile").read_text().splitlines() if "--requirement" in line]
     assert len(installs) == 2
     assert all('"--require-hashes"' in line for line in installs)
-
-
-def test_the_bento_names_the_requirements_once_so_that_make_can_put_others_in_their_place():
-    assert (ROOT / "bentofile.yaml").read_text().count("requirements/serve.txt") == 1

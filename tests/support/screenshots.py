@@ -1,8 +1,7 @@
-"""`python -m support.screenshots FOLDER`: the page on the starter models, as PNG files; prints its size and speed."""
+"""`python -m support.screenshots FOLDER`: the page on the starter models, as PNG files."""
 
 import asyncio
 import io
-import statistics
 import sys
 import tempfile
 from collections.abc import Awaitable, Callable
@@ -18,14 +17,6 @@ from support.processes import running_service
 COLOURS = 256
 """Of a picture: the most frequent ones, exactly; the edges of letters take the nearest of these."""
 DESK = {"viewport": {"width": 1200, "height": 800}}
-VISITS = 5
-FIRST_VIEW = """() => new Promise((resolve) => {
-  const when = () => requestAnimationFrame(() => setTimeout(() => resolve(performance.now())));
-  if (document.querySelector('.example')) when();
-  else new MutationObserver(when).observe(document, {childList: true, subtree: true});
-})"""
-SIZES = """() => performance.getEntries().filter((each) => each.encodedBodySize && !each.name.includes('/v1/'))
-  .map((each) => each.encodedBodySize)"""
 
 
 async def judge(page: Any, name: str) -> None:
@@ -104,26 +95,11 @@ def with_few_colours(picture: Image.Image) -> Image.Image:
     return drawn
 
 
-async def measure(browser: Any, url: str) -> None:
-    times, sizes = [], []
-    for _ in range(VISITS):
-        context = await browser.new_context(**DESK)  # which has cached nothing
-        page = await context.new_page()
-        await page.goto(url, wait_until="commit")
-        times.append(await page.evaluate(FIRST_VIEW))
-        await page.get_by_text("Models:").wait_for()
-        sizes.append(await page.evaluate(SIZES))
-        await context.close()
-    print(f"page: {sum(sizes[-1]):,} bytes in {len(sizes[-1])} files")
-    print(f"first view: {statistics.median(times):.0f} ms, the slowest of {VISITS} {max(times):.0f} ms")
-
-
 async def main(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as place, running_service(Path(place)) as service:
         async with chromium() as browser:
             await take(browser, service.url, folder)
-            await measure(browser, service.url)
 
 
 if __name__ == "__main__":

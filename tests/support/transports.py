@@ -13,9 +13,7 @@ import uvicorn
 from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.message import Message
 from starlette.types import ASGIApp
-from turnscore_core.errors import (
-    CallerLeftError,
-)
+from turnscore_core.errors import CallerLeftError
 from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_service._patches.uvicorn_websocket import bounded_protocols
 from turnscore_service.api.calls import decode
@@ -75,10 +73,7 @@ def served_transports(settings: Settings | None = None, **scorers: Any) -> Itera
     opened: list[tuple[int, int]] = []
 
     async def run() -> None:
-        async with (
-            grpc_server(settings, **scorers) as (server, runtime),
-            listening(create_app(runtime)) as address,
-        ):
+        async with grpc_server(settings, **scorers) as (server, runtime), listening(create_app(runtime)) as address:
             assert server.port is not None
             opened.append((int(address.rpartition(":")[2]), server.port))
             started.set()

@@ -74,12 +74,7 @@ class FakeLoader:
         return None
 
     def load_candidate(
-        self,
-        bundle: Bundle,
-        like: LoadedScorer,
-        *,
-        concurrency: Concurrency | None = None,
-        checked: str | None = None,
+        self, bundle: Bundle, like: LoadedScorer, *, concurrency: Concurrency | None = None, checked: str | None = None
     ) -> LoadedScorer:
         assert like.name == bundle.manifest.kind
         if error := self.broken.get(bundle.manifest.reference):

@@ -114,13 +114,6 @@ def test_a_wrong_file_of_scores_is_named(ratings: RatingFile, tmp_path: Path, co
         read_columns(file, ratings)
 
 
-def test_a_score_of_a_dialogue_that_several_systems_have_is_refused(ratings: RatingFile, tmp_path: Path) -> None:
-    (tmp_path / "scores.csv").write_text("dialogue,x\n1,0.5\n")
-    named = RatingFile(ratings.description, [row.model_copy(update={"dialogue": "1"}) for row in ratings.dialogues])
-    with pytest.raises(BadFileError, match="'1' is the name of several systems' dialogues"):
-        read_columns(tmp_path / "scores.csv", named)
-
-
 @pytest.mark.usefixtures("oracle")
 def test_the_command_asks_scorers_and_keeps_what_they_say(ratings: RatingFile, tmp_path: Path) -> None:
     file, kept, out = tmp_path / "ratings.jsonl.gz", tmp_path / "kept.csv", tmp_path / "out"

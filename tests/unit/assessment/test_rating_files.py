@@ -41,13 +41,6 @@ def test_negative_criteria_are_reversed_within_their_range(file: Path) -> None:
     assert table.ratings.tolist() == [[70, 90]]
 
 
-def test_criteria_of_different_ranges_are_brought_to_one(file: Path) -> None:
-    ranges = [{"name": "fun", "low": 1, "high": 5}, {"name": "dull", "direction": "negative", "low": 0, "high": 10}]
-    row = {**ROW, "ratings": {"fun": 2, "dull": 10}}
-    table = build_table(read_ratings(write(file, {**STUDY, "criteria": ranges}, row)))
-    assert table.ratings.tolist() == [[25, 0]]
-
-
 def test_the_degraded_system_is_none_of_the_systems(file: Path) -> None:
     broken = {**ROW, "position": 1, "system": "broken", "degraded": True}
     table = build_table(read_ratings(write(file, STUDY, ROW, broken, {**ROW, "worker": "v"})))
@@ -107,9 +100,3 @@ def test_a_file_without_ratings_of_a_system_is_refused(file: Path) -> None:
     ]:
         with pytest.raises(BadFileError, match=reason):
             read_ratings(write(file, *lines))
-
-
-def test_no_more_dialogues_are_read_than_fit(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rating_file, "MOST_DIALOGUES", 2)
-    with pytest.raises(BadFileError, match="line 4: there are more than 2 dialogues"):
-        read_ratings(write(file, STUDY, *({**ROW, "hit": str(number)} for number in range(3))))

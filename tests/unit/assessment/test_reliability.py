@@ -158,22 +158,6 @@ def test_the_command_measures_items_of_a_csv(tmp_path: Path) -> None:
     assert "intervals of 95 %: other items with these raters; too narrow for other raters" in done.output
 
 
-def test_the_command_measures_each_criterion_of_recorded_dialogues(tmp_path: Path) -> None:
-    study = make_study({"A": 80.0, "B": 50.0, "C": 30.0}, workers=12)
-    named = [row.model_copy(update={"dialogue": row.system}) for row in study.dialogues]
-    file, out = tmp_path / "ratings.jsonl", tmp_path / "found.json"
-    write_ratings(file, RatingFile(study.description, named))
-    done = CliRunner().invoke(app, ["reliability", str(file), "--rounds", "20", "--output", str(out)])
-    assert done.exit_code == 0, done.output
-    found = {each["name"]: each for each in json.loads(out.read_text())}
-    assert len(found) == 10
-    overall = found["overall, z"]
-    assert (overall["items"], overall["raters"]) == (3, 12)
-    assert overall["figures"]["ICC(C,1)"]["value"] > 0.5
-    assert overall["figures"]["alpha ratio"]["value"] is None
-    assert "a ratio scale has no negative values" in overall["undefined"][0]
-
-
 def test_dialogues_of_two_systems_are_two_items_whatever_they_are_called(tmp_path: Path) -> None:
     study = make_study({"A": 80.0, "B": 50.0, "C": 30.0}, workers=12)
     write_ratings(

@@ -3,12 +3,7 @@
 import math
 
 import pytest
-from turnscore_client import (
-    DeadlineExceededError,
-    ErrorCode,
-    NotReadyError,
-    OverloadedError,
-)
+from turnscore_client import DeadlineExceededError, ErrorCode, NotReadyError, OverloadedError
 from turnscore_client._errors import ERROR_CLASSES
 from turnscore_wire import ERROR_TABLE
 

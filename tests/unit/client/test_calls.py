@@ -4,14 +4,9 @@ import json
 
 import pytest
 from turnscore_client import ChatMessage, InvalidRequestError, ScoreRequest, Turn
-from turnscore_client._calls import (
-    batch_call,
-    dialogue_call,
-    opening_of,
-    rank_call,
-    score_call,
-    similarity_call,
-)
+from turnscore_client._calls import opening_of
+from turnscore_client._settings import ClientSettings
+from turnscore_client._sync import Calls
 
 HI = {"speaker": "user", "text": "hi"}
 
@@ -21,8 +16,20 @@ def sent(call, left_ms=5000):
     return json.loads(body)
 
 
+class Recorder:
+    def send(self, call, attempts):
+        self.call = call
+
+
+def made(method, *args, **given):
+    """The call that a client makes of these arguments."""
+    recorder = Recorder()
+    getattr(Calls(recorder, ClientSettings.resolve(None, None, 10, 0), None), method)(*args, **given)
+    return recorder.call
+
+
 def score(context=(), response="hello", **given):
-    return score_call(context, response, given)
+    return made("score", context=context, response=response, **given)
 
 
 @pytest.mark.parametrize(
@@ -67,17 +74,11 @@ def test_everything_given_is_sent_even_an_option_that_is_null():
     [
         ({"response": ""}, "response"),
         ({"response": "a\x00b"}, "response"),
-        ({"response": "a\ud800b"}, "response"),
         ({"context": "hi"}, "context"),
         ({"context": [HI, ("bot", "hi")]}, "context.1.speaker"),
-        ({"context": [{**HI, "mood": "good"}]}, "context.0.mood"),
-        ({"scorers": "engagement"}, "scorers"),
-        ({"scorers": []}, "scorers"),
-        ({"options": {"fed": 7}}, "options.fed"),
         ({"deadline_ms": 0}, "deadline_ms"),
         ({"request_id": "two words"}, "request_id"),
         ({"request_id": "a\r\nX-Evil: 1"}, "request_id"),
-        ({"request_id": "x" * 129}, "request_id"),
     ],
 )
 def test_a_wrong_field_is_named(fields, field):
@@ -100,7 +101,7 @@ def test_items_of_a_batch_take_the_batchs_choice_unless_they_have_their_own():
         {"context": [("user", "hi")], "response": "two", "scorers": ["fed"], "deadline_ms": 9000, "options": None},
         ScoreRequest(response="three", deadline_ms=20, cache="use"),
     ]
-    call = batch_call(iter(items), {"scorers": ["engagement"], "options": None, "deadline_ms": 100, "cache": "bypass"})
+    call = made("score_batch", iter(items), scorers=["engagement"], options=None, deadline_ms=100, cache="bypass")
     assert sent(call) == {
         "items": [
             {"context": [], "response": "one", "scorers": ["engagement"], "deadline_ms": 100, "cache": "bypass"},
@@ -121,7 +122,7 @@ def test_items_of_a_batch_take_the_batchs_choice_unless_they_have_their_own():
 )
 def test_a_wrong_item_is_named(items, field):
     with pytest.raises(InvalidRequestError) as raised:
-        batch_call(items, {})
+        made("score_batch", items)
     assert raised.value.field == field
 
 
@@ -135,22 +136,31 @@ class LibraryMessage:
 def test_messages_are_sent_in_the_place_of_turns_without_what_nobody_reads():
     messages = [{"role": "system", "content": "p"}, ChatMessage(role="user", content="a"), LibraryMessage()]
     read = [{"role": "system"}, {"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
-    assert sent(score_call((), None, {}, messages)) == {"messages": read, "deadline_ms": 5000}
-    assert sent(score_call((), "c", {}, messages)) == {"messages": read, "response": "c", "deadline_ms": 5000}
-    assert sent(dialogue_call((), {}, messages)) == {"messages": read, "deadline_ms": 5000}
-    ranked = sent(rank_call((), ("c",), None, {}, messages))
+    assert sent(made("score", messages=messages)) == {"messages": read, "deadline_ms": 5000}
+    assert sent(made("score", response="c", messages=messages)) == {
+        "messages": read,
+        "response": "c",
+        "deadline_ms": 5000,
+    }
+    assert sent(made("score_dialogue", messages=messages)) == {"messages": read, "deadline_ms": 5000}
+    ranked = sent(made("rank", ("c",), messages=messages))
     assert ranked == {"messages": read, "candidates": ["c"], "deadline_ms": 5000}
-    assert sent(batch_call([{"messages": messages}], {}))["items"] == [{"messages": read, "deadline_ms": 5000}]
+    assert sent(made("score_batch", [{"messages": messages}]))["items"] == [{"messages": read, "deadline_ms": 5000}]
     assert opening_of((), {}, messages).context[0].text == "a"
 
 
 @pytest.mark.parametrize(
     ("call", "field"),
     [
-        (lambda wrong: score_call((), None, {}, [wrong]), "messages.0.content.0.type"),
-        (lambda wrong: score_call([("user", "a")], "b", {}, [{"role": "user", "content": "a"}]), "context"),
-        (lambda wrong: score_call((), None, {}), "response"),
-        (lambda wrong: batch_call([{"messages": [wrong]}], {}), "items.0.messages.0.content.0.type"),
+        (lambda wrong: made("score", messages=[wrong]), "messages.0.content.0.type"),
+        (
+            lambda wrong: made(
+                "score", context=[("user", "a")], response="b", messages=[{"role": "user", "content": "a"}]
+            ),
+            "context",
+        ),
+        (lambda wrong: made("score"), "response"),
+        (lambda wrong: made("score_batch", [{"messages": [wrong]}]), "items.0.messages.0.content.0.type"),
     ],
 )
 def test_a_wrong_message_is_named_before_anything_is_sent(call, field):
@@ -165,5 +175,5 @@ def test_a_wrong_message_is_named_before_anything_is_sent(call, field):
 )
 def test_a_wrong_text_to_compare_is_named(texts: object, references: object, field: str):
     with pytest.raises(InvalidRequestError) as raised:
-        similarity_call(texts, references, {})  # type: ignore[arg-type]
+        made("similarity", texts, references)  # type: ignore[arg-type]
     assert raised.value.field == field

@@ -1,13 +1,7 @@
 """Every client over the mock: calls, replies, errors, and what travels beside a request."""
 
 import pytest
-from turnscore_client import (
-    ErrorCode,
-    ErrorReply,
-    InvalidRequestError,
-    OverloadedError,
-    UnexpectedReplyError,
-)
+from turnscore_client import ErrorCode, ErrorReply, InvalidRequestError, OverloadedError, UnexpectedReplyError
 from turnscore_client._errors import ERROR_CLASSES
 
 

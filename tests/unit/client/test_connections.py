@@ -5,13 +5,13 @@ import os
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 import httpcore
 import httpx
 import pytest
+from support.plain_http import Handler, handled_by
 from turnscore_client import (
     AsyncTurnScoreClient,
     ConnectionFailedError,
@@ -27,46 +27,24 @@ from turnscore_client.testing import ManualClock, MockTurnScore
 FULL = b'{"error": {"code": "overloaded", "message": "full", "retry_after_ms": 10}, "request_id": "r-1"}'
 
 
-class FullService(ThreadingHTTPServer):
-    """A real server that refuses everything, and counts its connections and requests."""
-
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Refusal)
-        self.connections = 0
-        self.requests = 0
-        self.url = f"http://127.0.0.1:{self.server_address[1]}"
-
-    def process_request(self, request, client_address):
-        self.connections += 1
-        super().process_request(request, client_address)
-
-
-class _Refusal(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server: FullService
-
-    def do_POST(self):
-        self.rfile.read(int(self.headers["Content-Length"]))
-        self.server.requests += 1
-        self.send_response(429)
-        self.send_header("Content-Length", str(len(FULL)))
-        self.end_headers()
-        self.wfile.write(FULL)
-
-    def log_message(self, *args):
-        pass
-
-
 @pytest.fixture
-def full_service() -> Iterator[FullService]:
-    with FullService() as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield server
-        server.shutdown()
-        thread.join()
+def full_service() -> Iterator[Any]:
+    class FullService(Handler):
+        """A real server that refuses everything, and counts its connections and requests."""
+
+        url, connections, requests = "", 0, 0
+
+        def setup(self) -> None:
+            FullService.connections += 1
+            super().setup()
+
+        def do_POST(self) -> None:
+            self.body()
+            FullService.requests += 1
+            self.answer(429, FULL)
+
+    with handled_by(FullService) as FullService.url:
+        yield FullService
 
 
 @pytest.fixture

@@ -4,12 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from turnscore_client import (
-    ConnectionFailedError,
-    DeadlineExceededError,
-    InvalidRequestError,
-    UnexpectedReplyError,
-)
+from turnscore_client import ConnectionFailedError, DeadlineExceededError, InvalidRequestError, UnexpectedReplyError
 from turnscore_client._retry import OutOfTimeError
 from turnscore_client.testing import MockTurnScore
 
@@ -50,11 +45,7 @@ def test_an_opening_sends_what_was_given_and_turns_what_is_left_of_their_time(ta
     )
     opening, *turns = [request.body for request in mock.requests]
     assert opening == {
-        "open": {
-            "context": [{"speaker": "user", "text": "hi"}],
-            "scorers": ["engagement"],
-            "deadline_ms": 300,
-        }
+        "open": {"context": [{"speaker": "user", "text": "hi"}], "scorers": ["engagement"], "deadline_ms": 300}
     }
     assert [each["turn"].get("deadline_ms") for each in turns] == [300, 50, 100, None]
     assert (mock.requests[0].headers["x-request-id"], mock.requests[0].headers["a"]) == ("r-1", "b")

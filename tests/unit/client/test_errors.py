@@ -3,11 +3,7 @@
 import pickle
 
 import pytest
-from turnscore_client import (
-    ConnectionFailedError,
-    ErrorCode,
-    UnexpectedReplyError,
-)
+from turnscore_client import ConnectionFailedError, ErrorCode, UnexpectedReplyError
 from turnscore_client._errors import ERROR_CLASSES
 
 

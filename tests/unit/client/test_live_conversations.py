@@ -73,10 +73,7 @@ def door(kind: str, serve):
             async with grpc_server(settings, **scorers) as (server, runtime):
                 yield f"127.0.0.1:{server.port}", runtime
         else:
-            async with (
-                serve(settings, **scorers) as (_, runtime),
-                listening(create_app(runtime)) as address,
-            ):
+            async with serve(settings, **scorers) as (_, runtime), listening(create_app(runtime)) as address:
                 yield address, runtime
 
     return start

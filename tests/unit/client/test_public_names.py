@@ -87,23 +87,13 @@ def test_no_client_has_a_public_method_the_other_lacks():
     assert (
         public(Conversation)
         == public(AsyncConversation)
-        == {
-            "say",
-            "say_messages",
-            "opened",
-            "turns",
-            "is_draining",
-            "close",
-        }
+        == {"say", "say_messages", "opened", "turns", "is_draining", "close"}
     )
 
 
 @pytest.mark.parametrize(
     ("sync", "other", "different"),
-    [
-        (TurnScoreClient, AsyncTurnScoreClient, "transport"),
-        (TurnScoreGrpcClient, AsyncTurnScoreGrpcClient, "channel"),
-    ],
+    [(TurnScoreClient, AsyncTurnScoreClient, "transport"), (TurnScoreGrpcClient, AsyncTurnScoreGrpcClient, "channel")],
 )
 def test_constructors_differ_only_in_the_kind_of_transport(sync, other, different):
     of_sync = inspect.signature(sync.__init__).parameters

@@ -29,12 +29,7 @@ def test_a_thousand_failures_do_not_overflow():
 
 @pytest.mark.parametrize(
     ("timeout_seconds", "own_ms", "slept", "expected"),
-    [
-        (10.0, None, 0.0, 10_000),
-        (10.0, 300, 0.25, 50),
-        (10.0, 300, 5.0, 1),
-        (10_000.0, None, 0.0, 600_000),
-    ],
+    [(10.0, None, 0.0, 10_000), (10.0, 300, 0.25, 50), (10.0, 300, 5.0, 1), (10_000.0, None, 0.0, 600_000)],
 )
 def test_the_deadline_sent_is_the_time_left(timeout_seconds, own_ms, slept, expected):
     clock = ManualClock()

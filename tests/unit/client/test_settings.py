@@ -4,13 +4,7 @@ import math
 
 import pytest
 from support.certificates import certificate, private_key
-from turnscore_client import (
-    AsyncTurnScoreClient,
-    AsyncTurnScoreGrpcClient,
-    Tls,
-    TurnScoreClient,
-    TurnScoreGrpcClient,
-)
+from turnscore_client import AsyncTurnScoreClient, AsyncTurnScoreGrpcClient, Tls, TurnScoreClient, TurnScoreGrpcClient
 from turnscore_client._grpc import credentials_of
 from turnscore_client._settings import ClientSettings, GrpcClientSettings
 

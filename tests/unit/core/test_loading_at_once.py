@@ -25,11 +25,7 @@ def loader_of(folder: Path, **runtime: int) -> ModelLoader:
     """Of an encoder and a quality bundle."""
     make_encoder_bundle(folder / "encoder")
     make_quality_bundle(folder / "quality")
-    settings = LoadSettings(
-        models=(f"{folder}/encoder", f"{folder}/quality"),
-        max_batch_tokens=64,
-        **runtime,
-    )
+    settings = LoadSettings(models=(f"{folder}/encoder", f"{folder}/quality"), max_batch_tokens=64, **runtime)
     return ModelLoader(settings, machine=FakeMachine(CPU_BUILD))
 
 

@@ -113,11 +113,7 @@ def case(alert: str, fires: str, clears: str, *series: tuple[str, str]) -> dict[
         "name": alert,
         "input_series": [{"series": each, "values": values} for each, values in series],
         "promql_expr_test": [
-            {
-                "expr": f"count({name}) or vector(0)",
-                "eval_time": at,
-                "exp_samples": [{"labels": "{}", "value": value}],
-            }
+            {"expr": f"count({name}) or vector(0)", "eval_time": at, "exp_samples": [{"labels": "{}", "value": value}]}
             for at, value in (("0m", 0), (fires, 1), (clears, 0))
         ],
     }

@@ -1,7 +1,5 @@
 """The page on every development set, from small made-up sets and scorers that know the ratings."""
 
-import json
-import math
 import random
 import re
 from collections.abc import Sequence
@@ -11,15 +9,11 @@ from typing import Any, ClassVar
 import agreement_table
 import numpy as np
 import pytest
-from agreement_table import app, read_trained_baselines
+from agreement_table import app
 from click.testing import Result
-from development_sets import (
-    read_judged_sets,
-)
 from support.exporter_data import OracleScorer, write_rows
 from support.fakes import loaded_fake
 from turnscore_assessment.correlations import compute_auc, draw_dialogues, resample_auc
-from turnscore_assessment.data.dialogue_sets import read_sets
 from turnscore_core.scorers.scorer import RawScore, TokenPack
 from typer.testing import CliRunner
 
@@ -60,11 +54,6 @@ def dbdc3_row(number: int) -> dict[str, Any]:
 def rated_row(number: int) -> dict[str, Any]:
     context = [f"this is what was said before turn number {number}"]
     return {"set": "made-up", "context": context, "response": f"{'a ' * (number % 5)}{number}", "rating": number / 10}
-
-
-def assessed_row(number: int) -> dict[str, Any]:
-    turns = [{"speaker": ("user", "system")[place % 2], "text": f"turn {number + place}"} for place in range(4)]
-    return {"model": "ABC"[number % 3], "ratings": {"fun": number, "fluent": number + 2}, "turns": turns}
 
 
 @pytest.fixture
@@ -128,16 +117,6 @@ def test_systems_are_put_in_order_beside_peoples(data: Path, monkeypatch: pytest
     assert rows["sentiment_stop"][1:] == ["-1.000 [-1.000, -1.000]", "poor > middling > good"]
 
 
-def test_assessed_dialogues_are_unseen_ones_and_systems_are_rated_over_all(tmp_path: Path):
-    [described] = [each for each in read_sets() if each.name == "human_assessment"]
-    (tmp_path / "human_assessment").mkdir()
-    for file in described.files:
-        write_rows(tmp_path / file, [assessed_row(number) for number in range(6)])
-    [judged] = read_judged_sets(tmp_path, 3000, 0)
-    assert judged.items == []  # the small data is drawn whole by the sentiment model's training
-    assert judged.system_ratings == {"A": 2.5, "B": 3.5, "C": 4.5}
-
-
 def test_resampled_areas_are_those_of_the_copied_resamples():
     generator = np.random.default_rng(3)
     scores, labels = generator.integers(0, 5, 40).astype(float), generator.integers(0, 2, 40).astype(float)
@@ -147,16 +126,3 @@ def test_resampled_areas_are_those_of_the_copied_resamples():
     for area, drawn in zip(found, draws, strict=True):
         copied = np.repeat(np.arange(40), drawn[dialogue_of].astype(int))
         assert area == pytest.approx(compute_auc(scores[copied], labels[copied]), nan_ok=True)
-
-
-def test_rows_of_trained_baselines_stand_only_beside_the_very_sets_they_were_measured_on(tmp_path: Path) -> None:
-    rows = {"ruber": {"n": 300, "agreement": [0.25, 0.1, 0.4]}, "usr": {"n": 100, "agreement": [None, None, None]}}
-    document = {"command": "train", "date": "2026-11-22", "items": {"a": 3, "b": 2}, "sets": {"a": rows, "b": rows}}
-    (tmp_path / "rows.json").write_text(json.dumps(document))
-    trained = read_trained_baselines(tmp_path / "rows.json").of({"a": 3, "b": 7, "c": 2})
-    assert trained.agreement("a", "ruber") == 0.25
-    assert math.isnan(trained.agreement("a", "usr"))
-    assert math.isnan(trained.agreement("b", "ruber")), "another sample of the set"
-    assert "`train` on 2026-11-22" in trained.note
-    assert "trained on. usr: at most 100 turns a set. results" in trained.note
-    assert read_trained_baselines(tmp_path / "none.json").names == []

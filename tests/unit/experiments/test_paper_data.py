@@ -1,15 +1,9 @@
 """What the papers' systems are trained and measured on: exchanges, wrong replies, judged sets, word vectors, steps."""
 
-import gzip
-import struct
 from pathlib import Path
 
 import numpy as np
-import pytest
-from paper_systems.bert_systems import (
-    compose_step,
-    draw_retrieval,
-)
+from paper_systems.bert_systems import compose_step, draw_retrieval
 from paper_systems.data import (
     EvalTurn,
     Part,
@@ -22,12 +16,9 @@ from paper_systems.data import (
     without_judged,
 )
 from paper_systems.measures import read_eval_sets
-from paper_systems.ruber import FileVectors
 from support.exporter_data import write_rows
 from support.fakes import POOL, exchanges
-from turnscore_assessment.errors import ReferencesError
 from turnscore_exporters.data.convai import TextPair
-from turnscore_exporters.errors import ExporterError
 
 
 def all_draws(sampler: RandomNegatives | WeightedNegatives, index: int, epochs: int = 200) -> set[str]:
@@ -44,9 +35,7 @@ def test_no_sampler_ever_draws_a_reply_that_somebody_gave_to_the_same_words() ->
 
 def test_dialogues_that_hold_a_judged_text_are_not_trained_on() -> None:
     mine = exchanges(
-        ("a", "hi", "the red house stands on a hill"),
-        ("a", "and then ?", "we left"),
-        ("b", "hi", "we left"),
+        ("a", "hi", "the red house stands on a hill"), ("a", "and then ?", "we left"), ("b", "hi", "we left")
     )
     as_context = EvalTurn(context=("The red house stands on a hill!",), response="nice")
     as_reference = EvalTurn(context=("hm",), response="nice", references=("the red house stands on a hill",))
@@ -79,34 +68,6 @@ def test_a_response_among_its_own_references_is_measured_without_it(tmp_path: Pa
     write_rows(tmp_path / "multiref" / "ratings.jsonl.gz", rows)
     [found] = read_eval_sets(tmp_path)
     assert [each.references for each in found.asked] == [("good day",)], "a turn without any other is not asked"
-
-
-def test_word_vectors_of_every_form_are_the_same(tmp_path: Path) -> None:
-    table = {"hi": [1.0, 2.0, 3.0], "you": [0.5, -1.0, 0.25]}
-    lines = "".join(f"{word} {' '.join(map(str, row))}\n" for word, row in table.items())
-    (tmp_path / "glove.txt").write_text(lines)
-    with gzip.open(tmp_path / "word2vec.txt.gz", "wt") as file:
-        file.write("2 3\n" + lines)
-    binary = b"".join(word.encode() + b" " + struct.pack("<3f", *row) + b"\n" for word, row in table.items())
-    (tmp_path / "vectors.bin").write_bytes(b"2 3\n" + binary)
-    for name in ("glove.txt", "word2vec.txt.gz", "vectors.bin"):
-        vectors = FileVectors(tmp_path / name, ["hi", "you", "unknown"])
-        assert vectors.of(["you", "unknown", "hi"]).tolist() == [table["you"], [0, 0, 0], table["hi"]]
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "said"),
-    [
-        ("a.txt", b"hi 1 2 3\nyou 1 2\n", "vector 2 has 2 numbers"),
-        ("a.txt", b"other 1 2\n", "a vector for none of 1 words"),
-    ],
-)
-def test_a_broken_file_of_word_vectors_is_refused_by_its_place(
-    tmp_path: Path, name: str, content: bytes, said: str
-) -> None:
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises((ExporterError, ReferencesError), match=said):
-        FileVectors(tmp_path / name, ["hi"])
 
 
 GIVEN = {"do you like tea": {"yes", "no"}, "are you there": {"yes", "here"}, "who": {"me"}}

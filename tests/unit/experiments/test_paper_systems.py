@@ -9,33 +9,10 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from paper_systems.bert_systems import (
-    NOT_PREDICTED,
-    draw_retrieval,
-    filter_candidates,
-    fit_overall,
-    hidden_loss,
-    hide_tokens,
-    read_groups,
-    train_joint,
-    train_pair_network,
-)
-from paper_systems.classifiers import SvmClassifier
-from paper_systems.data import EvalTurn, RandomNegatives, ReplyPool
-from paper_systems.ruber import (
-    PieceVectors,
-    Ruber,
-    RuberNetwork,
-    Texts,
-    TrainingScale,
-    WordReader,
-    compare_references,
-    score_ruber_network,
-    train_ruber_network,
-)
+from paper_systems.bert_systems import draw_retrieval, fit_overall, read_groups, train_joint, train_pair_network
+from paper_systems.data import RandomNegatives, ReplyPool
+from paper_systems.ruber import RuberNetwork, Texts, TrainingScale, WordReader, score_ruber_network, train_ruber_network
 from support.exporter_data import save_tiny_masked, save_tiny_pair
-from support.fakes import exchanges
-from torch.nn import functional
 from transformers import AutoModelForMaskedLM
 from turnscore_exporters.data.convai import TextPair
 from turnscore_exporters.errors import ExporterError
@@ -102,28 +79,6 @@ def test_ruber_learns_which_reply_fits_and_resumes_to_the_same_weights(tmp_path:
     assert all(torch.equal(left, right) for left, right in zip(network.parameters(), again.parameters(), strict=True))
 
 
-def test_ruber_has_a_referenced_score_only_with_references(tiny_bert: Path) -> None:
-    vectors = PieceVectors(load_encoder(str(tiny_bert)))
-    torch.manual_seed(0)
-    system = Ruber(
-        network=RuberNetwork(vectors.width).eval(),
-        vectors=vectors,
-        unreferenced=TrainingScale(0.0, 1.0),
-        referenced=TrainingScale(0.0, 1.0),
-    )
-    bare = EvalTurn(context=("hi",), response="whales like it")
-    known = EvalTurn(context=("hi",), response="whales like it", references=("never", "whales like the sea"))
-    assert set(system.score([bare])) == {"unreferenced"}
-    found = system.score([known])
-    assert found["min"][0] == min(found["unreferenced"][0], found["referenced"][0])
-    assert found["referenced"][0] == pytest.approx(
-        compare_references(vectors, "whales like it", ["whales like the sea"]), abs=1e-6
-    )
-    both = system.score([known, EvalTurn(context=("no",), response="lol", references=("yes",))])
-    for name, scores in both.items():
-        assert scores[0] == pytest.approx(found[name][0], abs=1e-6), "a neighbour changes nothing"
-
-
 def test_contextual_ruber_learns_and_leaves_its_encoder_as_it_was(tiny_bert: Path) -> None:
     exchanges, encoder = talk(), load_encoder(str(tiny_bert))
     before = {name: weight.clone() for name, weight in encoder.model.state_dict().items()}
@@ -159,22 +114,6 @@ def test_masked_words_are_scored_as_the_published_model_scores_them(family: str,
     found = score_masked(checkpoint, [(said, response), ("hi", "never know whales like it"), ("hi", "")])
     assert found[0] == pytest.approx(np.mean(logs), abs=1e-5)
     assert math.isnan(found[2]), "a response without tokens has no score"
-
-
-def test_only_text_is_hidden_and_what_is_hidden_is_what_is_wanted(tmp_path: Path) -> None:
-    checkpoint = load_masked_model(str(save_tiny_masked(tmp_path, "bert")))
-    rows = checkpoint.lay_out([("what did you do", "saw a film about whales")] * 30)
-    inputs = checkpoint.collate([row.ids for row in rows], [row.response_start for row in rows])
-    torch.manual_seed(0)
-    hidden, wanted = hide_tokens(inputs["input_ids"].clone(), checkpoint)
-    is_wanted = wanted != NOT_PREDICTED
-    assert torch.equal(wanted[is_wanted], inputs["input_ids"][is_wanted])
-    assert torch.equal(hidden[~is_wanted], inputs["input_ids"][~is_wanted])
-    marks = checkpoint.marks
-    assert not torch.isin(wanted[is_wanted], torch.tensor([marks.first, marks.last, marks.pad])).any()
-    assert 0.06 < is_wanted.float().mean() < 0.25
-    share = (hidden == marks.mask)[is_wanted].float().mean()
-    assert 0.6 < share < 0.95
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta"])
@@ -215,20 +154,6 @@ def test_a_part_that_hardly_differs_weighs_nothing_instead_of_showing_fp32_s_rou
         weigh_alike({"retrieval": parts["retrieval"]})
 
 
-def engagement_pairs(count: int = 60) -> list[TextPair]:
-    return [
-        TextPair(query="what about whales", reply="i saw a film" if n % 2 else "ok", label=n % 2) for n in range(count)
-    ]
-
-
-def test_the_svm_tells_the_classes_and_counts_nothing_of_what_it_scores() -> None:
-    classifier = SvmClassifier(engagement_pairs())
-    scores = classifier.score_pairs([("what about whales", "i saw a film"), ("what about whales", "ok")])
-    assert scores[0] > 0 > scores[1]
-    among = classifier.score_pairs([("hi", "ok " * 500), ("what about whales", "ok")])
-    assert among[1] == pytest.approx(scores[1])
-
-
 def test_a_score_does_not_hang_on_what_else_is_scored() -> None:
     """RUBER and PONE scaled by the least and greatest score of the test set itself."""
     scale = TrainingScale.fit(np.linspace(-2, 2, 1001).tolist())
@@ -237,13 +162,6 @@ def test_a_score_does_not_hang_on_what_else_is_scored() -> None:
     assert among[:3].tolist() == alone
     assert among[3:].tolist() == [1.0, 0.0]
     assert not hasattr(scale, "fit_transform")
-
-
-def test_the_filter_keeps_what_the_model_is_sure_of_under_the_model_s_own_label() -> None:
-    mine = exchanges(("a", "q", "r"))
-    candidates = [(0, "sure"), (0, "unsure"), (0, "wrong")]
-    kept = filter_candidates(mine, candidates, lambda pairs: np.array([0.95, 0.6, 0.05]), sure=0.1)
-    assert kept == [TextPair("q", "sure", 1.0), TextPair("q", "wrong", 0.0)]
 
 
 def test_padding_is_never_read() -> None:
@@ -272,16 +190,3 @@ def test_rows_of_like_length_have_the_logits_that_they_have_in_one_batch(family:
         whole, grouped = read_logits(checkpoint, PAIRS), read_groups(checkpoint, PAIRS)
     assert float(whole.std()) > 0.01
     assert torch.allclose(grouped, whole, atol=1e-5)
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_masked_words_cost_what_they_cost_in_one_batch(family: str, tmp_path: Path) -> None:
-    checkpoint = load_masked_model(str(save_tiny_masked(tmp_path, family)))
-    rows = checkpoint.lay_out(PAIRS)
-    inputs = checkpoint.collate([row.ids for row in rows], [row.response_start for row in rows])
-    torch.manual_seed(0)
-    inputs["input_ids"], wanted = hide_tokens(inputs["input_ids"], checkpoint)
-    with torch.inference_mode():
-        logits = checkpoint.model(**inputs).logits
-        expected = functional.cross_entropy(logits.flatten(0, 1), wanted.flatten())
-        assert float(hidden_loss(checkpoint.model, inputs, wanted)) == pytest.approx(float(expected), abs=1e-5)

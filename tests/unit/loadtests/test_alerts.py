@@ -2,15 +2,7 @@
 
 from pathlib import Path
 
-from turnscore_load.alert_causes import (
-    FACTORS,
-    LAST,
-    OF_THE_BOT,
-    ON_SERVICES,
-    WITHIN_IT,
-    alerts_of,
-    shorten,
-)
+from turnscore_load.alert_causes import FACTORS, LAST, OF_THE_BOT, ON_SERVICES, WITHIN_IT, alerts_of, shorten
 from turnscore_load.scenarios.observability import ShownAlert, check, report
 
 RULES = (Path(__file__).parents[3] / "deploy" / "observability" / "rules" / "turnscore.yml").read_text()

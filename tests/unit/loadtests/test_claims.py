@@ -9,7 +9,7 @@ from turnscore_load.answers import CallAnswer, CallRecord, Outcome, Stage
 from turnscore_load.fleet import Callers
 from turnscore_load.results import Check, ScenarioResult
 from turnscore_load.sampling import ProcessSample
-from turnscore_load.scenarios import cache, equal, gpu, hostile, overload, replicas
+from turnscore_load.scenarios import cache, hostile, overload, replicas
 
 MIB = 2**20
 
@@ -141,15 +141,6 @@ def test_a_wrong_answer_a_silent_service_and_memory_that_grows_are_found(wrong: 
     assert hostile.check_attack(replace(ATTACK, **wrong), 0.05).holds == holds
 
 
-def test_scores_are_equal_within_their_bound_in_every_way():
-    far = equal.Difference(way="again", scorer="fed", turns=6, differing=1, value=0.001, detail=0.001, percentile=0.0)
-    near = replace(far, way="in a batch", detail=0.0)
-    assert failed(equal.check_bounds([far, near], {"fed": 0.002})) == []
-    [broken] = [each for each in equal.check_bounds([far, near], {"fed": 0.0005}) if not each.holds]
-    assert broken.found == "again: 1.00e-03"
-    assert len(failed(equal.check_bounds([far, near], {}))) == 1
-
-
 SINGLE, SEVERAL = cache.CacheQuestion("engagement", 1, 1), cache.CacheQuestion("engagement", 1, 32)
 
 
@@ -177,39 +168,6 @@ def costs(question: cache.CacheQuestion = SINGLE, wall_ms: float = 1.0, **cpu_ms
 def test_each_target_of_the_cache_is_judged_by_its_own_figures(run: cache.CacheRun, holds: bool | None):
     assert [each.holds for each in cache.judge(run)] == [holds, True]
     assert [each.holds for each in cache.judge(replace(run, failed=1))] == [holds, False]
-
-
-def gpu_findings(**change: Any) -> gpu.Findings:
-    """The encoder at 12,000 and at 6,000 turns a second, FED at a rate, and its ways."""
-    served = {"model": "bert-base", "load": "closed loop", "clients": 128, "turns_per_request": 16, "workers": 4,
-              "turn_tokens": 32, "turns_per_second": 12_000, "over_bare": 1.1, "failed": 0, "refused": 0}  # fmt: skip
-    rate = {
-        **served,
-        "model": gpu.MODEL,
-        "load": "50 requests/s at random, 18 qualities",
-        "p99_ms": 24.5,
-        "over_bare": None,
-    }
-    slower = {**served, "turn_tokens": 64, "turns_per_second": 6000, "over_bare": 1.25}
-    ways = {gpu.PUBLISHED: 730.0, gpu.PUBLISHED_FP16: 500.0, gpu.PACKED: 10.0}
-    fed = [{"model": gpu.MODEL, "qualities": 18, "way": way, "p50_ms": ms} for way, ms in ways.items()]
-    return gpu.Findings(served=[{**served, **change}, slower, {**rate, **change}], fed=fed)
-
-
-def test_every_aim_on_a_gpu_is_judged_by_its_own_figure():
-    checks = gpu.judge(gpu_findings())
-    assert [each.found.split(" (")[0] for each in checks] == [
-        "12,000",
-        "1.10",
-        "6,000",
-        "1.25",
-        "24.5 ms",
-        "73.0",
-        "50.0",
-    ]
-    assert [each.holds for each in checks] == [True, True, False, False, True, True, True]
-    assert [each.holds for each in gpu.judge(gpu_findings(failed=1))][:2] == [None, None]
-    assert gpu.judge(gpu_findings(refused=3))[4] == Check(checks[4].claim, "24.5 ms, 3 not answered", False)
 
 
 def test_a_result_fails_by_a_claim_that_was_refused_and_by_no_other():

@@ -7,14 +7,10 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
-from support.fakes import FakeScorer
 from support.plain_http import REFUSED, SCORED, Reply, plain_server
-from support.transports import grpc_server, listening, settings_with
 from turnscore_load import generator as generator_module
 from turnscore_load.answers import Stage
 from turnscore_load.generator import Job, http_generator, run_job, score_request
-from turnscore_load.traffic import as_grpc, pack
-from turnscore_service.api.http.app import create_app
 
 ITEM = {"response": "ok"}
 
@@ -103,21 +99,6 @@ async def test_what_is_no_answer_is_told(reply: Reply, why: str):
     assert len(stage.calls) == 3
 
 
-async def test_a_call_without_an_answer_is_given_up(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(generator_module, "_PATIENCE_SECONDS", 0.05)
-    never = asyncio.Event()
-
-    async def silent(path: str, body: bytes) -> Reply:
-        await never.wait()
-        return SCORED
-
-    async with plain_server(silent) as port:
-        generator = http_generator(port, 10)
-        stage = await generator.run_open([request(port)], per_second=100)
-        never.set()
-    assert outcomes(stage) == {("failed", "no answer")}
-
-
 async def test_a_refused_client_waits_as_advised():
     async def refuse(path: str, body: bytes) -> Reply:
         return REFUSED
@@ -142,20 +123,3 @@ async def test_a_job_sends_every_body_once_and_a_refused_one_again():
         done = await run_job(Job(port=port, path="/v1/score", bodies=sent, clients=4, keeps_replies=True))
     assert (done["answered"], done["refused"], done["failed"], len(done["latencies_ms"])) == (20, 1, 0, 20)
     assert (len(bodies), bodies.total(), len(done["replies"])) == (20, 21, 20)
-
-
-async def test_the_same_turns_are_sent_over_grpc_and_in_conversations():
-    items = [{"context": [{"speaker": "user", "text": "hi"}], "response": f"a b {n}"} for n in range(20)]
-    async with (
-        grpc_server(settings_with(), fake=FakeScorer()) as (server, runtime),
-        listening(create_app(runtime)) as address,
-    ):
-        assert server.port is not None
-        sent = pack([as_grpc(item) for item in items], 1)
-        path = "/turnscore.v1.TurnScorer/Score"
-        over_grpc = Job(port=server.port, path=path, bodies=sent, api="grpc", clients=3, keeps_replies=True)
-        port = int(address.rpartition(":")[2])
-        talk = Job(port=port, path="/v1/conversations", bodies=pack(items, 1), api="websocket", clients=2)
-        first, second = await run_job(over_grpc), await run_job(talk)
-    assert first["answered"] == second["answered"] == len(items)
-    assert {json.loads(reply)["scores"]["fake"]["value"] for reply in first["replies"]} == {0.03}

@@ -1,7 +1,6 @@
 """What the samples say of a real process, and a leak told from noise."""
 
 import csv
-import random
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -9,14 +8,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from turnscore_load.sampling import (
-    Growth,
-    ProcessSample,
-    Sampler,
-    growths,
-    soak_windows,
-    write_csv,
-)
+from turnscore_load.sampling import Growth, ProcessSample, Sampler, growths, soak_windows, write_csv
 
 _GROWS = """
 import sys, threading, time
@@ -93,12 +85,6 @@ def run(
 
 def broken(found: list[Growth]) -> list[str]:
     return [growth.figure.name for growth in found if not growth.is_kept]
-
-
-def test_noise_around_a_level_is_not_growth():
-    chance = random.Random(1)
-    found = run(lambda _: chance.gauss(500, 20), lambda _: chance.gauss(40, 3), lambda _: chance.choice((20, 20, 21)))
-    assert broken(found) == []
 
 
 @pytest.mark.parametrize(

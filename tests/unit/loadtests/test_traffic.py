@@ -5,7 +5,6 @@ from itertools import islice, pairwise
 
 import numpy as np
 import pytest
-from tokenizers import Tokenizer
 from turnscore_core.inference.tokenizer import TextTokenizer
 from turnscore_load.traffic import (
     LENGTH_MIXES,
@@ -61,19 +60,6 @@ def measured(lengths: Lengths, level: float) -> float:
     return lengths.quantiles[Lengths.LEVELS_PERCENT.index(level)]
 
 
-@pytest.mark.parametrize("share", [0.0, 0.2, 0.7])
-def test_the_repeat_share_holds(share: float):
-    found = asks(5000, repeat_share=share)
-    seen: set[str] = set()
-    by_chance = 0
-    for ask, body in zip(found, bodies(found), strict=True):
-        assert not ask.is_repeat or body in seen
-        by_chance += not ask.is_repeat and body in seen
-        seen.add(body)
-    assert sum(ask.is_repeat for ask in found) / len(found) == pytest.approx(share, abs=0.03)
-    assert by_chance < 0.01 * len(found)  # the shortest first turns
-
-
 def test_every_item_is_one_that_the_service_takes():
     limits = Limits()
     for ask in islice(asks(3000, scorers=("fed", "engagement"), deadline_ms=700), 3000):
@@ -81,17 +67,6 @@ def test_every_item_is_one_that_the_service_takes():
         assert (request.scorers, request.deadline_ms) == (["fed", "engagement"], 700)
         assert len(request.context) <= limits.max_turns
         assert len(json.dumps(ask.item)) <= limits.max_body_bytes
-
-
-@pytest.mark.parametrize(("bundle", "tokens_a_word"), [("engagement", 1.288), ("fed", 1.364)])
-def test_a_word_is_as_many_tokens_as_in_the_dialogues_of_the_table(bundle: str, tokens_a_word: float):
-    [folder] = [each for each in starter_bundles() if each.name == bundle]
-    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    texts = [ask.item["response"] for ask in asks(5000)]
-    tokens = sum(len(each.ids) for each in tokenizer.encode_batch(texts, add_special_tokens=False))
-    assert tokens / sum(len(text.split()) for text in texts) == pytest.approx(tokens_a_word, rel=0.03)
 
 
 ENGAGEMENT = next(folder for folder in starter_bundles() if folder.name == "engagement") / "tokenizer.json"

@@ -71,12 +71,7 @@ def test_every_shape_has_a_budget_for_every_kind_of_user():
 
 
 @pytest.mark.parametrize(
-    ("name", "users", "seconds"),
-    [
-        ("steady", 0, 10),
-        ("steady", MAX_USERS + 1, 10),
-        ("steady", 1, MAX_SECONDS + 1),
-    ],
+    ("name", "users", "seconds"), [("steady", 0, 10), ("steady", MAX_USERS + 1, 10), ("steady", 1, MAX_SECONDS + 1)]
 )
 def test_a_shape_beyond_the_bounds_is_refused(name, users: int, seconds: float):
     with pytest.raises(ValueError, match="must be"):

@@ -96,15 +96,6 @@ def test_dialogues_are_compared_with_their_turns_only_where_none_is_judged(tmp_p
     assert found == pytest.approx(stats.pearsonr(lengths, qualities).statistic)
 
 
-def test_parts_and_scorers_get_a_row_each(file: Path) -> None:
-    options = ("--scorer", "oracle", "--scorer", "fake", "--part", "value", "--part", "worse")
-    report = measure(file, *options)
-    rows = rows_of(report, "turn")
-    assert [name for name, row in rows.items() if not row["is_baseline"]] == ["oracle", "oracle: worse", "fake"]
-    assert rows["oracle: worse"]["kendall"]["value"] == pytest.approx(-1)
-    assert report["models"]["oracle"]["model"] == "oracle:1.0.0"
-
-
 def test_table_page_and_picture_carry_the_figures(file: Path) -> None:
     result = run(file, "--scorer", "oracle")
     figures = ("| all | oracle | 48 | 1.000 [1.000, 1.000] |", "| A | length in words (baseline) | 24 |")
@@ -140,13 +131,6 @@ def test_what_cannot_be_measured_is_refused_with_the_reason(tmp_path: Path, file
     assert "turn level, as the `quality` of all 5 turns is 0.5" in refusal(same, "--scorer", "fake", "--level", "turn")
     bad = write_judged(tmp_path / "bad.jsonl", [*ROWS, {"id": "x", "turns": [{"speaker": "system"}]}])
     assert f"{bad}, line 13: turns.0.text: field required" in refusal(bad, "--scorer", "fake")
-
-
-def test_a_level_without_judgements_is_left_out_and_said(tmp_path: Path) -> None:
-    file = write_judged(tmp_path / "two.jsonl", [build_judged(1), build_judged(2)])
-    report = measure(file, "--scorer", "fake")
-    assert set(report["levels"]) == {"turn"}
-    assert report["left_out"] == ["dialogue level, as 2 dialogues have a `quality` and 3 are needed"]
 
 
 def test_turns_without_text_are_left_out_and_counted(tmp_path: Path) -> None:

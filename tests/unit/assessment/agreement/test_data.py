@@ -38,11 +38,7 @@ WRONG_ROWS = [
     ({"id": "a", "turns": [{**USER, "quality": 1}, SYSTEM]}, "turns.0.quality: only system turns are judged"),
 ]
 
-WRONG_VOTES: list[Any] = [
-    7,
-    {"O": 1, "T": 1, "X": -1},
-    {"O": 0, "T": 0, "X": 0},
-]
+WRONG_VOTES: list[Any] = [7, {"O": 1, "T": 1, "X": -1}, {"O": 0, "T": 0, "X": 0}]
 
 
 @pytest.mark.parametrize(("row", "sentence"), WRONG_ROWS)

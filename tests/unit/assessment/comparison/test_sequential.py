@@ -46,12 +46,6 @@ def test_an_observation_is_the_difference_within_a_workers_first_hit(tmp_path: P
     assert "not every dialogue has `submitted_at`: taken in the order of the file" in found.notes
 
 
-def test_the_time_of_submission_decides_the_order(tmp_path: Path) -> None:
-    given = [("v", "A", 9, 7), ("v", "B", 0, 8), ("w", "A", 2, 1), ("w", "B", 1, 2)]
-    rows = [row(worker, system, fun, minute=minute) for worker, system, fun, minute in given]
-    assert collect(tmp_path, *rows).differences.tolist() == [1, 9]
-
-
 def test_a_worker_who_fails_the_quality_control_in_that_hit_is_no_observation(tmp_path: Path) -> None:
     """The careless one passes later, with other HITs: that changes no look that was had."""
     rows = []
@@ -74,21 +68,6 @@ def test_what_there_is_not_is_named(tmp_path: Path) -> None:
         collect(tmp_path, *rows, row("w", "B", 1), criterion="wit")
     with pytest.raises(TooFewError, match="no worker has rated 'A' and 'B' yet"):
         compare_sequentially(PairedDifferences(differences=np.zeros(0), reach=100, unit="", notes=[]), a="A", b="B")
-
-
-def observe(mean: float, spread: float, count: int) -> PairedDifferences:
-    values = np.random.default_rng(1).normal(mean, spread, count).clip(-100, 100)
-    return PairedDifferences(differences=values, reach=100, unit="made up", notes=[])
-
-
-def test_a_margin_ends_a_study_of_two_alike(tmp_path: Path) -> None:
-    alike = observe(0, 8, 600)
-    assert compare_sequentially(alike, a="A", b="B").verdict == "undecided"
-    found = compare_sequentially(alike, a="A", b="B", margin=5)
-    assert found.verdict == "no difference larger than the margin"
-    assert found.decided_at is not None
-    look = found.looks[found.decided_at - 1]
-    assert -5 < look.low < look.high < 5
 
 
 def test_the_command_shows_the_looks(tmp_path: Path) -> None:

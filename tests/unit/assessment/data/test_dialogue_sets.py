@@ -10,7 +10,7 @@ from turnscore_assessment.data.dialogue_sets import DialogueSet, observe_turns, 
 from turnscore_assessment.data.dialogues import read_dialogues
 from turnscore_assessment.data.labelled_turns import LabelledTurn
 from turnscore_assessment.errors import BadFileError
-from turnscore_exporters.sentiment.labels import BadResponses, garble
+from turnscore_exporters.sentiment.labels import BadResponses
 
 DIALOGUE = [("user", "hi"), ("system", "hello"), ("user", "nice"), ("system", "what?")]
 GOODBYE = [("user", "hi"), ("system", "hello"), ("user", "bye"), ("system", "see you")]
@@ -82,14 +82,6 @@ def test_every_set_is_read_as_it_is_described(tmp_path: Path) -> None:
     assert all(turn.context[-1][0] == "user" for turn in turns["convai2017"])
 
 
-def test_a_draw_is_the_same_each_time_and_no_larger_than_asked(tmp_path: Path) -> None:
-    folder = write_sentiment_data(tmp_path)
-    drawn = describe(files=["dstc9_interactive.jsonl.gz"], most_turns=7)
-    first, again = (read_turns(folder, [drawn])["own"] for _ in range(2))
-    assert first == again
-    assert len(first) == 7
-
-
 def test_a_wrong_description_is_refused_by_its_field(tmp_path: Path) -> None:
     (tmp_path / "sets.json").write_text(json.dumps([{"name": "own", "files": []}]))
     with pytest.raises(BadFileError, match=r"0\.files"):
@@ -108,8 +100,3 @@ def test_bad_responses_are_of_every_kind() -> None:
     assert makes.insults == ["you are a moron"]
     assert {"it rains", "what do you do", "you are a moron"} <= made
     assert len(made) > 6  # garbled ones
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_garbled_text_is_never_empty(seed: int) -> None:
-    assert garble("word", random.Random(seed)).strip()

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from simulate_designs import CRITERION, SimulatedRaters, StudySize, make_key, run_study
+from simulate_designs import CRITERION, SimulatedRaters, StudySize, make_key
 from turnscore_assessment.designs.analysis import (
     analyse_criterion,
     average_by_system,
@@ -70,27 +70,6 @@ def test_one_way_errors_are_those_of_cluster_means() -> None:
     assert interval.high - interval.value == pytest.approx(2.200985 * error)  # t of 11 degrees of freedom
 
 
-def test_two_way_errors_are_larger_than_either_alone_where_both_matter() -> None:
-    generator = np.random.default_rng(2)
-    raters, dialogues = (each.ravel() for each in np.meshgrid(np.arange(30), np.arange(30)))
-    values = generator.normal(0, 1, 30)[raters] + generator.normal(0, 1, 30)[dialogues] + generator.normal(0, 0.1, 900)
-    means, influences = average_by_system(values, np.zeros(900, dtype=np.intp), 1)
-    nobody = np.zeros(900, dtype=np.intp)
-    widths = []
-    for ways in ((raters, dialogues), (raters, nobody), (nobody, dialogues)):
-        interval, _ = build_estimates(means, influences, *ways).contrast(np.ones(1))
-        widths.append(interval.high - interval.low)
-    assert widths[0] == pytest.approx(np.hypot(widths[1], widths[2]), rel=0.03)
-
-
-def test_one_rater_and_one_dialogue_give_no_error() -> None:
-    means, influences = average_by_system(np.array([1.0, 2.0]), np.array([0, 1]), 2)
-    interval, p_value = build_estimates(means, influences, np.zeros(2, int), np.zeros(2, int)).contrast(
-        np.array([1, -1])
-    )
-    assert (interval.value, np.isnan(interval.low), np.isnan(p_value)) == (-1, True, True)
-
-
 def fill(kind: DesignKind, seed: int = 1, size: StudySize | None = None) -> tuple[DesignKey, OptionTable]:
     key = make_key(kind, size or StudySize(raters=6, per_rater=8, dialogues=12), seed)
     questions = {(question.rater, question.question): question for question in key.questions}
@@ -140,16 +119,3 @@ def test_a_rater_who_says_one_thing_is_left_out_of_z_scores_and_named() -> None:
     assert found.left_out == ["1 raters who gave one answer to everything"]
     with pytest.raises(TooFewError, match="quality: every rater gave one answer to everything"):
         analyse_criterion(key, CRITERION, replace(table, answer=np.full_like(table.answer, 3.0)), RatingUnit.Z)
-
-
-def test_agreement_is_of_items_and_its_halves_are_stepped_up() -> None:
-    found = run_study(
-        make_key(DesignKind.CONTINUOUS, StudySize(raters=16, per_rater=20, dialogues=20), 3), 3, splits=40
-    )
-    agreement = found.agreement
-    assert agreement.intraclass is not None
-    assert agreement.alpha_interval is not None
-    assert agreement.split_half is not None
-    assert agreement.intraclass.raters == 16
-    assert 0.2 < agreement.alpha_interval < agreement.intraclass.consistency_of_mean
-    assert agreement.split_half == pytest.approx(agreement.intraclass.consistency_of_mean, abs=0.1)

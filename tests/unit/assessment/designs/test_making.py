@@ -96,12 +96,7 @@ def test_text_that_a_spreadsheet_would_run_is_made_text(tmp_path: Path) -> None:
 def test_what_cannot_be_made_is_named() -> None:
     items = make_items(reference=False)
     cases: list[tuple[DesignKind, list[DesignItem], dict[str, Any], str]] = [
-        (
-            DesignKind.RANK_BASED_MAGNITUDE,
-            items,
-            {},
-            "dialogue 'd0' has no reference, which rank-based",
-        ),
+        (DesignKind.RANK_BASED_MAGNITUDE, items, {}, "dialogue 'd0' has no reference, which rank-based"),
         (DesignKind.PAIRWISE, items[1:], {}, "dialogue 'd0' has nothing of system 'alpha-9'"),
         (DesignKind.LIKERT, [*items, items[0]], {}, "dialogue 'd0' has two items of system 'alpha-9'"),
         (DesignKind.LIKERT, items, {"per_rater": 7}, "per-rater: 7 dialogues, but there are 6"),

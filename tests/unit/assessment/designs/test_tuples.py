@@ -4,13 +4,7 @@ import numpy as np
 import pytest
 from turnscore_assessment.designs.making import deal_tuples, measure_balance
 
-SHAPES = [
-    (3, 2, 9),
-    (5, 2, 25),
-    (10, 4, 40),
-    (7, 3, 14),
-    (13, 4, 13),
-]
+SHAPES = [(3, 2, 9), (5, 2, 25), (10, 4, 40), (7, 3, 14), (13, 4, 13)]
 
 
 @pytest.mark.parametrize(("units", "size", "count"), SHAPES)

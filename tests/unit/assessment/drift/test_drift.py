@@ -129,13 +129,6 @@ def test_only_enough_dialogues_and_the_same_model_are_judged():
     assert "take a new one with quality:2" in found.warnings[0]
 
 
-def test_foreign_turns_are_warned_of():
-    bins = [50.0] * 10
-    assert find_drift([live(bins, 100, foreign=25)])[0].warnings == []
-    [warning] = find_drift([live(bins, 100, foreign=40)])[0].warnings
-    assert "8% of turns" in warning
-
-
 def test_a_broken_baseline_is_refused_by_its_field(tmp_path: Path):
     path = tmp_path / "baseline.json"
     write_baseline(path, [live([1.0] * 10, 3)])
@@ -171,18 +164,6 @@ def test_the_command_keeps_a_baseline_and_finds_what_drifted(tmp_path: Path):
     assert "secret" not in kept.read_text() + rules.read_text() + page.read_text() + found.output
     assert run(app, ["report"]).exit_code == 2
     assert run(app, ["report", "--scores", str(after), "--metrics", "http://x"]).exit_code == 2
-
-
-@pytest.mark.parametrize("words", ["report --metrics http://nowhere.test", "shadow --metrics http://nowhere.test",
-                                   "report --scores scores.jsonl"])  # fmt: skip
-def test_a_selector_is_refused_where_nothing_can_be_selected(
-    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.chdir(tmp_path)
-    Path("scores.jsonl").touch()
-    result = CliRunner().invoke(app, [*words.split(), "--selector", 'job="bot"'])
-    assert result.exit_code == 2
-    assert "--selector" in result.output
 
 
 def test_a_prometheus_is_asked_for_each_series_of_the_window(monkeypatch: pytest.MonkeyPatch):

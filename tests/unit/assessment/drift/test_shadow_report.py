@@ -1,14 +1,12 @@
 """What the report says of a shadow: from a service's metrics and from a Prometheus, on pairs made by hand."""
 
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 from turnscore_assessment.commands.drift import app
 from turnscore_assessment.drift import sources
 from turnscore_assessment.drift.shadow import CORRELATION, TOTALS, build_shadow_page, collect_shadows
-from turnscore_assessment.drift.sources import query_least, query_prometheus
 from turnscore_assessment.rendering import to_html
 from turnscore_service import metrics
 from typer.testing import CliRunner
@@ -71,27 +69,6 @@ def test_the_table_says_what_would_change(tmp_path: Path):
         "CPU per compared turn": "20.0 ms",
     }
     assert "quality:2 beside quality:1" in page.read_text()
-
-
-def test_a_prometheus_is_asked_for_every_total_and_the_least_correlation(monkeypatch: pytest.MonkeyPatch):
-    asked: list[str] = []
-
-    def get(url: str, params: Any, **_: Any) -> httpx.Response:
-        asked.append(params["query"])
-        result = (
-            [0, "1"]
-            if params["query"] == "time()"
-            else [{"metric": {**LABELS, "outcome": "compared"}, "value": [0, "7"]}]
-        )
-        return httpx.Response(200, json={"data": {"result": result}}, request=httpx.Request("GET", url))
-
-    monkeypatch.setattr(httpx, "get", get)
-    samples = query_prometheus("http://p", "2d", 'job="bot"', totals=TOTALS) + query_least(
-        "http://p", CORRELATION, "2d"
-    )
-    assert [series for series, _, _ in samples] == [*TOTALS, CORRELATION]
-    assert f'increase({TOTALS[0]}{{job="bot"}}[2d])' in asked[1]
-    assert asked[-1] == f"min without (instance, pod, job) (last_over_time({CORRELATION}{{}}[2d]))"
 
 
 def test_a_service_without_a_shadow_is_said_to_have_none(monkeypatch: pytest.MonkeyPatch):

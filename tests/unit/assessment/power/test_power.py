@@ -59,12 +59,6 @@ def test_the_workers_planned_reach_the_power_and_fewer_do_not() -> None:
     assert plan.false_alarms.power + plan.false_alarms.wrong < 0.07
 
 
-def test_no_difference_cannot_be_planned_for() -> None:
-    for none in (0.0, float("nan"), float("inf")):
-        with pytest.raises(AssessmentError, match="difference: must be a number other than 0"):
-            plan_study(make_pilot(), difference=none)
-
-
 def row(worker: str, system: str, fun: float, *, hit: str = "h", degraded: bool = False) -> dict[str, Any]:
     made = {"worker": worker, "hit": hit, "system": system, "ratings": {"fun": fun, "dull": 100 - fun}}
     return {**made, "degraded": True} if degraded else made

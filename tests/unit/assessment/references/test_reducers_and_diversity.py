@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from turnscore_assessment.commands.references import build_page
-from turnscore_assessment.errors import ReferencesError
 from turnscore_assessment.figures import Floats
 from turnscore_assessment.references.evaluation import Tables, evaluate
 from turnscore_assessment.references.ngram_metrics import (
@@ -42,28 +41,9 @@ def test_each_reducer_asks_another_question():
     assert metric.calls == 1
 
 
-def test_the_first_references_alone_are_taken():
-    tables = Tables(Named(ap=0.1, aq=0.4, ar=0.6), [row(["a"], ["p", "q", "r"])])
-    assert [float(tables.reduce_first("max", count)[0]) for count in (1, 2, 3)] == [0.1, 0.4, 0.6]
-
-
-def test_rows_of_unlike_sizes_keep_their_own():
-    tables = Tables(Bleu(1), [row(["a", "b"], ["a"]), row(["x"], ["y", "x", "z"])])
-    assert tables.reduce("max").tolist() == [0.5, 1.0]
-    assert tables.reduce("joint").tolist() == [0.5, 1.0]
-
-
 def test_joint_and_max_differ_where_references_complete_each_other():
     tables = Tables(Bleu(1), [row(["a b"], ["a x", "y b"])])
     assert (tables.reduce("joint")[0], tables.reduce("max")[0]) == (1.0, 0.5)
-
-
-def test_a_reducer_that_does_not_fit_is_refused():
-    tables = Tables(Named(ap=1), [row(["a"], ["p"])])
-    with pytest.raises(ReferencesError, match="no definition for several"):
-        tables.reduce("joint")
-    with pytest.raises(ReferencesError, match="no reducer is called median"):
-        tables.reduce("median")
 
 
 def test_distinct_by_hand():

@@ -9,11 +9,9 @@ from typing import Any
 
 import httpx
 import pytest
-from starlette.testclient import TestClient
 from support.studies import plan_fields
 from turnscore_assessment.distortion import read_corpus
 from turnscore_assessment.study.chatbots import ChatbotError, Chatbots, MissingKeyError
-from turnscore_assessment.study.demo import CHATBOTS, create_demo_app
 from turnscore_assessment.study.plan import StudyPlan
 
 LIMITS = {"reply_seconds": 0.2, "reply_bytes": 1000, "reply_characters": 100, "replies_at_once": 2}
@@ -179,20 +177,3 @@ async def test_a_degraded_system_draws_the_published_way_and_says_the_same_when_
     known = set(read_corpus(file).replies)
     assert all(len(reply.split()) == 6 for reply in first)
     assert any(reply not in known for reply in first)
-
-
-def test_the_demo_speak_openai_s_form_and_each_says_what_it_should() -> None:
-    with TestClient(create_demo_app()) as client:
-        asked = {"model": "echo", "messages": [{"role": "user", "content": "It rains."}]}
-        answer = client.post("/v1/chat/completions", json=asked).json()
-        assert answer["choices"][0]["message"] == {"role": "assistant", "content": "It rains?"}
-        assert [model["id"] for model in client.get("/v1/models").json()["data"]] == ["companion", "brief", "echo"]
-        assert client.post("/v1/chat/completions", json={**asked, "model": "none"}).status_code == 404
-        assert client.post("/v1/chat/completions", json={**asked, "messages": []}).status_code == 400
-        assert client.post("/v1/chat/completions", content=b"{").status_code == 400
-        assert client.post("/v1/chat/completions", content=b" " * 1_000_001).status_code == 413
-    companion = CHATBOTS["companion"]
-    talked = ["my dog ran away", "the dog came back", "dogs are like that"]
-    said = [companion(talked[: place + 1]) for place in range(3)]
-    assert len(set(said)) == 3
-    assert companion(["xx"]) == "Tell me a little more about that. How did that begin for you?"

@@ -69,26 +69,7 @@ def test_a_public_address_that_is_none_is_refused(url: str) -> None:
         list_origins("127.0.0.1", 8200, url)
 
 
-def test_an_export_without_ratings_says_so(plan: Path, tmp_path: Path) -> None:
-    done = RUNNER.invoke(app, ["export-ratings", str(plan), "--output", str(tmp_path / "r.jsonl")])
-    assert (done.exit_code, done.stderr) == (1, "error: study 'demo' has no rated dialogue yet\n")
-    assert not (tmp_path / "r.jsonl").exists()
-
-
 def test_a_missing_key_stops_the_start_by_name(plan: Path) -> None:
     plan.write_text(plan.read_text().replace('model = "echo"', 'model = "echo"\nkey_variable = "ECHO_KEY"'))
     done = RUNNER.invoke(app, ["serve", str(plan)])
     assert (done.exit_code, done.stderr) == (1, "error: key_variable: the environment has no ECHO_KEY\n")
-
-
-def test_the_demo_write_a_study_for_their_port_and_keep_one_that_is_there(
-    tmp_path: Path, served: list[tuple[ASGIApp, str, int]]
-) -> None:
-    folder = tmp_path / "demo-study"
-    assert RUNNER.invoke(app, ["demo", str(folder), "--port", "8333"]).exit_code == 0
-    text = (folder / "STUDY.toml").read_text()
-    assert text.count("http://127.0.0.1:8333/v1/chat/completions") == 3
-    (folder / "STUDY.toml").write_text("mine")
-    assert RUNNER.invoke(app, ["demo", str(folder)]).exit_code == 0
-    assert (folder / "STUDY.toml").read_text() == "mine"
-    assert [(host, port) for _, host, port in served] == [("127.0.0.1", 8333), ("127.0.0.1", 8210)]

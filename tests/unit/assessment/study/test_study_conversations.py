@@ -134,10 +134,7 @@ async def test_a_wrong_rating_is_named(tmp_path: Path, ratings: dict[str, Any], 
         assert answer.json()["error"]["message"].startswith(reason)
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [("", "must not be empty"), ("é" * 51, "may have at most 50 characters")],
-)
+@pytest.mark.parametrize(("text", "reason"), [("", "must not be empty"), ("é" * 51, "may have at most 50 characters")])
 async def test_a_wrong_message_is_refused_and_leaves_nothing(tmp_path: Path, text: str, reason: str) -> None:
     async with served_study(tmp_path) as served:
         link, dialogue = await begin(served)

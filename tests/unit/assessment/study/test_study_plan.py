@@ -8,12 +8,7 @@ import pytest
 from pydantic import ValidationError
 from support.studies import plan_fields
 from turnscore_assessment.files import describe_problem
-from turnscore_assessment.study.plan import (
-    PLAN_BYTES,
-    BadPlanError,
-    StudyPlan,
-    read_plan,
-)
+from turnscore_assessment.study.plan import PLAN_BYTES, BadPlanError, StudyPlan, read_plan
 
 DEMO = files("turnscore_assessment.study") / "demo_files"
 ENDPOINT = {"name": "A", "url": "http://bots.test/v1"}
@@ -68,10 +63,3 @@ def test_a_file_that_is_no_plan_is_refused_by_name(tmp_path: Path, content: byte
     assert str(caught.value).startswith(str(path))
     with pytest.raises(BadPlanError, match="cannot be read"):
         read_plan(tmp_path / "none.toml")
-
-
-def test_criteria_of_one_name_are_refused_before_the_study_begins(tmp_path: Path) -> None:
-    text = DEMO.joinpath("STUDY.toml").read_text(encoding="utf-8").replace('name = "fun"', 'name = "topic"')
-    (tmp_path / "STUDY.toml").write_text(text)
-    with pytest.raises(BadPlanError, match="two criteria are called 'topic'"):
-        read_plan(tmp_path / "STUDY.toml")

@@ -43,10 +43,7 @@ def test_a_dialogue_s_row_has_entries_of_its_turns_and_of_its_session(kind):
 
 @pytest.mark.parametrize(
     ("wrong", "field"),
-    [
-        ({"trace_id": 7}, "trace_id"),
-        ({"dialogue": {}, "turns": [{"scores": {}, "span_id": ["a"]}]}, "turns.0.span_id"),
-    ],
+    [({"trace_id": 7}, "trace_id"), ({"dialogue": {}, "turns": [{"scores": {}, "span_id": ["a"]}]}, "turns.0.span_id")],
 )
 def test_ids_that_are_no_texts_are_refused_by_their_place(wrong, field):
     with pytest.raises(InvalidRequestError) as refused:

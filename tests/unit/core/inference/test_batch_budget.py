@@ -11,12 +11,7 @@ from prometheus_client import REGISTRY
 from support.fakes import FakeMachine, FakeScorer, encoded, loaded_fake
 from support.fed import make_fed_scorer
 from turnscore_core import model_loader
-from turnscore_core.batches import (
-    FIRST_TOKENS,
-    TokenLimit,
-    cuda_budget,
-    find_most_tokens,
-)
+from turnscore_core.batches import FIRST_TOKENS, TokenLimit, cuda_budget, find_most_tokens
 from turnscore_core.deadline import Deadline
 from turnscore_core.errors import OverloadedError
 from turnscore_core.inference.concurrency import Concurrency

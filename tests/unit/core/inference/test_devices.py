@@ -173,12 +173,7 @@ def test_a_device_that_is_not_there_is_refused_with_those_that_are():
 
 @pytest.mark.parametrize(
     ("asked", "indices"),
-    [
-        ("cuda:1", [1, 1, 1, 1]),
-        ("cuda", [0, 1, 0, 1]),
-        ("cuda:1,cuda:0", [1, 0, 1, 0]),
-        ("auto", [0, 1, 0, 1]),
-    ],
+    [("cuda:1", [1, 1, 1, 1]), ("cuda", [0, 1, 0, 1]), ("cuda:1,cuda:0", [1, 0, 1, 0]), ("auto", [0, 1, 0, 1])],
 )
 def test_workers_take_devices_in_turn(asked: str, indices: list[int]):
     chosen = [choose_devices(asked, FakeMachine(), worker=worker).devices[0] for worker in range(4)]

@@ -8,12 +8,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 from turnscore_core.inference import onnx_backend as onnx_library
-from turnscore_core.inference.onnx_backend import (
-    DeviceError,
-    int8_saturates,
-    load_onnxruntime,
-    missing_library,
-)
+from turnscore_core.inference.onnx_backend import DeviceError, int8_saturates, load_onnxruntime, missing_library
 
 
 def refuse(monkeypatch: pytest.MonkeyPatch, error: ImportError) -> None:

@@ -1,5 +1,6 @@
 """Warnings: exact rules, each with what it must not mistake for a fault, and what each scorer says of what it read."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -18,76 +19,8 @@ from turnscore_models import read_bundle, starter_bundles
 from turnscore_wire import Turn
 
 STARTERS = {folder.name: folder for folder in starter_bundles()}
-ENGLISH = (
-    "I hiked up a volcano and nearly lost my hat. Ever been on one?",
-    "ok.",
-    "no no no!",
-    "Bistro Sol, Main Street 12.",
-    "Ich means I in German.",
-    "My favourite dishes are ratatouille, tiramisu and pierogi.",
-    "She plays piano in Rio de Janeiro.",
-    "la la la la la la",
-    "Deutsche Bahn runs that train.",
-    "42.50 euros, 9:15, platform 4",
-    "Have you met \u0410\u043d\u043d\u0430 from Moscow yet?",
-    "\U0001f602\U0001f602",
-    "http://example.org/videos/1243",
-    "",
-)
-FOREIGN = {
-    "de": (
-        "Ich habe gestern mit meiner Schwester einen langen Spaziergang gemacht.",
-        "Was hast du am Wochenende vor?", "Das klingt wirklich interessant, erzähl mir mehr davon!",
-        "Leider weiß ich nicht, wann der nächste Zug fährt.",
-    ),
-    "es": (
-        "Ayer fui al mercado con mi hermana y compramos muchas naranjas.",
-        "¿Qué vas a hacer este fin de semana?", "Me gusta mucho la música, sobre todo el jazz.",
-        "No sé a qué hora sale el próximo tren.",
-    ),
-    "fr": (
-        "Hier je suis allé au marché avec ma sœur.", "Qu'est-ce que tu fais ce week-end ?",
-        "J'aime beaucoup la musique, surtout le jazz.",
-        "Je ne sais pas à quelle heure part le prochain train.",
-    ),
-    "it": (
-        "Ieri sono andato al mercato con mia sorella.", "Che cosa fai questo fine settimana?",
-        "Mi piace molto la musica, soprattutto il jazz.", "Non so a che ora parte il prossimo treno.",
-    ),
-    "pt": (
-        "Ontem fui ao mercado com a minha irmã.", "O que vais fazer este fim de semana?",
-        "Gosto muito de música, sobretudo de jazz.", "Não sei a que horas parte o próximo comboio.",
-    ),
-    "nl": (
-        "Gisteren ben ik met mijn zus naar de markt gegaan.", "Wat ga je dit weekend doen?",
-        "Ik hou erg van muziek, vooral van jazz.", "Ik weet niet hoe laat de volgende trein vertrekt.",
-    ),
-    "pl": (
-        "Wczoraj poszedłem na targ z moją siostrą.", "Co robisz w ten weekend?",
-        "Bardzo lubię muzykę, szczególnie jazz.", "Nie wiem, o której odjeżdża następny pociąg.",
-    ),
-    "sv": (
-        "Igår gick jag till marknaden med min syster.", "Vad ska du göra i helgen?",
-        "Jag tycker mycket om musik, särskilt jazz.", "Jag vet inte när nästa tåg går.",
-    ),
-    "tr": (
-        "Dün kız kardeşimle pazara gittim.", "Bu hafta sonu ne yapıyorsun?",
-        "Müziği çok severim, özellikle cazı.", "Bir sonraki tren ne zaman kalkıyor bilmiyorum.",
-    ),
-    "id": (
-        "Kemarin saya pergi ke pasar dengan adik saya.", "Apa yang akan kamu lakukan akhir pekan ini?",
-        "Saya sangat suka musik, terutama jazz.", "Saya tidak tahu kapan kereta berikutnya berangkat.",
-    ),
-    "ru": (
-        "Вчера я ходил на рынок с сестрой.", "Что ты делаешь в выходные?", "Мне очень жаль.", "Да, конечно!",
-    ),
-    "ja": ("昨日は妹と市場に行きました。", "週末は何をしますか？", "はい。",),
-    "zh": ("昨天我和妹妹去了市场。", "你周末做什么？", "我不知道。",),
-    "ko": ("어제 여동생과 시장에 갔어요.", "주말에 뭐 해요?",),
-    "ar": ("ذهبت أمس إلى السوق مع أختي.", "ماذا ستفعل في نهاية الأسبوع؟",),
-    "hi": ("कल मैं अपनी बहन के साथ बाज़ार गया था।", "आप इस सप्ताहांत क्या कर रहे हैं?",),
-    "el": ("Χθες πήγα στην αγορά με την αδερφή μου.", "Τι θα κάνεις το σαββατοκύριακο;",),
-}  # fmt: skip
+FOREIGN: dict[str, list[str]] = json.loads(Path(__file__).with_name("sentences.json").read_text(encoding="utf-8"))
+ENGLISH = FOREIGN.pop("en")
 LEAST_FOUND = 0.9
 
 

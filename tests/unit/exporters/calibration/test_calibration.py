@@ -14,20 +14,15 @@ from calibration_draws import SHIPPED, draw_heads, run_draws
 from numpy.typing import NDArray
 from scipy.stats import binom
 from support.bundles import make_quality_bundle
-from turnscore_assessment.errors import AgreementError, BadFileError
+from turnscore_assessment.errors import AgreementError
 from turnscore_client._command.registry import app
 from turnscore_client.testing import MockTurnScore
 from turnscore_core.loaded_scorer import load_scorer, score_in_one_batch
 from turnscore_core.scorers.scorer import TurnToScore
 from turnscore_exporters.calibration import recalibration
-from turnscore_exporters.calibration.job import read_rated_turns, score_by_service
+from turnscore_exporters.calibration.job import score_by_service
 from turnscore_exporters.calibration.recalibration import RatedHeads, assign_folds, choose_formula, weigh_rated
-from turnscore_exporters.calibration.thresholds import (
-    calibrate_formula,
-    choose_order,
-    find_threshold,
-    measure_recall,
-)
+from turnscore_exporters.calibration.thresholds import choose_order
 from turnscore_models import Bundle, read_bundle, starter_bundles
 from typer.testing import CliRunner, Result
 
@@ -38,23 +33,6 @@ GOOD_WORDS, BAD_WORDS, OTHERS = ("good", "fine", "nice"), ("bad", "ugly", "wrong
 def test_the_order_is_the_largest_that_keeps_the_promise(turns: int, order: int):
     """The figures are those of Wilks' tables for 95 % of a population with 95 % confidence."""
     assert choose_order(turns, 0.05) == order
-
-
-def test_a_higher_order_would_break_the_promise_too_often():
-    generator = np.random.default_rng(0)
-    values = np.sort(generator.random((4000, 100)))
-    order = choose_order(100, 0.05)
-    assert (values[:, order - 1] > 0.05).mean() <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 4000)
-    assert (values[:, order] > 0.05).mean() > 0.1
-
-
-def test_recall_comes_with_its_exact_interval():
-    found = measure_recall([0.1] * 8 + [0.9] * 2, 0.5)
-    assert found is not None
-    assert (found.share, found.turns) == (0.8, 10)
-    assert (found.low, found.high) == (pytest.approx(0.4439, abs=1e-4), pytest.approx(0.9748, abs=1e-4))
-    assert measure_recall([], 0.5) is None
-    assert find_threshold(list(range(100)), 0.05) == 1
 
 
 @pytest.mark.parametrize(("turns", "draws"), [(110, 10), (200, 15)])
@@ -96,15 +74,6 @@ def test_a_dialogues_turns_stay_in_one_fold():
     folds = assign_folds(dialogues)
     assert all(len({folds[place] for place in range(140) if dialogues[place] == name}) == 1 for name in set(dialogues))
     assert sorted(np.bincount(folds)) == [28] * 5
-
-
-@pytest.mark.parametrize("shared", ["all", "bad"])
-def test_what_ships_stays_where_one_dialogue_has_all_turns_of_a_kind(shared: str):
-    heads, good = draw_heads(200, np.random.default_rng(0))
-    names = ["one" if shared == "all" or not is_good else str(place) for place, is_good in enumerate(good)]
-    made = calibrate_formula(RatedHeads(heads, good, names, [()] * 200), SHIPPED, rate=0.05, source="raters")
-    assert made.choice.formula == SHIPPED
-    assert "of one dialogue" in made.choice.way
 
 
 def test_what_ships_stays_where_ratings_have_nothing_to_do_with_it():
@@ -182,29 +151,6 @@ def test_what_cannot_serve_is_refused_in_a_sentence(bundle: Bundle, tmp_path: Pa
     assert result.exit_code == 1
     assert message in result.output
     assert not (tmp_path / "new").exists()
-
-
-def test_turns_that_share_dialogues_are_warned_of(bundle: Bundle, tmp_path: Path):
-    rows = [{**row, "dialogue": place // 2} for place, row in enumerate(make_rows(140))]
-    result = run(rows, tmp_path, "--bundle", f"{bundle.folder}/")
-    assert result.exit_code == 0, result.output
-    assert "warning: 70 turns share a dialogue with another" in result.output
-    assert "(broken in 7 to 16 % of simulated draws of whole dialogues, instead of 5 %)" in result.output
-
-
-def test_without_ids_a_context_that_begins_alike_is_one_dialogue(tmp_path: Path):
-    first = [{"speaker": "user", "text": "what did you do on sunday then"}]
-    rows = [
-        {"context": first, "response": "a", "rating": 5},
-        {"context": [*first, {"speaker": "system", "text": "a"}], "response": "b", "rating": 2},
-        {"context": [{"speaker": "user", "text": "hi"}], "response": "c", "rating": 3},
-        {"context": [{"speaker": "user", "text": "hi"}], "response": "d", "rating": 3.5},
-    ]
-    (tmp_path / "rated.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    rated = read_rated_turns(tmp_path / "rated.jsonl", good_from=3.5)
-    assert (rated.good, rated.sharing) == ([True, False, False, True], 1)
-    with pytest.raises(BadFileError, match="line 1"):
-        read_rated_turns(tmp_path / "rated.jsonl")
 
 
 def test_another_scorer_gets_a_threshold_alone(tmp_path: Path):

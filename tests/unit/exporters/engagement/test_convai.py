@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from support.exporter_data import build_dialogue, write_rows
-from turnscore_assessment.data.dialogues import RecordedDialogue, RecordedTurn, merge_turns
+from turnscore_assessment.data.dialogues import RecordedDialogue, RecordedTurn
 from turnscore_assessment.errors import BadFileError
 from turnscore_exporters.data.convai import (
     Labels,
@@ -53,33 +53,12 @@ def test_human_human_rating_is_pythons_round_of_the_mean(ratings: tuple[int, int
     assert rate_dialogue(dialogue, Labels.PUBLISHED) == rate_dialogue(dialogue, Labels.CORRECTED) == expected
 
 
-def test_consecutive_messages_of_one_speaker_become_one_turn() -> None:
-    merged = merge_turns(
-        (
-            RecordedTurn("A", "hi", 0),
-            RecordedTurn("A", "there", 2),
-            RecordedTurn("B", "hello"),
-            RecordedTurn("A", "so?"),
-        )
-    )
-    assert [(turn.speaker, turn.text, turn.thumb) for turn in merged] == [
-        ("A", "hi there", 2),
-        ("B", "hello", 0),
-        ("A", "so?", 0),
-    ]
-
-
 def test_published_pairs_of_a_dull_dialogue_are_every_second_one() -> None:
     turns = [("Alice" if index % 2 == 0 else "Bob", str(index)) for index in range(5)]
     dull = build_pairs([make_dialogue(*turns)], Labels.PUBLISHED)
     lively = build_pairs([make_dialogue(*turns, has_bot=False)], Labels.PUBLISHED)
     assert [(pair.query, pair.reply, pair.label) for pair in dull] == [("0", "1", 0), ("2", "3", 0)]
     assert [(pair.query, pair.reply) for pair in lively] == [("0", "1"), ("1", "2"), ("2", "3"), ("3", "4")]
-
-
-def test_corrected_pairs_keep_only_replies_that_were_rated() -> None:
-    pairs = build_pairs([make_dialogue(*FOUR_TURNS)], Labels.CORRECTED)
-    assert [(pair.query, pair.reply, pair.label) for pair in pairs] == [("a", "b", 1), ("c", "d", 1)]
 
 
 def test_thumb_pairs_take_what_the_human_said_last() -> None:
@@ -130,10 +109,7 @@ def test_pair_counts_of_another_file_are_refused(tmp_path: Path) -> None:
     [
         ({"turns": "hi"}, "turns: input should be a valid tuple"),
         ({"turns": [{"speaker": "Alice"}]}, "turns.0.text: field required"),
-        (
-            {"turns": [{"speaker": "Alice", "text": "hi", "thumb": 7}]},
-            "turns.0.thumb: input should be less",
-        ),
+        ({"turns": [{"speaker": "Alice", "text": "hi", "thumb": 7}]}, "turns.0.thumb: input should be less"),
         ({"turns": [{"speaker": "Carol", "text": "hi"}]}, "Carol"),
         ({"ratings": {"Alice": {"engagement": 3}}}, "same two speakers"),
         ({"ratings": {"Alice": {"engagement": 9}, "Bob": {"engagement": 1}}}, "engagement 9, expected 0 to 5"),

@@ -8,14 +8,12 @@ import onnxruntime
 import pytest
 import torch
 from support.exporter_data import save_tiny_dialogpt, write_rows
-from transformers import GPT2Config, GPT2LMHeadModel
-from turnscore_assessment.errors import BadFileError
 from turnscore_core.loaded_scorer import load_scorer
 from turnscore_exporters.bundles.writer import GRAPH_FILES
 from turnscore_exporters.commands import export as app
-from turnscore_exporters.errors import CheckpointError, ExporterError, ParityError
+from turnscore_exporters.errors import ExporterError, ParityError
 from turnscore_exporters.fed.bundle import read_qualities, run_fed_export
-from turnscore_exporters.fed.model import FedCheckpoint, build_probe, export_graph, export_int8, load_checkpoint
+from turnscore_exporters.fed.model import FedCheckpoint, build_probe, export_graph, load_checkpoint
 from turnscore_exporters.options import FedExportOptions
 from turnscore_models import read_bundle
 from typer.testing import CliRunner
@@ -49,17 +47,6 @@ def run(graph: Path, feeds: dict[str, np.ndarray]) -> np.ndarray:
     session = onnxruntime.InferenceSession(graph, providers=["CPUExecutionProvider"])
     losses: np.ndarray = session.run(["loss"], feeds)[0]
     return losses
-
-
-def test_weights_beside_the_graph_give_what_weights_inside_it_do(checkpoint: FedCheckpoint, tmp_path: Path) -> None:
-    vocabulary = checkpoint.model.config.vocab_size
-    feeds = build_probe(vocabulary)
-    export_graph(checkpoint.model, tmp_path / "inside.onnx")
-    export_graph(checkpoint.model, tmp_path / "beside.onnx", max_inline_bytes=1000)
-    assert (tmp_path / "beside.onnx.data").stat().st_size > (tmp_path / "beside.onnx").stat().st_size
-    assert np.array_equal(run(tmp_path / "inside.onnx", feeds), run(tmp_path / "beside.onnx", feeds))
-    export_int8(tmp_path / "beside.onnx", tmp_path / "int8.onnx", vocabulary)
-    assert run(tmp_path / "int8.onnx", feeds) == pytest.approx(run(tmp_path / "inside.onnx", feeds), abs=0.2)
 
 
 def test_a_vocabulary_in_slices_gives_the_same_losses(
@@ -105,11 +92,7 @@ def test_a_graph_that_disagrees_with_the_published_way_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({}, "--output and --dialogues"),
-        ({"verify": True, "graph": ["fp8"]}, "--graph"),
-    ],
+    ("changes", "message"), [({}, "--output and --dialogues"), ({"verify": True, "graph": ["fp8"]}, "--graph")]
 )
 def test_wrong_choices_are_named(checkpoint: FedCheckpoint, changes: dict[str, object], message: str) -> None:
     with pytest.raises(ExporterError, match=message):
@@ -138,32 +121,3 @@ def test_a_window_without_room_for_the_follow_ups_is_refused_before_any_graph_is
         r"(?s).*error: \S+: its 64 positions are too few: a follow-up of \d+ tokens leaves no room for a context\n",
         result.output,
     )
-
-
-def test_a_tokenizer_larger_than_its_model_is_refused(tmp_path: Path) -> None:
-    folder = save_tiny_dialogpt(tmp_path)
-    config = json.loads((folder / "config.json").read_text())
-    model = GPT2LMHeadModel(
-        GPT2Config(**{**config, "vocab_size": config["vocab_size"] - 7, "bos_token_id": 0, "eos_token_id": 0})
-    )
-    model.save_pretrained(folder)
-    (folder / "pytorch_model.bin").unlink()
-    result = CliRunner().invoke(app, ["fed", "--checkpoint", str(folder), "--verify"])
-    assert result.exit_code == 1
-    sizes = (config["vocab_size"], config["vocab_size"] - 7)
-    assert result.output.endswith("error: {}: its tokenizer has {} entries, the model {}\n".format(folder, *sizes))
-    assert "Traceback" not in result.output
-
-
-def test_a_broken_quality_file_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "own.json"
-    path.write_text('{"qualities": {"funny": {}}}')
-    with pytest.raises(BadFileError, match="needs a positive or a negative"):
-        read_qualities(path)
-
-
-def test_an_encoder_is_no_language_model(tmp_path: Path) -> None:
-    from support.exporter_data import save_tiny_bert
-
-    with pytest.raises(CheckpointError):
-        load_checkpoint(str(save_tiny_bert(tmp_path)))

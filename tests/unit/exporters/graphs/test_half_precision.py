@@ -107,14 +107,6 @@ def test_a_weight_beyond_fp16_is_refused_by_name(graphs: dict[str, Path], tmp_pa
         convert_fp16(tmp_path / "large.onnx", tmp_path / "half.onnx")
 
 
-def test_emulation_overflows_where_a_gpu_would(tmp_path: Path) -> None:
-    save_chain(tmp_path / "chain.onnx", 3000, 1 / 3000)
-    emulate_fp16(tmp_path / "chain.onnx", tmp_path / "emulated.onnx")
-    feeds = {"x": np.full((2, 4), 100, np.float32)}
-    assert np.isfinite(run(tmp_path / "chain.onnx", feeds)).all()  # why the emulation is needed
-    assert not np.isfinite(run(tmp_path / "emulated.onnx", feeds)).any()
-
-
 def test_emulation_rounds_after_every_operator(tmp_path: Path) -> None:
     save_chain(tmp_path / "chain.onnx", 1.1, 0.9)
     emulate_fp16(tmp_path / "chain.onnx", tmp_path / "emulated.onnx")

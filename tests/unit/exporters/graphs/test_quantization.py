@@ -138,15 +138,6 @@ def test_int8_stays_close_to_fp32(int8_path: Path, graphs: dict[str, Path]) -> N
     assert differences.mean() < CLOSE
 
 
-def test_fewer_words_than_places_are_quantised_as_closely(tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    save_traced(PooledBert(vocabulary=20), tmp_path / "plain.onnx")  # and 64 places
-    quantize_int8(tmp_path / "plain.onnx", tmp_path / "int8.onnx")
-    rows = [[1 + word % 19 for word in row] for row in random_rows()]
-    found, expected = (run(tmp_path / name, *rows) for name in ("int8.onnx", "plain.onnx"))
-    assert relative_differences(found, expected).mean() < CLOSE
-
-
 def test_every_large_matrix_and_every_table_is_int8(int8_path: Path) -> None:
     graph = onnx.load(int8_path).graph
     matrices = [tensor for tensor in graph.initializer if len(tensor.dims) == 2 and min(tensor.dims) > 1]
@@ -211,17 +202,6 @@ def test_only_a_berts_graph_can_do_without_padding(graphs: dict[str, Path], tmp_
 def test_quantising_twice_writes_the_same_file(graphs: dict[str, Path], tmp_path: Path) -> None:
     quantize_int8(graphs["fused"], tmp_path / "again.onnx")
     assert (tmp_path / "again.onnx").read_bytes() == graphs["int8_of_fused"].read_bytes()
-
-
-def test_graph_without_an_encoder_is_refused(tmp_path: Path) -> None:
-    weight = numpy_helper.from_array(np.ones((2, 2), np.float32), "weight")
-    tensors = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 2]) for name in ("x", "y")]
-    graph = helper.make_graph(
-        [helper.make_node("MatMul", ["x", "weight"], ["y"])], "g", tensors[:1], tensors[1:], [weight]
-    )
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), tmp_path / "small.onnx")
-    with pytest.raises(GraphExportError, match="no matmul"):
-        quantize_int8(tmp_path / "small.onnx", tmp_path / "int8.onnx")
 
 
 def test_attention_that_is_no_bert_is_refused(graphs: dict[str, Path], tmp_path: Path) -> None:

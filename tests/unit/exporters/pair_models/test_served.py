@@ -4,22 +4,13 @@ import json
 from pathlib import Path
 
 import pytest
-import torch
 from support.exporter_data import save_tiny_bert, save_tiny_masked, save_tiny_pair
 from turnscore_core.errors import InvalidRequestError
-from turnscore_core.inference.onnx_backend import OnnxBackend
 from turnscore_core.loaded_scorer import LoadedScorer, load_scorer
 from turnscore_core.scorers.scorer import RawScore, TurnToScore
-from turnscore_core.scorers.usr import UsrScorer
 from turnscore_exporters.commands import export as app
 from turnscore_exporters.errors import EncoderError
-from turnscore_exporters.pair_models.models import (
-    PairNetwork,
-    load_masked_model,
-    load_pair_model,
-    score_masked,
-    score_pairs,
-)
+from turnscore_exporters.pair_models.models import load_masked_model, load_pair_model, score_masked, score_pairs
 from turnscore_models import Bundle, read_bundle
 from turnscore_wire import Turn
 from typer.testing import CliRunner
@@ -73,33 +64,6 @@ def test_relevance_is_what_the_checkpoint_says(family: str, data_folder: Path, t
     plain = load_pair_model(str(checkpoint), 40)
     for pair in (("hi you", "what did you do today"), ("", "ok"), ("whales " * 60, "never " * 60)):
         assert score(loaded, *pair).value == pytest.approx(score_pairs(plain, [pair])[0], abs=1e-4)
-
-
-def test_relevance_of_a_trained_pair_network_is_served_too(data_folder: Path, tmp_path: Path) -> None:
-    save_tiny_bert(tmp_path / "bert")
-    torch.manual_seed(0)
-    network = PairNetwork(64, is_pone=True)
-    saved = {"network": network.state_dict(), "encoder": str(tmp_path / "bert"), "is_pone": True}
-    torch.save(saved, tmp_path / "pair.pt")
-    options = ["--version", "0.0.1", "--output", tmp_path / "bundle", "--data", data_folder, "--turns", 200]
-    export(
-        "relevance",
-        "--checkpoint",
-        tmp_path,
-        *options,
-        "--graph",
-        "fp32",
-        "--graph",
-        "cpu-int8",
-        "--graph",
-        "cuda-fp16",
-    )
-    bundle = read_bundle(tmp_path / "bundle")
-    assert bundle.manifest.options["form"] == "apart"
-    assert load_scorer(bundle, "cpu-int8").name == "relevance"
-    by_default = ["--version", "0.0.1", "--output", tmp_path / "plain", "--data", data_folder, "--turns", 200]
-    export("relevance", "--checkpoint", tmp_path, *by_default)
-    assert set(read_bundle(tmp_path / "plain").manifest.graphs) == {"fp32"}
 
 
 def test_a_head_of_three_classes_judges_no_pair(data_folder: Path, tmp_path: Path) -> None:
@@ -159,27 +123,6 @@ def test_a_turn_scores_the_same_beside_others(usr: tuple[Path, Bundle]) -> None:
 
 
 @of_bert
-def test_copies_are_computed_in_runs_of_bounded_size(usr: tuple[Path, Bundle], monkeypatch: pytest.MonkeyPatch) -> None:
-    _, bundle = usr
-    sizes: list[int] = []
-
-    class Watching(OnnxBackend):
-        def run(self, feeds):  # type: ignore[no-untyped-def]
-            sizes.append(feeds["masked_input_ids"].size)
-            return super().run(feeds)
-
-    scorer = UsrScorer(bundle, Watching(bundle.path_of(bundle.manifest.graphs["fp32"].file), threads=1))
-    long = TurnToScore([Turn(speaker="user", text="whales " * 60)], "never know " * 60)
-    packs = scorer.encode([scorer.trim(long)] * 3)
-    whole = [each.value for each in scorer.score(packs)]
-    assert max(sizes) <= 2048
-    assert len(sizes) > 2
-    assert whole == pytest.approx([scorer.score([pack])[0].value for pack in packs], abs=1e-5)
-    assert scorer.estimate_tokens(scorer.trim(long)) >= packs[0].real_tokens
-    assert len(packs[0].rows) <= bundle.manifest.options["response_tokens"] + 1
-
-
-@of_bert
 @pytest.mark.parametrize(
     ("options", "field", "said"),
     [
@@ -208,17 +151,6 @@ def test_checkpoints_of_other_vocabularies_do_not_go_together(data_folder: Path,
     options += ["--output", tmp_path / "bundle", "--data", data_folder, "--turns", 200]
     result = CliRunner().invoke(app, ["usr", *map(str, options)])
     assert (result.exit_code, "have different vocabularies" in result.output) == (1, True), result.output
-
-
-def test_a_formula_is_read_from_a_file_and_refused_by_its_field(data_folder: Path, tmp_path: Path) -> None:
-    save_tiny_masked(tmp_path / "masked", "bert")
-    save_tiny_pair(tmp_path / "retrieval", "bert")
-    (tmp_path / "overall.json").write_text(
-        json.dumps({"parts": {"mlm": {"center": 0, "scale": 0, "weight": 1}}, "bias": 0})
-    )
-    options = ["--checkpoint", tmp_path, "--version", "0.0.1", "--output", tmp_path / "bundle", "--data", data_folder]
-    result = CliRunner().invoke(app, ["usr", *map(str, options), "--turns", "200"])
-    assert (result.exit_code, "overall.json: parts.mlm.scale" in result.output) == (1, True), result.output
 
 
 def test_other_models_and_unknown_names_are_refused(tiny_bert: Path, tmp_path: Path) -> None:

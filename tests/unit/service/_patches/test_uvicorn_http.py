@@ -189,10 +189,7 @@ def departed() -> float:
 
 
 async def test_requests_in_pieces_and_sent_ahead_are_answered_in_order(serve: ServeFakes):
-    async with (
-        serve(fake=FakeScorer()) as (_, runtime),
-        listening(create_app(runtime)) as address,
-    ):
+    async with serve(fake=FakeScorer()) as (_, runtime), listening(create_app(runtime)) as address:
         host, port = address.split(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         sent = request("a") + request("a b") + request("a b c", is_last=True)

@@ -68,11 +68,7 @@ def test_no_message_repeats_what_was_sent():
 
 @pytest.mark.parametrize(
     ("body", "field"),
-    [
-        (b"[]", "body"),
-        (b'{"items": []}', "items"),
-        (b'{"items": [{"response": "a"}], "unheard": 1}', "unheard"),
-    ],
+    [(b"[]", "body"), (b'{"items": []}', "items"), (b'{"items": [{"response": "a"}], "unheard": 1}', "unheard")],
 )
 async def test_what_is_no_batch_is_refused_whole(body: bytes, field: str):
     with pytest.raises(InvalidRequestError) as refused:
@@ -153,8 +149,7 @@ def test_too_many_turns_messages_or_parts_are_refused_before_they_are_looked_at(
 
 
 @pytest.mark.parametrize(
-    ("kind", "where"),
-    [("context", "context"), ("turns", "turns"), ("messages", "messages"), ("parts", "messages")],
+    ("kind", "where"), [("context", "context"), ("turns", "turns"), ("messages", "messages"), ("parts", "messages")]
 )
 def test_of_a_list_that_is_too_long_a_protobuf_message_is_not_read(kind: str, where: str):
     of = turnscore_pb2.DialogueRequest if kind == "turns" else turnscore_pb2.ScoreRequest

@@ -6,10 +6,7 @@ import pytest
 from support.conditions import until
 from support.fakes import FakeScorer
 from support.transports import bounded, talking
-from turnscore_core.errors import (
-    CallerLeftError,
-    DeadlineExceededError,
-)
+from turnscore_core.errors import CallerLeftError, DeadlineExceededError
 from turnscore_service.settings.service import AdmissionSettings, Settings
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")

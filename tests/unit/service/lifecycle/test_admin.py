@@ -182,10 +182,7 @@ FAULTS: list[tuple[Callable[[Path], Path], str]] = [
     (open_to_others, r"is open to other users \(mode 755\): chmod 700"),
     (a_file, "is not a directory: choose another path"),
     (lambda folder: folder / "below", "cannot create .*: .* is not a directory; create it first"),
-    (
-        lambda folder: folder.parent / ("a" * 200),
-        r"is too long for the path of a socket \(2.. bytes, 107 at most\)",
-    ),
+    (lambda folder: folder.parent / ("a" * 200), r"is too long for the path of a socket \(2.. bytes, 107 at most\)"),
 ]
 
 

@@ -67,14 +67,6 @@ def test_both_runtimes_at_once_are_a_problem_even_where_cuda_works(monkeypatch: 
     assert not found["can_serve"]
 
 
-def test_devices_and_whose_they_are_are_told(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("TURNSCORE_WORKERS", "3")
-    result = run(monkeypatch, FakeMachine(), "--device", "cuda")
-    assert re.search(r"NVIDIA driver .*CUDA up to 13\.1", result.output)
-    assert "Made-Up 9000, 20.0 GiB free of 24.0 GiB, compute capability 9.0" in result.output
-    assert re.findall(r"worker (\d) +(cuda:\d)", result.output) == [("1", "cuda:0"), ("2", "cuda:1"), ("3", "cuda:0")]
-
-
 def test_a_damaged_bundle_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     shutil.copytree(STARTER, tmp_path / "bundle")
     (tmp_path / "bundle" / "tokenizer.json").write_text("{}")
@@ -90,12 +82,3 @@ def test_versions_beside_the_served_ones_are_looked_at_too(setting: str, monkeyp
     found = read(monkeypatch, FakeMachine(CPU_BUILD))
     assert not found["can_serve"]
     assert "nowhere/engagement" in found["scorers"][-1]["problem"]
-
-
-def test_with_load_graphs_are_loaded_and_their_self_test_is_scored(monkeypatch: pytest.MonkeyPatch):
-    loaded: list[tuple[str, str]] = []
-    monkeypatch.setattr(doctor, "load_scorer", lambda bundle, variant, device: loaded.append((variant, str(device))))
-    assert run(monkeypatch, FakeMachine(CPU_BUILD)).exit_code == 0
-    assert loaded == []
-    assert run(monkeypatch, FakeMachine(CPU_BUILD), "--load").exit_code == 0
-    assert loaded == [("cpu-int8", "cpu")]

@@ -11,11 +11,7 @@ from support.conditions import until
 from turnscore_service import metrics
 from turnscore_service.lifecycle import signals
 from turnscore_service.lifecycle.health import Health
-from turnscore_service.lifecycle.signals import (
-    drain_before_stopping,
-    hang_up_children,
-    reload_on_hangup,
-)
+from turnscore_service.lifecycle.signals import drain_before_stopping, hang_up_children, reload_on_hangup
 
 
 @pytest.fixture(autouse=True)
@@ -39,29 +35,6 @@ async def test_a_hangup_reloads(has_terminal: bool, monkeypatch: pytest.MonkeyPa
     os.kill(os.getpid(), signal.SIGHUP)
     await until(lambda: len(reloads) == 1)
     asyncio.get_running_loop().remove_signal_handler(signal.SIGHUP)
-
-
-@pytest.mark.parametrize("is_ignored", [False, True])
-async def test_a_closed_terminal_ends_the_process_unless_it_was_told_to_ignore_that(
-    is_ignored: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    happened: list[str] = []
-
-    async def reload() -> None:
-        happened.append("reloaded")
-
-    loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGTERM, happened.append, "ended")
-    if is_ignored:
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
-    monkeypatch.setattr(signals, "_has_terminal", lambda: True)
-    reload_on_hangup(reload)
-    monkeypatch.setattr(signals, "_has_terminal", lambda: False)
-    os.kill(os.getpid(), signal.SIGHUP)
-    await until(lambda: happened)
-    assert happened == ["reloaded" if is_ignored else "ended"]
-    for each in (signal.SIGHUP, signal.SIGTERM):
-        loop.remove_signal_handler(each)
 
 
 def test_a_supervisor_passes_it_to_the_children_that_take_it_and_spares_the_others() -> None:

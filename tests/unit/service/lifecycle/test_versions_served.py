@@ -56,10 +56,7 @@ async def test_a_shadow_of_the_same_content_agrees_to_the_last_bit_and_a_split_a
     named = ScoreRequest.model_validate({"response": "that is great, thanks", "conversation": "c"})
     other = await runtime.pipeline().score(named, "r-2", Deadline.after_ms(60_000))
     assert (model.endswith(":8.0.0"), other.scores["quality"].model) == (False, "quality:8.0.0")
-    assert (other.scores["quality"].value, other.scores["quality"].cached) == (
-        reply.scores["quality"].value,
-        False,
-    )
+    assert (other.scores["quality"].value, other.scores["quality"].cached) == (reply.scores["quality"].value, False)
     await until(lambda: compared("turns_total", outcome="compared"))
     assert compared("percentile_shift_bucket", le="1.0") == compared("turns_total", outcome="compared") == 1
     assert compared("percentiles_total", by="served") == compared("percentiles_total", by="shadow")

@@ -109,19 +109,6 @@ async def test_a_stage_that_keeps_dying_is_given_up(hang: Hang):
         await stage.run(str, 1)
 
 
-async def test_a_system_without_threads_fails_the_callers(monkeypatch: pytest.MonkeyPatch):
-    given_up = []
-    stage = SupervisedExecutor("s", 1, lambda: None, ExecutorWatch(on_unrecoverable=given_up.append))
-
-    def refuse(*_: object) -> None:
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr("threading.Thread.start", refuse)
-    with pytest.raises(FailedScoringError):
-        await stage.run(str, 1)
-    assert given_up
-
-
 async def test_a_process_that_stood_still_has_no_hung_work(hang: Hang):
     """As under SIGSTOP: the clock goes on, and neither the work nor the loop that looks after it does."""
     deaths: list[str] = []

@@ -134,15 +134,6 @@ async def test_all_packs_of_a_turn_that_nobody_waits_for_leave_the_queue(expired
     assert [each.done() for each in kitchen.submitted] == [True, True, True]
 
 
-async def test_a_pack_stays_while_one_of_its_turns_is_waited_for():
-    kitchen = Kitchen([pack([0, 1])])
-    first, second = begin(kitchen, 2)
-    first.leave()
-    assert not kitchen.submitted[0].done()
-    second.leave()
-    assert kitchen.submitted[0].done()
-
-
 async def test_leaving_many_turns_looks_at_each_a_few_times():
     turns = 500
     works = begin(Kitchen([pack(range(turns))]), turns)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from conftest import ServeFakes
 from prometheus_client import REGISTRY
-from support.fakes import NOT_A_NUMBER, FakeScorer
+from support.fakes import FakeScorer
 from turnscore_service import metrics
 from turnscore_service.settings.service import Settings
 
@@ -74,15 +74,6 @@ async def test_every_way_of_saying_a_turn_counts_and_ranking_does_not(serve: Ser
         items = [{"context": [HELLO], "response": "b c"}, {"context": [HELLO], "response": "d"}, {"response": 7}]
         await client.post("/v1/score_batch", json={"items": items})
     assert (since("live_turns_total", label="none"), since("live_dialogues_total")) == (4, 3)
-
-
-async def test_a_turn_without_a_computable_score_is_counted_as_such(serve: ServeFakes):
-    since = Since()
-    async with serve(fake=FakeScorer()) as (client, _):
-        reply = await client.post("/v1/score", json={"context": [HELLO], "response": NOT_A_NUMBER})
-    assert reply.status_code == 500
-    assert since("not_computable_turns_total") == 1
-    assert since("score_percentile_count") == 0
 
 
 async def test_a_score_from_the_cache_is_a_turn_that_made_no_tokens(serve: ServeFakes):

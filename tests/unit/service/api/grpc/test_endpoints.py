@@ -183,10 +183,7 @@ class Left:
         return self.seconds
 
 
-@pytest.mark.parametrize(
-    ("left", "own_ms", "expected"),
-    [(None, None, 10.0), (2.0, 3000, 2.0), (4.0, 3000, 3.0)],
-)
+@pytest.mark.parametrize(("left", "own_ms", "expected"), [(None, None, 10.0), (2.0, 3000, 2.0), (4.0, 3000, 3.0)])
 def test_the_earlier_of_both_deadlines_holds(left: float | None, own_ms: int | None, expected: float):
     deadline = deadline_of(Left(left), own_ms, default_ms=10_000)
     assert deadline.remaining_seconds() == pytest.approx(expected, abs=0.1)
