@@ -26,12 +26,14 @@ from support.corpora import (
     score_on_ray,
     write_lines,
 )
+from turnscore_core.engine import open_file_engine
 from turnscore_corpus.engines.work import EngineChoice, Work
 from turnscore_corpus.errors import StoppedError
 from turnscore_corpus.inputs.files import Columns, find_files
 from turnscore_corpus.inputs.plan import make_plan
 from turnscore_corpus.outputs.folder import OutputFolder
 from turnscore_corpus.run import run_job
+from turnscore_wire import ScoreReply, ScoreRequest
 
 ray = pytest.importorskip("ray", reason="Ray is in the environment of `make test-ray` alone")
 
@@ -139,6 +141,26 @@ def test_the_numbers_are_those_of_the_local_engine_to_the_last_bit(cluster: Clus
     run_job(job_of(source, tmp_path / "local", choice.open))
     score_on_ray(source, tmp_path / "ray", choice.open, workers=2)
     assert content_of(tmp_path / "ray") == content_of(tmp_path / "local")
+
+
+def test_the_lines_of_a_file_are_answered_as_on_this_machine(cluster: Cluster):
+    requests = [ScoreRequest(response=f"i have {number} dogs.") for number in range(7)]
+    requests.append(ScoreRequest(response="so?", scorers=["charm"]))
+    here = open_file_engine([str(STARTER)], None)
+    there = ray_engine.RayFileEngine([str(STARTER)], None)
+    try:
+        for found, wanted in zip(there.answer(requests), here.answer(requests), strict=True):
+            assert type(found) is type(wanted)
+            if isinstance(wanted, ScoreReply) and isinstance(found, ScoreReply):
+                value = wanted.scores["engagement"].value
+                assert found.scores["engagement"].value == pytest.approx(value, abs=1e-6)
+            else:
+                assert found == wanted
+        assert there.limits == here.limits
+    finally:
+        there.close()
+        here.close()
+    assert ray.is_initialized()  # it was connected before, and others use it
 
 
 def test_what_a_block_raised_stops_the_run_and_is_named(cluster: Cluster, lines: Path, tmp_path: Path):
