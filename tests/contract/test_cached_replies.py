@@ -196,21 +196,6 @@ async def test_what_is_known_or_in_flight_is_answered_while_there_is_no_room(ser
         assert (await score(client, "neither")).status_code == ANSWERED
 
 
-async def test_room_is_held_until_the_work_is_done_whoever_left(serve: ServeFakes, held: FakeScorer):
-    before = joins()
-    async with serve(Settings(admission=AdmissionSettings(max_items=1)), fake=held) as (client, _):
-        leader = asyncio.create_task(score(client))
-        await asyncio.to_thread(held.started.wait, 30)
-        waiter = asyncio.create_task(score(client))
-        await until(lambda: joins() == before + 1)
-        leader.cancel()
-        await asyncio.gather(leader, return_exceptions=True)
-        assert (await score(client, "another")).json()["error"]["code"] == "overloaded"
-        held.gate.set()
-        assert (await waiter).status_code == ANSWERED
-        assert (await score(client, "another")).status_code == ANSWERED
-
-
 async def test_bypass_computes_for_itself_alone_and_refresh_for_those_who_follow(serve: ServeFakes):
     scorer = FakeScorer()
     async with serve(fake=scorer) as (client, _):

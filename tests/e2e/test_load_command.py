@@ -8,7 +8,6 @@ from pathlib import Path
 import httpx
 import pytest
 from support import plain_http
-from support.processes import RunningService
 from turnscore_load.machine import free_port
 
 pytestmark = pytest.mark.e2e
@@ -42,27 +41,3 @@ def test_the_service_that_was_started_for_a_load_is_stopped_after_it(tmp_path: P
     assert rest.startswith("started for this: engagement:")
     with pytest.raises(httpx.ConnectError):
         plain_http.get(f"{url}/livez")
-
-
-def test_five_streams_at_once_are_answered_by_the_real_service_and_leave_nothing(
-    service: RunningService, tmp_path: Path
-):
-    done = subprocess.run(
-        [
-            sys.executable, RUN, "streams", "--port", service.url.rpartition(":")[2],
-            "--grpc-port", service.grpc_target.rpartition(":")[2], "--reports", tmp_path, "--streams", "5",
-            "--connections", "5", "--seconds", "4", "--pace", "30", "--settle-seconds", "0.5",
-        ],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    kept = {}
-    for line in (tmp_path / "streams.md").read_text().splitlines():
-        if line.endswith((" yes |", " NO |")):
-            claim, _, verdict = line.strip("| ").split(" | ")
-            kept[claim] = verdict == "yes"
-    assert len(kept) == 8, done.stdout + done.stderr
-    # A few streams are no measurement of one stream's memory, nor is a busy machine one of how soon scores come.
-    measured = {claim for claim in kept if any(word in claim for word in ("takes at most", "more rounds", "p99"))}
-    assert len(measured) == 3
-    assert all(is_kept for claim, is_kept in kept.items() if claim not in measured), done.stdout
-    assert done.returncode == (0 if all(kept.values()) else 1)

@@ -38,6 +38,10 @@ WORDS = (
 )
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 UNUSED = ["[unused0]", "[unused1]"]
+SHAPE: dict[str, Any] = {
+    "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 128,
+    "max_position_embeddings": 64,
+}  # fmt: skip
 CSV_HEADER = "id,query,reply,label\n"
 
 
@@ -60,14 +64,7 @@ def save_tiny_bert(folder: Path) -> Path:
         tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]"
     ).save_pretrained(folder)
     torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=len(vocabulary),
-        hidden_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=128,
-        max_position_embeddings=64,
-    )
+    config = BertConfig(vocab_size=len(vocabulary), **SHAPE)
     BertModel(config, add_pooling_layer=False).save_pretrained(folder)
     return folder
 
@@ -214,10 +211,6 @@ def write_judged(path: Path, rows: Sequence[Any]) -> Path:
     return path
 
 
-SHAPE: dict[str, Any] = {
-    "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 128,
-    "max_position_embeddings": 64,
-}  # fmt: skip
 ROBERTA_MARKS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 
 

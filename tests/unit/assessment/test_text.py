@@ -53,14 +53,6 @@ def test_the_penalty_is_the_published_one_and_the_script_inverts_it(patterns: Du
     assert find_penalty("", patterns) == 1
 
 
-def test_only_what_stands_for_the_gap_counts(patterns: DullPatterns) -> None:
-    text = "I'm not sure what you mean by quantum gravity."
-    assert (patterns.count_content(text), patterns.count_lively(text)) == (4, 2)
-    assert patterns.count_lively("I don't know") == 0
-    assert patterns.count_lively("I don't know gravity") == patterns.count_content("I don't know gravity")
-    assert patterns.count_lively("dogs and cats") == 2
-
-
 def test_a_dot_is_no_wildcard_and_a_match_is_of_the_whole(patterns: DullPatterns) -> None:
     """The released script used patterns as raw regular expressions, without an end."""
     assert patterns.count_lively("i don't knowx") == patterns.count_content("i don't knowx") > 0

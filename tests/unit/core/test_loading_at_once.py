@@ -1,16 +1,13 @@
-"""The scorers of a start: loaded side by side, measured alone, and loaded again only where measuring asks for it."""
+"""The scorers of a start: proved again only where measuring asks for other threads."""
 
-from dataclasses import replace
 from pathlib import Path
-from threading import Barrier, Lock
 
 import pytest
 from support.bundles import make_encoder_bundle, make_quality_bundle
-from support.fakes import CPU_BUILD, FakeMachine, FakeScorer, loaded_fake
+from support.fakes import CPU_BUILD, FakeMachine
 from turnscore_core import loaded_scorer, model_loader
 from turnscore_core.inference.concurrency import Concurrency
 from turnscore_core.load_settings import LoadSettings
-from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.model_loader import ModelLoader
 
 pytestmark = pytest.mark.usefixtures("two_cpus")
@@ -27,40 +24,6 @@ def loader_of(folder: Path, **runtime: int) -> ModelLoader:
     make_quality_bundle(folder / "quality")
     settings = LoadSettings(models=(f"{folder}/encoder", f"{folder}/quality"), max_batch_tokens=64, **runtime)
     return ModelLoader(settings, machine=FakeMachine(CPU_BUILD))
-
-
-def test_scorers_are_loaded_side_by_side_and_measured_when_nothing_loads(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    both, lock, loading = Barrier(2, timeout=60), Lock(), set[str]()
-
-    def prove(bundle, variant, **_):
-        with lock:
-            loading.add(bundle.manifest.kind)
-        both.wait()  # raises where the second one waits for the end of the first
-        with lock:
-            loading.remove(bundle.manifest.kind)
-        return replace(loaded_fake(FakeScorer()), bundle=bundle)
-
-    def measure(checked: LoadedScorer, cpus: int = 1) -> Concurrency:
-        assert loading == set()
-        measured.append(checked.kind)
-        return Concurrency(batches=cpus)
-
-    def measure_pace(checked: LoadedScorer) -> LoadedScorer:
-        measure(checked)
-        return checked
-
-    measured: list[str] = []
-    monkeypatch.setattr(model_loader, "load_checked", prove)
-    monkeypatch.setattr(model_loader, "measure_concurrency", measure)
-    monkeypatch.setattr(model_loader, "measure_pace", measure_pace)
-    monkeypatch.setattr(model_loader, "fill_arenas", lambda *_: None)
-    loaded = loader_of(tmp_path).load_all()
-    assert {kind: each.concurrency for kind, each in loaded.items()} == dict.fromkeys(
-        ("encoder", "quality"), Concurrency(batches=2)
-    )
-    assert sorted(measured) == ["encoder", "encoder", "quality", "quality"]
 
 
 @pytest.mark.parametrize(

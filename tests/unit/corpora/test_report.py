@@ -57,15 +57,6 @@ def test_every_tally_counts_the_rows_of_the_tables(output: Path):
             assert tally.counts.bins == tens
 
 
-def test_the_worst_and_the_best_dialogues_are_named_in_order(output: Path):
-    corpus, found = read_corpus(str(output)), content_of(output)["dialogues"]
-    means = sorted((row["words_mean"], row["dialogue"]) for row in found)
-    assert [-mean for mean, _ in corpus.worst["words"]] == [mean for mean, _ in means[:10]]
-    assert [mean for mean, _ in corpus.best["words"]] == [mean for mean, _ in means[:-11:-1]]
-    assert corpus.best["words"][0][1] == "long"
-    assert {name for _, name in corpus.worst["words"]} & {name for _, name in corpus.best["words"]} == set()
-
-
 def test_text_and_page_say_the_same_and_the_page_escapes_names(output: Path):
     corpus = read_corpus(str(output))
     text, page = make_text(corpus), make_page(corpus, "turnscore corpus report", "today")

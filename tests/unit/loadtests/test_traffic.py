@@ -43,17 +43,16 @@ def dialogues(found: list[Ask]) -> list[list[Ask]]:
     return [found[begin:end] for begin, end in pairwise(starts)]
 
 
-@pytest.mark.parametrize("what", ["turns", "user", "system"])
-def test_lengths_are_those_of_real_dialogues(what: str):
+def test_lengths_are_those_of_real_dialogues():
     found = asks(60_000)
-    lengths, drawn = {
-        "turns": (SYSTEM_TURNS, [len(dialogue) for dialogue in dialogues(found)]),
-        "user": (USER_WORDS, [len(ask.item["context"][-1]["text"].split()) for ask in found]),
-        "system": (SYSTEM_WORDS, [len(ask.item["response"].split()) for ask in found]),
-    }[what]
-    assert np.mean(drawn) == pytest.approx(lengths.mean, rel=0.07)
-    for level in (5, 10, 25, 50, 75, 90, 95, 98):
-        assert np.percentile(drawn, level) == pytest.approx(measured(lengths, level), rel=0.08, abs=1), level
+    for lengths, drawn in (
+        (SYSTEM_TURNS, [len(dialogue) for dialogue in dialogues(found)]),
+        (USER_WORDS, [len(ask.item["context"][-1]["text"].split()) for ask in found]),
+        (SYSTEM_WORDS, [len(ask.item["response"].split()) for ask in found]),
+    ):
+        assert np.mean(drawn) == pytest.approx(lengths.mean, rel=0.07)
+        for level in (5, 10, 25, 50, 75, 90, 95, 98):
+            assert np.percentile(drawn, level) == pytest.approx(measured(lengths, level), rel=0.08, abs=1), level
 
 
 def measured(lengths: Lengths, level: float) -> float:

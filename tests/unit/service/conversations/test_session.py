@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-from support.conditions import until
 from support.fakes import FakeScorer
 from support.transports import talking
 from turnscore_service.settings.service import Settings
@@ -35,30 +34,6 @@ async def test_every_message_is_answered_once_and_in_order():
         "percentile_max": 3.0,
     }
     assert channel.replies.empty()
-
-
-async def test_a_slow_turn_is_answered_before_a_quick_one_said_after_it():
-    slow, quick = FakeScorer(), FakeScorer()
-    slow.gate.clear()
-
-    class Choosing(FakeScorer):
-        """Takes the slow road for the text `wait`."""
-
-        def encode(self, turns):
-            return (slow if turns[0].response == "wait" else quick).encode(turns)
-
-        def score(self, batch):
-            return slow.score(batch) if batch[0].width == 1 else quick.score(batch)
-
-    async with talking(fake=Choosing()) as (channel, _, _):
-        channel.say("system", "wait")
-        channel.say("system", "two words")
-        channel.say("user", "q")
-        await until(slow.started.is_set)
-        slow.gate.set()
-        kinds = [(await channel.hear()).model_dump(exclude_none=True) for _ in range(3)]
-    assert [list(kind) for kind in kinds] == [["scored"], ["scored"], ["ack"]]
-    assert [next(iter(kind.values()))["index"] for kind in kinds] == [0, 1, 2]
 
 
 async def test_a_turn_that_is_not_taken_is_told_by_its_field_and_leaves_the_conversation_as_it_was():
