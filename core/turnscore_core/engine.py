@@ -60,15 +60,7 @@ from turnscore_core.score_entries import (
 )
 from turnscore_core.scorers.history import History
 from turnscore_core.scorers.scorer import Fields, RawScore, TurnToScore
-from turnscore_core.scoring import (
-    Item,
-    Outcome,
-    dialogue_reply,
-    error_details,
-    score_groups,
-    score_of,
-    score_reply,
-)
+from turnscore_core.scoring import Item, Outcome, dialogue_reply, error_details, score_groups, score_of, score_reply
 
 
 class SharedScores(Protocol):
@@ -378,13 +370,7 @@ class Engine:
         for place, turn in enumerate(dialogue.turns):
             if turn.speaker != "system" or (dialogue.is_last_alone and place < len(dialogue.turns) - 1):
                 continue
-            item = Item(
-                context=whole.before(place),
-                response=turn.text,
-                asked=asked,
-                options=options,
-                deadline=_NEVER,
-            )
+            item = Item(context=whole.before(place), response=turn.text, asked=asked, options=options, deadline=_NEVER)
             outcome = Outcome()
             prepared.said.append((place, item, outcome))
             try:

@@ -27,13 +27,7 @@ from turnscore_core.inference.concurrency import Concurrency, candidates, choose
 from turnscore_core.inference.cuda_backend import CudaBackend, CudaOptions
 from turnscore_core.inference.devices import CPU, Device
 from turnscore_core.inference.onnx_backend import Backend, OnnxBackend, RunCount, Tensor, load_onnxruntime
-from turnscore_core.scorers.scorer import (
-    PERCENTILE_SUFFIX,
-    RawScore,
-    Scorer,
-    TurnToScore,
-    count_chars,
-)
+from turnscore_core.scorers.scorer import PERCENTILE_SUFFIX, RawScore, Scorer, TurnToScore, count_chars
 
 
 def read_turn(each: SelfTestTurn) -> TurnToScore:

@@ -17,23 +17,10 @@ from turnscore_wire import Turn
 from turnscore_core.batches import SizedPack, cuda_budget, find_most_tokens, grow_batch
 from turnscore_core.inference.concurrency import Concurrency
 from turnscore_core.inference.cuda_backend import CudaOptions
-from turnscore_core.inference.devices import (
-    CPU,
-    Device,
-    Machine,
-    choose_devices,
-    count_workers_beside,
-    usable_cpus,
-)
+from turnscore_core.inference.devices import CPU, Device, Machine, choose_devices, count_workers_beside, usable_cpus
 from turnscore_core.inference.onnx_backend import DeviceError, OutOfMemoryError, RunCount, padded_width
 from turnscore_core.load_settings import LoadSettings
-from turnscore_core.loaded_scorer import (
-    LoadedScorer,
-    choose_graph,
-    load_checked,
-    measure_concurrency,
-    measure_pace,
-)
+from turnscore_core.loaded_scorer import LoadedScorer, choose_graph, load_checked, measure_concurrency, measure_pace
 from turnscore_core.preflight import PreflightRequest, run_preflight, with_options
 from turnscore_core.scorers.scorer import TokenPack, TurnToScore
 
@@ -138,12 +125,7 @@ class Loader(Protocol):
         """
 
     def load_candidate(
-        self,
-        bundle: Bundle,
-        like: LoadedScorer,
-        *,
-        concurrency: Concurrency | None = None,
-        checked: str | None = None,
+        self, bundle: Bundle, like: LoadedScorer, *, concurrency: Concurrency | None = None, checked: str | None = None
     ) -> LoadedScorer:
         """Another version of what serves as `like`, checked and warmed. Raises BundleError, DeviceError.
 
@@ -209,12 +191,7 @@ class ModelLoader:
         return await run_preflight(bundle.manifest.reference, request)
 
     def load_candidate(
-        self,
-        bundle: Bundle,
-        like: LoadedScorer,
-        *,
-        concurrency: Concurrency | None = None,
-        checked: str | None = None,
+        self, bundle: Bundle, like: LoadedScorer, *, concurrency: Concurrency | None = None, checked: str | None = None
     ) -> LoadedScorer:
         """Another version of what serves as `like`, checked and warmed; nothing that serves is changed.
 

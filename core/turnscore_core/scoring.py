@@ -27,20 +27,10 @@ from turnscore_wire.requests import ScorerChoice
 
 from turnscore_core.batches import Answer, PackCollector, TokenLimit, form_batches, padded_tokens, to_scoring_error
 from turnscore_core.deadline import Deadline
-from turnscore_core.errors import (
-    FailedScoringError,
-    InvalidRequestError,
-    NotComputableError,
-    ScoringError,
-)
+from turnscore_core.errors import FailedScoringError, InvalidRequestError, NotComputableError, ScoringError
 from turnscore_core.inference.onnx_backend import OutOfMemoryError
 from turnscore_core.loaded_scorer import LoadedScorer
-from turnscore_core.scorers.scorer import (
-    RawScore,
-    TokenPack,
-    TurnToScore,
-    count_tokens,
-)
+from turnscore_core.scorers.scorer import RawScore, TokenPack, TurnToScore, count_tokens
 
 PackResult = tuple[RawScore | FailedScoringError, ...] | Exception
 """A pack's scores, one for each of its answers, or what the runtime raised when the pack stood alone."""
@@ -244,9 +234,7 @@ def dialogue_reply(
         request_id=request_id,
         turns=[
             DialogueTurnScores(
-                index=mapped.indices[place] if mapped else place,
-                scores=outcome.scores,
-                errors=error_details(outcome),
+                index=mapped.indices[place] if mapped else place, scores=outcome.scores, errors=error_details(outcome)
             )
             for place, outcome in zip(places, outcomes, strict=True)
         ],

@@ -14,8 +14,7 @@ BundleVersion = Annotated[str, Option(help="Version of the bundle, such as 1.0.0
 Checkpoint = Annotated[Path, Option(help="Folder that turnscore train wrote.")]
 StoredBundle = Annotated[str, Option(help="A bundle: its folder (with a /), or its name.")]
 GraphNames = Annotated[
-    list[str] | None,
-    Option(help="Graph to write: fp32, cpu-int8, cuda-fp16; repeatable. Default: fp32 and cpu-int8."),
+    list[str] | None, Option(help="Graph to write: fp32, cpu-int8, cuda-fp16; repeatable. Default: fp32 and cpu-int8.")
 ]
 Tolerance = Annotated[float, Option(min=0, help="Largest allowed difference of this graph's values.")]
 Licence = Annotated[str, Option(help="Licence of the weights, for the manifest.")]

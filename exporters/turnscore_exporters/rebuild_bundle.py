@@ -14,13 +14,7 @@ from turnscore_core.scorers.fed.questions import FedBundleOptions
 from turnscore_core.scorers.fed.scorer import FedScorer
 from turnscore_core.scorers.scorer import RawScore
 from turnscore_core.scoring import score_turns
-from turnscore_models import (
-    Bundle,
-    Calibration,
-    CombinationCalibration,
-    read_bundle,
-    write_bundle,
-)
+from turnscore_models import Bundle, Calibration, CombinationCalibration, read_bundle, write_bundle
 from turnscore_models.store import resolve
 
 from turnscore_exporters.bundles.self_test import (

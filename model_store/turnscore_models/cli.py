@@ -19,8 +19,7 @@ from turnscore_models.store import fetch_archive
 app = typer.Typer(help="Bundles: one version of one scorer each.", no_args_is_help=True, add_completion=False)
 
 Reference = Annotated[
-    str,
-    typer.Argument(help="`name`, `name:version`, `name:latest`, or the path of a bundle folder (with a /)."),
+    str, typer.Argument(help="`name`, `name:version`, `name:latest`, or the path of a bundle folder (with a /).")
 ]
 
 
@@ -56,9 +55,7 @@ def verify(reference: Reference) -> None:
 
 
 @app.command("import")
-def import_(
-    source: Annotated[Path, typer.Argument(help="A bundle folder, or an archive made by `export`.")],
-) -> None:
+def import_(source: Annotated[Path, typer.Argument(help="A bundle folder, or an archive made by `export`.")]) -> None:
     """Puts a bundle into the model store."""
     with _refusals():
         bundle = store.import_bundle(source)
@@ -67,8 +64,7 @@ def import_(
 
 @app.command()
 def export(
-    reference: Reference,
-    target: Annotated[Path, typer.Argument(help="The .tar.gz to write; it must not exist.")],
+    reference: Reference, target: Annotated[Path, typer.Argument(help="The .tar.gz to write; it must not exist.")]
 ) -> None:
     """Writes a bundle as one archive."""
     with _refusals():

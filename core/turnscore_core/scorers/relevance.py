@@ -137,11 +137,7 @@ class JointReader:
         """The row of a turn, and where its response ends."""
         joined = [token for ids in said for token in (self.marks.last, *ids)][1:]
         row = lay_out_pair(
-            joined,
-            response,
-            self.marks,
-            token_limit=self.token_limit,
-            response_tokens=self._options.response_tokens,
+            joined, response, self.marks, token_limit=self.token_limit, response_tokens=self._options.response_tokens
         )
         warnings = reading_warnings(
             context_read=not said or len(joined) - row.said_dropped >= len(said[-1]),

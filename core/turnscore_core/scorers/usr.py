@@ -244,9 +244,7 @@ def _zip_copies(pack: TokenPack, plan: _Plan) -> Iterator[tuple[TokenRow, int, i
     return zip(pack.rows[: plan.copies], plan.places, plan.targets, plan.starts[: plan.copies], strict=True)
 
 
-def _chunks(
-    copies: Sequence[tuple[TokenRow, int, int, int]],
-) -> Iterator[Sequence[tuple[TokenRow, int, int, int]]]:
+def _chunks(copies: Sequence[tuple[TokenRow, int, int, int]]) -> Iterator[Sequence[tuple[TokenRow, int, int, int]]]:
     """Runs of copies in order, of at most so many tokens with padding, of one copy at least."""
     start = 0
     while start < len(copies):

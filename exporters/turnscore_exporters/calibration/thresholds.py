@@ -15,13 +15,7 @@ from scipy.stats import beta
 from turnscore_core.scorers.quality import ValueFormula
 from turnscore_models import Recall, Threshold
 
-from turnscore_exporters.calibration.recalibration import (
-    Choice,
-    RatedHeads,
-    assign_folds,
-    choose_formula,
-    weigh_rated,
-)
+from turnscore_exporters.calibration.recalibration import Choice, RatedHeads, assign_folds, choose_formula, weigh_rated
 from turnscore_exporters.errors import ExporterError
 
 CONFIDENCE = 0.95

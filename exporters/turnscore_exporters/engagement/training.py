@@ -84,12 +84,7 @@ def labels_of(pairs: Sequence[TextPair]) -> Tensor:
     return torch.tensor([pair.label for pair in pairs])
 
 
-def train_head(
-    head: EngagementHead,
-    source: Source,
-    settings: LoopSettings,
-    state_path: Path | None = None,
-) -> None:
+def train_head(head: EngagementHead, source: Source, settings: LoopSettings, state_path: Path | None = None) -> None:
     """Trains one head in place on the weighted cross entropy."""
     weight = source.class_weights()
 

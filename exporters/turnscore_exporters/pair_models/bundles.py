@@ -37,11 +37,7 @@ from turnscore_exporters.bundles.checkpoint import (
     score_as_pairs,
     write_graphs,
 )
-from turnscore_exporters.bundles.writer import (
-    GRAPH_FILES,
-    GraphChoice,
-    turns_of,
-)
+from turnscore_exporters.bundles.writer import GRAPH_FILES, GraphChoice, turns_of
 from turnscore_exporters.data.reference_turns import choose_reference_turns
 from turnscore_exporters.errors import CheckpointError, EncoderError, ExporterError
 from turnscore_exporters.graphs.export import EXAMPLE_IDS, ROW_AXES, BertGraph, GraphContract

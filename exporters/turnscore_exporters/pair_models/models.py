@@ -63,11 +63,7 @@ class PairCheckpoint:
         ids = dict(zip(texts, (each.ids for each in encoded), strict=True))
         return [
             lay_out_pair(
-                ids[said],
-                ids[response],
-                self.marks,
-                token_limit=self.token_limit,
-                response_tokens=self.response_tokens,
+                ids[said], ids[response], self.marks, token_limit=self.token_limit, response_tokens=self.response_tokens
             )
             for said, response in pairs
         ]

@@ -63,11 +63,7 @@ SOURCES: tuple[TurnSource, ...] = (
     TurnSource(name="topical", files=DIALOGUE_TEXT, source="topical_chat", person_turns=20_000),
     TurnSource(name="sgd", files=DIALOGUE_TEXT, source="sgd", person_turns=9_000),
     TurnSource(
-        name="dstc9",
-        files=("dstc9_interactive.jsonl.gz",),
-        stops_observed=True,
-        person_turns=12_000,
-        bot_turns=26_000,
+        name="dstc9", files=("dstc9_interactive.jsonl.gz",), stops_observed=True, person_turns=12_000, bot_turns=26_000
     ),
     TurnSource(
         name="convai", files=("convai2017.jsonl.gz",), stops_observed=True, person_turns=8_000, bot_turns=10_000

@@ -282,11 +282,7 @@ def train_model(
 
 
 def _follow(
-    model: SentimentStopModel,
-    encoder: Encoder,
-    recipe: SentimentRecipe,
-    steps: int,
-    judged: Sequence[LabelledTurn],
+    model: SentimentStopModel, encoder: Encoder, recipe: SentimentRecipe, steps: int, judged: Sequence[LabelledTurn]
 ) -> WeightAverage | BestWeights:
     if recipe.average_decay is not None:
         return WeightAverage(recipe.average_decay, steps // 5)
