@@ -14,7 +14,7 @@ import typer
 from turnscore_assessment.correlations import BinaryAgreement
 from turnscore_assessment.data.dialogue_sets import is_sample
 from turnscore_assessment.rendering import table_head, table_row
-from turnscore_exporters.data.convai import EngagementData, EngagementPaths, Labels, read_engagement_data
+from turnscore_exporters.data.convai import EngagementData, Labels, read_engagement_data
 from turnscore_exporters.engagement.model import EngagementModel, ModelSettings, Pooling, load_model
 from turnscore_exporters.engagement.report import (
     BOOTSTRAP_ROUNDS,
@@ -47,7 +47,7 @@ def run_grid(
         torch.set_num_threads(threads)
     claim_folder(output, data)
     claim_choices(output / TRAINING_FILE, {"encoder": encoder, "seed": seed})
-    labelled = read_engagement_data(EngagementPaths.in_folder(data))
+    labelled = read_engagement_data(data)
     print_counts(labelled, checked=not is_sample(data))
     test_sets = list_test_sets(labelled)
     baselines = report_baselines(test_sets, BOOTSTRAP_ROUNDS)

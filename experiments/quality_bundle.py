@@ -9,7 +9,7 @@ that people rated where there are no judged ones. All other sets only show what 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -211,7 +211,7 @@ def renew_value(
         return serve_turns(QualityScorer(reading, backend), [make_turn(*each) for each in asked]).heads
 
     reading = write(options.value.model_dump(mode="json"), {})
-    formula = asdict(fit_value(score, folder))
+    formula = fit_value(score, folder).model_dump(mode="json")
     finished = write(formula, {"value.json": formula.pop("fitted_on")})
     loaded = load_scorer(finished, choose_variant(finished), threads=usable_cpus())
     figures: dict[str, float] = {}

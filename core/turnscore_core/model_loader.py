@@ -152,8 +152,7 @@ class ModelLoader:
         self._settings = settings
         self._worker = worker
         self._machine = machine or Machine()
-        self._cuda = CudaOptions()
-        self._running = RunCount()
+        self._load = partial(load_checked, running=RunCount(), cuda=CudaOptions())
 
     def load_all(self) -> dict[str, LoadedScorer]:
         """The scorers of the bundles that the settings name, by kind; of the starter bundles where they name none.
@@ -164,7 +163,8 @@ class ModelLoader:
         graphs = {kind: (bundle, *self._choose_graph(bundle)) for kind, bundle in self.find_bundles().items()}
 
         def load(graph: tuple[Bundle, GraphVariant, Device]) -> LoadedScorer:
-            return self._load(*graph, self._first_concurrency(graph[2]))
+            bundle, variant, device = graph
+            return self._load(bundle, variant, concurrency=self._first_concurrency(device), device=device)
 
         # To load one keeps one CPU busy, so they are loaded side by side; what is measured is measured alone, later.
         at_once = self._cpus if all(device == CPU for _, _, device in graphs.values()) else 1
@@ -206,9 +206,13 @@ class ModelLoader:
         is_alike = (variant, device) == (like.variant, like.device)
         given = concurrency or (like.concurrency if is_alike else None)
         first = given or self._first_concurrency(device)
-        if checked is not None:
-            _require_digest(checked, bundle)
-        loaded = self._load(bundle, variant, device, first, is_checked=checked is not None)
+        if checked is not None and bundle.digest != checked:
+            raise CorruptBundleError(
+                f"bundle {bundle.manifest.reference}: its files in {bundle.folder} were changed while it was being "
+                "loaded, so what was checked is not what is there; try again when nobody writes them"
+            )
+        is_checked = checked is not None
+        loaded = self._load(bundle, variant, concurrency=first, device=device, is_checked=is_checked)
         loaded = self._finish(loaded if given else self._tune(loaded))
         if device == CPU:
             fill_arenas(loaded, self._most_tokens(loaded), beside_callers=True)
@@ -225,7 +229,8 @@ class ModelLoader:
         Raises BundleError where one is refused, where two are of one kind, or where there is none.
         """
         found: dict[str, Bundle] = {}
-        for bundle in _find_bundles(self._settings):
+        named = [resolve(each) for each in self._settings.models] or [read_bundle(each) for each in starter_bundles()]
+        for bundle in named:
             kind = bundle.manifest.kind
             if kind in found:
                 raise BundleError(
@@ -266,25 +271,6 @@ class ModelLoader:
         """This worker's share of them."""
         return max(1, usable_cpus() // self._settings.workers)
 
-    def _load(
-        self,
-        bundle: Bundle,
-        variant: GraphVariant,
-        device: Device,
-        concurrency: Concurrency,
-        *,
-        is_checked: bool = False,
-    ) -> LoadedScorer:
-        return load_checked(
-            bundle,
-            variant,
-            concurrency=concurrency,
-            running=self._running,
-            device=device,
-            cuda=self._cuda,
-            is_checked=is_checked,
-        )
-
     def _first_concurrency(self, device: Device) -> Concurrency:
         """What the settings say, else one slot of one thread, which is where measuring begins."""
         settings = self._settings
@@ -303,7 +289,7 @@ class ModelLoader:
         measured = replace(measured, batches=settings.concurrent_batches or measured.batches)
         if (measured.threads, measured.wide_threads) == (checked.concurrency.threads, checked.concurrency.wide_threads):
             return replace(checked, concurrency=measured)
-        return self._load(checked.bundle, checked.variant, checked.device, measured)
+        return self._load(checked.bundle, checked.variant, concurrency=measured, device=checked.device)
 
     def _finish(self, checked: LoadedScorer) -> LoadedScorer:
         """The scorer with its pace and the deployment's threshold."""
@@ -342,17 +328,3 @@ def _require_kind(bundle: Bundle, like: LoadedScorer) -> None:
             f"{bundle.manifest.reference} is of kind {bundle.manifest.kind}, and what serves, "
             f"{like.model}, is of kind {like.name}"
         )
-
-
-def _require_digest(checked: str, bundle: Bundle) -> None:
-    if bundle.digest != checked:
-        raise CorruptBundleError(
-            f"bundle {bundle.manifest.reference}: its files in {bundle.folder} were changed while it was being "
-            "loaded, so what was checked is not what is there; try again when nobody writes them"
-        )
-
-
-def _find_bundles(settings: LoadSettings) -> list[Bundle]:
-    if settings.models:
-        return [resolve(reference) for reference in settings.models]
-    return [read_bundle(folder) for folder in starter_bundles()]

@@ -187,26 +187,17 @@ def _service_alerts() -> list[Rule]:
             "ticket",
             "the shared cache is not in use for {{ $labels.operation }}",
         ),
-        _alert(
-            "TurnscoreStageDeaths",
-            "increase(turnscore_stage_deaths_total[15m]) > 0",
-            "0m",
-            "ticket",
-            "stage {{ $labels.stage }} hung or broke and was replaced",
-        ),
-        _alert(
-            "TurnscoreOutOfMemory",
-            "increase(turnscore_out_of_memory_batches_total[15m]) > 0",
-            "0m",
-            "ticket",
-            "batches of {{ $labels.scorer }} do not fit the device's memory",
-        ),
-        _alert(
-            "TurnscoreKeyFile",
-            "increase(turnscore_key_file_errors_total[15m]) > 0",
-            "0m",
-            "ticket",
-            "the changed file of API keys cannot be read",
+        *(
+            _alert(alert, f"increase(turnscore_{series}_total[15m]) > 0", "0m", "ticket", summary)
+            for alert, series, summary in (
+                ("TurnscoreStageDeaths", "stage_deaths", "stage {{ $labels.stage }} hung or broke and was replaced"),
+                (
+                    "TurnscoreOutOfMemory",
+                    "out_of_memory_batches",
+                    "batches of {{ $labels.scorer }} do not fit the device's memory",
+                ),
+                ("TurnscoreKeyFile", "key_file_errors", "the changed file of API keys cannot be read"),
+            )
         ),
     ]
 

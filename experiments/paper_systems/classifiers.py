@@ -16,7 +16,6 @@ from torch.nn import functional
 from turnscore_assessment.correlations import bootstrap, compute_auc, compute_balanced_accuracy
 from turnscore_exporters.data.convai import (
     EngagementData,
-    EngagementPaths,
     Labels,
     Split,
     TextPair,
@@ -175,7 +174,7 @@ def _train_both(
     border: float,
     check_counts: bool,
 ) -> Trained:
-    data = read_engagement_data(EngagementPaths.in_folder(plan.data), check_counts=check_counts)
+    data = read_engagement_data(plan.data, check_counts=check_counts)
     sets = list_test_sets(data)
     found: dict[Labels, Classifier] = {}
     tested = {}

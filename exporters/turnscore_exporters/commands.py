@@ -19,13 +19,13 @@ from turnscore_exporters.errors import ExporterError
 TRAIN: dict[str, tuple[type, str]] = {
     "engagement": (of.EngagementTrainOptions, "engagement.report:run_engagement_training"),
     "sentiment-stop": (of.SentimentTrainOptions, "sentiment.training:run_sentiment_training"),
-    "quality": (of.QualityTrainOptions, "commands:train_quality"),
+    "quality": (of.QualityTrainOptions, "quality.job:run_quality_training"),
     "dialogue-lm": (of.LanguageModelOptions, "fed.language_model:run_language_model_training"),
 }
 EXPORT: dict[str, tuple[type, str]] = {
     "engagement": (of.EngagementExportOptions, "engagement.bundle:export_engagement"),
     "sentiment-stop": (of.SentimentExportOptions, "sentiment.bundle:export_sentiment"),
-    "quality": (of.QualityExportOptions, "commands:export_quality"),
+    "quality": (of.QualityExportOptions, "quality.bundle:export_quality"),
     "encoder": (of.TextEncoderExportOptions, "text_encoder:export_text_encoder"),
     "fed": (of.FedExportOptions, "fed.bundle:run_fed_export"),
     "relevance": (of.RelevanceExportOptions, "pair_models.bundles:export_relevance"),
@@ -33,7 +33,7 @@ EXPORT: dict[str, tuple[type, str]] = {
     "combination": (of.CombinationOptions, "rebuild_bundle:write_combination"),
     "self-test": (of.SelfTestOptions, "rebuild_bundle:rebuild_self_test"),
     "percentiles": (of.PercentilesOptions, "rebuild_bundle:rebuild_percentiles"),
-    "dequantize": (of.DequantizeOptions, "commands:dequantize_quality"),
+    "dequantize": (of.DequantizeOptions, "quality.dequantize:dequantize_quality"),
     "release": (of.ReleaseOptions, "training.checkpoints:release_checkpoint"),
 }
 
@@ -90,52 +90,3 @@ def _build_app(kinds: dict[str, tuple[type, str]], said: str) -> typer.Typer:
 train = _build_app(TRAIN, "Train the models that turnscore serves.")
 export = _build_app(EXPORT, "Make bundles that turnscore serves.")
 calibrate = build_command(of.CalibrateOptions, "calibration.job:run_calibration")
-
-
-def train_quality(options: of.QualityTrainOptions) -> None:
-    """Trains the quality model as asked."""
-    from turnscore_exporters.quality.job import QualityJob, run_quality_job
-    from turnscore_exporters.quality.model import QualitySettings
-    from turnscore_exporters.quality.training import JudgedRecipe
-
-    run_quality_job(
-        QualityJob(
-            data=options.data,
-            output=options.output,
-            settings=QualitySettings(options.encoder),
-            recipe=JudgedRecipe(
-                passes=options.passes, learning_rate=options.learning_rate, marked=24 if options.marks else 0
-            ),
-            init_from=options.init_from,
-            marks=options.marks,
-            finish_only=options.finish_only,
-            share=options.share,
-            seed=options.seed,
-        )
-    )
-
-
-def export_quality(options: of.QualityExportOptions) -> Bundle:
-    """Exports a quality checkpoint as asked."""
-    from turnscore_exporters.bundles.writer import choose_graphs
-    from turnscore_exporters.quality import bundle as quality
-
-    job = quality.QualityExport(
-        checkpoint=options.checkpoint,
-        version=options.version,
-        output=options.output,
-        reference=quality.read_quality_reference(options.data, options.turns),
-        graphs=choose_graphs(options.graph, options.int8_tolerance, options.fp16_tolerance),
-        licence=options.licence,
-    )
-    return quality.export_quality(job)
-
-
-def dequantize_quality(options: of.DequantizeOptions) -> list[str]:
-    """Writes the checkpoint of a stored bundle."""
-    from turnscore_models.store import resolve
-
-    from turnscore_exporters.quality.dequantize import recover_checkpoint
-
-    recover_checkpoint(resolve(options.bundle), options.output)
-    return [f"{options.output}: a checkpoint of {options.bundle}"]

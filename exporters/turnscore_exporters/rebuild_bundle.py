@@ -4,7 +4,6 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from pydantic import BaseModel
 from turnscore_assessment.agreement.scoring import load_bundles, make_turn
 from turnscore_assessment.data.dialogue_sets import STATED, Population, read_population
 from turnscore_assessment.data.labelled_turns import LabelledTurn
@@ -14,7 +13,7 @@ from turnscore_core.scorers.fed.questions import FedBundleOptions
 from turnscore_core.scorers.fed.scorer import FedScorer
 from turnscore_core.scorers.scorer import RawScore
 from turnscore_core.scoring import score_turns
-from turnscore_models import Bundle, Calibration, CombinationCalibration, read_bundle, write_bundle
+from turnscore_models import Bundle, CombinationCalibration, read_bundle, write_bundle
 from turnscore_models.store import resolve
 
 from turnscore_exporters.bundles.self_test import (
@@ -33,8 +32,21 @@ from turnscore_exporters.options import CombinationOptions, PercentilesOptions, 
 
 
 def rebuild_self_test(options: SelfTestOptions) -> list[str]:
-    """Rebuilds the self-test of the folder's bundle."""
-    made = renew_self_test(read_bundle(options.bundle), options.version, options.output)
+    """Writes the folder's bundle as that version into `output`, with its kind's current self-test.
+
+    Everything else stays, weights byte for byte; a turn keeps the checkpoint's value. Raises ExporterError where the
+    folder is in use or the kind has no self-test.
+    """
+    bundle = read_bundle(options.bundle)
+    kind = bundle.manifest.kind
+    if kind not in SELF_TEST_TEXTS:
+        raise ExporterError(f"no self-test turns are known for bundles of kind {kind!r}")
+    copied = start_version(bundle, options.version, options.output)
+    known = {(tuple(each.context), each.response): each.value for each in bundle.self_test().turns}
+    turns = self_test_turns(kind)
+    values = [known.get((tuple((t.speaker, t.text) for t in each.context), each.response)) for each in turns]
+    manifest = copied.manifest.model_copy(update={"version": options.version})
+    made = write_self_test(copied, manifest, build_self_test(turns, values))
     return [f"{made.manifest.reference} written to {options.output}; tolerances: {made.self_test().tolerances}"]
 
 
@@ -54,31 +66,10 @@ def write_combination(options: CombinationOptions) -> list[str]:
     return [f"wrote {options.output}: values of {found.turns} turns {values}"]
 
 
-def renew_self_test(bundle: Bundle, version: str, output: Path) -> Bundle:
-    """Writes the bundle as that version into the empty or missing folder `output`, with its kind's current self-test.
-
-    Everything else stays, weights byte for byte; a turn keeps the checkpoint's value. Raises ExporterError where the
-    folder is in use or the kind has no self-test.
-    """
-    kind = bundle.manifest.kind
-    if kind not in SELF_TEST_TEXTS:
-        raise ExporterError(f"no self-test turns are known for bundles of kind {kind!r}")
-    copied = start_version(bundle, version, output)
-    known = {(tuple(each.context), each.response): each.value for each in bundle.self_test().turns}
-    turns = self_test_turns(kind)
-    values = [known.get((tuple((t.speaker, t.text) for t in each.context), each.response)) for each in turns]
-    manifest = copied.manifest.model_copy(update={"version": version})
-    return write_self_test(copied, manifest, build_self_test(turns, values))
-
-
 LEAST_TURNS = 100
 """Fewer turns leave some percentiles without a turn of their own. Specified."""
 HEADS_OPTION = "heads"
 """The option in which a bundle names its file of the details' curves: `{"curves": {detail: curve}}`."""
-
-
-class _DetailCurves(BaseModel):
-    curves: dict[str, Calibration]
 
 
 def renew_percentiles(
@@ -119,13 +110,9 @@ def _write_plain_curves(loaded: LoadedScorer, turns: Sequence[LabelledTurn], sou
     manifest = loaded.bundle.manifest
     write_json(loaded.bundle.path_of(manifest.calibration), calibrate([each.value for each in raw], source))
     if HEADS_OPTION in manifest.options:
-        _write_detail_curves(loaded.bundle.path_of(str(manifest.options[HEADS_OPTION])), raw, source)
-
-
-def _write_detail_curves(file: Path, raw: Sequence[RawScore], source: str) -> None:
-    known: Mapping[str, object] = read_json(file)["curves"]
-    curves = {name: calibrate([each.details[name] for each in raw], source) for name in known}
-    write_json(file, _DetailCurves(curves=curves))
+        file = loaded.bundle.path_of(str(manifest.options[HEADS_OPTION]))
+        curves = {name: calibrate([each.details[name] for each in raw], source) for name in read_json(file)["curves"]}
+        write_json(file, {"curves": {name: curve.model_dump(mode="json") for name, curve in curves.items()}})
 
 
 def _write_fed_curves(loaded: LoadedScorer, turns: Sequence[LabelledTurn], source: str) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from transformers import BertModel
-from turnscore_core.scorers.encoder import KIND, TextEncoder
+from turnscore_core.scorers.encoder import TextEncoder
 from turnscore_models import Bundle
 
 from turnscore_exporters.bundles.checkpoint import Checkpoint, bert_graphs, export_checkpoint, score_as_pairs
@@ -112,10 +112,8 @@ def export_text_encoder(options: TextEncoderExportOptions) -> Bundle:
     pooling = Pooling(options.pooling) if options.pooling else find_pooling(options.encoder)
     model = TextEncoderModel(encoder.model, pooling).eval()
     made = Checkpoint(
-        kind=KIND,
         scorer=TextEncoder,
-        tokenizer=encoder.tokenizer,
-        token_limit=encoder.token_limit,
+        encoder=encoder,
         write_graphs=bert_graphs(model, CONTRACT),
         score=score_as_pairs(partial(compare_pairs, model, encoder)),
         turns=turns_of(reference.pairs),

@@ -16,7 +16,7 @@ from turnscore_core.inference.devices import Device
 from turnscore_core.scorers.engagement import EngagementScorer
 from turnscore_core.scorers.fed.questions import FedBundleOptions
 from turnscore_core.scorers.scorer import TurnToScore
-from turnscore_exporters.bundles.checkpoint import BundleSource, write_files
+from turnscore_exporters.bundles.checkpoint import write_graphs, write_rest
 from turnscore_exporters.bundles.self_test import build_self_test, self_test_turns
 from turnscore_exporters.bundles.writer import (
     CALIBRATION_FILE,
@@ -83,13 +83,8 @@ def write_encoder_bundle(shape: TransformerShape, variant: GraphVariant, output:
     self_test = build_self_test(tested, values)
     choice = GraphChoice((variant,), 0.15)
     output.mkdir(parents=True)
-    write_files(
-        BundleSource(
-            model=model, encoder=encoder, contract=CONTRACT, expected=values, reference=SOURCE, self_test=self_test
-        ),
-        choice,
-        output,
-    )
+    write_graphs(model, CONTRACT, choice, output)
+    write_rest(encoder.tokenizer, values, SOURCE, self_test, output)
     rest = {"token_limit": TOKEN_LIMIT, "training": {"model": shape.name}, "agreement": {}, "licence": LICENCE}
     bundle = start_bundle(output, "engagement", VERSION, choice.promises(), **rest)
     return finish_bundle(bundle, {each: {} for each in bundle.manifest.graphs}, choice.kept, {})

@@ -27,6 +27,7 @@ from turnscore_core.scorers.scorer import RawScore, TokenPack, TurnToScore
 from turnscore_exporters.fed.bundle import REFERENCE_FILE, FedExport, export_fed, read_qualities
 from turnscore_exporters.fed.language_model import END_OF_TEXT, save_tokenizer, train_tokenizer
 from turnscore_exporters.fed.model import load_checkpoint
+from turnscore_exporters.options import FedExportOptions
 from turnscore_models import Bundle, GraphVariant
 from turnscore_wire import TokenCount
 
@@ -303,10 +304,8 @@ def export_tiny_fed(
         reference=REFERENCE_FILE,
     )
     turns = [(f"hi {number}", "what did you do?", "I saw whales " * (number % 4)) for number in range(100)]
-    job = FedExport(
-        checkpoint=loaded, version="1.0.0", options=options, reference=turns, source="made up", graphs=graphs
-    )
-    return export_fed(job, folder)
+    asked = FedExportOptions(checkpoint=str(checkpoint), version="1.0.0", graph=list(graphs))
+    return export_fed(FedExport(checkpoint=loaded, options=options, reference=turns, asked=asked), folder)
 
 
 class PublishedFed:

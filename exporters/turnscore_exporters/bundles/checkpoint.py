@@ -35,32 +35,11 @@ from turnscore_exporters.graphs.int8 import quantize_int8
 from turnscore_exporters.graphs.unpadding import skip_padding
 from turnscore_exporters.json_files import write_json
 from turnscore_exporters.options import BundleOptions
+from turnscore_exporters.pair_models.models import PairCheckpoint
 from turnscore_exporters.training.checkpoints import Factors
 from turnscore_exporters.training.encoders import Encoder
 
 Score = Callable[[Sequence[TurnToScore]], Sequence[float]]
-
-
-@dataclass(frozen=True, kw_only=True)
-class BundleSource:
-    """The source of a bundle's files. `expected` are the checkpoint's values of the reference turns."""
-
-    model: BertGraph
-    encoder: Encoder
-    contract: GraphContract
-    expected: Sequence[float]
-    reference: str
-    self_test: SelfTest
-    smoothing: Factors | None = None
-    """Factors that the weights were trained with int8 rounding for."""
-    probe_inputs: Mapping[str, NDArray[Any]] | None = None
-    """What the fp32 graph is fed to find its large channels; without it, generated inputs of a BERT's."""
-
-
-def write_files(source: BundleSource, choice: GraphChoice, output: Path) -> None:
-    """Writes the graphs, the tokenizer, the calibration curve and the self-test."""
-    write_graphs(source.model, source.contract, choice, output, source.probe_inputs, source.smoothing)
-    _write_rest(source.encoder.tokenizer, source.expected, source.reference, source.self_test, output)
 
 
 def write_graphs(
@@ -81,7 +60,8 @@ def write_graphs(
         convert_fp16(fp32, output / GRAPH_FILES["cuda-fp16"])
 
 
-def _write_rest(tokenizer: Tokenizer, expected: Sequence[float], source: str, test: SelfTest, output: Path) -> None:
+def write_rest(tokenizer: Tokenizer, expected: Sequence[float], source: str, test: SelfTest, output: Path) -> None:
+    """Writes the tokenizer, the calibration curve and the self-test."""
     tokenizer.save(str(output / TOKENIZER_FILE), pretty=False)
     write_json(output / CALIBRATION_FILE, calibrate(expected, source))
     write_json(output / SELF_TEST_FILE, test)
@@ -91,10 +71,8 @@ def _write_rest(tokenizer: Tokenizer, expected: Sequence[float], source: str, te
 class Checkpoint:
     """A checkpoint to export, and the real turns to hold its graphs to it on."""
 
-    kind: str
-    scorer: Callable[[Bundle, OnnxBackend], Scorer]
-    tokenizer: Tokenizer
-    token_limit: int
+    scorer: type[Scorer]
+    encoder: Encoder | PairCheckpoint
     write_graphs: Callable[[GraphChoice, Path], None]
     score: Score
     """The checkpoint's own values."""
@@ -126,15 +104,17 @@ def export_checkpoint(made: Checkpoint, options: BundleOptions) -> Bundle:
     choice = choose_graphs(options.graph, options.int8_tolerance, options.fp16_tolerance)
     with fresh_folder(options.output, len(made.turns), MIN_PARITY_TURNS):
         expected = made.score(made.turns)
-        tested = self_test_turns(made.kind)
+        tested = self_test_turns(made.scorer.KIND)
         made.write_graphs(choice, options.output)
-        _write_rest(made.tokenizer, expected, made.source, build_self_test(tested, made.score(tested)), options.output)
+        write_rest(
+            made.encoder.tokenizer, expected, made.source, build_self_test(tested, made.score(tested)), options.output
+        )
         bundle = start_bundle(
             options.output,
-            made.kind,
+            made.scorer.KIND,
             options.version,
             choice.promises(),
-            token_limit=made.token_limit,
+            token_limit=made.encoder.token_limit,
             options=dict(made.options),
             training=dict(made.training),
             agreement=dict(made.agreement),

@@ -217,29 +217,11 @@ def _check_ratings(dialogue: RecordedDialogue, path: Path, row: int) -> None:
         raise BadFileError(path, row, f"dialogue {dialogue.id}: speakers {sorted(unknown)} are no known human or bot")
 
 
-@dataclass(frozen=True, kw_only=True)
-class EngagementPaths:
-    """The files; `text` (dialogues without labels) may be missing where no recipe needs it."""
-
-    convai: Path
-    left_out: Path
-    judged: Path
-    transfer_train: Path
-    transfer_validation: Path
-    text: Path
-
-    @classmethod
-    def in_folder(cls, folder: Path) -> "EngagementPaths":
-        """The files under their published names."""
-        published = folder / "predictive_engagement"
-        return cls(
-            convai=folder / "convai2017.jsonl.gz",
-            left_out=published / "50convs_AMT.txt",
-            judged=published / "humanAMT_engscores_utt.csv",
-            transfer_train=published / "DD_finetune_train.csv",
-            transfer_validation=published / "DD_finetune_valid.csv",
-            text=folder / "dialogue_text.jsonl.gz",
-        )
+CONVAI_FILE, LEFT_OUT_FILE = "convai2017.jsonl.gz", "predictive_engagement/50convs_AMT.txt"
+JUDGED_FILE = "predictive_engagement/humanAMT_engscores_utt.csv"
+TRANSFER_FILES = ("predictive_engagement/DD_finetune_train.csv", "predictive_engagement/DD_finetune_valid.csv")
+TEXT_FILE = "dialogue_text.jsonl.gz"
+"""Dialogues without labels; missing where no recipe needs them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,22 +230,13 @@ class EngagementData:
 
     convai: ConvaiSplits
     judged: list[TextPair]
-    transfer_train: list[TextPair]
-    transfer_validation: list[TextPair]
-
-    @property
-    def transfer(self) -> list[TextPair]:
-        return self.transfer_train + self.transfer_validation
+    transfer: list[TextPair]
 
 
-def read_engagement_data(paths: EngagementPaths, *, check_counts: bool = True) -> EngagementData:
-    """Reads all files; with a check, raises PairCountError unless the pair counts are the published ones."""
-    convai = read_convai(paths.convai, read_left_out_ids(paths.left_out))
-    if check_counts and not is_sample(paths.convai.parent):
+def read_engagement_data(folder: Path, *, check_counts: bool = True) -> EngagementData:
+    """Reads the folder's files; with a check, raises PairCountError unless the pair counts are the published ones."""
+    convai = read_convai(folder / CONVAI_FILE, read_left_out_ids(folder / LEFT_OUT_FILE))
+    if check_counts and not is_sample(folder):
         check_published_counts(convai)
-    return EngagementData(
-        convai=convai,
-        judged=read_pair_csv(paths.judged),
-        transfer_train=read_pair_csv(paths.transfer_train),
-        transfer_validation=read_pair_csv(paths.transfer_validation),
-    )
+    transfer = [pair for name in TRANSFER_FILES for pair in read_pair_csv(folder / name)]
+    return EngagementData(convai=convai, judged=read_pair_csv(folder / JUDGED_FILE), transfer=transfer)

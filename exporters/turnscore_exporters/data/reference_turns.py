@@ -8,10 +8,16 @@ from pathlib import Path
 from turnscore_assessment.data.dialogues import RecordedDialogue, RecordedTurn, merge_turns, read_dialogues
 from turnscore_assessment.errors import BadFileError
 
-from turnscore_exporters.data.convai import Split, TextPair, read_left_out_ids, split_dialogues
+from turnscore_exporters.data.convai import (
+    CONVAI_FILE,
+    LEFT_OUT_FILE,
+    Split,
+    TextPair,
+    read_left_out_ids,
+    split_dialogues,
+)
 from turnscore_exporters.errors import ExporterError
 
-CONVAI_FILE, LEFT_OUT_FILE = "convai2017.jsonl.gz", "predictive_engagement/50convs_AMT.txt"
 SYSTEM_FILE = "dstc9_interactive.jsonl.gz"
 
 

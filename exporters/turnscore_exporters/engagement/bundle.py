@@ -9,18 +9,16 @@ from turnscore_models import Bundle
 
 from turnscore_exporters.bundles.checkpoint import Checkpoint, Score, bert_graphs, export_checkpoint, score_as_pairs
 from turnscore_exporters.bundles.writer import turns_of
-from turnscore_exporters.data.convai import EngagementPaths, Labels, Split, read_engagement_data
+from turnscore_exporters.data.convai import Labels, Split, read_engagement_data
 from turnscore_exporters.data.reference_turns import read_reference_turns, texts_and_labels
 from turnscore_exporters.engagement.model import CONTRACT, load_model, score_pairs
 from turnscore_exporters.json_files import read_json
 from turnscore_exporters.options import EngagementExportOptions
 
-KIND = "engagement"
-
 
 def export_engagement(options: EngagementExportOptions) -> Bundle:
     """Writes the bundle as `export_checkpoint` does, with each graph's AUC on the judged sets."""
-    labelled = read_engagement_data(EngagementPaths.in_folder(options.data), check_counts=False)
+    labelled = read_engagement_data(options.data, check_counts=False)
     judged = {
         "judged": labelled.judged,
         "thumbs": labelled.convai.thumbs[Split.TEST],
@@ -35,10 +33,8 @@ def export_engagement(options: EngagementExportOptions) -> Bundle:
     model, encoder = load_model(options.checkpoint)
     training = read_json(options.checkpoint / "training.json")
     made = Checkpoint(
-        kind=KIND,
         scorer=EngagementScorer,
-        tokenizer=encoder.tokenizer,
-        token_limit=model.settings.token_limit,
+        encoder=encoder,
         write_graphs=bert_graphs(model, CONTRACT),
         score=score_as_pairs(partial(score_pairs, model, encoder)),
         turns=turns_of(reference.pairs),

@@ -17,8 +17,10 @@ from turnscore_assessment.correlations import (
 from turnscore_assessment.data.dialogue_sets import is_sample
 
 from turnscore_exporters.data.convai import (
+    CONVAI_FILE,
+    TEXT_FILE,
+    TRANSFER_FILES,
     EngagementData,
-    EngagementPaths,
     Labels,
     Split,
     TextPair,
@@ -151,8 +153,7 @@ MIXED_LABELS = "heads: contrast text, corrected, thumbs, published; blend: trans
 def run_engagement_training(options: EngagementTrainOptions) -> None:
     """Trains; writes checkpoint, `training.json` and `report.json` to the output folder; prints the main figures."""
     claim_folder(options.output, options.data)
-    paths = EngagementPaths.in_folder(options.data)
-    data = read_engagement_data(paths, check_counts=not options.any_counts)
+    data = read_engagement_data(options.data, check_counts=not options.any_counts)
     print_counts(data, checked=not options.any_counts and not is_sample(options.data))
     pooling, state = Pooling(options.pooling), options.output / STATE_FOLDER
     if options.recipe == "mixed":
@@ -160,7 +161,7 @@ def run_engagement_training(options: EngagementTrainOptions) -> None:
         if options.steps is not None:
             recipe = replace(recipe, adaptation_steps=options.steps)
         named = options.encoder or "minilm-l6"
-        model, encoder, vectors = train_mixed_recipe(data, paths.text, named, recipe, options.seed, state)
+        model, encoder, vectors = train_mixed_recipe(data, options.data / TEXT_FILE, named, recipe, options.seed, state)
     else:
         encoder = load_encoder(options.encoder or PAPER_ENCODER)
         paper = PaperRecipe(
@@ -188,7 +189,6 @@ def run_engagement_training(options: EngagementTrainOptions) -> None:
 
 def _describe(options: EngagementTrainOptions, encoder: str) -> dict[str, Any]:
     """The manifest's description of the training; file names only, since folders differ between machines."""
-    paths = EngagementPaths.in_folder(Path("DATA"))
     return describe_run(
         f"turnscore train engagement --data DATA --output CHECKPOINT --encoder {encoder} "
         f"--recipe {options.recipe} --pooling {options.pooling} --seed {options.seed}",
@@ -197,7 +197,7 @@ def _describe(options: EngagementTrainOptions, encoder: str) -> dict[str, Any]:
         labels=options.labels if options.recipe == "paper" else MIXED_LABELS,
         pooling=options.pooling,
         seed=options.seed,
-        data=[paths.convai.name, paths.transfer_train.name, paths.transfer_validation.name, paths.text.name],
+        data=[Path(each).name for each in (CONVAI_FILE, *TRANSFER_FILES, TEXT_FILE)],
     )
 
 

@@ -21,7 +21,6 @@ from turnscore_models import Bundle, GraphVariant
 from turnscore_exporters.bundles.self_test import build_self_test, self_test_turns
 from turnscore_exporters.bundles.writer import (
     CALIBRATION_FILE,
-    DEFAULT_GRAPHS,
     FP32_TOLERANCE,
     GRAPH_FILES,
     SELF_TEST_FILE,
@@ -94,17 +93,17 @@ MIN_REFERENCE_TURNS = 100
 
 @dataclass(frozen=True, kw_only=True)
 class FedExport:
-    """What to export and how; `graphs` are those that the bundle keeps."""
+    """What to export, what its bundle asks, and what else was asked for."""
 
     checkpoint: FedCheckpoint
-    version: str
     options: FedBundleOptions
     reference: Sequence[Sequence[str]]
-    source: str
-    graphs: Sequence[GraphVariant] = DEFAULT_GRAPHS
-    training: dict[str, JsonValue] | None = None
-    licence: str = "that of the checkpoint"
-    stand_in: bool = False
+    asked: FedExportOptions
+
+    @property
+    def graphs(self) -> Sequence[GraphVariant]:
+        """Those that the bundle keeps."""
+        return choose_graphs(self.asked.graph, TOLERANCES["cpu-int8"]).kept
 
 
 def export_fed(job: FedExport, output: Path) -> Bundle:
@@ -217,7 +216,8 @@ def _write_reference(output: Path, values: Mapping[Loss, Values], job: FedExport
     """The values of every loss for percentiles, and the calibration curve of the default question."""
     write_reference(output / REFERENCE_FILE, values)
     defaults = mean_values(values[job.options.loss], job.options)
-    write_json(output / CALIBRATION_FILE, calibrate(defaults.tolist(), job.source))
+    source = f"system turns of {', '.join(path.name for path in job.asked.dialogues or ())}"
+    write_json(output / CALIBRATION_FILE, calibrate(defaults.tolist(), source))
 
 
 def _start(job: FedExport, variants: Sequence[GraphVariant], output: Path) -> Bundle:
@@ -225,14 +225,15 @@ def _start(job: FedExport, variants: Sequence[GraphVariant], output: Path) -> Bu
     return start_bundle(
         output,
         KIND,
-        job.version,
+        job.asked.version,
         {variant: GraphPromise(PRECISIONS[variant], TOLERANCES[variant]) for variant in variants},
         token_limit=job.checkpoint.window,
         options=options,
-        training=job.training or {"checkpoint": Path(job.checkpoint.name).name},
+        # The training record of `turnscore train dialogue-lm`; other checkpoints have none.
+        training=read_json(Path(job.checkpoint.name) / TRAINING_FILE) or {"checkpoint": Path(job.checkpoint.name).name},
         agreement={},
-        licence=job.licence,
-        stand_in=job.stand_in,
+        licence=job.asked.licence,
+        stand_in=job.asked.stand_in,
     )
 
 
@@ -255,25 +256,15 @@ def run_fed_export(options: FedExportOptions) -> Iterator[str]:
 
 def _describe(options: FedExportOptions, reference: Sequence[Sequence[str]]) -> FedExport:
     checkpoint, known = load_checkpoint(options.checkpoint), read_qualities(options.qualities or PUBLISHED_FILE)
-    return FedExport(
-        checkpoint=checkpoint,
-        version=options.version,
-        options=FedBundleOptions(
-            qualities=known.qualities,
-            default_qualities=tuple(known.default),
-            loss=options.loss,
-            join=options.join,
-            eos_id=checkpoint.eos_id,
-            reference=REFERENCE_FILE,
-        ),
-        reference=reference,
-        source=f"system turns of {', '.join(path.name for path in options.dialogues or ())}",
-        graphs=choose_graphs(options.graph, TOLERANCES["cpu-int8"]).kept,
-        # The training record of `turnscore train dialogue-lm`; other checkpoints have none.
-        training=read_json(Path(options.checkpoint) / TRAINING_FILE) or None,
-        licence=options.licence,
-        stand_in=options.stand_in,
+    asked = FedBundleOptions(
+        qualities=known.qualities,
+        default_qualities=tuple(known.default),
+        loss=options.loss,
+        join=options.join,
+        eos_id=checkpoint.eos_id,
+        reference=REFERENCE_FILE,
     )
+    return FedExport(checkpoint=checkpoint, options=asked, reference=reference, asked=options)
 
 
 def _report(bundle: Bundle) -> Iterator[str]:

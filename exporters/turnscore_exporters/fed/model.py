@@ -4,7 +4,6 @@ The inputs are those of turnscore_core.scorers.fed.batch, which draws them.
 """
 
 import tempfile
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from transformers import AutoTokenizer, GPT2LMHeadModel
 from turnscore_core.scorers.fed.batch import Branch, Conversation, FedBatch, build_tree
 
 from turnscore_exporters.errors import CheckpointError, GraphExportError
+from turnscore_exporters.graphs.export import GraphContract, check_graph, trace_graph
 from turnscore_exporters.graphs.fp16 import DATA_SUFFIX
 from turnscore_exporters.graphs.int8 import OPSET, quantize_int8
 
@@ -343,14 +343,18 @@ def export_graph(
     every layer's attention is fused.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
+    probe = build_probe(vocabulary=16)
+    contract = GraphContract(INPUT_AXES, OUTPUT_AXES, tuple(torch.from_numpy(probe[name]) for name in INPUT_AXES))
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         traced = Path(folder) / "traced.onnx"
-        _trace(FedModel(model, dtype, is_fused=is_fused).eval(), traced, is_fused=is_fused)
+        custom = {MICROSOFT: 1} if is_fused else None
+        fed = FedModel(model, dtype, is_fused=is_fused)
+        trace_graph(fed, contract, traced, TRACED_OPSET, custom_opsets=custom)
         graph = onnx.load(traced)  # weights included, wherever tracing put them
     for entry in graph.opset_import:
         # The version changes nothing that the graph uses, and a model of over 2 GB cannot be converted.
         entry.version = OPSET if not entry.domain else entry.version
-    _check_axes(graph, path)
+    check_graph(graph, contract, path)
     fused, wanted = count_fused(graph.graph.node), 2 * int(model.config.n_layer) if is_fused else 0
     if fused != wanted:
         raise GraphExportError(f"{path}: has {fused} fused attentions, expected {wanted}")
@@ -383,32 +387,3 @@ def build_probe(vocabulary: int, seed: int = 0) -> dict[str, np.ndarray]:
         [Conversation(each, (Branch(24, draw(4), tree), Branch(48, (), tree)), with_context=True) for each in trunks],
         pad_id=0,
     ).feeds()
-
-
-def _trace(model: FedModel, path: Path, *, is_fused: bool) -> None:
-    probe = build_probe(vocabulary=16)
-    inputs = tuple(torch.from_numpy(probe[name]) for name in INPUT_AXES)
-    axes = {name: dict(enumerate(names)) for name, names in (INPUT_AXES | OUTPUT_AXES).items()}
-    with warnings.catch_warnings(), torch.inference_mode():
-        warnings.simplefilter("ignore")
-        torch.onnx.export(
-            model,
-            inputs,
-            str(path),
-            input_names=list(INPUT_AXES),
-            output_names=list(OUTPUT_AXES),
-            dynamic_axes=axes,
-            opset_version=TRACED_OPSET,
-            custom_opsets={MICROSOFT: 1} if is_fused else None,
-            dynamo=False,
-        )
-
-
-def _check_axes(model: onnx.ModelProto, path: Path) -> None:
-    for kind, tensors, expected in (
-        ("input", model.graph.input, INPUT_AXES),
-        ("output", model.graph.output, OUTPUT_AXES),
-    ):
-        found = {tensor.name: tuple(axis.dim_param for axis in tensor.type.tensor_type.shape.dim) for tensor in tensors}
-        if found != expected:
-            raise GraphExportError(f"{path}: has the {kind}s {found}, expected {expected}")

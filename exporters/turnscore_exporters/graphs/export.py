@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import onnx
 import torch
@@ -49,11 +50,14 @@ def export_fp32(model: BertGraph, contract: GraphContract, path: Path) -> None:
         traced = Path(folder) / "traced.onnx"
         trace_graph(model, contract, traced)
         _fuse(model, traced, path)
-    check_graph(path, contract)
+    check_graph(onnx.load(path), contract, path)
 
 
-def trace_graph(model: nn.Module, contract: GraphContract, path: Path) -> None:
-    """Writes the fp32 graph with torch's own operators, weights under their names in the module."""
+def trace_graph(model: nn.Module, contract: GraphContract, path: Path, opset: int = OPSET, **options: Any) -> None:
+    """Writes the fp32 graph with torch's own operators, weights under their names in the module.
+
+    `options` are torch's.
+    """
     axes = {
         name: {place: axis for place, axis in enumerate(names) if axis}
         for name, names in (*contract.inputs.items(), *contract.outputs.items())
@@ -67,8 +71,9 @@ def trace_graph(model: nn.Module, contract: GraphContract, path: Path) -> None:
             input_names=list(contract.inputs),
             output_names=list(contract.outputs),
             dynamic_axes=axes,
-            opset_version=OPSET,
+            opset_version=opset,
             dynamo=False,
+            **options,
         )
 
 
@@ -103,12 +108,11 @@ def _quiet_optimizer() -> Iterator[None]:
         logging.disable(logging.NOTSET)
 
 
-def check_graph(path: Path, contract: GraphContract) -> None:
+def check_graph(model: onnx.ModelProto, contract: GraphContract, path: Path) -> None:
     """Raises GraphExportError naming the graph and the tensor unless inputs and outputs match the contract."""
-    graph = onnx.load(path).graph
     for kind, tensors, expected in (
-        ("input", graph.input, contract.inputs),
-        ("output", graph.output, contract.outputs),
+        ("input", model.graph.input, contract.inputs),
+        ("output", model.graph.output, contract.outputs),
     ):
         found = {tensor.name: tuple(axis.dim_param for axis in tensor.type.tensor_type.shape.dim) for tensor in tensors}
         if found != dict(expected):

@@ -21,23 +21,9 @@ TOKEN_IDS, MASK = "input_ids", "attention_mask"
 # Each token's result comes of that token alone, where the right side of a MatMul is constant and a Reduce is over the
 # last axis: the leading axes may be any.
 TOKEN_BY_TOKEN = {
-    "Add",
-    "BiasGelu",
-    "DequantizeLinear",
-    "Div",
-    "FastGelu",
-    "Gelu",
-    "LayerNormalization",
-    "MatMul",
-    "MatMulIntegerToFloat",
-    "Max",
-    "Mul",
-    "Neg",
-    "QuantizeLinear",
-    "ReduceMax",
-    "ReduceMin",
-    "Sub",
-}
+    "Add", "BiasGelu", "DequantizeLinear", "Div", "FastGelu", "Gelu", "LayerNormalization", "MatMul",
+    "MatMulIntegerToFloat", "Max", "Mul", "Neg", "QuantizeLinear", "ReduceMax", "ReduceMin", "Sub",
+}  # fmt: skip
 
 
 def skip_padding(path: Path) -> None:

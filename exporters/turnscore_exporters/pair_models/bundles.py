@@ -15,9 +15,7 @@ from onnx import compose
 from pydantic import ValidationError
 from torch import Tensor, nn
 from transformers import BertModel
-from turnscore_core.scorers.relevance import KIND as RELEVANCE
 from turnscore_core.scorers.relevance import RelevanceOptions, RelevanceScorer
-from turnscore_core.scorers.usr import KIND as USR
 from turnscore_core.scorers.usr import (
     MASKED,
     MASKED_INPUTS,
@@ -39,6 +37,7 @@ from turnscore_exporters.bundles.checkpoint import (
 )
 from turnscore_exporters.bundles.writer import GRAPH_FILES, GraphChoice, turns_of
 from turnscore_exporters.data.reference_turns import choose_reference_turns
+from turnscore_exporters.engagement.model import CONTRACT
 from turnscore_exporters.errors import CheckpointError, EncoderError, ExporterError
 from turnscore_exporters.graphs.export import EXAMPLE_IDS, ROW_AXES, BertGraph, GraphContract
 from turnscore_exporters.json_files import read_json
@@ -60,11 +59,6 @@ from turnscore_exporters.training.encoders import Encoder, load_encoder
 
 ROW_INPUTS = {"input_ids": ROW_AXES, "attention_mask": ROW_AXES}
 SEGMENTS = "token_type_ids"
-APART_CONTRACT = GraphContract(
-    inputs={**ROW_INPUTS, "query_row": ("pairs",), "reply_row": ("pairs",)},
-    outputs={"probability": ("pairs",)},
-    examples=(EXAMPLE_IDS, (EXAMPLE_IDS > 0).long(), torch.tensor([0, 2]), torch.tensor([1, 2])),
-)
 
 
 class _Trunk(BertGraph):
@@ -190,24 +184,23 @@ def export_relevance(options: RelevanceExportOptions) -> Bundle:
     form: Literal["apart", "joint"] = "apart" if (Path(options.checkpoint) / PAIR_FILE).is_file() else "joint"
     if form == "apart":
         options = options if options.graph else replace(options, graph=["fp32"])
-        network, encoder = load_pair_network(Path(options.checkpoint), options.token_limit)
-        graph: BertGraph = ApartGraph(encoder.model, network).eval()
-        contract = APART_CONTRACT
-        judge = partial(score_network, network, FrozenVectors(encoder))
-        tokenizer, limit, layout = encoder.tokenizer, encoder.token_limit, RelevanceOptions(form=form)
+        network, frozen = load_pair_network(Path(options.checkpoint), options.token_limit)
+        graph: BertGraph = ApartGraph(frozen.model, network).eval()
+        encoder: Encoder | PairCheckpoint = frozen
+        contract = CONTRACT
+        judge = partial(score_network, network, FrozenVectors(frozen))
+        layout = RelevanceOptions(form=form)
     else:
         checkpoint = load_pair_model(options.checkpoint, options.token_limit)
         if checkpoint.config.architectures and "SequenceClassification" not in checkpoint.config.architectures[0]:
             raise CheckpointError(f"checkpoint {options.checkpoint}: has no head that judges pairs")
         graph, contract = JointGraph(checkpoint).eval(), joint_contract(checkpoint)
         judge = partial(score_pairs, checkpoint)
-        tokenizer, limit = checkpoint.tokenizer, checkpoint.token_limit
+        encoder = checkpoint
         layout = RelevanceOptions(form=form, response_tokens=checkpoint.response_tokens)
     made = Checkpoint(
-        kind=RELEVANCE,
         scorer=RelevanceScorer,
-        tokenizer=tokenizer,
-        token_limit=limit,
+        encoder=encoder,
         write_graphs=bert_graphs(graph, contract),
         score=score_as_pairs(lambda pairs: judge(pairs).tolist()),
         turns=turns_of(reference.pairs),
@@ -261,10 +254,8 @@ def export_usr(options: UsrExportOptions) -> Bundle:
         return values
 
     made = Checkpoint(
-        kind=USR,
         scorer=UsrScorer,
-        tokenizer=masked.tokenizer,
-        token_limit=masked.token_limit,
+        encoder=masked,
         write_graphs=partial(_write_usr_graphs, masked, retrieval),
         score=score_as_pairs(judge),
         turns=turns_of(reference.pairs),

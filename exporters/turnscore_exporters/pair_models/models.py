@@ -1,8 +1,7 @@
 """Models that judge a response in its context: BERT and RoBERTa checkpoints with a head, and ctx-RUBER's network."""
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,19 +11,12 @@ import torch
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from torch import Tensor, nn
-from transformers import (
-    AutoConfig,
-    AutoModelForMaskedLM,
-    AutoModelForSequenceClassification,
-    AutoTokenizer,
-    PreTrainedModel,
-)
+from transformers import AutoModelForMaskedLM, AutoModelForSequenceClassification, PreTrainedModel
 from turnscore_core.scorers.relevance import PairMarks, PairRow, lay_out_pair, masked_copies
 
 from turnscore_exporters.errors import EncoderError
-from turnscore_exporters.training.encoders import SHORT_NAMES, Encoder, pad_rows, plain_tokenizer
+from turnscore_exporters.training.encoders import Encoder, load_pretrained, pad_rows, plain_tokenizer
 
-KNOWN_TYPES = ("bert", "roberta")
 RESPONSE_SHARE = 0.5
 """Most tokens of a row for the response, so that what it answers always stays in the row. Chosen."""
 
@@ -70,15 +62,10 @@ class PairCheckpoint:
 
     def collate(self, rows: Sequence[Sequence[int]], starts: Sequence[int]) -> dict[str, Tensor]:
         """The model's inputs: ids, mask, and segments that begin at each `start` where the model has them."""
-        longest = max(map(len, rows))
-        ids = torch.full((len(rows), longest), self.marks.pad, dtype=torch.int64)
-        mask = torch.zeros(len(rows), longest, dtype=torch.int64)
-        for index, row in enumerate(rows):
-            ids[index, : len(row)] = torch.tensor(row)
-            mask[index, : len(row)] = 1
+        ids, mask = pad_rows(rows, self.marks.pad)
         inputs = {"input_ids": ids, "attention_mask": mask}
         if self.has_segments:
-            places = torch.arange(longest)[None, :]
+            places = torch.arange(ids.shape[1])[None, :]
             inputs["token_type_ids"] = ((places >= torch.tensor(starts)[:, None]) & (mask > 0)).long()
         return inputs
 
@@ -93,14 +80,17 @@ def load_pair_model(name: str, token_limit: int = 128) -> PairCheckpoint:
 
     Raises EncoderError if it is not found, or neither BERT nor RoBERTa.
     """
-    config = _read_config(name)
-    extra = {} if config.architectures and "SequenceClassification" in config.architectures[0] else {"num_labels": 1}
-    return _load(name, AutoModelForSequenceClassification, token_limit, extra)
+    return _load(name, AutoModelForSequenceClassification, token_limit, _new_head)
+
+
+def _new_head(config: Any) -> dict[str, object]:
+    is_there = config.architectures and "SequenceClassification" in config.architectures[0]
+    return {} if is_there else {"num_labels": 1}
 
 
 def load_masked_model(name: str, token_limit: int = 128) -> PairCheckpoint:
     """A model that predicts masked words; EncoderError as `load_pair_model`, and where the tokenizer has no mask."""
-    loaded = _load(name, AutoModelForMaskedLM, token_limit, {})
+    loaded = _load(name, AutoModelForMaskedLM, token_limit)
     if loaded.marks.mask is None:
         raise EncoderError(f"checkpoint {name}: its tokenizer has no mask token")
     return loaded
@@ -121,46 +111,24 @@ def find_marks(tokenizer: Tokenizer, name: str) -> PairMarks:
     raise EncoderError(f"checkpoint {name}: its tokenizer has neither BERT's special tokens nor RoBERTa's")
 
 
-def _read_config(name: str) -> Any:
-    source = SHORT_NAMES[name]() if name in SHORT_NAMES else name
+def _load(
+    name: str, kind: Any, token_limit: int, options: Callable[[Any], Mapping[str, object]] = lambda _: {}
+) -> PairCheckpoint:
+    logging.disable(logging.WARNING)  # transformers warns about a new head: it was asked for
     try:
-        config = AutoConfig.from_pretrained(source)
-    except (OSError, ValueError) as error:
-        raise EncoderError(f"checkpoint {name}: cannot be loaded ({error})") from error
-    if config.model_type not in KNOWN_TYPES:
-        raise EncoderError(f"checkpoint {name}: is a {config.model_type}, expected bert or roberta")
-    return config
-
-
-def _load(name: str, kind: Any, token_limit: int, extra: dict[str, int]) -> PairCheckpoint:
-    config = _read_config(name)
-    source = SHORT_NAMES[name]() if name in SHORT_NAMES else name
-    try:
-        with _no_warnings():
-            model = kind.from_pretrained(source, dtype=torch.float32, attn_implementation="eager", **extra)
-            fast = AutoTokenizer.from_pretrained(source)
-    except (OSError, ValueError) as error:
-        raise EncoderError(f"checkpoint {name}: cannot be loaded ({error})") from error
+        config, model, fast = load_pretrained(f"checkpoint {name}", name, kind, ("bert", "roberta"), options)
+    finally:
+        logging.disable(logging.NOTSET)
     tokenizer = plain_tokenizer(fast.backend_tokenizer)
     offset = int(config.pad_token_id) + 1 if config.model_type == "roberta" else 0
     return PairCheckpoint(
         name=name,
-        model=model.eval(),
+        model=model,
         tokenizer=tokenizer,
         fast_tokenizer=fast,
         marks=find_marks(tokenizer, name),
         token_limit=min(token_limit, int(config.max_position_embeddings) - offset),
     )
-
-
-@contextmanager
-def _no_warnings() -> Iterator[None]:
-    """Silences transformers' warning about a new head: it was asked for."""
-    logging.disable(logging.WARNING)
-    try:
-        yield
-    finally:
-        logging.disable(logging.NOTSET)
 
 
 Floats = NDArray[np.float64]

@@ -38,16 +38,16 @@ from turnscore_core.scorers.turn_warnings import find_repeats
 from turnscore_models import Bundle, GraphVariant, HeadsSpec
 from turnscore_models.bundle import sha256_of
 
-from turnscore_exporters.bundles.checkpoint import BundleSource, write_files
+from turnscore_exporters.bundles.checkpoint import write_graphs, write_rest
 from turnscore_exporters.bundles.self_test import build_self_test, self_test_turns
 from turnscore_exporters.bundles.writer import (
-    DEFAULT_GRAPHS,
     GRAPH_FILES,
     MIN_PARITY_TURNS,
     PACKS_AT_ONCE,
     GraphChoice,
     calibrate,
     check_parity,
+    choose_graphs,
     finish_bundle,
     fresh_folder,
     start_bundle,
@@ -57,6 +57,7 @@ from turnscore_exporters.graphs.export import EXAMPLE_IDS, ROW_AXES, GraphContra
 from turnscore_exporters.graphs.fp16 import examined_graph
 from turnscore_exporters.graphs.int8 import MIN_HALF, store_half
 from turnscore_exporters.json_files import read_json, write_json
+from turnscore_exporters.options import QualityExportOptions
 from turnscore_exporters.quality.model import (
     HEAD_SETS,
     TURNS_AT_ONCE,
@@ -74,13 +75,10 @@ from turnscore_exporters.training.encoders import Encoder
 KIND = "quality"
 HEADS_FILE, THRESHOLD_FILE = "heads.json", "threshold.json"
 """A checkpoint may have the second: the manifest's `threshold`."""
-# Chosen as for the other BERT scorers, see docs/models/engagement.md.
-INT8_TOLERANCE = 0.15
 HEADS_TOLERANCE = 5e-3
 """Largest difference of a head from the checkpoint's on the same features. Chosen; fp16 weights cost 1e-4."""
 PROBED = 256
 """Turns that show which channels are large."""
-DEFAULT_CHOICE = GraphChoice(DEFAULT_GRAPHS, INT8_TOLERANCE)
 PAIRS, CONTEXT_AXES, FEATURE_AXES = ("pairs",), ("pairs", "context_tokens"), ("pairs", "columns")
 CONTRACT = GraphContract(
     inputs={
@@ -114,18 +112,6 @@ class QualityReference:
     rated: Mapping[str, tuple[Sequence[TurnToScore], Sequence[float]]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True)
-class QualityExport:
-    """What to export, in which graphs, and where to."""
-
-    checkpoint: Path
-    version: str
-    output: Path
-    reference: QualityReference
-    graphs: GraphChoice = DEFAULT_CHOICE
-    licence: str = "that of the encoder and of the training data"
-
-
 @dataclass(frozen=True)
 class TurnHeads:
     """Heads [turns, heads] of some turns, each one's warnings, and where asked for, [turns, reactions]."""
@@ -153,44 +139,35 @@ def read_quality_reference(folder: Path, limit: int, seed: int = 0) -> QualityRe
     return QualityReference(drawn, STATED, rated)
 
 
-def export_quality(job: QualityExport) -> Bundle:
+def export_quality(options: QualityExportOptions) -> Bundle:
     """Writes the bundle into the empty or missing folder `output`, loads each graph as the service does, returns it.
 
     Raises ParityError if a graph disagrees with the checkpoint on a value or a head of the reference turns,
     ExporterError if there are fewer than 200 of them; the folder is then removed.
     """
-    with fresh_folder(job.output, len(job.reference.turns), MIN_PARITY_TURNS):
-        return _write(job)
+    reference = read_quality_reference(options.data, options.turns)
+    choice = choose_graphs(options.graph, options.int8_tolerance, options.fp16_tolerance)
+    with fresh_folder(options.output, len(reference.turns), MIN_PARITY_TURNS):
+        return _write(options, choice, reference)
 
 
-def _write(job: QualityExport) -> Bundle:
-    model, encoder = load_model(job.checkpoint)
-    formula = read_options(job.checkpoint, model).value
-    reference = job.reference
+def _write(options: QualityExportOptions, choice: GraphChoice, reference: QualityReference) -> Bundle:
+    output = options.output
+    model, encoder = load_model(options.checkpoint)
+    formula = read_options(options.checkpoint, model).value
     probed = RowBuilder(encoder, model.settings.layout).build(_texts_of(reference.turns[:PROBED]))
-    parity = write_heads(model, lay_out_batch(probed[:TURNS_AT_ONCE], pad_id=0), job.output)
+    parity = write_heads(model, lay_out_batch(probed[:TURNS_AT_ONCE], pad_id=0), output)
     expected = score_turns(model, encoder, reference.turns)
     values, heads = expected.values(formula), expected.heads
     smooth_joint_layers(model, probed)
     tested = self_test_turns(KIND)
     self_test = build_self_test(tested, score_turns(model, encoder, tested).values(formula))
-    write_files(
-        BundleSource(
-            model=model,
-            encoder=encoder,
-            contract=CONTRACT,
-            expected=values,
-            reference=reference.source,
-            self_test=self_test,
-            smoothing=read_smoothing(job.checkpoint),
-            probe_inputs=lay_out_batch(probed, pad_id=0),
-        ),
-        job.graphs,
-        job.output,
-    )
+    probe, smoothing = lay_out_batch(probed, pad_id=0), read_smoothing(options.checkpoint)
+    write_graphs(model, CONTRACT, choice, output, probe, smoothing)
+    write_rest(encoder.tokenizer, values, reference.source, self_test, output)
     curves = {name: calibrate(heads[:, place].tolist(), reference.source) for place, name in enumerate(HEADS)}
-    write_json(job.output / HEADS_FILE, HeadCurves.model_validate({"curves": curves}))
-    bundle = _start(job, model, parity)
+    write_json(output / HEADS_FILE, HeadCurves.model_validate({"curves": curves}))
+    bundle = _start(options, choice, model, parity)
     agreement: dict[str, JsonValue] = {"checkpoint": _agree(reference, formula, partial(score_turns, model, encoder))}
     measured: dict[GraphVariant, dict[str, float]] = {}
     for variant, spec in bundle.manifest.graphs.items():
@@ -201,9 +178,8 @@ def _write(job: QualityExport) -> Bundle:
         served = serve_turns(scorer, reference.turns, reactions)
         measured[variant] = _check(variant, reference.turns, served, expected, formula, spec.parity_tolerance)
         agreement[variant] = _agree(reference, formula, partial(serve_turns, scorer))
-    return finish_bundle(
-        bundle, measured, job.graphs.kept, {**bundle.manifest.agreement, "agreement_by_graph": agreement}
-    )
+    said = {**bundle.manifest.agreement, "agreement_by_graph": agreement}
+    return finish_bundle(bundle, measured, choice.kept, said)
 
 
 def write_heads(model: QualityModel, inputs: Mapping[str, Array], output: Path) -> dict[str, dict[str, float]]:
@@ -222,7 +198,7 @@ def write_heads(model: QualityModel, inputs: Mapping[str, Array], output: Path) 
         graph = onnx.load(path)
         store_half(graph.graph)
         onnx.save(graph, path)
-        check_graph(path, contract)
+        check_graph(graph, contract, path)
         with torch.inference_mode():
             expected = torch.stack(heads(features), 1).numpy()
         found = OnnxBackend(path, threads=1).run({FEATURES: features.numpy()})
@@ -312,38 +288,38 @@ def read_options(checkpoint: Path, model: QualityModel) -> QualityOptions:
     if not (checkpoint / VALUE_FILE).exists():
         raise CheckpointError(f"{checkpoint}: has no {VALUE_FILE}, which says how the heads become the value")
     formula = read_formula(checkpoint)
-    value = {
-        "weights": dict(formula.weights),
-        "bias": formula.bias,
-        "curve": formula.curve,
-        "repeats": dict(formula.repeats),
-    }
+    value = formula.model_dump(exclude={"fitted_on"})
     return QualityOptions.model_validate({"layout": model.settings.layout, "value": value, "heads": HEADS_FILE})
 
 
-def _start(job: QualityExport, model: QualityModel, parity: Mapping[str, dict[str, float]]) -> Bundle:
-    encoders = [sha256_of(job.output / GRAPH_FILES[variant]) for variant in job.graphs.promises()]
+def _start(
+    options: QualityExportOptions, choice: GraphChoice, model: QualityModel, parity: Mapping[str, dict[str, float]]
+) -> Bundle:
+    encoders = [sha256_of(options.output / GRAPH_FILES[variant]) for variant in choice.promises()]
     heads = {
         name: HeadsSpec(
             file=heads_file(name),
-            sha256=sha256_of(job.output / heads_file(name)),
+            sha256=sha256_of(options.output / heads_file(name)),
             encoders=encoders,
             outputs=list(outputs),
             parity_measured=parity[name],
         )
         for name, outputs in HEAD_SETS.items()
     }
-    training = {**read_json(job.checkpoint / "training.json"), VALUE_FILE: read_formula(job.checkpoint).fitted_on}
+    training = {
+        **read_json(options.checkpoint / "training.json"),
+        VALUE_FILE: read_formula(options.checkpoint).fitted_on,
+    }
     return start_bundle(
-        job.output,
+        options.output,
         KIND,
-        job.version,
-        job.graphs.promises(),
+        options.version,
+        choice.promises(),
         heads=heads,
         token_limit=model.settings.layout.row_tokens,
-        options=read_options(job.checkpoint, model).model_dump(mode="json"),
+        options=read_options(options.checkpoint, model).model_dump(mode="json"),
         training=training,
-        agreement={"report": read_json(job.checkpoint / "report.json")},
-        threshold=read_json(job.checkpoint / THRESHOLD_FILE) or None,
-        licence=job.licence,
+        agreement={"report": read_json(options.checkpoint / "report.json")},
+        threshold=read_json(options.checkpoint / THRESHOLD_FILE) or None,
+        licence=options.licence,
     )

@@ -17,12 +17,14 @@ from numpy.typing import NDArray
 from onnx import GraphProto, numpy_helper
 from turnscore_core.scorers.quality import QualityOptions
 from turnscore_models import Bundle
+from turnscore_models.store import resolve
 
 from turnscore_exporters.errors import CheckpointError
 from turnscore_exporters.json_files import write_json
+from turnscore_exporters.options import DequantizeOptions
 from turnscore_exporters.quality.bundle import KIND
 from turnscore_exporters.quality.model import QualityModel, QualitySettings, save_model
-from turnscore_exporters.quality.value import ValueFormula, write_formula
+from turnscore_exporters.quality.value import FittedFormula, write_formula
 from turnscore_exporters.training.checkpoints import Factors, write_smoothing
 from turnscore_exporters.training.encoders import load_encoder
 from turnscore_exporters.training.loop import REPORT_FILE, TRAINING_FILE
@@ -51,19 +53,17 @@ def recover_checkpoint(bundle: Bundle, output: Path) -> None:
     smoothing = put_weights(model, bundle.path_of(manifest.graphs[GRAPH].file), heads)
     save_model(model, encoder, output)
     write_smoothing(output, smoothing)
-    write_formula(
-        output,
-        ValueFormula(
-            weights={str(name): weight for name, weight in options.value.weights.items()},
-            bias=options.value.bias,
-            curve=options.value.curve,
-            repeats={str(name): taken for name, taken in options.value.repeats.items()},
-            fitted_on=str(manifest.training.get("value.json", "")),
-        ),
-    )
+    fitted_on = str(manifest.training.get("value.json", ""))
+    write_formula(output, FittedFormula(**options.value.model_dump(), fitted_on=fitted_on))
     training = {name: value for name, value in manifest.training.items() if name != "value.json"}
     write_json(output / TRAINING_FILE, {**training, "recovered_from": manifest.reference})
     write_json(output / REPORT_FILE, manifest.agreement.get("report", {}))
+
+
+def dequantize_quality(options: DequantizeOptions) -> list[str]:
+    """Writes the checkpoint of a stored bundle."""
+    recover_checkpoint(resolve(options.bundle), options.output)
+    return [f"{options.output}: a checkpoint of {options.bundle}"]
 
 
 def put_weights(model: QualityModel, path: Path, heads: Sequence[Path]) -> Factors:

@@ -17,10 +17,10 @@ from turnscore_assessment.data.labelled_turns import (
 )
 from turnscore_assessment.figures import compute_spearman
 from turnscore_assessment.files import read_rows
-from turnscore_core.scorers.quality import HEADS
+from turnscore_core.scorers.quality import HEADS, ValueFormula
 
 from turnscore_exporters.quality.model import RELEVANT, QualityModel
-from turnscore_exporters.quality.value import ValueFormula, score_heads
+from turnscore_exporters.quality.value import compute_values, score_heads
 from turnscore_exporters.training.encoders import Encoder
 
 VALUE = "value"
@@ -48,8 +48,9 @@ def measure_set(turns: Sequence[LabelledTurn], heads: Floats, formula: ValueForm
     """Spearman with the ratings (where they are 0 or 1 the area under the ROC curve) of value, each head and length."""
     ratings = [turn.rating for turn in turns]
     measure = compute_auc if set(ratings) <= {0.0, 1.0} else compute_spearman
-    deducted = formula.deduct((turn.context, turn.response) for turn in turns)
-    columns: dict[str, Floats] = {VALUE: formula.compute(heads, deducted)}
+    columns: dict[str, Floats] = {
+        VALUE: compute_values(formula, heads, [(each.context, each.response) for each in turns])
+    }
     columns |= {name: heads[:, place] for place, name in enumerate(HEADS)}
     columns["length"] = np.array([len(turn.response) for turn in turns], dtype=np.float64)
     return {"turns": len(turns), **{name: round(measure(column, ratings), 4) for name, column in columns.items()}}

@@ -1,11 +1,10 @@
 """Training examples of the quality model: a real response with made-up ones beside it, labelled head by head."""
 
-import math
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from turnscore_assessment.data.dialogues import SYSTEM, USER, Spoken
+from turnscore_assessment.data.dialogues import Spoken
 
 from turnscore_exporters.quality.negatives import (
     BAD_NEWS,
@@ -14,13 +13,13 @@ from turnscore_exporters.quality.negatives import (
     GOOD_NEWS,
     LABELS,
     SHARES,
+    UNKNOWN,
     NegativeKind,
     Negatives,
 )
 from turnscore_exporters.quality.spoken_turns import SpokenTurn, group_by_dialogue
 from turnscore_exporters.sentiment.labels import LabelRules, label_sentiment, score_vader
 
-UNKNOWN = math.nan
 STOP_WEIGHT = 0.25
 """Weight of the label "stops" of a made-up response; a real one's is 1."""
 PERSON_WEIGHT = 0.5
@@ -105,15 +104,12 @@ class ExampleMaker:
         return self._negatives.make(index, kind, generator) if kind in self._recipe.shares else None
 
     def _real(self, turn: SpokenTurn) -> Example:
-        sentiment = UNKNOWN
-        if turn.next_text is not None:
-            sentiment = label_sentiment(turn.next_text, turn.response, self._recipe.labels)
         return Example(
             context=turn.context,
             response=turn.response,
             relevant=1.0,
             fluent=1.0,
-            sentiment=sentiment,
+            sentiment=_label_sentiment(turn, self._recipe.labels),
             continues=UNKNOWN if turn.goes_on is None else float(turn.goes_on),
             continues_weight=PERSON_WEIGHT,
         )
@@ -124,9 +120,9 @@ class ExampleMaker:
             context=real.context,
             response=response,
             kind=kind,
-            relevant=UNKNOWN if labels.relevant is None else labels.relevant,
-            fluent=UNKNOWN if labels.fluent is None else labels.fluent,
-            engaging=UNKNOWN if labels.engaging is None else labels.engaging,
+            relevant=labels.relevant,
+            fluent=labels.fluent,
+            engaging=labels.engaging,
             sentiment=max(-1.6, real.sentiment + labels.sentiment_shift),
             continues=0.0,
             continues_weight=STOP_WEIGHT,
@@ -174,6 +170,10 @@ def join_pieces(pieces: Sequence[str]) -> str:
     return " ".join(piece if piece.rstrip()[-1:] in ".!?" else f"{piece.rstrip()}." for piece in pieces)
 
 
+def _label_sentiment(turn: SpokenTurn, rules: LabelRules) -> float:
+    return UNKNOWN if turn.next_text is None else label_sentiment(turn.next_text, turn.response, rules)
+
+
 def make_bot_examples(turns: Sequence[SpokenTurn], rules: LabelRules) -> list[Example]:
     """Systems' turns with what the user did next; whether they fit is not known."""
     return [
@@ -181,27 +181,8 @@ def make_bot_examples(turns: Sequence[SpokenTurn], rules: LabelRules) -> list[Ex
             context=turn.context,
             response=turn.response,
             kind="bot",
-            sentiment=UNKNOWN if turn.next_text is None else label_sentiment(turn.next_text, turn.response, rules),
+            sentiment=_label_sentiment(turn, rules),
             continues=UNKNOWN if turn.goes_on is None else float(turn.goes_on),
         )
         for turn in turns
     ]
-
-
-def last_user_text(context: Sequence[Spoken]) -> str:
-    """What the response answers: the latest text of the other side, or the latest of all."""
-    said = [text for speaker, text in context if speaker == USER]
-    return said[-1] if said else context[-1][1] if context else ""
-
-
-__all__ = [
-    "SYSTEM",
-    "UNKNOWN",
-    "Example",
-    "ExampleMaker",
-    "ExampleRecipe",
-    "Group",
-    "join_pieces",
-    "last_user_text",
-    "make_bot_examples",
-]

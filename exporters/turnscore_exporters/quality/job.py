@@ -1,10 +1,8 @@
 """One training run of the quality model, from data files to a checkpoint with its value."""
 
 import random
-import sys
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, replace
-from datetime import UTC, datetime
+from dataclasses import asdict, replace
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
@@ -25,6 +23,7 @@ from turnscore_assessment.data.labelled_turns import (
 from turnscore_assessment.files import read_rows
 
 from turnscore_exporters.json_files import write_json
+from turnscore_exporters.options import QualityTrainOptions
 from turnscore_exporters.quality.development import measure_development
 from turnscore_exporters.quality.examples import ExampleMaker, ExampleRecipe, make_bot_examples
 from turnscore_exporters.quality.model import QualityModel, QualitySettings, load_model, save_model, start_from_compared
@@ -34,62 +33,42 @@ from turnscore_exporters.quality.training import JudgedRecipe, Material, plan_st
 from turnscore_exporters.quality.value import fit_value, score_heads, write_formula
 from turnscore_exporters.training.checkpoints import WEIGHTS_FILE
 from turnscore_exporters.training.encoders import Encoder, load_encoder
-from turnscore_exporters.training.loop import REPORT_FILE, STATE_FOLDER, TRAINING_FILE, claim_folder
+from turnscore_exporters.training.loop import REPORT_FILE, STATE_FOLDER, TRAINING_FILE, claim_folder, describe_run
 
 
-@dataclass(frozen=True, kw_only=True)
-class QualityJob:
-    """What the command line says."""
-
-    data: Path
-    output: Path
-    settings: QualitySettings
-    recipe: JudgedRecipe = field(default_factory=JudgedRecipe)
-    init_from: Path | None = None
-    """A checkpoint whose encoder and heads the model starts from, also one of 1.3.0 or before."""
-    marks: Path | None = None
-    """Turns with a teacher's marks (experiments/quality_teacher.py), to learn besides what was judged."""
-    finish_only: Path | None = None
-    """A trained checkpoint in place of the training: value and report are made again."""
-    share: float = 1.0
-    """Of the data; small in a trial."""
-    seed: int = 0
-    threads: int = 0
-
-
-def run_quality_job(job: QualityJob) -> None:
+def run_quality_training(options: QualityTrainOptions) -> None:
     """Trains and writes checkpoint, `value.json`, `training.json` and `report.json`.
 
     The state stays in the output folder: an interrupted run goes on where it stopped.
     """
-    if job.threads:
-        torch.set_num_threads(job.threads)
-    if job.finish_only:
-        model, encoder = load_model(job.finish_only)
+    settings, marked = QualitySettings(options.encoder), 24 if options.marks else 0
+    recipe = JudgedRecipe(passes=options.passes, learning_rate=options.learning_rate, marked=marked)
+    if options.finish_only:
+        model, encoder = load_model(options.finish_only)
     else:
-        claim_folder(job.output, job.data)
-        material = read_material(job.data, job.share, job.seed)
-        if job.marks:
-            material = replace(material, marked=list(read_marked_turns(job.marks)))
-        torch.manual_seed(job.seed)
-        model, encoder = start_model(job)
-        steps = plan_steps(material, job.recipe, job.seed)
+        claim_folder(options.output, options.data)
+        material = read_material(options.data, options.share, options.seed)
+        if options.marks:
+            material = replace(material, marked=list(read_marked_turns(options.marks)))
+        torch.manual_seed(options.seed)
+        model, encoder = start_model(settings, options.init_from)
+        steps = plan_steps(material, recipe, options.seed)
         typer.echo(f"{len(steps)} steps of {len(material.judged) + len(material.modern)} judged contexts")
-        train_judged(model, encoder, steps, job.recipe, job.output / STATE_FOLDER / "judged.pt", job.seed)
-    save_model(model, encoder, job.output)
-    formula = fit_value(partial(score_heads, model, encoder), job.data)
-    write_formula(job.output, formula)
-    if not job.finish_only:
-        write_json(job.output / TRAINING_FILE, describe_training(job))
-    write_json(job.output / REPORT_FILE, measure_development(model, encoder, formula, job.data))
+        train_judged(model, encoder, steps, recipe, options.output / STATE_FOLDER / "judged.pt", options.seed)
+    save_model(model, encoder, options.output)
+    formula = fit_value(partial(score_heads, model, encoder), options.data)
+    write_formula(options.output, formula)
+    if not options.finish_only:
+        write_json(options.output / TRAINING_FILE, describe_training(options, settings, recipe))
+    write_json(options.output / REPORT_FILE, measure_development(model, encoder, formula, options.data))
 
 
-def start_model(job: QualityJob) -> tuple[QualityModel, Encoder]:
+def start_model(settings: QualitySettings, init_from: Path | None) -> tuple[QualityModel, Encoder]:
     """The untrained model: of the named encoder, or of an older checkpoint."""
-    encoder = load_encoder(job.settings.encoder, job.settings.layout.row_tokens)
-    model = QualityModel(encoder.model, job.settings)
-    if job.init_from:
-        weights = torch.load(job.init_from / WEIGHTS_FILE, weights_only=True)
+    encoder = load_encoder(settings.encoder, settings.layout.row_tokens)
+    model = QualityModel(encoder.model, settings)
+    if init_from:
+        weights = torch.load(init_from / WEIGHTS_FILE, weights_only=True)
         if "joint.0.query.weight" in weights:
             model.load_state_dict(weights)
         else:
@@ -151,22 +130,20 @@ _GROUPS = 14_000
 """Of what people really said, and of systems' turns with what the user did next: two passes use about half of them."""
 
 
-def describe_training(job: QualityJob) -> dict[str, Any]:
+def describe_training(options: QualityTrainOptions, settings: QualitySettings, recipe: JudgedRecipe) -> dict[str, Any]:
     """What the bundle's manifest says of the training; file names only, since folders differ between machines."""
-    return {
-        "encoder": job.settings.encoder,
-        "init_from": job.init_from.name if job.init_from else None,
-        "layout": job.settings.layout.model_dump(),
-        "recipe": asdict(job.recipe),
-        "seed": job.seed,
-        "data": {
+    marked = {"marked by a teacher": [options.marks.name]} if options.marks else {}
+    return describe_run(
+        "turnscore train quality --data DATA --output CHECKPOINT"
+        + (" --init-from CHECKPOINT_OF_1.3.0" if options.init_from else ""),
+        encoder=settings.encoder,
+        init_from=options.init_from.name if options.init_from else None,
+        layout=settings.layout.model_dump(),
+        recipe=asdict(recipe),
+        seed=options.seed,
+        data={
             "judged by a large language model": [TURNS_FILE, MODERN_FILE, USER_TURNS_FILE],
-            **({"marked by a teacher": [job.marks.name]} if job.marks else {}),
+            **marked,
             **{source.name: list(source.files) for source in SOURCES},
         },
-        "command": "turnscore train quality --data DATA --output CHECKPOINT"
-        + (" --init-from CHECKPOINT_OF_1.3.0" if job.init_from else ""),
-        "date": datetime.now(UTC).date().isoformat(),
-        "torch": torch.__version__,
-        "python": ".".join(map(str, sys.version_info[:3])),
-    }
+    )

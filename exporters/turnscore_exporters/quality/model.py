@@ -439,11 +439,9 @@ def smooth_joint_layers(model: QualityModel, turns: Sequence[TurnRows]) -> None:
         ranges[place] = torch.maximum(ranges[place], states.abs().flatten(0, 1).amax(0))
 
     hooks = [
-        layer.query.register_forward_pre_hook(lambda _, given, place=place: note(place, given[0]))
+        part.register_forward_pre_hook(lambda _, given, place=place: note(place, given[0]))
         for place, layer in enumerate(layers)
-    ] + [
-        layer.key.register_forward_pre_hook(lambda _, given, place=place: note(place, given[0]))
-        for place, layer in enumerate(layers)
+        for part in (layer.query, layer.key)
     ]
     score_rows(model, turns)
     for hook in hooks:

@@ -4,6 +4,7 @@ Negatives decide what a model of fitting responses learns. Each kind here teache
 hardly any example of; the labels are assumptions of ours, not observations.
 """
 
+import math
 import random
 import re
 from collections import defaultdict
@@ -17,6 +18,7 @@ from turnscore_exporters.data.contrast_text import DULL_REPLIES, MarkovChain
 from turnscore_exporters.quality.spoken_turns import SpokenTurn
 from turnscore_exporters.sentiment.labels import garble, score_vader
 
+UNKNOWN = math.nan
 LENGTH_STEPS = (4, 7, 10, 14, 19, 26)
 """Words at which responses change their length class: a random negative is as long as the real response."""
 BAD_NEWS, GOOD_NEWS = -0.45, 0.6
@@ -40,39 +42,33 @@ class NegativeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NegativeLabels:
-    """What a kind says of the heads; None where it says nothing."""
+    """What a kind says of the heads, UNKNOWN where it says nothing; and its share of the negatives."""
 
-    relevant: float | None = 0.0
-    fluent: float | None = 1.0
-    engaging: float | None = None
+    share: float
+    relevant: float = 0.0
+    fluent: float = 1.0
+    engaging: float = UNKNOWN
     sentiment_shift: float = -0.5
     """Against the label of the real response."""
+    overall: float = UNKNOWN
+    """What the rubric gives such a response."""
 
 
 LABELS: dict[NegativeKind, NegativeLabels] = {
-    NegativeKind.RANDOM: NegativeLabels(),
-    NegativeKind.SAME_DIALOGUE: NegativeLabels(),
-    NegativeKind.PARROT: NegativeLabels(engaging=0.0),
-    NegativeKind.REPEAT: NegativeLabels(engaging=0.0),
-    NegativeKind.CONTRADICTION: NegativeLabels(relevant=0.1),
-    NegativeKind.WRONG_MOOD: NegativeLabels(sentiment_shift=-0.8),
-    NegativeKind.DULL: NegativeLabels(relevant=0.35, engaging=0.0, sentiment_shift=-0.25),
-    NegativeKind.GARBLED: NegativeLabels(fluent=0.0, engaging=0.0),
-    NegativeKind.BABBLE: NegativeLabels(fluent=0.1, engaging=None),
-    NegativeKind.HOSTILE: NegativeLabels(relevant=0.1, fluent=0.7, engaging=0.0, sentiment_shift=-1.0),
+    NegativeKind.RANDOM: NegativeLabels(share=0.54, overall=0.12),
+    NegativeKind.SAME_DIALOGUE: NegativeLabels(share=0.12),
+    NegativeKind.PARROT: NegativeLabels(share=0.05, engaging=0.0, overall=0.06),
+    NegativeKind.REPEAT: NegativeLabels(share=0.05, engaging=0.0, overall=0.15),
+    NegativeKind.CONTRADICTION: NegativeLabels(share=0.04, relevant=0.1, overall=0.25),
+    NegativeKind.WRONG_MOOD: NegativeLabels(share=0.03, sentiment_shift=-0.8, overall=0.1),
+    NegativeKind.DULL: NegativeLabels(share=0.04, relevant=0.35, engaging=0.0, sentiment_shift=-0.25, overall=0.18),
+    NegativeKind.GARBLED: NegativeLabels(share=0.05, fluent=0.0, engaging=0.0, overall=0.2),
+    NegativeKind.BABBLE: NegativeLabels(share=0.05, fluent=0.1, overall=0.06),
+    NegativeKind.HOSTILE: NegativeLabels(
+        share=0.03, relevant=0.1, fluent=0.7, engaging=0.0, sentiment_shift=-1.0, overall=0.02
+    ),
 }
-SHARES: dict[NegativeKind, float] = {
-    NegativeKind.RANDOM: 0.54,
-    NegativeKind.SAME_DIALOGUE: 0.12,
-    NegativeKind.PARROT: 0.05,
-    NegativeKind.REPEAT: 0.05,
-    NegativeKind.CONTRADICTION: 0.04,
-    NegativeKind.WRONG_MOOD: 0.03,
-    NegativeKind.DULL: 0.04,
-    NegativeKind.GARBLED: 0.05,
-    NegativeKind.BABBLE: 0.05,
-    NegativeKind.HOSTILE: 0.03,
-}
+SHARES = {kind: labels.share for kind, labels in LABELS.items()}
 """Of the negatives. Chosen; docs/models/quality.md has what each kind is worth."""
 
 CHEERFUL = (

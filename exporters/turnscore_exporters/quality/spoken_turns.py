@@ -6,7 +6,7 @@ person's turn and a system's turn look alike to the model. `said_by_person` keep
 
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from turnscore_assessment.data.dialogue_sets import says_goodbye
@@ -77,11 +77,6 @@ SOURCES: tuple[TurnSource, ...] = (
     ),
 )
 """Chosen: everyday talk first. Numbers of turns fit a run of an hour and a half on one core."""
-_TAUGHT = {"persona": 14_000, "topical": 6_000, "sgd": 4_000, "dstc9": 5_000, "convai": 5_000, "assessment": 5_000}
-TAUGHT_SOURCES: tuple[TurnSource, ...] = tuple(
-    replace(each, person_turns=_TAUGHT[each.name], bot_turns=1_500) for each in SOURCES
-)
-"""What a larger encoder is asked about: 88,000 texts, some 40 minutes of one core for one of 110 million parameters."""
 
 
 def read_source(folder: Path, source: TurnSource, seed: int = 0) -> list[SpokenTurn]:

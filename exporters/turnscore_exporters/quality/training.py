@@ -26,7 +26,7 @@ from turnscore_exporters.quality.model import (
     RowBuilder,
     answer_rows,
 )
-from turnscore_exporters.quality.negatives import NegativeKind
+from turnscore_exporters.quality.negatives import LABELS, NegativeKind
 from turnscore_exporters.training.encoders import Encoder
 from turnscore_exporters.training.loop import LoopSettings, WeightAverage, train
 
@@ -35,18 +35,6 @@ SORTED_TOGETHER = 16
 FROZEN_LAYERS = 2
 CONTEXT_EVERY = 3
 """Steps of which one sends gradients through the context rows."""
-MADE_OVERALL = {
-    NegativeKind.RANDOM: 0.12,
-    NegativeKind.GARBLED: 0.2,
-    NegativeKind.BABBLE: 0.06,
-    NegativeKind.HOSTILE: 0.02,
-    NegativeKind.PARROT: 0.06,
-    NegativeKind.REPEAT: 0.15,
-    NegativeKind.DULL: 0.18,
-    NegativeKind.WRONG_MOOD: 0.1,
-    NegativeKind.CONTRADICTION: 0.25,
-}
-"""What the rubric gives a response that was made bad on purpose."""
 HEAD_OF_MARK = tuple(HEADS.index(name) for name in MARKS)
 
 
@@ -133,8 +121,9 @@ def group_items(group: Group, key: int, weight: float) -> list[Item]:
         heads[HEADS.index("fluent")] = 0.1 + 0.75 * each.fluent
         heads[HEADS.index("engaging")] = each.engaging
         heads[SENTIMENT], heads[CONTINUES] = each.sentiment, each.continues
-        heads[OVERALL] = MADE_OVERALL.get(each.kind, UNKNOWN) if not real else UNKNOWN  # type: ignore[call-overload]
-        fits = each.relevant if each.kind != "bot" else UNKNOWN
+        is_made = not real and each.kind != "bot"
+        heads[OVERALL] = LABELS[NegativeKind(each.kind)].overall if is_made else UNKNOWN
+        fits = each.relevant if real or is_made else UNKNOWN
         items.append(Item(each.context, each.response, heads, context_key=key, fits=fits, real=real, weight=weight))
     return items
 

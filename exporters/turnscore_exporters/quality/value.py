@@ -6,9 +6,7 @@ each set, so that sets with other scales and questions count alike; the sigmoid 
 ones were called good.
 """
 
-import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -25,17 +23,15 @@ from turnscore_assessment.data.labelled_turns import (
     read_judged_turns,
     read_rated_turns,
 )
-from turnscore_core.scorers.quality import HEADS
+from turnscore_core.scorers.quality import HEADS, ValueFormula, read_heads
 from turnscore_core.scorers.turn_warnings import find_repeats
 
 from turnscore_exporters.errors import ExporterError
+from turnscore_exporters.json_files import read_json, write_json
 from turnscore_exporters.quality.model import QualityModel, RowBuilder, score_rows
 from turnscore_exporters.training.encoders import Encoder
 
 VALUE_FILE = "value.json"
-CLIP = 1e-4
-"""A probability is kept so far from 0 and 1: int8 arithmetic says nothing beyond."""
-
 WEIGHED = ("relevant", "fluent", "engaging", "sentiment", "overall")
 """The heads that make the value. Measured: `fluent` and `sentiment` carry to sets that people rated, `engaging` finds
 fillers and loses sets of old systems."""
@@ -55,35 +51,17 @@ Asked = tuple[Sequence[Spoken], str]
 """A context, oldest turn first, and the response."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ValueFormula:
-    """How the heads become the value. `curve` is left to recalibration on a deployment's own turns."""
+class FittedFormula(ValueFormula):
+    """A trained formula. `curve` is left to recalibration on a deployment's own turns."""
 
-    weights: Mapping[str, float]
-    bias: float
-    curve: Sequence[tuple[float, float]] | None = None
-    repeats: Mapping[str, float] = field(default_factory=dict)
-    """What a turn's warning of that name takes from its weighed heads."""
     fitted_on: str = ""
 
-    def compute(self, heads: Floats, deducted: Floats | float = 0.0) -> Floats:
-        """Values [turns] of the heads' outputs [turns, heads], and of what is deducted from each turn [turns]."""
-        weights = np.array([self.weights.get(name, 0.0) for name in HEADS])
-        return np.asarray(1 / (1 + np.exp(deducted - (read_heads(heads) @ weights + self.bias))))
 
-    def deduct(self, turns: Iterable[Asked]) -> Floats:
-        """What is deducted from each turn, of its context and response."""
-        asked = [make_turn(context, response) for context, response in turns]
-        found = [find_repeats(each.context, each.response) for each in asked]
-        return np.array([sum(self.repeats.get(warning, 0.0) for warning in each) for each in found])
-
-
-def read_heads(heads: Floats) -> Floats:
-    """What the weights multiply, [turns, heads]: logits of the probabilities, and the sentiment as it is."""
-    clipped = np.clip(heads, CLIP, 1 - CLIP)
-    logits = np.log(clipped / (1 - clipped))
-    logits[:, HEADS.index("sentiment")] = heads[:, HEADS.index("sentiment")]
-    return np.asarray(logits)
+def compute_values(formula: ValueFormula, heads: Floats, turns: Iterable[Asked]) -> Floats:
+    """Values [turns] of the heads' outputs [turns, heads], less what repeats take from each turn."""
+    asked = [make_turn(context, response) for context, response in turns]
+    deducted = np.array([formula.deduct(find_repeats(each.context, each.response)) for each in asked])
+    return formula.values_of(formula.weigh(heads) - deducted)
 
 
 def fit_weights(sets: Sequence[tuple[Floats, Floats]], ridge: float, names: Sequence[str] = HEADS) -> dict[str, float]:
@@ -123,7 +101,7 @@ def score_heads(model: QualityModel, encoder: Encoder, turns: Sequence[Asked]) -
     return np.asarray(heads.double().numpy())
 
 
-def fit_value(score: Callable[[Sequence[Asked]], Floats], folder: Path) -> ValueFormula:
+def fit_value(score: Callable[[Sequence[Asked]], Floats], folder: Path) -> FittedFormula:
     """Weights from the judged part `choose` and ratings that may be fitted on, the probability from `calibrate`.
 
     `score` gives the heads [turns, heads] of contexts and responses. ExporterError where no judged turns are there.
@@ -148,20 +126,22 @@ def fit_value(score: Callable[[Sequence[Asked]], Floats], folder: Path) -> Value
     good = [bool(turn.rating >= GOOD_FROM) for turn in calibrated]
     slope, bias = fit_probability(read_heads(heads_of(calibrated)) @ vector, good)
     counts = ", ".join(f"{len(own)} turns of {name}" for name, own in sorted(by_set.items()))
-    return ValueFormula(
-        weights={name: round(slope * weight, 4) for name, weight in weights.items()},
-        bias=round(bias, 4),
-        repeats=REPEATS,
-        fitted_on=f"weights: {counts}; probability of a mean rating of at least {GOOD_FROM} of 5: {len(calibrated)} "
-        f"other turns of {' and '.join(CALIBRATED)}",
+    source = f"weights: {counts}; probability of a mean rating of at least {GOOD_FROM} of 5: {len(calibrated)} "
+    return FittedFormula.model_validate(
+        {
+            "weights": {name: round(slope * weight, 4) for name, weight in weights.items()},
+            "bias": round(bias, 4),
+            "repeats": REPEATS,
+            "fitted_on": f"{source}other turns of {' and '.join(CALIBRATED)}",
+        }
     )
 
 
-def write_formula(folder: Path, formula: ValueFormula) -> None:
+def write_formula(folder: Path, formula: FittedFormula) -> None:
     """Writes the formula beside the checkpoint."""
-    (folder / VALUE_FILE).write_text(json.dumps(asdict(formula), indent=2) + "\n", encoding="utf-8")
+    write_json(folder / VALUE_FILE, formula)
 
 
-def read_formula(folder: Path) -> ValueFormula:
+def read_formula(folder: Path) -> FittedFormula:
     """What write_formula wrote."""
-    return ValueFormula(**json.loads((folder / VALUE_FILE).read_text(encoding="utf-8")))
+    return FittedFormula.model_validate(read_json(folder / VALUE_FILE))

@@ -20,7 +20,6 @@ from turnscore_exporters.sentiment.report import read_judged_responses
 from turnscore_exporters.sentiment.training import DEVELOPMENT_FILE, DEVELOPMENT_FORM
 from turnscore_exporters.training.encoders import Encoder
 
-KIND = "sentiment_stop"
 CONTRACT = GraphContract(
     inputs={"input_ids": ROW_AXES, "attention_mask": ROW_AXES, "token_type_ids": ROW_AXES},
     outputs={"sentiment": ("rows",), "goes_on": ("rows",)},
@@ -48,10 +47,8 @@ def export_sentiment(options: SentimentExportOptions) -> Bundle:
 
     model, encoder = load_model(options.checkpoint)
     made = Checkpoint(
-        kind=KIND,
         scorer=SentimentStopScorer,
-        tokenizer=encoder.tokenizer,
-        token_limit=model.settings.token_limit,
+        encoder=encoder,
         write_graphs=bert_graphs(model, CONTRACT),
         score=partial(score_turns, model, encoder),
         turns=drawn,

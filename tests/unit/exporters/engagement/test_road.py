@@ -9,7 +9,7 @@ import torch
 from turnscore_core.loaded_scorer import load_scorer
 from turnscore_exporters.commands import export as export_app
 from turnscore_exporters.commands import train as train_app
-from turnscore_exporters.data.convai import EngagementPaths, read_engagement_data
+from turnscore_exporters.data.convai import read_engagement_data
 from turnscore_exporters.engagement import report as train_engagement
 from turnscore_exporters.engagement.model import Pooling
 from turnscore_exporters.engagement.training import MixedRecipe, PaperRecipe, train_paper_recipe
@@ -66,7 +66,7 @@ def test_exported_bundle_loads_in_the_service(checkpoint: Path, data_folder: Pat
 def test_the_paper_s_recipe_trains_a_head_on_plain_vectors_of_a_frozen_encoder(
     tiny_bert: Path, data_folder: Path, pooling: Pooling, learning_rate: float
 ) -> None:
-    data = read_engagement_data(EngagementPaths.in_folder(data_folder), check_counts=False)
+    data = read_engagement_data(data_folder, check_counts=False)
     recipe = PaperRecipe(pooling=pooling, head_steps=30, with_transfer=True, transfer_steps=5)
     before = load_encoder(str(tiny_bert)).model.state_dict()
     models = [train_paper_recipe(data, load_encoder(str(tiny_bert)), recipe) for _ in range(2)]
@@ -82,7 +82,7 @@ def test_the_paper_s_recipe_trains_a_head_on_plain_vectors_of_a_frozen_encoder(
 def test_a_head_that_scores_every_pair_alike_is_refused(
     tiny_bert: Path, data_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    data = read_engagement_data(EngagementPaths.in_folder(data_folder), check_counts=False)
+    data = read_engagement_data(data_folder, check_counts=False)
     monkeypatch.setattr("turnscore_exporters.engagement.training.train_head", lambda head, *_: _silence(head))
     with pytest.raises(ExporterError, match="--seed 3: the head scores every pair alike"):
         train_paper_recipe(data, load_encoder(str(tiny_bert)), PaperRecipe(), seed=3)

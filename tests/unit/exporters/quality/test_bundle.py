@@ -19,16 +19,15 @@ from turnscore_core.loaded_scorer import load_scorer, read_turn
 from turnscore_core.loaded_scorer import score_in_one_batch as serve
 from turnscore_core.scorers.quality import FEATURES, HEADS, REACTIONS, RowLayout, lay_out_batch
 from turnscore_core.scorers.scorer import TurnToScore
-from turnscore_exporters.bundles.writer import GraphChoice
 from turnscore_exporters.commands import export as app
 from turnscore_exporters.errors import CheckpointError, ParityError
 from turnscore_exporters.graphs.export import export_fp32
 from turnscore_exporters.graphs.int8 import quantize_int8
 from turnscore_exporters.graphs.unpadding import skip_padding
+from turnscore_exporters.options import QualityExportOptions
 from turnscore_exporters.quality import bundle as bundle_module
 from turnscore_exporters.quality.bundle import (
     CONTRACT,
-    QualityExport,
     QualityReference,
     export_quality,
     score_turns,
@@ -42,14 +41,14 @@ from turnscore_exporters.quality.model import (
     load_model,
     save_model,
 )
-from turnscore_exporters.quality.value import ValueFormula, read_formula, write_formula
+from turnscore_exporters.quality.value import FittedFormula, compute_values, read_formula, write_formula
 from turnscore_exporters.training.encoders import load_encoder
 from turnscore_models import Bundle, MismatchedGraphError, Threshold, read_bundle
 from turnscore_wire import Turn
 from typer.testing import CliRunner
 
 LAYOUT = RowLayout(turn_tokens=8, response_tokens=40, response_end_tokens=10)
-FORMULA = ValueFormula(
+FORMULA = FittedFormula(
     weights={"overall": 0.6, "sentiment": 0.2, "relevant": 0.3},
     bias=0.1,
     repeats={"repeats_user": 2.0, "repeats_itself": 1.0},
@@ -99,10 +98,15 @@ def checkpoint(tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 @pytest.fixture(scope="module")
 def bundle(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     output = tmp_path_factory.mktemp("quality_bundle") / "bundle"
-    graphs = GraphChoice(("fp32", "cpu-int8", "cuda-fp16"), int8_tolerance=0.5, fp16_tolerance=0.05)
-    return export_quality(
-        QualityExport(checkpoint=checkpoint, version="0.0.1", output=output, reference=reference(), graphs=graphs)
-    )
+    return export(checkpoint, output, graph=["fp32", "cpu-int8", "cuda-fp16"], int8_tolerance=0.5, fp16_tolerance=0.05)
+
+
+def export(checkpoint: Path, output: Path, **options: Any) -> Bundle:
+    """The bundle of the checkpoint, measured on made-up turns."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(bundle_module, "read_quality_reference", lambda _folder, _limit: reference())
+        given = {"checkpoint": checkpoint, "data": checkpoint, "version": "0.0.1", "output": output, **options}
+        return export_quality(QualityExportOptions(**given))
 
 
 def test_every_graph_serves_what_the_checkpoint_computes(bundle: Bundle, checkpoint: Path):
@@ -111,7 +115,7 @@ def test_every_graph_serves_what_the_checkpoint_computes(bundle: Bundle, checkpo
     expected = score_turns(model, encoder, turns)
     assert {"repeats_user", "repeats_itself"} <= {name for each in expected.warnings for name in each}
     spoken = [([(each.speaker, each.text) for each in turn.context], turn.response) for turn in turns]
-    values = FORMULA.compute(expected.heads, FORMULA.deduct(spoken))
+    values = compute_values(FORMULA, expected.heads, spoken)
     for variant, spec in bundle.manifest.graphs.items():
         scorer = load_scorer(bundle, variant).scorer
         served = [each.value for each in serve(scorer, turns)]
@@ -198,15 +202,7 @@ def test_a_part_that_disagrees_stops_the_export_by_its_name(
     monkeypatch.setattr(part, "forward", shift)
     monkeypatch.setattr(bundle_module, "HEADS_TOLERANCE", max(tolerance, bundle_module.HEADS_TOLERANCE))
     with pytest.raises(ParityError, match=said):
-        export_quality(
-            QualityExport(
-                checkpoint=checkpoint,
-                version="0.0.1",
-                output=tmp_path / "bundle",
-                reference=reference(),
-                graphs=GraphChoice(("fp32",), 0.5),
-            )
-        )
+        export(checkpoint, tmp_path / "bundle", graph=["fp32"], int8_tolerance=0.5)
     assert not (tmp_path / "bundle").exists()
 
 
@@ -265,6 +261,4 @@ def test_a_checkpoint_without_its_formula_is_refused(checkpoint: Path, tmp_path:
         if file.name != "value.json":
             (copied / file.name).write_bytes(file.read_bytes())
     with pytest.raises(CheckpointError, match=r"value\.json"):
-        export_quality(
-            QualityExport(checkpoint=copied, version="0.0.1", output=tmp_path / "bundle", reference=reference())
-        )
+        export(copied, tmp_path / "bundle")

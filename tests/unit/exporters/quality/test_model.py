@@ -35,7 +35,7 @@ from turnscore_exporters.quality.training import (
     reaction_item,
     train_judged,
 )
-from turnscore_exporters.quality.value import ValueFormula, fit_probability, fit_weights, read_formula, write_formula
+from turnscore_exporters.quality.value import FittedFormula, fit_probability, fit_weights, read_formula, write_formula
 from turnscore_exporters.training.encoders import Encoder, load_encoder
 
 LAYOUT = RowLayout(turn_tokens=12, response_tokens=20, response_end_tokens=6)
@@ -294,8 +294,8 @@ def test_the_value_is_a_calibrated_probability(tmp_path: Path) -> None:
     good = generator.uniform(size=4000) < 1 / (1 + np.exp(-(1.5 * scores - 0.5)))
     slope, bias = fit_probability(scores, list(good))
     assert (slope, bias) == (pytest.approx(1.5, abs=0.15), pytest.approx(-0.5, abs=0.15))
-    formula = ValueFormula(weights={"relevant": slope}, bias=bias, fitted_on="made-up turns")
+    formula = FittedFormula(weights={"relevant": slope}, bias=bias, fitted_on="made-up turns")
     write_formula(tmp_path, formula)
     assert read_formula(tmp_path) == formula
-    low, high = formula.compute(np.array([[0.1] * 6, [0.9] * 6]))
+    low, high = formula.values_of(formula.weigh(np.array([[0.1] * 6, [0.9] * 6])))
     assert 0 < low < high < 1
