@@ -22,7 +22,7 @@ from turnscore_exporters.errors import EncoderError, ExporterError
 from turnscore_exporters.graphs.export import EXAMPLE_IDS, ROW_AXES, BertGraph, GraphContract
 from turnscore_exporters.json_files import read_json
 from turnscore_exporters.options import TextEncoderExportOptions
-from turnscore_exporters.training.encoders import SHORT_NAMES, Encoder, load_encoder, pad_rows
+from turnscore_exporters.training.encoders import SHORT_NAMES, Encoder, chunks, load_encoder, pad_rows
 
 CONTRACT = GraphContract(
     inputs={"input_ids": ROW_AXES, "attention_mask": ROW_AXES},
@@ -90,8 +90,7 @@ def encode_texts(
     order = sorted(dict.fromkeys(texts), key=len)
     found: dict[str, Tensor] = {}
     with torch.inference_mode():
-        for start in range(0, len(order), batch_size):
-            chosen = order[start : start + batch_size]
+        for chosen in chunks(order, batch_size):
             vectors = model(*pad_rows(encoder.tokenize(chosen)))
             found |= zip(chosen, torch.nn.functional.normalize(vectors, dim=1), strict=True)
     return found

@@ -16,7 +16,7 @@ from transformers import BertModel
 
 from turnscore_exporters.graphs.export import EXAMPLE_IDS, ROW_AXES, BertGraph, GraphContract
 from turnscore_exporters.training.checkpoints import read_checkpoint, write_checkpoint
-from turnscore_exporters.training.encoders import Encoder, cut_end, cut_start, pad_rows
+from turnscore_exporters.training.encoders import Encoder, chunks, cut_end, cut_start, pad_rows
 
 # Specified: the paper's head has 64, 32 and 8 hidden units, then two classes.
 HIDDEN_UNITS = (64, 32, 8)
@@ -186,8 +186,7 @@ def score_pairs(
     scores = [0.0] * len(pairs)
     order = sorted(range(len(pairs)), key=lambda index: sum(map(len, pairs[index])))
     with torch.inference_mode():
-        for start in range(0, len(order), batch_size):
-            chosen = order[start : start + batch_size]
+        for chosen in chunks(order, batch_size):
             probabilities = model(*collate_pairs(encoder, [pairs[index] for index in chosen]))
             for index, probability in zip(chosen, probabilities.tolist(), strict=True):
                 scores[index] = probability

@@ -24,7 +24,7 @@ from turnscore_exporters.engagement.model import (
     pool,
 )
 from turnscore_exporters.errors import ExporterError
-from turnscore_exporters.training.encoders import Encoder, load_encoder, pad_rows
+from turnscore_exporters.training.encoders import Encoder, chunks, load_encoder, pad_rows
 from turnscore_exporters.training.loop import LoopSettings, choose_batch, train
 
 ROWS_AT_ONCE = 64
@@ -48,8 +48,7 @@ class TextVectors:
         wanted.sort(key=lambda text: len(rows[text]))
         self._model.eval()
         with torch.inference_mode(), tqdm(total=len(wanted), desc=description, unit="text") as bar:
-            for start in range(0, len(wanted), ROWS_AT_ONCE):
-                chosen = wanted[start : start + ROWS_AT_ONCE]
+            for chosen in chunks(wanted, ROWS_AT_ONCE):
                 vectors = self._model.read_rows(*pad_rows([rows[text] for text in chosen]))
                 self._vectors.update(zip(chosen, vectors, strict=True))
                 bar.update(len(chosen))
@@ -114,7 +113,7 @@ def fine_tune(
         {"params": head.parameters()},
     ]
     order = sorted(range(len(pairs)), key=lambda index: max(len(pairs[index].query), len(pairs[index].reply)))
-    batches = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
+    batches = list(chunks(order, batch_size))
 
     def step_loss(step: int) -> Tensor:
         chosen = [pairs[index] for index in batches[choose_batch(len(batches), 1, step, settings.seed)[0]]]
@@ -174,8 +173,7 @@ class AdaptedEncoder(nn.Module):
         rows = dict(zip(ordered, self._tokenize(ordered), strict=True))
         ordered.sort(key=lambda text: len(rows[text]))
         vectors: dict[str, Tensor] = {}
-        for start in range(0, len(ordered), ADAPTED_ROWS_AT_ONCE):
-            chosen = ordered[start : start + ADAPTED_ROWS_AT_ONCE]
+        for chosen in chunks(ordered, ADAPTED_ROWS_AT_ONCE):
             ids, mask = pad_rows([rows[text] for text in chosen])
             with torch.autocast("cpu", dtype=torch.bfloat16):
                 tokens = self.bert(input_ids=ids, attention_mask=mask).last_hidden_state

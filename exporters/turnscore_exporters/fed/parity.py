@@ -18,6 +18,7 @@ from turnscore_core.scorers.fed.scorer import FedScorer
 from turnscore_exporters.bundles.self_test import FED_VERIFIED, build_turn
 from turnscore_exporters.errors import ParityError
 from turnscore_exporters.fed.model import FedCheckpoint
+from turnscore_exporters.training.encoders import chunks
 
 LOSSES: tuple[Loss, ...] = get_args(Loss)
 IGNORED = -100  # specified: transformers leaves these labels out of the loss
@@ -133,8 +134,7 @@ def serve_both_losses(
     packs = scorer.encode([build_turn(texts, question) for texts in conversations])
     packs.sort(key=lambda pack: pack.width)
     values: dict[Loss, Values] = {loss: np.zeros((len(conversations), len(options.qualities))) for loss in LOSSES}
-    for start in range(0, len(packs), PACKS_AT_ONCE):
-        batch = packs[start : start + PACKS_AT_ONCE]
+    for batch in chunks(packs, PACKS_AT_ONCE):
         places = [place for pack in batch for place in pack.answers]
         for place, found in zip(places, scorer.compute_losses(batch), strict=True):
             for loss in LOSSES:

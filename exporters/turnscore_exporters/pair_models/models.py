@@ -15,7 +15,7 @@ from transformers import AutoModelForMaskedLM, AutoModelForSequenceClassificatio
 from turnscore_core.scorers.relevance import PairMarks, PairRow, lay_out_pair, masked_copies
 
 from turnscore_exporters.errors import EncoderError
-from turnscore_exporters.training.encoders import Encoder, load_pretrained, pad_rows, plain_tokenizer
+from turnscore_exporters.training.encoders import Encoder, chunks, load_pretrained, pad_rows, plain_tokenizer
 
 RESPONSE_SHARE = 0.5
 """Most tokens of a row for the response, so that what it answers always stays in the row. Chosen."""
@@ -150,8 +150,7 @@ class FrozenVectors:
         """Computes the texts without a vector, sorted by length."""
         fresh = sorted({text for text in texts if text not in self._known}, key=lambda text: (len(text), text))
         with torch.inference_mode():
-            for start in range(0, len(fresh), TEXTS_AT_ONCE):
-                chosen = fresh[start : start + TEXTS_AT_ONCE]
+            for chosen in chunks(fresh, TEXTS_AT_ONCE):
                 ids, mask = pad_rows(self._encoder.tokenize(chosen))
                 tokens = self._encoder.model(input_ids=ids, attention_mask=mask).last_hidden_state.float()
                 pooled = (tokens * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
@@ -228,13 +227,11 @@ def score_network(network: PairNetwork, vectors: FrozenVectors, pairs: Sequence[
     with torch.inference_mode():
         found = [
             network(vectors.of(said), vectors.of(answered)).sigmoid()
-            for said, answered in zip(_cut(queries), _cut(replies), strict=True)
+            for said, answered in zip(
+                chunks(queries, NETWORK_PAIRS_AT_ONCE), chunks(replies, NETWORK_PAIRS_AT_ONCE), strict=True
+            )
         ]
     return np.asarray(torch.cat(found).numpy(), dtype=np.float64)
-
-
-def _cut(texts: Sequence[str]) -> list[Sequence[str]]:
-    return [texts[start : start + NETWORK_PAIRS_AT_ONCE] for start in range(0, len(texts), NETWORK_PAIRS_AT_ONCE)]
 
 
 PAIRS_AT_ONCE = 64
@@ -260,8 +257,7 @@ def score_pairs(checkpoint: PairCheckpoint, pairs: Sequence[tuple[str, str]]) ->
     scores = np.zeros(len(pairs))
     order = sorted(range(len(pairs)), key=lambda index: sum(map(len, pairs[index])))
     with torch.inference_mode():
-        for start in range(0, len(order), PAIRS_AT_ONCE):
-            chosen = order[start : start + PAIRS_AT_ONCE]
+        for chosen in chunks(order, PAIRS_AT_ONCE):
             scores[chosen] = read_logits(checkpoint, [pairs[index] for index in chosen]).sigmoid().numpy()
     return scores
 

@@ -70,7 +70,7 @@ from turnscore_exporters.quality.model import (
 )
 from turnscore_exporters.quality.value import VALUE_FILE, read_formula
 from turnscore_exporters.training.checkpoints import read_smoothing
-from turnscore_exporters.training.encoders import Encoder
+from turnscore_exporters.training.encoders import Encoder, chunks
 
 KIND = "quality"
 HEADS_FILE, THRESHOLD_FILE = "heads.json", "threshold.json"
@@ -239,8 +239,7 @@ def serve_turns(
     packs = sorted(scorer.encode(turns), key=lambda pack: pack.width)
     heads, reactions = np.zeros((len(turns), len(HEADS))), np.zeros((len(turns), len(REACTIONS)))
     warnings: list[Sequence[str]] = [()] * len(turns)
-    for start in range(0, len(packs), PACKS_AT_ONCE):
-        batch = packs[start : start + PACKS_AT_ONCE]
+    for batch in chunks(packs, PACKS_AT_ONCE):
         features, places = scorer.compute_features(batch), [pack.answers[0] for pack in batch]
         heads[places] = scorer.answer(features)
         if reaction_heads is not None:

@@ -32,7 +32,7 @@ from turnscore_exporters.errors import EncoderError
 from turnscore_exporters.graphs.export import BertGraph
 from turnscore_exporters.graphs.int8 import smoothing_factors
 from turnscore_exporters.training.checkpoints import read_checkpoint, write_checkpoint
-from turnscore_exporters.training.encoders import Encoder, pad_rows
+from turnscore_exporters.training.encoders import Encoder, chunks, pad_rows
 
 HEAD_SETS: Mapping[str, Sequence[str]] = {"quality": HEADS, "reaction": REACTIONS}
 """The sets of heads that a bundle has, each a graph of its own over the features."""
@@ -455,8 +455,7 @@ def score_rows(model: QualityModel, turns: Sequence[TurnRows]) -> tuple[Tensor, 
     order = sorted(range(len(turns)), key=lambda place: len(turns[place].response))
     heads, reactions = torch.zeros(len(turns), len(HEADS)), torch.zeros(len(turns), len(REACTIONS))
     with torch.inference_mode():
-        for start in range(0, len(order), TURNS_AT_ONCE):
-            chunk = order[start : start + TURNS_AT_ONCE]
+        for chunk in chunks(order, TURNS_AT_ONCE):
             found = answer_rows(model, [turns[place] for place in chunk])
             quality = found.quality[:, : len(HEADS)].float()
             sentiment = quality[:, SENTIMENT].clone()

@@ -27,7 +27,7 @@ from turnscore_exporters.quality.model import (
     answer_rows,
 )
 from turnscore_exporters.quality.negatives import LABELS, NegativeKind
-from turnscore_exporters.training.encoders import Encoder
+from turnscore_exporters.training.encoders import Encoder, chunks
 from turnscore_exporters.training.loop import LoopSettings, WeightAverage, train
 
 SORTED_TOGETHER = 16
@@ -156,7 +156,7 @@ def plan_steps(material: Material, recipe: JudgedRecipe, seed: int) -> list[list
     together = recipe.judged * SORTED_TOGETHER
     for start in range(0, len(contexts), together):
         chunk = sorted(contexts[start : start + together], key=lambda each: max(len(turn.response) for turn in each))
-        batches = [chunk[place : place + recipe.judged] for place in range(0, len(chunk), recipe.judged)]
+        batches = list(chunks(chunk, recipe.judged))
         generator.shuffle(batches)
         for batch in batches:
             items = [item for key, each in enumerate(batch) for item in judged_items(each, key, generator)]

@@ -14,7 +14,7 @@ from turnscore_core.scorers.sentiment_stop import DialogueRow, RowLayout, Specia
 
 from turnscore_exporters.graphs.export import BertGraph
 from turnscore_exporters.training.checkpoints import POOLED, read_checkpoint, write_checkpoint
-from turnscore_exporters.training.encoders import Encoder, pad_rows
+from turnscore_exporters.training.encoders import Encoder, chunks, pad_rows
 
 ROWS_AT_ONCE = 64
 DEFAULT_LAYOUT = RowLayout(context_turns=3, turn_marks="separator", response_segment=1)
@@ -131,8 +131,7 @@ def score_rows(model: SentimentStopModel, rows: Sequence[DialogueRow]) -> Tensor
     found = torch.zeros(len(rows), 2)
     order = sorted(range(len(rows)), key=lambda index: len(rows[index].ids))
     with torch.inference_mode():
-        for start in range(0, len(order), ROWS_AT_ONCE):
-            chosen = order[start : start + ROWS_AT_ONCE]
+        for chosen in chunks(order, ROWS_AT_ONCE):
             inputs = collate_rows([rows[index] for index in chosen], model.settings.layout)
             found[chosen] = torch.stack(model(*inputs), dim=-1)
     return found

@@ -38,7 +38,7 @@ from turnscore_exporters.sentiment.report import (
     read_judged_responses,
     render_table,
 )
-from turnscore_exporters.training.encoders import Encoder, load_long_encoder
+from turnscore_exporters.training.encoders import Encoder, chunks, load_long_encoder
 from turnscore_exporters.training.loop import (
     REPORT_FILE,
     STATE_FOLDER,
@@ -178,7 +178,7 @@ class TrainingRows:
             generator = random.Random(self._seed * 1000 + number)  # noqa: S311
             if size := self._recipe.batch_rows:
                 order = generator.sample(known := self.known(target), len(known))
-                found += [order[start : start + size] for start in range(0, len(order), size)]
+                found += list(chunks(order, size))
             else:
                 found += form_batches(self.epoch(number), self._recipe.batch_tokens, generator)
         return found

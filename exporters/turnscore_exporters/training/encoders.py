@@ -1,9 +1,9 @@
 """BERT encoders: loads any BERT checkpoint by folder, hub name or short name, and turns texts into padded rows."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from tokenizers import Tokenizer
@@ -11,6 +11,8 @@ from torch import Tensor
 from transformers import AutoConfig, AutoTokenizer, BertModel
 
 from turnscore_exporters.errors import EncoderError
+
+_Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +102,11 @@ def cut_end(ids: list[int], limit: int) -> list[int]:
 def cut_start(ids: list[int], limit: int) -> list[int]:
     """Keeps the opening [CLS] and the last tokens."""
     return ids if len(ids) <= limit else [ids[0], *ids[1 - limit :]]
+
+
+def chunks(items: Sequence[_Item], size: int) -> Iterator[list[_Item]]:
+    """The items in order, so many at a time."""
+    return (list(items[start : start + size]) for start in range(0, len(items), size))
 
 
 def pad_rows(rows: Sequence[Sequence[int]], pad_id: int = 0) -> tuple[Tensor, Tensor]:
