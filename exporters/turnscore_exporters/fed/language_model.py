@@ -6,7 +6,6 @@ import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 import typer
@@ -195,7 +194,19 @@ def run_language_model_training(options: LanguageModelOptions) -> None:
     model.save_pretrained(options.output)
     save_tokenizer(tokenizer, options.output)
     tokens = {"train": sum(map(len, trained)), "held_out": sum(map(len, held_out))}
-    write_json(options.output / TRAINING_FILE, _describe(options, texts, tokens, perplexity))
+    described = describe_run(
+        f"turnscore train dialogue-lm --data DATA --output CHECKPOINT --steps {options.steps} --seed {options.seed}",
+        size=_size_of(options),
+        steps=options.steps,
+        tokens_per_step=TOKENS_PER_STEP,
+        seed=options.seed,
+        data=[source.file for source in SOURCES if source.file in texts.words],
+        words=texts.words,
+        tokens=tokens,
+        held_out_dialogues=len(texts.held_out),
+        held_out_perplexity=round(perplexity, 2),
+    )
+    write_json(options.output / TRAINING_FILE, described)
     typer.echo(f"held-out perplexity {perplexity:.1f} per token")
 
 
@@ -256,20 +267,3 @@ def _tokenize(tokenizer: Tokenizer, dialogues: Sequence[Turns], eos_id: int, win
     encoded = tokenizer.encode_batch_fast([turn for turns in dialogues for turn in turns], add_special_tokens=False)
     ids = iter(encoded)
     return cut_windows(([next(ids).ids for _ in turns] for turns in dialogues), eos_id, window)
-
-
-def _describe(
-    options: LanguageModelOptions, texts: DialogueTexts, tokens: dict[str, int], perplexity: float
-) -> dict[str, Any]:
-    return describe_run(
-        f"turnscore train dialogue-lm --data DATA --output CHECKPOINT --steps {options.steps} --seed {options.seed}",
-        size=_size_of(options),
-        steps=options.steps,
-        tokens_per_step=TOKENS_PER_STEP,
-        seed=options.seed,
-        data=[source.file for source in SOURCES if source.file in texts.words],
-        words=texts.words,
-        tokens=tokens,
-        held_out_dialogues=len(texts.held_out),
-        held_out_perplexity=round(perplexity, 2),
-    )

@@ -34,11 +34,6 @@ MASKED = -10000.0  # specified: the default of Attention's mask_filter_value; ex
 HEADS_FIRST = {"query": [0, 2, 1, 3], "key": [0, 2, 3, 1], "value": [0, 2, 1, 3]}
 
 
-def expand_fused_operators(graph: GraphProto) -> None:
-    """Rewrites the graph in place (opset 17 or later); GraphExportError for an Attention that is not a BERT's."""
-    _Expander(graph).expand()
-
-
 def replace_nodes(graph: GraphProto, nodes: list[NodeProto]) -> None:
     """Sets the nodes; drops unused constants, and recorded shapes of removed tensors."""
     used = {name for node in nodes for name in node.input} | {tensor.name for tensor in graph.output}
@@ -49,6 +44,8 @@ def replace_nodes(graph: GraphProto, nodes: list[NodeProto]) -> None:
 
 
 class _Expander:
+    """Makes fused operators plain ones, in place, in a graph of opset 17 or later."""
+
     def __init__(self, graph: GraphProto) -> None:
         self._graph = graph
         self._constants = {tensor.name: tensor for tensor in graph.initializer}
@@ -57,6 +54,7 @@ class _Expander:
         self._masks: dict[str, str] = {}
 
     def expand(self) -> None:
+        """Raises GraphExportError for an Attention that is not a BERT's."""
         for node in self._graph.node:
             if node.op_type == "Attention" and node.domain == MICROSOFT:
                 self._expand_attention(node)
@@ -168,7 +166,7 @@ def quantize_int8(
     model = onnx.load(source)
     if next(entry.version for entry in model.opset_import if not entry.domain) < OPSET:
         model = version_converter.convert_version(model, OPSET)
-    expand_fused_operators(model.graph)
+    _Expander(model.graph).expand()
     weights = _read_weights(model.graph)
     layers = _group_layers(model.graph, weights)
     if not layers:

@@ -76,7 +76,9 @@ class _Unpadder:
             self._leave_attention(node)
         elif node.op_type == "Reshape" and node.input[0] in self._flat and self._keeps_rows(node):
             self._enter_attention(node)
-        elif self._is_token_by_token(node) or self._is_shape_of_tokens(node):
+        elif self._is_token_by_token(node) or (
+            node.op_type in {"Shape", "ConstantOfShape"} and node.input[0] in self._flat
+        ):
             self._nodes.append(node)
             self._flat.update(node.output)
         else:
@@ -124,9 +126,6 @@ class _Unpadder:
         """Whether the Reduce is over the last axis; a pooling is over the tokens of a row."""
         axes = self._constants.get(node.input[1]) if len(node.input) > 1 else None
         return axes is not None and numpy_helper.to_array(axes).tolist() == [-1]
-
-    def _is_shape_of_tokens(self, node: NodeProto) -> bool:
-        return node.op_type in {"Shape", "ConstantOfShape"} and node.input[0] in self._flat
 
     def _keeps_rows(self, node: NodeProto) -> bool:
         """Whether the reshape leaves the axes of rows and tokens alone."""

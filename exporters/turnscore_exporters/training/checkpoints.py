@@ -1,6 +1,5 @@
 """Checkpoints: weights, settings, the BERT's shape and the tokenizer in a folder, or packed into one file."""
 
-import hashlib
 import json
 import tarfile
 from collections.abc import Callable, Mapping
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from torch import nn
 from transformers import BertConfig, BertModel
+from turnscore_models.bundle import sha256_of
 
 from turnscore_exporters.errors import CheckpointError
 from turnscore_exporters.options import ReleaseOptions
@@ -82,20 +82,13 @@ def read_smoothing(folder: Path) -> Factors | None:
     return factors
 
 
-_READ_AT_ONCE = 1 << 20
-
-
 def release_checkpoint(options: ReleaseOptions) -> list[str]:
-    """Packs the checkpoint; the line that sha256sum would print."""
-    return [f"{pack_checkpoint(options.checkpoint, options.output)}  {options.output}"]
-
-
-def pack_checkpoint(folder: Path, output: Path) -> str:
-    """Writes all that an export needs to the tar file `output`, and returns the file's SHA-256.
+    """Writes all that an export needs to the tar file `output`; the line that sha256sum would print.
 
     The state of an interrupted training is left out. Raises CheckpointError where the folder is not a finished
     checkpoint; the file appears whole or not at all.
     """
+    folder, output = options.checkpoint, options.output
     if not (folder / TRAINING_FILE).is_file():
         raise CheckpointError(f"{folder}: has no {TRAINING_FILE}: its training is not finished")
     if output.resolve().is_relative_to(folder.resolve()):
@@ -108,11 +101,7 @@ def pack_checkpoint(folder: Path, output: Path) -> str:
             if path.is_file() and name.parts[0] != STATE_FOLDER:
                 archive.add(path, str(name), filter=_plain)
     partial.replace(output)
-    with output.open("rb") as file:
-        digest = hashlib.sha256()
-        while chunk := file.read(_READ_AT_ONCE):
-            digest.update(chunk)
-    return digest.hexdigest()
+    return [f"{sha256_of(output)}  {output}"]
 
 
 def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
