@@ -11,7 +11,7 @@ _JOB = 'job=~"$job"'
 Json = dict[str, Any]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Panel:
     """One chart: queries with their legends, and the unit by Grafana's word for it."""
 
@@ -53,51 +53,45 @@ def _recorded(series: str, by: str, selector: str = "") -> tuple[str, str]:
 
 
 SERVICE = [
-    Panel(title="Calls per second", queries=[_rate("turnscore_requests_total", "transport, call")], unit="reqps"),
-    Panel(title="Calls by code", queries=[_rate("turnscore_requests_total", "code")], unit="reqps"),
-    Panel(title="Time of a call", queries=_quantiles("turnscore_request_seconds", "call"), unit="s"),
-    Panel(
-        title="Failed calls", queries=[_recorded("turnscore:failed_share:1h", "job")], unit="percentunit", line=0.001
-    ),
-    Panel(title="Slow scores", queries=[_recorded("turnscore:slow_share:1h", "job")], unit="percentunit", line=0.01),
-    Panel(title="Ready processes", queries=[_total("turnscore_ready", "instance")]),
-    Panel(title="Wait for a batch", queries=_quantiles("turnscore_queue_seconds", "scorer"), unit="s", line=0.5),
-    Panel(title="Time of a batch", queries=_quantiles("turnscore_inference_seconds", "scorer"), unit="s"),
-    Panel(title="Time to tokenize", queries=_quantiles("turnscore_tokenize_seconds", "scorer"), unit="s"),
-    Panel(title="Turns in flight", queries=[_total("turnscore_items_in_flight", "scorer")]),
-    Panel(title="Queued turns", queries=[_total("turnscore_queued_items", "scorer")]),
-    Panel(title="Refused turns", queries=[_rate("turnscore_refused_items_total", "scorer, reason")], unit="ops"),
-    Panel(
-        title="Calls shed undecoded", queries=[_rate("turnscore_requests_shed_total", "transport, call")], unit="reqps"
-    ),
-    Panel(title="Turns by outcome", queries=[_rate("turnscore_items_total", "scorer, outcome")], unit="ops"),
-    Panel(title="Turns by API key", queries=[_rate("turnscore_key_turns_total", "key, outcome")], unit="ops"),
-    Panel(title="Stages replaced", queries=[_rate("turnscore_stage_deaths_total", "stage")], unit="ops"),
-    Panel(title="Wasted turns", queries=[_rate("turnscore_wasted_items_total", "scorer")], unit="ops"),
+    Panel("Calls per second", [_rate("turnscore_requests_total", "transport, call")], "reqps"),
+    Panel("Calls by code", [_rate("turnscore_requests_total", "code")], "reqps"),
+    Panel("Time of a call", _quantiles("turnscore_request_seconds", "call"), "s"),
+    Panel("Failed calls", [_recorded("turnscore:failed_share:1h", "job")], "percentunit", line=0.001),
+    Panel("Slow scores", [_recorded("turnscore:slow_share:1h", "job")], "percentunit", line=0.01),
+    Panel("Ready processes", [_total("turnscore_ready", "instance")]),
+    Panel("Wait for a batch", _quantiles("turnscore_queue_seconds", "scorer"), "s", line=0.5),
+    Panel("Time of a batch", _quantiles("turnscore_inference_seconds", "scorer"), "s"),
+    Panel("Time to tokenize", _quantiles("turnscore_tokenize_seconds", "scorer"), "s"),
+    Panel("Turns in flight", [_total("turnscore_items_in_flight", "scorer")]),
+    Panel("Queued turns", [_total("turnscore_queued_items", "scorer")]),
+    Panel("Refused turns", [_rate("turnscore_refused_items_total", "scorer, reason")], "ops"),
+    Panel("Calls shed undecoded", [_rate("turnscore_requests_shed_total", "transport, call")], "reqps"),
+    Panel("Turns by outcome", [_rate("turnscore_items_total", "scorer, outcome")], "ops"),
+    Panel("Turns by API key", [_rate("turnscore_key_turns_total", "key, outcome")], "ops"),
+    Panel("Stages replaced", [_rate("turnscore_stage_deaths_total", "stage")], "ops"),
+    Panel("Wasted turns", [_rate("turnscore_wasted_items_total", "scorer")], "ops"),
 ]
 
 VALUES = [
     Panel(
-        title="Drift from the baseline",
-        queries=[_recorded("turnscore:drift_ratio", "model", 'against="baseline"')],
+        "Drift from the baseline",
+        [_recorded("turnscore:drift_ratio", "model", 'against="baseline"')],
         line=1,
         description="The stability index over its limit: above 1, chance does not explain it. docs/compare.md.",
     ),
     Panel(
-        title="Distance from the bundle's curve",
-        queries=[_recorded("turnscore:drift_ratio", "model", 'against="bundle"')],
-        line=1,
+        "Distance from the bundle's curve", [_recorded("turnscore:drift_ratio", "model", 'against="bundle"')], line=1
     ),
-    Panel(title="Dialogues per day", queries=[_recorded("turnscore:dialogues:1d", "model")], line=100),
+    Panel("Dialogues per day", [_recorded("turnscore:dialogues:1d", "model")], line=100),
     Panel(
-        title="Share of turns by percentile, a day",
-        queries=[_recorded("turnscore:score_share:1d", "model, bin")],
-        unit="percentunit",
+        "Share of turns by percentile, a day",
+        [_recorded("turnscore:score_share:1d", "model, bin")],
+        "percentunit",
         line=0.1,
     ),
     Panel(
-        title="Mean percentile",
-        queries=[
+        "Mean percentile",
+        [
             (
                 f"sum by (model) (rate(turnscore_score_percentile_sum{{{_JOB}}}[1h])) / "
                 f"sum by (model) (rate(turnscore_score_percentile_count{{{_JOB}}}[1h]))",
@@ -105,118 +99,94 @@ VALUES = [
             )
         ],
     ),
-    Panel(title="Live turns by label", queries=[_rate("turnscore_live_turns_total", "model, label")], unit="ops"),
-    Panel(title="Share of low", queries=[_recorded("turnscore:low_share:6h", "model")], unit="percentunit"),
-    Panel(title="Not read whole", queries=[_recorded("turnscore:cut_share:6h", "model")], unit="percentunit"),
+    Panel("Live turns by label", [_rate("turnscore_live_turns_total", "model, label")], "ops"),
+    Panel("Share of low", [_recorded("turnscore:low_share:6h", "model")], "percentunit"),
+    Panel("Not read whole", [_recorded("turnscore:cut_share:6h", "model")], "percentunit"),
     Panel(
-        title="Hardly in the model's language",
-        queries=[_recorded("turnscore:foreign_share:6h", "model")],
-        unit="percentunit",
-        line=0.05,
+        "Hardly in the model's language", [_recorded("turnscore:foreign_share:6h", "model")], "percentunit", line=0.05
     ),
-    Panel(title="Warnings", queries=[_rate("turnscore_warned_turns_total", "model, warning")], unit="ops"),
-    Panel(title="Tokens per character", queries=[_recorded("turnscore:tokens_per_char:6h", "model")]),
+    Panel("Warnings", [_rate("turnscore_warned_turns_total", "model, warning")], "ops"),
+    Panel("Tokens per character", [_recorded("turnscore:tokens_per_char:6h", "model")]),
+    Panel("Not computable", [_recorded("turnscore:not_computable_share:6h", "model")], "percentunit", line=0.001),
+    Panel("Live turns by tenant", [_rate("turnscore_live_turns_total", "tenant")], "ops"),
+    Panel("Model switches", [_rate("turnscore_model_switches_total", "outcome")], "ops"),
     Panel(
-        title="Not computable",
-        queries=[_recorded("turnscore:not_computable_share:6h", "model")],
-        unit="percentunit",
-        line=0.001,
-    ),
-    Panel(title="Live turns by tenant", queries=[_rate("turnscore_live_turns_total", "tenant")], unit="ops"),
-    Panel(title="Model switches", queries=[_rate("turnscore_model_switches_total", "outcome")], unit="ops"),
-    Panel(
-        title="Candidate versions: turns of shadows",
-        queries=[_rate("turnscore_shadow_turns_total", "model, outcome")],
-        unit="ops",
+        "Candidate versions: turns of shadows",
+        [_rate("turnscore_shadow_turns_total", "model, outcome")],
+        "ops",
         description="full, late: no idle moment, the shadow is shed first. failed: see the log. docs/rollouts.md.",
     ),
     Panel(
-        title="Candidate versions: mean percentile, shadow less served",
-        queries=[_recorded("turnscore:shadow_shift:6h", "model, served")],
+        "Candidate versions: mean percentile, shadow less served",
+        [_recorded("turnscore:shadow_shift:6h", "model, served")],
         lowest=None,
     ),
     Panel(
-        title="Candidate versions: more than 10 percentiles apart",
-        queries=[_recorded("turnscore:shadow_far_share:6h", "model, served")],
-        unit="percentunit",
+        "Candidate versions: more than 10 percentiles apart",
+        [_recorded("turnscore:shadow_far_share:6h", "model, served")],
+        "percentunit",
     ),
     Panel(
-        title="Candidate versions: labels that flip",
-        queries=[_recorded("turnscore:shadow_flipped_share:6h", "model, served")],
-        unit="percentunit",
+        "Candidate versions: labels that flip",
+        [_recorded("turnscore:shadow_flipped_share:6h", "model, served")],
+        "percentunit",
     ),
     Panel(
-        title="Candidate versions: rank correlation, least of the workers",
-        queries=[
-            (f"min by (model, served) (turnscore_shadow_rank_correlation{{{_JOB}}})", "{{model}} {{served}}"),
-        ],
+        "Candidate versions: rank correlation, least of the workers",
+        [(f"min by (model, served) (turnscore_shadow_rank_correlation{{{_JOB}}})", "{{model}} {{served}}")],
         lowest=None,
     ),
-    Panel(title="Candidate versions: CPUs of shadows", queries=[_rate("turnscore_shadow_cpu_seconds_total", "model")]),
+    Panel("Candidate versions: CPUs of shadows", [_rate("turnscore_shadow_cpu_seconds_total", "model")]),
     Panel(
-        title="Candidate versions: live turns by version",
-        queries=[_rate("turnscore_live_turns_total", "scorer, model")],
-        unit="ops",
+        "Candidate versions: live turns by version",
+        [_rate("turnscore_live_turns_total", "scorer, model")],
+        "ops",
         description="Two of one scorer while a split is on.",
     ),
 ]
 
 CACHE = [
-    Panel(title="Hits", queries=[_rate("turnscore_cache_hits_total", "scorer, level")], unit="ops"),
-    Panel(title="Misses", queries=[_rate("turnscore_cache_misses_total", "scorer, cause")], unit="ops"),
+    Panel("Hits", [_rate("turnscore_cache_hits_total", "scorer, level")], "ops"),
+    Panel("Misses", [_rate("turnscore_cache_misses_total", "scorer, cause")], "ops"),
+    Panel("Turns that joined another's work", [_rate("turnscore_cache_joins_total", "scorer")], "ops"),
+    Panel("Round trips", _quantiles("turnscore_cache_seconds", "operation"), "s"),
+    Panel("Errors", [_rate("turnscore_cache_errors_total", "operation, cause")], "ops"),
     Panel(
-        title="Turns that joined another's work", queries=[_rate("turnscore_cache_joins_total", "scorer")], unit="ops"
-    ),
-    Panel(title="Round trips", queries=_quantiles("turnscore_cache_seconds", "operation"), unit="s"),
-    Panel(title="Errors", queries=[_rate("turnscore_cache_errors_total", "operation, cause")], unit="ops"),
-    Panel(
-        title="Breaker (2: not in use)",
-        queries=[(f"max by (operation) (turnscore_cache_breaker_state{{{_JOB}}})", "{{operation}}")],
+        "Breaker (2: not in use)",
+        [(f"max by (operation) (turnscore_cache_breaker_state{{{_JOB}}})", "{{operation}}")],
         line=2,
     ),
-    Panel(title="Dropped writes", queries=[_rate("turnscore_cache_dropped_writes_total", "cause")], unit="ops"),
-    Panel(title="Memory in the processes", queries=[_total("turnscore_cache_local_bytes", "instance")], unit="bytes"),
+    Panel("Dropped writes", [_rate("turnscore_cache_dropped_writes_total", "cause")], "ops"),
+    Panel("Memory in the processes", [_total("turnscore_cache_local_bytes", "instance")], "bytes"),
 ]
 
 CONVERSATIONS = [
-    Panel(title="Open", queries=[_total("turnscore_open_conversations", "instance")]),
-    Panel(title="Messages by outcome", queries=[_rate("turnscore_conversation_turns_total", "outcome")], unit="ops"),
-    Panel(
-        title="From a turn to its scores",
-        queries=_quantiles("turnscore_conversation_turn_seconds", "job"),
-        unit="s",
-    ),
-    Panel(
-        title="Ended by code",
-        queries=[_rate("turnscore_requests_total", "code", selector='call="conversation"')],
-        unit="ops",
-    ),
-    Panel(title="Dialogues begun", queries=[_rate("turnscore_live_dialogues_total", "model")], unit="ops"),
+    Panel("Open", [_total("turnscore_open_conversations", "instance")]),
+    Panel("Messages by outcome", [_rate("turnscore_conversation_turns_total", "outcome")], "ops"),
+    Panel("From a turn to its scores", _quantiles("turnscore_conversation_turn_seconds", "job"), "s"),
+    Panel("Ended by code", [_rate("turnscore_requests_total", "code", selector='call="conversation"')], "ops"),
+    Panel("Dialogues begun", [_rate("turnscore_live_dialogues_total", "model")], "ops"),
 ]
 
 GPU = [
-    Panel(title="Batches in the runtime", queries=[_total("turnscore_running_batches", "scorer")]),
-    Panel(title="Concurrent batches", queries=[_total("turnscore_concurrent_batches", "scorer")]),
-    Panel(title="Turns in a batch", queries=_quantiles("turnscore_batch_items", "scorer")),
-    Panel(title="Tokens in a batch", queries=_quantiles("turnscore_batch_tokens", "scorer")),
-    Panel(title="Padding", queries=_quantiles("turnscore_batch_padding_ratio", "scorer"), unit="percentunit"),
+    Panel("Batches in the runtime", [_total("turnscore_running_batches", "scorer")]),
+    Panel("Concurrent batches", [_total("turnscore_concurrent_batches", "scorer")]),
+    Panel("Turns in a batch", _quantiles("turnscore_batch_items", "scorer")),
+    Panel("Tokens in a batch", _quantiles("turnscore_batch_tokens", "scorer")),
+    Panel("Padding", _quantiles("turnscore_batch_padding_ratio", "scorer"), "percentunit"),
+    Panel("Batches too large for the device", [_rate("turnscore_out_of_memory_batches_total", "scorer")], "ops"),
+    Panel("Tokens in flight", [_total("turnscore_tokens_in_flight", "scorer")]),
+    Panel("Tokens queued", [_total("turnscore_queued_tokens", "scorer")]),
     Panel(
-        title="Batches too large for the device",
-        queries=[_rate("turnscore_out_of_memory_batches_total", "scorer")],
-        unit="ops",
-    ),
-    Panel(title="Tokens in flight", queries=[_total("turnscore_tokens_in_flight", "scorer")]),
-    Panel(title="Tokens queued", queries=[_total("turnscore_queued_tokens", "scorer")]),
-    Panel(
-        title="GPU use (DCGM exporter)",
-        queries=[("avg by (Hostname, gpu) (DCGM_FI_DEV_GPU_UTIL)", "{{Hostname}} {{gpu}}")],
-        unit="percent",
+        "GPU use (DCGM exporter)",
+        [("avg by (Hostname, gpu) (DCGM_FI_DEV_GPU_UTIL)", "{{Hostname}} {{gpu}}")],
+        "percent",
         description="Needs NVIDIA's DCGM exporter in the same Prometheus.",
     ),
     Panel(
-        title="GPU memory (DCGM exporter)",
-        queries=[("max by (Hostname, gpu) (DCGM_FI_DEV_FB_USED) * 1048576", "{{Hostname}} {{gpu}}")],
-        unit="bytes",
+        "GPU memory (DCGM exporter)",
+        [("max by (Hostname, gpu) (DCGM_FI_DEV_FB_USED) * 1048576", "{{Hostname}} {{gpu}}")],
+        "bytes",
         description="Needs NVIDIA's DCGM exporter in the same Prometheus.",
     ),
 ]
@@ -232,12 +202,7 @@ def _chart(place: int, panel: Panel) -> Json:
         "title": panel.title,
         "description": panel.description,
         "datasource": _SOURCE,
-        "gridPos": {
-            "x": _WIDTH * (place % _PER_ROW),
-            "y": _HEIGHT * (place // _PER_ROW),
-            "w": _WIDTH,
-            "h": _HEIGHT,
-        },
+        "gridPos": {"x": _WIDTH * (place % _PER_ROW), "y": _HEIGHT * (place // _PER_ROW), "w": _WIDTH, "h": _HEIGHT},
         "fieldConfig": {
             "defaults": {
                 "unit": panel.unit,
