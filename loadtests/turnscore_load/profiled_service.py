@@ -149,6 +149,10 @@ class AtOnceBackend:
         """As a CPU rounds."""
         return padded_width(longest)
 
+    def open_part(self, graph: Path) -> "AtOnceBackend":
+        """Itself: a part computes nothing either."""
+        return self
+
 
 def load_at_once(settings: Settings, *, worker: int = 0) -> dict[str, LoadedScorer]:
     """As `load_scorers`, of engagement alone, with this runtime in the place of ONNX Runtime."""
