@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from numpy.typing import NDArray
 from pydantic import JsonValue
@@ -35,9 +35,17 @@ from turnscore_exporters.graphs.int8 import quantize_int8
 from turnscore_exporters.graphs.unpadding import skip_padding
 from turnscore_exporters.json_files import write_json
 from turnscore_exporters.options import BundleOptions
-from turnscore_exporters.pair_models.models import PairCheckpoint
 from turnscore_exporters.training.checkpoints import Factors
-from turnscore_exporters.training.encoders import Encoder
+
+
+class Tokenizes(Protocol):
+    """An encoder, or a model of pairs: what a bundle needs of it besides its graphs."""
+
+    @property
+    def tokenizer(self) -> Tokenizer: ...
+    @property
+    def token_limit(self) -> int: ...
+
 
 Score = Callable[[Sequence[TurnToScore]], Sequence[float]]
 
@@ -72,7 +80,7 @@ class Checkpoint:
     """A checkpoint to export, and the real turns to hold its graphs to it on."""
 
     scorer: type[Scorer]
-    encoder: Encoder | PairCheckpoint
+    encoder: Tokenizes
     write_graphs: Callable[[GraphChoice, Path], None]
     score: Score
     """The checkpoint's own values."""
