@@ -24,7 +24,7 @@ from turnscore_core.scorers.quality import HEADS, QualityOptions, ValueFormula
 from turnscore_core.scorers.turn_warnings import find_repeats
 from turnscore_core.scoring import score_turns
 from turnscore_exporters.calibration.recalibration import RatedHeads, compute_values, weigh_rated
-from turnscore_exporters.calibration.thresholds import Calibration, calibrate_formula
+from turnscore_exporters.calibration.thresholds import ThresholdCalibration, calibrate_formula
 from turnscore_exporters.errors import ExporterError
 
 POPULATION = 40_000
@@ -77,7 +77,7 @@ def run_draws(draws: int, turns: int = 200, rate: float = 0.05, seed: int = 0) -
     return tally_outcomes(outcomes, rate)
 
 
-def observe_draw(low: NDArray[np.bool_], good: NDArray[np.bool_], made: Calibration) -> Outcome:
+def observe_draw(low: NDArray[np.bool_], good: NDArray[np.bool_], made: ThresholdCalibration) -> Outcome:
     """A calibration's outcome on the other turns: which it calls low, and which are good."""
     return float(low[good].mean()), float(low[~good].mean()), not made.choice.keeps_order
 

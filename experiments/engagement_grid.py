@@ -15,7 +15,7 @@ from turnscore_assessment.correlations import BinaryAgreement
 from turnscore_assessment.data.dialogue_sets import is_sample
 from turnscore_assessment.rendering import table_head, table_row
 from turnscore_exporters.data.convai import EngagementData, Labels, read_engagement_data
-from turnscore_exporters.engagement.model import EngagementModel, ModelSettings, Pooling, load_model
+from turnscore_exporters.engagement.model import EngagementModel, EngagementSettings, TokenPooling, load_model
 from turnscore_exporters.engagement.report import (
     BOOTSTRAP_ROUNDS,
     TestSet,
@@ -106,7 +106,7 @@ def _format_interval(interval: Mapping[str, float]) -> str:
 
 def _list_recipes(with_fine_tuned: bool) -> Iterator[PaperRecipe]:
     for is_fine_tuned in (False, True) if with_fine_tuned else (False,):
-        for pooling, labels in product(Pooling, Labels):
+        for pooling, labels in product(TokenPooling, Labels):
             yield PaperRecipe(labels=labels, pooling=pooling, is_fine_tuned=is_fine_tuned)
 
 
@@ -121,7 +121,7 @@ class Grid:
         self._encoder_name = encoder_name
         self._seed = seed
         self._output = output
-        self._frozen: dict[Pooling, tuple[Encoder, TextVectors]] = {}
+        self._frozen: dict[TokenPooling, tuple[Encoder, TextVectors]] = {}
 
     def measure(self, recipe: PaperRecipe) -> dict[str, Any]:
         """The figures of one recipe before and after the transfer step."""
@@ -138,10 +138,10 @@ class Grid:
         transfer(model, encoder, vectors, self._data.transfer, moved, self._seed)
         return {recipe.name: before, moved.name: report_model(model, vectors, self._test_sets, BOOTSTRAP_ROUNDS)}
 
-    def _freeze(self, pooling: Pooling) -> tuple[Encoder, TextVectors]:
+    def _freeze(self, pooling: TokenPooling) -> tuple[Encoder, TextVectors]:
         if pooling not in self._frozen:
             encoder = load_encoder(self._encoder_name)
-            model = EngagementModel(encoder.model, ModelSettings(encoder=encoder.name, pooling=pooling))
+            model = EngagementModel(encoder.model, EngagementSettings(encoder=encoder.name, pooling=pooling))
             self._frozen[pooling] = encoder, TextVectors(model, encoder)
         return self._frozen[pooling]
 

@@ -27,7 +27,13 @@ from turnscore_exporters.quality.examples import ExampleMaker, ExampleRecipe
 from turnscore_exporters.quality.job import read_material, read_spoken
 from turnscore_exporters.quality.model import CONTINUES, SENTIMENT, load_model
 from turnscore_exporters.quality.negatives import NegativeKind, Negatives
-from turnscore_exporters.quality.training import HEAD_OF_MARK, Item, JudgedRecipe, compute_order_loss, plan_steps
+from turnscore_exporters.quality.training import (
+    HEAD_OF_MARK,
+    JudgedRecipe,
+    TrainingItem,
+    compute_order_loss,
+    plan_steps,
+)
 from turnscore_exporters.quality.value import score_heads
 from turnscore_exporters.training.loop import LoopSettings, WeightAverage, train
 
@@ -97,7 +103,7 @@ class Teacher(nn.Module):
         return found
 
 
-def teacher_loss(outputs: Tensor, items: Sequence[Item]) -> Tensor:
+def teacher_loss(outputs: Tensor, items: Sequence[TrainingItem]) -> Tensor:
     """Cross entropy of every mark, and the order of the overall and relevant ones."""
     wanted = torch.tensor([[item.heads[place] for place in HEAD_OF_MARK] for item in items])
     weights = torch.tensor([item.weight for item in items])

@@ -266,7 +266,7 @@ def _current_span() -> Any:
 
 
 @dataclass(frozen=True)
-class SpokenTurn:
+class ChatbotTurn:
     """A turn of the chatbot and the turns before it."""
 
     context: list[Turn]
@@ -282,12 +282,12 @@ def spoken_turns(messages: Iterable[Mapping[str, Any]]) -> list[Turn]:
     return [] if mapped.goes_on or mapped.ends_silent else mapped.turns
 
 
-def last_turn(messages: Iterable[Mapping[str, Any]]) -> SpokenTurn | None:
+def last_turn(messages: Iterable[Mapping[str, Any]]) -> ChatbotTurn | None:
     """The last turn, where it is the chatbot's and has words; else None. Raises InvalidRequestError."""
     turns = spoken_turns(messages)
     if not turns or turns[-1].speaker != "system":
         return None
-    return SpokenTurn(turns[:-1], turns[-1].text)
+    return ChatbotTurn(turns[:-1], turns[-1].text)
 
 
 Messages = Iterable[Any]

@@ -39,7 +39,7 @@ R = TypeVar("R", bound=BaseModel)
 
 
 @dataclass(frozen=True)
-class Answer:
+class HttpAnswer:
     """What came over the network. Header names are in lower case."""
 
     status: int
@@ -47,7 +47,7 @@ class Answer:
     body: bytes
 
 
-def read_reply(answer: Answer, reply_type: type[R]) -> R:
+def read_reply(answer: HttpAnswer, reply_type: type[R]) -> R:
     """The reply in the answer; raises the typed error of an answer that is an error or not turnscore's."""
     if answer.status != 200:
         raise read_error(answer)
@@ -57,7 +57,7 @@ def read_reply(answer: Answer, reply_type: type[R]) -> R:
         raise _unexpected(answer) from None
 
 
-def read_error(answer: Answer) -> ServiceError | UnexpectedReplyError:
+def read_error(answer: HttpAnswer) -> ServiceError | UnexpectedReplyError:
     """The typed error that an answer with another status than 200 stands for."""
     try:
         error = error_from_reply(ErrorReply.model_validate_json(answer.body))
@@ -80,7 +80,7 @@ def retry_after_header_ms(headers: Mapping[str, str]) -> int | None:
     return max(0, round(wait.total_seconds() * 1000))
 
 
-def _unexpected(answer: Answer) -> UnexpectedReplyError:
+def _unexpected(answer: HttpAnswer) -> UnexpectedReplyError:
     kind = answer.headers.get("content-type", "no content type").partition(";")[0]
     return UnexpectedReplyError(
         f"status {answer.status} with a body that is not turnscore's ({kind}); is something else at this address?",
@@ -471,8 +471,8 @@ def _add(body: bytearray, chunk: bytes, response: httpx.Response) -> None:
         raise UnexpectedReplyError(f"{message}; is something else at this address?", response.status_code, start)
 
 
-def _answer(response: httpx.Response, body: bytes) -> Answer:
-    return Answer(response.status_code, {name.lower(): value for name, value in response.headers.items()}, body)
+def _answer(response: httpx.Response, body: bytes) -> HttpAnswer:
+    return HttpAnswer(response.status_code, {name.lower(): value for name, value in response.headers.items()}, body)
 
 
 def _translate(error: Exception, url: str) -> TurnScoreError | OutOfTimeError:

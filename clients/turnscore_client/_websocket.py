@@ -11,7 +11,7 @@ from turnscore_wire import ConversationMessage, ConversationReply
 
 from turnscore_client import _defaults
 from turnscore_client._errors import ConnectionFailedError, TurnScoreError, UnexpectedReplyError, needs_extra
-from turnscore_client._http import Answer, read_error, unexpected_text
+from turnscore_client._http import HttpAnswer, read_error, unexpected_text
 from turnscore_client._retry import Attempts, OutOfTimeError
 
 with needs_extra("websocket", "conversation() over a WebSocket"):
@@ -146,7 +146,7 @@ def _refusal(error: Exception, url: str) -> TurnScoreError | OutOfTimeError:
     if isinstance(error, InvalidStatus):
         response = error.response
         headers = {name.lower(): value for name, value in response.headers.raw_items()}
-        return read_error(Answer(response.status_code, headers, bytes(response.body or b"")))
+        return read_error(HttpAnswer(response.status_code, headers, bytes(response.body or b"")))
     if isinstance(error, TimeoutError):
         return OutOfTimeError()
     if isinstance(error, InvalidMessage) and isinstance(error.__cause__, OSError | EOFError):

@@ -19,7 +19,7 @@ from turnscore_wire import (
 from turnscore_client._async import AsyncTurnScoreClient, AsyncTurnScoreGrpcClient
 from turnscore_client._calls import invalid_request
 from turnscore_client._errors import ERROR_CLASSES, ConnectionFailedError, ServiceError
-from turnscore_client._http import Answer, read_error
+from turnscore_client._http import HttpAnswer, read_error
 from turnscore_client._mock import (
     AsyncMockGrpcChannel,
     AsyncMockStream,
@@ -217,7 +217,7 @@ class MockTurnScore:
             response = self._planned.popleft()(httpx.Request("GET", "http://turnscore.test/v1/conversations"))
         except httpx.ConnectError as error:
             raise ConnectionFailedError(str(error)) from None
-        planned = read_error(Answer(response.status_code, dict(response.headers), response.content))
+        planned = read_error(HttpAnswer(response.status_code, dict(response.headers), response.content))
         if isinstance(planned, ServiceError):
             return planned
         raise planned

@@ -406,7 +406,7 @@ LineRequest = ScoreRequest | DialogueRequest
 LineReply = ScoreReply | DialogueReply | ErrorReply
 
 
-class FileEngine:
+class LocalFileEngine:
     """Answers the requests of a file's lines, as a service would: `turnscore score --engine local`."""
 
     def __init__(self, engine: Engine) -> None:
@@ -434,9 +434,9 @@ class FileEngine:
             return ErrorReply(error=error.detail(), request_id=_LOCAL)
 
 
-def open_file_engine(models: Sequence[str] | None, scorers: Sequence[str] | None) -> FileEngine:
+def open_file_engine(models: Sequence[str] | None, scorers: Sequence[str] | None) -> LocalFileEngine:
     """An engine on all CPUs of this machine; see `choose_bundles`. Raises BundleError."""
-    return FileEngine(Engine(choose_bundles(models, scorers), threads=usable_cpus()))
+    return LocalFileEngine(Engine(choose_bundles(models, scorers), threads=usable_cpus()))
 
 
 def choose_bundles(models: Sequence[str] | None, scorers: Sequence[str] | None) -> tuple[Path, ...]:

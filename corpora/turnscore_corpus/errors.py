@@ -6,7 +6,7 @@ CorpusError
 ├── ChangedJobError      the output folder holds another job's blocks
 ├── BusyOutputError      another run writes into the output folder
 ├── BadOutputError       the output folder holds something that no run wrote
-└── StoppedError         the run ended before its last block; the same command resumes it
+└── RunStoppedError         the run ended before its last block; the same command resumes it
 """
 
 from collections.abc import Sequence
@@ -46,5 +46,5 @@ class BadOutputError(CorpusError):
     """The folder, or a file in it, is not what a run writes."""
 
 
-class StoppedError(CorpusError):
+class RunStoppedError(CorpusError):
     """The run ended early; what it committed stays."""

@@ -13,7 +13,7 @@ from turnscore_core.inference.onnx_backend import DeviceError
 from turnscore_models import BundleError
 
 from turnscore_corpus.engines.work import EngineChoice, Work, run_here, run_processes
-from turnscore_corpus.errors import BadColumnsError, CorpusError, StoppedError
+from turnscore_corpus.errors import BadColumnsError, CorpusError, RunStoppedError
 from turnscore_corpus.inputs.files import Columns, InputFile
 from turnscore_corpus.inputs.plan import BLOCK_DIALOGUES, Plan, make_plan
 from turnscore_corpus.outputs.folder import BlockManifest, OutputFolder, describe_job
@@ -29,7 +29,7 @@ def reported_errors() -> Iterator[None]:
     """Ends the command with a message and an exit code for an error that a user can act on."""
     try:
         yield
-    except StoppedError as error:
+    except RunStoppedError as error:
         typer.echo(f"turnscore: stopped: {error}; repeat the command to resume", err=True)
         raise typer.Exit(STOPPED) from None
     except (BadColumnsError, OptionsError) as error:
@@ -117,7 +117,7 @@ class CorpusJob:
 def run_job(job: CorpusJob) -> dict[str, float]:
     """Scores what the output does not hold yet; returns the totals once every block is committed.
 
-    Raises CorpusError, BundleError, DeviceError, OptionsError; StoppedError where repeating the command resumes.
+    Raises CorpusError, BundleError, DeviceError, OptionsError; RunStoppedError where repeating the command resumes.
     """
     plan = make_plan(job.files, job.columns, job.block_dialogues)
     with hold_folder(job.output, open_store(job.output)):
@@ -136,7 +136,7 @@ def run_job(job: CorpusJob) -> dict[str, float]:
             with _interruptible():
                 _do(job, work, engine)
         except KeyboardInterrupt:
-            raise StoppedError("interrupted") from None
+            raise RunStoppedError("interrupted") from None
         return _finish(output, plan)
 
 
@@ -155,11 +155,11 @@ def _do(job: CorpusJob, work: Work, engine: Engine) -> None:
 
 
 def _finish(output: OutputFolder, plan: Plan) -> dict[str, float]:
-    """The totals of a finished run. Raises StoppedError where a block has no manifest."""
+    """The totals of a finished run. Raises RunStoppedError where a block has no manifest."""
     committed = output.committed()
     missing = [block.number for block in plan.blocks if block.number not in committed]
     if missing:
-        raise StoppedError(f"{len(missing)} blocks were not committed, the first of them block {missing[0]}")
+        raise RunStoppedError(f"{len(missing)} blocks were not committed, the first of them block {missing[0]}")
     totals = _totals(committed.values())
     output.finish(totals)
     return totals

@@ -15,9 +15,9 @@ from torch import Tensor
 from torch.nn import functional
 from turnscore_assessment.correlations import bootstrap, compute_auc, compute_balanced_accuracy
 from turnscore_exporters.data.convai import (
+    ConvaiSplit,
     EngagementData,
     Labels,
-    Split,
     TextPair,
     count_labels,
     read_engagement_data,
@@ -180,7 +180,7 @@ def _train_both(
     tested = {}
     for labels in Labels:
         pairs = data.convai.pairs[labels]
-        found[labels] = fit(pairs[Split.TRAIN], pairs[Split.VALIDATION], labels)
+        found[labels] = fit(pairs[ConvaiSplit.TRAIN], pairs[ConvaiSplit.VALIDATION], labels)
         tested[str(labels)] = {each.name: _test(found[labels], each, border) for each in sets}
     chosen = {str(labels): dict(each.chosen) for labels, each in found.items() if isinstance(each, BiRnnClassifier)}
     facts = {
@@ -217,12 +217,14 @@ def _interval(statistic: Callable[[Floats, Floats], float], scores: Floats, labe
 
 def _count(data: EngagementData) -> dict[str, dict[str, tuple[int, int]]]:
     return {
-        str(labels): {str(split): count_labels(data.convai.pairs[labels][split]) for split in Split}
+        str(labels): {str(split): count_labels(data.convai.pairs[labels][split]) for split in ConvaiSplit}
         for labels in Labels
     }
 
 
 def _seen(data: EngagementData) -> frozenset[str]:
     """The ids of dialogues in the splits that train or choose, under either reading."""
-    splits = [data.convai.pairs[labels][split] for labels in Labels for split in (Split.TRAIN, Split.VALIDATION)]
+    splits = [
+        data.convai.pairs[labels][split] for labels in Labels for split in (ConvaiSplit.TRAIN, ConvaiSplit.VALIDATION)
+    ]
     return frozenset(pair.dialogue for pairs in splits for pair in pairs)

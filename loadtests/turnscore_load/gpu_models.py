@@ -22,7 +22,7 @@ from transformers import BertConfig, BertModel, GPT2Config, GPT2LMHeadModel
 from turnscore_core.inference.cuda_backend import CudaBackend, CudaOptions
 from turnscore_core.inference.devices import CudaDriverError, Device, Machine
 from turnscore_core.inference.onnx_backend import Array, Backend, OnnxBackend
-from turnscore_exporters.engagement.model import EngagementModel, ModelSettings
+from turnscore_exporters.engagement.model import EngagementModel, EngagementSettings
 from turnscore_exporters.fed.language_model import find_end_of_text, train_tokenizer
 from turnscore_exporters.training.encoders import Encoder
 
@@ -106,7 +106,7 @@ def build_encoder(shape: TransformerShape, attention: str = "eager") -> Engageme
         max_position_embeddings=shape.positions,
         attn_implementation=attention,
     )
-    return EngagementModel(BertModel(config, add_pooling_layer=False), ModelSettings(encoder=shape.name)).eval()
+    return EngagementModel(BertModel(config, add_pooling_layer=False), EngagementSettings(encoder=shape.name)).eval()
 
 
 def build_language_model(shape: TransformerShape) -> GPT2LMHeadModel:

@@ -28,7 +28,7 @@ from support.corpora import (
 )
 from turnscore_core.engine import open_file_engine
 from turnscore_corpus.engines.work import EngineChoice, Work
-from turnscore_corpus.errors import StoppedError
+from turnscore_corpus.errors import RunStoppedError
 from turnscore_corpus.inputs.files import Columns, find_files
 from turnscore_corpus.inputs.plan import make_plan
 from turnscore_corpus.outputs.folder import OutputFolder
@@ -79,7 +79,7 @@ def wait_for(condition: Callable[[], object]) -> None:
 
 
 def test_a_cluster_that_is_not_there_stops_the_run(lines: Path, tmp_path: Path):
-    with pytest.raises(StoppedError, match="Ray does not start on"):
+    with pytest.raises(RunStoppedError, match="Ray does not start on"):
         score_on_ray(lines, tmp_path / "out", WordEngine, address="127.0.0.1:1")
 
 
@@ -114,7 +114,7 @@ def test_a_worker_that_is_killed_is_replaced(cluster: Cluster, lines: Path, whol
 def test_a_block_that_kills_every_worker_stops_the_run(cluster: Cluster, lines: Path, tmp_path: Path):
     memory = tmp_path / "memory"
     memory.mkdir()
-    with pytest.raises(StoppedError, match="Ray gave up"):
+    with pytest.raises(RunStoppedError, match="Ray gave up"):
         score_on_ray(lines, tmp_path / "out", partial(MortalEngine, memory, 1000), workers=2)
     assert len(list(memory.iterdir())) > 1
 
@@ -164,7 +164,7 @@ def test_the_lines_of_a_file_are_answered_as_on_this_machine(cluster: Cluster):
 
 
 def test_what_a_block_raised_stops_the_run_and_is_named(cluster: Cluster, lines: Path, tmp_path: Path):
-    with pytest.raises(StoppedError, match=r"block \d+: BundleError: no such bundle"):
+    with pytest.raises(RunStoppedError, match=r"block \d+: BundleError: no such bundle"):
         score_on_ray(lines, tmp_path / "out", OpenableHere(), workers=1)
 
 
@@ -180,7 +180,7 @@ def test_a_ray_that_says_nothing_is_noticed(lines: Path, tmp_path: Path):
         yield from ()
 
     try:
-        with pytest.raises(StoppedError, match="no block was committed for 0 s; "):
+        with pytest.raises(RunStoppedError, match="no block was committed for 0 s; "):
             ray_engine._drain(rows(), work, stall_seconds=0.1)
     finally:
         silent.set()

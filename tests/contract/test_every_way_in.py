@@ -25,7 +25,7 @@ from support.every_way import (
     tolerances,
 )
 from turnscore_core.dialogues import DialogueResult
-from turnscore_core.engine import Dialogue, Engine, FileEngine, LineRequest
+from turnscore_core.engine import Dialogue, Engine, LineRequest, LocalFileEngine
 from turnscore_wire import DialogueReply, DialogueRequest, ErrorReply, ScoreRequest, Turn
 
 _NOT_SHARED = ("request_id", "timing_ms")
@@ -233,7 +233,7 @@ def test_a_file_s_engine_answers_every_request_as_the_service_does(ways: EveryWa
     assert len(asked) > 60
     for request in asked:
         asks_all = request.fields if "scorers" in request.fields else {**request.fields, "scorers": list(engine.models)}
-        [reply] = FileEngine(engine).answer([kinds[request.call].model_validate(asks_all)])
+        [reply] = LocalFileEngine(engine).answer([kinds[request.call].model_validate(asks_all)])
         told = ways.ways["core"](request)
         assert without_numbers(bits(reply)) == without_numbers(bits(told)), request.name
         for here, there in zip(scores_of(reply), scores_of(told), strict=True):
@@ -257,7 +257,7 @@ def test_a_file_s_engine_refuses_in_the_words_of_the_service(ways: EveryWay, eng
         {"turns": turns[:1]},
         {"turns": [*turns[:1], {"speaker": "system", "text": "x"}], "scorers": ["none"]},
     ):
-        [reply] = FileEngine(engine).answer([DialogueRequest.model_validate(fields)])
+        [reply] = LocalFileEngine(engine).answer([DialogueRequest.model_validate(fields)])
         assert isinstance(reply, ErrorReply)
         told = ways.ways["core"](Request("refused", "broken", "score_dialogue", fields))
         assert (reply.error.code, reply.error.field) == told

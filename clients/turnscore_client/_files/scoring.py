@@ -318,7 +318,7 @@ _NOBODY_BEHIND = (502, 503, 504)
 
 
 @dataclass(frozen=True)
-class Outcome:
+class FileOutcome:
     """What became of one line: the row to write."""
 
     line: Line
@@ -412,11 +412,11 @@ def _may_pass(error: TurnScoreError) -> bool:
 
 async def score_lines(
     client: AsyncCalls, lines: Iterable[Line], scorers: Sequence[str] | None, patient: Patient, limits: Limits
-) -> AsyncGenerator[Outcome, None]:
+) -> AsyncGenerator[FileOutcome, None]:
     """One outcome a line, in the lines' order. A bounded number is read ahead. Raises StoppedError."""
-    tasks: deque[asyncio.Task[Outcome]] = deque()
+    tasks: deque[asyncio.Task[FileOutcome]] = deque()
 
-    async def score(line: Line) -> Outcome:
+    async def score(line: Line) -> FileOutcome:
         return await score_line(client, line, scorers, patient, limits)
 
     try:
@@ -434,15 +434,15 @@ async def score_lines(
 
 async def score_line(
     client: AsyncCalls, line: Line, scorers: Sequence[str] | None, patient: Patient, limits: Limits
-) -> Outcome:
+) -> FileOutcome:
     """The outcome of one line, with all its fields; the reply's go before them."""
     try:
         asked = read_line(line.raw, scorers, limits)
         reply = await patient.ask(lambda timeout: _call(client, asked, timeout))
         row = row_of(asked, reply)
     except TurnScoreError as error:
-        return Outcome(line, {**kept_of(line.raw), "line": line.number, "error": describe(error)})
-    return Outcome(line, {**row, "line": line.number})
+        return FileOutcome(line, {**kept_of(line.raw), "line": line.number, "error": describe(error)})
+    return FileOutcome(line, {**row, "line": line.number})
 
 
 async def _call(client: AsyncCalls, asked: Asked, timeout_seconds: float) -> ScoreReply | DialogueReply:

@@ -23,7 +23,7 @@ from turnscore_core.scorers.turn_warnings import reading_warnings
 TurnMarks = Literal["separator", "speaker"]
 
 
-class RowLayout(BaseModel):
+class WindowLayout(BaseModel):
     """How a turn and its context become a row: `[CLS] context [SEP] response [SEP]`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -58,7 +58,7 @@ class DialogueRow:
 def lay_out_row(
     context: Sequence[tuple[str, Sequence[int]]],
     response: Sequence[int],
-    layout: RowLayout,
+    layout: WindowLayout,
     special: SpecialTokens,
     token_limit: int,
 ) -> DialogueRow:
@@ -100,7 +100,7 @@ class SentimentStopScorer(Scorer):
 
     def __init__(self, bundle: Bundle, backend: Backend) -> None:
         self._tokenizer = TextTokenizer.of(bundle.path_of(bundle.manifest.tokenizer))
-        self._layout = RowLayout.model_validate(bundle.manifest.options)
+        self._layout = WindowLayout.model_validate(bundle.manifest.options)
         self._special = SpecialTokens(
             first=self._tokenizer.first_id,
             separator=self._tokenizer.separator_id,

@@ -16,11 +16,11 @@ from typing import Any
 import pyarrow as pa
 import ray
 from ray.data import ActorPoolStrategy, DataContext, Dataset, ExecutionResources
-from turnscore_core.engine import Engine, FileEngine, LineReply, LineRequest, choose_bundles
+from turnscore_core.engine import Engine, LineReply, LineRequest, LocalFileEngine, choose_bundles
 from turnscore_wire import Limits
 
 from turnscore_corpus.engines.work import PoolSize, RayChoice, Work, process_block, size_pool
-from turnscore_corpus.errors import BadInputError, CorpusError, StoppedError
+from turnscore_corpus.errors import BadInputError, CorpusError, RunStoppedError
 from turnscore_corpus.inputs.plan import Block
 from turnscore_corpus.outputs.folder import BlockManifest, OutputFolder, manifest_name, read_manifest
 
@@ -72,7 +72,7 @@ class BlockWorker:
 def run_on_ray(choice: RayChoice, work: Work) -> None:
     """Processes the blocks on Ray; returns when all are committed.
 
-    Raises StoppedError where Ray gives up, or nothing is committed for a long time, and what a block raised.
+    Raises RunStoppedError where Ray gives up, or nothing is committed for a long time, and what a block raised.
     """
     with _cluster(choice, work) as size:
         _drain(_results(_plan(choice, size, work)), work, choice.stall_seconds)
@@ -82,7 +82,7 @@ class FileWorker:
     """One actor: an engine of one thread for the lines of a file."""
 
     def __init__(self, models: Sequence[str] | None, scorers: Sequence[str] | None) -> None:
-        self._engine = FileEngine(Engine(choose_bundles(models, scorers)))
+        self._engine = LocalFileEngine(Engine(choose_bundles(models, scorers)))
 
     def limits(self) -> Limits:
         """The engine's."""
@@ -153,7 +153,7 @@ def _connect(choice: RayChoice) -> None:
         )
     except Exception as error:  # Ray raises plain ones too
         where = choice.address or "this machine"
-        raise StoppedError(f"Ray does not start on {where}: {_first_line(error)}") from error
+        raise RunStoppedError(f"Ray does not start on {where}: {_first_line(error)}") from error
 
 
 def _require_listener(address: str) -> None:
@@ -215,16 +215,16 @@ def _drain(rows: Iterator[Mapping[str, Any]], work: Work, stall_seconds: float) 
         try:
             row = found.get(timeout=patience)
         except queue.Empty:
-            raise StoppedError(f"no block was committed for {patience:.0f} s; {_describe_cluster()}") from None
+            raise RunStoppedError(f"no block was committed for {patience:.0f} s; {_describe_cluster()}") from None
         if row is _ENDED:
             break
         if isinstance(row, BaseException):
-            raise StoppedError(f"Ray gave up: {_first_line(row)}") from row
+            raise RunStoppedError(f"Ray gave up: {_first_line(row)}") from row
         if row["error"]:
             raise _error_of(row)
         manifest = _find_committed(work.output, row["number"])
         if manifest is None:
-            raise StoppedError(
+            raise RunStoppedError(
                 f"a worker committed block {row['number']} where this machine does not see it: {work.output.place} "
                 "must be on a file system that all nodes share, or an address such as s3://bucket/folder"
             )
@@ -232,7 +232,7 @@ def _drain(rows: Iterator[Mapping[str, Any]], work: Work, stall_seconds: float) 
         left.discard(manifest.block)
         work.on_block(manifest)
     if left:
-        raise StoppedError(f"Ray ended without {len(left)} blocks, the first of them block {min(left)}")
+        raise RunStoppedError(f"Ray ended without {len(left)} blocks, the first of them block {min(left)}")
 
 
 def _pump(rows: Iterator[Mapping[str, Any]], found: "queue.Queue[Any]") -> None:
@@ -253,7 +253,7 @@ def _error_of(row: Mapping[str, Any]) -> CorpusError:
     """The error as the local engine would raise it, where it is one of ours; else what stopped the run."""
     if row["error"] == BadInputError.__name__:
         return BadInputError(row["message"])
-    return StoppedError(f"block {row['number']}: {row['error']}: {row['message']}")
+    return RunStoppedError(f"block {row['number']}: {row['error']}: {row['message']}")
 
 
 def _describe_cluster() -> str:

@@ -19,7 +19,7 @@ from turnscore_core.dialogues import Dialogue
 from turnscore_core.engine import Engine, SharedScores, choose_bundles
 from turnscore_core.inference.devices import usable_cpus
 
-from turnscore_corpus.errors import StoppedError
+from turnscore_corpus.errors import RunStoppedError
 from turnscore_corpus.inputs.dialogues import InputDialogue, Read, SetAside, read_dialogues
 from turnscore_corpus.inputs.formats import RecordReader
 from turnscore_corpus.inputs.plan import Block
@@ -184,7 +184,7 @@ class PoolSize:
 
 
 def size_pool(resources: Mapping[str, float], choice: RayChoice, blocks: int) -> PoolSize:
-    """The pool for a cluster of these resources. Raises StoppedError where no actor fits."""
+    """The pool for a cluster of these resources. Raises RunStoppedError where no actor fits."""
     cpus, gpus = int(resources.get("CPU", 0)), resources.get("GPU", 0.0)
     fit = (cpus - SPARE_CPUS) // choice.cpus_per_worker
     if choice.gpus_per_worker:
@@ -193,7 +193,7 @@ def size_pool(resources: Mapping[str, float], choice: RayChoice, blocks: int) ->
         wanted = f"{choice.cpus_per_worker + SPARE_CPUS} CPUs" + (
             f" and {choice.gpus_per_worker:g} GPUs" if choice.gpus_per_worker else ""
         )
-        raise StoppedError(
+        raise RunStoppedError(
             f"the cluster has {cpus} CPUs and {gpus:g} GPUs; one worker needs {wanted}, {SPARE_CPUS} of the CPUs for "
             "Ray's own tasks. Give --workers where the cluster will grow"
         )
@@ -216,7 +216,7 @@ def run_here(work: Work, engine: Engine) -> None:
 def run_processes(work: Work, workers: int) -> None:
     """Processes the blocks in `workers` processes; returns when all are committed.
 
-    Raises StoppedError where workers die one after the other, and what a block raised. An interrupt waits until the
+    Raises RunStoppedError where workers die one after the other, and what a block raised. An interrupt waits until the
     blocks under way are committed.
     """
     left, deaths = deque(work.blocks), 0
@@ -228,7 +228,7 @@ def run_processes(work: Work, workers: int) -> None:
             deaths = 1 if len(left) < known else deaths + 1
             if deaths >= _MOST_DEATHS:
                 told = "what they wrote above says why, or the memory is too small"
-                raise StoppedError(f"{_MOST_DEATHS} workers died in a row, no block done between: {told}") from None
+                raise RunStoppedError(f"{_MOST_DEATHS} workers died in a row, no block done between: {told}") from None
 
 
 def _run_pool(work: Work, workers: int, left: deque[Block]) -> None:

@@ -67,7 +67,7 @@ FITTED_FOLDS = (0, 1)
 
 
 @dataclass(frozen=True)
-class Calibration:
+class ThresholdCalibration:
     """What a calibration found in the rated turns."""
 
     choice: Choice
@@ -76,7 +76,7 @@ class Calibration:
     """How many turns the threshold was made of."""
 
 
-def calibrate_formula(rated: RatedHeads, shipped: ValueFormula, *, rate: float, source: str) -> Calibration:
+def calibrate_formula(rated: RatedHeads, shipped: ValueFormula, *, rate: float, source: str) -> ThresholdCalibration:
     """The formula, and a threshold that calls at most `rate` of the good turns low, with 95 % confidence.
 
     Raises ExporterError where there are fewer than 60 turns or too few good ones.
@@ -91,7 +91,9 @@ def calibrate_formula(rated: RatedHeads, shipped: ValueFormula, *, rate: float, 
         if not reweighted.keeps_order:
             choice, measured = reweighted, held
     values = choice.formula.values_of(weigh_rated(choice.formula, measured))
-    return Calibration(choice, make_threshold(values.tolist(), measured.good.tolist(), rate, source), len(values))
+    return ThresholdCalibration(
+        choice, make_threshold(values.tolist(), measured.good.tolist(), rate, source), len(values)
+    )
 
 
 def make_threshold(values: Sequence[float], good: Sequence[bool], rate: float, source: str) -> Threshold:

@@ -72,7 +72,7 @@ class Labels(StrEnum):
     CORRECTED = "corrected"
 
 
-class Split(StrEnum):
+class ConvaiSplit(StrEnum):
     """The parts of the data, by position in the release."""
 
     TRAIN = "train"
@@ -84,8 +84,8 @@ class Split(StrEnum):
 class ConvaiSplits:
     """Pairs of each split under both readings, and thumbed bot turns. A dialogue is in the same split under both."""
 
-    pairs: Mapping[Labels, Mapping[Split, list[TextPair]]]
-    thumbs: Mapping[Split, list[TextPair]]
+    pairs: Mapping[Labels, Mapping[ConvaiSplit, list[TextPair]]]
+    thumbs: Mapping[ConvaiSplit, list[TextPair]]
 
 
 def read_convai(path: Path, left_out_ids: frozenset[str] = frozenset()) -> ConvaiSplits:
@@ -123,21 +123,21 @@ def label_dialogue(dialogue: RecordedDialogue, labels: Labels) -> int:
     return int(rate_dialogue(dialogue, labels) >= ENGAGING_FROM)
 
 
-def split_dialogues(dialogues: Iterable[RecordedDialogue]) -> dict[Split, list[RecordedDialogue]]:
+def split_dialogues(dialogues: Iterable[RecordedDialogue]) -> dict[ConvaiSplit, list[RecordedDialogue]]:
     """Splits by position within each published label, as the paper does: 60 % train, 20 % test, 20 % validation.
 
     Both readings use the published label's split, so no dialogue in one's training is in another's test. Dialogues with
     fewer than two merged turns are left out first.
     """
     usable = [dialogue for dialogue in dialogues if len(merge_turns(dialogue.turns)) >= 2]
-    splits: dict[Split, list[RecordedDialogue]] = {split: [] for split in Split}
+    splits: dict[ConvaiSplit, list[RecordedDialogue]] = {split: [] for split in ConvaiSplit}
     for label in (0, 1):
         members = [dialogue for dialogue in usable if label_dialogue(dialogue, Labels.PUBLISHED) == label]
         members.sort(key=lambda dialogue: dialogue.order)
         train_end, test_end = int(TRAIN_SHARE * len(members)), int(TEST_END_SHARE * len(members))
-        splits[Split.TRAIN] += members[:train_end]
-        splits[Split.TEST] += members[train_end:test_end]
-        splits[Split.VALIDATION] += members[test_end:]
+        splits[ConvaiSplit.TRAIN] += members[:train_end]
+        splits[ConvaiSplit.TEST] += members[train_end:test_end]
+        splits[ConvaiSplit.VALIDATION] += members[test_end:]
     return splits
 
 

@@ -11,7 +11,7 @@ from turnscore_assessment.errors import BadFileError
 from turnscore_exporters.data.convai import (
     CONVAI_FILE,
     LEFT_OUT_FILE,
-    Split,
+    ConvaiSplit,
     TextPair,
     read_left_out_ids,
     split_dialogues,
@@ -36,7 +36,7 @@ def read_reference_turns(folder: Path, limit: int, seed: int = 0) -> ReferenceTu
     """
     dialogues = list(read_dialogues(folder / CONVAI_FILE))
     left_out = read_left_out_ids(folder / LEFT_OUT_FILE)
-    test = split_dialogues(dialogue for dialogue in dialogues if dialogue.id not in left_out)[Split.TEST]
+    test = split_dialogues(dialogue for dialogue in dialogues if dialogue.id not in left_out)[ConvaiSplit.TEST]
     sources = {"ConvAI 2017 test dialogues": [pair for each in test for pair in pair_turns(each, None)]}
     if (folder / SYSTEM_FILE).exists():
         system = [pair for each in read_dialogues(folder / SYSTEM_FILE) for pair in pair_turns(each, "system")]

@@ -9,7 +9,7 @@ from turnscore_models import Bundle
 
 from turnscore_exporters.bundles.checkpoint import Checkpoint, Score, bert_graphs, export_checkpoint, score_as_pairs
 from turnscore_exporters.bundles.writer import turns_of
-from turnscore_exporters.data.convai import Labels, Split, read_engagement_data
+from turnscore_exporters.data.convai import ConvaiSplit, Labels, read_engagement_data
 from turnscore_exporters.data.reference_turns import read_reference_turns, texts_and_labels
 from turnscore_exporters.engagement.model import CONTRACT, load_model, score_pairs
 from turnscore_exporters.json_files import read_json
@@ -21,8 +21,8 @@ def export_engagement(options: EngagementExportOptions) -> Bundle:
     labelled = read_engagement_data(options.data, check_counts=False)
     judged = {
         "judged": labelled.judged,
-        "thumbs": labelled.convai.thumbs[Split.TEST],
-        "corrected": labelled.convai.pairs[Labels.CORRECTED][Split.TEST],
+        "thumbs": labelled.convai.thumbs[ConvaiSplit.TEST],
+        "corrected": labelled.convai.pairs[Labels.CORRECTED][ConvaiSplit.TEST],
     }
     sets = {name: texts_and_labels(pairs) for name, pairs in judged.items()}
 

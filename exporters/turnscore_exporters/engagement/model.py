@@ -27,14 +27,14 @@ CONTRACT = GraphContract(
 )
 
 
-class Pooling(StrEnum):
+class TokenPooling(StrEnum):
     """How token vectors become a text's vector; padding never counts."""
 
     MEAN = "mean"
     MAX = "max"
 
 
-class Combination(StrEnum):
+class TextCombination(StrEnum):
     """How the vectors of query and reply become the head's input.
 
     `average`: their mean, as in the released code; swapping the two changes nothing. `compare`: both, their absolute
@@ -46,7 +46,7 @@ class Combination(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelSettings:
+class EngagementSettings:
     """The model's settings, beside its weights.
 
     Several heads are averaged in probability, or with `is_blended` weighted by a logistic regression on their margins
@@ -54,8 +54,8 @@ class ModelSettings:
     """
 
     encoder: str
-    pooling: Pooling = Pooling.MEAN
-    combination: Combination = Combination.AVERAGE
+    pooling: TokenPooling = TokenPooling.MEAN
+    combination: TextCombination = TextCombination.AVERAGE
     heads: int = 1
     token_limit: int = 128
     dropout: float = 0.1
@@ -95,12 +95,12 @@ class EngagementModel(BertGraph):
     A pair without a query gives its reply's row twice.
     """
 
-    def __init__(self, encoder: BertModel, settings: ModelSettings) -> None:
+    def __init__(self, encoder: BertModel, settings: EngagementSettings) -> None:
         super().__init__()
         self.encoder = encoder
         self.settings = settings
         width = int(encoder.config.hidden_size)
-        width = width * 4 + 2 if settings.combination is Combination.COMPARE else width
+        width = width * 4 + 2 if settings.combination is TextCombination.COMPARE else width
         self.heads = nn.ModuleList(EngagementHead(width, settings.dropout) for _ in range(settings.heads))
         self.blend = nn.Linear(settings.heads + 1, 2) if settings.is_blended else None
 
@@ -125,7 +125,7 @@ class EngagementModel(BertGraph):
         """The head's input, [pairs, features], of two row vectors per pair."""
         query_length, reply_length = query[:, -1:], reply[:, -1:]
         query, reply = query[:, :-1], reply[:, :-1]
-        if self.settings.combination is Combination.AVERAGE:
+        if self.settings.combination is TextCombination.AVERAGE:
             return (query + reply) / 2
         return torch.cat([compare(query, reply), query_length, reply_length], dim=-1)
 
@@ -151,10 +151,10 @@ def blend_columns(logits: Tensor, features: Tensor) -> Tensor:
     return torch.cat([logits[..., 1] - logits[..., 0], features[:, -1:]], dim=-1)
 
 
-def pool(tokens: Tensor, attention_mask: Tensor, pooling: Pooling) -> Tensor:
+def pool(tokens: Tensor, attention_mask: Tensor, pooling: TokenPooling) -> Tensor:
     """Pools [rows, tokens, width] over real tokens to [rows, width]."""
     mask = attention_mask.unsqueeze(-1).to(tokens.dtype)
-    if pooling is Pooling.MEAN:
+    if pooling is TokenPooling.MEAN:
         return (tokens * mask).sum(1) / mask.sum(1).clamp_min(1.0)
     return (tokens + (mask - 1.0) * 1e4).amax(1)
 
@@ -173,8 +173,8 @@ def load_model(folder: Path) -> tuple[EngagementModel, Encoder]:
     """Reads what save_model wrote, ready to score; CheckpointError naming what is missing or broken."""
 
     def build(record: dict[str, Any], bert: BertModel) -> EngagementModel:
-        choices = {"pooling": Pooling(record["pooling"]), "combination": Combination(record["combination"])}
-        return EngagementModel(bert, ModelSettings(**{**record, **choices}))
+        choices = {"pooling": TokenPooling(record["pooling"]), "combination": TextCombination(record["combination"])}
+        return EngagementModel(bert, EngagementSettings(**{**record, **choices}))
 
     return read_checkpoint(folder, "engagement", build)
 

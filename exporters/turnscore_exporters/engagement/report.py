@@ -20,15 +20,15 @@ from turnscore_exporters.data.convai import (
     CONVAI_FILE,
     TEXT_FILE,
     TRANSFER_FILES,
+    ConvaiSplit,
     EngagementData,
     Labels,
-    Split,
     TextPair,
     check_published_counts,
     count_labels,
     read_engagement_data,
 )
-from turnscore_exporters.engagement.model import EngagementModel, Pooling, cross_validate_blend, save_model
+from turnscore_exporters.engagement.model import EngagementModel, TokenPooling, cross_validate_blend, save_model
 from turnscore_exporters.engagement.training import (
     PAPER_ENCODER,
     MixedRecipe,
@@ -74,14 +74,16 @@ def list_test_sets(data: EngagementData) -> list[TestSet]:
     reading's.
     """
     convai = data.convai
-    corrected = convai.pairs[Labels.CORRECTED][Split.VALIDATION]
+    corrected = convai.pairs[Labels.CORRECTED][ConvaiSplit.VALIDATION]
     return [
         TestSet(
-            "published", convai.pairs[Labels.PUBLISHED][Split.TEST], convai.pairs[Labels.PUBLISHED][Split.VALIDATION]
+            "published",
+            convai.pairs[Labels.PUBLISHED][ConvaiSplit.TEST],
+            convai.pairs[Labels.PUBLISHED][ConvaiSplit.VALIDATION],
         ),
-        TestSet("corrected", convai.pairs[Labels.CORRECTED][Split.TEST], corrected),
+        TestSet("corrected", convai.pairs[Labels.CORRECTED][ConvaiSplit.TEST], corrected),
         TestSet("judged", data.judged, corrected),
-        TestSet("thumbs", convai.thumbs[Split.TEST], convai.thumbs[Split.VALIDATION]),
+        TestSet("thumbs", convai.thumbs[ConvaiSplit.TEST], convai.thumbs[ConvaiSplit.VALIDATION]),
     ]
 
 
@@ -155,7 +157,7 @@ def run_engagement_training(options: EngagementTrainOptions) -> None:
     claim_folder(options.output, options.data)
     data = read_engagement_data(options.data, check_counts=not options.any_counts)
     print_counts(data, checked=not options.any_counts and not is_sample(options.data))
-    pooling, state = Pooling(options.pooling), options.output / STATE_FOLDER
+    pooling, state = TokenPooling(options.pooling), options.output / STATE_FOLDER
     if options.recipe == "mixed":
         recipe = MixedRecipe(pooling=pooling)
         if options.steps is not None:
@@ -206,7 +208,7 @@ def print_counts(data: EngagementData, *, checked: bool = True) -> None:
     if checked:
         check_published_counts(data.convai)
     for labels in Labels:
-        counts = {split: count_labels(data.convai.pairs[labels][split]) for split in Split}
+        counts = {split: count_labels(data.convai.pairs[labels][split]) for split in ConvaiSplit}
         shares = ", ".join(f"{split} {zeros}/{ones}" for split, (zeros, ones) in counts.items())
         note = " (as published)" if checked and labels is Labels.PUBLISHED else ""
         typer.echo(f"{labels} labels, pairs with label 0/1: {shares}{note}")

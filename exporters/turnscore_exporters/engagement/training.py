@@ -11,13 +11,13 @@ from torch.nn import functional
 from tqdm import tqdm
 
 from turnscore_exporters.data.contrast_text import ContrastText, read_contrast_text
-from turnscore_exporters.data.convai import EngagementData, Labels, Split, TextPair
+from turnscore_exporters.data.convai import ConvaiSplit, EngagementData, Labels, TextPair
 from turnscore_exporters.engagement.model import (
-    Combination,
     EngagementHead,
     EngagementModel,
-    ModelSettings,
-    Pooling,
+    EngagementSettings,
+    TextCombination,
+    TokenPooling,
     collate_pairs,
     compare,
     fit_blend,
@@ -146,7 +146,7 @@ class Question:
 class AdaptedEncoder(nn.Module):
     """The encoder with one head per question."""
 
-    def __init__(self, encoder: Encoder, questions: Sequence[str], pooling: Pooling) -> None:
+    def __init__(self, encoder: Encoder, questions: Sequence[str], pooling: TokenPooling) -> None:
         super().__init__()
         self.bert = encoder.model
         self.bert.embeddings.requires_grad_(False)
@@ -189,7 +189,7 @@ def adapt_encoder(
     encoder: Encoder,
     contrast: ContrastText,
     labelled: Mapping[str, Sequence[TextPair]],
-    pooling: Pooling,
+    pooling: TokenPooling,
     settings: LoopSettings,
     state_path: Path | None = None,
 ) -> None:
@@ -263,7 +263,7 @@ class PaperRecipe:
     """
 
     labels: Labels = Labels.PUBLISHED
-    pooling: Pooling = Pooling.MEAN
+    pooling: TokenPooling = TokenPooling.MEAN
     is_fine_tuned: bool = False
     with_transfer: bool = False
     head_steps: int = 600
@@ -281,7 +281,7 @@ class PaperRecipe:
     @property
     def learning_rate(self) -> float:
         """The head's. Specified: 1e-3 with mean pooling, 1e-2 with max pooling."""
-        return 1e-3 if self.pooling is Pooling.MEAN else 1e-2
+        return 1e-3 if self.pooling is TokenPooling.MEAN else 1e-2
 
     def loop(self, name: str, steps: int, encoder: Encoder, seed: int, learning_rate: float) -> LoopSettings:
         """The settings of one of its loops."""
@@ -303,7 +303,7 @@ class MixedRecipe:
     Steps and shares were chosen by cross-validation on the transfer pairs.
     """
 
-    pooling: Pooling = Pooling.MEAN
+    pooling: TokenPooling = TokenPooling.MEAN
     adaptation_steps: int = 300
     contrast_pairs: int = 18_000
     contrast_batches: int = 100
@@ -333,10 +333,12 @@ def train_paper_recipe(
 ) -> EngagementModel:
     """Trains on one reading of ConvAI. Runs may share `vectors`, of the frozen encoder and this pooling."""
     torch.manual_seed(seed)
-    settings = ModelSettings(encoder=encoder.name, pooling=recipe.pooling, token_limit=encoder.token_limit, dropout=0.0)
+    settings = EngagementSettings(
+        encoder=encoder.name, pooling=recipe.pooling, token_limit=encoder.token_limit, dropout=0.0
+    )
     model = EngagementModel(encoder.model, settings)
     vectors = vectors or TextVectors(model, encoder)
-    pairs = data.convai.pairs[recipe.labels][Split.TRAIN]
+    pairs = data.convai.pairs[recipe.labels][ConvaiSplit.TRAIN]
     source = Source(vectors.features(texts_of(pairs)), labels_of(pairs), recipe.head_batch)
     loop = recipe.loop("head", recipe.head_steps, encoder, seed, recipe.learning_rate)
     train_head(model.first_head, source, loop, _state(state_folder, "head"))
@@ -397,10 +399,10 @@ def train_mixed_recipe(
     torch.manual_seed(seed)
     model = EngagementModel(
         encoder.model,
-        ModelSettings(
+        EngagementSettings(
             encoder=encoder_name,
             pooling=recipe.pooling,
-            combination=Combination.COMPARE,
+            combination=TextCombination.COMPARE,
             heads=recipe.heads,
             token_limit=encoder.token_limit,
             dropout=recipe.dropout,
@@ -414,8 +416,8 @@ def train_mixed_recipe(
 
 
 def _labelled(data: EngagementData) -> dict[str, Sequence[TextPair]]:
-    pairs = {str(labels): data.convai.pairs[labels][Split.TRAIN] for labels in Labels}
-    return {**pairs, "thumbs": data.convai.thumbs[Split.TRAIN]}
+    pairs = {str(labels): data.convai.pairs[labels][ConvaiSplit.TRAIN] for labels in Labels}
+    return {**pairs, "thumbs": data.convai.thumbs[ConvaiSplit.TRAIN]}
 
 
 def build_sources(

@@ -69,7 +69,7 @@ class JudgedRecipe:
 
 
 @dataclass(slots=True)
-class Item:
+class TrainingItem:
     """A response to train on. Items of one `context_key` answer the same context; `real` was really said."""
 
     context: tuple[Spoken, ...]
@@ -83,7 +83,7 @@ class Item:
     weight: float = 1.0
 
 
-def judged_items(context: JudgedContext, key: int, generator: random.Random) -> list[Item]:
+def judged_items(context: JudgedContext, key: int, generator: random.Random) -> list[TrainingItem]:
     """The responses of a judged context, and at times a filler with them."""
     said, set_name = context[0].context, context[0].set_name
     responses = list(context)
@@ -94,24 +94,24 @@ def judged_items(context: JudgedContext, key: int, generator: random.Random) -> 
         heads = [UNKNOWN] * len(HEADS)
         for name, place in zip(MARKS, HEAD_OF_MARK, strict=True):
             heads[place] = response.labels.get(name, UNKNOWN)
-        items.append(Item(said, response.response, heads, context_key=key, set_name=set_name))
+        items.append(TrainingItem(said, response.response, heads, context_key=key, set_name=set_name))
     return items
 
 
-def marked_item(turn: LabelledTurn, weight: float) -> Item:
+def marked_item(turn: LabelledTurn, weight: float) -> TrainingItem:
     """A turn with a teacher's marks."""
     heads = [turn.labels.get(name, UNKNOWN) for name in HEADS]
-    return Item(turn.context, turn.response, heads, set_name="marked", weight=weight)
+    return TrainingItem(turn.context, turn.response, heads, set_name="marked", weight=weight)
 
 
-def reaction_item(turn: LabelledTurn) -> Item:
+def reaction_item(turn: LabelledTurn) -> TrainingItem:
     """A user turn in the response's place, seen from the user's side."""
     swapped = tuple((USER if speaker == SYSTEM else SYSTEM, text) for speaker, text in turn.context)
     wanted = [turn.labels["satisfaction"], *(turn.labels.get(name, 0.0) for name in REACTIONS[1:])]
-    return Item(swapped, turn.response, [UNKNOWN] * len(HEADS), reactions=wanted)
+    return TrainingItem(swapped, turn.response, [UNKNOWN] * len(HEADS), reactions=wanted)
 
 
-def group_items(group: Group, key: int, weight: float) -> list[Item]:
+def group_items(group: Group, key: int, weight: float) -> list[TrainingItem]:
     """What people really said, and what was made up beside it, with the marks of the rubric for either."""
     items = []
     for each in group:
@@ -124,7 +124,9 @@ def group_items(group: Group, key: int, weight: float) -> list[Item]:
         is_made = not real and each.kind != "bot"
         heads[OVERALL] = LABELS[NegativeKind(each.kind)].overall if is_made else UNKNOWN
         fits = each.relevant if real or is_made else UNKNOWN
-        items.append(Item(each.context, each.response, heads, context_key=key, fits=fits, real=real, weight=weight))
+        items.append(
+            TrainingItem(each.context, each.response, heads, context_key=key, fits=fits, real=real, weight=weight)
+        )
     return items
 
 
@@ -141,7 +143,7 @@ class Material:
     """What a teacher marked: `labels` has a probability for each of HEADS that it knows."""
 
 
-def plan_steps(material: Material, recipe: JudgedRecipe, seed: int) -> list[list[Item]]:
+def plan_steps(material: Material, recipe: JudgedRecipe, seed: int) -> list[list[TrainingItem]]:
     """The items of every step, in the order of the training."""
     generator = random.Random(f"judged {seed}")  # noqa: S311
     contexts = _passes(
@@ -152,7 +154,7 @@ def plan_steps(material: Material, recipe: JudgedRecipe, seed: int) -> list[list
     users = _forever(material.user_turns, generator)
     groups, bots = _forever(material.groups, generator), _forever(material.bots, generator)
     marked = _forever(material.marked, generator)
-    steps: list[list[Item]] = []
+    steps: list[list[TrainingItem]] = []
     together = recipe.judged * SORTED_TOGETHER
     for start in range(0, len(contexts), together):
         chunk = sorted(contexts[start : start + together], key=lambda each: max(len(turn.response) for turn in each))
@@ -185,7 +187,7 @@ def _forever(items: Sequence[Any], generator: random.Random) -> Iterator[Any]:
         yield from generator.sample(items, len(items))
 
 
-def compute_loss(model: QualityModel, found: Outputs, items: Sequence[Item], recipe: JudgedRecipe) -> Tensor:
+def compute_loss(model: QualityModel, found: Outputs, items: Sequence[TrainingItem], recipe: JudgedRecipe) -> Tensor:
     """Cross entropy of every head that has a mark, order of the overall marks, and ranks of what was really said."""
     heads = torch.tensor([item.heads for item in items])
     weights = torch.tensor([item.weight for item in items])
@@ -216,7 +218,7 @@ def compute_loss(model: QualityModel, found: Outputs, items: Sequence[Item], rec
     return loss + recipe.rank_weight * _rank_loss(model, found, items)
 
 
-def compute_order_loss(given: Tensor, wanted: Tensor, items: Sequence[Item]) -> Tensor:
+def compute_order_loss(given: Tensor, wanted: Tensor, items: Sequence[TrainingItem]) -> Tensor:
     """Pairwise logistic loss over items of one context, and at a quarter over those of one set; ties count nothing."""
     keys = torch.tensor([item.context_key for item in items])
     names = {name: number for number, name in enumerate({item.set_name for item in items})}
@@ -231,7 +233,7 @@ def compute_order_loss(given: Tensor, wanted: Tensor, items: Sequence[Item]) -> 
     return (each * weight).sum() / weight.sum()
 
 
-def _rank_loss(model: QualityModel, found: Outputs, items: Sequence[Item]) -> Tensor:
+def _rank_loss(model: QualityModel, found: Outputs, items: Sequence[TrainingItem]) -> Tensor:
     """Cross entropy of each real response among all real ones of the batch, by compared vectors alone."""
     real = torch.tensor([index for index, item in enumerate(items) if item.real and item.context])
     count = len(real)
@@ -246,7 +248,7 @@ def _rank_loss(model: QualityModel, found: Outputs, items: Sequence[Item]) -> Te
 def train_judged(
     model: QualityModel,
     encoder: Encoder,
-    steps: Sequence[Sequence[Item]],
+    steps: Sequence[Sequence[TrainingItem]],
     recipe: JudgedRecipe,
     state_path: Path,
     seed: int = 0,

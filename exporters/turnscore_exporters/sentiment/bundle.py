@@ -15,7 +15,7 @@ from turnscore_exporters.bundles.checkpoint import Checkpoint, Score, bert_graph
 from turnscore_exporters.graphs.export import EXAMPLE_IDS, ROW_AXES, GraphContract
 from turnscore_exporters.json_files import read_json
 from turnscore_exporters.options import SentimentExportOptions
-from turnscore_exporters.sentiment.model import RowBuilder, SentimentStopModel, load_model, score_rows
+from turnscore_exporters.sentiment.model import SentimentStopModel, WindowBuilder, load_model, score_rows
 from turnscore_exporters.sentiment.report import read_judged_responses
 from turnscore_exporters.sentiment.training import DEVELOPMENT_FILE, DEVELOPMENT_FORM
 from turnscore_exporters.training.encoders import Encoder
@@ -63,7 +63,7 @@ def export_sentiment(options: SentimentExportOptions) -> Bundle:
 
 def score_turns(model: SentimentStopModel, encoder: Encoder, turns: Sequence[TurnToScore]) -> list[float]:
     """The checkpoint's values: sentiment plus probability of going on."""
-    builder = RowBuilder(encoder, model.settings)
+    builder = WindowBuilder(encoder, model.settings)
     rows = [builder.build([(each.speaker, each.text) for each in turn.context], turn.response) for turn in turns]
     values: list[float] = score_rows(model, rows).double().sum(1).tolist()
     return values

@@ -10,14 +10,14 @@ import torch
 from torch import Tensor, nn
 from transformers import BertModel
 from turnscore_assessment.data.dialogues import Spoken
-from turnscore_core.scorers.sentiment_stop import DialogueRow, RowLayout, SpecialTokens, lay_out_row
+from turnscore_core.scorers.sentiment_stop import DialogueRow, SpecialTokens, WindowLayout, lay_out_row
 
 from turnscore_exporters.graphs.export import BertGraph
 from turnscore_exporters.training.checkpoints import POOLED, read_checkpoint, write_checkpoint
 from turnscore_exporters.training.encoders import Encoder, chunks, pad_rows
 
 ROWS_AT_ONCE = 64
-DEFAULT_LAYOUT = RowLayout(context_turns=3, turn_marks="separator", response_segment=1)
+DEFAULT_LAYOUT = WindowLayout(context_turns=3, turn_marks="separator", response_segment=1)
 
 
 class Target(StrEnum):
@@ -42,11 +42,11 @@ class RowPooling(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelSettings:
+class SentimentSettings:
     """The model's settings, beside its weights."""
 
     encoder: str
-    layout: RowLayout = DEFAULT_LAYOUT
+    layout: WindowLayout = DEFAULT_LAYOUT
     pooling: RowPooling = RowPooling.MEAN
     target: Target = Target.TWO
     token_limit: int = 80
@@ -56,7 +56,7 @@ class ModelSettings:
 class SentimentStopModel(BertGraph):
     """The predicted sentiment of the next user utterance, and the probability that there is one, for each row."""
 
-    def __init__(self, encoder: BertModel, settings: ModelSettings) -> None:
+    def __init__(self, encoder: BertModel, settings: SentimentSettings) -> None:
         super().__init__()
         self.encoder = encoder
         self.settings = settings
@@ -89,10 +89,10 @@ class SentimentStopModel(BertGraph):
         return outputs[:, 0], goes_on if self.settings.target is Target.TWO else goes_on * 0.0
 
 
-class RowBuilder:
+class WindowBuilder:
     """Lays texts out as the service does, each text tokenised once."""
 
-    def __init__(self, encoder: Encoder, settings: ModelSettings) -> None:
+    def __init__(self, encoder: Encoder, settings: SentimentSettings) -> None:
         """Raises EncoderError where the tokenizer lacks a token that a row may need."""
         self._encoder = encoder
         self._settings = settings
@@ -118,7 +118,7 @@ class RowBuilder:
         )
 
 
-def collate_rows(rows: Sequence[DialogueRow], layout: RowLayout) -> tuple[Tensor, Tensor, Tensor]:
+def collate_rows(rows: Sequence[DialogueRow], layout: WindowLayout) -> tuple[Tensor, Tensor, Tensor]:
     """The graph's three inputs for a batch of rows: ids, mask and segments."""
     input_ids, attention_mask = pad_rows([row.ids for row in rows])
     starts = torch.tensor([[row.response_start] for row in rows])
@@ -147,8 +147,8 @@ def load_model(folder: Path) -> tuple[SentimentStopModel, Encoder]:
     """Reads what save_model wrote, ready to score; CheckpointError naming what is missing or broken."""
 
     def build(record: dict[str, Any], bert: BertModel) -> SentimentStopModel:
-        choices = {"layout": RowLayout.model_validate(record["layout"]), "target": Target(record["target"])}
+        choices = {"layout": WindowLayout.model_validate(record["layout"]), "target": Target(record["target"])}
         choices["pooling"] = RowPooling(record["pooling"])
-        return SentimentStopModel(bert, ModelSettings(**{**record, **choices}))
+        return SentimentStopModel(bert, SentimentSettings(**{**record, **choices}))
 
     return read_checkpoint(folder, "sentiment/stop", build)

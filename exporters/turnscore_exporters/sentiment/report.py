@@ -21,7 +21,7 @@ from turnscore_exporters.sentiment.labels import (
     score_vader,
     strip_negation,
 )
-from turnscore_exporters.sentiment.model import RowBuilder, SentimentStopModel, score_rows
+from turnscore_exporters.sentiment.model import SentimentStopModel, WindowBuilder, score_rows
 from turnscore_exporters.training.encoders import Encoder
 
 LABELLINGS: Mapping[str, LabelRules] = {
@@ -109,7 +109,7 @@ def measure_development(
     model: SentimentStopModel, encoder: Encoder, judged: Sequence[LabelledTurn]
 ) -> dict[str, dict[str, float]]:
     """Correlations of the value and its parts with people's judgements; those of the value also by system."""
-    rows = RowBuilder(encoder, model.settings)
+    rows = WindowBuilder(encoder, model.settings)
     scores = score_rows(model, [rows.build(each.context, each.response) for each in judged]).numpy().astype(np.float64)
     qualities = [each.rating for each in judged]
     values = scores.sum(1)

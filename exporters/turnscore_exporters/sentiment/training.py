@@ -14,18 +14,18 @@ from torch.nn import functional
 from turnscore_assessment.data.dialogue_sets import DEFAULT_SETS, read_sets, read_turns
 from turnscore_assessment.data.labelled_turns import LabelledTurn
 from turnscore_assessment.figures import compute_spearman
-from turnscore_core.scorers.sentiment_stop import DialogueRow, RowLayout
+from turnscore_core.scorers.sentiment_stop import DialogueRow, WindowLayout
 
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.json_files import write_json
 from turnscore_exporters.options import SentimentTrainOptions
 from turnscore_exporters.sentiment.labels import BadResponses, LabelRules, NegativeRecipe, label_sentiment
 from turnscore_exporters.sentiment.model import (
-    ModelSettings,
-    RowBuilder,
     RowPooling,
+    SentimentSettings,
     SentimentStopModel,
     Target,
+    WindowBuilder,
     collate_rows,
     save_model,
     score_rows,
@@ -87,9 +87,9 @@ class SentimentRecipe:
 
 
 PAPER_ENCODER = "google-bert/bert-base-uncased"
-PAPER_SETTINGS = ModelSettings(
+PAPER_SETTINGS = SentimentSettings(
     encoder=PAPER_ENCODER,
-    layout=RowLayout(context_turns=100, turn_marks="separator", response_segment=1),
+    layout=WindowLayout(context_turns=100, turn_marks="separator", response_segment=1),
     pooling=RowPooling.POOLED,
     target=Target.SUM,
     token_limit=512,
@@ -128,7 +128,9 @@ class LabelledRow:
 class TrainingRows:
     """The rows of every epoch: the real ones, and negatives drawn anew for each."""
 
-    def __init__(self, turns: Sequence[LabelledTurn], rows: RowBuilder, recipe: SentimentRecipe, seed: int = 0) -> None:
+    def __init__(
+        self, turns: Sequence[LabelledTurn], rows: WindowBuilder, recipe: SentimentRecipe, seed: int = 0
+    ) -> None:
         self._turns = turns
         self._rows = rows
         self._recipe = recipe
@@ -230,7 +232,7 @@ def compute_loss(outputs: Tensor, batch: Sequence[LabelledRow], target: Target) 
 def train_model(
     turns: Sequence[LabelledTurn],
     encoder: Encoder,
-    settings: ModelSettings,
+    settings: SentimentSettings,
     recipe: SentimentRecipe,
     seed: int = 0,
     steps: int | None = None,
@@ -244,7 +246,7 @@ def train_model(
     """
     if settings.pooling is RowPooling.RESPONSE and not settings.layout.response_segment:
         raise ExporterError("pooling over the response needs segment 1 for the response")
-    rows = TrainingRows(turns, RowBuilder(encoder, settings), recipe, seed)
+    rows = TrainingRows(turns, WindowBuilder(encoder, settings), recipe, seed)
     batches = rows.batches(settings.target)[:steps]
     torch.manual_seed(seed)
     model = SentimentStopModel(encoder.model, settings)
@@ -290,7 +292,7 @@ def _follow(
         return WeightAverage(recipe.average_decay, steps // 5)
     if not judged:
         raise ExporterError(f"this recipe chooses its epoch by {DEVELOPMENT_FILE}, which the data folder lacks")
-    builder = RowBuilder(encoder, model.settings)
+    builder = WindowBuilder(encoder, model.settings)
     rows = [builder.build(each.context, each.response) for each in judged]
 
     def measure() -> float:
@@ -302,10 +304,10 @@ def _follow(
     return BestWeights(measure, steps, looks=recipe.epochs)
 
 
-def choose_recipe(options: SentimentTrainOptions) -> tuple[ModelSettings, SentimentRecipe]:
+def choose_recipe(options: SentimentTrainOptions) -> tuple[SentimentSettings, SentimentRecipe]:
     """The model and the training of the recipe, with what the options say in its place."""
     is_paper = options.recipe == "paper"
-    settings = PAPER_SETTINGS if is_paper else ModelSettings(encoder="minilm-l6")
+    settings = PAPER_SETTINGS if is_paper else SentimentSettings(encoder="minilm-l6")
     recipe = PAPER if is_paper else SentimentRecipe()
     layout = settings.layout.model_copy(update=_given(options, "context_turns", "turn_marks", "response_segment"))
     pooling, target = RowPooling(options.pooling or settings.pooling), Target(options.target or settings.target)

@@ -298,7 +298,7 @@ def _refusal(error: ValidationError, prefix: str = "") -> InvalidRequestError:
 
 
 @dataclass(frozen=True)
-class Call:
+class ServiceCall:
     """One call that scores."""
 
     title: str
@@ -334,10 +334,12 @@ class Call:
         return validate(self.request_type, parsed, limits)
 
 
-CALLS: tuple[Call, ...] = (
-    Call("Score one turn", ScoreRequest, ScoreReply, ScoringPipeline.score),
-    Call("Score several turns", BatchRequest, BatchReply, ScoringPipeline.score_batch),
-    Call("Score a dialogue", DialogueRequest, DialogueReply, ScoringPipeline.score_dialogue),
-    Call("Rank responses", RankRequest, RankReply, ScoringPipeline.rank),
-    Call("Compare texts", SimilarityRequest, SimilarityReply, ScoringPipeline.similarity, (ErrorCode.NOT_FOUND,)),
+CALLS: tuple[ServiceCall, ...] = (
+    ServiceCall("Score one turn", ScoreRequest, ScoreReply, ScoringPipeline.score),
+    ServiceCall("Score several turns", BatchRequest, BatchReply, ScoringPipeline.score_batch),
+    ServiceCall("Score a dialogue", DialogueRequest, DialogueReply, ScoringPipeline.score_dialogue),
+    ServiceCall("Rank responses", RankRequest, RankReply, ScoringPipeline.rank),
+    ServiceCall(
+        "Compare texts", SimilarityRequest, SimilarityReply, ScoringPipeline.similarity, (ErrorCode.NOT_FOUND,)
+    ),
 )

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from turnscore_core.errors import NotReadyError, OverloadedError
 
 from turnscore_service import metrics
-from turnscore_service.conversations.session import Channel, Conversation
+from turnscore_service.conversations.session import Channel, LiveConversation
 from turnscore_service.scheduling.pipeline import ScoringPipeline
 from turnscore_service.scheduling.slow_requests import SlowLog
 from turnscore_service.settings.service import Settings
@@ -22,7 +22,7 @@ class ConversationRegistry:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._slow = SlowLog(settings.log_slow_seconds)
-        self._open: set[Conversation] = set()
+        self._open: set[LiveConversation] = set()
         self._empty = asyncio.Event()
         self._empty.set()
         self._is_draining = False
@@ -44,7 +44,7 @@ class ConversationRegistry:
         too long, NotReadyError when the process ends. Whatever happens, nothing of it remains.
         """
         self.require_room()
-        conversation = Conversation(pipeline, channel, request_id, self._settings, self._slow, trace)
+        conversation = LiveConversation(pipeline, channel, request_id, self._settings, self._slow, trace)
         self._open.add(conversation)
         self._count()
         try:

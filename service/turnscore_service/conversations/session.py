@@ -71,7 +71,7 @@ class Channel(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class SpokenTurn:
+class PendingTurn:
     """A turn to score, with those before it."""
 
     context: Sequence[Turn]
@@ -97,12 +97,12 @@ class OpenDialogue:
         """The names of the scorers that every system turn is scored with."""
         return list(self._asked)
 
-    def latest(self, deadline_ms: int | None) -> SpokenTurn:
+    def latest(self, deadline_ms: int | None) -> PendingTurn:
         """The latest turn, to be scored; in that time, else in the opening's."""
         *context, turn = self.transcript.turns
-        return SpokenTurn(context, turn.text, Deadline.after_ms(deadline_ms or self._deadline_ms))
+        return PendingTurn(context, turn.text, Deadline.after_ms(deadline_ms or self._deadline_ms))
 
-    def item_for(self, turn: SpokenTurn, pipeline: ScoringPipeline) -> tuple[Item, ModelSet]:
+    def item_for(self, turn: PendingTurn, pipeline: ScoringPipeline) -> tuple[Item, ModelSet]:
         """The turn as these models score it, and which of their versions do.
 
         Raises InvalidRequestError where they do not take the opening's options, which those before them took.
@@ -112,7 +112,7 @@ class OpenDialogue:
             self._opening, turn.context, turn.text, self._asked, turn.deadline, model_set.versions
         ), model_set
 
-    def _choose_versions(self, turn: SpokenTurn, pipeline: ScoringPipeline) -> ModelSet:
+    def _choose_versions(self, turn: PendingTurn, pipeline: ScoringPipeline) -> ModelSet:
         """Others than before only after the user's first turn, or where other models are served.
 
         Where a split's versions do not take the opening's options, those that took them go on.
@@ -150,7 +150,7 @@ class _TurnInWork:
 _Answer = ConversationReply | _TurnInWork
 
 
-class Conversation:
+class LiveConversation:
     """Reads in the task that runs it and answers in another; so a turn is read while those before it are scored."""
 
     def __init__(
@@ -284,7 +284,7 @@ class Conversation:
         work.add_done_callback(self._in_work.discard)
         return _TurnInWork(index=index, started_at=time.monotonic(), work=work, skipped=skipped)
 
-    async def _score(self, turn: SpokenTurn, dialogue: OpenDialogue) -> _Scored:
+    async def _score(self, turn: PendingTurn, dialogue: OpenDialogue) -> _Scored:
         """The turn's outcome; what refuses or breaks its scoring as a whole is every scorer's error."""
         pipeline = self._pipeline()
         try:

@@ -36,7 +36,7 @@ from turnscore_service.scheduling.fairness import CooperativeScheduler
 from turnscore_service.scheduling.pipeline import ScoringPipeline
 from turnscore_service.scheduling.scheduler import Scheduler, ScorerRuntime, SharedState
 from turnscore_service.scheduling.shadow import Idleness, Shadows
-from turnscore_service.scheduling.versions import CandidateVersions, Split
+from turnscore_service.scheduling.versions import CandidateVersions, TrafficSplit
 from turnscore_service.settings.service import Settings
 
 
@@ -102,7 +102,7 @@ class PipelineBuilder:
             settings.limits,
             self._shared_state.cooperative,
             settings.metric_tenants,
-            Split(model_set, self._candidates.splits),
+            TrafficSplit(model_set, self._candidates.splits),
             self._cast_shadows(model_set),
         )
 

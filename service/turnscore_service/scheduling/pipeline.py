@@ -42,7 +42,7 @@ from turnscore_service.scheduling.request_checks import (
 from turnscore_service.scheduling.scheduler import Scheduler, ScorerRuntime
 from turnscore_service.scheduling.score_metrics import ScoreMetrics
 from turnscore_service.scheduling.shadow import Shadows
-from turnscore_service.scheduling.versions import Split
+from turnscore_service.scheduling.versions import TrafficSplit
 
 
 def rank_candidates(outcomes: Sequence[Outcome], weights: Mapping[str, float]) -> list[RankedCandidate]:
@@ -151,7 +151,7 @@ class ScoringPipeline:
         limits: Limits,
         cooperative: CooperativeScheduler,
         tenants: tuple[str, ...] = (),
-        split: Split | None = None,
+        split: TrafficSplit | None = None,
         shadows: Shadows | None = None,
     ) -> None:
         """`tenants`: names of keys that metrics on values tell apart; `split` is of the same model_set."""
@@ -161,7 +161,7 @@ class ScoringPipeline:
         self.shedding = scheduler.shedding
         self._limits = limits
         self._cooperative = cooperative
-        self.split = split or Split(model_set)
+        self.split = split or TrafficSplit(model_set)
         self._score_metrics = ScoreMetrics({name: each.loaded for name, each in runtimes.items()}, tenants)
         self._shadows = shadows or Shadows()
         self.requests = OpenWork()

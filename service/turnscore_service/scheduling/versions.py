@@ -28,7 +28,7 @@ class CandidateVersions:
     splits: Sequence[CandidateVersion] = ()
 
 
-class Split:
+class TrafficSplit:
     """Chooses the versions that answer a conversation, out of one model_set's."""
 
     def __init__(self, model_set: ModelSet, versions: Sequence[CandidateVersion] = ()) -> None:

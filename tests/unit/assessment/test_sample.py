@@ -9,7 +9,7 @@ from turnscore_assessment.data.dialogue_sets import read_population
 from turnscore_assessment.data.labelled_turns import ADVERSARIAL_FILE
 from turnscore_assessment.files import read_rows
 from turnscore_assessment.sample_data import ROW_FILES, talk_for, write_sample
-from turnscore_exporters.data.convai import Split, read_engagement_data
+from turnscore_exporters.data.convai import ConvaiSplit, read_engagement_data
 from turnscore_exporters.data.reference_turns import read_reference_turns
 from typer.testing import CliRunner
 
@@ -45,7 +45,7 @@ def test_the_published_counts_are_not_expected_of_it(sample: Path) -> None:
     labels = {pair.label for pair in data.transfer}
     assert labels == {0, 1}
     for by_split in data.convai.pairs.values():
-        assert {pair.label for pair in by_split[Split.TRAIN]} == {0, 1}
+        assert {pair.label for pair in by_split[ConvaiSplit.TRAIN]} == {0, 1}
 
 
 def test_a_folder_in_use_is_left_alone(tmp_path: Path) -> None:

@@ -9,12 +9,12 @@ from contextlib import suppress
 import pytest
 from turnscore_client import TurnScoreClient, UnexpectedReplyError
 from turnscore_client._defaults import MAX_REPLY_BYTES
-from turnscore_client._http import Answer, read_reply, retry_after_header_ms
+from turnscore_client._http import HttpAnswer, read_reply, retry_after_header_ms
 from turnscore_wire import ModelsReply
 
 
 def read(status, body, headers=None):
-    return read_reply(Answer(status, headers or {}, body), ModelsReply)
+    return read_reply(HttpAnswer(status, headers or {}, body), ModelsReply)
 
 
 @pytest.mark.parametrize(

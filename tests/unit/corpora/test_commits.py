@@ -10,7 +10,7 @@ import fsspec
 import pytest
 from support.corpora import WordEngine, content_of, dialogue_rows, plan_of, turns_of, write_lines
 from turnscore_corpus import OutputFolder, process_block
-from turnscore_corpus.errors import BadOutputError, ChangedJobError, StoppedError
+from turnscore_corpus.errors import BadOutputError, ChangedJobError, RunStoppedError
 from turnscore_corpus.inputs.plan import Plan
 from turnscore_corpus.outputs import folder as output_folder
 from turnscore_corpus.outputs.folder import describe_job
@@ -232,6 +232,6 @@ def test_a_run_that_left_a_block_undone_does_not_say_that_it_is_finished(made: P
 
     output = begin(made, tmp_path / "out")
     process_block(made.blocks[0], WordEngine(), output)
-    with pytest.raises(StoppedError, match="2 blocks were not committed, the first of them block 1"):
+    with pytest.raises(RunStoppedError, match="2 blocks were not committed, the first of them block 1"):
         run._finish(output, made)
     assert not (tmp_path / "out" / output_folder.FINISHED_FILE).exists()

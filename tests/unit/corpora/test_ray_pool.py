@@ -7,7 +7,7 @@ import pytest
 import typer
 from turnscore_corpus.command import _choose_elsewhere
 from turnscore_corpus.engines.work import PoolSize, RayChoice, size_pool
-from turnscore_corpus.errors import StoppedError
+from turnscore_corpus.errors import RunStoppedError
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_workers_leave_ray_its_cpus_and_are_no_more_than_blocks(
     ],
 )
 def test_a_cluster_without_room_for_a_worker_is_refused(resources: dict[str, float], choice: Any, needs: str):
-    with pytest.raises(StoppedError, match=needs):
+    with pytest.raises(RunStoppedError, match=needs):
         size_pool(resources, RayChoice(**choice), 10)
 
 

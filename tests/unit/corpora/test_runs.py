@@ -17,7 +17,7 @@ from support.corpora import MortalEngine, WordEngine, content_of, dialogue_rows,
 from turnscore_corpus.command import app
 from turnscore_corpus.engines import work as engines
 from turnscore_corpus.engines.work import EngineChoice, Work, process_block
-from turnscore_corpus.errors import BusyOutputError, StoppedError
+from turnscore_corpus.errors import BusyOutputError, RunStoppedError
 from turnscore_corpus.inputs.files import Columns, find_files
 from turnscore_corpus.inputs.plan import make_plan
 from turnscore_corpus.outputs.folder import FINISHED_FILE, BlockManifest, OutputFolder, describe_job
@@ -77,7 +77,7 @@ def test_a_block_that_kills_every_worker_stops_the_run_and_the_same_command_goes
         raise BrokenProcessPool
 
     monkeypatch.setattr(engines, "_run_pool", die)
-    with pytest.raises(StoppedError, match="3 workers died in a row"):
+    with pytest.raises(RunStoppedError, match="3 workers died in a row"):
         run_job(job_of(lines, tmp_path / "out", workers=2))
     assert pools == [8, 7, 7]
 
@@ -135,7 +135,7 @@ def test_an_interrupt_stops_the_run_between_its_commits(lines: Path, tmp_path: P
 
     monkeypatch.setattr(engines, "process_block", interrupt)
     before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(StoppedError, match="interrupted"):
+    with pytest.raises(RunStoppedError, match="interrupted"):
         run_job(job_of(lines, tmp_path / "out"))
     assert signal.getsignal(signal.SIGTERM) is before
     assert len(list((tmp_path / "out" / "manifests").iterdir())) == 2

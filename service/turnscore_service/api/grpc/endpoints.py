@@ -15,7 +15,15 @@ from turnscore_core.errors import CallerLeftError, DeadlineExceededError, Invali
 from turnscore_wire import BODY_FIELD, ERROR_TABLE, ConversationMessage, ConversationReply, ErrorReply, Limits
 from turnscore_wire.v1 import to_fields, to_message, turnscore_pb2
 
-from turnscore_service.api.calls import CALLS, CONVERSATION, Answer, Call, RequestScope, take_request_id, validate
+from turnscore_service.api.calls import (
+    CALLS,
+    CONVERSATION,
+    Answer,
+    RequestScope,
+    ServiceCall,
+    take_request_id,
+    validate,
+)
 from turnscore_service.auth.access import FORWARDED_KEY, sent_key
 from turnscore_service.conversations.session import Received
 from turnscore_service.lifecycle.runtime import Runtime
@@ -135,7 +143,7 @@ class GrpcEndpoints:
         """Returns when no call is in flight."""
         await self._idle.wait()
 
-    def _scoring(self, call: Call) -> _Work:
+    def _scoring(self, call: ServiceCall) -> _Work:
         runtime, settings = self._runtime, self._runtime.settings
         limits, message_class = settings.limits, getattr(turnscore_pb2, call.request_type.__name__)
 

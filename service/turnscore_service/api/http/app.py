@@ -18,7 +18,7 @@ from turnscore_core.errors import CallerLeftError, OverloadedError, ScoringError
 from turnscore_core.model_set import ModelSet, component_scorers
 from turnscore_wire import ErrorCode, HealthReply, ModelsReply
 
-from turnscore_service.api.calls import CALLS, Answer, Call, RequestScope, unforeseen
+from turnscore_service.api.calls import CALLS, Answer, RequestScope, ServiceCall, unforeseen
 from turnscore_service.api.http.exchange import (
     REQUEST_ID_HEADER,
     HttpExchange,
@@ -28,7 +28,7 @@ from turnscore_service.api.http.exchange import (
     sender_of,
 )
 from turnscore_service.api.http.schema import (
-    Endpoint,
+    DocumentedEndpoint,
     create_documents,
     describe_conversations,
     describe_errors,
@@ -88,7 +88,7 @@ class HttpApi:
         if self._allows_origins or not exchange.send(response):
             await response(scope, receive, send)
 
-    def _scoring(self, call: Call) -> Endpoint:
+    def _scoring(self, call: ServiceCall) -> DocumentedEndpoint:
         runtime, settings = self._runtime, self._runtime.settings
 
         async def score(body: bytes, request_id: str) -> BaseModel:
@@ -112,7 +112,7 @@ class HttpApi:
                 request.answer = Answer(await exchange.unless_left(score(body, exchange.request_id)))
             return respond(request.answer, exchange.request_id)
 
-        return Endpoint(
+        return DocumentedEndpoint(
             path=f"/v1/{call.name}",
             serve=serve,
             methods=("POST",),
@@ -126,24 +126,24 @@ class HttpApi:
             },
         )
 
-    def _operations(self) -> list[Endpoint]:
+    def _operations(self) -> list[DocumentedEndpoint]:
         not_ready, no_key = describe_errors(ErrorCode.NOT_READY), describe_errors(ErrorCode.UNAUTHENTICATED)
         return [
-            Endpoint(
+            DocumentedEndpoint(
                 path="/v1/models",
                 serve=self._models,
                 group="models",
                 title="List the models",
                 described={"response_model": ModelsReply, "responses": {**no_key, **not_ready}},
             ),
-            Endpoint(
+            DocumentedEndpoint(
                 path=websocket.PATH,
                 serve=websocket.explain,
                 group="conversations",
                 title="Hold a conversation",
                 described={"responses": describe_conversations()},
             ),
-            Endpoint(
+            DocumentedEndpoint(
                 path="/livez",
                 serve=self._livez,
                 methods=("GET", "HEAD"),
@@ -151,7 +151,7 @@ class HttpApi:
                 title="Is it alive?",
                 described={"response_model": HealthReply},
             ),
-            Endpoint(
+            DocumentedEndpoint(
                 path="/readyz",
                 serve=self._readyz,
                 methods=("GET", "HEAD"),
@@ -159,7 +159,7 @@ class HttpApi:
                 title="Is it ready?",
                 described={"response_model": HealthReply, "responses": not_ready},
             ),
-            Endpoint(
+            DocumentedEndpoint(
                 path="/metrics",
                 serve=self._metrics,
                 group="operations",

@@ -83,7 +83,7 @@ _SCORING_ERRORS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Endpoint:
+class DocumentedEndpoint:
     """One path: what serves it, and how the document describes it."""
 
     path: str
@@ -122,7 +122,7 @@ def describe_conversations() -> dict[int | str, dict[str, Any]]:
     return {101: upgrade, **describe_errors(*codes)}
 
 
-def create_documents(endpoints: Iterable[Endpoint]) -> FastAPI:
+def create_documents(endpoints: Iterable[DocumentedEndpoint]) -> FastAPI:
     """The app that serves /docs and /openapi.json; it answers everything else with an error."""
     app: FastAPI = FastAPIOffline(
         title="turnscore",

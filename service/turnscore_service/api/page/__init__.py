@@ -11,7 +11,7 @@ from pathlib import Path
 from starlette.responses import Response
 
 from turnscore_service.api.http.exchange import HttpExchange, check_page
-from turnscore_service.api.http.schema import Endpoint
+from turnscore_service.api.http.schema import DocumentedEndpoint
 from turnscore_service.settings.api import HttpSettings
 from turnscore_service.settings.service import Settings
 
@@ -65,12 +65,12 @@ _HEADERS = {
 }
 
 
-def page_endpoints(settings: Settings) -> list[Endpoint]:
+def page_endpoints(settings: Settings) -> list[DocumentedEndpoint]:
     """An endpoint for each file; none where the settings turn the page off."""
     if not settings.page.enabled:
         return []
     return [
-        Endpoint(
+        DocumentedEndpoint(
             path="/" if name == FIRST else f"/page/{name}",
             serve=partial(_send, settings.http, file),
             methods=("GET", "HEAD"),

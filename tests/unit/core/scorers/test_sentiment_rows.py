@@ -1,5 +1,5 @@
 import pytest
-from turnscore_core.scorers.sentiment_stop import DialogueRow, RowLayout, SpecialTokens, lay_out_row
+from turnscore_core.scorers.sentiment_stop import DialogueRow, SpecialTokens, WindowLayout, lay_out_row
 
 FIRST, SEPARATOR, USER, SYSTEM = 1, 2, 3, 4
 SPECIAL = SpecialTokens(first=FIRST, separator=SEPARATOR, user=USER, system=SYSTEM)
@@ -8,7 +8,7 @@ RESPONSE = [40, 41]
 
 
 def lay_out(limit: int, turns: int = 3, marks: str = "separator", context=CONTEXT, response=RESPONSE) -> DialogueRow:
-    layout = RowLayout(context_turns=turns, turn_marks=marks, response_segment=1)  # type: ignore[arg-type]
+    layout = WindowLayout(context_turns=turns, turn_marks=marks, response_segment=1)  # type: ignore[arg-type]
     return lay_out_row(context, response, layout, SPECIAL, limit)
 
 

@@ -7,8 +7,8 @@ from support.exporter_data import build_dialogue, write_rows
 from turnscore_assessment.data.dialogues import RecordedDialogue, RecordedTurn
 from turnscore_assessment.errors import BadFileError
 from turnscore_exporters.data.convai import (
+    ConvaiSplit,
     Labels,
-    Split,
     build_pairs,
     build_thumb_pairs,
     check_published_counts,
@@ -78,28 +78,28 @@ def test_thumb_pairs_take_what_the_human_said_last() -> None:
 def test_split_is_by_order_within_each_published_label() -> None:
     dialogues = [make_dialogue(*FOUR_TURNS, has_bot=number % 2 == 0, order=9 - number) for number in range(10)]
     splits = split_dialogues(dialogues)
-    assert [dialogue.order for dialogue in splits[Split.TRAIN]] == [1, 3, 5, 0, 2, 4]
-    assert [dialogue.order for dialogue in splits[Split.TEST]] == [7, 6]
-    assert [dialogue.order for dialogue in splits[Split.VALIDATION]] == [9, 8]
+    assert [dialogue.order for dialogue in splits[ConvaiSplit.TRAIN]] == [1, 3, 5, 0, 2, 4]
+    assert [dialogue.order for dialogue in splits[ConvaiSplit.TEST]] == [7, 6]
+    assert [dialogue.order for dialogue in splits[ConvaiSplit.VALIDATION]] == [9, 8]
 
 
 def test_no_dialogue_is_in_two_splits_under_any_reading(tmp_path: Path) -> None:
     rows: list[object] = [build_dialogue(number, has_bot=number % 2 == 0, rating=number % 6) for number in range(60)]
     convai = read_convai(write_rows(tmp_path / "convai.jsonl.gz", rows), frozenset({"d3"}))
-    members: dict[Split, set[str]] = {split: set() for split in Split}
-    for split in Split:
+    members: dict[ConvaiSplit, set[str]] = {split: set() for split in ConvaiSplit}
+    for split in ConvaiSplit:
         for pairs in (*(convai.pairs[labels][split] for labels in Labels), convai.thumbs[split]):
             members[split] |= {pair.dialogue for pair in pairs}
-    assert not members[Split.TRAIN] & members[Split.TEST]
-    assert not members[Split.TRAIN] & members[Split.VALIDATION]
-    assert not members[Split.TEST] & members[Split.VALIDATION]
+    assert not members[ConvaiSplit.TRAIN] & members[ConvaiSplit.TEST]
+    assert not members[ConvaiSplit.TRAIN] & members[ConvaiSplit.VALIDATION]
+    assert not members[ConvaiSplit.TEST] & members[ConvaiSplit.VALIDATION]
     assert "d3" not in set.union(*members.values())
 
 
 def test_pair_counts_of_another_file_are_refused(tmp_path: Path) -> None:
     rows: list[object] = [build_dialogue(number, has_bot=True, rating=2, turns=4) for number in range(10)]
     convai = read_convai(write_rows(tmp_path / "convai.jsonl.gz", rows))
-    assert count_labels(convai.pairs[Labels.PUBLISHED][Split.TRAIN]) == (12, 0)
+    assert count_labels(convai.pairs[Labels.PUBLISHED][ConvaiSplit.TRAIN]) == (12, 0)
     with pytest.raises(PairCountError, match=r"train: 12/0 .* 6222/1562"):
         check_published_counts(convai)
 

@@ -11,7 +11,7 @@ from turnscore_exporters.commands import export as export_app
 from turnscore_exporters.commands import train as train_app
 from turnscore_exporters.data.convai import read_engagement_data
 from turnscore_exporters.engagement import report as train_engagement
-from turnscore_exporters.engagement.model import Pooling
+from turnscore_exporters.engagement.model import TokenPooling
 from turnscore_exporters.engagement.training import MixedRecipe, PaperRecipe, train_paper_recipe
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.training.encoders import load_encoder
@@ -62,9 +62,9 @@ def test_exported_bundle_loads_in_the_service(checkpoint: Path, data_folder: Pat
         load_scorer(bundle, variant, threads=1)
 
 
-@pytest.mark.parametrize(("pooling", "learning_rate"), [(Pooling.MEAN, 1e-3), (Pooling.MAX, 1e-2)])
+@pytest.mark.parametrize(("pooling", "learning_rate"), [(TokenPooling.MEAN, 1e-3), (TokenPooling.MAX, 1e-2)])
 def test_the_paper_s_recipe_trains_a_head_on_plain_vectors_of_a_frozen_encoder(
-    tiny_bert: Path, data_folder: Path, pooling: Pooling, learning_rate: float
+    tiny_bert: Path, data_folder: Path, pooling: TokenPooling, learning_rate: float
 ) -> None:
     data = read_engagement_data(data_folder, check_counts=False)
     recipe = PaperRecipe(pooling=pooling, head_steps=30, with_transfer=True, transfer_steps=5)

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 from turnscore_core.inference.cuda_backend import CudaBackend, CudaOptions
 from turnscore_core.inference.devices import Device
 from turnscore_exporters.bundles.writer import check_parity, turns_of
-from turnscore_exporters.engagement.model import CONTRACT, EngagementModel, ModelSettings
+from turnscore_exporters.engagement.model import CONTRACT, EngagementModel, EngagementSettings
 from turnscore_exporters.errors import GraphExportError, ParityError
 from turnscore_exporters.graphs.export import export_fp32
 from turnscore_exporters.graphs.fp16 import convert_fp16, emulate_fp16
@@ -28,7 +28,7 @@ def graphs(tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[st
     paths = {name: folder / f"{name}.onnx" for name in ("fp32", "fp16", "emulated")}
     encoder = load_encoder(str(tiny_bert))
     torch.manual_seed(0)
-    model = EngagementModel(encoder.model, ModelSettings(encoder="tiny", heads=2))
+    model = EngagementModel(encoder.model, EngagementSettings(encoder="tiny", heads=2))
     export_fp32(model, CONTRACT, paths["fp32"])
     convert_fp16(paths["fp32"], paths["fp16"])
     emulate_fp16(paths["fp16"], paths["emulated"])

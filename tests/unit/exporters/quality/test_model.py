@@ -27,9 +27,9 @@ from turnscore_exporters.quality.model import (
     start_from_compared,
 )
 from turnscore_exporters.quality.training import (
-    Item,
     JudgedRecipe,
     Material,
+    TrainingItem,
     compute_loss,
     plan_steps,
     reaction_item,
@@ -151,8 +151,8 @@ def outputs_of(quality: torch.Tensor) -> Outputs:
     return Outputs(quality, torch.zeros(count, len(REACTIONS)), torch.zeros(count, 9), torch.zeros(1, 9), rows)
 
 
-def item(**marks: float) -> Item:
-    return Item(CONTEXT, "ok", [marks.get(name, UNKNOWN) for name in HEADS], set_name="a")
+def item(**marks: float) -> TrainingItem:
+    return TrainingItem(CONTEXT, "ok", [marks.get(name, UNKNOWN) for name in HEADS], set_name="a")
 
 
 def test_what_is_unknown_costs_nothing(model: QualityModel) -> None:
@@ -223,14 +223,14 @@ def test_training_is_the_same_after_an_interruption_and_learns(tiny_bert: Path, 
             class StoppedError(Exception):
                 pass
 
-            def planned(place: int, done: list[int] = done, count: int = count) -> list[Item]:
+            def planned(place: int, done: list[int] = done, count: int = count) -> list[TrainingItem]:
                 if len(done) == count:
                     raise StoppedError
                 done.append(place)
                 return steps[place]
 
-            class Steps(list[list[Item]]):
-                def __getitem__(self, place: int) -> list[Item]:  # type: ignore[override]
+            class Steps(list[list[TrainingItem]]):
+                def __getitem__(self, place: int) -> list[TrainingItem]:  # type: ignore[override]
                     return planned(place)
 
             try:

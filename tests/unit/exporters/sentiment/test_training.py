@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 import torch
 from turnscore_assessment.data.labelled_turns import LabelledTurn
-from turnscore_core.scorers.sentiment_stop import DialogueRow, RowLayout
+from turnscore_core.scorers.sentiment_stop import DialogueRow, WindowLayout
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.sentiment.model import (
-    ModelSettings,
-    RowBuilder,
     RowPooling,
+    SentimentSettings,
     SentimentStopModel,
     Target,
+    WindowBuilder,
     load_model,
     save_model,
     score_rows,
@@ -57,12 +57,12 @@ class InterruptionError(Exception):
     pass
 
 
-def settings(tiny_bert: Path, **changes: object) -> ModelSettings:
-    return ModelSettings(encoder=str(tiny_bert), token_limit=32, **changes)  # type: ignore[arg-type]
+def settings(tiny_bert: Path, **changes: object) -> SentimentSettings:
+    return SentimentSettings(encoder=str(tiny_bert), token_limit=32, **changes)  # type: ignore[arg-type]
 
 
 def build_rows(tiny_bert: Path, recipe: SentimentRecipe = RECIPE) -> TrainingRows:
-    return TrainingRows(TURNS, RowBuilder(load_encoder(str(tiny_bert)), settings(tiny_bert)), recipe)
+    return TrainingRows(TURNS, WindowBuilder(load_encoder(str(tiny_bert)), settings(tiny_bert)), recipe)
 
 
 def test_labels_of_real_rows_are_unknown_where_nothing_is_known(tiny_bert: Path) -> None:
@@ -114,19 +114,19 @@ def test_a_row_alone_scores_as_in_a_batch(tiny_bert: Path, pooling: RowPooling) 
     encoder = load_encoder(str(tiny_bert), has_pooler=pooling is RowPooling.POOLED)
     chosen = settings(tiny_bert, pooling=pooling)
     model = SentimentStopModel(encoder.model, chosen).eval()
-    rows = [RowBuilder(encoder, chosen).build(turn.context, turn.response) for turn in TURNS[:4]]
+    rows = [WindowBuilder(encoder, chosen).build(turn.context, turn.response) for turn in TURNS[:4]]
     together = score_rows(model, rows)
     assert torch.allclose(together, torch.cat([score_rows(model, [row]) for row in rows]), atol=1e-5)
 
 
 def test_a_checkpoint_keeps_scores_and_settings(tiny_bert: Path, tmp_path: Path) -> None:
     encoder = load_encoder(str(tiny_bert), 32)
-    layout = RowLayout(context_turns=1, turn_marks="speaker", response_segment=0)
+    layout = WindowLayout(context_turns=1, turn_marks="speaker", response_segment=0)
     model = SentimentStopModel(encoder.model, settings(tiny_bert, layout=layout)).eval()
     save_model(model, encoder, tmp_path)
     loaded, loaded_encoder = load_model(tmp_path)
     assert loaded.settings == model.settings
-    rows = [RowBuilder(each, model.settings).build(CONTEXT, "ok") for each in (encoder, loaded_encoder)]
+    rows = [WindowBuilder(each, model.settings).build(CONTEXT, "ok") for each in (encoder, loaded_encoder)]
     assert torch.equal(score_rows(model, rows[:1]), score_rows(loaded, rows[1:]))
 
 

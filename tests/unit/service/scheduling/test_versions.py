@@ -5,7 +5,7 @@ import math
 import pytest
 from support.fakes import FakeScorer, candidate_version, loaded_fake
 from turnscore_core.model_set import ModelSet, choose_defaults
-from turnscore_service.scheduling.versions import CandidateVersion, Split, conversation_key, is_drawn
+from turnscore_service.scheduling.versions import CandidateVersion, TrafficSplit, conversation_key, is_drawn
 from turnscore_wire import Turn
 
 IDS = [f"conversation-{number}" for number in range(10_000)]
@@ -45,7 +45,7 @@ def test_the_same_conversation_is_drawn_in_every_process():
 
 
 def test_a_conversation_stays_with_its_version_turn_by_turn():
-    split = Split(roster_of(), [candidate_version(FakeScorer(), 0.5)])
+    split = TrafficSplit(roster_of(), [candidate_version(FakeScorer(), 0.5)])
     for number in range(50):
         turns = [system("Welcome!"), user(f"my order {number} is late"), system("Oh."), user("so?"), system("Sorry.")]
         found = {id(split.model_set_for(None, turns[:length])) for length in range(2, len(turns) + 1)}
@@ -55,7 +55,7 @@ def test_a_conversation_stays_with_its_version_turn_by_turn():
 
 
 def test_before_the_user_said_anything_the_served_version_answers():
-    split = Split(roster_of(), [candidate_version(FakeScorer(), 1.0)])
+    split = TrafficSplit(roster_of(), [candidate_version(FakeScorer(), 1.0)])
     assert conversation_key(None, [system("Welcome!"), user("  ")]) is None
     assert split.model_set_for(None, [system("Welcome!")]).versions == {}
     assert split.model_set_for(None, [user("hi")]).versions == {"fake": "fake:1.1.0"}
