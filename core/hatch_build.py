@@ -1,4 +1,4 @@
-"""Adds the model store, which lies beside this folder in a checkout and inside it in an sdist."""
+"""Adds the model store, which lies next to this folder in a checkout and inside it in an sdist."""
 
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,8 @@ class ModelStore(BuildHookInterface[Any]):
         """Called by hatchling before a build."""
         if version == "editable":
             return
-        beside = Path(self.root).parent / "model_store"
-        store = beside if beside.is_dir() else Path(self.root) / "model_store"
+        sibling = Path(self.root).parent / "model_store"
+        store = sibling if sibling.is_dir() else Path(self.root) / "model_store"
         inside = "turnscore_models" if self.target_name == "wheel" else "model_store/turnscore_models"
         starter = "turnscore_models/starter" if self.target_name == "wheel" else "model_store/starter"
         build_data["force_include"] |= {str(store / "turnscore_models"): inside, str(store / "starter"): starter}

@@ -25,7 +25,7 @@ from turnscore_core.preflight import PreflightRequest, run_preflight, with_optio
 from turnscore_core.scorers.scorer import TokenPack, TurnToScore
 
 _LONGEST_REST_SECONDS = 2.0
-"""Between two batches beside callers. Chosen: a full machine must not make a switch last for ever."""
+"""Between two batches while callers are served. Chosen: a full machine must not make a switch last for ever."""
 _DIALOGUE_TURNS = 40
 """System turns of the dialogue that memory is taken for; longer ones are computed in parts. Chosen."""
 
@@ -76,7 +76,7 @@ def fill_device(loaded: LoadedScorer, most_tokens: int) -> None:
         with ThreadPoolExecutor(loaded.concurrency.batches) as executor:
             list(executor.map(loaded.scorer.score, [packs] * loaded.concurrency.batches))
     except OutOfMemoryError as error:
-        raise DeviceError(f"{loaded.device} has no room for {loaded.model} beside what runs there") from error
+        raise DeviceError(f"{loaded.device} has no room for {loaded.model} next to what runs there") from error
 
 
 def measure_budget(loaded: LoadedScorer, free_bytes: Callable[[], int], may_take_bytes: int) -> LoadedScorer:
@@ -119,7 +119,7 @@ class Loader(Protocol):
         """The scorers to begin with, by kind. Raises BundleError, DeviceError."""
 
     async def preflight(self, bundle: Bundle, like: LoadedScorer) -> str | None:
-        """Proves another version of what serves as `like`, in nobody's way; the digest of what holds.
+        """Proves another version of what serves as `like`, without delaying callers; the digest of what holds.
 
         None where `load_candidate` has to check it. Raises BundleError.
         """
@@ -140,7 +140,7 @@ class Loader(Protocol):
 
 
 class ModelLoader:
-    """Loads the models of one process: all of them at the start, and later another version of one beside it.
+    """Loads the models of one process: all of them at the start, and later another version of one of them.
 
     The Loader of what the settings name.
     """
@@ -195,7 +195,7 @@ class ModelLoader:
     ) -> LoadedScorer:
         """Another version of what serves as `like`, checked and warmed; nothing that serves is changed.
 
-        It runs with the concurrency of `like`, or in `concurrency`: to measure them anew would take the CPUs from
+        It runs with the concurrency of `like`, or in `concurrency`: to measure them again would take the CPUs from
         callers. What was checked by that digest is not checked again; `load_checked` sees to it that the same files are
         loaded. On a CUDA device its batches are as large as those of `like`. Raises BundleError where it is
         refused, of another kind, or was changed; DeviceError where its device has no room for both.
@@ -209,7 +209,7 @@ class ModelLoader:
         if checked is not None and bundle.digest != checked:
             raise CorruptBundleError(
                 f"bundle {bundle.manifest.reference}: its files in {bundle.folder} were changed while it was being "
-                "loaded, so what was checked is not what is there; try again when nobody writes them"
+                "loaded, so what was checked is not what is there; try again when nothing writes them"
             )
         is_checked = checked is not None
         loaded = self._load(bundle, variant, concurrency=first, device=device, is_checked=is_checked)

@@ -31,7 +31,7 @@ from turnscore_models.manifest import (
 SCORER_ENTRY_POINTS = "turnscore.scorers"
 
 _UNCHECKED = frozenset({MANIFEST_FILE, "model.yaml"})
-"""Files that no manifest lists: the manifest itself, and what BentoML's store writes beside it."""
+"""Files that no manifest lists: the manifest itself, and what BentoML's store writes next to it."""
 _DECIDING = {"kind", "graphs", "heads", "tokenizer", "calibration", "token_limit", "options"}
 """What the manifest says that can change a score or its percentile; everything else in it is prose."""
 MAX_DOCUMENT_BYTES = 1024 * 1024
@@ -114,7 +114,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def write_bundle(folder: Path, manifest: Manifest) -> Bundle:
-    """Writes the manifest beside the files that are already in `folder`; their checksums are taken now.
+    """Writes the manifest next to the files that are already in `folder`; their checksums are taken now.
 
     `manifest.files` is replaced by every file found below the folder. The bundle is then read back and checked.
     """
@@ -128,7 +128,7 @@ def copy_bundle(bundle: Bundle, target: Path, variants: Iterable[str] | None = N
     """Copies a bundle into the empty folder `target`; with `variants`, only those of its graphs."""
     kept = set(bundle.manifest.graphs) if variants is None else set(variants)
     graphs = {name: spec for name, spec in bundle.manifest.graphs.items() if name in kept}
-    dropped = {  # a large graph's weights lie beside it
+    dropped = {  # a large graph's weights lie next to it
         f"{spec.file}{end}"
         for name, spec in bundle.manifest.graphs.items()
         if name not in kept
@@ -152,7 +152,7 @@ def sha256_of(path: Path) -> str:
 
 
 def _refuse_unlisted(folder: Path, manifest: Manifest) -> None:
-    """A graph may load weights from any file beside it, so that one without a checksum could change a score."""
+    """A graph may load weights from any file next to it, so that one without a checksum could change a score."""
     unlisted = sorted((manifest.named_files | _names_in(folder)) - manifest.files.keys())
     if unlisted:
         more = f" and {len(unlisted) - _MOST_NAMED} more" if len(unlisted) > _MOST_NAMED else ""
@@ -223,7 +223,7 @@ def private_copy(bundle: Bundle) -> Iterator[Bundle]:
             if found != checksum:
                 raise CorruptBundleError(
                     f"bundle {bundle.manifest.reference}: {name} in {bundle.folder} was changed while the bundle was "
-                    "being loaded; try again when nobody writes it"
+                    "being loaded; try again when nothing writes it"
                 )
         yield replace(bundle, folder=folder)
 
@@ -257,7 +257,7 @@ def read_document(kind: type[_Document], path: Path) -> _Document:
 
 _PACKAGE = Path(__file__).parent
 _PLACES = (_PACKAGE / "starter", _PACKAGE.parent / "starter")
-"""In a wheel they lie inside the package, in a checkout beside it."""
+"""In a wheel they lie inside the package, in a checkout next to it."""
 
 
 def starter_bundles() -> list[Path]:

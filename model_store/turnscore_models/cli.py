@@ -98,8 +98,8 @@ AdminFolder = Annotated[
 
 @app.command()
 def serve(reference: Reference, folder: AdminFolder) -> None:
-    """Has a running service serve another version of a bundle: each worker loads and proves it beside the one that
-    serves, and switches between two requests. Exit code 1, and nothing is changed, where a worker refuses it."""
+    """Has a running service serve another version of a bundle: each worker loads and checks it while it serves the
+    other one, and switches between two requests. Exit code 1, and nothing is changed, where a worker refuses it."""
     if "/" in reference:
         reference = str(Path(reference).resolve())  # the service may have been started elsewhere
     _ask(folder, AdminOrder(action="serve", reference=reference))

@@ -169,7 +169,7 @@ class Manifest(_Part):
     token_limit: Annotated[int, Field(ge=8)] = Field(description="Tokens the model takes for one text.")
     options: dict[str, FiniteJson] = Field(default_factory=dict, description="What only this kind reads.")
     training: dict[str, FiniteJson] = Field(description="Encoder, data, command and date of the training.")
-    agreement: dict[str, FiniteJson] = Field(description="Measured agreement with people, baselines beside.")
+    agreement: dict[str, FiniteJson] = Field(description="Measured agreement with people, with baselines.")
     threshold: Threshold | None = Field(default=None, description="Below it: `low`. Absent: scores carry no label.")
     good_threshold: Threshold | None = Field(default=None, description="From it on: `good`. Absent: no turn is.")
     stand_in: bool = Field(

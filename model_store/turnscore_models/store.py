@@ -108,7 +108,7 @@ class _BoundedStream:
 
 
 class _NoRedirect(HTTPRedirectHandler):
-    """Signatures and secrets in a URL go to nobody else."""
+    """Signatures and secrets in a URL go to no one else."""
 
     def redirect_request(self, *_: object) -> None:
         return None

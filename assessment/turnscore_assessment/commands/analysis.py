@@ -77,7 +77,7 @@ def run_metrics(
     ] = None,
     url: Annotated[str | None, Option(help="The service; else TURNSCORE_URL, else localhost.")] = None,
     parts: Annotated[
-        list[str] | None, Option("--part", help="An entry of a score's details beside `value`; repeatable.")
+        list[str] | None, Option("--part", help="An entry of a score's details besides `value`; repeatable.")
     ] = None,
     per_system: Annotated[int | None, Option(min=1, help="Most dialogues of each system that scorers score.")] = None,
     keep: Annotated[Path | None, Option(dir_okay=False, help="CSV to write the scorers' scores to.")] = None,

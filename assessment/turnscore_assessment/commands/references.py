@@ -115,7 +115,7 @@ def references(
         Path | None, Option(exists=True, dir_okay=False, help="Word vectors as text; .gz is unpacked.")
     ] = None,
     meteor_jar: Annotated[
-        Path | None, Option(exists=True, dir_okay=False, help="METEOR 1.5's jar, its data beside it.")
+        Path | None, Option(exists=True, dir_okay=False, help="METEOR 1.5's jar, its data next to it.")
     ] = None,
     tokenisation: Annotated[str, Option(help="`blanks` for tokenised text, `words` for any other.")] = "blanks",
     json: Annotated[Path | None, Option(dir_okay=False, help="File for everything, as JSON.")] = None,

@@ -197,7 +197,7 @@ def provider_list(device: Device, options: CudaOptions) -> list[tuple[str, dict[
     """Providers with their options, the wanted one first, as `InferenceSession` takes them."""
     cuda = {
         "device_id": str(device.index),
-        "arena_extend_strategy": "kSameAsRequested",  # doubling would take memory that nobody asked for
+        "arena_extend_strategy": "kSameAsRequested",  # doubling would take memory that no one asked for
         "use_tf32": "0",
         "enable_skip_layer_norm_strict_mode": "1",
     }

@@ -101,7 +101,7 @@ def _dialogue_of(number: int, row: dict[str, Any], turn: TurnToScore) -> str:
 
 QUALITY = "quality"
 ITEMS_PER_CALL = 64
-"""Turns in one batch request. Chosen: what a service admits beside others' work."""
+"""Turns in one batch request. Chosen: what a service admits along with others' work."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Contrast text: people's replies beside replies that nobody would give. Generates them; judges nothing.
+"""Contrast text: people's replies, and replies that no one would give. Generates them; judges nothing.
 
 Teaches an encoder what labelled dialogues are too few for: whether a reply makes sense and says anything. Each pair of
 real turns gets a spoilt reply: drawn from a Markov chain over real replies (fluent for three words, senseless beyond,

@@ -47,7 +47,7 @@ class TextCombination(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class EngagementSettings:
-    """The model's settings, beside its weights.
+    """The model's settings, besides its weights.
 
     Several heads are averaged in probability, or with `is_blended` weighted by a logistic regression on their margins
     and the logarithm of the reply's number of tokens.

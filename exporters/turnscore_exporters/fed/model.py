@@ -115,7 +115,7 @@ def attend_fused(projected: Tensor, shape: Any, heads: int) -> Tensor:
     own_query, own_key, own_value = branch.chunk(3, dim=-1)
     keys = torch.cat([key[shape.branch_trunk], own_key], dim=1)
     values = torch.cat([value[shape.branch_trunk], own_value], dim=1)
-    # The smallest fp16 number: its exp is 0 beside the score of any token that may be seen.
+    # The smallest fp16 number: its exp is 0 compared with the score of any token that may be seen.
     bias = torch.where(shape.branch_sees, 0.0, torch.finfo(torch.float16).min).to(projected.dtype)
     apply: Callable[..., Tensor] = FusedAttention.apply
     mixed = [apply(query, key, value, None, heads), apply(own_query, keys, values, bias, heads)]
@@ -137,7 +137,7 @@ def _split_heads(states: Tensor, heads: int) -> Tensor:
 VOCABULARY_SLICE = 2048
 # Chosen for GPUs, which want large matmuls: logits of 16 turns with 18 qualities (4,200 predictors) are 276 MB.
 FUSED_VOCABULARY_SLICE = 16_384
-# Chosen: beside a score of 0, which every token gives the first of its trunk, exp(-40) is lost in fp32. The usual mask,
+# Chosen: exp(-40) is lost in fp32 next to a score of 0, which every token gives the first of its trunk. The usual mask,
 # a score of -65504, makes softmax compute denormal numbers, which takes it six times as long (measured, AVX-512).
 UNSEEN = -40.0
 
@@ -325,7 +325,7 @@ INPUT_AXES: dict[str, tuple[str, ...]] = {
     "target_ids": ("targets",),
 }
 OUTPUT_AXES: dict[str, tuple[str, ...]] = {"loss": ("targets",)}
-# Specified: a protobuf message ends at 2 GiB. Weights beyond 1.5 GB go into a file beside the graph.
+# Specified: a protobuf message ends at 2 GiB. Weights beyond 1.5 GB go into a file next to the graph.
 MAX_INLINE_BYTES = 1_500_000_000
 
 
@@ -367,7 +367,7 @@ def export_int8(fp32: Path, target: Path, vocabulary: int) -> None:
 
 
 def save_graph(graph: onnx.ModelProto, path: Path, max_inline_bytes: int = MAX_INLINE_BYTES) -> None:
-    """Saves a graph whose weights are in memory; those beyond `max_inline_bytes` go into one file beside it."""
+    """Saves a graph whose weights are in memory; those beyond `max_inline_bytes` go into one file next to it."""
     if sum(len(tensor.raw_data) for tensor in graph.graph.initializer) <= max_inline_bytes:
         onnx.save(graph, path)
         return

@@ -252,7 +252,7 @@ def _probe_ranges(
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3  # the runtime warns of constants it folds away
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "probe.onnx"  # with its weights beside it, since a message ends at 2 GiB
+        file = Path(folder) / "probe.onnx"  # with its weights next to it, since a message ends at 2 GiB
         onnx.save(proto, file, save_as_external_data=True, location="probe.data")
         session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
     feeds = _probe_inputs(probe, weights) if inputs is None else {each.name: inputs[each.name] for each in probe.input}

@@ -283,7 +283,7 @@ def _agree(
 
 
 def read_options(checkpoint: Path, model: QualityModel) -> QualityOptions:
-    """The manifest's options: the layout that was trained, and the formula that lies beside the weights."""
+    """The manifest's options: the layout that was trained, and the formula that lies next to the weights."""
     if not (checkpoint / VALUE_FILE).exists():
         raise CheckpointError(f"{checkpoint}: has no {VALUE_FILE}, which says how the heads become the value")
     formula = read_formula(checkpoint)

@@ -1,4 +1,4 @@
-"""Training examples of the quality model: a real response with made-up ones beside it, labelled head by head."""
+"""Training examples of the quality model: a real response with made-up ones, labelled head by head."""
 
 import random
 from collections.abc import Iterable, Mapping, Sequence
@@ -47,12 +47,12 @@ MOOD_SHARE = 0.1
 
 @dataclass(frozen=True, kw_only=True)
 class ExampleRecipe:
-    """How many made-up responses stand beside a real one, and which. See docs/models/quality.md for their worth."""
+    """How many made-up responses there are for each real one, and which. See docs/models/quality.md for their worth."""
 
     negatives: int = 4
     shares: Mapping[NegativeKind, float] = field(default_factory=lambda: SHARES)
     long_share: float = 0.08
-    """Of the real responses, so many are stitched to a long one, with a long one beside it that has one bad piece."""
+    """Of the real responses, so many are stitched to a long one, with another long one that has one bad piece."""
     labels: LabelRules = field(default_factory=LabelRules)
 
 
@@ -136,7 +136,7 @@ class ExampleMaker:
         return generator.choice(CHEERFUL) if mood >= GOOD_NEWS else None
 
     def _long_group(self, index: int, real: Example, generator: random.Random) -> Group:
-        """The real response and sound pieces after it; beside it the same with one bad piece at a random place."""
+        """The real response and sound pieces after it; then the same with one bad piece at a random place."""
         pieces = [real.response, *self._later[index][: generator.randint(2, 8)]]
         group = [replace(real, response=join_pieces(pieces))]
         kinds = (NegativeKind.RANDOM, NegativeKind.GARBLED, NegativeKind.HOSTILE, NegativeKind.BABBLE)

@@ -1,6 +1,6 @@
 """Writes the table of examples in docs/reading-the-scores.md: ten good and ten bad turns with the starters' numbers.
 
-`python -m turnscore_exporters.quality.reading_page docs/reading-the-scores.md` writes it anew; `--check` compares.
+`python -m turnscore_exporters.quality.reading_page docs/reading-the-scores.md` writes it again; `--check` compares.
 """
 
 import sys

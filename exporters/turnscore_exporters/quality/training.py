@@ -112,7 +112,7 @@ def reaction_item(turn: LabelledTurn) -> TrainingItem:
 
 
 def group_items(group: Group, key: int, weight: float) -> list[TrainingItem]:
-    """What people really said, and what was made up beside it, with the marks of the rubric for either."""
+    """What people really said, and what was made up, with the marks of the rubric for either."""
     items = []
     for each in group:
         real = not each.kind

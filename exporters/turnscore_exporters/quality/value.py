@@ -138,7 +138,7 @@ def fit_value(score: Callable[[Sequence[Asked]], Floats], folder: Path) -> Fitte
 
 
 def write_formula(folder: Path, formula: FittedFormula) -> None:
-    """Writes the formula beside the checkpoint."""
+    """Writes the formula next to the checkpoint."""
     write_json(folder / VALUE_FILE, formula)
 
 

@@ -5,7 +5,7 @@ a question; after a question a leading "no", "not really" or "i don't" therefore
 "what are you talking about" for neutral; an utterance with such a phrase loses a fixed amount.
 
 Made-up bad responses (mismatched, repeated, garbled, hostile) stand in for what people's dialogues hardly hold. They
-are assumed to please less by a fixed amount and to be likelier to end the dialogue; nobody reacted to them.
+are assumed to please less by a fixed amount and to be likelier to end the dialogue; no one reacted to them.
 """
 
 import random
@@ -111,7 +111,7 @@ class NegativeRecipe:
     """How many made-up responses there are, and how they are labelled."""
 
     share: float = 0.5
-    """Made-up responses per real turn, drawn anew in each epoch."""
+    """Made-up responses per real turn, drawn again in each epoch."""
     sentiment_shift: float = -0.5
     """Their sentiment label is the real response's plus this."""
     stop_weight: float = 0.25

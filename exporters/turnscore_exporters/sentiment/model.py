@@ -43,7 +43,7 @@ class RowPooling(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class SentimentSettings:
-    """The model's settings, beside its weights."""
+    """The model's settings, besides its weights."""
 
     encoder: str
     layout: WindowLayout = DEFAULT_LAYOUT

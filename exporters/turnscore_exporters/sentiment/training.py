@@ -126,7 +126,7 @@ class LabelledRow:
 
 
 class TrainingRows:
-    """The rows of every epoch: the real ones, and negatives drawn anew for each."""
+    """The rows of every epoch: the real ones, and negatives drawn for each."""
 
     def __init__(
         self, turns: Sequence[LabelledTurn], rows: WindowBuilder, recipe: SentimentRecipe, seed: int = 0

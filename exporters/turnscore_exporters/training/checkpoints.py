@@ -62,7 +62,7 @@ def read_checkpoint(
 
 
 def write_smoothing(folder: Path, factors: Factors | None) -> None:
-    """Keeps the factors [smoothed inputs, width] beside the weights; removes older ones where there are none."""
+    """Keeps the factors [smoothed inputs, width] next to the weights; removes older ones where there are none."""
     if factors is None:
         (folder / SMOOTHING_FILE).unlink(missing_ok=True)
     else:

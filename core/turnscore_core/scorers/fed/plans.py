@@ -75,7 +75,7 @@ KEPT_BYTES = 4 * 1024 * 1024
 MAX_TREE_TOKENS = 512
 """Of a caller's question in one pass: half of what a batch may have on a CPU. FED's own have 260. Chosen."""
 _BYTES_PER_TEXT = 400
-"""What Python takes for a follow-up beside the trees: its text, its places and their lists. Measured, more rather than
+"""What Python takes for a follow-up besides the trees: its text, its places and their lists. Measured, more rather than
 less: up to 200 characters of one byte each, 350."""
 
 
@@ -91,7 +91,7 @@ class FedPlan:
     curves: Sequence[Curve | None]
     mean_curve: Curve | None
     room: int
-    """Tokens of a turn that fit the window beside the longest follow-up."""
+    """Tokens of a turn that fit the window with the longest follow-up."""
 
     @property
     def with_context(self) -> bool:

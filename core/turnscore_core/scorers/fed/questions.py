@@ -17,7 +17,7 @@ from turnscore_core.errors import InvalidRequestError
 from turnscore_core.scorers.scorer import fingerprint
 
 Join = Literal["stripped", "spaced"]
-"""How a turn meets the separators beside it: `stripped`, without spaces, as DialoGPT was trained; `spaced`, with one on
+"""How a turn meets the separators around it: `stripped`, without spaces, as DialoGPT was trained; `spaced`, with one on
 either side, as current tokenizers read the text that published FED code puts together."""
 
 
@@ -190,7 +190,7 @@ class FedQuestion:
     """A fingerprint for each fragment of its score, of all but the turn that it depends on: one a quality, whose name
     it leaves out, or a single one where the question is the caller's."""
     room: int | None = field(compare=False)
-    """Tokens of a turn that fit the window beside its longest follow-up. None where it is the caller's."""
+    """Tokens of a turn that fit the window with its longest follow-up. None where it is the caller's."""
     fed_tokens: int = field(compare=False)
     """Of the follow-ups: those that the model is fed, or an estimate where the question is the caller's."""
 
