@@ -39,7 +39,7 @@ from turnscore_exporters.training.checkpoints import Factors
 
 
 class Tokenizes(Protocol):
-    """An encoder, or a model of pairs: what a bundle needs of it besides its graphs."""
+    """What a bundle needs of a model besides its graphs."""
 
     @property
     def tokenizer(self) -> Tokenizer: ...
