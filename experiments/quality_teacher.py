@@ -32,6 +32,7 @@ from turnscore_exporters.quality.training import (
     JudgedRecipe,
     TrainingItem,
     compute_order_loss,
+    freeze_lower_layers,
     plan_steps,
 )
 from turnscore_exporters.quality.value import score_heads
@@ -135,16 +136,10 @@ def train_teacher(
 ) -> None:
     """Trains and writes the weights."""
     output.mkdir(parents=True, exist_ok=True)
-    steps = plan_steps(read_material(data, share, 0), replace(RECIPE, passes=passes), 0)
-    steps = steps[:most_steps]
+    steps = plan_steps(read_material(data, share, 0), replace(RECIPE, passes=passes), 0)[:most_steps]
     torch.manual_seed(0)
     model = Teacher(encoder)
-    model.encoder.embeddings.requires_grad_(False)
-    for layer in model.encoder.encoder.layer[:FROZEN_LAYERS]:
-        layer.requires_grad_(False)
-    for part in model.encoder.modules():
-        if isinstance(part, nn.Dropout):
-            part.p = 0.0
+    freeze_lower_layers(model.encoder, FROZEN_LAYERS)
     groups: list[dict[str, Any]] = [
         {"params": [*model.hidden.parameters(), *model.head.parameters()], "lr": 5e-4},
         {"params": [weight for weight in model.encoder.parameters() if weight.requires_grad]},
@@ -187,6 +182,8 @@ def mark(
     ] = 10_000,
 ) -> None:
     """Writes turns with the marks that teacher and older heads give them together."""
+    if len(older or []) != len(older_share or []):
+        raise typer.BadParameter("give one for each --older", param_hint="--older-share")
     shares = list(zip(older or [], older_share or [], strict=True))
     asked = draw_turns(data, turns)
     typer.echo(f"{len(asked)} turns")

@@ -30,14 +30,6 @@ from turnscore_assessment.figures import (
     find_interval,
     williams_test,
 )
-from turnscore_assessment.references.library_metrics import (
-    MeteorJar,
-    NltkMeteor,
-    make_gleu,
-    make_rouge_score,
-    make_sacre_bleu,
-    make_sacre_chrf,
-)
 from turnscore_assessment.references.ngram_metrics import (
     Bleu,
     ComparesCorpus,
@@ -51,6 +43,14 @@ from turnscore_assessment.references.ngram_metrics import (
     by_system,
     is_empty,
     measure_diversity,
+)
+from turnscore_assessment.references.packaged_metrics import (
+    MeteorJar,
+    NltkMeteor,
+    make_gleu,
+    make_rouge_score,
+    make_sacre_bleu,
+    make_sacre_chrf,
 )
 from turnscore_assessment.references.vector_metrics import (
     UNOBTAINABLE,

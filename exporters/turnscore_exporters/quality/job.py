@@ -6,10 +6,11 @@ from dataclasses import asdict, replace
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 import typer
+from pydantic import BaseModel, Field, ValidationError
 from turnscore_assessment.data.dialogue_sets import read_population
 from turnscore_assessment.data.labelled_turns import (
     MODERN_FILE,
@@ -20,7 +21,10 @@ from turnscore_assessment.data.labelled_turns import (
     read_judged_contexts,
     read_judged_user_turns,
 )
+from turnscore_assessment.errors import BadFileError
 from turnscore_assessment.files import read_rows
+from turnscore_core.scorers.quality import Head
+from turnscore_wire import Speaker
 
 from turnscore_exporters.json_files import write_json
 from turnscore_exporters.options import QualityTrainOptions
@@ -119,11 +123,24 @@ def read_material(folder: Path, share: float, seed: int) -> Material:
     )
 
 
+class MarkedTurn(BaseModel):
+    """A row of a file of marks (experiments/quality_teacher.py): a turn, and a mark for each head that is known."""
+
+    context: tuple[tuple[Speaker, str], ...]
+    response: Annotated[str, Field(min_length=1)]
+    marks: Annotated[dict[Head, Annotated[float, Field(ge=-1, le=1)]], Field(min_length=1)]
+
+
 def read_marked_turns(path: Path) -> Iterator[LabelledTurn]:
-    """The rows of a file of marked turns: `context`, `response`, and in `marks` a number for each known head."""
-    for _, row in read_rows(path):
-        context = tuple((speaker, text) for speaker, text in row["context"])
-        yield LabelledTurn(context=context, response=row["response"], labels=row["marks"], set_name="marked")
+    """The rows of a file of marked turns, checked. BadFileError naming the line and the field."""
+    for number, row in read_rows(path):
+        try:
+            turn = MarkedTurn.model_validate(row)
+        except ValidationError as error:
+            wrong = error.errors()[0]
+            raise BadFileError(path, number, f"{'.'.join(map(str, wrong['loc']))}: {wrong['msg']}") from None
+        labels = {str(name): mark for name, mark in turn.marks.items()}
+        yield LabelledTurn(context=turn.context, response=turn.response, labels=labels, set_name="marked")
 
 
 _GROUPS = 14_000

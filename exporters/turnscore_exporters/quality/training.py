@@ -245,6 +245,15 @@ def _rank_loss(model: QualityModel, found: Outputs, items: Sequence[TrainingItem
     return functional.cross_entropy(logits, torch.arange(count))
 
 
+def freeze_lower_layers(encoder: Any, layers: int) -> None:
+    """Leaves a transformer's embeddings and lowest layers as they are, and takes its dropout away."""
+    encoder.embeddings.requires_grad_(False)
+    encoder.encoder.layer[:layers].requires_grad_(False)
+    for part in encoder.modules():
+        if isinstance(part, nn.Dropout):
+            part.p = 0.0
+
+
 def train_judged(
     model: QualityModel,
     encoder: Encoder,
@@ -256,12 +265,7 @@ def train_judged(
 ) -> None:
     """Trains the model in place, or goes on where `state_path` stopped; the averaged weights count."""
     builder = RowBuilder(encoder, model.settings.layout)
-    model.encoder.embeddings.requires_grad_(False)
-    for layer in model.encoder.encoder.layer[:FROZEN_LAYERS]:
-        layer.requires_grad_(False)
-    for part in model.encoder.modules():
-        if isinstance(part, nn.Dropout):
-            part.p = 0.0
+    freeze_lower_layers(model.encoder, FROZEN_LAYERS)
     encoder_weights = [weight for weight in model.encoder.parameters() if weight.requires_grad]
     fresh = [weight for name, weight in model.named_parameters() if not name.startswith(("encoder.", "joint."))]
     groups: list[dict[str, Any]] = [

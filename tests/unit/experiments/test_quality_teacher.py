@@ -1,11 +1,13 @@
 """experiments/quality_teacher.py: what a teacher marks becomes what the model that is served learns."""
 
+import json
 from pathlib import Path
 
 import pytest
 import quality_teacher
 import torch
 from quality_teacher import RESPONSE_TOKENS, Teacher
+from turnscore_assessment.errors import BadFileError
 from turnscore_core.scorers.quality import HEADS
 from turnscore_exporters.quality.job import read_marked_turns
 from turnscore_exporters.quality.training import JudgedRecipe, Material, plan_steps
@@ -50,3 +52,19 @@ def test_marks_are_learned_as_they_were_written(
     assert {said: heads[HEADS.index("overall")] for said, heads in learned.items()} == {
         turn.response: turn.labels["overall"] for turn in turns
     }
+
+
+@pytest.mark.parametrize(
+    ("changed", "field"),
+    [
+        ({"marks": {"overall": 4.5}}, "marks.overall"),
+        ({"marks": {"charming": 0.5}}, "marks.charming"),
+        ({"response": ""}, "response"),
+        ({"context": [["narrator", "a"]]}, "context.0.0"),
+    ],
+)
+def test_a_wrong_row_of_marks_is_named_with_its_field(tmp_path: Path, changed: dict[str, object], field: str) -> None:
+    row = {"context": [["user", "a"]], "response": "b", "marks": {"overall": 0.5}, **changed}
+    (tmp_path / "marks.jsonl").write_text(json.dumps(row) + "\n")
+    with pytest.raises(BadFileError, match=rf"line 1: {field}"):
+        list(read_marked_turns(tmp_path / "marks.jsonl"))

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from turnscore_assessment.errors import MissingResourceError, ReferencesError
 from turnscore_assessment.references.evaluation import Resources, find_metrics, metric_names
-from turnscore_assessment.references.library_metrics import MeteorJar, make_gleu
 from turnscore_assessment.references.ngram_metrics import (
     Bleu,
     ComparesCorpus,
@@ -17,6 +16,7 @@ from turnscore_assessment.references.ngram_metrics import (
     RougeL,
     count_common_subsequence,
 )
+from turnscore_assessment.references.packaged_metrics import MeteorJar, make_gleu
 from turnscore_assessment.references.vector_metrics import WordVectorMetric, read_word_vectors
 
 WORDS = ["a", "b", "c", "d", "e", "?", "the"]
