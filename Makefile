@@ -142,12 +142,12 @@ endif
 # of GPUs run in environments of their own.
 load: SCENARIO ?= steady
 bench: SCENARIO ?= bench
-RUNNER = $(if $(filter corpus cluster-corpus,$(SCENARIO)),$(RAY),$(if $(filter gpu,$(SCENARIO)),$(GPU),$(DEV)))
+RUNNER = $(if $(filter corpus,$(SCENARIO)),$(RAY),$(if $(filter gpu,$(SCENARIO)),$(GPU),$(DEV)))
 .SECONDEXPANSION:
 bench load: $(SERVE)/.ready $$(RUNNER)/.ready
 	RAY_worker_niceness=0 $(RUNNER)/bin/python loadtests/run.py $(SCENARIO) $(ARGS)
 load:  ## Runs a load test, on the service at port 3000 or on its own: SCENARIO=steady, soak, overload, ... ARGS="--seconds 60"
-bench:  ## Measures, with the bare runtime where there is one: SCENARIO=bench, cache, corpus, fed, ... ARGS="--results results"
+bench:  ## Measures, with the bare runtime where there is one: SCENARIO=bench, cache, corpus, ... ARGS="--results results"
 
 bench-quick: $(SERVE)/.ready $(DEV)/.ready  ## Runs a short `make bench`: mixed lengths, 1 and 32 clients
 	$(DEV)/bin/python loadtests/run.py bench --rounds 2 --turns 200 --mixes mixed --clients 1,32 $(ARGS)

@@ -1,21 +1,21 @@
 """Runs one scenario of load or measurement: `python loadtests/run.py NAME [options]`; without a name it lists them.
 
-Writes NAME.md and NAME.json into `--reports`, or build/load, prints the page, and ends with 1 where a claim failed.
+Writes NAME.md and NAME.json into `--reports`, prints the page, and ends with 1 where a claim failed.
 """
 
 import ast
+import inspect
 import shlex
 import signal
 import sys
 from collections.abc import Sequence
-from functools import wraps
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import typer
 from turnscore_load.machine import ScenarioError
-from turnscore_load.results import ScenarioResult
+from turnscore_load.scenario import Scenario
 
 SCENARIOS = Path(__file__).parent / "turnscore_load" / "scenarios"
 
@@ -29,63 +29,48 @@ def scenarios() -> dict[str, str]:
     }
 
 
-def find_option(words: list[str], name: str, *, take: bool = True) -> str:
-    """The value of `name VALUE` or `name=VALUE`, which it takes out of the words; empty where it is not there."""
-    for place, word in enumerate(words):
-        if word == name and place + 1 < len(words):
-            value, end = words[place + 1], place + 2
-        elif word.startswith(f"{name}="):
-            value, end = word.partition("=")[2], place + 1
-        else:
-            continue
-        if take:
-            del words[place:end]
-        return value
-    return ""
+def read_scenario(name: str, words: Sequence[str]) -> Scenario[Any]:
+    """The scenario of that name with these options. Exits with --help, or an option that is wrong."""
+    module = import_module(f"turnscore_load.scenarios.{name.replace('-', '_')}")
+    [kind] = [
+        each
+        for each in vars(module).values()
+        if inspect.isclass(each) and issubclass(each, Scenario) and each.__module__ == module.__name__
+        if not each.__subclasses__()
+    ]
+    made = list[Scenario[Any]]()
 
+    def make(**options: Any) -> None:
+        made.append(kind(**options))
 
-def run_scenario(name: str, words: Sequence[str]) -> ScenarioResult:
-    """What the scenario's `main` returns, called with its own options."""
-    app, kept = typer.Typer(add_completion=False, pretty_exceptions_enable=False), list[ScenarioResult]()
-    scenario = import_module(f"turnscore_load.scenarios.{name.replace('-', '_')}").main
-
-    @wraps(scenario)
-    def keep(**options: Any) -> None:
-        kept.append(scenario(**options))
-
-    app.command(name)(keep)
+    make.__signature__ = inspect.signature(kind)  # type: ignore[attr-defined]
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    app.command(name, help=kind.__doc__)(make)
     try:
         app(list(words), prog_name=f"run.py {name}")
     except SystemExit:
-        if not kept:  # --help, or an option that is wrong
+        if not made:
             raise
-    return kept[0]
+    return made[0]
 
 
 def main(words: list[str]) -> int:
-    """The exit code. Options of every scenario: --machine TEXT and --results FOLDER."""
+    """The exit code."""
     known = scenarios()
     if not words or words[0] not in known:
         for name, sentence in known.items():
             typer.echo(f"  {name:20} {sentence}")
-        typer.echo(
-            "  With each: --machine TEXT names the machine, --results FOLDER keeps the figures there as NAME.json, too."
-        )
         return 0 if words in ([], ["--help"]) else 2
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that what was started is stopped
-    name, command = words[0], shlex.join(["loadtests/run.py", *words])
-    machine, folder = (find_option(words, each) for each in ("--machine", "--results"))
+    scenario = read_scenario(words[0], words[1:])
     try:
-        result = run_scenario(name, words[1:])
+        result = scenario.run(shlex.join(["loadtests/run.py", *words]))
     except ScenarioError as error:
-        typer.echo(f"{name}: {error}", err=True)
+        typer.echo(f"{scenario.name}: {error}", err=True)
         return 1
-    result.command, result.machine = command, machine or result.machine
-    reports = Path(find_option(words, "--reports", take=False) or "build/load")
-    result.write(reports / f"{name}.json")
-    (reports / f"{name}.md").write_text(result.markdown())
-    if folder:
-        result.write(Path(folder) / f"{name}.json")
+    for folder in filter(None, (scenario.reports, scenario.results)):
+        result.write(folder / f"{scenario.name}.json")
+    (scenario.reports / f"{scenario.name}.md").write_text(result.markdown())
     typer.echo(f"\n{result.markdown()}")
     return 0 if result.holds else 1
 

@@ -27,9 +27,8 @@ from turnscore_load.processes import Process, find_program, in_background, redis
 from turnscore_load.services import ONE_BATCH_AT_A_TIME, service_process
 from turnscore_load.traffic import texts
 
+# By group of rules: an hour becomes two minutes, and a day one. Chosen: a group's shortest window holds five scrapes.
 FACTORS: Mapping[str, float] = {"turnscore-service": 30, "turnscore-values": 1440}
-"""By group of rules: an hour becomes two minutes, and a day one. Chosen: a group's shortest window holds five
-scrapes."""
 _LEAST_INTERVAL = timedelta(seconds=0.5)
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _GROUP = re.compile(r"^  - name: (\S+)$", re.MULTILINE)
@@ -37,14 +36,12 @@ _WINDOW = re.compile(r"\[(\d+)([smhd])\]")
 _WAIT = re.compile(r"^(        for: )(\d+)([smhd])$", re.MULTILINE)
 _INTERVAL = re.compile(r"^(    interval: )(\d+)([smhd])$", re.MULTILINE)
 
+# Five scrapes in the shortest window of the shortened rules; also what a busy service may take for one.
 _SCRAPE_SECONDS = 2.0
-"""Five scrapes in the shortest window of the shortened rules; also what a busy service may take for one."""
 _EVALUATION_SECONDS = 0.5
 _LOOK_SECONDS = 0.25
-ANY_JOB = ""
-"""Of an alert that names none."""
-Firing = tuple[str, str]
-"""An alert's name and the job that it is about."""
+ANY_JOB = ""  # of an alert that names none
+Firing = tuple[str, str]  # an alert's name and the job that it is about
 
 
 class UnknownGroupError(Exception):
@@ -93,11 +90,9 @@ class Watch:
     """What has fired, and since when."""
 
     process: Process
-    baseline: Path
-    """Further rules, which Prometheus reads at `reload`."""
+    baseline: Path  # further rules, which Prometheus reads at `reload`
     firing: frozenset[Firing] = frozenset()
-    seen: set[Firing] = field(default_factory=set)
-    """All that ever fired."""
+    seen: set[Firing] = field(default_factory=set)  # all that ever fired
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     def reload(self) -> None:
@@ -178,28 +173,21 @@ def _configuration(targets: Mapping[str, int]) -> dict[str, object]:
     }
 
 
-_CALLERS = 100
-"""Twice as many as the busy service has room for."""
-_ROOM = 50
-"""Turns in flight that the busy service takes: long ones are a second's work of one core."""
+_CALLERS = 100  # twice as many as the busy service has room for
+_ROOM = 50  # turns in flight that the busy service takes: long ones are a second's work of one core
 _STALL_SECONDS = 0.4
-_HUGE_TOKENS = 16_384
-"""Of a batch that takes a core some two seconds, five times as long as may be."""
+_HUGE_TOKENS = 16_384  # of a batch that takes a core some two seconds, five times as long as may be
 OUT_OF_MEMORY = "turnscore_out_of_memory_batches_total"
-_SHARE_OF_GAP = 0.45
-"""On both sides of its middle; what is left over is more than a self-test's tolerance."""
+_SHARE_OF_GAP = 0.45  # on both sides of its middle; what is left over is more than a self-test's tolerance
 _BATCH_SECONDS = 0.5
-_LONG_WORDS = 120
-"""Of a turn of many callers: as many as engagement reads, so that few calls are much work."""
+_LONG_WORDS = 120  # of a turn of many callers: as many as engagement reads, so that few calls are much work
 
-_REFUSED_SECONDS = 1.0
-"""After which a refused one of them asks again. Chosen: a third of the calls are then refused."""
+_REFUSED_SECONDS = 1.0  # After which a refused one of them asks again. Chosen: a third of the calls are then refused.
 
 Mood = Literal["usual", "broken", "foreign", "silent"]
+# What a user says, what a bot says to it, and what it says to it in another language.
 _DIALOGUES: list[list[str]] = json.loads(Path(__file__).with_name("alert_dialogues.json").read_text(encoding="utf-8"))
-"""What a user says, what a bot says to it, and what it says to it in another language."""
-_UNFIT = "The train to Turin leaves from platform 4, you idiot."
-"""Of a broken bot, whatever it is told."""
+_UNFIT = "The train to Turin leaves from platform 4, you idiot."  # of a broken bot, whatever it is told
 
 
 @dataclass(kw_only=True)
@@ -232,21 +220,16 @@ class Bot:
 class World:
     """What runs, by the job that Prometheus knows it by."""
 
-    busy: Process
-    """Takes load, and uses the Redis."""
-    bot: Process
-    """Scores the bot's turns by quality, and others by an engagement model that gives NaN; needs a key."""
-    stalling: Process
-    """Its batches may be larger than what the time until a stall allows."""
-    refusing: Process
-    """Is started with a damaged bundle."""
+    busy: Process  # takes load, and uses the Redis
+    bot: Process  # scores the bot's turns by quality, and others by an engagement model that gives NaN; needs a key
+    stalling: Process  # its batches may be larger than what the time until a stall allows
+    refusing: Process  # is started with a damaged bundle
     whole: Path
     damaged: Path
     keys: Path
     talker: Bot
     redis: Process
-    out_of_memory: Counter
-    """What the stand-in exports: batches that found too little memory."""
+    out_of_memory: Counter  # what the stand-in exports: batches that found too little memory
     stand_in_port: int = field(default_factory=free_port)
 
     @property
@@ -458,6 +441,8 @@ class Cause:
 
 _BUDGETS = ("TurnscoreErrorBudgetFast", "TurnscoreErrorBudgetSlow", "TurnscoreLatencyBudgetFast")
 _BUSY = (*_BUDGETS, "TurnscoreLatencyBudgetSlow", "TurnscoreQueueLong", "TurnscoreRefusals")
+# In rounds: one after the other where causes would disturb each other, else at once. Overload comes first: its budgets
+# would count earlier calls, which are slow where the machine is busy.
 ON_SERVICES: tuple[tuple[Cause, ...], ...] = (
     (
         Cause("busy", overload, _BUSY,
@@ -482,13 +467,12 @@ ON_SERVICES: tuple[tuple[Cause, ...], ...] = (
               "it counts no more"),
     ),
 )  # fmt: skip
-"""In rounds: one after the other where causes would disturb each other, else at once. Overload comes first: its budgets
-would count earlier calls, which are slow where the machine is busy."""
 
 OF_THE_BOT = Cause(
     "bot", set_mood("usual", "silent"), ("TurnscoreMisfit",),
     "a bot says ten replies again and again: its percentiles fill few bins", "it falls silent",
 )  # fmt: skip
+# While it talks.
 WITHIN_IT = (
     Cause("bot", set_mood("broken", "usual"), ("TurnscoreDrift", "TurnscoreLowShare"),
           "the bot gives one unfitting reply to everything, after a baseline of its usual ones",
@@ -496,5 +480,4 @@ WITHIN_IT = (
     Cause("bot", set_mood("foreign", "usual"), ("TurnscoreForeign",),
           "the bot answers in German", "it answers in English"),
 )  # fmt: skip
-"""While it talks."""
 LAST = Cause(ANY_JOB, kill_all, ("TurnscoreAbsent",), "kill -9 of every service", "one is started")

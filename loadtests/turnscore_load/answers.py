@@ -15,8 +15,7 @@ _REFUSED, _EXPIRED = ERROR_TABLE[ErrorCode.OVERLOADED], ERROR_TABLE[ErrorCode.DE
 EXPIRED_GRPC_STATUS = _EXPIRED.grpc_code
 _HONEST: Mapping[str, Outcome] = {ErrorCode.OVERLOADED: "refused", ErrorCode.DEADLINE_EXCEEDED: "expired"}
 _FOREIGN_REFUSALS = (429, 503)
-_FOREIGN_RETRY_SECONDS = 0.05
-"""Between a refusal that names no time and the next attempt. Chosen."""
+_FOREIGN_RETRY_SECONDS = 0.05  # between a refusal that names no time and the next attempt; chosen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,8 +124,7 @@ class CallRecord:
     sent_at: float
     done_at: float
     answer: CallAnswer
-    body: bytes = b""
-    """Of the reply, where replies are kept."""
+    body: bytes = b""  # of the reply, where replies are kept
 
     @property
     def took_ms(self) -> float:

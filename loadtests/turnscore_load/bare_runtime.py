@@ -19,8 +19,7 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
-Rows = Sequence[Sequence[int]]
-"""A turn as the model sees it: the query's token ids and the reply's."""
+Rows = Sequence[Sequence[int]]  # A turn as the model sees it: the query's token ids and the reply's.
 Feeds = dict[str, NDArray[np.int64]]
 
 

@@ -33,16 +33,12 @@ from turnscore_load.processes import started
 from turnscore_load.services import service_process
 from turnscore_load.traffic import Traffic, TrafficSettings
 
-Ready = Callable[[], None]
-"""Called when the models are loaded."""
-CALL_DIALOGUES = 1000
-"""Dialogues of one call of the engine: a block of a run."""
-CALLERS = 16
-"""Dialogues that the client asks at once."""
+Ready = Callable[[], None]  # called when the models are loaded
+CALL_DIALOGUES = 1000  # of one call of the engine: a block of a run
+CALLERS = 16  # dialogues that the client asks at once
 BATCH_ROWS = 128
 _PLAN = BatchPlan(max_tokens=1024, runs=1, threads=1)
-_IN_OTHERS = ("processes", "ray", "map_batches")
-"""Ways whose work is done in other processes: their parent counts them."""
+_IN_OTHERS = ("processes", "ray", "map_batches")  # the work is done in other processes: their parent counts them
 
 
 def write_dialogues(path: Path, turns: int) -> int:

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 MAX_BODY_BYTES = 1024 * 1024
-_DEADLINE_MS = 1
-"""What is asked here is what a request costs before and besides inference."""
+_DEADLINE_MS = 1  # what is asked here is what a request costs before and besides inference
 
 _LETTERS = b"abcdefghijklmnopqrstuvwxyz" + 6 * b" "
 _NO_MESSAGE = {"is_legal": False, "has_fields": False}
@@ -18,12 +17,12 @@ class Extreme:
     """One call with its body; `fields` are None where that is no request at all."""
 
     name: str
+    # Of conversations the body is the first message, which opens one.
     call: Literal["score", "score_batch", "score_dialogue", "rank", "similarity", "conversations"]
-    """Of conversations the body is the first message, which opens one."""
     body: bytes
     fields: dict[str, Any] | None = None
+    # To be answered; else to be refused as a whole. A batch is answered though each of its turns may be refused.
     is_legal: bool = True
-    """To be answered; else to be refused as a whole. A batch is answered though each of its turns may be refused."""
 
 
 def extremes(*, with_encoder: bool = False) -> list[Extreme]:

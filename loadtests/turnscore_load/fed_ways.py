@@ -1,34 +1,30 @@
 """FED's ways of computing a turn, in torch on any device, the clock that compares them, and their least arithmetic."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from tqdm import tqdm
 from transformers import GPT2LMHeadModel
-from turnscore_core.scorers.fed.batch import Branch, Conversation
+from turnscore_core.inference.onnx_backend import Backend
+from turnscore_core.scorers.fed.batch import Branch, Conversation, FedBatch, build_tree
 from turnscore_exporters.fed.model import FedModel
+
+from turnscore_load.gpu_models import (
+    CONTEXT_TOKENS,
+    Feeds,
+    TransformerShape,
+    build_dialogue_tokenizer,
+    encode_follow_ups,
+)  # fmt: skip
 
 ROWS_AT_ONCE = 8  # chosen: logits of 8 rows of 112 tokens are 180 MB
 CONTEXT_TURN_TOKENS = 25
 
-Way = tuple[int, Callable[[], object]]
-"""The tokens that a way computes, and what runs it; it has ended when the call returns."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class WayTiming:
-    """Median seconds over the rounds, the 99th percentile, and the tokens that the model computes."""
-
-    name: str
-    seconds: float
-    tokens: int
-    p99_seconds: float = 0.0
+Way = tuple[int, Callable[[], object]]  # the tokens that a way computes, and what runs it to its end
 
 
 class TorchFed:
@@ -55,9 +51,10 @@ class TorchFed:
         return found
 
     def run_batched(self, rows: Sequence[list[int]]) -> list[Tensor]:
-        """The same in passes of several padded rows: each token's loss."""
-        found = []
-        for part in parts_of(rows):
+        """The same in passes of several padded rows of like length: each token's loss."""
+        found, ordered = [], sorted(rows, key=len)
+        for start in range(0, len(ordered), ROWS_AT_ONCE):
+            part = ordered[start : start + ROWS_AT_ONCE]
             width = max(map(len, part))
             padded = [[*row, *[self._pad_id] * (width - len(row))] for row in part]
             ids = torch.tensor(padded, device=self._device)
@@ -68,30 +65,14 @@ class TorchFed:
             found.append(losses.cpu())
         return found
 
-    def run_one_pass(self, feeds: Mapping[str, NDArray[np.int64]]) -> Tensor:
-        """The losses [targets] of the inputs that `fed_packing` makes."""
+    def run_one_pass(self, feeds: Feeds) -> Tensor:
+        """The losses [targets] of the inputs that a FedBatch makes."""
         tensors = {name: torch.from_numpy(values).to(self._device) for name, values in feeds.items()}
         return self._one_pass(**tensors).cpu()
 
 
-def parts_of(rows: Sequence[list[int]]) -> list[list[list[int]]]:
-    """The rows in passes of like length."""
-    ordered = sorted(rows, key=len)
-    return [ordered[start : start + ROWS_AT_ONCE] for start in range(0, len(ordered), ROWS_AT_ONCE)]
-
-
-def draw_context(
-    generator: np.random.Generator, tokens: int, eos_id: int, turn_tokens: int = CONTEXT_TURN_TOKENS
-) -> list[int]:
-    """Random tokens below the separator's id, a separator first, last and every `turn_tokens`."""
-    drawn: list[int] = generator.integers(0, eos_id, tokens).tolist()
-    drawn[::turn_tokens] = [eos_id] * len(drawn[::turn_tokens])
-    drawn[-1] = eos_id
-    return drawn
-
-
-def time_alternating(ways: Mapping[str, Way], rounds: int, warm_up_rounds: int = 1) -> list[WayTiming]:
-    """Each way's seconds; the ways take turns, so that a busy moment meets them all."""
+def time_alternating(ways: Mapping[str, Way], rounds: int, warm_up_rounds: int) -> dict[str, tuple[float, float]]:
+    """Each way's median seconds and their 99th percentile; the ways take turns, so that a busy moment meets all."""
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     with torch.inference_mode(), tqdm(total=(rounds + warm_up_rounds) * len(ways), unit="run", desc="fed") as bar:
         for round_number in range(rounds + warm_up_rounds):
@@ -101,50 +82,41 @@ def time_alternating(ways: Mapping[str, Way], rounds: int, warm_up_rounds: int =
                 if round_number >= warm_up_rounds:
                     seconds[name].append(time.perf_counter() - started_at)
                 bar.update()
-    return [
-        WayTiming(name=name, seconds=median(took), tokens=ways[name][0], p99_seconds=float(np.percentile(took, 99)))
-        for name, took in seconds.items()
-    ]
+    return {name: (median(took), float(np.percentile(took, 99))) for name, took in seconds.items()}
 
 
-# Specified by GPT-2: query, key and value take 3 width * width, attention's output 1, the MLP 4 and 4.
-QUERY_KEY_VALUE, REST_OF_LAYER = 3, 9
+class PackedTurn:
+    """One turn of CONTEXT_TOKENS tokens, and the follow-ups of so many qualities after it."""
 
+    def __init__(self, qualities: int) -> None:
+        self.qualities = qualities
+        tokenizer, self._eos_id = build_dialogue_tokenizer()
+        context: list[int] = np.random.default_rng(0).integers(0, self._eos_id, CONTEXT_TOKENS).tolist()
+        for place in (*range(0, CONTEXT_TOKENS, CONTEXT_TURN_TOKENS), -1):
+            context[place] = self._eos_id
+        follow_ups = encode_follow_ups(tokenizer, qualities)
+        self.rows = [[*context, *each] for each in follow_ups]
+        self._tree = build_tree([list(each) for each in dict.fromkeys(map(tuple, follow_ups))])
+        # The published way computes the losses of the context too.
+        branch = Branch(len(context), (), self._tree)
+        self._conversation = Conversation(tuple(context), (branch,), with_context=True)
+        self.tokens = FedBatch([self._conversation], self._eos_id).fed_tokens
 
-@dataclass(frozen=True)
-class ModelShape:
-    """A GPT-2's."""
+    def feeds(self, backend: Backend) -> Feeds:
+        """The inputs of the one pass, as wide as the runtime wants them."""
+        return FedBatch([self._conversation], self._eos_id, backend.round_width).feeds()
 
-    layers: int
-    width: int
-    vocabulary: int
+    def count_operations(self, shape: TransformerShape) -> int:
+        """Floating point operations of the one pass: matmuls alone, none for padding or for tokens out of sight.
 
-
-def count_operations(conversations: Iterable[Conversation], shape: ModelShape) -> int:
-    """Floating point operations of one pass: matmuls alone, none of them for padding or for tokens out of sight.
-
-    The tokens that nothing is predicted from leave the last layer after query, key and value.
-    """
-    return sum(_count(each, shape) for each in conversations)
-
-
-def _count(conversation: Conversation, shape: ModelShape) -> int:
-    trunk, branches = len(conversation.trunk), conversation.branches
-    tokens = trunk + sum(len(each.ids) for each in branches)
-    predictors = sum(1 + len(each.tree.ids) for each in branches)
-    if conversation.with_context:
-        predictors += trunk - 1 + sum(len(each.stem) for each in branches)
-    pairs = trunk * (trunk + 1) // 2 + sum(map(_count_pairs, branches))
-    square = shape.width * shape.width
-    whole_layers = (shape.layers - 1) * tokens * (QUERY_KEY_VALUE + REST_OF_LAYER) * square
-    last_layer = (tokens * QUERY_KEY_VALUE + predictors * REST_OF_LAYER) * square
-    attention = shape.layers * pairs * 2 * shape.width  # a score and a share of the value
-    head = predictors * shape.width * shape.vocabulary
-    return 2 * (whole_layers + last_layer + attention + head)  # a multiplication and an addition
-
-
-def _count_pairs(branch: Branch) -> int:
-    """Which token sees which: the trunk's beginning, its own ancestors, itself."""
-    stem = len(branch.stem)
-    own = stem * (stem + 1) // 2 + sum(stem + int(depth) + 1 for depth in branch.tree.depths)
-    return len(branch.ids) * branch.start + own
+        By GPT-2 query, key and value take 3 width * width, attention's output 1, the MLP 4 and 4. No token leaves the
+        last layer early, as the context's losses are computed too.
+        """
+        asked, square = len(self._tree.ids), shape.width * shape.width
+        tokens = CONTEXT_TOKENS + asked
+        # Which token sees which: the context's beginning, its own ancestors, itself.
+        pairs = CONTEXT_TOKENS * (CONTEXT_TOKENS + 1) // 2 + asked * CONTEXT_TOKENS
+        pairs += sum(int(depth) + 1 for depth in self._tree.depths)
+        attention = shape.layers * pairs * 2 * shape.width  # a score and a share of the value
+        head = tokens * shape.width * shape.vocabulary
+        return 2 * (shape.layers * tokens * 12 * square + attention + head)  # a multiplication and an addition

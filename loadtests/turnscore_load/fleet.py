@@ -24,8 +24,7 @@ from turnscore_load.traffic import texts
 
 STARTER = Path(__file__).parents[2] / "model_store" / "starter"
 _TIMEOUT_SECONDS = 20.0
-_OF_CALLS = 0.4
-"""Share of the load that each of the two kinds makes that call; the rest are conversations. Chosen."""
+_OF_CALLS = 0.4  # share of the load that each of the two kinds makes that call; the rest are conversations; chosen
 _EXCHANGES = 12
 _KEPT_VALUES = 200
 _CONFIGURATION = """
@@ -74,9 +73,9 @@ class Fleet:
 
 @contextmanager
 def fleet(
-    serve: Path, folder: Path, *, count: int = 3, cpus: Sequence[int] = (), proxy_retries: bool = False
+    serve: Path, folder: Path, *, cpus: Sequence[int | None] = (None,) * 3, proxy_retries: bool = False
 ) -> Iterator[Fleet]:
-    """Starts all, and stops it again; with `cpus`, each replica on one of its own. Raises StartError."""
+    """Starts all, and stops it again: a replica for each of `cpus`, on that one alone. Raises StartError."""
     folder, program, port = folder.absolute(), find_program("haproxy"), free_port()
     with ExitStack() as stack:
         redis = stack.enter_context(started(redis_process(folder)))
@@ -84,9 +83,8 @@ def fleet(
             "TURNSCORE_MODELS": "engagement", "TURNSCORE_DRAIN_SECONDS": "2", **ONE_BATCH_AT_A_TIME,
             "TURNSCORE_CACHE__URL": f"redis://{LOOPBACK}:{redis.port}/0",
         }  # fmt: skip
-        pinned: Sequence[int | None] = cpus or [None] * count
         replicas = [
-            service_process(serve, folder / f"replica-{each}", settings, cpu=cpu) for each, cpu in enumerate(pinned)
+            service_process(serve, folder / f"replica-{each}", settings, cpu=cpu) for each, cpu in enumerate(cpus)
         ]
         for replica in replicas:
             stack.callback(replica.stop)
@@ -108,8 +106,8 @@ class Callers:
 
     took_ms: dict[str, list[float]] = field(default_factory=lambda: {"raw": [], "client": [], "talk": []})
     failures: dict[str, list[str]] = field(default_factory=lambda: {"raw": [], "client": [], "talk": []})
+    # Of the first turns, by their text: to be compared with those of one service alone.
     values: dict[str, float] = field(default_factory=dict)
-    """Of the first turns, by their text: to be compared with those of one service alone."""
 
     def count_failures(self) -> int:
         return sum(map(len, self.failures.values()))

@@ -24,22 +24,17 @@ from turnscore_load.machine import LOOPBACK
 from turnscore_load.processes import Process, python_path, run_module, run_quietly
 from turnscore_load.traffic import Item, Traffic
 
-Api = Literal["http", "foreign", "grpc", "websocket"]
-"""`foreign` is HTTP to a server that is not ours."""
+Api = Literal["http", "foreign", "grpc", "websocket"]  # `foreign` is HTTP to a server that is not ours.
 
+# Below the usual limit of 1,024 open files. Further calls wait, and their time counts from when they were due.
 MAX_CONNECTIONS = 900
-"""Below the usual limit of 1,024 open files. Further calls wait, and their time counts from when they were due."""
-EXCHANGES = 8
-"""Of one conversation. Chosen: people's chats with a chatbot have about so many."""
+EXCHANGES = 8  # Of one conversation. Chosen: people's chats with a chatbot have about so many.
+# In bodies of a job that is `numbered`: replaced by the request's number, so that no turn comes twice.
 NUMBER_MARK = b"0@0@0@0@"
-"""In bodies of a job that is `numbered`: replaced by the request's number, so that no turn comes twice."""
 _TICK_SECONDS = 0.005
-_PATIENCE_SECONDS = 5.0
-"""How long after its deadline a call counts as not answered at all. Chosen."""
-_FRESH_SECONDS = 3.0
-"""A connection idle for longer is not used again: servers close theirs, uvicorn after 5 s."""
-_AFTER_FAILURE_SECONDS = 0.1
-"""So that callers do not spin against a dead service. Chosen."""
+_PATIENCE_SECONDS = 5.0  # how long after its deadline a call counts as not answered at all; chosen
+_FRESH_SECONDS = 3.0  # A connection idle for longer is not used again: servers close theirs, uvicorn after 5 s.
+_AFTER_FAILURE_SECONDS = 0.1  # so that callers do not spin against a dead service; chosen
 _END_OF_HEAD = b"\r\n\r\n"
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,9 +29,10 @@ from turnscore_exporters.training.encoders import Encoder
 
 from turnscore_load.machine import usable_cpus
 
-MEASURED_QUALITIES = (8, 18)
-"""FED's eight for turns, and all of its eighteen."""
+MEASURED_QUALITIES = (8, 18)  # FED's eight for turns, and all of its eighteen
 CONTEXT_TOKENS = 100
+
+Row = dict[str, Any]  # one measurement, by the names of its columns
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,23 +59,16 @@ class Scale:
     language_models: tuple[TransformerShape, ...]
     batches: Sequence[int]
     lengths: Sequence[int]
-    runs: int
-    """Timed runs of each batch."""
-    rounds: int
-    """Times that FED's ways take turns."""
-    matmul: int
-    """Rows and columns of the matrices that find the device's peak."""
+    runs: int  # timed, of each batch
+    rounds: int  # times that FED's ways take turns
+    matmul: int  # rows and columns of the matrices that find the device's peak
     clients: Sequence[int]
-    turn_tokens: Sequence[int]
-    """Tokens of a served turn, both rows together."""
+    turn_tokens: Sequence[int]  # of a served turn, both rows together
     turns_per_request: Sequence[int]
     requests_per_client: int
-    most_turns: int
-    """Of one measurement, unless the clients are more."""
-    fed_turns: int
-    """The same of FED, whose turns take longer."""
-    requests_per_second: float
-    """Of FED, arriving at random."""
+    most_turns: int  # of one measurement, unless the clients are more
+    fed_turns: int  # the same of FED, whose turns take longer
+    requests_per_second: float  # of FED, arriving at random
     paced_seconds: float
 
 
@@ -88,8 +83,8 @@ FULL, TINY = _read_scale("full"), _read_scale("tiny")
 
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+# Twenty words that stand for all others; two of them in a row make 400.
 WORDS = tuple(first + second for first, second in product(("ba", "ce", "di", "fo", "gu"), ("lan", "mer", "nis", "tor")))
-"""Twenty words that stand for all others; two of them in a row make 400."""
 TOKEN_LIMIT = 128
 QUALITIES_FILE = Path(turnscore_exporters.__file__).parent / "fed" / "qualities.json"
 
@@ -98,29 +93,21 @@ def build_encoder(shape: TransformerShape, attention: str = "eager") -> Engageme
     """The engagement classifier on a BERT of that shape; fused graphs are made of eager attention."""
     torch.manual_seed(0)
     config = BertConfig(
-        vocab_size=shape.vocabulary,
-        hidden_size=shape.width,
-        num_hidden_layers=shape.layers,
-        num_attention_heads=shape.heads,
-        intermediate_size=4 * shape.width,
-        max_position_embeddings=shape.positions,
+        vocab_size=shape.vocabulary, hidden_size=shape.width, num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads, intermediate_size=4 * shape.width, max_position_embeddings=shape.positions,
         attn_implementation=attention,
-    )
+    )  # fmt: skip
     return EngagementModel(BertModel(config, add_pooling_layer=False), EngagementSettings(encoder=shape.name)).eval()
 
 
 def build_language_model(shape: TransformerShape) -> GPT2LMHeadModel:
     """A GPT-2 of that shape."""
     torch.manual_seed(0)
+    eos_id = shape.vocabulary - 1
     config = GPT2Config(
-        vocab_size=shape.vocabulary,
-        n_positions=shape.positions,
-        n_embd=shape.width,
-        n_layer=shape.layers,
-        n_head=shape.heads,
-        bos_token_id=shape.vocabulary - 1,
-        eos_token_id=shape.vocabulary - 1,
-    )
+        vocab_size=shape.vocabulary, n_positions=shape.positions, n_embd=shape.width, n_layer=shape.layers,
+        n_head=shape.heads, bos_token_id=eos_id, eos_token_id=eos_id,
+    )  # fmt: skip
     return GPT2LMHeadModel(config).eval()
 
 
@@ -159,8 +146,7 @@ def encode_follow_ups(tokenizer: Tokenizer, qualities: int) -> list[list[int]]:
 
 
 Feeds = Mapping[str, Array]
-BATCHES_AT_ONCE = (1, 2)
-"""One alone, or one computing while another is copied, as the service does."""
+BATCHES_AT_ONCE = (1, 2)  # one alone, or one computing while another is copied, as the service does
 
 
 def open_backend(graph: Path, device: Device) -> Backend:
@@ -189,8 +175,8 @@ def time_runs(run: Callable[[], object], runs: int, warm_up_runs: int = 3) -> fl
     return median(took)
 
 
-def best_rows_per_second(backend: Backend, batches: Sequence[Feeds], runs: int, axis: str = "input_ids") -> float:
-    """The most rows per second over the batches, one at a time or two at once."""
+def best_turns_per_second(backend: Backend, batches: Sequence[Feeds], runs: int) -> float:
+    """The most turns per second over the batches, one at a time or two at once."""
     best = 0.0
     for feeds in batches:
         for at_once in BATCHES_AT_ONCE:
@@ -199,7 +185,7 @@ def best_rows_per_second(backend: Backend, batches: Sequence[Feeds], runs: int, 
                 list(pool.map(lambda _: backend.run(feeds), range(4 * at_once)))  # noqa: B023 every thread has its buffers
                 started_at = time.perf_counter()
                 list(pool.map(lambda _: backend.run(feeds), range(count)))  # noqa: B023
-                best = max(best, len(feeds[axis]) * count / (time.perf_counter() - started_at))
+                best = max(best, len(feeds["query_row"]) * count / (time.perf_counter() - started_at))
     return best
 
 

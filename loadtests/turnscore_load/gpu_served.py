@@ -43,10 +43,11 @@ from turnscore_load.gpu_models import (
     MEASURED_QUALITIES,
     TOKEN_LIMIT,
     WORDS,
+    Row,
     Scale,
     TransformerShape,
     as_encoder,
-    best_rows_per_second,
+    best_turns_per_second,
     build_dialogue_tokenizer,
     build_encoder,
     build_language_model,
@@ -58,17 +59,14 @@ from turnscore_load.processes import Process, started
 from turnscore_load.services import service_process
 from turnscore_load.traffic import ExactTraffic, LengthMix, pack
 
-Row = dict[str, Any]
-"""One measurement, by the names of its columns."""
-BARE_BATCHES = (16, 64, 256)
-"""Turns a batch of which the bare runtime's best is taken."""
+BARE_BATCHES = (16, 64, 256)  # turns a batch of which the bare runtime's best is taken
 WARM_UP_REQUESTS = 40
+# 512 clients with 64 turns each are all let in: what is measured is how they are computed, not how refused.
 ADMITTED = {
     "TURNSCORE_ADMISSION__MAX_ITEMS": "65536",
     "TURNSCORE_ADMISSION__MAX_TOKENS": "4194304",
     "TURNSCORE_DEFAULT_DEADLINE_MS": "120000",
 }
-"""512 clients with 64 turns each are all let in: what is measured is how they are computed, not how refused."""
 VERSION, LICENCE = "0.0.0", "none: random weights"
 SOURCE = "made-up turns"
 
@@ -119,14 +117,14 @@ def write_fed_bundle(shape: TransformerShape, variant: GraphVariant, output: Pat
     return finish_bundle(bundle, {variant: {}}, (variant,), {})
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class GpuServing:
-    """Where and how the service runs, and what was measured."""
+    """Where and how the service runs, and what was measured. `programs` is the serving environment's folder of them."""
 
     programs: Path
-    """Folder of the serving environment's `bentoml`."""
     device: Device
     output: Path
+    scale: Scale
     workers: Sequence[int]
     starts: list[Row]
     served: list[Row]
@@ -136,7 +134,7 @@ class GpuServing:
         return "cuda-fp16" if self.device.kind == "cuda" else "fp32"
 
     @contextmanager
-    def run(self, bundle: Bundle, workers: int) -> Iterator[Process]:
+    def _run(self, bundle: Bundle, workers: int) -> Iterator[Process]:
         """The service on one bundle. Raises StartError where it does not become ready."""
         settings = {
             "TURNSCORE_MODELS": str(bundle.folder), "TURNSCORE_CACHE__TTL_SECONDS": "0",
@@ -147,74 +145,79 @@ class GpuServing:
         with started(service_process(self.programs / "bentoml", folder, settings, clean=True)) as process:
             seconds, after = time.perf_counter() - started_at, free_bytes(self.device)
             taken = None if before is None or after is None else before - after
-            model = str(bundle.manifest.training["model"])
-            self.starts.append({"model": model, "workers": workers, "ready_seconds": seconds, "device_bytes": taken})
+            model, what = str(bundle.manifest.training["model"]), f"the service, {workers} workers"
+            self.starts.append({"model": model, "what": what, "ready_seconds": seconds, "device_bytes": taken})
             yield process
 
-    def send(self, port: int, path: str, bodies: list[str], **job: Any) -> dict[str, Any]:
+    def _send(self, port: int, path: str, bodies: list[str], **job: Any) -> dict[str, Any]:
         """What a load generator reports on one job."""
         return run_elsewhere(Job(port=port, path=path, bodies=bodies, **job), self.output)
 
-    def keep(
-        self, shape: TransformerShape, load: str, done: Mapping[str, Any], turns_per_request: int = 1, **more: Any
-    ) -> None:
+    def _keep(self, model: str, load: str, done: Mapping[str, Any], size: int = 1, **more: Any) -> None:
         """Keeps one measurement."""
         p50, p95, p99 = np.percentile(done["latencies_ms"], (50, 95, 99)).tolist()
-        rate = done["answered"] * turns_per_request / done["wall_seconds"]
-        bare = more.get("bare_turns_per_second")
+        rate, bare = done["answered"] * size / done["wall_seconds"], more.pop("bare_rate", None)
         self.served.append(
             {
-                "model": shape.name, "load": load, "turns_per_request": turns_per_request, "turns_per_second": rate,
+                "model": model, "load": load, "turns_per_request": size, "turns_per_second": rate,
                 "over_bare": bare / rate if bare and rate else None, "p50_ms": p50, "p95_ms": p95, "p99_ms": p99,
                 "refused": done["refused"], "failed": done["failed"], **more,
             }
         )  # fmt: skip
 
+    def serve_encoder(self) -> None:
+        """Turns of fixed length, one or many a request, by ever more clients; the bare runtime first."""
+        scale, name = self.scale, self.scale.encoder.name
+        bundle = write_encoder_bundle(scale.encoder, self.variant, self.output / "bundles" / name)
+        traffic = ExactTraffic(bundle.path_of(bundle.manifest.tokenizer), bundle.manifest.token_limit)
+        mixes = [LengthMix(name=f"{tokens} tokens", least=tokens, most=tokens) for tokens in scale.turn_tokens]
+        bare = {mix.name: self._bare_turns_per_second(bundle, traffic, mix) for mix in mixes}
+        for workers in self.workers:
+            with self._run(bundle, workers) as server:
+                for mix, size in product(mixes, scale.turns_per_request):
 
-def serve_encoder(scale: Scale, serving: GpuServing) -> None:
-    """Turns of fixed length, one or many a request, by ever more clients; the bare runtime first."""
-    bundle = write_encoder_bundle(scale.encoder, serving.variant, serving.output / "bundles" / scale.encoder.name)
-    traffic = ExactTraffic(bundle.path_of(bundle.manifest.tokenizer), bundle.manifest.token_limit)
-    mixes = [LengthMix(name=f"{tokens} tokens", least=tokens, most=tokens) for tokens in scale.turn_tokens]
-    bare = {mix.name: _bare_turns_per_second(bundle, serving, traffic, mix, scale.runs) for mix in mixes}
-    for workers in serving.workers:
-        with serving.run(bundle, workers) as server:
-            for mix, size in product(mixes, scale.turns_per_request):
+                    def send(clients: int, requests: int, mix: LengthMix = mix, size: int = size) -> dict[str, Any]:
+                        items = traffic.items(mix, max(clients, requests) * size)
+                        bodies = [json.dumps({"items": items[at : at + size]}) for at in range(0, len(items), size)]
+                        return self._send(server.port, "/v1/score_batch", bodies, clients=clients)
 
-                def send(clients: int, requests: int, mix: LengthMix = mix, size: int = size) -> dict[str, Any]:
-                    items = traffic.items(mix, max(clients, requests) * size)
-                    bodies = [json.dumps({"items": items[at : at + size]}) for at in range(0, len(items), size)]
-                    return serving.send(server.port, "/v1/score_batch", bodies, clients=clients)
+                    send(8, WARM_UP_REQUESTS * workers)
+                    for clients in scale.clients:
+                        done = send(clients, min(scale.requests_per_client * clients, scale.most_turns // size))
+                        self._keep(
+                            name, f"closed loop, {mix.name}", done, size, clients=clients, turn_tokens=mix.least,
+                            workers=workers, bare_rate=bare[mix.name],
+                        )  # fmt: skip
 
-                send(8, WARM_UP_REQUESTS * workers)
+    def serve_fed(self, shape: TransformerShape) -> None:
+        """One turn a request, with its own context: arriving at random at a fixed rate, and by ever more clients."""
+        scale, chance = self.scale, random.Random(0)
+        bundle = write_fed_bundle(shape, self.variant, self.output / "bundles" / shape.name)
+        common: dict[str, Any] = {"turn_tokens": CONTEXT_TOKENS, "workers": 1}
+        with self._run(bundle, 1) as server:
+            for qualities in MEASURED_QUALITIES:
+
+                def send(count: int, qualities: int = qualities, **job: Any) -> dict[str, Any]:
+                    return self._send(server.port, "/v1/score", _fed_bodies(chance, qualities, count), **job)
+
+                count = max(10, round(scale.requests_per_second * scale.paced_seconds))
+                send(count // 4, per_second=scale.requests_per_second)  # warms up
+                done = send(count, per_second=scale.requests_per_second)
+                load = f"{scale.requests_per_second:g} requests/s at random, {qualities} qualities"
+                self._keep(shape.name, load, done, clients=0, **common)
                 for clients in scale.clients:
-                    done = send(clients, min(scale.requests_per_client * clients, scale.most_turns // size))
-                    serving.keep(
-                        scale.encoder, f"closed loop, {mix.name}", done, size, clients=clients, turn_tokens=mix.least,
-                        workers=workers, bare_turns_per_second=bare[mix.name],
-                    )  # fmt: skip
+                    number = max(clients, min(scale.requests_per_client * clients, scale.fed_turns))
+                    done = send(number, clients=clients)
+                    self._keep(shape.name, f"closed loop, {qualities} qualities", done, clients=clients, **common)
 
-
-def serve_fed(scale: Scale, shape: TransformerShape, serving: GpuServing) -> None:
-    """One turn a request with a context of its own: arriving at random at a fixed rate, and by ever more clients."""
-    bundle = write_fed_bundle(shape, serving.variant, serving.output / "bundles" / shape.name)
-    chance = random.Random(0)
-    with serving.run(bundle, 1) as server:
-        for qualities in MEASURED_QUALITIES:
-
-            def send(count: int, qualities: int = qualities, **job: Any) -> dict[str, Any]:
-                return serving.send(server.port, "/v1/score", _fed_bodies(chance, qualities, count), **job)
-
-            common: dict[str, Any] = {"turn_tokens": CONTEXT_TOKENS, "workers": 1}
-            count = max(10, round(scale.requests_per_second * scale.paced_seconds))
-            send(count // 4, per_second=scale.requests_per_second)  # warms up
-            done = send(count, per_second=scale.requests_per_second)
-            load = f"{scale.requests_per_second:g} requests/s at random, {qualities} qualities"
-            serving.keep(shape, load, done, clients=0, **common)
-            for clients in scale.clients:
-                number = max(clients, min(scale.requests_per_client * clients, scale.fed_turns))
-                done = send(number, clients=clients)
-                serving.keep(shape, f"closed loop, {qualities} qualities", done, clients=clients, **common)
+    def _bare_turns_per_second(self, bundle: Bundle, traffic: ExactTraffic, mix: LengthMix) -> float:
+        """Of the rows that the service's own scorer makes of such turns."""
+        backend = open_backend(bundle.path_of(bundle.manifest.graphs[self.variant].file), self.device)
+        items = traffic.items(mix, max(BARE_BATCHES))
+        asked = [TurnToScore([Turn(**turn) for turn in item["context"]], item["response"]) for item in items]
+        rows = [pack.rows for pack in EngagementScorer(bundle, backend).encode(asked)]
+        width = -(-max(len(row) for turn in rows for row in turn) // 8) * 8
+        return best_turns_per_second(backend, [pad(rows[:size], width) for size in BARE_BATCHES], self.scale.runs)
 
 
 def _fed_bodies(chance: random.Random, qualities: int, count: int) -> list[str]:
@@ -227,15 +230,3 @@ def _fed_bodies(chance: random.Random, qualities: int, count: int) -> list[str]:
         context = [{"speaker": speaker, "text": text} for speaker, text in zip(speakers, said, strict=True)]
         items.append({"context": context, "response": response})
     return pack(items, 1, options={"fed": asked})
-
-
-def _bare_turns_per_second(
-    bundle: Bundle, serving: GpuServing, traffic: ExactTraffic, mix: LengthMix, runs: int
-) -> float:
-    """Of the rows that the service's own scorer makes of such turns."""
-    backend = open_backend(bundle.path_of(bundle.manifest.graphs[serving.variant].file), serving.device)
-    items = traffic.items(mix, max(BARE_BATCHES))
-    asked = [TurnToScore([Turn(**turn) for turn in item["context"]], item["response"]) for item in items]
-    rows = [pack.rows for pack in EngagementScorer(bundle, backend).encode(asked)]
-    width = -(-max(len(row) for turn in rows for row in turn) // 8) * 8
-    return best_rows_per_second(backend, [pad(rows[:size], width) for size in BARE_BATCHES], runs, axis="query_row")

@@ -14,15 +14,14 @@ from urllib.parse import urlsplit
 import psutil
 
 LOOPBACK = "127.0.0.1"
+# Below those that systems deal out by themselves: until a server listens, no connection and no other server is given
+# its port, not even one that the server itself opens. With room above for a Redis Cluster's bus, 10,000 higher.
 _FREE_PORTS = range(10_000, 22_000)
-"""Below those that systems deal out by themselves: until a server listens, no connection and no other server is given
-its port, not even one that the server itself opens. With room above for a Redis Cluster's bus, 10,000 higher."""
 _given: set[int] = set()
 
+# Load average before the first request. Chosen: a service that has just started and waits leaves less.
 BUSY_LOAD_PER_CPU = 0.5
-"""Load average before the first request. Chosen: a service that has just started and waits leaves less."""
-BUSY_STEAL_SHARE = 0.05
-"""Of the CPUs' time, taken by other machines on the same host. Chosen."""
+BUSY_STEAL_SHARE = 0.05  # of the CPUs' time, taken by other machines on the same host; chosen
 _NAMED_FLAGS = {"avx512_vnni": "AVX-512 VNNI", "avx_vnni": "AVX-VNNI", "amx_int8": "AMX int8"}
 
 

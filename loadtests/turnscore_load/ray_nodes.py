@@ -10,11 +10,9 @@ import psutil
 from ray.cluster_utils import Cluster
 
 NODES = 3
-PATIENCE_SECONDS = 1200
-"""For which a node may take to start where other programs compute. Chosen."""
+PATIENCE_SECONDS = 1200  # for which a node may take to start where other programs compute; chosen
 _ACTOR = "ray::MapWorker"
-_STORE_BYTES = 80 * 1024 * 1024
-"""Of each node's object store: about Ray's least."""
+_STORE_BYTES = 80 * 1024 * 1024  # of each node's object store: about Ray's least
 
 
 @contextmanager

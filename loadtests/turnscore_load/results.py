@@ -31,13 +31,12 @@ class ScenarioResult:
     scenario: str
     parts: list[str] = field(default_factory=list)
     checks: list[Check] = field(default_factory=list)
-    data: Any = None
-    """The figures behind the tables, as plain values or dataclasses."""
+    data: Any = None  # the figures behind the tables, as plain values or dataclasses
     machine: str = field(default_factory=describe)
     command: str = ""
     date: str = field(default_factory=lambda: datetime.now(UTC).date().isoformat())
+    # Of the 15 minutes before the run's end.
     load_average: float = field(default_factory=lambda: psutil.getloadavg()[2])
-    """Of the 15 minutes before the run's end."""
 
     @property
     def holds(self) -> bool:
@@ -67,6 +66,12 @@ def check_table(found: Sequence[Check]) -> str:
     """The claims as a Markdown table."""
     words = {True: "yes", False: "NO", None: "-"}
     return table(["claim", "found", "holds"], [[each.claim, each.found, words[each.holds]] for each in found])
+
+
+def not_run(reasons: Mapping[str, str]) -> str:
+    """What was left out, with the end of each reason."""
+    told = [f"- {what}: `{' '.join(why.split())[-300:].replace('`', chr(39))}`" for what, why in reasons.items()]
+    return "\n".join(told) or "Everything was run."
 
 
 def number(value: float | None, digits: int = 0) -> str:

@@ -24,14 +24,12 @@ from turnscore_load.machine import ScenarioError
 class ProcessSample:
     """The sums over all processes of the service at one moment."""
 
-    seconds: float
-    """Since the sampling began."""
+    seconds: float  # since the sampling began
     rss_bytes: int
     handles: int
     threads: int
     cpu_seconds: float
-    machine_cpu_seconds: float
-    """Of everything that runs on the machine."""
+    machine_cpu_seconds: float  # of everything that runs on the machine
 
 
 class ProcessesChangedError(ScenarioError):
@@ -117,10 +115,8 @@ class Figure:
     name: str
     read: Callable[[ProcessSample], float]
     unit: str
-    share: float = 0.0
-    """Allowed growth as a share of the first window's median."""
-    amount: float = 0.0
-    """Allowed growth in units."""
+    share: float = 0.0  # allowed growth as a share of the first window's median
+    amount: float = 0.0  # allowed growth in units
 
 
 _MIB = 1024 * 1024
@@ -152,8 +148,7 @@ class Growth:
         return f"{name}: {grown}"
 
 
-Window = tuple[float, float]
-"""From and to, in seconds since the sampling began."""
+Window = tuple[float, float]  # from and to, in seconds since the sampling began
 
 
 def growths(samples: Sequence[ProcessSample], first: Window, last: Window) -> list[Growth]:

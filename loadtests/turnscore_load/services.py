@@ -1,7 +1,7 @@
 """The turnscore services that are loaded: one that runs already, or one started for it; and what their metrics say."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,6 +62,10 @@ class LoadedService:
     @property
     def url(self) -> str:
         return f"http://{LOOPBACK}:{self.port}"
+
+    def rss_bytes(self) -> int:
+        """Memory of all its processes together."""
+        return sum(each.memory_info().rss for each in self.processes())
 
     def processes(self) -> list[psutil.Process]:
         """All processes of the service: those that listen on the port, and their children."""
@@ -133,9 +137,3 @@ def metric(port: int, *names: str, **labels: str) -> float:
     return sum(
         each.value for each in read_metrics(port) if each.name in names and labels.items() <= each.labels.items()
     )
-
-
-def cpu_seconds_of(processes: Sequence[psutil.Process]) -> float:
-    """User and system time of these processes so far."""
-    times = [each.cpu_times() for each in processes]
-    return sum(float(each.user + each.system) for each in times)

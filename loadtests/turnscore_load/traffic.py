@@ -17,16 +17,13 @@ from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any, ClassVar
 
-Item = dict[str, Any]
-"""A score request as it travels."""
+Item = dict[str, Any]  # A score request as it travels.
 
+# Share of made-up words. Fitted: a word is then 1.26 word pieces and 1.37 of GPT-2's tokens; in the dialogues of the
+# table, 1.29 and 1.36 were measured.
 MADE_UP_SHARE = 0.1
-"""Share of made-up words. Fitted: a word is then 1.26 word pieces and 1.37 of GPT-2's tokens; in the dialogues of the
-table, 1.29 and 1.36 were measured."""
-REMEMBERED_ITEMS = 512
-"""How far back a repeat may reach; chosen."""
-PUNCTUATED_SHARE = 0.67
-"""Share of turns that end in . ? or !, measured in the dialogues of the table."""
+REMEMBERED_ITEMS = 512  # how far back a repeat may reach; chosen
+PUNCTUATED_SHARE = 0.67  # Share of turns that end in . ? or !, measured in the dialogues of the table.
 
 _FOLDER = Path(__file__).parent
 _TABLE = tomllib.loads((_FOLDER / "dialogue_lengths.toml").read_text(encoding="utf-8"))
@@ -77,8 +74,7 @@ class TrafficSettings:
 
     seed: int = 1
     repeat_share: float = 0.0
-    scorers: tuple[str, ...] = ()
-    """All that are loaded when empty."""
+    scorers: tuple[str, ...] = ()  # all that are loaded when empty
     deadline_ms: int | None = None
 
     def __post_init__(self) -> None:
@@ -162,12 +158,11 @@ def texts(name: str, least_words: int = 1, seed: int = 29) -> Iterator[str]:
         yield " ".join(words)
 
 
+# Silent reading of English, mean of 190 studies (Brysbaert 2019, How Many Words Do We Read Per Minute).
 READING_WORDS_PER_MINUTE = 238
-"""Silent reading of English, mean of 190 studies (Brysbaert 2019, How Many Words Do We Read Per Minute)."""
+# Mean of 168,000 volunteers (Dhakal et al. 2018, Observations on Typing from 136 Million Keystrokes).
 TYPING_WORDS_PER_MINUTE = 52
-"""Mean of 168,000 volunteers (Dhakal et al. 2018, Observations on Typing from 136 Million Keystrokes)."""
-PATIENCE_SECONDS = 30.0
-"""How long an answer is waited for; longer than any deadline that is asked for here. Chosen."""
+PATIENCE_SECONDS = 30.0  # how long an answer is waited for; longer than any deadline that is asked for here; chosen
 
 
 def pause_seconds(read_words: int, typed_words: int, pace: float) -> float:
@@ -178,10 +173,8 @@ def pause_seconds(read_words: int, typed_words: int, pace: float) -> float:
 
 TYPICAL_PAUSE_SECONDS = pause_seconds(round(SYSTEM_WORDS.mean), round(USER_WORDS.mean), 1)
 
-SPECIAL_TOKENS = 4
-"""Of a turn's two rows: [CLS] and [SEP] each."""
-_LEAST_WORDS = 2
-"""Of a text; one word alone would soon come twice."""
+SPECIAL_TOKENS = 4  # of a turn's two rows: [CLS] and [SEP] each
+_LEAST_WORDS = 2  # of a text; one word alone would soon come twice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,8 +184,7 @@ class LengthMix:
     name: str
     least: int
     most: int
-    turns_factor: float = 1.0
-    """How many turns are sent of it, the mixed lengths' being 1: long ones take longer."""
+    turns_factor: float = 1.0  # how many turns are sent of it, the mixed lengths' being 1: long ones take longer
 
     def draw(self, count: int, chance: random.Random) -> list[int]:
         """The tokens of each turn: evenly spaced quantiles, shuffled, so that every sample has the same mean."""
@@ -202,6 +194,7 @@ class LengthMix:
         return lengths
 
 
+# 256 tokens are two rows of 128: all that the starter bundle's model takes.
 LENGTH_MIXES = {
     mix.name: mix
     for mix in (
@@ -210,7 +203,6 @@ LENGTH_MIXES = {
         LengthMix(name="long", least=224, most=256, turns_factor=0.5),
     )
 }
-"""256 tokens are two rows of 128: all that the starter bundle's model takes."""
 
 
 class ExactTraffic:

@@ -30,7 +30,7 @@ def test_the_service_that_was_started_for_a_load_is_stopped_after_it(tmp_path: P
     done = subprocess.run(
         [
             sys.executable, RUN, "steady", "--port", str(free_port()),
-            "--bentoml", Path(sys.executable).parent / "bentoml", "--reports", tmp_path / "reports",
+            "--serving", Path(sys.executable).parent, "--reports", tmp_path / "reports",
             "--budgets", tmp_path / "budgets.toml", "--seconds", "3", "--mix", "flood=1", "--scorers", "engagement",
         ],
         capture_output=True, text=True, check=False,

@@ -149,7 +149,7 @@ def test_a_load_that_is_stopped_stops_what_it_started(tmp_path: Path):
     bentoml.chmod(0o700)
     command = [
         sys.executable, str(LOADTESTS / "run.py"), "steady", "--port", "1", "--reports", str(tmp_path / "out"),
-        "--bentoml", str(bentoml), "--mix", "flood=1", "--seconds", "600",
+        "--serving", str(tmp_path), "--mix", "flood=1", "--seconds", "600",
     ]  # fmt: skip
     with subprocess.Popen(command, start_new_session=True, cwd=tmp_path) as process:
         wait_until(lambda: loaded.exists() or process.poll() is not None)

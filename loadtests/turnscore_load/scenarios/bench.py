@@ -5,21 +5,28 @@ The other servers are installed from PyPI into environments of their own.
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Annotated, Any
 
 import typer
+from typer import Option
 
-from turnscore_load.contenders import VERSIONS, BareProcess, Contender, EngagementRows, foreign_contenders
-from turnscore_load.contenders import turnscore_contenders as ours
+from turnscore_load.contenders import (
+    VERSIONS,
+    BareProcess,
+    Contender,
+    EngagementRows,
+    foreign_contenders,
+    turnscore_contenders,
+)  # fmt: skip
 from turnscore_load.generator import Job, drive
 from turnscore_load.machine import usable_cpus
 from turnscore_load.processes import StartError
-from turnscore_load.results import ScenarioResult, number, percentiles, rotate, table
-from turnscore_load.services import BENTOML
+from turnscore_load.results import not_run, number, percentiles, rotate, table
+from turnscore_load.scenario import Scenario
 from turnscore_load.traffic import LENGTH_MIXES, LengthMix
 
 BARE = "bare"
@@ -28,8 +35,8 @@ _WARM_UP_TURNS = 32
 _WARM_UP_CLIENTS = 16
 _SEARCH_TURNS = 120
 _SINGLE_TURNS = 100
+# Of a measurement with batches; beyond it 128 clients with batches of 16 would take minutes.
 _MOST_BATCHED_TURNS = 2048
-"""Of a measurement with batches; beyond it 128 clients with batches of 16 would take minutes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,22 +46,18 @@ class Measurement:
     contender: str
     mix: str
     clients: int
-    turns: int
-    """Turns answered."""
+    turns: int  # answered
     wall_seconds: float
-    cpu_seconds: float
-    """Of the server's process tree."""
+    cpu_seconds: float  # of the server's process tree
     client_cpu_seconds: float = 0.0
     p50_ms: float = 0.0
     p99_ms: float = 0.0
-    refused: int = 0
-    """Requests that were refused and came again."""
+    refused: int = 0  # requests that were refused and came again
     failed: int = 0
     first_error: str = ""
 
 
-Cell = Mapping[str, float]
-"""Medians over the rounds, by the names of MEASURES."""
+Cell = Mapping[str, float]  # medians over the rounds, by the names of MEASURES
 MEASURES: Mapping[str, Callable[[Measurement], float]] = {
     "cpu_ms": lambda each: 1000 * each.cpu_seconds / each.turns,  # per turn, which are CPU seconds per 1,000 turns
     "wall_ms": lambda each: 1000 * each.wall_seconds / each.turns,
@@ -71,12 +74,11 @@ MEASURES: Mapping[str, Callable[[Measurement], float]] = {
 class ServerComparison:
     """Everything that one run measured, and what it could not."""
 
-    labels: dict[str, str] = field(default_factory=dict)
-    """The contenders by key, in the order of the tables."""
+    labels: dict[str, str] = field(default_factory=dict)  # the contenders by key, in the order of the tables
     measurements: list[Measurement] = field(default_factory=list)
     bare_plans: dict[str, Any] = field(default_factory=dict)
+    # Of a batch of one, by mix, a number per round.
     bare_single_p50_ms: dict[str, list[float]] = field(default_factory=dict)
-    """Of a batch of one, by mix, a number per round."""
     not_run: dict[str, str] = field(default_factory=dict)
 
     def mixes(self) -> list[str]:
@@ -121,81 +123,124 @@ def turns_for(turns: int, mix: LengthMix, clients: int, turns_per_request: int =
     return -(-round(max(wanted, least)) // turns_per_request) * turns_per_request
 
 
-def main(
-    serving: Annotated[Path, typer.Option(help="Folder of the serving environment's programs.")] = BENTOML.parent,
-    output: Annotated[Path, typer.Option(help="Folder for environments, logs and the plot.")] = Path("build/bench"),
-    rounds: Annotated[int, typer.Option(min=1)] = 3,
-    turns: Annotated[int, typer.Option(min=50, help="Mixed turns a measurement.")] = 300,
-    clients: Annotated[str, typer.Option(help="Numbers of clients.")] = "1,8,32,128",
-    mixes: Annotated[str, typer.Option(help="Mixes of lengths: short, mixed, long.")] = "short,mixed,long",
-    only: Annotated[str, typer.Option(help="Keys of the contenders to measure; all when empty.")] = "",
-    plot: Annotated[Path, typer.Option(help="SVG of CPU and throughput; relative to the page.")] = Path("servers.svg"),
-) -> ScenarioResult:
+@dataclass(kw_only=True)
+class Bench(Scenario[ServerComparison]):
     """Measure CPU and wall seconds per 1,000 turns, alternating; `make bench-quick` takes few rounds of one mix."""
-    output = output.resolve()
-    rows, found = EngagementRows(), ServerComparison()
-    chosen = [LENGTH_MIXES[each] for each in mixes.split(",") if each]
-    crowds = [int(each) for each in clients.split(",") if each]
-    contenders = ours(serving / "bentoml", rows.bundle.folder, output / "servers" / "turnscore", {})
-    if any(not each.startswith("turnscore") for each in only.split(",")):
-        contenders += foreign_contenders(output, rows)
-    bare = BareProcess(serving / "python", rows, usable_cpus(), output)
-    entered = [each for each in contenders if not only or each.key in only.split(",")]
-    try:
-        for mix in chosen:
-            searched = rows.traffic.items(mix, round(_SEARCH_TURNS * mix.turns_factor))
-            found.bare_plans[mix.name] = bare.order("find_best", mix.name, searched)
-            typer.echo(f"bare runtime, {mix.name}: best with {found.bare_plans[mix.name]['best']}")
-        entered = [each for each in entered if _enters(each, chosen, bare, rows, found)]
-        for number_ in range(rounds):
-            order = rotate(entered, number_)
-            for mix in chosen:
-                _measure_bare(mix, turns, bare, rows, found)
-                for each in crowds:
-                    typer.echo(f"round {number_ + 1} of {rounds}: {mix.name}, {each} clients")
-                    for contender in order:
-                        _measure(
-                            contender, mix, each, turns_for(turns, mix, each, contender.turns_per_request), rows, found
-                        )
-    finally:
-        bare.process.stop()
-        for contender in contenders:
+
+    rounds: Annotated[int, Option(min=1)] = 3
+    turns: Annotated[int, Option(min=50, help="Mixed turns a measurement.")] = 300
+    clients: Annotated[str, Option(help="Numbers of clients.")] = "1,8,32,128"
+    mixes: Annotated[str, Option(help="Mixes of lengths: short, mixed, long.")] = "short,mixed,long"
+    only: Annotated[str, Option(help="Keys of the contenders to measure; all when empty.")] = ""
+
+    def measure(self) -> ServerComparison:
+        run = _Run(self)
+        try:
+            run.measure()
+        finally:
+            run.stop()
+        draw(run.found, self.reports / "servers.svg")
+        return run.found
+
+    def report(self, found: ServerComparison) -> Iterator[str]:
+        yield f"{VERSIONS}. Medians of {found.rounds()} rounds."
+        yield f"### Ratios\n\n{ratios(found)}\n\n![CPU and throughput](servers.svg)"
+        for name in found.mixes():
+            mix = LENGTH_MIXES[name]
+            yield f"### {name.capitalize()}: {mix.least} to {mix.most} tokens per turn"
+            yield _mix_table(found, name)
+        yield f"### What could not be run\n\n{not_run(found.not_run)}"
+
+
+class _Run:
+    """The contenders, of which only the one that is measured runs: the others are paused."""
+
+    def __init__(self, options: Bench) -> None:
+        folder, self._options, self._rows = options.folder, options, EngagementRows()
+        self.found = ServerComparison()
+        self._mixes = [LENGTH_MIXES[each] for each in options.mixes.split(",")]
+        only = options.only.split(",")
+        contenders = turnscore_contenders(options.service("turnscore", self._rows.settings))
+        if any(not each.startswith("turnscore") for each in only):
+            contenders += foreign_contenders(folder, self._rows)
+        self._contenders = [each for each in contenders if not options.only or each.key in only]
+        self._bare = BareProcess(options.serving / "python", self._rows, usable_cpus(), folder)
+
+    def stop(self) -> None:
+        """Ends all."""
+        self._bare.process.stop()
+        for contender in self._contenders:
             contender.server.stop()
-    draw(found, output / plot.name)
-    return ScenarioResult(scenario="bench", parts=report(found, str(plot)), data=found)
 
+    def measure(self) -> None:
+        """Every contender that can be, round after round, each round begun by another one."""
+        for mix in self._mixes:
+            searched = self._rows.traffic.items(mix, round(_SEARCH_TURNS * mix.turns_factor))
+            plan = self.found.bare_plans[mix.name] = self._bare.order("find_best", mix.name, searched)
+            typer.echo(f"bare runtime, {mix.name}: best with {plan['best']}")
+        entered = [each for each in self._contenders if self._enters(each)]
+        for round_ in range(self._options.rounds):
+            for mix in self._mixes:
+                self._measure_bare(mix)
+                for clients in map(int, self._options.clients.split(",")):
+                    typer.echo(f"round {round_ + 1} of {self._options.rounds}: {mix.name}, {clients} clients")
+                    for contender in rotate(entered, round_):
+                        self._measure(contender, mix, clients)
 
-def _enters(
-    contender: Contender, mixes: Sequence[LengthMix], bare: BareProcess, rows: EngagementRows, found: ServerComparison
-) -> bool:
-    """Whether it starts, answers rightly and takes a few turns of each mix; else `found` has the reason."""
-    typer.echo(f"starting {contender.label}")
-    try:
-        contender.prepare()
-        if not contender.server.is_running:
-            contender.server.start()
-        _check(contender, mixes[0], bare, rows)
-        for mix in mixes:
-            _drive(contender, rows.traffic.items(mix, _WARM_UP_TURNS * contender.turns_per_request), _WARM_UP_CLIENTS)
-    except StartError as error:
-        found.not_run[contender.label] = str(error)
-        typer.echo(f"{contender.label} cannot be run: {error}")
-        return False
-    found.labels[contender.key] = contender.label
-    return True
+    def _enters(self, contender: Contender) -> bool:
+        """Whether it starts, answers rightly and takes a few turns of each mix; else `found` has the reason."""
+        typer.echo(f"starting {contender.label}")
+        try:
+            contender.prepare()
+            if not contender.server.is_running:
+                contender.server.start()
+            self._check(contender)
+            for mix in self._mixes:
+                items = self._rows.traffic.items(mix, _WARM_UP_TURNS * contender.turns_per_request)
+                _drive(contender, items, _WARM_UP_CLIENTS)
+        except StartError as error:
+            self.found.not_run[contender.label] = str(error)
+            typer.echo(f"{contender.label} cannot be run: {error}")
+            return False
+        self.found.labels[contender.key] = contender.label
+        return True
 
+    def _check(self, contender: Contender) -> None:
+        """Raises StartError where the contender's answers are not the expected ones."""
+        mix, expect = self._mixes[0], contender.expect
+        items = self._rows.traffic.items(mix, _CHECKED_TURNS)
+        right = expect(self._rows.of(items)) if expect else self._bare.order("run_best", mix.name, items)["values"]
+        replies = _drive(contender, items, 1, keeps_replies=True)["replies"]
+        values = [value for reply in replies for value in contender.read(json.loads(reply))]
+        if len(values) != len(right):
+            raise StartError(f"gives {len(values)} values where {len(right)} are right")
+        if not (distance := contender.distance(values, right)) <= contender.tolerance:
+            raise StartError(f"answers wrongly: what it gives is off by {distance:.4f}")
 
-def _check(contender: Contender, mix: LengthMix, bare: BareProcess, rows: EngagementRows) -> None:
-    """Raises StartError where the contender's answers are not the expected ones."""
-    items = rows.traffic.items(mix, _CHECKED_TURNS)
-    expect = contender.expect
-    expected = expect(rows.of(items)) if expect else bare.order("run_best", mix.name, items)["values"]
-    replies = _drive(contender, items, 1, keeps_replies=True)["replies"]
-    values = [value for reply in replies for value in contender.read(json.loads(reply))]
-    if len(values) != len(expected):
-        raise StartError(f"gives {len(values)} values where {len(expected)} are right")
-    if not (distance := contender.distance(values, expected)) <= contender.tolerance:
-        raise StartError(f"answers wrongly: what it gives is off by {distance:.4f}")
+    def _measure_bare(self, mix: LengthMix) -> None:
+        items = self._rows.traffic.items(mix, round(self._options.turns * mix.turns_factor))
+        took = self._bare.order("run_best", mix.name, items)
+        del took["values"]
+        self.found.measurements.append(Measurement(contender=BARE, mix=mix.name, clients=0, turns=len(items), **took))
+        single = self._bare.order("run_singly", mix.name, self._rows.traffic.items(mix, _SINGLE_TURNS))
+        self.found.bare_single_p50_ms.setdefault(mix.name, []).append(single["p50_ms"])
+
+    def _measure(self, contender: Contender, mix: LengthMix, clients: int) -> None:
+        size = contender.turns_per_request
+        try:
+            items = self._rows.traffic.items(mix, turns_for(self._options.turns, mix, clients, size))
+            done = _drive(contender, items, clients)
+        except StartError as error:
+            self.found.not_run[f"{contender.label}, {mix.name}, {clients} clients"] = str(error)
+            return
+        p50, p99 = percentiles(done["latencies_ms"])
+        names = ("wall_seconds", "cpu_seconds", "client_cpu_seconds", "refused", "failed", "first_error")
+        self.found.measurements.append(
+            Measurement(
+                contender=contender.key, mix=mix.name, clients=clients, turns=done["answered"] * size, p50_ms=p50,
+                p99_ms=p99, **{name: done[name] for name in names},
+            )
+        )  # fmt: skip
 
 
 def _drive(contender: Contender, items: Sequence[Any], clients: int, *, keeps_replies: bool = False) -> dict[str, Any]:
@@ -206,44 +251,6 @@ def _drive(contender: Contender, items: Sequence[Any], clients: int, *, keeps_re
         keeps_replies=keeps_replies,
     )  # fmt: skip
     return drive(contender.server, job)
-
-
-def _measure_bare(mix: LengthMix, turns: int, bare: BareProcess, rows: EngagementRows, found: ServerComparison) -> None:
-    items = rows.traffic.items(mix, round(turns * mix.turns_factor))
-    took = bare.order("run_best", mix.name, items)
-    del took["values"]
-    found.measurements.append(Measurement(contender=BARE, mix=mix.name, clients=0, turns=len(items), **took))
-    single = bare.order("run_singly", mix.name, rows.traffic.items(mix, _SINGLE_TURNS))
-    found.bare_single_p50_ms.setdefault(mix.name, []).append(single["p50_ms"])
-
-
-def _measure(
-    contender: Contender, mix: LengthMix, clients: int, count: int, rows: EngagementRows, found: ServerComparison
-) -> None:
-    try:
-        done = _drive(contender, rows.traffic.items(mix, count), clients)
-    except StartError as error:
-        found.not_run[f"{contender.label}, {mix.name}, {clients} clients"] = str(error)
-        return
-    p50, p99 = percentiles(done["latencies_ms"])
-    counted = {name: done[name] for name in ("wall_seconds", "cpu_seconds", "client_cpu_seconds", "refused", "failed")}
-    found.measurements.append(
-        Measurement(
-            contender=contender.key, mix=mix.name, clients=clients,
-            turns=done["answered"] * contender.turns_per_request, p50_ms=p50, p99_ms=p99,
-            first_error=done["first_error"], **counted,
-        )
-    )  # fmt: skip
-
-
-def report(found: ServerComparison, plot: str) -> list[str]:
-    """The parts of the page; `plot` is the plot's address, seen from the page."""
-    parts = [f"{VERSIONS}. Medians of {found.rounds()} rounds.", "### Ratios", ratios(found)]
-    parts.append(f"![CPU and throughput]({plot})")
-    for name in found.mixes():
-        mix = LENGTH_MIXES[name]
-        parts += [f"### {name.capitalize()}: {mix.least} to {mix.most} tokens per turn", _mix_table(found, name)]
-    return [*parts, "### What could not be run", not_run(found.not_run)]
 
 
 def ratios(found: ServerComparison) -> str:
@@ -283,21 +290,12 @@ def _cells(cell: Cell, bare: Cell | None) -> list[str]:
     return [number(cell["cpu_ms"], 2), over_bare, rate, *times, share, *counts]
 
 
-def not_run(reasons: Mapping[str, str]) -> str:
-    """What was left out, with the end of each reason."""
-    if not reasons:
-        return "Everything was run."
-    told = {what: " ".join(why.split())[-300:].replace("`", "'") for what, why in reasons.items()}
-    return "\n".join(f"- {what}: `{why}`" for what, why in told.items())
-
-
 def draw(found: ServerComparison, path: Path) -> None:
     """CPU per turn and throughput by the number of clients, a column per mix; the same figures give the same bytes."""
     from matplotlib import rcParams
     from matplotlib.figure import Figure
 
-    if not (mixes := found.mixes()):
-        return
+    mixes = found.mixes()
     rcParams["svg.hashsalt"] = "turnscore"
     figure = Figure(figsize=(4.2 * len(mixes), 7), layout="constrained")
     panels = figure.subplots(2, len(mixes), squeeze=False)

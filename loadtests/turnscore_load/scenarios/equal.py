@@ -10,43 +10,33 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-import typer
 from turnscore_client import TurnScoreClient
 from turnscore_wire import Score, ScoreReply, Turn
+from typer import Argument, Option
 
-from turnscore_load.processes import started
-from turnscore_load.results import Check, ScenarioResult, table
-from turnscore_load.scenarios.steady import REPORTS, Program, Reports
-from turnscore_load.services import BENTOML, service_process
+from turnscore_load.machine import ScenarioError
+from turnscore_load.results import Check, table
+from turnscore_load.scenario import Scenario
 
-Scores = Mapping[str, Score]
-"""One turn's scores by scorer."""
+Scores = Mapping[str, Score]  # one turn's scores by scorer
+Item = Mapping[str, Any]  # one system turn: the `context` before it, and the `response`
 
+# Turns of one batch, responses of one ranking and callers at once: chosen, as chatbots ask.
 BATCH = 16
 CANDIDATES = 4
 CALLERS = 16
-"""Turns of one batch, responses of one ranking and callers at once: chosen, as chatbots ask."""
 _TIMEOUT_SECONDS = 300.0
 _PERCENTILE = "percentile"
 
+# How far a value, or a detail that is no percentile, may lie from the one of the turn by itself: what the documents
+# promise for the starter bundles. Chosen: above what was measured over 500 turns, docs/api.md.
 BOUNDS = {"engagement": 1e-6, "quality": 1e-6, "sentiment_stop": 1e-6, "fed": 0.02}
-"""How far a value, or a detail that is no percentile, may lie from the one of the turn by itself: what the documents
-promise for the starter bundles. Chosen: above what was measured over 500 turns, docs/api.md."""
 
 
-class UnequalScoresError(Exception):
+class UnequalScoresError(ScenarioError):
     """A way gave other scores than the bound allows."""
-
-
-@dataclass(frozen=True, slots=True)
-class Said:
-    """One system turn: what was said before it, and what follows it in the dialogue."""
-
-    dialogue: int
-    context: Sequence[Turn]
-    response: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,31 +46,39 @@ class Difference:
     way: str
     scorer: str
     turns: int
-    differing: int
-    """Turns of which any number is another."""
-    value: float
-    detail: float
-    """The largest difference of a value, and of a value or a detail that is no percentile."""
-    percentile: float
-    """The largest difference of a percentile, in points."""
+    differing: int  # turns of which any number is another
+    value: float  # the largest difference of a value,
+    detail: float  # of a value or a detail that is no percentile,
+    percentile: float  # and of a percentile, in points
 
 
-def main(
-    data: Annotated[Path, typer.Argument(help="JSON lines of dialogues; may be gzipped.")],
-    turns: Annotated[int, typer.Option(min=2, max=5000, help="System turns to score, about.")] = 500,
-    bentoml: Program = BENTOML,
-    reports: Reports = REPORTS,
-) -> ScenarioResult:
+@dataclass(kw_only=True)
+class Equal(Scenario[list[Difference]]):
     """Start the service twice, and ask each way. DATA: lines of `{"turns": [{"speaker", "text"}]}`."""
-    dialogues, folder = read_dialogues(data, turns), reports.absolute() / "equal"
-    with (
-        started(service_process(bentoml, folder / "first")) as first,
-        started(service_process(bentoml, folder / "second")) as second,
-        TurnScoreClient(first.url, timeout_seconds=_TIMEOUT_SECONDS) as client,
-        TurnScoreClient(second.url, timeout_seconds=_TIMEOUT_SECONDS) as again,
-    ):
-        differences = compare_ways(client, again, dialogues)
-    return ScenarioResult(scenario="equal", parts=[difference_table(differences)], checks=check_bounds(differences))
+
+    data: Annotated[Path, Argument(help="JSON lines of dialogues; may be gzipped.")]
+    turns: Annotated[int, Option(min=2, max=5000, help="System turns to score, about.")] = 500
+
+    def measure(self) -> list[Difference]:
+        dialogues = read_dialogues(self.data, self.turns)
+        with (
+            self.started("first", clean=False) as first,
+            self.started("second", clean=False) as second,
+            TurnScoreClient(first.url, timeout_seconds=_TIMEOUT_SECONDS) as client,
+            TurnScoreClient(second.url, timeout_seconds=_TIMEOUT_SECONDS) as again,
+        ):
+            return compare_ways(client, again, dialogues)
+
+    def report(self, found: list[Difference]) -> Iterator[str]:
+        rows = []
+        for each in sorted(found, key=lambda each: each.scorer):
+            figures = [f"{number:.1e}" if number else "0" for number in (each.value, each.detail, each.percentile)]
+            rows.append([each.scorer, each.way, f"{each.differing} of {each.turns}", *figures])
+        head = ["scorer", "asked", "turns that differ", "value", "any quality or head", "percentile points"]
+        yield table(head, rows)
+
+    def checks(self, found: list[Difference]) -> list[Check]:
+        return check_bounds(found)
 
 
 def read_dialogues(file: Path, most_turns: int) -> list[list[Turn]]:
@@ -103,16 +101,23 @@ def compare_ways(
     client: TurnScoreClient, again: TurnScoreClient, dialogues: Sequence[Sequence[Turn]]
 ) -> list[Difference]:
     """Asks each way; `again` is a second service, or the same one, for what is asked after a restart."""
-    said = list(_system_turns(dialogues))
-    alone = [_score(client, each) for each in said]
+    said: list[Item] = [
+        {"context": turns[:place], "response": turn.text}
+        for turns in dialogues
+        for place, turn in enumerate(turns)
+        if turn.speaker == "system"
+    ]
+    alone = _one_by_one(client, said)
     ways: dict[str, Callable[[], list[Scores]]] = {
-        "again": lambda: [_score(client, each) for each in said],
+        "again": lambda: _one_by_one(client, said),
         f"in a batch of {BATCH}": lambda: _in_batches(client, said),
-        "in its dialogue": lambda: _in_dialogues(client, dialogues),
+        "in its dialogue": lambda: [
+            turn.scores for each in dialogues for turn in client.score_dialogue(turns=each, cache="bypass").turns
+        ],
         f"in a ranking of {CANDIDATES}": lambda: _in_rankings(client, said),
         "in a live conversation": lambda: _in_conversations(client, dialogues),
-        f"with {CALLERS - 1} other callers": lambda: _with_others(client, said),
-        "after a restart": lambda: [_score(again, each) for each in said],
+        f"with {CALLERS - 1} other callers": lambda: _one_by_one(client, said, callers=CALLERS),
+        "after a restart": lambda: _one_by_one(again, said),
     }
     found = []
     for way, ask in ways.items():
@@ -133,35 +138,18 @@ def check_bounds(differences: Sequence[Difference], bounds: Mapping[str, float] 
     return found
 
 
-def difference_table(differences: Sequence[Difference]) -> str:
-    """The differences in Markdown."""
-    rows = []
-    for each in sorted(differences, key=lambda each: each.scorer):
-        figures = [f"{number:.1e}" if number else "0" for number in (each.value, each.detail, each.percentile)]
-        rows.append([each.scorer, each.way, f"{each.differing} of {each.turns}", *figures])
-    head = ["scorer", "asked", "turns that differ", "value", "any quality or head", "percentile points"]
-    return table(head, rows)
+def _one_by_one(client: TurnScoreClient, said: Sequence[Item], callers: int = 1) -> list[Scores]:
+    with ThreadPoolExecutor(callers) as pool:
+        return list(pool.map(lambda each: client.score(**each, cache="bypass").scores, said))
 
 
-def _system_turns(dialogues: Sequence[Sequence[Turn]]) -> Iterator[Said]:
-    for number, turns in enumerate(dialogues):
-        for place, turn in enumerate(turns):
-            if turn.speaker == "system":
-                yield Said(number, turns[:place], turn.text)
-
-
-def _score(client: TurnScoreClient, said: Said) -> Scores:
-    return client.score(context=said.context, response=said.response, cache="bypass").scores
-
-
-def _in_batches(client: TurnScoreClient, said: Sequence[Said]) -> list[Scores]:
+def _in_batches(client: TurnScoreClient, said: Sequence[Item]) -> list[Scores]:
     """Turns that have nothing to do with each other, of all lengths."""
     order = random.Random(1).sample(range(len(said)), len(said))
     found: dict[int, Scores] = {}
     for start in range(0, len(order), BATCH):
         places = order[start : start + BATCH]
-        items = [{"context": said[place].context, "response": said[place].response} for place in places]
-        reply = client.score_batch(items, cache="bypass")
+        reply = client.score_batch([said[place] for place in places], cache="bypass")
         for place, result in zip(places, reply.results, strict=True):
             if not isinstance(result, ScoreReply):
                 raise UnequalScoresError(f"a turn of a batch was not scored: {result.error.message}")
@@ -169,16 +157,12 @@ def _in_batches(client: TurnScoreClient, said: Sequence[Said]) -> list[Scores]:
     return [found[place] for place in range(len(said))]
 
 
-def _in_dialogues(client: TurnScoreClient, dialogues: Sequence[Sequence[Turn]]) -> list[Scores]:
-    return [turn.scores for turns in dialogues for turn in client.score_dialogue(turns=turns, cache="bypass").turns]
-
-
-def _in_rankings(client: TurnScoreClient, said: Sequence[Said]) -> list[Scores]:
+def _in_rankings(client: TurnScoreClient, said: Sequence[Item]) -> list[Scores]:
     """Each response before the three that are said next somewhere."""
     found: list[Scores] = []
     for place, each in enumerate(said):
-        others = [said[(place + step) % len(said)].response for step in range(1, CANDIDATES)]
-        ranked = client.rank([each.response, *others], context=each.context, cache="bypass").candidates
+        others = [said[(place + step) % len(said)]["response"] for step in range(1, CANDIDATES)]
+        ranked = client.rank([each["response"], *others], context=each["context"], cache="bypass").candidates
         found.append(next(candidate.scores for candidate in ranked if candidate.index == 0))
     return found
 
@@ -192,11 +176,6 @@ def _in_conversations(client: TurnScoreClient, dialogues: Sequence[Sequence[Turn
                 if scored is not None:
                     found.append(scored.scores)
     return found
-
-
-def _with_others(client: TurnScoreClient, said: Sequence[Said]) -> list[Scores]:
-    with ThreadPoolExecutor(CALLERS) as callers:
-        return list(callers.map(lambda each: _score(client, each), said))
 
 
 def _difference(way: str, scorer: str, alone: Sequence[Scores], asked: Sequence[Scores]) -> Difference:

@@ -2,16 +2,19 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
-from statistics import quantiles
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
 from typing import Annotated
 
-import typer
 from turnscore_client import BackgroundScorer, TurnScoreClient
 from turnscore_client.integrations import QualityGate
 from turnscore_wire import Score
+from typer import Option
 
-from turnscore_load.results import ScenarioResult, table
+from turnscore_load.answers import percentile
+from turnscore_load.machine import ScenarioError
+from turnscore_load.results import table
+from turnscore_load.scenario import TargetScenario
 
 _MESSAGES = [
     {"role": "system", "content": "you are a cheerful guide. " * 40},
@@ -22,8 +25,24 @@ _MESSAGES = [
     ],
     {"role": "user", "content": "and what did you do today?"},
 ]
+# A chatbot's process at some fifty replies a second; the scores of one are computed while the next is made. Chosen.
 _BETWEEN_SECONDS = 0.02
-"""A chatbot's process at some fifty replies a second; the scores of one are computed while the next is made. Chosen."""
+
+
+@dataclass(kw_only=True)
+class Hooks(TargetScenario[dict[str, list[float]]]):
+    """Measure the median and the 99th percentile of each way in milliseconds."""
+
+    scorer: Annotated[str, Option(help="The scorer that is asked.")] = "engagement"
+    replies: Annotated[int, Option(min=100)] = 1000
+
+    def measure(self) -> dict[str, list[float]]:
+        with self.target() as service:
+            return asyncio.run(_measure(service.url, self.scorer, self.replies))
+
+    def report(self, found: dict[str, list[float]]) -> Iterator[str]:
+        rows = [[name, *(f"{percentile(took, each):.3f}" for each in (50, 99))] for name, took in found.items()]
+        yield table(["hook", "p50 ms", "p99 ms"], rows, texts=1)
 
 
 async def _measure(url: str, scorer: str, replies: int) -> dict[str, list[float]]:
@@ -61,22 +80,9 @@ async def _measure(url: str, scorer: str, replies: int) -> dict[str, list[float]
     watch.close(30)
     gate.close()
     if watch.scored != replies or gate.passed != replies:
-        raise SystemExit(f"only {watch.scored} of {replies} were scored, and {gate.passed} judged by the gate")
+        raise ScenarioError(f"only {watch.scored} of {replies} were scored, and {gate.passed} judged by the gate")
     return took
 
 
 async def _never(_: Score) -> None:
     raise AssertionError("every reply passes")
-
-
-def main(
-    url: Annotated[str, typer.Option(help="The service.")] = "http://127.0.0.1:3000",
-    scorer: Annotated[str, typer.Option(help="The scorer that is asked.")] = "engagement",
-    replies: Annotated[int, typer.Option(min=100)] = 1000,
-) -> ScenarioResult:
-    """Measure the median and the 99th percentile of each way in milliseconds."""
-    rows = []
-    for name, times in asyncio.run(_measure(url, scorer, replies)).items():
-        cuts = quantiles(times, n=100)
-        rows.append([name, f"{cuts[49]:.3f}", f"{cuts[98]:.3f}"])
-    return ScenarioResult(scenario="hooks", parts=[table(["hook", "p50 ms", "p99 ms"], rows, texts=1)])

@@ -10,13 +10,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
 import httpx
-import psutil
 import typer
 import uvloop
+from typer import Option
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
@@ -24,16 +23,14 @@ from turnscore_load.answers import Stage
 from turnscore_load.extremes import Extreme, extremes
 from turnscore_load.generator import NUMBER_MARK, Job, http_generator, run_elsewhere, score_request
 from turnscore_load.machine import LOOPBACK
-from turnscore_load.results import Check, ScenarioResult
-from turnscore_load.scenarios.steady import REPORTS, Host, Port, Program, Reports, announced_target
-from turnscore_load.services import BENTOML, read_metrics
+from turnscore_load.results import Check
+from turnscore_load.scenario import TargetScenario
+from turnscore_load.services import LoadedService, read_metrics
 from turnscore_load.traffic import Traffic, TrafficSettings
 
-NEIGHBOUR = "127.0.0.2"
-"""Another address than the flood's, which is 127.0.0.1: all of 127.0.0.0/8 is this machine's on Linux."""
+NEIGHBOUR = "127.0.0.2"  # another address than the flood's: all of 127.0.0.0/8 is this machine's on Linux
 CONNECTIONS = 64
-BATCH_TURNS = 256
-"""What `TURNSCORE_LIMITS__MAX_ITEMS` allows by default."""
+BATCH_TURNS = 256  # what `TURNSCORE_LIMITS__MAX_ITEMS` allows by default
 TURNS_PER_SECOND = 4.0
 SILENT_SOCKETS = 300
 HEAD_BYTES = 8 * 1024 * 1024
@@ -42,42 +39,75 @@ _BODIES = 8
 _DEADLINE_MS = 10_000
 _SETTLE_SECONDS = 2.0
 _DRAIN_SECONDS = 60.0
+# In which silent connections are to be closed: twice what `TURNSCORE_HTTP__HEADER_TIMEOUT_SECONDS` is by default.
 _PATIENCE_SECONDS = 20.0
-"""In which silent connections are to be closed: twice what `TURNSCORE_HTTP__HEADER_TIMEOUT_SECONDS` is by default."""
 _HEALTH_PAUSE_SECONDS = 0.02
+# How long, in CPU time, the service's loop may be silent: what docs/security.md promises.
 SILENCE_SECONDS = 0.05
-"""How long, in CPU time, the service's loop may be silent: what docs/security.md promises."""
 _CONTROLS = 40
-_MOST_TIMES = 3
-"""A machine has moments in which everything waits: the middle of three is the service's."""
-_CLOSE_CODE_BASE = 4000
-"""A conversation that the service ends closes with this and the error's HTTP status."""
+_MOST_TIMES = 3  # a machine has moments in which everything waits: the middle of three is the service's
+_CLOSE_CODE_BASE = 4000  # a conversation that the service ends closes with this and the error's HTTP status
 LEAST_ANSWERED = 0.99
+# How many times longer than the longest control a health check may take: the service has several threads. Chosen.
 NOISE = 2.0
-"""How many times longer than the longest control a health check may take: the service has several threads. Chosen."""
+# Of the service's memory in one attack, buffers included, of which some stay for the next request. Chosen.
 MOST_GROWTH_BYTES = 64 * 1024 * 1024
-"""Of the service's memory in one attack, buffers included, of which some stay for the next request. Chosen."""
 
 
-def main(
-    seconds: Annotated[float, typer.Option(min=1, max=120, help="Seconds of each flood.")] = 30.0,
-    scorer: Annotated[str, typer.Option(help="The scorer that is flooded.")] = "engagement",
-    host: Host = LOOPBACK,
-    port: Port = 3000,
-    bentoml: Program = BENTOML,
-    reports: Reports = REPORTS,
-) -> ScenarioResult:
+@dataclass(kw_only=True)
+class Hostile(TargetScenario[tuple[float, list[Check]]]):
     """Send every form of request at its extremes, silent connections, endless headers, large frames, and two floods."""
-    with announced_target(host, port, bentoml, reports) as service:
-        control = silence_seconds()
-        typer.echo("every form of request at its extremes, connections, headers, frames")
-        checks = [check_attack(each, control) for each in attack_all(service.port, service.processes())]
-        for kind in ("fresh", "known"):
-            typer.echo(f"single turns during a flood of {kind} batches")
-            flooded = uvloop.run(flood(service.port, scorer, kind, seconds, reports.absolute()))
-            checks = [*check_flooded(flooded), *checks]
-    text = f"On this machine 50 ms of CPU time took up to {1000 * control:.0f} ms."
-    return ScenarioResult(scenario="hostile", parts=[text], checks=checks)
+
+    seconds: Annotated[float, Option(min=1, max=120, help="Seconds of each flood.")] = 30.0
+    scorer: Annotated[str, Option(help="The scorer that is flooded.")] = "engagement"
+
+    keeps_figures = False
+
+    def measure(self) -> tuple[float, list[Check]]:
+        with self.target() as service:
+            control = silence_seconds()
+            typer.echo("every form of request at its extremes, connections, headers, frames")
+            checks = [check_attack(each, control) for each in attack_all(service)]
+            for kind in ("fresh", "known"):
+                typer.echo(f"single turns during a flood of {kind} batches")
+                checks = [*check_flooded(uvloop.run(self._flood(service.port, kind))), *checks]
+        return control, checks
+
+    def report(self, found: tuple[float, list[Check]]) -> Iterator[str]:
+        yield f"On this machine 50 ms of CPU time took up to {1000 * found[0]:.0f} ms."
+
+    def checks(self, found: tuple[float, list[Check]]) -> list[Check]:
+        return found[1]
+
+    async def _flood(self, port: int, kind: str) -> "Flooded":
+        """Single turns for so many seconds alone, and as long during 64 connections of full batches of that kind."""
+        traffic = Traffic(TrafficSettings(seed=len(kind), scorers=(self.scorer,), deadline_ms=_DEADLINE_MS))
+        generator = http_generator(port, _DEADLINE_MS, NEIGHBOUR)
+        bodies = batches(self.scorer, fresh=kind == "fresh")
+
+        async def single_turns() -> Stage:
+            count = int(self.seconds * TURNS_PER_SECOND)
+            requests = [score_request(port, traffic.next_ask().item) for _ in range(count)]
+            return await generator.run_open(requests, TURNS_PER_SECOND)
+
+        await single_turns()
+        quiet = await single_turns()
+        alone = await asyncio.to_thread(known_batch_seconds, port, bodies[0]) if kind == "known" else 0.0
+        before = batch_buckets(port, self.scorer)
+        job = Job(
+            port=port, path="/v1/score_batch", bodies=bodies, api="foreign", clients=CONNECTIONS, numbered=True,
+            seconds=self.seconds + 2 * _SETTLE_SECONDS, obedient_seconds=0.0, deadline_ms=_DEADLINE_MS,
+        )  # fmt: skip
+        flooding = asyncio.create_task(asyncio.to_thread(run_elsewhere, job, self.reports))
+        await asyncio.sleep(_SETTLE_SECONDS)
+        flooded = await single_turns()
+        done = await flooding
+        generator.close()
+        counts = {edge: below - before.get(edge, 0.0) for edge, below in batch_buckets(port, self.scorer).items()}
+        total = max(counts.values(), default=0.0)
+        longest = next((edge for edge, below in sorted(counts.items()) if total and below >= total), 0.0)
+        outcomes = {name: done[name] for name in ("answered", "refused", "failed")}
+        return Flooded(kind=kind, quiet=quiet, flooded=flooded, outcomes=outcomes, batch_seconds=alone or longest)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,8 +117,7 @@ class Attack:
     name: str
     outcome: str
     is_right: bool
-    waits_seconds: Sequence[float]
-    """The longest that the health check took meanwhile, each time."""
+    waits_seconds: Sequence[float]  # the longest that the health check took meanwhile, each time
     grown_bytes: int
 
 
@@ -103,8 +132,9 @@ def silence_seconds() -> float:
     return longest
 
 
-def attack_all(port: int, processes: Sequence[psutil.Process]) -> list[Attack]:
+def attack_all(service: LoadedService) -> list[Attack]:
     """Every attack, one after the other. One during which a health check waited long is done up to three times."""
+    port = service.port
     attacks: dict[str, Callable[[], tuple[str, bool]]] = {
         **{each.name: lambda each=each: ask(port, each) for each in extremes()},  # type: ignore[misc]
         f"{SILENT_SOCKETS} silent connections": lambda: stay_silent(port),
@@ -113,12 +143,12 @@ def attack_all(port: int, processes: Sequence[psutil.Process]) -> list[Attack]:
     }
     found = []
     for name, attack in attacks.items():
-        before, waits, is_right = _memory(processes), list[float](), True
+        before, waits, is_right = service.rss_bytes(), list[float](), True
         while is_right and (not waits or (len(waits) < _MOST_TIMES and max(waits) > SILENCE_SECONDS)):
             with health_checks(port) as took:
                 outcome, is_right = attack()
             waits.append(max(took, default=0.0))
-        grown = _memory(processes) - before
+        grown = service.rss_bytes() - before
         found.append(Attack(name=name, outcome=outcome, is_right=is_right, waits_seconds=waits, grown_bytes=grown))
     return found
 
@@ -167,15 +197,21 @@ def ask(port: int, extreme: Extreme) -> tuple[str, bool]:
     return str(status), status in (200, 504) if extreme.is_legal else 400 <= status < 500
 
 
+@contextmanager
+def conversation(port: int, first_message: str) -> Iterator[Any]:
+    """The WebSocket of one that begins so."""
+    with connect(f"ws://{LOOPBACK}:{port}/v1/conversations", close_timeout=5) as opened:
+        opened.send(first_message)
+        yield opened
+
+
 def open_conversation(port: int, extreme: Extreme) -> int:
     """The status of a turn said in a conversation so opened, as HTTP has it, or of what ended it; 0 where none came."""
     try:
-        with connect(f"ws://{LOOPBACK}:{port}/v1/conversations", close_timeout=5) as opened:
-            opened.send(extreme.body.decode())
+        with conversation(port, extreme.body.decode()) as opened:
             opened.recv(30)
             opened.send('{"turn": {"speaker": "system", "text": "ok"}}')
-            scored = json.loads(opened.recv(30))
-            return 200 if "scored" in scored else 504
+            return 200 if "scored" in json.loads(opened.recv(30)) else 504
     except ConnectionClosed as error:
         return error.rcvd.code - _CLOSE_CODE_BASE if error.rcvd is not None else 0
     except (OSError, TimeoutError):
@@ -217,8 +253,7 @@ def send_message(port: int) -> tuple[str, bool]:
     """How a conversation ends in which a small frame holds a large message."""
     message = '{"open": {"context": [{"speaker": "user", "text": "' + "a" * MESSAGE_CHARS + '"}]}}'
     try:
-        with connect(f"ws://{LOOPBACK}:{port}/v1/conversations", close_timeout=5) as opened:
-            opened.send(message)
+        with conversation(port, message) as opened:
             while True:
                 opened.recv(30)
     except ConnectionClosed as error:
@@ -226,14 +261,6 @@ def send_message(port: int) -> tuple[str, bool]:
         return f"closed with {code}", code in (1009, 4413)
     except (OSError, TimeoutError) as error:
         return type(error).__name__, False
-
-
-def _memory(processes: Sequence[psutil.Process]) -> int:
-    total = 0
-    for each in processes:
-        with suppress(psutil.NoSuchProcess):
-            total += each.memory_info().rss
-    return total
 
 
 def check_attack(attack: Attack, control_seconds: float) -> Check:
@@ -260,37 +287,6 @@ class Flooded:
     flooded: Stage
     outcomes: Mapping[str, int]
     batch_seconds: float
-
-
-async def flood(port: int, scorer: str, kind: str, seconds: float, folder: Path) -> Flooded:
-    """Single turns for so many seconds alone, and as long during 64 connections of full batches of that kind."""
-    traffic = Traffic(TrafficSettings(seed=len(kind), scorers=(scorer,), deadline_ms=_DEADLINE_MS))
-    generator = http_generator(port, _DEADLINE_MS, NEIGHBOUR)
-    bodies = batches(scorer, fresh=kind == "fresh")
-
-    async def single_turns() -> Stage:
-        requests = [score_request(port, traffic.next_ask().item) for _ in range(int(seconds * TURNS_PER_SECOND))]
-        return await generator.run_open(requests, TURNS_PER_SECOND)
-
-    await single_turns()
-    quiet = await single_turns()
-    alone = await asyncio.to_thread(known_batch_seconds, port, bodies[0]) if kind == "known" else 0.0
-    before = batch_buckets(port, scorer)
-    job = Job(
-        port=port, path="/v1/score_batch", bodies=bodies, api="foreign", clients=CONNECTIONS, numbered=True,
-        seconds=seconds + 2 * _SETTLE_SECONDS, obedient_seconds=0.0, deadline_ms=_DEADLINE_MS,
-    )  # fmt: skip
-    flooding = asyncio.create_task(asyncio.to_thread(run_elsewhere, job, folder))
-    await asyncio.sleep(_SETTLE_SECONDS)
-    flooded = await single_turns()
-    done = await flooding
-    generator.close()
-    after = batch_buckets(port, scorer)
-    counts = {edge: after[edge] - before.get(edge, 0.0) for edge in after}
-    total = max(counts.values(), default=0.0)
-    longest = next((edge for edge, below in sorted(counts.items()) if total and below >= total), 0.0)
-    outcomes = {name: done[name] for name in ("answered", "refused", "failed")}
-    return Flooded(kind=kind, quiet=quiet, flooded=flooded, outcomes=outcomes, batch_seconds=alone or longest)
 
 
 def batches(scorer: str, *, fresh: bool) -> list[str]:

@@ -1,14 +1,16 @@
 """Times a running service on this machine, one caller at a time: calls of each kind for each scorer and for all."""
 
-import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Annotated, Any
 
-import typer
 from turnscore_client import TurnScoreClient
+from typer import Option
 
-from turnscore_load.results import ScenarioResult, table
+from turnscore_load.answers import percentile
+from turnscore_load.results import table
+from turnscore_load.scenario import TargetScenario
 
 CONTEXT = [
     ("user", "hi, what did you do today?"),
@@ -24,6 +26,42 @@ RESPONSES = [
 BATCH = 16
 
 
+@dataclass(kw_only=True)
+class Latency(TargetScenario[list[list[str]]]):
+    """Measure p50, p95 and turns per second of single requests, batches and rankings."""
+
+    requests: Annotated[int, Option(min=20, max=5000, help="Calls of each kind.")] = 300
+
+    def measure(self) -> list[list[str]]:
+        with self.target() as service, TurnScoreClient(service.url) as client:
+            names = [model.scorer for model in client.models().models]
+            chosen = [[name] for name in names] + ([names] if len(names) > 1 else [])
+            return [row for scorers in chosen for row in self._time_scorers(client, scorers)]
+
+    def report(self, found: list[list[str]]) -> Iterator[str]:
+        yield table(["scorers", "call", "p50 ms", "p95 ms", "turns/s"], found)
+
+    def _time_scorers(self, client: TurnScoreClient, scorers: list[str]) -> Iterator[list[str]]:
+        options: dict[str, Any] = {"context": CONTEXT, "scorers": scorers}
+
+        def texts(number: int) -> list[str]:
+            return [RESPONSES[(number + each) % len(RESPONSES)] + f" {each}" for each in range(BATCH)]
+
+        def batch(number: int) -> object:
+            return client.score_batch([{"response": text, **options} for text in texts(number)], cache="bypass")
+
+        calls: dict[str, tuple[int, Callable[[int], object]]] = {
+            "single": (1, lambda at: client.score(response=RESPONSES[at % len(RESPONSES)], cache="bypass", **options)),
+            f"batch of {BATCH}": (BATCH, batch),
+            f"rank {BATCH}": (BATCH, lambda at: client.rank(texts(at), cache="bypass", **options)),
+        }
+        for label, (turns, call) in calls.items():
+            took = time_calls(call, self.requests if turns == 1 else max(20, self.requests // 5))
+            rate = 1000 * turns * len(took) / sum(took)
+            figures = [f"{percentile(took, 50):.1f}", f"{percentile(took, 95):.1f}", f"{rate:.0f}"]
+            yield [", ".join(scorers), label, *figures]
+
+
 def time_calls(call: Callable[[int], object], requests: int) -> list[float]:
     """Milliseconds of each call, the first ten left out."""
     took = []
@@ -32,35 +70,3 @@ def time_calls(call: Callable[[int], object], requests: int) -> list[float]:
         call(number)
         took.append(1000 * (time.perf_counter() - started_at))
     return took[10:]
-
-
-def main(
-    port: Annotated[int, typer.Option(help="Port of the service on 127.0.0.1.")] = 3000,
-    requests: Annotated[int, typer.Option(min=20, max=5000, help="Calls of each kind.")] = 300,
-) -> ScenarioResult:
-    """Measure p50, p95 and turns per second of single requests, batches and rankings."""
-    rows = []
-    with TurnScoreClient(f"http://127.0.0.1:{port}") as client:
-        names = [model.scorer for model in client.models().models]
-        for chosen in [[name] for name in names] + ([names] if len(names) > 1 else []):
-            options: dict[str, Any] = {"context": CONTEXT, "scorers": chosen}
-
-            def texts(number: int) -> list[str]:
-                return [RESPONSES[(number + each) % len(RESPONSES)] + f" {each}" for each in range(BATCH)]
-
-            def single(number: int, options: dict[str, Any] = options) -> object:
-                return client.score(response=RESPONSES[number % len(RESPONSES)], cache="bypass", **options)
-
-            def batch(number: int, options: dict[str, Any] = options) -> object:
-                return client.score_batch([{"response": text, **options} for text in texts(number)], cache="bypass")
-
-            def rank(number: int, options: dict[str, Any] = options) -> object:
-                return client.rank(texts(number), cache="bypass", **options)
-
-            calls = (("single", single, 1), (f"batch of {BATCH}", batch, BATCH), (f"rank {BATCH}", rank, BATCH))
-            for label, call, turns in calls:
-                took = time_calls(call, requests if turns == 1 else max(20, requests // 5))
-                p95, rate = statistics.quantiles(took, n=20)[-1], 1000 * turns / statistics.mean(took)
-                figures = [f"{statistics.median(took):.1f}", f"{p95:.1f}", f"{rate:.0f}"]
-                rows.append([", ".join(chosen), label, *figures])
-    return ScenarioResult(scenario="latency", parts=[table(["scorers", "call", "p50 ms", "p95 ms", "turns/s"], rows)])

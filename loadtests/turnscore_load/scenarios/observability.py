@@ -5,10 +5,9 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
@@ -29,17 +28,14 @@ from turnscore_load.alert_causes import (
 )
 from turnscore_load.fleet import STARTER
 from turnscore_load.processes import in_background
-from turnscore_load.results import Check, ScenarioResult, table
-from turnscore_load.scenarios.steady import REPORTS, Reports
-from turnscore_load.services import SERVE
+from turnscore_load.results import Check, table
+from turnscore_load.scenario import Scenario
 
 RULES = Path("deploy/observability/rules/turnscore.yml")
 _FIRE_SECONDS = 90.0
-_CLEAR_SECONDS = 150.0
-"""Both chosen: several times what a quiet machine takes."""
+_CLEAR_SECONDS = 150.0  # both chosen: several times what a quiet machine takes
 _QUIET_SECONDS = 120.0
-MOST_SECONDS = 570.0
-"""Of the whole run."""
+MOST_SECONDS = 570.0  # of the whole run
 _BASELINE_DIALOGUES = 300
 _COMPARED = 'turnscore:drift_ratio{job="bot", against="baseline"}'
 _LIVE_DIALOGUES = 'sum(turnscore_live_dialogues_total{job="bot", scorer="quality"})'
@@ -55,24 +51,34 @@ class ShownAlert:
     cleared_seconds: float
 
 
-def main(
-    serve: Annotated[Path, typer.Option(help="The turnscore command that starts each service.")] = SERVE,
-    reports: Reports = REPORTS,
-) -> ScenarioResult:
+@dataclass(frozen=True, kw_only=True)
+class AlertsRun:
+    """Every alert, what else fired, and the seconds that it took."""
+
+    shown: list[ShownAlert]
+    others: set[Firing]
+    seconds: float
+
+
+@dataclass(kw_only=True)
+class Observability(Scenario[AlertsRun]):
     """Run every cause in turn."""
-    rules, folder = RULES.read_text(), reports.absolute() / "alerts"
-    shutil.rmtree(folder, ignore_errors=True)
-    found, others, seconds = asyncio.run(run_alerts(serve, folder))
-    return ScenarioResult(
-        scenario="observability", parts=report(found, others, seconds, rules), checks=[check(found, rules)]
-    )
+
+    keeps_figures = False
+
+    def measure(self) -> AlertsRun:
+        shutil.rmtree(self.folder, ignore_errors=True)
+        return asyncio.run(run_alerts(self.serving / "turnscore", self.folder))
+
+    def report(self, found: AlertsRun) -> list[str]:
+        return report(found, RULES.read_text())
+
+    def checks(self, found: AlertsRun) -> list[Check]:
+        return [check(found.shown, RULES.read_text())]
 
 
-async def run_alerts(serve: Path, folder: Path) -> tuple[list[ShownAlert], set[Firing], float]:
-    """Every alert, what else fired, and the seconds that it took.
-
-    Raises SilentAlertError for the first alert that is not as it should be, StartError where a program is missing.
-    """
+async def run_alerts(serve: Path, folder: Path) -> AlertsRun:
+    """Raises SilentAlertError for the first alert that is not as it should be, StartError for a missing program."""
     begun, rules = time.monotonic(), shorten(RULES.read_text())
     with build_world(serve.absolute(), STARTER, folder / "services") as world:
         try:
@@ -82,7 +88,7 @@ async def run_alerts(serve: Path, folder: Path) -> tuple[list[ShownAlert], set[F
                 others = watch.seen - frozenset(each for one in found for each in one.cause.expected)
         except TimeoutError:
             raise SilentAlertError(f"the run took over {MOST_SECONDS:.0f} s") from None
-    return found, others, time.monotonic() - begun
+    return AlertsRun(shown=found, others=others, seconds=time.monotonic() - begun)
 
 
 async def _show(
@@ -139,14 +145,14 @@ def check(found: Sequence[ShownAlert], rules: str) -> Check:
     return Check("every alert fires and clears", ", ".join(silent) or f"all {len(found)}", not silent)
 
 
-def report(found: Sequence[ShownAlert], others: Iterable[Firing], seconds: float, rules: str) -> list[str]:
+def report(found: AlertsRun, rules: str) -> list[str]:
     """The parts of the page, in the rules' order."""
-    by_alert, rows = {each.alert: each for each in found}, []
+    by_alert, rows = {each.alert: each for each in found.shown}, []
     for alert, factor in alerts_of(rules).items():
         cells = ["NONE", "-", "-", "-"]
         if one := by_alert.get(alert):
             cells = [one.cause.what, f"{one.fired_seconds:.0f} s", one.cause.remedy, f"{one.cleared_seconds:.0f} s"]
         rows.append([alert, *cells, f"{factor:g}"])
     head = ["alert", "cause", "fired after", "remedy", "cleared after", "times shortened by"]
-    names = ", ".join(f"{alert} ({job or 'no job'})" for alert, job in sorted(others)) or "none"
-    return [f"{seconds:.0f} s in all.", table(head, rows), f"Other alerts that fired: {names}."]
+    names = ", ".join(f"{alert} ({job or 'no job'})" for alert, job in sorted(found.others)) or "none"
+    return [f"{found.seconds:.0f} s in all.", table(head, rows), f"Other alerts that fired: {names}."]

@@ -14,60 +14,41 @@ from typing import Annotated
 import psutil
 import typer
 import uvloop
+from typer import Option
 
 from turnscore_load.answers import OUTCOMES, CallRecord, Stage, percentile
 from turnscore_load.generator import Generator, http_generator, score_request, score_requests
-from turnscore_load.machine import LOOPBACK, ScenarioError
-from turnscore_load.results import Check, ScenarioResult, table
+from turnscore_load.machine import ScenarioError
+from turnscore_load.results import Check, table
 from turnscore_load.sampling import ProcessSample, Sampler, growths, write_csv
-from turnscore_load.scenarios.steady import REPORTS, Host, Port, Program, Reports, Scorers, announced_target
-from turnscore_load.services import BENTOML
+from turnscore_load.scenario import TargetScenario
 from turnscore_load.traffic import Traffic, TrafficSettings
 
 MAX_CLIENTS = 256
-MAX_REQUESTS = 200_000
-"""Prepared in memory, about 2 KB each. Chosen."""
-_LEAST_GAIN = 1.02
-"""A stage that brings less than 2 % more than the best before is no progress; two in a row end the search. Chosen."""
-_PEAK_STAGES = 4
-"""How many times longer than the stages of the search the peak is measured. Chosen."""
-_PROBE_AGAIN_SECONDS = 0.02
-"""A refused probe comes again much sooner than advised, to see when it is taken. Chosen."""
+MAX_REQUESTS = 200_000  # prepared in memory, about 2 KB each; chosen
+_LEAST_GAIN = 1.02  # a stage that brings less than 2 % more is no progress; two in a row end the search; chosen
+_PEAK_STAGES = 4  # how many times longer than the stages of the search the peak is measured; chosen
+_PROBE_SECONDS = 5.0
+_RECOVERY_SECONDS = 2.0  # after which latency must be normal again: probes that begin later count
+_SAMPLE_SECONDS = 0.5
+_PROBE_AGAIN_SECONDS = 0.02  # a refused probe comes again much sooner than advised, to see when it is taken; chosen
+# A probe is as long as turns are on average (dialogue_lengths.toml), always, so that times can be compared.
 _PROBE_CONTEXT_WORDS = (6, 10, 6, 10, 6)
 _PROBE_RESPONSE_WORDS = 10
-"""A probe is as long as turns are on average (dialogue_lengths.toml), always, so that times can be compared."""
 
 LEAST_GOODPUT_SHARE = 0.9
+# How much slower the probes after the overload may be than those before it, by percentile, for noise. Chosen.
 MOST_NORMAL = {50: 1.25, 95: 1.5}
-"""How much slower the probes after the overload may be than those before it, by percentile, for noise. Chosen."""
+# How late the generator may send (99 of 100 calls) for the run to count. Chosen: a quarter of the default deadline.
 MOST_LATE_MS = 250.0
-"""How late the generator may send (99 of 100 calls) for the run to count. Chosen: a quarter of the default deadline."""
-MOST_FOREIGN_CPUS = 0.25
-"""CPUs that other programs may use before the report warns. Chosen."""
+MOST_FOREIGN_CPUS = 0.25  # CPUs that other programs may use before the report warns; chosen
 _PROBES_IN_A_ROW = 10
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OverloadSettings:
-    """What is done to the service. Seconds of each part; the goodput counts answers within the deadline."""
-
-    factor: float = 10.0
-    seconds: float = 60.0
-    stage_seconds: float = 6.0
-    probe_seconds: float = 5.0
-    recovery_seconds: float = 2.0
-    """The time after which latency must be normal again; probes that begin later count."""
-    sample_seconds: float = 0.5
-    deadline_ms: int = 1000
-    scorers: tuple[str, ...] = ()
-    seed: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverloadRun:
     """Everything that was measured; stages of the search by their number of clients."""
 
-    settings: OverloadSettings
     normal: Stage
     search: dict[int, Stage]
     peak_clients: int
@@ -75,85 +56,128 @@ class OverloadRun:
     overload: Stage
     recovery: Stage
     samples: Sequence[ProcessSample]
-    generator_cpus: float
-    """CPU seconds per second that the generator took during the overload."""
+    generator_cpus: float  # CPU seconds per second that the generator took during the overload
 
 
 class TooMuchError(ScenarioError):
     """The overload would need more requests than are prepared at most."""
 
 
-def main(
-    factor: Annotated[float, typer.Option(min=1, max=50, help="Load, as a multiple of the peak goodput.")] = 10.0,
-    seconds: Annotated[float, typer.Option(min=6, max=600, help="Duration in seconds.")] = 60.0,
-    stage_seconds: Annotated[float, typer.Option(min=1, max=60, help="Seconds of each step of the search.")] = 6.0,
-    deadline_ms: Annotated[int, typer.Option(min=50, max=30_000, help="Deadline of every request.")] = 1000,
-    scorers: Scorers = "",
-    host: Host = LOOPBACK,
-    port: Port = 3000,
-    bentoml: Program = BENTOML,
-    reports: Reports = REPORTS,
-) -> ScenarioResult:
+@dataclass(kw_only=True)
+class Overload(TargetScenario[OverloadRun]):
     """Overload a service, and watch how it fares and how soon it is itself again."""
-    names = tuple(filter(None, scorers.split(",")))
-    settings = OverloadSettings(
-        factor=factor, seconds=seconds, stage_seconds=stage_seconds, deadline_ms=deadline_ms, scorers=names
-    )
-    with announced_target(host, port, bentoml, reports) as service:
-        run = uvloop.run(run_overload(service.port, service.processes(), settings))
-    write_csv(run.samples, reports / "overload_samples.csv")
-    return ScenarioResult(scenario="overload", parts=[stage_table(run), cpu_use(run)], checks=checks(run))
 
+    factor: Annotated[float, Option(min=1, max=50, help="Load, as a multiple of the peak goodput.")] = 10.0
+    seconds: Annotated[float, Option(min=6, max=600, help="Duration in seconds.")] = 60.0
+    stage_seconds: Annotated[float, Option(min=1, max=60, help="Seconds of each step of the search.")] = 6.0
+    deadline_ms: Annotated[int, Option(min=50, max=30_000, help="Deadline of every request.")] = 1000
+    scorers: Annotated[str, Option(help="Scorers, separated by commas; empty: all that are loaded.")] = ""
 
-async def run_overload(port: int, processes: Sequence[psutil.Process], settings: OverloadSettings) -> OverloadRun:
-    """Does all of it. Raises TooMuchError, and ProcessesChangedError where a process of the service ended."""
-    asked = TrafficSettings(seed=settings.seed, scorers=settings.scorers, deadline_ms=settings.deadline_ms)
-    traffic, generator = Traffic(asked), http_generator(port, settings.deadline_ms)
-    probes = _probes(port, traffic)
-    typer.echo("one caller, for the normal latency")
-    await generator.run_closed(1, 1.0, probes)  # warms up
-    normal = await generator.run_closed(1, settings.probe_seconds, probes)
-    search = await _search_peak(generator, settings, score_requests(port, traffic))
-    # The best of the stages once more: the greatest of several short measurements is greater than it should be.
-    clients = max(search, key=lambda each: search[each].goodput(settings.deadline_ms))
-    peak = await generator.run_closed(clients, _PEAK_STAGES * settings.stage_seconds, score_requests(port, traffic))
-    rate = settings.factor * peak.goodput(settings.deadline_ms)
-    wanted = int(rate * settings.seconds)
-    if not 0 < wanted <= MAX_REQUESTS:
-        raise TooMuchError(f"{wanted} requests would be needed; from 1 to {MAX_REQUESTS} can be prepared")
-    typer.echo(f"{clients} clients are the peak; {rate:.0f} requests per second for {settings.seconds:g} s")
-    requests = [score_request(port, traffic.next_ask().item) for _ in range(wanted)]
+    keeps_figures = False
 
-    async def recover() -> Stage:
-        await asyncio.sleep(settings.seconds)
-        seconds = settings.recovery_seconds + settings.probe_seconds
-        return await generator.run_closed(1, seconds, probes, _PROBE_AGAIN_SECONDS)
+    def measure(self) -> OverloadRun:
+        with self.target() as service:
+            run = uvloop.run(self._overload(service.port, service.processes()))
+        write_csv(run.samples, self.reports / "overload_samples.csv")
+        return run
 
-    with Sampler(processes, settings.sample_seconds) as sampler:
-        cpu_before, began_at = time.process_time(), time.monotonic()
-        recovering = asyncio.create_task(recover())
-        overload = await generator.run_open(requests, rate)
-        generator_cpus = (time.process_time() - cpu_before) / (time.monotonic() - began_at)
-        recovery = await recovering
-    sampler.check()
-    generator.close()
-    return OverloadRun(
-        settings=settings, normal=normal, search=search, peak_clients=clients, peak=peak, overload=overload,
-        recovery=recovery, samples=sampler.samples, generator_cpus=generator_cpus,
-    )  # fmt: skip
+    def report(self, found: OverloadRun) -> Iterator[str]:
+        yield self._stage_table(found)
+        yield self._cpu_use(found)
 
+    def checks(self, found: OverloadRun) -> Iterator[Check]:
+        overload, seconds = found.overload, self.seconds
+        goodput, peak = overload.goodput(self.deadline_ms), found.peak.goodput(self.deadline_ms)
+        share = goodput / peak if peak else 0.0
+        yield Check(
+            "goodput within 10 % of the peak",
+            f"{goodput:.1f} of {peak:.1f} a second, {share:.0%}",
+            share >= LEAST_GOODPUT_SHARE,
+        )
+        p99 = overload.took_ms(99, "answered")
+        claim = f"p99 of the accepted within the deadline of {self.deadline_ms} ms"
+        yield Check(claim, f"{p99:.0f} ms", 0 < p99 <= self.deadline_ms)
+        failed = overload.failures()
+        why = ", ".join(f"{count} x {why}" for why, count in failed.most_common(5)) or f"all {len(overload.calls)}"
+        yield Check("every request answered with 200, 429 or 504", why, not failed)
+        for each in growths(found.samples, (seconds / 6, seconds * 5 / 12), (seconds * 3 / 4, seconds)):
+            if each.figure.name != "file handles":  # connections are the generator's doing
+                yield Check(f"{each.figure.name} flat", str(each).partition(": ")[2], each.is_kept)
+        yield _recovery_check(found)
+        late = percentile((call.late_ms for call in overload.calls), 99)
+        claim = f"the generator kept up (99 of 100 calls sent within {MOST_LATE_MS:.0f} ms)"
+        yield Check(claim, f"{late:.0f} ms", late <= MOST_LATE_MS)
 
-async def _search_peak(generator: Generator, settings: OverloadSettings, requests: Iterator[bytes]) -> dict[int, Stage]:
-    """Closed-loop stages with 1, 2, 4... clients, until two in a row bring no progress."""
-    stages: dict[int, Stage] = {}
-    best, without_progress, clients = 0.0, 0, 1
-    while clients <= MAX_CLIENTS and without_progress < 2:
-        stage = stages[clients] = await generator.run_closed(clients, settings.stage_seconds, requests)
-        goodput = stage.goodput(settings.deadline_ms)
-        typer.echo(f"{clients} clients: {goodput:.1f} good answers per second")
-        without_progress = 0 if goodput > _LEAST_GAIN * best else without_progress + 1
-        best, clients = max(best, goodput), 2 * clients
-    return stages
+    async def _overload(self, port: int, processes: Sequence[psutil.Process]) -> OverloadRun:
+        """Does all of it. Raises TooMuchError, and ProcessesChangedError where a process of the service ended."""
+        names = tuple(filter(None, self.scorers.split(",")))
+        traffic = Traffic(TrafficSettings(scorers=names, deadline_ms=self.deadline_ms))
+        generator = http_generator(port, self.deadline_ms)
+        probes = _probes(port, traffic)
+        typer.echo("one caller, for the normal latency")
+        await generator.run_closed(1, 1.0, probes)  # warms up
+        normal = await generator.run_closed(1, _PROBE_SECONDS, probes)
+        search = await self._search_peak(generator, score_requests(port, traffic))
+        # The best of the stages once more: the greatest of several short measurements is greater than it should be.
+        clients = max(search, key=lambda each: search[each].goodput(self.deadline_ms))
+        peak = await generator.run_closed(clients, _PEAK_STAGES * self.stage_seconds, score_requests(port, traffic))
+        rate = self.factor * peak.goodput(self.deadline_ms)
+        wanted = int(rate * self.seconds)
+        if not 0 < wanted <= MAX_REQUESTS:
+            raise TooMuchError(f"{wanted} requests would be needed; from 1 to {MAX_REQUESTS} can be prepared")
+        typer.echo(f"{clients} clients are the peak; {rate:.0f} requests per second for {self.seconds:g} s")
+        requests = [score_request(port, traffic.next_ask().item) for _ in range(wanted)]
+
+        async def recover() -> Stage:
+            await asyncio.sleep(self.seconds)
+            return await generator.run_closed(1, _RECOVERY_SECONDS + _PROBE_SECONDS, probes, _PROBE_AGAIN_SECONDS)
+
+        with Sampler(processes, _SAMPLE_SECONDS) as sampler:
+            cpu_before, began_at = time.process_time(), time.monotonic()
+            recovering = asyncio.create_task(recover())
+            overload = await generator.run_open(requests, rate)
+            generator_cpus = (time.process_time() - cpu_before) / (time.monotonic() - began_at)
+            recovery = await recovering
+        sampler.check()
+        generator.close()
+        return OverloadRun(
+            normal=normal, search=search, peak_clients=clients, peak=peak, overload=overload, recovery=recovery,
+            samples=sampler.samples, generator_cpus=generator_cpus,
+        )  # fmt: skip
+
+    async def _search_peak(self, generator: Generator, requests: Iterator[bytes]) -> dict[int, Stage]:
+        """Closed-loop stages with 1, 2, 4... clients, until two in a row bring no progress."""
+        stages: dict[int, Stage] = {}
+        best, without_progress, clients = 0.0, 0, 1
+        while clients <= MAX_CLIENTS and without_progress < 2:
+            stage = stages[clients] = await generator.run_closed(clients, self.stage_seconds, requests)
+            goodput = stage.goodput(self.deadline_ms)
+            typer.echo(f"{clients} clients: {goodput:.1f} good answers per second")
+            without_progress = 0 if goodput > _LEAST_GAIN * best else without_progress + 1
+            best, clients = max(best, goodput), 2 * clients
+        return stages
+
+    def _stage_table(self, run: OverloadRun) -> str:
+        """Every stage of the search, the peak and the overload."""
+        stages = [(f"{clients} clients", stage) for clients, stage in run.search.items()]
+        stages.append((f"{run.peak_clients} clients, longer: the peak", run.peak))
+        stages.append((f"{len(run.overload.calls) / run.overload.seconds:.0f} a second, open loop", run.overload))
+        rows = []
+        for name, stage in stages:
+            counts = [str(stage.count(outcome)) for outcome in OUTCOMES]
+            times = [stage.took_ms(50, "answered"), stage.took_ms(99, "answered"), stage.took_ms(99, "refused")]
+            rows.append([name, f"{stage.goodput(self.deadline_ms):.1f}", *counts, *(f"{t:.0f}" for t in times)])
+        return table(["load", "good/s", *OUTCOMES, "p50 ms", "p99 ms", "p99 ms of refusals"], rows, texts=1)
+
+    def _cpu_use(self, run: OverloadRun) -> str:
+        """Who used the machine during the overload."""
+        first, *_, last = (each for each in run.samples if each.seconds <= self.seconds)
+        seconds, generator = last.seconds - first.seconds, run.generator_cpus
+        service = (last.cpu_seconds - first.cpu_seconds) / seconds
+        others = (last.machine_cpu_seconds - first.machine_cpu_seconds) / seconds - service - generator
+        used = f"CPUs used: {service:.2f} by the service, {generator:.2f} by the generator, {others:.2f} by others."
+        is_quiet = others < MOST_FOREIGN_CPUS
+        return used if is_quiet else f"{used} The machine was not idle: the figures are not to be trusted."
 
 
 def _probes(port: int, traffic: Traffic) -> Iterator[bytes]:
@@ -161,37 +185,15 @@ def _probes(port: int, traffic: Traffic) -> Iterator[bytes]:
         yield score_request(port, traffic.item_of_length(_PROBE_CONTEXT_WORDS, _PROBE_RESPONSE_WORDS))
 
 
-def checks(run: OverloadRun) -> list[Check]:
-    """Every claim."""
-    deadline, overload = run.settings.deadline_ms, run.overload
-    goodput, peak = overload.goodput(deadline), run.peak.goodput(deadline)
-    share = goodput / peak if peak else 0.0
-    p99, failed = overload.took_ms(99, "answered"), overload.failures()
-    late = percentile((call.late_ms for call in overload.calls), 99)
-    why = ", ".join(f"{count} x {why}" for why, count in failed.most_common(5)) or f"all {len(overload.calls)}"
-    seconds = run.settings.seconds
-    grown = growths(run.samples, (seconds / 6, seconds * 5 / 12), (seconds * 3 / 4, seconds))
-    flat = [each for each in grown if each.figure.name != "file handles"]  # connections are the generator's doing
-    good, kept_up = f"{goodput:.1f} of {peak:.1f} a second, {share:.0%}", f"within {MOST_LATE_MS:.0f} ms"
-    return [
-        Check("goodput within 10 % of the peak", good, share >= LEAST_GOODPUT_SHARE),
-        Check(f"p99 of the accepted within the deadline of {deadline} ms", f"{p99:.0f} ms", 0 < p99 <= deadline),
-        Check("every request answered with 200, 429 or 504", why, not failed),
-        *(Check(f"{each.figure.name} flat", str(each).partition(": ")[2], each.is_kept) for each in flat),
-        _recovery_check(run),
-        Check(f"the generator kept up (99 of 100 calls sent {kept_up})", f"{late:.0f} ms", late <= MOST_LATE_MS),
-    ]
-
-
 def _recovery_check(run: OverloadRun) -> Check:
-    after_seconds, calls = run.settings.recovery_seconds, run.recovery.calls
-    late = [call for call in calls if call.due_at - run.recovery.began_at >= after_seconds]
+    calls = run.recovery.calls
+    late = [call for call in calls if call.due_at - run.recovery.began_at >= _RECOVERY_SECONDS]
     normal = {percent: run.normal.took_ms(percent, "answered") for percent in MOST_NORMAL}
     found = {percent: percentile((call.took_ms for call in late), percent) for percent in MOST_NORMAL}
     answered = bool(late) and all(call.answer.outcome == "answered" for call in late)
     times = ", ".join(f"p{each} {found[each]:.0f} ms (before: {normal[each]:.0f})" for each in MOST_NORMAL)
     return Check(
-        f"normal latency {after_seconds:g} s after",
+        f"normal latency {_RECOVERY_SECONDS:g} s after",
         f"{times}; {_normal_again(calls, run.recovery.began_at, MOST_NORMAL[50] * normal[50])}",
         answered and all(found[each] <= most * normal[each] for each, most in MOST_NORMAL.items()),
     )
@@ -204,27 +206,3 @@ def _normal_again(calls: Sequence[CallRecord], began_at: float, most_ms: float) 
         if sum(call.answer.outcome == "answered" and call.took_ms <= most_ms for call in row) * 2 >= len(row):
             return f"from {max(0.0, calls[place].due_at - began_at):.2f} s on"
     return "never again"
-
-
-def stage_table(run: OverloadRun) -> str:
-    """Every stage of the search, the peak and the overload."""
-    stages = [(f"{clients} clients", stage) for clients, stage in run.search.items()]
-    stages.append((f"{run.peak_clients} clients, longer: the peak", run.peak))
-    stages.append((f"{len(run.overload.calls) / run.overload.seconds:.0f} a second, open loop", run.overload))
-    rows = []
-    for name, stage in stages:
-        counts = [str(stage.count(outcome)) for outcome in OUTCOMES]
-        times = [stage.took_ms(50, "answered"), stage.took_ms(99, "answered"), stage.took_ms(99, "refused")]
-        rows.append([name, f"{stage.goodput(run.settings.deadline_ms):.1f}", *counts, *(f"{t:.0f}" for t in times)])
-    return table(["load", "good/s", *OUTCOMES, "p50 ms", "p99 ms", "p99 ms of refusals"], rows, texts=1)
-
-
-def cpu_use(run: OverloadRun) -> str:
-    """Who used the machine during the overload."""
-    first, *_, last = (each for each in run.samples if each.seconds <= run.settings.seconds)
-    seconds, generator = last.seconds - first.seconds, run.generator_cpus
-    service = (last.cpu_seconds - first.cpu_seconds) / seconds
-    others = (last.machine_cpu_seconds - first.machine_cpu_seconds) / seconds - service - generator
-    used = f"CPUs used: {service:.2f} by the service, {generator:.2f} by the generator, {others:.2f} by others."
-    is_quiet = others < MOST_FOREIGN_CPUS
-    return used if is_quiet else f"{used} The machine was not idle: the figures are not to be trusted."

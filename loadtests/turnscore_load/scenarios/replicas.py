@@ -3,31 +3,23 @@
 import asyncio
 import signal
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated
 
-import typer
 import uvloop
 from turnscore_client import AsyncTurnScoreClient
 
 from turnscore_load.answers import percentile
 from turnscore_load.fleet import Callers, Fleet, capacity, fleet
-from turnscore_load.results import Check, ScenarioResult, table
-from turnscore_load.scenarios.steady import REPORTS, Reports
-from turnscore_load.services import SERVE
+from turnscore_load.results import Check, table
+from turnscore_load.scenario import Scenario
 
-_SETTLED_SECONDS = 3.0
-"""Of load before an event and after it. Chosen."""
-_OUT_SECONDS = 4.0
-"""How long a Redis or a replica is away or slow. Chosen."""
+_SETTLED_SECONDS = 3.0  # of load before an event and after it; chosen
+_OUT_SECONDS = 4.0  # how long a Redis or a replica is away or slow; chosen
 _SLICE_SECONDS = 0.1
 _CONVERSATIONS = 8
-LOAD = 0.7
-"""Share of what the replicas carry, together. Specified."""
-BOUND = 1e-6
-"""Of engagement's values, whatever else is in their batch (docs/api.md)."""
+LOAD = 0.7  # share of what the replicas carry, together; specified
+BOUND = 1e-6  # of engagement's values, whatever else is in their batch (docs/api.md)
 
 
 async def nothing(_: Fleet) -> None:
@@ -82,30 +74,36 @@ class EventOutcome:
     event: str
     per_second: float
     callers: Callers
-    differing: int
-    """Values that are not those of one service alone, within the bound."""
+    differing: int  # values that are not those of one service alone, within the bound
 
 
-def main(
-    serve: Annotated[Path, typer.Option(help="The turnscore command that starts each.")] = SERVE,
-    reports: Reports = REPORTS,
-) -> ScenarioResult:
+@dataclass(kw_only=True)
+class Replicas(Scenario[tuple[float, list[EventOutcome]]]):
     """Check what callers notice of each event under a load of 70 %, and that every value is right."""
-    found, most = uvloop.run(run_replicas(serve, reports / "replicas"))
-    where = f"The replicas together carry {most:.0f} requests per second; load {LOAD:.0%} of that."
-    head = ["event", "raw callers: failed; p99", "our client: failed; p99", "conversations: failed turns; p99"]
-    rows = [[each.event, *(_cell(each.callers, kind) for kind in ("raw", "client", "talk"))] for each in found]
-    return ScenarioResult(scenario="replicas", parts=[where, table(head, rows)], checks=checks(found))
 
+    keeps_figures = False
 
-async def run_replicas(serve: Path, folder: Path) -> tuple[list[EventOutcome], float]:
-    """Every event at a proxy that tries nothing again, and the loss of a replica at one that does."""
-    with fleet(serve, folder / "plain") as running:
-        most = await capacity(running.url)
-        found = [await _measure(running, event, event, LOAD * most) for event in EVENTS]
-    with fleet(serve, folder / "retrying", proxy_retries=True) as running:
-        found.append(await _measure(running, "kill -9 of one", RETRIED, LOAD * most))
-    return found, most
+    def measure(self) -> tuple[float, list[EventOutcome]]:
+        return uvloop.run(self._measure())
+
+    async def _measure(self) -> tuple[float, list[EventOutcome]]:
+        """Every event at a proxy that tries nothing again, and the loss of a replica at one that does."""
+        serve = self.serving / "turnscore"
+        with fleet(serve, self.folder / "plain") as running:
+            most = await capacity(running.url)
+            found = [await _measure(running, event, event, LOAD * most) for event in EVENTS]
+        with fleet(serve, self.folder / "retrying", proxy_retries=True) as running:
+            found.append(await _measure(running, "kill -9 of one", RETRIED, LOAD * most))
+        return most, found
+
+    def report(self, found: tuple[float, list[EventOutcome]]) -> Iterator[str]:
+        yield f"The replicas together carry {found[0]:.0f} requests per second; load {LOAD:.0%} of that."
+        head = ["event", "raw callers: failed; p99", "our client: failed; p99", "conversations: failed turns; p99"]
+        rows = [[each.event, *(_cell(each.callers, kind) for kind in ("raw", "client", "talk"))] for each in found[1]]
+        yield table(head, rows)
+
+    def checks(self, found: tuple[float, list[EventOutcome]]) -> list[Check]:
+        return check_outcomes(found[1])
 
 
 async def _measure(running: Fleet, event: str, name: str, per_second: float) -> EventOutcome:
@@ -125,7 +123,7 @@ async def _measure(running: Fleet, event: str, name: str, per_second: float) -> 
     return EventOutcome(event=name, per_second=per_second, callers=callers, differing=differing)
 
 
-def checks(found: Sequence[EventOutcome]) -> list[Check]:
+def check_outcomes(found: Sequence[EventOutcome]) -> list[Check]:
     """What was promised."""
     failures = {each.event: each.callers.failures for each in found}
     killed, rolled = failures["kill -9 of one"]["raw"], failures["rolling restart of all"]

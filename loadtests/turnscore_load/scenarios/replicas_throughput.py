@@ -7,68 +7,82 @@ answered is counted and taken off, so that no turn counts twice.
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
 from itertools import accumulate
-from pathlib import Path
 from statistics import median
 from typing import Annotated
 
-import typer
 import uvloop
+from typer import Option
 
 from turnscore_load.fleet import Fleet, fleet
 from turnscore_load.generator import Generator, connect_to, post_bytes
 from turnscore_load.machine import ScenarioError
-from turnscore_load.results import ScenarioResult, table
-from turnscore_load.scenarios.steady import REPORTS, Reports
-from turnscore_load.services import SERVE, metric
+from turnscore_load.results import table
+from turnscore_load.scenario import Scenario
+from turnscore_load.services import metric
 from turnscore_load.traffic import texts
 
+# So that generator and proxy, which share the cores, cost a few hundredths of what the replicas do. Chosen.
 _TURNS_PER_REQUEST = 32
-"""So that generator and proxy, which share the cores, cost a few hundredths of what the replicas do. Chosen."""
 _CLIENTS_PER_REPLICA = 4
 _DEADLINE_MS = 60_000
 _WARM_SECONDS = 2.0
 _MEASURED_SECONDS = 12.0
+# Of one replica. More than any machine has shown; so many are written down before the clock starts.
 _MOST_TURNS_PER_SECOND = 1_500
-"""Of one replica. More than any machine has shown; so many are written down before the clock starts."""
 
-Cpus = tuple[int, ...]
+# Per second: computed `turns` without those that a cache answered; CPUs of `replicas`, `proxy and Redis`, `generator`;
+# and `cached` turns in all.
 Figures = Mapping[str, float]
-"""Per second: computed `turns` without those that a cache answered; CPUs of `replicas`, `proxy and Redis`, `generator`;
-and `cached` turns in all."""
+USED = ("replicas", "proxy and Redis", "generator")
 
 
 class FailedRequestsError(ScenarioError):
     """A request was not answered in full, so that there is no throughput to report; the message says why."""
 
 
-def main(
-    serve: Annotated[Path, typer.Option(help="The turnscore command that starts each.")] = SERVE,
-    rounds: Annotated[int, typer.Option(min=1)] = 3,
-    reports: Reports = REPORTS,
-) -> ScenarioResult:
+@dataclass(kw_only=True)
+class ReplicasThroughput(Scenario[dict[str, list[Figures]]]):
     """Measure what each number of replicas carries."""
-    found = uvloop.run(run_throughput(serve, reports / "throughput", rounds))
-    named = {"-".join(map(str, cpus)): figures for cpus, figures in found.items()}
-    return ScenarioResult(scenario="replicas-throughput", parts=[throughput_table(found)], data=named)
 
+    rounds: Annotated[int, Option(min=1)] = 3
 
-async def run_throughput(serve: Path, folder: Path, rounds: int) -> dict[Cpus, list[Figures]]:
-    """By the cores that the replicas were given: each core alone, then the first two, and so on, three at most."""
-    cores = sorted(os.sched_getaffinity(0))[:3]
-    ways: list[Cpus] = [*((core,) for core in cores), *[e for e in accumulate((c,) for c in cores) if len(e) > 1]]
-    found: dict[Cpus, list[Figures]] = {way: [] for way in ways}
-    with ExitStack() as stack:
-        fleets = {
-            way: stack.enter_context(fleet(serve, folder / "-".join(map(str, way)), count=len(way), cpus=way))
-            for way in ways
+    def measure(self) -> dict[str, list[Figures]]:
+        return uvloop.run(self._measure())
+
+    async def _measure(self) -> dict[str, list[Figures]]:
+        """By the cores that the replicas were given: each core alone, then the first two, and so on, three at most."""
+        cores = [(core,) for core in sorted(os.sched_getaffinity(0))[:3]]
+        ways = {"-".join(map(str, way)): way for way in (*cores, *list(accumulate(cores))[1:])}
+        found: dict[str, list[Figures]] = {name: [] for name in ways}
+        with ExitStack() as stack:
+            fleets = {
+                name: stack.enter_context(fleet(self.serving / "turnscore", self.folder / name, cpus=way))
+                for name, way in ways.items()
+            }
+            for number in range(self.rounds):
+                for name, running in fleets.items():
+                    found[name].append(await _measure(running, f"{number} {name}"))
+        return found
+
+    def report(self, found: dict[str, list[Figures]]) -> Iterator[str]:
+        """Medians over the rounds."""
+        middle = {
+            name: {each: median(one[each] for one in figures) for each in figures[0]} for name, figures in found.items()
         }
-        for number in range(rounds):
-            for way, running in fleets.items():
-                found[way].append(await _measure(running, f"{number} {way}"))
-    return found
+        rows = []
+        for name, figures in middle.items():
+            rate, cores = figures["turns"], name.split("-")
+            ideal, used = sum(middle[core]["turns"] for core in cores), [figures[each] for each in USED]
+            cells = [f"{rate:.0f}", f"{rate / ideal:.0%} of {ideal:.0f}", f"{rate / used[0]:.0f}"]
+            cached = f"{sum(each['cached'] for each in found[name]):.0f}"
+            shares = "; ".join(f"{u:.2f}" for u in used)
+            rows.append([f"{len(cores)} ({', '.join(cores)})", *cells, shares, cached])
+        head = ["replicas (cores)", "turns per second", "of the ideal", "turns per CPU second of the replicas"]
+        yield table([*head, f"cores used: {'; '.join(USED)}", "answered by caches"], rows)
 
 
 async def _measure(running: Fleet, name: str) -> Figures:
@@ -102,31 +116,11 @@ def prepared_requests(port: int, name: str, count: int) -> Iterator[bytes]:
 
 
 def _cpu_seconds(running: Fleet) -> dict[str, float]:
-    return {
-        "replicas": sum(each.cpu_seconds() for each in running.replicas),
-        "proxy and Redis": running.proxy.cpu_seconds() + running.redis.cpu_seconds(),
-        "generator": time.process_time(),
-    }
+    replicas = sum(each.cpu_seconds() for each in running.replicas)
+    shared = running.proxy.cpu_seconds() + running.redis.cpu_seconds()
+    return dict(zip(USED, (replicas, shared, time.process_time()), strict=True))
 
 
 def _from_caches(running: Fleet) -> float:
     names = ("turnscore_cache_hits_total", "turnscore_cache_joins_total")
     return sum(metric(each.port, *names) for each in running.replicas)
-
-
-def throughput_table(found: Mapping[Cpus, Sequence[Figures]]) -> str:
-    """Medians over the rounds."""
-
-    def middle(figures: Sequence[Figures], name: str) -> float:
-        return median(each[name] for each in figures)
-
-    alone = {way[0]: middle(figures, "turns") for way, figures in found.items() if len(way) == 1}
-    rows = []
-    for way, figures in found.items():
-        rate, ideal = middle(figures, "turns"), sum(alone[core] for core in way)
-        used = [middle(figures, name) for name in ("replicas", "proxy and Redis", "generator")]
-        cells = [f"{rate:.0f}", f"{rate / ideal:.0%} of {ideal:.0f}", f"{rate / used[0]:.0f}"]
-        cached = f"{sum(each['cached'] for each in figures):.0f}"
-        rows.append([f"{len(way)} ({', '.join(map(str, way))})", *cells, "; ".join(f"{u:.2f}" for u in used), cached])
-    head = ["replicas (cores)", "turns per second", "of the ideal", "turns per CPU second of the replicas"]
-    return table([*head, "cores used: replicas; proxy and Redis; generator", "answered by caches"], rows)

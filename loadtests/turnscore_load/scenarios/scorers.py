@@ -2,29 +2,29 @@
 
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from turnscore_core.loaded_scorer import LoadedScorer, choose_variant, load_scorer
 from turnscore_core.scorers.scorer import TurnToScore
 from turnscore_models import read_bundle, starter_bundles
 from turnscore_wire import Turn
+from typer import Argument, Option
 
-from turnscore_load.results import ScenarioResult, rotate, table
+from turnscore_load.results import rotate, table
+from turnscore_load.scenario import Scenario
 from turnscore_load.scenarios.equal import read_dialogues
 
 BEFORE = ("engagement", "sentiment_stop")
 SETS: list[tuple[str, ...]] = [("sentiment_stop",), ("engagement",), ("quality",), BEFORE, (*BEFORE, "quality")]
 
+# Turns, each of another dialogue, in one batch at most: what a busy service makes of its callers' requests.
 TOGETHER = 16
-"""Turns, each of another dialogue, in one batch at most: what a busy service makes of its callers' requests."""
 
 Dialogue = Sequence[Turn]
-Work = Sequence[Sequence[TurnToScore]]
-"""Turns by batch."""
+Work = Sequence[Sequence[TurnToScore]]  # turns by batch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,28 +33,39 @@ class ScorerCost:
 
     way: str
     scorers: tuple[str, ...]
-    milliseconds: Sequence[float]
-    """CPU milliseconds per turn, by round."""
+    milliseconds: Sequence[float]  # of CPU per turn, by round
 
     @property
     def median(self) -> float:
         return statistics.median(self.milliseconds)
 
 
-def main(
-    data: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="JSON lines of dialogues; may be gzipped.")],
-    turns: Annotated[int, typer.Option(min=2, max=5000, help="System turns to score, about.")] = 300,
-    rounds: Annotated[int, typer.Option(min=1, help="Times that each is run, alternating.")] = 5,
-) -> ScenarioResult:
+@dataclass(kw_only=True)
+class Scorers(Scenario[list[ScorerCost]]):
     """Measure the CPU time of a turn by scorer, and its ratio to sentiment_stop's."""
-    bundles = [read_bundle(folder) for folder in starter_bundles() if folder.name in SETS[-1]]
-    scorers = {each.manifest.kind: load_scorer(each, choose_variant(each), threads=1) for each in bundles}
-    ways = plan_ways(read_dialogues(data, turns))
-    costs = measure_costs(scorers, SETS, ways, rounds)
-    count = sum(map(len, next(iter(ways.values()))))
-    served = ", ".join(f"`{each.manifest.reference}`" for each in bundles)
-    told = f"{served}; {count} system turns of {data.name}, one thread, medians of {rounds} alternating rounds."
-    return ScenarioResult(scenario="scorers", parts=[told, format_costs(costs)], data=costs)
+
+    data: Annotated[Path, Argument(exists=True, dir_okay=False, help="JSON lines of dialogues; may be gzipped.")]
+    turns: Annotated[int, Option(min=2, max=5000, help="System turns to score, about.")] = 300
+    rounds: Annotated[int, Option(min=1, help="Times that each is run, alternating.")] = 5
+
+    def measure(self) -> list[ScorerCost]:
+        bundles = [read_bundle(folder) for folder in starter_bundles() if folder.name in SETS[-1]]
+        scorers = {each.manifest.kind: load_scorer(each, choose_variant(each), threads=1) for each in bundles}
+        return measure_costs(scorers, SETS, plan_ways(read_dialogues(self.data, self.turns)), self.rounds)
+
+    def report(self, found: list[ScorerCost]) -> Iterator[str]:
+        """A row for each set of scorers; in every cell the milliseconds and the ratio to the first set's.
+
+        In brackets stand the least and the largest ratio of any round.
+        """
+        yield f"About {self.turns} system turns of {self.data.name}, one thread, medians of {self.rounds} rounds."
+        ways = list(dict.fromkeys(each.way for each in found))
+        by_key = {(each.way, each.scorers): each for each in found}
+        rows = []
+        for names in dict.fromkeys(each.scorers for each in found):
+            cells = [_cell(by_key[way, names], by_key[way, found[0].scorers]) for way in ways]
+            rows.append([" + ".join(names), *cells])
+        yield table(["CPU ms per turn", *ways], rows, texts=1 + len(ways))
 
 
 def plan_ways(dialogues: Sequence[Dialogue]) -> dict[str, Work]:
@@ -100,21 +111,6 @@ def _measure(scorers: Sequence[LoadedScorer], work: Work) -> float:
             for raw in loaded.scorer.score(loaded.scorer.encode([loaded.trim(turn) for turn in turns])):
                 loaded.percentile(raw), loaded.label(raw)
     return 1000 * (time.process_time() - started_at) / sum(map(len, work))
-
-
-def format_costs(costs: Sequence[ScorerCost]) -> str:
-    """A row for each set of scorers; in every cell the milliseconds and the ratio to the first set's in the same way.
-
-    In brackets stand the least and the largest ratio of any round.
-    """
-    ways = list(dict.fromkeys(each.way for each in costs))
-    by_key = {(each.way, each.scorers): each for each in costs}
-    base = costs[0].scorers
-    rows = []
-    for names in dict.fromkeys(each.scorers for each in costs):
-        cells = [_cell(by_key[way, names], by_key[way, base]) for way in ways]
-        rows.append([" + ".join(names), *cells])
-    return table(["CPU ms per turn", *ways], rows, texts=1 + len(ways))
 
 
 def _cell(cost: ScorerCost, base: ScorerCost) -> str:

@@ -1,7 +1,7 @@
 """Measures what callers notice of a shadow version: services with one and without, loaded in turns; an overload."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -9,27 +9,26 @@ from typing import Annotated
 
 import typer
 import uvloop
+from typer import Option
 
 from turnscore_load.answers import Stage
 from turnscore_load.fleet import STARTER, copy_as
 from turnscore_load.generator import Generator, http_generator, score_request, score_requests
-from turnscore_load.processes import Process, started
-from turnscore_load.results import Check, ScenarioResult, table
-from turnscore_load.scenarios.steady import REPORTS, Program, Reports
-from turnscore_load.services import BENTOML, read_metrics, service_process
+from turnscore_load.processes import Process
+from turnscore_load.results import Check, table
+from turnscore_load.scenario import Scenario
+from turnscore_load.services import read_metrics
 from turnscore_load.traffic import Traffic, TrafficSettings
 
 _DEADLINE_MS = 1000
-_LOAD = 0.5
-"""Share of what two callers in a row get answered that is sent. Chosen: idle moments and busy ones."""
+_LOAD = 0.5  # share of what two callers in a row get answered that is sent; chosen: idle moments and busy ones
 _PEAK_CLIENTS = 2
 _WARM_SECONDS = 3.0
 _OVERLOAD_CLIENTS = 64
-_SETTLE_SECONDS = 2.0
-"""From the overload's start until the queue is full, and before its end. Chosen."""
+_SETTLE_SECONDS = 2.0  # from the overload's start until the queue is full, and before its end; chosen
 
+# Turns of a shadow by what became of them (compared, failed, full, late), and its `cpu_seconds`.
 Counts = Mapping[str, float]
-"""Turns of a shadow by what became of them (compared, failed, full, late), and its `cpu_seconds`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,88 +39,123 @@ class Round:
     cpu_seconds: float
     counts: Counts
 
+    @property
+    def p99_ms(self) -> float:
+        return self.stage.took_ms(99, "answered")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShadowRun:
-    """Everything that was measured."""
+    """Everything that was measured; `overloaded` without the overload's first and last seconds."""
 
-    share: float
     per_second: float
     plain: Sequence[Round]
     shadowed: Sequence[Round]
     overload: Stage
     overloaded: Counts
-    """What the shadow did in the overload, but for its first and last seconds."""
+
+    def sum(self, count: str) -> float:
+        """Of the shadowed rounds."""
+        return sum(each.counts[count] for each in self.shadowed)
 
 
-def main(
-    rounds: Annotated[int, typer.Option(min=2, max=50, help="Rounds of each service, in turns.")] = 6,
-    seconds: Annotated[float, typer.Option(min=1, max=120, help="Seconds of a round.")] = 10.0,
-    share: Annotated[float, typer.Option(min=0.01, max=1, help="Share of turns that are shadowed.")] = 0.1,
-    overload_seconds: Annotated[float, typer.Option(min=20, max=120, help="Seconds of the overload.")] = 30.0,
-    bundle: Annotated[Path, typer.Option(exists=True, file_okay=False, help="The bundle that is served.")] = STARTER
-    / "engagement",
-    bentoml: Program = BENTOML,
-    reports: Reports = REPORTS,
-) -> ScenarioResult:
+@dataclass(kw_only=True)
+class Shadow(Scenario[ShadowRun]):
     """Check that callers notice nothing of a shadow."""
-    folder = reports.absolute() / "shadow"
-    other = copy_as("999.0.0", folder / "other-version", bundle)
-    own = {"TURNSCORE_MODELS": f"{bundle.resolve()}/", "TURNSCORE_CACHE__LOCAL_MAX_BYTES": "0"}
-    shadow = {**own, "TURNSCORE_SHADOW": f"{other}/={share}"}
-    with (
-        started(service_process(bentoml, folder / "plain", own)) as plain,
-        started(service_process(bentoml, folder / "shadowed", shadow)) as shadowed,
-    ):
-        run = uvloop.run(run_shadow(plain, shadowed, rounds, seconds, share, overload_seconds))
-    return ScenarioResult(scenario="shadow", parts=report(run), checks=checks(run))
 
+    rounds: Annotated[int, Option(min=2, max=50, help="Rounds of each service, in turns.")] = 6
+    seconds: Annotated[float, Option(min=1, max=120, help="Seconds of a round.")] = 10.0
+    share: Annotated[float, Option(min=0.01, max=1, help="Share of turns that are shadowed.")] = 0.1
+    overload_seconds: Annotated[float, Option(min=20, max=120, help="Seconds of the overload.")] = 30.0
+    bundle: Annotated[Path, Option(exists=True, help="The bundle that is served.")] = STARTER / "engagement"
 
-async def run_shadow(
-    plain: Process, shadowed: Process, rounds: int, seconds: float, share: float, overload_seconds: float
-) -> ShadowRun:
-    """Does all of it."""
-    traffic = Traffic(TrafficSettings(deadline_ms=_DEADLINE_MS))
-    generators = {each.port: http_generator(each.port, _DEADLINE_MS) for each in (plain, shadowed)}
-    for port, generator in generators.items():
-        await generator.run_closed(_PEAK_CLIENTS, _WARM_SECONDS, score_requests(port, traffic))
-    peak = await generators[plain.port].run_closed(_PEAK_CLIENTS, seconds, score_requests(plain.port, traffic))
-    per_second = _LOAD * peak.goodput(_DEADLINE_MS)
-    typer.echo(f"{per_second:.1f} requests per second, {rounds} rounds of {seconds:g} s each")
-    found: dict[int, list[Round]] = {plain.port: [], shadowed.port: []}
-    for _ in range(rounds):
-        for each in (plain, shadowed):
-            measured = await _round(each, generators[each.port], traffic, per_second, seconds)
-            found[each.port].append(measured)
-            typer.echo(f"{'shadowed' if each is shadowed else 'plain'}: p99 {_p99(measured):.1f} ms")
-    typer.echo(f"overload: {_OVERLOAD_CLIENTS} callers for {overload_seconds:g} s")
+    keeps_figures = False
 
-    async def watch() -> Counts:
-        await asyncio.sleep(_SETTLE_SECONDS)
-        before = await asyncio.to_thread(read_counts, shadowed.port)
-        await asyncio.sleep(overload_seconds - 2 * _SETTLE_SECONDS)
-        return _since(await asyncio.to_thread(read_counts, shadowed.port), before)
+    def measure(self) -> ShadowRun:
+        other = copy_as("999.0.0", self.folder / "other-version", self.bundle)
+        own = {"TURNSCORE_MODELS": f"{self.bundle.resolve()}/", "TURNSCORE_CACHE__LOCAL_MAX_BYTES": "0"}
+        shadow = {**own, "TURNSCORE_SHADOW": f"{other}/={self.share}"}
+        with self.started("plain", own) as plain, self.started("shadowed", shadow) as shadowed:
+            return uvloop.run(self._measure(plain, shadowed))
 
-    watching = asyncio.create_task(watch())
-    requests = score_requests(shadowed.port, traffic)
-    overload = await generators[shadowed.port].run_closed(_OVERLOAD_CLIENTS, overload_seconds, requests, 0.02)
-    overloaded = await watching
-    for generator in generators.values():
-        generator.close()
-    return ShadowRun(
-        share=share, per_second=per_second, plain=found[plain.port], shadowed=found[shadowed.port],
-        overload=overload, overloaded=overloaded,
-    )  # fmt: skip
+    async def _measure(self, plain: Process, shadowed: Process) -> ShadowRun:
+        traffic = Traffic(TrafficSettings(deadline_ms=_DEADLINE_MS))
+        generators = {each.port: http_generator(each.port, _DEADLINE_MS) for each in (plain, shadowed)}
+        for port, generator in generators.items():
+            await generator.run_closed(_PEAK_CLIENTS, _WARM_SECONDS, score_requests(port, traffic))
+        requests = score_requests(plain.port, traffic)
+        peak = await generators[plain.port].run_closed(_PEAK_CLIENTS, self.seconds, requests)
+        per_second = _LOAD * peak.goodput(_DEADLINE_MS)
+        typer.echo(f"{per_second:.1f} requests per second, {self.rounds} rounds of {self.seconds:g} s each")
+        found: dict[int, list[Round]] = {plain.port: [], shadowed.port: []}
+        for _ in range(self.rounds):
+            for each in (plain, shadowed):
+                measured = await self._round(each, generators[each.port], traffic, per_second)
+                found[each.port].append(measured)
+                typer.echo(f"{'shadowed' if each is shadowed else 'plain'}: p99 {measured.p99_ms:.1f} ms")
+        typer.echo(f"overload: {_OVERLOAD_CLIENTS} callers for {self.overload_seconds:g} s")
 
+        async def watch() -> Counts:
+            await asyncio.sleep(_SETTLE_SECONDS)
+            before = await asyncio.to_thread(read_counts, shadowed.port)
+            await asyncio.sleep(self.overload_seconds - 2 * _SETTLE_SECONDS)
+            return _since(await asyncio.to_thread(read_counts, shadowed.port), before)
 
-async def _round(service: Process, generator: Generator, traffic: Traffic, per_second: float, seconds: float) -> Round:
-    count = max(1, int(per_second * seconds))
-    requests = [score_request(service.port, traffic.next_ask().item) for _ in range(count)]
-    before, cpu = await asyncio.to_thread(read_counts, service.port), service.cpu_seconds()
-    stage = await generator.run_open(requests, per_second)
-    took = service.cpu_seconds() - cpu
-    counts = _since(await asyncio.to_thread(read_counts, service.port), before)
-    return Round(stage=stage, cpu_seconds=took, counts=counts)
+        watching, requests = asyncio.create_task(watch()), score_requests(shadowed.port, traffic)
+        calling = generators[shadowed.port].run_closed(_OVERLOAD_CLIENTS, self.overload_seconds, requests, 0.02)
+        overload, overloaded = await calling, await watching
+        for generator in generators.values():
+            generator.close()
+        return ShadowRun(
+            per_second=per_second, plain=found[plain.port], shadowed=found[shadowed.port], overload=overload,
+            overloaded=overloaded,
+        )  # fmt: skip
+
+    async def _round(self, service: Process, generator: Generator, traffic: Traffic, per_second: float) -> Round:
+        count = max(1, int(per_second * self.seconds))
+        requests = [score_request(service.port, traffic.next_ask().item) for _ in range(count)]
+        before, cpu = await asyncio.to_thread(read_counts, service.port), service.cpu_seconds()
+        stage = await generator.run_open(requests, per_second)
+        took = service.cpu_seconds() - cpu
+        counts = _since(await asyncio.to_thread(read_counts, service.port), before)
+        return Round(stage=stage, cpu_seconds=took, counts=counts)
+
+    def report(self, found: ShadowRun) -> Iterator[str]:
+        rows = []
+        for name, rounds in (("without a shadow", found.plain), (f"shadow, {self.share:.0%}", found.shadowed)):
+            together = Stage([call for each in rounds for call in each.stage.calls], 0.0, 1.0)
+            each_p99 = ", ".join(f"{each.p99_ms:.1f}" for each in rounds)
+            spent = 1000 * sum(each.cpu_seconds for each in rounds) / max(1, len(together.calls))
+            times = [f"{together.took_ms(percent, 'answered'):.1f} ms" for percent in (50, 99)]
+            rows.append([name, *times, f"{each_p99} ms", f"{spent:.2f} ms"])
+        compared, cpu = found.sum("compared"), found.sum("cpu_seconds")
+        yield f"{found.per_second:.1f} requests per second at an even rate."
+        yield table(["service", "p50", "p99", "p99 of each round", "CPU per request"], rows)
+        yield f"The shadow compared {compared:.0f} turns, {1000 * cpu / max(1.0, compared):.1f} ms of CPU each."
+        yield (
+            f"Overload: {found.overload.count('answered')} answered, {found.overload.count('refused')} refused, "
+            f"p99 of the answers {found.overload.took_ms(99, 'answered'):.0f} ms."
+        )
+
+    def checks(self, found: ShadowRun) -> Iterator[Check]:
+        plain, shadowed = [each.p99_ms for each in found.plain], [each.p99_ms for each in found.shadowed]
+        lost = [
+            sum(len(each.stage.calls) - each.stage.count("answered") for each in rounds)
+            for rounds in (found.plain, found.shadowed)
+        ]
+        claim = "every caller is answered, with a shadow and without"
+        yield Check(claim, f"{lost[0]} and {lost[1]} failed", not any(lost))
+        noticed = f"{median(shadowed):.1f} ms; {min(plain):.1f} to {max(plain):.1f} ms"
+        claim = "callers' p99 with a shadow, median of the rounds, is within the range of the rounds without"
+        yield Check(claim, noticed, median(shadowed) <= max(plain))
+        turns, failed = sum(each.stage.count("answered") for each in found.shadowed), found.sum("failed")
+        share = found.sum("compared") / turns if turns else 0.0
+        kept = f"{share:.1%} of {turns} turns, {self.share:.0%} wanted; {failed:.0f} failed"
+        claim = "the shadow compares most of the turns that it is to"
+        yield Check(claim, kept, share >= 0.5 * self.share and not failed)
+        compared, dropped = found.overloaded["compared"], found.overloaded["full"] + found.overloaded["late"]
+        claim = "under an overload nothing is shadowed, though turns were offered"
+        yield Check(claim, f"{compared:.0f} compared, {dropped:.0f} dropped", not compared and dropped > 0)
 
 
 def read_counts(port: int) -> Counts:
@@ -137,50 +171,3 @@ def read_counts(port: int) -> Counts:
 
 def _since(now: Counts, before: Counts) -> Counts:
     return {name: now[name] - before[name] for name in now}
-
-
-def checks(run: ShadowRun) -> list[Check]:
-    """What is promised of a shadow."""
-    plain, shadowed = [_p99(each) for each in run.plain], [_p99(each) for each in run.shadowed]
-    compared, failed = (sum(each.counts[name] for each in run.shadowed) for name in ("compared", "failed"))
-    turns = sum(each.stage.count("answered") for each in run.shadowed)
-    share = compared / turns if turns else 0.0
-    dropped = run.overloaded["full"] + run.overloaded["late"]
-    lost = [_failures(each) for each in (run.plain, run.shadowed)]
-    noticed = f"{median(shadowed):.1f} ms; {min(plain):.1f} to {max(plain):.1f} ms"
-    kept = f"{share:.1%} of {turns} turns, {run.share:.0%} wanted; {failed:.0f} failed"
-    idle, is_idle = f"{run.overloaded['compared']:.0f} compared, {dropped:.0f} dropped", not run.overloaded["compared"]
-    p99 = "callers' p99 with a shadow, median of the rounds, is within the range of the rounds without"
-    return [
-        Check("every caller is answered, with a shadow and without", f"{lost[0]} and {lost[1]} failed", not any(lost)),
-        Check(p99, noticed, median(shadowed) <= max(plain)),
-        Check("the shadow compares most of the turns that it is to", kept, share >= 0.5 * run.share and not failed),
-        Check("under an overload nothing is shadowed, though turns were offered", idle, is_idle and dropped > 0),
-    ]
-
-
-def report(run: ShadowRun) -> list[str]:
-    """The parts of the page."""
-    compared, cpu = (sum(each.counts[name] for each in run.shadowed) for name in ("compared", "cpu_seconds"))
-    rows = []
-    for name, rounds in (("without a shadow", run.plain), (f"shadow, {run.share:.0%}", run.shadowed)):
-        together = Stage([call for each in rounds for call in each.stage.calls], 0.0, 1.0)
-        each_p99 = ", ".join(f"{_p99(each):.1f}" for each in rounds)
-        spent = 1000 * sum(each.cpu_seconds for each in rounds) / max(1, len(together.calls))
-        times = [f"{together.took_ms(percent, 'answered'):.1f} ms" for percent in (50, 99)]
-        rows.append([name, *times, f"{each_p99} ms", f"{spent:.2f} ms"])
-    return [
-        f"{run.per_second:.1f} requests per second at an even rate.",
-        table(["service", "p50", "p99", "p99 of each round", "CPU per request"], rows),
-        f"The shadow compared {compared:.0f} turns, {1000 * cpu / max(1.0, compared):.1f} ms of CPU each.",
-        f"Overload: {run.overload.count('answered')} answered, {run.overload.count('refused')} refused, "
-        f"p99 of the answers {run.overload.took_ms(99, 'answered'):.0f} ms.",
-    ]
-
-
-def _p99(measured: Round) -> float:
-    return measured.stage.took_ms(99, "answered")
-
-
-def _failures(rounds: Sequence[Round]) -> int:
-    return sum(len(each.stage.calls) - each.stage.count("answered") for each in rounds)

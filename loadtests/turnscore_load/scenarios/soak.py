@@ -1,14 +1,14 @@
 """Watches a service's memory, file handles and threads under a long load of Locust's users; growth is a failure."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from matplotlib.figure import Figure as Canvas
+from typer import Option
 
-from turnscore_load.machine import LOOPBACK
-from turnscore_load.results import Check, ScenarioResult
+from turnscore_load.results import Check
 from turnscore_load.sampling import (
     FIGURES,
     ProcessesChangedError,
@@ -19,64 +19,46 @@ from turnscore_load.sampling import (
     soak_windows,
     write_csv,
 )  # fmt: skip
-from turnscore_load.scenarios.steady import (
-    REPORTS,
-    BudgetFile,
-    GrpcPort,
-    Host,
-    LocustRun,
-    Mix,
-    Pace,
-    Port,
-    Program,
-    Reports,
-    Scorers,
-    announced_target,
-)  # fmt: skip
-from turnscore_load.services import BENTOML
-from turnscore_load.users.budgets import BUDGETS, DEFAULT_MIX
+from turnscore_load.scenarios.steady import LocustScenario
 
+# Of a service that is started for it: its cache is full before the first window, and hides no growth.
 _SETTINGS = {"TURNSCORE_CACHE__LOCAL_MAX_BYTES": str(2 * 1024 * 1024)}
-"""Of a service that is started for it: its cache is full before the first window, and hides no growth."""
 _SAMPLE_SECONDS = 1.0
-_LEAST_SAMPLES = 100
-"""In a run too short for one a second."""
+_LEAST_SAMPLES = 100  # in a run too short for one a second
 
 
-def main(
-    minutes: Annotated[float, typer.Option(min=0.2, max=120, help="Duration in minutes.")] = 15.0,
-    mix: Mix = DEFAULT_MIX,
-    pace: Pace = 1.0,
-    scorers: Scorers = "",
-    budgets: BudgetFile = BUDGETS,
-    host: Host = LOOPBACK,
-    port: Port = 3000,
-    grpc_port: GrpcPort = 50_051,
-    bentoml: Program = BENTOML,
-    reports: Reports = REPORTS,
-) -> ScenarioResult:
+@dataclass(kw_only=True)
+class Soak(LocustScenario[list[Check]]):
     """Compare the first window of a long load with the last. Writes soak_samples.csv and soak.png, too."""
-    seconds = 60 * minutes
-    options: dict[str, object] = {"mix": mix, "pace": pace, "scorers": scorers, "budgets": budgets}
-    run = LocustRun(shape="soak", seconds=seconds, reports=reports, options=options)
-    with announced_target(host, port, bentoml, reports, grpc_port, _SETTINGS) as service:
-        processes = service.processes()
-        with Sampler(processes, min(_SAMPLE_SECONDS, seconds / _LEAST_SAMPLES)) as sampler:
-            code = run.run(service)
+
+    minutes: Annotated[float, Option(min=0.2, max=120, help="Duration in minutes.")] = 15.0
+
+    def measure(self) -> list[Check]:
+        seconds = 60 * self.minutes
         first, last = soak_windows(seconds)
-        checks = [Check("every budget is kept", f"exit {code}", code == 0)]
-        try:
-            sampler.check()
-            if {each.pid for each in service.processes()} != {each.pid for each in processes}:
-                raise ProcessesChangedError("the service's processes are not those that it began with")
-            found = growths(sampler.samples, first, last)
-            checks += [Check(f"{each.figure.name} did not grow", str(each), each.is_kept) for each in found]
-        except (ProcessesChangedError, ValueError) as error:
-            checks.append(Check("the service could be watched", str(error), False))
-    write_csv(sampler.samples, reports / "soak_samples.csv")
-    _plot(sampler.samples, (first, last), reports / "soak.png")
-    windows = f"Medians of seconds {first[0]:.0f} to {first[1]:.0f} and {last[0]:.0f} to {last[1]:.0f}."
-    return ScenarioResult(scenario="soak", parts=[windows, f"Reports: {reports}/soak.html, soak.png"], checks=checks)
+        with self.target(_SETTINGS) as service:
+            processes = service.processes()
+            with Sampler(processes, min(_SAMPLE_SECONDS, seconds / _LEAST_SAMPLES)) as sampler:
+                checks = [self.run_locust(service, "soak", seconds)]
+            try:
+                sampler.check()
+                if {each.pid for each in service.processes()} != {each.pid for each in processes}:
+                    raise ProcessesChangedError("the service's processes are not those that it began with")
+                found = growths(sampler.samples, first, last)
+                checks += [Check(f"{each.figure.name} did not grow", str(each), each.is_kept) for each in found]
+            except (ProcessesChangedError, ValueError) as error:
+                checks.append(Check("the service could be watched", str(error), False))
+        write_csv(sampler.samples, self.reports / "soak_samples.csv")
+        _plot(sampler.samples, (first, last), self.reports / "soak.png")
+        return checks
+
+    def report(self, found: list[Check]) -> Iterator[str]:
+        first, last = soak_windows(60 * self.minutes)
+        yield f"Medians of seconds {first[0]:.0f} to {first[1]:.0f} and {last[0]:.0f} to {last[1]:.0f}."
+        yield f"Reports: {self.reports}/soak.html, soak.png"
+
+    def checks(self, found: list[Check]) -> list[Check]:
+        return found
 
 
 def _plot(samples: Sequence[ProcessSample], windows: Sequence[Window], file: Path) -> None:

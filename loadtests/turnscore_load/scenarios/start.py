@@ -1,36 +1,42 @@
 """Measures seconds from a start to the first score, and the CPU seconds of it, in alternating rounds."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 from typing import Annotated
 
 import httpx
-import typer
+from typer import Option
 
 from turnscore_load.processes import started
-from turnscore_load.results import ScenarioResult, in_turn, spread, table
-from turnscore_load.services import BENTOML, ONE_BATCH_AT_A_TIME, service_process
+from turnscore_load.results import in_turn, spread, table
+from turnscore_load.scenario import Scenario
+from turnscore_load.services import ONE_BATCH_AT_A_TIME, service_process
 
 WAYS: Mapping[str, Mapping[str, str]] = {"threads measured": {}, "one thread, as the chart says": ONE_BATCH_AT_A_TIME}
 
 
-def main(
-    serving: Annotated[Path, typer.Option(help="Folder of the serving environment's programs.")] = BENTOML.parent,
-    before: Annotated[Path | None, typer.Option(help="The same of another version, to compare with.")] = None,
-    rounds: Annotated[int, typer.Option(min=1)] = 5,
-    output: Annotated[Path, typer.Option(help="Folder for logs.")] = Path("build/bench-start"),
-) -> ScenarioResult:
+@dataclass(kw_only=True)
+class Start(Scenario[dict[str, list[tuple[float, float, float]]]]):
     """Start the service with all starter models, ask it for a score as soon as it is ready, and stop it."""
-    folders = {"": serving} if before is None else {"before, ": before, "after, ": serving}
-    ways = {said + way: (folder, WAYS[way]) for way in WAYS for said, folder in folders.items()}
-    found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in ways}
-    for number, name in in_turn(ways, rounds):
-        folder, settings = ways[name]
-        found[name].append(measure_start(folder / "turnscore", output.resolve() / str(number), settings))
-    head = ["start", "listens after", "first score after", "CPU seconds until then"]
-    rows = [[name, *(f"{spread(column)} s" for column in zip(*took, strict=True))] for name, took in found.items()]
-    return ScenarioResult(scenario="start", parts=[f"{rounds} rounds", table(head, rows)], data=found)
+
+    before: Annotated[Path | None, Option(help="--serving of another version, to compare with.")] = None
+    rounds: Annotated[int, Option(min=1)] = 5
+
+    def measure(self) -> dict[str, list[tuple[float, float, float]]]:
+        programs = {"": self.serving} if self.before is None else {"before, ": self.before, "after, ": self.serving}
+        ways = {said + way: (folder, WAYS[way]) for way in WAYS for said, folder in programs.items()}
+        found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in ways}
+        for number, name in in_turn(ways, self.rounds):
+            folder, settings = ways[name]
+            found[name].append(measure_start(folder / "turnscore", self.folder / str(number), settings))
+        return found
+
+    def report(self, found: dict[str, list[tuple[float, float, float]]]) -> Iterator[str]:
+        rows = [[name, *(f"{spread(column)} s" for column in zip(*took, strict=True))] for name, took in found.items()]
+        yield f"{self.rounds} rounds"
+        yield table(["start", "listens after", "first score after", "CPU seconds until then"], rows)
 
 
 def measure_start(serve: Path, folder: Path, settings: Mapping[str, str]) -> tuple[float, float, float]:

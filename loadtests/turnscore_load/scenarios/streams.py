@@ -9,150 +9,136 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Annotated, Any, Self, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import grpc
-import psutil
 import typer
 from turnscore_wire.v1 import turnscore_pb2
+from typer import Option
 
 from turnscore_load.answers import percentile
-from turnscore_load.machine import LOOPBACK, Ports
-from turnscore_load.results import Check, ScenarioResult, table
-from turnscore_load.sampling import ProcessSample, Sampler, write_csv
-from turnscore_load.scenarios.steady import REPORTS, GrpcPort, Host, Pace, Port, Program, Reports, announced_target
-from turnscore_load.services import BENTOML, cpu_seconds_of, metric
+from turnscore_load.machine import LOOPBACK
+from turnscore_load.results import Check, table
+from turnscore_load.sampling import Sampler, write_csv
+from turnscore_load.scenario import TargetScenario
+from turnscore_load.services import LoadedService, metric
 from turnscore_load.traffic import PATIENCE_SECONDS, TYPICAL_PAUSE_SECONDS, Traffic, TrafficSettings, pause_seconds
 
 _T = TypeVar("_T")
-_SETTINGS = {"TURNSCORE_CACHE__LOCAL_MAX_BYTES": "0"}
-"""Of a service that is started for it: no turn comes twice, and a cache that fills would count as memory that stays."""
 _STREAM_PATH = "/turnscore.v1.TurnScorer/ScoreStream"
 MOST_STREAMS = 2000
+# The first asks for more at once than anything before: a turn of every stream. The others are like it. Chosen.
 ROUNDS = 3
-"""The first asks for more at once than anything before: a turn of every stream. The others are like it. Chosen."""
 _WARM_UP_STREAMS = 20
 _WARM_UP_EXCHANGES = 3
 _SAMPLE_SECONDS = 0.25
-_GONE_SECONDS = 10.0
-"""How long the service may take to notice that a stream is gone. Chosen."""
+_GONE_SECONDS = 10.0  # how long the service may take to notice that a stream is gone; chosen
 _AT_WORK = ("turnscore_items_in_flight", "turnscore_tokens_in_flight", "turnscore_queued_items")
 
-MOST_P99_MS = 1000.0
-"""What a chatbot may wait for the scores of its turn before it is felt. Chosen."""
-MOST_STREAM_KIB = 128.0
-"""Memory of one open stream. Chosen, about twice what was measured (docs/benchmarks.md)."""
-MOST_GROWTH = 0.02
-"""Memory is a high-water mark; as in the soak."""
+MOST_P99_MS = 1000.0  # what a chatbot may wait for the scores of its turn before it is felt; chosen
+MOST_STREAM_KIB = 128.0  # memory of one open stream; chosen, about twice what was measured (docs/benchmarks.md)
+MOST_GROWTH = 0.02  # memory is a high-water mark; as in the soak
 _KIB, _MIB = 1024, 1024 * 1024
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamsSettings:
-    """What is done. Of the connections the first `cut_share` are cut, with all streams on them."""
-
-    streams: int = 1000
-    connections: int = 50
-    seconds: float = 60.0
-    """How long they talk."""
-    pace: float = 1.0
-    """2 is twice as fast as people are."""
-    cut_share: float = 0.3
-    scorers: tuple[str, ...] = ("engagement",)
-    seed: int = 1
-    settle_seconds: float = 4.0
-    """How long the service is left alone before its memory is read."""
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.streams <= MOST_STREAMS or not 2 <= self.connections <= self.streams:
-            raise ValueError(f"1 to {MOST_STREAMS} streams, over 2 connections up to one for each")
-        if not 0 < self.cut_share < 1 or self.pace <= 0 or self.seconds <= 0 or not self.scorers:
-            raise ValueError("the share that is cut lies between 0 and 1, pace and seconds above 0; name a scorer")
-
-
-@dataclass(kw_only=True)
-class StreamTally:
-    """What became of the messages of all streams."""
-
-    said: int = 0
-    """System turns that were said and whose answer was waited for."""
-    heard: int = 0
-    took_ms: list[float] = field(default_factory=list)
-    """Of every system turn that was scored, from being said to its scores."""
-    problems: Counter[str] = field(default_factory=Counter)
-
-    @property
-    def scored(self) -> int:
-        return len(self.took_ms)
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
     """The service at one moment: memory of all its processes, streams it holds open, and turns and tokens in work."""
 
+    what: str
     rss_bytes: float
     open_streams: float
     at_work: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(kw_only=True)
 class StreamsRun:
-    """Everything that was measured."""
+    """What became of the messages of all streams, and everything else that was measured."""
 
-    settings: StreamsSettings
-    processes: int
-    rest: Moment
-    silent: Moment
-    talking: Moment
-    """Just before the cut, all streams being open."""
-    cut: Moment
-    """Once the service has noticed the cut, or should have; the other streams go on."""
-    cut_streams: int
-    finished: int
-    """Streams that said all they had to and ended well."""
-    generator_cpus: float
-    service_cpus: float
-    closed: Moment
-    rounds: Sequence[Moment]
-    """After each of the rounds in which as many streams are opened and all cut."""
-    tally: StreamTally
-    samples: Sequence[ProcessSample]
+    said: int = 0  # system turns whose answer was waited for
+    heard: int = 0
+    took_ms: list[float] = field(default_factory=list)  # of every system turn, from being said to its scores
+    problems: Counter[str] = field(default_factory=Counter)
+    # At rest; all streams silent; all talking; after the cut; all closed; after each of the rounds.
+    moments: list[Moment] = field(default_factory=list)
+    cut_streams: int = 0
+    finished: int = 0  # streams that said all they had to and ended well
+    generator_cpus: float = 0.0
+    service_cpus: float = 0.0
+    processes: int = 0
 
 
-def main(
-    number: Annotated[int, typer.Option("--streams", help="Conversations open at once.")] = 1000,
-    connections: Annotated[int, typer.Option(help="Connections that they share.")] = 50,
-    seconds: Annotated[float, typer.Option(min=1, max=600, help="Seconds for which they talk.")] = 60.0,
-    pace: Pace = 1.0,
-    cut_share: Annotated[float, typer.Option(help="Share of the connections that is cut in the middle.")] = 0.3,
-    workers: Annotated[int, typer.Option(min=1, max=16, help="Workers of the service, where one is started.")] = 2,
-    scorers: Annotated[str, typer.Option(help="Scorers, separated by commas.")] = "engagement",
-    seed: Annotated[int, typer.Option(help="Seed of the traffic.")] = 1,
-    settle_seconds: Annotated[float, typer.Option(min=0.5, help="Rest before memory is read.")] = 4.0,
-    host: Host = LOOPBACK,
-    port: Port = 3000,
-    grpc_port: GrpcPort = 50_051,
-    bentoml: Program = BENTOML,
-    reports: Reports = REPORTS,
-) -> ScenarioResult:
+@dataclass(kw_only=True)
+class Streams(TargetScenario[StreamsRun]):
     """Check that all streams are answered, and that none of them leaves anything behind."""
-    names = tuple(name.strip() for name in scorers.split(",") if name.strip())
-    try:
-        settings = StreamsSettings(
-            streams=number, connections=connections, seconds=seconds, pace=pace, cut_share=cut_share, scorers=names,
-            seed=seed, settle_seconds=settle_seconds,
-        )  # fmt: skip
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
-    own = {**_SETTINGS, "TURNSCORE_WORKERS": str(workers)}
-    with announced_target(host, port, bentoml, reports, grpc_port, own) as service:
-        test = StreamsTest(Ports(service.port, service.grpc_port), service.processes(), settings)
-        run = asyncio.run(test.run())
-    write_csv(run.samples, reports / "streams_samples.csv")
-    return ScenarioResult(scenario="streams", parts=report(run), checks=checks(run))
+
+    streams: Annotated[int, Option(min=1, max=MOST_STREAMS, help="Conversations open at once.")] = 1000
+    connections: Annotated[int, Option(min=2, help="Connections that they share.")] = 50
+    seconds: Annotated[float, Option(min=1, max=600, help="Seconds for which they talk.")] = 60.0
+    pace: Annotated[float, Option(min=0.01, help="2 makes the people twice as fast as people are.")] = 1.0
+    cut_share: Annotated[float, Option(min=0, max=1, help="Share of the connections cut in the middle.")] = 0.3
+    workers: Annotated[int, Option(min=1, max=16, help="Workers of the service, where one is started.")] = 2
+    scorers: Annotated[str, Option(help="Scorers, separated by commas.")] = "engagement"
+    seed: Annotated[int, Option(help="Seed of the traffic.")] = 1
+    settle_seconds: Annotated[float, Option(min=0.5, help="Rest before memory is read.")] = 4.0
+
+    def measure(self) -> StreamsRun:
+        # No turn comes twice, and a cache that fills would count as memory that stays.
+        settings = {"TURNSCORE_CACHE__LOCAL_MAX_BYTES": "0", "TURNSCORE_WORKERS": str(self.workers)}
+        with self.target(settings) as service, Sampler(service.processes(), _SAMPLE_SECONDS) as sampler:
+            found = asyncio.run(_Run(self, service, sampler).run())
+        sampler.check()
+        write_csv(sampler.samples, self.reports / "streams_samples.csv")
+        return found
+
+    def checks(self, found: StreamsRun) -> Iterator[Check]:
+        rest, silent, talking, cut, closed, *rounds = found.moments
+        yield Check(
+            f"{self.streams} streams open at once",
+            f"{silent.open_streams:.0f} silent, {talking.open_streams:.0f} talking",
+            silent.open_streams == talking.open_streams == self.streams,
+        )
+        scored = len(found.took_ms)
+        problems = "".join(f"; {count} x {what}" for what, count in found.problems.most_common(5))
+        told = f"{scored} of {found.said} scored, {found.heard} turns of users heard{problems}"
+        is_scored = scored == found.said >= self.streams and not problems
+        yield Check("every system turn scored, every answer in order", told, is_scored)
+        p50, p95, p99 = (percentile(found.took_ms, each) for each in (50, 95, 99))
+        times = f"p50 {p50:.0f}, p95 {p95:.0f}, p99 {p99:.0f} ms"
+        yield Check(f"p99 of the scores at most {MOST_P99_MS:.0f} ms", times, 0 < p99 <= MOST_P99_MS)
+        kib = (silent.rss_bytes - rest.rss_bytes) / self.streams / _KIB
+        claim = f"an open stream takes at most {MOST_STREAM_KIB:.0f} KiB"
+        yield Check(claim, f"{kib:.1f} KiB silent", kib <= MOST_STREAM_KIB)
+        left, is_cut = self.streams - found.cut_streams, found.cut_streams > 0
+        claim = f"of {found.cut_streams} streams cut in the middle of a turn nothing is left"
+        yield Check(claim, f"{cut.open_streams:.0f} of {left} open", is_cut and cut.open_streams == left)
+        yield Check("the others went on to their end", f"{found.finished} of {left}", found.finished == left)
+        ends = (closed, *rounds)
+        after, at_work = sum(each.open_streams for each in ends), sum(each.at_work for each in ends)
+        told = f"{after:.0f} open, {at_work:.0f} in work"
+        yield Check("nothing is open or in work once all are gone", told, not after and not at_work)
+        first, last = rounds[0].rss_bytes, rounds[-1].rss_bytes
+        claim = f"{len(rounds) - 1} more rounds leave at most {100 * MOST_GROWTH:.0f} % behind"
+        yield Check(claim, f"{first / _MIB:.1f} -> {last / _MIB:.1f} MiB", last <= (1 + MOST_GROWTH) * first)
+
+    def report(self, found: StreamsRun) -> Iterator[str]:
+        yield (
+            f"{self.streams} streams over {self.connections} connections, {self.seconds:g} s of talk at "
+            f"{self.pace:g} times the pace of people, {self.scorers}; {found.processes} processes."
+        )
+        rows = []
+        for each in found.moments:
+            more = (each.rss_bytes - found.moments[0].rss_bytes) / _MIB
+            rows.append([each.what, f"{each.open_streams:.0f}", f"{each.rss_bytes / _MIB:.1f}", f"{more:+.1f}"])
+        yield table(["moment", "streams open", "memory, MiB", "more than at rest"], rows, texts=1)
+        yield (
+            f"CPUs used while they talked: {found.service_cpus:.2f} by the service, "
+            f"{found.generator_cpus:.2f} by the generator."
+        )
 
 
 class WrongReplyError(Exception):
@@ -181,7 +167,7 @@ class TalkingStream:
     """One stream. Its calls raise nothing of the service's doing: the tally has the problem, and the stream is over."""
 
     def __init__(
-        self, channel: grpc.aio.Channel, traffic: Traffic, scorers: Sequence[str], tally: StreamTally, label: str
+        self, channel: grpc.aio.Channel, traffic: Traffic, scorers: Sequence[str], tally: StreamsRun, label: str
     ) -> None:
         self.channel = channel
         self.is_over = False
@@ -279,26 +265,12 @@ def _turn(speaker: str, text: str) -> Any:
     return turnscore_pb2.ConversationMessage(turn={"speaker": speaker, "text": text})
 
 
+@dataclass
 class _OpenStreams:
-    """Streams over connections of their own, open within the block, which closes the connections."""
+    """Streams, and the connections that they share."""
 
-    def __init__(
-        self, target: str, settings: StreamsSettings, tally: StreamTally, streams: int, connections: int
-    ) -> None:
-        options = [("grpc.use_local_subchannel_pool", 1)]  # else all channels would share a connection
-        self.channels = [grpc.aio.insecure_channel(target, options=options) for _ in range(connections)]
-        asked = TrafficSettings(seed=settings.seed)
-        self.streams = []
-        for number in range(streams):
-            label, channel = f"stream {number}", self.channels[number % connections]
-            self.streams.append(TalkingStream(channel, Traffic(asked, label), settings.scorers, tally, label))
-
-    async def __aenter__(self) -> Self:
-        await together(stream.open() for stream in self.streams)
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await together(channel.close() for channel in self.channels)
+    channels: Sequence[grpc.aio.Channel]
+    streams: Sequence[TalkingStream]
 
     async def cut(self, channels: Sequence[grpc.aio.Channel]) -> int:
         """Cuts every stream of these connections while a turn of it is unanswered; how many those were.
@@ -316,90 +288,86 @@ class _OpenStreams:
         return len(cut)
 
 
-class StreamsTest:
+class _Run:
     """One run against a service's HTTP port, for its metrics, and its gRPC port."""
 
-    def __init__(self, ports: Ports, processes: Sequence[psutil.Process], settings: StreamsSettings) -> None:
-        self._port, self._target = ports.http, f"{LOOPBACK}:{ports.grpc}"
-        self._processes, self._settings = processes, settings
-        self._sampler = Sampler(processes, _SAMPLE_SECONDS)
-        self._tally = StreamTally()
+    def __init__(self, options: Streams, service: LoadedService, sampler: Sampler) -> None:
+        self._options, self._service, self._sampler = options, service, sampler
+        self._found = StreamsRun(processes=len(service.processes()))
 
     async def run(self) -> StreamsRun:
-        """Raises ProcessesChangedError where a process of the service ends meanwhile."""
-        settings = self._settings
-        with self._sampler:
-            await self._warm_up()
-            rest = await self._settle(0, "at rest")
-            async with self._open_all() as opened:
-                silent = await self._settle(settings.streams, "all open and silent")
-                talk = await self._talk(opened)
-            closed = await self._settle(0, "all closed")
-            rounds = [await self._open_and_cut_all(number) for number in range(1, ROUNDS + 1)]
-        self._sampler.check()
-        return StreamsRun(
-            settings=settings, processes=len(self._processes), rest=rest, silent=silent, **talk, closed=closed,
-            rounds=rounds, tally=self._tally, samples=self._sampler.samples,
-        )  # fmt: skip
-
-    def _open_all(self) -> _OpenStreams:
-        settings = self._settings
-        return _OpenStreams(self._target, settings, self._tally, settings.streams, settings.connections)
-
-    async def _open_and_cut_all(self, number: int) -> Moment:
-        async with self._open_all() as opened:
-            await self._moment(self._settings.streams, f"round {number}, all open")
-            await opened.cut(opened.channels)
-        return await self._settle(0, f"round {number}, all cut")
-
-    async def _warm_up(self) -> None:
-        few = _OpenStreams(self._target, self._settings, StreamTally(), _WARM_UP_STREAMS, _WARM_UP_STREAMS)
-        async with few:
+        few = StreamsRun()
+        async with self._open(_WARM_UP_STREAMS, _WARM_UP_STREAMS, few) as opened:
             for number in range(_WARM_UP_EXCHANGES):
-                await together(each.exchange(f"hello {number}", f"good day to you {number}") for each in few.streams)
-            await together(each.finish() for each in few.streams)
+                await together(each.exchange(f"hello {number}", f"good day, {number}") for each in opened.streams)
+            await together(each.finish() for each in opened.streams)
+        await self._settle(0, "at rest, after a few streams")
+        async with self._open_all() as opened:
+            await self._settle(self._options.streams, "all streams open and silent")
+            await self._talk(opened)
+        await self._settle(0, "all closed")
+        for number in range(1, ROUNDS + 1):
+            async with self._open_all() as opened:
+                await self._wait_for(self._options.streams)
+                await opened.cut(opened.channels)
+            await self._settle(0, f"round {number}: as many opened, and all cut")
+        return self._found
 
-    async def _talk(self, opened: _OpenStreams) -> dict[str, Any]:
-        """All streams talk, and some are cut: the fields of StreamsRun about it."""
-        settings = self._settings
-        to_cut = opened.channels[: max(2, round(settings.cut_share * settings.connections))]
+    @asynccontextmanager
+    async def _open(self, count: int, connections: int, tally: StreamsRun) -> AsyncIterator[_OpenStreams]:
+        target = f"{LOOPBACK}:{self._service.grpc_port}"
+        options = [("grpc.use_local_subchannel_pool", 1)]  # else all channels would share a connection
+        channels = [grpc.aio.insecure_channel(target, options=options) for _ in range(connections)]
+        asked, scorers = TrafficSettings(seed=self._options.seed), self._options.scorers.split(",")
+        streams = []
+        for number in range(count):
+            label, channel = f"stream {number}", channels[number % connections]
+            streams.append(TalkingStream(channel, Traffic(asked, label), scorers, tally, label))
+        await together(stream.open() for stream in streams)
+        yield _OpenStreams(channels, streams)
+        await together(channel.close() for channel in channels)
+
+    def _open_all(self) -> AbstractAsyncContextManager[_OpenStreams]:
+        return self._open(self._options.streams, self._options.connections, self._found)
+
+    async def _talk(self, opened: _OpenStreams) -> None:
+        """All streams talk, and some are cut."""
+        options, found = self._options, self._found
+        to_cut = opened.channels[: max(2, round(options.cut_share * options.connections))]
         stay = [stream for stream in opened.streams if stream.channel not in to_cut]
-        began_at, before = time.monotonic(), (time.process_time(), cpu_seconds_of(self._processes))
-        middle, end = began_at + settings.seconds / 2, began_at + settings.seconds
-        going_on = asyncio.ensure_future(together(stream.talk(end, settings.pace) for stream in stay))
-        await together(each.talk(middle, settings.pace) for each in opened.streams if each.channel in to_cut)
-        full = await self._moment(settings.streams, "all talking")
-        cut_streams = await opened.cut(to_cut)
-        cut = await self._moment(settings.streams - cut_streams, f"{cut_streams} cut")
+        began_at, cpu, before = time.monotonic(), time.process_time(), self._sampler.samples[-1]
+        middle, end = began_at + options.seconds / 2, began_at + options.seconds
+        going_on = asyncio.ensure_future(together(stream.talk(end, options.pace) for stream in stay))
+        await together(each.talk(middle, options.pace) for each in opened.streams if each.channel in to_cut)
+        await self._moment(options.streams, "all talking, before the cut")
+        found.cut_streams = await opened.cut(to_cut)
+        await self._moment(options.streams - found.cut_streams, f"after the cut of {found.cut_streams}")
         await going_on
-        seconds, now = time.monotonic() - began_at, (time.process_time(), cpu_seconds_of(self._processes))
-        finished = sum(await together(stream.finish() for stream in stay))
-        return {
-            "talking": full, "cut": cut, "cut_streams": cut_streams, "finished": finished,
-            "generator_cpus": (now[0] - before[0]) / seconds, "service_cpus": (now[1] - before[1]) / seconds,
-        }  # fmt: skip
+        found.generator_cpus = (time.process_time() - cpu) / (time.monotonic() - began_at)
+        now = self._sampler.samples[-1]
+        found.service_cpus = (now.cpu_seconds - before.cpu_seconds) / (now.seconds - before.seconds)
+        found.finished = sum(await together(stream.finish() for stream in stay))
 
-    async def _settle(self, streams: int, what: str) -> Moment:
+    async def _settle(self, streams: int, what: str) -> None:
         """The moment when so many streams are open and the service was left alone for a while."""
         await self._wait_for(streams)
-        await asyncio.sleep(self._settings.settle_seconds)
-        return await self._moment(streams, what)
+        await asyncio.sleep(self._options.settle_seconds)
+        await self._moment(streams, what)
 
-    async def _moment(self, streams: int, what: str) -> Moment:
-        open_streams, at_work = await self._wait_for(streams)
-        since = self._sampler.seconds() - self._settings.settle_seconds / 2
+    async def _moment(self, streams: int, what: str) -> None:
+        opened, at_work = await self._wait_for(streams)
+        since = self._sampler.seconds() - self._options.settle_seconds / 2
         samples = self._sampler.samples
         latest = [each.rss_bytes for each in samples if each.seconds >= since] or [samples[-1].rss_bytes]
-        moment = Moment(median(latest), open_streams, at_work)
-        typer.echo(f"{what}: {moment.open_streams:.0f} streams open, {moment.rss_bytes / _MIB:.1f} MiB")
-        return moment
+        self._found.moments.append(Moment(what, median(latest), opened, at_work))
+        typer.echo(f"{what}: {opened:.0f} streams open, {median(latest) / _MIB:.1f} MiB")
 
     async def _wait_for(self, streams: int) -> tuple[float, float]:
         """Open streams and what is at work, once so many are open, or after the time that the service has for it."""
         end = time.monotonic() + _GONE_SECONDS
         while True:
-            opened = await asyncio.to_thread(metric, self._port, "turnscore_open_conversations")
-            at_work = await asyncio.to_thread(metric, self._port, *_AT_WORK)
+            opened = await asyncio.to_thread(metric, self._service.port, "turnscore_open_conversations")
+            at_work = await asyncio.to_thread(metric, self._service.port, *_AT_WORK)
             if (opened == streams and (streams or not at_work)) or time.monotonic() > end:
                 return opened, at_work
             await asyncio.sleep(_SAMPLE_SECONDS)  # another process: there is nothing to wait on
@@ -408,67 +376,3 @@ class StreamsTest:
 async def together(work: Iterable[Awaitable[_T]]) -> list[_T]:
     """All of it at once; the results in order."""
     return list(await asyncio.gather(*work))
-
-
-def stream_kib(run: StreamsRun) -> float:
-    """Memory of the service for each open and silent stream, its share of a connection included."""
-    return (run.silent.rss_bytes - run.rest.rss_bytes) / run.settings.streams / _KIB
-
-
-def checks(run: StreamsRun) -> list[Check]:
-    """Every claim."""
-    wanted, tally, first, last = run.settings.streams, run.tally, run.rounds[0], run.rounds[-1]
-    p50, p95, p99 = (percentile(tally.took_ms, each) for each in (50, 95, 99))
-    left, kib = wanted - run.cut_streams, stream_kib(run)
-    silent, talking, still_open = (each.open_streams for each in (run.silent, run.talking, run.cut))
-    ends = (run.closed, *run.rounds)
-    after, at_work = sum(each.open_streams for each in ends), sum(each.at_work for each in ends)
-    said = f"{tally.scored} of {tally.said} scored, {tally.heard} turns of users heard"
-    problems = "".join(f"; {count} x {what}" for what, count in tally.problems.most_common(5))
-    growth = f"{first.rss_bytes / _MIB:.1f} -> {last.rss_bytes / _MIB:.1f} MiB"
-    is_flat = last.rss_bytes <= (1 + MOST_GROWTH) * first.rss_bytes
-    is_scored = tally.scored == tally.said >= wanted and not problems
-    times = f"p50 {p50:.0f}, p95 {p95:.0f}, p99 {p99:.0f} ms"
-    cut = f"of {run.cut_streams} streams cut in the middle of a turn nothing is left"
-    return [
-        Check(
-            f"{wanted} streams open at once", f"{silent:.0f} silent, {talking:.0f} talking", silent == talking == wanted
-        ),
-        Check("every system turn scored, every answer in order", said + problems, is_scored),
-        Check(f"p99 of the scores at most {MOST_P99_MS:.0f} ms", times, 0 < p99 <= MOST_P99_MS),
-        Check(
-            f"an open stream takes at most {MOST_STREAM_KIB:.0f} KiB", f"{kib:.1f} KiB silent", kib <= MOST_STREAM_KIB
-        ),
-        Check(cut, f"{still_open:.0f} of {left} open", run.cut_streams > 0 and still_open == left),
-        Check("the others went on to their end", f"{run.finished} of {left}", run.finished == left),
-        Check(
-            "nothing is open or in work once all are gone",
-            f"{after:.0f} open, {at_work:.0f} in work",
-            not after and not at_work,
-        ),
-        Check(f"{len(run.rounds) - 1} more rounds leave at most {100 * MOST_GROWTH:.0f} % behind", growth, is_flat),
-    ]
-
-
-def report(run: StreamsRun) -> list[str]:
-    """The parts of the page."""
-    settings = run.settings
-    moments = {
-        "at rest, after a few streams": run.rest,
-        "all streams open and silent": run.silent,
-        "all talking, before the cut": run.talking,
-        "after the cut": run.cut,
-        "all closed": run.closed,
-        **{f"round {number}: as many opened, and all cut": each for number, each in enumerate(run.rounds, 1)},
-    }
-    rows = []
-    for name, moment in moments.items():
-        more = (moment.rss_bytes - run.rest.rss_bytes) / _MIB
-        rows.append([name, f"{moment.open_streams:.0f}", f"{moment.rss_bytes / _MIB:.1f}", f"{more:+.1f}"])
-    return [
-        f"{settings.streams} streams over {settings.connections} connections, {settings.seconds:g} s of talk at "
-        f"{settings.pace:g} times the pace of people, {', '.join(settings.scorers)}; {run.processes} processes.",
-        table(["moment", "streams open", "memory, MiB", "more than at rest"], rows, texts=1),
-        f"CPUs used while they talked: {run.service_cpus:.2f} by the service, "
-        f"{run.generator_cpus:.2f} by the generator.",
-    ]

@@ -13,8 +13,8 @@ from turnscore_load.answers import Outcome
 from turnscore_load.results import table
 
 BUDGETS = Path(__file__).parents[2] / "budgets.toml"
+# Chosen: people whose chatbots must be quick, while somebody else keeps two cores busy.
 DEFAULT_MIX = "conversation=24,flood=1,batch=1"
-"""Chosen: people whose chatbots must be quick, while somebody else keeps two cores busy."""
 
 
 def read_mix(text: str, kinds: Collection[str]) -> dict[str, int]:
@@ -34,10 +34,8 @@ def read_mix(text: str, kinds: Collection[str]) -> dict[str, int]:
 ShapeName = Literal["steady", "ramp", "spike", "soak"]
 SHAPES: tuple[ShapeName, ...] = get_args(ShapeName)
 
-MAX_USERS = 256
-"""Chosen: far more than two cores can serve, few enough for one generator."""
-MAX_SECONDS = 7200
-"""Chosen: no run is left behind for longer than two hours."""
+MAX_USERS = 256  # chosen: far more than two cores can serve, few enough for one generator
+MAX_SECONDS = 7200  # chosen: no run is left behind for longer than two hours
 
 _RAMP_STEPS = 20
 _SPIKE_BASE = 5
@@ -198,8 +196,7 @@ class Budget(BaseModel):
         return broken
 
 
-Budgets = Mapping[ShapeName, Mapping[str, Budget]]
-"""By shape and kind of user."""
+Budgets = Mapping[ShapeName, Mapping[str, Budget]]  # by shape and kind of user
 
 
 def read_budgets(file: Path) -> Budgets:

@@ -40,8 +40,7 @@ _DETAILS = "grpc-status-details-bin"
 class UserConnection(Protocol):
     """One user's connection. Its calls raise nothing: what goes wrong is an answer too."""
 
-    kind: str
-    """The request type in Locust's statistics."""
+    kind: str  # the request type in Locust's statistics
 
     def score(self, item: Item) -> CallAnswer:
         """Asks for one turn."""
@@ -220,19 +219,17 @@ def _turn(speaker: str, text: str) -> dict[str, str]:
     return dict(turn)
 
 
+# By the API's name on the command line.
 CONNECTIONS: Mapping[str, Callable[[Ports], UserConnection]] = MappingProxyType(
     {"http": HttpUserConnection, "grpc": GrpcUserConnection}
 )
-"""By the API's name on the command line."""
 
 
 BATCH_ITEMS = 16
+# Chosen: about a third of two cores with the three starter scorers, so that it is felt and leaves capacity.
 BATCH_EVERY_SECONDS = 5.0
-"""Chosen: about a third of two cores with the three starter scorers, so that it is felt and leaves capacity."""
-_MOST_OBEDIENT_SECONDS = 5.0
-"""A longer advice is cut to this, so that a short run goes on. Chosen."""
-_AFTER_FAILURE_SECONDS = 0.1
-"""So that users of a dead service do not spin. Chosen."""
+_MOST_OBEDIENT_SECONDS = 5.0  # a longer advice is cut to this, so that a short run goes on; chosen
+_AFTER_FAILURE_SECONDS = 0.1  # so that users of a dead service do not spin; chosen
 
 
 class FailedAnswerError(Exception):
@@ -243,10 +240,8 @@ class ScoringUser(User):
     """A user with a connection and endless seeded dialogues. Refused, it comes back when the service asks it to."""
 
     abstract = True
-    kind: ClassVar[str]
-    """The name in the statistics, the mix and the budgets."""
-    api: ClassVar[str | None] = None
-    """The API that this kind uses, whatever the options name."""
+    kind: ClassVar[str]  # the name in the statistics, the mix and the budgets
+    api: ClassVar[str | None] = None  # the API that this kind uses, whatever the options name
     _numbers: ClassVar[Counter[str]] = Counter()
 
     def __init__(self, environment: Environment) -> None:

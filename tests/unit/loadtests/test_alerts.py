@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from turnscore_load.alert_causes import FACTORS, LAST, OF_THE_BOT, ON_SERVICES, WITHIN_IT, alerts_of, shorten
-from turnscore_load.scenarios.observability import ShownAlert, check, report
+from turnscore_load.scenarios.observability import AlertsRun, ShownAlert, check, report
 
 RULES = (Path(__file__).parents[3] / "deploy" / "observability" / "rules" / "turnscore.yml").read_text()
 
@@ -29,7 +29,8 @@ def test_an_alert_that_was_not_shown_is_named():
         "TurnscoreDrift",
         False,
     )
-    page = "\n".join(report(outcomes("TurnscoreDrift"), {("TurnscoreAbsent", "")}, 200, RULES))
+    found = AlertsRun(shown=outcomes("TurnscoreDrift"), others={("TurnscoreAbsent", "")}, seconds=200)
+    page = "\n".join(report(found, RULES))
     assert "| TurnscoreDrift | NONE | - | - | - | 1440 |" in page
     assert f"| TurnscoreAbsent | {LAST.what} | 3 s | {LAST.remedy} | 6 s | {FACTORS['turnscore-service']:g} |" in page
     assert "Other alerts that fired: TurnscoreAbsent (no job)." in page

@@ -1,16 +1,13 @@
-"""The bare runtime, the comparison of servers, and profiles: ideal batches, right values, ratios of medians."""
+"""The bare runtime and the comparison of servers: ideal batches, right values, ratios of medians."""
 
 import random
-from pathlib import Path
 
 import pytest
 from turnscore_core.loaded_scorer import load_scorer
 from turnscore_core.scorers.scorer import TurnToScore
 from turnscore_load.bare_runtime import BareRuntime, BatchPlan, ideal_batches
 from turnscore_load.contenders import EngagementRows
-from turnscore_load.profiled_service import LOOP, STAGES
 from turnscore_load.scenarios.bench import BARE, Measurement, ServerComparison, ratios
-from turnscore_load.scenarios.profile import Profile, Way, line_table, stage_table
 from turnscore_load.traffic import LENGTH_MIXES
 from turnscore_wire import Turn
 
@@ -70,15 +67,3 @@ def test_a_comparison_holds_medians_and_their_ratios_and_no_number_for_what_was_
     assert COMPARISON.cell("turnscore", "mixed", 8) is None
     assert COMPARISON.throughput_over("turnscore", "other", "mixed", 1) is None
     assert "| mixed | 32 | turnscore | 1.25 | - | 4.0 |" in ratios(COMPARISON)
-
-
-def test_a_profile_is_in_microseconds_per_turn(tmp_path: Path):
-    line = tmp_path / "line.py"
-    line.write_text("a = b | c\n")
-    samples = [(STAGES[1], str(line), 1, 30), (LOOP, "/elsewhere/loop.py", 7, 10)]
-    profile = Profile(way=Way(label="HTTP"), turns=100, cpu_seconds=0.05, loop_seconds=0.04, samples=samples)
-    stages = stage_table([profile])
-    assert f"| {STAGES[1]} | 300 |" in stages
-    assert "| **the event loop's thread** | 400 |" in stages
-    assert "| **other threads** | 100 |" in stages
-    assert "`a = b \\| c` | 300.0 |" in line_table(profile)

@@ -1,6 +1,6 @@
 """Each claim of a scenario holds of an honest run, and is refused by what breaks it; runs are made up."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from turnscore_load.scenarios import cache, hostile, overload, replicas
 MIB = 2**20
 
 
-def failed(checks: Sequence[Check]) -> list[str]:
+def failed(checks: Iterable[Check]) -> list[str]:
     return [each.claim for each in checks if each.holds is False]
 
 
@@ -48,7 +48,6 @@ def samples(**late: int) -> list[ProcessSample]:
 def overload_run(more: Sequence[CallRecord] = (), **change: Any) -> overload.OverloadRun:
     """Peak 20 a second; then 200 a second for 60 s, of which 19 are answered, 1 expires and the rest is refused."""
     run = overload.OverloadRun(
-        settings=overload.OverloadSettings(),
         normal=Stage(calls(100, 5, 50), 0, 5),
         search={clients: Stage(calls(6 * min(20, 10 * clients), 6, 100), 0, 6) for clients in (1, 2, 4)},
         peak_clients=2,
@@ -61,21 +60,23 @@ def overload_run(more: Sequence[CallRecord] = (), **change: Any) -> overload.Ove
     return replace(run, **change)
 
 
+OVERLOAD = overload.Overload()
+
+
 def after(found: list[CallRecord]) -> overload.OverloadRun:
     return overload_run(recovery=Stage(found, 0, 7))
 
 
 def test_an_honest_overload_keeps_every_claim_and_names_who_used_the_machine():
     assert (
-        failed(overload.checks(overload_run()))
-        == failed(overload.checks(overload_run(samples=samples(handles=900))))
+        failed(OVERLOAD.checks(overload_run()))
+        == failed(OVERLOAD.checks(overload_run(samples=samples(handles=900))))
         == []
     )
-    text = overload.stage_table(overload_run())
+    text, cpu_use = OVERLOAD.report(overload_run())
     assert "| 2 clients | 20.0 | 120 | 0 | 0 | 0 | 100 | 100 | 0 |" in text
     assert "| 200 a second, open loop | 19.0 | 1140 | 10800 | 60 | 0 | 800 | 800 | 5 |" in text
-    used = "CPUs used: 1.50 by the service, 0.05 by the generator, 0.05 by others."
-    assert overload.cpu_use(overload_run()) == used
+    assert cpu_use == "CPUs used: 1.50 by the service, 0.05 by the generator, 0.05 by others."
 
 
 @pytest.mark.parametrize(
@@ -90,7 +91,7 @@ def test_an_honest_overload_keeps_every_claim_and_names_who_used_the_machine():
     ],
 )
 def test_each_claim_of_an_overload_can_break(run: overload.OverloadRun, claim: str):
-    broken = failed(overload.checks(run))
+    broken = failed(OVERLOAD.checks(run))
     assert any(each.startswith(claim) for each in broken)
     assert len(broken) <= 2  # an answer that is late is neither goodput nor in time
 
@@ -120,8 +121,10 @@ def event_outcomes(**failing: int) -> list[replicas.EventOutcome]:
     ],
 )
 def test_each_promise_about_replicas_can_break(failing: dict[str, int], claim: str):
-    assert failed(replicas.checks(event_outcomes(kill_raw=6))) == []  # one in flight, until the proxy has noticed
-    assert claim in failed(replicas.checks(event_outcomes(**failing)))
+    assert (
+        failed(replicas.check_outcomes(event_outcomes(kill_raw=6))) == []
+    )  # one in flight, until the proxy has noticed
+    assert claim in failed(replicas.check_outcomes(event_outcomes(**failing)))
 
 
 ATTACK = hostile.Attack(name="a form", outcome="200", is_right=True, waits_seconds=[0.09], grown_bytes=0)

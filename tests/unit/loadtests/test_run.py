@@ -3,18 +3,20 @@
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType
 
 import pytest
 import run
-from turnscore_load.results import Check, ScenarioResult
+from turnscore_load.results import Check
+from turnscore_load.scenario import Scenario
 
 ROOT = Path(__file__).parents[3]
 SCENARIOS = {
-    "bench", "cache", "cluster-corpus", "corpus", "equal", "fed", "gpu", "hooks", "hostile", "latency", "observability",
-    "overload", "profile", "references", "replicas", "replicas-throughput", "scorers", "shadow", "soak", "start",
-    "steady", "streams", "switches", "telemetry",
+    "bench", "cache", "corpus", "equal", "gpu", "hooks", "hostile", "latency", "observability", "overload", "replicas",
+    "replicas-throughput", "scorers", "shadow", "soak", "start", "steady", "streams", "switches", "telemetry",
 }  # fmt: skip
 
 
@@ -23,10 +25,22 @@ def outcome(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Check]:
     """The claims of a scenario of the name `latency` that is made up."""
     checks: list[Check] = []
 
-    def main(rounds: int = 1) -> ScenarioResult:
-        return ScenarioResult(scenario="latency", parts=[f"{rounds} rounds"], checks=checks)
+    @dataclass(kw_only=True)
+    class Latency(Scenario[int]):
+        rounds: int = 1
 
-    monkeypatch.setattr(run, "import_module", lambda _: SimpleNamespace(main=main))
+        def measure(self) -> int:
+            return self.rounds
+
+        def report(self, found: int) -> Iterator[str]:
+            yield f"{found} rounds"
+
+        def checks(self, found: int) -> list[Check]:
+            return checks
+
+    module = ModuleType("turnscore_load.scenarios.latency")
+    Latency.__module__, module.Latency = module.__name__, Latency  # type: ignore[attr-defined]
+    monkeypatch.setattr(run, "import_module", lambda _: module)
     monkeypatch.setattr(run.signal, "signal", lambda *_: None)
     monkeypatch.chdir(tmp_path)
     return checks
@@ -37,7 +51,7 @@ def test_every_scenario_is_listed_with_what_it_does(capsys: pytest.CaptureFixtur
     assert all(len(sentence) > 20 for sentence in run.scenarios().values())
     assert run.main([]) == 0
     assert run.main(["wave"]) == 2
-    assert "cluster-corpus" in capsys.readouterr().out
+    assert "replicas-throughput" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("holds", "code"), [(True, 0), (None, 0), (False, 1)])
