@@ -2,9 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import TypeVar
 
 _T = TypeVar("_T")
@@ -24,11 +23,6 @@ class Deadline:
     def remaining_seconds(self) -> float:
         """Seconds left; negative once it has passed."""
         return self.expires_at - time.monotonic()
-
-
-def latest(deadlines: Iterable[Deadline]) -> Deadline:
-    """The one that passes last."""
-    return max(deadlines, key=attrgetter("expires_at"))
 
 
 async def within(seconds: float, work: Awaitable[_T]) -> _T:

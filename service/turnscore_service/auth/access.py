@@ -194,20 +194,21 @@ class Access:
         self._take(read_keys(self._file) if self._file is not None else {})
 
     def admit(self, key: str | None, peer: str = "", forwarded: str | None = None) -> Caller:
-        """The caller, as `recognize` returns it; work from here on is done in its name, and log lines have it."""
-        caller = self.recognize(key, peer, forwarded)
+        """Who calls with that key; where none is needed, from that address, or as `forwarded` by a trusted proxy there.
+
+        Work from here on is done in the caller's name, and log lines have it. Raises UnauthenticatedError where keys
+        are needed and this is none of them.
+        """
+        if self._file is None and not self._fixed:
+            caller = anybody_from(self._proxies.address_of(peer, forwarded))
+        else:
+            self._read_if_changed()
+            caller = self._recognize(key)
         KEY_NAME.set(caller.key_name)
         CALLER.set(caller)
         return caller
 
-    def recognize(self, key: str | None, peer: str = "", forwarded: str | None = None) -> Caller:
-        """Who calls with that key; where none is needed, from that address, or as `forwarded` by a trusted proxy there.
-
-        Raises UnauthenticatedError where keys are needed and this is none of them.
-        """
-        if self._file is None and not self._fixed:
-            return anybody_from(self._proxies.address_of(peer, forwarded))
-        self._read_if_changed()
+    def _recognize(self, key: str | None) -> Caller:
         if not key:
             raise UnauthenticatedError("an API key is required: `authorization: Bearer KEY`, or `x-api-key: KEY`")
         found = None

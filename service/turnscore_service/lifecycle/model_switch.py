@@ -30,7 +30,7 @@ from turnscore_service.cache.score_cache import ScoreCache
 from turnscore_service.lifecycle.health import Health
 from turnscore_service.lifecycle.loading import load_combinations
 from turnscore_service.lifecycle.process import resident_bytes, return_free_memory
-from turnscore_service.scheduling.admission import Admission, Shedding
+from turnscore_service.scheduling.admission import Admission
 from turnscore_service.scheduling.executor import ExecutorWatch
 from turnscore_service.scheduling.fairness import CooperativeScheduler
 from turnscore_service.scheduling.pipeline import ScoringPipeline
@@ -51,7 +51,7 @@ class PipelineBuilder:
         self._settings = settings
         self._watch = watch
         self._admission = Admission(settings.admission)
-        self._shared_state = SharedState(Shedding(self._admission), {}, cooperative)
+        self._shared_state = SharedState(self._admission, {}, cooperative)
         self._runtimes: Mapping[str, ScorerRuntime] = {}
         self._cache: ScoreCache | None = None
         self._shared: RedisLevel | None = None
@@ -110,7 +110,9 @@ class PipelineBuilder:
         """All that answers callers, by the names under which it works."""
         return {**model_set.loaded, **{each.loaded.name: each.loaded for each in self._candidates.splits}}
 
-    def _cast_shadows(self, model_set: ModelSet) -> Shadows:
+    def _cast_shadows(self, model_set: ModelSet) -> Shadows | None:
+        if not self._candidates.shadows:
+            return None
         settings = self._settings
         batchers = [each.batcher for each in self._runtimes.values()]
         idleness = Idleness(batchers, self._admission.has_work, max(1, usable_cpus() // settings.workers))

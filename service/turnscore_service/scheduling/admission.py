@@ -62,8 +62,29 @@ class Reservation:
             self.admission.change(scorer, -demand.items, -demand.tokens, self.caller)
 
 
+REFUSALS_IN_A_ROW = 16
+"""Before anything is shed. Chosen: where one request in five can be answered, 97 of 100 such rows are broken."""
+SHED_PER_WITNESS = 31
+"""Shed for each refusal that was decoded: decoding then takes a thirty-second of what it took. Chosen."""
+MOST_REFUSED_CALLERS = 1024
+"""Callers whose refusals are remembered; beyond, the one silent for longest is forgotten. Chosen."""
+
+KNOWN_REQUEST: ContextVar[bool] = ContextVar("turnscore_was_answered", default=False)
+"""Whether the request of this task was decoded only because an equal one was answered."""
+
+
+@dataclass(slots=True)
+class _Row:
+    """One caller's refusals in a row; of the latest what it asked for, and the seconds that it had left."""
+
+    demands: Mapping[str, Demand]
+    seconds: float
+    in_a_row: int = 0
+    shed: int = 0
+
+
 class Admission:
-    """Room for turns and tokens in one process. Belongs to one event loop."""
+    """Room for turns and tokens in one process, and what was refused to each caller. Belongs to one event loop."""
 
     def __init__(
         self, settings: AdmissionSettings, paces: Mapping[str, Callable[[], float | None]] | None = None
@@ -75,6 +96,7 @@ class Admission:
         self._callers: dict[str, dict[str, Demand]] = {}
         """What each caller has in flight, by scorer; callers with nothing in flight are left out."""
         self._real_shares: dict[str, float] = {}
+        self._rows: LRUCache[str, _Row] = LRUCache(MOST_REFUSED_CALLERS)
 
     def track(self, scorer: str, pace: Callable[[], float | None]) -> None:
         """From here on takes the scorer's pace from there, and learns again what its tokenizer makes of estimates."""
@@ -89,9 +111,15 @@ class Admission:
         together. One caller may take all the room; the others then find as much again, of which each may have an equal
         part.
         """
+        row = self._rows.get(caller)
+        before = None if row is None else self._refuse_again(row, caller)
         if (refused := self.refusal(demands, deadline, caller)) is not None:
             metrics.REFUSED_ITEMS.labels(refused.scorer, refused.reason).inc(demands[refused.scorer].items)
+            in_a_row = 0 if row is None else row.in_a_row
+            self._rows[caller] = _Row(demands, deadline.remaining_seconds(), in_a_row + 1)
             raise refused.error
+        if before is not None and before.scorer in demands:
+            del self._rows[caller]
         for scorer, demand in demands.items():
             self.change(scorer, demand.items, demand.tokens, caller)
             metrics.ADMITTED_ITEMS.labels(scorer).inc(demand.items)
@@ -117,6 +145,37 @@ class Admission:
                 advice = _advice(wait - remaining, 1)
                 return Refusal(scorer, "deadline", OverloadedError(message, retry_after_ms=advice))
         return None
+
+    def note_known(self, scorers: set[str], caller: str = "") -> None:
+        """A request was decoded that needs no room at these scorers: all is known, or being computed.
+
+        One that was decoded because it was answered before says nothing about the others.
+        """
+        row = None if KNOWN_REQUEST.get() else self._rows.get(caller)
+        refusal = None if row is None else self._refuse_again(row, caller)
+        if refusal is not None and refusal.scorer in scorers:
+            del self._rows[caller]
+
+    def full_scorer(self, caller: str = "") -> str | None:
+        """The scorer whose next request by this caller may be shed; None where none may."""
+        row = self._rows.get(caller)
+        if row is None or row.in_a_row < REFUSALS_IN_A_ROW or row.shed == SHED_PER_WITNESS:
+            return None
+        refusal = self._refuse_again(row, caller)
+        return None if refusal is None else refusal.scorer
+
+    def shed(self, caller: str = "") -> OverloadedError | None:
+        """The error for a request that asks the full scorer and has just come; None if it should be decoded."""
+        row = self._rows.get(caller)
+        if row is None or self.full_scorer(caller) is None or (refusal := self._refuse_again(row, caller)) is None:
+            return None
+        row.shed += 1
+        message = f"{refusal.scorer} has more work than it can do; this request was refused before it was decoded"
+        return OverloadedError(message, retry_after_ms=refusal.error.retry_after_ms)
+
+    def _refuse_again(self, row: _Row, caller: str) -> Refusal | None:
+        """Why the latest refused request would be refused again; None where it would not."""
+        return self.refusal(row.demands, Deadline.after_ms(1000 * row.seconds), caller)
 
     def has_work(self) -> bool:
         """Whether anything is in flight."""
@@ -185,9 +244,6 @@ MOST_BODIES = 16_384
 """Some 3 MiB of hashes. Chosen: beyond, the oldest answers are forgotten."""
 _BODY_HASH_BYTES = 16
 
-KNOWN_REQUEST: ContextVar[bool] = ContextVar("turnscore_was_answered", default=False)
-"""Whether the request of this task was decoded only because an equal one was answered."""
-
 
 class RecentRequests:
     """Belongs to one event loop."""
@@ -210,86 +266,3 @@ class RecentRequests:
 
     def __contains__(self, body: bytes) -> bool:
         return blake2b(body, digest_size=_BODY_HASH_BYTES).digest() in self._hashes
-
-
-REFUSALS_IN_A_ROW = 16
-"""Before anything is shed. Chosen: where one request in five can be answered, 97 of 100 such rows are broken."""
-SHED_PER_WITNESS = 31
-"""Shed for each refusal that was decoded: decoding then takes a thirty-second of what it took. Chosen."""
-
-
-MOST_REFUSED_CALLERS = 1024
-"""Callers whose refusals are remembered; beyond, the one silent for longest is forgotten. Chosen."""
-
-
-@dataclass(frozen=True, slots=True)
-class _LastRejection:
-    demands: Mapping[str, Demand]
-    seconds: float
-    """The time that the refused request had left."""
-
-
-@dataclass(slots=True)
-class _Row:
-    """One caller's refusals in a row, the latest of which is the witness."""
-
-    witness: _LastRejection
-    in_a_row: int = 0
-    shed: int = 0
-
-
-class Shedding:
-    """Admission, with a memory of what it refused to each caller. Belongs to one event loop."""
-
-    def __init__(self, admission: Admission) -> None:
-        self.admission = admission
-        self._rows: LRUCache[str, _Row] = LRUCache(MOST_REFUSED_CALLERS)
-
-    def reserve(self, demands: Mapping[str, Demand], deadline: Deadline, caller: str = "") -> Reservation:
-        """Holds room, or raises OverloadedError, as Admission does."""
-        row = self._rows.get(caller)
-        before = None if row is None else self._refusal(row, caller)
-        try:
-            reservation = self.admission.reserve(demands, deadline, caller)
-        except OverloadedError:
-            witness = _LastRejection(demands, deadline.remaining_seconds())
-            row = self._rows.setdefault(caller, _Row(witness))
-            row.witness = witness
-            row.in_a_row += 1
-            row.shed = 0
-            raise
-        if before is not None and before.scorer in demands:
-            del self._rows[caller]
-        return reservation
-
-    def note_known(self, scorers: set[str], caller: str = "") -> None:
-        """A request was decoded that needs no room at these scorers: all is known, or being computed.
-
-        One that was decoded because it was answered before says nothing about the others.
-        """
-        row = None if KNOWN_REQUEST.get() else self._rows.get(caller)
-        refusal = None if row is None else self._refusal(row, caller)
-        if refusal is not None and refusal.scorer in scorers:
-            del self._rows[caller]
-
-    def full_scorer(self, caller: str = "") -> str | None:
-        """The scorer whose next request by this caller may be shed; None where none may."""
-        row = self._rows.get(caller)
-        if row is None or row.in_a_row < REFUSALS_IN_A_ROW or row.shed == SHED_PER_WITNESS:
-            return None
-        refusal = self._refusal(row, caller)
-        return None if refusal is None else refusal.scorer
-
-    def shed(self, caller: str = "") -> OverloadedError | None:
-        """The error for a request that asks the full scorer and has just come; None if it should be decoded."""
-        row = self._rows.get(caller)
-        if row is None or self.full_scorer(caller) is None or (refusal := self._refusal(row, caller)) is None:
-            return None
-        row.shed += 1
-        message = f"{refusal.scorer} has more work than it can do; this request was refused before it was decoded"
-        return OverloadedError(message, retry_after_ms=refusal.error.retry_after_ms)
-
-    def _refusal(self, row: _Row, caller: str) -> Refusal | None:
-        """Why the witness would be refused again; None where it would not."""
-        deadline = Deadline.after_ms(1000 * row.witness.seconds)
-        return self.admission.refusal(row.witness.demands, deadline, caller)

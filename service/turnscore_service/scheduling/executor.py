@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import Any, Generic, ParamSpec, TypeVar, cast
+from typing import Any, Generic, ParamSpec, TypeVar
 
 from turnscore_core.errors import FailedScoringError, NotReadyError
 
@@ -44,20 +44,6 @@ class OpenWork:
             closed = asyncio.get_running_loop().create_future()
             self._waiting.append(closed)
             await closed
-
-
-_Method = TypeVar("_Method", bound=Callable[..., Any])
-
-
-def counted(method: _Method) -> _Method:
-    """Counts a request as open, in the `requests` of the method's object, from the moment at which it is awaited."""
-
-    @functools.wraps(method)
-    async def count(self: Any, *args: Any, **kwargs: Any) -> Any:
-        with self.requests:
-            return await method(self, *args, **kwargs)
-
-    return cast("_Method", count)
 
 
 _JobT = TypeVar("_JobT")

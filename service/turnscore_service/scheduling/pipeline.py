@@ -30,7 +30,7 @@ from turnscore_wire import (
 )
 from turnscore_wire.messages import count_skipped
 
-from turnscore_service.scheduling.executor import OpenWork, counted
+from turnscore_service.scheduling.executor import OpenWork
 from turnscore_service.scheduling.fairness import LARGE_TURNS, CooperativeScheduler, TimeSlice
 from turnscore_service.scheduling.request_checks import (
     check_dialogue_request,
@@ -158,15 +158,14 @@ class ScoringPipeline:
         self.model_set = model_set
         self._runtimes = runtimes
         self._scheduler = scheduler
-        self.shedding = scheduler.shedding
+        self.admission = scheduler.admission
         self._limits = limits
         self._cooperative = cooperative
         self.split = split or TrafficSplit(model_set)
         self._score_metrics = ScoreMetrics({name: each.loaded for name, each in runtimes.items()}, tenants)
-        self._shadows = shadows or Shadows()
+        self._shadows = shadows
         self.requests = OpenWork()
 
-    @counted
     async def score(self, request: ScoreRequest, request_id: str, deadline: Deadline) -> ScoreReply:
         """Scores one system turn.
 
@@ -174,15 +173,15 @@ class ScoringPipeline:
         is raised. Raises InvalidRequestError, TooLargeError, OverloadedError, DeadlineExceededError,
         FailedScoringError.
         """
-        started_at = time.monotonic()
-        model_set = self.split.model_set_for(request.conversation, request.context)
-        asked = check_score_request(request, self._limits, model_set)
-        item = Item.of(request, request.context, request.response, asked, deadline, model_set.versions)
-        [outcome] = await self._scheduler.answer([item])
-        self._observe(item, outcome)
-        return score_reply(outcome, request_id, started_at, request.place())
+        with self.requests:
+            started_at = time.monotonic()
+            model_set = self.split.model_set_for(request.conversation, request.context)
+            asked = check_score_request(request, self._limits, model_set)
+            item = Item.of(request, request.context, request.response, asked, deadline, model_set.versions)
+            [outcome] = await self._scheduler.answer([item])
+            self._observe(item, outcome)
+            return score_reply(outcome, request_id, started_at, request.place())
 
-    @counted
     async def score_batch(
         self, requests: Sequence[ScoreRequest | ScoringError], request_id: str, deadline: Deadline
     ) -> BatchReply:
@@ -191,77 +190,77 @@ class ScoringPipeline:
         An item that could not be decoded comes as its error and goes out as such. The items are admitted together or
         not at all. Raises TooLargeError for too many items, OverloadedError.
         """
-        started_at = time.monotonic()
-        check_item_count(len(requests), self._limits)
-        slices = TimeSlice(self._cooperative, is_large=len(requests) >= LARGE_TURNS)
-        prepared: list[Item | ScoringError] = []
-        for index, request in enumerate(requests):
-            await slices.pause()
-            prepared.append(self._prepare(index, request, deadline, started_at))
-        items = [each for each in prepared if isinstance(each, Item)]
-        outcomes = iter(await self._scheduler.answer(items))
-        slices.renew()
-        results: list[ScoreReply | ErrorReply] = []
-        for index, (request, each) in enumerate(zip(requests, prepared, strict=True)):
-            await slices.pause()
-            try:
-                if isinstance(each, ScoringError):
-                    raise each
-                place = request.place() if isinstance(request, ScoreRequest) else {}
-                outcome = next(outcomes)
-                self._observe(each, outcome)
-                results.append(score_reply(outcome, request_id, started_at, place))
-            except ScoringError as error:
-                placed = _within_item(error, index) if isinstance(each, Item) else error
-                results.append(ErrorReply(error=placed.detail(), request_id=request_id))
-        return BatchReply(request_id=request_id, results=results)
+        with self.requests:
+            started_at = time.monotonic()
+            check_item_count(len(requests), self._limits)
+            slices = TimeSlice(self._cooperative, is_large=len(requests) >= LARGE_TURNS)
+            prepared: list[Item | ScoringError] = []
+            for index, request in enumerate(requests):
+                await slices.pause()
+                prepared.append(self._prepare(index, request, deadline, started_at))
+            items = [each for each in prepared if isinstance(each, Item)]
+            outcomes = iter(await self._scheduler.answer(items))
+            slices.renew()
+            results: list[ScoreReply | ErrorReply] = []
+            for index, (request, each) in enumerate(zip(requests, prepared, strict=True)):
+                await slices.pause()
+                try:
+                    if isinstance(each, ScoringError):
+                        raise each
+                    place = request.place() if isinstance(request, ScoreRequest) else {}
+                    outcome = next(outcomes)
+                    self._observe(each, outcome)
+                    results.append(score_reply(outcome, request_id, started_at, place))
+                except ScoringError as error:
+                    placed = _within_item(error, index) if isinstance(each, Item) else error
+                    results.append(ErrorReply(error=placed.detail(), request_id=request_id))
+            return BatchReply(request_id=request_id, results=results)
 
-    @counted
     async def score_dialogue(self, request: DialogueRequest, request_id: str, deadline: Deadline) -> DialogueReply:
         """Scores every system turn of a dialogue, and the dialogue.
 
         The dialogue has each scorer's mean, least and greatest value. Raises as `score` does; a turn that fails stands
         in its own `errors`, and all failing raises the first.
         """
-        started_at = time.monotonic()
-        model_set = self.split.model_set_for(request.conversation, request.turns)
-        asked = check_dialogue_request(request, self._limits, model_set)
-        places = [index for index, turn in enumerate(request.turns) if turn.speaker == "system"]
-        whole = History(request.turns)
-        items = [
-            Item.of(request, whole.before(index), whole[index].text, asked, deadline, model_set.versions)
-            for index in places
-        ]
-        outcomes = await self._scheduler.answer(items)
-        tally = DialogueTally(asked)
-        for item, outcome in zip(items, outcomes, strict=True):
-            tally.add(item, outcome, model_set)
-            self._observe(item, outcome)
-        return dialogue_reply(request, request_id, started_at, places, outcomes, tally.aggregates())
+        with self.requests:
+            started_at = time.monotonic()
+            model_set = self.split.model_set_for(request.conversation, request.turns)
+            asked = check_dialogue_request(request, self._limits, model_set)
+            places = [index for index, turn in enumerate(request.turns) if turn.speaker == "system"]
+            whole = History(request.turns)
+            items = [
+                Item.of(request, whole.before(index), whole[index].text, asked, deadline, model_set.versions)
+                for index in places
+            ]
+            outcomes = await self._scheduler.answer(items)
+            tally = DialogueTally(asked)
+            for item, outcome in zip(items, outcomes, strict=True):
+                tally.add(item, outcome, model_set)
+                self._observe(item, outcome)
+            return dialogue_reply(request, request_id, started_at, places, outcomes, tally.aggregates())
 
-    @counted
     async def rank(self, request: RankRequest, request_id: str, deadline: Deadline) -> RankReply:
         """Puts several responses to one context in order, best first.
 
         The candidates are admitted together or not at all. Raises as `score` does; a candidate for which a scorer that
         counts fails comes last, and where that leaves none with a combined score, the first such error is raised.
         """
-        started_at = time.monotonic()
-        model_set = self.split.model_set_for(request.conversation, request.context)
-        asked, weights = check_rank_request(request, self._limits, model_set)
-        context = History(request.context)
-        outcomes = await self._scheduler.answer(
-            [Item.of(request, context, each, asked, deadline, model_set.versions) for each in request.candidates]
-        )
-        return RankReply(
-            request_id=request_id,
-            candidates=rank_candidates(outcomes, weights),
-            weights=weights,
-            timing_ms=timing_of(outcomes, started_at),
-            skipped=count_skipped(request.messages),
-        )
+        with self.requests:
+            started_at = time.monotonic()
+            model_set = self.split.model_set_for(request.conversation, request.context)
+            asked, weights = check_rank_request(request, self._limits, model_set)
+            context = History(request.context)
+            outcomes = await self._scheduler.answer(
+                [Item.of(request, context, each, asked, deadline, model_set.versions) for each in request.candidates]
+            )
+            return RankReply(
+                request_id=request_id,
+                candidates=rank_candidates(outcomes, weights),
+                weights=weights,
+                timing_ms=timing_of(outcomes, started_at),
+                skipped=count_skipped(request.messages),
+            )
 
-    @counted
     async def similarity(self, request: SimilarityRequest, request_id: str, deadline: Deadline) -> SimilarityReply:
         """Compares texts with references by the sentence encoder, where one is loaded.
 
@@ -269,43 +268,45 @@ class ScoringPipeline:
         together or not at all. Raises as `score` does, for any text that fails; UnknownPathError where no encoder is
         loaded.
         """
-        started_at = time.monotonic()
-        encoder = check_similarity_request(request, self._limits, self.model_set)
-        asked: dict[str, object] = {encoder.name: None}
-        every = [*request.texts, *request.references]
-        outcomes = await self._scheduler.answer(
-            [
-                Item(
-                    context=(),
-                    response=text,
-                    asked=asked,
-                    deadline=deadline,
-                    cache=request.cache or "use",
-                    namespace=request.cache_namespace,
-                )
-                for text in every
-            ]
-        )
-        texts, references = outcomes[: len(request.texts)], outcomes[len(request.texts) :]
-        return SimilarityReply(
-            request_id=request_id,
-            texts=compare_texts(encoder.name, texts, references),
-            references=describe_texts(encoder.name, references),
-            model=encoder.bundle.manifest.reference,
-            digest=encoder.bundle.digest,
-            timing_ms=timing_of(outcomes, started_at),
-        )
+        with self.requests:
+            started_at = time.monotonic()
+            encoder = check_similarity_request(request, self._limits, self.model_set)
+            asked: dict[str, object] = {encoder.name: None}
+            every = [*request.texts, *request.references]
+            outcomes = await self._scheduler.answer(
+                [
+                    Item(
+                        context=(),
+                        response=text,
+                        asked=asked,
+                        deadline=deadline,
+                        cache=request.cache or "use",
+                        namespace=request.cache_namespace,
+                    )
+                    for text in every
+                ]
+            )
+            texts, references = outcomes[: len(request.texts)], outcomes[len(request.texts) :]
+            return SimilarityReply(
+                request_id=request_id,
+                texts=compare_texts(encoder.name, texts, references),
+                references=describe_texts(encoder.name, references),
+                model=encoder.bundle.manifest.reference,
+                digest=encoder.bundle.digest,
+                timing_ms=timing_of(outcomes, started_at),
+            )
 
-    @counted
     async def score_turn(self, item: Item) -> Outcome:
         """What the scorers say of one checked turn. Raises OverloadedError, DeadlineExceededError without any work."""
-        [outcome] = await self._scheduler.answer([item])
-        self._observe(item, outcome)
-        return outcome
+        with self.requests:
+            [outcome] = await self._scheduler.answer([item])
+            self._observe(item, outcome)
+            return outcome
 
     async def stop(self) -> None:
         """Returns when everything in flight is answered."""
-        await self._shadows.stop()
+        if self._shadows is not None:
+            await self._shadows.stop()
         await asyncio.gather(*(each.batcher.stop() for each in self._runtimes.values()))
 
     @property
@@ -316,7 +317,8 @@ class ScoringPipeline:
     async def retire(self, successor: "ScoringPipeline") -> None:
         """Returns when its requests are answered and the threads that the successor has no use for have been ended."""
         await self.requests.wait_until_none()
-        await self._shadows.stop()
+        if self._shadows is not None:
+            await self._shadows.stop()
         kept = successor.runtimes.values()
         for runtime in self._runtimes.values():
             if runtime not in kept:
@@ -329,7 +331,8 @@ class ScoringPipeline:
 
     def _observe(self, item: Item, outcome: Outcome) -> None:
         self._score_metrics.count(item, outcome)
-        self._shadows.offer(item, outcome)
+        if self._shadows is not None:
+            self._shadows.offer(item, outcome)
 
     def _prepare(
         self, index: int, request: ScoreRequest | ScoringError, deadline: Deadline, started_at: float

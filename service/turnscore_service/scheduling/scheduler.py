@@ -10,9 +10,10 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from operator import attrgetter
 
 from turnscore_core.batches import PackCollector
-from turnscore_core.deadline import Deadline, latest
+from turnscore_core.deadline import Deadline
 from turnscore_core.errors import DeadlineExceededError, FailedScoringError, ScoringError
 from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.model_set import Combinations, add_combinations, component_scorers
@@ -23,7 +24,7 @@ from turnscore_core.scoring import Item, Outcome, encode_in_pieces, encode_isola
 from turnscore_service import metrics
 from turnscore_service.auth.access import CALLER
 from turnscore_service.cache.score_cache import CacheLookup, ScoreCache
-from turnscore_service.scheduling.admission import Demand, Reservation, Shedding
+from turnscore_service.scheduling.admission import Admission, Demand, Reservation
 from turnscore_service.scheduling.batcher import Batcher, PackScores, expire
 from turnscore_service.scheduling.executor import ExecutorWatch, OpenWork, SupervisedExecutor
 from turnscore_service.scheduling.fairness import LARGE_TURNS, CooperativeScheduler, TimeSlice
@@ -324,7 +325,7 @@ def _stop(future: "asyncio.Future[PackScores]", expired: bool) -> None:
 class SharedState:
     """What is on its way in one process, whatever models answer it: room that is held, and work in flight."""
 
-    shedding: Shedding
+    admission: Admission
     in_flight: SingleFlight
     cooperative: CooperativeScheduler
 
@@ -340,7 +341,7 @@ class Scheduler:
         combinations: Combinations | None = None,
     ) -> None:
         self._runtimes = runtimes
-        self.shedding = state.shedding
+        self.admission = state.admission
         self._cache = cache
         self._in_flight = state.in_flight
         self._cooperative = state.cooperative
@@ -410,14 +411,14 @@ class Scheduler:
                 begun.setdefault(each.loaded.name, []).append(each.own)
                 deadlines.append(each.deadline)
         if not begun:
-            self.shedding.note_known({each.loaded.name for each in pending}, caller)
+            self.admission.note_known({each.loaded.name for each in pending}, caller)
             return
         demands = {}
         for name, works in begun.items():
             estimate = self._runtimes[name].loaded.scorer.estimate_tokens
             tokenizing = sum([work.chars for work in works]) // _CHARS_PER_CHARGED_TOKEN
             demands[name] = Demand(len(works), sum([estimate(work.turn) for work in works]) + tokenizing, tokenizing)
-        reservation = self.shedding.reserve(demands, latest(deadlines), caller)
+        reservation = self.admission.reserve(demands, max(deadlines, key=attrgetter("expires_at")), caller)
         for name, works in begun.items():
             ScoringJob(self._runtimes[name], works, reservation).begin()
 
@@ -466,19 +467,15 @@ async def _wait_until_done(works: Collection[InFlight], expires_at: float) -> No
     loop = asyncio.get_running_loop()
     done, left = loop.create_future(), len(works)
 
-    def end() -> None:
-        if not done.done():
-            done.set_result(None)
-
-    def count_down() -> None:
+    def count_down(by: int = 1) -> None:
         nonlocal left
-        left -= 1
-        if not left:
-            end()
+        left -= by
+        if left <= 0 and not done.done():
+            done.set_result(None)
 
     for work in works:
         work.on_done.append(count_down)
-    timer = loop.call_later(max(0.0, expires_at - time.monotonic()), end)
+    timer = loop.call_later(max(0.0, expires_at - time.monotonic()), count_down, left)
     try:
         await done
     finally:

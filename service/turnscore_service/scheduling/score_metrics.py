@@ -90,18 +90,16 @@ class ScoreMetrics:
                 begins = False
                 break
         for name, score in outcome.scores.items():
-            loaded = self._loaded(item, name)
-            tally = _tallies[name, metrics.model_label(score.model), tenant]
+            # None for a combination, which makes no tokens of its own.
+            loaded = self._scorers.get(item.versions.get(name, name) if item.versions else name)
+            tally = _tallies[name, score.model, tenant]
             tally.count(score, None if loaded is None else item.turn_for(loaded))
             tally.dialogues += begins
         if outcome.errors:
             for name, error in outcome.errors.items():
-                if isinstance(error, NotComputableError) and (loaded := self._loaded(item, name)) is not None:
-                    _tallies[name, metrics.model_label(loaded.model), tenant].not_computable += 1
-
-    def _loaded(self, item: Item, name: str) -> LoadedScorer | None:
-        """The version that scored it; None for a combination, which makes no tokens of its own."""
-        return self._scorers.get(item.versions.get(name, name) if item.versions else name)
+                loaded = self._scorers.get(item.versions.get(name, name))
+                if loaded is not None and isinstance(error, NotComputableError):
+                    _tallies[name, loaded.model, tenant].not_computable += 1
 
     def _tenant(self) -> str:
         name = CALLER.get().key_name
@@ -119,7 +117,9 @@ def add_up() -> None:
                 _add(labels, [new - old for new, old in zip(numbers, before, strict=True)])
 
 
-def _add(labels: _Labels, more: list[float]) -> None:
+def _add(counted: _Labels, more: list[float]) -> None:
+    name, model, tenant = counted
+    labels = name, metrics.model_label(model), tenant
     percentiles, *counts = more[:6]
     families = (
         metrics.LIVE_DIALOGUES,

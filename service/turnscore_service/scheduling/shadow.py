@@ -136,9 +136,9 @@ class Shadows:
 
     def __init__(
         self,
-        versions: Sequence[CandidateVersion] = (),
-        served: Callable[[str], str] = str,
-        is_idle: Callable[[], bool] = lambda: True,
+        versions: Sequence[CandidateVersion],
+        served: Callable[[str], str],
+        is_idle: Callable[[], bool],
         watch: ExecutorWatch | None = None,
     ) -> None:
         """`served` is the model that answers for a scorer's name; `is_idle` whether no caller's work would be delayed.
@@ -162,7 +162,7 @@ class Shadows:
 
     def offer(self, item: Item, outcome: Outcome) -> None:
         """Takes the answered turn, or drops it: for each shadow of a served version's score that has a percentile."""
-        if not self._shadows or self._is_stopped:
+        if self._is_stopped:
             return
         for name, score in outcome.scores.items():
             shadow = self._shadows.get(name)

@@ -219,18 +219,18 @@ def create_app(runtime: Runtime) -> ASGIApp:
 
 
 def _shed(runtime: Runtime, call: str, body: bytes, caller: Caller) -> None:
-    """Under a lasting overload, raises OverloadedError for most requests before they are decoded (`Shedding`).
+    """Under a lasting overload, raises OverloadedError for most requests before they are decoded (`Admission`).
 
     A request that was answered lately in the same bytes is decoded: most likely its scores are cached.
     """
     KNOWN_REQUEST.set(False)
     pipeline = runtime.served
-    scorer = None if pipeline is None else pipeline.shedding.full_scorer(caller.share)
+    scorer = None if pipeline is None else pipeline.admission.full_scorer(caller.share)
     if pipeline is None or scorer is None:
         return
     if body in runtime.answered:
         KNOWN_REQUEST.set(True)
-    elif asks(pipeline.model_set, call, body, scorer) and (error := pipeline.shedding.shed(caller.share)) is not None:
+    elif asks(pipeline.model_set, call, body, scorer) and (error := pipeline.admission.shed(caller.share)) is not None:
         SHED.labels("http", call).inc()
         raise error
 

@@ -225,7 +225,7 @@ PROXIES = AuthSettings.model_validate({"trusted_proxies": "10.0.0.0/8, 192.0.2.7
 )
 def test_an_ipv6_caller_shares_with_its_whole_64(address: str, network: str):
     assert network_of(address) == network
-    assert Access(AuthSettings()).recognize(None, address).share == network
+    assert Access(AuthSettings()).admit(None, address).share == network
 
 
 @pytest.mark.parametrize(
@@ -241,13 +241,13 @@ def test_an_ipv6_caller_shares_with_its_whole_64(address: str, network: str):
     ],
 )
 def test_whom_a_proxy_forwards_is_believed_of_trusted_proxies_alone(peer: str, forwarded: str | None, caller: str):
-    assert Access(PROXIES).recognize(None, peer, forwarded).share == caller
+    assert Access(PROXIES).admit(None, peer, forwarded).share == caller
 
 
 def test_who_has_a_key_shares_by_it_wherever_they_call_from():
     key = {"sha256": "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b"}
     access = Access(AuthSettings.model_validate({"keys": {"chatbot": key}}))
-    assert {access.recognize("secret", peer).share for peer in ("203.0.113.9", "2001:db8::1")} == {"key chatbot"}
+    assert {access.admit("secret", peer).share for peer in ("203.0.113.9", "2001:db8::1")} == {"key chatbot"}
 
 
 def test_a_proxy_that_is_no_network_ends_the_start_with_a_sentence(monkeypatch: pytest.MonkeyPatch):

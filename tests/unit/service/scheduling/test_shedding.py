@@ -8,7 +8,6 @@ from turnscore_service.scheduling.admission import (
     Admission,
     Demand,
     Reservation,
-    Shedding,
 )
 from turnscore_service.settings.service import AdmissionSettings
 
@@ -19,19 +18,19 @@ def one(scorer: str = "fed") -> dict[str, Demand]:
     return {scorer: Demand(1, 1)}
 
 
-def full(scorer: str = "fed") -> tuple[Shedding, Reservation]:
+def full(scorer: str = "fed") -> tuple[Admission, Reservation]:
     """Room for one turn a scorer, which that scorer's has taken."""
-    shedding = Shedding(Admission(AdmissionSettings(max_items=1)))
+    shedding = Admission(AdmissionSettings(max_items=1))
     return shedding, shedding.reserve(one(scorer), LATER)
 
 
-def refuse(shedding: Shedding, times: int) -> None:
+def refuse(shedding: Admission, times: int) -> None:
     for _ in range(times):
         with pytest.raises(OverloadedError):
             shedding.reserve(one(), LATER)
 
 
-def shed(shedding: Shedding) -> int:
+def shed(shedding: Admission) -> int:
     """How many requests in a row are shed."""
     count = 0
     while shedding.shed() is not None:
@@ -56,7 +55,7 @@ def test_whoever_takes_the_room_that_came_back_shows_nothing_about_the_others():
 
 
 def test_a_witness_waits_no_longer_than_it_would_have_waited():
-    shedding = Shedding(Admission(AdmissionSettings(), {"fed": lambda: 1.0}))
+    shedding = Admission(AdmissionSettings(), {"fed": lambda: 1.0})
     held = shedding.reserve({"fed": Demand(1, 5)}, LATER)
     for _ in range(REFUSALS_IN_A_ROW):
         with pytest.raises(OverloadedError):
@@ -68,7 +67,7 @@ def test_a_witness_waits_no_longer_than_it_would_have_waited():
 
 
 def test_what_a_flood_is_refused_says_nothing_about_another():
-    shedding = Shedding(Admission(AdmissionSettings(max_items=10)))
+    shedding = Admission(AdmissionSettings(max_items=10))
     shedding.reserve({"fed": Demand(10, 1)}, LATER, "flood")
     for _ in range(REFUSALS_IN_A_ROW):
         with pytest.raises(OverloadedError):
@@ -83,7 +82,7 @@ def test_what_a_flood_is_refused_says_nothing_about_another():
 
 
 def test_no_more_callers_are_remembered_than_stated():
-    shedding = Shedding(Admission(AdmissionSettings(max_items=1)))
+    shedding = Admission(AdmissionSettings(max_items=1))
     shedding.reserve(one(), LATER, "holder")
     shedding.reserve(one(), LATER, "another")
     for number in range(2 * MOST_REFUSED_CALLERS):
