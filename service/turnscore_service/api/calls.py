@@ -203,12 +203,7 @@ def validate(kind: type[_Request], parsed: object, limits: Limits | None = None)
 
 async def validate_batch(parsed: object, limits: Limits, slices: TimeSlice) -> list[ScoreRequest | ScoringError]:
     """As `decode_batch`, of a batch that was parsed already."""
-    return await _validate_each(validate(_UncheckedBatch, parsed), limits, slices)
-
-
-async def _validate_each(
-    batch: _UncheckedBatch, limits: Limits, slices: TimeSlice
-) -> list[ScoreRequest | ScoringError]:
+    batch = validate(_UncheckedBatch, parsed)
     check_item_count(len(batch.items), limits)
     found = []
     for index, item in enumerate(batch.items):

@@ -9,7 +9,7 @@ import logging
 import math
 import time
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -116,27 +116,20 @@ def network_of(address: str) -> str:
     return str(found)
 
 
-@dataclass(frozen=True, slots=True)
-class Proxies:
-    """The proxies whose X-Forwarded-For counts."""
+def address_of(peer: str, forwarded: str, proxies: Sequence[IPv4Network | IPv6Network]) -> str:
+    """The caller: the peer, or of a trusted proxy the last in its X-Forwarded-For that is none of them."""
+    hops = [*forwarded.split(","), peer]
+    while len(hops) > 1 and hops[-2].strip() and _is_in(proxies, hops[-1].strip()):
+        hops.pop()
+    return hops[-1].strip()
 
-    networks: tuple[IPv4Network | IPv6Network, ...] = ()
 
-    def address_of(self, peer: str, forwarded: str | None) -> str:
-        """The caller: the peer, or of a trusted proxy the last in its X-Forwarded-For that is none of them."""
-        if not forwarded or not self.networks:
-            return peer.strip()
-        hops = [*forwarded.split(","), peer]
-        while len(hops) > 1 and self._include(hops[-1]) and hops[-2].strip():
-            hops.pop()
-        return hops[-1].strip()
-
-    def _include(self, address: str) -> bool:
-        try:
-            found = ip_address(address.strip())
-        except ValueError:
-            return False
-        return any(found in network for network in self.networks)
+def _is_in(networks: Sequence[IPv4Network | IPv6Network], address: str) -> bool:
+    try:
+        found = ip_address(address)
+    except ValueError:
+        return False
+    return any(found in network for network in networks)
 
 
 AUTHORIZATION_KEY = "authorization"
@@ -186,7 +179,7 @@ class Access:
         self._is_reading = False
         self._fixed = settings.keys
         self._file = settings.keys_file
-        self._proxies = Proxies(settings.trusted_proxies)
+        self._proxies = settings.trusted_proxies
         self._clock = clock
         self._callers: dict[str, tuple[KeyEntry, Caller]] = {}
         self._looked_at = clock()
@@ -200,7 +193,7 @@ class Access:
         are needed and this is none of them.
         """
         if self._file is None and not self._fixed:
-            caller = anybody_from(self._proxies.address_of(peer, forwarded))
+            caller = anybody_from(address_of(peer, forwarded, self._proxies) if forwarded else peer)
         else:
             self._read_if_changed()
             caller = self._recognize(key)

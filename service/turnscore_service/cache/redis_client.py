@@ -6,11 +6,10 @@ can be taken for another's. Nothing is tried twice. redis-py's own defaults wait
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from redis.asyncio import Redis, RedisCluster
-from redis.asyncio.client import Pipeline
-from redis.asyncio.cluster import ClusterNode, ClusterPipeline
+from redis.asyncio.cluster import ClusterNode
 from redis.asyncio.connection import Connection, ConnectionPool, SSLConnection, UnixDomainSocketConnection
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import MasterNotFoundError, Sentinel
@@ -86,23 +85,63 @@ class PendingWrite:
     ttl_ms: int
 
 
-class EntryStore(Protocol):
-    """Entries in a Redis. Every method raises what goes wrong; `redis_faults` names it."""
+class EntryStore:
+    """Entries of one Redis, also of a master that changes from time to time. Raises what goes wrong (`cause_of`)."""
+
+    def __init__(self, client: Redis | RedisCluster) -> None:
+        self._client: Any = client
 
     async def read(self, keys: Sequence[str]) -> list[bytes | None]:
         """The entries, in order, in one round trip."""
+        return _checked(await self._client.mget(keys), len(keys))
 
     async def write(self, entries: Mapping[str, PendingWrite]) -> list[Exception]:
         """Writes in one round trip; the errors of those that were refused."""
+        pipeline = self._client.pipeline(transaction=False)
+        for key, each in entries.items():
+            pipeline.set(key, each.entry, px=each.ttl_ms)
+        return _refused(await pipeline.execute(raise_on_error=False))
 
     async def remove(self, pattern: str) -> int:
         """Removes the entries whose keys match the glob, in many round trips; how many there were."""
+        removed = 0
+        async for keys in _by_thousands(self._client.scan_iter(match=pattern, count=_SCANNED_AT_ONCE)):
+            removed += await self._unlink(keys)
+        return removed
 
     async def drop_idle(self) -> None:
         """Closes the connections that are not in use."""
+        await self._client.connection_pool.disconnect(inuse_connections=False)
 
     async def close(self) -> None:
         """Closes every connection."""
+        await self._client.aclose()
+
+    async def _unlink(self, keys: Sequence[bytes]) -> int:
+        return int(await self._client.unlink(*keys))
+
+
+class _ClusterStore(EntryStore):
+    """A Cluster: the keys of one round trip go to every node that has some of them, at once."""
+
+    async def read(self, keys: Sequence[str]) -> list[bytes | None]:
+        pipeline = self._client.pipeline()
+        for key in keys:
+            pipeline.get(key)
+        found = await pipeline.execute(raise_on_error=False)
+        for each in found:
+            if isinstance(each, Exception):
+                raise each
+        return _checked(found, len(keys))
+
+    async def drop_idle(self) -> None:
+        await self._client.aclose()  # and asks again which node has what
+
+    async def _unlink(self, keys: Sequence[bytes]) -> int:
+        pipeline = self._client.pipeline()
+        for key in keys:
+            pipeline.execute_command("UNLINK", key)  # its own `unlink` is for one slot
+        return sum(await pipeline.execute())
 
 
 def open_store(address: RedisAddress, settings: CacheSettings) -> EntryStore:
@@ -122,9 +161,9 @@ def open_store(address: RedisAddress, settings: CacheSettings) -> EntryStore:
         nodes = [ClusterNode(host, port) for host, port in address.hosts]
         return _ClusterStore(RedisCluster(startup_nodes=nodes, ssl=address.is_encrypted, **options, **tls))
     if address.kind == "sentinel":
-        return _SingleStore(_master(address, settings, {**options, **tls, "db": address.database}))
+        return EntryStore(_master(address, settings, {**options, **tls, "db": address.database}))
     pool = ConnectionPool(**options, **tls, **_place(address), db=address.database)
-    return _SingleStore(Redis.from_pool(pool))
+    return EntryStore(Redis.from_pool(pool))
 
 
 def _place(address: RedisAddress) -> dict[str, Any]:
@@ -155,72 +194,6 @@ def _tls_options(address: RedisAddress) -> dict[str, Any]:
     if "ssl_check_hostname" in options:
         options["ssl_check_hostname"] = options["ssl_check_hostname"].lower() in {"1", "true", "yes"}
     return options
-
-
-class _SingleStore:
-    """One server, also a master that changes from time to time."""
-
-    def __init__(self, client: Redis) -> None:
-        self._client = client
-
-    async def read(self, keys: Sequence[str]) -> list[bytes | None]:
-        return _checked(await self._client.mget(keys), len(keys))
-
-    async def write(self, entries: Mapping[str, PendingWrite]) -> list[Exception]:
-        return await _write_through(self._client.pipeline(transaction=False), entries)
-
-    async def remove(self, pattern: str) -> int:
-        removed = 0
-        async for keys in _by_thousands(self._client.scan_iter(match=pattern, count=_SCANNED_AT_ONCE)):
-            removed += await self._client.unlink(*keys)
-        return removed
-
-    async def drop_idle(self) -> None:
-        await self._client.connection_pool.disconnect(inuse_connections=False)
-
-    async def close(self) -> None:
-        await self._client.aclose()
-
-
-class _ClusterStore:
-    """A Cluster: the keys of one round trip go to every node that has some of them, at once."""
-
-    def __init__(self, client: RedisCluster) -> None:
-        self._client = client
-
-    async def read(self, keys: Sequence[str]) -> list[bytes | None]:
-        pipeline = self._client.pipeline()
-        for key in keys:
-            pipeline.get(key)
-        found = await pipeline.execute(raise_on_error=False)
-        for each in found:
-            if isinstance(each, Exception):
-                raise each
-        return _checked(found, len(keys))
-
-    async def write(self, entries: Mapping[str, PendingWrite]) -> list[Exception]:
-        return await _write_through(self._client.pipeline(), entries)
-
-    async def remove(self, pattern: str) -> int:
-        removed = 0
-        async for keys in _by_thousands(self._client.scan_iter(match=pattern, count=_SCANNED_AT_ONCE)):
-            pipeline = self._client.pipeline()
-            for key in keys:
-                pipeline.execute_command("UNLINK", key)  # its own `unlink` is for one slot
-            removed += sum(await pipeline.execute())
-        return removed
-
-    async def drop_idle(self) -> None:
-        await self._client.aclose()  # and asks again which node has what
-
-    async def close(self) -> None:
-        await self._client.aclose()
-
-
-async def _write_through(pipeline: Pipeline | ClusterPipeline, entries: Mapping[str, PendingWrite]) -> list[Exception]:
-    for key, each in entries.items():
-        pipeline.set(key, each.entry, px=each.ttl_ms)
-    return _refused(await pipeline.execute(raise_on_error=False))
 
 
 async def _by_thousands(keys: AsyncIterator[bytes]) -> AsyncIterator[list[bytes]]:

@@ -1,12 +1,12 @@
 """The registry of one process's live conversations: their number and their end."""
 
-import asyncio
 from collections.abc import Callable
 
 from turnscore_core.errors import NotReadyError, OverloadedError
 
 from turnscore_service import metrics
 from turnscore_service.conversations.session import Channel, LiveConversation
+from turnscore_service.scheduling.executor import OpenWork
 from turnscore_service.scheduling.pipeline import ScoringPipeline
 from turnscore_service.scheduling.slow_requests import SlowLog
 from turnscore_service.settings.service import Settings
@@ -23,8 +23,7 @@ class ConversationRegistry:
         self._settings = settings
         self._slow = SlowLog(settings.log_slow_seconds)
         self._open: set[LiveConversation] = set()
-        self._empty = asyncio.Event()
-        self._empty.set()
+        self._held = OpenWork()
         self._is_draining = False
 
     def require_room(self) -> None:
@@ -45,13 +44,14 @@ class ConversationRegistry:
         """
         self.require_room()
         conversation = LiveConversation(pipeline, channel, request_id, self._settings, self._slow, trace)
-        self._open.add(conversation)
-        self._count()
-        try:
-            await conversation.run()
-        finally:
-            self._open.discard(conversation)
-            self._count()
+        with self._held:
+            self._open.add(conversation)
+            metrics.OPEN_CONVERSATIONS.set(len(self._open))
+            try:
+                await conversation.run()
+            finally:
+                self._open.discard(conversation)
+                metrics.OPEN_CONVERSATIONS.set(len(self._open))
 
     def begin_drain(self) -> None:
         """Warns every conversation that the process is shutting down; further ones are refused."""
@@ -66,11 +66,4 @@ class ConversationRegistry:
 
     async def wait_until_empty(self) -> None:
         """Returns when none is open."""
-        await self._empty.wait()
-
-    def _count(self) -> None:
-        metrics.OPEN_CONVERSATIONS.set(len(self._open))
-        if self._open:
-            self._empty.clear()
-        else:
-            self._empty.set()
+        await self._held.wait_until_none()

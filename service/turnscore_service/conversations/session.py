@@ -209,13 +209,13 @@ class LiveConversation:
         try:
             async with self._reading:
                 self._is_reading = True
-                self._start_idle_clock()
+                self._set_idle_clock(is_running=True)
                 while True:
                     await self._room.acquire()
                     received = await self._channel.receive()
                     if received is None or self._end is not None:
                         return
-                    self._stop_idle_clock()
+                    self._set_idle_clock(is_running=False)
                     self._take(received)
         except TimeoutError:
             idle = f"no message arrived for {self._bounds.idle_seconds:g} s"
@@ -322,7 +322,7 @@ class LiveConversation:
         metrics.CONVERSATION_TURN_SECONDS.observe(seconds)
         self._slow.note("conversation turn", "ok" if outcome.scores else "failed", seconds, scored)
         if self._trace is not None:
-            self._trace.end_turn(scored, self._request_id, seconds)
+            self._trace.end("ok", scored, self._request_id, seconds)
         return ConversationReply(scored=scored)
 
     async def _within_idle_time(self, sending: Awaitable[None]) -> None:
@@ -340,18 +340,13 @@ class LiveConversation:
         self._room.release()
         self._pending -= 1
         if not self._pending:
-            self._start_idle_clock()
+            self._set_idle_clock(is_running=True)
 
-    def _start_idle_clock(self) -> None:
-        """Nothing arrives and nothing is being scored: the time for that is bounded."""
-        self._set_reading_until(asyncio.get_running_loop().time() + self._bounds.idle_seconds)
-
-    def _stop_idle_clock(self) -> None:
-        self._set_reading_until(None)
-
-    def _set_reading_until(self, when: float | None) -> None:
+    def _set_idle_clock(self, *, is_running: bool) -> None:
+        """The time in which nothing arrives and nothing is being scored is bounded."""
         if self._is_reading and self._end is None and not self._reading.expired():
-            self._reading.reschedule(when)
+            until = asyncio.get_running_loop().time() + self._bounds.idle_seconds
+            self._reading.reschedule(until if is_running else None)
 
     def _stop_if_broken(self, answering: "asyncio.Task[None]") -> None:
         """Reads nothing more once there is no caller to answer."""

@@ -168,13 +168,7 @@ class AdminSocket:
         except SwitchRefusedError as error:
             return self._refuse(str(error))
         return self._switch.report(self._worker, os.getpid()).model_copy(
-            update={
-                "outcome": "switched" if done.replaced else "unchanged",
-                "reason": done.note,
-                "replaced": dict(done.replaced),
-                "seconds": done.seconds,
-                "memory": done.memory,
-            }
+            update={"outcome": "switched" if done.replaced else "unchanged", **vars(done)}
         )
 
     def _refuse(self, reason: str) -> AdminReport:

@@ -55,20 +55,21 @@ class PipelineBuilder:
         self._runtimes: Mapping[str, ScorerRuntime] = {}
         self._cache: ScoreCache | None = None
         self._shared: RedisLevel | None = None
-        self._candidates = CandidateVersions()
+        self.candidates = CandidateVersions()
+        """The versions that shadow and split those that are served."""
 
     def build_first(self, model_set: ModelSet, candidates: CandidateVersions) -> ScoringPipeline:
         """The pipeline of the models that the process begins with; begins to connect to the shared cache.
 
         The `candidates` shadow and split the models that follow, too.
         """
-        self._candidates = candidates
+        self.candidates = candidates
         if address := self._settings.cache.address():
             self._shared = RedisLevel(open_store(address, self._settings.cache), self._settings.cache)
         cache = ScoreCache(self._working(model_set), self._settings.cache, self._shared)
         if self._shared is not None:
             self._shared.start(cache.models, cache.take_mark)
-        return self._build(model_set, cache)
+        return self.build(model_set, cache)
 
     async def open_cache(self, model_set: ModelSet) -> ScoreCache:
         """The cache of models that are to be served next, which knows what was cleared of theirs."""
@@ -77,21 +78,13 @@ class PipelineBuilder:
             await self._shared.follow(cache.models, cache.take_mark)
         return cache
 
-    def build_next(self, model_set: ModelSet, cache: ScoreCache) -> ScoringPipeline:
-        """The pipeline that takes the place of the latest one at once: gauges and paces are the next one's already."""
-        return self._build(model_set, cache)
-
-    @property
-    def candidates(self) -> CandidateVersions:
-        """The versions that shadow and split those that are served."""
-        return self._candidates
-
     async def stop(self) -> None:
         """Leaves the shared cache."""
         if self._shared is not None:
             await self._shared.stop()
 
-    def _build(self, model_set: ModelSet, cache: ScoreCache) -> ScoringPipeline:
+    def build(self, model_set: ModelSet, cache: ScoreCache) -> ScoringPipeline:
+        """The pipeline that takes the place of the latest one at once: gauges and paces are the next one's already."""
         self._cache = cache
         self._runtimes = {name: self._open_runtime(loaded) for name, loaded in self._working(model_set).items()}
         settings = self._settings
@@ -102,22 +95,22 @@ class PipelineBuilder:
             settings.limits,
             self._shared_state.cooperative,
             settings.metric_tenants,
-            TrafficSplit(model_set, self._candidates.splits),
+            TrafficSplit(model_set, self.candidates.splits),
             self._cast_shadows(model_set),
         )
 
     def _working(self, model_set: ModelSet) -> dict[str, LoadedScorer]:
         """All that answers callers, by the names under which it works."""
-        return {**model_set.loaded, **{each.loaded.name: each.loaded for each in self._candidates.splits}}
+        return {**model_set.loaded, **{each.loaded.name: each.loaded for each in self.candidates.splits}}
 
     def _cast_shadows(self, model_set: ModelSet) -> Shadows | None:
-        if not self._candidates.shadows:
+        if not self.candidates.shadows:
             return None
         settings = self._settings
         batchers = [each.batcher for each in self._runtimes.values()]
         idleness = Idleness(batchers, self._admission.has_work, max(1, usable_cpus() // settings.workers))
         return Shadows(
-            self._candidates.shadows,
+            self.candidates.shadows,
             lambda kind: model_set.scorers[kind].bundle.manifest.reference,
             idleness.is_idle,
             ExecutorWatch(stall_seconds=settings.runtime.stall_seconds),
@@ -150,7 +143,7 @@ class Switched:
 
     replaced: Mapping[str, str] = field(default_factory=dict)
     """The model before, `name:version`, by the one in its place; empty where what was asked for is served already."""
-    note: str = ""
+    reason: str = ""
     seconds: float = 0.0
     memory: MemoryReadings | None = None
 
@@ -257,12 +250,12 @@ class ModelSwitch:
         del served  # the last reference to what is dropped
         await run_in_background(return_free_memory)
         memory = MemoryReadings(before_bytes=before_bytes, between_bytes=between_bytes, after_bytes=resident_bytes())
-        return Switched(replaced=replaced, note=note, seconds=time.monotonic() - started_at, memory=memory)
+        return Switched(replaced=replaced, reason=note, seconds=time.monotonic() - started_at, memory=memory)
 
     async def _take_place(self, model_set: ModelSet) -> ScoringPipeline:
         cache = await self._builder.open_cache(model_set)
         self._require_served()  # it may have begun to drain
-        pipeline = self._builder.build_next(model_set, cache)
+        pipeline = self._builder.build(model_set, cache)
         self._place.take(pipeline)
         self._may_be_given_up = False
         return pipeline
@@ -335,4 +328,4 @@ def _names(bundles: list[Bundle]) -> str:
 
 def _described(done: Switched) -> dict[str, object]:
     memory = {} if done.memory is None else done.memory.model_dump()
-    return {"replaced": dict(done.replaced), "seconds": round(done.seconds, 3), "note": done.note, **memory}
+    return {"replaced": dict(done.replaced), "seconds": round(done.seconds, 3), "note": done.reason, **memory}

@@ -136,7 +136,9 @@ def check_turn_counts(parsed: object, limits: Limits, path: str = "") -> None:
             if isinstance(turns := parsed.get(field), list):
                 check_count(f"{path}{field}", turns, limits)
         if isinstance(messages := parsed.get("messages"), list):
-            _check_message_counts(f"{path}messages", messages, limits)
+            lists = [each.get(name) for each in messages if isinstance(each, dict) for name in ("content", "parts")]
+            parts = sum(len(each) for each in lists if isinstance(each, list))
+            _check_message_counts(f"{path}messages", len(messages), parts, limits)
         for field in ("texts", "references"):
             if isinstance(texts := parsed.get(field), list) and len(texts) > limits.max_items:
                 raise TooLargeError(f"{len(texts)} texts; at most {limits.max_items} are allowed at once", field=field)
@@ -150,26 +152,19 @@ def check_item_count(count: int, limits: Limits) -> None:
         raise TooLargeError(f"{count} items; at most {limits.max_items} are allowed at once", field="items")
 
 
-def _check_message_counts(field: str, messages: Sequence[object], limits: Limits) -> None:
-    if len(messages) > limits.max_turns:
-        raise TooLargeError(f"{len(messages)} messages; at most {limits.max_turns} are allowed at once", field=field)
-    lists = [each.get(name) for each in messages if isinstance(each, dict) for name in ("content", "parts")]
-    _check_part_count(field, sum(len(each) for each in lists if isinstance(each, list)), limits)
-
-
-def _check_part_count(field: str, count: int, limits: Limits) -> None:
+def _check_message_counts(field: str, messages: int, parts: int, limits: Limits) -> None:
+    if messages > limits.max_turns:
+        raise TooLargeError(f"{messages} messages; at most {limits.max_turns} are allowed at once", field=field)
     most = PARTS_PER_MESSAGE * limits.max_turns
-    if count > most:
-        raise TooLargeError(f"{count} parts of messages; at most {most} are allowed at once", field=field)
+    if parts > most:
+        raise TooLargeError(f"{parts} parts of messages; at most {most} are allowed at once", field=field)
 
 
 def _check_messages(
     field: str, messages: Sequence[ChatMessage], mapped: MappedMessages, limits: Limits, waiting: int = 0
 ) -> None:
     """Checks messages and their turns. Those that are `waiting` came before, and do not count in a field's path."""
-    if len(messages) > limits.max_turns:
-        raise TooLargeError(f"{len(messages)} messages; at most {limits.max_turns} are allowed at once", field=field)
-    _check_part_count(field, sum(len(each.parts) for each in messages), limits)
+    _check_message_counts(field, len(messages), sum(len(each.parts) for each in messages), limits)
     for turn, index in zip(mapped.turns, mapped.indices, strict=True):
         check_text(f"{field}.{max(0, index - waiting)}.content", turn.text, limits)
 

@@ -124,13 +124,6 @@ class _Waiting:
     until: float
 
 
-@dataclass(frozen=True, slots=True)
-class _Compared:
-    percentile: float
-    label: Label | None
-    correlation: float | None
-
-
 class Shadows:
     """The shadows of one process. Belongs to one event loop."""
 
@@ -222,8 +215,13 @@ class Shadows:
                 return "late"
             answers += await self._run(shadow, partial(_compute, shadow.loaded, pack, collector))
         [(_, answer)] = answers
-        compared = await self._run(shadow, lambda: _compare(waiting, answer))
-        _count(waiting, compared)
+        percentile, label, correlation = await self._run(shadow, lambda: _compare(waiting, answer))
+        metrics.SHADOW_SHIFT.labels(*shadow.labels).observe(abs(percentile - waiting.percentile))
+        metrics.SHADOW_PERCENTILES.labels(*shadow.labels, "served").inc(waiting.percentile)
+        metrics.SHADOW_PERCENTILES.labels(*shadow.labels, "shadow").inc(percentile)
+        metrics.SHADOW_LABELS.labels(*shadow.labels, waiting.label or "none", label or "none").inc()
+        if correlation is not None:
+            metrics.SHADOW_CORRELATION.labels(*shadow.labels).set(correlation)
         return "compared"
 
     async def _wait_until_idle(self, until: float) -> bool:
@@ -266,23 +264,15 @@ def _compute(loaded: LoadedScorer, pack: TokenPack, collector: PackCollector) ->
     return collector.take(pack, scores_of(pack, result))
 
 
-def _compare(waiting: _Waiting, answer: Answer) -> _Compared:
-    """Where the score lies by the version's own curve and threshold. Raises ValueError where it is no number."""
+def _compare(waiting: _Waiting, answer: Answer) -> tuple[float, Label | None, float | None]:
+    """The percentile and label by the version's own curve and threshold, and the correlation of the pairs so far.
+
+    Raises ValueError where the score is no number.
+    """
     if isinstance(answer, ScoringError):
         raise answer
     loaded = waiting.shadow.loaded
     percentile = loaded.percentile(answer)
     if percentile is None or not math.isfinite(percentile):
         raise ValueError("the version gave no percentile")
-    correlation = waiting.shadow.window.add(waiting.percentile, percentile)
-    return _Compared(percentile, loaded.label(answer), correlation)
-
-
-def _count(waiting: _Waiting, compared: _Compared) -> None:
-    labels = waiting.shadow.labels
-    metrics.SHADOW_SHIFT.labels(*labels).observe(abs(compared.percentile - waiting.percentile))
-    metrics.SHADOW_PERCENTILES.labels(*labels, "served").inc(waiting.percentile)
-    metrics.SHADOW_PERCENTILES.labels(*labels, "shadow").inc(compared.percentile)
-    metrics.SHADOW_LABELS.labels(*labels, waiting.label or "none", compared.label or "none").inc()
-    if compared.correlation is not None:
-        metrics.SHADOW_CORRELATION.labels(*labels).set(compared.correlation)
+    return percentile, loaded.label(answer), waiting.shadow.window.add(waiting.percentile, percentile)

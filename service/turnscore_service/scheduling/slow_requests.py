@@ -5,7 +5,8 @@ import time
 from collections.abc import Callable
 
 from pydantic import BaseModel
-from turnscore_wire import BatchReply, ScoreReply, Timing
+
+from turnscore_service.telemetry.recorder import stage_seconds
 
 _LOGGER = logging.getLogger("turnscore.slow")
 _LINES_PER_SECOND = 10.0
@@ -37,27 +38,10 @@ class SlowLog:
             return
         self._lines -= 1
         fields: dict[str, object] = {"call": call, "code": code, "seconds": round(seconds, 4)}
-        if stages := _stages_of(reply):
+        if stages := stage_seconds(reply):
             fields |= {name: round(took, 4) for name, took in stages.items()}
             fields["elsewhere"] = round(max(0.0, seconds - sum(stages.values())), 4)
         if self._omitted:
             fields["omitted"] = self._omitted
             self._omitted = 0
         _LOGGER.warning("slow request", extra=fields)
-
-
-def _stages_of(reply: BaseModel | None) -> dict[str, float]:
-    timings = _timings_of(reply)
-    if not timings:
-        return {}
-    return {name: max(getattr(each, name) for each in timings) / 1000 for name in _STAGES}
-
-
-_STAGES = ("cache", "tokenize", "queue", "inference")
-
-
-def _timings_of(reply: BaseModel | None) -> list[Timing]:
-    if isinstance(reply, BatchReply):
-        return [each.timing_ms for each in reply.results if isinstance(each, ScoreReply)]
-    timing = getattr(reply, "timing_ms", None)
-    return [timing] if isinstance(timing, Timing) else []

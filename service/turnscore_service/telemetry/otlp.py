@@ -32,10 +32,9 @@ from turnscore_wire import (
     RankReply,
     Score,
     ScoreReply,
-    Timing,
 )
 
-from turnscore_service.telemetry.recorder import CallerSpan, EndedCall
+from turnscore_service.telemetry.recorder import CallerSpan, EndedCall, stage_seconds
 
 SPAN_SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.44.0"
 """OpenTelemetry's semantic conventions 1.44.0: `http.*` and `error.type` are stable, `rpc.*` in development."""
@@ -65,11 +64,6 @@ TURNS: Final = "turnscore.turns"
 """Turns of the chatbot that were scored."""
 CACHED: Final = "turnscore.cached_scores"
 """Scores that came from the cache."""
-TOKENIZE: Final = "turnscore.tokenize.duration"
-QUEUE: Final = "turnscore.queue.duration"
-INFERENCE: Final = "turnscore.inference.duration"
-CACHE: Final = "turnscore.cache.duration"
-"""In seconds; of several turns, that of the slowest."""
 
 MODEL: Final = "turnscore.model"
 """The evaluator, for which the convention has no name yet (its issue 359)."""
@@ -101,20 +95,13 @@ def evaluations_of(ended: EndedCall) -> Iterator[Attributes]:
 
 
 def timing_attributes(ended: EndedCall) -> Attributes:
-    """How many turns a call scored, and where its time went."""
+    """How many turns a call scored, and in seconds where its time went."""
     turns = list(_turns_of(ended.reply))
     if not turns:
         return {}
     scores = list(chain.from_iterable(scores.values() for _, scores, _ in turns))
-    timings = _timings_of(ended.reply)
-    return {
-        TURNS: len(turns),
-        CACHED: sum(score.cached for score in scores),
-        TOKENIZE: max(timing.tokenize for timing in timings) / 1000,
-        QUEUE: max(timing.queue for timing in timings) / 1000,
-        INFERENCE: max(timing.inference for timing in timings) / 1000,
-        CACHE: max(timing.cache for timing in timings) / 1000,
-    }
+    stages = {f"{_PREFIX}{name}.duration": seconds for name, seconds in stage_seconds(ended.reply).items()}
+    return {TURNS: len(turns), CACHED: sum(score.cached for score in scores), **stages}
 
 
 def _evaluation(name: str, score: Score) -> Attributes:
@@ -149,12 +136,6 @@ def _turns_of(reply: BaseModel | None) -> Iterator[_Turn]:
     elif isinstance(reply, RankReply):
         for candidate in reply.candidates:
             yield {CANDIDATE_INDEX: candidate.index}, candidate.scores, candidate.errors
-
-
-def _timings_of(reply: BaseModel | None) -> list[Timing]:
-    if isinstance(reply, BatchReply):
-        return [result.timing_ms for result in reply.results if isinstance(result, ScoreReply)]
-    return [reply.timing_ms] if isinstance(reply, ScoreReply | DialogueReply | RankReply | ConversationScored) else []
 
 
 _SCOPE = "turnscore"

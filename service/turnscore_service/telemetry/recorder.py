@@ -16,6 +16,7 @@ from importlib.util import find_spec
 from typing import Literal, Protocol
 
 from pydantic import BaseModel
+from turnscore_wire import BatchReply, ScoreReply, Timing
 
 from turnscore_service.settings.service import TelemetrySettings
 
@@ -40,6 +41,19 @@ def caller_span(carrier: Mapping[str, str]) -> CallerSpan | None:
     if matched is None or (matched[1] == "00" and matched[5]):
         return None
     return CallerSpan(int(matched[2], 16), int(matched[3], 16), bool(int(matched[4], 16) & _SAMPLED))
+
+
+_STAGES = ("tokenize", "queue", "inference", "cache")
+
+
+def stage_seconds(reply: BaseModel | None) -> dict[str, float]:
+    """Where the time of a reply's turns went, of several turns that of the slowest; empty where it has none."""
+    if isinstance(reply, BatchReply):
+        timings = [each.timing_ms for each in reply.results if isinstance(each, ScoreReply)]
+    else:
+        timing = getattr(reply, "timing_ms", None)
+        timings = [timing] if isinstance(timing, Timing) else []
+    return {name: max(getattr(each, name) for each in timings) / 1000 for name in _STAGES} if timings else {}
 
 
 Events = Literal["off", "sampled", "all"]
@@ -94,28 +108,21 @@ class CallTrace:
         self._is_sampled = is_sampled
         self._started_at_ns = time.time_ns()
 
-    def end(self, code: str, reply: BaseModel | None, request_id: str) -> None:
-        """Hands the call over, with its reply if it has one."""
-        self._hand_over(self._call, code, reply, request_id, self._started_at_ns)
-
-    def end_turn(self, reply: BaseModel, request_id: str, seconds: float) -> None:
-        """Hands over a turn of this conversation, whose scoring took so long."""
-        self._hand_over("turn", "ok", reply, request_id, time.time_ns() - int(seconds * 1e9))
-
-    def _hand_over(self, call: str, code: str, reply: BaseModel | None, request_id: str, started_at_ns: int) -> None:
-        recorder = self._recorder
+    def end(self, code: str, reply: BaseModel | None, request_id: str, turn_seconds: float | None = None) -> None:
+        """Hands the call over, with its reply if it has one; of a conversation a turn, whose scoring took so long."""
+        recorder, now_ns = self._recorder, time.time_ns()
         recorder.hand_over(
             EndedCall(
                 transport=self._transport,
-                call=call,
+                call=self._call if turn_seconds is None else "turn",
                 code=code,
                 reply=reply,
                 request_id=request_id,
                 caller=self.caller,
                 is_sampled=self._is_sampled,
                 has_events=recorder.events == "all" or (recorder.events == "sampled" and self._is_sampled),
-                started_at_ns=started_at_ns,
-                ended_at_ns=time.time_ns(),
+                started_at_ns=self._started_at_ns if turn_seconds is None else now_ns - int(turn_seconds * 1e9),
+                ended_at_ns=now_ns,
             )
         )
 

@@ -27,6 +27,7 @@ from turnscore_service.api.calls import (
 from turnscore_service.auth.access import FORWARDED_KEY, sent_key
 from turnscore_service.conversations.session import Received
 from turnscore_service.lifecycle.runtime import Runtime
+from turnscore_service.scheduling.executor import OpenWork
 from turnscore_service.scheduling.fairness import LARGE_BYTES, TimeSlice
 from turnscore_service.scheduling.request_checks import PARTS_PER_MESSAGE
 
@@ -128,9 +129,8 @@ class GrpcEndpoints:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self._in_flight = 0
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self.in_flight = OpenWork()
+        """Calls whose status has not been sent yet."""
 
     def handler(self) -> grpc.GenericRpcHandler:
         """The methods of a server. Messages come and go as bytes, so that a broken one is refused and counted here."""
@@ -138,10 +138,6 @@ class GrpcEndpoints:
         handlers["Models"] = self._unary("models", self._models)
         handlers["ScoreStream"] = self._stream()
         return grpc.method_handlers_generic_handler(SERVICE, handlers)
-
-    async def wait_until_idle(self) -> None:
-        """Returns when no call is in flight."""
-        await self._idle.wait()
 
     def _scoring(self, call: ServiceCall) -> _Work:
         runtime, settings = self._runtime, self._runtime.settings
@@ -200,20 +196,10 @@ class GrpcEndpoints:
 
     def _begin(self, context: Context) -> tuple[dict[str, str], str]:
         """What came with a call, and its request id; counts it in flight."""
-        self._count(context)
+        self.in_flight.begin()
+        context.add_done_callback(self.in_flight.end)  # type: ignore[arg-type]  # the stubs want a class
         sent = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
         return sent, take_request_id(sent.get(REQUEST_ID_KEY))
-
-    def _count(self, context: Context) -> None:
-        """Counts the call in flight until its status is sent: not only until its reply is ready."""
-        self._in_flight += 1
-        self._idle.clear()
-        context.add_done_callback(self._count_done)  # type: ignore[arg-type]  # the stubs want a class
-
-    def _count_done(self, ctx: Context) -> None:
-        self._in_flight -= 1
-        if not self._in_flight:
-            self._idle.set()
 
 
 class _MessageStream:

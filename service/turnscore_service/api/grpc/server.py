@@ -125,7 +125,7 @@ class GrpcServer:
             return
         await self._health.enter_graceful_shutdown()
         grace = asyncio.create_task(self._server.stop(self._runtime.settings.shutdown_seconds))
-        idle = asyncio.create_task(self._endpoints.wait_until_idle())
+        idle = asyncio.create_task(self._endpoints.in_flight.wait_until_none())
         await self._runtime.end_conversations()
         await asyncio.wait((grace, idle), return_when=asyncio.FIRST_COMPLETED)
         idle.cancel()

@@ -4,7 +4,8 @@ A refused handshake gets an HTTP answer in the one error shape. A conversation t
 the last message and closes with 4000 + the error's HTTP status.
 """
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 
 from starlette.responses import Response
@@ -68,40 +69,37 @@ class _JsonChannel:
         return Received(len(body), partial(decode, ConversationMessage, body, self._limits))
 
     async def send(self, reply: ConversationReply) -> None:
-        await _send_text(self._websocket, reply)
+        with _while_connected():
+            await self._websocket.send_text(reply.model_dump_json(exclude_unset=True))
 
 
-async def _send_text(websocket: WebSocket, reply: ConversationReply) -> None:
+@contextmanager
+def _while_connected() -> Iterator[None]:
+    """Raises CallerLeftError where the connection is gone."""
     try:
-        await websocket.send_text(reply.model_dump_json(exclude_unset=True))
+        yield
     except (WebSocketDisconnect, RuntimeError):
         raise CallerLeftError from None
 
 
 async def _accept(websocket: WebSocket, request_id: str) -> None:
     offered = websocket.scope.get("subprotocols", [])
-    try:
+    with _while_connected():
         await websocket.accept(
             subprotocol=SUBPROTOCOL if SUBPROTOCOL in offered else None,
             headers=[(REQUEST_ID_HEADER.encode(), request_id.encode())],
         )
-    except (WebSocketDisconnect, RuntimeError):
-        raise CallerLeftError from None
 
 
 async def _end(websocket: WebSocket, error: ScoringError) -> None:
-    await _send_text(websocket, ConversationReply(error=error.detail()))
-    try:
+    with _while_connected():
+        await websocket.send_text(ConversationReply(error=error.detail()).model_dump_json(exclude_unset=True))
         await websocket.close(_CLOSE_CODE_BASE + ERROR_TABLE[error.code].http_status, error.code.value)
-    except (WebSocketDisconnect, RuntimeError):
-        raise CallerLeftError from None
 
 
 async def _refuse(websocket: WebSocket, error: ScoringError, request_id: str) -> None:
-    try:
+    with _while_connected():
         await websocket.send_denial_response(respond(refuse(error, request_id), request_id))
-    except (WebSocketDisconnect, RuntimeError):
-        raise CallerLeftError from None
 
 
 def _offered_key(websocket: WebSocket) -> str | None:

@@ -34,7 +34,7 @@ async def test_the_next_request_is_answered_by_the_version_that_was_switched_to(
     assert done.replaced == {"fake:1.1.0": "fake:1.0.0"}
     assert done.memory is not None
     assert min(done.memory.before_bytes, done.memory.between_bytes, done.memory.after_bytes) > 0
-    assert "a restart would serve what TURNSCORE_MODELS names, not fake:1.1.0" in done.note
+    assert "a restart would serve what TURNSCORE_MODELS names, not fake:1.1.0" in done.reason
 
 
 async def test_a_request_that_has_begun_stays_with_its_version_and_others_do_not_wait_for_it() -> None:
