@@ -41,16 +41,17 @@ from turnscore_client._errors import (
 )
 from turnscore_client._options import (
     CallOptions,
+    Clock,
     ItemLike,
     MessageLike,
     Options,
     ScoringOptions,
     SimilarityOptions,
+    Tls,
     TurnLike,
     TurnOptions,
 )
-from turnscore_client._retry import Clock
-from turnscore_client._settings import Tls, __version__
+from turnscore_client._settings import __version__
 from turnscore_client._sync import Conversation, TurnScoreClient, TurnScoreGrpcClient
 
 __all__ = [
@@ -62,6 +63,7 @@ __all__ = [
     "BatchReply",
     "CallOptions",
     "ChatMessage",
+    "ClientOptions",
     "Clock",
     "ConnectionFailedError",
     "Conversation",

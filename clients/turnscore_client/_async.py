@@ -33,6 +33,8 @@ from turnscore_client._exchange import Exchange, has_ended, opening_with, read_a
 from turnscore_client._http import AsyncHttpTransport
 from turnscore_client._options import (
     CallOptions,
+    ClientOptions,
+    Clock,
     ItemLike,
     MessageLike,
     ScoringOptions,
@@ -41,8 +43,8 @@ from turnscore_client._options import (
     TurnOptions,
     check_names,
 )
-from turnscore_client._retry import Attempts, Clock, OutOfTimeError, RetryPolicy, SystemClock
-from turnscore_client._settings import ClientSettings, CommonSettings, GrpcClientSettings, Tls
+from turnscore_client._retry import Attempts, OutOfTimeError, RetryPolicy, SystemClock
+from turnscore_client._settings import ClientSettings, CommonSettings, GrpcClientSettings
 
 R = TypeVar("R", bound=BaseModel)
 
@@ -396,9 +398,8 @@ class AsyncTurnScoreClient(AsyncCalls):
 
     `url` and `api_key` default to the environment's TURNSCORE_URL and TURNSCORE_API_KEY. `tls` is for an
     `https://` address whose authority is private or which asks for a certificate; without it the public authorities are
-    trusted. `timeout_seconds` is for a whole call: connecting, waiting, every retry and the delays between. `transport`
-    is one of httpx's, encrypted in its own way; `tls` then holds for conversations. Every method raises a
-    TurnScoreError.
+    trusted. `transport` is one of httpx's, encrypted in its own way; `tls` then holds for conversations. ClientOptions
+    has what else may be given. Every method raises a TurnScoreError.
 
     Raises ValueError for arguments that make no sense.
     """
@@ -407,15 +408,11 @@ class AsyncTurnScoreClient(AsyncCalls):
         self,
         url: str | None = None,
         *,
-        api_key: str | None = None,
-        tls: Tls | None = None,
-        timeout_seconds: float = _defaults.TIMEOUT_SECONDS,
-        max_retries: int = _defaults.MAX_RETRIES,
         transport: httpx.AsyncBaseTransport | None = None,
-        clock: Clock | None = None,
+        **given: Unpack[ClientOptions],
     ) -> None:
-        settings = ClientSettings.resolve(url, api_key, timeout_seconds, max_retries)
-        super().__init__(AsyncHttpTransport(settings, tls, transport), settings, clock)
+        settings = ClientSettings.resolve(url, given)
+        super().__init__(AsyncHttpTransport(settings, given.get("tls"), transport), settings, given.get("clock"))
 
 
 if TYPE_CHECKING:  # an installation without the extra has the classes, which say what to install when one is made
@@ -427,24 +424,16 @@ class AsyncTurnScoreGrpcClient(AsyncCalls):
 
     `address` is `host:port`; it and `api_key` default to the environment's TURNSCORE_GRPC_ADDRESS and
     TURNSCORE_API_KEY. `tls` encrypts: `Tls()` trusts the public authorities; without it everything goes in plain text.
-    `timeout_seconds` is for a whole call: connecting, waiting, every retry and the delays between. `channel` is one of
-    grpc.aio's, opened and encrypted in another way; the client closes it. Every method raises a TurnScoreError.
+    `channel` is one of grpc.aio's, opened and encrypted in another way; the client closes it. ClientOptions has what
+    else may be given. Every method raises a TurnScoreError.
 
     Raises ValueError for arguments that make no sense. Without the extra, an ImportError says what to install.
     """
 
     def __init__(
-        self,
-        address: str | None = None,
-        *,
-        api_key: str | None = None,
-        tls: Tls | None = None,
-        timeout_seconds: float = _defaults.TIMEOUT_SECONDS,
-        max_retries: int = _defaults.MAX_RETRIES,
-        channel: "grpc.aio.Channel | None" = None,
-        clock: Clock | None = None,
+        self, address: str | None = None, *, channel: "grpc.aio.Channel | None" = None, **given: Unpack[ClientOptions]
     ) -> None:
         from turnscore_client._grpc import AsyncGrpcTransport
 
-        settings = GrpcClientSettings.resolve(address, api_key, timeout_seconds, max_retries)
-        super().__init__(AsyncGrpcTransport(settings, tls, channel), settings, clock)
+        settings = GrpcClientSettings.resolve(address, given)
+        super().__init__(AsyncGrpcTransport(settings, given.get("tls"), channel), settings, given.get("clock"))

@@ -23,8 +23,7 @@ from turnscore_client import _defaults
 from turnscore_client._async import AsyncCalls
 from turnscore_client._calls import invalid_request
 from turnscore_client._errors import TurnScoreError
-from turnscore_client._options import MessageLike, ScoringOptions, TurnLike, check_names
-from turnscore_client._settings import Tls
+from turnscore_client._options import MessageLike, ScoringOptions, Tls, TurnLike, check_names
 from turnscore_client._sync import Calls, TurnScoreClient
 
 T = TypeVar("T")
@@ -41,14 +40,6 @@ class Scored:
 
 
 OnScoredAsync = Callable[[Scored], Awaitable[None] | None]
-
-
-@dataclass(frozen=True, kw_only=True)
-class _AsyncJob:
-    tag: object
-    context: Iterable[TurnLike]
-    response: str | None
-    messages: Iterable[MessageLike] | None
 
 
 class AsyncBackgroundScorer:
@@ -76,7 +67,7 @@ class AsyncBackgroundScorer:
         self._client = client
         self._on_scored = on_scored
         self._given = given
-        self._waiting: asyncio.Queue[_AsyncJob] = asyncio.Queue(max_waiting)
+        self._waiting: asyncio.Queue[tuple[object, dict[str, Any]]] = asyncio.Queue(max_waiting)
         self._concurrency = concurrency
         self._goodbye_seconds = goodbye_seconds
         self._workers: list[asyncio.Task[None]] = []
@@ -99,8 +90,8 @@ class AsyncBackgroundScorer:
         try:
             if not self._is_open:
                 raise asyncio.QueueFull
-            job = _AsyncJob(tag=tag, context=_kept(context), response=response, messages=_kept(messages))
-            self._waiting.put_nowait(job)
+            turn = {"context": _kept(context), "response": response, "messages": _kept(messages)}
+            self._waiting.put_nowait((tag, turn))
         except asyncio.QueueFull:
             self.dropped += 1
             return False
@@ -136,9 +127,11 @@ class AsyncBackgroundScorer:
 
     async def _work(self) -> None:
         while True:
-            job = await self._waiting.get()
+            tag, turn = await self._waiting.get()
             try:
-                await self._deliver(await self._score(job))
+                waiting = self._on_scored(await self._score(tag, turn))
+                if waiting is not None:
+                    await waiting
             except asyncio.CancelledError:
                 self.dropped += 1
                 raise
@@ -147,19 +140,11 @@ class AsyncBackgroundScorer:
             finally:
                 self._waiting.task_done()
 
-    async def _score(self, job: _AsyncJob) -> Scored:
+    async def _score(self, tag: object, turn: dict[str, Any]) -> Scored:
         try:
-            reply = await self._client.score(
-                context=job.context, response=job.response, messages=job.messages, **self._given
-            )
+            return Scored(tag, await self._client.score(**turn, **self._given), None)
         except TurnScoreError as error:
-            return Scored(job.tag, None, error)
-        return Scored(job.tag, reply, None)
-
-    async def _deliver(self, scored: Scored) -> None:
-        waiting = self._on_scored(scored)
-        if waiting is not None:
-            await waiting
+            return Scored(tag, None, error)
 
 
 def _kept(given: T) -> T | tuple[Any, ...]:
@@ -424,9 +409,9 @@ class BackgroundScorer:
                 metadata=metadata,
                 timeout_seconds=self._timeout_seconds,
             )
+            return Scored(job.ids, reply, None)
         except TurnScoreError as error:
             return Scored(job.ids, None, error)
-        return Scored(job.ids, reply, None)
 
     def _log(self, scored: Scored) -> None:
         """Logs the outcome where no `on_scored` was given; failures at most once a minute."""

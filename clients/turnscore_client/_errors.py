@@ -23,6 +23,8 @@ from typing import ClassVar
 
 from turnscore_wire import ErrorCode, ErrorDetail, ErrorReply
 
+from turnscore_client import _defaults
+
 
 class TurnScoreError(Exception):
     """Something went wrong with a call; `code` says what, in one word a program can branch on."""
@@ -142,6 +144,11 @@ ERROR_CLASSES: Mapping[ErrorCode, type[ServiceError]] = MappingProxyType(
         )
     }
 )
+
+
+def start_of(body: bytes) -> str:
+    """The first characters of what came instead of a reply."""
+    return bytes(body[: 4 * _defaults.BODY_START_CHARS]).decode(errors="replace")[: _defaults.BODY_START_CHARS]
 
 
 def error_from_reply(reply: ErrorReply) -> ServiceError:

@@ -23,9 +23,11 @@ from turnscore_client._errors import (
     UnexpectedReplyError,
     error_from_reply,
     needs_extra,
+    start_of,
 )
+from turnscore_client._options import Tls
 from turnscore_client._retry import Attempts, OutOfTimeError
-from turnscore_client._settings import USER_AGENT, GrpcClientSettings, Tls, load_authorities, load_own_pair
+from turnscore_client._settings import USER_AGENT, GrpcClientSettings, load_authorities, load_own_pair
 from turnscore_client._sync import Stream, run_now
 
 R = TypeVar("R", bound=BaseModel)
@@ -141,9 +143,8 @@ def read_message(data: bytes, reply_type: type[R]) -> R:
     try:
         return reply_type.model_validate(to_fields(message_class.FromString(data)))
     except (DecodeError, ValidationError):
-        start = data[: 4 * _defaults.BODY_START_CHARS].decode(errors="replace")[: _defaults.BODY_START_CHARS]
         message = "an answer that is not turnscore's; is something else at this address?"
-        raise UnexpectedReplyError(message, body_start=start) from None
+        raise UnexpectedReplyError(message, body_start=start_of(data)) from None
 
 
 def error_of(failed: Any, address: str) -> TurnScoreError | OutOfTimeError:

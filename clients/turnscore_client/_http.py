@@ -27,9 +27,11 @@ from turnscore_client._errors import (
     TurnScoreError,
     UnexpectedReplyError,
     error_from_reply,
+    start_of,
 )
+from turnscore_client._options import Tls
 from turnscore_client._retry import Attempts, OutOfTimeError
-from turnscore_client._settings import ClientSettings, Tls, load_authorities, load_own_pair
+from turnscore_client._settings import ClientSettings, load_authorities, load_own_pair
 
 if TYPE_CHECKING:
     from turnscore_client._async import AsyncStream
@@ -85,17 +87,16 @@ def _unexpected(answer: HttpAnswer) -> UnexpectedReplyError:
     return UnexpectedReplyError(
         f"status {answer.status} with a body that is not turnscore's ({kind}); is something else at this address?",
         answer.status,
-        answer.body[: 4 * _defaults.BODY_START_CHARS].decode(errors="replace")[: _defaults.BODY_START_CHARS],
+        start_of(answer.body),
         answer.headers.get("x-request-id"),
     )
 
 
 def unexpected_text(text: str | bytes) -> UnexpectedReplyError:
     """The error of a message in a conversation that is not turnscore's."""
-    if isinstance(text, bytes):
-        text = text[: 4 * _defaults.BODY_START_CHARS].decode(errors="replace")
     message = "a message that is not turnscore's; is something else at this address?"
-    return UnexpectedReplyError(message, body_start=text[: _defaults.BODY_START_CHARS])
+    start = start_of(text) if isinstance(text, bytes) else text[: _defaults.BODY_START_CHARS]
+    return UnexpectedReplyError(message, body_start=start)
 
 
 SECONDS_LEFT = "seconds_left"
@@ -278,13 +279,6 @@ class SharedSslSocket(ssl.SSLSocket):
                 raise TimeoutError("timed out")
 
 
-def share(context: ssl.SSLContext | None) -> ssl.SSLContext | None:
-    """Has the context open such sockets."""
-    if context is not None:
-        context.sslsocket_class = SharedSslSocket
-    return context
-
-
 _LIMITS = httpx.Limits(
     max_connections=_defaults.MAX_CONNECTIONS,
     max_keepalive_connections=_defaults.MAX_IDLE_CONNECTIONS,
@@ -305,7 +299,9 @@ class HttpTransport:
 
     def __init__(self, settings: ClientSettings, tls: Tls | None, transport: httpx.BaseTransport | None) -> None:
         self._settings = settings
-        self._stream_context = share(context_of(settings.url, tls))
+        self._stream_context = context_of(settings.url, tls)
+        if self._stream_context is not None:
+            self._stream_context.sslsocket_class = SharedSslSocket
         url = _checked_url(settings.url)
         bounded = transport or BoundedTransport(url, context_of(settings.url, tls))
         self._client = httpx.Client(base_url=url, transport=bounded)
@@ -467,8 +463,8 @@ def _add(body: bytearray, chunk: bytes, response: httpx.Response) -> None:
     body += chunk
     if len(body) > _defaults.MAX_REPLY_BYTES:
         message = f"status {response.status_code} with a body of more than {_defaults.MAX_REPLY_BYTES} bytes"
-        start = bytes(body[: 4 * _defaults.BODY_START_CHARS]).decode(errors="replace")[: _defaults.BODY_START_CHARS]
-        raise UnexpectedReplyError(f"{message}; is something else at this address?", response.status_code, start)
+        message = f"{message}; is something else at this address?"
+        raise UnexpectedReplyError(message, response.status_code, start_of(body))
 
 
 def _answer(response: httpx.Response, body: bytes) -> HttpAnswer:

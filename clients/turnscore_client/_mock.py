@@ -357,49 +357,6 @@ class MockConversation:
         return ConversationReply(scored=ConversationScored.model_validate(fields))
 
 
-class AsyncMockStream:
-    """A line to a conversation of the mock."""
-
-    def __init__(self, conversation: MockConversation) -> None:
-        self._conversation = conversation
-        self._replies: deque[ConversationReply] = deque()
-
-    async def send(self, message: ConversationMessage, seconds_left: Callable[[], float]) -> None:
-        """Answers at once."""
-        self._replies.extend(self._conversation.answer(message))
-
-    async def receive(self, seconds_left: Callable[[], float]) -> ConversationReply:
-        """The next answer; without one the time is over at once."""
-        if not self._replies:
-            raise OutOfTimeError
-        return self._replies.popleft()
-
-    async def close(self) -> None:
-        """Forgets the answers that were not taken."""
-        self._replies.clear()
-
-
-class AsyncMockGrpcChannel:
-    """A channel of gRPC to the mock; `answer` gives the message that answers one, by the name of the call."""
-
-    def __init__(
-        self, answer: Callable[[str, bytes, Pairs], bytes], open_stream: Callable[[Mapping[str, str]], AsyncMockStream]
-    ) -> None:
-        self._answer = answer
-        self.open_async_stream = open_stream
-
-    def unary_unary(self, method: str) -> Any:
-        """What a client calls with a message, for a message."""
-
-        async def ask(data: bytes, *, metadata: Pairs, **_: float) -> bytes:
-            return self._answer(method.rpartition("/")[2], data, metadata)
-
-        return ask
-
-    async def close(self) -> None:
-        """Has nothing to close."""
-
-
 class MockStream:
     """A line to a conversation of the mock."""
 
@@ -425,19 +382,30 @@ class MockStream:
 class MockGrpcChannel:
     """A channel of gRPC to the mock; `answer` gives the message that answers one, by the name of the call."""
 
-    def __init__(
-        self, answer: Callable[[str, bytes, Pairs], bytes], open_stream: Callable[[Mapping[str, str]], MockStream]
-    ) -> None:
+    def __init__(self, answer: Callable[[str, bytes, Pairs], bytes], transport: Any) -> None:
         self._answer = answer
-        self.open_stream = open_stream
+        self.open_stream, self.open_async_stream = transport.open_stream, transport.open_async_stream
 
     def unary_unary(self, method: str) -> Any:
         """What a client calls with a message, for a message."""
+        return lambda data, *, metadata, **_: self._answer(method.rpartition("/")[2], data, metadata)
 
-        def ask(data: bytes, *, metadata: Pairs, **_: float) -> bytes:
-            return self._answer(method.rpartition("/")[2], data, metadata)
+    def close(self) -> Any:
+        """Has nothing to close."""
 
-        return ask
 
-    def close(self) -> None:
+class AsyncMockGrpcChannel(MockGrpcChannel):
+    """One of grpc.aio."""
+
+    def unary_unary(self, method: str) -> Any:
+        """What a client calls with a message, for a message that it awaits."""
+        ask = super().unary_unary(method)
+
+        async def ask_async(*args: Any, **kwargs: Any) -> bytes:
+            data: bytes = ask(*args, **kwargs)
+            return data
+
+        return ask_async
+
+    async def close(self) -> None:
         """Has nothing to close."""

@@ -1,10 +1,44 @@
 """What a caller may give, typed and documented once for both kinds of client, both transports and the mock."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol, TypedDict
 
 from pydantic import JsonValue
 from turnscore_wire import CacheMode, ChatMessage, ScoreRequest, Turn
+
+
+class Clock(Protocol):
+    """Time in seconds from any fixed point, and two ways to let some of it pass."""
+
+    def now(self) -> float:
+        """Seconds since a fixed point; never goes back."""
+
+    def sleep(self, seconds: float) -> None:
+        """Returns that much later."""
+
+    async def sleep_async(self, seconds: float) -> None:
+        """Returns that much later, letting others run meanwhile."""
+
+
+@dataclass(frozen=True)
+class Tls:
+    """An encrypted connection; the files hold PEM and are read when the client is made.
+
+    `ca_file` holds the authorities that may have signed the service's certificate; when left out the public
+    ones: over HTTP those of certifi, or of SSL_CERT_FILE in the environment, over gRPC those that it ships.
+    `cert_file` and `key_file` are the caller's own, for a service that asks for one (mutual TLS); both or neither, or
+    ValueError.
+    """
+
+    ca_file: str | Path | None = None
+    cert_file: str | Path | None = None
+    key_file: str | Path | None = None
+
+    def __post_init__(self) -> None:
+        if (self.cert_file is None) != (self.key_file is None):
+            raise ValueError("tls: cert_file and key_file go together")
 
 
 class SupportsModelDump(Protocol):
@@ -25,6 +59,19 @@ ItemLike = ScoreRequest | Mapping[str, Any]
 
 Options = Mapping[str, Mapping[str, JsonValue]]
 """Options for each scorer, by its name."""
+
+
+class ClientOptions(TypedDict, total=False):
+    """What every client takes."""
+
+    api_key: str | None
+    """Else the environment's TURNSCORE_API_KEY."""
+    tls: Tls | None
+    """Encrypts: `Tls()` trusts the public authorities."""
+    timeout_seconds: float
+    """For a whole call: connecting, waiting, every retry and the delays between."""
+    max_retries: int
+    clock: Clock | None
 
 
 class CallOptions(TypedDict, total=False):

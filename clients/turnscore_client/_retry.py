@@ -6,26 +6,12 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from turnscore_wire import ERROR_TABLE, MAX_DEADLINE_MS
 
 from turnscore_client import _defaults
 from turnscore_client._errors import ConnectionFailedError, DeadlineExceededError, ServiceError, TurnScoreError
 from turnscore_client._settings import check_timeout
-
-
-class Clock(Protocol):
-    """Time in seconds from any fixed point, and two ways to let some of it pass."""
-
-    def now(self) -> float:
-        """Seconds since a fixed point; never goes back."""
-
-    def sleep(self, seconds: float) -> None:
-        """Returns that much later."""
-
-    async def sleep_async(self, seconds: float) -> None:
-        """Returns that much later, letting others run meanwhile."""
 
 
 class SystemClock:

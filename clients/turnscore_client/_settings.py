@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from turnscore_client import _defaults
+from turnscore_client._options import ClientOptions, check_names
 
 __version__ = version("turnscore-client")
 
@@ -27,6 +28,15 @@ class CommonSettings:
     timeout_seconds: float
     max_retries: int
 
+    def own(self, request_id: str | None, metadata: Mapping[str, str] | None) -> dict[str, str]:
+        """What travels with one request over either transport; `metadata` is the caller's own, and checked."""
+        own = dict(metadata or {})
+        if self.api_key is not None:
+            own["authorization"] = f"Bearer {self.api_key}"
+        if request_id is not None:
+            own["x-request-id"] = request_id
+        return own
+
 
 @dataclass(frozen=True, kw_only=True)
 class ClientSettings(CommonSettings):
@@ -35,22 +45,15 @@ class ClientSettings(CommonSettings):
     url: str
 
     @classmethod
-    def resolve(
-        cls, url: str | None, api_key: str | None, timeout_seconds: float, max_retries: int
-    ) -> "ClientSettings":
+    def resolve(cls, url: str | None, given: ClientOptions) -> "ClientSettings":
         """Arguments first, then the environment, then the defaults; raises ValueError for what makes no sense."""
         url = url or os.environ.get(_defaults.URL_VARIABLE) or _defaults.URL
         _check_url(url)
-        return cls(url=url.rstrip("/"), **_common(api_key, timeout_seconds, max_retries))
+        return cls(url=url.rstrip("/"), **_common(given))
 
     def headers(self, request_id: str | None, metadata: Mapping[str, str] | None = None) -> dict[str, str]:
         """The headers of one request; `metadata` is the caller's own, and checked."""
-        headers = {**(metadata or {}), "Accept": "application/json", "User-Agent": USER_AGENT}
-        if self.api_key is not None:
-            headers["Authorization"] = f"Bearer {self.api_key}"
-        if request_id is not None:
-            headers["X-Request-Id"] = request_id
-        return headers
+        return {**self.own(request_id, metadata), "Accept": "application/json", "User-Agent": USER_AGENT}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,50 +63,37 @@ class GrpcClientSettings(CommonSettings):
     address: str
 
     @classmethod
-    def resolve(
-        cls, address: str | None, api_key: str | None, timeout_seconds: float, max_retries: int
-    ) -> "GrpcClientSettings":
+    def resolve(cls, address: str | None, given: ClientOptions) -> "GrpcClientSettings":
         """Arguments first, then the environment, then the defaults; raises ValueError for what makes no sense."""
         address = address or os.environ.get(_defaults.GRPC_ADDRESS_VARIABLE) or _defaults.GRPC_ADDRESS
         matched = re.fullmatch(_ADDRESS_PATTERN, address, re.ASCII)
         if matched is None or not 0 < int(matched["port"]) < 2**16:
             raise ValueError("address must look like host:port, without http://")
-        return cls(address=address, **_common(api_key, timeout_seconds, max_retries))
+        return cls(address=address, **_common(given))
 
     def metadata(
         self, request_id: str | None, metadata: Mapping[str, str] | None = None
     ) -> tuple[tuple[str, str], ...]:
         """What travels with one request; `metadata` is the caller's own, and checked."""
-        pairs = [*(metadata or {}).items()]
-        if self.api_key is not None:
-            pairs.append(("authorization", f"Bearer {self.api_key}"))
-        if request_id is not None:
-            pairs.append(("x-request-id", request_id))
-        return tuple(pairs)
+        return tuple(self.own(request_id, metadata).items())
 
 
 _ADDRESS_PATTERN = r"(dns:///)?(\[[0-9A-Fa-f:.]+\]|[^\s:/?#@\[\]]+):(?P<port>[0-9]{1,5})"
 
 
-def _find_key(api_key: str | None) -> str | None:
-    api_key = api_key or os.environ.get(_defaults.API_KEY_VARIABLE) or None
-    if api_key is not None and not _is_visible_ascii(api_key):
+def _common(given: ClientOptions) -> dict[str, Any]:
+    check_names(given, ClientOptions.__optional_keys__)
+    api_key = given.get("api_key") or os.environ.get(_defaults.API_KEY_VARIABLE) or None
+    if not all("!" <= character <= "~" for character in api_key or ""):
         raise ValueError("api_key must be visible ASCII characters without spaces or line ends")
-    return api_key
-
-
-def _common(api_key: str | None, timeout_seconds: float, max_retries: int) -> dict[str, Any]:
+    timeout_seconds = given.get("timeout_seconds", _defaults.TIMEOUT_SECONDS)
+    max_retries = given.get("max_retries", _defaults.MAX_RETRIES)
     check_timeout(timeout_seconds)
     if timeout_seconds <= 0:
         raise ValueError("timeout_seconds must be more than 0")
     if max_retries < 0:
         raise ValueError("max_retries must be 0 or more")
-    return {"api_key": _find_key(api_key), "timeout_seconds": timeout_seconds, "max_retries": max_retries}
-
-
-def _is_visible_ascii(text: str) -> bool:
-    """Whether the text can be one word of a header."""
-    return bool(text) and all("!" <= character <= "~" for character in text)
+    return {"api_key": api_key, "timeout_seconds": timeout_seconds, "max_retries": max_retries}
 
 
 def check_timeout(timeout_seconds: float) -> None:
@@ -124,25 +114,6 @@ def _check_url(url: str) -> None:
         raise ValueError("url must not carry a user or a password; pass api_key")
     if parts.query or parts.fragment:
         raise ValueError("url must not carry a query or a fragment")
-
-
-@dataclass(frozen=True)
-class Tls:
-    """An encrypted connection; the files hold PEM and are read when the client is made.
-
-    `ca_file` holds the authorities that may have signed the service's certificate; when left out the public
-    ones: over HTTP those of certifi, or of SSL_CERT_FILE in the environment, over gRPC those that it ships.
-    `cert_file` and `key_file` are the caller's own, for a service that asks for one (mutual TLS); both or neither, or
-    ValueError.
-    """
-
-    ca_file: str | Path | None = None
-    cert_file: str | Path | None = None
-    key_file: str | Path | None = None
-
-    def __post_init__(self) -> None:
-        if (self.cert_file is None) != (self.key_file is None):
-            raise ValueError("tls: cert_file and key_file go together")
 
 
 def load_authorities(context: ssl.SSLContext, file: str | Path) -> None:

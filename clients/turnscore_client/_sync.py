@@ -16,9 +16,9 @@ from turnscore_client import _defaults
 from turnscore_client._async import AsyncCalls, AsyncConversation
 from turnscore_client._calls import Call, R
 from turnscore_client._http import HttpTransport
-from turnscore_client._options import MessageLike, ScoringOptions, TurnLike, TurnOptions
-from turnscore_client._retry import Attempts, Clock, SystemClock
-from turnscore_client._settings import ClientSettings, CommonSettings, GrpcClientSettings, Tls
+from turnscore_client._options import ClientOptions, Clock, MessageLike, ScoringOptions, TurnLike, TurnOptions
+from turnscore_client._retry import Attempts, SystemClock
+from turnscore_client._settings import ClientSettings, CommonSettings, GrpcClientSettings
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -50,7 +50,7 @@ class CallTransport(Protocol):
         """Closes every connection."""
 
 
-class _Blocking:
+class Blocking:
     """A transport, or a stream, whose coroutines block the thread and never wait for the event loop."""
 
     def __init__(self, inner: Any) -> None:
@@ -63,8 +63,8 @@ class _Blocking:
         reply: ConversationReply = self.inner.receive(seconds_left)
         return reply
 
-    async def open_stream(self, *given: Any) -> "_Blocking":
-        return _Blocking(self.inner.open_stream(*given))
+    async def open_stream(self, *given: Any) -> "Blocking":
+        return Blocking(self.inner.open_stream(*given))
 
     async def close(self) -> None:
         self.inner.close()
@@ -166,7 +166,7 @@ class Calls:
 
     def __init__(self, transport: CallTransport, settings: CommonSettings, clock: Clock | None) -> None:
         self._transport = transport
-        self._inner = AsyncCalls(_Blocking(transport), settings, _BlockingClock(clock or SystemClock()))
+        self._inner = AsyncCalls(Blocking(transport), settings, _BlockingClock(clock or SystemClock()))
 
     score = _for_threads(AsyncCalls.score)
     score_batch = _for_threads(AsyncCalls.score_batch)
@@ -211,26 +211,17 @@ class TurnScoreClient(Calls):
 
     `url` and `api_key` default to the environment's TURNSCORE_URL and TURNSCORE_API_KEY. `tls` is for an
     `https://` address whose authority is private or which asks for a certificate; without it the public authorities are
-    trusted. `timeout_seconds` is for a whole call: connecting, waiting, every retry and the delays between. `transport`
-    is one of httpx's, encrypted in its own way; `tls` then holds for conversations. Every method raises a
-    TurnScoreError.
+    trusted. `transport` is one of httpx's, encrypted in its own way; `tls` then holds for conversations. ClientOptions
+    has what else may be given. Every method raises a TurnScoreError.
 
     Raises ValueError for arguments that make no sense.
     """
 
     def __init__(
-        self,
-        url: str | None = None,
-        *,
-        api_key: str | None = None,
-        tls: Tls | None = None,
-        timeout_seconds: float = _defaults.TIMEOUT_SECONDS,
-        max_retries: int = _defaults.MAX_RETRIES,
-        transport: httpx.BaseTransport | None = None,
-        clock: Clock | None = None,
+        self, url: str | None = None, *, transport: httpx.BaseTransport | None = None, **given: Unpack[ClientOptions]
     ) -> None:
-        settings = ClientSettings.resolve(url, api_key, timeout_seconds, max_retries)
-        super().__init__(HttpTransport(settings, tls, transport), settings, clock)
+        settings = ClientSettings.resolve(url, given)
+        super().__init__(HttpTransport(settings, given.get("tls"), transport), settings, given.get("clock"))
 
 
 if TYPE_CHECKING:  # an installation without the extra has the classes, which say what to install when one is made
@@ -242,24 +233,16 @@ class TurnScoreGrpcClient(Calls):
 
     `address` is `host:port`; it and `api_key` default to the environment's TURNSCORE_GRPC_ADDRESS and
     TURNSCORE_API_KEY. `tls` encrypts: `Tls()` trusts the public authorities; without it everything goes in plain text.
-    `timeout_seconds` is for a whole call: connecting, waiting, every retry and the delays between. `channel` is one of
-    grpc's, opened and encrypted in another way; the client closes it. Every method raises a TurnScoreError.
+    `channel` is one of grpc's, opened and encrypted in another way; the client closes it. ClientOptions has what else
+    may be given. Every method raises a TurnScoreError.
 
     Raises ValueError for arguments that make no sense. Without the extra, an ImportError says what to install.
     """
 
     def __init__(
-        self,
-        address: str | None = None,
-        *,
-        api_key: str | None = None,
-        tls: Tls | None = None,
-        timeout_seconds: float = _defaults.TIMEOUT_SECONDS,
-        max_retries: int = _defaults.MAX_RETRIES,
-        channel: "grpc.Channel | None" = None,
-        clock: Clock | None = None,
+        self, address: str | None = None, *, channel: "grpc.Channel | None" = None, **given: Unpack[ClientOptions]
     ) -> None:
         from turnscore_client._grpc import GrpcTransport
 
-        settings = GrpcClientSettings.resolve(address, api_key, timeout_seconds, max_retries)
-        super().__init__(GrpcTransport(settings, tls, channel), settings, clock)
+        settings = GrpcClientSettings.resolve(address, given)
+        super().__init__(GrpcTransport(settings, given.get("tls"), channel), settings, given.get("clock"))

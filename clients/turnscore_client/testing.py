@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypedDict, Unpack
+from typing import Any, Unpack
 
 import httpx
 from pydantic import ValidationError
@@ -22,7 +22,6 @@ from turnscore_client._errors import ERROR_CLASSES, ConnectionFailedError, Servi
 from turnscore_client._http import HttpAnswer, read_error
 from turnscore_client._mock import (
     AsyncMockGrpcChannel,
-    AsyncMockStream,
     MockAnswers,
     MockConversation,
     MockGrpcChannel,
@@ -30,7 +29,8 @@ from turnscore_client._mock import (
     Scores,
     Similarity,
 )
-from turnscore_client._sync import TurnScoreClient, TurnScoreGrpcClient
+from turnscore_client._options import ClientOptions
+from turnscore_client._sync import Blocking, TurnScoreClient, TurnScoreGrpcClient
 
 __all__ = ["ClientOptions", "ManualClock", "MockTurnScore", "RecordedRequest"]
 
@@ -57,14 +57,6 @@ class ManualClock:
     async def sleep_async(self, seconds: float) -> None:
         """Moves the clock on and returns."""
         self.sleep(seconds)
-
-
-class ClientOptions(TypedDict, total=False):
-    """What a client of the mock takes; the same as a client's own arguments."""
-
-    api_key: str | None
-    timeout_seconds: float
-    max_retries: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,9 +87,9 @@ class _MockTransport(httpx.MockTransport):
         """A conversation of a client for threads."""
         return MockStream(self._open_conversation(headers))
 
-    def open_async_stream(self, headers: Mapping[str, str]) -> AsyncMockStream:
+    def open_async_stream(self, headers: Mapping[str, str]) -> Blocking:
         """A conversation of a client for asyncio."""
-        return AsyncMockStream(self._open_conversation(headers))
+        return Blocking(MockStream(self._open_conversation(headers)))
 
 
 class MockTurnScore:
@@ -127,25 +119,28 @@ class MockTurnScore:
 
     def client(self, **given: Unpack[ClientOptions]) -> TurnScoreClient:
         """A client of this mock. Its retries sleep on the mock's clock, which does not wait."""
-        return TurnScoreClient(_URL, transport=self.transport, clock=self.clock, **given)
+        return TurnScoreClient(_URL, transport=self.transport, **self._own(given))
 
     def async_client(self, **given: Unpack[ClientOptions]) -> AsyncTurnScoreClient:
         """The same for asyncio."""
-        return AsyncTurnScoreClient(_URL, transport=self.transport, clock=self.clock, **given)
+        return AsyncTurnScoreClient(_URL, transport=self.transport, **self._own(given))
 
     def grpc_client(self, **given: Unpack[ClientOptions]) -> TurnScoreGrpcClient:
         """The same over gRPC (extra `grpc`). Its calls are recorded as those over HTTP, their metadata as headers."""
         from turnscore_client._mock_grpc import answer
 
-        channel: Any = MockGrpcChannel(partial(answer, self.transport), self.transport.open_stream)
-        return TurnScoreGrpcClient(_GRPC_ADDRESS, channel=channel, clock=self.clock, **given)
+        channel: Any = MockGrpcChannel(partial(answer, self.transport), self.transport)
+        return TurnScoreGrpcClient(_GRPC_ADDRESS, channel=channel, **self._own(given))
 
     def async_grpc_client(self, **given: Unpack[ClientOptions]) -> AsyncTurnScoreGrpcClient:
         """The same over gRPC for asyncio."""
         from turnscore_client._mock_grpc import answer
 
-        channel: Any = AsyncMockGrpcChannel(partial(answer, self.transport), self.transport.open_async_stream)
-        return AsyncTurnScoreGrpcClient(_GRPC_ADDRESS, channel=channel, clock=self.clock, **given)
+        channel: Any = AsyncMockGrpcChannel(partial(answer, self.transport), self.transport)
+        return AsyncTurnScoreGrpcClient(_GRPC_ADDRESS, channel=channel, **self._own(given))
+
+    def _own(self, given: ClientOptions) -> ClientOptions:
+        return {"clock": self.clock, **given}
 
     def fail_next(
         self,

@@ -49,8 +49,9 @@ from turnscore_client._files.scoring import (
     score_lines,
     show_progress,
 )
-from turnscore_client._retry import Attempts, Clock, SystemClock
-from turnscore_client._settings import CommonSettings, Tls
+from turnscore_client._options import Clock, Tls
+from turnscore_client._retry import Attempts, SystemClock
+from turnscore_client._settings import CommonSettings
 
 T = TypeVar("T")
 Deliver = Callable[[Row], Awaitable[None]]
@@ -200,12 +201,12 @@ async def _score_left(
     with show_progress(size_of(job.file), job.output, patient.clock) as shown:
         outcomes = score_lines(client, lines, job.scorers, patient, models.limits)
         async with aclosing(outcomes):
-            async for outcome in outcomes:
+            async for line, row in outcomes:
                 if job.deliver is not None:
-                    await job.deliver(outcome.row)
-                output.append(outcome.row)
-                summary.add(outcome.row)
-                shown.note(outcome.line, summary.failed)
+                    await job.deliver(row)
+                output.append(row)
+                summary.add(row)
+                shown.note(line, summary.failed)
 
 
 def _lines_left(job: FileJob, output: RowOutput, summary: Summary) -> Iterator[Line]:

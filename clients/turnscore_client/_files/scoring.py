@@ -39,7 +39,8 @@ from turnscore_client._files.rows import (
     row_of,
     turns_in,
 )
-from turnscore_client._retry import Clock, is_retryable
+from turnscore_client._options import Clock
+from turnscore_client._retry import is_retryable
 
 
 class Pace:
@@ -317,14 +318,6 @@ _NOBODY_BEHIND = (502, 503, 504)
 """What a proxy answers while the service behind it restarts (RFC 9110, 15.6)."""
 
 
-@dataclass(frozen=True)
-class FileOutcome:
-    """What became of one line: the row to write."""
-
-    line: Line
-    row: Row
-
-
 class StoppedError(Exception):
     """The service took no line for as long as it is waited for. `reason` is its last answer."""
 
@@ -412,18 +405,15 @@ def _may_pass(error: TurnScoreError) -> bool:
 
 async def score_lines(
     client: AsyncCalls, lines: Iterable[Line], scorers: Sequence[str] | None, patient: Patient, limits: Limits
-) -> AsyncGenerator[FileOutcome, None]:
-    """One outcome a line, in the lines' order. A bounded number is read ahead. Raises StoppedError."""
-    tasks: deque[asyncio.Task[FileOutcome]] = deque()
-
-    async def score(line: Line) -> FileOutcome:
-        return await score_line(client, line, scorers, patient, limits)
+) -> AsyncGenerator[tuple[Line, Row], None]:
+    """Each line and its row, in the lines' order. A bounded number is read ahead. Raises StoppedError."""
+    tasks: deque[asyncio.Task[tuple[Line, Row]]] = deque()
 
     try:
         for line in lines:
             if len(tasks) >= patient.pace.most * _defaults.LINES_AHEAD:
                 yield await tasks.popleft()
-            tasks.append(asyncio.create_task(score(line)))
+            tasks.append(asyncio.create_task(score_line(client, line, scorers, patient, limits)))
         while tasks:
             yield await tasks.popleft()
     finally:
@@ -434,15 +424,15 @@ async def score_lines(
 
 async def score_line(
     client: AsyncCalls, line: Line, scorers: Sequence[str] | None, patient: Patient, limits: Limits
-) -> FileOutcome:
-    """The outcome of one line, with all its fields; the reply's go before them."""
+) -> tuple[Line, Row]:
+    """The line and its row, with all its fields; the reply's go before them."""
     try:
         asked = read_line(line.raw, scorers, limits)
         reply = await patient.ask(lambda timeout: _call(client, asked, timeout))
         row = row_of(asked, reply)
     except TurnScoreError as error:
-        return FileOutcome(line, {**kept_of(line.raw), "line": line.number, "error": describe(error)})
-    return FileOutcome(line, {**row, "line": line.number})
+        return line, {**kept_of(line.raw), "line": line.number, "error": describe(error)}
+    return line, {**row, "line": line.number}
 
 
 async def _call(client: AsyncCalls, asked: Asked, timeout_seconds: float) -> ScoreReply | DialogueReply:

@@ -4,10 +4,10 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, TypeVar, Unpack, cast
+from typing import Any, TypeVar, Unpack
 
 from turnscore_wire import Score
 
@@ -24,23 +24,10 @@ from turnscore_client._background import (
     open_client,
 )
 from turnscore_client._options import check_names
+from turnscore_client._sync import run_now
 
 T = TypeVar("T")
 _LOGGER = logging.getLogger("turnscore_client.integrations")
-
-
-@dataclass(frozen=True)
-class _Judge:
-    """Asks for the score of a reply with these words."""
-
-    text: str
-
-
-@dataclass(frozen=True)
-class _Again:
-    """Asks the chatbot for another reply to the one with this score."""
-
-    score: Score
 
 
 @dataclass(frozen=True)
@@ -96,25 +83,14 @@ class QualityGate:
         `again` is called once at most, with the low score; None, or an exception, leaves the first reply. It cannot be
         interrupted, so the budget only decides whether it is begun.
         """
-        ends_at = time.monotonic() + self.budget_seconds
-        steps, dialogue = (
-            self._steps(first, text_of),
-            _Dialogue(tuple(messages)[-_defaults.BACKGROUND_MESSAGES :], convert),
-        )
-        answer: Any = None
-        try:
-            while True:
-                step = steps.send(answer)
-                seconds = ends_at - time.monotonic()
-                if isinstance(step, _Judge):
-                    answer = self._judge(dialogue, step.text, seconds, current_traceparent())
-                else:
-                    answer = again(step.score) if seconds > 0 else None
-        except StopIteration as chosen:
-            return cast("T", chosen.value)
-        except Exception as error:
-            _log_failure(error)
-            return first
+
+        async def judge(dialogue: _Dialogue, text: str, seconds: float) -> Score | None:
+            return self._judge(dialogue, text, seconds, current_traceparent())
+
+        async def answer(score: Score, seconds: float) -> T | None:
+            return again(score) if seconds > 0 else None
+
+        return run_now(self._choose(messages, first, text_of, convert, judge, answer))
 
     async def achoose(
         self,
@@ -125,28 +101,16 @@ class QualityGate:
         convert: Convert | None = None,
     ) -> T:
         """The same for asyncio; a second answer that is not there when the budget ends is cancelled."""
-        ends_at = time.monotonic() + self.budget_seconds
-        steps, dialogue = (
-            self._steps(first, text_of),
-            _Dialogue(tuple(messages)[-_defaults.BACKGROUND_MESSAGES :], convert),
-        )
-        answer: Any = None
-        try:
-            while True:
-                step = steps.send(answer)
-                seconds = ends_at - time.monotonic()
-                if isinstance(step, _Judge):
-                    work = (dialogue, step.text, seconds, current_traceparent())
-                    loop = asyncio.get_running_loop()
-                    waiting: Awaitable[Any] = loop.run_in_executor(self._own_threads(), self._judge, *work)
-                else:
-                    waiting = again(step.score)
-                answer = await _within(seconds, waiting)
-        except StopIteration as chosen:
-            return cast("T", chosen.value)
-        except Exception as error:
-            _log_failure(error)
-            return first
+
+        async def judge(dialogue: _Dialogue, text: str, seconds: float) -> Score | None:
+            work = dialogue, text, seconds, current_traceparent()
+            loop = asyncio.get_running_loop()
+            return await _within(seconds, loop.run_in_executor(self._own_threads(), self._judge, *work))
+
+        async def answer(score: Score, seconds: float) -> T | None:
+            return await _within(seconds, again(score))
+
+        return await self._choose(messages, first, text_of, convert, judge, answer)
 
     def close(self) -> None:
         """Ends the threads and, unless it was given, the client; what they are doing is not waited for."""
@@ -160,23 +124,40 @@ class QualityGate:
             self._threads, self._process = _start_threads(), os.getpid()
         return self._threads
 
-    def _steps(self, first: T, text_of: Callable[[T], str | None]) -> Generator[_Judge | _Again, Any, T]:
-        """What is to be asked, in turn; returns the chosen reply."""
-        words = text_of(first)
-        score: Score | None = (yield _Judge(words)) if words and words.strip() else None
-        if score is None:
-            self.unknown += 1
+    async def _choose(
+        self,
+        messages: Iterable[Any],
+        first: T,
+        text_of: Callable[[T], str | None],
+        convert: Convert | None,
+        judge: Callable[[_Dialogue, str, float], Awaitable[Score | None]],
+        again: Callable[[Score, float], Awaitable[T | None]],
+    ) -> T:
+        """The chosen reply. `judge` and `again` get the seconds that are left."""
+        ends_at = time.monotonic() + self.budget_seconds
+        dialogue = _Dialogue(tuple(messages)[-_defaults.BACKGROUND_MESSAGES :], convert)
+
+        async def score_of(reply: T | None) -> Score | None:
+            words = None if reply is None else text_of(reply)
+            return await judge(dialogue, words, ends_at - time.monotonic()) if words and words.strip() else None
+
+        try:
+            score = await score_of(first)
+            if score is None:
+                self.unknown += 1
+                return first
+            if score.value >= self.min_quality:
+                self.passed += 1
+                return first
+            self.low += 1
+            second = await again(score, ends_at - time.monotonic())
+            if second is None or not (text_of(second) or "").strip():
+                return first
+            other = await score_of(second)
+            return first if other is not None and other.value < score.value else second
+        except Exception as error:
+            _log_failure(error)
             return first
-        if score.value >= self.min_quality:
-            self.passed += 1
-            return first
-        self.low += 1
-        second: T | None = yield _Again(score)
-        words = None if second is None else text_of(second)
-        if second is None or not words or not words.strip():
-            return first
-        other: Score | None = yield _Judge(words)
-        return first if other is not None and other.value < score.value else second
 
     def _judge(self, dialogue: _Dialogue, text: str, seconds: float, traceparent: str | None) -> Score | None:
         """The score of a reply to the dialogue; None where there is none in time."""

@@ -24,7 +24,7 @@ class Recorder:
 def made(method, *args, **given):
     """The call that a client makes of these arguments."""
     recorder = Recorder()
-    getattr(Calls(recorder, ClientSettings.resolve(None, None, 10, 0), None), method)(*args, **given)
+    getattr(Calls(recorder, ClientSettings.resolve(None, {}), None), method)(*args, **given)
     return recorder.call
 
 

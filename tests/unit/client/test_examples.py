@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from support.fakes import POISON, FakeScorer
+from support.fakes import FakeScorer
 from support.transports import served_app
 from turnscore_client import AsyncBackgroundScorer, Scored
 from turnscore_client.testing import MockTurnScore
@@ -56,37 +56,6 @@ def test_the_chatbot_scores_each_of_its_replies(url: str, monkeypatch, capsys: p
 def test_the_best_of_several_replies_is_said(url: str, monkeypatch, capsys: pytest.CaptureFixture[str]):
     run("best_of_n.py", url, monkeypatch, "hi, what did you do today?", "ok.", "i hiked up a volcano!", "not much")
     assert capsys.readouterr().out == "i hiked up a volcano!\n"
-
-
-@pytest.mark.parametrize(
-    ("line", "sentence"),
-    [
-        ('{"turns": []}', "not a line to score: it is a dialogue; `turnscore score` takes those"),
-        ('{"response": "ok."}', "not a line to score: it lacks `context`"),
-        ("{", "not a line to score: it is no JSON object"),
-    ],
-)
-async def test_a_line_of_another_form_is_refused_with_a_sentence(mock: MockTurnScore, line: str, sentence: str):
-    async with mock.async_client() as client:
-        scored = await load("corpus").score_line(client, line)
-    assert scored["error"] == sentence
-
-
-def test_a_corpus_is_scored_line_by_line_in_order(url: str, monkeypatch, tmp_path: Path):
-    turn = [{"speaker": "user", "text": "hi"}]
-    responses = [" ".join(["word"] * (1 + place % 7)) for place in range(30)]
-    lines = [json.dumps({"id": place, "context": turn, "response": text}) for place, text in enumerate(responses)]
-    lines[3], lines[5] = "{", json.dumps({"id": 5, "context": turn, "response": POISON})
-    source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
-    source.write_text("\n".join(lines) + "\n")
-    run("corpus.py", url, monkeypatch, source, target)
-    scored = [json.loads(line) for line in target.read_text().splitlines()]
-    assert "not a line to score" in scored[3]["error"]
-    assert scored[5]["id"] == 5
-    assert scored[5]["error"].startswith("internal")
-    for place, each in enumerate(scored):
-        if place not in (3, 5):
-            assert (each["id"], each["scores"]) == (place, {"engagement": len(responses[place].split()) / 100})
 
 
 async def test_a_telegram_bots_replies_are_scored_once_they_are_sent(mock: MockTurnScore, monkeypatch):

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from turnscore_client._sync import _Blocking
+from turnscore_client._sync import Blocking
 from turnscore_client.testing import MockTurnScore
 
 
@@ -31,7 +31,7 @@ def test_an_interrupt_while_it_opens_leaves_no_connection_behind(mock: MockTurnS
         conversation = client.conversation()
 
         async def open_stream(request_id: Any, attempts: Any) -> Any:
-            return _Blocking(line)
+            return Blocking(line)
 
         conversation._inner._open_stream = open_stream
         with pytest.raises(KeyboardInterrupt), conversation:

@@ -9,15 +9,15 @@ from turnscore_client._grpc import credentials_of
 from turnscore_client._settings import ClientSettings, GrpcClientSettings
 
 
-def resolve(url=None, api_key=None, timeout_seconds=1.0, max_retries=0):
-    return ClientSettings.resolve(url, api_key, timeout_seconds, max_retries)
+def resolve(url=None, **given):
+    return ClientSettings.resolve(url, given)
 
 
 def test_the_environment_goes_before_the_defaults(monkeypatch):
     monkeypatch.setenv("TURNSCORE_URL", "https://scores.example/prefix/")
     monkeypatch.setenv("TURNSCORE_API_KEY", "from-outside")
     assert resolve().url == "https://scores.example/prefix"
-    assert resolve().headers(None)["Authorization"] == "Bearer from-outside"
+    assert resolve().headers(None)["authorization"] == "Bearer from-outside"
 
 
 @pytest.mark.parametrize(
@@ -57,8 +57,8 @@ def test_the_key_is_in_no_representation():
     assert "s3cret" not in repr(resolve(api_key="s3cret"))
 
 
-def resolve_grpc(address=None, api_key=None, timeout_seconds=1.0, max_retries=0):
-    return GrpcClientSettings.resolve(address, api_key, timeout_seconds, max_retries)
+def resolve_grpc(address=None, **given):
+    return GrpcClientSettings.resolve(address, given)
 
 
 def test_a_grpc_client_takes_address_and_key_from_the_environment_where_none_is_given(monkeypatch):
@@ -67,7 +67,7 @@ def test_a_grpc_client_takes_address_and_key_from_the_environment_where_none_is_
     monkeypatch.setenv("TURNSCORE_API_KEY", "from-outside")
     assert resolve_grpc().address == "scores.example:443"
     assert resolve_grpc().metadata(None) == (("authorization", "Bearer from-outside"),)
-    assert resolve_grpc("other:1", "given").metadata("r-1") == (
+    assert resolve_grpc("other:1", api_key="given").metadata("r-1") == (
         ("authorization", "Bearer given"),
         ("x-request-id", "r-1"),
     )

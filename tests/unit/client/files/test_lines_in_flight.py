@@ -54,8 +54,8 @@ async def test_outcomes_keep_the_lines_order_whatever_the_order_of_the_answers()
         releasing = asyncio.create_task(release_late_ones_first())
         outcomes = [outcome async for outcome in score_lines(client, lines, None, patient_with(most=2), Limits())]
         await releasing
-    assert [outcome.line.number for outcome in outcomes] == list(range(1, 9))
-    assert [outcome.row["scores"]["engagement"]["value"] for outcome in outcomes] == [*map(float, range(1, 9))]
+    assert [line.number for line, _ in outcomes] == list(range(1, 9))
+    assert [row["scores"]["engagement"]["value"] for _, row in outcomes] == [*map(float, range(1, 9))]
     assert gate.most_in_flight == 2
 
 
@@ -78,13 +78,13 @@ async def test_a_slow_line_bounds_how_many_lines_are_read_ahead():
             await gate.release(str(number))
         assert taken == 9
         await gate.release("1")
-        assert (await first).line.number == 1
+        assert (await first)[0].number == 1
 
 
 async def rows_of(mock, patient, count=19):
     lines = [line_of({"response": str(number)}, number) for number in range(1, count + 1)]
     async with mock.async_client(max_retries=0) as client:
-        return [outcome.row async for outcome in score_lines(client, lines, None, patient, Limits())]
+        return [row async for _, row in score_lines(client, lines, None, patient, Limits())]
 
 
 async def test_a_service_that_is_gone_is_waited_for_by_one_line_at_a_time():

@@ -11,15 +11,16 @@ from turnscore_wire import Limits
 DIALOGUE = {"turns": [{"speaker": "user", "text": "hi"}, {"speaker": "system", "text": "hello"}]}
 
 
-async def outcome_of(mock, content, scorers=None, limits=None):
+async def row_of(mock, content, scorers=None, limits=None):
     async with mock.async_client(max_retries=0) as client:
-        return await score_line(client, line_of(content, 7), scorers, patient_with(mock.clock), limits or Limits())
+        _, row = await score_line(client, line_of(content, 7), scorers, patient_with(mock.clock), limits or Limits())
+        return row
 
 
 async def test_of_a_dialogue_the_turns_that_can_be_are_scored_and_the_others_are_named(mock):
     texts = [("system", " "), ("user", "hi"), ("system", "a\0"), ("system", "x" * 99), ("system", "fine")]
     turns = [{"speaker": speaker, "text": text} for speaker, text in texts]
-    row = (await outcome_of(mock, {"turns": turns}, limits=Limits(max_text_chars=98))).row
+    row = await row_of(mock, {"turns": turns}, limits=Limits(max_text_chars=98))
     assert [sorted(turn.keys() - {"speaker", "text"}) for turn in row["turns"]] == [
         ["error"],
         [],
@@ -54,9 +55,9 @@ async def test_of_a_dialogue_the_turns_that_can_be_are_scored_and_the_others_are
     ],
 )
 async def test_a_bad_line_becomes_an_error_and_asks_nothing(mock, content, message, field):
-    outcome = await outcome_of(mock, content)
-    error = outcome.row["error"]
-    assert outcome.row["line"] == 7
+    row = await row_of(mock, content)
+    error = row["error"]
+    assert row["line"] == 7
     assert error["code"] == "invalid_request"
     assert error.get("field") == field
     assert message in error["message"]
@@ -65,15 +66,15 @@ async def test_a_bad_line_becomes_an_error_and_asks_nothing(mock, content, messa
 
 async def test_a_failed_line_keeps_its_other_keys(mock):
     mock.fail_next("internal", "broken")
-    outcome = await outcome_of(mock, {"id": 5, "response": "a", "line": 99, "error": "old"})
+    row = await row_of(mock, {"id": 5, "response": "a", "line": 99, "error": "old"})
     error = {"code": "internal", "message": "broken"}
-    assert outcome.row == {"id": 5, "response": "a", "line": 7, "error": error, "input": {"line": 99, "error": "old"}}
+    assert row == {"id": 5, "response": "a", "line": 7, "error": error, "input": {"line": 99, "error": "old"}}
 
 
 async def test_a_reply_with_a_number_that_json_has_not_is_an_error_of_the_line(mock):
     with mock.client() as client:
         body = client.score(response="a").model_dump_json().replace('"value":0.5', '"value":1e999')
     mock.answer_next(200, body.encode())
-    outcome = await outcome_of(mock, {"id": 5, "response": "a"})
-    assert (outcome.row["id"], outcome.row["error"]["code"]) == (5, "unexpected_reply")
-    json.dumps(outcome.row, allow_nan=False)
+    row = await row_of(mock, {"id": 5, "response": "a"})
+    assert (row["id"], row["error"]["code"]) == (5, "unexpected_reply")
+    json.dumps(row, allow_nan=False)
