@@ -20,17 +20,17 @@ class OpenWork:
     """A count, entered as a context manager. Belongs to one event loop."""
 
     def __init__(self) -> None:
-        self._open = 0
+        self.count = 0
         self._waiting: list[asyncio.Future[None]] = []
 
     def begin(self) -> None:
         """One more is open."""
-        self._open += 1
+        self.count += 1
 
     def end(self, *_: object) -> None:
         """One less is."""
-        self._open -= 1
-        if not self._open:
+        self.count -= 1
+        if not self.count:
             for each in self._waiting:
                 if not each.done():
                     each.set_result(None)
@@ -40,7 +40,7 @@ class OpenWork:
 
     async def wait_until_none(self) -> None:
         """Returns when nothing is open, at once where nothing is."""
-        while self._open:
+        while self.count:
             closed = asyncio.get_running_loop().create_future()
             self._waiting.append(closed)
             await closed

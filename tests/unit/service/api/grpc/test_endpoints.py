@@ -103,11 +103,11 @@ async def test_calls_beyond_the_bound_are_refused_over_however_many_connections(
             await stack.enter_async_context(grpc.aio.insecure_channel(target, options=options)) for _ in range(4)
         ]
         waiting = [withheld(channel) for channel in channels[:3]]
-        await until(lambda: server._endpoints._in_flight == 3)
+        await until(lambda: server._endpoints.in_flight.count == 3)
         assert (await refusal(raw(channels[3])(b""))).code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         for call in waiting:
             call.cancel()
-        await until(lambda: server._endpoints._in_flight == 0)
+        await until(lambda: server._endpoints.in_flight.count == 0)
         assert await raw(channels[3])(A_TURN.SerializeToString())
 
 
