@@ -2,7 +2,6 @@
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from statistics import fmean
 from typing import Any
 
 from pydantic import BaseModel
@@ -261,20 +260,8 @@ def _score_of(name: str, value: float, response: str, threshold: float | None) -
 
 def aggregate(turns: list[DialogueTurnScores]) -> dict[str, DialogueAggregate]:
     """Each scorer's view of the turns."""
-    aggregates = {}
-    for name in sorted({name for turn in turns for name in turn.scores}):
-        scores = [turn.scores[name] for turn in turns if name in turn.scores]
-        values, percentiles = [each.value for each in scores], [each.percentile or 0.0 for each in scores]
-        aggregates[name] = DialogueAggregate(
-            mean=fmean(values),
-            min=min(values),
-            max=max(values),
-            turns=len(values),
-            percentile_mean=fmean(percentiles),
-            percentile_min=min(percentiles),
-            percentile_max=max(percentiles),
-        )
-    return aggregates
+    names = sorted({name for turn in turns for name in turn.scores})
+    return {name: DialogueAggregate.of([turn.scores[name] for turn in turns if name in turn.scores]) for name in names}
 
 
 NextError = Callable[[ConversationMessage], ServiceError | None]

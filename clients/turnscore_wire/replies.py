@@ -1,5 +1,6 @@
 """Replies: what the service sends. A reader ignores fields it does not know, so that fields may be added."""
 
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -134,6 +135,22 @@ class DialogueAggregate(Reply):
     )
     percentile_min: float | None = None
     percentile_max: float | None = None
+
+    @classmethod
+    def of(cls, scores: Sequence[Score]) -> "DialogueAggregate":
+        """Over these turns' scores, of which there is at least one."""
+        values = [score.value for score in scores]
+        percentiles = [score.percentile for score in scores if score.percentile is not None]
+        are_known = len(percentiles) == len(scores)
+        return cls(
+            mean=sum(values) / len(values),
+            min=min(values),
+            max=max(values),
+            turns=len(values),
+            percentile_mean=sum(percentiles) / len(percentiles) if are_known else None,
+            percentile_min=min(percentiles) if are_known else None,
+            percentile_max=max(percentiles) if are_known else None,
+        )
 
 
 class DialogueReply(Reply):

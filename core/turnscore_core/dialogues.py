@@ -126,19 +126,4 @@ class DialogueTally:
 
     def aggregates(self) -> dict[str, DialogueAggregate]:
         """Mean, least and greatest value and percentile of each scorer that has one."""
-        return {name: _aggregate(scores) for name, scores in self._scores.items() if scores}
-
-
-def _aggregate(scores: Sequence[Score]) -> DialogueAggregate:
-    values = [score.value for score in scores]
-    percentiles = [score.percentile for score in scores if score.percentile is not None]
-    are_known = len(percentiles) == len(scores)
-    return DialogueAggregate(
-        mean=sum(values) / len(values),
-        min=min(values),
-        max=max(values),
-        turns=len(values),
-        percentile_mean=sum(percentiles) / len(percentiles) if are_known else None,
-        percentile_min=min(percentiles) if are_known else None,
-        percentile_max=max(percentiles) if are_known else None,
-    )
+        return {name: DialogueAggregate.of(scores) for name, scores in self._scores.items() if scores}

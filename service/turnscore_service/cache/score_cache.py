@@ -190,14 +190,15 @@ class ScoreCache:
         if lookup.key is None or not lookup.is_kept:
             return
         known = lookup.known
-        if self._local is not None and (entry := self._local.get(lookup.key)):
-            # Another request may have found other fragments meanwhile.
+        # Of a score of several fragments another request may have found others meanwhile.
+        if self._local is not None and len(lookup.fragments) > 1 and (entry := self._local.get(lookup.key)):
             known = known | (self._decode(lookup, entry) or {})
         entry = encode_entry(lookup.key, {**known, **found}, self._secret)
         if entry is None:
             return
         ttl = self._keeping[lookup.loaded.name].ttl_seconds * (1 - self._settings.ttl_jitter * random.random())  # noqa: S311
-        self._put_local(lookup, entry, ttl)
+        if self._local is not None:
+            self._local.put(lookup.key, entry, min(ttl, self._settings.local_ttl_seconds))
         if self._shared is not None:
             self._shared.put(lookup.key, entry, max(1, int(1000 * ttl)))
 
@@ -218,7 +219,9 @@ class ScoreCache:
             held = len(each.known)
             if entry is not None and self._take(each, entry, "shared"):
                 whole = encode_entry(each.key or "", each.known, self._secret) if held else entry
-                self._put_local(each, whole or entry, self._settings.ttl_of(each.loaded.kind))
+                if self._local is not None:
+                    lasting = min(self._settings.ttl_of(each.loaded.kind), self._settings.local_ttl_seconds)
+                    self._local.put(each.key or "", whole or entry, lasting)
 
     def _take(self, lookup: CacheLookup, entry: bytes, level: str) -> bool:
         """Adds the entry's fragments to the known ones; False if it cannot be read."""
@@ -241,8 +244,3 @@ class ScoreCache:
         except UnreadableEntryError:
             lookup.miss = "unreadable"
         return None
-
-    def _put_local(self, lookup: CacheLookup, entry: bytes, seconds: float) -> None:
-        if self._local is not None and lookup.key is not None:
-            lasting = min(seconds, self._settings.local_ttl_seconds)
-            self._local.put(lookup.key, entry, lasting)

@@ -238,7 +238,7 @@ class Batcher:
 
     def _fill_lanes(self) -> None:
         self._is_fill_due = False
-        if len(self._running) < self._concurrent_batches:
+        if self._queue.by_width and len(self._running) < self._concurrent_batches:
             if departed := self._queue.drop_departed():
                 self._settle(departed)
             while self._queue.by_width and len(self._running) < self._concurrent_batches:

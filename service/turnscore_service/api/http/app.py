@@ -106,7 +106,8 @@ class HttpApi:
 
         async def serve(exchange: HttpExchange) -> Response:
             with RequestScope(runtime, "http", call.name, exchange.request_id, exchange.headers) as request:
-                caller = self._admit(exchange)
+                caller = runtime.access.admit(*sender_of(exchange.scope, exchange.headers))
+                check_page(exchange.headers, settings.http)
                 body = await exchange.read_body(settings.limits.max_body_bytes, settings.default_deadline_ms / 1000)
                 _shed(runtime, call.name, body, caller)
                 request.answer = Answer(await exchange.unless_left(score(body, exchange.request_id)))
@@ -171,15 +172,11 @@ class HttpApi:
             ),
         ]
 
-    def _admit(self, exchange: HttpExchange) -> Caller:
-        caller = self._runtime.access.admit(*sender_of(exchange.scope, exchange.headers))
-        check_page(exchange.headers, self._runtime.settings.http)
-        return caller
-
     async def _models(self, exchange: HttpExchange) -> Response:
         """The loaded models, and how much one request may carry."""
         with RequestScope(self._runtime, "http", "models", exchange.request_id, exchange.headers) as request:
-            self._admit(exchange)
+            self._runtime.access.admit(*sender_of(exchange.scope, exchange.headers))
+            check_page(exchange.headers, self._runtime.settings.http)
             request.answer = Answer(self._runtime.models(exchange.request_id))
         return respond(request.answer, exchange.request_id)
 
