@@ -78,7 +78,7 @@ check: $(DEV)/.ready  ## Checks style, types, import rules, generated files, and
 	$(DEV)/bin/mypy
 	$(DEV)/bin/lint-imports --no-cache
 	PYTHONPATH=loadtests $(DEV)/bin/lint-imports --no-cache --config loadtests/import_rules.toml
-	$(DEV)/bin/python -m turnscore_service.generated_docs --check docs
+	$(DEV)/bin/python tests/generated_docs.py --check docs
 	@mkdir -p build/proto && $(call generate_proto,build/proto)
 	@for file in $(PROTO)_pb2.py $(PROTO)_pb2.pyi $(PROTO)_pb2_grpc.py; do diff -u clients/$$file build/proto/$$file || \
 		{ echo "$$file is not what turnscore.proto gives; \`make generate WHAT=proto\` writes it" >&2; exit 1; }; done
@@ -92,7 +92,7 @@ PROTO := turnscore_wire/v1/turnscore
 generate_proto = $(DEV)/bin/python -m grpc_tools.protoc -I clients \
 	--python_out=$(1) --pyi_out=$(1) --grpc_python_out=$(1) clients/$(PROTO).proto
 HELM = $(firstword $(wildcard build/tools/helm) helm)
-GENERATE_schema = $(DEV)/bin/python -m turnscore_service.generated_docs docs
+GENERATE_schema = $(DEV)/bin/python tests/generated_docs.py docs
 GENERATE_proto = $(call generate_proto,clients)
 GENERATE_observability = $(DEV)/bin/python deploy/observability/write.py
 GENERATE_manifests = for kind in none:fixed keda:autoscaled; do $(HELM) template turnscore deploy/helm/turnscore \

@@ -1,9 +1,9 @@
 import json
 from pathlib import Path
 
+from generated_docs import openapi_document
 from support.fakes import FakeEncoder, FakeScorer
 from turnscore_service.api.calls import CALLS
-from turnscore_service.generated_docs import openapi_document
 
 COMMITTED = Path(__file__).parents[2] / "docs" / "openapi.json"
 

@@ -21,6 +21,7 @@ import httpx
 import jsonschema_rs
 import onnxruntime
 import schemathesis
+from generated_docs import openapi_document
 from pydantic import BaseModel
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import negative_data_rejection, positive_data_acceptance
@@ -38,7 +39,6 @@ from turnscore_models import read_bundle, starter_bundles
 from turnscore_service.api.calls import validate, validate_batch
 from turnscore_service.api.grpc.server import GrpcServer
 from turnscore_service.api.http.app import create_app
-from turnscore_service.generated_docs import openapi_document
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.scheduling.fairness import TimeSlice
 from turnscore_service.settings.service import Settings

@@ -34,7 +34,7 @@ from turnscore_service.scheduling.admission import Admission
 from turnscore_service.scheduling.executor import ExecutorWatch
 from turnscore_service.scheduling.fairness import CooperativeScheduler
 from turnscore_service.scheduling.pipeline import ScoringPipeline
-from turnscore_service.scheduling.scheduler import Scheduler, ScorerRuntime, SharedState
+from turnscore_service.scheduling.scheduler import Scheduler, ScorerRuntime, SingleFlight
 from turnscore_service.scheduling.shadow import Idleness, Shadows
 from turnscore_service.scheduling.versions import CandidateVersions, TrafficSplit
 from turnscore_service.settings.service import Settings
@@ -51,7 +51,8 @@ class PipelineBuilder:
         self._settings = settings
         self._watch = watch
         self._admission = Admission(settings.admission)
-        self._shared_state = SharedState(self._admission, {}, cooperative)
+        self._in_flight: SingleFlight = {}
+        self._cooperative = cooperative
         self._runtimes: Mapping[str, ScorerRuntime] = {}
         self._cache: ScoreCache | None = None
         self._shared: RedisLevel | None = None
@@ -91,9 +92,11 @@ class PipelineBuilder:
         return ScoringPipeline(
             model_set,
             self._runtimes,
-            Scheduler(self._runtimes, self._shared_state, cache, model_set.combinations),
+            Scheduler(
+                self._runtimes, cache, model_set.combinations, self._admission, self._in_flight, self._cooperative
+            ),
             settings.limits,
-            self._shared_state.cooperative,
+            self._cooperative,
             settings.metric_tenants,
             TrafficSplit(model_set, self.candidates.splits),
             self._cast_shadows(model_set),

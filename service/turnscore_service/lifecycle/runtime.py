@@ -170,12 +170,9 @@ class Runtime:
             candidates = await loop.run_in_executor(None, load_candidate, self.settings, scorers)
             combinations = await loop.run_in_executor(None, load_combinations, self.settings.combinations, scorers)
             model_set = choose_defaults(scorers, self.settings.default_scorers, combinations)
-        except DeviceError as error:
-            _LOGGER.error("the device cannot be used: %s", error)
-            self.health.become("refused", str(error))
-            return
-        except BundleError as error:
-            _LOGGER.error("a bundle was refused: %s", error)
+        except (DeviceError, BundleError) as error:
+            what = "the device cannot be used" if isinstance(error, DeviceError) else "a bundle was refused"
+            _LOGGER.error("%s: %s", what, error)
             self.health.become("refused", str(error))
             return
         except Exception as error:

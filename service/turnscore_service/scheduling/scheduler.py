@@ -321,31 +321,21 @@ def _stop(future: "asyncio.Future[PackScores]", expired: bool) -> None:
         future.cancel()
 
 
-@dataclass(frozen=True, slots=True)
-class SharedState:
-    """What is on its way in one process, whatever models answer it: room that is held, and work in flight."""
-
-    admission: Admission
-    in_flight: SingleFlight
-    cooperative: CooperativeScheduler
-
-
 class Scheduler:
     """Answers turns with the loaded scorers. Belongs to one event loop."""
 
     def __init__(
         self,
         runtimes: Mapping[str, ScorerRuntime],
-        state: SharedState,
         cache: ScoreCache,
-        combinations: Combinations | None = None,
+        combinations: Combinations,
+        admission: Admission,
+        in_flight: SingleFlight,
+        cooperative: CooperativeScheduler,
     ) -> None:
-        self._runtimes = runtimes
-        self.admission = state.admission
-        self._cache = cache
-        self._in_flight = state.in_flight
-        self._cooperative = state.cooperative
-        self._combinations = combinations or {}
+        """The last three are of the process, whatever models answer."""
+        self._runtimes, self._cache, self._combinations = runtimes, cache, combinations
+        self.admission, self._in_flight, self._cooperative = admission, in_flight, cooperative
 
     async def answer(self, items: Sequence[Item]) -> list[Outcome]:
         """What each item's scorers say of it, in the order asked; a scorer that fails stands in `errors`.

@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from turnscore_service.generated_docs import settings_page
+from generated_docs import settings_page
 from turnscore_service.settings.group import SHADOW_SHARE, VersionShare
 from turnscore_service.settings.service import CLIENT_VARIABLES, Settings, read_settings, refusal_of_unknown
 

@@ -1,4 +1,4 @@
-"""`python -m turnscore_service.generated_docs docs`: writes the pages that come from code; --check compares them."""
+"""`python tests/generated_docs.py docs`: writes the pages that come from code; --check compares them."""
 
 import json
 import sys
@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
-
 from turnscore_service.api.http.app import HttpApi
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.settings.service import PREFIX, Settings
