@@ -302,7 +302,7 @@ class HttpTransport:
         self._stream_context = context_of(settings.url, tls)
         if self._stream_context is not None:
             self._stream_context.sslsocket_class = SharedSslSocket
-        url = _checked_url(settings.url)
+        url = httpx.URL(settings.url)
         bounded = transport or BoundedTransport(url, context_of(settings.url, tls))
         self._client = httpx.Client(base_url=url, transport=bounded)
         self._open_stream = getattr(transport, "open_stream", None)  # a mock's own
@@ -345,7 +345,7 @@ class AsyncHttpTransport:
         self._settings = settings
         self._stream_context = context_of(settings.url, tls)
         self._client = httpx.AsyncClient(
-            base_url=_checked_url(settings.url),
+            base_url=settings.url,
             verify=self._stream_context or True,
             transport=transport,
             limits=_LIMITS,
@@ -424,18 +424,6 @@ class TimeLeft(Mapping[str, float]):
 
     def __len__(self) -> int:
         return 4
-
-
-def _checked_url(url: str) -> httpx.URL:
-    """The address, where its host can be looked up; ValueError else."""
-    try:
-        parsed = httpx.URL(url)
-        is_known = "%20" not in parsed.host and bool(parsed.raw_host.decode("ascii").encode("idna"))
-    except (httpx.InvalidURL, UnicodeError):
-        is_known = False
-    if not is_known:
-        raise ValueError("url must have a host that can be looked up")
-    return parsed
 
 
 def _build(

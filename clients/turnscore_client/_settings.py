@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+
+import httpx
 
 from turnscore_client import _defaults
 from turnscore_client._options import ClientOptions, check_names
@@ -104,13 +105,16 @@ def check_timeout(timeout_seconds: float) -> None:
 
 def _check_url(url: str) -> None:
     try:
-        parts = urlsplit(url)
-        has_host = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
+        parts = httpx.URL(url)
+        has_host = "%20" not in parts.host and bool(parts.raw_host.decode("ascii").encode("idna"))
+        has_host = (
+            has_host and parts.scheme in ("http", "https") and 0 < (80 if parts.port is None else parts.port) < 2**16
+        )
+    except (httpx.InvalidURL, UnicodeError):
         has_host = False
     if not has_host:
-        raise ValueError("url must look like http://host:port or https://host")
-    if parts.username is not None or parts.password is not None:
+        raise ValueError("url must look like http://host:port or https://host, and the host must be a possible name")
+    if parts.userinfo:
         raise ValueError("url must not carry a user or a password; pass api_key")
     if parts.query or parts.fragment:
         raise ValueError("url must not carry a query or a fragment")

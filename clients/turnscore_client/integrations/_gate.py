@@ -193,7 +193,7 @@ def _start_threads() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(_defaults.GATE_THREADS, thread_name_prefix="turnscore-gate")
 
 
-async def _within(seconds: float, waiting: Awaitable[Any]) -> Any:
+async def _within(seconds: float, waiting: Awaitable[T | None]) -> T | None:
     """The result, or None where it is not there in time."""
     try:
         return await asyncio.wait_for(waiting, max(0.0, seconds))
