@@ -49,11 +49,7 @@ class PairWindow:
 def rank_correlation(pairs: NDArray[np.float64]) -> float | None:
     """Spearman's rho of the two columns, equal values sharing their mean rank; None where a column is constant."""
     ranks = [_rank(column) for column in pairs.T]
-    deviations = [column - column.mean() for column in ranks]
-    norms = [float(np.sqrt((column**2).sum())) for column in deviations]
-    if not all(norms):
-        return None
-    return float((deviations[0] * deviations[1]).sum() / (norms[0] * norms[1]))
+    return float(np.corrcoef(ranks)[0, 1]) if all(map(np.ptp, ranks)) else None
 
 
 def _rank(values: NDArray[np.float64]) -> NDArray[np.float64]:
