@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from turnscore_core.errors import FailedScoringError, NotReadyError
 
@@ -44,45 +44,6 @@ class OpenWork:
             closed = asyncio.get_running_loop().create_future()
             self._waiting.append(closed)
             await closed
-
-
-_JobT = TypeVar("_JobT")
-
-
-class ThreadPool(Generic[_JobT]):
-    """At most `size` threads; the first ones begin when there is work for them."""
-
-    def __init__(self, name: str, size: int, perform: Callable[[_JobT], None]) -> None:
-        """`perform` must not raise."""
-        self._name = name
-        self._size = size
-        self._perform = perform
-        self._jobs: SimpleQueue[_JobT | None] = SimpleQueue()
-        self._threads: list[threading.Thread] = []
-
-    def submit(self, job: _JobT) -> None:
-        """Has the job done by the next thread that is free. Raises RuntimeError where the system gives no thread."""
-        if len(self._threads) < self._size:
-            # Daemons: a thread that hangs must not keep the process from ending.
-            thread = threading.Thread(target=self._work, name=f"{self._name}_{len(self._threads)}", daemon=True)
-            thread.start()
-            self._threads.append(thread)
-        self._jobs.put(job)
-
-    def dismiss(self) -> None:
-        """Drops the jobs that wait; each thread ends with the one that it does."""
-        while True:
-            try:
-                self._jobs.get_nowait()
-            except Empty:
-                break
-        for _ in self._threads:
-            self._jobs.put(None)
-
-    def _work(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            self._perform(job)
-            del job  # while the next one is waited for, nothing may keep the models that this one used
 
 
 _P = ParamSpec("_P")
@@ -124,7 +85,9 @@ class SupervisedExecutor:
         self._threads = threads
         self._probe = probe
         self._watch = watch or ExecutorWatch()
-        self._pool = self._new_pool()
+        self._queue: SimpleQueue[_Job | None] = SimpleQueue()
+        self._alive = 0
+        """Threads that take from the queue; the first ones begin when there is work for them."""
         self._jobs: set[_Job] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._due_at = 0.0
@@ -147,7 +110,7 @@ class SupervisedExecutor:
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
-        self._pool.dismiss()
+        self._dismiss()
 
     def retire(self) -> None:
         """Closes, and keeps nothing of its work. That it was dead no longer matters."""
@@ -161,17 +124,37 @@ class SupervisedExecutor:
             job.future.set_exception(NotReadyError("the service is shutting down"))
             return
         self._jobs.add(job)
-        try:
-            self._pool.submit(job)
-        except RuntimeError as error:  # the system gives no thread
-            _LOGGER.error("stage %s takes no work", self._name, exc_info=error)
-            self._die({job})
-            return
+        if self._alive < self._threads:
+            name = f"turnscore-{self._name}_{self._alive}"
+            # Daemons: a thread that hangs must not keep the process from ending.
+            thread = threading.Thread(target=self._work, args=(self._queue,), name=name, daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:  # the system gives no thread
+                _LOGGER.error("stage %s takes no work", self._name, exc_info=error)
+                self._die({job})
+                return
+            self._alive += 1
+        self._queue.put(job)
         if self._timer is None:
             self._look_later(job.loop)
 
-    def _perform(self, job: _Job) -> None:
+    def _dismiss(self) -> None:
+        """Drops the jobs that wait. Each thread ends with the one that it does; later jobs get others."""
+        with suppress(Empty):
+            while True:
+                self._queue.get_nowait()
+        for _ in range(self._alive):
+            self._queue.put(None)
+        self._queue, self._alive = SimpleQueue(), 0
+
+    def _work(self, queue: "SimpleQueue[_Job | None]") -> None:
         """In a thread of the stage."""
+        while (job := queue.get()) is not None:
+            self._perform(job)
+            del job  # while the next one is waited for, nothing may keep the models that this one used
+
+    def _perform(self, job: _Job) -> None:
         result: object = None
         error: BaseException | None = None
         if not job.future.cancelled():
@@ -224,13 +207,12 @@ class SupervisedExecutor:
         self._watch.on_death(self._name)
         waiting = {job for job in self._jobs - hung if job.started_at is None}
         self._jobs -= hung | waiting
-        self._pool.dismiss()
+        self._dismiss()
         for job in hung:
             self._settle(job, None, FailedScoringError(f"{self._name} stopped answering and was restarted"))
         if self._deaths > _MOST_DEATHS:
             self._give_up(waiting)
             return
-        self._pool = self._new_pool()
         if not any(job.is_probe for job in waiting):
             self._start_probe()
         for job in waiting:
@@ -258,6 +240,3 @@ class SupervisedExecutor:
         elif not isinstance(error, FailedScoringError):  # it ran and failed; one that hung is tried again by `_die`
             _LOGGER.error("the probe of stage %s failed", self._name, exc_info=error)
             asyncio.get_running_loop().call_later(self._watch.stall_seconds / 4, self._start_probe)
-
-    def _new_pool(self) -> ThreadPool[_Job]:
-        return ThreadPool(f"turnscore-{self._name}", self._threads, self._perform)
