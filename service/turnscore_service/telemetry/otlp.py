@@ -167,11 +167,11 @@ class OtlpExporter:
 
     def export(self, ended: EndedCall) -> None:
         """A span if it is sampled, and an event for each score."""
-        context = _context_of(ended.caller)
-        if ended.is_sampled:
+        context = _context_of(ended.trace.caller)
+        if ended.trace.is_sampled:
             span = self._span_of(ended, context)
             context = context or trace.set_span_in_context(span)
-        if ended.has_events:
+        if ended.trace.has_events:
             for attributes in evaluations_of(ended):
                 self._logger.emit(
                     LogRecord(
@@ -193,9 +193,9 @@ class OtlpExporter:
         span = self._tracer.start_span(
             name,
             context=parent or Context(),
-            kind=SpanKind.INTERNAL if ended.call == "turn" else SpanKind.SERVER,
+            kind=SpanKind.INTERNAL if ended.trace.call == "turn" else SpanKind.SERVER,
             attributes={**attributes, **timing_attributes(ended)},
-            start_time=ended.started_at_ns,
+            start_time=ended.trace.started_at_ns,
         )
         if ended.code in _FAULTS_OF_OURS:
             span.set_status(StatusCode.ERROR)
@@ -218,21 +218,21 @@ def _context_of(caller: CallerSpan | None) -> Context | None:
 
 def _described(ended: EndedCall) -> tuple[str, Mapping[str, Any]]:
     """The span's name and what the conventions say of a server's spans."""
-    own: dict[str, Any] = {CALL: ended.call, REQUEST_ID: ended.request_id}
+    own: dict[str, Any] = {CALL: ended.trace.call, REQUEST_ID: ended.request_id}
     is_error = ended.code not in ("ok", "departed")
     if is_error:
         own[ERROR_TYPE] = ended.code
-    if ended.call == "turn":
+    if ended.trace.call == "turn":
         return "turn", own
     rule = ERROR_TABLE[ErrorCode(ended.code)] if is_error else None
-    if ended.transport == "grpc":
-        method = f"{_RPC_SERVICE}/{_RPC_METHODS.get(ended.call) or _camel(ended.call)}"
+    if ended.trace.transport == "grpc":
+        method = f"{_RPC_SERVICE}/{_RPC_METHODS.get(ended.trace.call) or _camel(ended.trace.call)}"
         status = rule.grpc_code if rule else "OK" if ended.code == "ok" else "CANCELLED"
         return method, {**own, RPC_SYSTEM: "grpc", RPC_METHOD: method, RPC_STATUS: status}
-    route = _ROUTES.get(ended.call, f"/v1/{ended.call}")
-    method = "GET" if ended.call in ("conversation", "models") else "POST"
+    route = _ROUTES.get(ended.trace.call, f"/v1/{ended.trace.call}")
+    method = "GET" if ended.trace.call in ("conversation", "models") else "POST"
     known = {HTTP_METHOD: method, HTTP_ROUTE: route, URL_PATH: route}
-    if rule is not None or (ended.code == "ok" and ended.call != "conversation"):
+    if rule is not None or (ended.code == "ok" and ended.trace.call != "conversation"):
         known[HTTP_STATUS] = rule.http_status if rule else 200  # type: ignore[assignment]
     return f"{method} {route}", {**own, **known}
 

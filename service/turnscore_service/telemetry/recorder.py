@@ -11,7 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from typing import Literal, Protocol
 
@@ -66,20 +66,15 @@ a call's CPU (measured)."""
 _GOODBYE_SECONDS = 5.0  # chosen
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class EndedCall:
     """A call, or a turn of a conversation, as it ended."""
 
-    transport: str
-    call: str
+    trace: "CallTrace"
     code: str
     """`ok`, an error's code, or `departed`."""
     reply: BaseModel | None
     request_id: str
-    caller: CallerSpan | None
-    is_sampled: bool
-    has_events: bool
-    started_at_ns: int
     ended_at_ns: int
 
 
@@ -93,38 +88,28 @@ class Exporter(Protocol):
         """Sends what waits."""
 
 
+@dataclass(frozen=True, slots=True)
 class CallTrace:
     """One call that is traced, from its start."""
 
-    __slots__ = ("_call", "_is_sampled", "_recorder", "_started_at_ns", "_transport", "caller")
+    recorder: "TelemetryRecorder"
+    transport: str
+    call: str
+    caller: CallerSpan | None
+    is_sampled: bool
+    started_at_ns: int = field(default_factory=time.time_ns)
 
-    def __init__(
-        self, recorder: "TelemetryRecorder", transport: str, call: str, caller: CallerSpan | None, *, is_sampled: bool
-    ) -> None:
-        self._recorder = recorder
-        self._transport = transport
-        self._call = call
-        self.caller = caller
-        self._is_sampled = is_sampled
-        self._started_at_ns = time.time_ns()
+    @property
+    def has_events(self) -> bool:
+        """Whether its scores become events."""
+        return self.recorder.events == "all" or (self.recorder.events == "sampled" and self.is_sampled)
 
     def end(self, code: str, reply: BaseModel | None, request_id: str, turn_seconds: float | None = None) -> None:
         """Hands the call over, with its reply if it has one; of a conversation a turn, whose scoring took so long."""
-        recorder, now_ns = self._recorder, time.time_ns()
-        recorder.hand_over(
-            EndedCall(
-                transport=self._transport,
-                call=self._call if turn_seconds is None else "turn",
-                code=code,
-                reply=reply,
-                request_id=request_id,
-                caller=self.caller,
-                is_sampled=self._is_sampled,
-                has_events=recorder.events == "all" or (recorder.events == "sampled" and self._is_sampled),
-                started_at_ns=self._started_at_ns if turn_seconds is None else now_ns - int(turn_seconds * 1e9),
-                ended_at_ns=now_ns,
-            )
-        )
+        trace, now_ns = self, time.time_ns()
+        if turn_seconds is not None:
+            trace = replace(self, call="turn", started_at_ns=now_ns - int(turn_seconds * 1e9))
+        self.recorder.hand_over(EndedCall(trace, code, reply, request_id, now_ns))
 
 
 class TelemetryRecorder:
@@ -150,7 +135,7 @@ class TelemetryRecorder:
         is_sampled = random.random() < self._sample_share if caller is None else caller.is_sampled  # noqa: S311
         if not is_sampled and self.events != "all":
             return None
-        return CallTrace(self, transport, call, caller, is_sampled=is_sampled)
+        return CallTrace(self, transport, call, caller, is_sampled)
 
     def hand_over(self, ended: EndedCall) -> None:
         """Gives an ended call to the thread, if there is room."""
