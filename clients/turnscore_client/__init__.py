@@ -41,6 +41,7 @@ from turnscore_client._errors import (
 )
 from turnscore_client._options import (
     CallOptions,
+    ClientOptions,
     Clock,
     ItemLike,
     MessageLike,
