@@ -22,18 +22,14 @@ def serve() -> None:
     signal.signal(signal.SIGTERM, _end)
     settings = read_settings()
     if settings.workers > 1:
-        _serve_supervised()
+        # Becomes `bentoml serve`, which reads host and port from the same settings.
+        command = [sys.executable, "-m", "bentoml", "serve", "turnscore_service.bento:TurnScore"]
+        os.execv(sys.executable, command)  # noqa: S606 our own interpreter, without a shell
     _serve_alone(settings)
 
 
 def _end(_number: int, _frame: object) -> NoReturn:
     sys.exit(0)
-
-
-def _serve_supervised() -> NoReturn:
-    """Becomes `bentoml serve`, which reads host and port from the same settings."""
-    command = [sys.executable, "-m", "bentoml", "serve", "turnscore_service.bento:TurnScore"]
-    os.execv(sys.executable, command)  # noqa: S606 our own interpreter, without a shell
 
 
 def _serve_alone(settings: Settings) -> None:

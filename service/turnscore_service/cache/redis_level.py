@@ -35,17 +35,13 @@ class Breaker:
         self._recent: deque[bool] = deque(maxlen=settings.breaker_window)
         self._openings = 0
         self._opened = asyncio.Event()
-        self._state: State = "open"
+        self.state: State = "open"
         self._become("open")
 
     @property
     def is_closed(self) -> bool:
         """Whether calls may go through."""
-        return self._state == "closed"
-
-    @property
-    def state(self) -> State:
-        return self._state
+        return self.state == "closed"
 
     def record(self, *, has_failed: bool, cause: str = "") -> None:
         """Notes how a call ended; what was begun before the breaker opened no longer counts."""
@@ -95,7 +91,7 @@ class Breaker:
         _LOGGER.warning("the shared cache is not used for now: %s", cause, extra={"operation": self.operation})
 
     def _become(self, state: State) -> None:
-        self._state = state
+        self.state = state
         if state == "open":
             self._opened.set()
         else:
@@ -222,10 +218,6 @@ _PROBE_KEYS = [PROBE_KEY] * 3
 _Result = TypeVar("_Result")
 
 
-def _ignore(_: str, __: bytes) -> None:
-    """For callers that need not know what was cleared."""
-
-
 class RedisLevel:
     """Entries in a Redis. Belongs to one event loop."""
 
@@ -239,7 +231,7 @@ class RedisLevel:
         self._writes = WriteBehind(self._write, settings.max_pending_writes, settings.write_delay_ms / 1000)
         self._tasks: list[asyncio.Task[None]] = []
         self._models: Sequence[str] = ()
-        self._on_mark: Callable[[str, bytes], object] = _ignore
+        self._on_mark: Callable[[str, bytes], object] = lambda *_: None
 
     def start(self, models: Sequence[str], on_mark: Callable[[str, bytes], object]) -> None:
         """Begins to connect. `on_mark` gets the mark of each of the models before anything is read, and then often:

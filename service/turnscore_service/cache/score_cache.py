@@ -134,7 +134,14 @@ class ScoreCache:
         self._local = LocalLevel(settings.local_max_bytes) if settings.local_max_bytes else None
         self._shared = shared
         self._scorers = scorers
-        self._keeping = {name: self._keep_scores_of(loaded) for name, loaded in scorers.items()}
+        self._keeping = {
+            name: _Keeping(
+                keys=KeyMaker(loaded, self._secret),
+                ttl_seconds=settings.ttl_of(loaded.kind),
+                vector_bytes=_BYTES_A_NUMBER * loaded.scorer.vector_width,
+            )
+            for name, loaded in scorers.items()
+        }
         if before is not None:
             self._local, self._shared = before._local, before._shared
             stays = {name for name, loaded in scorers.items() if before._scorers.get(name) is loaded}
@@ -144,14 +151,6 @@ class ScoreCache:
     def models(self) -> list[str]:
         """The models, `name:version`, whose marks `take_mark` has to be given."""
         return [loaded.model for loaded in self._scorers.values()]
-
-    def _keep_scores_of(self, loaded: LoadedScorer) -> _Keeping:
-        scorer = loaded.scorer
-        return _Keeping(
-            keys=KeyMaker(loaded, self._secret),
-            ttl_seconds=self._settings.ttl_of(loaded.kind),
-            vector_bytes=_BYTES_A_NUMBER * scorer.vector_width,
-        )
 
     def look_up(
         self,

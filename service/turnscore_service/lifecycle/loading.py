@@ -16,7 +16,6 @@ from turnscore_core.inference.onnx_backend import DeviceError
 from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.model_loader import Loader
 from turnscore_core.model_set import Combination
-from turnscore_core.scorers.scorer import RawScore
 from turnscore_models import Bundle, BundleError, CombinationCalibration
 from turnscore_models.store import resolve
 
@@ -53,7 +52,9 @@ def _load_combination(name: str, described: CombinationSettings, scorers: Mappin
             raise BundleError(f"{VARIABLE}: {name} weighs {scorer}, which is not loaded; loaded: {', '.join(scorers)}")
     for part in combination.weights:
         scorer, _, detail = part.partition(".")
-        if detail and detail not in (parts := _prove(scorers[scorer]).details):
+        loaded = scorers[scorer]
+        # Its parts are those of the turn that it is known to score.
+        if detail and detail not in (parts := loaded.scorer.score(loaded.scorer.encode([loaded.sample]))[0].details):
             raise BundleError(
                 f"{VARIABLE}: {name} weighs {part}; the parts of {scorer} are {', '.join(parts) or 'none'}"
             )
@@ -73,11 +74,6 @@ def _mismatch(found: CombinationCalibration, combination: Combination, scorers: 
     if found.models != served:
         return f"belong to {', '.join(found.models.values())}, but {', '.join(served.values())} are served"
     return "" if found.weights == combination.weights else "belong to other weights"
-
-
-def _prove(loaded: LoadedScorer) -> RawScore:
-    """What the scorer says of the turn that it is known to score."""
-    return loaded.scorer.score(loaded.scorer.encode([loaded.sample]))[0]
 
 
 def _read_percentiles(name: str, file: Path) -> CombinationCalibration:

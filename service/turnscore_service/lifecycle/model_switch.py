@@ -192,7 +192,8 @@ class ModelSwitch:
     def report(self, worker: int, pid: int) -> AdminReport:
         """What is served."""
         pipeline = self._place.find()
-        models = {} if pipeline is None else _models_of(pipeline)
+        loaded = {} if pipeline is None else pipeline.model_set.loaded
+        models = {kind: each.bundle.manifest.reference for kind, each in loaded.items()}
         return AdminReport(worker=worker, pid=pid, outcome="serving", reason=self._doing, models=models)
 
     async def _begin(self, doing: str, find: _Find) -> Switched:
@@ -246,11 +247,12 @@ class ModelSwitch:
         }
         model_set, note = await run_in_background(partial(self._load, bundles, checked, served.model_set))
         between_bytes = resident_bytes()
-        replaced = {each.manifest.reference: _reference(served, kind) for kind, each in bundles.items()}
+        loaded = served.model_set.loaded
+        replaced = {each.manifest.reference: loaded[kind].bundle.manifest.reference for kind, each in bundles.items()}
         current = await self._take_place(model_set)
         self._doing = f"the last requests of {', '.join(replaced.values())} are being answered"
         await served.retire(current)
-        del served  # the last reference to what is dropped
+        del served, loaded  # the last references to what is dropped
         await run_in_background(return_free_memory)
         memory = MemoryReadings(before_bytes=before_bytes, between_bytes=between_bytes, after_bytes=resident_bytes())
         return Switched(replaced=replaced, reason=note, seconds=time.monotonic() - started_at, memory=memory)
@@ -303,7 +305,8 @@ class ModelSwitch:
         others = [each for kind, each in bundles.items() if named.get(kind) != each]
         if not others:
             return ""
-        return f"a restart would serve what TURNSCORE_MODELS names, not {_names(others)}"
+        named_others = ", ".join(each.manifest.reference for each in others)
+        return f"a restart would serve what TURNSCORE_MODELS names, not {named_others}"
 
 
 def _without_unchanged(bundles: Mapping[str, Bundle], served: ScoringPipeline) -> dict[str, Bundle]:
@@ -315,18 +318,6 @@ def _without_unchanged(bundles: Mapping[str, Bundle], served: ScoringPipeline) -
 def _require_served_name(name: str, served: Mapping[str, str]) -> None:
     if name not in served:
         raise SwitchRefusedError(f"no bundle named {name!r} is served; served: {', '.join(sorted(served))}")
-
-
-def _reference(pipeline: ScoringPipeline, kind: str) -> str:
-    return pipeline.model_set.loaded[kind].bundle.manifest.reference
-
-
-def _models_of(pipeline: ScoringPipeline) -> dict[str, str]:
-    return {kind: _reference(pipeline, kind) for kind in pipeline.model_set.loaded}
-
-
-def _names(bundles: list[Bundle]) -> str:
-    return ", ".join(each.manifest.reference for each in bundles)
 
 
 def _described(done: Switched) -> dict[str, object]:
