@@ -67,10 +67,11 @@ class AsyncBackgroundScorer:
         self._client = client
         self._on_scored = on_scored
         self._given = given
-        self._waiting: asyncio.Queue[tuple[object, dict[str, Any]]] = asyncio.Queue(max_waiting)
-        self._concurrency = concurrency
+        self._most = max_waiting + concurrency
+        self._slots = asyncio.Semaphore(concurrency)
         self._goodbye_seconds = goodbye_seconds
-        self._workers: list[asyncio.Task[None]] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        """One for each turn that waits or is being scored."""
         self._is_open = False
         self.dropped = 0
         """Turns that will not be scored: the queue was full, or there was no time at the end."""
@@ -87,19 +88,19 @@ class AsyncBackgroundScorer:
 
         The turn is `response` after `context`, or as in a client's `score` what `messages` say.
         """
-        try:
-            if not self._is_open:
-                raise asyncio.QueueFull
-            turn = {"context": _kept(context), "response": response, "messages": _kept(messages)}
-            self._waiting.put_nowait((tag, turn))
-        except asyncio.QueueFull:
+        if not self._is_open or len(self._tasks) >= self._most:
             self.dropped += 1
             return False
+        turn = {"context": _kept(context), "response": response, "messages": _kept(messages)}
+        task = asyncio.create_task(self._score(tag, turn))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
         return True
 
     async def wait_until_idle(self) -> None:
         """Returns when every submitted turn has its outcome."""
-        await self._waiting.join()
+        while self._tasks:
+            await asyncio.wait(self._tasks)
 
     async def aclose(self) -> None:
         """Takes no more turns, waits `goodbye_seconds` for those it has, and drops the rest."""
@@ -110,14 +111,14 @@ class AsyncBackgroundScorer:
         except TimeoutError:
             _LOGGER.warning("the last turns are not scored: the time at the end was too short")
         finally:
-            self.dropped += self._waiting.qsize()
-            for worker in self._workers:
-                worker.cancel()
-            await asyncio.gather(*self._workers, return_exceptions=True)
+            left = list(self._tasks)
+            for task in left:
+                task.cancel()
+            await asyncio.gather(*left, return_exceptions=True)
+            self.dropped += sum(task.cancelled() for task in left)
 
     async def __aenter__(self) -> Self:
         self._is_open = True
-        self._workers = [asyncio.create_task(self._work()) for _ in range(self._concurrency)]
         return self
 
     async def __aexit__(
@@ -125,26 +126,18 @@ class AsyncBackgroundScorer:
     ) -> None:
         await self.aclose()
 
-    async def _work(self) -> None:
-        while True:
-            tag, turn = await self._waiting.get()
+    async def _score(self, tag: object, turn: dict[str, Any]) -> None:
+        async with self._slots:
             try:
-                waiting = self._on_scored(await self._score(tag, turn))
+                try:
+                    scored = Scored(tag, await self._client.score(**turn, **self._given), None)
+                except TurnScoreError as error:
+                    scored = Scored(tag, None, error)
+                waiting = self._on_scored(scored)
                 if waiting is not None:
                     await waiting
-            except asyncio.CancelledError:
-                self.dropped += 1
-                raise
             except Exception as error:
                 _LOGGER.error("a turn's outcome is lost: %s", type(error).__name__)  # its words may be the dialogue's
-            finally:
-                self._waiting.task_done()
-
-    async def _score(self, tag: object, turn: dict[str, Any]) -> Scored:
-        try:
-            return Scored(tag, await self._client.score(**turn, **self._given), None)
-        except TurnScoreError as error:
-            return Scored(tag, None, error)
 
 
 def _kept(given: T) -> T | tuple[Any, ...]:

@@ -20,7 +20,7 @@ from turnscore_core.score_entries import (
     decode_entry,
     encode_entry,
 )
-from turnscore_core.scorers.scorer import Fields, RawScore, TurnToScore
+from turnscore_core.scorers.scorer import WHOLE, Fields, RawScore, TurnToScore
 from turnscore_wire import CacheMode
 
 from turnscore_service import metrics
@@ -189,8 +189,8 @@ class ScoreCache:
         if lookup.key is None or not lookup.is_kept:
             return
         known = lookup.known
-        # Of a score of several fragments another request may have found others meanwhile.
-        if self._local is not None and len(lookup.fragments) > 1 and (entry := self._local.get(lookup.key)):
+        # Of a score that is not whole by itself another request may have found other fragments meanwhile.
+        if self._local is not None and lookup.fragments != (WHOLE,) and (entry := self._local.get(lookup.key)):
             known = known | (self._decode(lookup, entry) or {})
         entry = encode_entry(lookup.key, {**known, **found}, self._secret)
         if entry is None:
