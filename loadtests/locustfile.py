@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from grpc.experimental.gevent import init_gevent
 from locust import LoadTestShape, events
 from locust.argument_parser import LocustArgumentParser
 from locust.env import Environment
-from turnscore_load.machine import BusynessWatch, ForeignHostError, port_of
+from turnscore_load.machine import ForeignHostError, port_of
 from turnscore_load.traffic import TrafficSettings
 from turnscore_load.users.budgets import (
     BUDGETS,
@@ -34,13 +35,12 @@ from turnscore_load.users.users import (
     FloodUser,
     GrpcUser,
     StreamUser,
-    make_grpc_cooperative,
 )
 
 # What Locust looks for in this file.
 __all__ = ["BatchUser", "ConversationUser", "FloodUser", "GrpcUser", "OneShape", "StreamUser"]
 
-make_grpc_cooperative()
+init_gevent()  # after Locust has patched the process and before anything of gRPC is made
 
 
 class OneShape(LoadTestShape):
@@ -81,7 +81,6 @@ class Gate:
         self._budgets = budgets
         self._process = psutil.Process()
         self._started_at = time.monotonic()
-        self._busyness = BusynessWatch()
         self._cpu_before = self._process.cpu_times()
         environment.events.quitting.add_listener(self.judge)  # type: ignore[no-untyped-call]
 
@@ -96,7 +95,6 @@ class Gate:
         used = cpu.user + cpu.system - self._cpu_before.user - self._cpu_before.system
         share = 100 * used / (time.monotonic() - self._started_at)
         sys.stdout.write(f"\n{report(rows, broken)}\n\nThe load generator used {share:.0f} % of one CPU.\n")
-        sys.stdout.write(self._busyness.remark(broken))
         self._environment.process_exit_code = 1 if broken else 0
 
 

@@ -24,92 +24,59 @@ _NAMESPACE: TypeAdapter[str] = TypeAdapter(CacheNamespace)
 _OPTIONS = TypeAdapter(dict[str, dict[str, Any]])
 
 
-def _of_input(text: str) -> Any:
+Text = str | None
+
+
+def _input(text: str) -> Any:
     return typer.Option(help=text, rich_help_panel="Input")
 
 
-def _of_scoring(name: str, text: str, **more: Any) -> Any:
+def _scoring(name: str, text: str, **more: Any) -> Any:
     return typer.Option(name, help=text, rich_help_panel="Scoring", **more)
 
 
-def _of_work(text: str, **more: Any) -> Any:
+def _work(text: str, **more: Any) -> Any:
     return typer.Option(help=text, rich_help_panel="Work", **more)
+
+
+_INPUTS = (
+    "Files or folders of Parquet (.parquet, .pq), JSON lines (.jsonl, .ndjson, .json) or CSV, the latter two also as "
+    ".gz or .zst; paths, or addresses such as s3://bucket/folder."
+)
+_OPTIONS_HELP = 'Options by scorer, as JSON or a file of it: {"fed": {"qualities": ["fluent"]}}.'
+_ADDRESS = "A Ray cluster's address, or `auto` on one of its nodes; default: Ray here, for this run."
+_WORKERS = "Most processes, each of one thread; default: the usable CPUs, on a Ray cluster as many as fit."
+_REDIS = "A Redis that keeps scores of equal turns: its address, or a file that holds it."
 
 
 @app.command()
 def score(
-    inputs: Annotated[
-        list[str],
-        typer.Argument(
-            help="Files or folders of Parquet (.parquet, .pq), JSON lines (.jsonl, .ndjson, .json) or CSV, the latter "
-            "two also as .gz or .zst; paths, or addresses such as s3://bucket/folder.",
-            metavar="INPUT...",
-        ),
-    ],
+    inputs: Annotated[list[str], typer.Argument(help=_INPUTS, metavar="INPUT...")],
     output: Annotated[str, typer.Argument(help="The folder to write, or to resume in: a path or an address.")],
-    format: Annotated[Format | None, _of_input("The format of files whose ending does not name it.")] = None,  # noqa: A002
-    row: Annotated[
-        RowHolds, _of_input("What a row holds: a whole `dialogue`, or one `turn`; a dialogue's rows stand together.")
-    ] = "dialogue",
+    format: Annotated[Format | None, _input("The format of files whose ending does not name it.")] = None,  # noqa: A002
+    row: Annotated[RowHolds, _input("What a row holds: a `dialogue`, or one `turn` next to its others.")] = "dialogue",
     id_column: Annotated[
-        str | None,
-        _of_input("Column of the dialogue's name; default: `id`, or `dialogue` where a row is a turn."),
+        Text, _input("The dialogue's name; default: `id`, or `dialogue` where rows are turns.")
     ] = None,
-    turns_column: Annotated[
-        str | None, _of_input("Column of turns, {speaker, text}: a list or JSON; default: `turns`.")
-    ] = None,
-    messages_column: Annotated[
-        str | None, _of_input("Column of OpenAI's chat messages: a list or JSON; default: `messages`.")
-    ] = None,
-    speaker_column: Annotated[str, _of_input("Where a row is a turn: the column of its speaker.")] = "speaker",
-    text_column: Annotated[str, _of_input("Where a row is a turn: the column of its text.")] = "text",
-    order_column: Annotated[
-        str | None, _of_input("Where a row is a turn: the column of numbers that order a dialogue's turns.")
-    ] = None,
-    speakers: Annotated[
-        str | None, _of_input("Names of speakers besides `user` and `system`, such as `human=user,bot=system`.")
-    ] = None,
-    system_column: Annotated[str | None, _of_input("Column of the chatbot's name, for the report.")] = None,
-    day_column: Annotated[str | None, _of_input("Column of the dialogue's day or time, for the report.")] = None,
-    scorers: Annotated[
-        str | None, _of_scoring("--scorers", "Scorers to ask, separated by commas; default: all but stand-ins.")
-    ] = None,
-    scorer_options: Annotated[
-        str | None,
-        _of_scoring("--options", 'Options by scorer, as JSON or a file of it: {"fed": {"qualities": ["fluent"]}}.'),
-    ] = None,
-    models: Annotated[
-        str | None,
-        _of_scoring("--models", "Bundles, separated by commas: names, or folders with a /; default: the starters."),
-    ] = None,
-    redis: Annotated[
-        str | None,
-        _of_scoring("--redis", "A Redis that keeps scores of equal turns: its address, or a file that holds it."),
-    ] = None,
-    redis_namespace: Annotated[
-        str, _of_scoring("--redis-namespace", "The namespace of the kept scores; a service's is `default`.")
-    ] = NAMESPACE,
-    device: Annotated[
-        str, _of_scoring("--device", "Where to compute: `cpu`, `auto`, or a device such as `cuda:0`.")
-    ] = "cpu",
-    max_batch_tokens: Annotated[
-        int | None, _of_scoring("--max-batch-tokens", "Most tokens in one batch; default: as measured.", min=1)
-    ] = None,
-    engine: Annotated[Literal["local", "ray"], _of_work("What processes the blocks.")] = "local",
-    address: Annotated[
-        str | None, _of_work("A Ray cluster's address, or `auto` on one of its nodes; default: Ray here, for this run.")
-    ] = None,
-    workers: Annotated[
-        int | None,
-        _of_work(
-            "Most processes, each with an engine of one thread; default: the usable CPUs, on a Ray cluster as many "
-            "as fit.",
-            min=1,
-        ),
-    ] = None,
-    block_dialogues: Annotated[
-        int, _of_work("Dialogues that are committed together: what a killed worker loses.", min=1)
-    ] = BLOCK_DIALOGUES,
+    turns_column: Annotated[Text, _input("Turns, {speaker, text}: a list or JSON; default: `turns`.")] = None,
+    messages_column: Annotated[Text, _input("OpenAI's chat messages: a list or JSON; default: `messages`.")] = None,
+    speaker_column: Annotated[str, _input("Where a row is a turn: the column of its speaker.")] = "speaker",
+    text_column: Annotated[str, _input("Where a row is a turn: the column of its text.")] = "text",
+    order_column: Annotated[Text, _input("Where a row is a turn: numbers that order a dialogue's turns.")] = None,
+    speakers: Annotated[Text, _input("Other names than `user` and `system`, such as `human=user,bot=system`.")] = None,
+    system_column: Annotated[Text, _input("Column of the chatbot's name, for the report.")] = None,
+    day_column: Annotated[Text, _input("Column of the dialogue's day or time, for the report.")] = None,
+    scorers: Annotated[Text, _scoring("--scorers", "Scorers, separated by commas; default: all but stand-ins.")] = None,
+    scorer_options: Annotated[Text, _scoring("--options", _OPTIONS_HELP)] = None,
+    models: Annotated[Text, _scoring("--models", "Bundles: names, or folders with a /; default: the starters.")] = None,
+    redis: Annotated[Text, _scoring("--redis", _REDIS)] = None,
+    redis_namespace: Annotated[str, _scoring("--redis-namespace", "A service's is `default`.")] = NAMESPACE,
+    device: Annotated[str, _scoring("--device", "`cpu`, `auto`, or a device such as `cuda:0`.")] = "cpu",
+    max_batch_tokens: Annotated[int | None, _scoring("--max-batch-tokens", "Default: as measured.", min=1)] = None,
+    engine: Annotated[Literal["local", "ray"], _work("What processes the blocks.")] = "local",
+    address: Annotated[Text, _work(_ADDRESS)] = None,
+    workers: Annotated[int | None, _work(_WORKERS, min=1)] = None,
+    block_dialogues: Annotated[int, _work("Dialogues that are committed together.", min=1)] = BLOCK_DIALOGUES,
 ) -> None:
     """Scores every system turn of the input into tables of Parquet.
 

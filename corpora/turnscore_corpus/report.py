@@ -19,17 +19,14 @@ from turnscore_assessment.rendering import Page, Section, Table, show, to_html
 from turnscore_corpus.errors import BadOutputError
 from turnscore_corpus.outputs.folder import BlockManifest, Described, OutputFolder
 
-NAMED = 10
-"""Worst and best dialogues that the report names."""
-MOST_GROUPS = 400
-"""Most systems, or days; the rest are counted as one. More than a year of days."""
+NAMED = 10  # worst and best dialogues that the report names
+MOST_GROUPS = 400  # Most systems, or days; the rest are counted as one. More than a year of days.
 OTHERS = "(others)"
 FOREIGN = "not_in_language"
 KINDS = ("system", "day")
 WHOLE = ("", "")
 
-Key = tuple[str, str]
-"""What a tally is about: the whole output, a system, or a day."""
+Key = tuple[str, str]  # what a tally is about: the whole output, a system, or a day
 Named = tuple[float, str]
 
 
@@ -63,8 +60,8 @@ class Corpus:
     dialogues: int = 0
     turns: int = 0
     computed: int = 0
+    # By code and reason, with numbers left out of the reason.
     set_aside: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """By code and reason, with numbers left out of the reason."""
     tallies: dict[str, dict[Key, Tally]] = field(default_factory=dict)
     worst: dict[str, list[Named]] = field(default_factory=dict)
     best: dict[str, list[Named]] = field(default_factory=dict)
@@ -190,8 +187,7 @@ def _empty(corpus: Corpus, scorer: str) -> Tally:
 
 
 _GROUPED = ("dialogues", "turns", "mean", "mean percentile", "low", "index", "limit", "drift")
-_MOST_DRAWN = 4
-"""Series in one chart: as many colours as a reader can distinguish."""
+_MOST_DRAWN = 4  # series in one chart: as many colours as a reader can distinguish
 Rows = list[tuple[str, ...]]
 
 

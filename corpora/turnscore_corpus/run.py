@@ -19,8 +19,7 @@ from turnscore_corpus.inputs.plan import BLOCK_DIALOGUES, Plan, make_plan
 from turnscore_corpus.outputs.folder import BlockManifest, OutputFolder, describe_job
 from turnscore_corpus.outputs.stores import hold_folder, open_store
 
-STOPPED = 3
-"""The exit code of a run that the same command resumes."""
+STOPPED = 3  # the exit code of a run that the same command resumes
 _USAGE = 2
 
 
@@ -40,8 +39,7 @@ def reported_errors() -> Iterator[None]:
         raise typer.Exit(1) from None
 
 
-PAUSE_SECONDS = 10.0
-"""Seconds between two lines of a log. As Ray Data and `turnscore score` do."""
+PAUSE_SECONDS = 10.0  # Seconds between two lines of a log. As Ray Data and `turnscore score` do.
 TERMINAL_SECONDS = 1.0
 
 Clock = Callable[[], float]
@@ -108,10 +106,8 @@ class CorpusJob:
     choice: EngineChoice
     block_dialogues: int = BLOCK_DIALOGUES
     workers: int = 1
-    run_elsewhere: RunElsewhere | None = None
-    """Runs the work on another engine than this machine's processes."""
-    open_engine: Callable[[], Engine] | None = None
-    """Replaces the choice's engine, in tests."""
+    run_elsewhere: RunElsewhere | None = None  # runs the work on another engine than this machine's processes
+    open_engine: Callable[[], Engine] | None = None  # replaces the choice's engine, in tests
 
 
 def run_job(job: CorpusJob) -> dict[str, float]:

@@ -18,10 +18,8 @@ class Panel:
     title: str
     queries: Sequence[tuple[str, str]]
     unit: str = "short"
-    line: float | None = None
-    """A threshold that is drawn."""
-    lowest: float | None = 0
-    """Where the axis begins; None where values may lie below 0."""
+    line: float | None = None  # A threshold that is drawn.
+    lowest: float | None = 0  # where the axis begins; None where values may lie below 0
     description: str = ""
 
 

@@ -10,18 +10,16 @@ from turnscore_assessment.drift.report import CHI_SQUARED, LEAST_DIALOGUES, bin_
 from turnscore_assessment.drift.sources import BINS
 
 RUNBOOK = "docs/metrics.md"
+# Codes of calls that the service, and not the caller, is to blame for.
 FAILURES = "internal|not_ready|overloaded|deadline_exceeded"
-"""Codes of calls that the service, and not the caller, is to blame for."""
 ERROR_OBJECTIVE = 0.999
-SLOW_SECONDS = "0.25"
-"""A bucket of turnscore_request_seconds."""
+SLOW_SECONDS = "0.25"  # A bucket of turnscore_request_seconds.
 LATENCY_OBJECTIVE = 0.99
 BURN_WINDOWS = ("5m", "30m", "1h", "6h")
 DRIFT_WINDOW = "1d"
 _BUNDLE = "job, scorer, model"
 _PAIR = f"{_BUNDLE}, served"
-FAR = "10.0"
-"""Percentiles, a bucket of turnscore_shadow_percentile_shift, as in turnscore_assessment.drift.shadow."""
+FAR = "10.0"  # percentiles, a bucket of turnscore_shadow_percentile_shift, as in turnscore_assessment.drift.shadow
 _STEP = 100 // BINS
 
 
@@ -32,8 +30,7 @@ class Rule:
     expr: str
     record: str = ""
     alert: str = ""
-    wait: str = ""
-    """How long it must hold."""
+    wait: str = ""  # how long it must hold
     labels: Mapping[str, str] = field(default_factory=dict)
     summary: str = ""
 
@@ -243,9 +240,9 @@ def _value_alerts() -> list[Rule]:
     ]
 
 
+# By name: how often the rules are evaluated, and the rules in order. An alert stands in one group with what it reads,
+# behind it, so that it never misses a series whose last sample is older than Prometheus looks back (5 minutes).
 GROUPS: dict[str, tuple[str, list[Rule]]] = {
     "turnscore-service": ("30s", [*_budgets(), *_service_alerts()]),
     "turnscore-values": ("2m", [*_values(), *_shadows(), *_drift(), *_value_alerts()]),
 }
-"""By name: how often the rules are evaluated, and the rules in order. An alert stands in one group with what it reads,
-behind it, so that it never misses a series whose last sample is older than Prometheus looks back (5 minutes)."""

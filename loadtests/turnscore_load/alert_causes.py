@@ -12,12 +12,13 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import timedelta
+from functools import partial
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import Literal
 
 import httpx
+import yaml
 from prometheus_client import CollectorRegistry, Counter, start_http_server
 
 from turnscore_load.fleet import graph_of, sign
@@ -29,12 +30,10 @@ from turnscore_load.traffic import texts
 
 # By group of rules: an hour becomes two minutes, and a day one. Chosen: a group's shortest window holds five scrapes.
 FACTORS: Mapping[str, float] = {"turnscore-service": 30, "turnscore-values": 1440}
-_LEAST_INTERVAL = timedelta(seconds=0.5)
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-_GROUP = re.compile(r"^  - name: (\S+)$", re.MULTILINE)
-_WINDOW = re.compile(r"\[(\d+)([smhd])\]")
-_WAIT = re.compile(r"^(        for: )(\d+)([smhd])$", re.MULTILINE)
-_INTERVAL = re.compile(r"^(    interval: )(\d+)([smhd])$", re.MULTILINE)
+_LEAST_INTERVAL_MS = 500
+_MILLISECONDS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_DURATION = re.compile(r"(\d+)([smhd])")
+_WINDOW = re.compile(r"(?<=\[)\d+[smhd](?=\])")
 
 # Five scrapes in the shortest window of the shortened rules; also what a busy service may take for one.
 _SCRAPE_SECONDS = 2.0
@@ -44,45 +43,35 @@ ANY_JOB = ""  # of an alert that names none
 Firing = tuple[str, str]  # an alert's name and the job that it is about
 
 
-class UnknownGroupError(Exception):
-    """The rules have a group whose factor is not known."""
-
-
 class SilentAlertError(ScenarioError):
     """An alert did not fire, or did not clear, in time; the message says which."""
 
 
-def shorten(rules: str, factors: Mapping[str, float] = FACTORS) -> str:
-    """The rules with every window, wait and interval divided by their group's factor. Raises UnknownGroupError.
+def shorten(rules: str) -> str:
+    """The rules with every window, wait and interval divided by their group's factor.
 
     Series keep their names: `turnscore:slow_share:1h` is then of a minute.
     """
-    head, *parts = _GROUP.split(rules)
-    shortened = [head]
-    for name, body in zip(parts[::2], parts[1::2], strict=True):
-        if name not in factors:
-            raise UnknownGroupError(f"no factor is known for the times of the group {name}")
-        shortened += [f"  - name: {name}", _shorten_group(body, factors[name])]
-    return "".join(shortened)
+    groups = yaml.safe_load(rules)["groups"]
+    for group in groups:
+        divide = partial(_divide, factor=FACTORS[group["name"]])
+        group["interval"] = divide(group["interval"], least=_LEAST_INTERVAL_MS)
+        for rule in group["rules"]:
+            rule["expr"] = _WINDOW.sub(lambda found: divide(found[0]), rule["expr"])  # noqa: B023
+            if "for" in rule:
+                rule["for"] = divide(rule["for"])
+    return json.dumps({"groups": groups})  # JSON is YAML
 
 
-def _shorten_group(body: str, factor: float) -> str:
-    def divide(number: str, unit: str, least: timedelta = timedelta(0)) -> str:
-        return f"{max(timedelta(seconds=int(number) * _SECONDS[unit]) / factor, least) // timedelta(milliseconds=1)}ms"
-
-    body = _WINDOW.sub(lambda found: f"[{divide(found[1], found[2])}]", body)
-    body = _WAIT.sub(lambda found: found[1] + divide(found[2], found[3]), body)
-    return _INTERVAL.sub(lambda found: found[1] + divide(found[2], found[3], _LEAST_INTERVAL), body)
+def _divide(duration: str, factor: float, least: float = 0) -> str:
+    [(number, unit)] = _DURATION.findall(duration)
+    return f"{int(max(int(number) * _MILLISECONDS[unit] / factor, least))}ms"
 
 
 def alerts_of(rules: str) -> dict[str, float]:
     """Every alert's factor, by its name, in the rules' order."""
-    _, *parts = _GROUP.split(rules)
-    return {
-        alert: FACTORS.get(name, 1)
-        for name, body in zip(parts[::2], parts[1::2], strict=True)
-        for alert in re.findall(r"^      - alert: (\S+)$", body, re.MULTILINE)
-    }
+    groups = yaml.safe_load(rules)["groups"]
+    return {rule["alert"]: FACTORS[group["name"]] for group in groups for rule in group["rules"] if "alert" in rule}
 
 
 @dataclass(kw_only=True)
@@ -218,25 +207,26 @@ class Bot:
 
 @dataclass(kw_only=True)
 class World:
-    """What runs, by the job that Prometheus knows it by."""
+    """What runs. `services` are by the job that Prometheus knows them by:
 
-    busy: Process  # takes load, and uses the Redis
-    bot: Process  # scores the bot's turns by quality, and others by an engagement model that gives NaN; needs a key
-    stalling: Process  # its batches may be larger than what the time until a stall allows
-    refusing: Process  # is started with a damaged bundle
+    busy: takes load, and uses the Redis. bot: scores the bot's turns by quality, and others by an engagement model that
+    gives NaN; needs a key. stalling: its batches may be larger than what the time until a stall allows. refusing: is
+    started with a damaged bundle.
+    """
+
+    services: dict[str, Process]
     whole: Path
     damaged: Path
     keys: Path
     talker: Bot
     redis: Process
     out_of_memory: Counter  # what the stand-in exports: batches that found too little memory
-    stand_in_port: int = field(default_factory=free_port)
+    stand_in_port: int
 
     @property
     def targets(self) -> dict[str, int]:
         """The port of each job."""
-        names = ("busy", "bot", "stalling", "refusing")
-        return {**{name: getattr(self, name).port for name in names}, "stand-in": self.stand_in_port}
+        return {**{name: each.port for name, each in self.services.items()}, "stand-in": self.stand_in_port}
 
 
 @contextmanager
@@ -247,42 +237,42 @@ def build_world(serve: Path, starter: Path, folder: Path) -> Iterator[World]:
     damaged, unhinged = cut_graph(engagement, folder / "damaged"), unhinge(engagement, folder / "unhinged")
     key = f"observability-{secrets.token_hex(16)}"
     keys.write_text(f'[bot]\nsha256 = "{hashlib.sha256(key.encode()).hexdigest()}"\n')
-    redis, registry = redis_process(folder), CollectorRegistry()
-
-    def service(name: str, models: str, **settings: str) -> Process:
-        given = {"TURNSCORE_MODELS": models, **ONE_BATCH_AT_A_TIME, "TURNSCORE_DRAIN_SECONDS": "0.1"}
-        given |= {f"TURNSCORE_{setting.upper()}": value for setting, value in settings.items()}
-        return service_process(serve, folder / name, given)
-
-    room = {"cache__url": f"redis://{LOOPBACK}:{redis.port}/0", "admission__max_items": str(_ROOM)}
-    huge = {"runtime__stall_seconds": str(_STALL_SECONDS), "batching__max_batch_tokens": str(_HUGE_TOKENS)}
-    bot = service("bot", f"{starter / 'quality'}/,{unhinged}/", auth__keys_file=str(keys))
-    world = World(
-        busy=service("busy", f"{engagement}/", **room),
-        bot=bot,
-        stalling=service("stalling", f"{engagement}/", **huge),
-        refusing=service("refusing", f"{damaged}/"),
-        whole=engagement,
-        damaged=damaged,
-        keys=keys,
-        talker=Bot(service=bot, key=key),
-        redis=redis,
-        out_of_memory=Counter(OUT_OF_MEMORY, "As the service counts it.", ["scorer"], registry=registry),
-    )
-    world.out_of_memory.labels("engagement")  # 0, as the service has it
+    redis, registry, port = redis_process(folder), CollectorRegistry(), free_port()
+    own: dict[str, dict[str, str]] = {
+        "busy": {
+            "MODELS": f"{engagement}/", "CACHE__URL": f"redis://{LOOPBACK}:{redis.port}/0",
+            "ADMISSION__MAX_ITEMS": str(_ROOM),
+        },
+        "bot": {"MODELS": f"{starter / 'quality'}/,{unhinged}/", "AUTH__KEYS_FILE": str(keys)},
+        "stalling": {
+            "MODELS": f"{engagement}/", "RUNTIME__STALL_SECONDS": str(_STALL_SECONDS),
+            "BATCHING__MAX_BATCH_TOKENS": str(_HUGE_TOKENS),
+        },
+        "refusing": {"MODELS": f"{damaged}/"},
+    }  # fmt: skip
+    common = {**ONE_BATCH_AT_A_TIME, "TURNSCORE_DRAIN_SECONDS": "0.1"}
+    services = {
+        name: service_process(serve, folder / name, {**common, **{f"TURNSCORE_{k}": v for k, v in given.items()}})
+        for name, given in own.items()
+    }
+    out_of_memory = Counter(OUT_OF_MEMORY, "As the service counts it.", ["scorer"], registry=registry)
+    out_of_memory.labels("engagement")  # 0, as the service has it
     with ExitStack() as stack:
-        server, thread = start_http_server(world.stand_in_port, LOOPBACK, registry)
+        server, thread = start_http_server(port, LOOPBACK, registry)
         stack.callback(thread.join)
         stack.callback(server.shutdown)
         stack.enter_context(started(redis))
-        stack.callback(world.refusing.stop)
-        whole = (world.busy, world.bot, world.stalling)
-        for each in whole:
+        for name, each in services.items():
             stack.callback(each.stop)
-            each.start(wait=False)
-        for each in whole:
-            each.wait_until_ready()
-        yield world
+            if name != "refusing":
+                each.start(wait=False)
+        for name, each in services.items():
+            if name != "refusing":
+                each.wait_until_ready()
+        yield World(
+            services=services, whole=engagement, damaged=damaged, keys=keys, redis=redis, stand_in_port=port,
+            talker=Bot(service=services["bot"], key=key), out_of_memory=out_of_memory,
+        )  # fmt: skip
 
 
 def cut_graph(whole: Path, folder: Path) -> Path:
@@ -350,14 +340,14 @@ Block = Callable[[World], AbstractAsyncContextManager[None]]
 @asynccontextmanager
 async def lose_redis(world: World) -> AsyncIterator[None]:
     world.redis.stop()
-    async with steady(world.busy):
+    async with steady(world.services["busy"]):
         yield
     world.redis.start()
 
 
 @asynccontextmanager
 async def overload(world: World) -> AsyncIterator[None]:
-    port = world.busy.port
+    port = world.services["busy"].port
     said = (score_request(port, {"response": t, "scorers": ["engagement"]}) for t in texts("overload", _LONG_WORDS))
     calling = http_generator(port, 60_000).run_closed(_CALLERS, 1e9, said, least_obedient_seconds=_REFUSED_SECONDS)
     async with in_background(calling):
@@ -368,19 +358,20 @@ async def overload(world: World) -> AsyncIterator[None]:
 async def stall(world: World) -> AsyncIterator[None]:
     chance, known = random.Random(7), " ".join(islice(texts("huge"), 200)).split()
     items = [{"response": " ".join(chance.choices(known, k=150)), "scorers": ["engagement"]} for _ in range(100)]
-    async with httpx.AsyncClient(base_url=world.stalling.url, timeout=60) as client:
+    async with httpx.AsyncClient(base_url=world.services["stalling"].url, timeout=60) as client:
         await client.post("/v1/score_batch", json={"items": items})
     yield
 
 
 @asynccontextmanager
 async def refuse_bundle(world: World) -> AsyncIterator[None]:
-    world.refusing.start(wait=False)
-    await asyncio.to_thread(world.refusing.wait_until_ready, "/livez")
+    refusing = world.services["refusing"]
+    refusing.start(wait=False)
+    await asyncio.to_thread(refusing.wait_until_ready, "/livez")
     yield
-    world.refusing.stop()
+    refusing.stop()
     shutil.copyfile(graph_of(world.whole), graph_of(world.damaged))
-    world.refusing.start(wait=False)
+    refusing.start(wait=False)
 
 
 @asynccontextmanager
@@ -393,7 +384,7 @@ async def spoil_keys(world: World) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def score_nan(world: World) -> AsyncIterator[None]:
-    async with steady(world.bot, key=world.talker.key, turns=50):
+    async with steady(world.services["bot"], key=world.talker.key, turns=50):
         yield
 
 
@@ -417,11 +408,11 @@ def set_mood(during: Mood, after: Mood) -> Block:
 
 @asynccontextmanager
 async def kill_all(world: World) -> AsyncIterator[None]:
-    for each in (world.busy, world.bot, world.stalling, world.refusing):
+    for each in world.services.values():
         each.signal(signal.SIGKILL)
     yield
-    world.busy.wait()
-    world.busy.start(wait=False)
+    world.services["busy"].wait()
+    world.services["busy"].start(wait=False)
 
 
 @dataclass(frozen=True)

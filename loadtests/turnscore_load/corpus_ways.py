@@ -36,9 +36,8 @@ from turnscore_load.traffic import Traffic, TrafficSettings
 Ready = Callable[[], None]  # called when the models are loaded
 CALL_DIALOGUES = 1000  # of one call of the engine: a block of a run
 CALLERS = 16  # dialogues that the client asks at once
-BATCH_ROWS = 128
 _PLAN = BatchPlan(max_tokens=1024, runs=1, threads=1)
-_IN_OTHERS = ("processes", "ray", "map_batches")  # the work is done in other processes: their parent counts them
+_IN_OTHERS = ("processes", "ray")  # the work is done in other processes: their parent counts them
 
 
 def write_dialogues(path: Path, turns: int) -> int:
@@ -133,68 +132,6 @@ def on_ray(source: Path, output: Path, bundle: Path, ready: Ready) -> int:
     return int(run_job(_job(source, output, bundle, run_elsewhere=partial(run_on_ray, RayChoice())))["turns"])
 
 
-class PlainScorer:
-    """A session and a tokenizer in an actor; every batch is padded to its longest text."""
-
-    def __init__(self, graph: str, tokenizer: str, token_limit: int) -> None:
-        import onnxruntime
-        from tokenizers import Tokenizer
-
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = 1
-        self._session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
-        self._tokenizer = Tokenizer.from_file(tokenizer)
-        self._tokenizer.enable_truncation(token_limit)
-        self._tokenizer.enable_padding()
-
-    def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
-        import numpy as np
-
-        queries, replies = list(batch["query"]), list(batch["reply"])
-        encoded = self._tokenizer.encode_batch(queries + replies)
-        feeds = {
-            "input_ids": np.array([each.ids for each in encoded], dtype=np.int64),
-            "attention_mask": np.array([each.attention_mask for each in encoded], dtype=np.int64),
-            "query_row": np.arange(len(queries)),
-            "reply_row": len(queries) + np.arange(len(replies)),
-        }
-        return {"value": self._session.run(["probability"], feeds)[0], "place": batch["place"]}
-
-
-def map_batches(source: Path, output: Path, bundle: Path, ready: Ready) -> int:
-    """What a team would write first on Ray Data: rows of texts, `map_batches`, the tokenizer, the graph, Parquet."""
-    import pyarrow as pa
-    import ray
-    from pyarrow import parquet
-
-    ready()
-    read = read_bundle(bundle)
-    graph, tokenizer = (read.path_of(each) for each in (read.manifest.graphs["cpu-int8"].file, read.manifest.tokenizer))
-    rows = [
-        {"query": dialogue.turns[place - 1].text, "reply": turn.text}
-        for dialogue in read_dialogues(source)
-        for place, turn in enumerate(dialogue.turns)
-        if turn.speaker == "system"
-    ]
-    output.mkdir(parents=True, exist_ok=True)
-    table = pa.Table.from_pylist([{**row, "place": place} for place, row in enumerate(rows)])
-    parquet.write_table(table, output / "rows.parquet")
-    cpus = usable_cpus()
-    ray.init(address="local", num_cpus=cpus + 3, include_dashboard=False, _node_ip_address="127.0.0.1")
-    ray.data.DataContext.get_current().enable_progress_bars = False
-    dataset = ray.data.read_parquet(str(output / "rows.parquet")).repartition(max(1, len(rows) // 2000))
-    scored = dataset.map_batches(
-        PlainScorer,
-        fn_constructor_args=(str(graph), str(tokenizer), read.manifest.token_limit),
-        batch_size=BATCH_ROWS,
-        compute=ray.data.ActorPoolStrategy(size=cpus),
-        num_cpus=1,
-    )
-    scored.write_parquet(str(output / "scores"))
-    ray.shutdown()
-    return len(rows)
-
-
 def over_http(source: Path, output: Path, bundle: Path, ready: Ready) -> int:
     """A service on this machine, asked dialogue by dialogue by our client, some at once."""
     settings = {"TURNSCORE_MODELS": f"{bundle}/", "TURNSCORE_CACHE__LOCAL_MAX_BYTES": "0"}
@@ -214,7 +151,6 @@ WAYS: Mapping[str, tuple[str, Callable[[Path, Path, Path, Ready], int]]] = {
     "local": ("`turnscore corpus score`, 1 process", local),
     "processes": ("`turnscore corpus score`, a process for each CPU", processes),
     "ray": ("`turnscore corpus score --engine ray`", on_ray),
-    "map_batches": ("plain `map_batches`, the same graph", map_batches),
     "http": ("HTTP, our client, a dialogue a request", over_http),
 }
 

@@ -1,4 +1,4 @@
-"""The load generator: closed and open loops over HTTP, gRPC and WebSockets from one event loop. Counts; judges no run.
+"""The load generator: closed and open loops over HTTP and gRPC from one event loop. Counts; judges no run.
 
     python -m turnscore_load.generator JOB.json
 
@@ -24,11 +24,10 @@ from turnscore_load.machine import LOOPBACK
 from turnscore_load.processes import Process, python_path, run_module, run_quietly
 from turnscore_load.traffic import Item, Traffic
 
-Api = Literal["http", "foreign", "grpc", "websocket"]  # `foreign` is HTTP to a server that is not ours.
+Api = Literal["http", "foreign", "grpc"]  # `foreign` is HTTP to a server that is not ours.
 
 # Below the usual limit of 1,024 open files. Further calls wait, and their time counts from when they were due.
 MAX_CONNECTIONS = 900
-EXCHANGES = 8  # Of one conversation. Chosen: people's chats with a chatbot have about so many.
 # In bodies of a job that is `numbered`: replaced by the request's number, so that no turn comes twice.
 NUMBER_MARK = b"0@0@0@0@"
 _TICK_SECONDS = 0.005
@@ -168,42 +167,6 @@ class GrpcConnection:
         self._closing = asyncio.ensure_future(self.channel.close())
 
 
-class WebSocketConnection:
-    """One live conversation of a few exchanges; a request is one of them: what the user says, and the system's turn."""
-
-    def __init__(self, socket: Any) -> None:
-        self._socket = socket
-        self._left = EXCHANGES
-        self.is_open = True
-
-    async def call(self, request: Item) -> tuple[CallAnswer, bytes]:
-        from websockets.exceptions import WebSocketException
-
-        said = request["context"][0]
-        try:
-            await self._say(said["speaker"], said["text"], "ack")
-            reply = await self._say("system", request["response"], "scored")
-        except (WebSocketException, OSError, ValueError) as error:
-            self.is_open = False
-            return CallAnswer(outcome="failed", why=str(error) or type(error).__name__), b""
-        self._left -= 1
-        if not self._left:
-            self.is_open = False
-            await self._socket.close()
-        return CallAnswer(outcome="answered", size=len(reply)), reply.encode()
-
-    async def _say(self, speaker: str, text: str, expected: str) -> str:
-        await self._socket.send(json.dumps({"turn": {"speaker": speaker, "text": text}}))
-        reply = str(await self._socket.recv())
-        if not json.loads(reply).get(expected):
-            raise ValueError(f"a turn was answered with {reply[:200]}")
-        return reply
-
-    def abort(self, why: str) -> None:
-        self.is_open = False
-        self._socket.transport.abort()
-
-
 def connect_to(port: int, api: Api = "http", path: str = "/v1/score", address: str = LOOPBACK) -> Connect:
     """Opens connections to a service on this machine, from that address of the machine. Raises OSError."""
 
@@ -217,12 +180,7 @@ def connect_to(port: int, api: Api = "http", path: str = "/v1/score", address: s
         await connection.channel.channel_ready()
         return connection
 
-    async def websocket() -> Connection:
-        from websockets.asyncio.client import connect
-
-        return WebSocketConnection(await connect(f"ws://{LOOPBACK}:{port}{path}", compression=None))
-
-    return {"http": http, "foreign": http, "grpc": grpc, "websocket": websocket}[api]
+    return {"http": http, "foreign": http, "grpc": grpc}[api]
 
 
 class Generator:
@@ -432,8 +390,6 @@ def _prepare(job: Job) -> Iterator[Any]:
             post_bytes(job.path, job.port, bodies[number % len(bodies)].replace(NUMBER_MARK, b"%08d" % number))
             for number in count()
         )
-    if job.api == "websocket":
-        return iter([json.loads(body) for body in job.bodies])
     if job.api == "grpc":
         from google.protobuf.json_format import Parse
         from turnscore_wire.v1.turnscore_pb2 import ScoreRequest

@@ -14,12 +14,11 @@ from turnscore_models.manifest import BundleError
 
 FOLDER_VARIABLE = "TURNSCORE_ADMIN__FOLDER"
 SOCKET_SUFFIX = ".sock"
-MOST_BYTES = 65_536
-"""Of an order, whose reference has 4,096 characters at most. Chosen."""
+MOST_BYTES = 65_536  # of an order, whose reference has 4,096 characters at most; chosen
 _MOST_REPLY_BYTES = 1 << 20
 _CONNECT_SECONDS = 5.0
+# A model of some gigabytes is read and proved in minutes; then the old one's requests are waited for. Chosen.
 _ANSWER_SECONDS = 900.0
-"""A model of some gigabytes is read and proved in minutes; then the old one's requests are waited for. Chosen."""
 
 
 class AdminError(BundleError):

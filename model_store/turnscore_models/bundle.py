@@ -30,12 +30,12 @@ from turnscore_models.manifest import (
 
 SCORER_ENTRY_POINTS = "turnscore.scorers"
 
+# Files that no manifest lists: the manifest itself, and what BentoML's store writes next to it.
 _UNCHECKED = frozenset({MANIFEST_FILE, "model.yaml"})
-"""Files that no manifest lists: the manifest itself, and what BentoML's store writes next to it."""
+# What the manifest says that can change a score or its percentile; everything else in it is prose.
 _DECIDING = {"kind", "graphs", "heads", "tokenizer", "calibration", "token_limit", "options"}
-"""What the manifest says that can change a score or its percentile; everything else in it is prose."""
+# Of a manifest, calibration, self-test or heads file. The largest that ships has 13 kB.
 MAX_DOCUMENT_BYTES = 1024 * 1024
-"""Of a manifest, calibration, self-test or heads file. The largest that ships has 13 kB."""
 _COPY_BYTES = 1 << 20
 _MOST_NAMED = 5  # chosen: enough to see what kind of files they are
 
@@ -256,8 +256,8 @@ def read_document(kind: type[_Document], path: Path) -> _Document:
 
 
 _PACKAGE = Path(__file__).parent
+# In a wheel they lie inside the package, in a checkout next to it.
 _PLACES = (_PACKAGE / "starter", _PACKAGE.parent / "starter")
-"""In a wheel they lie inside the package, in a checkout next to it."""
 
 
 def starter_bundles() -> list[Path]:

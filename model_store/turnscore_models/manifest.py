@@ -45,13 +45,10 @@ class FetchError(BundleError):
 
 MANIFEST_FILE = "manifest.json"
 
-MAX_FILES = 1000
-"""In a bundle, or an archive of some. Ours have seven at most."""
-MAX_DEPTH = 8
-"""Folders in each other. Ours have one."""
+MAX_FILES = 1000  # In a bundle, or an archive of some. Ours have seven at most.
+MAX_DEPTH = 8  # Folders in each other. Ours have one.
 
-GraphVariant = Literal["cpu-int8", "cuda-fp16", "fp32"]
-"""Which machine and precision a graph was made for."""
+GraphVariant = Literal["cpu-int8", "cuda-fp16", "fp32"]  # which machine and precision a graph was made for
 
 
 def _refuse_escape(name: str) -> str:

@@ -38,8 +38,7 @@ from turnscore_models.manifest import (
 )
 
 _CHUNK_BYTES = 1 << 20
-_TIMEOUT_SECONDS = 60.0
-"""Of one read; an archive may take as long as it comes. Chosen."""
+_TIMEOUT_SECONDS = 60.0  # of one read; an archive may take as long as it comes; chosen
 _EMPTY_SHA256 = hashlib.sha256(b"").hexdigest()
 
 
@@ -65,11 +64,10 @@ def fetch_archive(url: str, sha256: str, folder: Path, environment: Mapping[str,
 
 
 _UNPACKED_ROOM = 64 * 1024**2
+# An archive may grow to so many bytes plus so many times its own size. Weights hardly shrink, tokenizers to a fifth; a
+# bomb shrinks to a thousandth.
 _MOST_UNPACKED = 20
-"""An archive may grow to so many bytes plus so many times its own size. Weights hardly shrink, tokenizers to a fifth; a
-bomb shrinks to a thousandth."""
-UNPACKING_ERRORS = (tarfile.TarError, OSError, EOFError, zlib.error)
-"""What `unpack` raises."""
+UNPACKING_ERRORS = (tarfile.TarError, OSError, EOFError, zlib.error)  # what `unpack` raises
 
 
 def unpack(packed: IO[bytes], folder: Path) -> None:
@@ -150,10 +148,9 @@ def sign(url: str, environment: Mapping[str, str], now: datetime) -> dict[str, s
 
 
 LATEST = "latest"
-_LABEL = "turnscore"
-"""Marks our bundles among the models that others keep in the same store."""
+_LABEL = "turnscore"  # marks our bundles among the models that others keep in the same store
+# A reference that BentoML takes as it is; it changes others, such as those with capitals.
 _PINNED = re.compile(r"[a-z][a-z0-9_-]{0,62}:[0-9]+\.[0-9]+\.[0-9]+")
-"""A reference that BentoML takes as it is; it changes others, such as those with capitals."""
 
 
 @dataclass(frozen=True)

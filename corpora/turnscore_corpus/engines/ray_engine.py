@@ -24,21 +24,17 @@ from turnscore_corpus.errors import BadInputError, CorpusError, RunStoppedError
 from turnscore_corpus.inputs.plan import Block
 from turnscore_corpus.outputs.folder import BlockManifest, OutputFolder, manifest_name, read_manifest
 
+# Ray's object store on a machine of our own; Ray's least is 75 MiB. A block puts less than 2 KB into it: its number,
+# and whether it failed.
 OBJECT_STORE_BYTES = 100 * 1024 * 1024
-"""Ray's object store on a machine of our own; Ray's least is 75 MiB. A block puts less than 2 KB into it: its number,
-and whether it failed."""
-_BYTES_PER_BLOCK = 16 * 1024
-"""Bytes that a block may take there: eight times that."""
-_AHEAD = 2
-"""Blocks handed to an actor ahead, so that it does not wait for the next."""
+_BYTES_PER_BLOCK = 16 * 1024  # bytes that a block may take there: eight times that
+_AHEAD = 2  # blocks handed to an actor ahead, so that it does not wait for the next
+# How often one actor is started again, wherever there is room: then a block kills it. Chosen. Its tasks are tried
+# without a bound: until it is known that its node is gone each try fails at once (three were used up before the actor
+# had been started again).
 _RESTARTS = 8
-"""How often one actor is started again, wherever there is room: then a block kills it. Chosen. Its tasks are tried
-without a bound: until it is known that its node is gone each try fails at once (three were used up before the actor had
-been started again)."""
-MOST_ACTORS = 1024
-"""For the lines of a file."""
-_SLOW_BLOCKS = 5
-"""A run counts as hung after this many times its longest block."""
+MOST_ACTORS = 1024  # for the lines of a file
+_SLOW_BLOCKS = 5  # A run counts as hung after this many times its longest block.
 _CONNECT_SECONDS = 10.0
 _ENDED = None
 

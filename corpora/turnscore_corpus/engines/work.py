@@ -42,9 +42,9 @@ def resting_collector() -> Iterator[None]:
             gc.enable()
 
 
+# Characters that are scored in one call: one of the largest dialogues is twice that, a block of common ones a fifth.
+# The memory of a call is in proportion to it.
 MOST_CHARS = 4_000_000
-"""Characters that are scored in one call: one of the largest dialogues is twice that, a block of common ones a fifth.
-The memory of a call is in proportion to it."""
 
 
 class _Readers(threading.local):
@@ -98,8 +98,7 @@ def _in_calls(found: Iterable[Read]) -> Iterator[list[Read]]:
         yield some
 
 
-NAMESPACE = "corpus"
-"""Namespace of scores in a Redis, apart from a service's."""
+NAMESPACE = "corpus"  # namespace of scores in a Redis, apart from a service's
 OnBlock = Callable[[BlockManifest], object]
 
 
@@ -107,15 +106,13 @@ OnBlock = Callable[[BlockManifest], object]
 class EngineChoice:
     """How a worker makes its engine, of one thread. Can be pickled."""
 
+    # Bundles, as TURNSCORE_MODELS takes them; each worker must be able to read them. None: the starter bundles.
     models: tuple[str, ...] | None = None
-    """Bundles, as TURNSCORE_MODELS takes them; each worker must be able to read them. None: the starter bundles."""
-    scorers: tuple[str, ...] | None = None
-    """The scorers asked for; None: all but stand-ins."""
+    scorers: tuple[str, ...] | None = None  # the scorers asked for; None: all but stand-ins
     options: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)
     device: str = "cpu"
     max_batch_tokens: int | None = None
-    redis: str | None = field(default=None, repr=False)
-    """The address of a Redis in which workers share known scores."""
+    redis: str | None = field(default=None, repr=False)  # the address of a Redis in which workers share known scores
     namespace: str = NAMESPACE
 
     def open(self) -> Engine:
@@ -141,32 +138,28 @@ class Work:
     """The rest of a run."""
 
     blocks: Sequence[Block]
-    open_engine: Callable[[], Engine]
-    """Each worker calls it once, in its process."""
+    open_engine: Callable[[], Engine]  # each worker calls it once, in its process
     output: OutputFolder
-    on_block: OnBlock
-    """The run calls it, in its own process, as each block is committed."""
+    on_block: OnBlock  # the run calls it, in its own process, as each block is committed
 
 
+# Logical CPUs that the pool leaves to Ray Data's own tasks: a pool that takes all of them waits for ever, without a
+# word, as soon as anything else asks for one (met with a reader, and with a checkpoint's filter).
 SPARE_CPUS = 3
-"""Logical CPUs that the pool leaves to Ray Data's own tasks: a pool that takes all of them waits for ever, without a
-word, as soon as anything else asks for one (met with a reader, and with a checkpoint's filter)."""
-STALL_SECONDS = 1800.0
-"""A block of 1,000 dialogues takes FED some 300 s on one core."""
+STALL_SECONDS = 1800.0  # A block of 1,000 dialogues takes FED some 300 s on one core.
 
 
 @dataclass(frozen=True, kw_only=True)
 class RayChoice:
     """Where the actors run, and what each takes."""
 
-    address: str | None = None
-    """The cluster's address; None for Ray on this machine, for this run."""
+    address: str | None = None  # the cluster's address; None for Ray on this machine, for this run
+    # Most actors; None for as many as fit. A cluster that grows may be asked for more than fit at the start.
     workers: int | None = None
-    """Most actors; None for as many as fit. A cluster that grows may be asked for more than fit at the start."""
     cpus_per_worker: int = 1
     gpus_per_worker: float = 0.0
+    # Seconds without a commit after which the run ends and reports what it waits for.
     stall_seconds: float = STALL_SECONDS
-    """Seconds without a commit after which the run ends and reports what it waits for."""
 
     def local_cpus(self) -> int:
         """Logical CPUs of a cluster on this machine."""
@@ -201,10 +194,8 @@ def size_pool(resources: Mapping[str, float], choice: RayChoice, blocks: int) ->
     return PoolSize(least=1, first=max(1, min(fit, most)), most=most)
 
 
-_AHEAD = 2
-"""Blocks handed out to each worker, so that none waits for the next."""
-_MOST_DEATHS = 3
-"""Deaths of workers in a row, without a block committed between: then every worker would die."""
+_AHEAD = 2  # blocks handed out to each worker, so that none waits for the next
+_MOST_DEATHS = 3  # deaths of workers in a row, without a block committed between: then every worker would die
 
 
 def run_here(work: Work, engine: Engine) -> None:

@@ -40,12 +40,10 @@ class RawTurn:
 
     speaker: object
     text: object
-    place: int
-    """Its place among the row's turns or messages, from 0."""
+    place: int  # its place among the row's turns or messages, from 0
     row: int
     speaker_field: str
-    text_field: str
-    """The field that an error names."""
+    text_field: str  # the field that an error names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,15 +209,11 @@ class InputDialogue:
     """A dialogue to score."""
 
     id: str
-    row: int
-    """The number of its row, or of its first one."""
+    row: int  # the number of its row, or of its first one
     turns: Sequence[Turn]
-    places: Sequence[int]
-    """Each turn's place, from 0, among the row's turns or messages."""
-    rows: Sequence[int]
-    """Each turn's row."""
-    turns_given: int
-    """How many turns or messages the input has."""
+    places: Sequence[int]  # each turn's place, from 0, among the row's turns or messages
+    rows: Sequence[int]  # each turn's row
+    turns_given: int  # how many turns or messages the input has
     system: str | None = None
     day: str | None = None
 

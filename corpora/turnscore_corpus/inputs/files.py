@@ -65,8 +65,7 @@ _CHUNK_BYTES = 1024 * 1024
 class InputFile:
     """One file, its format, and how it is packed."""
 
-    place: str
-    """An absolute path or a URI."""
+    place: str  # an absolute path or a URI
     format: Format
     packing: Packing | None = None
 
@@ -166,9 +165,9 @@ def _split(place: str) -> tuple[Format | None, Packing | None]:
     return _ENDINGS.get(first if packing else last), packing
 
 
+# Most bytes of a line: more than the largest legal dialogue takes, written as JSON with every character escaped (1,024
+# turns of 8,000 characters of 12 bytes).
 MOST_BYTES = 128 * 1024 * 1024
-"""Most bytes of a line: more than the largest legal dialogue takes, written as JSON with every character escaped (1,024
-turns of 8,000 characters of 12 bytes)."""
 
 
 def read_lines(stream: Any, begin: int = 0) -> Iterator[tuple[bytes | None, int]]:
@@ -204,8 +203,8 @@ def read_lines(stream: Any, begin: int = 0) -> Iterator[tuple[bytes | None, int]
 
 
 RowHolds = Literal["dialogue", "turn"]
+# The columns tried for a row's dialogue where none is named: our form, and OpenAI's chat form.
 DIALOGUE_FIELDS = ("turns", "messages")
-"""The columns tried for a row's dialogue where none is named: our form, and OpenAI's chat form."""
 DEFAULT_ID = "id"
 DEFAULT_DIALOGUE = "dialogue"
 
@@ -214,18 +213,15 @@ DEFAULT_DIALOGUE = "dialogue"
 class Columns:
     """The columns' names; None for one that was not named: its usual name is looked for, or it is left out."""
 
-    row: RowHolds = "dialogue"
-    """What a row holds: a whole dialogue, or one turn of it."""
-    id: str | None = None
-    """The dialogue's name: `id` where a row is a dialogue, `dialogue` where it is a turn."""
+    row: RowHolds = "dialogue"  # what a row holds: a whole dialogue, or one turn of it
+    id: str | None = None  # the dialogue's name: `id` where a row is a dialogue, `dialogue` where it is a turn
     turns: str | None = None
     messages: str | None = None
     speaker: str = "speaker"
     text: str = "text"
-    order: str | None = None
-    """The column that orders a dialogue's turns; None keeps the order of the rows."""
+    order: str | None = None  # the column that orders a dialogue's turns; None keeps the order of the rows
+    # Names of speakers besides `user` and `system`, with the one that each stands for.
     speakers: tuple[tuple[str, Speaker], ...] = ()
-    """Names of speakers besides `user` and `system`, with the one that each stands for."""
     system: str | None = None
     day: str | None = None
 

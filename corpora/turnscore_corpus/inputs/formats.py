@@ -29,16 +29,12 @@ class RawRecord:
 class Mark:
     """The end of a row, for planning."""
 
-    size_bytes: int
-    """Bytes of the row, unpacked; an estimate where the rows are not read."""
-    end: int | None
-    """The position of the next row in the file; None where reading cannot begin there."""
-    dialogue: str | None = None
-    """The dialogue that the row belongs to, where a row is a turn and names one."""
+    size_bytes: int  # bytes of the row, unpacked; an estimate where the rows are not read
+    end: int | None  # the position of the next row in the file; None where reading cannot begin there
+    dialogue: str | None = None  # the dialogue that the row belongs to, where a row is a turn and names one
 
 
-Row = tuple[dict[str, Any], str | None]
-"""The fields that can be read, and the fault of the first that cannot."""
+Row = tuple[dict[str, Any], str | None]  # the fields that can be read, and the fault of the first that cannot
 
 
 def rows_of(batch: Any) -> Iterator[Row]:
@@ -95,8 +91,8 @@ def _retyped(field: Any) -> Any:
     return field.with_type(_without_nanoseconds(field.type))
 
 
+# Rows converted to Python objects together. 64 of the largest dialogues are 0.5 GB, of common ones 0.1 MB.
 _ROWS_AT_ONCE = 64
-"""Rows converted to Python objects together. 64 of the largest dialogues are 0.5 GB, of common ones 0.1 MB."""
 _BUFFER_BYTES = 1024 * 1024
 _READ_ERRORS = (OSError, pa.ArrowException)
 
@@ -147,9 +143,9 @@ class ParquetRecords:
             raise BadInputError(f"{self._file.place} cannot be read to its end: {error}") from None
 
 
+# Lines that say which fields there are. A field that stands in fewer than one in a hundred is looked for in vain, and
+# can be left unnamed.
 _LOOKED_AT = 100
-"""Lines that say which fields there are. A field that stands in fewer than one in a hundred is looked for in
-vain, and can be left unnamed."""
 
 
 class _LineFile:

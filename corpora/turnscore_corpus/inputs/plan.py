@@ -15,13 +15,12 @@ from turnscore_corpus.errors import BadInputError
 from turnscore_corpus.inputs.files import Columns, InputFile
 from turnscore_corpus.inputs.formats import Mark, open_records
 
+# Dialogues in a block. Some 8,000 turns, a quarter of a minute of engagement on one core, is what a killed worker
+# loses; 10^8 turns are 12,500 blocks.
 BLOCK_DIALOGUES = 1000
-"""Dialogues in a block. Some 8,000 turns, a quarter of a minute of engagement on one core, is what a killed
-worker loses; 10^8 turns are 12,500 blocks."""
+# Most bytes of a block's rows, unpacked; longer dialogues make fewer rows. Four of the largest dialogues.
 MOST_BLOCK_BYTES = 32 * 1024 * 1024
-"""Most bytes of a block's rows, unpacked; longer dialogues make fewer rows. Four of the largest dialogues."""
-MOST_NAMELESS = 1000
-"""Most rows without a dialogue's name, blank or torn, within one dialogue. They go into its block."""
+MOST_NAMELESS = 1000  # Most rows without a dialogue's name, blank or torn, within one dialogue. They go into its block.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,11 +30,9 @@ class Block:
     number: int
     file: InputFile
     columns: Columns
-    start: int
-    """Its first row, from 0."""
+    start: int  # its first row, from 0
     rows: int
-    offset: int | None = None
-    """The position of that row in the file, where reading can begin there."""
+    offset: int | None = None  # the position of that row in the file, where reading can begin there
 
     @property
     def name(self) -> str:

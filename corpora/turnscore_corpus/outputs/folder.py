@@ -191,8 +191,7 @@ class TableFile(BaseModel):
     name: str
     rows: int
     size_bytes: int
-    digest: str
-    """Hash of its bytes."""
+    digest: str  # hash of its bytes
 
 
 class BlockManifest(BaseModel):
@@ -201,17 +200,14 @@ class BlockManifest(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     form: Literal[1] = FORM
-    job: str
-    """Digest of the job that it belongs to."""
+    job: str  # digest of the job that it belongs to
     block: int
     file: str
     start: int
     rows: int
     dialogues: int
-    turns: int
-    """System turns with a score."""
-    turns_computed: int
-    """Turns that were computed, summed over scorers: equal turns are computed once."""
+    turns: int  # system turns with a score
+    turns_computed: int  # turns that were computed, summed over scorers: equal turns are computed once
     set_aside: int
     seconds: float
     tables: dict[str, TableFile]

@@ -137,10 +137,8 @@ def _synchronise_folder(folder: Path) -> None:
 
 
 LOCK_FILE = "lock.json"
-BEAT_SECONDS = 5.0
-"""Seconds between two heartbeats. A put every five seconds costs little."""
-BEATS_WATCHED = 3
-"""Heartbeats missed before a silent owner counts as dead."""
+BEAT_SECONDS = 5.0  # Seconds between two heartbeats. A put every five seconds costs little.
+BEATS_WATCHED = 3  # heartbeats missed before a silent owner counts as dead
 
 Wait = Callable[[float], object]
 

@@ -67,7 +67,7 @@ class Hostile(TargetScenario[tuple[float, list[Check]]]):
         with self.target() as service:
             control = silence_seconds()
             typer.echo("every form of request at its extremes, connections, headers, frames")
-            checks = [check_attack(each, control) for each in attack_all(service)]
+            checks = list(attack_all(service, control))
             for kind in ("fresh", "known"):
                 typer.echo(f"single turns during a flood of {kind} batches")
                 checks = [*check_flooded(uvloop.run(self._flood(service.port, kind))), *checks]
@@ -110,17 +110,6 @@ class Hostile(TargetScenario[tuple[float, list[Check]]]):
         return Flooded(kind=kind, quiet=quiet, flooded=flooded, outcomes=outcomes, batch_seconds=alone or longest)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attack:
-    """One attack: what came of it, whether that is as it should be, and what it cost the service and the others."""
-
-    name: str
-    outcome: str
-    is_right: bool
-    waits_seconds: Sequence[float]  # the longest that the health check took meanwhile, each time
-    grown_bytes: int
-
-
 def silence_seconds() -> float:
     """The longest that so much CPU time takes on this machine at this moment: on a busy one many times as long."""
     longest = 0.0
@@ -132,7 +121,7 @@ def silence_seconds() -> float:
     return longest
 
 
-def attack_all(service: LoadedService) -> list[Attack]:
+def attack_all(service: LoadedService, control_seconds: float) -> Iterator[Check]:
     """Every attack, one after the other. One during which a health check waited long is done up to three times."""
     port = service.port
     attacks: dict[str, Callable[[], tuple[str, bool]]] = {
@@ -141,16 +130,13 @@ def attack_all(service: LoadedService) -> list[Attack]:
         f"a request with {HEAD_BYTES // 2**20} MiB of headers": lambda: send_head(port),
         f"a WebSocket message of {MESSAGE_CHARS // 2**20} MiB, deflated": lambda: send_message(port),
     }
-    found = []
     for name, attack in attacks.items():
         before, waits, is_right = service.rss_bytes(), list[float](), True
         while is_right and (not waits or (len(waits) < _MOST_TIMES and max(waits) > SILENCE_SECONDS)):
             with health_checks(port) as took:
                 outcome, is_right = attack()
             waits.append(max(took, default=0.0))
-        grown = service.rss_bytes() - before
-        found.append(Attack(name=name, outcome=outcome, is_right=is_right, waits_seconds=waits, grown_bytes=grown))
-    return found
+        yield check_attack(name, outcome, is_right, waits, service.rss_bytes() - before, control_seconds)
 
 
 @contextmanager
@@ -263,14 +249,15 @@ def send_message(port: int) -> tuple[str, bool]:
         return type(error).__name__, False
 
 
-def check_attack(attack: Attack, control_seconds: float) -> Check:
-    """Whether the others went on, and the service's memory stayed."""
-    most, waits = NOISE * control_seconds, ", ".join(f"{1000 * each:.0f}" for each in attack.waits_seconds)
-    waited, grown = statistics.median(attack.waits_seconds), attack.grown_bytes
+def check_attack(
+    name: str, outcome: str, is_right: bool, waits_seconds: Sequence[float], grown_bytes: int, control_seconds: float
+) -> Check:
+    """Whether the others went on, and the service's memory stayed; `waits_seconds` are the health checks' longest."""
+    most, waits = NOISE * control_seconds, ", ".join(f"{1000 * each:.0f}" for each in waits_seconds)
     return Check(
-        f"{attack.name}: health checks within {1000 * most:.0f} ms, memory within {MOST_GROWTH_BYTES // 2**20} MiB",
-        f"{attack.outcome}; {waits} ms; {grown / 2**20:+.0f} MiB",
-        attack.is_right and waited <= most and grown <= MOST_GROWTH_BYTES,
+        f"{name}: health checks within {1000 * most:.0f} ms, memory within {MOST_GROWTH_BYTES // 2**20} MiB",
+        f"{outcome}; {waits} ms; {grown_bytes / 2**20:+.0f} MiB",
+        is_right and statistics.median(waits_seconds) <= most and grown_bytes <= MOST_GROWTH_BYTES,
     )
 
 

@@ -129,7 +129,7 @@ async def _of_the_bot(world: World, watch: Watch) -> list[ShownAlert]:
         await watch.wait_for_value(_LIVE_DIALOGUES, lambda value: value >= _BASELINE_DIALOGUES, _FIRE_SECONDS)
         kept = watch.baseline.with_name("baseline.json")
         command = [str(Path(sys.executable).with_name("turnscore")), "drift", "baseline", str(kept)]
-        command += ["--metrics", world.bot.url, "--rules", str(watch.baseline)]
+        command += ["--metrics", world.services["bot"].url, "--rules", str(watch.baseline)]
         await asyncio.to_thread(subprocess.run, command, check=True, stdout=subprocess.DEVNULL)
         watch.reload()
         await watch.wait_for_value(_COMPARED, lambda value: value < 1, _FIRE_SECONDS)

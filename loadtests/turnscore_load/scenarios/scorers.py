@@ -1,10 +1,10 @@
 """Measures what a turn costs each scorer and several together: one process, one thread, no service around them."""
 
-import statistics
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Annotated
 
 from turnscore_core.loaded_scorer import LoadedScorer, choose_variant, load_scorer
@@ -27,45 +27,44 @@ Dialogue = Sequence[Turn]
 Work = Sequence[Sequence[TurnToScore]]  # turns by batch
 
 
-@dataclass(frozen=True, kw_only=True)
-class ScorerCost:
-    """What one set of scorers took for one way of asking, in every round."""
-
-    way: str
-    scorers: tuple[str, ...]
-    milliseconds: Sequence[float]  # of CPU per turn, by round
-
-    @property
-    def median(self) -> float:
-        return statistics.median(self.milliseconds)
+# CPU milliseconds per turn by round: of what one set of scorers took for one way of asking.
+Costs = dict[str, dict[str, list[float]]]
 
 
 @dataclass(kw_only=True)
-class Scorers(Scenario[list[ScorerCost]]):
+class Scorers(Scenario[Costs]):
     """Measure the CPU time of a turn by scorer, and its ratio to sentiment_stop's."""
 
     data: Annotated[Path, Argument(exists=True, dir_okay=False, help="JSON lines of dialogues; may be gzipped.")]
     turns: Annotated[int, Option(min=2, max=5000, help="System turns to score, about.")] = 300
     rounds: Annotated[int, Option(min=1, help="Times that each is run, alternating.")] = 5
 
-    def measure(self) -> list[ScorerCost]:
+    def measure(self) -> Costs:
+        """Every way with every set of scorers, in turns, so that what else the machine does hits all alike.
+
+        The first round of each, which finds memory, is run before and not counted.
+        """
         bundles = [read_bundle(folder) for folder in starter_bundles() if folder.name in SETS[-1]]
         scorers = {each.manifest.kind: load_scorer(each, choose_variant(each), threads=1) for each in bundles}
-        return measure_costs(scorers, SETS, plan_ways(read_dialogues(self.data, self.turns)), self.rounds)
+        ways = plan_ways(read_dialogues(self.data, self.turns))
+        found: Costs = {" + ".join(names): {way: [] for way in ways} for names in SETS}
+        for number in range(self.rounds + 1):
+            for way, work in ways.items():
+                for names in rotate(SETS, number):
+                    took = _measure([scorers[name] for name in names], work)
+                    if number:
+                        found[" + ".join(names)][way].append(took)
+        return found
 
-    def report(self, found: list[ScorerCost]) -> Iterator[str]:
+    def report(self, found: Costs) -> Iterator[str]:
         """A row for each set of scorers; in every cell the milliseconds and the ratio to the first set's.
 
         In brackets stand the least and the largest ratio of any round.
         """
         yield f"About {self.turns} system turns of {self.data.name}, one thread, medians of {self.rounds} rounds."
-        ways = list(dict.fromkeys(each.way for each in found))
-        by_key = {(each.way, each.scorers): each for each in found}
-        rows = []
-        for names in dict.fromkeys(each.scorers for each in found):
-            cells = [_cell(by_key[way, names], by_key[way, found[0].scorers]) for way in ways]
-            rows.append([" + ".join(names), *cells])
-        yield table(["CPU ms per turn", *ways], rows, texts=1 + len(ways))
+        base = next(iter(found.values()))
+        rows = [[names, *(_cell(took, base[way]) for way, took in by_way.items())] for names, by_way in found.items()]
+        yield table(["CPU ms per turn", *base], rows, texts=1 + len(base))
 
 
 def plan_ways(dialogues: Sequence[Dialogue]) -> dict[str, Work]:
@@ -86,23 +85,6 @@ def _system_turns(dialogue: Dialogue) -> list[TurnToScore]:
     return [TurnToScore(dialogue[:place], turn.text) for place, turn in enumerate(dialogue) if turn.speaker == "system"]
 
 
-def measure_costs(
-    scorers: Mapping[str, LoadedScorer], sets: Sequence[tuple[str, ...]], ways: Mapping[str, Work], rounds: int
-) -> list[ScorerCost]:
-    """Every way with every set of scorers, `rounds` times in turns, so that what else the machine does hits all alike.
-
-    The first round of each, which finds memory, is run before and not counted.
-    """
-    taken: dict[tuple[str, tuple[str, ...]], list[float]] = {(way, names): [] for way in ways for names in sets}
-    for number in range(rounds + 1):
-        for way, work in ways.items():
-            for names in rotate(sets, number):
-                took = _measure([scorers[name] for name in names], work)
-                if number:
-                    taken[way, names].append(took)
-    return [ScorerCost(way=way, scorers=names, milliseconds=took) for (way, names), took in taken.items()]
-
-
 def _measure(scorers: Sequence[LoadedScorer], work: Work) -> float:
     """CPU milliseconds per turn: trimming, tokenizing, the graph, and the score with its percentile and label."""
     started_at = time.process_time()
@@ -113,8 +95,9 @@ def _measure(scorers: Sequence[LoadedScorer], work: Work) -> float:
     return 1000 * (time.process_time() - started_at) / sum(map(len, work))
 
 
-def _cell(cost: ScorerCost, base: ScorerCost) -> str:
-    if cost is base:
-        return f"{cost.median:.2f}"
-    ratios = [own / other for own, other in zip(cost.milliseconds, base.milliseconds, strict=True)]
-    return f"{cost.median:.2f}; {cost.median / base.median:.2f} times [{min(ratios):.2f}, {max(ratios):.2f}]"
+def _cell(took: Sequence[float], base: Sequence[float]) -> str:
+    if took is base:
+        return f"{median(took):.2f}"
+    ratios = [own / other for own, other in zip(took, base, strict=True)]
+    ratio = median(took) / median(base)
+    return f"{median(took):.2f}; {ratio:.2f} times [{min(ratios):.2f}, {max(ratios):.2f}]"

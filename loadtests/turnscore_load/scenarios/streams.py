@@ -13,11 +13,11 @@ from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator, Sequen
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, TypeVar
 
 import grpc
 import typer
-from turnscore_wire.v1 import turnscore_pb2
+from turnscore_client import AsyncTurnScoreGrpcClient, TurnScoreError
 from typer import Option
 
 from turnscore_load.answers import percentile
@@ -29,7 +29,7 @@ from turnscore_load.services import LoadedService, metric
 from turnscore_load.traffic import PATIENCE_SECONDS, TYPICAL_PAUSE_SECONDS, Traffic, TrafficSettings, pause_seconds
 
 _T = TypeVar("_T")
-_STREAM_PATH = "/turnscore.v1.TurnScorer/ScoreStream"
+_SAYING_SECONDS = 0.002  # in which a turn is sent that is then left unanswered; chosen
 MOST_STREAMS = 2000
 # The first asks for more at once than anything before: a turn of every stream. The others are like it. Chosen.
 ROUNDS = 3
@@ -141,128 +141,76 @@ class Streams(TargetScenario[StreamsRun]):
         )
 
 
-class WrongReplyError(Exception):
-    """A reply that the message it answers must not get; a sentence of a few, without what was said."""
-
-
-def check_reply(reply: Any, kind: str, index: int, scorers: Sequence[str]) -> None:
-    """Raises WrongReplyError for anything but the one right answer to the turn of that index."""
-    found = reply.WhichOneof("message")
-    if found != kind:
-        raise WrongReplyError(f"{found or 'a message of no known kind'} instead of {kind}")
-    answer = getattr(reply, found)
-    if found == "opened":
-        return
-    if answer.index != index:
-        raise WrongReplyError("an answer out of order")
-    if found == "scored":
-        if answer.errors:
-            codes = sorted({turnscore_pb2.ErrorCode.Name(each.code) for each in answer.errors.values()})
-            raise WrongReplyError(f"not scored: {', '.join(codes)}")
-        if set(answer.scores) != set(scorers):
-            raise WrongReplyError("not every scorer answered")
-
-
 class TalkingStream:
     """One stream. Its calls raise nothing of the service's doing: the tally has the problem, and the stream is over."""
 
     def __init__(
-        self, channel: grpc.aio.Channel, traffic: Traffic, scorers: Sequence[str], tally: StreamsRun, label: str
+        self, channel: grpc.aio.Channel, options: Streams, address: str, tally: StreamsRun, label: str
     ) -> None:
         self.channel = channel
         self.is_over = False
-        self._traffic, self._scorers, self._tally = traffic, scorers, tally
+        self._tally, self._pace, self._scorers = tally, options.pace, options.scorers.split(",")
+        self._traffic = Traffic(TrafficSettings(seed=options.seed), label)
         self._chance = random.Random(label)
         self._words_to_read = 0
-        self._turns = 0
-        self._call: Any = channel.stream_stream(
-            _STREAM_PATH,
-            request_serializer=turnscore_pb2.ConversationMessage.SerializeToString,
-            response_deserializer=turnscore_pb2.ConversationReply.FromString,
-        )()
+        client = AsyncTurnScoreGrpcClient(address, channel=channel, timeout_seconds=PATIENCE_SECONDS, max_retries=0)
+        self._conversation = client.conversation(scorers=self._scorers, max_reopenings=0)
 
     async def open(self) -> None:
         """Returns when the service has said that the conversation is open."""
-        await self._ask(turnscore_pb2.ConversationMessage(open={"scorers": self._scorers}), "opened")
+        await self._do(self._conversation.__aenter__())
 
-    async def talk(self, until: float, pace: float) -> None:
+    async def talk(self, until: float) -> None:
         """Exchanges turns with pauses as people make them, up to that moment of the event loop's clock."""
-        await self._pause(TYPICAL_PAUSE_SECONDS / pace * self._chance.random(), until)
+        await self._pause(TYPICAL_PAUSE_SECONDS / self._pace * self._chance.random(), until)
         while not self.is_over and time.monotonic() < until:
             ask = self._traffic.next_ask()
-            if await self._pause(pause_seconds(self._words_to_read, ask.user_words, pace), until):
+            if await self._pause(pause_seconds(self._words_to_read, ask.user_words, self._pace), until):
                 await self.exchange(ask.item["context"][-1]["text"], ask.item["response"])
             self._words_to_read = ask.system_words
 
     async def exchange(self, user_text: str, system_text: str) -> None:
         """The person's turn, and the chatbot's answer to it, which is scored."""
-        await self._ask(_turn("SPEAKER_USER", user_text), "ack")
+        await self._do(self._conversation.say("user", user_text))
         if self.is_over:
             return
         self._tally.heard += 1
         self._tally.said += 1
         said_at = time.perf_counter()
-        await self._ask(_turn("SPEAKER_SYSTEM", system_text), "scored")
-        if not self.is_over:
+        scored = await self._do(self._conversation.say("system", system_text))
+        if scored is not None and set(scored.scores) == set(self._scorers):
             self._tally.took_ms.append(1000 * (time.perf_counter() - said_at))
 
-    async def say_and_leave_unanswered(self) -> None:
-        """Says a system turn, for a stream that is cut before its answer."""
-        try:
-            await self._call.write(_turn("SPEAKER_SYSTEM", self._traffic.next_ask().item["response"]))
-        except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
-            self._fail(error)
-
-    def cancel(self) -> None:
-        """Goes without a word."""
+    async def leave(self) -> None:
+        """Says a system turn and goes without a word, before its answer."""
         self.is_over = True
-        self._call.cancel()
+        saying = asyncio.ensure_future(self._conversation.say("system", self._traffic.next_ask().item["response"]))
+        await asyncio.sleep(_SAYING_SECONDS)
+        closing = asyncio.ensure_future(self._conversation.close())
+        await asyncio.sleep(0)
+        for each in (saying, closing):
+            each.cancel()
+        await asyncio.gather(saying, closing, return_exceptions=True)
 
     async def finish(self) -> bool:
-        """Says that everything is said; whether the service ended the stream as it should."""
-        if self.is_over:
-            return False
-        try:
-            async with asyncio.timeout(PATIENCE_SECONDS):
-                await self._call.done_writing()
-                last = await self._call.read()
-                code = await self._call.code()
-        except (grpc.aio.AioRpcError, TimeoutError) as error:
-            self._fail(error)
-            return False
-        self.is_over = True
-        return last is grpc.aio.EOF and code == grpc.StatusCode.OK
+        """Says that everything is said; whether the stream had no problem."""
+        if not self.is_over:
+            await self._do(self._conversation.close())
+        return not self.is_over
 
-    async def _ask(self, message: Any, kind: str) -> None:
-        """Sends one message and takes its answer, which must be of that kind and the next in order."""
+    async def _do(self, work: Awaitable[_T]) -> _T | None:
         try:
-            async with asyncio.timeout(PATIENCE_SECONDS):
-                await self._call.write(message)
-                reply = await self._call.read()
-            if reply is grpc.aio.EOF:
-                raise WrongReplyError(f"the stream ended: {(await self._call.code()).name}")
-            check_reply(reply, kind, self._turns, self._scorers)
-        except (grpc.aio.AioRpcError, WrongReplyError, TimeoutError, asyncio.InvalidStateError) as error:
-            self._fail(error)
-        else:
-            self._turns += kind != "opened"
-
-    def _fail(self, error: Exception) -> None:
-        if isinstance(error, grpc.aio.AioRpcError):
-            self._tally.problems[f"status {error.code().name}"] += 1
-        else:
-            self._tally.problems[str(error) or f"no answer: {type(error).__name__}"] += 1
-        self.cancel()
+            return await work
+        except TurnScoreError as error:
+            self._tally.problems[type(error).__name__] += 1
+            self.is_over = True
+        return None
 
     async def _pause(self, seconds: float, until: float) -> bool:
         """Waits so long; False where the talk is over before."""
         left = until - time.monotonic()
         await asyncio.sleep(max(0.0, min(seconds, left)))
         return seconds < left
-
-
-def _turn(speaker: str, text: str) -> Any:
-    return turnscore_pb2.ConversationMessage(turn={"speaker": speaker, "text": text})
 
 
 @dataclass
@@ -275,16 +223,10 @@ class _OpenStreams:
     async def cut(self, channels: Sequence[grpc.aio.Channel]) -> int:
         """Cuts every stream of these connections while a turn of it is unanswered; how many those were.
 
-        Of every other connection the streams are cancelled, of the rest the connection is closed.
+        Half of the connections are closed, too, before their streams are cancelled.
         """
         cut = [stream for stream in self.streams if stream.channel in channels and not stream.is_over]
-        await together(stream.say_and_leave_unanswered() for stream in cut)
-        for stream in cut:
-            if stream.channel in channels[::2]:
-                stream.cancel()
-        await together(channel.close() for channel in channels[1::2])
-        for stream in cut:
-            stream.is_over = True
+        await together([*(stream.leave() for stream in cut), *(channel.close() for channel in channels[1::2])])
         return len(cut)
 
 
@@ -318,11 +260,10 @@ class _Run:
         target = f"{LOOPBACK}:{self._service.grpc_port}"
         options = [("grpc.use_local_subchannel_pool", 1)]  # else all channels would share a connection
         channels = [grpc.aio.insecure_channel(target, options=options) for _ in range(connections)]
-        asked, scorers = TrafficSettings(seed=self._options.seed), self._options.scorers.split(",")
-        streams = []
-        for number in range(count):
-            label, channel = f"stream {number}", channels[number % connections]
-            streams.append(TalkingStream(channel, Traffic(asked, label), scorers, tally, label))
+        streams = [
+            TalkingStream(channels[number % connections], self._options, target, tally, f"stream {number}")
+            for number in range(count)
+        ]
         await together(stream.open() for stream in streams)
         yield _OpenStreams(channels, streams)
         await together(channel.close() for channel in channels)
@@ -337,8 +278,8 @@ class _Run:
         stay = [stream for stream in opened.streams if stream.channel not in to_cut]
         began_at, cpu, before = time.monotonic(), time.process_time(), self._sampler.samples[-1]
         middle, end = began_at + options.seconds / 2, began_at + options.seconds
-        going_on = asyncio.ensure_future(together(stream.talk(end, options.pace) for stream in stay))
-        await together(each.talk(middle, options.pace) for each in opened.streams if each.channel in to_cut)
+        going_on = asyncio.ensure_future(together(stream.talk(end) for stream in stay))
+        await together(each.talk(middle) for each in opened.streams if each.channel in to_cut)
         await self._moment(options.streams, "all talking, before the cut")
         found.cut_streams = await opened.cut(to_cut)
         await self._moment(options.streams - found.cut_streams, f"after the cut of {found.cut_streams}")

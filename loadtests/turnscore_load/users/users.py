@@ -4,23 +4,22 @@ import json
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from queue import SimpleQueue
-from types import MappingProxyType
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import gevent
 import grpc
 from geventhttpclient import HTTPClient
 from geventhttpclient.response import HTTPParseError
 from google.protobuf.message import Message
-from grpc.experimental.gevent import init_gevent
 from locust import User, task
 from locust.env import Environment
 from turnscore_wire.v1 import to_fields, turnscore_pb2
 
 from turnscore_load.answers import EXPIRED_GRPC_STATUS, CallAnswer, judge_grpc, judge_http
-from turnscore_load.machine import LOOPBACK, Ports, port_of
+from turnscore_load.machine import LOOPBACK, port_of
 from turnscore_load.traffic import (
     PATIENCE_SECONDS,
     TYPICAL_PAUSE_SECONDS,
@@ -32,55 +31,23 @@ from turnscore_load.traffic import (
 )
 from turnscore_load.users.budgets import statistics_name
 
-_SERVICE = "/turnscore.v1.TurnScorer"
 _PUSHBACK = "grpc-retry-pushback-ms"
 _DETAILS = "grpc-status-details-bin"
 
 
-class UserConnection(Protocol):
-    """One user's connection. Its calls raise nothing: what goes wrong is an answer too."""
-
-    kind: str  # the request type in Locust's statistics
-
-    def score(self, item: Item) -> CallAnswer:
-        """Asks for one turn."""
-        ...
-
-    def score_batch(self, items: Sequence[Item]) -> CallAnswer:
-        """Asks for several turns in one call."""
-        ...
-
-    def close(self) -> None:
-        """Ends the connection."""
-        ...
-
-
 class HttpUserConnection:
-    """Over HTTP."""
+    """One user's connection over HTTP. Its calls raise nothing: what goes wrong is an answer too."""
 
-    kind = "HTTP"
+    kind = "HTTP"  # the request type in Locust's statistics
 
-    def __init__(self, ports: Ports) -> None:
-        self._client = HTTPClient(
-            LOOPBACK,
-            ports.http,
-            headers={"Content-Type": "application/json"},
-            concurrency=1,
-            connection_timeout=PATIENCE_SECONDS,
-            network_timeout=PATIENCE_SECONDS,
-            disable_ipv6=True,
-        )
+    def __init__(self, port: int) -> None:
+        patience = {"connection_timeout": PATIENCE_SECONDS, "network_timeout": PATIENCE_SECONDS}
+        head = {"Content-Type": "application/json"}
+        self._client = HTTPClient(LOOPBACK, port, headers=head, concurrency=1, disable_ipv6=True, **patience)
 
-    def score(self, item: Item) -> CallAnswer:
-        return self._post("/v1/score", item)
-
-    def score_batch(self, items: Sequence[Item]) -> CallAnswer:
-        return self._post("/v1/score_batch", {"items": items})
-
-    def close(self) -> None:
-        self._client.close()
-
-    def _post(self, path: str, body: Mapping[str, Any]) -> CallAnswer:
+    def ask(self, items: Sequence[Item], *, is_batch: bool = False) -> CallAnswer:
+        """For one turn, or for several in one call."""
+        path, body = ("/v1/score_batch", {"items": items}) if is_batch else ("/v1/score", items[0])
         try:
             reply = self._client.post(path, json.dumps(body).encode())
             content = bytes(reply.read())
@@ -89,49 +56,48 @@ class HttpUserConnection:
         retry_after = reply.get("retry-after")
         return judge_http(reply.status_code, retry_after if isinstance(retry_after, str) else None, content)
 
+    def close(self) -> None:
+        self._client.close()
+
 
 class NoReplyError(Exception):
     """A stream gave no answer in time."""
 
 
-def make_grpc_cooperative() -> None:
-    """Makes gRPC wait by gevent; after Locust has patched the process and before anything of gRPC is made."""
-    init_gevent()
-
-
 class GrpcUserConnection:
-    """Over gRPC."""
+    """The same over gRPC."""
 
     kind = "grpc"
 
-    def __init__(self, ports: Ports) -> None:
+    def __init__(self, port: int) -> None:
         options = [("grpc.use_local_subchannel_pool", 1)]  # else all users would share a connection
-        self._channel = grpc.insecure_channel(f"{LOOPBACK}:{ports.grpc}", options=options)
-        self._score = self._unary("Score", turnscore_pb2.ScoreReply)
-        self._score_batch = self._unary("ScoreBatch", turnscore_pb2.BatchReply)
+        self._channel = grpc.insecure_channel(f"{LOOPBACK}:{port}", options=options)
 
-    def score(self, item: Item) -> CallAnswer:
-        return _call(self._score, turnscore_pb2.ScoreRequest(**as_grpc(item)))
-
-    def score_batch(self, items: Sequence[Item]) -> CallAnswer:
-        return _call(self._score_batch, turnscore_pb2.BatchRequest(items=[as_grpc(item) for item in items]))
+    def ask(self, items: Sequence[Item], *, is_batch: bool = False) -> CallAnswer:
+        given = [as_grpc(item) for item in items]
+        try:
+            if is_batch:
+                send = self._open("unary_unary", "ScoreBatch", turnscore_pb2.BatchReply)
+                reply = send(turnscore_pb2.BatchRequest(items=given), timeout=PATIENCE_SECONDS)
+            else:
+                send = self._open("unary_unary", "Score", turnscore_pb2.ScoreReply)
+                reply = send(turnscore_pb2.ScoreRequest(**given[0]), timeout=PATIENCE_SECONDS)
+        except grpc.RpcError as error:
+            return _judge_error(error)
+        return judge_grpc("OK", to_fields(reply), reply.ByteSize())
 
     def open_stream(self, item: Item, context: Sequence[Mapping[str, str]]) -> "GrpcStream":
         """A live conversation that asks what the item asks, after the turns of `context`."""
-        call = self._channel.stream_stream(
-            f"{_SERVICE}/ScoreStream",
-            request_serializer=turnscore_pb2.ConversationMessage.SerializeToString,
-            response_deserializer=turnscore_pb2.ConversationReply.FromString,
-        )
+        call = self._open("stream_stream", "ScoreStream", turnscore_pb2.ConversationReply)
         choice = {name: value for name, value in item.items() if name not in ("context", "response")}
         return GrpcStream(call, as_grpc({**choice, "context": context}))
 
     def close(self) -> None:
         self._channel.close()
 
-    def _unary(self, method: str, reply: type[Message]) -> Any:
-        return self._channel.unary_unary(
-            f"{_SERVICE}/{method}",
+    def _open(self, kind: str, method: str, reply: type[Message]) -> Any:
+        return getattr(self._channel, kind)(
+            f"/turnscore.v1.TurnScorer/{method}",
             request_serializer=lambda message: message.SerializeToString(),
             response_deserializer=reply.FromString,
         )
@@ -165,8 +131,8 @@ class GrpcStream:
         """Says that everything is said; where the service does not end the stream then, leaves."""
         self._messages.put(None)
         if not self.is_over:
-            with gevent.Timeout(PATIENCE_SECONDS, False):
-                _drain(self._replies)
+            with gevent.Timeout(PATIENCE_SECONDS, False), suppress(grpc.RpcError):
+                list(self._replies)  # over, one way or the other
         self._replies.cancel()
 
     def _ask(self, message: Message, kind: str) -> Any:
@@ -191,22 +157,6 @@ class GrpcStream:
         return None
 
 
-def _drain(replies: Iterator[Any]) -> None:
-    try:
-        for _ in replies:
-            pass
-    except grpc.RpcError:
-        return  # over, one way or the other
-
-
-def _call(send: Any, message: Message) -> CallAnswer:
-    try:
-        reply = send(message, timeout=PATIENCE_SECONDS)
-    except grpc.RpcError as error:
-        return _judge_error(error)
-    return judge_grpc("OK", to_fields(reply), reply.ByteSize())
-
-
 def _judge_error(error: Any) -> CallAnswer:
     status, trailers = error.code().name, dict(error.trailing_metadata() or ())
     if status == EXPIRED_GRPC_STATUS and _DETAILS not in trailers:
@@ -219,11 +169,8 @@ def _turn(speaker: str, text: str) -> dict[str, str]:
     return dict(turn)
 
 
-# By the API's name on the command line.
-CONNECTIONS: Mapping[str, Callable[[Ports], UserConnection]] = MappingProxyType(
-    {"http": HttpUserConnection, "grpc": GrpcUserConnection}
-)
-
+UserConnection = HttpUserConnection | GrpcUserConnection
+CONNECTIONS: Mapping[str, type[UserConnection]] = {"http": HttpUserConnection, "grpc": GrpcUserConnection}
 
 BATCH_ITEMS = 16
 # Chosen: about a third of two cores with the three starter scorers, so that it is felt and leaves capacity.
@@ -257,17 +204,18 @@ class ScoringUser(User):
             deadline_ms=options.deadline_ms,
         )
         self.traffic = Traffic(settings, self.label)
-        ports = Ports(port_of(environment.host or ""), options.grpc_port)
-        self.connection: UserConnection = CONNECTIONS[self.api or options.api](ports)
+        api = self.api or options.api
+        port = options.grpc_port if api == "grpc" else port_of(environment.host or "")
+        self.connection: UserConnection = CONNECTIONS[api](port)
 
     def on_stop(self) -> None:
         """Ends the connection."""
         self.connection.close()
 
-    def call(self, send: Callable[[UserConnection], CallAnswer]) -> None:
+    def call(self, send: Callable[[], CallAnswer]) -> None:
         """Makes one call, reports it, and waits as long as a refusal advises."""
         started_at = time.perf_counter()
-        answer = send(self.connection)
+        answer = send()
         self.environment.events.request.fire(
             request_type=self.connection.kind,
             name=statistics_name(self.kind, answer.outcome),
@@ -302,7 +250,7 @@ class ConversationUser(ScoringUser):
 
     def ask_for(self, item: Item) -> None:
         """Has the chatbot's turn scored."""
-        self.call(lambda connection: connection.score(item))
+        self.call(lambda: self.connection.ask([item]))
 
 
 class GrpcUser(ConversationUser):
@@ -335,7 +283,7 @@ class StreamUser(ConversationUser):
             self._stream = self.connection.open_stream(item, before)
         stream = self._stream
         stream.say(typed)
-        self.call(lambda _: stream.score(item["response"]))
+        self.call(lambda: stream.score(item["response"]))
         self._said = [*item["context"], {"speaker": "system", "text": item["response"]}]
 
     def leave(self) -> None:
@@ -356,8 +304,8 @@ class FloodUser(ScoringUser):
     @task
     def flood(self) -> None:
         """One turn."""
-        ask = self.traffic.next_ask()
-        self.call(lambda connection: connection.score(ask.item))
+        items = [self.traffic.next_ask().item]
+        self.call(lambda: self.connection.ask(items))
 
 
 class BatchUser(ScoringUser):
@@ -370,7 +318,7 @@ class BatchUser(ScoringUser):
         """One batch, and a pause until the next is due."""
         due_at = time.monotonic() + BATCH_EVERY_SECONDS / self.pace
         items = [self.traffic.next_ask().item for _ in range(BATCH_ITEMS)]
-        self.call(lambda connection: connection.score_batch(items))
+        self.call(lambda: self.connection.ask(items, is_batch=True))
         gevent.sleep(max(0.0, due_at - time.monotonic()))
 
 
