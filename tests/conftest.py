@@ -80,8 +80,6 @@ _LONGEST_FIRST = ("e2e", "packaging", "integration", "parity", "unit/exporters",
 """So that no process is left with a long module at the end."""
 _SHARING = ("e2e", "packaging")
 """Folders in which what takes long to make, a running service or wheels, is made once for all modules."""
-_ALONE = ("e2e/test_gpu.py", "e2e/test_road.py")
-"""Modules in them that share nothing."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -134,7 +132,7 @@ def _module(node: str) -> str:
 
 def _scope(module: str) -> str:
     folder = module.partition("/")[0]
-    return folder if folder in _SHARING and module not in _ALONE else module
+    return folder if folder in _SHARING else module
 
 
 def _place(module: str) -> int:

@@ -5,6 +5,7 @@ import shlex
 import ssl
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -15,10 +16,13 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from support.certificates import certificate, private_key
 from support.conditions import wait_until
+from support.fakes import hear, say
 from support.processes import RunningService, running_service
 from turnscore_client import ConnectionFailedError, Tls, TurnScoreClient, TurnScoreError, TurnScoreGrpcClient
 from turnscore_wire.v1 import turnscore_pb2
 from turnscore_wire.v1.turnscore_pb2_grpc import TurnScorerStub
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import connect
 
 ROOT = Path(__file__).parents[2]
 FILES = {"TLS_CERT": certificate("server"), "TLS_KEY": private_key("server"), "TLS_CLIENT_CA": certificate("authority")}
@@ -89,10 +93,10 @@ def test_both_transports_take_the_certificates_and_callers_whom_the_authority_si
 
 @pytest.mark.e2e
 def test_neither_transport_serves_a_caller_whom_the_authority_did_not_sign(guarded: RunningService):
-    nobody = Tls(ca_file=certificate("authority"))
-    with TurnScoreClient(guarded.url, tls=nobody, max_retries=0) as client, pytest.raises(ConnectionFailedError):
+    unsigned = Tls(ca_file=certificate("authority"))
+    with TurnScoreClient(guarded.url, tls=unsigned, max_retries=0) as client, pytest.raises(ConnectionFailedError):
         client.models()
-    with TurnScoreGrpcClient(guarded.grpc_target, tls=nobody, max_retries=0) as client, pytest.raises(TurnScoreError):
+    with TurnScoreGrpcClient(guarded.grpc_target, tls=unsigned, max_retries=0) as client, pytest.raises(TurnScoreError):
         client.models()
     with pytest.raises(httpx.TransportError):
         httpx.get(guarded.url + "/livez", verify=over_https("stranger"))
@@ -120,15 +124,32 @@ def test_two_workers_share_the_grpc_port(guarded: RunningService):
 
 
 @pytest.mark.e2e
-def test_sigterm_turns_health_off_and_loses_no_call(guarded: RunningService):
-    batch = turnscore_pb2.BatchRequest(items=[{"response": f"turn number {n} of a long batch"} for n in range(64)])
-    with secure_channel(guarded) as channel:
+def test_sigterm_turns_readiness_and_health_off_and_loses_nothing(guarded: RunningService):
+    items = [{"response": f"turn number {number} of a long batch"} for number in range(64)]
+    trusted = Tls(ca_file=certificate("authority"), **OWN)
+    url, context = guarded.url.replace("https", "wss") + "/v1/conversations", over_https()
+    with (
+        secure_channel(guarded) as channel,
+        TurnScoreClient(guarded.url, tls=trusted, timeout_seconds=60) as client,
+        ThreadPoolExecutor(1) as thread,
+        connect(url, ssl=context) as conversation,
+    ):
+        client.models()  # the connection is open
+        assert say(conversation, "user", "hi").ack
         stub = TurnScorerStub(channel)
-        asked = stub.ScoreBatch.future(batch, timeout=60)
+        over_grpc = stub.ScoreBatch.future(turnscore_pb2.BatchRequest(items=items), timeout=60)
         stub.Models(turnscore_pb2.ModelsRequest())  # behind the batch on the same connection: it has arrived
+        over_http = thread.submit(client.score_batch, items)
         guarded.process.terminate()
         wait_until(lambda: not is_serving(channel))
-        late = stub.Score(turnscore_pb2.ScoreRequest(response="still answered while draining"), timeout=60)
-        assert "engagement" in late.scores
-        assert len(asked.result(60).results) == 64
+        wait_until(lambda: httpx.get(guarded.url + "/readyz", verify=context).status_code == 503)
+        assert hear(conversation).draining.ends_in_ms == 6_000
+        with TurnScoreClient(guarded.url, tls=trusted, timeout_seconds=60) as late:
+            assert late.score(response="still answered while draining").scores
+        assert "engagement" in stub.Score(turnscore_pb2.ScoreRequest(response="so is this"), timeout=60).scores
+        assert say(conversation, "system", "and this").scored.scores
+        assert hear(conversation).error.code == "not_ready"
+        with pytest.raises(ConnectionClosed, match="4503"):
+            conversation.recv(60)
+        assert len(over_grpc.result(60).results) == len(over_http.result(60).results) == 64
     assert guarded.process.wait(120) == 0

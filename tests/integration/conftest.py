@@ -1,7 +1,9 @@
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import pytest_asyncio
 from support.processes import RedisServer, running_redis
 
 
@@ -9,3 +11,12 @@ from support.processes import RedisServer, running_redis
 def redis(tmp_path: Path) -> Iterator[RedisServer]:
     with running_redis(tmp_path) as server:
         yield server
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def browser() -> AsyncIterator[Any]:
+    """One for all tests of a module, which run in its loop."""
+    from support.pages import chromium  # skips where there is no browser
+
+    async with chromium() as started:
+        yield started

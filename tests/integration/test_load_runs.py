@@ -95,18 +95,6 @@ def test_a_run_within_its_budgets_ends_with_0_and_leaves_its_reports(tmp_path: P
     assert "</html>" in (tmp_path / "out" / "steady.html").read_text()
 
 
-def test_failures_and_slow_answers_break_their_budgets_by_name(tmp_path: Path):
-    numbers = iter(range(1_000_000))
-    with plain_server_in_a_thread(serve(lambda _: None if next(numbers) % 20 == 3 else SCORED)) as port:
-        done = load(port, tmp_path, *STEADY, "--mix", "flood=2", p50_ms=1)
-    assert done.returncode == 1
-    assert "BROKEN flood: p50 was" in done.stdout
-    assert "of the calls failed, the budget is 0 %" in done.stdout
-    errors = list(csv.DictReader((tmp_path / "steady_failures.csv").read_text().splitlines()))
-    assert {row["Name"] for row in errors} == {"flood failed"}
-    assert "no reply" in errors[0]["Error"]
-
-
 @pytest.mark.parametrize("host", [("--host", "http://example.org:3000"), ()])
 def test_locust_alone_sends_no_load_to_another_machine(host: tuple[str, ...], tmp_path: Path):
     done = run_command(tmp_path, "-m", "locust", "--headless", "-f", LOADTESTS / "locustfile.py", *host)

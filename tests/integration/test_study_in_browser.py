@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 from sqlalchemy import Connection, select
 from support.conditions import until
-from support.pages import chromium, find_violations
+from support.pages import find_violations
 from support.studies import Judgement, QuickRater, ScriptedBot, SimulatedRater, on_a_port, plan_fields
 from turnscore_assessment.analysis.study_report import build_report
 from turnscore_assessment.ratings.rating_file import build_table, read_ratings, write_ratings
@@ -23,10 +24,11 @@ from turnscore_assessment.study.server import build_app, list_origins
 from turnscore_assessment.study.workers import WorkerLink, invite_workers
 from turnscore_load.machine import free_port
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 GUESSERS = {1: 10, 4: 29}
 """Raters who guess, and seeds with which they fail wherever the degraded system comes: every p is above .3."""
-IN_BROWSER = 2
-"""So many of the six raters; the others make the page's calls themselves."""
+IN_BROWSER = 0
+"""This one of the six raters; the others make the page's calls themselves."""
 _PATIENCE_MS = 120_000
 """For one step of a page. A machine may be slow: only what hangs takes longer."""
 
@@ -55,7 +57,7 @@ async def new_context(browser: Any, **options: Any) -> Any:
     return context
 
 
-async def test_the_report_leaves_out_the_two_of_six_raters_who_answer_at_random(tmp_path: Path) -> None:
+async def test_the_report_leaves_out_the_two_of_six_raters_who_answer_at_random(tmp_path: Path, browser: Any) -> None:
     bots = free_port()
     plan = make_demo_plan(tmp_path, bots)
     violations: dict[str, list[str]] = {}
@@ -68,21 +70,17 @@ async def test_the_report_leaves_out_the_two_of_six_raters_who_answer_at_random(
     async with (
         on_a_port(create_demo_app(), bots),
         served(plan, 6) as (url, database, links),
-        chromium() as browser,
         httpx.AsyncClient(base_url=url, timeout=60) as client,
     ):
 
         async def take_part(number: int, link: WorkerLink) -> str:
             judgement = Judgement(GUESSERS.get(number, number), guesses=number in GUESSERS)
-            if number >= IN_BROWSER:
+            if number != IN_BROWSER:
                 return await QuickRater(client, str(link), judgement).take_part()
             context = await new_context(browser)
             context.on("console", lambda message: complaints.append(message.text))
             context.on("weberror", lambda error: complaints.append(str(error.error)))
-            rater = SimulatedRater(
-                context, f"{url}/#{link}", judgement, breaks_off=number == 1, look=None if number else look
-            )
-            return await rater.take_part()
+            return await SimulatedRater(context, f"{url}/#{link}", judgement, look).take_part()
 
         codes = await asyncio.gather(*(take_part(number, link) for number, link in enumerate(links)))
         ratings = database.run_here(export_ratings, database.study_id, plan, read_recordings(plan), with_texts=True)
@@ -101,7 +99,7 @@ async def test_the_report_leaves_out_the_two_of_six_raters_who_answer_at_random(
     assert [system.dialogues for system in report.systems] == [4, 4, 4]
 
 
-async def test_no_other_page_has_a_barrier_and_all_of_it_goes_by_keyboard(tmp_path: Path) -> None:
+async def test_no_other_page_has_a_barrier_and_all_of_it_goes_by_keyboard(tmp_path: Path, browser: Any) -> None:
     lines = [
         {"id": f"d{n}", "turns": [{"speaker": "user", "text": "hi"}, {"speaker": "system", "text": "hello"}]}
         for n in (1, 2)
@@ -111,7 +109,7 @@ async def test_no_other_page_has_a_barrier_and_all_of_it_goes_by_keyboard(tmp_pa
     plan = StudyPlan.model_validate(
         plan_fields(database=str(tmp_path / "study.sqlite3"), systems=systems, dialogues_per_system=2)
     )
-    async with served(plan, 1) as (url, database, [link]), chromium() as browser:
+    async with served(plan, 1) as (url, database, [link]):
         page = await (await new_context(browser, color_scheme="dark")).new_page()
 
         async def see(heading: str) -> None:
@@ -125,7 +123,7 @@ async def test_no_other_page_has_a_barrier_and_all_of_it_goes_by_keyboard(tmp_pa
 
         await page.goto(url)
         await see("A link is needed")
-        await page.goto(f"{url}/#nobody.nothing")
+        await page.goto(f"{url}/#unknown.link")
         await see("The study cannot be shown")
         await page.goto(f"{url}/#{link}")
         await see("Before you begin")
@@ -156,11 +154,11 @@ async def test_no_other_page_has_a_barrier_and_all_of_it_goes_by_keyboard(tmp_pa
         assert database.run_here(_read_ratings) == []
 
 
-async def test_when_a_chatbot_or_the_network_fails_the_page_says_so_and_goes_on(tmp_path: Path) -> None:
+async def test_when_a_chatbot_or_the_network_fails_the_page_says_so_and_goes_on(tmp_path: Path, browser: Any) -> None:
     bot, bots = ScriptedBot(), free_port()
     systems = [{"name": name, "url": f"http://127.0.0.1:{bots}/v1/chat/completions"} for name in "AB"]
     plan = StudyPlan.model_validate(plan_fields(database=str(tmp_path / "study.sqlite3"), systems=systems))
-    async with on_a_port(bot.app, bots), served(plan, 1) as (url, _database, [link]), chromium() as browser:
+    async with on_a_port(bot.app, bots), served(plan, 1) as (url, _database, [link]):
         context = await new_context(browser)
         page, other = await context.new_page(), await context.new_page()
         await page.goto(f"{url}/#{link}")

@@ -235,14 +235,12 @@ class QuickRater:
 
 
 class SimulatedRater:
-    """A rater with a browser and a link. `look` sees every page, `breaks_off` closes one."""
+    """A rater with a browser and a link, who closes one page and opens it again. `look` sees every page."""
 
-    def __init__(
-        self, context: Any, link: str, judgement: Judgement, *, breaks_off: bool = False, look: Look | None = None
-    ) -> None:
-        self.context, self.link, self.breaks_off, self.look = context, link, breaks_off, look
-        self.judgement = judgement
+    def __init__(self, context: Any, link: str, judgement: Judgement, look: Look) -> None:
+        self.context, self.link, self.judgement, self.look = context, link, judgement, look
         self.page: Any = None
+        self.breaks_off = True
 
     async def take_part(self) -> str:
         """From the link to the code at the end."""
@@ -268,7 +266,7 @@ class SimulatedRater:
         await self.page.goto(self.link)
 
     async def talk(self) -> None:
-        """Ten messages, sent with Enter; who breaks off closes the tab after the fourth and opens the link again."""
+        """Ten messages, sent with Enter; in the first conversation the tab is closed after the fourth, and opened again."""
         for number, text in enumerate(INPUTS):
             if self.breaks_off and number == 4:
                 await self.page.close()
@@ -293,8 +291,7 @@ class SimulatedRater:
         await self.page.get_by_role("button", name="Send my ratings").press("Enter")
 
     async def _see(self, name: str) -> None:
-        if self.look is not None:
-            await self.look(self.page, name)
+        await self.look(self.page, name)
 
 
 __all__ = ["make_study", "published_row"]

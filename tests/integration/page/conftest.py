@@ -8,14 +8,6 @@ from support.pages import Address, Open, Visit, serving_page, visiting
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def browser() -> AsyncIterator[Any]:
-    from support.pages import chromium  # skips where there is no browser
-
-    async with chromium() as started:
-        yield started
-
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def service() -> AsyncIterator[Address]:
     async with serving_page() as address:
         yield address

@@ -20,22 +20,6 @@ def test_a_batch_answers_each_item_in_order_or_with_its_own_error(ask, mock):
     assert len(mock.requests) == 1
 
 
-@pytest.mark.parametrize(
-    ("method", "args", "kwargs", "field"),
-    [
-        ("score", (), {"response": ""}, "response"),
-        ("score_batch", ([{"response": 7}],), {}, "items.0.response"),
-        ("score_dialogue", ([("user", 7)],), {}, "turns.0.text"),
-        ("models", (), {"request_id": "two words"}, "request_id"),
-    ],
-)
-def test_a_wrong_request_is_refused_without_a_network_call(ask, mock, method, args, kwargs, field):
-    with pytest.raises(InvalidRequestError) as raised:
-        ask(mock, method, *args, **kwargs)
-    assert raised.value.field == field
-    assert mock.requests == []
-
-
 @pytest.mark.parametrize("code", list(ErrorCode))
 def test_every_code_is_raised_as_its_class_with_its_request_id(ask, mock, code):
     mock.fail_next(code, "because", field="response")

@@ -8,13 +8,11 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import grpc
-import httpx
 import pytest
 from support.certificates import certificate, private_key
-from support.fakes import POISON, FakeScorer
+from support.fakes import FakeScorer
 from support.transports import grpc_server, settings_with
 from turnscore_client import (
-    AsyncTurnScoreClient,
     AsyncTurnScoreGrpcClient,
     ConnectionFailedError,
     DeadlineExceededError,
@@ -22,9 +20,7 @@ from turnscore_client import (
     TurnScoreGrpcClient,
 )
 from turnscore_client._grpc import _AsyncGrpcStream, open_channel
-from turnscore_service.api.http.app import create_app
 
-HI = [("user", "hi")]
 SERVER = {"tls_cert_file": certificate("server"), "tls_key_file": private_key("server")}
 MUTUAL = {**SERVER, "tls_client_ca_file": certificate("authority")}
 TRUST = {"ca_file": certificate("authority")}
@@ -35,36 +31,6 @@ OWN = {"cert_file": certificate("caller"), "key_file": private_key("caller")}
 async def door(settings: Any = None, **scorers: Any) -> AsyncIterator[tuple[str, Any]]:
     async with grpc_server(settings, **(scorers or {"fake": FakeScorer()})) as (server, runtime):
         yield f"127.0.0.1:{server.port}", runtime
-
-
-def without_times(reply: Any) -> Any:
-    """The reply without what no two calls share."""
-    fields = reply.model_dump(mode="json") if hasattr(reply, "model_dump") else reply
-    if isinstance(fields, list):
-        return [without_times(each) for each in fields]
-    if not isinstance(fields, dict):
-        return fields
-    return {name: without_times(value) for name, value in fields.items() if name not in ("timing_ms", "cached")}
-
-
-@pytest.mark.parametrize(
-    ("method", "args", "fields"),
-    [
-        ("score", (), {"context": HI, "response": "one two", "options": {"fake": {"known": [1, 2.5, "a"]}}}),
-        ("score_batch", ([{"response": "one"}, {"response": POISON}, {"response": "a b"}],), {}),
-        ("score_dialogue", ([("user", "hi"), ("system", "a b c"), ("system", "a")],), {}),
-        ("rank", (["one", "one two", POISON],), {"context": HI, "weights": {"fake": 2.0}}),
-        ("models", (), {}),
-    ],
-)
-async def test_every_method_answers_as_over_http(call, method, args, fields):
-    async with door() as (address, runtime):
-        over_grpc = await call(address, method, *args, **fields, request_id="r-1")
-        transport = httpx.ASGITransport(create_app(runtime))
-        async with AsyncTurnScoreClient("http://turnscore.test", transport=transport) as client:
-            over_http = await getattr(client, method)(*args, **fields, request_id="r-1")
-    assert type(over_grpc) is type(over_http)
-    assert without_times(over_grpc) == without_times(over_http)
 
 
 async def test_the_service_drops_work_that_the_caller_has_no_time_for(call):

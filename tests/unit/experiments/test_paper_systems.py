@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from paper_systems.bert_systems import draw_retrieval, fit_overall, read_groups, train_joint, train_pair_network
+from paper_systems.bert_systems import draw_retrieval, fit_overall, train_joint, train_pair_network
 from paper_systems.data import RandomNegatives, ReplyPool
 from paper_systems.ruber import RuberNetwork, Texts, TrainingScale, WordReader, score_ruber_network, train_ruber_network
 from support.exporter_data import save_tiny_masked, save_tiny_pair
@@ -22,7 +22,6 @@ from turnscore_exporters.pair_models.models import (
     PairNetwork,
     load_masked_model,
     load_pair_model,
-    read_logits,
     score_masked,
     score_network,
     score_pairs,
@@ -172,21 +171,3 @@ def test_padding_is_never_read() -> None:
     alone = reader(*Texts.of([short]).parts())
     beside = reader(*Texts.of([short, long]).parts())[:1]
     assert torch.allclose(alone, beside, atol=1e-6)
-
-
-PAIRS = [("what about whales " * (1 + number % 5), "sea " * (1 + number * 7 % 11)) for number in range(19)]
-"""Pairs of mixed length, and not a whole number of groups."""
-WIDER = 5.0
-"""Times a tiny checkpoint's weights, as they are drawn its logits hardly differ."""
-FAMILIES = ["bert", "roberta"]
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_rows_of_like_length_have_the_logits_that_they_have_in_one_batch(family: str, tmp_path: Path) -> None:
-    checkpoint = load_pair_model(str(save_tiny_pair(tmp_path, family)))
-    with torch.inference_mode():
-        for weight in checkpoint.model.parameters():
-            weight *= WIDER
-        whole, grouped = read_logits(checkpoint, PAIRS), read_groups(checkpoint, PAIRS)
-    assert float(whole.std()) > 0.01
-    assert torch.allclose(grouped, whole, atol=1e-5)

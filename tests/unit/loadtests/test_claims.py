@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 from turnscore_load.answers import CallAnswer, CallRecord, Outcome, Stage
-from turnscore_load.fleet import Callers
 from turnscore_load.results import Check, ScenarioResult
 from turnscore_load.sampling import ProcessSample
-from turnscore_load.scenarios import cache, hostile, overload, replicas
+from turnscore_load.scenarios import hostile, overload
 
 MIB = 2**20
 
@@ -96,37 +95,6 @@ def test_each_claim_of_an_overload_can_break(run: overload.OverloadRun, claim: s
     assert len(broken) <= 2  # an answer that is late is neither goodput nor in time
 
 
-def event_outcomes(**failing: int) -> list[replicas.EventOutcome]:
-    """A run of every event; `failing` is how many failed by event and caller, or how many values differ."""
-    found = []
-    for event in (*replicas.EVENTS, replicas.RETRIED):
-        callers = Callers()
-        name = "retried" if event == replicas.RETRIED else event.split()[0]
-        for kind in callers.took_ms:
-            callers.took_ms[kind] = [5.0] * 100
-            callers.failures[kind] = ["ReadError"] * failing.get(f"{name}_{kind}", 0)
-        differing = failing.get("differing", 0)
-        found.append(replicas.EventOutcome(event=event, per_second=4.0, callers=callers, differing=differing))
-    return found
-
-
-@pytest.mark.parametrize(
-    ("failing", "claim"),
-    [
-        ({"rolling_raw": 1}, "rolling restart: nothing fails"),
-        ({"kill_raw": 7}, "kill -9: of raw callers' at most those in flight"),
-        ({"retried_raw": 1}, "a proxy that tries again: none"),
-        ({"kill_talk": 1}, "through our client and in conversations nothing fails"),
-        ({"differing": 1}, "every value is that of one service alone"),
-    ],
-)
-def test_each_promise_about_replicas_can_break(failing: dict[str, int], claim: str):
-    assert (
-        failed(replicas.check_outcomes(event_outcomes(kill_raw=6))) == []
-    )  # one in flight, until the proxy has noticed
-    assert claim in failed(replicas.check_outcomes(event_outcomes(**failing)))
-
-
 ATTACK = {"name": "a form", "outcome": "200", "is_right": True, "waits_seconds": [0.09], "grown_bytes": 0}
 
 
@@ -142,35 +110,6 @@ ATTACK = {"name": "a form", "outcome": "200", "is_right": True, "waits_seconds":
 )
 def test_a_wrong_answer_a_silent_service_and_memory_that_grows_are_found(wrong: dict[str, Any], holds: bool):
     assert hostile.check_attack(**{**ATTACK, **wrong}, control_seconds=0.05).holds == holds
-
-
-SINGLE, SEVERAL = cache.CacheQuestion("engagement", 1, 1), cache.CacheQuestion("engagement", 1, 32)
-
-
-def costs(question: cache.CacheQuestion = SINGLE, wall_ms: float = 1.0, **cpu_ms: float) -> cache.CacheRun:
-    found = [
-        cache.CacheCost(way=way, question=question, cpu_ms=cpu, redis_ms=0, p50_ms=1, p99_ms=2, failed=0,
-                   wall_ms=wall_ms if way == "half_both" else 1.0)
-        for way, cpu in cpu_ms.items()
-    ]  # fmt: skip
-    return cache.CacheRun(costs=found)
-
-
-@pytest.mark.parametrize(
-    ("run", "holds"),
-    [
-        (costs(miss_redis=100, hit_redis=33), True),
-        (costs(miss_redis=100, hit_redis=34), False),
-        (costs(SEVERAL, 0.55, off=1.0, half_both=1.0), True),
-        (costs(SEVERAL, 0.6, off=1.0, half_both=1.0), False),
-        (costs(SINGLE, 0.6, off=1.0, half_both=1.0), None),
-        (cache.CacheRun(faults={"healthy": [(1, 10), (1, 12)], "killed, breaker open": [(1, 13)]}), True),
-        (cache.CacheRun(faults={"healthy": [(1, 10), (1, 12)], "killed, breaker open": [(1, 14)]}), False),
-    ],
-)
-def test_each_target_of_the_cache_is_judged_by_its_own_figures(run: cache.CacheRun, holds: bool | None):
-    assert [each.holds for each in cache.judge(run)] == [holds, True]
-    assert [each.holds for each in cache.judge(replace(run, failed=1))] == [holds, False]
 
 
 def test_a_result_fails_by_a_claim_that_was_refused_and_by_no_other():

@@ -47,19 +47,6 @@ def test_a_process_that_ends_instead_of_becoming_ready_is_reported_with_its_log(
         raise AssertionError("it is not ready")
 
 
-def test_settings_of_the_caller_are_left_out_of_a_clean_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("TURNSCORE_WORKERS", "7")
-    code = "import os, json; print(json.dumps([os.environ.get(n) for n in ('TURNSCORE_WORKERS', 'TURNSCORE_MODELS')]))"
-    process = Process(
-        [sys.executable, "-c", code], tmp_path, environment={"TURNSCORE_MODELS": "own"}, clean=True, talks=True
-    )
-    process.start()
-    assert process.read_answer() == [None, "own"]
-    with pytest.raises(StartError, match="ended"):
-        process.read_answer()
-    process.stop()
-
-
 @pytest.mark.parametrize(
     "url",
     ["http://example.org:3000", "https://127.0.0.1:3000", "http://127.0.0.1", "http://localhost:3000",

@@ -17,8 +17,6 @@ from turnscore_load.traffic import (
     Lengths,
     Traffic,
     TrafficSettings,
-    as_grpc,
-    pack,
 )  # fmt: skip
 from turnscore_models import starter_bundles
 from turnscore_wire import Limits, ScoreRequest
@@ -92,11 +90,3 @@ def test_calls_alike_give_the_same_lengths_and_never_the_same_text():
     words = [[[text.count(" ") for text in texts_of(item)] for item in items] for items in (first, second)]
     assert words[0] == words[1]
     assert len({text for item in (*first, *second) for text in texts_of(item)}) == 2000
-
-
-def test_bodies_hold_as_many_items_as_are_asked_for_in_one_request():
-    items = [{"context": [{"speaker": "user", "text": "hi"}], "response": str(number)} for number in range(32)]
-    bodies = [json.loads(body) for body in pack(items, 16, cache="bypass")]
-    assert [len(body["items"]) for body in bodies] == [16, 16]
-    assert {item["cache"] for body in bodies for item in body["items"]} == {"bypass"}
-    assert json.loads(pack([as_grpc(items[0])], 1)[0])["context"] == [{"speaker": "SPEAKER_USER", "text": "hi"}]

@@ -11,24 +11,6 @@ from turnscore_assessment.study import workers
 RATINGS = {"fun": 70, "repetitive": 20.5}
 
 
-async def test_a_worker_talks_rates_and_is_done(tmp_path: Path) -> None:
-    async with served_study(tmp_path) as served:
-        [link] = served.invite()
-        standing = await served.agree(link)
-        for number in (1, 2):
-            assert (standing["done"], standing["total"], standing["finished"]) == (number - 1, 2, False)
-            dialogue = standing["dialogue"]["id"]
-            replies = await served.talk(link, dialogue)
-            shown = (await served.get(link)).json()["dialogue"]["turns"]
-            assert [turn["text"] for turn in shown if turn["speaker"] == "system"] == replies
-            after = (await served.post(link, "rating", dialogue=dialogue, ratings=RATINGS)).json()
-            assert after["dialogue"] is None
-            standing = (await served.post(link, "begin")).json()
-        assert standing["finished"]
-        assert standing["code"] == link.code
-        assert after == standing  # there was nothing left to begin
-
-
 async def test_nothing_that_a_worker_is_shown_names_a_system_or_which_one_is_degraded(tmp_path: Path) -> None:
     async with served_study(tmp_path) as served:
         [link] = served.invite()

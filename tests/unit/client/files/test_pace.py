@@ -32,23 +32,3 @@ def test_whatever_comes_the_limit_stays_within_its_bounds_and_hints_are_kept(mos
                 pace.end()
 
     asyncio.run(live())
-
-
-async def test_it_begins_with_eight_doubles_and_halves_once_a_round():
-    pace = Pace(64, ManualClock())
-    assert pace.limit == 8
-    for _ in range(8):
-        await pace.begin()
-        pace.answered()
-        pace.end()
-    assert pace.limit == 16
-    round_ = [await pace.begin() for _ in range(16)]
-    for began_in in round_:
-        pace.refused(began_in, 10, is_gone=False)
-        pace.end()
-    assert pace.limit == 8
-    for _ in range(9):
-        await pace.begin()
-        pace.answered()
-        pace.end()
-    assert pace.limit == 9

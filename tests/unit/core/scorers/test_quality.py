@@ -168,18 +168,6 @@ def test_a_context_of_many_responses_is_computed_once(bundle: Bundle):
     assert rows == [5]
 
 
-def test_places_of_context_tokens_count_the_padding_that_the_backend_wants(bundle: Bundle):
-    backend = OnnxBackend(bundle.path_of("graph.onnx"), threads=1)
-    fed: list[Any] = []
-    scorer = QualityScorer(bundle, backend)
-    backend.round_width = lambda longest: 40  # type: ignore[method-assign]
-    run = backend.run
-    backend.run = lambda feeds: [fed.append(feeds), run(feeds)][1]  # type: ignore[method-assign]
-    scorer.score(scorer.encode([turn("a b c", "d e")]))
-    assert fed[0]["input_ids"].shape == (2, 40)
-    assert fed[0]["context_tokens"][0, :4].tolist() == [40, 41, 42, 43]
-
-
 def test_what_lies_beyond_the_layout_is_counted_as_dropped(scorer: QualityScorer):
     [pack] = scorer.encode([turn("a " * 20, "b c d e f", "e f g")])
     assert pack.tokens[0].dropped == 4 + 1

@@ -30,7 +30,6 @@ from turnscore_exporters.sentiment.training import (
     train_model,
 )
 from turnscore_exporters.training.encoders import load_encoder
-from turnscore_exporters.training.loop import WeightAverage
 
 CONTEXT = (("user", "hi"), ("system", "what did you do"), ("user", "i saw whales"))
 TURNS = [
@@ -51,10 +50,6 @@ TURNS = [
     ),
 ]
 RECIPE = SentimentRecipe(epochs=2, batch_tokens=120, frozen_layers=1)
-
-
-class InterruptionError(Exception):
-    pass
 
 
 def settings(tiny_bert: Path, **changes: object) -> SentimentSettings:
@@ -82,31 +77,6 @@ def test_unknown_labels_cost_nothing() -> None:
     assert compute_loss(outputs, batch, Target.TWO).item() == pytest.approx(0.5)
     assert compute_loss(outputs, batch, Target.SENTIMENT).item() == pytest.approx(0.5)
     assert compute_loss(outputs, batch, Target.SUM).item() == pytest.approx((16 + 4) / 2)
-
-
-def test_a_resumed_training_ends_with_the_weights_of_one_that_was_not_interrupted(
-    tiny_bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def train(state: Path) -> SentimentStopModel:
-        chosen = settings(tiny_bert)
-        return train_model(TURNS, load_encoder(str(tiny_bert)), chosen, RECIPE, state_path=state)[0]
-
-    monkeypatch.setattr("turnscore_exporters.sentiment.training.SAVE_EVERY", 4)
-    whole = train(tmp_path / "whole")
-    updates = WeightAverage.update
-
-    def update_until_interrupted(self: WeightAverage, model: SentimentStopModel, step: int) -> None:
-        if step == 9:
-            raise InterruptionError
-        updates(self, model, step)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(WeightAverage, "update", update_until_interrupted)
-        with pytest.raises(InterruptionError):
-            train(tmp_path / "state")
-    resumed = train(tmp_path / "state")
-    weights, again = whole.state_dict(), resumed.state_dict()
-    assert all(torch.equal(weights[name], again[name]) for name in weights)
 
 
 @pytest.mark.parametrize("pooling", list(RowPooling))

@@ -1,4 +1,4 @@
-""""""
+"""Requests as they are decoded: each fault is refused by its field, and bounded before it is looked at."""
 
 import asyncio
 import gc

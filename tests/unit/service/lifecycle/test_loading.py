@@ -1,14 +1,18 @@
-"""Versions beside those that serve: which are loaded, and each guard with what it refuses."""
+"""Loading: candidate versions, each guard with what it refuses, and a device that cannot be used."""
 
 from typing import Any
 
+import httpx
 import pytest
 from support.fakes import FakeEncoder, FakeScorer, loaded_fake
 from turnscore_core.inference.concurrency import Concurrency
+from turnscore_core.inference.devices import Machine, choose_devices
 from turnscore_core.inference.onnx_backend import DeviceError
 from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_models import Bundle, BundleError, BundleNotFoundError, MismatchedGraphError
+from turnscore_service.api.http.app import create_app
 from turnscore_service.lifecycle.loading import load_versions
+from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.scheduling.versions import CandidateVersions
 from turnscore_service.settings.group import VersionShare
 from turnscore_service.settings.service import Settings
@@ -74,7 +78,7 @@ def test_versions_work_under_names_of_their_own_and_a_shadow_in_one_lane():
         (["fake:1.1.0", "fake:1.2.0"], "fake:1.2.0 is the second of kind fake; name one bundle per kind"),
     ],
 )
-def test_what_cannot_stand_beside_a_served_scorer_is_refused_before_anything_is_loaded(
+def test_what_cannot_be_a_candidate_of_a_served_scorer_is_refused_before_anything_is_loaded(
     setting: str, named: list[str], sentence: str
 ):
     loader = Loader()
@@ -87,3 +91,25 @@ def test_what_cannot_stand_beside_a_served_scorer_is_refused_before_anything_is_
 def test_a_version_that_fails_its_proof_is_refused():
     with pytest.raises(BundleError, match=r"^TURNSCORE_SPLIT: its graph gives self-test turn 0 another value"):
         load(split=["fake:6.6.6"])
+
+
+async def test_a_service_that_cannot_use_its_cuda_device_is_never_ready_and_says_why_and_what_to_do(
+    caplog: pytest.LogCaptureFixture,
+):
+    try:
+        choose_devices("cuda:0", Machine())
+    except DeviceError as error:
+        reason = str(error)
+    else:
+        pytest.skip("cuda:0 works here")
+    runtime = Runtime(Settings.model_validate({"runtime": {"device": "cuda:0"}}))
+    runtime.start()
+    await runtime.wait_until_loaded()
+    transport = httpx.ASGITransport(create_app(runtime))
+    async with httpx.AsyncClient(transport=transport, base_url="http://turnscore") as client:
+        told = await client.get("/readyz")
+        assert (told.status_code, told.json()["error"]["message"]) == (503, f"refused: {reason}")
+        assert (await client.post("/v1/score", json={"response": "hi"})).json()["error"]["code"] == "not_ready"
+    assert "pip install" in reason or "driver" in reason
+    assert f"the device cannot be used: {reason}" in caplog.messages
+    await runtime.stop()
