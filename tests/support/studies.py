@@ -266,7 +266,7 @@ class SimulatedRater:
         await self.page.goto(self.link)
 
     async def talk(self) -> None:
-        """Ten messages, sent with Enter; in the first conversation the tab is closed after the fourth, and opened again."""
+        """Ten messages, sent with Enter; the first time, the tab is closed after the fourth and opened again."""
         for number, text in enumerate(INPUTS):
             if self.breaks_off and number == 4:
                 await self.page.close()
