@@ -26,7 +26,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # models are tiny, and every core
 def pytest_collection() -> Generator[None, object, object]:
     """What collecting imports stays: no collector of garbage walks through it, then or in the tests.
 
-    Such walks took 5 of 24 CPU seconds (2 cores of an AMD EPYC, `make test`, 2026-11-23, others beside).
+    Such walks took 5 of 24 CPU seconds (2 cores of an AMD EPYC, `make test`, 2026-11-23, others running).
     """
     gc.disable()
     try:
@@ -66,9 +66,9 @@ def serve() -> ServeFakes:
 
     @asynccontextmanager
     async def start(
-        settings: Settings | None = None, beside: CandidateVersions | None = None, **scorers: Any
+        settings: Settings | None = None, candidates: CandidateVersions | None = None, **scorers: Any
     ) -> AsyncIterator[tuple[httpx.AsyncClient, Runtime]]:
-        async with ready_runtime(settings, beside, **scorers) as runtime:
+        async with ready_runtime(settings, candidates, **scorers) as runtime:
             transport = httpx.ASGITransport(create_app(runtime), raise_app_exceptions=False)
             async with httpx.AsyncClient(transport=transport, base_url="http://turnscore") as client:
                 yield client, runtime
@@ -95,7 +95,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     """In a process of tests, has what pytest-rerunfailures says of each test leave at once.
 
     It says so in several small messages that nobody answers, and Nagle's algorithm held each test up: half of 269 tests
-    took 44 ms and more instead of 6 (2 cores of an AMD EPYC, 2026-11-23, others beside).
+    took 44 ms and more instead of 6 (2 cores of an AMD EPYC, 2026-11-23, others running).
     """
     if "PYTEST_XDIST_WORKER" in os.environ and session.config.pluginmanager.hasplugin("rerunfailures"):
         said: socket.socket = session.config.failures_db.sock  # type: ignore[attr-defined]

@@ -110,7 +110,7 @@ def count(node: RedisServer) -> int:
         (["fake:1.0.0"], 2, "there is no shared cache: neither --url nor TURNSCORE_CACHE__URL names one"),
         (["fake:1.0.0", "--url", "redis://127.0.0.1:1"], 1, "the Redis cannot be used: connection"),
     ],
-    ids=["no version", "a glob", "no address", "nobody there"],
+    ids=["no version", "a glob", "no address", "no service there"],
 )
 async def test_a_clearing_that_cannot_be_done_says_why(words: list[str], status: int, told: str):
     done = await clear(*words)

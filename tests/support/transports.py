@@ -173,11 +173,11 @@ def settings_with(**groups: Any) -> Settings:
 
 @asynccontextmanager
 async def grpc_server(
-    settings: Settings | None = None, beside: CandidateVersions | None = None, **scorers: Any
+    settings: Settings | None = None, candidates: CandidateVersions | None = None, **scorers: Any
 ) -> AsyncIterator[tuple[GrpcServer, Runtime]]:
     """A started server on fakes; `settings` come from `settings_with`."""
     loaded = {name: loaded_fake(scorer, name) for name, scorer in scorers.items()}
-    versions = beside or CandidateVersions()
+    versions = candidates or CandidateVersions()
     runtime = Runtime(settings or settings_with(), load=lambda _: loaded, load_candidate=lambda *_: versions)
     server = GrpcServer(runtime)
     runtime.start()
@@ -192,11 +192,11 @@ async def grpc_server(
 
 @asynccontextmanager
 async def grpc_stub(
-    settings: Settings | None = None, beside: CandidateVersions | None = None, **scorers: Any
+    settings: Settings | None = None, candidates: CandidateVersions | None = None, **scorers: Any
 ) -> AsyncIterator[tuple[TurnScorerStub, Runtime]]:
     """The generated stub, on a connection to such a server."""
     async with (
-        grpc_server(settings, beside, **scorers) as (server, runtime),
+        grpc_server(settings, candidates, **scorers) as (server, runtime),
         grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel,
     ):
         yield TurnScorerStub(channel), runtime
@@ -341,11 +341,11 @@ class HeldChannel:
 
 @asynccontextmanager
 async def ready_runtime(
-    settings: Settings | None = None, beside: CandidateVersions | None = None, **scorers: Any
+    settings: Settings | None = None, candidates: CandidateVersions | None = None, **scorers: Any
 ) -> AsyncIterator[Runtime]:
     """A service with these scorers; whatever the test held back is let go at its end."""
     loaded = {name: loaded_fake(scorer, name) for name, scorer in scorers.items()}
-    versions = beside or CandidateVersions()
+    versions = candidates or CandidateVersions()
     runtime = Runtime(settings or Settings(), load=lambda _: loaded, load_candidate=lambda *_: versions)
     runtime.start()
     await runtime.wait_until_loaded()
@@ -362,9 +362,9 @@ async def ready_runtime(
 
 @asynccontextmanager
 async def talking(
-    settings: Settings | None = None, beside: CandidateVersions | None = None, **scorers: Any
+    settings: Settings | None = None, candidates: CandidateVersions | None = None, **scorers: Any
 ) -> AsyncIterator[tuple[HeldChannel, "asyncio.Task[None]", Runtime]]:
-    async with ready_runtime(settings, beside, **(scorers or {"fake": FakeScorer()})) as runtime:
+    async with ready_runtime(settings, candidates, **(scorers or {"fake": FakeScorer()})) as runtime:
         channel = HeldChannel()
         holding = asyncio.create_task(runtime.conversations.hold(runtime.pipeline, channel, "r-1"))
         yield channel, holding, runtime

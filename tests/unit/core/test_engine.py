@@ -161,7 +161,7 @@ def test_a_bundle_under_another_scorer_s_name_and_one_that_scores_no_turns_are_r
 
 
 def test_the_environment_changes_nothing(fake_scorer: FakeScorer, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("TURNSCORE_MODELS", "nobody")
+    monkeypatch.setenv("TURNSCORE_MODELS", "unknown")
     monkeypatch.setenv("TURNSCORE_LIMITS__MAX_TURNS", "1")
     monkeypatch.setenv("TURNSCORE_NOBODY_READS", "this")
     monkeypatch.setenv("TURNSCORE_RUNTIME__THREADS", "several")

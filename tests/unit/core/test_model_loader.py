@@ -1,4 +1,4 @@
-"""Loading: side by side at the start, beside a served version later, warmed up, with a deployment's options."""
+"""Loading: side by side at the start, beside a candidate version later, warmed up, with a deployment's options."""
 
 import json
 from collections.abc import Sequence
@@ -92,12 +92,12 @@ def test_a_version_beside_runs_in_the_lanes_of_the_one_that_serves_and_is_warm(
     monkeypatch.setattr(model_loader, "fill_arenas", warm)
     monkeypatch.setattr(model_loader, "measure_concurrency", lambda *_: pytest.fail("it would take the callers' CPUs"))
     bundle = as_version(make_quality_bundle(tmp_path / "next"), "1.1.0")
-    beside = loader.load_candidate(bundle, replace(serving, concurrency=CONCURRENCY))
-    assert beside.bundle.manifest.reference == "quality:1.1.0"
-    assert beside.concurrency == CONCURRENCY
-    assert beside.threshold == 0.25
+    candidate = loader.load_candidate(bundle, replace(serving, concurrency=CONCURRENCY))
+    assert candidate.bundle.manifest.reference == "quality:1.1.0"
+    assert candidate.concurrency == CONCURRENCY
+    assert candidate.threshold == 0.25
     assert warmed == [("1.1.0", 64, {"beside_callers": True})]
-    assert beside.scorer is not serving.scorer
+    assert candidate.scorer is not serving.scorer
 
 
 def test_a_version_that_scores_otherwise_than_at_its_export_is_refused(

@@ -169,5 +169,5 @@ def test_padding_is_never_read() -> None:
     reader = WordReader(3, 4).eval()
     short, long = (np.random.default_rng(n).normal(size=(n, 3)).astype(np.float32) for n in (2, 9))
     alone = reader(*Texts.of([short]).parts())
-    beside = reader(*Texts.of([short, long]).parts())[:1]
-    assert torch.allclose(alone, beside, atol=1e-6)
+    together = reader(*Texts.of([short, long]).parts())[:1]
+    assert torch.allclose(alone, together, atol=1e-6)

@@ -153,7 +153,7 @@ def put(place: str, value: object) -> Callable[[dict[str, Any]], None]:
         ("likert", put("first", True), r"must be a number"),
         ("likert", put("i000000", 3), r"answers.fun.i000000: is not an option of this question"),
         ("ranking", put("first", 9), r"9 is not within 1 and 3"),
-        ("best-worst", put("best", "nobody"), r"answers.fun.best: must name an option of this question"),
+        ("best-worst", put("best", "unknown"), r"answers.fun.best: must name an option of this question"),
         ("pairwise", put("better", "both"), r"answers.fun.better: must name an option of this question, or `tie`"),
         ("likert", lambda line: line.update(rater="r9"), r"question: 'r9' was not asked a number"),
         ("likert", lambda line: line["answers"].update(wit={}), r"answers: 'wit' is not one of fun"),
@@ -216,7 +216,7 @@ def test_a_table_without_the_columns_is_refused(tmp_path: Path) -> None:
 def test_a_broken_key_is_named_by_its_field(tmp_path: Path) -> None:
     study = make(tmp_path, "likert")
     key = json.loads((study / "key.json").read_text())
-    key["questions"][0]["options"] = ["nobody"]
+    key["questions"][0]["options"] = ["unknown"]
     (study / "key.json").write_text(json.dumps(key))
     sheet = str(study / "sheets" / "r1.jsonl")
     done = RUNNER.invoke(app, ["design", "analyse", str(study / "key.json"), sheet])

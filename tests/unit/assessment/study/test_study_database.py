@@ -99,8 +99,8 @@ async def test_a_study_runs_from_the_link_to_the_export(tmp_path: Path, database
         assert [len(dialogue.turns) for dialogue in ratings.dialogues] == [6, 6]
         assert served.database.run_here(count) == (4, 12)
         served.database.run_here(delete_worker, study, link.code, 1.0)
-        with pytest.raises(UnknownWorkerError, match="no worker of this study has the code 'nobody'"):
-            served.database.run_here(delete_worker, study, "nobody", 1.0)
+        with pytest.raises(UnknownWorkerError, match="no worker of this study has the code 'unknown'"):
+            served.database.run_here(delete_worker, study, "unknown", 1.0)
         assert served.database.run_here(count) == (2, 0)
         served.database.run_here(delete_worker, study, other.code, 1.0)
 

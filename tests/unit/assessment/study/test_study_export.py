@@ -118,7 +118,7 @@ async def test_while_turnscore_is_down_the_study_goes_on_and_is_scored_later(
         nonlocal tried
         tried += 1
         if is_down:
-            raise ConnectionFailedError("nobody there")
+            raise ConnectionFailedError("no service there")
         return {"engagement": 0.5, "turns": len(turns)}
 
     async with served_study(tmp_path) as served:

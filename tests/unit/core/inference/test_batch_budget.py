@@ -131,9 +131,9 @@ def test_a_scorers_budget_is_found_by_its_own_batches(fake_scorer: FakeScorer):
     assert all(later > 1.9 * earlier for earlier, later in pairwise(sizes))
 
 
-@pytest.mark.parametrize(("workers", "device", "beside"), [(1, "cuda", 1), (4, "cuda", 2), (4, "cuda:0", 4)])
+@pytest.mark.parametrize(("workers", "device", "sharing"), [(1, "cuda", 1), (4, "cuda", 2), (4, "cuda:0", 4)])
 def test_workers_scorers_and_lanes_divide_the_free_memory(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, workers: int, device: str, beside: int
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, workers: int, device: str, sharing: int
 ):
     parts: list[int] = []
 
@@ -151,7 +151,7 @@ def test_workers_scorers_and_lanes_divide_the_free_memory(
     settings = LoadSettings(models=models, workers=workers, device=device, gpu_memory_share=0.5)
     with caplog.at_level(logging.INFO, "turnscore.models"):
         scorers = model_loader.load_scorers(settings, machine=FakeMachine())
-    assert parts == [int(0.5 * (20 << 30) / beside / 2 / 2)] * 2
+    assert parts == [int(0.5 * (20 << 30) / sharing / 2 / 2)] * 2
     assert {each.budget.most_tokens for each in scorers.values()} == {2_048}
     assert "takes batches of up to 2048 tokens" in caplog.text
     parts.clear()

@@ -181,11 +181,11 @@ def test_workers_take_devices_in_turn(asked: str, indices: list[int]):
 
 
 @pytest.mark.parametrize(
-    ("asked", "workers", "gpus", "beside"),
+    ("asked", "workers", "gpus", "sharing"),
     [("cuda", 4, 2, 2), ("cuda:0", 4, 2, 4), ("cuda:0,cuda:1", 3, 8, 2), ("auto", 1, 2, 1), ("auto", 2, 0, 2)],
 )
-def test_workers_on_one_device_are_counted(asked: str, workers: int, gpus: int, beside: int):
-    assert count_workers_beside(asked, workers, gpus) == beside
+def test_workers_on_one_device_are_counted(asked: str, workers: int, gpus: int, sharing: int):
+    assert count_workers_beside(asked, workers, gpus) == sharing
 
 
 @pytest.mark.parametrize("asked", ["gpu", "cuda:", "cuda:0,cpu", "cuda:0,", "auto,cuda:0", "CPU"])

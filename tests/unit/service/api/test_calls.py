@@ -126,14 +126,14 @@ async def test_an_item_of_very_many_fields_is_refused_alone():
 @pytest.mark.parametrize(
     ("kind", "fields", "where"),
     [
-        (ScoreRequest, {"messages": [{"role": "user", "content": "a"}] * 1024 + [{"role": "nobody"}]}, "messages"),
+        (ScoreRequest, {"messages": [{"role": "user", "content": "a"}] * 1024 + [{"role": "unknown"}]}, "messages"),
         (DialogueRequest, {"messages": [{"role": "user", "content": [{"type": "file"}] * 5000}, {}]}, "messages"),
         (DialogueRequest, {"messages": [{"role": "tool", "content": [{"type": "file"}] * 5000}, {}]}, "messages"),
         (ConversationMessage, {"open": {"messages": [{"role": "user"}] * 2000}}, "open.messages"),
         (ConversationMessage, {"messages": {"messages": [{"role": "user"}] * 2000}}, "messages.messages"),
-        (DialogueRequest, {"turns": [USER] * 1024 + [{"speaker": "nobody"}]}, "turns"),
-        (ScoreRequest, {"response": "a", "context": [USER] * 1024 + [{"speaker": "nobody"}]}, "context"),
-        (ConversationMessage, {"open": {"context": [USER] * 1024 + [{"speaker": "nobody"}]}}, "open.context"),
+        (DialogueRequest, {"turns": [USER] * 1024 + [{"speaker": "unknown"}]}, "turns"),
+        (ScoreRequest, {"response": "a", "context": [USER] * 1024 + [{"speaker": "unknown"}]}, "context"),
+        (ConversationMessage, {"open": {"context": [USER] * 1024 + [{"speaker": "unknown"}]}}, "open.context"),
     ],
 )
 def test_too_many_turns_messages_or_parts_are_refused_before_they_are_looked_at(

@@ -77,7 +77,7 @@ def test_a_damaged_bundle_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 
 
 @pytest.mark.parametrize("setting", ["SHADOW", "SPLIT"])
-def test_versions_beside_the_served_ones_are_looked_at_too(setting: str, monkeypatch: pytest.MonkeyPatch):
+def test_candidate_versions_are_looked_at_too(setting: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv(f"TURNSCORE_{setting}", "./nowhere/engagement=0.1")
     found = read(monkeypatch, FakeMachine(CPU_BUILD))
     assert not found["can_serve"]

@@ -1,4 +1,4 @@
-"""Versions beside the served one with real bundles: found, checked, warmed, answered and compared."""
+"""Candidate versions with real bundles: found, checked, warmed, answered and compared."""
 
 import json
 import shutil
@@ -66,7 +66,7 @@ async def test_a_shadow_of_the_same_content_agrees_to_the_last_bit_and_a_split_a
 async def test_after_a_switch_a_split_draws_as_before_and_a_shadow_compares_with_what_is_served():
     loader = FakeLoader(loaded_fake(FakeScorer()))
     reference = loader.add(second_version(version="1.1.0"))
-    beside = CandidateVersions(
+    candidates = CandidateVersions(
         shadows=[candidate_version(FakeScorer(), version="1.2.0")],
         splits=[candidate_version(FakeScorer(), version="1.3.0")],
     )
@@ -75,7 +75,7 @@ async def test_after_a_switch_a_split_draws_as_before_and_a_shadow_compares_with
         labels = {"scorer": "fake", "model": "fake:1.2.0", "served": served, "outcome": "compared"}
         return REGISTRY.get_sample_value("turnscore_shadow_turns_total", labels) or 0.0
 
-    runtime = Runtime(Settings(), loader=loader, load_candidate=lambda *_: beside)
+    runtime = Runtime(Settings(), loader=loader, load_candidate=lambda *_: candidates)
     runtime.start()
     await runtime.wait_until_loaded()
     assert runtime.switch is not None

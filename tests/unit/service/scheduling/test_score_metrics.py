@@ -86,11 +86,11 @@ async def test_a_score_from_the_cache_is_a_turn_that_made_no_tokens(serve: Serve
 
 async def test_only_named_tenants_have_a_label(serve: ServeFakes):
     settings = Settings.model_validate({"auth": {"keys": AUTH}, "metric_tenants": "shop"})
-    shop, other, nobody = Since("shop"), Since("other"), Since()
+    shop, other, unsigned = Since("shop"), Since("other"), Since()
     async with serve(settings, fake=FakeScorer()) as (client, _):
         for name in ("shop", "bank"):
             sent = {"context": [HELLO], "response": "a b"}
             reply = await client.post("/v1/score", json=sent, headers={"x-api-key": KEY + name})
             assert reply.status_code == 200
-    found = [each("live_turns_total", label="none") for each in (shop, other, nobody)]
+    found = [each("live_turns_total", label="none") for each in (shop, other, unsigned)]
     assert (found, read("live_turns_total", "bank", label="none")) == ([1, 1, 0], 0)

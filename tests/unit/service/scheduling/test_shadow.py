@@ -130,7 +130,7 @@ async def test_a_shadow_that_hangs_is_given_up(held: Longer):
 
 async def test_a_shadow_that_is_computing_holds_no_caller(serve: ServeFakes, held: Longer):
     since = Since()
-    async with serve(beside=CandidateVersions(shadows=[candidate_version(held)]), fake=FakeScorer()) as (client, _):
+    async with serve(candidates=CandidateVersions(shadows=[candidate_version(held)]), fake=FakeScorer()) as (client, _):
         await client.post("/v1/score", json={"response": "one two"})
         await until(held.started.is_set)  # its batch is in the runtime, and stays there
         for number in range(20):
@@ -167,8 +167,8 @@ async def test_under_overload_nothing_is_shadowed(serve: ServeFakes):
 
 async def test_candidates_and_other_versions_answers_are_not_shadowed(serve: ServeFakes):
     since, version = Since(), Longer()
-    beside = CandidateVersions(shadows=[candidate_version(version)])
-    async with serve(beside=beside, fake=FakeScorer()) as (client, _):
+    candidates = CandidateVersions(shadows=[candidate_version(version)])
+    async with serve(candidates=candidates, fake=FakeScorer()) as (client, _):
         await client.post("/v1/rank", json={"candidates": ["a", "b c"]})
         turns = [{"speaker": "user", "text": "q"}, {"speaker": "system", "text": "a b c"}]
         await client.post("/v1/score_dialogue", json={"turns": turns})

@@ -45,7 +45,7 @@ def models_in(reply: Any) -> set[str]:
 
 @pytest.mark.parametrize(("call", "fields"), CALLS)
 async def test_both_transports_say_the_version_that_answered(call: str, fields: dict[str, Any]):
-    async with grpc_stub(beside=all_drawn(), fake=FakeScorer()) as (stub, runtime):
+    async with grpc_stub(candidates=all_drawn(), fake=FakeScorer()) as (stub, runtime):
         transport = httpx.ASGITransport(create_app(runtime))
         async with httpx.AsyncClient(transport=transport, base_url="http://turnscore") as http:
             over_http = (await http.post(f"/v1/{call}", json=fields)).json()
@@ -53,11 +53,11 @@ async def test_both_transports_say_the_version_that_answered(call: str, fields: 
     assert models_in(over_http) == models_in(over_grpc) == {OTHER}
 
 
-async def test_both_transports_list_the_versions_beside_with_their_shares():
-    beside = CandidateVersions(
+async def test_both_transports_list_candidate_versions_with_their_shares():
+    candidates = CandidateVersions(
         splits=[candidate_version(FakeScorer(), 0.25)], shadows=[candidate_version(FakeScorer(), 0.1, version="1.2.0")]
     )
-    async with grpc_stub(beside=beside, fake=FakeScorer()) as (stub, runtime):
+    async with grpc_stub(candidates=candidates, fake=FakeScorer()) as (stub, runtime):
         transport = httpx.ASGITransport(create_app(runtime))
         async with httpx.AsyncClient(transport=transport, base_url="http://turnscore") as http:
             over_http = (await http.get("/v1/models")).json()
@@ -70,7 +70,7 @@ async def test_both_transports_list_the_versions_beside_with_their_shares():
 
 
 async def test_a_named_conversation_is_answered_by_one_version_through_all_calls_and_both_transports():
-    async with grpc_stub(beside=half_drawn(), fake=FakeScorer()) as (stub, runtime):
+    async with grpc_stub(candidates=half_drawn(), fake=FakeScorer()) as (stub, runtime):
         transport = httpx.ASGITransport(create_app(runtime))
         async with httpx.AsyncClient(transport=transport, base_url="http://turnscore") as http:
             seen = set()
@@ -88,7 +88,7 @@ async def test_a_named_conversation_is_answered_by_one_version_through_all_calls
 
 
 async def test_items_of_a_batch_are_conversations_of_their_own(serve: ServeFakes):
-    async with serve(beside=half_drawn(), fake=FakeScorer()) as (client, _):
+    async with serve(candidates=half_drawn(), fake=FakeScorer()) as (client, _):
         items = [{"response": "a", "conversation": f"c-{number}"} for number in range(40)]
         results = (await client.post("/v1/score_batch", json={"items": items})).json()["results"]
         alone = [(await client.post("/v1/score", json=item)).json() for item in items]
@@ -99,7 +99,7 @@ async def test_items_of_a_batch_are_conversations_of_their_own(serve: ServeFakes
 
 async def test_versions_do_not_answer_from_each_others_scores(serve: ServeFakes):
     served, other = FakeScorer(), FakeScorer()
-    async with serve(beside=CandidateVersions(splits=[candidate_version(other)]), fake=served) as (client, _):
+    async with serve(candidates=CandidateVersions(splits=[candidate_version(other)]), fake=served) as (client, _):
         asked = {"response": "a b"}
         for fields in (asked, {**asked, "conversation": "c"}) * 2:
             score = (await client.post("/v1/score", json=fields)).json()["scores"]["fake"]
@@ -108,7 +108,7 @@ async def test_versions_do_not_answer_from_each_others_scores(serve: ServeFakes)
 
 
 async def test_a_live_conversation_keeps_its_version_from_the_users_first_turn_on():
-    async with talking(beside=all_drawn(), fake=FakeScorer()) as (channel, _, _):
+    async with talking(candidates=all_drawn(), fake=FakeScorer()) as (channel, _, _):
         for speaker, text in [("system", "welcome"), ("user", "q"), ("system", "a b"), ("user", ""), ("system", "c")]:
             channel.say(speaker, text)
         heard = [await channel.hear() for _ in range(5)]
@@ -119,7 +119,7 @@ async def test_a_live_conversation_keeps_its_version_from_the_users_first_turn_o
 
 @pytest.mark.parametrize("opening", [{"conversation": "c"}, {"context": [HELLO]}])
 async def test_an_opening_that_tells_the_conversation_apart_decides_at_once(opening: dict[str, Any]):
-    async with talking(beside=all_drawn(), fake=FakeScorer()) as (channel, _, _):
+    async with talking(candidates=all_drawn(), fake=FakeScorer()) as (channel, _, _):
         channel.tell({"open": opening})
         channel.say("system", "welcome")
         heard = [await channel.hear() for _ in range(2)]
