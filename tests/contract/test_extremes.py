@@ -51,9 +51,33 @@ class Opened:
     grpc: str
 
 
+def more_extremes() -> list[Extreme]:
+    """Dialogues that the load scenario does not know: each once took some part of the service long."""
+    said = {
+        "turns of 60 characters": [("user", "x" * 60), ("system", "x" * 60)] * 512,
+        "a long question, then 512 answers": [("user", "xa")] * 512 + [("system", "xb")] * 512,
+        "silence, then 512 answers": [("user", "")] * 512 + [("system", "xb")] * 512,
+        "nothing that can be seen": [("user", "\u200b" * 300), ("system", "\u200b" * 300)] * 512,
+        "nothing but emoji": [("user", "\U0001f44d" * 240), ("system", "\U0001f44d" * 240)] * 512,
+        "nothing but control characters": [("user", "\x7f" * 950), ("system", "\x7f" * 950)] * 512,
+    }
+    dialogues = {name: [{"speaker": who, "text": text} for who, text in turns] for name, turns in said.items()}
+    long = [{"speaker": ("user", "system")[number % 2], "text": f"x{number} a" * 150} for number in range(1024)]
+    asked: list[tuple[str, Any, dict[str, Any]]] = [
+        *((name, "score_dialogue", {"turns": turns}) for name, turns in dialogues.items()),
+        ("rank: 64 on 1,024 turns", "rank", {"context": long, "candidates": [f"x{n}" * 30 for n in range(64)]}),
+    ]
+    bodies = [json.dumps({**fields, "deadline_ms": 1}, ensure_ascii=False).encode() for _, _, fields in asked]
+    assert max(map(len, bodies)) <= Settings().limits.max_body_bytes
+    return [
+        Extreme(name=name, call=call, body=body, fields={**fields, "deadline_ms": 1})
+        for (name, call, fields), body in zip(asked, bodies, strict=True)
+    ]
+
+
 @pytest.fixture(scope="module")
 def every() -> list[Extreme]:
-    return extremes(with_encoder=True)
+    return [*extremes(with_encoder=True), *more_extremes()]
 
 
 @pytest.fixture(scope="module")
