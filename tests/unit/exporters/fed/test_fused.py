@@ -101,9 +101,8 @@ def test_the_command_writes_an_fp16_bundle_that_kept_the_order_of_turns(
     checkpoint: FedCheckpoint, tmp_path: Path
 ) -> None:
     speakers = ["user", "system"]
-    words = checkpoint.tokenizer.get_vocab()
     generator = np.random.default_rng(0)
-    plain = sorted(word for word in words if word.isascii() and word.isalpha())
+    plain = sorted(word for word in checkpoint.tokenizer.get_vocab() if word.isascii() and word.isalpha())
     rows = [
         {"turns": [{"speaker": each, "text": " ".join(generator.choice(plain, 6))} for each in speakers * 3]}
         for _ in range(40)
@@ -115,17 +114,8 @@ def test_the_command_writes_an_fp16_bundle_that_kept_the_order_of_turns(
         "kind": {"positive": ["That's nice."], "negative": ["How rude."]},
     }
     qualities.write_text(json.dumps({"qualities": known}), encoding="utf-8")
-    arguments = [
-        "--qualities",
-        str(qualities),
-        "--output",
-        str(tmp_path / "bundle"),
-        "--dialogues",
-        str(dialogues),
-        "--turns",
-        "100",
-    ]
-    result = CliRunner().invoke(app, ["fed", "--checkpoint", checkpoint.name, "--graph", "cuda-fp16", *arguments])
+    words = f"fed --checkpoint {checkpoint.name} --graph cuda-fp16 --qualities {qualities} --dialogues {dialogues}"
+    result = CliRunner().invoke(app, f"{words} --output {tmp_path / 'bundle'} --turns 100".split())
     assert result.exit_code == 0, result.output
     [(variant, spec)] = read_bundle(tmp_path / "bundle").manifest.graphs.items()
     assert variant == "cuda-fp16"
