@@ -216,7 +216,7 @@ async def test_a_wrong_choice_is_refused_by_its_field(serve: ServeFakes, asked: 
     assert (refused.status_code, refused.json()["error"]["field"]) == (400, next(iter(asked)))
 
 
-async def test_fed_computes_only_the_qualities_that_nobody_knows(serve: ServeFakes, tmp_path: Path):
+async def test_fed_computes_only_the_qualities_that_are_not_cached(serve: ServeFakes, tmp_path: Path):
     scorer, backend = make_fed_scorer(tmp_path / "fed")
     asked = {"context": [{"speaker": "user", "text": "hi"}], "response": "hello"}
     every, kind, clear = ({"fed": {"qualities": names}} for names in (["clear", "kind"], ["kind"], ["clear"]))

@@ -52,7 +52,7 @@ async def test_a_combination_is_the_weighted_sum_with_its_own_percentile_and_lab
         assert low.json()["scores"]["engagement+relevance"]["label"] == "low"
 
 
-async def test_scorers_asked_beside_it_stay_and_nothing_is_computed_twice(serve: Any, tmp_path: Path) -> None:
+async def test_scorers_asked_with_it_stay_and_nothing_is_computed_twice(serve: Any, tmp_path: Path) -> None:
     fakes = scorers()
     async with serve(settings(tmp_path), **fakes) as (client, _):
         asked = {**TURN, "scorers": ["relevance", "engagement+relevance"]}

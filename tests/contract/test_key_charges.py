@@ -91,7 +91,7 @@ async def test_an_overload_costs_its_key_nothing_however_often_it_is_tried(ask: 
         assert charged() == before + 3
 
 
-async def test_wrong_items_of_a_batch_cost_nothing_beside_the_right_ones():
+async def test_wrong_items_of_a_batch_cost_nothing_among_the_right_ones():
     async with serve_transports(AUTH, limits=SMALL) as transports:
         before = charged()
         items = [{"response": "a"}, {"response": ""}, {"response": "a" * 101}, {"response": "a", "scorers": ["mood"]}]

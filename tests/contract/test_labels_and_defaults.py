@@ -112,7 +112,7 @@ def test_who_is_asked_by_default_is_who_is_no_stand_in():
         choose_defaults(loaded, ("humour",))
 
 
-async def test_a_request_that_names_nobody_asks_the_defaults_and_may_name_the_others(serve: ServeFakes):
+async def test_a_request_that_names_no_scorers_asks_the_defaults_and_may_name_the_others(serve: ServeFakes):
     settings = Settings(default_scorers=("first", "quality"))
     fakes = {"first": fake(), "second": fake(stand_in=True), "quality": fake()}
     async with serve(settings, **fakes) as (client, _):

@@ -46,7 +46,7 @@ def settings_for(collector: Collector, **given: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
-async def test_every_transport_s_calls_arrive_as_spans_and_events_beside_the_callers_span(protocol: str):
+async def test_every_transport_s_calls_arrive_as_spans_and_events_under_the_callers_span(protocol: str):
     with http_collector() if protocol == "http" else grpc_collector() as collector:
         telemetry = settings_for(collector, protocol=protocol)
         async with serve_transports({}, FakeScorer(), telemetry=telemetry) as transports:

@@ -33,7 +33,7 @@ async def written(server: RedisServer, count: int) -> None:
         await until(lambda: len(client.keys("turnscore:3:*")) == count)
 
 
-async def test_a_cleared_model_is_computed_anew_by_every_worker_and_no_other_is(redis: RedisServer):
+async def test_a_cleared_model_is_computed_again_by_every_worker_and_no_other_is(redis: RedisServer):
     scorers = {name: loaded_fake(FakeScorer(), name) for name in ("fake", "fake2")}
     async with (
         running_runtime(redis.url, scorers, local_max_bytes=LOCAL, timeout_ms=5000) as one,

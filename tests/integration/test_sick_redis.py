@@ -103,7 +103,7 @@ async def test_one_that_asks_for_a_password_is_a_miss(redis: RedisServer):
         await works(load)
 
 
-async def test_entries_that_are_damaged_are_computed_anew(redis: RedisServer):
+async def test_entries_that_are_damaged_are_computed_again(redis: RedisServer):
     async with loaded_service(redis.url) as load:
         await works(load)
         with redis.client() as client:

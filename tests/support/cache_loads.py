@@ -144,7 +144,7 @@ async def assert_left_alone(load: Load) -> None:
     await until(lambda: state_of("read") == 2)
     trips = round_trips()
     await load.goes_on()
-    assert round_trips() <= trips + 2  # the other lane and the look for marks may have been under way
+    assert round_trips() <= trips + 2  # another concurrent batch and the look for marks may have been under way
     assert misses("unavailable") > 0
 
 

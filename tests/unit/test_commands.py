@@ -54,6 +54,6 @@ def test_a_command_that_is_not_installed_says_what_to_install(monkeypatch: pytes
     assert "Commands of turnscore-exporters, which is not installed" in CliRunner().invoke(app, ["--help"]).output
 
 
-def test_a_command_that_nobody_has_is_refused_with_one_that_is_meant() -> None:
+def test_an_unknown_command_is_refused_with_one_that_is_meant() -> None:
     done = CliRunner().invoke(app, ["trian"])
     assert (done.exit_code, "'train'" in done.stderr) == (2, True)

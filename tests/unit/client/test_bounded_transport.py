@@ -55,7 +55,7 @@ def test_an_answer_that_drips_in_over_a_socket_cannot_outlast_the_timeout(start,
             client.models()
 
 
-def test_a_request_that_nobody_takes_in_cannot_outlast_the_timeout():
+def test_a_request_that_is_never_read_cannot_outlast_the_timeout():
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         with TurnScoreClient(url, timeout_seconds=0.2) as client, pytest.raises(DeadlineExceededError):

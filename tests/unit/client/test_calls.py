@@ -133,7 +133,7 @@ class LibraryMessage:
         return {"role": "assistant", "content": "b", "tool_calls": None, "audio": None, "refusal": None}
 
 
-def test_messages_are_sent_in_the_place_of_turns_without_what_nobody_reads():
+def test_messages_are_sent_instead_of_turns_without_what_is_not_read():
     messages = [{"role": "system", "content": "p"}, ChatMessage(role="user", content="a"), LibraryMessage()]
     read = [{"role": "system"}, {"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
     assert sent(made("score", messages=messages)) == {"messages": read, "deadline_ms": 5000}

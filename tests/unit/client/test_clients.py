@@ -43,7 +43,7 @@ def test_a_redirect_is_not_followed_with_the_key(ask_http, mock):
     assert len(mock.requests) == 1
 
 
-def test_key_request_id_and_metadata_travel_beside_the_request(ask, mock):
+def test_key_request_id_and_metadata_travel_with_the_request(ask, mock):
     given = {"traceparent": "00-ab-cd-01", "X-Tenant": "blue & green"}
     ask(mock, "score", response="a", request_id="r-1", metadata=given, client={"api_key": "s3cret"})
     headers = mock.requests[0].headers
@@ -63,7 +63,7 @@ def test_key_request_id_and_metadata_travel_beside_the_request(ask, mock):
         ({"Name": "grün"}, "metadata.name"),
     ],
 )
-def test_metadata_that_not_every_door_can_carry_is_refused(ask, mock, metadata, field):
+def test_metadata_that_not_every_transport_can_carry_is_refused(ask, mock, metadata, field):
     with pytest.raises(InvalidRequestError) as raised:
         ask(mock, "models", metadata=metadata)
     assert raised.value.field == field

@@ -1,4 +1,4 @@
-"""gRPC clients over real sockets: the real door's answers, time, TLS, keys, size."""
+"""gRPC clients over real sockets: the real service's answers, time, TLS, keys, size."""
 
 import asyncio
 import socket
@@ -28,7 +28,7 @@ OWN = {"cert_file": certificate("caller"), "key_file": private_key("caller")}
 
 
 @asynccontextmanager
-async def door(settings: Any = None, **scorers: Any) -> AsyncIterator[tuple[str, Any]]:
+async def service(settings: Any = None, **scorers: Any) -> AsyncIterator[tuple[str, Any]]:
     async with grpc_server(settings, **(scorers or {"fake": FakeScorer()})) as (server, runtime):
         yield f"127.0.0.1:{server.port}", runtime
 
@@ -36,7 +36,7 @@ async def door(settings: Any = None, **scorers: Any) -> AsyncIterator[tuple[str,
 async def test_the_service_drops_work_that_the_caller_has_no_time_for(call):
     scorer = FakeScorer()
     scorer.gate.clear()
-    async with door(fake=scorer) as (address, _):
+    async with service(fake=scorer) as (address, _):
         for fields in ({"timeout_seconds": 0.3}, {"deadline_ms": 200, "timeout_seconds": 30.0}):
             with pytest.raises(DeadlineExceededError) as raised:
                 await call(address, "score", response="a b c", request_id="r-1", **fields)
@@ -51,8 +51,8 @@ async def test_a_service_that_never_answers_ends_in_deadline_exceeded(call):
             await call(address, "models", client={"timeout_seconds": 0.2})
 
 
-async def test_tls_serves_who_trusts_the_authority_and_nobody_in_plain_text(call):
-    async with door(settings_with(grpc=SERVER)) as (address, _):
+async def test_tls_serves_who_trusts_the_authority_and_none_in_plain_text(call):
+    async with service(settings_with(grpc=SERVER)) as (address, _):
         reply = await call(address, "score", response="one two", client={"tls": Tls(**TRUST)})
         assert reply.scores["fake"].value == 0.02
         for tls in (None, Tls(), Tls(ca_file=certificate("stranger_authority"))):
@@ -62,7 +62,7 @@ async def test_tls_serves_who_trusts_the_authority_and_nobody_in_plain_text(call
 
 async def test_mutual_tls_serves_only_whom_the_authority_signed(call):
     stranger = {"cert_file": certificate("stranger"), "key_file": private_key("stranger")}
-    async with door(settings_with(grpc=MUTUAL)) as (address, _):
+    async with service(settings_with(grpc=MUTUAL)) as (address, _):
         reply = await call(address, "score", response="one two", client={"tls": Tls(**TRUST, **OWN)})
         assert reply.scores["fake"].value == 0.02
         for tls in (Tls(**TRUST), Tls(**TRUST, **stranger)):
@@ -112,7 +112,7 @@ def test_a_missing_extra_is_named(client: Any, monkeypatch: pytest.MonkeyPatch):
 
 async def test_calls_take_turns_among_all_addresses_of_a_name():
     scorers = [FakeScorer(), FakeScorer()]
-    async with door(fake=scorers[0]) as (first, _), door(fake=scorers[1]) as (second, _):
+    async with service(fake=scorers[0]) as (first, _), service(fake=scorers[1]) as (second, _):
         channel = open_channel(grpc.aio, f"ipv4:{first},{second}", None)
         async with channel, AsyncTurnScoreGrpcClient(channel=channel) as client, asyncio.timeout(60):
             said = 0

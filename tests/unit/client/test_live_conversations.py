@@ -1,4 +1,4 @@
-"""Conversations of every client with the real door it is for, over real sockets of this machine."""
+"""Conversations of every client with the transport it is for, over real sockets of this machine."""
 
 import asyncio
 import logging
@@ -32,7 +32,7 @@ KEY = {"api_key": "s3cret", "timeout_seconds": 30.0, "max_retries": 0}
 
 @pytest.fixture(params=["http-sync", "http-async", "grpc-sync", "grpc-async"])
 def kind(request: pytest.FixtureRequest) -> str:
-    """Which door, through which client."""
+    """Which transport, through which client."""
     return request.param
 
 
@@ -63,8 +63,8 @@ def talk(kind: str):
 
 
 @pytest.fixture
-def door(kind: str, serve):
-    """The door behind its real server: `async with door(settings, fake=...) as (address, runtime)`."""
+def service(kind: str, serve):
+    """The service behind its real server: `async with service(settings, fake=...) as (address, runtime)`."""
 
     @asynccontextmanager
     async def start(settings: Settings | None = None, **scorers: Any) -> AsyncIterator[tuple[str, Any]]:
@@ -79,8 +79,8 @@ def door(kind: str, serve):
     return start
 
 
-async def test_a_conversation_with_the_real_door(talk, door):
-    async with door() as (address, _), talk(address, request_id="r-1", context=[("user", "q")]) as conversation:
+async def test_a_conversation_with_the_real_service(talk, service):
+    async with service() as (address, _), talk(address, request_id="r-1", context=[("user", "q")]) as conversation:
         assert (conversation.opened.request_id, conversation.opened.turns) == ("r-1", 1)
         assert await conversation.say("user", "hi") is None
         scored = await conversation.say("system", "one two")
@@ -93,10 +93,10 @@ async def test_a_conversation_with_the_real_door(talk, door):
         assert (await conversation.say("system", "one")).index == 4
 
 
-async def test_messages_are_handed_over_as_a_chatbot_has_them(talk, door):
+async def test_messages_are_handed_over_as_a_chatbot_has_them(talk, service):
     calls = {"role": "assistant", "content": "one", "tool_calls": [{}]}
     said = [{"role": "system", "content": "prompt"}, {"role": "assistant", "content": "hi"}]
-    async with door() as (address, _), talk(address, messages=said) as conversation:
+    async with service() as (address, _), talk(address, messages=said) as conversation:
         assert conversation.opened.turns == 2
         assert await conversation.say_messages([{"role": "user", "content": [{"type": "input_audio"}]}, calls]) is None
         with pytest.raises(InvalidRequestError) as refused:
@@ -107,17 +107,17 @@ async def test_messages_are_handed_over_as_a_chatbot_has_them(talk, door):
         assert [turn.text for turn in conversation.turns] == ["hi", "", "one two"]
 
 
-async def test_leaving_closes_the_conversation_at_the_service(talk, door):
-    async with door() as (address, runtime):
+async def test_leaving_closes_the_conversation_at_the_service(talk, service):
+    async with service() as (address, runtime):
         async with talk(address) as conversation:
             await conversation.say("user", "hi")
         await asyncio.wait_for(runtime.conversations.wait_until_empty(), 30)
     assert REGISTRY.get_sample_value("turnscore_open_conversations") == 0
 
 
-async def test_the_refusal_of_a_handshake_is_typed(talk, door):
+async def test_the_refusal_of_a_handshake_is_typed(talk, service):
     settings = settings_with(conversations={"max_open": 1})
-    async with door(settings) as (address, _), talk(address) as first:
+    async with service(settings) as (address, _), talk(address) as first:
         await first.say("user", "hi")
         with pytest.raises(OverloadedError) as refused:
             async with talk(address):
@@ -126,9 +126,9 @@ async def test_the_refusal_of_a_handshake_is_typed(talk, door):
     assert refused.value.request_id
 
 
-async def test_a_conversation_that_ended_says_why_at_the_next_turn(talk, door):
+async def test_a_conversation_that_ended_says_why_at_the_next_turn(talk, service):
     settings = settings_with(conversations={"idle_seconds": 0.5})
-    async with door(settings) as (address, runtime), talk(address, max_reopenings=0) as conversation:
+    async with service(settings) as (address, runtime), talk(address, max_reopenings=0) as conversation:
         await asyncio.wait_for(runtime.conversations.wait_until_empty(), 30)
         with pytest.raises(DeadlineExceededError, match="no message arrived"):
             await conversation.say("user", "hi")
@@ -137,8 +137,8 @@ async def test_a_conversation_that_ended_says_why_at_the_next_turn(talk, door):
         assert [turn.text for turn in conversation.turns] == ["hi"]  # the first was refused, the second may be heard
 
 
-async def test_draining_is_noticed_and_its_end_is_typed(talk, door):
-    async with door() as (address, runtime), talk(address) as conversation:
+async def test_draining_is_noticed_and_its_end_is_typed(talk, service):
+    async with service() as (address, runtime), talk(address) as conversation:
         runtime.begin_drain()
         assert (await conversation.say("system", "a")).index == 0
         assert conversation.is_draining
@@ -147,9 +147,9 @@ async def test_draining_is_noticed_and_its_end_is_typed(talk, door):
             await conversation.say("system", "b")
 
 
-async def test_a_connection_that_breaks_is_told_and_leaves_nothing_behind(talk, door):
+async def test_a_connection_that_breaks_is_told_and_leaves_nothing_behind(talk, service):
     scorer = FakeScorer()
-    async with door(fake=scorer) as (address, runtime), cuttable(address) as (line, cut):
+    async with service(fake=scorer) as (address, runtime), cuttable(address) as (line, cut):
         opening = talk(line)
         conversation = await opening.__aenter__()
         await conversation.say("user", "hi")
@@ -171,14 +171,14 @@ async def test_a_connection_that_breaks_is_told_and_leaves_nothing_behind(talk, 
 
 
 @pytest.mark.parametrize("end", ["killed", "drained", "stopped"])
-async def test_a_conversation_goes_on_with_another_replica_as_if_nothing_had_been(kind, talk, door, end: str):
+async def test_a_conversation_goes_on_with_another_replica_as_if_nothing_had_been(kind, talk, service, end: str):
     said = [("user", "hi"), ("system", "a b c"), ("user", "so"), ("system", "a"), ("system", "a b")]
-    async with door(fake=FakeScorer()) as (address, _), talk(address) as whole:
+    async with service(fake=FakeScorer()) as (address, _), talk(address) as whole:
         expected = [await whole.say(*turn) for turn in said]
     one = FakeScorer()
     async with (
-        door(fake=one) as (first, runtime),
-        door(fake=FakeScorer()) as (second, _),
+        service(fake=one) as (first, runtime),
+        service(fake=FakeScorer()) as (second, _),
         movable(first) as (line, move),
         # gRPC may open the next stream on the connection that is just breaking: an opening is tried again.
         talk(line, client={"max_retries": 5}) as conversation,
@@ -209,12 +209,12 @@ async def test_a_conversation_goes_on_with_another_replica_as_if_nothing_had_bee
             assert got.dialogue["fake"].model_dump() == pytest.approx(wanted.dialogue["fake"].model_dump())
 
 
-async def test_whoever_is_cancelled_in_a_turn_does_not_get_its_answer_for_the_next(kind, talk, door):
+async def test_whoever_is_cancelled_in_a_turn_does_not_get_its_answer_for_the_next(kind, talk, service):
     if kind.endswith("-sync"):
         return  # a thread cannot be cancelled
     scorer = FakeScorer()
     scorer.gate.clear()
-    async with door(fake=scorer) as (address, _), talk(address) as conversation:
+    async with service(fake=scorer) as (address, _), talk(address) as conversation:
         saying = asyncio.create_task(conversation.say("system", "a b c"))
         assert await asyncio.to_thread(scorer.started.wait, 30)
         saying.cancel()
@@ -225,9 +225,9 @@ async def test_whoever_is_cancelled_in_a_turn_does_not_get_its_answer_for_the_ne
         assert [turn.text for turn in conversation.turns] == ["a b c", "a"]
 
 
-async def test_neither_the_key_nor_what_was_said_is_logged(talk, door, caplog: pytest.LogCaptureFixture):
+async def test_neither_the_key_nor_what_was_said_is_logged(talk, service, caplog: pytest.LogCaptureFixture):
     caplog.set_level(logging.INFO, "uvicorn.error")  # as the service sets it
     caplog.set_level(logging.DEBUG)
-    async with door() as (address, _), talk(address) as conversation:
+    async with service() as (address, _), talk(address) as conversation:
         await conversation.say("system", "said in private")
     assert not [each for each in caplog.messages if "s3cret" in each or "said in private" in each]

@@ -1,4 +1,4 @@
-"""Conversations of every client that are opened anew, over the mock: breaks, draining, no replica, places."""
+"""Conversations of every client that are reopened, over the mock: breaks, draining, no replica, places."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +10,7 @@ from turnscore_client.testing import MockTurnScore
 Talk = Callable[..., Any]
 
 
-def test_it_is_opened_anew_as_often_as_it_may_be(talk: Talk, mock: MockTurnScore):
+def test_it_is_reopened_as_often_as_it_may_be(talk: Talk, mock: MockTurnScore):
     async def script(conversation):
         for text in ("a", "b"):
             mock.break_next()
@@ -23,7 +23,7 @@ def test_it_is_opened_anew_as_often_as_it_may_be(talk: Talk, mock: MockTurnScore
     talk(mock, script, max_reopenings=2)
 
 
-def test_places_of_messages_go_on_where_the_conversation_is_opened_anew(talk: Talk, mock: MockTurnScore):
+def test_places_of_messages_go_on_where_the_conversation_is_reopened(talk: Talk, mock: MockTurnScore):
     prompt, hi = {"role": "system", "content": "be nice"}, {"role": "user", "content": "hi"}
     calling, result = {"role": "assistant", "tool_calls": [{"id": "a"}]}, {"role": "tool", "content": "b"}
     hello = {"role": "assistant", "content": "hello"}
@@ -42,9 +42,7 @@ def test_places_of_messages_go_on_where_the_conversation_is_opened_anew(talk: Ta
     talk(mock, script, messages=[prompt])
 
 
-def test_a_turn_around_a_tool_is_one_turn_where_the_conversation_is_opened_anew_within_it(
-    talk: Talk, mock: MockTurnScore
-):
+def test_a_turn_around_a_tool_is_one_turn_where_the_conversation_is_reopened_within_it(talk: Talk, mock: MockTurnScore):
     hi, result = {"role": "user", "content": "hi"}, {"role": "tool", "content": "b"}
     calling = {"role": "assistant", "content": "let me see", "tool_calls": [{"id": "a"}]}
     hello = {"role": "assistant", "content": "hello"}
@@ -63,7 +61,7 @@ def test_a_turn_around_a_tool_is_one_turn_where_the_conversation_is_opened_anew_
     talk(mock, script)
 
 
-def test_a_turn_that_finds_no_replica_is_raised_and_the_next_one_opens_the_conversation_anew(
+def test_a_turn_that_finds_no_replica_is_raised_and_the_next_one_reopens_the_conversation(
     talk: Talk, mock: MockTurnScore
 ):
     async def script(conversation):

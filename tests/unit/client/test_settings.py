@@ -48,7 +48,7 @@ def test_a_timeout_that_makes_no_sense_is_refused(timeout_seconds):
 @pytest.mark.parametrize(
     "url", ["http://exa\tmple", "http://a..b", f"http://{'a' * 70}.test", "http://xn--zz--", "http://exam ple"]
 )
-def test_a_host_that_nobody_can_have_is_refused_by_both_clients(client, url):
+def test_an_impossible_host_is_refused_by_both_clients(client, url):
     with pytest.raises(ValueError, match="url must"):
         client(url)
 

@@ -81,7 +81,7 @@ def serving(loader: ModelLoader) -> LoadedScorer:
     return loader.load_all()["quality"]
 
 
-def test_a_version_beside_runs_in_the_lanes_of_the_one_that_serves_and_is_warm(
+def test_a_candidate_has_the_concurrent_batches_of_the_version_that_serves_and_is_warm(
     loader: ModelLoader, serving: LoadedScorer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     warmed: list[tuple[str, int, dict[str, bool]]] = []

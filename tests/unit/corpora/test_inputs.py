@@ -148,7 +148,7 @@ def test_what_cannot_be_input_is_refused_by_its_name(places: list[str], message:
         plan.make_plan(find_files([str(tmp_path / each) for each in places]), Columns())
 
 
-def test_an_address_of_a_kind_that_nobody_knows_and_one_with_a_password_are_refused():
+def test_an_address_of_an_unknown_kind_and_one_with_a_password_are_refused():
     with pytest.raises(CorpusError, match=r"nosuch:// cannot be opened"):
         find_files(["nosuch://a.jsonl"])
     with pytest.raises(CorpusError, match="must not hold a password"):

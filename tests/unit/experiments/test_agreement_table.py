@@ -108,7 +108,7 @@ def test_every_scorer_detail_sum_and_baseline_stands_in_every_set(data: Path, mo
     assert "1.000 [1.000, 1.000]" in section(page, "dbdc3")["engagement"]
 
 
-def test_systems_are_put_in_order_beside_peoples(data: Path, monkeypatch: pytest.MonkeyPatch):
+def test_systems_are_put_in_order_next_to_peoples(data: Path, monkeypatch: pytest.MonkeyPatch):
     assert run(data, monkeypatch, *bundles("quality", "sentiment_stop")).exit_code == 0
     page = (data / "page.md").read_text()
     rows = section(page, "The 3 systems of dbdc3 dialogues")

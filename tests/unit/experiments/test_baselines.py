@@ -66,7 +66,7 @@ def run(folder: Path, output: Path, *others: str, ends_with: int = 0) -> str:
     return result.output
 
 
-def test_every_baseline_is_measured_with_length_beside_it(trained: Path) -> None:
+def test_every_baseline_is_measured_with_length_next_to_it(trained: Path) -> None:
     for name in SYSTEMS:
         report = json.loads((trained / name / "report.json").read_text(encoding="utf-8"))
         for measured in report["development"].values():
@@ -89,7 +89,7 @@ def test_no_baseline_is_asked_about_dialogues_that_it_was_trained_on(trained: Pa
     assert "persona-zhao (fitted on)" not in measured["usr"]
 
 
-def test_the_page_says_of_each_system_what_was_published_or_why_nothing_is_beside_it(trained: Path) -> None:
+def test_the_page_says_of_each_system_what_was_published_or_why_nothing_is(trained: Path) -> None:
     page = (trained / "baselines.md").read_text(encoding="utf-8")
     rows = [
         line.split(" | ")
@@ -105,7 +105,7 @@ def test_the_page_says_of_each_system_what_was_published_or_why_nothing_is_besid
     assert found["svm, corrected labels"][3] == "-", "no distance where no number was printed"
 
 
-def test_a_second_run_trains_nothing_and_other_choices_train_anew(trained: Path, folder: Path) -> None:
+def test_a_second_run_trains_nothing_and_other_choices_train_again(trained: Path, folder: Path) -> None:
     assert run(folder, trained).count("is trained already") == len(SYSTEMS)
     options = ["--data", str(folder), "--output", str(trained), "--any-counts", "--seed", "5", "--turns", "60"]
     result = CliRunner().invoke(app, ["svm", *options])

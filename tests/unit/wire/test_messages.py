@@ -98,7 +98,7 @@ def test_the_assistants_texts_around_tools_are_one_turn_until_the_user_speaks(da
     assert mapped([*messages, *loop]).goes_on
 
 
-def test_a_text_beside_a_call_of_tools_belongs_to_the_turn_after_it():
+def test_a_text_with_a_tool_call_belongs_to_the_turn_after_it():
     messages = [{"role": "assistant", "content": "let me see.", "tool_calls": [{}]}, RESULT]
     messages.append({"role": "assistant", "content": "sunny."})
     assert mapped(messages).turns == [Turn(speaker="system", text="let me see. sunny.")]
@@ -110,7 +110,7 @@ def test_two_texts_without_tools_between_stay_two_turns():
 
 @quick
 @given(st.data(), DIALOGUE, LOOP)
-def test_what_a_client_sends_says_the_same_over_both_doors_and_nothing_that_nobody_reads(data, dialogue, loop):
+def test_what_a_client_sends_says_the_same_over_both_transports_and_nothing_unread(data, dialogue, loop):
     messages = [data.draw(PROMPTS), *loop, *(data.draw(forms(role, text)) for role, text in dialogue)]
     given_ = {"messages": [*messages, {"role": "assistant", "content": "end"}]}
     request = ScoreRequest.model_validate(given_)
@@ -194,7 +194,7 @@ def test_a_wrong_message_is_refused_by_the_name_of_its_field(fields: dict[str, A
         assert describe_refusal(refused.value)[0] == field
 
 
-def test_turns_beside_messages_are_refused():
+def test_turns_together_with_messages_are_refused():
     with pytest.raises(ValidationError) as refused:
         DialogueRequest.model_validate({"messages": [USER], "turns": [{"speaker": "user", "text": "a"}]})
     assert describe_refusal(refused.value)[0] == "turns"

@@ -76,7 +76,7 @@ def fill(kind: DesignKind, seed: int = 1, size: StudySize | None = None) -> tupl
     return key, build_option_table(key, questions, SimulatedRaters(key, seed).answer())
 
 
-def test_magnitudes_are_compared_on_a_logarithmic_scale_beside_their_standard() -> None:
+def test_magnitudes_are_compared_on_a_logarithmic_scale_with_their_standard() -> None:
     key, table = fill(DesignKind.BIASED_MAGNITUDE)
     values, steps = transform_answers(key, CRITERION, table, RatingUnit.RAW)
     assert values == pytest.approx(np.log((table.answer + 1) / (table.standard + 1)))

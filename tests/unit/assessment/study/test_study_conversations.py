@@ -154,7 +154,7 @@ async def test_halves_of_characters_and_nul_are_stored_as_what_every_database_ke
         assert (await served.get(link)).json()["dialogue"]["turns"][0]["text"] == "a\ufffdb\ufffdc"
 
 
-async def test_only_so_many_dialogues_are_open_at_once(tmp_path: Path) -> None:
+async def test_the_number_of_open_dialogues_is_bounded(tmp_path: Path) -> None:
     async with served_study(tmp_path, limits={"open_dialogues": 2, "idle_minutes": 30}) as served:
         first, dialogue = await begin(served)
         await begin(served)

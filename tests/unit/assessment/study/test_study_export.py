@@ -48,7 +48,7 @@ def export(served: Served, *, with_texts: bool = True) -> RatingFile:
     )
 
 
-async def test_the_export_is_a_ratings_file_that_names_nobody(tmp_path: Path) -> None:
+async def test_the_export_is_a_ratings_file_that_names_no_person(tmp_path: Path) -> None:
     async with served_study(tmp_path) as served:
         links = served.invite(2)
         for link in links:

@@ -132,7 +132,7 @@ def test_a_scorers_budget_is_found_by_its_own_batches(fake_scorer: FakeScorer):
 
 
 @pytest.mark.parametrize(("workers", "device", "sharing"), [(1, "cuda", 1), (4, "cuda", 2), (4, "cuda:0", 4)])
-def test_workers_scorers_and_lanes_divide_the_free_memory(
+def test_workers_scorers_and_concurrent_batches_divide_the_free_memory(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, workers: int, device: str, sharing: int
 ):
     parts: list[int] = []

@@ -3,7 +3,7 @@ import threading
 from turnscore_core.inference.concurrency import Concurrency, Sample, choose, take_sample
 
 
-def test_lanes_take_the_threads_that_cost_least():
+def test_concurrent_batches_take_the_threads_that_cost_least():
     samples = {1: Sample(0.010, 0.010), 4: Sample(0.010, 0.015), 16: Sample(0.010, 0.030)}
     assert choose(samples, 16) == Concurrency(batches=16, threads=1)
 
@@ -15,7 +15,7 @@ def test_an_idle_runtime_gets_more_threads_where_that_is_clearly_faster():
     assert choose(samples, 2) == Concurrency(batches=2, threads=1)
 
 
-def test_the_cost_is_taken_with_every_lane_busy():
+def test_the_cost_is_taken_with_every_concurrent_batch_busy():
     meeting = threading.Barrier(3)
     seen = {threading.main_thread()}
 

@@ -36,7 +36,7 @@ def test_equal_files_are_one_tokenizer_and_others_are_not(file: Path, tmp_path: 
     assert TextTokenizer.of(other) is not one
 
 
-def test_a_file_that_is_written_anew_is_read_anew(file: Path):
+def test_a_file_that_is_replaced_is_read_again(file: Path):
     one = TextTokenizer.of(file)
     file.write_bytes(file.read_bytes().replace(b'"[MASK]"', b'"[SAME]"'))
     another = TextTokenizer.of(file)

@@ -1,4 +1,4 @@
-"""Percentiles taken anew: over the population's turns, as served; weights and self-test stay byte for byte."""
+"""Percentiles measured again: over the population's turns, as served; weights and self-test stay byte for byte."""
 
 from pathlib import Path
 

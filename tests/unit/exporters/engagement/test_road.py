@@ -38,7 +38,7 @@ def checkpoint(
     return output
 
 
-def test_training_writes_a_report_with_length_beside_every_figure(checkpoint: Path) -> None:
+def test_training_writes_a_report_with_length_next_to_every_figure(checkpoint: Path) -> None:
     report = json.loads((checkpoint / "report.json").read_text(encoding="utf-8"))
     for name in ("published", "corrected", "judged", "thumbs"):
         assert 0 <= report["model"][name]["auc"]["value"] <= 1

@@ -108,7 +108,7 @@ def test_facts_make_a_part_of_their_own_and_a_key_of_their_own(usr: tuple[Path, 
 
 
 @of_bert
-def test_a_turn_scores_the_same_beside_others(usr: tuple[Path, Bundle]) -> None:
+def test_a_turn_scores_the_same_in_a_batch(usr: tuple[Path, Bundle]) -> None:
     _, bundle = usr
     for variant in bundle.manifest.graphs:
         scorer = load_scorer(bundle, variant).scorer

@@ -256,7 +256,7 @@ def test_a_proxy_that_is_no_network_ends_the_start_with_a_sentence(monkeypatch: 
         read_settings()
 
 
-def test_the_server_itself_believes_nobody_about_whom_they_forward():
+def test_the_server_itself_trusts_no_forwarded_address():
     """uvicorn believes everybody on its own machine unless this variable says otherwise."""
     program = "import os, turnscore_service.bento; print(repr(os.environ['FORWARDED_ALLOW_IPS']))"
     told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -55,7 +55,7 @@ def load(loader: Loader | None = None, **settings: Any) -> CandidateVersions:
     return load_versions(Settings(**shares), SERVED, loader or Loader(), find)
 
 
-def test_versions_work_under_names_of_their_own_and_a_shadow_in_one_lane():
+def test_versions_work_under_names_of_their_own_and_a_shadow_one_batch_at_a_time():
     loader = Loader()
     found = load(loader, shadow=["fake:1.1.0", "other:2.0.0"], split=["fake:1.2.0"])
     assert [(each.loaded.kind, each.loaded.name, each.share) for each in found.shadows] == [

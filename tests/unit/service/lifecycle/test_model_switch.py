@@ -89,7 +89,7 @@ async def test_the_replaced_model_is_freed_without_a_garbage_collection() -> Non
         await talking
 
 
-async def test_many_switches_under_load_fail_nobody_and_leave_one_version_in_memory() -> None:
+async def test_many_switches_under_load_fail_no_request_and_leave_one_version_in_memory() -> None:
     versions = [loaded_fake(FakeScorer()), second_version()]
     loader = FakeLoader(*versions[:1])
     loader.add(versions[1])

@@ -121,7 +121,7 @@ async def test_stop_answers_what_is_queued_and_refuses_what_comes_after(batcher:
     assert (await queued).raw[0].value == 0.05
 
 
-async def test_lanes_run_batches_at_once_and_share_what_is_queued_evenly(fake_scorer: FakeScorer):
+async def test_concurrent_batches_run_at_once_and_share_what_is_queued_evenly(fake_scorer: FakeScorer):
     loaded = dataclasses.replace(loaded_fake(fake_scorer), concurrency=Concurrency(batches=2))
     batcher = Batcher(loaded, BatchingSettings())
     fake_scorer.gate.clear()
@@ -167,11 +167,11 @@ async def test_who_comes_after_a_flood_is_in_the_next_batch_and_need_not_wait_fo
     await asyncio.gather(first, *flood, *other)
     batcher.close()
     sizes = [len(batch) for batch in fake_scorer.batches[1:]]
-    assert sizes[:2] == [10, 80]  # the other's turn was in the small one: from then on the flood has the lane alone
+    assert sizes[:2] == [10, 80]  # the other's turn was in the small one: after it the flood has the batches to itself
     assert not batcher._queue._by_caller
 
 
-async def test_callers_who_come_once_each_starve_nobody(fake_scorer: FakeScorer):
+async def test_callers_who_come_once_each_starve_no_other(fake_scorer: FakeScorer):
     batcher = Batcher(loaded_fake(fake_scorer), BatchingSettings(max_batch_tokens=8))
     first = await hold_runtime(batcher, fake_scorer)
     waiting = submit_as(batcher, "patient", 8, 8, 8)

@@ -84,7 +84,7 @@ async def test_a_dead_stage_is_not_ready_until_its_proof_has_run(hang: Hang):
     stage.close()
 
 
-async def test_a_lane_that_works_is_not_hurt_by_one_that_hangs(hang: Hang):
+async def test_a_thread_that_works_is_not_hurt_by_one_that_hangs(hang: Hang):
     other = Hang()
     stage = SupervisedExecutor(
         "s", 2, lambda: None, ExecutorWatch(stall_seconds=1.0, on_death=lambda _: other.gate.set())

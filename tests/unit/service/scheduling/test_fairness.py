@@ -90,7 +90,7 @@ async def test_a_small_request_never_waits_for_a_turn():
     await asyncio.gather(*flood)
 
 
-async def test_who_gives_up_while_waiting_holds_nobody_up():
+async def test_who_gives_up_while_waiting_holds_up_no_other():
     cooperative, done = CooperativeScheduler(), []
     leaving = [asyncio.create_task(work(cooperative, "left", 1, done)) for _ in range(3)]
     staying = asyncio.create_task(work(cooperative, "stayed", 2, done))

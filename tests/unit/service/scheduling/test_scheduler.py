@@ -65,7 +65,7 @@ async def test_many_turns_are_tokenized_in_pieces_as_if_together(open_tokenizing
     assert {pack.answers[0]: pack.real_tokens for pack in packs} == alone
 
 
-async def test_what_nobody_waits_for_any_more_is_not_tokenized_to_its_end(
+async def test_what_no_caller_waits_for_any_more_is_not_tokenized_to_its_end(
     open_tokenizing: Open, fake_scorer: FakeScorer
 ):
     tokenizing = open_tokenizing(TokenizingPace())
@@ -86,7 +86,7 @@ def pack(answers: Sequence[int], pieces: int = 1) -> TokenPack:
     )
 
 
-class Kitchen:
+class AnsweringNothing:
     """A runtime whose tokenizer gives these packs at once, and whose batcher never answers."""
 
     def __init__(self, packs: Sequence[TokenPack]) -> None:
@@ -116,27 +116,27 @@ class CountedWork(InFlight):
         pass
 
 
-def begin(kitchen: Kitchen, turns: int) -> list[InFlight]:
+def begin(held: AnsweringNothing, turns: int) -> list[InFlight]:
     given: Any = {"turn": TurnToScore([], "ok"), "chars": 2, "keep": lambda _: None}
     works: list[InFlight] = [CountedWork({}, None, [b"a"], **given) for _ in range(turns)]
     for work in works:
         work.waiting += 1
-    ScoringJob(kitchen.runtime, works, Reservation(Admission(AdmissionSettings()), {})).begin()
+    ScoringJob(held.runtime, works, Reservation(Admission(AdmissionSettings()), {})).begin()
     return works
 
 
 @pytest.mark.parametrize("expired", [True, False])
-async def test_all_packs_of_a_turn_that_nobody_waits_for_leave_the_queue(expired: bool):
-    kitchen = Kitchen([pack([0], pieces=3) for _ in range(3)])
-    [work] = begin(kitchen, 1)
+async def test_all_packs_of_a_turn_that_no_caller_waits_for_leave_the_queue(expired: bool):
+    held = AnsweringNothing([pack([0], pieces=3) for _ in range(3)])
+    [work] = begin(held, 1)
     work.leave(expired=expired)
     await asyncio.sleep(0)
-    assert [each.done() for each in kitchen.submitted] == [True, True, True]
+    assert [each.done() for each in held.submitted] == [True, True, True]
 
 
 async def test_leaving_many_turns_looks_at_each_a_few_times():
     turns = 500
-    works = begin(Kitchen([pack(range(turns))]), turns)
+    works = begin(AnsweringNothing([pack(range(turns))]), turns)
     CountedWork.asked = 0
     for work in works:
         work.leave(expired=True)

@@ -46,9 +46,7 @@ class RunningBatches:
         (16, [RunningBatches(running=1), RunningBatches(waiting=1)], False),
     ],
 )
-def test_beside_callers_there_must_be_cpus_to_spare_and_nobody_waiting(
-    cpus: int, batchers: list[RunningBatches], idle: bool
-):
+def test_shadows_need_cpus_to_spare_and_no_caller_waiting(cpus: int, batchers: list[RunningBatches], idle: bool):
     assert Idleness(batchers, lambda: True, cpus).is_idle() is idle
 
 

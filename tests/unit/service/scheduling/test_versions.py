@@ -28,7 +28,7 @@ def system(text: str) -> Turn:
 
 
 @pytest.mark.parametrize("share", [0.01, 0.1, 0.5, 0.9])
-def test_so_many_conversations_are_answered_by_the_version_as_its_share_says(share: float):
+def test_a_version_answers_its_share_of_the_conversations(share: float):
     count = len(drawn(candidate_version(FakeScorer(), share)))
     # Ids are fixed, so this is no game of chance: the count is one draw of the binomial that the share promises.
     assert abs(count - share * len(IDS)) <= 3.3 * math.sqrt(len(IDS) * share * (1 - share))

@@ -51,7 +51,7 @@ async def test_a_request_id_that_is_no_plain_word_is_replaced(sent: str):
     assert reply.request_id not in ("", sent)
 
 
-async def test_the_request_id_comes_back_in_the_reply_and_beside_it():
+async def test_the_request_id_comes_back_in_the_reply_and_in_its_trailers():
     async with grpc_stub(fake=FakeScorer()) as (stub, _):
         call = stub.Score(A_TURN, metadata=[("x-request-id", "mine-1")])
         assert (await call).request_id == "mine-1"

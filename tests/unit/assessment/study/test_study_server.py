@@ -1,4 +1,4 @@
-"""The study's door over ASGI: who may do something, and what nobody is shown."""
+"""The study's server over ASGI: who may do something, and what is shown to no rater."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The client against the real HTTP door in this process: client, mock and door refuse the same things."""
+"""The client against the real HTTP API in this process: client, mock and service refuse the same things."""
 
 import httpx
 import pytest
@@ -27,7 +27,7 @@ async def refusal(client: AsyncTurnScoreClient, method: str, fields: dict) -> Tu
 
 
 @pytest.mark.parametrize(("method", "fields"), REFUSED_BY_THE_SERVICE)
-async def test_the_mock_refuses_what_the_door_refuses(serve, method, fields):
+async def test_the_mock_refuses_what_the_service_refuses(serve, method, fields):
     async with MockTurnScore({"fake": 0.5}).async_client() as client:
         mocked = await refusal(client, method, fields)
     async with serve(fake=FakeScorer()) as (_, runtime), client_of(runtime) as client:
