@@ -1,6 +1,5 @@
 """Every unsuccessful answer, on every path, has the one shape, and its status is the table's."""
 
-import asyncio
 import json
 
 import httpx
@@ -10,7 +9,7 @@ from support.fakes import POISON, FakeScorer
 from turnscore_models import BundleError
 from turnscore_service.api.http.app import create_app
 from turnscore_service.lifecycle.runtime import Runtime
-from turnscore_service.settings.service import AdmissionSettings, Settings
+from turnscore_service.settings.service import Settings
 from turnscore_wire import ERROR_TABLE, ErrorCode, ErrorReply, Limits
 
 SMALL = Settings(limits=Limits(max_text_chars=20, max_turns=2, max_items=2, max_body_bytes=300))
@@ -55,20 +54,6 @@ async def test_an_unknown_method_is_refused_in_the_same_shape(serve: ServeFakes)
         response = await client.get("/v1/score")
     assert (response.status_code, response.headers["allow"]) == (405, "POST")
     assert ErrorReply.model_validate_json(response.content).error.code == ErrorCode.INVALID_REQUEST
-
-
-async def test_no_room_is_told_at_once_with_a_retry_after(serve: ServeFakes):
-    scorer = FakeScorer()
-    scorer.gate.clear()
-    async with serve(Settings(admission=AdmissionSettings(max_items=1)), fake=scorer) as (client, _):
-        first = asyncio.create_task(client.post("/v1/score", json={"response": "a"}))
-        await asyncio.to_thread(scorer.started.wait)
-        refused = await client.post("/v1/score", json={"response": "b"})
-        scorer.gate.set()
-        assert (await first).status_code == 200
-    assert_refusal(refused, "overloaded", None)
-    assert int(refused.headers["retry-after"]) >= 1
-    assert refused.json()["error"]["retry_after_ms"] > 0
 
 
 async def test_a_refused_bundle_leaves_the_service_not_ready_with_the_reason():

@@ -1,8 +1,6 @@
 """The command: output, summary, exit codes."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 from turnscore_client import AsyncTurnScoreClient
@@ -109,19 +107,3 @@ def test_models_are_listed_as_a_table_and_as_json(mock):
     assert "engagement:0.0.0" in table.stdout
     as_json, _ = run(mock, "info", "--json")
     assert json.loads(as_json.stdout)["models"][0]["scorer"] == "engagement"
-
-
-def test_without_the_extra_one_line_says_what_to_install():
-    program = "import sys; sys.modules['typer'] = None\nfrom turnscore_client._command import main; main()"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert done.stderr.count("\n") == 1
-    assert "pip install './clients[cli]'" in done.stderr
-
-
-def test_importing_the_package_needs_neither_typer_nor_rich():
-    program = (
-        "import sys; sys.modules['typer'] = sys.modules['rich'] = None\n"
-        "import turnscore_client, turnscore_client.testing"
-    )
-    subprocess.run([sys.executable, "-c", program], check=True)

@@ -75,13 +75,6 @@ def test_a_grpc_client_has_the_very_methods_of_the_http_client(over_grpc, over_h
         assert getattr(over_grpc, name) is getattr(over_http, name)
 
 
-def test_say_has_the_same_signature_in_both_worlds():
-    assert inspect.signature(Conversation.say) == inspect.signature(AsyncConversation.say)
-    assert inspect.signature(Conversation.say_messages) == inspect.signature(AsyncConversation.say_messages)
-    assert inspect.getdoc(Conversation.say) == inspect.getdoc(AsyncConversation.say)
-    assert inspect.iscoroutinefunction(AsyncConversation.say)
-
-
 def test_no_client_has_a_public_method_the_other_lacks():
     assert public(TurnScoreClient) - {"close"} == public(AsyncTurnScoreClient) - {"aclose"} == set(METHODS)
     assert (
@@ -89,14 +82,3 @@ def test_no_client_has_a_public_method_the_other_lacks():
         == public(AsyncConversation)
         == {"say", "say_messages", "opened", "turns", "is_draining", "close"}
     )
-
-
-@pytest.mark.parametrize(
-    ("sync", "other", "different"),
-    [(TurnScoreClient, AsyncTurnScoreClient, "transport"), (TurnScoreGrpcClient, AsyncTurnScoreGrpcClient, "channel")],
-)
-def test_constructors_differ_only_in_the_kind_of_transport(sync, other, different):
-    of_sync = inspect.signature(sync.__init__).parameters
-    of_other = inspect.signature(other.__init__).parameters
-    assert list(of_sync) == list(of_other)
-    assert [name for name in of_sync if of_sync[name] != of_other[name]] == [different]

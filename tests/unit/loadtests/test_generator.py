@@ -27,21 +27,6 @@ def outcomes(stage: Stage) -> set[tuple[str, str]]:
     return {(call.answer.outcome, call.answer.why) for call in stage.calls}
 
 
-async def scored(path: str, body: bytes) -> Reply:
-    assert (path, json.loads(body)) == ("/v1/score", ITEM)
-    return SCORED
-
-
-async def test_closed_loop_clients_call_as_long_as_they_are_told_to():
-    async with plain_server(scored) as port:
-        generator = http_generator(port, 1000)
-        stage = await generator.run_closed(3, 0.5, requests(port))
-        generator.close()
-    assert outcomes(stage) == {("answered", "")}
-    assert len(stage.calls) > 3
-    assert all(call.due_at <= stage.began_at + 0.5 for call in stage.calls)
-
-
 async def test_open_loop_sends_at_its_rate_though_nothing_is_answered():
     all_came = asyncio.Event()
     came = itertools.count(1)
@@ -76,27 +61,6 @@ async def test_time_waited_for_a_connection_counts(monkeypatch: pytest.MonkeyPat
         generator.close()
     assert max(call.took_ms for call in stage.calls) >= 3.5 * 50
     assert max(call.late_ms for call in stage.calls) >= 2.5 * 50
-
-
-BROKEN: list[tuple[Reply, str]] = [
-    (None, "the connection was lost: closed"),
-    ((200, {}, b"<html>"), "200 with a body that is no reply"),
-    ((500, {}, b""), "status 500"),
-    ((200, {"Content-Length": "many"}, b""), "the reply was not HTTP with a length"),
-]
-
-
-@pytest.mark.parametrize(("reply", "why"), BROKEN)
-async def test_what_is_no_answer_is_told(reply: Reply, why: str):
-    async def broken(path: str, body: bytes) -> Reply:
-        return reply
-
-    async with plain_server(broken) as port:
-        generator = http_generator(port, 1000)
-        stage = await generator.run_open([request(port)] * 3, per_second=100)
-        generator.close()
-    assert outcomes(stage) == {("failed", why)}
-    assert len(stage.calls) == 3
 
 
 async def test_a_refused_client_waits_as_advised():
