@@ -153,7 +153,9 @@ async def served_study(
 @asynccontextmanager
 async def on_a_port(app: ASGIApp, port: int) -> AsyncIterator[str]:
     """The app behind a real server at 127.0.0.1, in this event loop."""
-    server = QuietServer(uvicorn.Config(app, host="127.0.0.1", port=port, log_config=None, ws="none"))
+    # By default a connection that is quiet for 5 s is closed, on a slow machine just when it is used again.
+    quiet: Any = {"log_config": None, "ws": "none", "timeout_keep_alive": 60}
+    server = QuietServer(uvicorn.Config(app, host="127.0.0.1", port=port, **quiet))
     serving = asyncio.create_task(server.serve())
     await until(lambda: server.started)
     try:
