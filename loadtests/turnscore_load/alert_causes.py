@@ -82,7 +82,6 @@ class Watch:
     baseline: Path  # further rules, which Prometheus reads at `reload`
     firing: frozenset[Firing] = frozenset()
     seen: set[Firing] = field(default_factory=set)  # all that ever fired
-    _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     def reload(self) -> None:
         """Prometheus reads its rules again."""
@@ -94,30 +93,24 @@ class Watch:
             while True:
                 found = (await client.get("/api/v1/alerts")).raise_for_status().json()["data"]["alerts"]
                 labels = [each["labels"] for each in found if each["state"] == "firing"]
-                await self.take(frozenset((each["alertname"], each.get("job", ANY_JOB)) for each in labels))
+                self.firing = frozenset((each["alertname"], each.get("job", ANY_JOB)) for each in labels)
+                self.seen |= self.firing
                 await asyncio.sleep(_LOOK_SECONDS)
-
-    async def take(self, firing: frozenset[Firing]) -> None:
-        """What fires at this moment."""
-        async with self._changed:
-            self.firing = firing
-            self.seen |= firing
-            self._changed.notify_all()
 
     async def wait_for(self, wanted: frozenset[Firing], *, fires: bool, seconds: float) -> dict[Firing, float]:
         """When each fired, or cleared, by the monotonic clock. Raises SilentAlertError."""
         took: dict[Firing, float] = {}
         try:
-            async with asyncio.timeout(seconds), self._changed:
-                while len(took) < len(wanted):
+            async with asyncio.timeout(seconds):
+                while True:
                     done = wanted & self.firing if fires else wanted - self.firing
                     took |= {each: time.monotonic() for each in done - took.keys()}
-                    if len(took) < len(wanted):
-                        await self._changed.wait()
+                    if len(took) == len(wanted):
+                        return took
+                    await asyncio.sleep(_LOOK_SECONDS)
         except TimeoutError:
             late = ", ".join(sorted(name for name, _ in wanted - took.keys()))
             raise SilentAlertError(f"{'fired' if fires else 'cleared'} not in {seconds:.0f} s: {late}") from None
-        return took
 
     async def wait_for_value(self, query: str, claim: Callable[[float], bool], seconds: float) -> None:
         """Returns when the query's first value is as claimed. Raises SilentAlertError."""
@@ -171,7 +164,7 @@ _SHARE_OF_GAP = 0.45  # on both sides of its middle; what is left over is more t
 _BATCH_SECONDS = 0.5
 _LONG_WORDS = 120  # of a turn of many callers: as many as engagement reads, so that few calls are much work
 
-_REFUSED_SECONDS = 1.0  # After which a refused one of them asks again. Chosen: a third of the calls are then refused.
+_REFUSED_SECONDS = 1.0  # after which a refused one of them asks again; chosen: a third of the calls are then refused
 
 Mood = Literal["usual", "broken", "foreign", "silent"]
 # What a user says, what a bot says to it, and what it says to it in another language.

@@ -2,12 +2,13 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import quantiles
 from typing import Any, Literal
 
 from turnscore_wire import ERROR_TABLE, ErrorCode
+
+from turnscore_load.results import percentile
 
 Outcome = Literal["answered", "refused", "expired", "failed"]
 OUTCOMES: tuple[Outcome, ...] = ("answered", "refused", "expired", "failed")
@@ -163,11 +164,3 @@ class Stage:
     def took_ms(self, percent: int, *outcomes: Outcome) -> float:
         """That percentile of the times of the calls with one of those outcomes; 0 where there were none."""
         return percentile((call.took_ms for call in self.calls if call.answer.outcome in outcomes), percent)
-
-
-def percentile(values: Iterable[float], percent: int) -> float:
-    """By linear interpolation; 0 of no values."""
-    listed = list(values)
-    if len(listed) < 2:
-        return listed[0] if listed else 0.0
-    return quantiles(listed, n=100, method="inclusive")[percent - 1]

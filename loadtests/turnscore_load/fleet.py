@@ -72,10 +72,8 @@ class Fleet:
 
 
 @contextmanager
-def fleet(
-    serve: Path, folder: Path, *, cpus: Sequence[int | None] = (None,) * 3, proxy_retries: bool = False
-) -> Iterator[Fleet]:
-    """Starts all, and stops it again: a replica for each of `cpus`, on that one alone. Raises StartError."""
+def fleet(serve: Path, folder: Path, *, proxy_retries: bool = False) -> Iterator[Fleet]:
+    """Starts three replicas and the rest, and stops all again. Raises StartError."""
     folder, program, port = folder.absolute(), find_program("haproxy"), free_port()
     with ExitStack() as stack:
         redis = stack.enter_context(started(redis_process(folder)))
@@ -83,9 +81,7 @@ def fleet(
             "TURNSCORE_MODELS": "engagement", "TURNSCORE_DRAIN_SECONDS": "2", **ONE_BATCH_AT_A_TIME,
             "TURNSCORE_CACHE__URL": f"redis://{LOOPBACK}:{redis.port}/0",
         }  # fmt: skip
-        replicas = [
-            service_process(serve, folder / f"replica-{each}", settings, cpu=cpu) for each, cpu in enumerate(cpus)
-        ]
+        replicas = [service_process(serve, folder / f"replica-{each}", settings) for each in range(3)]
         for replica in replicas:
             stack.callback(replica.stop)
             replica.start(wait=False)

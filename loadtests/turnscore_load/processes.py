@@ -46,18 +46,17 @@ class Process:
         port: int | None = None,
         environment: Mapping[str, str] | None = None,
         ready: Ready = None,
-        cpu: int | None = None,
         clean: bool = False,
         talks: bool = False,
     ) -> None:
         """Its working directory and its log, `<program>.log`, are in `folder`; a relative program counts from here.
 
-        `environment` is added to the caller's, of which `clean` leaves the settings of turnscore out. `cpu` pins it to
-        one CPU. `talks`: `ask` speaks with it in lines of JSON.
+        `environment` is added to the caller's, of which `clean` leaves the settings of turnscore out. `talks`: `ask`
+        speaks with it in lines of JSON.
         """
         program = str(command[0])
         self.command = [str(Path(program).absolute()) if os.sep in program else program, *map(str, command[1:])]
-        self.folder, self.port, self.ready, self.cpu = folder, port or free_port(), ready, cpu
+        self.folder, self.port, self.ready = folder, port or free_port(), ready
         self.cwd = folder
         self.environment = dict(environment or {})
         self.log = folder / f"{Path(program).name}.log"
@@ -88,13 +87,12 @@ class Process:
     def start(self, *, wait: bool = True) -> None:
         """Returns when it is ready. Raises StartError; without `wait`, only where there is no such program."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        pin = ["taskset", "--cpu-list", str(self.cpu)] if self.cpu is not None and shutil.which("taskset") else []
         outer = {name: each for name, each in os.environ.items() if not (self._clean and name.startswith("TURNSCORE_"))}
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True} if self._talks else {}
         with self.log.open("ab") as output:
             try:
                 self._process = psutil.Popen(
-                    [*pin, *self.command],
+                    self.command,
                     cwd=self.cwd,
                     env={**outer, **self.environment},
                     start_new_session=True,  # Ctrl-C is for the caller alone, which ends this one

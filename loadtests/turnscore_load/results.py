@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles
 from typing import Any, TypeVar
 
 import psutil
@@ -84,10 +84,12 @@ def spread(values: Sequence[float], digits: int = 1) -> str:
     return f"{median(values):.{digits}f} ({min(values):.{digits}f} to {max(values):.{digits}f})"
 
 
-def percentiles(values: Iterable[float]) -> tuple[float, float]:
-    """The median and the 99th percentile."""
-    ordered = sorted(values)
-    return median(ordered), ordered[int(0.99 * len(ordered))]
+def percentile(values: Iterable[float], percent: int) -> float:
+    """By linear interpolation; 0 of no values."""
+    listed = list(values)
+    if len(listed) < 2:
+        return listed[0] if listed else 0.0
+    return quantiles(listed, n=100, method="inclusive")[percent - 1]
 
 
 def rotate(ways: Iterable[_Way], round_: int) -> list[_Way]:

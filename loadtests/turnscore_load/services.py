@@ -30,7 +30,6 @@ def service_process(
     settings: Mapping[str, str] = NO_SETTINGS,
     *,
     clean: bool = False,
-    cpu: int | None = None,
 ) -> Process:
     """A service on free ports, by `bentoml serve` or by `turnscore serve`, whichever `program` is.
 
@@ -47,7 +46,7 @@ def service_process(
     command: list[object] = [program, "serve"]
     if program.name == "bentoml":
         command += ["turnscore_service.bento:TurnScore", "--host", LOOPBACK, "--port", port]
-    return Process(command, folder, port=port, environment=own, ready="/readyz", cpu=cpu, clean=clean)
+    return Process(command, folder, port=port, environment=own, ready="/readyz", clean=clean)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,6 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from statistics import median
 from typing import Annotated, Any
 
@@ -25,7 +24,7 @@ from turnscore_load.contenders import (
 from turnscore_load.generator import Job, drive
 from turnscore_load.machine import usable_cpus
 from turnscore_load.processes import StartError
-from turnscore_load.results import not_run, number, percentiles, rotate, table
+from turnscore_load.results import not_run, number, percentile, rotate, table
 from turnscore_load.scenario import Scenario
 from turnscore_load.traffic import LENGTH_MIXES, LengthMix
 
@@ -139,12 +138,11 @@ class Bench(Scenario[ServerComparison]):
             run.measure()
         finally:
             run.stop()
-        draw(run.found, self.reports / "servers.svg")
         return run.found
 
     def report(self, found: ServerComparison) -> Iterator[str]:
         yield f"{VERSIONS}. Medians of {found.rounds()} rounds."
-        yield f"### Ratios\n\n{ratios(found)}\n\n![CPU and throughput](servers.svg)"
+        yield f"### Ratios\n\n{ratios(found)}"
         for name in found.mixes():
             mix = LENGTH_MIXES[name]
             yield f"### {name.capitalize()}: {mix.least} to {mix.most} tokens per turn"
@@ -233,7 +231,7 @@ class _Run:
         except StartError as error:
             self.found.not_run[f"{contender.label}, {mix.name}, {clients} clients"] = str(error)
             return
-        p50, p99 = percentiles(done["latencies_ms"])
+        p50, p99 = (percentile(done["latencies_ms"], each) for each in (50, 99))
         names = ("wall_seconds", "cpu_seconds", "client_cpu_seconds", "refused", "failed", "first_error")
         self.found.measurements.append(
             Measurement(
@@ -288,30 +286,3 @@ def _cells(cell: Cell, bare: Cell | None) -> list[str]:
     counts = [number(cell[name]) for name in ("refused", "failed")]
     rate, share = number(cell["turns_per_second"]), f"{100 * cell['client_share']:.1f} %"
     return [number(cell["cpu_ms"], 2), over_bare, rate, *times, share, *counts]
-
-
-def draw(found: ServerComparison, path: Path) -> None:
-    """CPU per turn and throughput by the number of clients, a column per mix; the same figures give the same bytes."""
-    from matplotlib import rcParams
-    from matplotlib.figure import Figure
-
-    mixes = found.mixes()
-    rcParams["svg.hashsalt"] = "turnscore"
-    figure = Figure(figsize=(4.2 * len(mixes), 7), layout="constrained")
-    panels = figure.subplots(2, len(mixes), squeeze=False)
-    for column, mix in enumerate(mixes):
-        for row, (label, name) in enumerate((("CPU ms per turn", "cpu_ms"), ("turns per second", "turns_per_second"))):
-            panel = panels[row][column]
-            if bare := found.cell(BARE, mix):
-                panel.axhline(bare[name], color="black", linestyle="--", label="bare runtime, ideal batches")
-            for key, shown in found.labels.items():
-                cells = {clients: found.cell(key, mix, clients) for clients in found.clients()}
-                points = {clients: cell[name] for clients, cell in cells.items() if cell}
-                panel.plot(list(points), list(points.values()), marker="o", label=shown)
-            panel.set_xscale("log", base=2)
-            panel.set_xticks(found.clients(), [str(each) for each in found.clients()])
-            panel.set(xlabel="clients", ylabel=label, title=mix)
-            panel.set_ylim(bottom=0)
-    handles, labels = panels[0][0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
-    figure.savefig(path, metadata={"Date": None})

@@ -11,9 +11,8 @@ from turnscore_client.integrations import QualityGate
 from turnscore_wire import Score
 from typer import Option
 
-from turnscore_load.answers import percentile
 from turnscore_load.machine import ScenarioError
-from turnscore_load.results import table
+from turnscore_load.results import percentile, table
 from turnscore_load.scenario import TargetScenario
 
 _MESSAGES = [

@@ -8,8 +8,7 @@ from typing import Annotated, Any
 from turnscore_client import TurnScoreClient
 from typer import Option
 
-from turnscore_load.answers import percentile
-from turnscore_load.results import table
+from turnscore_load.results import percentile, table
 from turnscore_load.scenario import TargetScenario
 
 CONTEXT = [

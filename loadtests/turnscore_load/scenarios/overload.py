@@ -16,10 +16,10 @@ import typer
 import uvloop
 from typer import Option
 
-from turnscore_load.answers import OUTCOMES, CallRecord, Stage, percentile
+from turnscore_load.answers import OUTCOMES, CallRecord, Stage
 from turnscore_load.generator import Generator, http_generator, score_request, score_requests
 from turnscore_load.machine import ScenarioError
-from turnscore_load.results import Check, table
+from turnscore_load.results import Check, percentile, table
 from turnscore_load.sampling import ProcessSample, Sampler, growths, write_csv
 from turnscore_load.scenario import TargetScenario
 from turnscore_load.traffic import Traffic, TrafficSettings

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 import uvloop
 from turnscore_client import AsyncTurnScoreClient
 
-from turnscore_load.answers import percentile
 from turnscore_load.fleet import Callers, Fleet, capacity, fleet
-from turnscore_load.results import Check, table
+from turnscore_load.results import Check, percentile, table
 from turnscore_load.scenario import Scenario
 
 _SETTLED_SECONDS = 3.0  # of load before an event and after it; chosen

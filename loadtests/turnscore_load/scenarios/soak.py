@@ -1,20 +1,15 @@
 """Watches a service's memory, file handles and threads under a long load of Locust's users; growth is a failure."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated
 
-from matplotlib.figure import Figure as Canvas
 from typer import Option
 
 from turnscore_load.results import Check
 from turnscore_load.sampling import (
-    FIGURES,
     ProcessesChangedError,
-    ProcessSample,
     Sampler,
-    Window,
     growths,
     soak_windows,
     write_csv,
@@ -29,7 +24,7 @@ _LEAST_SAMPLES = 100  # in a run too short for one a second
 
 @dataclass(kw_only=True)
 class Soak(LocustScenario[list[Check]]):
-    """Compare the first window of a long load with the last. Writes soak_samples.csv and soak.png, too."""
+    """Compare the first window of a long load with the last. Writes soak_samples.csv, too."""
 
     minutes: Annotated[float, Option(min=0.2, max=120, help="Duration in minutes.")] = 15.0
 
@@ -49,28 +44,12 @@ class Soak(LocustScenario[list[Check]]):
             except (ProcessesChangedError, ValueError) as error:
                 checks.append(Check("the service could be watched", str(error), False))
         write_csv(sampler.samples, self.reports / "soak_samples.csv")
-        _plot(sampler.samples, (first, last), self.reports / "soak.png")
         return checks
 
     def report(self, found: list[Check]) -> Iterator[str]:
         first, last = soak_windows(60 * self.minutes)
         yield f"Medians of seconds {first[0]:.0f} to {first[1]:.0f} and {last[0]:.0f} to {last[1]:.0f}."
-        yield f"Reports: {self.reports}/soak.html, soak.png"
+        yield f"Reports: {self.reports}/soak.html, soak_samples.csv"
 
     def checks(self, found: list[Check]) -> list[Check]:
         return found
-
-
-def _plot(samples: Sequence[ProcessSample], windows: Sequence[Window], file: Path) -> None:
-    """One panel a figure, the compared windows shaded."""
-    canvas = Canvas(figsize=(8, 7), layout="constrained")
-    panels = canvas.subplots(len(FIGURES), 1, sharex=True)
-    minutes = [sample.seconds / 60 for sample in samples]
-    for panel, figure in zip(panels, FIGURES, strict=True):
-        panel.plot(minutes, [figure.read(sample) for sample in samples], linewidth=1)
-        panel.set_ylabel(f"{figure.name} {figure.unit and f'({figure.unit})'}")
-        panel.set_ylim(bottom=0)
-        for begin, end in windows:
-            panel.axvspan(begin / 60, end / 60, alpha=0.15)
-    panels[-1].set_xlabel("minutes")
-    canvas.savefig(file)

@@ -20,9 +20,8 @@ import typer
 from turnscore_client import AsyncTurnScoreGrpcClient, TurnScoreError
 from typer import Option
 
-from turnscore_load.answers import percentile
 from turnscore_load.machine import LOOPBACK
-from turnscore_load.results import Check, table
+from turnscore_load.results import Check, percentile, table
 from turnscore_load.sampling import Sampler, write_csv
 from turnscore_load.scenario import TargetScenario
 from turnscore_load.services import LoadedService, metric

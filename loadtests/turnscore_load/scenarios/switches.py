@@ -18,10 +18,9 @@ import psutil
 import uvloop
 from typer import Option
 
-from turnscore_load.answers import percentile
 from turnscore_load.fleet import Callers, capacity, copy_as, damage, falsify
 from turnscore_load.processes import Process
-from turnscore_load.results import Check, table
+from turnscore_load.results import Check, percentile, table
 from turnscore_load.scenario import Scenario
 
 ROUNDS = 5  # of each kind of load; chosen: what else the machine does is spread over all

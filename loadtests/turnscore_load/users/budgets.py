@@ -1,15 +1,14 @@
 """A run of Locust's users: its mix and shape, what each kind of user saw, and the budgets that it must keep."""
 
 import tomllib
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, Protocol, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, PositiveFloat, TypeAdapter
 
-from turnscore_load.answers import Outcome
+from turnscore_load.answers import OUTCOMES, Outcome
 from turnscore_load.results import table
 
 BUDGETS = Path(__file__).parents[2] / "budgets.toml"
@@ -77,17 +76,6 @@ class LoadShape:
         return self.users
 
 
-class Entry(Protocol):
-    """The part of Locust's StatsEntry that is read."""
-
-    name: str
-    num_requests: int
-
-    def get_response_time_percentile(self, percent: float) -> int:
-        """Milliseconds that this share of the calls took at most."""
-        ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
     """What became of the calls of one kind of user. The times are those of the answered ones, in milliseconds."""
@@ -120,22 +108,20 @@ def statistics_name(kind: str, outcome: Outcome) -> str:
     return kind if outcome == "answered" else f"{kind} {outcome}"
 
 
-def measure(entries: Iterable[Entry], kinds: Sequence[str], seconds: float) -> list[Measured]:
-    """What Locust's statistics say of each kind, in that order."""
-    found: dict[str, dict[str, Entry]] = defaultdict(dict)
-    for entry in entries:
-        kind, _, outcome = entry.name.partition(" ")
-        found[kind][outcome or "answered"] = entry
-    return [_measured(kind, found[kind], seconds) for kind in kinds]
-
-
-def _measured(kind: str, by_outcome: dict[str, Entry], seconds: float) -> Measured:
-    counts = {outcome: entry.num_requests for outcome, entry in by_outcome.items()}
-    answered = by_outcome.get("answered")
-    p50, p95, p99 = (
-        (answered.get_response_time_percentile(each) for each in (0.5, 0.95, 0.99)) if answered else (0, 0, 0)
-    )
-    return Measured(kind=kind, seconds=seconds, **counts, p50_ms=p50, p95_ms=p95, p99_ms=p99)
+def measure(entries: Iterable[Any], kinds: Sequence[str], seconds: float) -> list[Measured]:
+    """What Locust's statistics, its StatsEntry each, say of each kind, in that order."""
+    by_name = {entry.name: entry for entry in entries}
+    found = []
+    for kind in kinds:
+        named = {outcome: by_name.get(statistics_name(kind, outcome)) for outcome in OUTCOMES}
+        counts = {outcome: entry.num_requests for outcome, entry in named.items() if entry}
+        times = {
+            f"p{percent}_ms": named["answered"].get_response_time_percentile(percent / 100)
+            for percent in (50, 95, 99)
+            if named["answered"]
+        }
+        found.append(Measured(kind=kind, seconds=seconds, **counts, **times))
+    return found
 
 
 def report(measured: Sequence[Measured], broken: Sequence[str]) -> str:

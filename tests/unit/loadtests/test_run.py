@@ -13,7 +13,7 @@ from turnscore_load.scenario import Scenario
 
 SCENARIOS = {
     "bench", "cache", "corpus", "equal", "gpu", "hooks", "hostile", "latency", "observability", "overload", "replicas",
-    "replicas-throughput", "scorers", "shadow", "soak", "start", "steady", "streams", "switches", "telemetry",
+    "scorers", "shadow", "soak", "start", "steady", "streams", "switches", "telemetry",
 }  # fmt: skip
 
 
@@ -48,7 +48,7 @@ def test_every_scenario_is_listed_with_what_it_does(capsys: pytest.CaptureFixtur
     assert all(len(sentence) > 20 for sentence in run.scenarios().values())
     assert run.main([]) == 0
     assert run.main(["wave"]) == 2
-    assert "replicas-throughput" in capsys.readouterr().out
+    assert "observability" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("holds", "code"), [(True, 0), (None, 0), (False, 1)])
