@@ -205,7 +205,7 @@ def run_reliability(
     seed: SeedOption = 0,
 ) -> None:
     """Measure how far raters agree beyond chance, for each criterion; intervals are of other items."""
-    from turnscore_assessment.analysis.reliability import FIGURES, measure_reliability, read_items
+    from turnscore_assessment.ratings.reliability import FIGURES, measure_reliability, read_items
 
     with reported_errors():
         found = [measure_reliability(items, rounds, seed) for items in read_items(file)]

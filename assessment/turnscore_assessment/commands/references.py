@@ -23,14 +23,9 @@ from turnscore_assessment.references.evaluation import (
     find_metrics,
     metric_names,
 )
-from turnscore_assessment.references.ngram_metrics import (
-    Diversity,
-    ReferencedReplies,
-    find_tokenisation,
-    read_comparisons,
-    read_rated,
-)
+from turnscore_assessment.references.replies import Diversity, ReferencedReplies, read_comparisons, read_rated
 from turnscore_assessment.references.vector_metrics import BundleEncoder, ReferenceWordVectors, read_word_vectors
+from turnscore_assessment.references.word_metrics import find_tokenisation
 from turnscore_assessment.rendering import Page, Section, Table, print_page, show, show_p
 
 

@@ -9,15 +9,10 @@ from numpy.typing import NDArray
 from scipy import optimize, stats
 
 from turnscore_assessment.designs.form import AskedCriterion, DesignKey, DesignKind, OptionTable
-from turnscore_assessment.errors import TooFewError
+from turnscore_assessment.errors import AssessmentError, TooFewError
 from turnscore_assessment.figures import CONFIDENCE, Floats, Integers, Interval, compute_spearman
 from turnscore_assessment.ratings.rating_file import RatingUnit
-from turnscore_assessment.ratings.reliability_coefficients import (
-    Intraclass,
-    measure_alpha,
-    measure_intraclass,
-    step_up,
-)
+from turnscore_assessment.ratings.reliability import Intraclass, lay_out, measure_alpha, measure_intraclass, step_up
 from turnscore_assessment.ratings.scoring import correct_benjamini_hochberg, correct_holm
 
 ChoiceRow = tuple[int, list[int], float, int]
@@ -218,8 +213,6 @@ SPLITS = 100
 """Random splits of the raters in halves, as Kiritchenko & Mohammad (2017) make."""
 LEAST_ITEMS = 3
 """Fewest items in both halves for a correlation: of two it is always 1 or -1. Specified."""
-MOST_CELLS = 20_000_000
-"""Most cells of the table of items by raters. Chosen: 160 MB, and more than any study has."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,34 +230,18 @@ class RaterAgreement:
 def measure_rater_agreement(values: Floats, table: OptionTable, *, splits: int = SPLITS) -> RaterAgreement:
     """The agreement about items; a rater's several answers about one item count by their mean."""
     nothing = RaterAgreement(alpha_interval=None, intraclass=None, split_half=None)
-    ratings = _lay_out(values, table)
-    if ratings is None:
-        return nothing
+    kept = np.isfinite(values)
     try:
+        ratings = lay_out(table.item[kept], table.rater[kept], values[kept])
         alpha = measure_alpha(ratings, "interval")
         intraclass = measure_intraclass(ratings)
-    except TooFewError:
+    except AssessmentError:
         return nothing
     return RaterAgreement(
         alpha_interval=None if np.isnan(alpha) else alpha,
         intraclass=intraclass,
         split_half=_split_half(ratings, splits),
     )
-
-
-def _lay_out(values: Floats, table: OptionTable) -> Floats | None:
-    """A row per item, a column per rater, NaN where there is no value; None where that is too large."""
-    kept = np.isfinite(values)
-    rows = np.unique(table.item[kept], return_inverse=True)[1].reshape(-1)
-    columns = np.unique(table.rater[kept], return_inverse=True)[1].reshape(-1)
-    shape = (int(rows.max()) + 1, int(columns.max()) + 1)
-    if shape[0] * shape[1] > MOST_CELLS:
-        return None
-    sums, counts = np.zeros(shape), np.zeros(shape)
-    np.add.at(sums, (rows, columns), values[kept])
-    np.add.at(counts, (rows, columns), 1)
-    with np.errstate(invalid="ignore"):
-        return np.asarray(sums / counts)
 
 
 def _split_half(ratings: Floats, splits: int) -> float | None:

@@ -13,6 +13,7 @@ Rows of one context depend on each other, so that a round of the bootstrap draws
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final, Literal
 
@@ -30,36 +31,10 @@ from turnscore_assessment.figures import (
     find_interval,
     williams_test,
 )
-from turnscore_assessment.references.ngram_metrics import (
-    Bleu,
-    ComparesCorpus,
-    ComparesJointly,
-    Diversity,
-    Group,
-    Metric,
-    Pair,
-    ReferencedReplies,
-    RougeL,
-    by_system,
-    is_empty,
-    measure_diversity,
-)
-from turnscore_assessment.references.packaged_metrics import (
-    MeteorJar,
-    NltkMeteor,
-    make_gleu,
-    make_rouge_score,
-    make_sacre_bleu,
-    make_sacre_chrf,
-)
-from turnscore_assessment.references.vector_metrics import (
-    UNOBTAINABLE,
-    WORD_VECTOR_METRICS,
-    EncoderCosine,
-    ReferenceWordVectors,
-    SentenceEncoder,
-    WordVectorMetric,
-)
+from turnscore_assessment.references import vector_metrics, word_metrics
+from turnscore_assessment.references.replies import Diversity, ReferencedReplies, by_system, measure_diversity
+from turnscore_assessment.references.vector_metrics import ReferenceWordVectors, SentenceEncoder
+from turnscore_assessment.references.word_metrics import Group, Metric, Pair, is_empty
 
 DEFAULT_METRIC: Final = "encoder"
 ORDERS: Final = (1, 2, 3, 4)
@@ -90,24 +65,24 @@ def metric_names() -> list[str]:
 
 
 def _makers(resources: Resources) -> dict[str, Callable[[], Metric]]:
-    words = resources.tokenisation
+    words, encoder, vectors = resources.tokenisation, resources.encoder, resources.word_vectors
     makers: dict[str, Callable[[], Metric]] = {
-        DEFAULT_METRIC: lambda: EncoderCosine(resources.encoder),
-        "rouge-l": lambda: RougeL(words),
-        "rouge-l@rouge-score": make_rouge_score,
-        "meteor": lambda: MeteorJar(resources.meteor_jar),
-        "meteor@nltk": lambda: NltkMeteor(words, with_wordnet=True),
-        "meteor-stem@nltk": lambda: NltkMeteor(words, with_wordnet=False),
-        "gleu": lambda: make_gleu(words),
-        "chrf@sacrebleu": make_sacre_chrf,
+        DEFAULT_METRIC: lambda: vector_metrics.make_encoder_cosine(encoder),
+        "rouge-l": lambda: word_metrics.make_rouge_l(words),
+        "rouge-l@rouge-score": word_metrics.make_rouge_score,
+        "meteor": lambda: word_metrics.make_meteor(resources.meteor_jar),
+        "meteor@nltk": lambda: word_metrics.make_nltk_meteor(words, with_wordnet=True),
+        "meteor-stem@nltk": lambda: word_metrics.make_nltk_meteor(words, with_wordnet=False),
+        "gleu": lambda: word_metrics.make_gleu(words),
+        "chrf@sacrebleu": word_metrics.make_sacre_chrf,
     }
-    makers |= {f"bleu-{order}": lambda order=order: Bleu(order, words) for order in ORDERS}  # type: ignore[misc]
-    makers |= {f"bleu-{order}@sacrebleu": lambda order=order: make_sacre_bleu(order) for order in ORDERS}  # type: ignore[misc]
-    for name in WORD_VECTOR_METRICS:
-        makers[name] = lambda name=name: WordVectorMetric(name, resources.word_vectors, words)  # type: ignore[misc]
-    for name in UNOBTAINABLE:
-        makers[name] = lambda name=name: EncoderCosine(resources.encoder, name)  # type: ignore[misc]
-    return makers
+    makers |= {f"bleu-{order}": partial(word_metrics.make_bleu, order, words) for order in ORDERS}
+    makers |= {f"bleu-{order}@sacrebleu": partial(word_metrics.make_sacre_bleu, order) for order in ORDERS}
+    for name in vector_metrics.WORD_VECTOR_METRICS:
+        makers[name] = partial(vector_metrics.make_word_vector_metric, name, vectors, words)
+    return makers | {
+        name: partial(vector_metrics.make_encoder_cosine, encoder, name) for name in vector_metrics.UNOBTAINABLE
+    }
 
 
 JOINT: Final = "joint"
@@ -127,7 +102,7 @@ def check_reducer(name: str, metric: Metric) -> None:
     """Raises ReferencesError for an unknown reducer, or one that the metric does not have."""
     if name not in REDUCERS:
         raise ReferencesError(f"no reducer is called {name}; choose one of {', '.join(REDUCERS)}")
-    if name == JOINT and not isinstance(metric, ComparesJointly):
+    if name == JOINT and metric.compare_jointly is None:
         raise ReferencesError(
             f"{metric.name} has no definition for several references at once: {JOINT} does not fit it"
         )
@@ -135,7 +110,7 @@ def check_reducer(name: str, metric: Metric) -> None:
 
 def fits(name: str, metric: Metric) -> bool:
     """Whether the metric has a number under this reducer."""
-    return name in _OF_TABLE or isinstance(metric, ComparesJointly)
+    return name in _OF_TABLE or metric.compare_jointly is not None
 
 
 class Tables:
@@ -159,8 +134,8 @@ class Tables:
     def reduce(self, reducer: str) -> Floats:
         """One number per row, in order. Raises ReferencesError for a reducer that does not fit."""
         check_reducer(reducer, self.metric)
-        if reducer == JOINT and isinstance(self.metric, ComparesJointly):
-            return self._reduce_jointly(self.metric)
+        if reducer == JOINT and self.metric.compare_jointly is not None:
+            return self._reduce_jointly(self.metric.compare_jointly)
         return np.array([_OF_TABLE[reducer](table) for table in self._compared()])
 
     def reduce_first(self, reducer: str, references: int) -> Floats:
@@ -186,9 +161,9 @@ class Tables:
             self._tables = tables
         return self._tables
 
-    def _reduce_jointly(self, metric: ComparesJointly) -> Floats:
+    def _reduce_jointly(self, compare: Callable[[Sequence[Group]], Floats]) -> Floats:
         if self._joint is None:
-            found = metric.compare_jointly(groups_of(self.rows))
+            found = compare(groups_of(self.rows))
             counts = [len(row.hypotheses) for row in self.rows]
             starts = np.cumsum([0, *counts[:-1]])
             self._joint = np.asarray(np.add.reduceat(found, starts) / counts)
@@ -310,7 +285,7 @@ def _measure(tables: Tables, reducers: Sequence[str]) -> list[MetricResult]:
         values: list[tuple[str, Level, float]] = [
             (reducer, "segment", float(column[places[system]].mean())) for reducer, column in reduced.items()
         ]
-        if isinstance(metric, ComparesCorpus):
+        if metric.compare_corpus is not None:
             values.append((JOINT, "corpus", metric.compare_corpus(groups_of(own))))
         for reducer, level, value in values:
             found.append(

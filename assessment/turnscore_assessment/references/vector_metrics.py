@@ -23,7 +23,7 @@ from turnscore_models.store import resolve
 from turnscore_assessment.errors import MissingResourceError, ReferencesError
 from turnscore_assessment.figures import Floats
 from turnscore_assessment.files import UNREADABLE, open_text
-from turnscore_assessment.references.ngram_metrics import Pair, find_tokenisation
+from turnscore_assessment.references.word_metrics import Metric, Pair, find_tokenisation
 
 Vectors = NDArray[np.float32]
 
@@ -46,33 +46,26 @@ class SentenceEncoder(Protocol):
         """A row of length 1 for each text, in order."""
 
 
-class EncoderCosine:
-    """The cosine, with an encoder's own tokens."""
+def make_encoder_cosine(encoder: SentenceEncoder | None, name: str = "encoder") -> Metric:
+    """The cosine, with an encoder's own tokens. Raises MissingResourceError without an encoder."""
+    if encoder is None:
+        raise MissingResourceError(
+            f"{name} needs a sentence encoder: name a bundle of kind encoder with --encoder "
+            "(turnscore export encoder makes one), or other metrics with --metric"
+        )
 
-    tokenisation = "the encoder's own"
-
-    def __init__(self, encoder: SentenceEncoder | None, name: str = "encoder") -> None:
-        """Raises MissingResourceError without an encoder."""
-        if encoder is None:
-            raise MissingResourceError(
-                f"{name} needs a sentence encoder: name a bundle of kind encoder with --encoder "
-                "(turnscore export encoder makes one), or other metrics with --metric"
-            )
-        self.name = name
-        self.definition = f"cosine of sentence vectors by {encoder.name}"
-        if name in UNOBTAINABLE:
-            self.definition += f", in place of {UNOBTAINABLE[name]}, whose model cannot be had"
-        self._encoder = encoder
-
-    def compare(self, pairs: Sequence[Pair]) -> Floats:
-        """One cosine per pair. Each text is encoded once for as many pairs as fit into memory."""
-        found = np.empty(len(pairs))
-        start = 0
+    def compare(pairs: Sequence[Pair]) -> Floats:
+        """Each text is encoded once for as many pairs as fit into memory."""
+        found, start = np.empty(len(pairs)), 0
         while start < len(pairs):
             places, end = _number_texts(pairs, start)
-            found[start:end] = _take_cosines(self._encoder.encode(list(places)), places, pairs[start:end])
+            found[start:end] = _take_cosines(encoder.encode(list(places)), places, pairs[start:end])
             start = end
         return found
+
+    instead = f", in place of {UNOBTAINABLE[name]}, whose model cannot be had" if name in UNOBTAINABLE else ""
+    definition = f"cosine of sentence vectors by {encoder.name}{instead}"
+    return Metric(name=name, tokenisation="the encoder's own", definition=definition, compare=compare)
 
 
 def _number_texts(pairs: Sequence[Pair], start: int) -> tuple[dict[str, int], int]:
@@ -211,23 +204,19 @@ _COMPARE: Final[Mapping[str, tuple[Callable[[Floats, Floats], float], str]]] = {
 WORD_VECTOR_METRICS: Final = tuple(_COMPARE)
 
 
-class WordVectorMetric:
-    """One of the three metrics."""
-
-    def __init__(self, name: str, vectors: ReferenceWordVectors | None, tokenisation: str = "blanks") -> None:
-        """Raises MissingResourceError without vectors."""
-        if vectors is None:
-            raise MissingResourceError(f"{name} needs word vectors: name a file of them with --word-vectors")
-        self.name = name
-        self.tokenisation = tokenisation
-        self._compare, sentence = _COMPARE[name]
-        self.definition = f"{sentence}; vectors of {vectors.source}, a word without one takes the mean of all"
-        tokenise = find_tokenisation(tokenisation)
-        self._read = lru_cache(_KEPT_TEXTS)(lambda text: vectors.look_up(tokenise(text)))
-
-    def compare(self, pairs: Sequence[Pair]) -> Floats:
-        """One number per pair, -1 to 1."""
-        return np.array([self._compare(self._read(own), self._read(other)) for own, other in pairs])
+def make_word_vector_metric(name: str, vectors: ReferenceWordVectors | None, tokenisation: str = "blanks") -> Metric:
+    """One of the three metrics, -1 to 1. Raises MissingResourceError without vectors."""
+    if vectors is None:
+        raise MissingResourceError(f"{name} needs word vectors: name a file of them with --word-vectors")
+    compare, sentence = _COMPARE[name]
+    tokenise = find_tokenisation(tokenisation)
+    read = lru_cache(_KEPT_TEXTS)(lambda text: vectors.look_up(tokenise(text)))
+    return Metric(
+        name=name,
+        tokenisation=tokenisation,
+        definition=f"{sentence}; vectors of {vectors.source}, a word without one takes the mean of all",
+        compare=lambda pairs: np.array([compare(read(own), read(other)) for own, other in pairs]),
+    )
 
 
 ENCODER_KIND = "encoder"

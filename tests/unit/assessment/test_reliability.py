@@ -9,20 +9,20 @@ import numpy as np
 import pytest
 from support.files import find_data
 from support.studies import make_study
-from turnscore_assessment.analysis.reliability import read_items
 from turnscore_assessment.commands.main import app
 from turnscore_assessment.errors import AssessmentError, TooFewError
 from turnscore_assessment.figures import Floats, find_interval
 from turnscore_assessment.files import read_rows
-from turnscore_assessment.ratings import reliability_coefficients
+from turnscore_assessment.ratings import reliability
 from turnscore_assessment.ratings.rating_file import RatingFile, write_ratings
-from turnscore_assessment.ratings.reliability_coefficients import (
+from turnscore_assessment.ratings.reliability import (
     SCALES,
     AlphaScale,
     bound_alpha,
     bound_intraclass,
     measure_alpha,
     measure_intraclass,
+    read_items,
     step_up,
 )
 from typer.testing import CliRunner
@@ -139,7 +139,7 @@ def test_what_cannot_be_measured_is_said(monkeypatch: pytest.MonkeyPatch) -> Non
         measure_intraclass(np.array([[1.0, 2.0]]))
     with pytest.raises(AssessmentError, match="-1 is one"):
         measure_alpha(np.array([[-1.0, 2.0]]), "ratio")
-    monkeypatch.setattr(reliability_coefficients, "MOST_RATIO_VALUES", 2)
+    monkeypatch.setattr(reliability, "MOST_RATIO_VALUES", 2)
     with pytest.raises(AssessmentError, match="at most 2 distinct values, not 3"):
         measure_alpha(np.array([[1.0, 2.0], [3.0, 1.0]]), "ratio")
     assert math.isnan(measure_alpha(np.ones((3, 2)), "interval"))

@@ -11,14 +11,14 @@ import pytest
 from support.files import find_data
 from turnscore_assessment.figures import compute_pearson, compute_spearman
 from turnscore_assessment.references.evaluation import Resources, Tables, find_metrics, groups_of
-from turnscore_assessment.references.ngram_metrics import (
+from turnscore_assessment.references.replies import (
     RATINGS_FILE,
     TEST_FILE,
     ReferencedReplies,
     read_rated,
     read_replies,
 )
-from turnscore_assessment.references.vector_metrics import BundleEncoder, EncoderCosine
+from turnscore_assessment.references.vector_metrics import BundleEncoder, make_encoder_cosine
 from turnscore_core.deadline import Deadline
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.settings.service import Settings
@@ -149,7 +149,7 @@ async def test_the_service_gives_the_similarities_of_its_bundle(folder: Path):
     await runtime.stop()
     served = np.array([reply.texts[0].similarities for reply in replies])
     pairs = [(row.hypotheses[0], other) for row in rows for other in row.references]
-    alone = EncoderCosine(BundleEncoder(bundle)).compare(pairs).reshape(served.shape)
+    alone = make_encoder_cosine(BundleEncoder(bundle)).compare(pairs).reshape(served.shape)
     assert np.abs(served - alone).max() < MOST_BY_PACKING
     ratings = [row.rating for row in rows]
     assert compute_spearman(served.max(axis=1), ratings) == pytest.approx(0.442, abs=0.005)
@@ -170,5 +170,6 @@ def test_meteor_s_jar_gives_the_published_correlations(folder: Path):
 
 def test_meteor_s_jar_gives_the_published_human_column(folder: Path):
     [metric] = find_metrics(["meteor"], find_jar())
+    assert metric.compare_corpus is not None
     found = [metric.compare_corpus(groups_of(read_human(folder, is_single=single))) for single in (True, False)]
     assert found == pytest.approx([0.0592, 0.1456], abs=0.0002)

@@ -1,48 +1,37 @@
 """Reducers and diversity: by hand, on few words."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from turnscore_assessment.commands.references import build_page
 from turnscore_assessment.figures import Floats
 from turnscore_assessment.references.evaluation import Tables, evaluate
-from turnscore_assessment.references.ngram_metrics import (
-    Bleu,
-    Pair,
-    ReferencedReplies,
-    adjusted_distinct,
-    distinct,
-    self_bleu,
-)
+from turnscore_assessment.references.replies import ReferencedReplies, adjusted_distinct, distinct, self_bleu
+from turnscore_assessment.references.word_metrics import Metric, Pair, make_bleu
 
 
 def row(hypotheses: list[str], references: list[str], system: str = "s") -> ReferencedReplies:
     return ReferencedReplies(context_id="c", system=system, hypotheses=tuple(hypotheses), references=tuple(references))
 
 
-class Named:
-    """d(y, r) looked up."""
-
-    name = definition = tokenisation = "named"
-
-    def __init__(self, **values: float) -> None:
-        self.values = values
-        self.calls = 0
-
-    def compare(self, pairs: list[Pair]) -> Floats:
-        self.calls += 1
-        return np.array([self.values[own + other] for own, other in pairs])
-
-
 def test_each_reducer_asks_another_question():
-    metric = Named(ap=0.1, aq=0.4, ar=0.6, bp=0.5, bq=0.2, br=0.0)
+    values = {"ap": 0.1, "aq": 0.4, "ar": 0.6, "bp": 0.5, "bq": 0.2, "br": 0.0}
+    calls: list[Sequence[Pair]] = []
+
+    def compare(pairs: Sequence[Pair]) -> Floats:
+        calls.append(pairs)
+        return np.array([values[own + other] for own, other in pairs])
+
+    metric = Metric(name="named", definition="named", tokenisation="named", compare=compare)
     tables = Tables(metric, [row(["a", "b"], ["p", "q", "r"])])
     found = {name: float(tables.reduce(name)[0]) for name in ("single", "max", "mean", "recall")}
     assert found == pytest.approx({"single": 0.3, "max": 0.55, "mean": 1.8 / 6, "recall": 1.5 / 3})
-    assert metric.calls == 1
+    assert len(calls) == 1
 
 
 def test_joint_and_max_differ_where_references_complete_each_other():
-    tables = Tables(Bleu(1), [row(["a b"], ["a x", "y b"])])
+    tables = Tables(make_bleu(1), [row(["a b"], ["a x", "y b"])])
     assert (tables.reduce("joint")[0], tables.reduce("max")[0]) == (1.0, 0.5)
 
 
@@ -69,15 +58,15 @@ def test_self_bleu_by_hand():
     texts = ["a b c d", "a b c e f", "a c d"]
     for order, found in self_bleu([texts]).items():
         groups = [(text, [other for other in texts if other != text]) for text in texts]
-        assert found == pytest.approx(Bleu(order).compare_jointly(groups).mean())
+        assert found == pytest.approx(np.mean(make_bleu(order).compare_jointly(groups)))
 
 
 @pytest.mark.parametrize("tokenisation", ["blanks", "words"])
 def test_empty_replies_are_counted_and_warned_of(tokenisation: str):
     """They are compared as a full stop, so silence scores where references end with one."""
     rows = [row(["", "  "], ["i see ."], "mute"), row([".", "i see ."], ["i see ."], "other")]
-    found = evaluate(rows, [Bleu(1, tokenisation)], ["max"], tokenisation)
+    found = evaluate(rows, [make_bleu(1, tokenisation)], ["max"], tokenisation)
     assert found.results[0].value > 0
     assert found.empty == {"mute": 2}
     assert "warning: 2 empty replies of mute are compared as a full stop" in build_page(found).summary[1]
-    assert len(build_page(evaluate(rows[1:], [Bleu(1, tokenisation)], ["max"], tokenisation)).summary) == 1
+    assert len(build_page(evaluate(rows[1:], [make_bleu(1, tokenisation)], ["max"], tokenisation)).summary) == 1

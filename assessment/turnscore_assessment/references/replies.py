@@ -1,29 +1,21 @@
-"""Metrics of shared words and of diversity: BLEU-n, ROUGE-L, distinct-n and self-BLEU, and what every metric is.
-
-BLEU per sentence: BP * exp(mean of ln p_k, k = 1..n) (Papineni et al. 2002). Counts are clipped by the references
-together; of several references the one nearest in length makes the brevity penalty. A p_k of 0 becomes 0.1 / its
-denominator (smoothing method 1 of Chen and Cherry 2014), but a hypothesis that shares no word scores 0. ROUGE-L is
-coco-caption's: the longest common subsequence, F with beta 1.2 (Lin 2004).
+"""Replies with references: the rows of a file, those of the multi-reference data, and how diverse a system's are.
 
 distinct-n    different n-grams / all n-grams (Li et al. 2016), over all that the system said; and the mean over rows
 ead-n         different n-grams / those expected of so many draws (Liu et al. 2022), V the file's different n-grams
 self-bleu-n   BLEU of each response of a row against the row's others, mean (Zhu et al. 2018); less is more diverse
 """
 
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any, Final, Protocol, runtime_checkable
+from typing import Annotated, Final
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from turnscore_assessment.errors import BadFileError, ReferencesError
-from turnscore_assessment.figures import Floats
 from turnscore_assessment.files import check_row, read_rows
+from turnscore_assessment.references.word_metrics import Tokenise, Tokens, find_tokenisation, make_sentence_bleu
 
 MOST_TEXTS = 1000
 """Most hypotheses, and references, of one row. Chosen: a row then makes a million pairs at most."""
@@ -140,175 +132,6 @@ class _TestDialogue(BaseModel):
     turns: tuple[_TestTurn, ...]
 
 
-Tokens = tuple[str, ...]
-Tokenise = Callable[[str], Tokens]
-
-_WORD = re.compile(r"\w+(?:'\w+)?|[^\w\s]")
-
-
-def split_blanks(text: str) -> Tokens:
-    """Lower case, split on white space, without the marks `_go` and `_eos`; a full stop is a word like others.
-
-    As the released code of Gupta et al. 2019 does (clean_split_sentence): for text that is tokenised already.
-    """
-    words = text.lower().strip().replace("_go ", "").replace(" _eos", "").split()
-    return tuple(words) or (".",)
-
-
-def split_words(text: str) -> Tokens:
-    """Lower case, with punctuation apart from words: for text as people write it."""
-    return tuple(_WORD.findall(text.lower())) or (".",)
-
-
-TOKENISATIONS: Final[dict[str, Tokenise]] = {"blanks": split_blanks, "words": split_words}
-
-
-def find_tokenisation(name: str) -> Tokenise:
-    """Raises ReferencesError for an unknown name."""
-    if name not in TOKENISATIONS:
-        raise ReferencesError(f"no tokenisation is called {name}; choose one of {', '.join(TOKENISATIONS)}")
-    return TOKENISATIONS[name]
-
-
-def is_empty(text: str, tokenisation: str) -> bool:
-    """Whether a text has no word, for which both tokenisations give a full stop, as the released code does."""
-    return "." not in text and find_tokenisation(tokenisation)(text) == (".",)
-
-
-Pair = tuple[str, str]
-"""Hypothesis and reference."""
-Group = tuple[str, Sequence[str]]
-"""A hypothesis and all its references."""
-
-
-class Metric(Protocol):
-    """d(y, r): how near each hypothesis is to its reference; more is nearer."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def definition(self) -> str:
-        """The definition in a sentence, with its parameters."""
-
-    @property
-    def tokenisation(self) -> str: ...
-
-    def compare(self, pairs: Sequence[Pair]) -> Floats:
-        """One number per pair, in order."""
-
-
-@runtime_checkable
-class ComparesJointly(Protocol):
-    """A metric with a definition of its own for several references at once."""
-
-    def compare_jointly(self, groups: Sequence[Group]) -> Floats:
-        """One number per hypothesis, in order."""
-
-
-@runtime_checkable
-class ComparesCorpus(Protocol):
-    """A metric that is also defined over a corpus: statistics are summed first."""
-
-    def compare_corpus(self, groups: Sequence[Group]) -> float:
-        """One number for all hypotheses together."""
-
-
-_KEPT_TEXTS = 4096
-"""Texts whose words are cached. Chosen."""
-
-
-class Bleu:
-    """NLTK's sentence and corpus BLEU of order n."""
-
-    def __init__(self, order: int, tokenisation: str = "blanks") -> None:
-        from nltk.translate.bleu_score import SmoothingFunction, corpus_bleu, sentence_bleu
-
-        self.name = f"bleu-{order}"
-        self.tokenisation = tokenisation
-        self.definition = (
-            f"BLEU of nltk {version('nltk')}, 1- to {order}-grams, equal weights, a precision of 0 becomes "
-            "0.1/denominator (method 1); joint: counts clipped by all references, nearest length"
-        )
-        self._read = lru_cache(_KEPT_TEXTS)(find_tokenisation(tokenisation))
-        self._weights = [(1 / each,) * each for each in range(1, order + 1)]
-        self._smooth = SmoothingFunction().method1
-        self._sentence: Callable[..., Any] = sentence_bleu
-        self._corpus: Callable[..., Any] = corpus_bleu
-
-    def compare(self, pairs: Sequence[Pair]) -> Floats:
-        """One sentence BLEU per pair."""
-        return self.compare_jointly([(hypothesis, (reference,)) for hypothesis, reference in pairs])
-
-    def compare_jointly(self, groups: Sequence[Group]) -> Floats:
-        """One sentence BLEU per hypothesis, against all its references."""
-        return np.array([float(self._sentence(*self._split(each), self._weights[-1], self._smooth)) for each in groups])
-
-    def compare_corpus(self, groups: Sequence[Group]) -> float:
-        """BLEU of the summed counts of all hypotheses."""
-        split = [self._split(group) for group in groups]
-        found = self._corpus(
-            [others for others, _ in split], [own for _, own in split], self._weights[-1], self._smooth
-        )
-        return float(found)
-
-    def compare_orders(self, group: Group) -> list[float]:
-        """Sentence BLEU of every order up to the metric's own."""
-        return [float(each) for each in self._sentence(*self._split(group), self._weights, self._smooth)]
-
-    def _split(self, group: Group) -> tuple[list[Tokens], Tokens]:
-        own, others = group
-        return [self._read(other) for other in others], self._read(own)
-
-
-_BETA = 1.2
-"""Specified: coco-caption's."""
-
-
-class RougeL:
-    name = "rouge-l"
-    definition = (
-        "ROUGE-L of coco-caption: precision and recall of the longest common subsequence, F with beta 1.2; "
-        "joint: precision and recall maximised over references apart from each other"
-    )
-
-    def __init__(self, tokenisation: str = "blanks") -> None:
-        self.tokenisation = tokenisation
-        self._tokenise = lru_cache(_KEPT_TEXTS)(find_tokenisation(tokenisation))
-
-    def compare(self, pairs: Sequence[Pair]) -> Floats:
-        """One F per pair."""
-        return self.compare_jointly([(hypothesis, (reference,)) for hypothesis, reference in pairs])
-
-    def compare_jointly(self, groups: Sequence[Group]) -> Floats:
-        """One F per hypothesis, of the best precision and the best recall over its references."""
-        return np.array([self._compare(*group) for group in groups])
-
-    def _compare(self, hypothesis: str, references: Sequence[str]) -> float:
-        own = self._tokenise(hypothesis)
-        precision = recall = 0.0
-        for reference in references:
-            words = self._tokenise(reference)
-            common = count_common_subsequence(own, words)
-            precision, recall = max(precision, common / len(own)), max(recall, common / len(words))
-        if not precision or not recall:
-            return 0.0
-        return (1 + _BETA**2) * precision * recall / (recall + _BETA**2 * precision)
-
-
-def count_common_subsequence(left: Tokens, right: Tokens) -> int:
-    """Words in the longest common subsequence, by one bit per word of `left` (Hyyrö 2004)."""
-    places: dict[str, int] = {}
-    for place, word in enumerate(left):
-        places[word] = places.get(word, 0) | 1 << place
-    every = (1 << len(left)) - 1
-    row = every
-    for word in right:
-        matched = row & places.get(word, 0)
-        row = (row + matched | row - matched) & every
-    return len(left) - row.bit_count()
-
-
 ORDERS: Final = (1, 2, 3)
 SELF_BLEU_ORDERS: Final = (1, 2, 3, 4)
 
@@ -380,11 +203,11 @@ def adjusted_distinct(texts: Sequence[Tokens], order: int, vocabulary: int) -> f
 
 def self_bleu(sets: Sequence[Sequence[str]], tokenisation: str = "blanks") -> dict[int, float]:
     """self-BLEU by order: the mean over sets of two or more texts of a text's BLEU against the set's others."""
-    bleu = Bleu(max(SELF_BLEU_ORDERS), tokenisation)
+    compare = make_sentence_bleu(SELF_BLEU_ORDERS, tokenisation)
     means = np.zeros(len(SELF_BLEU_ORDERS))
     for texts in sets:
         for place, text in enumerate(texts):
-            means += np.array(bleu.compare_orders((text, [*texts[:place], *texts[place + 1 :]]))) / len(texts)
+            means += np.array(compare(text, [*texts[:place], *texts[place + 1 :]])) / len(texts)
     return dict(zip(SELF_BLEU_ORDERS, (means / len(sets)).tolist(), strict=True))
 
 
