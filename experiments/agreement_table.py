@@ -31,10 +31,9 @@ from development_sets import (
 )
 from turnscore_assessment.agreement.scoring import load_bundles, make_turn
 from turnscore_assessment.command_line import reported_errors
-from turnscore_assessment.correlations import draw_dialogues
-from turnscore_assessment.data.labelled_turns import ADVERSARIAL_FILE, ADVERSARIAL_KINDS, alternate
+from turnscore_assessment.data.dialogues import ADVERSARIAL_FILE, ADVERSARIAL_KINDS, alternate
 from turnscore_assessment.errors import AgreementError
-from turnscore_assessment.figures import CONFIDENCE, Floats, Interval, find_interval
+from turnscore_assessment.figures import CONFIDENCE, Floats, Interval, draw_dialogues, find_interval
 from turnscore_assessment.files import read_rows, to_json_text, write_text
 from turnscore_assessment.rendering import NOTHING, Page, Section, Table, to_markdown
 from turnscore_core.loaded_scorer import LoadedScorer

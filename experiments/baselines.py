@@ -9,8 +9,7 @@ from typing import Annotated
 
 import typer
 from paper_systems.job import SYSTEMS, SystemJob, run_job
-from paper_systems.measures import read_eval_sets
-from paper_systems.page import collect_results, collect_rows, find_trained, read_reports, render_page
+from paper_systems.page import collect_results, collect_rows, find_trained, read_eval_sets, read_reports, render_page
 from paper_systems.plan import TrainingPlan, find_size
 from turnscore_assessment.command_line import reported_errors
 from turnscore_exporters.errors import ExporterError

@@ -18,13 +18,18 @@ from numpy.typing import NDArray
 from quality_bundle import KIND, is_good
 from turnscore_assessment.agreement.scoring import load_bundles, make_turn
 from turnscore_assessment.command_line import reported_errors
-from turnscore_assessment.data.labelled_turns import DBDC3_FILE, LabelledTurn, read_dbdc3
+from turnscore_assessment.data.dialogues import DBDC3_FILE, LabelledTurn, read_dbdc3
 from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.scorers.quality import HEADS, QualityOptions, ValueFormula
 from turnscore_core.scorers.turn_warnings import find_repeats
 from turnscore_core.scoring import score_turns
-from turnscore_exporters.calibration.recalibration import RatedHeads, compute_values, weigh_rated
-from turnscore_exporters.calibration.thresholds import ThresholdCalibration, calibrate_formula
+from turnscore_exporters.calibration.recalibration import (
+    RatedHeads,
+    ThresholdCalibration,
+    calibrate_formula,
+    compute_values,
+    weigh_rated,
+)
 from turnscore_exporters.errors import ExporterError
 
 POPULATION = 40_000

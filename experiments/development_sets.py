@@ -15,20 +15,31 @@ import numpy as np
 from numpy.typing import NDArray
 from turnscore_assessment.agreement.judged_dialogues import VALUE, average_parts
 from turnscore_assessment.agreement.scoring import make_turn
-from turnscore_assessment.correlations import (
+from turnscore_assessment.data.dialogues import (
+    SET_NAME,
+    SYSTEM,
+    LabelledTurn,
+    RecordedDialogue,
+    read_development_sets,
+    read_dialogues,
+    read_population,
+    read_sets,
+)
+from turnscore_assessment.figures import (
     LEAST_OBSERVATIONS,
+    Floats,
+    Interval,
     compute_auc,
     compute_partial_correlation,
+    compute_pearson,
+    compute_spearman,
     draw_dialogues,
+    find_interval,
     find_partial,
     resample_auc,
     resample_pearson,
     resample_spearman,
 )
-from turnscore_assessment.data.dialogue_sets import SET_NAME, read_population, read_sets
-from turnscore_assessment.data.dialogues import SYSTEM, RecordedDialogue, read_dialogues
-from turnscore_assessment.data.labelled_turns import LabelledTurn, read_development_sets
-from turnscore_assessment.figures import Floats, Interval, compute_pearson, compute_spearman, find_interval
 from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.scorers.scorer import PERCENTILE_SUFFIX, RawScore, TurnToScore
 from turnscore_core.scoring import score_turns

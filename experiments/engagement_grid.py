@@ -11,10 +11,10 @@ from typing import Annotated, Any
 
 import torch
 import typer
-from turnscore_assessment.correlations import BinaryAgreement
-from turnscore_assessment.data.dialogue_sets import is_sample
+from turnscore_assessment.data.dialogues import is_sample
+from turnscore_assessment.figures import BinaryAgreement
 from turnscore_assessment.rendering import table_head, table_row
-from turnscore_exporters.data.convai import EngagementData, Labels, read_engagement_data
+from turnscore_exporters.data.pairs import EngagementData, Labels, read_engagement_data
 from turnscore_exporters.engagement.model import EngagementModel, EngagementSettings, TokenPooling, load_model
 from turnscore_exporters.engagement.report import (
     BOOTSTRAP_ROUNDS,

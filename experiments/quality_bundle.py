@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from pydantic import JsonValue
 from turnscore_assessment.agreement.scoring import make_turn
 from turnscore_assessment.command_line import reported_errors
-from turnscore_assessment.correlations import compute_auc
-from turnscore_assessment.data.labelled_turns import (
+from turnscore_assessment.data.dialogues import (
     DAILYDIALOG,
     GOOD_FROM,
     THUMBS_SET,
@@ -28,7 +27,7 @@ from turnscore_assessment.data.labelled_turns import (
     read_development_sets,
     read_judged_turns,
 )
-from turnscore_assessment.figures import compute_spearman
+from turnscore_assessment.figures import compute_auc, compute_spearman
 from turnscore_assessment.rendering import table_head, table_row
 from turnscore_core.inference.devices import usable_cpus
 from turnscore_core.inference.onnx_backend import OnnxBackend
@@ -36,7 +35,7 @@ from turnscore_core.loaded_scorer import LoadedScorer, choose_variant, load_scor
 from turnscore_core.scorers.quality import CONTEXT_ROWS, QualityOptions, QualityScorer
 from turnscore_core.scoring import score_turns
 from turnscore_exporters.bundles.self_test import build_self_test, self_test_turns, start_version, write_self_test
-from turnscore_exporters.calibration.thresholds import CONFIDENCE, find_threshold, least_good_turns, measure_share
+from turnscore_exporters.calibration.recalibration import CONFIDENCE, find_threshold, least_good_turns, measure_share
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.quality.bundle import serve_turns
 from turnscore_exporters.quality.value import Asked, fit_value

@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import Ridge
 from turnscore_assessment.agreement.scoring import make_turn
-from turnscore_assessment.correlations import compute_auc
-from turnscore_assessment.data.labelled_turns import (
+from turnscore_assessment.data.dialogues import (
     ADVERSARIAL_FILE,
     ADVERSARIAL_KINDS,
     LIVE_SETS,
@@ -32,7 +31,7 @@ from turnscore_assessment.data.labelled_turns import (
     read_judged_contexts,
     read_judged_turns,
 )
-from turnscore_assessment.figures import compute_spearman
+from turnscore_assessment.figures import compute_auc, compute_spearman
 from turnscore_core.loaded_scorer import choose_variant, load_scorer
 from turnscore_core.scorers.scorer import RawScore
 from turnscore_core.scoring import score_turns

@@ -20,8 +20,7 @@ import typer
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers import AutoModel, AutoTokenizer
-from turnscore_assessment.data.dialogues import USER, Spoken
-from turnscore_assessment.data.labelled_turns import MARKS
+from turnscore_assessment.data.dialogues import MARKS, USER, Spoken
 from turnscore_assessment.files import read_rows
 from turnscore_exporters.quality.examples import ExampleMaker, ExampleRecipe
 from turnscore_exporters.quality.job import read_material, read_spoken

@@ -12,7 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from turnscore_assessment.data.dialogue_sets import SAMPLE_FILE
+from turnscore_assessment.data.dialogues import SAMPLE_FILE
 from turnscore_assessment.errors import AssessmentError
 from turnscore_assessment.files import to_csv, write_rows
 

@@ -11,10 +11,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 from pyarrow import compute, parquet
-from turnscore_assessment.charts import draw_histogram
 from turnscore_assessment.drift.report import DriftFinding, bin_name, find_drift
 from turnscore_assessment.drift.sources import BINS, LiveValues
-from turnscore_assessment.rendering import Page, Section, Table, show, to_html
+from turnscore_assessment.rendering import Page, Section, Table, draw_histogram, show, to_html
 
 from turnscore_corpus.errors import BadOutputError
 from turnscore_corpus.outputs.folder import BlockManifest, Described, OutputFolder

@@ -19,7 +19,7 @@ BURN_WINDOWS = ("5m", "30m", "1h", "6h")
 DRIFT_WINDOW = "1d"
 _BUNDLE = "job, scorer, model"
 _PAIR = f"{_BUNDLE}, served"
-FAR = "10.0"  # percentiles, a bucket of turnscore_shadow_percentile_shift, as in turnscore_assessment.drift.shadow
+FAR = "10.0"  # percentiles, a bucket of turnscore_shadow_percentile_shift, as in turnscore_assessment.drift.report
 _STEP = 100 // BINS
 
 

@@ -15,9 +15,9 @@ from torch.nn import functional
 from transformers import (
     PreTrainedModel,
 )
-from turnscore_assessment.correlations import compute_auc
+from turnscore_assessment.figures import compute_auc
 from turnscore_core.scorers.usr import UsrFormula
-from turnscore_exporters.data.convai import TextPair
+from turnscore_exporters.data.pairs import TextPair
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.pair_models.bundles import apply_formula, find_telling, make_formula, score_parts
 from turnscore_exporters.pair_models.models import (

@@ -13,8 +13,8 @@ from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.svm import LinearSVC
 from torch import Tensor
 from torch.nn import functional
-from turnscore_assessment.correlations import bootstrap, compute_auc, compute_balanced_accuracy
-from turnscore_exporters.data.convai import (
+from turnscore_assessment.figures import bootstrap, compute_auc, compute_balanced_accuracy
+from turnscore_exporters.data.pairs import (
     ConvaiSplit,
     EngagementData,
     Labels,

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from turnscore_assessment.data.dialogues import merge_turns, read_dialogues
 from turnscore_assessment.errors import BadFileError
-from turnscore_exporters.data.convai import TextPair
+from turnscore_exporters.data.pairs import TextPair
 from turnscore_exporters.errors import ExporterError
 
 Floats = NDArray[np.float64]

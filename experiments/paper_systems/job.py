@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import torch
 import typer
-from turnscore_assessment.correlations import compute_auc
-from turnscore_exporters.data.convai import TextPair
+from turnscore_assessment.figures import compute_auc
+from turnscore_exporters.data.pairs import TextPair
 from turnscore_exporters.json_files import read_json, write_json
 from turnscore_exporters.training.loop import REPORT_FILE, STATE_FOLDER, TRAINING_FILE, claim_folder
 
 from paper_systems.classifiers import train_birnn, train_svm
 from paper_systems.data import Baseline, EvalTurn, Part, RandomNegatives, ReplyPool
-from paper_systems.measures import (
+from paper_systems.page import (
     AdversarialContext,
     EvalSet,
     measure_adversarial,

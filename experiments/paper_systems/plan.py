@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from turnscore_exporters.data.convai import TextPair
+from turnscore_exporters.data.pairs import TextPair
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.training.encoders import load_encoder
 from turnscore_exporters.training.loop import LoopSettings

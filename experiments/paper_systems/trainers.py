@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from turnscore_assessment.data.labelled_turns import DAILYDIALOG, LabelledTurn, read_rated_turns, read_thumbs
-from turnscore_exporters.data.convai import TextPair
+from turnscore_assessment.data.dialogues import DAILYDIALOG, LabelledTurn, read_rated_turns, read_thumbs
+from turnscore_exporters.data.pairs import TextPair
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.json_files import write_json
 from turnscore_exporters.pair_models.bundles import score_parts

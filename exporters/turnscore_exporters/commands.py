@@ -23,7 +23,7 @@ TRAIN: dict[str, tuple[type, str]] = {
     "dialogue-lm": (of.LanguageModelOptions, "fed.language_model:run_language_model_training"),
 }
 EXPORT: dict[str, tuple[type, str]] = {
-    "engagement": (of.EngagementExportOptions, "engagement.bundle:export_engagement"),
+    "engagement": (of.EngagementExportOptions, "engagement.model:export_engagement"),
     "sentiment-stop": (of.SentimentExportOptions, "sentiment.bundle:export_sentiment"),
     "quality": (of.QualityExportOptions, "quality.bundle:export_quality"),
     "encoder": (of.TextEncoderExportOptions, "text_encoder:export_text_encoder"),
@@ -34,7 +34,7 @@ EXPORT: dict[str, tuple[type, str]] = {
     "self-test": (of.SelfTestOptions, "rebuild_bundle:rebuild_self_test"),
     "percentiles": (of.PercentilesOptions, "rebuild_bundle:rebuild_percentiles"),
     "dequantize": (of.DequantizeOptions, "quality.dequantize:dequantize_quality"),
-    "release": (of.ReleaseOptions, "training.checkpoints:release_checkpoint"),
+    "release": (of.ReleaseOptions, "training.encoders:release_checkpoint"),
 }
 
 

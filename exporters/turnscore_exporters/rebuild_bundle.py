@@ -5,8 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from turnscore_assessment.agreement.scoring import load_bundles, make_turn
-from turnscore_assessment.data.dialogue_sets import STATED, Population, read_population
-from turnscore_assessment.data.labelled_turns import LabelledTurn
+from turnscore_assessment.data.dialogues import STATED, LabelledTurn, Population, read_population
 from turnscore_core.inference.devices import usable_cpus
 from turnscore_core.loaded_scorer import LoadedScorer, choose_variant, load_scorer
 from turnscore_core.scorers.fed.questions import FedBundleOptions
@@ -24,9 +23,9 @@ from turnscore_exporters.bundles.self_test import (
     write_self_test,
 )
 from turnscore_exporters.bundles.writer import calibrate, turns_of
-from turnscore_exporters.data.reference_turns import ReferenceTurns, choose_reference_turns
+from turnscore_exporters.data.pairs import ReferenceTurns, choose_reference_turns
 from turnscore_exporters.errors import ExporterError
-from turnscore_exporters.fed.parity import mean_values, serve_both_losses, write_reference
+from turnscore_exporters.fed.bundle import mean_values, serve_both_losses, write_reference
 from turnscore_exporters.json_files import read_json, write_json
 from turnscore_exporters.options import CombinationOptions, PercentilesOptions, SelfTestOptions
 

@@ -17,7 +17,7 @@ from turnscore_core.inference.devices import CudaDevices, CudaDriverError, Gpu
 from turnscore_core.inference.onnx_backend import CUDA_PROVIDER, DeviceError, OnnxBuild, OutOfMemoryError
 from turnscore_core.loaded_scorer import LoadedScorer, TokenizingPace
 from turnscore_core.scorers.scorer import RawScore, Scorer, TokenPack, TurnToScore
-from turnscore_exporters.data.convai import TextPair
+from turnscore_exporters.data.pairs import TextPair
 from turnscore_models import Bundle, GraphSpec, Manifest, TensorSpec
 from turnscore_service.scheduling.versions import CandidateVersion
 from turnscore_wire import ConversationReply, TokenCount

@@ -21,9 +21,16 @@ from turnscore_assessment.agreement.judged_dialogues import (
     read_judged_dialogues,
 )
 from turnscore_assessment.agreement.scoring import ScorerSelection, ShowProgress, score_dialogues
-from turnscore_assessment.correlations import LEAST_OBSERVATIONS, Correlations, correlate_clustered
 from turnscore_assessment.errors import AgreementError
-from turnscore_assessment.figures import CONFIDENCE, Floats, Integers, Interval
+from turnscore_assessment.figures import (
+    CONFIDENCE,
+    LEAST_OBSERVATIONS,
+    Correlations,
+    Floats,
+    Integers,
+    Interval,
+    correlate_clustered,
+)
 from turnscore_assessment.rendering import Page, Section, Table, show, write_report
 
 Level = Literal["turn", "dialogue"]

@@ -7,7 +7,6 @@ from itertools import combinations, permutations
 import numpy as np
 from scipy import stats
 
-from turnscore_assessment.charts import draw_lines
 from turnscore_assessment.errors import TooFewError
 from turnscore_assessment.figures import (
     CONFIDENCE,
@@ -31,7 +30,7 @@ from turnscore_assessment.ratings.scoring import (
     resample_systems,
     sum_values,
 )
-from turnscore_assessment.rendering import Page, Section, Table
+from turnscore_assessment.rendering import Page, Section, Table, draw_lines
 
 Z, RAW = "z", "raw"
 

@@ -8,7 +8,6 @@ from statistics import fmean, median
 
 import numpy as np
 
-from turnscore_assessment.charts import draw_histogram, draw_intervals, draw_matrix
 from turnscore_assessment.figures import (
     CONFIDENCE,
     Flags,
@@ -32,7 +31,17 @@ from turnscore_assessment.ratings.scoring import (
     resample_systems,
     score_systems,
 )
-from turnscore_assessment.rendering import NOTHING, Page, Section, Table, show, show_p
+from turnscore_assessment.rendering import (
+    NOTHING,
+    Page,
+    Section,
+    Table,
+    draw_histogram,
+    draw_intervals,
+    draw_matrix,
+    show,
+    show_p,
+)
 
 
 @dataclass(frozen=True, kw_only=True)

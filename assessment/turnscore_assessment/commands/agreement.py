@@ -14,7 +14,7 @@ from typer import Argument, Option
 
 from turnscore_assessment.agreement.judged_dialogues import Advance, FormName
 from turnscore_assessment.command_line import CALL_SECONDS, CALLS_IN_FLIGHT, client_of, refuse_input, reported_errors
-from turnscore_assessment.correlations import BOOTSTRAP_ROUNDS
+from turnscore_assessment.figures import BOOTSTRAP_ROUNDS
 from turnscore_assessment.rendering import print_page
 
 if TYPE_CHECKING:

@@ -113,7 +113,7 @@ def shadow(
     html: Annotated[Path | None, Option(dir_okay=False, help="Also write an HTML page to this file.")] = None,
 ) -> None:
     """Report what a version that shadows the served one would change; docs/rollouts.md."""
-    from turnscore_assessment.drift.shadow import CORRELATION, TOTALS, build_shadow_page, collect_shadows
+    from turnscore_assessment.drift.report import CORRELATION, TOTALS, build_shadow_page, collect_shadows
     from turnscore_assessment.drift.sources import query_least, query_prometheus, read_service
 
     if bool(metrics) == bool(prometheus):

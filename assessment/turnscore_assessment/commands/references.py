@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
-from turnscore_assessment.charts import draw_lines
 from turnscore_assessment.command_line import reported_errors
 from turnscore_assessment.errors import ReferencesError
 from turnscore_assessment.figures import Interval
@@ -26,7 +25,7 @@ from turnscore_assessment.references.evaluation import (
 from turnscore_assessment.references.replies import Diversity, ReferencedReplies, read_comparisons, read_rated
 from turnscore_assessment.references.vector_metrics import BundleEncoder, ReferenceWordVectors, read_word_vectors
 from turnscore_assessment.references.word_metrics import find_tokenisation
-from turnscore_assessment.rendering import Page, Section, Table, print_page, show, show_p
+from turnscore_assessment.rendering import Page, Section, Table, draw_lines, print_page, show, show_p
 
 
 def build_page(evaluation: Evaluation) -> Page:

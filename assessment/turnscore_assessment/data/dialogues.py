@@ -1,11 +1,26 @@
-"""Dialogues in files: JSON lines, one dialogue per line, gzipped or not. Reads and checks them; labels nothing."""
+"""Dialogues and turns that people judged, as published: JSON lines, their sets, labels, and the splits by dialogue."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import hashlib
+import json
+import math
+import random
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, with_config
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PositiveInt,
+    TypeAdapter,
+    ValidationError,
+    with_config,
+)
 
 from turnscore_assessment.errors import BadFileError
 from turnscore_assessment.files import check_row, read_rows
@@ -110,3 +125,413 @@ def merge_turns(turns: Sequence[RecordedTurn]) -> tuple[RecordedTurn, ...]:
         else:
             merged.append(turn)
     return tuple(merged)
+
+
+FIT_SHARE = 60
+"""Percent of the groups of dialogues that models are fitted on. Chosen."""
+SHARED_WORDS = 5
+"""Rows whose contexts share a text of so many words count as one dialogue's. Chosen."""
+DAILYDIALOG = "dailydialog-zhao"
+"""The set whose texts are DailyDialog's: licensed for non-commercial use, so nothing that ships is fitted on it."""
+THUMBS_SET = "convai-thumbs"
+GOOD_FROM = 3.5
+"""Least rating, from 1 to 5, of a turn that people call good. Chosen: nearer to 4 than to 3."""
+_WORD = re.compile(r"[a-z0-9]+")
+
+
+FIT, CHOOSE = "fit", "choose"
+"""Splits of rated turns: those that models are fitted on, and those that they are chosen on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelledTurn:
+    """A response in its context with what is known of it, on each set's own scale; unknown labels are absent."""
+
+    context: tuple[Spoken, ...]
+    """Speakers and texts, oldest first."""
+    response: str
+    labels: Mapping[str, float] = field(default_factory=dict)
+    """`rating`: people's mean rating. `goes_on`: 1 where the user went on, 0 where the user stopped. Judged responses
+    have their marks, judged user turns `satisfaction` and their signals."""
+    next_user: str | None = None
+    """What the user said next; None where no user turn follows."""
+    set_name: str = ""
+    system: str = ""
+    dialogue: str = ""
+    split: str = ""
+
+    @property
+    def rating(self) -> float:
+        return self.labels["rating"]
+
+    @property
+    def goes_on(self) -> bool | None:
+        """None where the set does not show it, or the user had said goodbye before the response."""
+        known = self.labels.get("goes_on")
+        return None if known is None else bool(known)
+
+    @property
+    def is_fitted_on(self) -> bool:
+        return self.split == FIT
+
+
+def read_rated_turns(path: Path) -> list[LabelledTurn]:
+    """The rows of `turn_ratings.jsonl.gz`, split; the last text of a context is the user's."""
+    rows = list(read_rows(path))
+    for number, row in rows:
+        if not isinstance(row.get("response"), str) or not isinstance(row.get("rating"), int | float):
+            raise BadFileError(path, number, "lacks a string `response` or a number `rating`")
+    contexts = [[text for text in row["context"] if text.strip()] for _, row in rows]
+    groups = group_contexts(contexts)
+    return [
+        LabelledTurn(
+            set_name=row["set"],
+            system=str(row.get("system") or ""),
+            dialogue=group,
+            context=alternate(context),
+            response=row["response"],
+            labels={"rating": float(row["rating"])},
+            split=choose_split(group),
+        )
+        for (_, row), context, group in zip(rows, contexts, groups, strict=True)
+        if row["response"].strip()
+    ]
+
+
+def read_dbdc3(path: Path) -> list[LabelledTurn]:
+    """The judged system turns of DBDC3: quality (O + T/2) over all votes. Chosen on, never fitted on."""
+    turns = []
+    for _, row in read_rows(path):
+        spoken: list[Spoken] = []
+        for turn in row["turns"]:
+            votes = turn.get("breakdown_votes")
+            if turn["speaker"] == SYSTEM and votes and turn["text"].strip():
+                turns.append(
+                    LabelledTurn(
+                        set_name="dbdc3",
+                        system=row["system"],
+                        dialogue=row["id"],
+                        context=tuple(spoken),
+                        response=turn["text"],
+                        labels={"rating": (votes["O"] + votes["T"] / 2) / sum(votes.values())},
+                    )
+                )
+            if turn["text"].strip():
+                spoken.append((turn["speaker"], turn["text"]))
+    return turns
+
+
+def read_thumbs(path: Path) -> list[LabelledTurn]:
+    """ConvAI's voted turns of systems talking to people: 1 for a thumb up, 0 for one down."""
+    turns = []
+    for dialogue in read_dialogues(path):
+        if sorted(dialogue.participants.values()) != ["bot", "human"]:
+            continue
+        bot = next(name for name, kind in dialogue.participants.items() if kind == "bot")
+        merged = [turn for turn in merge_turns(dialogue.turns) if turn.text.strip()]
+        for place, turn in enumerate(merged):
+            if turn.speaker == bot and turn.thumb and place:
+                context = tuple((SYSTEM if each.speaker == bot else USER, each.text) for each in merged[:place])
+                turns.append(
+                    LabelledTurn(
+                        set_name=THUMBS_SET,
+                        system="",
+                        dialogue=dialogue.id,
+                        context=context,
+                        response=turn.text,
+                        labels={"rating": float(turn.thumb == 2)},
+                        split=choose_split(dialogue.id),
+                    )
+                )
+    return turns
+
+
+def alternate(texts: Sequence[str]) -> tuple[Spoken, ...]:
+    """The texts as spoken by user and system in turns, the last one by the user."""
+    return tuple((USER if (len(texts) - 1 - place) % 2 == 0 else SYSTEM, text) for place, text in enumerate(texts))
+
+
+def choose_split(dialogue: str) -> str:
+    """The committed rule: by the dialogue's name alone, the same on every machine."""
+    return FIT if hashlib.sha256(dialogue.encode()).digest()[0] * 100 < FIT_SHARE * 256 else CHOOSE
+
+
+def group_contexts(contexts: Sequence[Sequence[str]]) -> list[str]:
+    """A name for each context; contexts that share a text of at least SHARED_WORDS words have the same name.
+
+    The name is the least of the normalized texts that link the group, so that it does not depend on the order of rows.
+    """
+    parents: dict[str, str] = {}
+
+    def find(key: str) -> str:
+        while parents[key] != key:
+            parents[key] = parents[parents[key]]
+            key = parents[key]
+        return key
+
+    keys_of = [_link_keys(context) for context in contexts]
+    for keys in keys_of:
+        for key in keys:
+            parents.setdefault(key, key)
+        roots = sorted({find(key) for key in keys})
+        for other in roots[1:]:
+            parents[other] = roots[0]
+    return [find(keys[0]) for keys in keys_of]
+
+
+def _link_keys(context: Iterable[str]) -> list[str]:
+    normalized = [" ".join(_WORD.findall(text.lower())) for text in context]
+    long = [text for text in normalized if len(text.split()) >= SHARED_WORDS]
+    return long or [" | ".join(normalized)]
+
+
+TURNS_FILE, MODERN_FILE, USER_TURNS_FILE = (
+    "judged_turns.jsonl.gz",
+    "judged_modern.jsonl.gz",
+    "judged_user_turns.jsonl.gz",
+)
+MARKS = ("relevant", "fluent", "engaging", "overall")
+"""What a response is marked for, 1 to 5; the files call `fluent` `sound`."""
+LIVE_SETS = ("dstc9", "convai", "human_assessment")
+"""Of the judged sets, those of chatbots' turns as they were said."""
+UNKNOWN = math.nan
+
+Part = Literal["train", "choose", "calibrate", "report"]
+_CHOOSE, _CALIBRATE = 0.3, 0.6
+"""Of the judged dialogues that are not trained on, the share below which a hash chooses, and calibrates."""
+
+
+JudgedContext = Sequence[LabelledTurn]
+"""Every judged response to one context, its labels its marks as 0 to 1: 1 of 5 is 0, 5 of 5 is 1."""
+
+
+def part_of(dialogue: str, split: str) -> Part:
+    """Which part a dialogue belongs to: what was not trained on is split by the SHA-256 of the dialogue's name."""
+    if split == "train":
+        return "train"
+    place = int.from_bytes(hashlib.sha256(f"quality 2: {dialogue}".encode()).digest()[:4], "big") / 2**32
+    return "choose" if place < _CHOOSE else "calibrate" if place < _CALIBRATE else "report"
+
+
+def scale_mark(mark: float) -> float:
+    """A mark from 1 to 5 as 0 to 1."""
+    return (float(mark) - 1) / 4
+
+
+def read_judged_contexts(path: Path) -> Iterator[JudgedContext]:
+    """The rows of a file of judged responses, `system` telling how each was made; turns without text are left out."""
+    for _, row in read_rows(path):
+        context, part = _read_turns(row["context"]), part_of(row["dialogue"], row["split"])
+        yield [
+            LabelledTurn(
+                set_name=row["set"],
+                dialogue=row["dialogue"],
+                split=part,
+                context=context,
+                response=each["text"],
+                system=each.get("made", ""),
+                labels={
+                    name: scale_mark(each[key])
+                    for name, key in zip(MARKS, ("relevant", "sound", "engaging", "overall"), strict=True)
+                },
+            )
+            for each in row["responses"]
+            if each["text"].strip()
+        ]
+
+
+def read_judged_user_turns(path: Path) -> Iterator[LabelledTurn]:
+    """The rows of a file of judged user turns: labels are `satisfaction` from 0 to 1, and a 1 for each signal shown."""
+    for _, row in read_rows(path):
+        *context, (_, text) = _read_turns(row["turns"])
+        yield LabelledTurn(
+            set_name=row["set"],
+            dialogue=row["dialogue"],
+            split=part_of(row["dialogue"], row["split"]),
+            context=tuple(context),
+            response=text,
+            labels={"satisfaction": scale_mark(row["satisfaction"]), **dict.fromkeys(row["signals"], 1.0)},
+        )
+
+
+def _read_turns(turns: Sequence[Mapping[str, Any]]) -> tuple[Spoken, ...]:
+    return tuple((each["speaker"], each["text"]) for each in turns if each["text"].strip())
+
+
+def read_judged_turns(folder: Path, parts: Sequence[Part]) -> list[LabelledTurn]:
+    """The judged responses of these parts as rated turns, their overall mark from 1 to 5 as the rating.
+
+    Live turns of chatbots, real responses with made-up ones, and modern ones are sets of their own.
+    """
+    turns = []
+    for name in (TURNS_FILE, MODERN_FILE):
+        if not (folder / name).exists():
+            continue
+        for each in chain.from_iterable(read_judged_contexts(folder / name)):
+            if each.split not in parts:
+                continue
+            live = each.set_name in LIVE_SETS
+            named = "judged-modern" if name == MODERN_FILE else "judged-live" if live else "judged-made"
+            rating = 1 + 4 * each.labels["overall"]
+            turns.append(replace(each, set_name=named, system=each.set_name, split="", labels={"rating": rating}))
+    return turns
+
+
+RATINGS_FILE, THUMBS_FILE = "turn_ratings.jsonl.gz", "convai2017.jsonl.gz"
+DBDC3_FILE, ADVERSARIAL_FILE = "dbdc3_dev.jsonl.gz", "adversarial_responses.jsonl.gz"
+ADVERSARIAL_KINDS = ("relevant", "random", "adversarial")
+
+
+def read_development_sets(folder: Path) -> dict[str, list[LabelledTurn]]:
+    """The rated turns by set, those fitted on apart, DBDC3's development turns, and ConvAI's thumbs."""
+    found: dict[str, list[LabelledTurn]] = {}
+    if (folder / RATINGS_FILE).exists():
+        for turn in read_rated_turns(folder / RATINGS_FILE):
+            found.setdefault(f"{turn.set_name} ({_part(turn)})", []).append(turn)
+    if (folder / THUMBS_FILE).exists():
+        for turn in read_thumbs(folder / THUMBS_FILE):
+            found.setdefault(f"{turn.set_name} ({_part(turn)})", []).append(turn)
+    if (folder / DBDC3_FILE).exists():
+        found["dbdc3"] = read_dbdc3(folder / DBDC3_FILE)
+    return found
+
+
+def _part(turn: LabelledTurn) -> str:
+    return "fitted on" if turn.is_fitted_on else "chosen on"
+
+
+DEFAULT_SETS = Path(__file__).with_name("dialogue_sets.json")
+_GOODBYE = re.compile(
+    r"\b(good ?bye|bye+|gotta go|got to go|have to go|need to go|time to go|going to go|end (the )?(conversation|chat)"
+    r"|talk to you later|see you|see ya|i'?m done|im done|ttyl|have a (good|nice|great) (day|night|evening|one))\b",
+    re.IGNORECASE,
+)
+
+
+class DialogueSet(BaseModel):
+    """One set of dialogues in the shared form: its file, who the system is, and what its ends mean."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    files: list[str] = Field(min_length=1, description="The file, below the data folder.")
+    roles: Literal["speaker", "participants", "alternate"] = Field(
+        description="`speaker`: the turns say user or system. `participants`: the row says who is human and who bot; "
+        "other pairings are left out. `alternate`: every second turn is the system's, the first one of odd dialogues."
+    )
+    goes_on: Literal["observed", "answered", "unknown"] = Field(
+        description="`observed`: a user turn follows, or the user stopped. `answered`: only turns that were answered. "
+        "`unknown`: neither means anything; the turns carry a sentiment alone."
+    )
+    reason: str = Field(description="Why `goes_on` is what it is.")
+    licence: str
+    left_out_systems: list[str] = []
+    every: dict[str, PositiveInt] = Field({}, description="Rows of this source are thinned: one in so many is read.")
+    most_turns: PositiveInt | None = Field(None, description="A random draw of this many turns.")
+
+
+def read_sets(path: Path = DEFAULT_SETS) -> list[DialogueSet]:
+    """The descriptions in a JSON file; BadFileError naming the first field that is wrong."""
+    try:
+        return TypeAdapter(list[DialogueSet]).validate_python(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, json.JSONDecodeError) as error:
+        raise BadFileError(path, 0, f"cannot be read ({error})") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise BadFileError(path, 0, f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+
+
+def read_turns(folder: Path, sets: Sequence[DialogueSet], seed: int = 0) -> dict[str, list[LabelledTurn]]:
+    """The usable turns of each set by its name: system turns with a text and something said before."""
+    return {each.name: list(_draw(each, folder, seed)) for each in sets}
+
+
+def _draw(described: DialogueSet, folder: Path, seed: int) -> Sequence[LabelledTurn]:
+    turns: list[LabelledTurn] = []
+    for file in described.files:
+        for row, dialogue in enumerate(read_dialogues(folder / file)):
+            if row % described.every.get(dialogue.source, 1) == 0 and dialogue.system not in described.left_out_systems:
+                turns += observe_turns(described, _assign_speakers(described, dialogue, row))
+    if described.most_turns is None or described.most_turns >= len(turns):
+        return turns
+    return random.Random(seed).sample(turns, described.most_turns)  # noqa: S311
+
+
+def _assign_speakers(described: DialogueSet, dialogue: RecordedDialogue, row: int) -> list[Spoken]:
+    """The dialogue's turns as spoken by user and system; none where it has not one of each."""
+    names: Mapping[str, str] = {USER: USER, SYSTEM: SYSTEM}
+    if described.roles == "participants":
+        if sorted(dialogue.participants.values()) != ["bot", "human"]:
+            return []
+        names = {name: SYSTEM if kind == "bot" else USER for name, kind in dialogue.participants.items()}
+    if described.roles == "alternate":
+        return [(SYSTEM if place % 2 == row % 2 else USER, turn.text) for place, turn in enumerate(dialogue.turns)]
+    return [(names[turn.speaker], turn.text) for turn in dialogue.turns if turn.speaker in names]
+
+
+def observe_turns(described: DialogueSet, turns: Sequence[Spoken]) -> Iterator[LabelledTurn]:
+    """Every system turn with a context that a user turn follows, or, where the set shows stops, nothing."""
+    for place, (speaker, text) in enumerate(turns):
+        context = tuple(turns[:place])
+        if speaker != SYSTEM or not context or not text.strip():
+            continue
+        is_last = place + 1 == len(turns)
+        labels = {}
+        if is_last:
+            left_anyway = context[-1][0] == USER and says_goodbye(context[-1][1])
+            labels = {} if left_anyway else {"goes_on": 0.0}
+        elif described.goes_on != "unknown":
+            labels = {"goes_on": 1.0}
+        if described.goes_on == "observed" if is_last else turns[place + 1][0] == USER:
+            yield LabelledTurn(
+                set_name=described.name,
+                context=context,
+                response=text,
+                next_user=None if is_last else turns[place + 1][1],
+                labels=labels,
+            )
+
+
+def says_goodbye(utterance: str) -> bool:
+    """Whether the user was leaving anyway: the stop that follows says nothing about the response."""
+    return bool(_GOODBYE.search(utterance))
+
+
+SET_NAME = "human_assessment"
+STATED = (
+    "system turns of the human assessment dialogues (Dialogue-Eval) of which no turn was trained on: five open-domain "
+    "systems, with and without a persona, in 2021; the degraded system left out"
+)
+
+
+@dataclass(frozen=True)
+class Population:
+    """System turns in their contexts, and their dialogues (file, id and order, as SpokenTurn names them)."""
+
+    turns: list[LabelledTurn]
+    dialogues: frozenset[str]
+
+
+def read_population(folder: Path) -> Population:
+    """The dialogues of which the sentiment/stop model's training draws nothing; the quality model leaves them out."""
+    described = next(each for each in read_sets() if each.name == SET_NAME)
+    drawn = {(turn.context, turn.response) for turn in read_turns(folder, [described])[SET_NAME]}
+    turns: list[LabelledTurn] = []
+    dialogues: set[str] = set()
+    for file in described.files:
+        for dialogue in read_dialogues(folder / file):
+            if dialogue.system in described.left_out_systems:
+                continue
+            found = list(observe_turns(described, [(turn.speaker, turn.text) for turn in dialogue.turns]))
+            if found and not any((turn.context, turn.response) in drawn for turn in found):
+                turns += found
+                dialogues.add(f"{file} {dialogue.id} {dialogue.order}")
+    return Population(turns, frozenset(dialogues))
+
+
+SAMPLE_FILE = "SAMPLE.md"
+"""The file by which a sample's folder is known."""
+
+
+def is_sample(folder: Path) -> bool:
+    return (folder / SAMPLE_FILE).is_file()

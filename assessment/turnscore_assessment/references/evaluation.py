@@ -19,7 +19,6 @@ from typing import Final, Literal
 
 import numpy as np
 
-from turnscore_assessment.correlations import draw_dialogues, resample_pearson, resample_spearman
 from turnscore_assessment.errors import ReferencesError
 from turnscore_assessment.figures import (
     ROUNDS,
@@ -28,7 +27,10 @@ from turnscore_assessment.figures import (
     Williams,
     compute_pearson,
     compute_spearman,
+    draw_dialogues,
     find_interval,
+    resample_pearson,
+    resample_spearman,
     williams_test,
 )
 from turnscore_assessment.references import vector_metrics, word_metrics

@@ -23,8 +23,14 @@ from turnscore_wire import ScoreRequest, describe_refusal
 
 from turnscore_exporters.bundles.self_test import write_self_test
 from turnscore_exporters.bundles.writer import calibrate
-from turnscore_exporters.calibration.recalibration import Choice, RatedHeads, weigh_rated
-from turnscore_exporters.calibration.thresholds import calibrate_formula, check_counts, make_threshold
+from turnscore_exporters.calibration.recalibration import (
+    Choice,
+    RatedHeads,
+    calibrate_formula,
+    check_counts,
+    make_threshold,
+    weigh_rated,
+)
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.json_files import write_json
 from turnscore_exporters.options import CalibrateOptions

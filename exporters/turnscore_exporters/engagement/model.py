@@ -1,8 +1,9 @@
-"""The engagement classifier of Ghazarian et al. (2020) in torch: encoder, pooling, combination, heads, blend."""
+"""The engagement classifier of Ghazarian et al. 2020 in torch: encoder, pooling, heads, blend; and its export."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,37 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
 from torch import Tensor, nn
 from transformers import BertModel
+from turnscore_assessment.figures import compute_auc
+from turnscore_core.scorers.engagement import EngagementScorer
+from turnscore_models import Bundle
 
+from turnscore_exporters.bundles.writer import (
+    Checkpoint,
+    Score,
+    bert_graphs,
+    export_checkpoint,
+    score_as_pairs,
+    turns_of,
+)
+from turnscore_exporters.data.pairs import (
+    ConvaiSplit,
+    Labels,
+    read_engagement_data,
+    read_reference_turns,
+    texts_and_labels,
+)
 from turnscore_exporters.graphs.export import EXAMPLE_IDS, ROW_AXES, BertGraph, GraphContract
-from turnscore_exporters.training.checkpoints import read_checkpoint, write_checkpoint
-from turnscore_exporters.training.encoders import Encoder, chunks, cut_end, cut_start, pad_rows
+from turnscore_exporters.json_files import read_json
+from turnscore_exporters.options import EngagementExportOptions
+from turnscore_exporters.training.encoders import (
+    Encoder,
+    chunks,
+    cut_end,
+    cut_start,
+    pad_rows,
+    read_checkpoint,
+    write_checkpoint,
+)
 
 # Specified: the paper's head has 64, 32 and 8 hidden units, then two classes.
 HIDDEN_UNITS = (64, 32, 8)
@@ -252,3 +280,49 @@ def _fit_weights(columns: NDArray[np.float64], classes: NDArray[np.int64]) -> tu
     regression.fit((columns - center) / scale, classes)
     weights = regression.coef_[0] / scale
     return weights, float(regression.intercept_[0] - weights @ center)
+
+
+def export_engagement(options: EngagementExportOptions) -> Bundle:
+    """Writes the bundle as `export_checkpoint` does, with each graph's AUC on the judged sets."""
+    labelled = read_engagement_data(options.data, check_counts=False)
+    judged = {
+        "judged": labelled.judged,
+        "thumbs": labelled.convai.thumbs[ConvaiSplit.TEST],
+        "corrected": labelled.convai.pairs[Labels.CORRECTED][ConvaiSplit.TEST],
+    }
+    sets = {name: texts_and_labels(pairs) for name, pairs in judged.items()}
+
+    def measure_auc(score: Score) -> dict[str, Any]:
+        return {name: round(compute_auc(score(turns_of(texts)), labels), 4) for name, (texts, labels) in sets.items()}
+
+    reference = read_reference_turns(options.data, options.turns)
+    model, encoder = load_model(options.checkpoint)
+    training = read_json(options.checkpoint / "training.json")
+    made = Checkpoint(
+        scorer=EngagementScorer,
+        encoder=encoder,
+        write_graphs=bert_graphs(model, CONTRACT),
+        score=score_as_pairs(partial(score_pairs, model, encoder)),
+        turns=turns_of(reference.pairs),
+        source=reference.source,
+        training={**training, "combination": str(model.settings.combination), "heads": model.settings.heads},
+        agreement={"report": _shorten(read_json(options.checkpoint / "report.json"))},
+        by_graph=("auc_by_graph", measure_auc),
+    )
+    return export_checkpoint(made, options)
+
+
+def _shorten(report: dict[str, Any]) -> dict[str, Any]:
+    """AUC and Spearman with intervals on each test set, and the AUC of the reply's length."""
+    lengths = report.get("length", {})
+    return {
+        name: {
+            "pairs": figures["pairs"],
+            "auc": figures["auc"],
+            "spearman": figures["spearman"],
+            "given_length": figures["given_length"],
+            "auc_of_length": {kind: each["auc"]["value"] for kind, each in lengths[name].items()},
+        }
+        for name, figures in report.get("model", {}).items()
+        if name in lengths
+    }

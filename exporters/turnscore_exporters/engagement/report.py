@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from turnscore_assessment.correlations import (
+from turnscore_assessment.data.dialogues import is_sample
+from turnscore_assessment.figures import (
     BinaryAgreement,
     bootstrap,
     compute_auc,
@@ -14,9 +15,8 @@ from turnscore_assessment.correlations import (
     measure_agreement,
     measure_partial_correlations,
 )
-from turnscore_assessment.data.dialogue_sets import is_sample
 
-from turnscore_exporters.data.convai import (
+from turnscore_exporters.data.pairs import (
     CONVAI_FILE,
     TEXT_FILE,
     TRANSFER_FILES,

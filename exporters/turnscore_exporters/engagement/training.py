@@ -10,8 +10,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 from tqdm import tqdm
 
-from turnscore_exporters.data.contrast_text import ContrastText, read_contrast_text
-from turnscore_exporters.data.convai import ConvaiSplit, EngagementData, Labels, TextPair
+from turnscore_exporters.data.pairs import (
+    ContrastText,
+    ConvaiSplit,
+    EngagementData,
+    Labels,
+    TextPair,
+    read_contrast_text,
+)
 from turnscore_exporters.engagement.model import (
     EngagementHead,
     EngagementModel,

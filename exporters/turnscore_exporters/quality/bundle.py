@@ -16,11 +16,8 @@ import torch
 from numpy.typing import NDArray
 from pydantic import JsonValue
 from turnscore_assessment.agreement.scoring import make_turn
-from turnscore_assessment.correlations import compute_auc
-from turnscore_assessment.data.dialogue_sets import STATED, read_population
-from turnscore_assessment.data.dialogues import Spoken
-from turnscore_assessment.data.labelled_turns import read_development_sets
-from turnscore_assessment.figures import compute_spearman
+from turnscore_assessment.data.dialogues import STATED, Spoken, read_development_sets, read_population
+from turnscore_assessment.figures import compute_auc, compute_spearman
 from turnscore_core.inference.onnx_backend import Array, Backend, OnnxBackend
 from turnscore_core.scorers.quality import (
     COMPARED_ROWS,
@@ -38,7 +35,6 @@ from turnscore_core.scorers.turn_warnings import find_repeats
 from turnscore_models import Bundle, GraphVariant, HeadsSpec
 from turnscore_models.bundle import sha256_of
 
-from turnscore_exporters.bundles.checkpoint import write_graphs, write_rest
 from turnscore_exporters.bundles.self_test import build_self_test, self_test_turns
 from turnscore_exporters.bundles.writer import (
     GRAPH_FILES,
@@ -51,6 +47,8 @@ from turnscore_exporters.bundles.writer import (
     finish_bundle,
     fresh_folder,
     start_bundle,
+    write_graphs,
+    write_rest,
 )
 from turnscore_exporters.errors import CheckpointError, ParityError
 from turnscore_exporters.graphs.export import EXAMPLE_IDS, ROW_AXES, GraphContract, check_graph, trace_graph
@@ -69,8 +67,7 @@ from turnscore_exporters.quality.model import (
     smooth_joint_layers,
 )
 from turnscore_exporters.quality.value import VALUE_FILE, read_formula
-from turnscore_exporters.training.checkpoints import read_smoothing
-from turnscore_exporters.training.encoders import Encoder, chunks
+from turnscore_exporters.training.encoders import Encoder, chunks, read_smoothing
 
 KIND = "quality"
 HEADS_FILE, THRESHOLD_FILE = "heads.json", "threshold.json"

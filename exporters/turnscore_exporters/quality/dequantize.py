@@ -25,8 +25,7 @@ from turnscore_exporters.options import DequantizeOptions
 from turnscore_exporters.quality.bundle import KIND
 from turnscore_exporters.quality.model import QualityModel, QualitySettings, save_model
 from turnscore_exporters.quality.value import FittedFormula, write_formula
-from turnscore_exporters.training.checkpoints import Factors, write_smoothing
-from turnscore_exporters.training.encoders import load_encoder
+from turnscore_exporters.training.encoders import Factors, load_encoder, write_smoothing
 from turnscore_exporters.training.loop import REPORT_FILE, TRAINING_FILE
 
 GRAPH = "cpu-int8"

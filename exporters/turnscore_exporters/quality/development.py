@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from turnscore_assessment.correlations import compute_auc
-from turnscore_assessment.data.labelled_turns import (
+from turnscore_assessment.data.dialogues import (
     ADVERSARIAL_FILE,
     ADVERSARIAL_KINDS,
     LabelledTurn,
@@ -15,7 +14,7 @@ from turnscore_assessment.data.labelled_turns import (
     read_development_sets,
     read_judged_turns,
 )
-from turnscore_assessment.figures import compute_spearman
+from turnscore_assessment.figures import compute_auc, compute_spearman
 from turnscore_assessment.files import read_rows
 from turnscore_core.scorers.quality import HEADS, ValueFormula
 

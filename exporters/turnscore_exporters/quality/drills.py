@@ -8,8 +8,7 @@ import random
 import re
 from collections.abc import Mapping, Sequence
 
-from turnscore_assessment.data.dialogues import USER, Spoken
-from turnscore_assessment.data.labelled_turns import LabelledTurn
+from turnscore_assessment.data.dialogues import USER, LabelledTurn, Spoken
 
 BARE = (
     "ok.", "ok", "okay.", "k", "sure.", "alright.", "right.", "i see.", "hmm.", "mhm", "uh huh.", "oh.", "oh ok.",

@@ -11,8 +11,7 @@ from typing import Annotated, Any
 import torch
 import typer
 from pydantic import BaseModel, Field, ValidationError
-from turnscore_assessment.data.dialogue_sets import read_population
-from turnscore_assessment.data.labelled_turns import (
+from turnscore_assessment.data.dialogues import (
     MODERN_FILE,
     TURNS_FILE,
     USER_TURNS_FILE,
@@ -20,6 +19,7 @@ from turnscore_assessment.data.labelled_turns import (
     LabelledTurn,
     read_judged_contexts,
     read_judged_user_turns,
+    read_population,
 )
 from turnscore_assessment.errors import BadFileError
 from turnscore_assessment.files import read_rows
@@ -35,8 +35,7 @@ from turnscore_exporters.quality.negatives import Negatives
 from turnscore_exporters.quality.spoken_turns import SOURCES, SpokenTurn, read_source
 from turnscore_exporters.quality.training import JudgedRecipe, Material, plan_steps, train_judged
 from turnscore_exporters.quality.value import fit_value, score_heads, write_formula
-from turnscore_exporters.training.checkpoints import WEIGHTS_FILE
-from turnscore_exporters.training.encoders import Encoder, load_encoder
+from turnscore_exporters.training.encoders import WEIGHTS_FILE, Encoder, load_encoder
 from turnscore_exporters.training.loop import REPORT_FILE, STATE_FOLDER, TRAINING_FILE, claim_folder, describe_run
 
 

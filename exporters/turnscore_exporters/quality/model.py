@@ -31,8 +31,7 @@ from turnscore_core.scorers.quality import (
 from turnscore_exporters.errors import EncoderError
 from turnscore_exporters.graphs.export import BertGraph
 from turnscore_exporters.graphs.int8 import smoothing_factors
-from turnscore_exporters.training.checkpoints import read_checkpoint, write_checkpoint
-from turnscore_exporters.training.encoders import Encoder, chunks, pad_rows
+from turnscore_exporters.training.encoders import Encoder, chunks, pad_rows, read_checkpoint, write_checkpoint
 
 HEAD_SETS: Mapping[str, Sequence[str]] = {"quality": HEADS, "reaction": REACTIONS}
 """The sets of heads that a bundle has, each a graph of its own over the features."""

@@ -14,7 +14,7 @@ from enum import StrEnum
 
 from turnscore_assessment.data.dialogues import SYSTEM, USER
 
-from turnscore_exporters.data.contrast_text import DULL_REPLIES, MarkovChain
+from turnscore_exporters.data.pairs import DULL_REPLIES, MarkovChain
 from turnscore_exporters.quality.spoken_turns import SpokenTurn
 from turnscore_exporters.sentiment.labels import garble, score_vader
 

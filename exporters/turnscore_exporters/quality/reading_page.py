@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from turnscore_assessment.agreement.scoring import load_bundles, make_turn
-from turnscore_assessment.data.labelled_turns import alternate
+from turnscore_assessment.data.dialogues import alternate
 from turnscore_assessment.rendering import table_head, table_row
 from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.scorers.quality import HEADS

@@ -9,8 +9,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from turnscore_assessment.data.dialogue_sets import says_goodbye
-from turnscore_assessment.data.dialogues import SYSTEM, USER, RecordedDialogue, Spoken, merge_turns, read_dialogues
+from turnscore_assessment.data.dialogues import (
+    SYSTEM,
+    USER,
+    RecordedDialogue,
+    Spoken,
+    merge_turns,
+    read_dialogues,
+    says_goodbye,
+)
 
 CONTEXT_TURNS = 4
 """Of a turn's context this many latest turns are kept; the model reads no more. Chosen."""

@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from turnscore_assessment.data.dialogues import SYSTEM, USER, Spoken
-from turnscore_assessment.data.labelled_turns import MARKS, UNKNOWN, JudgedContext, LabelledTurn
+from turnscore_assessment.data.dialogues import MARKS, SYSTEM, UNKNOWN, USER, JudgedContext, LabelledTurn, Spoken
 from turnscore_core.scorers.quality import HEADS, REACTIONS
 
 from turnscore_exporters.quality.drills import make_filler, make_short_answers

@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 from turnscore_assessment.agreement.scoring import make_turn
-from turnscore_assessment.data.dialogues import Spoken
-from turnscore_assessment.data.labelled_turns import (
+from turnscore_assessment.data.dialogues import (
     DAILYDIALOG,
     GOOD_FROM,
     RATINGS_FILE,
     TURNS_FILE,
     LabelledTurn,
+    Spoken,
     read_judged_turns,
     read_rated_turns,
 )

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from functools import partial
 
 from turnscore_assessment.agreement.scoring import make_turn
-from turnscore_assessment.data.dialogue_sets import read_sets, read_turns
+from turnscore_assessment.data.dialogues import read_sets, read_turns
 from turnscore_assessment.figures import compute_spearman
 from turnscore_core.scorers.scorer import TurnToScore
 from turnscore_core.scorers.sentiment_stop import SentimentStopScorer
 from turnscore_models import Bundle
 
-from turnscore_exporters.bundles.checkpoint import Checkpoint, Score, bert_graphs, export_checkpoint
+from turnscore_exporters.bundles.writer import Checkpoint, Score, bert_graphs, export_checkpoint
 from turnscore_exporters.graphs.export import EXAMPLE_IDS, ROW_AXES, GraphContract
 from turnscore_exporters.json_files import read_json
 from turnscore_exporters.options import SentimentExportOptions

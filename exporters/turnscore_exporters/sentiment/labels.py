@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from turnscore_assessment.data.dialogues import SYSTEM, USER
-from turnscore_assessment.data.labelled_turns import LabelledTurn
+from turnscore_assessment.data.dialogues import SYSTEM, USER, LabelledTurn
 from vaderSentiment.vaderSentiment import SentimentIntensityAnalyzer  # type: ignore[import-untyped]
 
 COMPLAINT_FILE = Path(__file__).with_name("complaints.txt")

@@ -13,8 +13,7 @@ from turnscore_assessment.data.dialogues import Spoken
 from turnscore_core.scorers.sentiment_stop import DialogueRow, SpecialTokens, WindowLayout, lay_out_row
 
 from turnscore_exporters.graphs.export import BertGraph
-from turnscore_exporters.training.checkpoints import POOLED, read_checkpoint, write_checkpoint
-from turnscore_exporters.training.encoders import Encoder, chunks, pad_rows
+from turnscore_exporters.training.encoders import POOLED, Encoder, chunks, pad_rows, read_checkpoint, write_checkpoint
 
 ROWS_AT_ONCE = 64
 DEFAULT_LAYOUT = WindowLayout(context_turns=3, turn_marks="separator", response_segment=1)

@@ -11,8 +11,7 @@ import torch
 import typer
 from torch import Tensor
 from torch.nn import functional
-from turnscore_assessment.data.dialogue_sets import DEFAULT_SETS, read_sets, read_turns
-from turnscore_assessment.data.labelled_turns import LabelledTurn
+from turnscore_assessment.data.dialogues import DEFAULT_SETS, LabelledTurn, read_sets, read_turns
 from turnscore_assessment.figures import compute_spearman
 from turnscore_core.scorers.sentiment_stop import DialogueRow, WindowLayout
 

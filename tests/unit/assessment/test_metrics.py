@@ -12,8 +12,7 @@ from support.exporter_data import OracleScorer
 from support.fakes import loaded_fake
 from support.studies import make_study
 from turnscore_assessment.agreement import scoring
-from turnscore_assessment.analysis.metric_columns import MetricColumn, read_columns
-from turnscore_assessment.analysis.metrics import compare_metrics, measure_metrics
+from turnscore_assessment.analysis.metrics import MetricColumn, compare_metrics, measure_metrics, read_columns
 from turnscore_assessment.commands.main import app
 from turnscore_assessment.errors import BadFileError
 from turnscore_assessment.figures import compute_pearson, compute_spearman, williams_test

@@ -5,12 +5,10 @@ from pathlib import Path
 import pytest
 from development_sets import read_judged_sets
 from turnscore_assessment.commands.data import app
-from turnscore_assessment.data.dialogue_sets import read_population
-from turnscore_assessment.data.labelled_turns import ADVERSARIAL_FILE
+from turnscore_assessment.data.dialogues import ADVERSARIAL_FILE, read_population
 from turnscore_assessment.files import read_rows
 from turnscore_assessment.sample_data import ROW_FILES, talk_for, write_sample
-from turnscore_exporters.data.convai import ConvaiSplit, read_engagement_data
-from turnscore_exporters.data.reference_turns import read_reference_turns
+from turnscore_exporters.data.pairs import ConvaiSplit, read_engagement_data, read_reference_turns
 from typer.testing import CliRunner
 
 

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from prometheus_client import metrics as prometheus_metrics
 from support.deployments import FOLDER, load_written, run_promtool
-from turnscore_assessment.drift.report import find_limit, find_shares, measure_stability
-from turnscore_assessment.drift.shadow import FAR
+from turnscore_assessment.drift.report import FAR, find_limit, find_shares, measure_stability
 from turnscore_service import metrics
 
 RUNBOOK = Path(__file__).parents[3] / "docs" / "metrics.md"

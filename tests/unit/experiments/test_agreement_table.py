@@ -13,7 +13,7 @@ from agreement_table import app
 from click.testing import Result
 from support.exporter_data import OracleScorer, write_rows
 from support.fakes import loaded_fake
-from turnscore_assessment.correlations import compute_auc, draw_dialogues, resample_auc
+from turnscore_assessment.figures import compute_auc, draw_dialogues, resample_auc
 from turnscore_core.scorers.scorer import RawScore, TokenPack
 from typer.testing import CliRunner
 

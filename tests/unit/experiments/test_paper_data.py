@@ -15,10 +15,10 @@ from paper_systems.data import (
     split_validation,
     without_judged,
 )
-from paper_systems.measures import read_eval_sets
+from paper_systems.page import read_eval_sets
 from support.exporter_data import write_rows
 from support.fakes import POOL, exchanges
-from turnscore_exporters.data.convai import TextPair
+from turnscore_exporters.data.pairs import TextPair
 
 
 def all_draws(sampler: RandomNegatives | WeightedNegatives, index: int, epochs: int = 200) -> set[str]:

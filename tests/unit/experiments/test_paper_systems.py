@@ -14,7 +14,7 @@ from paper_systems.data import RandomNegatives, ReplyPool
 from paper_systems.ruber import RuberNetwork, Texts, TrainingScale, WordReader, score_ruber_network, train_ruber_network
 from support.exporter_data import save_tiny_masked, save_tiny_pair
 from transformers import AutoModelForMaskedLM
-from turnscore_exporters.data.convai import TextPair
+from turnscore_exporters.data.pairs import TextPair
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.pair_models.bundles import weigh_alike
 from turnscore_exporters.pair_models.models import (

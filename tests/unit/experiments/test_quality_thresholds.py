@@ -12,9 +12,9 @@ from quality_bundle import app
 from support.bundles import make_quality_bundle
 from support.exporter_data import write_rows
 from turnscore_assessment.agreement.scoring import make_turn
-from turnscore_assessment.data.labelled_turns import LabelledTurn, read_rated_turns
+from turnscore_assessment.data.dialogues import LabelledTurn, read_rated_turns
 from turnscore_core.loaded_scorer import choose_variant, load_scorer, score_in_one_batch
-from turnscore_exporters.calibration.thresholds import choose_order
+from turnscore_exporters.calibration.recalibration import choose_order
 from turnscore_models import Bundle, Threshold, read_bundle, starter_bundles
 from typer.testing import CliRunner, Result
 

@@ -6,7 +6,8 @@ import tracemalloc
 import numpy as np
 import pytest
 from scipy import stats
-from turnscore_assessment.correlations import (
+from turnscore_assessment.figures import (
+    compute_kendall,
     compute_partial_correlation,
     correlate_clustered,
     draw_dialogues,
@@ -14,7 +15,6 @@ from turnscore_assessment.correlations import (
     resample_pearson,
     resample_spearman,
 )
-from turnscore_assessment.figures import compute_kendall
 
 GENERATOR = np.random.default_rng(5)
 DIALOGUES = np.repeat(np.arange(20), GENERATOR.integers(1, 8, 20))

@@ -5,13 +5,14 @@ import math
 import numpy as np
 import pytest
 from sklearn import metrics
-from turnscore_assessment.correlations import (
+from turnscore_assessment.figures import (
     compute_auc,
     compute_balanced_accuracy,
     compute_partial_correlation,
+    compute_pearson,
+    compute_spearman,
     find_best_threshold,
 )
-from turnscore_assessment.figures import compute_pearson, compute_spearman
 
 GENERATOR = np.random.default_rng(3)
 LABELS = GENERATOR.integers(0, 2, 200)

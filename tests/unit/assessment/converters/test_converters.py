@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from support.files import find_data
 from turnscore_assessment.commands.data import app
-from turnscore_assessment.data.labelled_turns import read_rated_turns
+from turnscore_assessment.data.dialogues import read_rated_turns
 from typer.testing import CliRunner
 
 UNLIKE = {"order", "worker", "hit"}

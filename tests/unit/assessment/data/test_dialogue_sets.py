@@ -6,9 +6,14 @@ from pathlib import Path
 
 import pytest
 from support.exporter_data import write_sentiment_data
-from turnscore_assessment.data.dialogue_sets import DialogueSet, observe_turns, read_sets, read_turns
-from turnscore_assessment.data.dialogues import read_dialogues
-from turnscore_assessment.data.labelled_turns import LabelledTurn
+from turnscore_assessment.data.dialogues import (
+    DialogueSet,
+    LabelledTurn,
+    observe_turns,
+    read_dialogues,
+    read_sets,
+    read_turns,
+)
 from turnscore_assessment.errors import BadFileError
 from turnscore_exporters.sentiment.labels import BadResponses
 

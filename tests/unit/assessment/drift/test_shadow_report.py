@@ -6,7 +6,7 @@ import httpx
 import pytest
 from turnscore_assessment.commands.drift import app
 from turnscore_assessment.drift import sources
-from turnscore_assessment.drift.shadow import CORRELATION, TOTALS, build_shadow_page, collect_shadows
+from turnscore_assessment.drift.report import CORRELATION, TOTALS, build_shadow_page, collect_shadows
 from turnscore_assessment.rendering import to_html
 from turnscore_service import metrics
 from typer.testing import CliRunner

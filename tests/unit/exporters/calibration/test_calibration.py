@@ -21,8 +21,13 @@ from turnscore_core.loaded_scorer import load_scorer, score_in_one_batch
 from turnscore_core.scorers.scorer import TurnToScore
 from turnscore_exporters.calibration import recalibration
 from turnscore_exporters.calibration.job import score_by_service
-from turnscore_exporters.calibration.recalibration import RatedHeads, assign_folds, choose_formula, weigh_rated
-from turnscore_exporters.calibration.thresholds import choose_order
+from turnscore_exporters.calibration.recalibration import (
+    RatedHeads,
+    assign_folds,
+    choose_formula,
+    choose_order,
+    weigh_rated,
+)
 from turnscore_models import Bundle, read_bundle, starter_bundles
 from typer.testing import CliRunner, Result
 

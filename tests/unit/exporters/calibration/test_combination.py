@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from turnscore_exporters.data.reference_turns import ReferenceTurns
+from turnscore_exporters.data.pairs import ReferenceTurns
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.rebuild_bundle import parse_weights, write_combination_percentiles
 from turnscore_models import read_bundle, starter_bundles

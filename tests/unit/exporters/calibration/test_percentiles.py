@@ -7,8 +7,7 @@ import pytest
 from support.bundles import HEADS_FILE, make_quality_bundle
 from support.exporter_data import export_tiny_fed, save_tiny_dialogpt
 from turnscore_assessment.agreement.scoring import make_turn
-from turnscore_assessment.data.dialogue_sets import STATED, Population
-from turnscore_assessment.data.labelled_turns import LabelledTurn
+from turnscore_assessment.data.dialogues import STATED, LabelledTurn, Population
 from turnscore_core.loaded_scorer import LoadedScorer, choose_variant, load_scorer, score_in_one_batch
 from turnscore_core.scorers.quality import HEADS
 from turnscore_core.scorers.scorer import RawScore

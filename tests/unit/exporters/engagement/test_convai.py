@@ -6,7 +6,7 @@ import pytest
 from support.exporter_data import build_dialogue, write_rows
 from turnscore_assessment.data.dialogues import RecordedDialogue, RecordedTurn
 from turnscore_assessment.errors import BadFileError
-from turnscore_exporters.data.convai import (
+from turnscore_exporters.data.pairs import (
     ConvaiSplit,
     Labels,
     build_pairs,

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from turnscore_assessment.errors import BadFileError
-from turnscore_exporters.data.convai import read_pair_csv
+from turnscore_exporters.data.pairs import read_pair_csv
 from turnscore_exporters.engagement.model import (
     EngagementModel,
     EngagementSettings,

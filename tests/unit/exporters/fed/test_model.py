@@ -4,8 +4,8 @@ import pytest
 import torch
 from support.exporter_data import save_tiny_dialogpt
 from turnscore_core.scorers.fed.batch import Branch, Conversation, FedBatch, build_tree
+from turnscore_exporters.fed.bundle import measure_losses
 from turnscore_exporters.fed.model import FedModel, load_checkpoint
-from turnscore_exporters.fed.parity import measure_losses
 
 TRUNK = (0, 40, 41, 42, 0, 50, 51, 0, 60, 61, 62, 63, 0)
 FOLLOW_UPS = [[70, 71, 72], [70, 73, 74, 75], [80, 81]]

@@ -15,8 +15,8 @@ from onnxruntime.transformers import optimizer
 from onnxruntime.transformers.fusion_options import FusionOptions
 from transformers import BertConfig, BertModel
 from turnscore_exporters.errors import GraphExportError
+from turnscore_exporters.graphs.export import skip_padding
 from turnscore_exporters.graphs.int8 import quantize_int8
-from turnscore_exporters.graphs.unpadding import skip_padding
 
 HIDDEN, HEADS, LAYERS, VOCABULARY = 64, 4, 3, 500
 ROWS = 32

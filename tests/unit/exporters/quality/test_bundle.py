@@ -21,9 +21,8 @@ from turnscore_core.scorers.quality import FEATURES, HEADS, REACTIONS, RowLayout
 from turnscore_core.scorers.scorer import TurnToScore
 from turnscore_exporters.commands import export as app
 from turnscore_exporters.errors import CheckpointError, ParityError
-from turnscore_exporters.graphs.export import export_fp32
+from turnscore_exporters.graphs.export import export_fp32, skip_padding
 from turnscore_exporters.graphs.int8 import quantize_int8
-from turnscore_exporters.graphs.unpadding import skip_padding
 from turnscore_exporters.options import QualityExportOptions
 from turnscore_exporters.quality import bundle as bundle_module
 from turnscore_exporters.quality.bundle import (

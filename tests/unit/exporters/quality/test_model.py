@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from turnscore_assessment.data.labelled_turns import UNKNOWN, LabelledTurn, part_of
+from turnscore_assessment.data.dialogues import UNKNOWN, LabelledTurn, part_of
 from turnscore_core.scorers.quality import HEADS, REACTIONS, RowLayout
 from turnscore_exporters.errors import CheckpointError, EncoderError
 from turnscore_exporters.quality.drills import RIGHT, make_filler, make_short_answers

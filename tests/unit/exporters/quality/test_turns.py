@@ -4,13 +4,14 @@ from pathlib import Path
 
 import pytest
 from support.exporter_data import write_rows, write_sentiment_data
-from turnscore_assessment.data.dialogue_sets import read_population
-from turnscore_assessment.data.dialogues import RecordedDialogue, RecordedTurn
-from turnscore_assessment.data.labelled_turns import (
+from turnscore_assessment.data.dialogues import (
+    RecordedDialogue,
+    RecordedTurn,
     alternate,
     choose_split,
     group_contexts,
     read_dbdc3,
+    read_population,
     read_rated_turns,
     read_thumbs,
 )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from turnscore_assessment.data.labelled_turns import LabelledTurn
+from turnscore_assessment.data.dialogues import LabelledTurn
 from turnscore_core.scorers.sentiment_stop import DialogueRow, WindowLayout
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.sentiment.model import (

@@ -1,30 +1,32 @@
-"""ConvAI 2017 as engagement data: labels, pairs, thumbs and the positional split.
+"""Pairs of a text and its reply: ConvAI 2017 with engagement labels, pairs to contrast, and real turns for reference.
 
-Two readings of the same ratings. `published` does as the released code of Ghazarian et al. (2020): in a human-bot
+Two readings of ConvAI's ratings. `published` does as the released code of Ghazarian et al. (2020): in a human-bot
 dialogue it takes the entry under the human's name, which is always 0, so every positive is a human-human dialogue.
 `corrected` takes the entry under the bot's name, which holds the human's rating. In both, a human-human dialogue has
 the rounded mean of its two ratings.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+import random
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from turnscore_assessment.data.dialogue_sets import is_sample
 from turnscore_assessment.data.dialogues import (
     THUMB_NONE,
     THUMB_UP,
     RecordedDialogue,
     RecordedTurn,
+    is_sample,
     merge_turns,
     read_dialogues,
 )
 from turnscore_assessment.errors import BadFileError
 from turnscore_assessment.files import read_csv
 
-from turnscore_exporters.errors import PairCountError
+from turnscore_exporters.errors import ExporterError, PairCountError
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,3 +242,167 @@ def read_engagement_data(folder: Path, *, check_counts: bool = True) -> Engageme
         check_published_counts(convai)
     transfer = [pair for name in TRANSFER_FILES for pair in read_pair_csv(folder / name)]
     return EngagementData(convai=convai, judged=read_pair_csv(folder / JUDGED_FILE), transfer=transfer)
+
+
+DULL_REPLIES = (
+    "i don't know .", "yes .", "ok .", "no .", "i see .", "sure .", "lol", "thank you .", "i'm not sure .", "what ?",
+    "i don't think so .", "that's good .", "all right .",
+)  # fmt: skip
+LONGEST_CHAIN = 40
+_WORD = re.compile(r"\w+(?:'\w+)?|[^\w\s]")
+_START, _END = "<start>", "<end>"
+
+
+class MarkovChain:
+    """Word sequences in which every word follows the `order` words before it as in some real text."""
+
+    def __init__(self, texts: Sequence[str], order: int = 2) -> None:
+        self._order = order
+        self._followers: dict[tuple[str, ...], list[str]] = defaultdict(list)
+        for text in texts:
+            words = [_START] * order + _WORD.findall(text) + [_END]
+            for index in range(order, len(words)):
+                self._followers[tuple(words[index - order : index])].append(words[index])
+
+    def draw(self, generator: random.Random) -> str:
+        """One text of at most LONGEST_CHAIN words."""
+        state: tuple[str, ...] = (_START,) * self._order
+        words: list[str] = []
+        while len(words) < LONGEST_CHAIN:
+            word = generator.choice(self._followers[state])
+            if word == _END:
+                break
+            words.append(word)
+            state = (*state[1:], word)
+        return " ".join(words)
+
+
+class ContrastText:
+    """Real pairs and a spoilt reply for each; the same seed gives the same text."""
+
+    def __init__(self, pairs: Sequence[TextPair], seed: int = 0) -> None:
+        self.pairs = pairs
+        self._seed = seed
+        self._chain = MarkovChain([pair.reply for pair in pairs])
+
+    def spoil(self, index: int) -> str:
+        """A made-up reply for the pair at `index`; depends on the seed and the index alone."""
+        generator = random.Random(self._seed * 1_000_003 + index)  # noqa: S311
+        words, others = self.pairs[index].reply.split(), generator.choice(self.pairs).reply.split()
+        spoil = generator.choices(_WAYS, weights=_SHARES)[0]
+        return spoil(self._chain, words, others, generator).strip() or DULL_REPLIES[0]
+
+
+def _draw(chain: MarkovChain, _words: list[str], _others: list[str], generator: random.Random) -> str:
+    return chain.draw(generator)
+
+
+def _splice(_chain: MarkovChain, words: list[str], others: list[str], _generator: random.Random) -> str:
+    return " ".join(words[: max(1, len(words) // 2)] + others[len(others) // 2 :])
+
+
+def _sprinkle(_chain: MarkovChain, words: list[str], others: list[str], generator: random.Random) -> str:
+    return " ".join(generator.choice(others or words) if generator.random() < 0.35 else word for word in words)
+
+
+def _shuffle(_chain: MarkovChain, words: list[str], _others: list[str], generator: random.Random) -> str:
+    return " ".join(generator.sample(words, len(words)))
+
+
+def _repeat(_chain: MarkovChain, words: list[str], _others: list[str], generator: random.Random) -> str:
+    start, length = generator.randrange(max(1, len(words))), generator.randint(1, 3)
+    piece = words[start : start + length]
+    return " ".join(words[: start + length] + piece * generator.randint(1, 3) + words[start + length :])
+
+
+def _dull(_chain: MarkovChain, _words: list[str], _others: list[str], generator: random.Random) -> str:
+    return generator.choice(DULL_REPLIES)
+
+
+_Way = Callable[[MarkovChain, list[str], list[str], random.Random], str]
+_WAYS: tuple[_Way, ...] = (_draw, _splice, _sprinkle, _shuffle, _repeat, _dull)
+_SHARES = (0.45, 0.15, 0.15, 0.10, 0.08, 0.07)  # chosen
+
+
+def read_contrast_text(path: Path, pairs: int, seed: int = 0) -> ContrastText:
+    """Draws `pairs` neighbouring turns from dialogues in the shared form, equally many from each `source`.
+
+    Raises BadFileError if the file has fewer than two pairs of turns.
+    """
+    found: dict[str, list[TextPair]] = defaultdict(list)
+    for dialogue in read_dialogues(path):
+        for query, reply in zip(dialogue.turns, dialogue.turns[1:], strict=False):
+            if query.text.strip() and reply.text.strip():
+                found[dialogue.source].append(TextPair(query.text, reply.text))
+    generator = random.Random(seed)  # noqa: S311
+    share = -(-pairs // max(1, len(found)))
+    drawn = [
+        pair for _, members in sorted(found.items()) for pair in generator.sample(members, min(share, len(members)))
+    ]
+    if len(drawn) < 2:
+        raise BadFileError(path, 0, "has fewer than two pairs of turns")
+    generator.shuffle(drawn)
+    return ContrastText(drawn, seed)
+
+
+SYSTEM_FILE = "dstc9_interactive.jsonl.gz"
+
+
+@dataclass(frozen=True)
+class ReferenceTurns:
+    """(query, reply) texts and the sentence that names their source; an empty query opens a dialogue."""
+
+    pairs: Sequence[tuple[str, str]]
+    source: str
+
+
+def read_reference_turns(folder: Path, limit: int, seed: int = 0) -> ReferenceTurns:
+    """Draws at most `limit` turns, half from ConvAI's test dialogues, half system turns of DSTC9, without repeats.
+
+    A missing DSTC9 file leaves ConvAI alone; BadFileError if nothing can be read.
+    """
+    dialogues = list(read_dialogues(folder / CONVAI_FILE))
+    left_out = read_left_out_ids(folder / LEFT_OUT_FILE)
+    test = split_dialogues(dialogue for dialogue in dialogues if dialogue.id not in left_out)[ConvaiSplit.TEST]
+    sources = {"ConvAI 2017 test dialogues": [pair for each in test for pair in pair_turns(each, None)]}
+    if (folder / SYSTEM_FILE).exists():
+        system = [pair for each in read_dialogues(folder / SYSTEM_FILE) for pair in pair_turns(each, "system")]
+        sources["system turns of DSTC9 interactive"] = system
+    share = limit // len(sources)
+    generator = random.Random(seed)  # noqa: S311
+    drawn: list[tuple[str, str]] = []
+    for found in sources.values():
+        unique = sorted(set(found))
+        drawn += generator.sample(unique, min(share, len(unique)))
+    if not drawn:
+        raise BadFileError(folder / CONVAI_FILE, 0, "has no turns")
+    generator.shuffle(drawn)
+    return ReferenceTurns(drawn, " and ".join(sources))
+
+
+def choose_reference_turns(folder: Path | None, dialogues: Sequence[Path], limit: int) -> ReferenceTurns:
+    """Reference turns of a data folder, or from files of dialogues; ExporterError unless one of the two is given."""
+    if (folder is None) == (not dialogues):
+        raise ExporterError("give either --data or --dialogues: parity and percentiles are measured on real turns")
+    if folder is not None:
+        return read_reference_turns(folder, limit)
+    unique = sorted({pair for path in dialogues for each in read_dialogues(path) for pair in pair_turns(each, None)})
+    drawn = random.Random(0).sample(unique, min(limit, len(unique)))  # noqa: S311
+    return ReferenceTurns(drawn, " and ".join(path.name for path in dialogues))
+
+
+def pair_turns(dialogue: RecordedDialogue, speaker: str | None) -> list[tuple[str, str]]:
+    """Every merged turn of that speaker, or of both, with the turn before it; the first has an empty query."""
+    turns: tuple[RecordedTurn, ...] = merge_turns(dialogue.turns)
+    queries = ["", *(turn.text for turn in turns)]
+    return [
+        (query, turn.text)
+        for query, turn in zip(queries, turns, strict=False)
+        if (speaker is None or turn.speaker == speaker) and turn.text.strip()
+    ]
+
+
+def texts_and_labels(pairs: Sequence[TextPair]) -> tuple[list[tuple[str, str]], list[int]]:
+    """(query, reply) texts and labels of the pairs that a service would accept: those with a reply."""
+    kept = [pair for pair in pairs if pair.reply.strip()]
+    return [(pair.query, pair.reply) for pair in kept], [int(pair.label) for pair in kept]
