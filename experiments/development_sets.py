@@ -237,9 +237,7 @@ def score_sets(
             )
     return [
         ScoredSet(
-            judged,
-            _score_columns({name: each[number] for name, each in parts.items()}),
-            length_and_position(judged),
+            judged, _score_columns({name: each[number] for name, each in parts.items()}), length_and_position(judged)
         )
         for number, judged in enumerate(sets)
     ]
@@ -298,10 +296,7 @@ def length_and_position(judged: JudgedSet) -> dict[str, Floats]:
     positions = [
         len(item.turns) if judged.unit == DIALOGUES else len(item.turns[0].context) + 1 for item in judged.items
     ]
-    return {
-        LENGTH: np.array(lengths, dtype=np.float64),
-        POSITION[judged.unit]: np.array(positions, dtype=np.float64),
-    }
+    return {LENGTH: np.array(lengths, dtype=np.float64), POSITION[judged.unit]: np.array(positions, dtype=np.float64)}
 
 
 ALL = "all"

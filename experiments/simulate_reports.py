@@ -83,10 +83,7 @@ def measure_coverage(studies: int, workers: int, rounds: int) -> tuple[float, fl
     return float(np.mean(scores)), float(np.mean(differences))
 
 
-def main(
-    studies: Annotated[int, typer.Option(min=1)] = 400,
-    rounds: Annotated[int, typer.Option(min=1)] = 500,
-) -> None:
+def main(studies: Annotated[int, typer.Option(min=1)] = 400, rounds: Annotated[int, typer.Option(min=1)] = 500) -> None:
     """Print the shares of intervals that hold the truth."""
     typer.echo("| workers | system scores | differences of two |\n|---|---|---|")
     for workers in (12, 25, 50):

@@ -122,10 +122,7 @@ def make_convai(talk: SmallTalk) -> Iterator[Row]:
             "id": f"s{number}",
             "order": number,
             "participants": {"Alice": "human", "Bob": "bot" if has_bot else "human"},
-            "ratings": {
-                "Alice": _rate_convai(0 if has_bot else rating),
-                "Bob": _rate_convai(rating),
-            },
+            "ratings": {"Alice": _rate_convai(0 if has_bot else rating), "Bob": _rate_convai(rating)},
             "turns": [
                 {"speaker": "Bob" if each.kind else "Alice", "text": each.text, "thumb": _thumb(talk, each)}
                 for each in turns

@@ -12,9 +12,7 @@ from numpy.typing import NDArray
 from sklearn.linear_model import LinearRegression
 from torch import Tensor
 from torch.nn import functional
-from transformers import (
-    PreTrainedModel,
-)
+from transformers import PreTrainedModel
 from turnscore_assessment.figures import compute_auc
 from turnscore_core.scorers.usr import UsrFormula
 from turnscore_exporters.data.pairs import TextPair

@@ -11,15 +11,7 @@ from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.training.encoders import load_encoder
 from turnscore_exporters.training.loop import LoopSettings
 
-from paper_systems.data import (
-    Baseline,
-    EvalTurn,
-    Part,
-    read_exchanges,
-    split_exchanges,
-    split_words,
-    without_judged,
-)
+from paper_systems.data import Baseline, EvalTurn, Part, read_exchanges, split_exchanges, split_words, without_judged
 from paper_systems.ruber import FileVectors, PieceVectors, WordVectors
 
 

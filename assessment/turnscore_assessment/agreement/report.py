@@ -394,12 +394,7 @@ def write_agreement(report: AgreementReport, page: Page, folder: Path) -> list[P
     result = {
         "file": report.file,
         "sha256": report.sha256,
-        "bootstrap": {
-            "rounds": report.rounds,
-            "seed": report.seed,
-            "confidence": CONFIDENCE,
-            "unit": "dialogue",
-        },
+        "bootstrap": {"rounds": report.rounds, "seed": report.seed, "confidence": CONFIDENCE, "unit": "dialogue"},
         "models": {
             each.scorer: {"model": each.model, "digest": each.digest, "graph": each.graph} for each in report.scored
         },

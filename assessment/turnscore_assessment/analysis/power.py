@@ -246,13 +246,7 @@ def simulate_power(
 
 
 def _test(
-    pilot: Pilot,
-    studies: int,
-    workers: int,
-    dialogues: int,
-    shift: float,
-    level: float,
-    generator: np.random.Generator,
+    pilot: Pilot, studies: int, workers: int, dialogues: int, shift: float, level: float, generator: np.random.Generator
 ) -> tuple[Floats, Floats]:
     """The t statistic of each simulated study, and the value beyond which it is significant."""
     drawn = generator.integers(0, len(pilot.a), (studies, workers))

@@ -171,12 +171,7 @@ def _pick_means(study: ScoredStudy, sums: SystemSums, systems: Sequence[str], we
 
 
 def _correlate_columns(
-    studies: Studies,
-    systems: Sequence[str],
-    columns: Sequence[str],
-    kind: str,
-    rounds: int,
-    seed: int,
+    studies: Studies, systems: Sequence[str], columns: Sequence[str], kind: str, rounds: int, seed: int
 ) -> dict[str, CorrelatedColumn]:
     means, draws = [], []
     for number, study in enumerate(studies):

@@ -9,13 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Argument, Option
 
-from turnscore_assessment.analysis.power import (
-    MOST_SIMULATIONS,
-    SIMULATIONS,
-    PowerPlan,
-    plan_study,
-    read_pilot,
-)
+from turnscore_assessment.analysis.power import MOST_SIMULATIONS, SIMULATIONS, PowerPlan, plan_study, read_pilot
 from turnscore_assessment.command_line import RatingsFile, RoundsOption, SeedOption, refuse_input, reported_errors
 from turnscore_assessment.commands.agreement import choose_scorers, show_progress
 from turnscore_assessment.comparison.difference import LEVEL, POWER

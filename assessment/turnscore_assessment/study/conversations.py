@@ -150,12 +150,7 @@ def note_failure(connection: Connection, dialogue_id: str) -> None:
 
 
 def rate(
-    connection: Connection,
-    worker_id: int,
-    dialogue_id: str,
-    ratings: Mapping[str, float],
-    plan: StudyPlan,
-    now: float,
+    connection: Connection, worker_id: int, dialogue_id: str, ratings: Mapping[str, float], plan: StudyPlan, now: float
 ) -> None:
     """Stores the ratings and ends the dialogue; the same ratings a second time change nothing.
 
