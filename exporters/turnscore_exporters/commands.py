@@ -24,7 +24,7 @@ TRAIN: dict[str, tuple[type, str]] = {
 }
 EXPORT: dict[str, tuple[type, str]] = {
     "engagement": (of.EngagementExportOptions, "engagement.model:export_engagement"),
-    "sentiment-stop": (of.SentimentExportOptions, "sentiment.bundle:export_sentiment"),
+    "sentiment-stop": (of.SentimentExportOptions, "sentiment.training:export_sentiment"),
     "quality": (of.QualityExportOptions, "quality.bundle:export_quality"),
     "encoder": (of.TextEncoderExportOptions, "text_encoder:export_text_encoder"),
     "fed": (of.FedExportOptions, "fed.bundle:run_fed_export"),

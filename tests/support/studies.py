@@ -20,8 +20,7 @@ from turnscore_assessment.study.database import StudyDatabase, open_database
 from turnscore_assessment.study.demo import CHATBOTS, create_demo_app
 from turnscore_assessment.study.plan import StudyPlan
 from turnscore_assessment.study.recordings import read_recordings
-from turnscore_assessment.study.running import RunningStudy
-from turnscore_assessment.study.server import create_study_app
+from turnscore_assessment.study.server import RunningStudy, create_study_app
 from turnscore_assessment.study.workers import WorkerLink, invite_workers
 from turnscore_client import Scored
 from turnscore_client.integrations import TurnIds

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Any
@@ -35,35 +36,30 @@ BREAKDOWN_WEIGHTS = {"O": 1.0, "T": 0.5, "X": 0.0}
 """Values of no breakdown, a possible one, a breakdown: a turn's quality is the mean over annotators. Specified."""
 
 
-class BadFieldError(ValueError):
-    """A field of a row cannot be converted; the message begins with the field's path."""
-
-
-def convert_dbdc3(record: Record) -> Record:
+def convert_dbdc3(record: Record, refuse: Callable[[str], BadFileError]) -> Record:
     """A row of the Dialogue Breakdown Detection Challenge 3: each system turn's `breakdown_votes` become its quality.
 
-    Raises BadFieldError where the votes are none.
+    `refuse` makes the error where the votes are none, of a sentence that begins with the field's path.
     """
     turns = record.get("turns")
     if not isinstance(turns, list):
-        raise BadFieldError("turns: must be a list")
-    return {**record, "turns": [_convert_votes(turn, index) for index, turn in enumerate(turns)]}
+        raise refuse("turns: must be a list")
+    converted = [
+        {**turn, "quality": _count_votes(turn["breakdown_votes"], f"turns.{index}.breakdown_votes", refuse)}
+        if isinstance(turn, dict) and "breakdown_votes" in turn
+        else turn
+        for index, turn in enumerate(turns)
+    ]
+    return {**record, "turns": converted}
 
 
-def _convert_votes(turn: object, index: int) -> object:
-    if not isinstance(turn, dict) or "breakdown_votes" not in turn:
-        return turn
-    kept = {name: value for name, value in turn.items() if name != "breakdown_votes"}
-    return {**kept, "quality": _count_votes(turn["breakdown_votes"], f"turns.{index}.breakdown_votes")}
-
-
-def _count_votes(votes: object, field: str) -> float:
+def _count_votes(votes: object, field: str, refuse: Callable[[str], BadFileError]) -> float:
     if not isinstance(votes, dict) or set(votes) != set(BREAKDOWN_WEIGHTS):
-        raise BadFieldError(f"{field}: must be an object with O, T and X")
+        raise refuse(f"{field}: must be an object with O, T and X")
     if not all(isinstance(count, int) and not isinstance(count, bool) and count >= 0 for count in votes.values()):
-        raise BadFieldError(f"{field}: must hold whole numbers from 0 on")
+        raise refuse(f"{field}: must hold whole numbers from 0 on")
     if not sum(votes.values()):
-        raise BadFieldError(f"{field}: holds no vote")
+        raise refuse(f"{field}: holds no vote")
     return float(sum(BREAKDOWN_WEIGHTS[name] * count for name, count in votes.items()) / sum(votes.values()))
 
 
@@ -164,10 +160,7 @@ def write_judged_dialogues(path: Path, dialogues: Iterable[JudgedDialogue]) -> N
 
 
 def _build_dialogue(record: Record, path: Path, row: int, form: str) -> JudgedDialogue:
-    try:
-        fields = convert_dbdc3(record) if form == FormName.DBDC3 else record
-    except BadFieldError as error:
-        raise BadFileError(path, row, str(error)) from None
+    fields = convert_dbdc3(record, partial(BadFileError, path, row)) if form == FormName.DBDC3 else record
     dialogue = check_row(JudgedDialogue.model_validate, path, row, fields)
     if not drop_empty_turns(dialogue).system_places:
         raise BadFileError(path, row, "turns: there is no system turn to score")

@@ -342,51 +342,38 @@ def _draw_panel(panel: Any, level: MeasuredLevel, name: str) -> None:
     panel.set_ylabel("quality")
 
 
-@dataclass(frozen=True, kw_only=True)
-class AgreementJob:
-    """The command's options."""
-
-    file: Path
-    form: str
-    choice: ScorerSelection
-    parts: Sequence[str]
-    level: str
-    rounds: int
-    seed: int
-
-    @property
-    def command(self) -> str:
-        """The command that gives the same figures, with names in place of local paths."""
-        options = [("--form", self.form)] if self.form != "judged" else []
-        options += [("--scorer", name) for name in self.choice.scorers]
-        options += [("--part", name) for name in self.parts if len(self.parts) > 1 or name != "value"]
-        options += [("--bundle", Path(name).name) for name in self.choice.bundles]
-        options += [("--level", self.level), ("--bootstrap", str(self.rounds)), ("--seed", str(self.seed))]
-        words = [word for option in options for word in option]
-        return shlex.join(["turnscore", "agreement", self.file.name, *words])
-
-
-def run_agreement_job(job: AgreementJob, show_progress: ShowProgress) -> AgreementReport:
+def measure_file(
+    file: Path, form: str, choice: ScorerSelection, level: str, rounds: int, seed: int, show_progress: ShowProgress
+) -> AgreementReport:
     """The figures. Raises BadFileError for the file, AgreementError for what cannot be scored or measured."""
-    read = read_judged_dialogues(job.file, job.form)
+    read = read_judged_dialogues(file, form)
     dialogues = [dialogue for dialogue in map(drop_empty_turns, read) if dialogue.is_judged]
     try:
-        levels, left_out = find_levels(dialogues, job.level)
+        levels, left_out = find_levels(dialogues, level)
     except AgreementError as error:
-        raise AgreementError(f"{job.file}: {error}") from None
-    scored = score_dialogues(job.choice, dialogues, show_progress)
-    chosen = choose_parts(scored, job.parts)
+        raise AgreementError(f"{file}: {error}") from None
+    chosen = choose_parts(scored := score_dialogues(choice, dialogues, show_progress), choice.parts)
     observed = [observe(dialogues, chosen, level) for level in levels]
     return AgreementReport(
-        file=job.file.name,
-        sha256=hashlib.sha256(job.file.read_bytes()).hexdigest(),
-        command=job.command,
-        rounds=job.rounds,
-        seed=job.seed,
+        file=file.name,
+        sha256=hashlib.sha256(file.read_bytes()).hexdigest(),
+        command=_write_command(file, form, choice, level, rounds, seed),
+        rounds=rounds,
+        seed=seed,
         scored=scored,
-        levels=[MeasuredLevel(each, measure(each, job.rounds, job.seed)) for each in observed],
+        levels=[MeasuredLevel(each, measure(each, rounds, seed)) for each in observed],
         left_out=[*_count_empty(read), *left_out],
     )
+
+
+def _write_command(file: Path, form: str, choice: ScorerSelection, level: str, rounds: int, seed: int) -> str:
+    """The command that gives the same figures, with names in place of local paths."""
+    options = [("--form", form)] if form != "judged" else []
+    options += [("--scorer", name) for name in choice.scorers]
+    options += [("--part", name) for name in choice.parts if len(choice.parts) > 1 or name != "value"]
+    options += [("--bundle", Path(name).name) for name in choice.bundles]
+    options += [("--level", level), ("--bootstrap", str(rounds)), ("--seed", str(seed))]
+    return shlex.join(["turnscore", "agreement", file.name, *(word for option in options for word in option)])
 
 
 def write_agreement(report: AgreementReport, page: Page, folder: Path) -> list[Path]:

@@ -196,9 +196,10 @@ ShowProgress = Callable[[str, int], AbstractContextManager[Advance]]
 
 @dataclass(frozen=True, kw_only=True)
 class ScorerSelection:
-    """Scorers by name. Without bundles, `open_client` opens the service that scores."""
+    """Scorers by name, and the parts of their scores. Without bundles, `open_client` opens the service that scores."""
 
     scorers: Sequence[str]
+    parts: Sequence[str]
     bundles: Sequence[str]
     open_client: Callable[[], AsyncTurnScoreClient]
     concurrency: int

@@ -6,14 +6,14 @@ A metric is one number per dialogue or system: from scorers, from CSV, or record
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 from statistics import fmean
 
 import numpy as np
 
-from turnscore_assessment.agreement.judged_dialogues import JudgedDialogue, JudgedTurn, ScoredFile
+from turnscore_assessment.agreement.judged_dialogues import FIRST_LINE, JudgedDialogue, JudgedTurn, ScoredFile
 from turnscore_assessment.agreement.report import choose_parts
 from turnscore_assessment.agreement.scoring import ScorerSelection, ShowProgress, score_dialogues
 from turnscore_assessment.errors import AgreementError, BadFileError, TooFewError
@@ -60,8 +60,6 @@ def draw_rows(study: JudgedStudy, per_system: int | None, seed: int) -> Integers
 LINE, DIALOGUE, SYSTEM = "line", "dialogue", "system"
 KEYS = (LINE, DIALOGUE, SYSTEM)
 """The columns that may name a CSV's rows; the first that it has does."""
-FIRST_LINE = 2
-"""Line of a ratings file's first dialogue."""
 MOST_COLUMNS = 100
 """Most columns. Chosen: every two are compared."""
 
@@ -431,46 +429,43 @@ def _write_name(metric: MeasuredMetric) -> str:
     return f"{metric.name} (baseline)" if metric.is_baseline else metric.name
 
 
-@dataclass(frozen=True, kw_only=True)
-class MetricsJob:
-    """The command's options."""
+def measure_file(
+    file: Path,
+    scores: Sequence[Path],
+    choice: ScorerSelection,
+    per_system: int | None,
+    keep: Path | None,
+    rounds: int,
+    seed: int,
+    show_progress: ShowProgress,
+) -> MetricsReport:
+    """The figures. BadFileError for a file, AgreementError for a scorer, TooFewError where nothing can be measured.
 
-    ratings: Path
-    scores: Sequence[Path]
-    choice: ScorerSelection
-    parts: Sequence[str] = field(default=("value",))
-    per_system: int | None
-    """Most dialogues of each system that scorers score; None for all."""
-    keep: Path | None
-    """CSV file for the scorers' scores, so that they need not be computed again."""
-    rounds: int
-    seed: int
-
-
-def run_metrics_job(job: MetricsJob, show_progress: ShowProgress) -> MetricsReport:
-    """The figures. BadFileError for a file, AgreementError for a scorer, TooFewError where nothing can be measured."""
-    ratings = read_ratings(job.ratings)
+    Scorers score `per_system` dialogues of each system at most; `keep` names a CSV for their scores, so that they need
+    not be computed again.
+    """
+    ratings = read_ratings(file)
     study = judge_study(ratings)
     if len(study.table.systems) < 2:
         raise TooFewError("metrics need at least two systems; the ratings have one")
-    scored = _score(job, ratings, study, show_progress)
-    if job.keep and scored:
-        keep_columns(job.keep, scored, ratings)
-    files = [column for path in job.scores for column in read_columns(path, ratings)]
+    scored = _score(file, choice, study, draw_rows(study, per_system, seed), show_progress) if choice.scorers else []
+    if keep and scored:
+        keep_columns(keep, scored, ratings)
+    files = [column for path in scores for column in read_columns(path, ratings)]
     columns = [*scored, *files, *gather_recorded(ratings), *measure_baselines(ratings)]
     if not columns:
         raise TooFewError("there is no metric: give scorers or files of scores")
-    measured = measure_metrics(study, columns, job.rounds, job.seed)
-    sampled = f"Scorers were asked about at most {job.per_system} dialogues of each system, drawn at random."
+    measured = measure_metrics(study, columns, rounds, seed)
+    sampled = f"Scorers were asked about at most {per_system} dialogues of each system, drawn at random."
     return MetricsReport(
-        study=ratings.description.study,
+        study=study.name,
         systems=len(study.table.systems),
         workers=len(study.sums.dialogues),
         metrics=measured,
         pairs=compare_metrics(study, measured),
-        notes=[sampled] if scored and job.per_system else [],
-        rounds=job.rounds,
-        seed=job.seed,
+        notes=[sampled] if scored and per_system else [],
+        rounds=rounds,
+        seed=seed,
     )
 
 
@@ -485,15 +480,15 @@ def keep_columns(path: Path, columns: Sequence[MetricColumn], ratings: RatingFil
     write_text(path, to_csv([LINE, SYSTEM, *(column.name for column in columns)], rows))
 
 
-def _score(job: MetricsJob, ratings: RatingFile, study: JudgedStudy, show_progress: ShowProgress) -> list[MetricColumn]:
-    if not job.choice.scorers:
-        return []
-    rows = draw_rows(study, job.per_system, job.seed)
+def _score(
+    file: Path, choice: ScorerSelection, study: JudgedStudy, rows: Integers, show_progress: ShowProgress
+) -> list[MetricColumn]:
+    ratings = study.ratings
     rows = rows[[bool(ratings.dialogues[row].turns) for row in rows]]
     dialogues = to_judged(ratings, rows)
     spoken = [bool(dialogue.system_places) for dialogue in dialogues]
     rows, dialogues = rows[spoken], [each for each, says in zip(dialogues, spoken, strict=True) if says]
     if not dialogues:
-        raise AgreementError(f"{job.ratings}: no rated dialogue has `turns` to score")
-    scored = score_dialogues(job.choice, dialogues, show_progress)
-    return gather_scored(choose_parts(scored, job.parts), rows, len(ratings.dialogues))
+        raise AgreementError(f"{file}: no rated dialogue has `turns` to score")
+    scored = score_dialogues(choice, dialogues, show_progress)
+    return gather_scored(choose_parts(scored, choice.parts), rows, len(ratings.dialogues))

@@ -14,7 +14,7 @@ from typer import Argument, Option
 
 from turnscore_assessment.agreement.judged_dialogues import Advance, FormName
 from turnscore_assessment.command_line import CALL_SECONDS, CALLS_IN_FLIGHT, client_of, refuse_input, reported_errors
-from turnscore_assessment.figures import BOOTSTRAP_ROUNDS
+from turnscore_assessment.figures import ROUNDS
 from turnscore_assessment.rendering import print_page
 
 if TYPE_CHECKING:
@@ -46,25 +46,17 @@ def agreement(
     form: Form = FormName.JUDGED,
     output: Annotated[Path, Option(file_okay=False, help="Folder for the figures.")] = Path("build/agreement"),
     level: Annotated[LevelName, Option(help="`both`: every level that the file has judgements for.")] = LevelName.BOTH,
-    bootstrap: Annotated[int, Option(min=1, help="Resamples of dialogues per interval.")] = BOOTSTRAP_ROUNDS,
+    bootstrap: Annotated[int, Option(min=1, help="Resamples of dialogues per interval.")] = ROUNDS,
     seed: Annotated[int, Option(min=0)] = 0,
     concurrency: Annotated[int, Option(min=1, help="Dialogues in flight at the service.")] = CALLS_IN_FLIGHT,
     timeout: Annotated[float, Option(help="Seconds for one dialogue, retries included.")] = CALL_SECONDS,
 ) -> None:
     """Correlate scores, and trivial baselines, with people's judgements of the same turns."""
-    from turnscore_assessment.agreement.report import AgreementJob, build_page, run_agreement_job, write_agreement
+    from turnscore_assessment.agreement.report import build_page, measure_file, write_agreement
 
-    job = AgreementJob(
-        file=file,
-        form=form,
-        choice=choose_scorers(scorers, bundles, url, timeout, concurrency),
-        parts=parts or ["value"],
-        level=level,
-        rounds=bootstrap,
-        seed=seed,
-    )
+    choice = choose_scorers(scorers, parts or ["value"], bundles, url, timeout, concurrency)
     with reported_errors():
-        report = run_agreement_job(job, show_progress)
+        report = measure_file(file, form, choice, level, bootstrap, seed, show_progress)
         page = build_page(report)
         written = write_agreement(report, page, output)
     print_page(replace(page, summary=[report.explanation, f"wrote {', '.join(map(str, written))}"]))
@@ -88,6 +80,7 @@ def convert(
 
 def choose_scorers(
     scorers: list[str] | None,
+    parts: list[str],
     bundles: list[str] | None,
     url: str | None,
     timeout: float | None = None,
@@ -98,8 +91,9 @@ def choose_scorers(
 
     if url is not None and bundles:
         raise typer.BadParameter("give either --url or --bundle")
+    open_client = client_of(url, timeout)
     return ScorerSelection(
-        scorers=scorers or [], bundles=bundles or [], open_client=client_of(url, timeout), concurrency=concurrency
+        scorers=scorers or [], parts=parts, bundles=bundles or [], open_client=open_client, concurrency=concurrency
     )
 
 

@@ -1,10 +1,12 @@
-"""Commands on ratings files: `report`, `replicate`, `metrics`, `power`, `reliability`, `convert`."""
+"""Commands on ratings files and texts: `report`, `replicate`, `metrics`, `power`, `reliability`, `readability`, others."""
 
 import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from statistics import fmean
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from typer import Argument, Option
@@ -14,12 +16,13 @@ from turnscore_assessment.command_line import RatingsFile, RoundsOption, SeedOpt
 from turnscore_assessment.commands.agreement import choose_scorers, show_progress
 from turnscore_assessment.comparison.difference import LEVEL, POWER
 from turnscore_assessment.figures import ROUNDS
+from turnscore_assessment.files import to_csv, write_rows, write_text
 from turnscore_assessment.ratings.rating_file import RatingUnit, read_published, read_ratings, write_ratings
 from turnscore_assessment.ratings.scoring import OVERALL
 from turnscore_assessment.rendering import Page, Section, Table, print_page, write_report
 
 if TYPE_CHECKING:
-    from turnscore_assessment.analysis.metrics import MetricsJob
+    from turnscore_assessment.readability.text_scores import DialogueReadability
 
 
 def run_report(
@@ -80,31 +83,19 @@ def run_metrics(
     seed: SeedOption = 0,
 ) -> None:
     """Correlate scorers, columns of numbers and lengths with people's judgements of systems and of dialogues."""
-    from turnscore_assessment.analysis.metrics import MetricsJob, build_page, run_metrics_job
+    from turnscore_assessment.analysis.metrics import build_page, measure_file
 
-    job = MetricsJob(
-        ratings=ratings,
-        scores=scores or [],
-        choice=choose_scorers(scorers, bundles, url),
-        parts=["value", *(parts or [])],
-        per_system=per_system,
-        keep=keep,
-        rounds=rounds,
-        seed=seed,
-    )
+    choice = choose_scorers(scorers, ["value", *(parts or [])], bundles, url)
     with reported_errors():
-        report = run_metrics_job(job, show_progress)
-    _finish(output, "metrics", build_page(report, _describe(job)), report, {"metrics": report.metrics})
-
-
-def _describe(job: "MetricsJob") -> str:
-    """The command that gives the same figures, with names in place of local paths."""
-    words = ["turnscore", "assess", "metrics", job.ratings.name, *(path.name for path in job.scores)]
-    words += [word for name in job.choice.scorers for word in ("--scorer", name)]
-    words += [word for name in job.choice.bundles for word in ("--bundle", Path(name).name)]
-    words += [word for name in job.parts[1:] for word in ("--part", name)]
-    words += ["--per-system", str(job.per_system)] if job.per_system else []
-    return shlex.join([*words, "--rounds", str(job.rounds), "--seed", str(job.seed)])
+        report = measure_file(ratings, scores or [], choice, per_system, keep, rounds, seed, show_progress)
+    # The command that gives the same figures, with names in place of local paths.
+    words = ["turnscore", "assess", "metrics", ratings.name, *(path.name for path in scores or [])]
+    words += [word for name in choice.scorers for word in ("--scorer", name)]
+    words += [word for name in choice.bundles for word in ("--bundle", Path(name).name)]
+    words += [word for name in choice.parts[1:] for word in ("--part", name)]
+    words += ["--per-system", str(per_system)] if per_system else []
+    command = shlex.join([*words, "--rounds", str(rounds), "--seed", str(seed)])
+    _finish(output, "metrics", build_page(report, command), report, {"metrics": report.metrics})
 
 
 def _finish(folder: Path, name: str, page: Page, result: object, csv: Mapping[str, Sequence[object]]) -> None:
@@ -233,3 +224,90 @@ def run_convert(
         write_ratings(output, ratings)
     workers = {dialogue.worker for dialogue in ratings.dialogues}
     typer.echo(f"wrote {output}: {len(ratings.dialogues)} rated dialogues of {len(workers)} workers")
+
+
+def run_readability(
+    dialogues: Annotated[
+        Path, Argument(exists=True, dir_okay=False, help="JSON lines with `turns`, or ratings; .gz is unpacked.")
+    ],
+    output: Annotated[Path, Option(dir_okay=False, help="CSV to write, a line per dialogue.")],
+    encoder: Annotated[
+        str | None, Option(help="A bundle of kind encoder: a folder (with a /) or name. Without it no coherence.")
+    ] = None,
+    context_turns: Annotated[int, Option(min=1, max=50, help="Turns of context to compare a response with.")] = 1,
+    penalty: Annotated[
+        Literal["published", "released"], Option(help="`released`: inverted, as a published script has it.")
+    ] = "published",
+    dull: Annotated[Path | None, Option(exists=True, dir_okay=False, help="Dull patterns, a line each.")] = None,
+    function_words: Annotated[
+        Path | None, Option(exists=True, dir_okay=False, help="Words that say nothing, a line each.")
+    ] = None,
+) -> None:
+    """Measure how easy replies read (Flesch), and their distance from the context, times a penalty for dull ones."""
+    from turnscore_assessment.data.dialogues import read_conversations
+    from turnscore_assessment.readability.text_scores import TextSettings, read_patterns, score_texts
+    from turnscore_assessment.references.vector_metrics import BundleEncoder
+
+    with reported_errors():
+        settings = TextSettings(
+            patterns=read_patterns(dull, function_words),
+            encoder=BundleEncoder(encoder) if encoder else None,
+            context_turns=context_turns,
+            form=penalty,
+        )
+        found = list(score_texts(list(read_conversations(dialogues)), settings))
+        if not found:
+            raise typer.BadParameter("no system turn has a text", param_hint="dialogues")
+    _write_texts(output, found)
+    print_page(build_readability_page(found))
+    typer.echo(f"wrote {output}: {len(found)} dialogues")
+
+
+def _write_texts(output: Path, found: Sequence["DialogueReadability"]) -> None:
+    head = ["line", "system", "words", *found[0].columns]
+    rows = [
+        [each.line, each.system, each.readability.words]
+        + ["" if value is None else float(f"{value:.6g}") for value in each.columns.values()]
+        for each in found
+    ]
+    write_text(output, to_csv(head, rows))
+
+
+def build_readability_page(found: Sequence["DialogueReadability"]) -> Page:
+    """A row per system: the means over its dialogues, and how many turns are too short for a reliable reading ease."""
+    names = list(found[0].columns)
+    rows = []
+    for system in sorted({each.system for each in found}):
+        own = [each for each in found if each.system == system]
+        known = {name: [value for each in own if (value := each.columns[name]) is not None] for name in names}
+        unreliable = sum(not turn.readability.is_reliable for each in own for turn in each.turns)
+        turns = sum(len(each.turns) for each in own)
+        means = [fmean(values) if values else None for values in known.values()]
+        rows.append([system or "-", len(own), *means, f"{unreliable} of {turns}"])
+    table = Table("", ["system", "dialogues", *names, "under 10 words"], rows)
+    return Page(title="Readability", sections=[Section("Systems", tables=[table])])
+
+
+DialogueFile = Annotated[Path, Argument(exists=True, dir_okay=False, help="JSON lines with `turns`; .gz is unpacked.")]
+
+
+def run_distort(
+    dialogues: DialogueFile,
+    output: Annotated[Path, Option(dir_okay=False, help="File to write; gzipped if it ends in .gz.")],
+    corpus: Annotated[
+        Path | None, Option(exists=True, dir_okay=False, help="File of the replies; default: the same file.")
+    ] = None,
+    count: Annotated[int | None, Option(min=1, help="Number of dialogues, from the beginning of the file.")] = None,
+    seed: SeedOption = 0,
+) -> None:
+    """Give recorded dialogues random, distorted replies that ignore the user, as the published quality control does."""
+    from turnscore_assessment.distortion import distort_dialogues, read_corpus
+
+    source = corpus or dialogues
+    refuse_input(output, [dialogues, source], "--output")
+    with reported_errors():
+        replies = read_corpus(source)
+        found = distort_dialogues(dialogues, replies, seed, source.samefile(dialogues))
+        rows = list(islice(found, count))
+    write_rows(output, rows)
+    typer.echo(f"wrote {output}: {len(rows)} degraded dialogues, replies from {len(replies.replies)}")

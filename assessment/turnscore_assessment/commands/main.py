@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import typer
 
-from turnscore_assessment.commands import analysis, design, texts
+from turnscore_assessment.commands import analysis, design
 from turnscore_assessment.commands import study as studies
 
 app = typer.Typer(
@@ -14,10 +14,10 @@ app = typer.Typer(
 )
 ASSESS: dict[str, Callable[..., None]] = {
     "convert": analysis.run_convert,
-    "distort": texts.run_distort,
+    "distort": analysis.run_distort,
     "metrics": analysis.run_metrics,
     "power": analysis.run_power,
-    "readability": texts.run_readability,
+    "readability": analysis.run_readability,
     "reliability": analysis.run_reliability,
     "replicate": analysis.run_replicate,
     "report": analysis.run_report,

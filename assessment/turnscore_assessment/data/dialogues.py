@@ -18,7 +18,6 @@ from pydantic import (
     Field,
     PositiveInt,
     TypeAdapter,
-    ValidationError,
     with_config,
 )
 
@@ -433,12 +432,10 @@ class DialogueSet(BaseModel):
 def read_sets(path: Path = DEFAULT_SETS) -> list[DialogueSet]:
     """The descriptions in a JSON file; BadFileError naming the first field that is wrong."""
     try:
-        return TypeAdapter(list[DialogueSet]).validate_python(json.loads(path.read_text(encoding="utf-8")))
+        described = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, json.JSONDecodeError) as error:
         raise BadFileError(path, 0, f"cannot be read ({error})") from error
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise BadFileError(path, 0, f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+    return check_row(TypeAdapter(list[DialogueSet]).validate_python, path, 0, described)
 
 
 def read_turns(folder: Path, sets: Sequence[DialogueSet], seed: int = 0) -> dict[str, list[LabelledTurn]]:

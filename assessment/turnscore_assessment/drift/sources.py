@@ -164,12 +164,8 @@ _COUNTED = {
     "turnscore_live_tokens_total": "tokens",
     "turnscore_live_chars_total": "chars",
 }
-_LABELS = {
-    "low": ("turns", "labelled", "low"),
-    "fair": ("turns", "labelled"),
-    "good": ("turns", "labelled"),
-    "none": ("turns",),
-}
+_LABELS: dict[str, tuple[str, ...]] = {"none": ("turns",), "low": ("turns", "labelled", "low")}
+_LABELS |= dict.fromkeys(("fair", "good"), ("turns", "labelled"))
 _TURNS = "turnscore_live_turns_total"
 _WARNED = "turnscore_warned_turns_total"
 SERIES = (_BUCKET, _TURNS, _WARNED, *_COUNTED)

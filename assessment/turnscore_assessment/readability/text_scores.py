@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 from statistics import fmean
@@ -184,35 +184,20 @@ class DullPatterns:
         return plain.endswith("n't") or bool({plain, plain.partition("'")[0]} & self._function_words)
 
 
-class ShippedLists:
-    """The lists in the package, of our own words."""
-
-    @cached_property
-    def function_words(self) -> frozenset[str]:
-        """English words that say nothing by themselves."""
-        return frozenset(_read_shipped("function_words.txt"))
-
-    @cached_property
-    def patterns(self) -> list[str]:
-        """Responses that fit nearly everything."""
-        return _read_shipped("dull_patterns.txt")
-
-
-SHIPPED = ShippedLists()
-
-
 def read_patterns(path: Path | None, function_words: Path | None = None) -> DullPatterns:
     """The files' patterns and words, one per line; the shipped ones by default. BadFileError names the line."""
-    words = SHIPPED.function_words if function_words is None else frozenset(_read_list(function_words))
+    words = frozenset(read_shipped("function_words.txt") if function_words is None else _read_list(function_words))
     if path is None:
-        return DullPatterns(SHIPPED.patterns, words)
+        return DullPatterns(read_shipped("dull_patterns.txt"), words)
     try:
         return DullPatterns(_read_list(path), words)
     except ValueError as error:
         raise BadFileError(path, 0, str(error)) from None
 
 
-def _read_shipped(name: str) -> list[str]:
+@lru_cache
+def read_shipped(name: str) -> list[str]:
+    """The lines of a list in the package, of our own words: those that say nothing, or responses that fit anything."""
     return _keep_lines(files(__package__).joinpath(name).read_text(encoding="utf-8"))
 
 

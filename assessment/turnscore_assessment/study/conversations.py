@@ -213,15 +213,8 @@ def _build_dialogue(connection: Connection, row: Row[Any]) -> WorkerDialogue:
     said = connection.execute(
         select(turns.c.text).where(turns.c.dialogue_id == row.id).order_by(turns.c.number)
     ).scalars()
-    return WorkerDialogue(
-        id=row.id,
-        position=row.position,
-        system=row.system,
-        recorded=row.recorded,
-        topic=row.topic,
-        texts=list(said),
-        failures=row.failures,
-    )
+    shown = {name: getattr(row, name) for name in ("id", "position", "system", "recorded", "topic", "failures")}
+    return WorkerDialogue(**shown, texts=list(said))
 
 
 def hash_consent(plan: StudyPlan) -> str:
@@ -238,9 +231,7 @@ def show_study(plan: StudyPlan) -> dict[str, Any]:
         "consent_hash": hash_consent(plan),
         "instructions": split_paragraphs(plan.instructions),
         "contact": plan.contact,
-        "inputs_at_least": plan.chat.inputs_at_least,
-        "inputs_at_most": plan.chat.inputs_at_most,
-        "input_characters": plan.chat.input_characters,
+        **plan.chat.model_dump(exclude={"topics"}),
         "criteria": [
             criterion.model_dump(include={"name", "statement", "low", "high", "low_end", "high_end"})
             for criterion in plan.criteria

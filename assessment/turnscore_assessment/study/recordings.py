@@ -110,16 +110,12 @@ def _find_turns(
 
 def _build(row: Row[Any], spoken: list[RatedDialogueTurn]) -> RatedDialogue:
     return RatedDialogue(
+        **{name: getattr(row, name) for name in ("position", "system", "degraded", "ratings", "topic")},
         worker=row.rater,
         hit=row.rater,
-        position=row.position,
-        system=row.system,
-        degraded=row.degraded,
-        ratings=row.ratings,
         dialogue=row.recorded,
         submitted_at=datetime.fromtimestamp(row.rated_at, UTC),
         seconds=round(max(0.0, row.rated_at - row.opened_at), 1),
-        topic=row.topic,
         scores=row.scores or {},
         turns=tuple(spoken),
     )

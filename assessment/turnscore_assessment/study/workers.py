@@ -10,7 +10,7 @@ import random
 import secrets
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Row, delete, func, insert, select, update
@@ -239,15 +239,7 @@ def agree(
     )
     counts = {(system, recorded): count for system, recorded, count in met}
     rows = [
-        {
-            "id": make_word(20),
-            "worker_id": worker_id,
-            "position": position,
-            "system": each.system,
-            "degraded": each.degraded,
-            "recorded": each.recorded,
-            "topic": each.topic,
-        }
+        {"id": make_word(20), "worker_id": worker_id, "position": position, **asdict(each)}
         for position, each in enumerate(assign_dialogues(plan, recordings, counts, generator))
     ]
     connection.execute(insert(dialogues), rows)

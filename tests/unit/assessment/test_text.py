@@ -8,12 +8,12 @@ import pytest
 from turnscore_assessment.commands.main import app
 from turnscore_assessment.errors import BadFileError
 from turnscore_assessment.readability.text_scores import (
-    SHIPPED,
     DullPatterns,
     count_syllables,
     find_penalty,
     measure_readability,
     read_patterns,
+    read_shipped,
 )
 from typer.testing import CliRunner
 
@@ -27,7 +27,8 @@ SYLLABLES = {
 
 @pytest.fixture
 def patterns() -> DullPatterns:
-    return DullPatterns(["i 'm not sure what you mean by $1", "i do n't know .", "$1 and $2"], SHIPPED.function_words)
+    words = read_shipped("function_words.txt")
+    return DullPatterns(["i 'm not sure what you mean by $1", "i do n't know .", "$1 and $2"], frozenset(words))
 
 
 @pytest.mark.parametrize(("word", "syllables"), SYLLABLES.items())
