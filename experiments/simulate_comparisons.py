@@ -5,7 +5,7 @@ observation, when a real difference is found, and how often `compare A B` calls 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -70,21 +70,11 @@ SEQUENCES: dict[str, BettingSequence | AsymptoticSequence] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class CalledDifferent:
-    """How often the sequence, or looking with a t-test, called the systems different, and when."""
+def count_calls(name: str, draw: Draw, studies: int, shift: float = 0.0, seed: int = 0) -> tuple[float, float]:
+    """The share of studies in which the systems are called different, and the median of the looks that call it.
 
-    studies: int
-    called: int
-    median_stop: float
-
-    @property
-    def rate(self) -> float:
-        return self.called / self.studies
-
-
-def count_calls(name: str, draw: Draw, studies: int, shift: float = 0.0, seed: int = 0) -> CalledDifferent:
-    """`name` is one of SEQUENCES or `t-test`; `shift` is the true difference."""
+    `name` is one of SEQUENCES or `t-test`; `shift` is the true difference.
+    """
     generator = np.random.default_rng(seed)
     stops = []
     for _ in range(studies):
@@ -92,9 +82,7 @@ def count_calls(name: str, draw: Draw, studies: int, shift: float = 0.0, seed: i
         is_called = _look_with_t(values) if name == "t-test" else SEQUENCES[name].follow_p(values) < LEVEL
         if is_called.any():
             stops.append(int(np.argmax(is_called)) + 1)
-    return CalledDifferent(
-        studies=studies, called=len(stops), median_stop=float(np.median(stops)) if stops else float("nan")
-    )
+    return len(stops) / studies, float(np.median(stops)) if stops else float("nan")
 
 
 def _look_with_t(values: Floats) -> NDArray[np.bool_]:
@@ -123,8 +111,8 @@ def count_false_verdicts(
     scorers: int = 1,
     rounds: int = ROUNDS,
     seed: int = 0,
-) -> CalledDifferent:
-    """How often `compare A B` prints "decided" for any of so many scorers, the systems having equal means.
+) -> float:
+    """The share of studies for which `compare A B` prints "decided" for any of so many scorers of equal means.
 
     As the interval is the inverse of the test, one scorer's share is also that of intervals without the truth. Half of
     a pair's variance is shared by its two dialogues.
@@ -138,7 +126,7 @@ def count_false_verdicts(
             shared = draw_a(generator, max(sizes)) if paired else np.zeros(max(sizes))
             scores[f"s{scorer}"] = x + shared[: sizes[0]], y + shared[: sizes[1]]
         called += any(row.is_decided for row in compare_scores(scores, paired=paired, rounds=rounds, seed=study))
-    return CalledDifferent(studies=studies, called=called, median_stop=float("nan"))
+    return called / studies
 
 
 def main(
@@ -156,27 +144,23 @@ def main(
         draws[f"{ratings.name} {systems}"] = draw_from(observed.differences)
     typer.echo(f"equal systems, {LOOKS} looks, {studies} studies: share called different at level {LEVEL}")
     for name in (*SEQUENCES, "t-test"):
-        rates = [
-            f"{draw_name} {count_calls(name, draw, studies, seed=seed).rate:.1%}" for draw_name, draw in draws.items()
-        ]
+        rates = [f"{drawn} {count_calls(name, draw, studies, seed=seed)[0]:.1%}" for drawn, draw in draws.items()]
         typer.echo(f"  {name}: {', '.join(rates)}")
     for shift in SHIFTS:
         for name in SEQUENCES:
-            tally = count_calls(name, draw_ratings, studies, shift, seed)
-            typer.echo(f"difference {shift:g}: {name} sees it in {tally.rate:.1%}, median after {tally.median_stop:g}")
+            rate, median = count_calls(name, draw_ratings, studies, shift, seed)
+            typer.echo(f"difference {shift:g}: {name} sees it in {rate:.1%}, median after {median:g}")
     few = max(1, studies // 4)
     typer.echo(f"compare A B, equal systems, {few} studies: share decided")
+    count = partial(count_false_verdicts, studies=few, rounds=FEW_ROUNDS, seed=seed)
     for name, drawn in SCORES.items():
         for sizes in SIZES:
             cases = {"one scorer": (False, 1), f"any of {SCORERS} scorers": (False, SCORERS), "pairs": (True, 1)}
-            shares = []
-            for case, (paired, scorers) in cases.items():
-                if paired and sizes[0] != sizes[1]:
-                    continue
-                found = count_false_verdicts(
-                    *drawn, sizes, few, paired=paired, scorers=scorers, rounds=FEW_ROUNDS, seed=seed
-                )
-                shares.append(f"{case} {found.rate:.1%}")
+            shares = [
+                f"{case} {count(*drawn, sizes, paired=paired, scorers=scorers):.1%}"
+                for case, (paired, scorers) in cases.items()
+                if not paired or sizes[0] == sizes[1]
+            ]
             typer.echo(f"  {name}, {sizes[0]} and {sizes[1]}: {', '.join(shares)}")
 
 

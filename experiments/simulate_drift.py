@@ -6,6 +6,7 @@ a standard deviation. Prints docs/compare.md's table.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -121,18 +122,8 @@ def main(
     generator = np.random.default_rng(seed)
     for by_dialogues in (False, True):
         for size in SIZES:
-            found = [
-                count_alarms(
-                    usual,
-                    changed,
-                    size=size,
-                    share=share,
-                    windows=windows,
-                    generator=generator,
-                    by_dialogues=by_dialogues,
-                )
-                for changed, share in cases
-            ]
+            count = partial(count_alarms, usual, windows=windows, generator=generator, by_dialogues=by_dialogues)
+            found = [count(changed, size=size, share=share) for changed, share in cases]
             kind = "sums" if by_dialogues else "single dialogues"
             typer.echo(f"| {kind} | {size} | {' | '.join(f'{each:.2%}' for each in found)} |")
 

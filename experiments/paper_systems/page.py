@@ -39,16 +39,8 @@ BORDER = 0.5
 """Border between wrong and relevant, of scores from 0 to 1. Specified: DailyDialog++'s accuracy."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class AdversarialContext:
-    """The responses to one context, by kind."""
-
-    by_kind: dict[str, list[EvalTurn]]
-
-    @property
-    def asked(self) -> list[EvalTurn]:
-        """All responses, kind after kind."""
-        return [each for kind in ADVERSARIAL_KINDS for each in self.by_kind[kind]]
+AdversarialContext = dict[str, list[EvalTurn]]
+"""The responses to one context, by kind."""
 
 
 def read_adversarial(folder: Path, most: int, seed: int) -> list[AdversarialContext]:
@@ -57,12 +49,10 @@ def read_adversarial(folder: Path, most: int, seed: int) -> list[AdversarialCont
     if not path.exists():
         return []
     found = [
-        AdversarialContext(
-            by_kind={
-                kind: [EvalTurn(context=tuple(row["context"]), response=text) for text in row[kind] if text.strip()]
-                for kind in ADVERSARIAL_KINDS
-            }
-        )
+        {
+            kind: [EvalTurn(context=tuple(row["context"]), response=text) for text in row[kind] if text.strip()]
+            for kind in ADVERSARIAL_KINDS
+        }
         for _, row in read_rows(path)
         if row["split"] == TEST
     ]
@@ -72,8 +62,8 @@ def read_adversarial(folder: Path, most: int, seed: int) -> list[AdversarialCont
 
 def measure_adversarial(baseline: Baseline, contexts: Sequence[AdversarialContext]) -> dict[str, Any]:
     """AUC by wrong kind and score, of scores from 0 to 1 also the accuracy at the border; and the length's."""
-    asked = [each for context in contexts for each in context.asked]
-    kinds = np.array([kind for context in contexts for kind in ADVERSARIAL_KINDS for _ in context.by_kind[kind]])
+    asked = [each for context in contexts for kind in ADVERSARIAL_KINDS for each in context[kind]]
+    kinds = np.array([kind for context in contexts for kind in ADVERSARIAL_KINDS for _ in context[kind]])
     scores = {**baseline.score(asked), "length": np.array([len(each.response) for each in asked], dtype=np.float64)}
     return {
         "contexts": len(contexts),

@@ -1,4 +1,4 @@
-"""Commands on ratings files and texts: `report`, `replicate`, `metrics`, `power`, `reliability`, `readability`, others."""
+"""Commands on ratings files and on texts: reports, replications, metrics, power, reliability, readability."""
 
 import math
 import shlex
