@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from transformers import BertModel
 
 from turnscore_exporters.errors import GraphExportError
-from turnscore_exporters.graphs.int8 import replace_nodes
+from turnscore_exporters.graphs.int8 import GraphRewriter, replace_nodes
 
 OPSET = 17
 ROW_AXES = ("rows", "tokens")
@@ -142,14 +142,11 @@ def skip_padding(path: Path) -> None:
     onnx.save(model, path)
 
 
-class _Unpadder:
+class _Unpadder(GraphRewriter):
     """Walks the nodes in order. A tensor in `_flat` is [real tokens, ...] instead of [rows, tokens, ...]."""
 
     def __init__(self, graph: GraphProto) -> None:
-        self._graph = graph
-        self._constants = {tensor.name: tensor for tensor in graph.initializer}
-        self._producers = {output: node for node in graph.node for output in node.output}
-        self._nodes: list[NodeProto] = []
+        super().__init__(graph)
         self._flat: set[str] = set()
         self._padded: dict[str, str] = {}
         self._attentions = 0

@@ -18,6 +18,7 @@ from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, helper, num
 from turnscore_models import GraphVariant
 
 from turnscore_exporters.errors import GraphExportError
+from turnscore_exporters.graphs.int8 import replace_nodes
 
 DATA_SUFFIX = ".data"
 """Suffix of the file next to a large graph that holds its weights."""
@@ -44,7 +45,6 @@ class _HalfRewriter:
     def __init__(self, graph: GraphProto, name: str) -> None:
         self._graph = graph
         self._name = name
-        self._producers = {output: node for node in graph.node for output in node.output}
         self._weights = {each.name: each for each in graph.initializer if each.data_type == FLOAT}
         self._constants = {
             node.output[0]: node.attribute[0].t
@@ -105,11 +105,7 @@ class _HalfRewriter:
     def _replace(self, nodes: list[NodeProto]) -> None:
         """Sets the nodes; drops unused initializers, and recorded types that have changed."""
         used = {name for node in nodes for name in node.input} | {tensor.name for tensor in self._graph.output}
-        kept_nodes = [node for node in nodes if used.intersection(node.output)]
-        kept_weights = [tensor for tensor in self._graph.initializer if tensor.name in used]
-        del self._graph.node[:], self._graph.initializer[:], self._graph.value_info[:]
-        self._graph.node.extend(kept_nodes)
-        self._graph.initializer.extend(kept_weights)
+        replace_nodes(self._graph, [node for node in nodes if used.intersection(node.output)])
 
 
 HALF = TensorProto.FLOAT16
@@ -141,10 +137,9 @@ def emulate_fp16(source: Path, target: Path) -> None:
     nodes: list[NodeProto] = []
     for node in graph.node:
         nodes += _emulate_node(node, halves)
-    weights = [_widen(tensor) for tensor in graph.initializer]
-    del graph.node[:], graph.initializer[:], graph.value_info[:]
-    graph.node.extend(nodes)
-    graph.initializer.extend(weights)
+    for tensor in graph.initializer:
+        tensor.CopyFrom(_widen(tensor))
+    replace_nodes(graph, nodes)
     onnx.save(model, target, save_as_external_data=True, location=target.name + DATA_SUFFIX)
 
 

@@ -43,14 +43,21 @@ def replace_nodes(graph: GraphProto, nodes: list[NodeProto]) -> None:
     graph.initializer.extend(initializers)
 
 
-class _Expander:
-    """Makes fused operators plain ones, in place, in a graph of opset 17 or later."""
+class GraphRewriter:
+    """Collects the nodes that take the place of a graph's own."""
 
     def __init__(self, graph: GraphProto) -> None:
         self._graph = graph
         self._constants = {tensor.name: tensor for tensor in graph.initializer}
         self._producers = {output: node for node in graph.node for output in node.output}
         self._nodes: list[NodeProto] = []
+
+
+class _Expander(GraphRewriter):
+    """Makes fused operators plain ones, in place, in a graph of opset 17 or later."""
+
+    def __init__(self, graph: GraphProto) -> None:
+        super().__init__(graph)
         self._masks: dict[str, str] = {}
 
     def expand(self) -> None:
@@ -175,17 +182,15 @@ def quantize_int8(
     smoothed = [name for name in layers if name in producers and producers[name].op_type in LAYER_NORMS]
     if smoothing is None:
         ranges = _probe_ranges(model, weights, smoothed, probe_inputs) if smoothed else {}
-        factors = {
-            name: smoothing_factors(ranges[name], [weights[node.input[1]] for node in layers[name]])
-            for name in smoothed
-        }
+        matrices = {name: [weights[node.input[1]] for node in layers[name]] for name in smoothed}
+        factors = {name: smoothing_factors(ranges[name], matrices[name]) for name in smoothed}
     else:
         wanted = [len(weights[layers[name][0].input[1]]) for name in smoothed]
         chosen = list(smoothing)
         if (given := [len(each) for each in chosen]) != wanted:
             raise GraphExportError(f"{source}: smooths inputs of {wanted} channels, the factors are of {given}")
         factors = dict(zip(smoothed, chosen, strict=True))
-    _Int8Rewriter(model.graph, weights, factors, producers).rewrite()
+    _Int8Rewriter(model.graph, weights, factors).rewrite()
     store_half(model.graph)
     if not any(entry.domain == MICROSOFT for entry in model.opset_import):
         model.opset_import.append(helper.make_opsetid(MICROSOFT, 1))
@@ -304,17 +309,13 @@ class _QuantizedInput:
     zero_point: str
 
 
-class _Int8Rewriter:
+class _Int8Rewriter(GraphRewriter):
     """Walks the fp32 nodes in order and replaces matmuls and embeddings by their int8 form."""
 
-    def __init__(
-        self, graph: GraphProto, weights: dict[str, Array], factors: dict[str, Array], producers: dict[str, NodeProto]
-    ) -> None:
-        self._graph = graph
+    def __init__(self, graph: GraphProto, weights: dict[str, Array], factors: dict[str, Array]) -> None:
+        super().__init__(graph)
         self._weights = weights
         self._factors = factors
-        self._producers = producers
-        self._nodes: list[NodeProto] = []
         self._inputs: dict[str, _QuantizedInput] = {}
         self._zero_points: dict[tuple[str, int], str] = {}
         self._count = 0
