@@ -146,7 +146,7 @@ ERROR_CLASSES: Mapping[ErrorCode, type[ServiceError]] = MappingProxyType(
 )
 
 
-def start_of(body: bytes) -> str:
+def start_of(body: bytes | bytearray) -> str:
     """The first characters of what came instead of a reply."""
     return bytes(body[: 4 * _defaults.BODY_START_CHARS]).decode(errors="replace")[: _defaults.BODY_START_CHARS]
 

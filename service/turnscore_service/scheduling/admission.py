@@ -54,7 +54,9 @@ class Reservation:
     def observe_tokens(self, scorer: str, real: int) -> None:
         """Notes what tokenizing made of the estimate for one scorer, so that later ones can be trusted as times."""
         if demand := self.held.get(scorer):
-            self.admission.observe_tokens(scorer, demand.tokens, real + demand.tokenizing)
+            shares, share = self.admission.real_shares, (real + demand.tokenizing) / max(1, demand.tokens)
+            known = shares.get(scorer, share)
+            shares[scorer] = known + _SHARE_WEIGHT * (share - known)
 
     def release(self, scorer: str) -> None:
         """Gives back what is held for one scorer; once."""
@@ -95,13 +97,14 @@ class Admission:
         self._in_flight: dict[str, Demand] = {}
         self._callers: dict[str, dict[str, Demand]] = {}
         """What each caller has in flight, by scorer; callers with nothing in flight are left out."""
-        self._real_shares: dict[str, float] = {}
+        self.real_shares: dict[str, float] = {}
+        """By scorer, what tokenizing makes of an estimated token."""
         self._rows: LRUCache[str, _Row] = LRUCache(MOST_REFUSED_CALLERS)
 
     def track(self, scorer: str, pace: Callable[[], float | None]) -> None:
         """From here on takes the scorer's pace from there, and learns again what its tokenizer makes of estimates."""
         self._paces[scorer] = pace
-        self._real_shares.pop(scorer, None)
+        self.real_shares.pop(scorer, None)
 
     def reserve(self, demands: Mapping[str, Demand], deadline: Deadline, caller: str = "") -> Reservation:
         """Holds room for the whole request, to be given back scorer by scorer, or raises OverloadedError.
@@ -181,12 +184,6 @@ class Admission:
         """Whether anything is in flight."""
         return any(held.items for held in self._in_flight.values())
 
-    def observe_tokens(self, scorer: str, estimated: int, real: int) -> None:
-        """Notes what tokenizing made of an estimate, so that later estimates can be trusted as times."""
-        share = real / max(1, estimated)
-        known = self._real_shares.get(scorer, share)
-        self._real_shares[scorer] = known + _SHARE_WEIGHT * (share - known)
-
     def expected_wait_seconds(self, scorer: str, caller: str = "", tokens: int = 0) -> float | None:
         """Seconds until so many more tokens of the caller's are begun; None before the scorer's first batch.
 
@@ -202,7 +199,7 @@ class Admission:
         own = callers[caller].tokens if caller in callers else 0
         others = len(callers) - (caller in callers)
         before = min(held.tokens, own + others * (own + tokens))
-        return pace * before * self._real_shares.get(scorer, 1.0)
+        return pace * before * self.real_shares.get(scorer, 1.0)
 
     def change(self, scorer: str, items: int, tokens: int, caller: str = "") -> None:
         """Adds to what is in flight, or takes from it."""

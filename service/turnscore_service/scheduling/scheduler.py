@@ -77,7 +77,7 @@ class InFlight:
         self.error: ScoringError | None = None
         self.seconds = (0.0, 0.0, 0.0)
         """Of tokenizing, of waiting for a batch, and of the batch."""
-        self.on_done: list[Callable[[], object]] = []
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.on_abandoned: list[Callable[[bool], object]] = []
         """Called if the last caller leaves before it is done; with whether its time ran out."""
         self._others = others
@@ -106,8 +106,7 @@ class InFlight:
         else:
             self.found, self.seconds = found, seconds
         self.is_done = True
-        for tell in self.on_done:
-            tell()
+        self.done.set_result(None)
         self._end()
 
     def _end(self) -> None:
@@ -116,7 +115,6 @@ class InFlight:
             if self._others.get(each) is self:
                 del self._others[each]
         # Its calls know it, and it knows the scorer: a replaced model would stay until the next garbage collection.
-        self.on_done.clear()
         self.on_abandoned.clear()
 
 
@@ -443,30 +441,10 @@ class Scheduler:
 async def _wait(pending: Sequence[PendingScore]) -> None:
     """Returns when all work that is waited for is done; those that run out of time before that leave."""
     for expiry in sorted({each.deadline.expires_at for each in pending}):
-        works = {work for each in pending for work in each.waits_for if not work.is_done}
+        works = {work.done for each in pending for work in each.waits_for if not work.is_done}
         if not works:
             return
-        await _wait_until_done(works, expiry)
+        await asyncio.wait(works, timeout=max(0.0, expiry - time.monotonic()))
         for each in pending:
             if each.deadline.expires_at <= expiry and not all([work.is_done for work in each.waits_for]):  # noqa: C419
                 each.give_up()
-
-
-async def _wait_until_done(works: Collection[InFlight], expires_at: float) -> None:
-    """Returns when all of them are done, or at that time."""
-    loop = asyncio.get_running_loop()
-    done, left = loop.create_future(), len(works)
-
-    def count_down(by: int = 1) -> None:
-        nonlocal left
-        left -= by
-        if left <= 0 and not done.done():
-            done.set_result(None)
-
-    for work in works:
-        work.on_done.append(count_down)
-    timer = loop.call_later(max(0.0, expires_at - time.monotonic()), count_down, left)
-    try:
-        await done
-    finally:
-        timer.cancel()

@@ -49,7 +49,7 @@ class PairWindow:
 def rank_correlation(pairs: NDArray[np.float64]) -> float | None:
     """Spearman's rho of the two columns, equal values sharing their mean rank; None where a column is constant."""
     ranks = [_rank(column) for column in pairs.T]
-    return float(np.corrcoef(ranks)[0, 1]) if all(map(np.ptp, ranks)) else None
+    return float(np.asarray(np.corrcoef(ranks))[0, 1]) if all(map(np.ptp, ranks)) else None
 
 
 def _rank(values: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -96,8 +96,10 @@ class HttpApi:
             wanted = await call.decode(body, settings.limits, slices)
             deadline_ms: int | None = getattr(wanted, "deadline_ms", None)
             deadline = Deadline.after_ms(deadline_ms or settings.default_deadline_ms)
+            if (pipeline := runtime.served) is None:
+                raise runtime.health.not_ready()
             try:
-                reply = await call.do(runtime.pipeline(), wanted, request_id, deadline)
+                reply = await call.do(pipeline, wanted, request_id, deadline)
             except OverloadedError:
                 runtime.answered.note(body, is_answered=False)
                 raise
