@@ -37,6 +37,7 @@ from turnscore_wire.replies import (
     DialogueAggregate,
     DialogueReply,
     DialogueTurnScores,
+    EncodedText,
     HealthReply,
     Label,
     ModelDescription,
@@ -45,6 +46,8 @@ from turnscore_wire.replies import (
     RankReply,
     Score,
     ScoreReply,
+    SimilarityReply,
+    TextSimilarities,
     Timing,
     TokenCount,
     VersionDescription,
@@ -56,8 +59,8 @@ from turnscore_wire.requests import (
     DialogueRequest,
     RankRequest,
     ScoreRequest,
+    SimilarityRequest,
 )
-from turnscore_wire.similarity import EncodedText, SimilarityReply, SimilarityRequest, TextSimilarities
 
 __all__ = [
     "BODY_FIELD",

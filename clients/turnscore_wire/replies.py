@@ -242,3 +242,37 @@ class HealthReply(Reply):
     """The answer of /livez and of a ready /readyz."""
 
     status: Literal["alive", "ready"]
+
+
+class EncodedText(Reply):
+    """What was read of one text."""
+
+    tokens: TokenCount
+    cached: bool = Field(description="Whether the text was read for an earlier request.")
+
+
+class TextSimilarities(Reply):
+    """How near one text is to each reference, or to each text where there are no references."""
+
+    similarities: list[float] = Field(
+        description="Cosines, -1 to 1, to six places, in the order of the request. A text with itself has 1."
+    )
+    best: int | None = Field(
+        description="The place of the greatest, from 0, the first of equals; of texts that are compared with each "
+        "other the text itself does not count. Null where there is no other."
+    )
+    tokens: TokenCount
+    cached: bool = Field(description="Whether the text was read for an earlier request.")
+
+
+class SimilarityReply(Reply):
+    """Every text's similarities, in the order asked for."""
+
+    request_id: str
+    texts: list[TextSimilarities]
+    references: list[EncodedText] = Field(
+        default_factory=list, description="What was read of each; empty where the request has none."
+    )
+    model: str = Field(description="The bundle that answered, as `name:version`.")
+    digest: str = Field(description="SHA-256 over every file of that bundle that can change a similarity.")
+    timing_ms: Timing

@@ -209,3 +209,31 @@ class RankRequest(TakesMessages):
     def _take_messages(self) -> Self:
         self.settle_context()
         return self
+
+
+class SimilarityRequest(WireRequest):
+    """Texts to compare with others by the sentence encoder. Texts and references together are at most `max_items`."""
+
+    texts: Annotated[list[SpokenText], Field(min_length=1), FailFast()] = Field(
+        description="The texts to compare; may hold the same one twice."
+    )
+    references: Annotated[list[SpokenText], FailFast()] = Field(
+        default_factory=list,
+        description="What they are compared with. Without any, the texts are compared with each other, and each counts "
+        "twice.",
+    )
+    deadline_ms: Annotated[int, Field(ge=1, le=MAX_DEADLINE_MS)] | None = Field(
+        default=None,
+        description="Milliseconds after which the answer is worthless to the caller; "
+        "work not yet started is then dropped.",
+    )
+    cache: CacheMode | None = Field(
+        default=None,
+        description="`use`, also when left out: texts that were read before need no reading. `bypass`: every text is "
+        "read, and nothing is kept. `refresh`: every text is read, and kept for later requests.",
+    )
+    cache_namespace: CacheNamespace | None = Field(
+        default=None,
+        description="Only what was kept under this name answers, and it is kept under it: one for each tenant or "
+        "experiment that must not see what others asked. The service's own when left out.",
+    )
