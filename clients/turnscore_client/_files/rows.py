@@ -250,7 +250,6 @@ Row = dict[str, Any]
 
 _PACK_SECONDS = 1.0
 """So often what is packed is written through, at the cost of a few bytes. So much work a crash may cost."""
-_BLOCK_BYTES = 64 * 1024
 
 
 class NotOurOutputError(Exception):
@@ -324,7 +323,7 @@ class RowOutput:
         if not is_file(self._path):
             return
         if not self._is_packed:
-            if (end := _end_of_whole_lines(self._path)) < self._path.stat().st_size:
+            if (end := sum(map(len, _whole_lines(self._path)))) < self._path.stat().st_size:
                 os.truncate(self._file.fileno(), end)
         elif not _is_whole(self._path):
             whole = self._path.with_name(f".{self._path.name}.whole")
@@ -387,19 +386,6 @@ def _whole_lines(path: Path) -> Iterator[bytes]:
         for raw in unpacked:
             if raw.endswith(b"\n"):
                 yield raw
-
-
-def _end_of_whole_lines(path: Path) -> int:
-    with path.open("rb") as file:
-        end = file.seek(0, os.SEEK_END)
-        while end > 0:
-            begin = max(0, end - _BLOCK_BYTES)
-            file.seek(begin)
-            found = file.read(end - begin).rfind(b"\n")
-            if found >= 0:
-                return begin + found + 1
-            end = begin
-    return 0
 
 
 def _is_whole(path: Path) -> bool:
