@@ -4,7 +4,7 @@ import asyncio
 import signal
 import zlib
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
-from contextlib import ExitStack, aclosing, contextmanager, suppress
+from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -230,14 +230,11 @@ def _lines_left(job: FileJob, output: RowOutput, summary: Summary) -> Iterator[L
     raise typer.BadParameter(message, param_hint="--output")
 
 
-@contextmanager
-def _open(path: Path) -> Iterator[RowOutput]:
-    with ExitStack() as stack:
-        try:
-            output = stack.enter_context(open_rows(path))
-        except (OSError, NotOurOutputError) as error:
-            raise typer.BadParameter(f"'{path}': {error}", param_hint="--output") from None
-        yield output
+def _open(path: Path) -> RowOutput:
+    try:
+        return open_rows(path)
+    except (OSError, NotOurOutputError) as error:
+        raise typer.BadParameter(f"'{path}': {error}", param_hint="--output") from None
 
 
 @contextmanager

@@ -7,10 +7,10 @@ import sys
 import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Self
 
 from turnscore_wire import DialogueReply, DialogueRequest, ErrorDetail, Limits, ScoreReply, ScoreRequest, Turn
 from turnscore_wire.json_lines import SILENT, read_json_line, read_turn
@@ -305,7 +305,10 @@ class RowOutput:
         self._file.write(raw)
         self._file.flush()
 
-    def close(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         """Writes what is still held, and lets other runs write."""
         if self._packer is not None:
             self._file.write(self._packer.flush(zlib.Z_FINISH))
@@ -336,19 +339,14 @@ class RowOutput:
             self._file = locked
 
 
-@contextmanager
-def open_rows(path: Path) -> Iterator[RowOutput]:
+def open_rows(path: Path) -> RowOutput:
     """The output, locked before anything of it is read; packed if it ends in `.gz`; `-` is the standard output.
 
     Nothing that is there changes before `begin`, and a file that is made here goes again without it. Raises OSError,
     and NotOurOutputError where another run is writing it.
     """
     file, is_new = _open_alone(path) if is_file(path) else (sys.stdout.buffer, False)
-    output = RowOutput(path, file, is_new=is_new)
-    try:
-        yield output
-    finally:
-        output.close()
+    return RowOutput(path, file, is_new=is_new)
 
 
 def _open_alone(path: Path) -> tuple[BinaryIO, bool]:
