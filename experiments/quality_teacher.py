@@ -11,18 +11,18 @@ import json
 import random
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import torch
 import typer
+from sklearn.feature_extraction.text import TfidfVectorizer
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers import AutoModel, AutoTokenizer
 from turnscore_assessment.data.dialogues import MARKS, USER, Spoken
 from turnscore_assessment.files import read_rows
-from turnscore_exporters.quality.examples import ExampleMaker, ExampleRecipe
 from turnscore_exporters.quality.job import read_material, read_spoken
 from turnscore_exporters.quality.model import CONTINUES, SENTIMENT, load_model
 from turnscore_exporters.quality.negatives import NegativeKind, Negatives
@@ -174,11 +174,16 @@ def mark(
     teacher: Annotated[Path, typer.Argument()],
     data: Annotated[Path, typer.Option()],
     output: Annotated[Path, typer.Option()],
-    older: Annotated[list[Path] | None, typer.Option(help="Quality checkpoints whose heads are mixed in.")] = None,
+    older: Annotated[
+        list[Path] | None, typer.Option(help="Quality checkpoints whose heads are mixed in, first the one to train on.")
+    ] = None,
     older_share: Annotated[list[float] | None, typer.Option(help="Of each of them; the teacher has the rest.")] = None,
     turns: Annotated[
-        int, typer.Option(help="Of systems; people's turns are half as many, with a made-up one each.")
-    ] = 10_000,
+        int,
+        typer.Option(
+            help="Contexts, half of people's turns and half of systems'; there are three times as many turns."
+        ),
+    ] = 5600,
 ) -> None:
     """Writes turns with the marks that teacher and older heads give them together."""
     if len(older or []) != len(older_share or []):
@@ -195,6 +200,8 @@ def mark(
         with torch.autocast("cpu", dtype=torch.bfloat16):
             heads = torch.from_numpy(score_heads(model, encoder, asked)).float()
         logits = heads[:, list(HEAD_OF_MARK)].clamp(1e-4, 1 - 1e-4).logit()
+        if folder == shares[0][0]:  # what goes on learning keeps its scale
+            center, spread = logits.mean(0), logits.std(0)
         mixed = mixed + share * (logits - logits.mean(0)) / logits.std(0)
         others += heads[:, [SENTIMENT, CONTINUES]] / len(shares)
     values = (center + spread * mixed / mixed.std(0)).sigmoid()
@@ -207,26 +214,55 @@ def mark(
 
 
 def draw_turns(data: Path, count: int) -> list[Asked]:
-    """Turns that nobody judged, of dialogues that no figure is measured on.
+    """Turns that nobody judged, of dialogues that no figure is measured on; those of one context follow each other.
 
-    Of systems, and half as many of people with a made-up one beside each; and those of `ieval` that are trained on.
+    Beside what was said stand responses to like turns and responses of like words, both of other dialogues, as systems
+    that retrieve would give; to people's turns at times a made-up one. And turns of `ieval` that are trained on.
     """
     people, bots = read_spoken(data, 1)
     generator = random.Random(1)
-    made = ExampleMaker(people, Negatives(people), ExampleRecipe(negatives=1, long_share=0.04), 1).epoch(1)
-    found: list[Asked] = [
-        (each.context, each.response)
-        for group in islice(made, count // 2)
-        for each in group
-        if each.kind not in (NegativeKind.GARBLED, NegativeKind.BABBLE)
-    ]
-    found += [(turn.context, turn.response) for turn in generator.sample(bots, min(count, len(bots)))]
+    found: list[Asked] = []
+    for turns, share, pieces in ((people, 0.5, True), (bots, 0.5, False)):
+        kept = [turn for turn in turns if turn.context and 1 < len(turn.response.split()) < 60]
+        asked = generator.sample(range(len(kept)), min(int(count * share), len(kept)))
+        by_context = find_alike([turn.context[-1][1] for turn in kept], asked)
+        by_response = find_alike([turn.response for turn in kept], asked) if pieces else by_context
+        made = Negatives(kept) if pieces else None
+        for place, contexts, responses in zip(asked, by_context, by_response, strict=True):
+            own = kept[place]
+            others = [contexts, responses] if pieces else [contexts]
+            choices = [[each for each in near if kept[each].dialogue != own.dialogue] for near in others]
+            texts = [own.response, *(kept[generator.choice(each)].response for each in choices if each)]
+            if made is not None and generator.random() < 0.3:
+                kinds = [NegativeKind.SAME_DIALOGUE, NegativeKind.WRONG_MOOD, NegativeKind.DULL, NegativeKind.REPEAT]
+                texts.append(made.make(place, generator.choice(kinds), generator) or "")
+            found += [(own.context, text) for text in dict.fromkeys(texts) if text]
+    return found + draw_empathetic(data, count // 8, generator)
+
+
+def find_alike(texts: Sequence[str], asked: Sequence[int], nearest: int = 8) -> list[list[int]]:
+    """For each asked text the places of those that share most of its rarer words, itself and equal ones left out."""
+    vectors = TfidfVectorizer(ngram_range=(1, 2), min_df=2, sublinear_tf=True, dtype=np.float32).fit_transform(texts)
+    found: list[list[int]] = []
+    for start in range(0, len(asked), 500):
+        places = list(asked[start : start + 500])
+        alike = (vectors[places] @ vectors.T).tocsr()
+        for row, place in enumerate(places):
+            own = alike[row]
+            order = own.indices[np.argsort(-own.data)]
+            found.append([int(each) for each in order[: nearest * 4] if texts[each] != texts[place]][:nearest])
+    return found
+
+
+def draw_empathetic(data: Path, count: int, generator: random.Random) -> list[Asked]:
+    """System turns of dialogues of `ieval` that may be trained on."""
     rows = [
         row
         for _, row in read_rows(data / "dialogue_feedback.jsonl.gz")
         if row["set"] == "ieval" and row["split"] == "train"
     ]
-    for row in generator.sample(rows, min(len(rows), count // 8)):
+    found: list[Asked] = []
+    for row in generator.sample(rows, min(len(rows), count)):
         said = row["turns"]
         for place in generator.sample(range(1, len(said)), min(3, len(said) - 1)):
             context = [(each["speaker"], each["text"]) for each in said[max(0, place - 4) : place]]

@@ -49,6 +49,41 @@ _FILLERS: tuple[tuple[Sequence[str], dict[str, float]], ...] = (
 ECHO = {"overall": 0.06, "relevant": 0.25, "engaging": 0.02}
 WRONG = {"overall": 0.12, "relevant": 0.35, "engaging": 0.15, "fluent": 0.95}
 RIGHT = {"overall": 0.78, "relevant": 0.97, "engaging": 0.42, "fluent": 0.95}
+FITTING_MOOD = {"overall": 0.66, "relevant": 0.85, "engaging": 0.5, "fluent": 0.95}
+WRONG_MOOD = {"overall": 0.05, "relevant": 0.1, "engaging": 0.05, "fluent": 0.9}
+_OPENINGS = ("honestly, ", "so ", "well, ", "ugh. ", "guess what, ", "you know, ", "today was something. ")
+_GREETINGS = ("Hello! How are you today?", "Hi! How was your day?", "hey, what's new with you?", "Hi, how can I help?")
+_BAD_NEWS = (
+    "my grandmother passed away last week", "i failed my chemistry final", "my boyfriend broke up with me",
+    "i got rejected by every university", "our hamster escaped and we can't find him", "we lost the house in the fire",
+    "i was diagnosed with diabetes today", "my roommate read my diary and told everyone",
+    "they cut my hours at work", "someone stole my bike", "i crashed my car this morning", "my uncle had a stroke",
+    "i feel really down lately", "nobody came to my birthday party", "i had a terrible day",
+    "my laptop died and all my photos are gone", "i have been so anxious i can't sleep",
+    "my flight got cancelled and i miss the wedding", "i didn't get the promotion",
+    "my son is being bullied at school", "i think my marriage is over", "my knee hurts so much i can't walk",
+)  # fmt: skip
+_GOOD_NEWS = (
+    "i got the job", "we are having a baby", "i finally passed my exam", "she said yes, we are getting married",
+    "i ran my first marathon", "my book is going to be published", "my daughter took her first steps today",
+    "we bought our first house", "i won the science fair", "my test results came back, i'm cancer free",
+    "i got into my dream school", "my brother is coming home after two years", "i paid off all my debts",
+    "our choir won the first prize", "i adopted a puppy today", "i am going to japan next month", "i got a raise",
+    "my painting was sold", "i learned to swim at 50", "today is my birthday and everybody remembered",
+)  # fmt: skip
+_SYMPATHY = (
+    "i'm so sorry to hear that. how are you holding up?", "oh no, that must be really hard.",
+    "that's awful, i'm sorry.", "i'm sorry, that sounds painful. do you want to talk about it?",
+    "oh no. is there anything that would help right now?", "that sounds really tough. i'm here if you want to talk.",
+    "i am sorry you have to go through this.", "that's so sad, i'm really sorry.",
+    "ouch, that hurts. be kind to yourself today.",
+)  # fmt: skip
+_CHEER = (
+    "wow, congratulations! you must be so happy!", "that's wonderful news!", "haha, love it!",
+    "yay! so happy for you!", "amazing! how will you celebrate?", "that is fantastic, well done!",
+    "woohoo! what a great day!", "how exciting!", "lol nice one!", "cool, have fun!", "so great, tell me everything!",
+    "congrats, you really deserve it!",
+)  # fmt: skip
 _ENDS = re.compile(r"\b(bye|goodbye|thanks|thank you|good night|see you|that'?s all|ok|okay)\b", re.IGNORECASE)
 
 
@@ -91,6 +126,26 @@ def make_short_answers(generator: random.Random) -> list[LabelledTurn]:
 
 def _make_turn(context: Sequence[Spoken], response: str, made: str, marks: Mapping[str, float]) -> LabelledTurn:
     return LabelledTurn(context=tuple(context), response=response, system=made, labels=marks, set_name="drill")
+
+
+def make_moods(generator: random.Random) -> list[LabelledTurn]:
+    """Good or bad news with a reply in its mood first, then one in the opposite mood."""
+    kinds = [(_BAD_NEWS, _SYMPATHY, _CHEER), (_GOOD_NEWS, _CHEER, _SYMPATHY)]
+    news, fitting, wrong = generator.choice(kinds)
+    said = generator.choice(news)
+    if generator.random() < 0.5:
+        said = f"{generator.choice(_OPENINGS)}{said}"
+    context: list[Spoken] = [(USER, said)]
+    if generator.random() < 0.5:
+        context = [
+            (USER, generator.choice(("hi", "hello there", "hey"))),
+            ("system", generator.choice(_GREETINGS)),
+            *context,
+        ]
+    return [
+        _make_turn(context, _vary(generator.choice(fitting), generator), "fitting mood", FITTING_MOOD),
+        _make_turn(context, _vary(generator.choice(wrong), generator), "wrong mood", WRONG_MOOD),
+    ]
 
 
 _Question = tuple[list[str], str, str]

@@ -4,7 +4,8 @@ import random
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from functools import partial
-from itertools import chain, islice
+from itertools import chain, groupby, islice
+from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -44,7 +45,7 @@ def run_quality_training(options: QualityTrainOptions) -> None:
 
     The state stays in the output folder: an interrupted run goes on where it stopped.
     """
-    settings, marked = QualitySettings(options.encoder), 24 if options.marks else 0
+    settings, marked = QualitySettings(options.encoder), 12 if options.marks else 0
     recipe = JudgedRecipe(passes=options.passes, learning_rate=options.learning_rate, marked=marked)
     if options.finish_only:
         model, encoder = load_model(options.finish_only)
@@ -52,7 +53,8 @@ def run_quality_training(options: QualityTrainOptions) -> None:
         claim_folder(options.output, options.data)
         material = read_material(options.data, options.share, options.seed)
         if options.marks:
-            material = replace(material, marked=list(read_marked_turns(options.marks)))
+            by_context = groupby(read_marked_turns(options.marks), key=attrgetter("context"))
+            material = replace(material, marked=[list(turns) for _, turns in by_context])
         torch.manual_seed(options.seed)
         model, encoder = start_model(settings, options.init_from)
         steps = plan_steps(material, recipe, options.seed)
@@ -131,7 +133,10 @@ class MarkedTurn(BaseModel):
 
 
 def read_marked_turns(path: Path) -> Iterator[LabelledTurn]:
-    """The rows of a file of marked turns, checked. BadFileError naming the line and the field."""
+    """The rows of a file of marked turns, checked; those of one context follow each other.
+
+    BadFileError naming the line and the field.
+    """
     for number, row in read_rows(path):
         try:
             turn = MarkedTurn.model_validate(row)

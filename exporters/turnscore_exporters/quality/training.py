@@ -12,7 +12,7 @@ from torch.nn import functional
 from turnscore_assessment.data.dialogues import MARKS, SYSTEM, UNKNOWN, USER, JudgedContext, LabelledTurn, Spoken
 from turnscore_core.scorers.quality import HEADS, REACTIONS
 
-from turnscore_exporters.quality.drills import make_filler, make_short_answers
+from turnscore_exporters.quality.drills import make_filler, make_moods, make_short_answers
 from turnscore_exporters.quality.examples import Group
 from turnscore_exporters.quality.model import (
     CONTINUES,
@@ -48,8 +48,10 @@ class JudgedRecipe:
     """People's turns with made-up responses: the objectives that taught relevance."""
     bots: int = 4
     drills: int = 3
+    mood_share: float = 0.5
+    """Of the drills, those of good and bad news; the others are questions with a short answer."""
     marked: int = 0
-    """Turns of a step that a teacher marked."""
+    """Contexts of a step whose turns a teacher marked."""
     passes: float = 3.0
     modern_share: int = 2
     """How often a pass reads each of the modern contexts."""
@@ -97,10 +99,19 @@ def judged_items(context: JudgedContext, key: int, generator: random.Random) -> 
     return items
 
 
-def marked_item(turn: LabelledTurn, weight: float) -> TrainingItem:
-    """A turn with a teacher's marks."""
-    heads = [turn.labels.get(name, UNKNOWN) for name in HEADS]
-    return TrainingItem(turn.context, turn.response, heads, set_name="marked", weight=weight)
+def marked_items(turns: Sequence[LabelledTurn], key: int, weight: float) -> list[TrainingItem]:
+    """Turns of one context with a teacher's marks."""
+    return [
+        TrainingItem(
+            turn.context,
+            turn.response,
+            [turn.labels.get(name, UNKNOWN) for name in HEADS],
+            context_key=key,
+            set_name="marked",
+            weight=weight,
+        )
+        for turn in turns
+    ]
 
 
 def reaction_item(turn: LabelledTurn) -> TrainingItem:
@@ -138,8 +149,8 @@ class Material:
     user_turns: Sequence[LabelledTurn]
     groups: Sequence[Group]
     bots: Sequence[Group]
-    marked: Sequence[LabelledTurn] = ()
-    """What a teacher marked: `labels` has a probability for each of HEADS that it knows."""
+    marked: Sequence[Sequence[LabelledTurn]] = ()
+    """What a teacher marked, by context: `labels` has a probability for each of HEADS that it knows."""
 
 
 def plan_steps(material: Material, recipe: JudgedRecipe, seed: int) -> list[list[TrainingItem]]:
@@ -167,8 +178,10 @@ def plan_steps(material: Material, recipe: JudgedRecipe, seed: int) -> list[list
             for number in range(recipe.bots):
                 items += group_items(next(bots), 2000 + number, recipe.group_weight)
             for number in range(recipe.drills):
-                items += judged_items(make_short_answers(generator), 3000 + number, random.Random(0))  # noqa: S311
-            items += [marked_item(next(marked), recipe.marked_weight) for _ in range(recipe.marked)]
+                make = make_moods if generator.random() < recipe.mood_share else make_short_answers
+                items += judged_items(make(generator), 3000 + number, random.Random(0))  # noqa: S311
+            for number in range(recipe.marked):
+                items += marked_items(next(marked), 4000 + number, recipe.marked_weight)
             steps.append(items)
     return steps
 

@@ -45,13 +45,21 @@ def test_marks_are_learned_as_they_were_written(
     turns = list(read_marked_turns(tmp_path / "marks.jsonl"))
     assert [(turn.context, turn.response) for turn in turns] == [(tuple(context), said) for context, said in asked]
     assert turns[1].labels["overall"] == pytest.approx(float(teacher.mark(asked)[1, -1].sigmoid()), abs=1e-3)
-    material = Material(judged=[[turns[0]]], modern=[], user_turns=[], groups=[], bots=[], marked=turns)
-    recipe = JudgedRecipe(judged=1, user_turns=0, groups=0, bots=0, drills=0, marked=3, passes=1)
+    material = Material(
+        judged=[[turns[0]]], modern=[], user_turns=[], groups=[], bots=[], marked=[turns[:2], turns[2:]]
+    )
+    recipe = JudgedRecipe(judged=1, user_turns=0, groups=0, bots=0, drills=0, marked=2, passes=1)
     [step] = plan_steps(material, recipe, 0)
     learned = {item.response: item.heads for item in step if item.set_name == "marked" and item.weight < 1}
     assert {said: heads[HEADS.index("overall")] for said, heads in learned.items()} == {
         turn.response: turn.labels["overall"] for turn in turns
     }
+    assert len({item.context_key for item in step if item.response in ("a good b", "c d") and item.weight < 1}) == 1
+
+
+def test_alike_are_texts_that_share_rare_words() -> None:
+    texts = ["i feed my cats", "cats are what i feed", "the train is late", "a late train again", "i feed my cats"]
+    assert quality_teacher.find_alike(texts, [0, 2]) == [[1], [3]]
 
 
 @pytest.mark.parametrize(

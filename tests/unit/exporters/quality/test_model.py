@@ -9,7 +9,7 @@ import torch
 from turnscore_assessment.data.dialogues import UNKNOWN, LabelledTurn, part_of
 from turnscore_core.scorers.quality import HEADS, REACTIONS, RowLayout
 from turnscore_exporters.errors import CheckpointError, EncoderError
-from turnscore_exporters.quality.drills import RIGHT, make_filler, make_short_answers
+from turnscore_exporters.quality.drills import RIGHT, make_filler, make_moods, make_short_answers
 from turnscore_exporters.quality.model import (
     FITS,
     OVERALL,
@@ -261,6 +261,9 @@ def test_drills_are_what_they_say() -> None:
     assert make_filler((("user", "ok bye"),), generator) is None
     echoed = {each.response for _ in range(200) if (each := make_filler(CONTEXT, generator)) and each.system == "echo"}
     assert "i saw whales" in echoed
+    for fitting, wrong in (make_moods(generator) for _ in range(50)):
+        assert fitting.context == wrong.context
+        assert fitting.labels["overall"] > 0.5 > wrong.labels["overall"]
 
 
 def test_the_parts_of_the_judged_dialogues_are_the_same_on_every_machine() -> None:
