@@ -7,7 +7,7 @@ coefficient is computed from how often each dialogue was drawn, which gives the 
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 import numpy as np
@@ -241,9 +241,6 @@ class BinaryAgreement:
     auc: Interval
     pearson: Interval
     spearman: Interval
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def measure_agreement(

@@ -82,7 +82,9 @@ def read_pilot(
     sides = [_collect(table, column, table.systems.index(system), passing) for system in (a, b)]
     failing = int((~passing).sum())
     notes = [f"{failing} of {len(passing)} workers do not pass the quality control"] if failing else []
-    return _choose_workers(sides, min(dialogues, 2), (a, b), [_name(transform), f"criterion {criterion}"], notes)
+    raw, z = "none: raw ratings, negative criteria reversed", "z per worker, over all criteria and dialogues"
+    transforms = [z if transform is RatingUnit.Z else raw, f"criterion {criterion}"]
+    return _choose_workers(sides, min(dialogues, 2), (a, b), transforms, notes)
 
 
 def _collect(table: RatingTable, column: Floats, system: int, passing: Flags) -> list[Floats]:
@@ -110,12 +112,6 @@ def _choose_workers(
             f"only one of them; {LEAST_WORKERS} are needed"
         )
     return Pilot(a=alone[0], b=alone[1], is_paired=False, transforms=transforms, notes=notes)
-
-
-def _name(transform: RatingUnit) -> str:
-    if transform is RatingUnit.Z:
-        return "z per worker, over all criteria and dialogues"
-    return "none: raw ratings, negative criteria reversed"
 
 
 SIMULATIONS = 2000

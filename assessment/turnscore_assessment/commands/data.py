@@ -8,7 +8,7 @@ import typer
 
 from turnscore_assessment.command_line import refuse_input, reported_errors
 from turnscore_assessment.commands.agreement import convert as convert_judged
-from turnscore_assessment.converters.readers import SETS, Record, compare_counts, count_rows, find_files
+from turnscore_assessment.converters.readers import SETS, Record, compare_counts, find_files
 from turnscore_assessment.errors import BadFileError
 from turnscore_assessment.files import write_rows
 from turnscore_assessment.sample_data import write_sample
@@ -36,13 +36,13 @@ def convert(
         files = find_files(described, source)
         refuse_input(output, files, "OUTPUT")
         rows = list(_read_checked(described.read(files), source))
-        counts = count_rows(rows)
-        verdict = compare_counts(described, counts)
+        turns = sum(len(row.get("turns", ())) for row in rows)
+        verdict = compare_counts(described, len(rows), turns)
         if whole and "whole set has" in verdict:
-            raise BadFileError(source, 0, f"has {counts.rows:,} rows and {counts.turns:,} turns; {verdict}")
+            raise BadFileError(source, 0, f"has {len(rows):,} rows and {turns:,} turns; {verdict}")
         write_rows(output, rows)
     read = f"{len(files)} {'file' if len(files) == 1 else 'files'}"
-    typer.echo(f"wrote {output}: {counts.rows:,} rows, {counts.turns:,} turns of {read}. {verdict}".rstrip(" ."))
+    typer.echo(f"wrote {output}: {len(rows):,} rows, {turns:,} turns of {read}. {verdict}".rstrip(" ."))
 
 
 app.command("convert-judged")(convert_judged)

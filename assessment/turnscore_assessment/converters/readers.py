@@ -7,7 +7,7 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from itertools import groupby
@@ -366,29 +366,12 @@ def find_files(described: OriginalSet, source: Path) -> list[Path]:
     return list(dict.fromkeys(found))
 
 
-@dataclass(frozen=True)
-class RowCounts:
-    """Rows and turns of a converted file; a row of responses has no turns."""
-
-    rows: int
-    turns: int
-
-
-def count_rows(rows: Iterable[Record]) -> RowCounts:
-    found = [len(row.get("turns", ())) for row in rows]
-    return RowCounts(len(found), sum(found))
-
-
-def compare_counts(described: OriginalSet, found: RowCounts) -> str:
+def compare_counts(described: OriginalSet, rows: int, turns: int) -> str:
     """A sentence on whether these are the counts of the whole set."""
-    wanted = [
-        (name, want, have)
-        for name, want, have in (("rows", described.rows, found.rows), ("turns", described.turns, found.turns))
-        if want is not None
-    ]
-    if not wanted:
+    if described.rows is None and described.turns is None:
         return described.note
-    missed = [f"{want:,} {name}" for name, want, have in wanted if want != have]
+    counts = (("rows", described.rows, rows), ("turns", described.turns, turns))
+    missed = [f"{want:,} {name}" for name, want, have in counts if want not in (None, have)]
     if missed:
         return f"the whole set has {' and '.join(missed)}: this is a part of it, or another version"
     return "these are the counts of the whole set"

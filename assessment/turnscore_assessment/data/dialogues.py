@@ -11,15 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PositiveInt,
-    TypeAdapter,
-    with_config,
-)
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt, TypeAdapter, with_config
 
 from turnscore_assessment.errors import BadFileError
 from turnscore_assessment.files import check_row, read_rows

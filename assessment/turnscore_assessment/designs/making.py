@@ -5,7 +5,6 @@ A rater sees a dialogue once. Each dialogue is judged equally often, or once mor
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 
 import numpy as np
 
@@ -38,16 +37,6 @@ FIRST = 1e9
 """Cost of an appearance, where a meeting costs 1: more than all meetings together."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Balance:
-    """How evenly units were dealt: the fewest and the most of each."""
-
-    appearances: tuple[int, int]
-    meetings: tuple[int, int]
-    in_position: tuple[int, int]
-    """How often a unit stands in one position."""
-
-
 def deal_tuples(units: int, size: int, count: int, generator: np.random.Generator) -> list[list[int]]:
     """`count` tuples of `size` different units, each in display order. ValueError for a bad size."""
     if not 2 <= size <= units:
@@ -59,8 +48,11 @@ def deal_tuples(units: int, size: int, count: int, generator: np.random.Generato
     return balance_positions(dealt, generator)
 
 
-def measure_balance(tuples: Sequence[Sequence[int]], units: int) -> Balance:
-    """Counted over all tuples; for tuples of one unit there are no meetings."""
+def measure_balance(tuples: Sequence[Sequence[int]], units: int) -> dict[str, tuple[int, int]]:
+    """How evenly units were dealt over all tuples: the fewest and the most of each count.
+
+    For tuples of one unit there are no meetings; `in_position` is how often a unit stands in one position.
+    """
     meetings = np.zeros((units, units), dtype=np.intp)
     positions = np.zeros((units, max(map(len, tuples))), dtype=np.intp)
     for each in tuples:
@@ -68,7 +60,8 @@ def measure_balance(tuples: Sequence[Sequence[int]], units: int) -> Balance:
         positions[each, range(len(each))] += 1
     appearances = positions.sum(axis=1)
     between = meetings[np.triu_indices(units, 1)] if units > 1 else np.zeros(1, dtype=np.intp)
-    return Balance(appearances=_range(appearances), meetings=_range(between), in_position=_range(positions))
+    counts = {"appearances": appearances, "meetings": between, "in_position": positions}
+    return {name: (int(each.min()), int(each.max())) for name, each in counts.items()}
 
 
 def balance_positions(tuples: Sequence[Sequence[int]], generator: np.random.Generator) -> list[list[int]]:
@@ -181,10 +174,6 @@ def _exchange(meetings: Integers, x: int, y: int, with_x: Sequence[int], with_y:
             meetings[z, unit] += step
 
 
-def _range(counts: Integers) -> tuple[int, int]:
-    return int(counts.min()), int(counts.max())
-
-
 ID_CHARACTERS = 6
 """Hexadecimal digits of a blind id. Chosen: 16 million ids for at most 20,000 items."""
 CONTINUOUS_LOW, CONTINUOUS_HIGH = 0.0, 100.0
@@ -222,7 +211,6 @@ def make_design(items: Sequence[DesignItem], spec: DesignSpec) -> Design:
         for (rater, number, dialogue), options in zip(_number(asked, spec, generator), shown, strict=True)
     ]
     places = {system: place for place, system in enumerate(systems)}
-    balance = measure_balance([[places[system] for system in options] for options in shown], len(systems))
     key = DesignKey(
         study=spec.study,
         design=spec.kind,
@@ -231,7 +219,7 @@ def make_design(items: Sequence[DesignItem], spec: DesignSpec) -> Design:
         seed=spec.seed,
         items={name: KeyedItem(dialogue=dialogue, system=system) for (dialogue, system), name in sorted(names.items())},
         questions=tuple(sorted(questions, key=lambda each: (each.rater, each.question))),
-        balance=asdict(balance),
+        balance=measure_balance([[places[system] for system in options] for options in shown], len(systems)),
     )
     texts = {name: blocks[dialogue][system] for (dialogue, system), name in names.items()}
     return Design(key=key, texts=texts, references=references if spec.kind.is_magnitude else {})

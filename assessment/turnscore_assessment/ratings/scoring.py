@@ -56,7 +56,7 @@ def control_quality(table: RatingTable) -> list[ControlledWorker]:
     criteria that the study chose and all of a worker's HITs. In a study without a degraded system everybody passes.
     """
     is_controlled = bool(table.is_degraded.any()) and table.controlling.size > 0
-    is_constant = measure_workers(table).deviation == 0
+    is_constant = measure_workers(table)[1] == 0
     return [
         _control(table, number, rows, is_controlled, bool(is_constant[number]))
         for number, rows in enumerate(group_rows(table.worker_of, len(table.workers)))

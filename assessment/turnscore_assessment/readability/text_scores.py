@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
@@ -142,11 +142,6 @@ def measure_readability(text: str) -> Readability:
     return Readability(len(words), count_sentences(text), sum(count_syllables(word) for word in words))
 
 
-def add_up(parts: Iterable[Readability]) -> Readability:
-    """The sum over several texts."""
-    return sum(parts, Readability(0, 0, 0))
-
-
 LONGEST_MATCHED = 200
 """Most words of a response that can be dull. Chosen: longer ones never are, and two gaps would take long."""
 MOST_GAPS = 2
@@ -248,22 +243,6 @@ def find_penalty(response: str, patterns: DullPatterns, form: PenaltyForm = "pub
     return 1 + math.log10(ratio if form == "published" else 1 / ratio)
 
 
-def measure_coherence(
-    pairs: Sequence[tuple[str, str]], encoder: SentenceEncoder, patterns: DullPatterns, form: PenaltyForm = "published"
-) -> list[Coherence]:
-    """The coherence of every pair of context and response; each text is encoded once."""
-    texts = list(dict.fromkeys(text for pair in pairs for text in pair))
-    vectors = encoder.encode(texts)
-    place = {text: number for number, text in enumerate(texts)}
-    return [
-        Coherence(
-            cosine=float(np.dot(vectors[place[context]], vectors[place[response]])),
-            penalty=find_penalty(response, patterns, form),
-        )
-        for context, response in pairs
-    ]
-
-
 DIALOGUES_AT_ONCE = 200
 """Dialogues whose texts are encoded together. Chosen: some 4,000 texts, 6 MB of vectors."""
 
@@ -296,7 +275,7 @@ class DialogueReadability:
     @property
     def readability(self) -> Readability:
         """The readability of all its system turns taken together."""
-        return add_up(turn.readability for turn in self.turns)
+        return sum((turn.readability for turn in self.turns), Readability(0, 0, 0))
 
     @property
     def columns(self) -> dict[str, float | None]:
@@ -348,16 +327,20 @@ def _score_chunk(dialogues: Sequence[RecordedDialogue], settings: TextSettings) 
 def _measure_coherence(
     dialogues: Sequence[RecordedDialogue], places: Sequence[tuple[int, int]], settings: TextSettings
 ) -> dict[tuple[int, int], Coherence]:
+    """The coherence of every turn with what was said before; each text is encoded once."""
     if settings.encoder is None:
         return {}
-    contexts = {
-        (number, place): find_context(dialogues[number].spoken, place, settings.context_turns)
+    pairs = {
+        (number, place): (context, dialogues[number].turns[place].text)
         for number, place in places
+        if (context := find_context(dialogues[number].spoken, place, settings.context_turns))
     }
-    answered = [key for key in places if contexts[key]]
-    pairs = [(contexts[key], dialogues[key[0]].turns[key[1]].text) for key in answered]
-    if not pairs:
-        return {}
-    return dict(
-        zip(answered, measure_coherence(pairs, settings.encoder, settings.patterns, settings.form), strict=True)
-    )
+    texts = list(dict.fromkeys(text for pair in pairs.values() for text in pair))
+    vectors = dict(zip(texts, settings.encoder.encode(texts), strict=True)) if texts else {}
+    return {
+        key: Coherence(
+            cosine=float(np.dot(vectors[context], vectors[response])),
+            penalty=find_penalty(response, settings.patterns, settings.form),
+        )
+        for key, (context, response) in pairs.items()
+    }

@@ -267,6 +267,10 @@ def evaluate(
     )
 
 
+def _name(metric: Metric) -> dict[str, str]:
+    return {"metric": metric.name, "definition": metric.definition, "tokenisation": metric.tokenisation}
+
+
 def _count_empty(rows: Sequence[ReferencedReplies], tokenisation: str) -> dict[str, int]:
     counts = {
         system: sum(is_empty(text, tokenisation) for row in own for text in row.hypotheses)
@@ -290,19 +294,16 @@ def _measure(tables: Tables, reducers: Sequence[str]) -> list[MetricResult]:
         if metric.compare_corpus is not None:
             values.append((JOINT, "corpus", metric.compare_corpus(groups_of(own))))
         for reducer, level, value in values:
-            found.append(
-                MetricResult(
-                    system=system,
-                    metric=metric.name,
-                    definition=metric.definition,
-                    tokenisation=metric.tokenisation,
-                    reducer=reducer,
-                    level=level,
-                    rows=len(own),
-                    hypotheses=hypotheses,
-                    value=value,
-                )
+            counted = MetricResult(
+                **_name(metric),
+                system=system,
+                reducer=reducer,
+                level=level,
+                rows=len(own),
+                hypotheses=hypotheses,
+                value=value,
             )
+            found.append(counted)
     return found
 
 
@@ -319,9 +320,7 @@ def _correlate_all(of_metrics: Sequence[Tables], reducers: Sequence[str]) -> lis
             leader = first.setdefault((reducer, references), column)
             found.append(
                 Correlated(
-                    metric=metric.name,
-                    definition=metric.definition,
-                    tokenisation=metric.tokenisation,
+                    **_name(metric),
                     reducer=reducer,
                     references=references,
                     agreement=correlate_contexts(column, ratings, contexts),

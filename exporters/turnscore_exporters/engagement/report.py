@@ -181,7 +181,7 @@ def run_engagement_training(options: EngagementTrainOptions) -> None:
     report = report_model(model, vectors, test_sets, BOOTSTRAP_ROUNDS)
     if options.recipe == "mixed":
         report["transfer_cross_validated"] = report_transfer(model, vectors, data.transfer, BOOTSTRAP_ROUNDS)
-    lengths = {name: {kind: each.to_dict() for kind, each in kinds.items()} for name, kinds in baselines.items()}
+    lengths = {name: {kind: asdict(each) for kind, each in kinds.items()} for name, kinds in baselines.items()}
     write_json(options.output / REPORT_FILE, {"model": report, "length": lengths})
     write_json(options.output / TRAINING_FILE, _describe(options, encoder.name))
     for test_set in test_sets:
