@@ -24,8 +24,15 @@ from turnscore_wire import Turn
 
 from turnscore_exporters.bundles.self_test import build_self_test, self_test_turns, write_self_test
 from turnscore_exporters.errors import ExporterError, ParityError
-from turnscore_exporters.graphs.export import BertGraph, GraphContract, export_fp32, skip_padding
-from turnscore_exporters.graphs.fp16 import DATA_SUFFIX, convert_fp16, examined_graph
+from turnscore_exporters.graphs.export import (
+    DATA_SUFFIX,
+    BertGraph,
+    GraphContract,
+    convert_fp16,
+    examined_graph,
+    export_fp32,
+    skip_padding,
+)
 from turnscore_exporters.graphs.int8 import quantize_int8
 from turnscore_exporters.json_files import write_json
 from turnscore_exporters.options import BundleOptions

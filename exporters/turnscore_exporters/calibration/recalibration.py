@@ -205,7 +205,13 @@ def choose_order(good_turns: int, rate: float, confidence: float = CONFIDENCE) -
 
 
 def find_threshold(good: Sequence[float], rate: float, confidence: float = CONFIDENCE) -> float:
-    """The highest value below which turns may be called bad. Raises as `choose_order` does."""
+    """The highest value below which turns may be called bad. Raises as `choose_order` does.
+
+    Of n good turns, drawn like those to come, the k-th smallest value lies above a share of all good turns that has the
+    distribution Beta(k, n - k + 1), whatever the values' own distribution. So the largest k whose share stays within
+    the asked rate with the asked probability promises that rate, and finds the most bad turns (Wilks 1941; in conformal
+    prediction Vovk 2012).
+    """
     return float(np.sort(good)[choose_order(len(good), rate, confidence) - 1])
 
 

@@ -278,7 +278,12 @@ class MarkovChain:
 
 
 class ContrastText:
-    """Real pairs and a spoilt reply for each; the same seed gives the same text."""
+    """Real pairs and a spoilt reply for each; the same seed gives the same text.
+
+    Teaches an encoder what labelled dialogues are too few for: whether a reply makes sense and says anything. Spoilt
+    replies are drawn from a Markov chain over real replies (fluent for three words, senseless beyond, as early
+    sequence-to-sequence models write), spliced, shuffled, repetitive, or one of a few dull ones.
+    """
 
     def __init__(self, pairs: Sequence[TextPair], seed: int = 0) -> None:
         self.pairs = pairs

@@ -46,7 +46,7 @@ from turnscore_exporters.bundles.writer import (
 )
 from turnscore_exporters.errors import CheckpointError, ExporterError, ParityError
 from turnscore_exporters.fed.model import FedCheckpoint, export_graph, export_int8, load_checkpoint
-from turnscore_exporters.graphs.fp16 import examined_graph
+from turnscore_exporters.graphs.export import examined_graph
 from turnscore_exporters.json_files import read_json, write_json
 from turnscore_exporters.options import FedExportOptions
 from turnscore_exporters.training.encoders import chunks
@@ -127,6 +127,9 @@ def verify_published(
     published: dict[Loss, Values], scorer: FedScorer, options: FedBundleOptions, tolerance: float
 ) -> dict[Loss, float]:
     """The largest difference of any quality from the published way, by loss; ParityError where it is too large.
+
+    The published computation runs one forward pass for each follow-up with transformers' own loss. It is slow on
+    purpose: the one pass must agree with it, so it uses nothing of the one pass.
 
     The turns are scored in one call, so those with the same beginning share their context.
     """

@@ -51,8 +51,14 @@ from turnscore_exporters.bundles.writer import (
     write_rest,
 )
 from turnscore_exporters.errors import CheckpointError, ParityError
-from turnscore_exporters.graphs.export import EXAMPLE_IDS, ROW_AXES, GraphContract, check_graph, trace_graph
-from turnscore_exporters.graphs.fp16 import examined_graph
+from turnscore_exporters.graphs.export import (
+    EXAMPLE_IDS,
+    ROW_AXES,
+    GraphContract,
+    check_graph,
+    examined_graph,
+    trace_graph,
+)
 from turnscore_exporters.graphs.int8 import MIN_HALF, store_half
 from turnscore_exporters.json_files import read_json, write_json
 from turnscore_exporters.options import QualityExportOptions

@@ -18,7 +18,7 @@ from turnscore_exporters.quality.negatives import (
     Negatives,
 )
 from turnscore_exporters.quality.spoken_turns import SpokenTurn, group_by_dialogue
-from turnscore_exporters.sentiment.labels import LabelRules, label_sentiment, score_vader
+from turnscore_exporters.sentiment.model import LabelRules, label_sentiment, score_vader
 
 STOP_WEIGHT = 0.25
 """Weight of the label "stops" of a made-up response; a real one's is 1."""

@@ -16,7 +16,7 @@ from turnscore_assessment.data.dialogues import SYSTEM, USER
 
 from turnscore_exporters.data.pairs import DULL_REPLIES, MarkovChain
 from turnscore_exporters.quality.spoken_turns import SpokenTurn
-from turnscore_exporters.sentiment.labels import garble, score_vader
+from turnscore_exporters.sentiment.model import garble, score_vader
 
 UNKNOWN = math.nan
 LENGTH_STEPS = (4, 7, 10, 14, 19, 26)

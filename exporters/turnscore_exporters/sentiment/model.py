@@ -1,19 +1,192 @@
-"""The sentiment/stop regressor of Ghazarian et al. (2022) in torch: a BERT over context and response, two outputs."""
+"""The sentiment/stop regressor of Ghazarian et al. (2022): labels of users' next utterances, and a BERT in torch.
 
+Made-up bad responses (mismatched, repeated, garbled, hostile) stand in for what people's dialogues hardly hold. They
+are assumed to please less by a fixed amount and to be likelier to end the dialogue; no one reacted to them.
+"""
+
+import random
+import re
+import string
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from transformers import BertModel
-from turnscore_assessment.data.dialogues import Spoken
+from turnscore_assessment.data.dialogues import SYSTEM, USER, LabelledTurn, Spoken
 from turnscore_core.scorers.sentiment_stop import DialogueRow, SpecialTokens, WindowLayout, lay_out_row
+from vaderSentiment.vaderSentiment import SentimentIntensityAnalyzer  # type: ignore[import-untyped]
 
 from turnscore_exporters.graphs.export import BertGraph
 from turnscore_exporters.training.encoders import POOLED, Encoder, chunks, pad_rows, read_checkpoint, write_checkpoint
+
+COMPLAINT_FILE = Path(__file__).with_name("complaints.txt")
+
+_QUESTION = re.compile(
+    r"(do|did|are|is|was|were|have|has|can|could|would|will|should) (you|it|that|he|she|they|there|i|your|the)\b"
+    r"|(what|who|where|when|why|how|which)\b"
+)
+_SENTENCE_END = re.compile(r"[.!]\s+")
+_NEGATION = re.compile(
+    r"^\W*(no+|nope|nah+|not really|not at all|not much|not yet|never|none|neither|i do not|i don'?t|i did not"
+    r"|i didn'?t|i have not|i haven'?t|i'?m not|i am not)\b[\s,.!;:-]*",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class LabelRules:
+    """The corrections of VADER's score."""
+
+    scale: float = 1.0
+    """What VADER's score from -1 to 1 is multiplied by; the paper's sentiments lie between -3 and 3."""
+    handles_short_answers: bool = True
+    complaint_weight: float = 0.6
+    """The amount that an utterance with a complaint loses. Chosen, with the phrases, by the labels' own agreement with
+    thumbs in ConvAI and judged turns in dbdc3_dev; see docs/models/sentiment_stop.md."""
+
+
+@cache
+def _analyzer() -> SentimentIntensityAnalyzer:
+    return SentimentIntensityAnalyzer()
+
+
+@cache
+def _complaints() -> tuple[re.Pattern[str], ...]:
+    lines = COMPLAINT_FILE.read_text(encoding="utf-8").splitlines()
+    return tuple(re.compile(line, re.IGNORECASE) for line in lines if line)
+
+
+def score_vader(text: str) -> float:
+    """VADER's compound score, -1 to 1."""
+    return float(_analyzer().polarity_scores(text)["compound"])
+
+
+def label_sentiment(utterance: str, response: str, rules: LabelRules) -> float:
+    """Sentiment of the utterance that follows the response; by default between -1, less a complaint's weight, and 1.
+
+    VADER's compound score takes a plain "no" for a complaint although it may simply answer a question; after a question
+    a leading "no", "not really" or "i don't" therefore counts for nothing. And VADER takes "what are you talking about"
+    for neutral; an utterance with such a phrase loses a fixed amount.
+    """
+    counted = strip_negation(utterance) if rules.handles_short_answers and asks(response) else utterance
+    sentiment = rules.scale * score_vader(counted) if counted.strip() else 0.0
+    return sentiment - rules.complaint_weight * complains(utterance)
+
+
+def asks(response: str) -> bool:
+    """Whether the response asks something: a question mark, or a last sentence that begins like a question."""
+    text = response.strip().lower()
+    return "?" in text or bool(_QUESTION.match(_SENTENCE_END.split(text)[-1].strip()))
+
+
+def begins_with_negation(utterance: str) -> bool:
+    """Whether the utterance begins like a short negative answer."""
+    return bool(_NEGATION.match(utterance))
+
+
+def strip_negation(utterance: str) -> str:
+    """The utterance without its leading negations; empty where it is nothing else."""
+    before = None
+    while before != utterance:
+        before, utterance = utterance, _NEGATION.sub("", utterance, count=1)
+    return utterance
+
+
+def complains(utterance: str) -> bool:
+    """Whether the utterance says that the response made no sense, was said before, or missed what was asked."""
+    return any(pattern.search(utterance) for pattern in _complaints())
+
+
+# Measured: "you" and one of these words find insults rather than talk of something stupid.
+_INSULT = re.compile(
+    r"\b(stupid|idiot|dumb|moron|shut up|hate you|loser|ugly|pathetic|useless|suck|fuck|bitch|fool|asshole|jerk"
+    r"|worthless)\b",
+    re.IGNORECASE,
+)
+_AT_SOMEONE = re.compile(r"\byou", re.IGNORECASE)
+_LONGEST_INSULT = 120
+
+Words = list[str]
+
+
+@dataclass(frozen=True)
+class NegativeRecipe:
+    """How many made-up responses there are, and how they are labelled."""
+
+    share: float = 0.5
+    """Made-up responses per real turn, drawn again in each epoch."""
+    sentiment_shift: float = -0.5
+    """Their sentiment label is the real response's plus this."""
+    stop_weight: float = 0.25
+    """Weight of their label "stops" in the loss; a real one's is 1. None where the set does not show stops."""
+
+
+class BadResponses:
+    """Makes bad responses out of a set of real turns."""
+
+    def __init__(self, turns: Iterable[LabelledTurn]) -> None:
+        self._pools: dict[str, list[str]] = defaultdict(list)
+        insults: set[str] = set()
+        for turn in turns:
+            self._pools[turn.set_name].append(turn.response)
+            said = [text for speaker, text in turn.context if speaker == USER]
+            insults.update(text for text in (*said, turn.next_user or "") if is_insult(text))
+        self.insults = sorted(insults)
+
+    def make(self, turn: LabelledTurn, generator: random.Random) -> str:
+        """Half of them mismatched, a sixth each repeated, garbled and hostile; one may equal the real response."""
+        kind = generator.choices((self._mismatch, self._repeat, self._garble, self._insult), weights=(3, 1, 1, 1))[0]
+        return kind(turn, generator)
+
+    def _mismatch(self, turn: LabelledTurn, generator: random.Random) -> str:
+        return generator.choice(self._pools[turn.set_name])
+
+    def _repeat(self, turn: LabelledTurn, generator: random.Random) -> str:
+        said = [text for speaker, text in turn.context if speaker == SYSTEM]
+        return said[-1] if said else self._mismatch(turn, generator)
+
+    def _garble(self, turn: LabelledTurn, generator: random.Random) -> str:
+        return garble(turn.response, generator)
+
+    def _insult(self, turn: LabelledTurn, generator: random.Random) -> str:
+        return generator.choice(self.insults) if self.insults else self._mismatch(turn, generator)
+
+
+def is_insult(text: str) -> bool:
+    """Whether a user's utterance would be hostile from a system."""
+    return len(text) < _LONGEST_INSULT and bool(_INSULT.search(text) and _AT_SOMEONE.search(text))
+
+
+def garble(text: str, generator: random.Random) -> str:
+    """The garbled text: words dropped, one word stuttered, letters typed at random, or the words shuffled."""
+    way = generator.choice((_drop_words, _stutter, _type_at_random, _shuffle_words))
+    return " ".join(way(text.split(), generator))
+
+
+def _drop_words(words: Words, generator: random.Random) -> Words:
+    return [word for word in words if generator.random() > 0.5] or words[:1]
+
+
+def _stutter(words: Words, generator: random.Random) -> Words:
+    return [generator.choice(words)] * generator.randint(3, 12)
+
+
+def _type_at_random(_words: Words, generator: random.Random) -> Words:
+    return [
+        "".join(generator.choices(string.ascii_lowercase, k=generator.randint(2, 9)))
+        for _ in range(generator.randint(1, 7))
+    ]
+
+
+def _shuffle_words(words: Words, generator: random.Random) -> Words:
+    return generator.sample(words, len(words))
+
 
 ROWS_AT_ONCE = 64
 DEFAULT_LAYOUT = WindowLayout(context_turns=3, turn_marks="separator", response_segment=1)

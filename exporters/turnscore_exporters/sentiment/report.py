@@ -11,16 +11,18 @@ from turnscore_assessment.data.dialogues import USER, LabelledTurn, Spoken
 from turnscore_assessment.figures import compute_pearson, compute_spearman
 from turnscore_assessment.rendering import table_head, table_row
 
-from turnscore_exporters.sentiment.labels import (
+from turnscore_exporters.sentiment.model import (
     LabelRules,
+    SentimentStopModel,
+    WindowBuilder,
     asks,
     begins_with_negation,
     complains,
     label_sentiment,
+    score_rows,
     score_vader,
     strip_negation,
 )
-from turnscore_exporters.sentiment.model import SentimentStopModel, WindowBuilder, score_rows
 from turnscore_exporters.training.encoders import Encoder
 
 LABELLINGS: Mapping[str, LabelRules] = {

@@ -27,14 +27,17 @@ from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.graphs.export import EXAMPLE_IDS, ROW_AXES, GraphContract
 from turnscore_exporters.json_files import read_json, write_json
 from turnscore_exporters.options import SentimentExportOptions, SentimentTrainOptions
-from turnscore_exporters.sentiment.labels import BadResponses, LabelRules, NegativeRecipe, label_sentiment
 from turnscore_exporters.sentiment.model import (
+    BadResponses,
+    LabelRules,
+    NegativeRecipe,
     RowPooling,
     SentimentSettings,
     SentimentStopModel,
     Target,
     WindowBuilder,
     collate_rows,
+    label_sentiment,
     load_model,
     save_model,
     score_rows,

@@ -15,7 +15,7 @@ from turnscore_assessment.data.dialogues import (
     read_turns,
 )
 from turnscore_assessment.errors import BadFileError
-from turnscore_exporters.sentiment.labels import BadResponses
+from turnscore_exporters.sentiment.model import BadResponses
 
 DIALOGUE = [("user", "hi"), ("system", "hello"), ("user", "nice"), ("system", "what?")]
 GOODBYE = [("user", "hi"), ("system", "hello"), ("user", "bye"), ("system", "see you")]

@@ -1,7 +1,7 @@
 """The rules that make a sentiment of a user's next utterance."""
 
 import pytest
-from turnscore_exporters.sentiment.labels import LabelRules, asks, complains, label_sentiment, score_vader
+from turnscore_exporters.sentiment.model import LabelRules, asks, complains, label_sentiment, score_vader
 
 SHORT_ANSWERS = LabelRules(complaint_weight=0.0)
 QUESTION, STATEMENT = "Do you like jazz?", "I play the cello."
