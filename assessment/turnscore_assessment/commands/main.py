@@ -1,11 +1,157 @@
-"""`turnscore assess` and `turnscore study`: their sub-commands put together."""
+"""`turnscore assess`, its sub-commands put together, and `turnscore study`: serve, invite, progress, delete, demo."""
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from turnscore_assessment.command_line import reported_errors
 from turnscore_assessment.commands import analysis, design
-from turnscore_assessment.commands import study as studies
+
+if TYPE_CHECKING:
+    from turnscore_assessment.study.database import StudyDatabase
+    from turnscore_assessment.study.plan import StudyPlan
+
+
+PlanFile = Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="STUDY.toml (docs/studies.md).")]
+PublicUrl = Annotated[str | None, typer.Option(help="The address that workers open, as in https://study.example.org.")]
+HostOption = Annotated[str, typer.Option(help="Where to listen; default: this machine alone.")]
+PortOption = Annotated[int, typer.Option(min=1, max=65535)]
+
+PORT = 8200
+HOST = "127.0.0.1"
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[tuple["StudyPlan", "StudyDatabase"]]:
+    """A study and its database, closed afterwards; errors are reported."""
+    from turnscore_assessment.study.database import open_database
+    from turnscore_assessment.study.plan import read_plan
+
+    with reported_errors():
+        study = read_plan(path)
+        database = open_database(study)
+        yield study, database
+        database.close()
+
+
+def run_serve(
+    plan: PlanFile,
+    host: HostOption = HOST,
+    port: PortOption = PORT,
+    public_url: PublicUrl = None,
+    invite: Annotated[int, typer.Option(min=0, max=10_000, help="Print links for so many new workers first.")] = 0,
+) -> None:
+    """Run a study: workers open their links, talk with the systems or read dialogues, and rate."""
+    from turnscore_assessment.study.database import open_database
+    from turnscore_assessment.study.plan import read_plan
+    from turnscore_assessment.study.server import build_app, list_origins, run_server
+    from turnscore_assessment.study.workers import invite_workers
+
+    with reported_errors():
+        study = read_plan(plan)
+        origins = list_origins(host, port, public_url)
+        database = open_database(study)
+        app = build_app(study, database, origins)
+        if invite:
+            for link in database.run_here(invite_workers, database.study_id, invite, time.time()):
+                typer.echo(f"{origins[0]}/#{link}")
+    typer.echo(f"serving {study.name!r} at {origins[0]}; stop it with Ctrl-C", err=True)
+    run_server(app, host, port)
+
+
+def run_invite(
+    plan: PlanFile,
+    workers: Annotated[int, typer.Option(min=1, max=10_000, help="How many.")] = 1,
+    host: HostOption = HOST,
+    port: PortOption = PORT,
+    public_url: PublicUrl = None,
+) -> None:
+    """Print a link for each new worker of a study. A link is a secret, and cannot be shown again."""
+    from turnscore_assessment.study.server import list_origins
+    from turnscore_assessment.study.workers import invite_workers
+
+    with reported_errors():
+        origin = list_origins(host, port, public_url)[0]
+    with _opened(plan) as (_, database):
+        for link in database.run_here(invite_workers, database.study_id, workers, time.time()):
+            typer.echo(f"{origin}/#{link}")
+
+
+def run_progress(plan: PlanFile) -> None:
+    """Print how far each worker is, by the code before the dot of the link, which the study also shows at its end."""
+    from turnscore_assessment.study.workers import list_progress
+
+    with _opened(plan) as (_, database):
+        for worker in database.run_here(list_progress, database.study_id):
+            state = "left" if worker.left else "finished" if worker.finished else "agreed" if worker.agreed else "-"
+            given_up = f", {worker.given_up} given up" if worker.given_up else ""
+            typer.echo(f"{worker.code}  {state:8}  {worker.rated} of {worker.total} rated{given_up}")
+
+
+def run_delete(
+    plan: PlanFile,
+    worker: Annotated[str | None, typer.Option(help="The worker's code: dialogues and ratings are deleted.")] = None,
+    texts: Annotated[bool, typer.Option("--texts", help="What was said in rated dialogues; ratings stay.")] = False,
+) -> None:
+    """Delete a worker's part of a study, or the texts of all workers."""
+    from turnscore_assessment.study.workers import delete_texts, delete_worker
+
+    if (worker is None) == (not texts):
+        raise typer.BadParameter("give either --worker CODE or --texts")
+    with _opened(plan) as (_, database):
+        if worker is not None:
+            database.run_here(delete_worker, database.study_id, worker, time.time())
+            typer.echo(f"deleted what {worker} said and rated")
+        else:
+            typer.echo(f"deleted {database.run_here(delete_texts, database.study_id)} turns")
+        database.erase_here()
+
+
+def run_export_ratings(
+    plan: PlanFile,
+    output: Annotated[Path, typer.Option(dir_okay=False, help="Where to write; gzipped if it ends in .gz.")],
+    texts: Annotated[bool, typer.Option("--texts/--no-texts", help="With what was said.")] = True,
+) -> None:
+    """Write a study's ratings under made-up names; also while it runs."""
+    from turnscore_assessment.ratings.rating_file import write_ratings
+    from turnscore_assessment.study.recordings import export_ratings, read_recordings
+
+    with _opened(plan) as (study, database):
+        recordings = read_recordings(study)
+        ratings = database.run_here(export_ratings, database.study_id, study, recordings, with_texts=texts)
+        write_ratings(output, ratings)
+    raters = {dialogue.worker for dialogue in ratings.dialogues}
+    typer.echo(f"wrote {output}: {len(ratings.dialogues)} rated dialogues of {len(raters)} workers")
+
+
+DEMO_PORT = 8210
+STUDY_FILES = ("STUDY.toml", "corpus.jsonl")
+
+
+def run_demo(
+    folder: Annotated[
+        Path, typer.Argument(file_okay=False, help="Folder for STUDY.toml and its corpus, unless it has them.")
+    ],
+    port: Annotated[int, typer.Option(min=1, max=65535, help="On 127.0.0.1.")] = DEMO_PORT,
+) -> None:
+    """Serve three demo chatbots on this machine, and write a study of them to try."""
+    from turnscore_assessment.study.demo import create_demo_app
+    from turnscore_assessment.study.server import run_server
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in STUDY_FILES:
+        if not (folder / name).exists():
+            text = files("turnscore_assessment.study").joinpath("demo_files", name).read_text(encoding="utf-8")
+            (folder / name).write_text(text.replace(f":{DEMO_PORT}/", f":{port}/"), encoding="utf-8")
+            typer.echo(f"wrote {folder / name}")
+    typer.echo(f"serving demo chatbots at http://127.0.0.1:{port}/v1; stop them with Ctrl-C", err=True)
+    run_server(create_demo_app(), "127.0.0.1", port)
+
 
 app = typer.Typer(
     add_completion=False,
@@ -32,12 +178,12 @@ study = typer.Typer(
     help="Studies: workers talk with systems or read dialogues, and rate; docs/studies.md.",
 )
 STUDY: dict[str, Callable[..., None]] = {
-    "serve": studies.run_serve,
-    "invite": studies.run_invite,
-    "progress": studies.run_progress,
-    "export-ratings": studies.run_export_ratings,
-    "delete": studies.run_delete,
-    "demo": studies.run_demo,
+    "serve": run_serve,
+    "invite": run_invite,
+    "progress": run_progress,
+    "export-ratings": run_export_ratings,
+    "delete": run_delete,
+    "demo": run_demo,
 }
 for name, command in STUDY.items():
     study.command(name)(command)
