@@ -51,6 +51,7 @@ def test_rouge_by_hand():
 
 def test_joint_rouge_takes_precision_and_recall_from_different_references():
     rouge, own, others = make_rouge_l(), "a b c", ["a b c d e f", "a"]
+    assert rouge.compare_jointly is not None
     # precision 1 from the first, recall 1 from the second
     assert rouge.compare_jointly([(own, others)])[0] == pytest.approx(1.0)
     assert rouge.compare([(own, other) for other in others]).max() < 0.8
