@@ -329,6 +329,7 @@ class Job:
 
 def run_elsewhere(job: Job, folder: Path) -> dict[str, Any]:
     """What `run_job` returns, from a process of its own. Raises StartError, too where the service hung up."""
+    folder.mkdir(parents=True, exist_ok=True)
     file = folder / "job.json"
     file.write_text(json.dumps(vars(job)))
     done: dict[str, Any] = json.loads(run_quietly(run_module("turnscore_load.generator", file), python_path()))
