@@ -323,7 +323,6 @@ class Job:
     numbered: bool = False
     obedient_seconds: float = 60.0
     deadline_ms: float = 600_000.0
-    address: str = LOOPBACK
     keeps_replies: bool = False
 
 
@@ -354,9 +353,7 @@ async def run_job(job: Job) -> dict[str, Any]:
     Raises ConnectionError where the server hangs up on a closed loop that is to be answered in full.
     """
     requests = _prepare(job)
-    generator = Generator(
-        connect_to(job.port, job.api, job.path, job.address), job.deadline_ms, keeps_replies=job.keeps_replies
-    )
+    generator = Generator(connect_to(job.port, job.api, job.path), job.deadline_ms, keeps_replies=job.keeps_replies)
     cpu, began_at = time.process_time(), time.perf_counter()
     if job.per_second:
         stage = await generator.run_open(list(requests), job.per_second, chance=random.Random(0))
