@@ -319,12 +319,21 @@ def faults(redis: Process) -> dict[str, tuple[Callable[[], object], Callable[[],
 
     command = [sys.executable, "-m", "http.server", "--bind", LOOPBACK, redis.port]
     impostor = Process(command, redis.folder / "impostor", port=redis.port, ready="/")  # answers as no Redis would
+
+    def begin() -> None:
+        redis.kill()
+        impostor.start()
+
+    def end() -> None:
+        impostor.stop()
+        redis.start()
+
     return {
         "suspended": (redis.pause, redis.resume),
         "killed": (redis.kill, redis.start),
         "full": (order("CONFIG SET maxmemory 1"), order("CONFIG SET maxmemory 0")),
         "read-only": (order("REPLICAOF 127.0.0.1 1"), order("REPLICAOF NO ONE")),
-        "replaced by garbage": (lambda: (redis.kill(), impostor.start()), lambda: (impostor.stop(), redis.start())),
+        "replaced by garbage": (begin, end),
     }
 
 

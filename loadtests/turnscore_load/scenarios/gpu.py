@@ -252,7 +252,7 @@ class _Race:
         place = str(self.device)
         model = build_encoder(self.shape, attention="sdpa").to(place)
         model.encoder.half()
-        run = torch.compile(model, dynamic=False) if way == COMPILED else model
+        run: Callable[..., torch.Tensor] = torch.compile(model, dynamic=False) if way == COMPILED else model
 
         def run_feeds(feeds: Feeds) -> torch.Tensor:
             return run(**{name: torch.as_tensor(values).to(place) for name, values in feeds.items()}).cpu()

@@ -41,7 +41,7 @@ class HttpUserConnection:
     kind = "HTTP"  # the request type in Locust's statistics
 
     def __init__(self, port: int) -> None:
-        patience = {"connection_timeout": PATIENCE_SECONDS, "network_timeout": PATIENCE_SECONDS}
+        patience: Any = {"connection_timeout": PATIENCE_SECONDS, "network_timeout": PATIENCE_SECONDS}
         head = {"Content-Type": "application/json"}
         self._client = HTTPClient(LOOPBACK, port, headers=head, concurrency=1, disable_ipv6=True, **patience)
 
