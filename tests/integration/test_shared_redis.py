@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
 from support.bundles import make_bundle
 from support.cache_loads import running_runtime, uses_redis
 from support.fakes import FakeScorer
@@ -13,7 +12,7 @@ from turnscore_core.deadline import Deadline
 from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.scorers.scorer import RawScore, TokenPack
 from turnscore_models import Bundle, write_bundle
-from turnscore_wire import Score, ScoreRequest
+from turnscore_wire import ScoreRequest
 
 
 class TwiceScorer(FakeScorer):
@@ -31,36 +30,23 @@ def loaded(scorer: FakeScorer, bundle: Bundle) -> dict[str, LoadedScorer]:
     }
 
 
-async def ask(url: str, scorers: dict[str, LoadedScorer]) -> list[Score]:
-    """The scores of one turn, asked twice of a service that has just been started."""
+async def ask(url: str, scorers: dict[str, LoadedScorer]) -> list[tuple[float, bool]]:
+    """Value and whether it was cached, of one turn asked twice of a service that has just been started."""
     async with running_runtime(url, scorers, local_max_bytes=1_000_000, timeout_ms=5000) as runtime:
         await uses_redis(runtime)
         request = ScoreRequest(response="a b")
         replies = [await runtime.pipeline().score(request, "r", Deadline.after_ms(60_000)) for _ in range(2)]
-    return [each.scores["engagement"] for each in replies]
+    return [(each.scores["engagement"].value, each.scores["engagement"].cached) for each in replies]
 
 
-@pytest.mark.parametrize("changed", ["graph.onnx", "tokenizer.json", "calibration.json", "version"])
-async def test_two_versions_of_a_bundle_never_serve_each_others_scores(
-    redis: RedisServer, tmp_path: Path, changed: str
-):
-    old, new = (make_bundle(tmp_path / name) for name in ("old", "new"))
-    if changed == "version":
-        new = write_bundle(new.folder, new.manifest.model_copy(update={"version": "1.0.1"}))
-    else:
-        with new.path_of(changed).open("ab") as file:
-            file.write(b" ")
-        new = write_bundle(new.folder, new.manifest)
-    known, wanted = loaded(FakeScorer(), old), loaded(TwiceScorer(), new)
-    assert [(each.value, each.cached) for each in await ask(redis.url, known)] == [(0.02, False), (0.02, True)]
-    assert [(each.value, each.cached) for each in await ask(redis.url, wanted)] == [(0.04, False), (0.04, True)]
-    assert [(each.value, each.cached) for each in await ask(redis.url, known)] == [(0.02, True)] * 2
-    assert [(each.value, each.cached) for each in await ask(redis.url, wanted)] == [(0.04, True)] * 2
-
-
-async def test_services_on_the_same_bundle_serve_each_others_scores(redis: RedisServer, tmp_path: Path):
-    bundles = [make_bundle(tmp_path / name) for name in ("here", "there")]
+async def test_services_serve_each_others_scores_of_the_same_bundle_and_of_no_other(redis: RedisServer, tmp_path: Path):
+    here, there, other = (make_bundle(tmp_path / name) for name in ("here", "there", "other"))
+    with other.path_of("graph.onnx").open("ab") as file:
+        file.write(b" ")
+    other = write_bundle(other.folder, other.manifest)
     first, second = FakeScorer(), FakeScorer()
-    await ask(redis.url, loaded(first, bundles[0]))
-    assert all(each.cached for each in await ask(redis.url, loaded(second, bundles[1])))
+    assert await ask(redis.url, loaded(first, here)) == [(0.02, False), (0.02, True)]
+    assert await ask(redis.url, loaded(second, there)) == [(0.02, True)] * 2
     assert (len(first.batches), second.batches) == (1, [])
+    assert await ask(redis.url, loaded(TwiceScorer(), other)) == [(0.04, False), (0.04, True)]
+    assert await ask(redis.url, loaded(second, there)) == [(0.02, True)] * 2

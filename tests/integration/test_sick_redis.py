@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from support.cache_loads import assert_left_alone, dropped, errors, loaded_service, misses, state_of, until, works
+from support.cache_loads import assert_left_alone, dropped, errors, loaded_service, state_of, until, works
 from support.processes import RedisServer, impostor
 
 Change = Callable[[RedisServer], None]
@@ -100,16 +100,4 @@ async def test_one_that_asks_for_a_password_is_a_miss(redis: RedisServer):
         await load.goes_on()
         await until(lambda: errors("probe_read", "forbidden") > before)
     async with loaded_service(redis.url, password="right") as load:
-        await works(load)
-
-
-async def test_entries_that_are_damaged_are_computed_again(redis: RedisServer):
-    async with loaded_service(redis.url) as load:
-        await works(load)
-        with redis.client() as client:
-            for damage in (b"", b"\x01", b"\x09future", b"\xff" * 60):
-                before = misses("unreadable") + misses("stale")
-                for key in client.keys("turnscore:*"):
-                    client.set(key, damage)
-                await until(lambda before=before: misses("unreadable") + misses("stale") > before)
         await works(load)
