@@ -76,7 +76,7 @@ def serve() -> ServeFakes:
     return start
 
 
-_LONGEST_FIRST = ("e2e", "packaging", "integration", "parity", "unit/exporters", "unit/bench", "unit/loadtests")
+_LONGEST_FIRST = ("e2e", "packaging", "integration", "parity", "unit/exporters", "unit/loadtests")
 """So that no process is left with a long module at the end."""
 _SHARING = ("e2e", "packaging")
 """Folders in which what takes long to make, a running service or wheels, is made once for all modules."""
@@ -126,7 +126,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def _module(node: str) -> str:
-    """`unit/wire/test_rank_types.py`."""
+    """`unit/wire/test_messages.py`."""
     return node.partition("::")[0].removeprefix("tests/")
 
 
