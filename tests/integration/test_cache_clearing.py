@@ -1,13 +1,12 @@
 """What `turnscore cache clear` removes: from the Redis, and from every worker that uses it."""
 
 import asyncio
-from pathlib import Path
 
 import pytest
-from support.cache_loads import running_runtime, shared_level, state_of, uses_redis
+from support.cache_loads import running_runtime, state_of, uses_redis
 from support.conditions import until
 from support.fakes import FakeScorer, loaded_fake
-from support.processes import RedisServer, running_cluster
+from support.processes import RedisServer
 from turnscore_core.deadline import Deadline
 from turnscore_service.cache.cli import app
 from turnscore_service.lifecycle.runtime import Runtime
@@ -80,21 +79,6 @@ async def test_what_a_worker_writes_before_it_is_told_is_removed_too(redis: Redi
         client.set("turnscore:3:n:fake:1.0.0:i:late", b"x")
         assert (await clearing).stdout == "removed 2 scores of fake:1.0.0\n"
         assert client.keys("turnscore:3:*") == []
-
-
-async def test_a_cluster_is_cleared_on_every_node(tmp_path: Path):
-    with running_cluster(tmp_path) as nodes:
-        url = f"redis+cluster://127.0.0.1:{nodes[1].port}"
-        keys = [f"turnscore:3:{space}:fake:1.0.0:i:{number}" for space in ("n", "m") for number in range(40)]
-        kept = ["turnscore:3:n:fake:1.0.01:i:0", "turnscore:3:n:fak:1.0.0:i:0"]
-        async with running_runtime(url, timeout_ms=5000) as runtime:
-            await uses_redis(runtime)
-            for key in (*keys, *kept):
-                shared_level(runtime).put(key, b"x", 60_000)
-            await until(lambda: sum(count(node) for node in nodes) == len(keys) + len(kept))
-        done = await clear("fake:1.0.0", "--url", url)
-        assert (done.exit_code, done.stdout) == (0, f"removed {len(keys)} scores of fake:1.0.0\n")
-        assert sum(count(node) for node in nodes) == len(kept)
 
 
 def count(node: RedisServer) -> int:

@@ -1,13 +1,16 @@
 """The kinds of Redis that an address names, each a real one: scores are found, and computed while it is away."""
 
+import asyncio
 import ssl
 from pathlib import Path
 
 from support.cache_loads import assert_left_alone, errors, loaded_service, misses, round_trips, state_of, until, works
 from support.certificates import certificate, private_key
 from support.processes import RedisServer, relay, running_cluster, running_redis, running_sentinel
+from turnscore_service.cache.cli import app
 from turnscore_service.cache.redis_client import PendingWrite, open_store
 from turnscore_service.settings.cache import CacheSettings
+from typer.testing import CliRunner
 
 
 async def test_a_socket_of_this_machine(redis: RedisServer):
@@ -52,20 +55,31 @@ async def test_one_that_is_encrypted_and_asks_for_a_certificate(redis: RedisServ
             assert round_trips() == trips
 
 
-async def test_a_cluster_keeps_every_slots_scores_and_loses_only_those_of_a_node_that_is_away(tmp_path: Path):
+async def test_a_cluster_keeps_and_clears_every_slots_scores_and_loses_those_of_a_node_that_is_away(
+    tmp_path: Path,
+):
+    def count(node: RedisServer) -> int:
+        with node.client() as client:
+            return len(client.keys("turnscore:3:*"))
+
     with running_cluster(tmp_path) as nodes:
         url = f"redis+cluster://127.0.0.1:{nodes[0].port},127.0.0.1:{nodes[1].port}"
         settings = CacheSettings.model_validate({"url": url, "timeout_ms": 5000})
         address = settings.address()
         assert address is not None
         store = open_store(address, settings)
-        entries = {f"turnscore:3:n:m:1:i:{number}": b"%d" % number for number in range(50)}
+        keys = [f"turnscore:3:{space}:fake:1.0.0:i:{number}" for space in ("n", "m") for number in range(40)]
+        others = ["turnscore:3:n:fake:1.0.01:i:0", "turnscore:3:n:fak:1.0.0:i:0"]
+        entries = {key: key.encode() for key in (*keys, *others)}
         assert await store.write({key: PendingWrite(entry, 60_000) for key, entry in entries.items()}) == []
         assert await store.read(list(entries)) == list(entries.values())
         await store.close()
-        for node in nodes:
-            with node.client() as client:
-                assert client.dbsize() > 0
+        assert min(map(count, nodes)) > 0
+        environment = {"TURNSCORE_CACHE__CLEAR_POLL_SECONDS": "0.05"}
+        words = ["clear", "fake:1.0.0", "--url", f"redis+cluster://127.0.0.1:{nodes[1].port}"]
+        done = await asyncio.to_thread(CliRunner().invoke, app, words, env=environment)
+        assert (done.exit_code, done.stdout) == (0, f"removed {len(keys)} scores of fake:1.0.0\n")
+        assert sum(map(count, nodes)) == len(others)
         async with loaded_service(url, timeout_ms=200) as load:
             await works(load)
             nodes[2].kill()
