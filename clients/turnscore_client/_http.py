@@ -3,10 +3,7 @@
 import asyncio
 import os
 import re
-import selectors
 import ssl
-import threading
-import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
@@ -221,64 +218,6 @@ def _proxy_to(url: httpx.URL) -> httpcore.Proxy | None:
     return httpcore.Proxy(str(proxy.url), auth=proxy.raw_auth, headers=proxy.headers.raw)
 
 
-T = TypeVar("T")
-
-
-class SharedSslSocket(ssl.SSLSocket):
-    """From the end of its handshake it waits outside of OpenSSL, and calls it for one thread at a time.
-
-    `recv`, `send` and `sendall` raise TimeoutError as those of ssl do; other ways to read and write are not guarded.
-    """
-
-    _turn: "threading.Lock | None" = None  # none before the handshake, which one thread does
-    _timeout: float | None = None
-
-    def do_handshake(self, block: bool = False) -> None:
-        """As ssl's."""
-        super().do_handshake(block)
-        self._timeout = super().gettimeout()
-        super().settimeout(0.0)
-        self._turn = threading.Lock()
-
-    def settimeout(self, value: float | None) -> None:
-        """For what begins after it."""
-        if self._turn is None:
-            super().settimeout(value)
-        self._timeout = value
-
-    def gettimeout(self) -> float | None:
-        """What was set."""
-        return super().gettimeout() if self._turn is None else self._timeout
-
-    def recv(self, buflen: int = 1024, flags: int = 0) -> bytes:
-        """What has come, at most that much."""
-        return self._take_turns(lambda: super(SharedSslSocket, self).recv(buflen, flags))
-
-    def send(self, data: Any, flags: int = 0) -> int:
-        """How many bytes of it went; `sendall` is made of this."""
-        return self._take_turns(lambda: super(SharedSslSocket, self).send(data, flags))
-
-    def _take_turns(self, step: Callable[[], T]) -> T:
-        if self._turn is None:
-            return step()
-        end = None if self._timeout is None else time.monotonic() + self._timeout
-        while True:
-            try:
-                with self._turn:
-                    return step()
-            except (ssl.SSLWantReadError, BlockingIOError):
-                self._wait(selectors.EVENT_READ, end)
-            except ssl.SSLWantWriteError:
-                self._wait(selectors.EVENT_WRITE, end)
-
-    def _wait(self, event: int, end: float | None) -> None:
-        left = None if end is None else end - time.monotonic()
-        with selectors.DefaultSelector() as selector:
-            selector.register(self, event)
-            if (left is not None and left <= 0) or not selector.select(left):
-                raise TimeoutError("timed out")
-
-
 _LIMITS = httpx.Limits(
     max_connections=_defaults.MAX_CONNECTIONS,
     max_keepalive_connections=_defaults.MAX_IDLE_CONNECTIONS,
@@ -300,8 +239,6 @@ class HttpTransport:
     def __init__(self, settings: ClientSettings, tls: Tls | None, transport: httpx.BaseTransport | None) -> None:
         self._settings = settings
         self._stream_context = context_of(settings.url, tls)
-        if self._stream_context is not None:
-            self._stream_context.sslsocket_class = SharedSslSocket
         url = httpx.URL(settings.url)
         bounded = transport or BoundedTransport(url, context_of(settings.url, tls))
         self._client = httpx.Client(base_url=url, transport=bounded)

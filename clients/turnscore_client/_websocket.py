@@ -3,8 +3,9 @@
 import asyncio
 import logging
 import ssl
-from collections.abc import Callable, Mapping
-from typing import Any
+import threading
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 from turnscore_wire import ConversationMessage, ConversationReply
@@ -16,7 +17,6 @@ from turnscore_client._retry import Attempts, OutOfTimeError
 
 with needs_extra("websocket", "conversation() over a WebSocket"):
     import websockets.asyncio.client
-    import websockets.sync.client
     from websockets.exceptions import (
         ConnectionClosed,
         InvalidHandshake,
@@ -25,50 +25,11 @@ with needs_extra("websocket", "conversation() over a WebSocket"):
         WebSocketException,
     )
 
+T = TypeVar("T")
 _PATH = "/v1/conversations"
 
 _LOGGER = logging.getLogger("turnscore_client.websocket")
 _LOGGER.setLevel(logging.INFO)  # in detail the library writes headers, with the key, and frames, with the dialogue
-
-
-class WebSocketStream:
-    """From the calling thread."""
-
-    def __init__(self, socket: "websockets.sync.client.ClientConnection", url: str) -> None:
-        self._socket = socket
-        self._url = url
-
-    @classmethod
-    def open(
-        cls, url: str, context: ssl.SSLContext | None, headers: Mapping[str, str], attempts: Attempts
-    ) -> "WebSocketStream":
-        """Connects. Raises OutOfTimeError, or the error that the handshake was refused with."""
-        try:
-            return cls(websockets.sync.client.connect(**_handshake(url, context, headers, attempts)), url)
-        except (OSError, WebSocketException, UnicodeError) as error:
-            raise _refusal(error, url) from error
-
-    def send(self, message: ConversationMessage, seconds_left: Callable[[], float]) -> None:
-        """Sends one message. On a connection that has ended it waits for nothing: `receive` reports why it ended."""
-        try:
-            self._socket.send(_encode(message))
-        except ConnectionClosed:
-            return
-        except OSError as error:
-            raise _broken(error, self._url) from error
-
-    def receive(self, seconds_left: Callable[[], float]) -> ConversationReply:
-        """The service's next message."""
-        try:
-            return _decode(self._socket.recv(max(0.0, seconds_left())))
-        except TimeoutError:
-            raise OutOfTimeError from None
-        except (ConnectionClosed, OSError) as error:
-            raise _broken(error, self._url) from error
-
-    def close(self) -> None:
-        """Says goodbye, and waits a little for the service's."""
-        self._socket.close()
 
 
 class AsyncWebSocketStream:
@@ -113,6 +74,66 @@ class AsyncWebSocketStream:
     async def close(self) -> None:
         """Says goodbye, and waits a little for the service's."""
         await self._socket.close()
+
+
+class WebSocketStream:
+    """From the calling thread: a thread of its own has the event loop, so that one thread alone uses the connection."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="turnscore-conversation", daemon=True)
+        self._thread.start()
+        self._stream: AsyncWebSocketStream | None = None
+
+    @classmethod
+    def open(
+        cls, url: str, context: ssl.SSLContext | None, headers: Mapping[str, str], attempts: Attempts
+    ) -> "WebSocketStream":
+        """Connects. Raises OutOfTimeError, or the error that the handshake was refused with."""
+        opened = cls()
+        try:
+            opened._stream = opened._run(AsyncWebSocketStream.open(url, context, headers, attempts))
+        except BaseException:
+            opened.close()
+            raise
+        return opened
+
+    def send(self, message: ConversationMessage, seconds_left: Callable[[], float]) -> None:
+        """Sends one message. On a connection that has ended it waits for nothing: `receive` reports why it ended."""
+        assert self._stream is not None
+        self._run(self._stream.send(message, seconds_left))
+
+    def receive(self, seconds_left: Callable[[], float]) -> ConversationReply:
+        """The service's next message."""
+        assert self._stream is not None
+        return self._run(self._stream.receive(seconds_left))
+
+    def close(self) -> None:
+        """Says goodbye, and waits a little for the service's."""
+        try:
+            if self._stream is not None:
+                self._run(self._stream.close())
+        finally:
+            self._run(_end_tasks())
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        running = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return running.result()
+        except BaseException:
+            running.cancel()  # of a caller that is interrupted
+            raise
+
+
+async def _end_tasks() -> None:
+    """Of an opening that was interrupted; a connection that is closed has none."""
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
 
 
 class _StayingConnect(websockets.asyncio.client.connect):

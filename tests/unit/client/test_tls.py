@@ -1,10 +1,9 @@
 """TLS over HTTP: calls and conversations trust the same authorities and show the same certificate."""
 
 import asyncio
-import socket
 import ssl
 import threading
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,7 +13,6 @@ from support.fakes import FakeScorer
 from support.transports import served_app
 from turnscore_client import AsyncTurnScoreClient, ConnectionFailedError, Tls, TurnScoreClient, TurnScoreError
 from turnscore_client._command.registry import app
-from turnscore_client._http import SharedSslSocket
 from typer.testing import CliRunner
 
 SERVER = {"ssl_certfile": str(certificate("server")), "ssl_keyfile": str(private_key("server"))}
@@ -95,51 +93,26 @@ def test_the_authorities_of_the_environment_hold_for_calls_and_conversations(
     assert ask(encrypted, {}) == 0.02
 
 
-def test_no_two_threads_are_inside_openssl_for_one_connection(encrypted: str, monkeypatch: pytest.MonkeyPatch):
-    inside: Counter[int] = Counter()
-    together: list[str] = []
+def test_one_thread_alone_uses_an_encrypted_connection(encrypted: str, monkeypatch: pytest.MonkeyPatch):
+    users: defaultdict[int, set[int]] = defaultdict(set)
+    kept: list[ssl.SSLObject] = []
 
     def watch(name: str) -> None:
-        original = getattr(ssl.SSLSocket, name)
+        original = getattr(ssl.SSLObject, name)
 
-        def watched(socket: ssl.SSLSocket, *arguments: Any) -> Any:
-            inside[id(socket)] += 1
-            if inside[id(socket)] > 1:
-                together.append(name)
-            try:
-                return original(socket, *arguments)
-            finally:
-                inside[id(socket)] -= 1
+        def watched(connection: ssl.SSLObject, *arguments: Any) -> Any:
+            kept.append(connection)
+            users[id(connection)].add(threading.get_ident())
+            return original(connection, *arguments)
 
-        monkeypatch.setattr(ssl.SSLSocket, name, watched)
+        monkeypatch.setattr(ssl.SSLObject, name, watched)
 
-    watch("recv")
-    watch("send")
+    watch("read")
+    watch("write")
     for _ in range(3):
         assert talk(encrypted, {"tls": TRUST}) == 0.02
-    assert inside
-    assert together == []
-
-
-@pytest.mark.parametrize("timeout", [0.05, 0.0])
-def test_a_shared_socket_keeps_its_timeout(timeout: float):
-    ours, theirs = socket.socketpair()
-    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    server.load_cert_chain(certificate("server"), private_key("server"))
-    client = ssl.create_default_context(cafile=certificate("authority"))
-    client.sslsocket_class = SharedSslSocket
-    accepting = threading.Thread(target=lambda: accepted.append(server.wrap_socket(theirs, server_side=True)))
-    accepted: list[ssl.SSLSocket] = []
-    accepting.start()
-    with ours, client.wrap_socket(ours, server_hostname="localhost") as shared:
-        accepting.join()
-        shared.settimeout(timeout)
-        assert shared.gettimeout() == timeout
-        with accepted[0]:
-            with pytest.raises(TimeoutError):
-                shared.recv(1)
-            with pytest.raises(TimeoutError):  # nobody reads
-                shared.sendall(bytes(2**24))
+    assert len(users) >= 3
+    assert all(len(threads) == 1 for threads in users.values())
 
 
 @pytest.mark.parametrize("kind", [TurnScoreClient, AsyncTurnScoreClient])
