@@ -27,7 +27,6 @@ from turnscore_wire import (
     Limits,
     ModelDescription,
     ModelsReply,
-    RankedCandidate,
     RankReply,
     RankRequest,
     Score,
@@ -39,6 +38,7 @@ from turnscore_wire import (
     Timing,
     TokenCount,
     map_messages,
+    order_candidates,
 )
 from turnscore_wire.conversations import Transcript
 from turnscore_wire.messages import count_skipped
@@ -149,27 +149,18 @@ class MockAnswers:
         """As the service ranks; a candidate whose scores are an error comes last, and all failing raises the first."""
         scorers = self._ranked_by(request)
         asked = [ScoreRequest(context=request.context, response=text, scorers=scorers) for text in request.candidates]
-        results = list(enumerate(map(self.result, asked)))
-        scored = [(index, result.scores) for index, result in results if isinstance(result, ScoreReply)]
-        failed = [(index, result.error) for index, result in results if isinstance(result, ErrorReply)]
-        wrong = [error for _, error in failed if error.code == ErrorCode.INVALID_REQUEST or not scored]
+        results = list(map(self.result, asked))
+        scored = [each.scores for each in results if isinstance(each, ScoreReply)]
+        failed = [each.error for each in results if isinstance(each, ErrorReply)]
+        wrong = [error for error in failed if error.code == ErrorCode.INVALID_REQUEST or not scored]
         if wrong:
             raise ERROR_CLASSES[wrong[0].code](wrong[0].message, wrong[0].field, wrong[0].retry_after_ms)
-        weights = _weights(request, list(scored[0][1]))
-        best_first = sorted(
-            (
-                RankedCandidate(index=index, combined=_combine(scores, weights), scores=scores)
-                for index, scores in scored
-            ),
-            key=lambda each: -(each.combined or 0.0),
-        )
-        last = [
-            RankedCandidate(index=index, combined=None, scores={}, errors=dict.fromkeys(weights, error))
-            for index, error in failed
-        ]
+        weights = _weights(request, list(scored[0]))
+        scores = [each.scores if isinstance(each, ScoreReply) else {} for each in results]
+        errors = [dict.fromkeys(weights, each.error) if isinstance(each, ErrorReply) else {} for each in results]
         return RankReply(
             request_id=self.request_id,
-            candidates=best_first + last,
+            candidates=order_candidates(scores, errors, weights),
             weights=weights,
             timing_ms=NO_TIME,
             skipped=count_skipped(request.messages),
@@ -239,11 +230,6 @@ def _weights(request: RankRequest, names: list[str]) -> dict[str, float]:
     if not any(weights.values()):
         raise InvalidRequestError("at least one scorer must weigh more than 0", "weights")
     return weights
-
-
-def _combine(scores: Mapping[str, Score], weights: Mapping[str, float]) -> float:
-    total = sum(weights.values())
-    return sum(weights[name] / total * (score.percentile or 0.0) for name, score in scores.items())
 
 
 def _score_of(name: str, value: float, response: str, threshold: float | None) -> Score:

@@ -51,6 +51,7 @@ from turnscore_wire.replies import (
     Timing,
     TokenCount,
     VersionDescription,
+    order_candidates,
 )
 from turnscore_wire.requests import (
     BatchRequest,
@@ -114,4 +115,5 @@ __all__ = [
     "VersionDescription",
     "describe_refusal",
     "map_messages",
+    "order_candidates",
 ]

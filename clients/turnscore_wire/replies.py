@@ -1,6 +1,6 @@
 """Replies: what the service sends. A reader ignores fields it does not know, so that fields may be added."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -173,6 +173,41 @@ class RankedCandidate(Reply):
     )
     scores: dict[str, Score]
     errors: Errors = Field(default_factory=dict)
+
+
+def order_candidates(
+    scores: Sequence[Mapping[str, Score]], errors: Sequence[Mapping[str, ErrorDetail]], weights: Mapping[str, float]
+) -> list[RankedCandidate]:
+    """The candidates, best first; equals, and those without a combined score, keep their order.
+
+    docs/api.md has the formula. `weights` holds every scorer asked, at least one of them above 0.
+    """
+    counting = {name: weight for name, weight in weights.items() if weight > 0}
+    whole = [place for place, own in enumerate(scores) if counting.keys() <= own.keys()]
+    combined = dict.fromkeys(whole, 0.0)
+    for name, weight in counting.items():
+        for place, percentile in zip(whole, _percentiles([scores[each][name] for each in whole]), strict=True):
+            combined[place] += weight / sum(counting.values()) * percentile
+    order = sorted(range(len(scores)), key=lambda place: -combined.get(place, -1.0))
+    return [
+        RankedCandidate(index=each, combined=combined.get(each), scores=dict(scores[each]), errors=dict(errors[each]))
+        for each in order
+    ]
+
+
+def _percentiles(scores: Sequence[Score]) -> list[float]:
+    """Each candidate's place among the bundle's reference turns; among the candidates where those have none."""
+    known = [score.percentile for score in scores if score.percentile is not None]
+    values = [score.value for score in scores]
+    return known if len(known) == len(scores) else [_place_among(value, values) for value in values]
+
+
+def _place_among(value: float, values: Sequence[float]) -> float:
+    """Share of the other values, 0 to 100, that lie below this one, equal ones counting half; 50 where it is alone."""
+    others = len(values) - 1
+    below = sum(each < value for each in values)
+    equal = sum(each == value for each in values) - 1
+    return 100 * (below + equal / 2) / others if others else 50.0
 
 
 class RankReply(Reply):
