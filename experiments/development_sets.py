@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from turnscore_assessment.agreement.judged_dialogues import VALUE, average_parts
-from turnscore_assessment.agreement.scoring import make_turn
+from turnscore_assessment.agreement.scoring import VALUE, average_parts, make_turn
 from turnscore_assessment.data.dialogues import (
     SET_NAME,
     SYSTEM,

@@ -14,8 +14,7 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 from scipy import stats
-from turnscore_assessment.agreement.judged_dialogues import VALUE, JudgedDialogue
-from turnscore_assessment.agreement.scoring import load_bundles, score_with_bundle
+from turnscore_assessment.agreement.scoring import VALUE, JudgedDialogue, load_bundles, score_with_bundle
 from turnscore_assessment.command_line import reported_errors
 from turnscore_assessment.drift.report import DriftVerdict, find_drift
 from turnscore_assessment.drift.sources import BINS, LiveValues

@@ -13,14 +13,16 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from turnscore_assessment.agreement.judged_dialogues import (
+from turnscore_assessment.agreement.scoring import (
     DialogueScores,
     JudgedDialogue,
     ScoredFile,
+    ScorerSelection,
+    ShowProgress,
     drop_empty_turns,
     read_judged_dialogues,
+    score_dialogues,
 )
-from turnscore_assessment.agreement.scoring import ScorerSelection, ShowProgress, score_dialogues
 from turnscore_assessment.errors import AgreementError
 from turnscore_assessment.figures import (
     CONFIDENCE,

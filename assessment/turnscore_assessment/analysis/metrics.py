@@ -13,9 +13,16 @@ from statistics import fmean
 
 import numpy as np
 
-from turnscore_assessment.agreement.judged_dialogues import FIRST_LINE, JudgedDialogue, JudgedTurn, ScoredFile
 from turnscore_assessment.agreement.report import choose_parts
-from turnscore_assessment.agreement.scoring import ScorerSelection, ShowProgress, score_dialogues
+from turnscore_assessment.agreement.scoring import (
+    FIRST_LINE,
+    JudgedDialogue,
+    JudgedTurn,
+    ScoredFile,
+    ScorerSelection,
+    ShowProgress,
+    score_dialogues,
+)
 from turnscore_assessment.errors import AgreementError, BadFileError, TooFewError
 from turnscore_assessment.figures import (
     CONFIDENCE,

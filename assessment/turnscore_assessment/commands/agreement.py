@@ -12,13 +12,20 @@ from rich.console import Console
 from rich.progress import Progress
 from typer import Argument, Option
 
-from turnscore_assessment.agreement.judged_dialogues import Advance, FormName
 from turnscore_assessment.command_line import CALL_SECONDS, CALLS_IN_FLIGHT, client_of, refuse_input, reported_errors
 from turnscore_assessment.figures import ROUNDS
 from turnscore_assessment.rendering import print_page
 
 if TYPE_CHECKING:
-    from turnscore_assessment.agreement.scoring import ScorerSelection
+    from turnscore_assessment.agreement.scoring import Advance, ScorerSelection
+
+
+class FormName(StrEnum):
+    """The forms that can be read: docs/agreement.md's, the challenge's, and ratings files (docs/studies.md)."""
+
+    JUDGED = "judged"
+    DBDC3 = "dbdc3"
+    STUDY = "study"
 
 
 class LevelName(StrEnum):
@@ -68,7 +75,7 @@ def convert(
     form: Form = FormName.DBDC3,
 ) -> None:
     """Write judged dialogues of another form in that of docs/agreement.md."""
-    from turnscore_assessment.agreement.judged_dialogues import read_judged_dialogues, write_judged_dialogues
+    from turnscore_assessment.agreement.scoring import read_judged_dialogues, write_judged_dialogues
 
     refuse_input(target, [source], "target")
     with reported_errors():
@@ -98,7 +105,7 @@ def choose_scorers(
 
 
 @contextmanager
-def show_progress(title: str, dialogues: int) -> Iterator[Advance]:
+def show_progress(title: str, dialogues: int) -> Iterator["Advance"]:
     """A progress bar on stderr, removed at the end."""
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(title, total=dialogues)

@@ -221,7 +221,7 @@ def lay_out(items: ArrayLike, raters: ArrayLike, values: ArrayLike) -> Floats:
     sums, counts = np.zeros(shape), np.zeros(shape)
     np.add.at(sums, (rows, columns), values)
     np.add.at(counts, (rows, columns), 1)
-    return np.divide(sums, counts, out=np.full(shape, np.nan), where=counts > 0)
+    return np.asarray(np.divide(sums, counts, out=np.full(shape, np.nan), where=counts > 0))
 
 
 def arrange(path: Path, name: str, rows: Iterable[tuple[str, str, float]]) -> RatedItems:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from turnscore_assessment.agreement.judged_dialogues import read_judged_dialogues
+from turnscore_assessment.agreement.scoring import read_judged_dialogues
 from turnscore_assessment.data.dialogues import USER, LabelledTurn, Spoken
 from turnscore_assessment.figures import compute_pearson, compute_spearman
 from turnscore_assessment.rendering import table_head, table_row

@@ -12,7 +12,7 @@ from support.exporter_data import OracleScorer, build_judged, write_judged
 from support.fakes import FakeScorer, loaded_fake
 from turnscore_assessment import command_line
 from turnscore_assessment.agreement import scoring
-from turnscore_assessment.agreement.judged_dialogues import read_judged_dialogues
+from turnscore_assessment.agreement.scoring import read_judged_dialogues
 from turnscore_client import AsyncTurnScoreClient
 from turnscore_client._command.registry import app
 from turnscore_client.testing import MockTurnScore

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from support.exporter_data import build_judged, write_judged
 from support.studies import make_study
-from turnscore_assessment.agreement.judged_dialogues import read_judged_dialogues
+from turnscore_assessment.agreement.scoring import read_judged_dialogues
 from turnscore_assessment.errors import BadFileError
 from turnscore_assessment.ratings.rating_file import RatingFile, build_table, standardize, write_ratings
 from turnscore_assessment.ratings.scoring import choose_rows, control_quality, find_passing

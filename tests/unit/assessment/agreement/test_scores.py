@@ -4,8 +4,7 @@ import httpx
 import pytest
 from support.exporter_data import OracleScorer, build_judged
 from support.fakes import FakeScorer, loaded_fake
-from turnscore_assessment.agreement.judged_dialogues import JudgedDialogue
-from turnscore_assessment.agreement.scoring import load_bundles, score_with_bundle, score_with_service
+from turnscore_assessment.agreement.scoring import JudgedDialogue, load_bundles, score_with_bundle, score_with_service
 from turnscore_assessment.errors import AgreementError
 from turnscore_client import AsyncTurnScoreClient
 from turnscore_service.api.http.app import create_app
