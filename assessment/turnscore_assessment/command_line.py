@@ -1,10 +1,12 @@
 """What commands share: options, the console, the client of the service, and errors as one line on stderr."""
 
 import asyncio
+import inspect
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 from turnscore_client import AsyncTurnScoreClient
@@ -70,6 +72,29 @@ async def ask_all(ask: Callable[[Asked], Awaitable[Answer]], asked: Iterable[Ask
     except ExceptionGroup as errors:
         raise errors.exceptions[0] from errors
     return [answers[place] for place in range(len(answers))]
+
+
+def command_of(options: type, run: Callable[[Any], None]) -> Callable[..., None]:
+    """The function that typer turns into a command: its parameters are the fields of the dataclass, which `run` takes.
+
+    The dataclass's docstring is the command's help.
+    """
+
+    def command(**given: Any) -> None:
+        run(options(**given))
+
+    hints = get_type_hints(options, include_extras=True)
+    kind, empty = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.empty
+    parameters = [
+        inspect.Parameter(
+            each.name, kind, default=empty if each.default is MISSING else each.default, annotation=hints[each.name]
+        )
+        for each in fields(options)
+    ]
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {each.name: each.annotation for each in parameters}
+    command.__doc__ = options.__doc__
+    return command
 
 
 RatingsFile = Annotated[

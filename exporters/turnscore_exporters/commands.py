@@ -3,14 +3,12 @@
 What does the work, and torch with it, is imported when the command runs.
 """
 
-import inspect
 from collections.abc import Callable, Iterable
-from dataclasses import MISSING, fields
 from importlib import import_module
-from typing import Any, get_type_hints
+from typing import Any
 
 import typer
-from turnscore_assessment.command_line import reported_errors
+from turnscore_assessment.command_line import command_of, reported_errors
 from turnscore_models import Bundle, BundleError
 
 from turnscore_exporters import options as of
@@ -45,31 +43,18 @@ def build_command(options: type, work: str) -> Callable[..., None]:
     wrote, lines to print, or None. An ExporterError or BundleError ends the command with its message.
     """
 
-    def run(**given: Any) -> None:
+    def run(given: Any) -> None:
         module, _, function = work.partition(":")
         with reported_errors(ExporterError, BundleError):
             do = getattr(import_module(f"turnscore_exporters.{module}"), function)
-            if given.get("threads"):
+            if threads := getattr(given, "threads", 0):
                 import torch
 
-                torch.set_num_threads(given["threads"])
-            for line in _lines_of(do(options(**given))):
+                torch.set_num_threads(threads)
+            for line in _lines_of(do(given)):
                 typer.echo(line)
 
-    hints = get_type_hints(options, include_extras=True)
-    parameters = [
-        inspect.Parameter(
-            each.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=inspect.Parameter.empty if each.default is MISSING else each.default,
-            annotation=hints[each.name],
-        )
-        for each in fields(options)
-    ]
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {each.name: each.annotation for each in parameters}
-    run.__doc__ = options.__doc__
-    return run
+    return command_of(options, run)
 
 
 def _lines_of(made: Bundle | Iterable[str] | None) -> Iterable[str]:

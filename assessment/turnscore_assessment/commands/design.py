@@ -1,20 +1,16 @@
 """`design make` and `design analyse`: rating sheets, and systems' scores from filled ones."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from typer import Argument, Option
 
-from turnscore_assessment.command_line import SeedOption, reported_errors
+from turnscore_assessment.command_line import command_of, reported_errors
 from turnscore_assessment.designs.analysis import CriterionAnalysis, DesignAnalysis, Scoring, analyse_design
 from turnscore_assessment.designs.form import (
-    LARGEST_TUPLE,
-    POINTS,
-    STANDARD,
-    AskedCriterion,
-    DesignKind,
     DesignSpec,
     read_answers,
     read_items,
@@ -77,43 +73,30 @@ def _describe_agreement(criterion: CriterionAnalysis) -> str:
 app = typer.Typer(no_args_is_help=True, help="Make blind, balanced rating sheets, and analyse filled ones.")
 
 
-@app.command()
-def make(
-    items: Annotated[Path, Argument(exists=True, dir_okay=False, help="What is judged (docs/studies.md).")],
-    kind: Annotated[DesignKind, Option("--design", help="How raters are asked.")],
-    criteria: Annotated[
-        list[str], Option("--criterion", help="A question about every option, as `fun` or `dull:negative`; repeatable.")
-    ],
-    raters: Annotated[int, Option(min=1, help="Sheets to make.")],
-    output: Annotated[Path, Option(file_okay=False, help="Folder for the key and the sheets.")],
-    per_rater: Annotated[int | None, Option(min=1, help="Dialogues per rater; else all.")] = None,
-    tuple_size: Annotated[int, Option(min=2, max=LARGEST_TUPLE, help="Options of a question of choices.")] = 4,
-    points: Annotated[int, Option(min=2, max=100, help="Of a Likert scale.")] = POINTS,
-    standard: Annotated[float, Option(min=1, max=999, help="Rank-based magnitude: the reference's worth.")] = STANDARD,
-    study: Annotated[str, Option(help="The study's name.")] = "study",
-    seed: SeedOption = 0,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class MakeOptions(DesignSpec):
     """Make one sheet per rater, as JSON lines and CSV, and a key that names the system of each option."""
+
+    items: Annotated[Path, Argument(exists=True, dir_okay=False, help="What is judged (docs/studies.md).")]
+    output: Annotated[Path, Option(file_okay=False, help="Folder for the key and the sheets.")]
+
+
+def make(options: MakeOptions) -> None:
+    """Makes the design, and says how evenly systems were dealt."""
     with reported_errors():
-        spec = DesignSpec(
-            kind=kind,
-            study=study,
-            criteria=[_read_criterion(text) for text in criteria],
-            raters=raters,
-            per_rater=per_rater,
-            tuple_size=tuple_size,
-            points=points,
-            standard=standard,
-            seed=seed,
-        )
-        design = make_design(read_items(items), spec)
-        write_design(output, design)
+        design = make_design(read_items(options.items), options)
+        write_design(options.output, design)
     key = design.key
-    typer.echo(f"wrote {output / 'key.json'}, which raters must not see, and {raters} sheets in {output / 'sheets'}")
+    output = options.output
+    sheets = f"{options.raters} sheets in {output / 'sheets'}"
+    typer.echo(f"wrote {output / 'key.json'}, which raters must not see, and {sheets}")
     typer.echo(
         f"{len(key.questions)} questions about {len(key.items)} items; of a system, from fewest to most: ", nl=False
     )
     typer.echo(", ".join(f"{name} {low} to {high}" for name, (low, high) in key.balance.items()))
+
+
+app.command("make")(command_of(MakeOptions, make))
 
 
 @app.command()
@@ -128,10 +111,3 @@ def analyse(
         design = read_key(key)
         found = analyse_design(design, read_answers(design, sheets), transform)
     print_page(build_design_page(found), found, output)
-
-
-def _read_criterion(text: str) -> AskedCriterion:
-    name, _, direction = text.partition(":")
-    if not name.strip() or direction not in ("", "positive", "negative"):
-        raise typer.BadParameter(f"{text!r} is neither NAME nor NAME:negative", param_hint="--criterion")
-    return AskedCriterion(name=name.strip(), direction="negative" if direction == "negative" else "positive")

@@ -9,7 +9,9 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+from typer import BadParameter, Option
 
+from turnscore_assessment.command_line import SeedOption
 from turnscore_assessment.errors import BadFileError
 from turnscore_assessment.figures import Floats, Integers
 from turnscore_assessment.files import check_row, read_csv, read_rows, to_csv, unguard
@@ -73,6 +75,14 @@ class AskedCriterion(BaseModel):
 
     name: Name
     direction: Literal["positive", "negative"] = "positive"
+
+
+def read_criterion(text: str) -> AskedCriterion:
+    """`NAME` or `NAME:negative`; BadParameter for anything else."""
+    name, _, direction = text.partition(":")
+    if not name.strip() or direction not in ("", "positive", "negative"):
+        raise BadParameter(f"{text!r} is neither NAME nor NAME:negative", param_hint="--criterion")
+    return AskedCriterion(name=name.strip(), direction="negative" if direction == "negative" else "positive")
 
 
 class DesignItem(BaseModel):
@@ -161,18 +171,25 @@ class Design:
 
 @dataclass(frozen=True, kw_only=True)
 class DesignSpec:
-    """What a user asks for."""
+    """What a user asks for, as options of the command line."""
 
-    kind: DesignKind
-    study: str
-    criteria: Sequence[AskedCriterion]
-    raters: int
-    per_rater: int | None = None
-    """Dialogues per rater; None for all."""
-    tuple_size: int = 4
-    points: int = POINTS
-    standard: float = STANDARD
-    seed: int = 0
+    kind: Annotated[DesignKind, Option("--design", help="How raters are asked.")]
+    criteria: Annotated[
+        list[AskedCriterion],
+        Option(
+            "--criterion",
+            parser=read_criterion,
+            metavar="TEXT",
+            help="A question about every option, as `fun` or `dull:negative`; repeatable.",
+        ),
+    ]
+    raters: Annotated[int, Option(min=1, help="Sheets to make.")]
+    per_rater: Annotated[int | None, Option(min=1, help="Dialogues per rater; else all.")] = None
+    tuple_size: Annotated[int, Option(min=2, max=LARGEST_TUPLE, help="Options of a question of choices.")] = 4
+    points: Annotated[int, Option(min=2, max=100, help="Of a Likert scale.")] = POINTS
+    standard: Annotated[float, Option(min=1, max=999, help="Rank-based magnitude: the reference's worth.")] = STANDARD
+    study: Annotated[str, Option(help="The study's name.")] = "study"
+    seed: SeedOption = 0
 
 
 def read_items(path: Path) -> list[DesignItem]:
