@@ -95,7 +95,8 @@ def _train(
 ) -> tuple[Trained, TrainingPlan]:
     if job.name in ENGAGEMENT:
         return ENGAGEMENT[job.name](job.plan, check_counts=job.check_counts), job.plan
-    judged = [each for found in sets for each in found.asked] + [each for found in contexts for own in found.values() for each in own]
+    judged = [each for found in sets for each in found.asked]
+    judged += [each for found in contexts for own in found.values() for each in own]
     plan = replace(job.plan, judged=judged)
     return TRAINERS[job.name](plan), plan
 
