@@ -15,7 +15,8 @@ from transformers import BertModel
 from turnscore_core.scorers.encoder import TextEncoder
 from turnscore_models import Bundle
 
-from turnscore_exporters.bundles.writer import Checkpoint, bert_graphs, export_checkpoint, score_as_pairs, turns_of
+from turnscore_exporters.bundles.checkpoint import Checkpoint, bert_graphs, export_checkpoint, score_as_pairs
+from turnscore_exporters.bundles.writer import turns_of
 from turnscore_exporters.data.pairs import choose_reference_turns
 from turnscore_exporters.errors import EncoderError, ExporterError
 from turnscore_exporters.graphs.export import EXAMPLE_IDS, ROW_AXES, BertGraph, GraphContract

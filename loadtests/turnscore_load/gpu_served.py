@@ -16,6 +16,7 @@ from turnscore_core.inference.devices import Device
 from turnscore_core.scorers.engagement import EngagementScorer
 from turnscore_core.scorers.fed.questions import FedBundleOptions
 from turnscore_core.scorers.scorer import TurnToScore
+from turnscore_exporters.bundles.checkpoint import write_graphs, write_rest
 from turnscore_exporters.bundles.self_test import build_self_test, self_test_turns
 from turnscore_exporters.bundles.writer import (
     CALIBRATION_FILE,
@@ -27,8 +28,6 @@ from turnscore_exporters.bundles.writer import (
     calibrate,
     finish_bundle,
     start_bundle,
-    write_graphs,
-    write_rest,
 )
 from turnscore_exporters.engagement.model import CONTRACT, score_pairs
 from turnscore_exporters.fed.bundle import PRECISIONS, REFERENCE_FILE, TOLERANCES, read_qualities

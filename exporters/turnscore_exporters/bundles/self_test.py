@@ -25,7 +25,7 @@ from turnscore_models.manifest import VERSION_PATTERN
 from turnscore_wire import Turn
 
 from turnscore_exporters.errors import ExporterError
-from turnscore_exporters.graphs.export import examined_graph
+from turnscore_exporters.graphs.fp16 import examined_graph
 from turnscore_exporters.json_files import write_json
 
 Texts = tuple[str, ...]

@@ -4,39 +4,24 @@ Parity is measured through the code that serves.
 """
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, get_args
+from typing import Any, get_args
 
 import numpy as np
 import onnx
-from numpy.typing import NDArray
 from pydantic import JsonValue
-from tokenizers import Tokenizer
 from turnscore_assessment.figures import compute_spearman
 from turnscore_core.inference.onnx_backend import OnnxBackend, Tensor
 from turnscore_core.scorers.scorer import Scorer, TurnToScore
-from turnscore_models import Bundle, Calibration, GraphSpec, GraphVariant, Manifest, SelfTest, TensorSpec, write_bundle
+from turnscore_models import Bundle, Calibration, GraphSpec, GraphVariant, Manifest, TensorSpec, write_bundle
 from turnscore_wire import Turn
 
-from turnscore_exporters.bundles.self_test import build_self_test, self_test_turns, write_self_test
+from turnscore_exporters.bundles.self_test import write_self_test
 from turnscore_exporters.errors import ExporterError, ParityError
-from turnscore_exporters.graphs.export import (
-    DATA_SUFFIX,
-    BertGraph,
-    GraphContract,
-    convert_fp16,
-    examined_graph,
-    export_fp32,
-    skip_padding,
-)
-from turnscore_exporters.graphs.int8 import quantize_int8
-from turnscore_exporters.json_files import write_json
-from turnscore_exporters.options import BundleOptions
-from turnscore_exporters.training.encoders import Factors
+from turnscore_exporters.graphs.fp16 import DATA_SUFFIX
 
 GRAPH_FILES: dict[GraphVariant, str] = {
     "fp32": "graphs/fp32.onnx",
@@ -250,107 +235,3 @@ def check_order(graph: GraphVariant, drift: Drift) -> None:
 def turns_of(pairs: Sequence[tuple[str, str]]) -> list[TurnToScore]:
     """(query, reply) texts as turns to score; an empty query is no context."""
     return [TurnToScore([Turn(speaker="user", text=query)] if query.strip() else [], reply) for query, reply in pairs]
-
-
-class Tokenizes(Protocol):
-    """What a bundle needs of a model besides its graphs."""
-
-    @property
-    def tokenizer(self) -> Tokenizer: ...
-    @property
-    def token_limit(self) -> int: ...
-
-
-Score = Callable[[Sequence[TurnToScore]], Sequence[float]]
-
-
-def write_graphs(
-    model: BertGraph,
-    contract: GraphContract,
-    choice: GraphChoice,
-    output: Path,
-    probe_inputs: Mapping[str, NDArray[Any]] | None = None,
-    smoothing: Factors | None = None,
-) -> None:
-    """Writes the fp32 graph, and what is made of it."""
-    fp32 = output / GRAPH_FILES["fp32"]
-    export_fp32(model, contract, fp32)
-    if "cpu-int8" in choice.kept:
-        quantize_int8(fp32, output / GRAPH_FILES["cpu-int8"], probe_inputs, smoothing)
-        skip_padding(output / GRAPH_FILES["cpu-int8"])
-    if "cuda-fp16" in choice.kept:
-        convert_fp16(fp32, output / GRAPH_FILES["cuda-fp16"])
-
-
-def write_rest(tokenizer: Tokenizer, expected: Sequence[float], source: str, test: SelfTest, output: Path) -> None:
-    """Writes the tokenizer, the calibration curve and the self-test."""
-    tokenizer.save(str(output / TOKENIZER_FILE), pretty=False)
-    write_json(output / CALIBRATION_FILE, calibrate(expected, source))
-    write_json(output / SELF_TEST_FILE, test)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Checkpoint:
-    """A checkpoint to export, and the real turns to hold its graphs to it on."""
-
-    scorer: type[Scorer]
-    encoder: Tokenizes
-    write_graphs: Callable[[GraphChoice, Path], None]
-    score: Score
-    """The checkpoint's own values."""
-    turns: Sequence[TurnToScore]
-    source: str
-    training: Mapping[str, Any]
-    options: Mapping[str, JsonValue] = field(default_factory=dict)
-    agreement: Mapping[str, JsonValue] = field(default_factory=dict)
-    by_graph: tuple[str, Callable[[Score], JsonValue]] | None = None
-    """Name and measure of an agreement with people that the manifest has of the checkpoint and of each graph."""
-
-
-def bert_graphs(model: BertGraph, contract: GraphContract) -> Callable[[GraphChoice, Path], None]:
-    """What a BERT's Checkpoint has for `write_graphs`."""
-    return partial(write_graphs, model, contract)
-
-
-def score_as_pairs(score: Callable[[Sequence[tuple[str, str]]], Sequence[float]]) -> Score:
-    """The function over turns of one over (query, reply) texts; a turn without context has an empty query."""
-    return lambda turns: score([(each.context[-1].text if each.context else "", each.response) for each in turns])
-
-
-def export_checkpoint(made: Checkpoint, options: BundleOptions) -> Bundle:
-    """Writes the bundle into the empty or missing folder, loads each graph as the service does, returns it.
-
-    Raises ParityError if a graph disagrees with the checkpoint on the reference turns, ExporterError if there are fewer
-    than 200 of them; the folder is then removed.
-    """
-    choice = choose_graphs(options.graph, options.int8_tolerance, options.fp16_tolerance)
-    with fresh_folder(options.output, len(made.turns), MIN_PARITY_TURNS):
-        expected = made.score(made.turns)
-        tested = self_test_turns(made.scorer.KIND)
-        made.write_graphs(choice, options.output)
-        write_rest(
-            made.encoder.tokenizer, expected, made.source, build_self_test(tested, made.score(tested)), options.output
-        )
-        bundle = start_bundle(
-            options.output,
-            made.scorer.KIND,
-            options.version,
-            choice.promises(),
-            token_limit=made.encoder.token_limit,
-            options=dict(made.options),
-            training=dict(made.training),
-            agreement=dict(made.agreement),
-            licence=options.licence,
-        )
-        measured, agreement = {}, dict(made.agreement)
-        scorers: dict[str, Score] = {"checkpoint": made.score}
-        for variant, spec in bundle.manifest.graphs.items():
-            with examined_graph(bundle.path_of(spec.file), variant) as graph:
-                score = partial(serve_turns, made.scorer(bundle, OnnxBackend(graph, threads=1)))
-            drift = check_parity(variant, made.turns, score(made.turns), expected, spec.parity_tolerance)
-            measured[variant] = drift.to_dict()
-            scorers[variant] = score
-        if made.by_graph is not None:
-            name, measure = made.by_graph
-            agreement[name] = {each: measure(score) for each, score in scorers.items()}
-        return finish_bundle(bundle, measured, choice.kept, agreement)

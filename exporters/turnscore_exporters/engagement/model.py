@@ -18,14 +18,8 @@ from turnscore_assessment.figures import compute_auc
 from turnscore_core.scorers.engagement import EngagementScorer
 from turnscore_models import Bundle
 
-from turnscore_exporters.bundles.writer import (
-    Checkpoint,
-    Score,
-    bert_graphs,
-    export_checkpoint,
-    score_as_pairs,
-    turns_of,
-)
+from turnscore_exporters.bundles.checkpoint import Checkpoint, Score, bert_graphs, export_checkpoint, score_as_pairs
+from turnscore_exporters.bundles.writer import turns_of
 from turnscore_exporters.data.pairs import (
     ConvaiSplit,
     Labels,

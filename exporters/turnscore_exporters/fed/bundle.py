@@ -46,7 +46,7 @@ from turnscore_exporters.bundles.writer import (
 )
 from turnscore_exporters.errors import CheckpointError, ExporterError, ParityError
 from turnscore_exporters.fed.model import FedCheckpoint, export_graph, export_int8, load_checkpoint
-from turnscore_exporters.graphs.export import examined_graph
+from turnscore_exporters.graphs.fp16 import examined_graph
 from turnscore_exporters.json_files import read_json, write_json
 from turnscore_exporters.options import FedExportOptions
 from turnscore_exporters.training.encoders import chunks

@@ -20,7 +20,8 @@ from transformers import AutoTokenizer, GPT2LMHeadModel
 from turnscore_core.scorers.fed.batch import Branch, Conversation, FedBatch, build_tree
 
 from turnscore_exporters.errors import CheckpointError, GraphExportError
-from turnscore_exporters.graphs.export import DATA_SUFFIX, GraphContract, check_graph, trace_graph
+from turnscore_exporters.graphs.export import GraphContract, check_graph, trace_graph
+from turnscore_exporters.graphs.fp16 import DATA_SUFFIX
 from turnscore_exporters.graphs.int8 import OPSET, quantize_int8
 
 

@@ -28,16 +28,14 @@ from turnscore_core.scorers.usr import (
 )
 from turnscore_models import Bundle
 
-from turnscore_exporters.bundles.writer import (
-    GRAPH_FILES,
+from turnscore_exporters.bundles.checkpoint import (
     Checkpoint,
-    GraphChoice,
     bert_graphs,
     export_checkpoint,
     score_as_pairs,
-    turns_of,
     write_graphs,
 )
+from turnscore_exporters.bundles.writer import GRAPH_FILES, GraphChoice, turns_of
 from turnscore_exporters.data.pairs import choose_reference_turns
 from turnscore_exporters.engagement.model import CONTRACT
 from turnscore_exporters.errors import CheckpointError, EncoderError, ExporterError

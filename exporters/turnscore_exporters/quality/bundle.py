@@ -35,6 +35,7 @@ from turnscore_core.scorers.turn_warnings import find_repeats
 from turnscore_models import Bundle, GraphVariant, HeadsSpec
 from turnscore_models.bundle import sha256_of
 
+from turnscore_exporters.bundles.checkpoint import write_graphs, write_rest
 from turnscore_exporters.bundles.self_test import build_self_test, self_test_turns
 from turnscore_exporters.bundles.writer import (
     GRAPH_FILES,
@@ -47,18 +48,10 @@ from turnscore_exporters.bundles.writer import (
     finish_bundle,
     fresh_folder,
     start_bundle,
-    write_graphs,
-    write_rest,
 )
 from turnscore_exporters.errors import CheckpointError, ParityError
-from turnscore_exporters.graphs.export import (
-    EXAMPLE_IDS,
-    ROW_AXES,
-    GraphContract,
-    check_graph,
-    examined_graph,
-    trace_graph,
-)
+from turnscore_exporters.graphs.export import EXAMPLE_IDS, ROW_AXES, GraphContract, check_graph, trace_graph
+from turnscore_exporters.graphs.fp16 import examined_graph
 from turnscore_exporters.graphs.int8 import MIN_HALF, store_half
 from turnscore_exporters.json_files import read_json, write_json
 from turnscore_exporters.options import QualityExportOptions

@@ -22,7 +22,7 @@ from turnscore_core.scorers.scorer import TurnToScore
 from turnscore_core.scorers.sentiment_stop import DialogueRow, SentimentStopScorer, WindowLayout
 from turnscore_models import Bundle
 
-from turnscore_exporters.bundles.writer import Checkpoint, Score, bert_graphs, export_checkpoint
+from turnscore_exporters.bundles.checkpoint import Checkpoint, Score, bert_graphs, export_checkpoint
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.graphs.export import EXAMPLE_IDS, ROW_AXES, GraphContract
 from turnscore_exporters.json_files import read_json, write_json

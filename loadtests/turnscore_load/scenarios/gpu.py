@@ -21,7 +21,8 @@ from turnscore_core.inference.devices import Device, Machine, choose_devices
 from turnscore_core.inference.onnx_backend import Backend, DeviceError
 from turnscore_exporters.engagement.model import CONTRACT
 from turnscore_exporters.fed.model import export_graph
-from turnscore_exporters.graphs.export import convert_fp16, export_fp32
+from turnscore_exporters.graphs.export import export_fp32
+from turnscore_exporters.graphs.fp16 import convert_fp16
 from typer import Option
 
 from turnscore_load.fed_ways import PackedTurn, TorchFed, Way, time_alternating

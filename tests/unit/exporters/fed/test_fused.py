@@ -16,7 +16,7 @@ from turnscore_exporters.commands import export as app
 from turnscore_exporters.errors import GraphExportError
 from turnscore_exporters.fed import model as fed_graphs
 from turnscore_exporters.fed.model import FedCheckpoint, FedModel, count_fused, export_graph, load_checkpoint
-from turnscore_exporters.graphs.export import emulate_fp16
+from turnscore_exporters.graphs.fp16 import emulate_fp16
 from turnscore_models import read_bundle
 from typer.testing import CliRunner
 

@@ -14,7 +14,8 @@ from turnscore_core.inference.devices import Device
 from turnscore_exporters.bundles.writer import check_parity, turns_of
 from turnscore_exporters.engagement.model import CONTRACT, EngagementModel, EngagementSettings
 from turnscore_exporters.errors import GraphExportError, ParityError
-from turnscore_exporters.graphs.export import convert_fp16, emulate_fp16, export_fp32
+from turnscore_exporters.graphs.export import export_fp32
+from turnscore_exporters.graphs.fp16 import convert_fp16, emulate_fp16
 from turnscore_exporters.training.encoders import load_encoder
 
 LAYERS = 2
