@@ -30,11 +30,16 @@ from turnscore_assessment.data.dialogues import (
 from turnscore_assessment.figures import compute_auc, compute_spearman
 from turnscore_assessment.rendering import table_head, table_row
 from turnscore_core.inference.devices import usable_cpus
-from turnscore_core.inference.onnx_backend import OnnxBackend
 from turnscore_core.loaded_scorer import LoadedScorer, choose_variant, load_scorer
 from turnscore_core.scorers.quality import CONTEXT_ROWS, QualityOptions, QualityScorer
 from turnscore_core.scoring import score_turns
-from turnscore_exporters.bundles.self_test import build_self_test, self_test_turns, start_version, write_self_test
+from turnscore_exporters.bundles.self_test import (
+    build_self_test,
+    open_examined,
+    self_test_turns,
+    start_version,
+    write_self_test,
+)
 from turnscore_exporters.calibration.recalibration import CONFIDENCE, find_threshold, least_good_turns, measure_share
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.quality.bundle import serve_turns
@@ -187,7 +192,7 @@ def renew_value(
     copied = start_version(bundle, version, output)
     options = QualityOptions.model_validate(copied.manifest.options)
     layout = options.layout.model_copy(update={"context_turns": context_turns})
-    backend = OnnxBackend(copied.path_of(copied.manifest.graphs[choose_variant(copied)].file), threads=usable_cpus())
+    backend = open_examined(copied, choose_variant(copied), usable_cpus())
 
     def write(value: Mapping[str, JsonValue], training: Mapping[str, JsonValue]) -> Bundle:
         changed = QualityOptions.model_validate({**options.model_dump(), "layout": layout.model_dump(), "value": value})

@@ -45,7 +45,7 @@ from turnscore_core.dialogues import (
 )
 from turnscore_core.errors import FailedScoringError, InvalidRequestError, ScoringError
 from turnscore_core.inference.devices import usable_cpus
-from turnscore_core.load_settings import LoadSettings
+from turnscore_core.load_settings import KEPT_VECTOR_BYTES, LoadSettings
 from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.model_loader import load_scorers
 from turnscore_core.model_set import ModelSet, choose_defaults, read_choice, read_options
@@ -259,17 +259,20 @@ class Engine:
         shared: SharedScores | None = None,
         namespace: str = "default",
         secret: bytes = b"",
+        kept_vector_bytes: int = KEPT_VECTOR_BYTES,
         load: Loader = load_scorers,
     ) -> None:
         """Loads the bundles: folders by scorer, or names and folders as `TURNSCORE_MODELS` takes them.
 
         `threads` compute one batch, and `concurrent_batches` run at once; `options` are those of a request, by scorer;
         `thresholds` replace the bundles'. With `shared`, scores are asked there first and kept there, under
-        `namespace`, as the service's cache does with a `secret`; `load` makes the scorers.
+        `namespace`, as the service's cache does with a `secret`; `kept_vector_bytes` are for what is kept of texts
+        that were read; `load` makes the scorers.
         Raises BundleError for a bundle that is refused or scores no turns, DeviceError, and OptionsError, with the
         field, for the rest.
         """
         settings = _settings(models, threads, concurrent_batches, device, thresholds, max_batch_tokens)
+        settings = settings.model_copy(update={"kept_vector_bytes": kept_vector_bytes})
         loaded = load(settings)
         _check_names(models, loaded)
         self._model_set = choose_defaults(loaded)

@@ -17,6 +17,9 @@ def _know_device(value: str) -> str:
 
 DeviceName = Annotated[str, AfterValidator(_know_device)]
 
+KEPT_VECTOR_BYTES = 128 * 1024**2
+"""Holds 500 conversations: three context texts at 18 kB on average, and 54 kB at most, with quality's int8 graph."""
+
 
 class LoadSettings(BaseModel):
     """Read-only; the service's settings of the same names describe each."""
@@ -37,5 +40,7 @@ class LoadSettings(BaseModel):
     """Batches of one scorer at once; 0: CPUs divided by threads."""
     max_batch_tokens: NonNegativeInt = 0
     """Padding included; 0: the device's default."""
+    kept_vector_bytes: NonNegativeInt = KEPT_VECTOR_BYTES
+    """For vectors of texts that were read, in this process; 0: none are kept."""
     workers: PositiveInt = 1
     """Processes that share this machine's CPUs and devices."""

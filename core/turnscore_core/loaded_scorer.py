@@ -14,6 +14,7 @@ from turnscore_models import (
     Bundle,
     GraphSpec,
     GraphVariant,
+    JointSpec,
     MismatchedGraphError,
     SelfTestTurn,
     UnknownKindError,
@@ -168,6 +169,12 @@ class LoadedScorer:
     def model(self) -> str:
         """The bundle, as `name:version`."""
         return self.bundle.manifest.reference
+
+    @property
+    def first_graph_digest(self) -> str:
+        """Of the files of the graph that reads each text alone: other heads, and what reads its results, may differ."""
+        file, files = self.bundle.manifest.graphs[self.variant].file, self.bundle.manifest.files
+        return " ".join(digest for name, digest in files.items() if name.startswith(file))
 
     def trim(self, turn: TurnToScore) -> TurnToScore:
         """The turn without what the scorer cannot read; the turn itself where the scorer does not say."""
@@ -336,17 +343,20 @@ def _open(
     """The scorer, which has scored nothing yet, and which code it is."""
     spec = bundle.manifest.graphs[variant]
     try:
-        graph = bundle.path_of(spec.file)
+        graph, joint = bundle.path_of(spec.file), None if spec.joint is None else bundle.path_of(spec.joint.file)
+        threads, wide_threads = concurrency.threads, concurrency.wide_threads
         backend: Backend = (
-            OnnxBackend(graph, threads=concurrency.threads, wide_threads=concurrency.wide_threads, running=running)
+            OnnxBackend(graph, threads=threads, wide_threads=wide_threads, running=running, joint=joint)
             if device == CPU
-            else CudaBackend(graph, device, cuda or CudaOptions())
+            else CudaBackend(graph, device, cuda or CudaOptions(), joint=joint)
         )
         scorer_class, code_version = find_scorer(bundle.manifest.kind)
         scorer = scorer_class(bundle, backend)
     except RuntimeError as error:
         raise MismatchedGraphError(f"bundle {bundle.manifest.reference}: {error}") from error
     _compare_tensors(bundle, spec, backend)
+    if spec.joint is not None and backend.joint is not None:
+        _compare_tensors(bundle, spec.joint, backend.joint)
     return scorer, code_version
 
 
@@ -358,7 +368,7 @@ def find_scorer(kind: str) -> tuple[type[Scorer], str]:
     raise UnknownKindError(f"no installed scorer reads bundles of kind {kind!r}")
 
 
-def _compare_tensors(bundle: Bundle, spec: GraphSpec, backend: Backend) -> None:
+def _compare_tensors(bundle: Bundle, spec: GraphSpec | JointSpec, backend: Backend) -> None:
     for role, promised, found in (("input", spec.inputs, backend.inputs), ("output", spec.outputs, backend.outputs)):
         wanted = sorted((each.name, each.dtype, len(each.shape)) for each in promised)
         got = sorted((each.name, each.dtype, len(each.shape)) for each in found)

@@ -19,6 +19,7 @@ from turnscore_core.inference.concurrency import Concurrency
 from turnscore_core.inference.cuda_backend import CudaOptions
 from turnscore_core.inference.devices import CPU, Device, Machine, choose_devices, count_workers_beside, usable_cpus
 from turnscore_core.inference.onnx_backend import DeviceError, OutOfMemoryError, RunCount, padded_width
+from turnscore_core.kept_vectors import VectorStore
 from turnscore_core.load_settings import LoadSettings
 from turnscore_core.loaded_scorer import LoadedScorer, choose_graph, load_checked, measure_concurrency, measure_pace
 from turnscore_core.preflight import PreflightRequest, run_preflight, with_options
@@ -153,6 +154,8 @@ class ModelLoader:
         self._worker = worker
         self._machine = machine or Machine()
         self._load = partial(load_checked, running=RunCount(), cuda=CudaOptions())
+        self.kept = VectorStore(settings.kept_vector_bytes)
+        """The vectors of all models of this process."""
 
     def load_all(self) -> dict[str, LoadedScorer]:
         """The scorers of the bundles that the settings name, by kind; of the starter bundles where they name none.
@@ -176,7 +179,7 @@ class ModelLoader:
         for loaded in scorers.values():
             if loaded.device == CPU:
                 fill_arenas(loaded, self._most_tokens(loaded))
-        return self._share_memory(scorers)
+        return {kind: self._keep_vectors(loaded) for kind, loaded in self._share_memory(scorers).items()}
 
     async def preflight(self, bundle: Bundle, like: LoadedScorer) -> str | None:
         """As the protocol promises, in a process of its own; None on a CUDA device, whose memory a second process has
@@ -221,7 +224,7 @@ class ModelLoader:
             fill_device(loaded, self._most_tokens(loaded))
         else:
             [loaded] = self._share_memory({loaded.name: loaded}).values()
-        return loaded
+        return self._keep_vectors(loaded)
 
     def find_bundles(self) -> dict[str, Bundle]:
         """The bundles that the settings name at this moment, by kind, with the settings' options.
@@ -297,6 +300,12 @@ class ModelLoader:
         described = {"model": manifest.reference, "graph": loaded.variant, "device": str(loaded.device)}
         _LOGGER.info("loaded", extra={**described, **asdict(loaded.concurrency)})
         return replace(loaded, threshold=self._settings.thresholds.get(manifest.kind, loaded.threshold))
+
+    def _keep_vectors(self, loaded: LoadedScorer) -> LoadedScorer:
+        """The scorer, which from now on shares what it reads with all of the same encoder; no measurement found any."""
+        if self._settings.kept_vector_bytes:
+            loaded.scorer.keep_vectors(self.kept.of(f"{loaded.first_graph_digest} {loaded.variant} {loaded.device}"))
+        return loaded
 
     def _most_tokens(self, loaded: LoadedScorer) -> int:
         return self._settings.max_batch_tokens or loaded.budget.most_tokens

@@ -156,6 +156,10 @@ CACHE = [
     ),
     Panel("Dropped writes", [_rate("turnscore_cache_dropped_writes_total", "cause")], "ops"),
     Panel("Memory in the processes", [_total("turnscore_cache_local_bytes", "instance")], "bytes"),
+    Panel("Texts whose vectors were kept", [_rate("turnscore_kept_vector_hits_total", "role")], "ops"),
+    Panel("Texts that were read", [_rate("turnscore_kept_vector_misses_total", "role")], "ops"),
+    Panel("Texts whose vectors made room", [_rate("turnscore_kept_vector_evictions_total", "instance")], "ops"),
+    Panel("Memory of kept vectors", [_total("turnscore_kept_vector_bytes", "instance")], "bytes"),
 ]
 
 CONVERSATIONS = [

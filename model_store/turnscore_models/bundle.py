@@ -129,9 +129,10 @@ def copy_bundle(bundle: Bundle, target: Path, variants: Iterable[str] | None = N
     kept = set(bundle.manifest.graphs) if variants is None else set(variants)
     graphs = {name: spec for name, spec in bundle.manifest.graphs.items() if name in kept}
     dropped = {  # a large graph's weights lie next to it
-        f"{spec.file}{end}"
+        f"{file}{end}"
         for name, spec in bundle.manifest.graphs.items()
         if name not in kept
+        for file in spec.files
         for end in ("", ".data")
     }
     for name in bundle.manifest.files.keys() - dropped:
@@ -149,6 +150,11 @@ def sha256_of(path: Path) -> str:
     """The file's SHA-256 in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def encoder_digest(*digests: str) -> str:
+    """The digest that heads are bound to, of the SHA-256 of the encoder's graph, or of both (HeadsSpec)."""
+    return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
 def _refuse_unlisted(folder: Path, manifest: Manifest) -> None:
@@ -169,11 +175,11 @@ def _refuse_foreign_heads(manifest: Manifest) -> None:
         if (found := manifest.files[heads.file]) != heads.sha256:
             raise CorruptBundleError(f"{where} have SHA-256 {found[:12]}..., their entry says {heads.sha256[:12]}...")
         for graph in manifest.graphs.values():
-            if (encoder := manifest.files[graph.file]) not in heads.encoders:
+            if (encoder := encoder_digest(*map(manifest.files.__getitem__, graph.files))) not in heads.encoders:
                 bound = ", ".join(f"{each[:12]}..." for each in heads.encoders)
                 raise MismatchedGraphError(
                     f"{where} are bound to the encoder with SHA-256 {bound or 'none'}; "
-                    f"{graph.file} has SHA-256 {encoder[:12]}..."
+                    f"{' with '.join(graph.files)} has SHA-256 {encoder[:12]}..."
                 )
 
 

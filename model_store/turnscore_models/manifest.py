@@ -1,6 +1,7 @@
 """What a bundle's files say, and what is raised where they are wrong: manifest, calibrations, self-test."""
 
 import json
+from itertools import chain
 from pathlib import PurePosixPath
 from typing import Annotated, Literal
 
@@ -89,10 +90,22 @@ class TensorSpec(_Part):
     shape: list[int | str]
 
 
-class GraphSpec(_Part):
-    """One graph of a bundle."""
+class JointSpec(_Part):
+    """The second graph of an encoder that is cut in two: it reads what the first one gave for several texts.
+
+    Its inputs `response_X` and `context_X` are the first one's outputs X, of each response and of all context texts.
+    """
 
     file: FileName
+    inputs: list[TensorSpec]
+    outputs: list[TensorSpec]
+
+
+class GraphSpec(_Part):
+    """One graph of a bundle, or the first of two: what it computes of a text may be kept and used again."""
+
+    file: FileName
+    joint: JointSpec | None = Field(default=None, description="Absent: the graph is whole.")
     precision: str = Field(description="Precision of weights and activations, such as `int8 dynamic`.")
     opset: int
     inputs: list[TensorSpec]
@@ -105,6 +118,11 @@ class GraphSpec(_Part):
         "`turns`, `max_abs`, `mean_abs`, `spearman`."
     )
 
+    @property
+    def files(self) -> list[str]:
+        """Of the graph, or of both."""
+        return [self.file] if self.joint is None else [self.file, self.joint.file]
+
 
 class HeadsSpec(_Part):
     """One set of heads: a graph of its own over the features that the encoder's graph gives.
@@ -114,7 +132,10 @@ class HeadsSpec(_Part):
 
     file: FileName
     sha256: Sha256 = Field(description="Of the file.")
-    encoders: list[Sha256] = Field(description="SHA-256 of the encoder's graph that it is for, in each precision.")
+    encoders: list[Sha256] = Field(
+        description="Digest of the encoder that it is for, in each precision: the SHA-256 of its graph's file; of one "
+        "cut in two, that of both files' SHA-256 in hexadecimal, one after the other."
+    )
     outputs: list[str]
     parity_measured: dict[str, float] = Field(
         description="What the export measured against the checkpoint's heads on its features: `turns`, `max_abs`."
@@ -177,8 +198,9 @@ class Manifest(_Part):
     @property
     def named_files(self) -> set[str]:
         """The files that other fields of the manifest point at; each must be in `files`."""
-        graphs = [each.file for each in self.graphs.values()] + [each.file for each in self.heads.values()]
-        return {self.tokenizer, self.calibration, self.self_test, *graphs}
+        graphs = chain.from_iterable(each.files for each in self.graphs.values())
+        heads = (each.file for each in self.heads.values())
+        return {self.tokenizer, self.calibration, self.self_test, *graphs, *heads}
 
     @property
     def reference(self) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 import psutil
 from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
+from turnscore_core.kept_vectors import VectorCounts
 
 from turnscore_service._patches import bentoml_metrics as metrics_folder
 from turnscore_service._patches.prometheus_series import Counter, Gauge, Histogram, buffer_files
@@ -153,6 +154,20 @@ CACHE_DROPPED_WRITES = Counter(
 CACHE_LOCAL_BYTES = Gauge(
     "turnscore_cache_local_bytes", "Memory of the cache in the process.", multiprocess_mode="livesum"
 )
+KEPT_VECTOR_BYTES = Gauge(
+    "turnscore_kept_vector_bytes",
+    "Memory of what models computed of texts alone and may use again.",
+    multiprocess_mode="livesum",
+)
+KEPT_VECTOR_HITS = Counter(
+    "turnscore_kept_vector_hits_total",
+    "Texts whose vectors were kept and used again, by the role in which they were read: response or context.",
+    ["role"],
+)
+KEPT_VECTOR_MISSES = Counter(
+    "turnscore_kept_vector_misses_total", "Texts that were read by a model, by their role.", ["role"]
+)
+KEPT_VECTOR_EVICTIONS = Counter("turnscore_kept_vector_evictions_total", "Texts whose vectors made room for others.")
 SCORE_PERCENTILE = Histogram(
     "turnscore_score_percentile",
     "Percentiles of live turns among the bundle's reference turns; without those that have none.",
@@ -237,6 +252,22 @@ MODEL_SWITCHES = Counter(
     ["outcome"],
 )
 READY = Gauge("turnscore_ready", "1 while this process scores, else 0.", multiprocess_mode="livemin")
+
+
+class KeptVectorReport:
+    """What happened in a process's store of kept vectors, as its series."""
+
+    def __init__(self) -> None:
+        self._reported = VectorCounts()
+
+    def update(self, counts: VectorCounts) -> None:
+        """Adds what happened since the last call; called by one thread."""
+        before, self._reported = self._reported, counts
+        KEPT_VECTOR_BYTES.set(counts.bytes)
+        KEPT_VECTOR_EVICTIONS.inc(counts.evictions - before.evictions)
+        for role in counts.hits:
+            KEPT_VECTOR_HITS.labels(role).inc(counts.hits[role] - before.hits.get(role, 0))
+            KEPT_VECTOR_MISSES.labels(role).inc(counts.misses[role] - before.misses.get(role, 0))
 
 
 MOST_MODELS = 64

@@ -1,8 +1,9 @@
 """Bundles made for tests: of any kind, of encoders, and of quality."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -13,8 +14,8 @@ from turnscore_core.inference.onnx_backend import OnnxBackend
 from turnscore_core.loaded_scorer import read_turn, score_in_one_batch
 from turnscore_core.scorers.encoder import TextEncoder
 from turnscore_core.scorers.quality import COMPARED_ROWS, FEATURES, HEADS, QualityScorer
-from turnscore_models import Bundle, GraphOutput, HeadsSpec, SelfTest, SelfTestTurn, TensorSpec, write_bundle
-from turnscore_models.bundle import sha256_of
+from turnscore_models import Bundle, GraphOutput, HeadsSpec, JointSpec, SelfTest, SelfTestTurn, TensorSpec, write_bundle
+from turnscore_models.bundle import encoder_digest, sha256_of
 
 from support.fakes import manifest_of
 
@@ -91,7 +92,7 @@ LAYOUT: dict[str, JsonValue] = {"context_turns": 2, "turn_tokens": 4, "response_
 WEIGHTS: dict[str, JsonValue] = {"overall": 1.0, "sentiment": 0.5}
 GOOD, BAD = 1.5, -1.5
 """What a good or a bad word gives to every head, before the sigmoid."""
-GRAPH, HEADS_GRAPH, HEADS_FILE = "graph.onnx", "heads/quality.onnx", "heads.json"
+GRAPH, JOINT, HEADS_GRAPH, HEADS_FILE = "graph.onnx", "joint.onnx", "heads/quality.onnx", "heads.json"
 
 
 def save_tokenizer(path: Path) -> None:
@@ -102,7 +103,7 @@ def save_tokenizer(path: Path) -> None:
     tokenizer.save(str(path))
 
 
-def save_quality_graph(path: Path) -> None:
+def save_quality_graphs(path: Path, joint: Path) -> None:
     """The features of a response are the means of its tokens' marks, one for each head.
 
     A tenth of the mean of the latest context turn's row is added.
@@ -110,35 +111,55 @@ def save_quality_graph(path: Path) -> None:
     marks = np.random.default_rng(0).normal(0, 0.1, (4 + len(WORDS), len(HEADS))).astype(np.float32)
     marks[4:7] += GOOD
     marks[7:10] += BAD
-    tensors = {"marks": marks, "last": np.array([-1]), "tokens_axis": np.array([1]), "zero": np.array(0)}
-    tensors |= {"tenth": np.array(0.1, np.float32)}
     nodes = [
-        helper.make_node("Gather", ["marks", "input_ids"], ["marked"]),
+        helper.make_node("Gather", ["marks", "input_ids"], ["lower"]),
         helper.make_node("Cast", ["attention_mask"], ["weight"], to=TensorProto.FLOAT),
-        helper.make_node("Unsqueeze", ["weight", "last"], ["weight3"]),
-        helper.make_node("Mul", ["marked", "weight3"], ["kept"]),
-        helper.make_node("ReduceSum", ["kept", "tokens_axis"], ["sum"], keepdims=0),
+        helper.make_node("Unsqueeze", ["weight", "tokens_axis"], ["weight3"]),
+        helper.make_node("MatMul", ["weight3", "lower"], ["sum3"]),  # alike for one row and several: ReduceSum is not
+        helper.make_node("Squeeze", ["sum3", "tokens_axis"], ["sum"]),
         helper.make_node("ReduceSum", ["weight", "last"], ["count"], keepdims=1),
-        helper.make_node("Div", ["sum", "count"], ["mean"]),
-        helper.make_node("Gather", ["mean", "response_row"], ["response"]),
+        helper.make_node("Div", ["sum", "count"], ["pooled"]),
+    ]
+    inputs = {name: (TensorProto.INT64, ["rows", "tokens"]) for name in ("input_ids", "attention_mask")}
+    width = len(HEADS)
+    outputs = {
+        "lower": (TensorProto.FLOAT, ["rows", "tokens", width]),
+        "pooled": (TensorProto.FLOAT, ["rows", width]),
+    }
+    tensors = {"marks": marks, "last": np.array([-1]), "tokens_axis": np.array([1])}
+    _save_graph(path, nodes, inputs, outputs, tensors)
+    nodes = [
         helper.make_node("Gather", ["context_rows", "zero"], ["latest"], axis=1),
         helper.make_node("GreaterOrEqual", ["latest", "zero"], ["is_there"]),
         helper.make_node("Cast", ["is_there"], ["there"], to=TensorProto.FLOAT),
         helper.make_node("Unsqueeze", ["there", "last"], ["there2"]),
         helper.make_node("Max", ["latest", "zero"], ["latest_row"]),
-        helper.make_node("Gather", ["mean", "latest_row"], ["context"]),
+        helper.make_node("Gather", ["context_pooled", "latest_row"], ["context"]),
         helper.make_node("Mul", ["context", "there2"], ["heard"]),
         helper.make_node("Mul", ["heard", "tenth"], ["tenth_heard"]),
-        helper.make_node("Add", ["response", "tenth_heard"], [FEATURES]),
+        helper.make_node("Add", ["response_pooled", "tenth_heard"], [FEATURES]),
     ]
-    axes = {"input_ids": ["rows", "tokens"], "attention_mask": ["rows", "tokens"], "response_row": ["pairs"]}
-    inputs = {**axes, "context_rows": ["pairs", COMPARED_ROWS]}
-    inputs |= {name: ["pairs", "context_tokens"] for name in ("context_tokens", "places")}
+    inputs = {
+        "response_lower": (TensorProto.FLOAT, ["pairs", "tokens", width]),
+        "response_mask": (TensorProto.INT64, ["pairs", "tokens"]),
+        "response_pooled": (TensorProto.FLOAT, ["pairs", width]),
+        "context_lower": (TensorProto.FLOAT, [1, "text_tokens", width]),
+        "context_pooled": (TensorProto.FLOAT, ["texts", width]),
+        "context_rows": (TensorProto.INT64, ["pairs", COMPARED_ROWS]),
+        "context_tokens": (TensorProto.INT64, ["pairs", "context_tokens"]),
+        "places": (TensorProto.INT64, ["pairs", "context_tokens"]),
+        "key_order": (TensorProto.INT64, ["pairs", "keys"]),
+    }
+    tensors = {"last": np.array([-1]), "zero": np.array(0), "tenth": np.array(0.1, np.float32)}
+    _save_graph(joint, nodes, inputs, {FEATURES: (TensorProto.FLOAT, ["pairs", width])}, tensors)
+
+
+def _save_graph(path: Path, nodes: list[Any], inputs: Any, outputs: Any, tensors: Mapping[str, Any]) -> None:
     graph = helper.make_graph(
         nodes,
         "quality",
-        [helper.make_tensor_value_info(name, TensorProto.INT64, shape) for name, shape in inputs.items()],
-        [helper.make_tensor_value_info(FEATURES, TensorProto.FLOAT, ["pairs", len(HEADS)])],
+        [helper.make_tensor_value_info(name, *each) for name, each in inputs.items()],
+        [helper.make_tensor_value_info(name, *each) for name, each in outputs.items()],
         [numpy_helper.from_array(value, name) for name, value in tensors.items()],
     )
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
@@ -164,8 +185,8 @@ def save_heads(path: Path, outputs: Sequence[str] = HEADS, sign: float = 1.0) ->
 
 def describe_heads(folder: Path, file: str) -> HeadsSpec:
     """The manifest's entry of heads in the folder, bound to the graph as it is there."""
-    sha256, encoder = (sha256_of(folder / each) for each in (file, GRAPH))
-    return HeadsSpec(file=file, sha256=sha256, encoders=[encoder], outputs=[], parity_measured={})
+    encoder = encoder_digest(*(sha256_of(folder / each) for each in (GRAPH, JOINT)))
+    return HeadsSpec(file=file, sha256=sha256_of(folder / file), encoders=[encoder], outputs=[], parity_measured={})
 
 
 def curve(low: float, high: float) -> dict[str, JsonValue]:
@@ -176,7 +197,7 @@ def make_quality_bundle(folder: Path, **options: JsonValue) -> Bundle:
     """A bundle that loads and scores; `options` stand in place of the usual ones."""
     folder.mkdir(parents=True)
     save_tokenizer(folder / "tokenizer.json")
-    save_quality_graph(folder / GRAPH)
+    save_quality_graphs(folder / GRAPH, folder / JOINT)
     save_heads(folder / HEADS_GRAPH)
     (folder / "calibration.json").write_text(json.dumps(curve(0, 1)))
     curves = {name: curve(-1, 1) if name == "sentiment" else curve(0, 1) for name in HEADS}
@@ -192,14 +213,24 @@ def make_quality_bundle(folder: Path, **options: JsonValue) -> Bundle:
         "heads": HEADS_FILE,
         **options,
     }
-    backend = OnnxBackend(folder / GRAPH, threads=1)
+    backend = open_quality(folder)
+    assert isinstance(backend.joint, OnnxBackend)
     heads = {"quality": describe_heads(folder, HEADS_GRAPH)}
     manifest = manifest_of("quality", *tensors_of(backend), heads=heads, token_limit=8, options=described)
+    taken, given = tensors_of(backend.joint)
+    joint = JointSpec(file=JOINT, inputs=taken, outputs=given)
+    graphs = {name: each.model_copy(update={"joint": joint}) for name, each in manifest.graphs.items()}
+    manifest = manifest.model_copy(update={"graphs": graphs})
     bundle = write_bundle(folder, manifest)
     scores = score_in_one_batch(QualityScorer(bundle, backend), [read_turn(each) for each in turns])
     known = [turn.model_copy(update={"value": score.value}) for turn, score in zip(turns, scores, strict=True)]
     (folder / "self_test.json").write_text(SelfTest(turns=known).model_dump_json())
     return write_bundle(folder, bundle.manifest)
+
+
+def open_quality(folder: Path) -> OnnxBackend:
+    """Both graphs of its encoder."""
+    return OnnxBackend(folder / GRAPH, threads=1, joint=folder / JOINT)
 
 
 def tensors_of(backend: OnnxBackend) -> list[list[TensorSpec]]:

@@ -29,6 +29,10 @@ class PathBackend:
         self.paths: list[tuple[int, ...]] = []
         self.tokens_fed = 0
 
+    @property
+    def joint(self) -> "PathBackend":
+        return self
+
     def round_width(self, longest: int) -> int:
         return padded_width(longest)
 

@@ -8,7 +8,7 @@ import onnx
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 from turnscore_core.scorers.scorer import RawScore, Scorer, TokenPack, TurnToScore
 from turnscore_models import Bundle, write_bundle
-from turnscore_models.bundle import sha256_of
+from turnscore_models.bundle import encoder_digest, sha256_of
 
 ROWS = ["rows", "tokens"]
 
@@ -52,16 +52,19 @@ def draw_feeds(rows: int, tokens: int, pairs: int, seed: int = 0) -> dict[str, n
 
 
 def with_graph(bundle: Bundle, change: Callable[[ModelProto], None], heads: str = "") -> Bundle:
-    """The bundle, with checksums that fit, after `change` was made to its int8 graph, or to a set of heads."""
+    """The bundle, with checksums that fit, after `change` was made to its last int8 graph, or to a set of heads."""
     manifest = bundle.manifest
-    graph = bundle.path_of(manifest.graphs["cpu-int8"].file)
-    file = bundle.path_of(manifest.heads[heads].file) if heads else graph
+    graphs = list(map(bundle.path_of, manifest.graphs["cpu-int8"].files))
+    file = bundle.path_of(manifest.heads[heads].file) if heads else graphs[-1]
     model = onnx.load(file)
     change(model)
     onnx.save(model, file)
     fitting = {
         name: spec.model_copy(
-            update={"sha256": sha256_of(bundle.path_of(spec.file)), "encoders": [*spec.encoders, sha256_of(graph)]}
+            update={
+                "sha256": sha256_of(bundle.path_of(spec.file)),
+                "encoders": [*spec.encoders, encoder_digest(*map(sha256_of, graphs))],
+            }
         )
         for name, spec in manifest.heads.items()
     }

@@ -17,6 +17,7 @@ import numpy as np
 from turnscore_core.inference.devices import Device
 from turnscore_core.inference.onnx_backend import (
     CUDA_PROVIDER,
+    NUMPY_TYPES,
     TOKEN_STEP,
     Array,
     DeviceError,
@@ -34,13 +35,6 @@ Rounding = Callable[[str, int], int]
 
 KEPT_SHAPES = 256
 """Shapes whose buffers a thread keeps; 4,096 tokens of three int64 inputs take 100 kB. Chosen."""
-_DTYPES = {
-    "tensor(int64)": np.int64,
-    "tensor(int32)": np.int32,
-    "tensor(float)": np.float32,
-    "tensor(float16)": np.float16,
-    "tensor(bool)": np.bool_,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +98,7 @@ class BoundSession:
         staged, inputs = {}, {}
         for tensor in self.inputs:
             dimensions = _dimensions(tensor, padded)
-            staged[tensor.name] = np.zeros(dimensions, _DTYPES[tensor.dtype])
+            staged[tensor.name] = np.zeros(dimensions, NUMPY_TYPES[tensor.dtype])
             inputs[tensor.name] = self._buffer(dimensions, tensor)
             binding.bind_ortvalue_input(tensor.name, inputs[tensor.name])
         for tensor in self.outputs:
@@ -116,7 +110,7 @@ class BoundSession:
         return _Shape(staged, inputs, binding)
 
     def _buffer(self, dimensions: tuple[int, ...], tensor: Tensor) -> Any:
-        return self._runtime.OrtValue.ortvalue_from_shape_and_type(dimensions, _DTYPES[tensor.dtype], *self._place)
+        return self._runtime.OrtValue.ortvalue_from_shape_and_type(dimensions, NUMPY_TYPES[tensor.dtype], *self._place)
 
 
 def _dimensions(tensor: Tensor, padded: Mapping[str, int]) -> tuple[Any, ...]:
@@ -157,8 +151,10 @@ class CudaOptions:
 class CudaBackend:
     """One graph on one CUDA device."""
 
-    def __init__(self, graph: Path, device: Device, options: CudaOptions, *, open_session: Any = None) -> None:
-        """Loads the graph. `open_session` stands in for ONNX Runtime's class in tests.
+    def __init__(
+        self, graph: Path, device: Device, options: CudaOptions, *, joint: Path | None = None, open_session: Any = None
+    ) -> None:
+        """Loads the graph, or both. `open_session` stands in for ONNX Runtime's class in tests.
 
         Raises RuntimeError where ONNX Runtime refuses the graph, DeviceError where it would run it elsewhere.
         """
@@ -173,6 +169,7 @@ class CudaBackend:
         self._session = BoundSession(session, device.kind, device.index, round_axis)
         self.inputs, self.outputs = self._session.inputs, self._session.outputs
         self._opened = (device, options, open_session)
+        self.joint = None if joint is None else self.open_part(joint)
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Runs one batch, padded to a shape that was seen before if there is one. Raises OutOfMemoryError."""

@@ -46,7 +46,7 @@ STEPS_PER_OCTAVE = 4
 TOKEN_STEP = 8
 """Widths are multiples of this: fp16 kernels want it, and `packing` makes no others. Specified."""
 
-ROW_AXES = frozenset({"rows", "pairs", "branches", "predictors", "targets"})
+ROW_AXES = frozenset({"rows", "pairs", "texts", "text_tokens", "branches", "predictors", "targets"})
 """Axes whose elements know nothing of each other, so that more of them change nothing."""
 TOKEN_AXES = frozenset({"tokens"})
 """Axes whose padding a mask hides. FED's widths are not among them: its places count padding."""
@@ -176,6 +176,16 @@ def int8_saturates(machine: str | None = None, cpuinfo: Path = _CPUINFO) -> bool
 
 Array = NDArray[Any]
 
+NUMPY_TYPES = {
+    "tensor(int64)": np.int64,
+    "tensor(int32)": np.int32,
+    "tensor(float)": np.float32,
+    "tensor(float16)": np.float16,
+    "tensor(uint8)": np.uint8,
+    "tensor(bool)": np.bool_,
+}
+"""What ONNX Runtime's words for types are in numpy."""
+
 
 @dataclass(frozen=True)
 class Tensor:
@@ -195,6 +205,10 @@ class Backend(Protocol):
 
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
+
+    @property
+    def joint(self) -> "Backend | None":
+        """Of a graph that is cut in two, the second one (turnscore_models.GraphSpec)."""
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Runs one batch. Raises OutOfMemoryError, and whatever else the runtime raises."""
@@ -230,9 +244,15 @@ class OnnxBackend:
     """One graph in ONNX Runtime on the CPU: a session for busy times, and one with more threads for idle ones."""
 
     def __init__(
-        self, graph: Path, *, threads: int, wide_threads: int | None = None, running: RunCount | None = None
+        self,
+        graph: Path,
+        *,
+        threads: int,
+        wide_threads: int | None = None,
+        running: RunCount | None = None,
+        joint: Path | None = None,
     ) -> None:
-        """Loads the graph. Raises RuntimeError where ONNX Runtime refuses it, DeviceError where there is none.
+        """Loads the graph, or both. Raises RuntimeError where ONNX Runtime refuses it, DeviceError where there is none.
 
         A batch gets `threads`; one that finds no other of `running` gets `wide_threads`, where that is given.
         """
@@ -242,6 +262,7 @@ class OnnxBackend:
         self._threads = (threads, wide_threads)
         self.inputs, self.outputs = describe_tensors(self._narrow)
         self._names = [output.name for output in self.outputs]
+        self.joint = None if joint is None else self.open_part(joint)
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Runs one batch; the arrays' first dimensions are the graph's own. Releases the GIL."""

@@ -5,9 +5,9 @@ all, and what people would say overall. The value is made of them by the bundle'
 """
 
 import sys
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from operator import attrgetter
 from typing import Annotated, ClassVar, Literal, cast
 
@@ -17,8 +17,9 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError,
 from turnscore_models import Bundle, Calibration, read_document
 from turnscore_wire import TokenCount, Turn
 
-from turnscore_core.inference.onnx_backend import Array, Backend, pad_rows, padded_width
+from turnscore_core.inference.onnx_backend import NUMPY_TYPES, Array, Backend, pad_rows, padded_width
 from turnscore_core.inference.tokenizer import TextTokenizer
+from turnscore_core.kept_vectors import KeptVectors, Vectors
 from turnscore_core.scorers.history import CHARS_PER_TOKEN, history_of, keep_end, keep_ends
 from turnscore_core.scorers.scorer import (
     PERCENTILE_SUFFIX,
@@ -57,6 +58,11 @@ REACTIONS = ("satisfaction", *SIGNALS)
 """What the same encoder's other set of heads says of a user turn in the response's place: probabilities."""
 FEATURES = "features"
 """The encoder's output [pairs, columns], and the only input of every set of heads on it."""
+RESPONSE, CONTEXT = "response", "context"
+"""The roles in which the encoder's second graph reads a text, and the beginnings of its inputs' names."""
+KEPT_RESPONSE_TOKENS = 18
+"""A longer response is not kept as such, which takes three times the bytes. Measured on DSTC9: 9 % of the replies were
+given before, with 5 % of the words; nearly all of them are short."""
 
 ROW_MARKS = 2
 """[CLS] and [SEP]."""
@@ -129,39 +135,12 @@ def lay_out_rows(
     )
 
 
-def lay_out_batch(
-    turns: Sequence[TurnRows], pad_id: int, round_width: Callable[[int], int] = padded_width
-) -> dict[str, Array]:
-    """The graph's inputs, int64, for a batch of turns; equal rows, such as one context of many responses, are one.
+def lay_out_tokens(turns: Sequence[TurnRows], begins: Mapping[TokenIds, int]) -> tuple[Array, Array]:
+    """The joint graph's `context_tokens` and `places`, int64 [turns, most context tokens of a turn].
 
-    `round_width` is the backend's: the places of context tokens count padding, so that none may be added later.
-    """
-    rows: dict[TokenIds, int] = {}
-    for turn in turns:
-        for row in (turn.response, *turn.context):
-            rows.setdefault(row, len(rows))
-    input_ids, attention_mask = pad_rows(list(rows), pad_id, round_width)
-    compared = np.full((len(turns), COMPARED_ROWS), NO_ROW, dtype=np.int64)
-    for number, turn in enumerate(turns):
-        said = [rows[row] for row in turn.context[:COMPARED_ROWS]]
-        compared[number, : len(said)] = said
-    context_tokens, places = lay_out_tokens(turns, rows, input_ids.shape[1])
-    return {
-        "input_ids": input_ids,
-        "attention_mask": attention_mask,
-        "response_row": np.array([rows[turn.response] for turn in turns], dtype=np.int64),
-        "context_rows": compared,
-        "context_tokens": context_tokens,
-        "places": places,
-    }
-
-
-def lay_out_tokens(turns: Sequence[TurnRows], rows: Mapping[TokenIds, int], width: int) -> tuple[Array, Array]:
-    """The graph's `context_tokens` and `places`, int64 [turns, most context tokens of a turn].
-
-    `rows` has the place of each context row among all rows, which are padded to `width`: a token is named by its row
-    times the width plus its place in the row, NO_ROW where a turn has no more. Its place says how far back it was said
-    (0 for the latest turn) and by whom: twice the distance, plus 1 where the response's speaker said it.
+    `begins` has the number of each context row's first token among the tokens of all of them; NO_ROW is where a turn
+    has no more. A token's place says how far back it was said (0 for the latest turn) and by whom: twice the distance,
+    plus 1 where the response's speaker said it.
     """
     most = padded_width(max(1, *(sum(map(len, turn.context)) for turn in turns)))
     tokens = np.full((len(turns), most), NO_ROW, dtype=np.int64)
@@ -170,9 +149,124 @@ def lay_out_tokens(turns: Sequence[TurnRows], rows: Mapping[TokenIds, int], widt
         end = 0
         for distance, (row, same) in enumerate(zip(turn.context, turn.same_speaker, strict=True)):
             begin, end = end, end + len(row)
-            tokens[number, begin:end] = np.arange(rows[row] * width, rows[row] * width + len(row))
+            tokens[number, begin:end] = np.arange(begins[row], begins[row] + len(row))
             places[number, begin:end] = 2 * distance + same
     return tokens, places
+
+
+def order_keys(turns: Sequence[TurnRows], response_width: int, context_width: int) -> Array:
+    """The joint graph's `key_order`, int64 [turns, most tokens of a turn]: tokens without padding between them.
+
+    They are numbered as if each turn had a row of its response and its context, padded to these widths.
+    """
+    width = response_width + context_width
+    lengths = [(len(turn.response), sum(map(len, turn.context))) for turn in turns]
+    order = np.full((len(turns), padded_width(max(map(sum, lengths)))), NO_ROW, dtype=np.int64)
+    for number, (response, said) in enumerate(lengths):
+        start = number * width
+        order[number, :response] = np.arange(start, start + response)
+        order[number, response : response + said] = np.arange(start + response_width, start + response_width + said)
+    return order
+
+
+class SplitEncoder:
+    """The encoder in two graphs: the first reads each text alone, the second a response and its context together.
+
+    What the first gives for a text may be kept and used again. That changes no bit of a turn's features: neither
+    graph's results depend on padding, which is always last, or on what else is in the batch.
+    """
+
+    def __init__(self, rows: Backend, joint: Backend, pad_id: int, turn_tokens: int) -> None:
+        """`turn_tokens` are those of the longest row of a context text, with its marks."""
+        self._rows, self._joint = rows, joint
+        self._pad_id, self._turn_tokens = pad_id, turn_tokens
+        self._kept: KeptVectors | None = None
+        axes = {each.name: each.shape for each in rows.outputs}
+        self._inputs: dict[str, list[tuple[str, bool]]] = {RESPONSE: [], CONTEXT: []}
+        """By role, the outputs of the first graph that the second reads, and whether each has a vector a token."""
+        self._no_context: dict[str, Array] = {}
+        """What stands for context where there is none: no token of it is named, but the graph needs one."""
+        for each in joint.inputs:
+            role, _, name = each.name.partition("_")
+            if role in self._inputs and name in axes:
+                self._inputs[role].append((name, axes[name][1] == "tokens"))
+                if role == CONTEXT:
+                    sizes = [axis if isinstance(axis, int) else 1 for axis in each.shape]
+                    self._no_context[name] = np.zeros(sizes, NUMPY_TYPES[each.dtype])
+
+    def keep_vectors(self, kept: KeptVectors) -> None:
+        """From now on keeps there what it computes of texts, and uses what it finds."""
+        self._kept = kept
+
+    def run(self, turns: Sequence[TurnRows]) -> Array:
+        """The features of a batch of turns, in order. Equal texts, such as one context of many responses, are one."""
+        return self._joint.run(self.prepare(turns))[FEATURES]
+
+    def prepare(self, turns: Sequence[TurnRows]) -> dict[str, Array]:
+        """The second graph's inputs."""
+        vectors = self._read(turns)
+        return self._lay_out(turns, vectors[RESPONSE], vectors[CONTEXT])
+
+    def _read(self, turns: Sequence[TurnRows]) -> dict[str, dict[TokenIds, Vectors]]:
+        """By role, the vectors of each text, found or computed."""
+        wanted = {
+            RESPONSE: dict.fromkeys(turn.response for turn in turns),
+            CONTEXT: dict.fromkeys(row for turn in turns for row in turn.context),
+        }
+        found: dict[str, dict[TokenIds, Vectors | None]] = {role: dict.fromkeys(rows) for role, rows in wanted.items()}
+        if self._kept is not None:
+            found = {role: self._kept.find(role, rows) for role, rows in wanted.items()}
+        missing = list(dict.fromkeys(row for each in found.values() for row, known in each.items() if known is None))
+        computed = self._compute(missing) if missing else {}
+        if self._kept is not None and missing:
+            self._kept.keep(CONTEXT, {row: computed[CONTEXT][row] for row in missing if len(row) <= self._turn_tokens})
+            short = [row for row in missing if row in wanted[RESPONSE] and len(row) <= KEPT_RESPONSE_TOKENS]
+            self._kept.keep(RESPONSE, {row: computed[RESPONSE][row] for row in short})
+        return {
+            role: {row: computed[role][row] if known is None else known for row, known in each.items()}
+            for role, each in found.items()
+        }
+
+    def _compute(self, rows: Sequence[TokenIds]) -> dict[str, dict[TokenIds, Vectors]]:
+        ids, mask = pad_rows(rows, self._pad_id, self._rows.round_width)
+        given = self._rows.run({"input_ids": ids, "attention_mask": mask})
+        computed: dict[str, dict[TokenIds, Vectors]] = {RESPONSE: {}, CONTEXT: {}}
+        for role, read in self._inputs.items():
+            for place, row in enumerate(rows):
+                ends = [(given[name][place], len(row) if of_tokens else None) for name, of_tokens in read]
+                computed[role][row] = tuple(vectors[:end] for vectors, end in ends)
+        return computed
+
+    def _lay_out(
+        self, turns: Sequence[TurnRows], responses: Mapping[TokenIds, Vectors], context: Mapping[TokenIds, Vectors]
+    ) -> dict[str, Array]:
+        width = self._joint.round_width(max(len(turn.response) for turn in turns))
+        mask = np.zeros((len(turns), width), dtype=np.int64)
+        for number, turn in enumerate(turns):
+            mask[number, : len(turn.response)] = 1
+        feeds = {"response_mask": mask}
+        for place, (name, of_tokens) in enumerate(self._inputs[RESPONSE]):
+            each = [responses[turn.response][place] for turn in turns]
+            if of_tokens:
+                laid = np.zeros((len(turns), width, *each[0].shape[1:]), each[0].dtype)
+                for number, vectors in enumerate(each):
+                    laid[number, : len(vectors)] = vectors
+            feeds[f"{RESPONSE}_{name}"] = laid if of_tokens else np.stack(each)
+        for place, (name, of_tokens) in enumerate(self._inputs[CONTEXT]):
+            said = [vectors[place] for vectors in context.values()]
+            if not said:
+                feeds[f"{CONTEXT}_{name}"] = self._no_context[name]
+            else:
+                feeds[f"{CONTEXT}_{name}"] = np.concatenate(said)[np.newaxis] if of_tokens else np.stack(said)
+        numbers = {row: number for number, row in enumerate(context)}
+        compared = np.full((len(turns), COMPARED_ROWS), NO_ROW, dtype=np.int64)
+        for number, turn in enumerate(turns):
+            latest = turn.context[:COMPARED_ROWS]
+            compared[number, : len(latest)] = [numbers[row] for row in latest]
+        ends = accumulate(map(len, context), initial=0)
+        tokens, places = lay_out_tokens(turns, dict(zip(context, ends, strict=False)))
+        order = order_keys(turns, width, tokens.shape[1])
+        return {**feeds, "context_rows": compared, "context_tokens": tokens, "places": places, "key_order": order}
 
 
 Repeat = Literal["repeats_user", "repeats_itself"]
@@ -286,7 +380,15 @@ class QualityScorer(Scorer):
         self._curves = [(name, np.array(curves.curves[name].percentiles)) for name in HEADS]
         if (heads := bundle.manifest.heads.get(self.KIND)) is None:
             raise RuntimeError(f"its manifest has no heads {self.KIND!r}")
-        self._encoder, self._heads = backend, backend.open_part(bundle.path_of(heads.file))
+        if backend.joint is None:
+            raise RuntimeError("its encoder's graph is not cut in two; export it again")
+        longest = self._layout.turn_tokens + ROW_MARKS
+        self._encoder = SplitEncoder(backend, backend.joint, self._tokenizer.pad_id, longest)
+        self._heads = backend.open_part(bundle.path_of(heads.file))
+
+    def keep_vectors(self, kept: KeptVectors) -> None:
+        """What the encoder computes of each text alone."""
+        self._encoder.keep_vectors(kept)
 
     def trim(self, turn: TurnToScore) -> TurnToScore:
         """The latest turns of the context, each from its end, and the response's beginning and end.
@@ -352,11 +454,9 @@ class QualityScorer(Scorer):
     def compute_features(self, batch: Sequence[TokenPack]) -> Array:
         """What the encoder alone gives for every pack, in order, [turns, columns]: any set of heads on it reads that.
 
-        Equal rows of a batch, such as one context of many responses, are computed once.
+        Equal texts of a batch are computed once, and texts whose vectors are kept not at all.
         """
-        laid = cast("list[TurnRows]", list(map(attrgetter("structure"), batch)))
-        feeds = lay_out_batch(laid, self._tokenizer.pad_id, self._encoder.round_width)
-        return self._encoder.run(feeds)[FEATURES]
+        return self._encoder.run(cast("list[TurnRows]", list(map(attrgetter("structure"), batch))))
 
     def answer(self, features: Array) -> Floats:
         """The heads [turns, heads] for features [turns, columns]."""

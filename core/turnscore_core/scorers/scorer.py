@@ -15,6 +15,7 @@ from turnscore_wire import TokenCount, Turn
 
 from turnscore_core.errors import InvalidRequestError
 from turnscore_core.inference.onnx_backend import Backend
+from turnscore_core.kept_vectors import KeptVectors
 
 Field = str | int | tuple[str, ...]
 Fields = tuple[Field, ...]
@@ -212,6 +213,10 @@ class Scorer:
         A turn's score does not depend on its neighbours in the batch, but for the last digits: docs/api.md.
         """
         raise NotImplementedError
+
+    def keep_vectors(self, kept: KeptVectors) -> None:
+        """From now on may keep there what it computes of texts, and use what it finds; no score changes by a bit."""
+        return
 
     def merge(self, pack: TokenPack, pieces: Sequence[RawScore]) -> RawScore:
         """The turn's score, of what `score` gave for each of its packs, in any order; `pack` is one of them."""

@@ -9,11 +9,10 @@ from typing import Any, Protocol
 from numpy.typing import NDArray
 from pydantic import JsonValue
 from tokenizers import Tokenizer
-from turnscore_core.inference.onnx_backend import OnnxBackend
 from turnscore_core.scorers.scorer import Scorer, TurnToScore
 from turnscore_models import Bundle, SelfTest
 
-from turnscore_exporters.bundles.self_test import build_self_test, self_test_turns
+from turnscore_exporters.bundles.self_test import build_self_test, open_examined, self_test_turns
 from turnscore_exporters.bundles.writer import (
     CALIBRATION_FILE,
     GRAPH_FILES,
@@ -30,11 +29,10 @@ from turnscore_exporters.bundles.writer import (
     start_bundle,
 )
 from turnscore_exporters.graphs.export import BertGraph, GraphContract, export_fp32, skip_padding
-from turnscore_exporters.graphs.fp16 import convert_fp16, examined_graph
+from turnscore_exporters.graphs.fp16 import convert_fp16
 from turnscore_exporters.graphs.int8 import quantize_int8
 from turnscore_exporters.json_files import write_json
 from turnscore_exporters.options import BundleOptions
-from turnscore_exporters.training.encoders import Factors
 
 
 class Tokenizes(Protocol):
@@ -55,13 +53,12 @@ def write_graphs(
     choice: GraphChoice,
     output: Path,
     probe_inputs: Mapping[str, NDArray[Any]] | None = None,
-    smoothing: Factors | None = None,
 ) -> None:
     """Writes the fp32 graph, and what is made of it."""
     fp32 = output / GRAPH_FILES["fp32"]
     export_fp32(model, contract, fp32)
     if "cpu-int8" in choice.kept:
-        quantize_int8(fp32, output / GRAPH_FILES["cpu-int8"], probe_inputs, smoothing)
+        quantize_int8(fp32, output / GRAPH_FILES["cpu-int8"], probe_inputs)
         skip_padding(output / GRAPH_FILES["cpu-int8"])
     if "cuda-fp16" in choice.kept:
         convert_fp16(fp32, output / GRAPH_FILES["cuda-fp16"])
@@ -130,8 +127,7 @@ def export_checkpoint(made: Checkpoint, options: BundleOptions) -> Bundle:
         measured, agreement = {}, dict(made.agreement)
         scorers: dict[str, Score] = {"checkpoint": made.score}
         for variant, spec in bundle.manifest.graphs.items():
-            with examined_graph(bundle.path_of(spec.file), variant) as graph:
-                score = partial(serve_turns, made.scorer(bundle, OnnxBackend(graph, threads=1)))
+            score = partial(serve_turns, made.scorer(bundle, open_examined(bundle, variant)))
             drift = check_parity(variant, made.turns, score(made.turns), expected, spec.parity_tolerance)
             measured[variant] = drift.to_dict()
             scorers[variant] = score

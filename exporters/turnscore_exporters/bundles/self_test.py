@@ -6,6 +6,7 @@ user last. Refuses a graph that scores all of them alike: nothing could then sho
 
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from turnscore_core.inference.onnx_backend import OnnxBackend
@@ -210,8 +211,15 @@ def write_self_test(bundle: Bundle, manifest: Manifest, test: SelfTest) -> Bundl
 
 def _score(bundle: Bundle, variant: GraphVariant, turns: Sequence[TurnToScore]) -> list[RawScore]:
     scorer_class, _ = find_scorer(bundle.manifest.kind)
-    with examined_graph(bundle.path_of(bundle.manifest.graphs[variant].file), variant) as graph:
-        return score_in_one_batch(scorer_class(bundle, OnnxBackend(graph, threads=1)), turns)
+    return score_in_one_batch(scorer_class(bundle, open_examined(bundle, variant)), turns)
+
+
+def open_examined(bundle: Bundle, variant: GraphVariant, threads: int = 1) -> OnnxBackend:
+    """The bundle's graph, or both of them, to measure on this machine's CPU."""
+    with ExitStack() as stack:
+        files = map(bundle.path_of, bundle.manifest.graphs[variant].files)
+        graph, *joint = (stack.enter_context(examined_graph(file, variant)) for file in files)
+        return OnnxBackend(graph, threads=threads, joint=next(iter(joint), None))
 
 
 def _own_details(score: RawScore) -> dict[str, float]:

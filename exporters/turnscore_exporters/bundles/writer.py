@@ -16,7 +16,16 @@ from pydantic import JsonValue
 from turnscore_assessment.figures import compute_spearman
 from turnscore_core.inference.onnx_backend import OnnxBackend, Tensor
 from turnscore_core.scorers.scorer import Scorer, TurnToScore
-from turnscore_models import Bundle, Calibration, GraphSpec, GraphVariant, Manifest, TensorSpec, write_bundle
+from turnscore_models import (
+    Bundle,
+    Calibration,
+    GraphSpec,
+    GraphVariant,
+    JointSpec,
+    Manifest,
+    TensorSpec,
+    write_bundle,
+)
 from turnscore_wire import Turn
 
 from turnscore_exporters.bundles.self_test import write_self_test
@@ -28,6 +37,10 @@ GRAPH_FILES: dict[GraphVariant, str] = {
     "cpu-int8": "graphs/cpu-int8.onnx",
     "cuda-fp16": "graphs/cuda-fp16.onnx",
 }
+JOINT_FILES: dict[GraphVariant, str] = {
+    variant: file.replace(".onnx", "-joint.onnx") for variant, file in GRAPH_FILES.items()
+}
+"""Of graphs that are cut in two, the second ones."""
 DEFAULT_GRAPHS: tuple[GraphVariant, ...] = ("fp32", "cpu-int8")
 TOKENIZER_FILE, CALIBRATION_FILE, SELF_TEST_FILE = "tokenizer.json", "calibration.json", "self_test.json"
 # fp32 differs by rounding alone.
@@ -104,7 +117,7 @@ def start_bundle(
     output: Path, kind: str, version: str, promises: Mapping[GraphVariant, GraphPromise], **rest: Any
 ) -> Bundle:
     """The bundle of the folder's files, before parity is measured; `rest` are the manifest's other fields."""
-    graphs = {variant: _describe_graph(output, GRAPH_FILES[variant], promise) for variant, promise in promises.items()}
+    graphs = {variant: _describe_graph(output, variant, promise) for variant, promise in promises.items()}
     files = {"tokenizer": TOKENIZER_FILE, "calibration": CALIBRATION_FILE, "self_test": SELF_TEST_FILE}
     return write_bundle(output, Manifest(name=kind, kind=kind, version=version, graphs=graphs, **files, **rest))
 
@@ -124,9 +137,9 @@ def finish_bundle(
         for variant, spec in bundle.manifest.graphs.items()
     }
     for variant in graphs.keys() - set(kept):
-        file = bundle.path_of(graphs.pop(variant).file)
-        for path in (file, file.with_name(file.name + DATA_SUFFIX)):
-            path.unlink(missing_ok=True)
+        for file in map(bundle.path_of, graphs.pop(variant).files):
+            for path in (file, file.with_name(file.name + DATA_SUFFIX)):
+                path.unlink(missing_ok=True)
     manifest = bundle.manifest.model_copy(update={"graphs": graphs, "agreement": dict(agreement)})
     return write_self_test(bundle, manifest, bundle.self_test())
 
@@ -137,18 +150,29 @@ def calibrate(values: Sequence[float], source: str) -> Calibration:
     return Calibration(percentiles=[round(float(each), 6) for each in percentiles], turns=len(values), source=source)
 
 
-def _describe_graph(output: Path, file: str, promise: GraphPromise) -> GraphSpec:
-    backend = OnnxBackend(output / file, threads=1)
+def _describe_graph(output: Path, variant: GraphVariant, promise: GraphPromise) -> GraphSpec:
+    file, joint = GRAPH_FILES[variant], JOINT_FILES[variant]
+    inputs, outputs = _describe_tensors(output / file)
     opsets = {entry.domain: entry.version for entry in onnx.load(output / file, load_external_data=False).opset_import}
+    second = None
+    if (output / joint).exists():
+        taken, given = _describe_tensors(output / joint)
+        second = JointSpec(file=joint, inputs=taken, outputs=given)
     return GraphSpec(
         file=file,
+        joint=second,
         precision=promise.precision,
         opset=opsets[""],
-        inputs=[_describe_tensor(each) for each in backend.inputs],
-        outputs=[_describe_tensor(each) for each in backend.outputs],
+        inputs=inputs,
+        outputs=outputs,
         parity_tolerance=promise.tolerance,
         parity_measured={},
     )
+
+
+def _describe_tensors(graph: Path) -> tuple[list[TensorSpec], list[TensorSpec]]:
+    backend = OnnxBackend(graph, threads=1)
+    return list(map(_describe_tensor, backend.inputs)), list(map(_describe_tensor, backend.outputs))
 
 
 def _describe_tensor(tensor: Tensor) -> TensorSpec:

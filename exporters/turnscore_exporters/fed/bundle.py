@@ -15,7 +15,6 @@ from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 from turnscore_assessment.data.dialogues import read_dialogues
 from turnscore_assessment.errors import BadFileError
 from turnscore_assessment.figures import compute_spearman
-from turnscore_core.inference.onnx_backend import OnnxBackend
 from turnscore_core.scorers.fed.questions import (
     DialogueTokenizer,
     FedBundleOptions,
@@ -28,7 +27,13 @@ from turnscore_core.scorers.fed.questions import (
 from turnscore_core.scorers.fed.scorer import FedScorer
 from turnscore_models import Bundle, GraphVariant
 
-from turnscore_exporters.bundles.self_test import FED_VERIFIED, build_self_test, build_turn, self_test_turns
+from turnscore_exporters.bundles.self_test import (
+    FED_VERIFIED,
+    build_self_test,
+    build_turn,
+    open_examined,
+    self_test_turns,
+)
 from turnscore_exporters.bundles.writer import (
     CALIBRATION_FILE,
     FP32_TOLERANCE,
@@ -46,7 +51,6 @@ from turnscore_exporters.bundles.writer import (
 )
 from turnscore_exporters.errors import CheckpointError, ExporterError, ParityError
 from turnscore_exporters.fed.model import FedCheckpoint, export_graph, export_int8, load_checkpoint
-from turnscore_exporters.graphs.fp16 import examined_graph
 from turnscore_exporters.json_files import read_json, write_json
 from turnscore_exporters.options import FedExportOptions
 from turnscore_exporters.training.encoders import chunks
@@ -300,8 +304,7 @@ def _write_graphs(checkpoint: FedCheckpoint, variants: Sequence[GraphVariant], o
 
 
 def _scorer(bundle: Bundle, variant: GraphVariant) -> FedScorer:
-    with examined_graph(bundle.path_of(bundle.manifest.graphs[variant].file), variant) as graph:
-        return FedScorer(bundle, OnnxBackend(graph, threads=torch.get_num_threads()))
+    return FedScorer(bundle, open_examined(bundle, variant, threads=torch.get_num_threads()))
 
 
 def _examine(

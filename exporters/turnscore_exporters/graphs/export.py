@@ -7,6 +7,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from onnx import GraphProto, NodeProto, helper, numpy_helper
 from onnxruntime.transformers import optimizer
 from onnxruntime.transformers.fusion_options import FusionOptions
 from torch import Tensor, nn
-from transformers import BertModel
+from transformers import BertConfig, BertModel
 
 from turnscore_exporters.errors import GraphExportError
 from turnscore_exporters.graphs.int8 import GraphRewriter, replace_nodes
@@ -30,9 +31,20 @@ EXAMPLE_IDS = torch.tensor([[1, 2, 3, 4], [1, 2, 3, 0], [1, 2, 0, 0]])
 
 
 class BertGraph(nn.Module):
-    """What can be exported: a module that holds its BERT as `encoder`."""
+    """What can be exported: a module that holds its BERT as `encoder`, or sets the other two."""
 
     encoder: BertModel
+
+    @cached_property
+    def config(self) -> BertConfig:
+        """The BERT's."""
+        config: BertConfig = self.encoder.config
+        return config
+
+    @cached_property
+    def fused_layers(self) -> int:
+        """How many layers' attention must be fused."""
+        return int(self.config.num_hidden_layers)
 
 
 @dataclass(frozen=True)
@@ -85,7 +97,7 @@ def _fuse(model: BertGraph, traced: Path, path: Path) -> None:
     """Fuses attention, layer norm and GELU; TorchScript with eager attention is the form the optimizer knows."""
     options = FusionOptions("bert")
     options.enable_embed_layer_norm = False  # int32 inputs would change the graph's contract
-    config = model.encoder.config
+    config = model.config
     with _quiet_optimizer():
         fused = optimizer.optimize_model(
             str(traced),
@@ -97,8 +109,8 @@ def _fuse(model: BertGraph, traced: Path, path: Path) -> None:
         )
     fused.save_model_to_file(str(path))
     found = sum(node.op_type == "Attention" for node in onnx.load(path).graph.node)
-    if found != config.num_hidden_layers:
-        raise GraphExportError(f"{path}: attention was fused in {found} of {config.num_hidden_layers} layers")
+    if found != model.fused_layers:
+        raise GraphExportError(f"{path}: attention was fused in {found} of {model.fused_layers} layers")
 
 
 @contextlib.contextmanager
@@ -162,6 +174,9 @@ class _Unpadder(GraphRewriter):
         self._find_places()
         for node in nodes:
             self._rewrite(node)
+        for tensor in self._graph.output:
+            if tensor.name in self._flat:
+                self._pad_output(tensor.name)
         if not self._attentions:
             raise GraphExportError("the graph has no attention between whose heads padding could be skipped")
         replace_nodes(self._graph, self._nodes)
@@ -272,6 +287,16 @@ class _Unpadder(GraphRewriter):
             everywhere = self._add("Gather", [name, self._tokens], f"{name}/everywhere")
             self._padded[name] = self._add("Reshape", [everywhere, shape], f"{name}/padded")
         return self._padded[name]
+
+    def _pad_output(self, name: str) -> None:
+        """What the graph gives keeps its name and its axes."""
+        self._rename(name, f"{name}/real")
+        self._rename(self._pad(f"{name}/real"), name)
+
+    def _rename(self, old: str, new: str) -> None:
+        for node in self._nodes:
+            for names in (node.input, node.output):
+                names[:] = [new if each == old else each for each in names]
 
     def _add(self, operator: str, inputs: list[str], name: str, **attributes: Any) -> str:
         name = f"unpadded/{name}"

@@ -57,8 +57,8 @@ class _HalfRewriter:
         encoder = self._find_encoder()
         if not encoder:
             raise GraphExportError(f"{self._name}: has no embedding that leads to a layer norm: no encoder to convert")
+        leaving = self._name_outputs({output for place in encoder for output in self._graph.node[place].output})
         inner = {output for place in encoder for output in self._graph.node[place].output if output}
-        leaving: dict[str, str] = {}
         for place, node in enumerate(self._graph.node):
             for slot, name in enumerate(node.input):
                 if place in encoder:
@@ -71,6 +71,15 @@ class _HalfRewriter:
             casts = [helper.make_node("Cast", [each], [leaving[each]], leaving[each], to=FLOAT) for each in names]
             nodes += [node, *casts]
         self._replace(nodes)
+
+    def _name_outputs(self, inner: set[str]) -> dict[str, str]:
+        """Gives what the graph gives of the encoder another name, so that a cast of it may have its own."""
+        named = {each.name + HALF_SUFFIX: each.name for each in self._graph.output if each.name in inner}
+        renamed = {name: half for half, name in named.items()}
+        for node in self._graph.node:
+            for names in (node.input, node.output):
+                names[:] = [renamed.get(name, name) for name in names]
+        return named
 
     def _find_encoder(self) -> set[int]:
         """Indices of the nodes that carry floats to the last layer norm, and of that one."""

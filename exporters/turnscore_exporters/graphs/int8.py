@@ -154,6 +154,7 @@ PROBE_ROWS, PROBE_TOKENS = 16, 32
 
 LAYER_NORMS = {"LayerNormalization", "SkipLayerNormalization"}
 GELUS = {"BiasGelu", "FastGelu", "Gelu"}
+_ROUNDS = {"ConstantOfShape", "Max", "Mul", "Neg", "QuantizeLinear", "ReduceMax", "ReduceMin", "Shape"}
 # Their output has the leading axes of their first input. Were that ever wrong, the runtime would refuse the graph.
 KEEPS_TOKENS = LAYER_NORMS | GELUS | {"Add", "MatMul"}
 
@@ -195,6 +196,62 @@ def quantize_int8(
     if not any(entry.domain == MICROSOFT for entry in model.opset_import):
         model.opset_import.append(helper.make_opsetid(MICROSOFT, 1))
     onnx.save(model, target)
+
+
+def move_rounding(first: Path, second: Path, moved: Mapping[str, str]) -> None:
+    """Rounds token vectors in the graph that gives them, not in the one that takes them; in place.
+
+    `moved` has inputs [tokens, width] of the second, as `quantize_int8` wrote it, each with the output [..., width] of
+    the first that is fed to it. The first then gives, and the second takes, X_values (uint8) and X_scales [..., 1] in
+    the place of each X: a quarter of the bytes, and the same results to the last bit.
+    """
+    source, target = onnx.load(first), onnx.load(second)
+    for taken, given in moved.items():
+        _move_rounding(source.graph, target.graph, taken, given)
+    onnx.save(source, first)
+    onnx.save(target, second)
+
+
+def _move_rounding(source: GraphProto, target: GraphProto, taken: str, given: str) -> None:
+    constants = {tensor.name: tensor for tensor in target.initializer} | {
+        node.output[0]: node.attribute[0].t for node in target.node if node.op_type == "Constant"
+    }
+    derived, nodes = {taken}, []
+    for node in target.node:
+        varying = [name for name in node.input if name not in constants]
+        if node.op_type in _ROUNDS and varying and derived.issuperset(varying):
+            derived.update(node.output)
+            nodes.append(node)
+    values = [node for node in nodes if node.op_type == "QuantizeLinear"]
+    if len(values) != 1:
+        raise GraphExportError(f"{taken}: is rounded {len(values)} times in the graph that takes it, expected once")
+    scales, rounded = values[0].input[1], values[0].output[0]
+    names = {taken: given, rounded: f"{given}_values", scales: f"{given}_scales"}
+    for node in nodes:
+        moved = NodeProto()
+        moved.CopyFrom(node)
+        moved.name = f"{given}/{node.name}"
+        moved.input[:] = [names.get(name, f"{given}/{name}") for name in node.input]
+        moved.output[:] = [names.get(name, f"{given}/{name}") for name in node.output]
+        source.node.append(moved)
+        for name in constants.keys() & set(node.input):
+            tensor = numpy_helper.from_array(numpy_helper.to_array(constants[name]), f"{given}/{name}")
+            if all(each.name != tensor.name for each in source.initializer):
+                source.initializer.append(tensor)
+    kept = [node for node in target.node if node not in nodes]
+    names = {rounded: f"{taken}_values", scales: f"{taken}_scales"}
+    for node in kept:
+        node.input[:] = [names.get(name, name) for name in node.input]
+    replace_nodes(target, kept)
+    needed = any(each.name != taken and each.name.endswith(f"_{given}") for each in target.input)
+    for graph, whole, name in ((target.input, taken, taken), (source.output, "" if needed else given, given)):
+        [info] = [each for each in graph if each.name == name]
+        axes = [axis.dim_param or axis.dim_value for axis in info.type.tensor_type.shape.dim]
+        rest = [each for each in graph if each.name != whole]
+        rest.append(helper.make_tensor_value_info(f"{name}_values", TensorProto.UINT8, axes))
+        rest.append(helper.make_tensor_value_info(f"{name}_scales", TensorProto.FLOAT, [*axes[:-1], 1]))
+        del graph[:]
+        graph.extend(rest)
 
 
 def store_half(graph: GraphProto) -> None:

@@ -5,6 +5,7 @@ heads make of its features.
 """
 
 import random
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,7 +19,7 @@ from pydantic import JsonValue
 from turnscore_assessment.agreement.scoring import make_turn
 from turnscore_assessment.data.dialogues import STATED, Spoken, read_development_sets, read_population
 from turnscore_assessment.figures import compute_auc, compute_spearman
-from turnscore_core.inference.onnx_backend import Array, Backend, OnnxBackend
+from turnscore_core.inference.onnx_backend import Backend, OnnxBackend, pad_rows
 from turnscore_core.scorers.quality import (
     COMPARED_ROWS,
     FEATURES,
@@ -27,18 +28,20 @@ from turnscore_core.scorers.quality import (
     HeadCurves,
     QualityOptions,
     QualityScorer,
+    SplitEncoder,
+    TurnRows,
     ValueFormula,
-    lay_out_batch,
 )
 from turnscore_core.scorers.scorer import TurnToScore
 from turnscore_core.scorers.turn_warnings import find_repeats
 from turnscore_models import Bundle, GraphVariant, HeadsSpec
-from turnscore_models.bundle import sha256_of
+from turnscore_models.bundle import encoder_digest, sha256_of
 
-from turnscore_exporters.bundles.checkpoint import write_graphs, write_rest
-from turnscore_exporters.bundles.self_test import build_self_test, self_test_turns
+from turnscore_exporters.bundles.checkpoint import write_rest
+from turnscore_exporters.bundles.self_test import build_self_test, open_examined, self_test_turns
 from turnscore_exporters.bundles.writer import (
     GRAPH_FILES,
+    JOINT_FILES,
     MIN_PARITY_TURNS,
     PACKS_AT_ONCE,
     GraphChoice,
@@ -50,23 +53,34 @@ from turnscore_exporters.bundles.writer import (
     start_bundle,
 )
 from turnscore_exporters.errors import CheckpointError, ParityError
-from turnscore_exporters.graphs.export import EXAMPLE_IDS, ROW_AXES, GraphContract, check_graph, trace_graph
-from turnscore_exporters.graphs.fp16 import examined_graph
-from turnscore_exporters.graphs.int8 import MIN_HALF, store_half
+from turnscore_exporters.graphs.export import (
+    EXAMPLE_IDS,
+    ROW_AXES,
+    GraphContract,
+    check_graph,
+    export_fp32,
+    skip_padding,
+    trace_graph,
+)
+from turnscore_exporters.graphs.fp16 import convert_fp16
+from turnscore_exporters.graphs.int8 import MIN_HALF, move_rounding, quantize_int8, store_half
 from turnscore_exporters.json_files import read_json, write_json
 from turnscore_exporters.options import QualityExportOptions
 from turnscore_exporters.quality.model import (
     HEAD_SETS,
     TURNS_AT_ONCE,
     HeadSet,
+    JointPart,
     QualityModel,
     RowBuilder,
+    RowPart,
+    answer_rows,
     load_model,
     score_rows,
     smooth_joint_layers,
 )
 from turnscore_exporters.quality.value import VALUE_FILE, read_formula
-from turnscore_exporters.training.encoders import Encoder, chunks, read_smoothing
+from turnscore_exporters.training.encoders import Encoder, Factors, chunks, read_smoothing
 
 KIND = "quality"
 HEADS_FILE, THRESHOLD_FILE = "heads.json", "threshold.json"
@@ -76,25 +90,50 @@ HEADS_TOLERANCE = 5e-3
 PROBED = 256
 """Turns that show which channels are large."""
 PAIRS, CONTEXT_AXES, FEATURE_AXES = ("pairs",), ("pairs", "context_tokens"), ("pairs", "columns")
-CONTRACT = GraphContract(
-    inputs={
-        "input_ids": ROW_AXES,
-        "attention_mask": ROW_AXES,
-        "response_row": PAIRS,
-        "context_rows": ("pairs", ""),
-        "context_tokens": CONTEXT_AXES,
-        "places": CONTEXT_AXES,
-    },
-    outputs={FEATURES: FEATURE_AXES},
-    examples=(
-        EXAMPLE_IDS,
-        (EXAMPLE_IDS > 0).long(),
-        torch.tensor([0, 1]),
-        torch.tensor([[1, 2, *[-1] * (COMPARED_ROWS - 2)], [-1] * COMPARED_ROWS]),
-        torch.tensor([[4, 5, 6, 8, 9], [-1] * 5]),
-        torch.tensor([[0, 0, 0, 3, 3], [0] * 5]),
-    ),
+ROW_CONTRACT = GraphContract(
+    inputs={"input_ids": ROW_AXES, "attention_mask": ROW_AXES},
+    outputs={"lower": (*ROW_AXES, ""), "upper": (*ROW_AXES, ""), "pooled": ("rows", "columns")},
+    examples=(EXAMPLE_IDS, (EXAMPLE_IDS > 0).long()),
 )
+KEPT = {"context_lower": "lower", "context_upper": "upper"}
+"""What the second graph takes of each token of the context, and the first gives; int8 graphs keep it rounded."""
+
+
+def joint_contract(width: int) -> GraphContract:
+    """The second graph's, with examples of token vectors of that width."""
+    chance = torch.Generator().manual_seed(0)
+
+    def draw(*axes: int) -> torch.Tensor:
+        return torch.randn(*axes, generator=chance)
+
+    return GraphContract(
+        inputs={
+            "response_lower": ("pairs", "tokens", ""),
+            "response_mask": ("pairs", "tokens"),
+            "response_pooled": ("pairs", ""),
+            "context_lower": ("", "text_tokens", ""),
+            "context_upper": ("", "text_tokens", ""),
+            "context_pooled": ("texts", ""),
+            "context_rows": ("pairs", ""),
+            "context_tokens": CONTEXT_AXES,
+            "places": CONTEXT_AXES,
+            "key_order": ("pairs", "keys"),
+        },
+        outputs={FEATURES: FEATURE_AXES},
+        examples=(
+            draw(2, 3, width),
+            torch.tensor([[1, 1, 1], [1, 1, 0]]),
+            draw(2, 2 * width + 1),
+            draw(1, 7, width),  # with a first axis, for which a product with a matrix is a MatMul
+            draw(1, 7, width),
+            draw(3, 2 * width + 1),
+            torch.tensor([[1, 2, *[-1] * (COMPARED_ROWS - 2)], [-1] * COMPARED_ROWS]),
+            torch.tensor([[0, 1, 2, 5, 6], [-1] * 5]),
+            torch.tensor([[0, 0, 0, 3, 3], [0] * 5]),
+            torch.tensor([[0, 1, 2, 3, 4, 5, 6], [8, 9, *[-1] * 5]]),
+        ),
+    )
+
 
 Floats = NDArray[np.float64]
 
@@ -152,14 +191,13 @@ def _write(options: QualityExportOptions, choice: GraphChoice, reference: Qualit
     model, encoder = load_model(options.checkpoint)
     formula = read_options(options.checkpoint, model).value
     probed = RowBuilder(encoder, model.settings.layout).build(_texts_of(reference.turns[:PROBED]))
-    parity = write_heads(model, lay_out_batch(probed[:TURNS_AT_ONCE], pad_id=0), output)
+    parity = write_heads(model, probed[:TURNS_AT_ONCE], output)
     expected = score_turns(model, encoder, reference.turns)
     values, heads = expected.values(formula), expected.heads
     smooth_joint_layers(model, probed)
     tested = self_test_turns(KIND)
     self_test = build_self_test(tested, score_turns(model, encoder, tested).values(formula))
-    probe, smoothing = lay_out_batch(probed, pad_id=0), read_smoothing(options.checkpoint)
-    write_graphs(model, CONTRACT, choice, output, probe, smoothing)
+    write_encoder(model, choice, output, probed, read_smoothing(options.checkpoint))
     write_rest(encoder.tokenizer, values, reference.source, self_test, output)
     curves = {name: calibrate(heads[:, place].tolist(), reference.source) for place, name in enumerate(HEADS)}
     write_json(output / HEADS_FILE, HeadCurves.model_validate({"curves": curves}))
@@ -167,9 +205,8 @@ def _write(options: QualityExportOptions, choice: GraphChoice, reference: Qualit
     agreement: dict[str, JsonValue] = {"checkpoint": _agree(reference, formula, partial(score_turns, model, encoder))}
     measured: dict[GraphVariant, dict[str, float]] = {}
     for variant, spec in bundle.manifest.graphs.items():
-        with examined_graph(bundle.path_of(spec.file), variant) as graph:
-            backend = OnnxBackend(graph, threads=1)
-            scorer = QualityScorer(bundle, backend)
+        backend = open_examined(bundle, variant)
+        scorer = QualityScorer(bundle, backend)
         reactions = backend.open_part(bundle.path_of(bundle.manifest.heads["reaction"].file))
         served = serve_turns(scorer, reference.turns, reactions)
         measured[variant] = _check(variant, reference.turns, served, expected, formula, spec.parity_tolerance)
@@ -178,13 +215,40 @@ def _write(options: QualityExportOptions, choice: GraphChoice, reference: Qualit
     return finish_bundle(bundle, measured, choice.kept, said)
 
 
-def write_heads(model: QualityModel, inputs: Mapping[str, Array], output: Path) -> dict[str, dict[str, float]]:
-    """Writes each set of heads below the folder; returns its parity with the model's heads on these inputs' features.
+def write_encoder(
+    model: QualityModel, choice: GraphChoice, output: Path, probed: Sequence[TurnRows], smoothing: Factors | None = None
+) -> None:
+    """Writes the encoder's two graphs in each precision.
+
+    `probed` turns show which channels are large; `smoothing` are the factors of the first graph's smoothed inputs, then
+    of the second's.
+    """
+    fp32, joint = output / GRAPH_FILES["fp32"], output / JOINT_FILES["fp32"]
+    width = int(model.encoder.config.hidden_size)
+    export_fp32(RowPart(model), ROW_CONTRACT, fp32)
+    export_fp32(JointPart(model), joint_contract(width), joint)
+    if "cpu-int8" in choice.kept:
+        whole, second = output / GRAPH_FILES["cpu-int8"], output / JOINT_FILES["cpu-int8"]
+        inputs = 2 * int(model.encoder.config.num_hidden_layers)  # each layer's attention and its inner part
+        own, rest = (None, None) if smoothing is None else (smoothing[:inputs], smoothing[inputs:])
+        ids, mask = pad_rows(list(dict.fromkeys(row for turn in probed for row in (turn.response, *turn.context))), 0)
+        quantize_int8(fp32, whole, {"input_ids": ids, "attention_mask": mask}, own)
+        encoder = SplitEncoder(OnnxBackend(fp32, threads=1), OnnxBackend(joint, threads=1), 0, 0)
+        quantize_int8(joint, second, encoder.prepare(probed), rest)
+        move_rounding(whole, second, KEPT)
+        skip_padding(whole)
+    if "cuda-fp16" in choice.kept:
+        convert_fp16(fp32, output / GRAPH_FILES["cuda-fp16"])
+        shutil.copyfile(joint, output / JOINT_FILES["cuda-fp16"])  # as pooling and heads: small, and a sum of many
+
+
+def write_heads(model: QualityModel, turns: Sequence[TurnRows], output: Path) -> dict[str, dict[str, float]]:
+    """Writes each set of heads below the folder; returns its parity with the model's heads on these turns' features.
 
     The graphs hold large matrices as fp16, and so does the model from then on. Raises ParityError.
     """
     with torch.inference_mode():
-        features = model(**{name: torch.from_numpy(values) for name, values in inputs.items()})
+        features = answer_rows(model, turns).features
     parity = {}
     for name, outputs in HEAD_SETS.items():
         heads, path = HeadSet(model, name), output / heads_file(name)
@@ -290,7 +354,10 @@ def read_options(checkpoint: Path, model: QualityModel) -> QualityOptions:
 def _start(
     options: QualityExportOptions, choice: GraphChoice, model: QualityModel, parity: Mapping[str, dict[str, float]]
 ) -> Bundle:
-    encoders = [sha256_of(options.output / GRAPH_FILES[variant]) for variant in choice.promises()]
+    encoders = [
+        encoder_digest(*(sha256_of(options.output / files[variant]) for files in (GRAPH_FILES, JOINT_FILES)))
+        for variant in choice.promises()
+    ]
     heads = {
         name: HeadsSpec(
             file=heads_file(name),

@@ -49,7 +49,7 @@ def recover_checkpoint(bundle: Bundle, output: Path) -> None:
     encoder = load_encoder(named, options.layout.row_tokens)
     model = QualityModel(encoder.model, QualitySettings(named, options.layout))
     heads = [bundle.path_of(each.file) for each in manifest.heads.values()]
-    smoothing = put_weights(model, bundle.path_of(manifest.graphs[GRAPH].file), heads)
+    smoothing = put_weights(model, list(map(bundle.path_of, manifest.graphs[GRAPH].files)), heads)
     save_model(model, encoder, output)
     write_smoothing(output, smoothing)
     fitted_on = str(manifest.training.get("value.json", ""))
@@ -65,34 +65,37 @@ def dequantize_quality(options: DequantizeOptions) -> list[str]:
     return [f"{options.output}: a checkpoint of {options.bundle}"]
 
 
-def put_weights(model: QualityModel, path: Path, heads: Sequence[Path]) -> Factors:
-    """Puts the weights of an encoder's int8 graph, as `quantize_int8` writes it, and of sets of heads into the model.
+def put_weights(model: QualityModel, encoder: Sequence[Path], heads: Sequence[Path]) -> Factors:
+    """Puts the weights of an encoder's int8 graphs, as they are exported, and of sets of heads into the model.
 
     Returns the factors [smoothed inputs, width] that give the same int8 weights again. Raises CheckpointError where one
     of the weights is missing.
     """
-    graph = onnx.load(path).graph
-    constants = {
-        tensor.name.removeprefix("model.").removesuffix("/half"): numpy_helper.to_array(tensor)
-        for each in (*(onnx.load(file).graph for file in heads), graph)
-        for tensor in each.initializer
-    }
-    constants |= {
-        node.output[0]: numpy_helper.to_array(node.attribute[0].t) for node in graph.node if node.op_type == "Constant"
-    }
+    graphs = [onnx.load(path).graph for path in encoder]
+    constants: dict[str, Array] = {}
+    parts = [(graph, _constants(graph)) for graph in graphs]
+    for own in (*(_constants(onnx.load(file).graph) for file in heads), *(own for _, own in parts)):
+        constants |= {name.removeprefix("model.").removesuffix("/half"): value for name, value in own.items()}
     wanted = model.state_dict()
     found = {name: value for name, value in constants.items() if name in wanted}
     found |= dict(_attention_biases(constants))
-    found |= dict(_matrices(graph, constants))
-    found |= dict(_tables(graph, constants))
+    for graph, own in parts:
+        found |= dict(_matrices(graph, own)) | dict(_tables(graph, own))
     config = model.encoder.config
     for name in found:
         if ".attention.self.query." in name:  # the graph's scores are divided by it already
             found[name] = found[name] * np.float32(math.sqrt(config.hidden_size // config.num_attention_heads))
     if missing := sorted(wanted.keys() - found.keys()):
-        raise CheckpointError(f"{path}: holds no {missing[0]}, nor {len(missing) - 1} others")
+        raise CheckpointError(f"{encoder[0]}: holds no {missing[0]}, nor {len(missing) - 1} others")
     model.load_state_dict({name: torch.from_numpy(found[name].copy()).reshape(wanted[name].shape) for name in wanted})
-    return np.stack(list(_smoothing(graph, constants)))
+    return np.stack([factors for graph, own in parts for factors in _smoothing(graph, own)])
+
+
+def _constants(graph: GraphProto) -> dict[str, Array]:
+    nodes = {node.output[0]: node.attribute[0].t for node in graph.node if node.op_type == "Constant"}
+    return {name: numpy_helper.to_array(each) for name, each in nodes.items()} | {
+        tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer
+    }
 
 
 def _smoothing(graph: GraphProto, constants: Mapping[str, Array]) -> Iterator[Array]:
@@ -110,7 +113,7 @@ def _matrices(graph: GraphProto, constants: Mapping[str, Array]) -> Iterator[tup
     producers = {output: node for node in graph.node for output in node.output}
     scaled = {node.input[0]: node.output[0] for node in graph.node if node.op_type == "Mul"}
     for node in graph.node:
-        if node.op_type == "MatMulIntegerToFloat":
+        if node.op_type == "MatMulIntegerToFloat" and node.input[0] in producers:  # else the context's, on an input
             matrix = constants[node.input[1]] * constants[node.input[3]]
             quantized = producers.get(producers[node.input[0]].input[0])
             if quantized is not None and quantized.op_type == "Mul":  # the input was smoothed, the weights took it back
@@ -147,9 +150,12 @@ def _attention_part(name: str) -> str | None:
 def _module_of(output: str) -> str:
     """The module whose operator gives the tensor: `/encoder/pooler/MatMul_output_0` is of `encoder.pooler`.
 
-    Projections of the joint layers are named in the order in which `QualityModel.attend` calls them: the first is the
-    lower layer's, those after it the upper one's.
+    Projections of the joint layers are named in the order in which `QualityModel.attend` calls them: of keys and values
+    each layer has two, of the context's vectors and of the response's.
     """
     module = ".".join(output.strip("/").split("/")[:-1])
     match = _PROJECTION.fullmatch(module)
-    return f"joint.{int(match['call'] is not None)}.{match['part']}" if match else module
+    if match is None:
+        return module
+    call = int((match["call"] or "_0")[1:])
+    return f"joint.{call // 2 if match['part'] in ('key', 'value') else call}.{match['part']}"

@@ -67,10 +67,6 @@ class RowStates:
     pooled: Tensor
     mask: Tensor
 
-    def of(self, rows: Tensor) -> "RowStates":
-        """The states of the named rows."""
-        return RowStates(self.lower[rows], self.upper[rows], self.pooled[rows], self.mask[rows])
-
 
 class JointLayer(nn.Module):
     """A BERT layer whose queries are the response's tokens and whose keys are the response's and the context's."""
@@ -114,15 +110,20 @@ class JointLayer(nn.Module):
         own: tuple[Tensor, Tensor],
         context: tuple[Tensor, Tensor],
         is_there: Tensor,
+        key_order: Tensor | None = None,
     ) -> Tensor:
         """The response's new token vectors [pairs, tokens, width].
 
         Of its vectors and mask [pairs, tokens], its queries, its own keys and values, and those of the context's tokens
-        [pairs, context tokens, width] with their mask.
+        [pairs, context tokens, width] with their mask. `key_order` [pairs, keys] numbers the tokens that are there,
+        without padding between them, in all pairs' rows of response and context; -1 where a pair has no more.
         """
         pairs, tokens, width = response.shape
         keys, values = (torch.cat(both, 1) for both in zip(own, context, strict=True))
         masked = torch.cat([mask, is_there.to(mask.dtype)], 1)
+        if key_order is not None:  # padding between two sums would group them by its width: the last bits would differ
+            keys, values = (each.reshape(-1, width)[key_order.clamp_min(0)] for each in (keys, values))
+            masked = (key_order >= 0).to(mask.dtype)
         scores = self._split(queries) @ self._split(keys).transpose(2, 3) / math.sqrt(width // self.heads)
         scores = scores.float() + (1.0 - masked.float())[:, None, None, :] * LOWEST
         mixed = (scores.softmax(-1).to(values.dtype) @ self._split(values)).transpose(1, 2)
@@ -143,7 +144,7 @@ class JointLayer(nn.Module):
 
     def choose(self, kept: tuple[Tensor, Tensor], tokens: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values of the context's tokens [pairs, context tokens], named as `attend` says, of kept rows'."""
-        width = self.query.in_features  # a number: the shape of kept states is another once padding is skipped
+        width = self.query.in_features
         chosen = tokens.clamp_min(0)
         keys, values = (each.reshape(-1, width)[chosen] for each in kept)
         return keys + self.key_places(places), values + self.value_places(places)
@@ -193,6 +194,10 @@ class QualityModel(BertGraph):
         self.slope = nn.Parameter(torch.tensor(10.0))
         self.register_buffer("similar", torch.zeros(len(HEADS) + 1), persistent=False)
         self.similar: Tensor
+        # Looked up: ONNX Runtime's logarithm of a number differs in the last bit by where it stands among others.
+        lengths = torch.arange(int(config.max_position_embeddings) + 1).clamp_min(1).float().log()
+        self.register_buffer("log_lengths", lengths, persistent=False)
+        self.log_lengths: Tensor
         self.similar[[RELEVANT, FITS]] = 1.0
 
     def read_rows(self, input_ids: Tensor, attention_mask: Tensor) -> RowStates:
@@ -205,10 +210,10 @@ class QualityModel(BertGraph):
         ).hidden_states
         tokens = states[-1].float()
         mask = attention_mask.unsqueeze(-1).to(tokens.dtype)
-        mean = (tokens * mask).sum(1) / mask.sum(1).clamp_min(1.0)
+        mean = _mean_of_tokens(tokens, mask)
         mean = mean / (mean * mean).sum(-1, keepdim=True).clamp_min(1e-12).sqrt()
         highest = (tokens * mask + LOWEST * (1 - mask)).amax(1)
-        length = attention_mask.sum(1, keepdim=True).to(tokens.dtype).log()
+        length = self.log_lengths[attention_mask.sum(1, keepdim=True)]
         return RowStates(states[-3], states[-2], torch.cat([mean, highest, length], dim=-1), attention_mask)
 
     @property
@@ -223,33 +228,29 @@ class QualityModel(BertGraph):
 
     def attend(
         self,
-        response: RowStates,
-        kept: RowStates,
+        response: Tensor,
+        response_mask: Tensor,
+        kept: tuple[Tensor, Tensor],
         context_tokens: Tensor,
         places: Tensor,
-        response_row: Tensor | None = None,
+        key_order: Tensor | None = None,
     ) -> Tensor:
         """Joint vectors [pairs, 2 x width]: mean and [CLS] of the response after it attended to its context.
 
-        `response` has a row for each pair, or those that `response_row` [pairs] names. `context_tokens` [pairs, context
-        tokens] name tokens of the kept rows (row times tokens of a row, plus the token's place in it), NO_ROW for none;
-        `places` are theirs (turnscore_core.scorers.quality.lay_out_tokens).
+        `response` are its lower token vectors [pairs, tokens, width]; `kept` those of all context texts, lower and
+        upper, [..., width]. `context_tokens` [pairs, context tokens] number them as if they were [tokens, width],
+        NO_ROW for none; `places` are theirs (turnscore_core.scorers.quality.lay_out_tokens). `key_order` changes
+        nothing but the last bits (JointLayer).
         """
         lower, upper = self.joint_layers
         is_there = context_tokens >= 0
-        known = lower.keys_of(kept.lower)
-        if response_row is None:
-            queries, own = lower.queries_of(response.lower), lower.keys_of(response.lower)
-        else:  # projected once for each row, however many pairs share it
-            queries, own = lower.queries_of(kept.lower)[response_row], (known[0][response_row], known[1][response_row])
-            response = response.of(response_row)
-        context = lower.choose(known, context_tokens, places)
-        tokens = lower(response.lower, response.mask, queries, own, context, is_there)
-        context = upper.choose(upper.keys_of(kept.upper), context_tokens, places)
+        context = lower.choose(lower.keys_of(kept[0]), context_tokens, places)
+        queries, own = lower.queries_of(response), lower.keys_of(response)
+        tokens = lower(response, response_mask, queries, own, context, is_there, key_order)
+        context = upper.choose(upper.keys_of(kept[1]), context_tokens, places)
         queries, own = upper.queries_of(tokens), upper.keys_of(tokens)
-        tokens = upper(tokens, response.mask, queries, own, context, is_there).float()
-        mask = response.mask.unsqueeze(-1).to(tokens.dtype)
-        mean = (tokens * mask).sum(1) / mask.sum(1).clamp_min(1.0)
+        tokens = upper(tokens, response_mask, queries, own, context, is_there, key_order).float()
+        mean = _mean_of_tokens(tokens, response_mask.unsqueeze(-1).to(tokens.dtype))
         return torch.cat([mean, tokens[:, 0]], dim=-1)
 
     def compare(self, response: Tensor, context: Tensor, context_rows: Tensor) -> Tensor:
@@ -284,7 +285,7 @@ class QualityModel(BertGraph):
         )
 
     def answer(self, features: Tensor) -> Tensor:
-        """Quality outputs [pairs, heads + 1] before any sigmoid, of features as `forward` gives them."""
+        """Quality outputs [pairs, heads + 1] before any sigmoid, of features [pairs, 11 x width + 6]."""
         outputs = self.head(self.dropout(functional.gelu(self.hidden(self.dropout(features)))))
         cosine = 9 * int(self.encoder.config.hidden_size)
         result: Tensor = outputs + self.slope * features[:, cosine : cosine + 1] * self.similar
@@ -295,23 +296,62 @@ class QualityModel(BertGraph):
         result: Tensor = self.reaction_head(self.dropout(functional.gelu(self.reaction_hidden(self.dropout(features)))))
         return result
 
+
+def _mean_of_tokens(tokens: Tensor, mask: Tensor) -> Tensor:
+    """[rows, width] of [rows, tokens, width] and mask [rows, tokens, 1].
+
+    With a row of zeros: ONNX Runtime sums one row in another order than several, so that the last bits would tell
+    whether a text had neighbours.
+    """
+    return functional.pad(tokens * mask, (0, 0, 0, 0, 0, 1)).sum(1)[:-1] / mask.sum(1).clamp_min(1.0)
+
+
+class RowPart(BertGraph):
+    """The encoder's first graph: what is read of each text alone, which may be kept and used again."""
+
+    def __init__(self, model: QualityModel) -> None:
+        super().__init__()
+        self.encoder = model.encoder
+        self._read = model.read_rows
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """`lower`, `upper` and `pooled` of RowStates."""
+        states = self._read(input_ids, attention_mask)
+        return states.lower, states.upper, states.pooled
+
+
+class JointPart(BertGraph):
+    """The encoder's second graph: the features of pairs, of what the first one gave for their texts."""
+
+    fused_layers = 0
+
+    def __init__(self, model: QualityModel) -> None:
+        super().__init__()
+        self.config = model.encoder.config
+        self.joint = model.joint
+        self._attend, self._compare = model.attend, model.compare
+
     def forward(
         self,
-        input_ids: Tensor,
-        attention_mask: Tensor,
-        response_row: Tensor,
+        response_lower: Tensor,
+        response_mask: Tensor,
+        response_pooled: Tensor,
+        context_lower: Tensor,
+        context_upper: Tensor,
+        context_pooled: Tensor,
         context_rows: Tensor,
         context_tokens: Tensor,
         places: Tensor,
+        key_order: Tensor,
     ) -> Tensor:
         """Features [pairs, 11 x width + 6], float32: those of `compare`, then the joint vectors of `attend`.
 
-        `response_row` [pairs] and `context_rows` [pairs, COMPARED_ROWS] name rows of the ids, the latest turn first and
-        NO_ROW for none; `context_tokens` and `places` [pairs, context tokens] are those of `attend`.
+        `context_rows` [pairs, COMPARED_ROWS] name rows of `context_pooled`, the latest turn first and NO_ROW for none;
+        `context_tokens` and `places` [pairs, context tokens] and `key_order` are those of `attend`.
         """
-        states = self.read_rows(input_ids, attention_mask)
-        joint = self.attend(states, states, context_tokens, places, response_row)
-        return torch.cat([self.compare(states.pooled[response_row], states.pooled, context_rows), joint], -1)
+        kept = context_lower, context_upper
+        joint = self._attend(response_lower, response_mask, kept, context_tokens, places, key_order)
+        return torch.cat([self._compare(response_pooled, context_pooled, context_rows), joint], -1)
 
 
 class HeadSet(nn.Module):
@@ -399,6 +439,7 @@ class Outputs:
     pooled: Tensor
     context: Tensor
     context_rows: Tensor
+    features: Tensor
 
 
 def answer_rows(model: QualityModel, turns: Sequence[TurnRows], *, fixed_context: bool = False) -> Outputs:
@@ -417,8 +458,13 @@ def answer_rows(model: QualityModel, turns: Sequence[TurnRows], *, fixed_context
     for chunk in _by_width([turn.response for turn in turns]):
         order += chunk
         states = model.read_rows(*pad_rows([turns[index].response for index in chunk]))
-        tokens, where = lay_out_tokens([turns[index] for index in chunk], places, kept.mask.shape[1])
-        joint.append(model.attend(states, kept, torch.from_numpy(tokens), torch.from_numpy(where)))
+        width = kept.mask.shape[1]
+        begins = {row: width * place for row, place in places.items()}
+        tokens, where = lay_out_tokens([turns[index] for index in chunk], begins)
+        context = kept.lower, kept.upper
+        joint.append(
+            model.attend(states.lower, states.mask, context, torch.from_numpy(tokens), torch.from_numpy(where))
+        )
         pooled.append(states.pooled)
     back = torch.tensor(order).argsort()
     vectors, attended = torch.cat(pooled)[back], torch.cat(joint)[back]
@@ -426,7 +472,7 @@ def answer_rows(model: QualityModel, turns: Sequence[TurnRows], *, fixed_context
         [([places[row] for row in turn.context] + [NO_ROW] * COMPARED_ROWS)[:COMPARED_ROWS] for turn in turns]
     )
     features = torch.cat([model.compare(vectors, kept.pooled, context_rows), attended], -1)
-    return Outputs(model.answer(features), model.react(features), vectors, kept.pooled, context_rows)
+    return Outputs(model.answer(features), model.react(features), vectors, kept.pooled, context_rows, features)
 
 
 def smooth_joint_layers(model: QualityModel, turns: Sequence[TurnRows]) -> None:

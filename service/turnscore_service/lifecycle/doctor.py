@@ -182,7 +182,7 @@ def _look_at_bundle(name: str, devices: Sequence[Device], *, with_load: bool) ->
         graph=variant,
         device=str(device),
         provider=provider,
-        graph_bytes=bundle.path_of(bundle.manifest.graphs[variant].file).stat().st_size,
+        graph_bytes=sum(bundle.path_of(each).stat().st_size for each in bundle.manifest.graphs[variant].files),
     )
 
 

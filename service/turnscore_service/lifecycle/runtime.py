@@ -9,6 +9,7 @@ from contextlib import suppress
 from functools import partial
 
 from turnscore_core.inference.onnx_backend import DeviceError
+from turnscore_core.kept_vectors import VectorStore
 from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.model_loader import Loader, ModelLoader
 from turnscore_core.model_set import choose_defaults
@@ -94,7 +95,8 @@ class Runtime:
         self.switch = ModelSwitch(self.settings, self.health, loader, self._builder, place)
         self.telemetry = open_telemetry(self.settings.telemetry)
         self._loading = asyncio.create_task(self._load(loader))
-        self._writing = asyncio.create_task(_write_metrics_out())
+        kept = loader.kept if isinstance(loader, ModelLoader) else None
+        self._writing = asyncio.create_task(_write_metrics_out(kept))
 
     async def wait_until_loaded(self) -> None:
         """Returns when the models are loaded or refused; `health` says which."""
@@ -197,7 +199,10 @@ class Runtime:
         self._exit(os.EX_SOFTWARE)
 
 
-async def _write_metrics_out() -> None:
+async def _write_metrics_out(kept: VectorStore | None) -> None:
+    report = metrics.KeptVectorReport()
     while True:
         await asyncio.sleep(_WRITE_SECONDS)
+        if kept is not None:
+            report.update(kept.counts())
         metrics.write_out()

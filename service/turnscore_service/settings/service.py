@@ -25,7 +25,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, SettingsError
-from turnscore_core.load_settings import DeviceName, LoadSettings
+from turnscore_core.load_settings import KEPT_VECTOR_BYTES, DeviceName, LoadSettings
 from turnscore_wire import Limits, describe_refusal
 
 from turnscore_service.settings.api import AdminSettings, AuthSettings, GrpcSettings, HttpSettings, PageSettings
@@ -130,6 +130,12 @@ class RuntimeSettings(SettingsGroup):
     )
     concurrent_batches: Annotated[int, Field(ge=0)] = Field(
         default=0, description="Concurrent batches of one scorer. 0: CPUs divided by threads."
+    )
+    kept_vector_bytes: Annotated[int, Field(ge=0)] = Field(
+        default=KEPT_VECTOR_BYTES,
+        description="Memory of one worker for what its models computed of texts alone, so that a conversation's "
+        "earlier turns are not read again; enough for 500 conversations. 0: nothing is kept "
+        "([architecture.md](architecture.md#kept-vectors)).",
     )
     stall_seconds: PositiveFloat = Field(
         default=60.0,
@@ -302,6 +308,7 @@ class Settings(BaseSettings):
             threads=self.runtime.threads,
             concurrent_batches=self.runtime.concurrent_batches,
             max_batch_tokens=self.batching.max_batch_tokens,
+            kept_vector_bytes=self.runtime.kept_vector_bytes,
             workers=self.workers,
         )
 

@@ -123,7 +123,7 @@ async def test_what_was_proved_is_loaded_without_a_second_proof(
     assert loader.load_candidate(bundle, serving, checked=checked).bundle == bundle
 
 
-@pytest.mark.parametrize("turned", [*range(6), None])
+@pytest.mark.parametrize("turned", [*range(7), None])
 def test_a_link_that_is_turned_and_turned_back_changes_nothing_that_is_served(
     loader: ModelLoader, serving: LoadedScorer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, turned: int | None
 ) -> None:
@@ -136,7 +136,7 @@ def test_a_link_that_is_turned_and_turned_back_changes_nothing_that_is_served(
     link = tmp_path / "link"
     link.symlink_to(first.folder)
     bundle = read_bundle(link)
-    assert len(bundle.manifest.files) == 6
+    assert len(bundle.manifest.files) == 7
     copy_hashed, copied = bundle_module._copy_hashed, []
 
     def turn(target: Path) -> None:
@@ -148,13 +148,13 @@ def test_a_link_that_is_turned_and_turned_back_changes_nothing_that_is_served(
             turn(other.folder)
         found = copy_hashed(source, target)
         copied.append(source)
-        turn(other.folder if turned is None and len(copied) == 6 else first.folder)
+        turn(other.folder if turned is None and len(copied) == 7 else first.folder)
         return found
 
     monkeypatch.setattr(bundle_module, "_copy_hashed", copy_while_somebody_turns)
     if turned is None:
         loaded = loader.load_candidate(bundle, serving, checked=bundle.digest)
-        assert (link.resolve(), len(copied)) == (other.folder, 6)
+        assert (link.resolve(), len(copied)) == (other.folder, 7)
         assert score_one(loaded) == score_one(loader.load_candidate(first, serving))
     else:
         with pytest.raises(CorruptBundleError, match=r"quality:1.1.0: .* was changed while the bundle"):

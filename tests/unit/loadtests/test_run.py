@@ -12,8 +12,8 @@ from turnscore_load.results import Check
 from turnscore_load.scenario import Scenario
 
 SCENARIOS = {
-    "bench", "cache", "corpus", "equal", "gpu", "hooks", "hostile", "latency", "observability", "overload", "replicas",
-    "scorers", "shadow", "soak", "start", "steady", "streams", "switches", "telemetry",
+    "bench", "cache", "conversation", "corpus", "equal", "gpu", "hooks", "hostile", "latency", "observability",
+    "overload", "replicas", "scorers", "shadow", "soak", "start", "steady", "streams", "switches", "telemetry",
 }  # fmt: skip
 
 

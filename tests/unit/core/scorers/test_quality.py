@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from support.bundles import GRAPH, LAYOUT, WEIGHTS, describe_heads, make_quality_bundle, save_heads
+from support.bundles import GRAPH, LAYOUT, WEIGHTS, describe_heads, make_quality_bundle, open_quality, save_heads
 from turnscore_core.errors import InvalidRequestError
 from turnscore_core.inference.onnx_backend import OnnxBackend
 from turnscore_core.loaded_scorer import load_scorer, score_in_one_batch
@@ -18,8 +18,8 @@ from turnscore_core.scorers.quality import (
     QualityScorer,
     RowLayout,
     ValueFormula,
-    lay_out_batch,
     lay_out_rows,
+    lay_out_tokens,
 )
 from turnscore_core.scorers.scorer import RawScore, TurnToScore, pack_fields
 from turnscore_models import (
@@ -30,6 +30,7 @@ from turnscore_models import (
     read_manifest,
     write_bundle,
 )
+from turnscore_models.bundle import encoder_digest
 from turnscore_wire import Turn
 
 
@@ -40,7 +41,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
 
 @pytest.fixture(scope="module")
 def scorer(bundle: Bundle) -> QualityScorer:
-    return QualityScorer(bundle, OnnxBackend(bundle.path_of("graph.onnx"), threads=1))
+    return QualityScorer(bundle, open_quality(bundle.folder))
 
 
 def turn(response: str, *context: str) -> TurnToScore:
@@ -130,14 +131,11 @@ def test_a_graph_is_told_of_each_context_token_where_it_is_and_who_said_it():
     other = lay_out_rows([], [16], layout, 1, 2)
     assert asked.context == ((1, 14, 2), (1, 13, 2), (1, 11, 12, 2))
     assert (asked.same_speaker, asked.context_dropped) == ((False, True, False), 2)
-    feeds = lay_out_batch([asked, other], pad_id=0)
-    width = feeds["input_ids"].shape[1]
-    named = feeds["context_tokens"][0][:10]
-    assert [int(feeds["input_ids"].ravel()[place]) for place in named] == [1, 14, 2, 1, 13, 2, 1, 11, 12, 2]
-    assert feeds["places"][0][:10].tolist() == [0, 0, 0, 3, 3, 3, 4, 4, 4, 4]
-    assert set(feeds["context_tokens"][1].tolist()) == {-1}
-    assert feeds["context_rows"].tolist() == [[1, 2, 3], [-1, -1, -1]]
-    assert (feeds["response_row"].tolist(), width % 8) == ([0, 4], 0)
+    begins = {row: 20 * number for number, row in enumerate(asked.context)}
+    tokens, places = lay_out_tokens([asked, other], begins)
+    assert tokens[0][:10].tolist() == [0, 1, 2, 20, 21, 22, 40, 41, 42, 43]
+    assert places[0][:10].tolist() == [0, 0, 0, 3, 3, 3, 4, 4, 4, 4]
+    assert {*tokens[0][10:].tolist(), *tokens[1].tolist()} == {-1}
 
 
 def test_reasons_are_the_lowest_heads_of_a_turn_that_is_not_good(bundle: Bundle):
@@ -159,13 +157,37 @@ def test_reasons_are_the_lowest_heads_of_a_turn_that_is_not_good(bundle: Bundle)
 
 
 def test_a_context_of_many_responses_is_computed_once(bundle: Bundle):
-    backend = OnnxBackend(bundle.path_of("graph.onnx"), threads=1)
+    backend = open_quality(bundle.folder)
     rows: list[int] = []
     scorer = QualityScorer(bundle, backend)
     run = backend.run
     backend.run = lambda feeds: [rows.append(len(feeds["input_ids"])), run(feeds)][1]  # type: ignore[method-assign]
     scorer.score(scorer.encode([turn(each, "x", "y") for each in ("a", "b", "c", "a")]))
     assert rows == [5]
+
+
+def test_the_second_graph_is_fed_what_the_first_gave_without_its_padding(bundle: Bundle):
+    backend = open_quality(bundle.folder)
+    assert backend.joint is not None
+    fed: list[Any] = []
+    scorer = QualityScorer(bundle, backend)
+    for part in (backend, backend.joint):
+        part.round_width = lambda longest: 40  # type: ignore[method-assign]
+        part.run = lambda feeds, run=part.run: [fed.append(feeds), run(feeds)][1]  # type: ignore[method-assign]
+    scorer.score(scorer.encode([turn("a b c", "d e"), turn("a b", "d e", "f")]))
+    rows, joint = fed
+    assert rows["input_ids"].shape == (4, 40)
+    assert joint["response_lower"].shape[:2] == (2, 40)
+    assert joint["response_mask"].sum(1).tolist() == [5, 4]
+    assert joint["context_lower"].shape[:2] == (1, 4 + 3)
+    assert joint["context_rows"].tolist() == [[0, -1, -1], [1, 0, -1]]
+    assert joint["context_tokens"][1][:8].tolist() == [4, 5, 6, 0, 1, 2, 3, -1]
+    assert joint["key_order"][:, 3:8].tolist() == [[3, 4, 40, 41, 42], [51, 88, 89, 90, 91]]
+
+
+def test_a_graph_that_is_not_cut_in_two_is_refused(bundle: Bundle):
+    with pytest.raises(RuntimeError, match="is not cut in two"):
+        QualityScorer(bundle, OnnxBackend(bundle.path_of(GRAPH), threads=1))
 
 
 def test_what_lies_beyond_the_layout_is_counted_as_dropped(scorer: QualityScorer):
@@ -208,7 +230,7 @@ def test_exchanged_heads_leave_the_encoder_and_all_other_heads_as_they_are(tmp_p
     turns = [turn("good fine", "a b"), turn("bad ugly wrong")]
 
     def answer(bundle: Bundle) -> tuple[list[float], Any]:
-        encoder = OnnxBackend(bundle.path_of(GRAPH), threads=1)
+        encoder = open_quality(bundle.folder)
         scorer = QualityScorer(bundle, encoder)
         mood = encoder.open_part(bundle.path_of(bundle.manifest.heads["mood"].file))
         features = scorer.compute_features(scorer.encode(turns))
@@ -231,10 +253,12 @@ def test_heads_of_another_encoder_are_refused_with_both_digests(tmp_path: Path):
     onnx.save(graph, donor.folder / GRAPH)
     foreign = describe_heads(donor.folder, "heads/quality.onnx")
     with pytest.raises(
-        MismatchedGraphError, match=rf"'quality' .*{foreign.encoders[0][:12]}.*{GRAPH} has SHA-256 (\w+)"
+        MismatchedGraphError,
+        match=rf"'quality' .*{foreign.encoders[0][:12]}.*{GRAPH} with joint\.onnx has SHA-256 (\w+)",
     ) as refused:
         write_bundle(bundle.folder, bundle.manifest.model_copy(update={"heads": {"quality": foreign}}))
-    assert bundle.manifest.files[GRAPH][:12] in str(refused.value)
+    own = encoder_digest(bundle.manifest.files[GRAPH], bundle.manifest.files["joint.onnx"])
+    assert own[:12] in str(refused.value)
 
 
 def test_a_file_of_heads_without_its_own_entry_is_refused(tmp_path: Path):
@@ -249,6 +273,7 @@ def test_a_file_of_heads_without_its_own_entry_is_refused(tmp_path: Path):
 def test_a_number_that_is_none_is_never_a_score(bundle: Bundle):
     class Broken:
         inputs = outputs = ()
+        joint = property(lambda self: self)
 
         def run(self, feeds: Any) -> dict[str, Any]:
             found = {name: np.full(1, 0.5, np.float32) for name in (*HEADS, FEATURES)}
@@ -302,4 +327,4 @@ def test_a_head_without_a_curve_is_refused(tmp_path: Path):
     file.write_text(json.dumps(curves))
     write_bundle(bundle.folder, bundle.manifest)
     with pytest.raises(InvalidManifestError, match="no curve of fluent"):
-        QualityScorer(bundle, OnnxBackend(bundle.path_of("graph.onnx"), threads=1))
+        QualityScorer(bundle, open_quality(bundle.folder))

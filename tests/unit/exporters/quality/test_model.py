@@ -148,7 +148,8 @@ def test_an_encoder_of_shorter_rows_is_refused(encoder: Encoder) -> None:
 def outputs_of(quality: torch.Tensor) -> Outputs:
     count = len(quality)
     rows = torch.zeros(count, 3, dtype=torch.int64)
-    return Outputs(quality, torch.zeros(count, len(REACTIONS)), torch.zeros(count, 9), torch.zeros(1, 9), rows)
+    vectors, context = torch.zeros(count, 9), torch.zeros(1, 9)
+    return Outputs(quality, torch.zeros(count, len(REACTIONS)), vectors, context, rows, torch.zeros(count, 1))
 
 
 def item(**marks: float) -> TrainingItem:

@@ -1,0 +1,112 @@
+"""Kept vectors: what a model computed of a text alone, in this process, to use again wherever the text is read.
+
+Bounded in bytes, least recently used out first. No text stays: a text's key is a hash under a secret of this process,
+over the encoder's digest and the token ids, so the vectors of one encoder are never found for another.
+"""
+
+import os
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from threading import Lock
+
+import numpy as np
+
+from turnscore_core.inference.onnx_backend import Array
+from turnscore_core.load_settings import KEPT_VECTOR_BYTES
+
+_KEY_BYTES = 16
+"""Two of 2^64 different texts would be expected to share a key. Chosen."""
+_ENTRY_BYTES, _ARRAY_BYTES = 400, 120
+"""What Python takes for an entry and for each of its arrays. Measured with tracemalloc: 380 and 112."""
+
+TokenRow = tuple[int, ...]
+Vectors = tuple[Array, ...]
+
+
+@dataclass(slots=True)
+class VectorCounts:
+    """What happened in a store since it was made: by role, as a response or as context, and over all."""
+
+    hits: dict[str, int] = field(default_factory=dict)
+    misses: dict[str, int] = field(default_factory=dict)
+    evictions: int = 0
+    bytes: int = 0
+    entries: int = 0
+
+
+class VectorStore:
+    """The vectors of all encoders of one process. Safe in threads; its methods never wait for a computation."""
+
+    def __init__(self, max_bytes: int = KEPT_VECTOR_BYTES) -> None:
+        self.max_bytes = max_bytes
+        self._counts = VectorCounts()
+        self._secret = os.urandom(32)
+        self._entries: OrderedDict[bytes, tuple[Vectors, int]] = OrderedDict()
+        self._lock = Lock()
+
+    def of(self, encoder: str) -> "KeptVectors":
+        """The part of it for the encoder of that digest."""
+        return KeptVectors(self, blake2b(encoder.encode(), digest_size=32, key=self._secret).digest())
+
+    def counts(self) -> VectorCounts:
+        """A copy of what was counted until now."""
+        with self._lock:
+            return replace(self._counts, hits=dict(self._counts.hits), misses=dict(self._counts.misses))
+
+    def find(self, role: str, keys: Sequence[bytes]) -> list[Vectors | None]:
+        """What is kept under each key, in order; what was found is the most recently used."""
+        with self._lock:
+            found = [self._entries.get(key) for key in keys]
+            for key, entry in zip(keys, found, strict=True):
+                if entry is not None:
+                    self._entries.move_to_end(key)
+            hits, counts = len(keys) - found.count(None), self._counts
+            counts.hits[role] = counts.hits.get(role, 0) + hits
+            counts.misses[role] = counts.misses.get(role, 0) + len(keys) - hits
+        return [None if entry is None else entry[0] for entry in found]
+
+    def keep(self, vectors: Mapping[bytes, Vectors]) -> None:
+        """Keeps copies of these; drops what was used least recently beyond the bound, at once."""
+        sized = {key: (tuple(map(np.array, each)), _measure(each)) for key, each in vectors.items()}
+        sized = {key: entry for key, entry in sized.items() if entry[1] <= self.max_bytes}
+        with self._lock:
+            for key, entry in sized.items():
+                self._drop(key)
+                self._entries[key] = entry
+                self._counts.bytes += entry[1]
+            while self._counts.bytes > self.max_bytes:
+                self._drop(next(iter(self._entries)))
+                self._counts.evictions += 1
+            self._counts.entries = len(self._entries)
+
+    def _drop(self, key: bytes) -> None:
+        if (dropped := self._entries.pop(key, None)) is not None:
+            self._counts.bytes -= dropped[1]
+
+
+class KeptVectors:
+    """One encoder's part of a store."""
+
+    def __init__(self, store: VectorStore, secret: bytes) -> None:
+        self._store = store
+        self._secret = secret
+
+    def find(self, role: str, rows: Iterable[TokenRow]) -> dict[TokenRow, Vectors | None]:
+        """What is kept of each row of token ids in that role."""
+        named = list(rows)
+        keys = [self._key(role, row) for row in named]
+        return dict(zip(named, self._store.find(role, keys), strict=True))
+
+    def keep(self, role: str, vectors: Mapping[TokenRow, Vectors]) -> None:
+        """Keeps copies of what was computed of these rows."""
+        self._store.keep({self._key(role, row): each for row, each in vectors.items()})
+
+    def _key(self, role: str, row: TokenRow) -> bytes:
+        content = role.encode() + np.array(row, np.int32).tobytes()
+        return blake2b(content, digest_size=_KEY_BYTES, key=self._secret).digest()
+
+
+def _measure(vectors: Vectors) -> int:
+    return _ENTRY_BYTES + sum(each.nbytes + _ARRAY_BYTES for each in vectors)

@@ -1,0 +1,205 @@
+"""Measures what kept vectors save: conversations reply by reply, rankings, 1,000 conversations in turn, 32 clients."""
+
+import json
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Annotated, Any
+
+import typer
+from typer import Option
+
+from turnscore_load.fleet import STARTER
+from turnscore_load.generator import Job, drive
+from turnscore_load.processes import Process
+from turnscore_load.results import Check, in_turn, number, table
+from turnscore_load.scenario import Scenario
+from turnscore_load.scenarios.equal import read_dialogues
+from turnscore_load.services import metric
+from turnscore_load.traffic import SYSTEM_WORDS, USER_WORDS, Traffic, TrafficSettings
+
+TURNS, LONG_TURNS, RANK_TURNS, CANDIDATES, CLIENTS = 12, 20, 6, 8, 32
+WITH, WITHOUT = "kept", "not kept"
+SETTINGS: Mapping[str, Mapping[str, str]] = {WITH: {}, WITHOUT: {"TURNSCORE_RUNTIME__KEPT_VECTOR_BYTES": "0"}}
+MOST_OF_CPU, LEAST_FOUND = 0.55, 0.9
+_SETTLE_SECONDS = 1.0
+"""Until a service has written out what it counted."""
+
+Said = list[dict[str, str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """One way of asking one service in one round."""
+
+    way: str
+    service: str
+    cpu_ms: float
+    """For each reply or candidate."""
+    p50_ms: float
+    per_second: float
+    """Replies or candidates."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """The costs, and by what was replayed the share of earlier texts that was found and the megabytes kept after it."""
+
+    costs: Sequence[Cost]
+    replayed: Mapping[str, tuple[float, float]]
+
+
+@dataclass(kw_only=True)
+class Conversation(Scenario[Found]):
+    """Compare a service that keeps vectors with one that keeps none; both without a score cache, of quality alone."""
+
+    data: Annotated[Path | None, Option(help="JSON lines of dialogues to replay as well.")] = None
+    rounds: Annotated[int, Option(min=1, help="Rounds of each service, in turns.")] = 5
+    conversations: Annotated[int, Option(min=1, help="Conversations of a round.")] = 20
+    live: Annotated[int, Option(min=1, help="Conversations that go on in turn.")] = 1000
+    turns: Annotated[int, Option(min=2, help="System turns of the replayed dialogues, about.")] = 2000
+
+    def measure(self) -> Found:
+        own = {"TURNSCORE_MODELS": f"{STARTER / 'quality'}/", "TURNSCORE_CACHE__TTL_SECONDS": "0"}
+        own["TURNSCORE_GRPC__ENABLED"] = "false"
+        with (
+            self.started("kept", {**own, **SETTINGS[WITH]}) as kept,
+            self.started("not-kept", {**own, **SETTINGS[WITHOUT]}) as plain,
+        ):
+            services = {WITH: kept, WITHOUT: plain}
+            for each in services.values():
+                each.pause()
+            costs: list[Cost] = []
+            for round_, name in in_turn(services, self.rounds + 1):
+                typer.echo(f"round {round_} of {self.rounds}: {name}" if round_ else f"warming up: {name}")
+                measured = [_measure(services[name], name, way, round_, self.conversations) for way in WAYS]
+                costs += measured if round_ else []
+            name = f"{self.live:,} conversations of {LONG_TURNS} turns in turn"
+            replayed = {name: _replay(kept, list(_interleave(self.live)))}
+            if self.data is not None:
+                dialogues = read_dialogues(self.data, self.turns)
+                said = [[turn.model_dump(include={"speaker", "text"}) for turn in each] for each in dialogues]
+                asked = [body for each in said for body in replies(each)]
+                replayed[f"{len(said)} dialogues of {self.data.name}"] = _replay(kept, asked)
+        return Found(costs=costs, replayed=replayed)
+
+    def report(self, found: Found) -> Iterator[str]:
+        yield _cost_table(found.costs)
+        yield _found_table(found.replayed)
+
+    def checks(self, found: Found) -> Iterator[Check]:
+        replies_, _, mixed = WAYS
+        cpu, speed = _ratio(found.costs, replies_, "cpu_ms"), _ratio(found.costs, mixed, "per_second")
+        share, _ = next(iter(found.replayed.values()))
+        claim = f"CPU per reply is at most {MOST_OF_CPU} of that without kept vectors"
+        yield Check(claim, f"{cpu:.2f}", cpu <= MOST_OF_CPU)
+        yield Check(f"at least {LEAST_FOUND:.0%} of earlier texts are found", f"{share:.1%}", share >= LEAST_FOUND)
+        yield Check("throughput is not below that without", f"{speed:.2f} times", speed >= 1)
+
+
+def converse(name: str, turns: int) -> Said:
+    """A conversation whose user begins, with lengths as in real ones; the same for the same name."""
+    chance = random.Random(name)
+    words = [(SYSTEM_WORDS if place % 2 else USER_WORDS).draw(chance) for place in range(turns)]
+    item = Traffic(TrafficSettings(), name).item_of_length(words[:-1], words[-1])
+    return [*item["context"], {"speaker": "system", "text": item["response"]}]
+
+
+def replies(said: Sequence[Mapping[str, str]]) -> Iterator[str]:
+    """A request to score each system turn, when it comes."""
+    for place, turn in enumerate(said):
+        if turn["speaker"] == "system" and place:
+            yield json.dumps({"context": said[:place], "response": turn["text"]})
+
+
+def _interleave(count: int) -> Iterator[str]:
+    """The replies of so many conversations, one of each in turn."""
+    all_of = [list(replies(converse(f"live/{each}", LONG_TURNS))) for each in range(count)]
+    for asked in zip(*all_of, strict=True):
+        yield from asked
+
+
+def _rankings(name: str, count: int) -> list[str]:
+    asked = []
+    for each in range(count):
+        context = converse(f"{name}/{each}", RANK_TURNS)[:-1]
+        candidates = [converse(f"{name}/{each}/{place}", 2)[1]["text"] for place in range(CANDIDATES)]
+        asked.append(json.dumps({"context": context, "candidates": candidates}))
+    return asked
+
+
+def _one_by_one(name: str, count: int) -> list[str]:
+    return [body for each in range(count) for body in replies(converse(f"{name}/{each}", TURNS))]
+
+
+def _mixed(name: str, count: int) -> list[str]:
+    traffic = Traffic(TrafficSettings(), name)
+    return [json.dumps(traffic.next_ask().item) for _ in range(count * TURNS)]
+
+
+WAYS: Mapping[str, tuple[Any, str, int, int]] = {
+    f"conversations of {TURNS} turns, reply by reply": (_one_by_one, "/v1/score", 1, 1),
+    f"rankings of {CANDIDATES} candidates after {RANK_TURNS - 1} turns": (_rankings, "/v1/rank", 1, CANDIDATES),
+    f"{CLIENTS} clients, mixed": (_mixed, "/v1/score", CLIENTS, 1),
+}
+"""Which requests, their path, the clients, and what each request asks for."""
+
+
+def _measure(process: Process, name: str, way: str, round_: int, conversations: int) -> Cost:
+    make, path, clients, size = WAYS[way]
+    bodies = make(f"round {round_}", conversations)
+    done = drive(process, Job(port=process.port, path=path, bodies=bodies, clients=clients))
+    asked = size * len(bodies)
+    return Cost(
+        way=way,
+        service=name,
+        cpu_ms=1000 * done["cpu_seconds"] / asked,
+        p50_ms=median(done["latencies_ms"]),
+        per_second=asked / done["wall_seconds"],
+    )
+
+
+def _replay(process: Process, bodies: Sequence[str]) -> tuple[float, float]:
+    """Of the texts said before the user's last one the share that was found, and megabytes that are kept after it."""
+    before = _counts(process)
+    drive(process, Job(port=process.port, path="/v1/score", bodies=list(bodies)), _SETTLE_SECONDS)
+    hits, misses = (now - then for now, then in zip(_counts(process), before, strict=True))
+    process.resume()
+    kept = metric(process.port, "turnscore_kept_vector_bytes")
+    process.pause()
+    return min(1.0, hits / max(1.0, hits + misses - len(bodies))), kept / 1024**2  # a user may repeat, too
+
+
+def _counts(process: Process) -> tuple[float, float]:
+    process.resume()
+    names = ("turnscore_kept_vector_hits_total", "turnscore_kept_vector_misses_total")
+    found = tuple(metric(process.port, name, role="context") for name in names)
+    process.pause()
+    return found[0], found[1]
+
+
+def _figures(costs: Sequence[Cost], way: str, service: str, figure: str) -> list[float]:
+    return [getattr(each, figure) for each in costs if (each.way, each.service) == (way, service)]
+
+
+def _ratio(costs: Sequence[Cost], way: str, figure: str) -> float:
+    with_, without = (_figures(costs, way, name, figure) for name in SETTINGS)
+    return median(one / other for one, other in zip(with_, without, strict=True))
+
+
+def _cost_table(costs: Sequence[Cost]) -> str:
+    figures = ("cpu_ms", "p50_ms", "per_second")
+    rows = []
+    for way in WAYS:
+        rows += [
+            [way, name, *(number(median(_figures(costs, way, name, each)), 2) for each in figures)] for name in SETTINGS
+        ]
+        rows.append([way, "ratio", *(number(_ratio(costs, way, each), 2) for each in figures)])
+    return table(["way", "vectors", "CPU ms per reply", "p50 ms", "per second"], rows, texts=2)
+
+
+def _found_table(found: Mapping[str, tuple[float, float]]) -> str:
+    rows = [[name, f"{share:.1%}", number(megabytes, 1)] for name, (share, megabytes) in found.items()]
+    return table(["replayed", "earlier texts found at reply time", "MB kept"], rows, texts=1)

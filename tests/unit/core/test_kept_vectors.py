@@ -1,0 +1,228 @@
+"""Vectors of texts that were read are used again: bounded, of one encoder alone, and without changing a bit."""
+
+import random
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+from support.bundles import GRAPH, WORDS, describe_heads, make_quality_bundle, open_quality
+from turnscore_core.dialogues import Dialogue
+from turnscore_core.engine import Engine
+from turnscore_core.kept_vectors import Vectors, VectorStore
+from turnscore_core.load_settings import LoadSettings
+from turnscore_core.loaded_scorer import score_in_one_batch
+from turnscore_core.model_loader import ModelLoader
+from turnscore_core.scorers.quality import CONTEXT, RESPONSE, QualityScorer
+from turnscore_core.scorers.scorer import RawScore, Scorer, TurnToScore
+from turnscore_models import Bundle, SelfTest, starter_bundles, write_bundle
+from turnscore_wire import Turn
+
+CONVERSATIONS = 200
+COMMON = (*"abcdefghijklmnopqrstuvwxyz", "yes", "no", "well", "why", "good", "so")
+
+
+def converse(seed: int, turns: int, words: Sequence[str] = WORDS) -> list[Turn]:
+    """A conversation of short texts, of which some are said again."""
+    chance = random.Random(seed)
+    said: list[str] = []
+    for _ in range(turns):
+        again = said and chance.random() < 0.1
+        said.append(chance.choice(said) if again else " ".join(chance.choices(words, k=chance.randint(1, 9))))
+    return [Turn(speaker="system" if place % 2 else "user", text=text) for place, text in enumerate(said)]
+
+
+def replies(conversation: Sequence[Turn]) -> Iterator[TurnToScore]:
+    for place in range(1, len(conversation), 2):
+        yield TurnToScore(conversation[:place], conversation[place].text)
+
+
+def score_each(scorer: Scorer, turns: Sequence[TurnToScore]) -> list[RawScore]:
+    """Each turn when it comes."""
+    return [score_in_one_batch(scorer, [scorer.trim(turn)])[0] for turn in turns]
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    return make_quality_bundle(tmp_path_factory.mktemp("kept") / "bundle")
+
+
+def open_scorer(bundle: Bundle, store: VectorStore | None = None, encoder: str = "a") -> QualityScorer:
+    scorer = QualityScorer(bundle, open_quality(bundle.folder))
+    if store is not None:
+        scorer.keep_vectors(store.of(encoder))
+    return scorer
+
+
+def count_rows(scorer: QualityScorer) -> list[int]:
+    """Grows by the rows of each batch that the encoder's first graph reads."""
+    backend, found = scorer._encoder._rows, list[int]()
+    run = backend.run
+
+    def count(feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        found.append(len(feeds["input_ids"]))
+        return run(feeds)
+
+    backend.run = count  # type: ignore[method-assign, assignment]
+    return found
+
+
+def test_200_conversations_have_the_same_bits_with_and_without_kept_vectors():
+    [starter] = [each for each in starter_bundles() if each.name == "quality"]
+    totals = []
+    for kept_bytes in (0, 64 * 1024**2):
+        with Engine([starter], kept_vector_bytes=kept_bytes) as engine:
+            found = []
+            for seed in range(CONVERSATIONS):
+                turns = converse(seed, 6, COMMON)
+                for place in range(1, len(turns), 2):  # each reply when it comes, then all of them at once
+                    found += engine.score([Dialogue(str(seed), turns[: place + 1], is_last_alone=True)])
+                if seed % 20 == 0:
+                    found += engine.score([Dialogue(str(seed), turns)])
+            totals.append([[each.scores for each in result.turns] for result in found])
+    assert totals[0] == totals[1]
+
+
+def test_at_reply_time_the_reply_and_what_was_said_since_are_read(bundle: Bundle):
+    scorer = open_scorer(bundle, VectorStore())
+    rows = count_rows(scorer)
+    texts = ["a b c", "d e f g", "h i", "j k l", "m n o", "p q"]
+    conversation = [Turn(speaker="system" if place % 2 else "user", text=text) for place, text in enumerate(texts)]
+    score_each(scorer, list(replies(conversation)))
+    assert rows == [2, 2, 2]
+    score_in_one_batch(scorer, [TurnToScore(conversation[:3], text) for text in ("r", "s t", "u v")])
+    assert rows == [2, 2, 2, 3]
+
+
+def test_a_short_response_is_kept_as_such_and_a_long_one_only_as_what_comes_before(bundle: Bundle):
+    scorer = open_scorer(bundle, VectorStore())
+    rows = count_rows(scorer)
+    for response in ("a b", "a b", " ".join("abcdefghijklmnop") + " x y", "c d e f"):
+        score_in_one_batch(scorer, [TurnToScore([], response)])
+    assert rows == [1, 1, 1]
+    score_in_one_batch(scorer, [TurnToScore([Turn(speaker="system", text="c d e f")], "g")])
+    assert rows == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("max_bytes", [1, 3_000, 6_000])
+def test_what_makes_room_in_the_middle_of_a_conversation_changes_nothing(bundle: Bundle, max_bytes: int):
+    store = VectorStore(max_bytes)
+    kept, plain = open_scorer(bundle, store), open_scorer(bundle)
+    for seed in range(6):
+        turns = list(replies(converse(seed, 12)))
+        assert score_each(kept, turns) == score_each(plain, turns)
+        assert store.counts().bytes <= max_bytes
+    assert (store.counts().evictions > 0) == (max_bytes > 1)
+
+
+def fill(size: int) -> Vectors:
+    return (np.zeros(size, np.uint8),)
+
+
+def test_the_least_recently_used_goes_first_and_one_that_is_too_large_is_not_kept():
+    store = VectorStore(10_000)
+    a, b, c, d = (bytes([number]) for number in range(4))
+    store.keep({a: fill(3000), b: fill(3000)})
+    assert store.find(CONTEXT, [a])[0] is not None
+    store.keep({c: fill(3000), d: fill(20_000)})
+    assert [each is not None for each in store.find(CONTEXT, [a, b, c, d])] == [True, False, True, False]
+    counts = store.counts()
+    assert (counts.evictions, counts.entries) == (1, 2)
+    assert 6000 < counts.bytes <= 10_000
+    assert (counts.hits[CONTEXT], counts.misses[CONTEXT]) == (3, 2)
+
+
+def test_what_is_kept_holds_no_more_than_its_own_bytes():
+    store = VectorStore()
+    batch = np.zeros((64, 1000))
+    store.keep({b"a": (batch[3],)})
+    [[kept]] = store.find(CONTEXT, [b"a"])  # type: ignore[misc]
+    assert kept.base is None
+    assert not np.shares_memory(kept, batch)
+
+
+def test_no_key_tells_a_text_and_none_is_another_stores_or_roles():
+    row = (1, 7, 8, 2)
+    stores = [VectorStore(), VectorStore()]
+    parts = [store.of(encoder) for store in stores for encoder in ("one", "other")]
+    for part in parts:
+        part.keep(CONTEXT, {row: fill(1)})
+        assert part.find(RESPONSE, [row]) == {row: None}
+    keys = [key for store in stores for key in store._entries]
+    assert len(set(keys)) == 4
+    assert all(np.array(row, np.int32).tobytes() not in key for key in keys)
+
+
+def as_version(bundle: Bundle, version: str) -> Bundle:
+    return write_bundle(bundle.folder, bundle.manifest.model_copy(update={"version": version}))
+
+
+def turned(bundle: Bundle) -> Bundle:
+    """Its encoder marks every word with the opposite."""
+    model = onnx.load(bundle.folder / GRAPH)
+    [marks] = [each for each in model.graph.initializer if each.name == "marks"]
+    marks.CopyFrom(numpy_helper.from_array(-numpy_helper.to_array(marks), "marks"))
+    onnx.save(model, bundle.folder / GRAPH)
+    (bundle.folder / "self_test.json").write_text(
+        SelfTest(turns=[each.model_copy(update={"value": 0.5}) for each in bundle.self_test().turns]).model_dump_json()
+    )
+    heads = {"quality": describe_heads(bundle.folder, bundle.manifest.heads["quality"].file)}
+    graphs = {name: each.model_copy(update={"parity_tolerance": 1.0}) for name, each in bundle.manifest.graphs.items()}
+    return write_bundle(bundle.folder, bundle.manifest.model_copy(update={"heads": heads, "graphs": graphs}))
+
+
+def test_a_candidate_of_another_encoder_never_meets_the_vectors_of_what_serves(tmp_path: Path):
+    served = make_quality_bundle(tmp_path / "served")
+    candidate = as_version(turned(make_quality_bundle(tmp_path / "candidate")), "1.1.0")
+    loader = ModelLoader(LoadSettings(models=(str(served.folder),), device="cpu", threads=1))
+    one = loader.load_all()["quality"]
+    other = loader.load_candidate(candidate, one)
+    plain = [open_scorer(each) for each in (served, candidate)]
+    for seed in range(5):
+        for turn in replies(converse(seed, 10)):
+            found = [score_in_one_batch(each.scorer, [turn])[0] for each in (one, other)]
+            assert found == [score_in_one_batch(each, [turn])[0] for each in plain]
+            assert found[0].value != found[1].value
+    counts = loader.kept.counts()
+    assert min(counts.hits[CONTEXT], counts.misses[CONTEXT]) > 20
+
+
+def test_a_version_with_the_same_encoder_uses_what_the_other_read(tmp_path: Path):
+    served = make_quality_bundle(tmp_path / "served")
+    other = as_version(
+        make_quality_bundle(tmp_path / "other", value={"weights": {"overall": 2.0}, "bias": 0.0}), "1.1.0"
+    )
+    loader = ModelLoader(LoadSettings(models=(str(served.folder),), device="cpu", threads=1))
+    one = loader.load_all()["quality"]
+    two = loader.load_candidate(other, one)
+    turn = TurnToScore([Turn(speaker="user", text="a b c")], "d e f")
+    first = score_in_one_batch(one.scorer, [turn])[0]
+    assert isinstance(two.scorer, QualityScorer)
+    rows = count_rows(two.scorer)
+    second = score_in_one_batch(two.scorer, [turn])[0]
+    assert rows == []
+    assert (second.details, second.value != first.value) == (first.details, True)
+
+
+def test_without_bytes_nothing_is_kept(tmp_path: Path):
+    served = make_quality_bundle(tmp_path / "served")
+    loader = ModelLoader(LoadSettings(models=(str(served.folder),), device="cpu", threads=1, kept_vector_bytes=0))
+    scorer = loader.load_all()["quality"].scorer
+    score_each(scorer, list(replies(converse(0, 8))))
+    assert loader.kept.counts() == replace(loader.kept.counts(), hits={}, misses={}, bytes=0, entries=0)
+
+
+def test_many_threads_share_a_small_store(bundle: Bundle):
+    store = VectorStore(8_000)
+    kept, plain = open_scorer(bundle, store), open_scorer(bundle)
+    conversations = [list(replies(converse(seed % 7, 10))) for seed in range(60)]
+    expected = [score_each(plain, turns) for turns in conversations]
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(lambda turns: score_each(kept, turns), conversations)) == expected
+    counts = store.counts()
+    assert counts.bytes == sum(size for _, size in store._entries.values()) <= 8_000
+    assert counts.evictions > 0
