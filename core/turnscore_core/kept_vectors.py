@@ -93,6 +93,11 @@ class KeptVectors:
         self._store = store
         self._secret = secret
 
+    @property
+    def has_room(self) -> bool:
+        """Whether anything may be kept at all."""
+        return self._store.max_bytes > 0
+
     def find(self, role: str, rows: Iterable[TokenRow]) -> dict[TokenRow, Vectors | None]:
         """What is kept of each row of token ids in that role."""
         named = list(rows)

@@ -198,9 +198,22 @@ class SplitEncoder:
         """From now on keeps there what it computes of texts, and uses what it finds."""
         self._kept = kept
 
+    @property
+    def keeps(self) -> bool:
+        """Whether texts that were read are kept."""
+        return self._kept is not None and self._kept.has_room
+
     def run(self, turns: Sequence[TurnRows]) -> Array:
         """The features of a batch of turns, in order. Equal texts, such as one context of many responses, are one."""
         return self._joint.run(self.prepare(turns))[FEATURES]
+
+    def read_ahead(self, turns: Sequence[TurnRows]) -> None:
+        """Reads and keeps the contexts of turns."""
+        if self._kept is not None:
+            rows = dict.fromkeys(row for turn in turns for row in turn.context)
+            missing = [row for row, known in self._kept.find(CONTEXT, rows).items() if known is None]
+            if missing:
+                self._kept.keep(CONTEXT, self._compute(missing)[CONTEXT])
 
     def prepare(self, turns: Sequence[TurnRows]) -> dict[str, Array]:
         """The second graph's inputs."""
@@ -440,8 +453,24 @@ class QualityScorer(Scorer):
             for place, (turn, said) in enumerate(zip(turns, read, strict=True))
         ]
 
+    def read_ahead(self, turn: TurnToScore) -> TokenPack | None:
+        """Of the latest turn, as the context's row that it will be."""
+        if not self._encoder.keeps or not turn.context or not turn.context[-1].text.strip():
+            return None
+        [ids] = self._tokenizer.encode([turn.context[-1].text])
+        if not ids:
+            return None
+        marks = self._tokenizer.first_id, self._tokenizer.separator_id
+        laid = lay_out_rows([(False, ids)], (), self._layout, *marks)
+        return TokenPack(rows=laid.context, answers=(), tokens=(), structure=laid)
+
     def score(self, batch: Sequence[TokenPack]) -> list[RawScore]:
-        """One score a turn, with its heads and their percentiles."""
+        """One score a turn, with its heads and their percentiles; none for what is only read."""
+        if ahead := [pack for pack in batch if not pack.answers]:
+            self._encoder.read_ahead(_structures(ahead))
+            batch = [pack for pack in batch if pack.answers]
+            if not batch:
+                return []
         heads = self.answer(self.compute_features(batch))
         scores = []
         for pack, own, weighed in zip(batch, heads, self._formula.weigh(heads), strict=True):
@@ -456,7 +485,7 @@ class QualityScorer(Scorer):
 
         Equal texts of a batch are computed once, and texts whose vectors are kept not at all.
         """
-        return self._encoder.run(cast("list[TurnRows]", list(map(attrgetter("structure"), batch))))
+        return self._encoder.run(_structures(batch))
 
     def answer(self, features: Array) -> Floats:
         """The heads [turns, heads] for features [turns, columns]."""
@@ -484,3 +513,7 @@ class QualityScorer(Scorer):
             *((NOT_IN_LANGUAGE,) if self._language == "en" and is_foreign(turn.response, len(response)) else ()),
         )
         return TokenPack(rows=rows, answers=(place,), tokens=(count,), structure=laid, warnings=(warnings,))
+
+
+def _structures(batch: Sequence[TokenPack]) -> list[TurnRows]:
+    return cast("list[TurnRows]", list(map(attrgetter("structure"), batch)))

@@ -107,7 +107,8 @@ class TokenPack:
 
     rows: tuple[TokenRow, ...]
     answers: tuple[int, ...]
-    """The places, among the turns given to `encode`, that this pack answers, in the order of its scores."""
+    """The places, among the turns given to `encode`, that this pack answers, in the order of its scores. None of a pack
+    that `read_ahead` made."""
     tokens: tuple[TokenCount, ...]
     """Tokens used and dropped, one for each answer."""
     structure: object = None
@@ -213,6 +214,13 @@ class Scorer:
         A turn's score does not depend on its neighbours in the batch, but for the last digits: docs/api.md.
         """
         raise NotImplementedError
+
+    def read_ahead(self, turn: TurnToScore) -> TokenPack | None:
+        """A pack that answers no turn, for `score`: of the context's latest turn, before its response is there.
+
+        None where the scorer keeps nothing of it. The turn's own response does not count.
+        """
+        return None
 
     def keep_vectors(self, kept: KeptVectors) -> None:
         """From now on may keep there what it computes of texts, and use what it finds; no score changes by a bit."""

@@ -7,6 +7,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 from weakref import ref
@@ -102,6 +103,10 @@ class OpenDialogue:
         *context, turn = self.transcript.turns
         return PendingTurn(context, turn.text, Deadline.after_ms(deadline_ms or self._deadline_ms))
 
+    def expected(self) -> PendingTurn:
+        """The turn that may come next, of which nothing is known but those before it."""
+        return PendingTurn(tuple(self.transcript.turns), "", Deadline.after_ms(self._deadline_ms))
+
     def item_for(self, turn: PendingTurn, pipeline: ScoringPipeline) -> tuple[Item, ModelSet]:
         """The turn as these models score it, and which of their versions do.
 
@@ -175,6 +180,8 @@ class LiveConversation:
         self._in_work: set[asyncio.Task[_Scored]] = set()
         self._reading = asyncio.timeout(None)
         self._is_reading = False
+        self._may_read_ahead = False
+        """One user's turn for each system turn that was to be scored: who asks for no scores makes no work."""
         self._end: ScoringError | CallerLeftError | None = None
 
     async def run(self) -> None:
@@ -266,6 +273,7 @@ class LiveConversation:
         check_conversation_turn(turn, len(dialogue.transcript.turns), self._settings.limits)
         index = dialogue.transcript.add_turn(turn)
         if turn.speaker == "user":
+            self._read_ahead(dialogue)
             return ConversationReply(ack=ConversationAck(index=index))
         return self._begin(index, turn.deadline_ms, dialogue)
 
@@ -274,15 +282,26 @@ class LiveConversation:
         index, turn = dialogue.transcript.add_messages(sent.messages)
         skipped = count_skipped(sent.messages)
         if turn is None:
+            self._read_ahead(dialogue)
             return ConversationReply(ack=ConversationAck(index=index, skipped=skipped))
         return self._begin(index, sent.deadline_ms, dialogue, skipped)
 
     def _begin(self, index: int, deadline_ms: int | None, dialogue: OpenDialogue, skipped: int = 0) -> _TurnInWork:
         """Begins to score the latest turn."""
+        self._may_read_ahead = True
         work = asyncio.create_task(self._score(dialogue.latest(deadline_ms), dialogue))
         self._in_work.add(work)
         work.add_done_callback(self._in_work.discard)
         return _TurnInWork(index=index, started_at=time.monotonic(), work=work, skipped=skipped)
+
+    def _read_ahead(self, dialogue: OpenDialogue) -> None:
+        """Has the user's turn read before the reply to it is there, so that scoring waits for the reply alone."""
+        if self._may_read_ahead:
+            self._may_read_ahead = False
+            pipeline = self._pipeline()
+            with suppress(ScoringError):  # scoring the reply will say so
+                item, _ = dialogue.item_for(dialogue.expected(), pipeline)
+                pipeline.read_ahead(item)
 
     async def _score(self, turn: PendingTurn, dialogue: OpenDialogue) -> _Scored:
         """The turn's outcome; what refuses or breaks its scoring as a whole is every scorer's error."""

@@ -268,6 +268,10 @@ class ScoringPipeline:
             self._observe(item, outcome)
             return outcome
 
+    def read_ahead(self, item: Item) -> None:
+        """As `Scheduler.read_ahead`."""
+        self._scheduler.read_ahead(item)
+
     async def stop(self) -> None:
         """Returns when everything in flight is answered."""
         if self._shadows is not None:

@@ -363,6 +363,24 @@ class Scheduler:
                 each.leave()
         return outcomes
 
+    def read_ahead(self, item: Item) -> None:
+        """Begins to read the latest turn of the item's context, where scorers keep what they read; there is no answer.
+
+        Takes room and its caller's turn in the queue as scoring does; where there is no room it is left.
+        """
+        share = CALLER.get().share
+        for name in component_scorers(item.asked, self._combinations):
+            runtime = self._runtimes[item.versions.get(name, name)]
+            pack = runtime.loaded.scorer.read_ahead(item.turn_for(runtime.loaded))
+            demands = {} if pack is None else {runtime.loaded.name: Demand(1, pack.real_tokens)}
+            if pack is None or self.admission.refusal(demands, item.deadline, share) is not None:
+                continue
+            reading = runtime.batcher.submit(pack, item.deadline)
+            runtime.jobs.begin()
+            reading.add_done_callback(
+                partial(_end_reading, runtime, self.admission.reserve(demands, item.deadline, share))
+            )
+
     async def _look_up(
         self, items: Sequence[Item], outcomes: Sequence[Outcome], slices: TimeSlice
     ) -> list[PendingScore]:
@@ -436,6 +454,12 @@ class Scheduler:
             keep=partial(self._cache.keep, pending),
         )
         pending.join(pending.own)
+
+
+def _end_reading(runtime: ScorerRuntime, reservation: Reservation, reading: "asyncio.Future[PackScores]") -> None:
+    reading.exception()  # the batcher has logged it; the turn is read again when it is scored
+    reservation.release(runtime.loaded.name)
+    runtime.jobs.end()
 
 
 async def _wait(pending: Sequence[PendingScore]) -> None:

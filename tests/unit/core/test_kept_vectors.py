@@ -71,6 +71,24 @@ def count_rows(scorer: QualityScorer) -> list[int]:
     return found
 
 
+def test_a_turn_that_was_read_ahead_is_not_read_again_and_changes_no_bit(bundle: Bundle):
+    plain, ahead = open_scorer(bundle), open_scorer(bundle, VectorStore())
+    turn, other = next(replies(converse(1, 2))), next(replies(converse(2, 2)))
+    expected = TurnToScore(turn.context, "")
+    assert plain.read_ahead(plain.trim(expected)) is None
+    assert ahead.read_ahead(TurnToScore([], "")) is None
+    pack = ahead.read_ahead(ahead.trim(expected))
+    assert pack is not None
+    rows = count_rows(ahead)
+    assert ahead.score([pack]) == []
+    assert score_each(ahead, [turn]) == score_each(plain, [turn])
+    assert rows == [1, 1]
+    asked = ahead.encode([ahead.trim(other)])
+    assert [each.details for each in ahead.score([pack, *asked])] == [
+        each.details for each in score_each(plain, [other])
+    ]
+
+
 def test_200_conversations_have_the_same_bits_with_and_without_kept_vectors():
     [starter] = [each for each in starter_bundles() if each.name == "quality"]
     totals = []

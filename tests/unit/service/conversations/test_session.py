@@ -1,11 +1,15 @@
 """What a live conversation answers: order, aggregates, errors, counts."""
 
+import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from support.conditions import until
 from support.fakes import FakeScorer
 from support.transports import talking
-from turnscore_service.settings.service import Settings
+from turnscore_core.scorers.scorer import RawScore, TokenPack, TurnToScore
+from turnscore_service.settings.service import AdmissionSettings, Settings
 from turnscore_wire import Limits
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
@@ -34,6 +38,49 @@ async def test_every_message_is_answered_once_and_in_order():
         "percentile_max": 3.0,
     }
     assert channel.replies.empty()
+
+
+class Reader(FakeScorer):
+    """Reads a user's turn before the reply to it is there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read: list[int] = []
+        """Words of the turns that were read."""
+
+    def read_ahead(self, turn: TurnToScore) -> TokenPack | None:
+        return TokenPack(rows=((0,) * len(turn.context[-1].text.split()),), answers=(), tokens=())
+
+    def score(self, batch: Sequence[TokenPack]) -> list[RawScore]:
+        self.read += [pack.width for pack in batch if not pack.answers]
+        asked = [pack for pack in batch if pack.answers]
+        return super().score(asked) if asked else []
+
+
+async def test_a_users_turn_is_read_when_it_comes_once_for_each_reply_that_is_scored():
+    scorer = Reader()
+    async with talking(fake=scorer) as (channel, _, _):
+        for speaker, text in (("user", "no reply yet"), ("system", "a b"), ("user", "one"), ("user", "one more")):
+            channel.say(speaker, text)
+            await channel.hear()
+        await until(lambda: scorer.read == [1])
+        channel.say("system", "a b c")
+        assert (await channel.hear()).scored.scores["fake"].value == 0.03
+    assert scorer.read == [1]
+
+
+async def test_no_turn_is_read_ahead_where_there_is_no_room():
+    scorer = Reader()
+    async with talking(Settings(admission=AdmissionSettings(max_items=1)), fake=scorer) as (channel, _, _):
+        scorer.gate.clear()
+        channel.say("system", "a b")
+        await until(scorer.started.is_set)
+        channel.say("user", "one")
+        await asyncio.sleep(0.05)
+        scorer.gate.set()
+        scored, heard = [await channel.hear() for _ in range(2)]
+        assert (scored.scored.scores["fake"].value, heard.ack.index) == (0.02, 1)
+    assert scorer.read == []
 
 
 async def test_a_turn_that_is_not_taken_is_told_by_its_field_and_leaves_the_conversation_as_it_was():
