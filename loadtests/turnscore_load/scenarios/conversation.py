@@ -2,6 +2,7 @@
 
 import json
 import random
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ from statistics import median
 from typing import Annotated, Any
 
 import typer
+from turnscore_client import TurnScoreClient
 from typer import Option
 
 from turnscore_load.fleet import STARTER
@@ -24,6 +26,8 @@ TURNS, LONG_TURNS, RANK_TURNS, CANDIDATES, CLIENTS = 12, 20, 6, 8, 32
 WITH, WITHOUT = "kept", "not kept"
 SETTINGS: Mapping[str, Mapping[str, str]] = {WITH: {}, WITHOUT: {"TURNSCORE_RUNTIME__KEPT_VECTOR_BYTES": "0"}}
 MOST_OF_CPU, LEAST_FOUND = 0.55, 0.9
+_WRITING_SECONDS = 0.05
+"""In a live conversation, from a user's turn to the reply: a fast model's first words."""
 _SETTLE_SECONDS = 1.0
 """Until a service has written out what it counted."""
 
@@ -45,10 +49,13 @@ class Cost:
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """The costs, and by what was replayed the share of earlier texts that was found and the megabytes kept after it."""
+    """What was measured."""
 
     costs: Sequence[Cost]
+    streamed: Mapping[str, Sequence[float]]
+    """By service, each round's median milliseconds to a reply's score in live conversations."""
     replayed: Mapping[str, tuple[float, float]]
+    """By what was replayed, the share of earlier texts that was found, and the megabytes kept after it."""
 
 
 @dataclass(kw_only=True)
@@ -72,10 +79,14 @@ class Conversation(Scenario[Found]):
             for each in services.values():
                 each.pause()
             costs: list[Cost] = []
+            streamed: dict[str, list[float]] = {name: [] for name in services}
             for round_, name in in_turn(services, self.rounds + 1):
                 typer.echo(f"round {round_} of {self.rounds}: {name}" if round_ else f"warming up: {name}")
                 measured = [_measure(services[name], name, way, round_, self.conversations) for way in WAYS]
-                costs += measured if round_ else []
+                talked = _talk(services[name], round_, self.conversations)
+                if round_:
+                    costs += measured
+                    streamed[name].append(talked)
             name = f"{self.live:,} conversations of {LONG_TURNS} turns in turn"
             replayed = {name: _replay(kept, list(_interleave(self.live)))}
             if self.data is not None:
@@ -83,10 +94,12 @@ class Conversation(Scenario[Found]):
                 said = [[turn.model_dump(include={"speaker", "text"}) for turn in each] for each in dialogues]
                 asked = [body for each in said for body in replies(each)]
                 replayed[f"{len(said)} dialogues of {self.data.name}"] = _replay(kept, asked)
-        return Found(costs=costs, replayed=replayed)
+        return Found(costs=costs, streamed=streamed, replayed=replayed)
 
     def report(self, found: Found) -> Iterator[str]:
         yield _cost_table(found.costs)
+        rows = [[name, number(median(each), 2)] for name, each in found.streamed.items()]
+        yield table(["vectors", "live conversation: ms to a reply's score, p50"], rows, texts=1)
         yield _found_table(found.replayed)
 
     def checks(self, found: Found) -> Iterator[Check]:
@@ -159,6 +172,25 @@ def _measure(process: Process, name: str, way: str, round_: int, conversations: 
         p50_ms=median(done["latencies_ms"]),
         per_second=asked / done["wall_seconds"],
     )
+
+
+def _talk(process: Process, round_: int, conversations: int) -> float:
+    """Median milliseconds to the score of a reply that follows its user's turn after _WRITING_SECONDS."""
+    took = []
+    process.resume()
+    with TurnScoreClient(f"http://127.0.0.1:{process.port}") as client:
+        for each in range(conversations):
+            with client.conversation() as conversation:
+                for turn in converse(f"talk {round_}/{each}", TURNS):
+                    if turn["speaker"] == "user":
+                        conversation.say("user", turn["text"])
+                        time.sleep(_WRITING_SECONDS)
+                        continue
+                    began = time.perf_counter()
+                    conversation.say("system", turn["text"])
+                    took.append(time.perf_counter() - began)
+    process.pause()
+    return 1000 * median(took)
 
 
 def _replay(process: Process, bodies: Sequence[str]) -> tuple[float, float]:
