@@ -92,10 +92,21 @@ class AsyncBackgroundScorer:
             self.dropped += 1
             return False
         turn = {"context": _kept(context), "response": response, "messages": _kept(messages)}
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:  # in a thread, such as that of a handler without async
+            self._loop.call_soon_threadsafe(self._begin, tag, turn)
+        else:
+            self._begin(tag, turn)
+        return True
+
+    def _begin(self, tag: object, turn: dict[str, Any]) -> None:
+        if len(self._tasks) >= self._most:  # of several threads at once
+            self.dropped += 1
+            return
         task = asyncio.create_task(self._score(tag, turn))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        return True
 
     async def wait_until_idle(self) -> None:
         """Returns when every submitted turn has its outcome."""
@@ -118,6 +129,7 @@ class AsyncBackgroundScorer:
             self.dropped += sum(task.cancelled() for task in left)
 
     async def __aenter__(self) -> Self:
+        self._loop = asyncio.get_running_loop()
         self._is_open = True
         return self
 

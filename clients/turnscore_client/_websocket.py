@@ -5,6 +5,7 @@ import logging
 import ssl
 import threading
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -27,6 +28,8 @@ with needs_extra("websocket", "conversation() over a WebSocket"):
 
 T = TypeVar("T")
 _PATH = "/v1/conversations"
+_LOOK_SECONDS = 0.5
+"""How often a caller who waits looks whether the conversation's thread still runs. Chosen."""
 
 _LOGGER = logging.getLogger("turnscore_client.websocket")
 _LOGGER.setLevel(logging.INFO)  # in detail the library writes headers, with the key, and frames, with the dialogue
@@ -109,7 +112,9 @@ class WebSocketStream:
         return self._run(self._stream.receive(seconds_left))
 
     def close(self) -> None:
-        """Says goodbye, and waits a little for the service's."""
+        """Says goodbye, and waits a little for the service's; in a forked process it leaves the connection alone."""
+        if not self._thread.is_alive():
+            return
         try:
             if self._stream is not None:
                 self._run(self._stream.close())
@@ -122,7 +127,13 @@ class WebSocketStream:
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         running = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
-            return running.result()
+            while self._thread.is_alive():  # it is not in a forked process, and where another loop holds the thread
+                with suppress(TimeoutError):
+                    return running.result(_LOOK_SECONDS)
+                if running.done():
+                    return running.result()
+            work.close()
+            raise ConnectionFailedError("the conversation's thread has ended: a conversation stays in its process")
         except BaseException:
             running.cancel()  # of a caller that is interrupted
             raise

@@ -59,6 +59,15 @@ async def test_handing_over_waits_for_nothing_and_what_finds_no_room_is_dropped(
     assert background.dropped == 2
 
 
+async def test_a_thread_hands_turns_over_as_the_loop_does(held):
+    told: list[Scored] = []
+    held.gate.set()
+    async with AsyncBackgroundScorer(held, told.append) as background:
+        assert await asyncio.to_thread(background.submit, "hello")
+        await until(lambda: len(told) == 1)
+    assert told[0].error is None
+
+
 async def test_errors_are_outcomes_and_never_the_bots(held, mock):
     held.gate.set()
     mock.fail_next("overloaded", retry_after_ms=20)

@@ -1,5 +1,6 @@
 """What only conversations over a WebSocket meet: refused handshakes, redirects, text that is not turnscore's."""
 
+import asyncio
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -8,7 +9,8 @@ from typing import Any
 import pytest
 from support.fakes import Threaded
 from support.transports import listening
-from turnscore_client import AsyncTurnScoreClient, TurnScoreClient, UnexpectedReplyError
+from turnscore_client import AsyncTurnScoreClient, ConnectionFailedError, TurnScoreClient, UnexpectedReplyError
+from turnscore_client._websocket import WebSocketStream
 
 KEY = {"api_key": "s3cret", "timeout_seconds": 30.0, "max_retries": 0}
 
@@ -75,6 +77,20 @@ async def test_messages_that_are_not_turnscores_are_told(talk):
             async with talk(address):
                 pytest.fail("it opened")
     assert refused.value.body_start == "hello"
+
+
+async def _receive() -> None:
+    await asyncio.sleep(60)
+
+
+def test_a_conversation_whose_thread_has_ended_says_so_and_closes():
+    stream = WebSocketStream()  # as a forked process has it
+    stream._loop.call_soon_threadsafe(stream._loop.stop)
+    stream._thread.join()
+    with pytest.raises(ConnectionFailedError, match="stays in its process"):
+        stream._run(_receive())
+    stream.close()
+    stream._loop.close()
 
 
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch):
