@@ -272,6 +272,8 @@ class Engine:
         field, for the rest.
         """
         settings = _settings(models, threads, concurrent_batches, device, thresholds, max_batch_tokens)
+        if kept_vector_bytes < 0:
+            raise OptionsError("must be at least 0", "kept_vector_bytes")
         settings = settings.model_copy(update={"kept_vector_bytes": kept_vector_bytes})
         loaded = load(settings)
         _check_names(models, loaded)

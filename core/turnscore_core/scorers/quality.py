@@ -186,7 +186,7 @@ class SplitEncoder:
         """By role, the outputs of the first graph that the second reads, and whether each has a vector a token."""
         self._no_context: dict[str, Array] = {}
         """What stands for context where there is none: no token of it is named, but the graph needs one."""
-        for each in joint.inputs:
+        for each in sorted(joint.inputs, key=attrgetter("name")):  # as kept vectors are for every second graph
             role, _, name = each.name.partition("_")
             if role in self._inputs and name in axes:
                 self._inputs[role].append((name, axes[name][1] == "tokens"))

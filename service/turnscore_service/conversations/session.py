@@ -181,7 +181,7 @@ class LiveConversation:
         self._reading = asyncio.timeout(None)
         self._is_reading = False
         self._may_read_ahead = False
-        """One user's turn for each system turn that was to be scored: who asks for no scores makes no work."""
+        """One user's turn for each system turn that was scored: who asks, and pays, for no scores makes no work."""
         self._end: ScoringError | CallerLeftError | None = None
 
     async def run(self) -> None:
@@ -288,7 +288,6 @@ class LiveConversation:
 
     def _begin(self, index: int, deadline_ms: int | None, dialogue: OpenDialogue, skipped: int = 0) -> _TurnInWork:
         """Begins to score the latest turn."""
-        self._may_read_ahead = True
         work = asyncio.create_task(self._score(dialogue.latest(deadline_ms), dialogue))
         self._in_work.add(work)
         work.add_done_callback(self._in_work.discard)
@@ -308,7 +307,9 @@ class LiveConversation:
         pipeline = self._pipeline()
         try:
             item, model_set = dialogue.item_for(turn, pipeline)
-            return await pipeline.score_turn(item), item, model_set
+            outcome = await pipeline.score_turn(item)
+            self._may_read_ahead = True
+            return outcome, item, model_set
         except ScoringError as refusal:
             error: ScoringError = refusal
         except Exception:

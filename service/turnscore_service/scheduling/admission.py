@@ -124,8 +124,13 @@ class Admission:
         if before is not None and before.scorer in demands:
             del self._rows[caller]
         for scorer, demand in demands.items():
-            self.change(scorer, demand.items, demand.tokens, caller)
             metrics.ADMITTED_ITEMS.labels(scorer).inc(demand.items)
+        return self.hold(demands, caller)
+
+    def hold(self, demands: Mapping[str, Demand], caller: str = "") -> Reservation:
+        """Holds room, whether there is any or not, and counts no turns."""
+        for scorer, demand in demands.items():
+            self.change(scorer, demand.items, demand.tokens, caller)
         return Reservation(self, dict(demands), caller)
 
     def refusal(self, demands: Mapping[str, Demand], deadline: Deadline, caller: str = "") -> Refusal | None:

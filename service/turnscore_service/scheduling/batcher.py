@@ -263,11 +263,13 @@ class Batcher:
             self._queue_seconds.observe(started_at - entry.arrived_at)
             rows, widest = rows + entry.rows, max(widest, entry.padded_width)
             real, items = real + entry.real, items + len(entry.pack.answers)
-        self._batch_items.observe(items)
+        if items:  # a batch that only reads ahead has none
+            self._batch_items.observe(items)
         self._batch_tokens.observe(rows * widest)
         self._batch_padding.observe(1 - real / (rows * widest))
         work = self._stage.run(self._score_timed, [entry.pack for entry in batch])
-        work.add_done_callback(partial(self._deliver, batch, real, started_at))
+        scored = sum([entry.real for entry in batch if entry.pack.answers])
+        work.add_done_callback(partial(self._deliver, batch, scored, started_at))
 
     def _deliver(
         self,
@@ -282,8 +284,9 @@ class Batcher:
         else:
             results, seconds = done.result()
             self._inference_seconds.observe(seconds)
-            pace = seconds / tokens
-            self._pace = pace if self._pace is None else self._pace + _PACE_WEIGHT * (pace - self._pace)
+            if tokens:  # what is read ahead may be kept already, and says nothing of the pace
+                pace = seconds / tokens
+                self._pace = pace if self._pace is None else self._pace + _PACE_WEIGHT * (pace - self._pace)
             for entry, result in zip(batch, results, strict=True):
                 if entry.future.done():
                     metrics.WASTED_ITEMS.labels(self._loaded.name).inc(len(entry.pack.answers))

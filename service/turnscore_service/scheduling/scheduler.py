@@ -371,15 +371,19 @@ class Scheduler:
         share = CALLER.get().share
         for name in component_scorers(item.asked, self._combinations):
             runtime = self._runtimes[item.versions.get(name, name)]
-            pack = runtime.loaded.scorer.read_ahead(item.turn_for(runtime.loaded))
-            demands = {} if pack is None else {runtime.loaded.name: Demand(1, pack.real_tokens)}
-            if pack is None or self.admission.refusal(demands, item.deadline, share) is not None:
+            try:
+                pack = runtime.loaded.scorer.read_ahead(item.turn_for(runtime.loaded))
+                demands = {} if pack is None else {runtime.loaded.name: Demand(1, pack.real_tokens)}
+                if pack is None or self.admission.refusal(demands, item.deadline, share) is not None:
+                    continue
+                reading = runtime.batcher.submit(pack, item.deadline)
+            except ScoringError:  # scoring the reply will say so
                 continue
-            reading = runtime.batcher.submit(pack, item.deadline)
+            except Exception:
+                _LOGGER.exception("reading ahead failed")
+                continue
             runtime.jobs.begin()
-            reading.add_done_callback(
-                partial(_end_reading, runtime, self.admission.reserve(demands, item.deadline, share))
-            )
+            reading.add_done_callback(partial(_end_reading, runtime, self.admission.hold(demands, share)))
 
     async def _look_up(
         self, items: Sequence[Item], outcomes: Sequence[Outcome], slices: TimeSlice
@@ -457,7 +461,9 @@ class Scheduler:
 
 
 def _end_reading(runtime: ScorerRuntime, reservation: Reservation, reading: "asyncio.Future[PackScores]") -> None:
-    reading.exception()  # the batcher has logged it; the turn is read again when it is scored
+    _ = (
+        reading.cancelled() or reading.exception()
+    )  # the batcher has logged it; the turn is read again when it is scored
     reservation.release(runtime.loaded.name)
     runtime.jobs.end()
 

@@ -69,9 +69,23 @@ async def test_a_users_turn_is_read_when_it_comes_once_for_each_reply_that_is_sc
     assert scorer.read == [1]
 
 
+async def test_a_reader_that_breaks_costs_the_conversation_nothing():
+    class Broken(FakeScorer):
+        def read_ahead(self, turn: TurnToScore) -> TokenPack | None:
+            raise ValueError("no such vector")
+
+    async with talking(fake=Broken()) as (channel, _, _):
+        for speaker, text in (("system", "a"), ("user", "one"), ("system", "a b")):
+            channel.say(speaker, text)
+        assert [(await channel.hear()).error for _ in range(3)] == [None] * 3
+
+
 async def test_no_turn_is_read_ahead_where_there_is_no_room():
     scorer = Reader()
     async with talking(Settings(admission=AdmissionSettings(max_items=1)), fake=scorer) as (channel, _, _):
+        channel.say("system", "a")
+        await channel.hear()
+        scorer.started.clear()
         scorer.gate.clear()
         channel.say("system", "a b")
         await until(scorer.started.is_set)
@@ -79,7 +93,7 @@ async def test_no_turn_is_read_ahead_where_there_is_no_room():
         await asyncio.sleep(0.05)
         scorer.gate.set()
         scored, heard = [await channel.hear() for _ in range(2)]
-        assert (scored.scored.scores["fake"].value, heard.ack.index) == (0.02, 1)
+        assert (scored.scored.scores["fake"].value, heard.ack.index) == (0.02, 2)
     assert scorer.read == []
 
 
