@@ -22,7 +22,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .PHONY: load bench bench-quick bench-conversation bench-gpu test-gpu-tiny test-ray integrations
 
 help:  ## Lists the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
 
 OWN = --editable clients --editable core --editable . --editable assessment --editable exporters --editable corpora
 PYPROJECTS = pyproject.toml clients/pyproject.toml core/pyproject.toml assessment/pyproject.toml exporters/pyproject.toml corpora/pyproject.toml
