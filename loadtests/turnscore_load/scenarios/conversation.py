@@ -23,6 +23,8 @@ from turnscore_load.services import metric
 from turnscore_load.traffic import SYSTEM_WORDS, USER_WORDS, Traffic, TrafficSettings
 
 TURNS, LONG_TURNS, RANK_TURNS, CANDIDATES, CLIENTS = 12, 20, 6, 8, 32
+READ_TURNS = 3
+"""Context turns that quality reads."""
 WITH, WITHOUT = "kept", "not kept"
 SETTINGS: Mapping[str, Mapping[str, str]] = {WITH: {}, WITHOUT: {"TURNSCORE_RUNTIME__KEPT_VECTOR_BYTES": "0"}}
 MOST_OF_CPU, LEAST_FOUND = 0.55, 0.9
@@ -195,21 +197,34 @@ def _talk(process: Process, round_: int, conversations: int) -> float:
 
 def _replay(process: Process, bodies: Sequence[str]) -> tuple[float, float]:
     """Of the texts said before the user's last one the share that was found, and megabytes that are kept after it."""
-    before = _counts(process)
+    before = _hits(process)
     drive(process, Job(port=process.port, path="/v1/score", bodies=list(bodies)), _SETTLE_SECONDS)
-    hits, misses = (now - then for now, then in zip(_counts(process), before, strict=True))
+    hits = _hits(process) - before
     process.resume()
     kept = metric(process.port, "turnscore_kept_vector_bytes")
     process.pause()
-    return min(1.0, hits / max(1.0, hits + misses - len(bodies))), kept / 1024**2  # a user may repeat, too
+    repeats, earlier = _count_texts(bodies)
+    return (hits - repeats) / max(1, earlier), kept / 1024**2
 
 
-def _counts(process: Process) -> tuple[float, float]:
+def _count_texts(bodies: Sequence[str]) -> tuple[int, int]:
+    """How many of the last turns were said before, and are found for that; and how many other texts a model reads."""
+    seen: set[str] = set()
+    repeats = others = 0
+    for body in bodies:
+        item = json.loads(body)
+        texts = [turn["text"] for turn in item["context"]]
+        repeats += texts[-1] in seen
+        others += len({*texts[-READ_TURNS:]} - {texts[-1]})
+        seen.update([*texts, item["response"]])
+    return repeats, others
+
+
+def _hits(process: Process) -> float:
     process.resume()
-    names = ("turnscore_kept_vector_hits_total", "turnscore_kept_vector_misses_total")
-    found = tuple(metric(process.port, name, role="context") for name in names)
+    found = metric(process.port, "turnscore_kept_vector_hits_total", role="context")
     process.pause()
-    return found[0], found[1]
+    return found
 
 
 def _figures(costs: Sequence[Cost], way: str, service: str, figure: str) -> list[float]:
