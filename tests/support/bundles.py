@@ -1,6 +1,7 @@
 """Bundles made for tests: of any kind, of encoders, and of quality."""
 
 import json
+import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from turnscore_core.scorers.encoder import TextEncoder
 from turnscore_core.scorers.quality import COMPARED_ROWS, FEATURES, HEADS, QualityScorer
 from turnscore_models import Bundle, GraphOutput, HeadsSpec, JointSpec, SelfTest, SelfTestTurn, TensorSpec, write_bundle
 from turnscore_models.bundle import encoder_digest, sha256_of
+from turnscore_wire import Turn
 
 from support.fakes import manifest_of
 
@@ -226,6 +228,31 @@ def make_quality_bundle(folder: Path, **options: JsonValue) -> Bundle:
     known = [turn.model_copy(update={"value": score.value}) for turn, score in zip(turns, scores, strict=True)]
     (folder / "self_test.json").write_text(SelfTest(turns=known).model_dump_json())
     return write_bundle(folder, bundle.manifest)
+
+
+def make_quality_version(folder: Path, version: str, *, marks: float, **options: JsonValue) -> Bundle:
+    """Another version of such a bundle, whose encoder marks every word with so many times as much."""
+    bundle = make_quality_bundle(folder, **options)
+    model = onnx.load(folder / GRAPH)
+    [found] = [each for each in model.graph.initializer if each.name == "marks"]
+    found.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(found) * np.float32(marks), "marks"))
+    onnx.save(model, folder / GRAPH)
+    known = [each.model_copy(update={"value": 0.5}) for each in bundle.self_test().turns]
+    (folder / "self_test.json").write_text(SelfTest(turns=known).model_dump_json())
+    manifest = bundle.manifest
+    graphs = {name: each.model_copy(update={"parity_tolerance": 1.0}) for name, each in manifest.graphs.items()}
+    heads = {"quality": describe_heads(folder, HEADS_GRAPH)}
+    return write_bundle(folder, manifest.model_copy(update={"version": version, "graphs": graphs, "heads": heads}))
+
+
+def converse(seed: int, turns: int, words: Sequence[str] = WORDS) -> list[Turn]:
+    """A conversation of short texts, of which some are said again."""
+    chance = random.Random(seed)
+    said: list[str] = []
+    for _ in range(turns):
+        again = said and chance.random() < 0.1
+        said.append(chance.choice(said) if again else " ".join(chance.choices(words, k=chance.randint(1, 9))))
+    return [Turn(speaker="system" if place % 2 else "user", text=text) for place, text in enumerate(said)]
 
 
 def open_quality(folder: Path) -> OnnxBackend:

@@ -1,16 +1,13 @@
 """Vectors of texts that were read are used again: bounded, of one encoder alone, and without changing a bit."""
 
-import random
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
-from onnx import numpy_helper
-from support.bundles import GRAPH, WORDS, describe_heads, make_quality_bundle, open_quality
+from support.bundles import converse, make_quality_bundle, make_quality_version, open_quality
 from turnscore_core.dialogues import Dialogue
 from turnscore_core.engine import Engine
 from turnscore_core.kept_vectors import Vectors, VectorStore
@@ -19,21 +16,11 @@ from turnscore_core.loaded_scorer import score_in_one_batch
 from turnscore_core.model_loader import ModelLoader
 from turnscore_core.scorers.quality import CONTEXT, RESPONSE, QualityScorer
 from turnscore_core.scorers.scorer import RawScore, Scorer, TurnToScore
-from turnscore_models import Bundle, SelfTest, starter_bundles, write_bundle
+from turnscore_models import Bundle, starter_bundles
 from turnscore_wire import Turn
 
 CONVERSATIONS = 200
 COMMON = (*"abcdefghijklmnopqrstuvwxyz", "yes", "no", "well", "why", "good", "so")
-
-
-def converse(seed: int, turns: int, words: Sequence[str] = WORDS) -> list[Turn]:
-    """A conversation of short texts, of which some are said again."""
-    chance = random.Random(seed)
-    said: list[str] = []
-    for _ in range(turns):
-        again = said and chance.random() < 0.1
-        said.append(chance.choice(said) if again else " ".join(chance.choices(words, k=chance.randint(1, 9))))
-    return [Turn(speaker="system" if place % 2 else "user", text=text) for place, text in enumerate(said)]
 
 
 def replies(conversation: Sequence[Turn]) -> Iterator[TurnToScore]:
@@ -175,27 +162,9 @@ def test_no_key_tells_a_text_and_none_is_another_stores_or_roles():
     assert all(np.array(row, np.int32).tobytes() not in key for key in keys)
 
 
-def as_version(bundle: Bundle, version: str) -> Bundle:
-    return write_bundle(bundle.folder, bundle.manifest.model_copy(update={"version": version}))
-
-
-def turned(bundle: Bundle) -> Bundle:
-    """Its encoder marks every word with the opposite."""
-    model = onnx.load(bundle.folder / GRAPH)
-    [marks] = [each for each in model.graph.initializer if each.name == "marks"]
-    marks.CopyFrom(numpy_helper.from_array(-numpy_helper.to_array(marks), "marks"))
-    onnx.save(model, bundle.folder / GRAPH)
-    (bundle.folder / "self_test.json").write_text(
-        SelfTest(turns=[each.model_copy(update={"value": 0.5}) for each in bundle.self_test().turns]).model_dump_json()
-    )
-    heads = {"quality": describe_heads(bundle.folder, bundle.manifest.heads["quality"].file)}
-    graphs = {name: each.model_copy(update={"parity_tolerance": 1.0}) for name, each in bundle.manifest.graphs.items()}
-    return write_bundle(bundle.folder, bundle.manifest.model_copy(update={"heads": heads, "graphs": graphs}))
-
-
 def test_a_candidate_of_another_encoder_never_meets_the_vectors_of_what_serves(tmp_path: Path):
     served = make_quality_bundle(tmp_path / "served")
-    candidate = as_version(turned(make_quality_bundle(tmp_path / "candidate")), "1.1.0")
+    candidate = make_quality_version(tmp_path / "candidate", "1.1.0", marks=-1)
     loader = ModelLoader(LoadSettings(models=(str(served.folder),), device="cpu", threads=1))
     one = loader.load_all()["quality"]
     other = loader.load_candidate(candidate, one)
@@ -211,9 +180,7 @@ def test_a_candidate_of_another_encoder_never_meets_the_vectors_of_what_serves(t
 
 def test_a_version_with_the_same_encoder_uses_what_the_other_read(tmp_path: Path):
     served = make_quality_bundle(tmp_path / "served")
-    other = as_version(
-        make_quality_bundle(tmp_path / "other", value={"weights": {"overall": 2.0}, "bias": 0.0}), "1.1.0"
-    )
+    other = make_quality_version(tmp_path / "other", "1.1.0", marks=1, value={"weights": {"overall": 2.0}, "bias": 0.0})
     loader = ModelLoader(LoadSettings(models=(str(served.folder),), device="cpu", threads=1))
     one = loader.load_all()["quality"]
     two = loader.load_candidate(other, one)
