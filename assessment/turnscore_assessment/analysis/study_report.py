@@ -311,7 +311,7 @@ def _show_pairs(report: StudyReport) -> Section:
     cells = {}
     for pair in report.pairs:
         for row, column, p in ((pair.first, pair.second, pair.p_better), (pair.second, pair.first, pair.p_worse)):
-            cells[row, column] = _describe_cell(row, column, p, pair.p_holm)
+            cells[row, column] = _describe_cell(p, pair.p_holm)
     rows = [
         [f"{pair.first} over {pair.second}", pair.difference]
         + [show_p(p) for p in (pair.p_better, pair.p_two_sided, pair.p_holm, pair.p_benjamini_hochberg)]
@@ -329,11 +329,10 @@ def _show_pairs(report: StudyReport) -> Section:
     return Section("Which differences are more than chance", texts, [table], [chart])
 
 
-def _describe_cell(row: str, column: str, p: float, holm: float) -> tuple[str, float, str]:
+def _describe_cell(p: float, holm: float) -> tuple[str, float]:
     if p >= 0.1:
-        return "", 0.0, f"{row} is not shown to be better than {column}: p = {show_p(p)}"
-    darkness = DARK if p < P and holm < P else MIDDLE if p < P else LIGHT
-    return show_p(p), darkness, f"{row} is better than {column}: p = {show_p(p)}, after Holm {show_p(holm)}"
+        return "", 0.0
+    return show_p(p), DARK if p < P and holm < P else MIDDLE if p < P else LIGHT
 
 
 def _show_control(report: StudyReport) -> Section:
