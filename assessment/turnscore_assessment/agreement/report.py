@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from turnscore_assessment.agreement.scoring import (
     DialogueScores,
+    Form,
     JudgedDialogue,
     ScoredFile,
     ScorerSelection,
@@ -36,6 +37,7 @@ from turnscore_assessment.figures import (
 from turnscore_assessment.rendering import Page, Section, Table, show, write_report
 
 Level = Literal["turn", "dialogue"]
+Levels = Literal["turn", "dialogue", "both"]
 
 CHARACTERS, WORDS = "length in characters", "length in words"
 POSITION: Mapping[Level, str] = {"turn": "position in the dialogue", "dialogue": "turns in the dialogue"}
@@ -72,7 +74,7 @@ class Observations:
         return [column for column in self.columns if column.is_baseline]
 
 
-def find_levels(dialogues: Sequence[JudgedDialogue], asked: str) -> tuple[list[Level], list[str]]:
+def find_levels(dialogues: Sequence[JudgedDialogue], asked: Levels) -> tuple[list[Level], list[str]]:
     """The levels to measure: `turn`, `dialogue`, or with `both` those that the file has judgements for.
 
     Also the sentences that say why a level is left out. Raises AgreementError with them where none can be measured.
@@ -345,7 +347,13 @@ def _draw_panel(panel: Any, level: MeasuredLevel, name: str) -> None:
 
 
 def measure_file(
-    file: Path, form: str, choice: ScorerSelection, level: str, rounds: int, seed: int, show_progress: ShowProgress
+    file: Path,
+    form: Form,
+    choice: ScorerSelection,
+    level: Levels,
+    rounds: int,
+    seed: int,
+    show_progress: ShowProgress,
 ) -> AgreementReport:
     """The figures. Raises BadFileError for the file, AgreementError for what cannot be scored or measured."""
     read = read_judged_dialogues(file, form)
@@ -368,7 +376,7 @@ def measure_file(
     )
 
 
-def _write_command(file: Path, form: str, choice: ScorerSelection, level: str, rounds: int, seed: int) -> str:
+def _write_command(file: Path, form: Form, choice: ScorerSelection, level: Levels, rounds: int, seed: int) -> str:
     """The command that gives the same figures, with names in place of local paths."""
     options = [("--form", form)] if form != "judged" else []
     options += [("--scorer", name) for name in choice.scorers]

@@ -5,16 +5,13 @@ docs/agreement.md describes the form.
 
 import asyncio
 import math
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from statistics import fmean
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 from turnscore_client import AsyncTurnScoreClient, DialogueReply, TurnScoreError
 from turnscore_core.batches import Answer
@@ -30,12 +27,11 @@ from turnscore_wire import DialogueAggregate, ModelDescription, Turn
 from turnscore_assessment.command_line import ask_all
 from turnscore_assessment.data.dialogues import Spoken
 from turnscore_assessment.errors import AgreementError, BadFileError
-from turnscore_assessment.files import check_row, read_rows, write_rows
-from turnscore_assessment.ratings.rating_file import build_table, read_ratings, standardize
-from turnscore_assessment.ratings.scoring import choose_rows, control_quality, find_passing
+from turnscore_assessment.files import check_row, read_rows
 
 Record = dict[str, Any]
-
+Form = Literal["judged", "dbdc3"]
+"""docs/agreement.md's form, and the challenge's."""
 
 BREAKDOWN_WEIGHTS = {"O": 1.0, "T": 0.5, "X": 0.0}
 """Values of no breakdown, a possible one, a breakdown: a turn's quality is the mean over annotators. Specified."""
@@ -66,38 +62,6 @@ def _count_votes(votes: object, field: str, refuse: Callable[[str], BadFileError
     if not sum(votes.values()):
         raise refuse(f"{field}: holds no vote")
     return float(sum(BREAKDOWN_WEIGHTS[name] * count for name, count in votes.items()) / sum(votes.values()))
-
-
-FIRST_LINE = 2
-"""Line of a ratings file's first dialogue."""
-
-
-def read_study(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(line, row in docs/agreement.md's form) of the dialogues with ordinary systems by workers who pass.
-
-    A dialogue that several judged comes once, with their mean; where dialogues of several systems have one name, the
-    system's stands before it. Those without a system turn with text are left out. Raises BadFileError for the
-    file, TooFewError where no worker passes.
-    """
-    ratings = read_ratings(path)
-    table = build_table(ratings)
-    chosen = choose_rows(table, find_passing(control_quality(table)))
-    means = standardize(table).mean(axis=1)
-    judged: dict[tuple[str, str], list[int]] = {}
-    for row in np.flatnonzero(chosen).tolist():
-        dialogue = ratings.dialogues[row]
-        if any(turn.speaker == "system" and turn.text.strip() for turn in dialogue.turns):
-            name = dialogue.dialogue or f"line {row + FIRST_LINE}"
-            judged.setdefault((dialogue.system, name), []).append(row)
-    if not judged:
-        raise BadFileError(path, 0, "turns: no dialogue of a passing worker has any")
-    systems = Counter(name for _, name in judged)
-    for (system, name), rows in judged.items():
-        first = ratings.dialogues[rows[0]]
-        turns = [turn.model_dump() for turn in first.turns]
-        quality = fmean(float(mean) for mean in means[rows])
-        own = name if systems[name] == 1 else f"{system}: {name}"
-        yield rows[0] + FIRST_LINE, {"id": own, "system": system, "turns": turns, "quality": quality}
 
 
 Quality = Annotated[float, Field(allow_inf_nan=False)]
@@ -143,13 +107,13 @@ def drop_empty_turns(dialogue: JudgedDialogue) -> JudgedDialogue:
     return dialogue.model_copy(update={"turns": kept})
 
 
-def read_judged_dialogues(path: Path, form: str = "judged") -> list[JudgedDialogue]:
+def read_judged_dialogues(path: Path, form: Form = "judged") -> list[JudgedDialogue]:
     """The dialogues of a `.jsonl` or `.jsonl.gz` file in a form.
 
     Raises BadFileError naming the file, the line and the field.
     """
     dialogues: dict[str, JudgedDialogue] = {}
-    for row, record in read_study(path) if form == "study" else read_rows(path):
+    for row, record in read_rows(path):
         dialogue = _build_dialogue(record, path, row, form)
         if dialogue.id in dialogues:
             raise BadFileError(path, row, f"id: {dialogue.id!r} was already used; give each dialogue its own")
@@ -159,12 +123,7 @@ def read_judged_dialogues(path: Path, form: str = "judged") -> list[JudgedDialog
     return list(dialogues.values())
 
 
-def write_judged_dialogues(path: Path, dialogues: Iterable[JudgedDialogue]) -> None:
-    """Writes the dialogues, one per line; gzipped, byte for byte the same each time, where the name ends in `.gz`."""
-    write_rows(path, dialogues)
-
-
-def _build_dialogue(record: Record, path: Path, row: int, form: str) -> JudgedDialogue:
+def _build_dialogue(record: Record, path: Path, row: int, form: Form) -> JudgedDialogue:
     fields = convert_dbdc3(record, partial(BadFileError, path, row)) if form == "dbdc3" else record
     dialogue = check_row(JudgedDialogue.model_validate, path, row, fields)
     if not drop_empty_turns(dialogue).system_places:

@@ -15,7 +15,6 @@ import numpy as np
 
 from turnscore_assessment.agreement.report import choose_parts
 from turnscore_assessment.agreement.scoring import (
-    FIRST_LINE,
     JudgedDialogue,
     JudgedTurn,
     ScoredFile,
@@ -64,6 +63,8 @@ def draw_rows(study: JudgedStudy, per_system: int | None, seed: int) -> Integers
     return np.sort(np.concatenate(drawn))
 
 
+FIRST_LINE = 2
+"""Line of a ratings file's first dialogue."""
 LINE, DIALOGUE, SYSTEM = "line", "dialogue", "system"
 KEYS = (LINE, DIALOGUE, SYSTEM)
 """The columns that may name a CSV's rows; the first that it has does."""

@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from turnscore_assessment.command_line import refuse_input, reported_errors
-from turnscore_assessment.commands.agreement import convert as convert_judged
 from turnscore_assessment.converters.readers import SETS, Record, compare_counts, find_files
 from turnscore_assessment.errors import BadFileError
 from turnscore_assessment.files import write_rows
@@ -43,9 +42,6 @@ def convert(
         write_rows(output, rows)
     read = f"{len(files)} {'file' if len(files) == 1 else 'files'}"
     typer.echo(f"wrote {output}: {len(rows):,} rows, {turns:,} turns of {read}. {verdict}".rstrip(" ."))
-
-
-app.command("convert-judged")(convert_judged)
 
 
 @app.command()

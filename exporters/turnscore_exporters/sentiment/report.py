@@ -33,10 +33,10 @@ LABELLINGS: Mapping[str, LabelRules] = {
 }
 
 
-def read_judged_responses(path: Path, form: str) -> list[LabelledTurn]:
-    """Every judged system turn with a text, from a file that turnscore agreement reads."""
+def read_judged_responses(path: Path) -> list[LabelledTurn]:
+    """Every system turn of a file of DBDC3 that was judged and has a text; none where there is no file."""
     found: list[LabelledTurn] = []
-    for dialogue in read_judged_dialogues(path, form):
+    for dialogue in read_judged_dialogues(path, "dbdc3") if path.exists() else ():
         spoken: list[Spoken] = [(turn.speaker, turn.text) for turn in dialogue.turns]
         for place, quality in dialogue.turn_qualities.items():
             after = spoken[place + 1 : place + 2]

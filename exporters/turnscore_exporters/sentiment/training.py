@@ -66,7 +66,7 @@ from turnscore_exporters.training.loop import (
 UNKNOWN = math.nan
 SORTED_TOGETHER = 2048  # chosen: long enough to sort by length, short enough to stay random
 SAVE_EVERY = 100
-DEVELOPMENT_FILE, DEVELOPMENT_FORM = "dbdc3_dev.jsonl.gz", "dbdc3"
+DEVELOPMENT_FILE = "dbdc3_dev.jsonl.gz"
 """Judged turns to measure on, where the data folder has them. Never trained on."""
 
 
@@ -351,8 +351,7 @@ def run_sentiment_training(options: SentimentTrainOptions) -> None:
     }
     typer.echo(render_table(report["labels"], "set"))
     typer.echo(render_table(report["short_answers"], "set"))
-    path = options.data / DEVELOPMENT_FILE
-    judged = read_judged_responses(path, DEVELOPMENT_FORM) if path.exists() else []
+    judged = read_judged_responses(options.data / DEVELOPMENT_FILE)
     torch.manual_seed(options.seed)  # draws a pooling layer that the encoder lacks
     is_pooled = settings.pooling is RowPooling.POOLED
     encoder = load_long_encoder(settings.encoder, settings.token_limit, has_pooler=is_pooled)
@@ -398,8 +397,7 @@ def export_sentiment(options: SentimentExportOptions) -> Bundle:
     for turns in read_turns(options.data, sets, 0).values():
         found = [make_turn(each.context, each.response) for each in turns]
         drawn += generator.sample(found, min(options.turns // len(sets), len(found)))
-    path = options.data / DEVELOPMENT_FILE
-    judged = read_judged_responses(path, DEVELOPMENT_FORM) if path.exists() else []
+    judged = read_judged_responses(options.data / DEVELOPMENT_FILE)
     to_score = [make_turn(each.context, each.response) for each in judged]
 
     def measure_spearman(score: Score) -> float:

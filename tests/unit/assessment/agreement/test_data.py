@@ -1,18 +1,12 @@
-"""Judged dialogues: what is read, what is refused and by which name, and the converter."""
+"""Judged dialogues: what is read, what is refused and by which name."""
 
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from support.exporter_data import build_judged, write_judged
-from support.studies import make_study
 from turnscore_assessment.agreement.scoring import read_judged_dialogues
 from turnscore_assessment.errors import BadFileError
-from turnscore_assessment.ratings.rating_file import RatingFile, build_table, standardize, write_ratings
-from turnscore_assessment.ratings.scoring import choose_rows, control_quality, find_passing
-from turnscore_client._command.registry import app
-from typer.testing import CliRunner
 
 USER = {"speaker": "user", "text": "hi"}
 SYSTEM = {"speaker": "system", "text": "hello"}
@@ -56,26 +50,18 @@ def test_an_id_used_twice_and_an_empty_file_are_refused(tmp_path: Path) -> None:
         read_judged_dialogues(write_judged(tmp_path / "empty.jsonl", []))
 
 
-@pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz"])
-def test_converted_votes_become_qualities_and_read_back_the_same(tmp_path: Path, suffix: str) -> None:
-    source, target = write_judged(tmp_path / "dbdc3.jsonl", [DBDC3_ROW]), tmp_path / "out" / f"judged{suffix}"
-    result = CliRunner().invoke(app, ["data", "convert-judged", str(source), str(target)])
-    assert result.exit_code == 0, result.output
-    assert "1 dialogues, 3 judged turns" in result.output
-    [dialogue] = read_judged_dialogues(target)
+def test_votes_become_qualities(tmp_path: Path) -> None:
+    [dialogue] = read_judged_dialogues(write_judged(tmp_path / "dbdc3.jsonl", [DBDC3_ROW]), "dbdc3")
     assert dialogue.turn_qualities == {1: 22.5 / 30, 3: 0.5 / 4, 5: 0.0}
     assert (dialogue.id, dialogue.system, len(dialogue.turns)) == ("iris_1", "IRIS", 6)
-    assert read_judged_dialogues(source, "dbdc3") == [dialogue]
 
 
 @pytest.mark.parametrize("votes", WRONG_VOTES)
 def test_wrong_votes_are_refused_by_field(tmp_path: Path, votes: Any) -> None:
     row = {"id": "a", "turns": [USER, {**SYSTEM, "breakdown_votes": votes}]}
     source = write_judged(tmp_path / "dbdc3.jsonl", [row])
-    result = CliRunner().invoke(app, ["data", "convert-judged", str(source), str(tmp_path / "out.jsonl")])
-    assert result.exit_code == 1
-    assert f"{source}, line 1: turns.1.breakdown_votes: " in result.output
-    assert not (tmp_path / "out.jsonl").exists()
+    with pytest.raises(BadFileError, match=r"line 1: turns\.1\.breakdown_votes: "):
+        read_judged_dialogues(source, "dbdc3")
 
 
 def test_the_documented_example_is_read(tmp_path: Path) -> None:
@@ -84,36 +70,3 @@ def test_the_documented_example_is_read(tmp_path: Path) -> None:
     path.write_text(page.partition("```json\n")[2].partition("```")[0], encoding="utf-8")
     first, second, third = read_judged_dialogues(path)
     assert (first.turn_qualities, second.turn_qualities, third.quality) == ({1: 0.9}, {2: 0.2}, 3.0)
-
-
-def test_a_study_is_judged_by_the_workers_who_pass(tmp_path: Path) -> None:
-    study = make_study({"A": 80.0, "B": 40.0}, workers=8, guessers=3, dialogues_each=2)
-    file = tmp_path / "ratings.jsonl"
-    write_ratings(file, study)
-    table = build_table(study)
-    chosen = choose_rows(table, find_passing(control_quality(table)))
-    read = read_judged_dialogues(file, "study")
-    assert [dialogue.id for dialogue in read] == [f"line {row + 2}" for row in np.flatnonzero(chosen)]
-    means = standardize(table).mean(axis=1)[chosen]
-    assert [dialogue.quality for dialogue in read] == pytest.approx(list(means))
-    assert {dialogue.system for dialogue in read} == {"A", "B"}
-
-
-def test_a_dialogue_that_several_judged_comes_once(tmp_path: Path) -> None:
-    study = make_study({"A": 80.0, "B": 40.0}, workers=4, with_degraded=False)
-    rows = [row.model_copy(update={"dialogue": f"of {row.system}"}) for row in study.dialogues]
-    file = tmp_path / "ratings.jsonl"
-    write_ratings(file, RatingFile(study.description, rows))
-    read = {dialogue.id: dialogue.quality for dialogue in read_judged_dialogues(file, "study")}
-    means = standardize(build_table(study)).mean(axis=1)
-    of_a = [mean for mean, row in zip(means, rows, strict=True) if row.system == "A"]
-    assert read["of A"] == pytest.approx(np.mean(of_a))
-    assert len(read) == 2
-    write_ratings(file, RatingFile(study.description, [row.model_copy(update={"dialogue": "1"}) for row in rows]))
-    assert {each.id: each.quality for each in read_judged_dialogues(file, "study")} == {
-        f"{name[3:]}: 1": quality for name, quality in read.items()
-    }
-    silent = [row.model_copy(update={"turns": ()}) for row in rows]
-    write_ratings(file, RatingFile(study.description, silent))
-    with pytest.raises(BadFileError, match="turns: no dialogue of a passing worker has any"):
-        read_judged_dialogues(file, "study")
