@@ -50,7 +50,7 @@ class Interval:
 LEAST_WILLIAMS_ROWS = 4
 """Fewest rows: Williams' test has n - 3 degrees of freedom. Specified."""
 SAME = 1e-12
-"""How near to 1 a correlation makes two columns the same. Chosen: above rounding."""
+"""How near to 1 a correlation makes two columns the same, and a norm to 0 a column constant. Chosen: above rounding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,8 @@ def correlate_rows(left: Floats, right: Floats) -> Floats:
     """Pearson's r of each pair of rows; NaN where a row is constant or lacks a value."""
     x, y = left - left.mean(axis=1, keepdims=True), right - right.mean(axis=1, keepdims=True)
     norms = np.sqrt((x**2).sum(axis=1) * (y**2).sum(axis=1))
-    return np.asarray(np.divide((x * y).sum(axis=1), norms, out=np.full(len(x), np.nan), where=norms > 0))
+    found = np.divide((x * y).sum(axis=1), norms, out=np.full(len(x), np.nan), where=norms > SAME)
+    return np.asarray(np.clip(found, -1, 1))
 
 
 def bound_by_fisher(r: float, count: int) -> Interval:
@@ -207,18 +208,8 @@ def compute_partial_correlation(left: ArrayLike, right: ArrayLike, given: ArrayL
     columns = [_floats(column) for column in (left, right, given)]
     if ranks:
         columns = [stats.rankdata(column) for column in columns]
-    left_rest, right_rest = (_residuals(column, columns[2]) for column in columns[:2])
-    return compute_pearson(left_rest, right_rest)
-
-
-def _residuals(column: Floats, given: Floats) -> Floats:
-    design = np.column_stack([np.ones_like(given), given])
-    if np.ptp(column) == 0:
-        return np.zeros_like(column)
-    coefficients, *_ = np.linalg.lstsq(design, column, rcond=None)
-    rest = np.asarray(column - design @ coefficients)
-    spread = column - column.mean()
-    return rest if rest @ rest > UNEXPLAINED * (spread @ spread) else np.zeros_like(rest)
+    matrix = [[compute_pearson(one, other) for other in columns] for one in columns]
+    return float(find_partial(np.array([matrix]), 2)[0])
 
 
 def bootstrap(statistic: Statistic, left: ArrayLike, right: ArrayLike, rounds: int = ROUNDS, seed: int = 0) -> Interval:

@@ -30,13 +30,7 @@ from turnscore_assessment.figures import (
     Integers,
     Interval,
     Williams,
-    bound_by_fisher,
-    compute_kendall,
-    compute_pearson,
-    compute_spearman,
     correlate_clustered,
-    correlate_rows,
-    find_interval,
     williams_test,
 )
 from turnscore_assessment.files import CsvTable, read_csv, to_csv, unguard, write_text
@@ -45,6 +39,8 @@ from turnscore_assessment.ratings.scoring import (
     LEAST_SYSTEMS,
     OVERALL,
     JudgedStudy,
+    SystemCorrelation,
+    correlate_systems,
     judge_study,
     resample_systems,
     sum_values,
@@ -214,18 +210,6 @@ def _place(
 
 
 @dataclass(frozen=True, kw_only=True)
-class SystemCorrelation:
-    """One metric against one column of people's, over systems."""
-
-    pearson: Interval
-    """With its interval from resampling workers, over whose dialogues a metric by dialogue is averaged."""
-    fisher: Interval
-    """With Fisher's interval: for other systems."""
-    spearman: float
-    kendall: float
-
-
-@dataclass(frozen=True, kw_only=True)
 class DialogueCorrelation:
     """One metric against the mean z of each dialogue; intervals from resampling workers."""
 
@@ -304,7 +288,7 @@ def _measure(
         is_baseline=column.is_baseline,
         means={name: float(by_system[place]) for place, name in enumerate(study.table.systems) if known[place]},
         systems={
-            study.columns[place]: _correlate_systems(
+            study.columns[place]: correlate_systems(
                 by_system[known], people[known, place], draws[:, known], human[:, known, place]
             )
             for place in order
@@ -312,16 +296,6 @@ def _measure(
         if known.sum() >= LEAST_SYSTEMS
         else {},
         dialogues=dialogues,
-    )
-
-
-def _correlate_systems(metric: Floats, people: Floats, metric_draws: Floats, people_draws: Floats) -> SystemCorrelation:
-    pearson = compute_pearson(metric, people)
-    return SystemCorrelation(
-        pearson=find_interval(pearson, correlate_rows(metric_draws, people_draws)),
-        fisher=bound_by_fisher(pearson, len(metric)),
-        spearman=compute_spearman(metric, people),
-        kendall=compute_kendall(metric, people),
     )
 
 

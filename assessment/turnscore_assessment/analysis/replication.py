@@ -5,27 +5,23 @@ from dataclasses import dataclass
 from itertools import combinations, permutations
 
 import numpy as np
-from scipy import stats
 
 from turnscore_assessment.errors import TooFewError
 from turnscore_assessment.figures import (
     CONFIDENCE,
     Floats,
     Interval,
-    bound_by_fisher,
-    compute_kendall,
     compute_pearson,
-    compute_spearman,
-    correlate_rows,
-    find_interval,
 )
 from turnscore_assessment.ratings.rating_file import RatingFile
 from turnscore_assessment.ratings.scoring import (
     LEAST_SYSTEMS,
     OVERALL,
     THRESHOLDS,
+    SystemCorrelation,
     SystemSums,
     compare_ranks,
+    correlate_systems,
     judge_study,
     resample_systems,
     sum_values,
@@ -70,18 +66,6 @@ FEWEST_WORKERS = 5
 
 
 @dataclass(frozen=True, kw_only=True)
-class CorrelatedColumn:
-    """The correlation over systems of one criterion, or of the overall score, of two studies."""
-
-    pearson: Interval
-    """With its interval from resampling the workers of both studies."""
-    fisher: Interval
-    """With Fisher's interval, as if other systems had been drawn."""
-    spearman: Interval
-    kendall: float
-
-
-@dataclass(frozen=True, kw_only=True)
 class SameConclusions:
     """The verdicts of a significance test on each pair of systems in both studies: better, worse, or nothing."""
 
@@ -111,7 +95,7 @@ class Replication:
     names: tuple[str, str]
     workers: tuple[int, int]
     systems: Sequence[str]
-    columns: Mapping[str, Mapping[str, CorrelatedColumn]]
+    columns: Mapping[str, Mapping[str, SystemCorrelation]]
     """By kind, `z` or `raw`, and column, overall first."""
     conclusions: Sequence[SameConclusions]
     curve: Sequence[CurvePoint]
@@ -172,7 +156,7 @@ def _pick_means(study: ScoredStudy, sums: SystemSums, systems: Sequence[str], we
 
 def _correlate_columns(
     studies: Studies, systems: Sequence[str], columns: Sequence[str], kind: str, rounds: int, seed: int
-) -> dict[str, CorrelatedColumn]:
+) -> dict[str, SystemCorrelation]:
     means, draws = [], []
     for number, study in enumerate(studies):
         places = [study.systems.index(name) for name in systems]
@@ -183,21 +167,8 @@ def _correlate_columns(
     found = {}
     for name in columns:
         left, right = (study.columns.index(name) for study in studies)
-        found[name] = _correlate_column(means[0][left], means[1][right], draws[0][..., left], draws[1][..., right])
+        found[name] = correlate_systems(means[0][left], means[1][right], draws[0][..., left], draws[1][..., right])
     return found
-
-
-def _correlate_column(left: Floats, right: Floats, left_draws: Floats, right_draws: Floats) -> CorrelatedColumn:
-    pearson = _correlate_known(left, right)
-    ranks = [stats.rankdata(each, axis=1) if len(each) else each for each in (left_draws, right_draws)]
-    for ranked, drawn in zip(ranks, (left_draws, right_draws), strict=True):
-        ranked[np.isnan(drawn).any(axis=1)] = np.nan
-    return CorrelatedColumn(
-        pearson=find_interval(pearson, correlate_rows(left_draws, right_draws)),
-        fisher=bound_by_fisher(pearson, len(left)),
-        spearman=find_interval(compute_spearman(left, right), correlate_rows(*ranks)),
-        kendall=compute_kendall(left, right),
-    )
 
 
 def _correlate_known(left: Floats, right: Floats) -> float:

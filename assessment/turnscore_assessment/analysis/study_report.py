@@ -16,6 +16,7 @@ from turnscore_assessment.figures import (
     Interval,
     compute_pearson,
     compute_spearman,
+    correlate_rows,
     find_interval,
 )
 from turnscore_assessment.ratings.rating_file import RatedDialogue, RatingFile, StudyDescription, group_rows
@@ -136,7 +137,7 @@ def _correlate_all(groups: Sequence[Sequence[Floats]], generator: np.random.Gene
         pairs = len(group) * (len(group) - 1) // 2
         if pairs:
             left, right = _choose_pairs(len(group), int(np.ceil(pairs * min(1, MOST_PAIRS / total))), generator)
-            found.append(_correlate_rows(np.stack(group), left, right))
+            found.append(correlate_rows(np.stack(group)[left], np.stack(group)[right]))
     correlations = np.concatenate(found)
     defined = correlations[~np.isnan(correlations)]
     return PairAgreement(
@@ -153,13 +154,6 @@ def _choose_pairs(members: int, wanted: int, generator: np.random.Generator) -> 
         return left, right
     left = generator.integers(0, members, wanted)
     return left, (left + generator.integers(1, members, wanted)) % members
-
-
-def _correlate_rows(rows: Floats, left: Integers, right: Integers) -> Floats:
-    centred = rows - rows.mean(axis=1, keepdims=True)
-    norms = np.sqrt((centred**2).sum(axis=1))
-    units = np.divide(centred, norms[:, None], out=np.full_like(centred, np.nan), where=norms[:, None] > 1e-12)
-    return np.asarray(np.clip((units[left] * units[right]).sum(axis=1), -1, 1))
 
 
 PASSED, FAILED, EVERYONE = "passed", "failed", "all"

@@ -13,7 +13,18 @@ from numpy.typing import ArrayLike
 from scipy import stats
 
 from turnscore_assessment.errors import AssessmentError, TooFewError
-from turnscore_assessment.figures import Flags, Floats, Integers, Interval, find_interval
+from turnscore_assessment.figures import (
+    Flags,
+    Floats,
+    Integers,
+    Interval,
+    bound_by_fisher,
+    compute_kendall,
+    compute_pearson,
+    compute_spearman,
+    correlate_rows,
+    find_interval,
+)
 from turnscore_assessment.ratings.rating_file import (
     RatingFile,
     RatingTable,
@@ -355,3 +366,31 @@ def score_systems(study: JudgedStudy, draws: Sequence[Floats]) -> list[SystemSco
         if counts[number]
     ]
     return sorted(found, key=lambda score: -score.scores[OVERALL].value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SystemCorrelation:
+    """How two columns of numbers, one per system, correlate; intervals from resampling the workers behind them."""
+
+    pearson: Interval
+    fisher: Interval
+    """Pearson's with Fisher's interval, as if other systems had been drawn."""
+    spearman: Interval
+    kendall: float
+
+
+def correlate_systems(left: Floats, right: Floats, left_draws: Floats, right_draws: Floats) -> SystemCorrelation:
+    """Over the systems that both columns have; `left_draws` and `right_draws` are resamples of them, a row each."""
+    known = ~np.isnan(left) & ~np.isnan(right)
+    left, right, draws = left[known], right[known], [each[:, known] for each in (left_draws, right_draws)]
+    if len(left) < LEAST_SYSTEMS:
+        nothing = Interval(math.nan)
+        return SystemCorrelation(pearson=nothing, fisher=nothing, spearman=nothing, kendall=math.nan)
+    ranks = [stats.rankdata(each, axis=1) if len(each) else each for each in draws]
+    pearson = compute_pearson(left, right)
+    return SystemCorrelation(
+        pearson=find_interval(pearson, correlate_rows(*draws)),
+        fisher=bound_by_fisher(pearson, len(left)),
+        spearman=find_interval(compute_spearman(left, right), correlate_rows(*ranks)),
+        kendall=compute_kendall(left, right),
+    )

@@ -62,7 +62,7 @@ def test_a_metric_that_knows_the_truth_is_told_from_its_opposite(ratings: Rating
     known, opposite, nothing = measured
     assert known.systems["overall"].pearson.value > 0.99
     assert opposite.systems["overall"].pearson.value == pytest.approx(-known.systems["overall"].pearson.value)
-    assert known.systems["repetitive"].spearman == 1
+    assert known.systems["repetitive"].spearman.value == 1
     assert known.dialogues is not None
     assert known.dialogues.pearson.value > 0.7
     assert math.isnan(known.dialogues.within_systems.value)
@@ -93,7 +93,7 @@ def test_a_column_by_system_has_no_dialogues(ratings: RatingFile, tmp_path: Path
     assert measured.dialogues is None
     assert list(measured.means) == ["A", "B", "C", "D"]
     people = study.sums.average(study.sums.everyone)[:4, -1]
-    assert measured.systems["overall"].spearman == pytest.approx(compute_spearman([1, 3, 2, 5], people))
+    assert measured.systems["overall"].spearman.value == pytest.approx(compute_spearman([1, 3, 2, 5], people))
 
 
 @pytest.mark.parametrize(
