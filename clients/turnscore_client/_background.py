@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, Self, TypedDict, TypeVar, Unpack
 
 from pydantic import ValidationError
-from turnscore_wire import ScoreReply, Turn
+from turnscore_wire import ScoreReply, ScoreRequest, Turn
 from turnscore_wire.messages import ChatMessage, map_messages
 
 from turnscore_client import _defaults
@@ -255,14 +255,6 @@ def _current_span() -> Any:
     return context if context.is_valid else None
 
 
-@dataclass(frozen=True)
-class ChatbotTurn:
-    """A turn of the chatbot and the turns before it."""
-
-    context: list[Turn]
-    response: str
-
-
 def spoken_turns(messages: Iterable[Mapping[str, Any]]) -> list[Turn]:
     """The turns, oldest first; none where the chatbot has not finished the last one. Raises InvalidRequestError."""
     try:
@@ -272,12 +264,12 @@ def spoken_turns(messages: Iterable[Mapping[str, Any]]) -> list[Turn]:
     return [] if mapped.goes_on or mapped.ends_silent else mapped.turns
 
 
-def last_turn(messages: Iterable[Mapping[str, Any]]) -> ChatbotTurn | None:
+def last_turn(messages: Iterable[Mapping[str, Any]]) -> ScoreRequest | None:
     """The last turn, where it is the chatbot's and has words; else None. Raises InvalidRequestError."""
     turns = spoken_turns(messages)
     if not turns or turns[-1].speaker != "system":
         return None
-    return ChatbotTurn(turns[:-1], turns[-1].text)
+    return ScoreRequest(context=turns[:-1], response=turns[-1].text)
 
 
 Messages = Iterable[Any]

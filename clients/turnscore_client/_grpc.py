@@ -12,7 +12,6 @@ from pydantic import BaseModel, ValidationError
 from turnscore_wire import BODY_FIELD, ConversationMessage, ConversationReply, ErrorReply
 
 from turnscore_client import _defaults
-from turnscore_client._async import AsyncStream
 from turnscore_client._calls import Call
 from turnscore_client._errors import (
     ConnectionFailedError,
@@ -28,15 +27,18 @@ from turnscore_client._errors import (
 from turnscore_client._options import Tls
 from turnscore_client._retry import Attempts, OutOfTimeError
 from turnscore_client._settings import USER_AGENT, GrpcClientSettings, load_authorities, load_own_pair
-from turnscore_client._sync import Stream, run_now
+from turnscore_client._sync import run_now
 
 R = TypeVar("R", bound=BaseModel)
 
 T = TypeVar("T")
 
-
 with needs_extra("grpc", "a gRPC client"):
     import grpc
+    import grpc.aio
+    from google.protobuf.any_pb2 import Any as AnyMessage
+    from google.protobuf.message import DecodeError, Message
+    from turnscore_wire.v1 import to_fields, to_message, turnscore_pb2
 
 OPTIONS: list[tuple[str, Any]] = [
     ("grpc.primary_user_agent", USER_AGENT),
@@ -81,13 +83,6 @@ def _own_pair(cert: str | Path | None, key: str | Path | None) -> tuple[bytes | 
         return None, None
     load_own_pair(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), cert, key)
     return Path(key).read_bytes(), Path(cert).read_bytes()
-
-
-with needs_extra("grpc", "a gRPC client"):
-    import grpc
-    from google.protobuf.any_pb2 import Any as AnyMessage
-    from google.protobuf.message import DecodeError, Message
-    from turnscore_wire.v1 import to_fields, to_message, turnscore_pb2
 
 
 STREAM = "/turnscore.v1.TurnScorer/ScoreStream"
@@ -229,12 +224,11 @@ class GrpcTransport:
             raise error_of(failed, self._settings.address) from failed
         return read_message(data, call.endpoint.reply_type)
 
-    def open_stream(self, metadata: Mapping[str, str], request_id: str | None, attempts: Attempts) -> Stream:
+    def open_stream(self, metadata: Mapping[str, str], request_id: str | None, attempts: Attempts) -> Any:
         """A stream for one conversation."""
         pairs = self._settings.metadata(request_id, metadata)
         if self._open_stream is not None:
-            stream: Stream = self._open_stream(dict(pairs))
-            return stream
+            return self._open_stream(dict(pairs))
         return _GrpcStream(self._channel, pairs, self._settings.address)
 
     def close(self) -> None:
@@ -293,11 +287,6 @@ class _GrpcStream:
         self._outgoing.put(None)  # ends the thread in which gRPC waits for what is to be sent
 
 
-with needs_extra("grpc", "a gRPC client"):
-    import grpc
-    import grpc.aio
-
-
 _OF_A_WRITE = (grpc.StatusCode.INTERNAL, "Internal error from Core")
 """The status by which grpc.aio reports a write after the end (grpcio, aio/call.pyx.pxi)."""
 
@@ -324,12 +313,11 @@ class AsyncGrpcTransport:
             raise error_of(failed, self._settings.address) from failed
         return read_message(data, call.endpoint.reply_type)
 
-    async def open_stream(self, metadata: Mapping[str, str], request_id: str | None, attempts: Attempts) -> AsyncStream:
+    async def open_stream(self, metadata: Mapping[str, str], request_id: str | None, attempts: Attempts) -> Any:
         """A stream for one conversation."""
         pairs = self._settings.metadata(request_id, metadata)
         if self._open_stream is not None:
-            stream: AsyncStream = self._open_stream(dict(pairs))
-            return stream
+            return self._open_stream(dict(pairs))
         return _AsyncGrpcStream(self._channel().stream_stream(STREAM)(metadata=pairs), self._settings.address)
 
     async def close(self) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import httpcore
 import httpx
@@ -29,10 +29,6 @@ from turnscore_client._errors import (
 from turnscore_client._options import Tls
 from turnscore_client._retry import Attempts, OutOfTimeError
 from turnscore_client._settings import ClientSettings, load_authorities, load_own_pair
-
-if TYPE_CHECKING:
-    from turnscore_client._async import AsyncStream
-    from turnscore_client._sync import Stream
 
 R = TypeVar("R", bound=BaseModel)
 
@@ -260,12 +256,11 @@ class HttpTransport:
             raise _translate(error, self._settings.url) from error
         return read_reply(_answer(response, bytes(body)), call.endpoint.reply_type)
 
-    def open_stream(self, metadata: Mapping[str, str], request_id: str | None, attempts: Attempts) -> "Stream":
+    def open_stream(self, metadata: Mapping[str, str], request_id: str | None, attempts: Attempts) -> Any:
         """A WebSocket for one conversation."""
         headers = self._settings.headers(request_id, metadata)
         if self._open_stream is not None:
-            stream: Stream = self._open_stream(headers)
-            return stream
+            return self._open_stream(headers)
         from turnscore_client._websocket import WebSocketStream
 
         return WebSocketStream.open(self._settings.url, self._stream_context, headers, attempts)
@@ -307,14 +302,11 @@ class AsyncHttpTransport:
             raise OutOfTimeError from error
         return read_reply(_answer(response, bytes(body)), call.endpoint.reply_type)
 
-    async def open_stream(
-        self, metadata: Mapping[str, str], request_id: str | None, attempts: Attempts
-    ) -> "AsyncStream":
+    async def open_stream(self, metadata: Mapping[str, str], request_id: str | None, attempts: Attempts) -> Any:
         """A WebSocket for one conversation."""
         headers = self._settings.headers(request_id, metadata)
         if self._open_stream is not None:
-            stream: AsyncStream = self._open_stream(headers)
-            return stream
+            return self._open_stream(headers)
         from turnscore_client._websocket import AsyncWebSocketStream
 
         return await AsyncWebSocketStream.open(self._settings.url, self._stream_context, headers, attempts)

@@ -4,54 +4,32 @@ Each coroutine of `_async` runs at once to its end, because what it awaits block
 """
 
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import wraps
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeVar, Unpack, overload
 
 import httpx
-from turnscore_wire import ConversationMessage, ConversationOpened, ConversationReply, ConversationScored, Speaker, Turn
+from turnscore_wire import ConversationOpened, ConversationReply, ConversationScored, Speaker, Turn
 
 from turnscore_client import _defaults
 from turnscore_client._async import AsyncCalls, AsyncConversation
-from turnscore_client._calls import Call, R
 from turnscore_client._http import HttpTransport
 from turnscore_client._options import ClientOptions, Clock, MessageLike, ScoringOptions, TurnLike, TurnOptions
-from turnscore_client._retry import Attempts, SystemClock
+from turnscore_client._retry import SystemClock
 from turnscore_client._settings import ClientSettings, CommonSettings, GrpcClientSettings
+
+if TYPE_CHECKING:  # an installation without the extra has the classes, which say what to install when one is made
+    import grpc
+
+    from turnscore_client._grpc import GrpcTransport
 
 T = TypeVar("T")
 P = ParamSpec("P")
 
 
-class Stream(Protocol):
-    """A connection for one conversation. Raises OutOfTimeError, or a TurnScoreError where it is broken or ended."""
-
-    def send(self, message: ConversationMessage, seconds_left: Callable[[], float]) -> None:
-        """Sends one message."""
-
-    def receive(self, seconds_left: Callable[[], float]) -> ConversationReply:
-        """The next message of the service."""
-
-    def close(self) -> None:
-        """Ends the connection; what is still due does not come."""
-
-
-class CallTransport(Protocol):
-    """What sends for a client. Everything raises a TurnScoreError, or OutOfTimeError."""
-
-    def send(self, call: Call[R], attempts: Attempts) -> R:
-        """The reply to one attempt."""
-
-    def open_stream(self, metadata: Mapping[str, str], request_id: str | None, attempts: Attempts) -> Stream:
-        """A connection for one conversation."""
-
-    def close(self) -> None:
-        """Closes every connection."""
-
-
 class Blocking:
-    """A transport, or a stream, whose coroutines block the thread and never wait for the event loop."""
+    """A transport, or a stream, for threads, as one for asyncio: its coroutines block and never wait for the loop."""
 
     def __init__(self, inner: Any) -> None:
         self.inner = inner
@@ -164,8 +142,9 @@ class Conversation:
 class Calls:
     """The calls; every method raises a TurnScoreError."""
 
-    def __init__(self, transport: CallTransport, settings: CommonSettings, clock: Clock | None) -> None:
-        self._transport = transport
+    def __init__(
+        self, transport: "HttpTransport | GrpcTransport", settings: CommonSettings, clock: Clock | None
+    ) -> None:
         self._inner = AsyncCalls(Blocking(transport), settings, _BlockingClock(clock or SystemClock()))
 
     score = _for_threads(AsyncCalls.score)
@@ -222,10 +201,6 @@ class TurnScoreClient(Calls):
     ) -> None:
         settings = ClientSettings.resolve(url, given)
         super().__init__(HttpTransport(settings, given.get("tls"), transport), settings, given.get("clock"))
-
-
-if TYPE_CHECKING:  # an installation without the extra has the classes, which say what to install when one is made
-    import grpc
 
 
 class TurnScoreGrpcClient(Calls):

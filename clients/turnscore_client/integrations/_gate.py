@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar, Unpack
 
 from turnscore_wire import Score
@@ -28,17 +28,8 @@ from turnscore_client._sync import run_now
 
 T = TypeVar("T")
 _LOGGER = logging.getLogger("turnscore_client.integrations")
-
-
-@dataclass(frozen=True)
-class _Dialogue:
-    """The dialogue before the reply."""
-
-    own: tuple[Any, ...]
-    convert: Convert | None
-
-    def messages(self) -> Iterable[Mapping[str, Any]]:
-        return self.own if self.convert is None else self.convert(self.own)
+_Dialogue = Callable[[], Iterable[Mapping[str, Any]]]
+"""Makes OpenAI's messages of those before the reply."""
 
 
 class QualityGate:
@@ -135,7 +126,7 @@ class QualityGate:
     ) -> T:
         """The chosen reply. `judge` and `again` get the seconds that are left."""
         ends_at = time.monotonic() + self.budget_seconds
-        dialogue = _Dialogue(tuple(messages)[-_defaults.BACKGROUND_MESSAGES :], convert)
+        dialogue = partial(convert or iter, tuple(messages)[-_defaults.BACKGROUND_MESSAGES :])
 
         async def score_of(reply: T | None) -> Score | None:
             words = None if reply is None else text_of(reply)
@@ -164,7 +155,7 @@ class QualityGate:
         if seconds <= 0 or time.monotonic() < self._open_until:
             return None
         try:
-            turn = last_turn([*dialogue.messages(), {"role": "assistant", "content": text}])
+            turn = last_turn([*dialogue(), {"role": "assistant", "content": text}])
             if turn is None:
                 return None
             reply = self._client.score(
