@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from turnscore_wire import DialogueAggregate, ErrorDetail, Limits, Score, Turn
+from turnscore_wire import DialogueAggregate, DialogueTurnScores, ErrorDetail, Limits, Score, Turn
 from turnscore_wire.requests import ScorerChoice
 
 from turnscore_core.errors import InvalidRequestError, TooLargeError
@@ -25,22 +25,12 @@ class Dialogue:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TurnResult:
-    """The scores of one system turn, as the service's reply for a dialogue has them."""
-
-    index: int
-    """Its place among the dialogue's turns, from 0."""
-    scores: Mapping[str, Score]
-    errors: Mapping[str, ErrorDetail] = field(default_factory=dict)
-    """Why a scorer gave none, by scorer. All of them have one for a system turn without a text."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DialogueResult:
     """Every system turn's scores, and each scorer's view of the whole dialogue."""
 
     id: str
-    turns: list[TurnResult] = field(default_factory=list)
+    turns: list[DialogueTurnScores] = field(default_factory=list)
+    """Of a system turn without a text every scorer has an error."""
     aggregates: Mapping[str, DialogueAggregate] = field(default_factory=dict)
     error: ErrorDetail | None = None
     """Why nothing of the dialogue was scored; None otherwise."""

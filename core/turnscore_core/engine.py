@@ -20,6 +20,7 @@ from turnscore_wire import (
     DialogueAggregate,
     DialogueReply,
     DialogueRequest,
+    DialogueTurnScores,
     ErrorDetail,
     ErrorReply,
     Limits,
@@ -36,7 +37,6 @@ from turnscore_core.dialogues import (
     DialogueResult,
     DialogueTally,
     ModelIdentity,
-    TurnResult,
     check_system_text,
     check_system_turn_is_there,
     check_text,
@@ -393,7 +393,7 @@ class Engine:
         return DialogueResult(
             id=prepared.dialogue.id,
             turns=[
-                TurnResult(index=place, scores=outcome.scores, errors=error_details(outcome))
+                DialogueTurnScores(index=place, scores=outcome.scores, errors=error_details(outcome))
                 for place, _, outcome in prepared.said
             ],
             aggregates=self.aggregates(prepared),

@@ -7,8 +7,8 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -27,37 +27,23 @@ _Result = TypeVar("_Result")
 
 async def run_in_background(work: Callable[[], _Result]) -> _Result:
     """What the work returns or raises. A daemon does it, which cannot keep the process from ending."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[_Result] = loop.create_future()
-    threading.Thread(target=_perform, args=(work, loop, done), name="turnscore-background", daemon=True).start()
+    done: Future[_Result] = Future()
+    done.set_running_or_notify_cancel()  # so that one which no caller waits for any more takes its result
+    Thread(target=_perform, args=(work, done), name="turnscore-background", daemon=True).start()
     try:
-        return await done
+        return await asyncio.wrap_future(done)
     finally:
         del done  # an error's traceback has this frame: both would keep each other, and a model that was refused
 
 
-def _perform(work: Callable[[], _Result], loop: asyncio.AbstractEventLoop, done: "asyncio.Future[_Result]") -> None:
+def _perform(work: Callable[[], _Result], done: "Future[_Result]") -> None:
     """In the thread."""
     try:
-        with suppress(RuntimeError):  # the loop is closed: no caller is left
-            try:
-                result = work()
-            except Exception as error:
-                loop.call_soon_threadsafe(_fail, done, error)
-            else:
-                loop.call_soon_threadsafe(_succeed, done, result)
+        done.set_result(work())
+    except Exception as error:
+        done.set_exception(error)
     finally:
         del done, work  # as above
-
-
-def _succeed(done: "asyncio.Future[_Result]", result: _Result) -> None:
-    if not done.done():  # whoever waited is still there
-        done.set_result(result)
-
-
-def _fail(done: "asyncio.Future[_Result]", error: Exception) -> None:
-    if not done.done():
-        done.set_exception(error)
 
 
 _PR_SET_PDEATHSIG = 1

@@ -67,6 +67,15 @@ class Bundle:
         total.update(deciding.encode())
         return total.hexdigest()
 
+    def read_options(self, kind: type[_Document]) -> _Document:
+        """The manifest's options. Raises RuntimeError, which names the first that is wrong."""
+        try:
+            return kind.model_validate(self.manifest.options)
+        except ValidationError as error:
+            wrong = error.errors()[0]
+            where = ".".join(map(str, wrong["loc"]))
+            raise RuntimeError(f"the manifest's options are wrong: {where}: {wrong['msg']}") from None
+
     def calibration(self) -> Calibration:
         """The percentiles of the reference turns. Raises InvalidManifestError where they are broken."""
         return read_document(Calibration, self.path_of(self.manifest.calibration))

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyarrow import parquet
-from turnscore_core.dialogues import DialogueResult, ModelIdentity, TurnResult
+from turnscore_core.dialogues import DialogueResult, ModelIdentity
 from turnscore_core.engine import Dialogue, Engine
 from turnscore_core.errors import FailedScoringError
 from turnscore_corpus.engines.work import EngineChoice
@@ -24,7 +24,7 @@ from turnscore_corpus.inputs.plan import Plan, make_plan
 from turnscore_corpus.outputs.folder import TABLES
 from turnscore_corpus.run import CorpusJob, run_job
 from turnscore_models import BundleError
-from turnscore_wire import DialogueAggregate, ErrorCode, ErrorDetail, Limits, Score, TokenCount
+from turnscore_wire import DialogueAggregate, DialogueTurnScores, ErrorCode, ErrorDetail, Limits, Score, TokenCount
 
 Turns = Sequence[tuple[str, str]]
 
@@ -56,7 +56,7 @@ class WordEngine:
         spoken = [(place, turn.text) for place, turn in enumerate(dialogue.turns) if turn.speaker == "system"]
         self.turns_computed += len({text for _, text in spoken})
         turns = [
-            TurnResult(
+            DialogueTurnScores(
                 index=place,
                 scores={} if text == "broken" else {name: self._score_of(name, text) for name in self.models},
                 errors={name: ErrorDetail(code=ErrorCode.INTERNAL, message="no number") for name in self.models}

@@ -130,6 +130,11 @@ class TextTokenizer:
         pieces = dict(zip(left, self._tokenize(left), strict=True))
         return [each.fill(map(pieces.__getitem__, each.unknown)) for each in looked_up]
 
+    def encode_each(self, texts: Iterable[str]) -> dict[str, list[int]]:
+        """The same by text, of each distinct one."""
+        distinct = list(dict.fromkeys(texts))
+        return dict(zip(distinct, self.encode(distinct), strict=True))
+
     def _tokenize(self, texts: Sequence[str]) -> list[list[int]]:
         return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
 

@@ -64,8 +64,7 @@ class TextEncoder(Scorer):
 
     def encode(self, turns: Sequence[TurnToScore]) -> list[TokenPack]:
         """One pack a turn, with a row for the text before the response, where there is one, and for the response."""
-        texts = list(dict.fromkeys(text for turn in turns for text in _texts_of(turn)))
-        ids = dict(zip(texts, self._tokenizer.encode(texts), strict=True))
+        ids = self._tokenizer.encode_each(text for turn in turns for text in _texts_of(turn))
         return [self._pack(place, [ids[text] for text in _texts_of(turn)]) for place, turn in enumerate(turns)]
 
     def score(self, batch: Sequence[TokenPack]) -> list[RawScore]:

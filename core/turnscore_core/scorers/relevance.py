@@ -8,10 +8,10 @@ compares (contextualised RUBER, PONE), as engagement does.
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, TypeVar
+from typing import ClassVar, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 from turnscore_models import Bundle
 from turnscore_wire import TokenCount, Turn
 
@@ -91,7 +91,6 @@ KIND = "relevance"
 BYTES_PER_TOKEN = 2
 """More tokens than any text but rare scripts has: English has four to five bytes a token. Chosen."""
 SEGMENTS = "token_type_ids"
-Options = TypeVar("Options", bound=BaseModel)
 
 
 class RelevanceOptions(BaseModel):
@@ -174,10 +173,9 @@ class _JointScorer(Scorer):
 
     def encode(self, turns: Sequence[TurnToScore]) -> list[TokenPack]:
         said = [self._reader.said_before(turn) for turn in turns]
-        texts = list(
-            dict.fromkeys(text for turn, own in zip(turns, said, strict=True) for text in (*own, turn.response))
+        ids = self._reader.tokenizer.encode_each(
+            text for turn, own in zip(turns, said, strict=True) for text in (*own, turn.response)
         )
-        ids = dict(zip(texts, self._reader.tokenizer.encode(texts), strict=True))
         return [
             self._reader.pack(place, [ids[text] for text in own], ids[turn.response])[0]
             for place, (turn, own) in enumerate(zip(turns, said, strict=True))
@@ -206,17 +204,7 @@ class RelevanceScorer(Scorer):
 
     def __new__(cls, bundle: Bundle, backend: Backend) -> Scorer:  # type: ignore[misc]
         """Raises RuntimeError where the manifest's options are wrong."""
-        options = read_bundle_options(RelevanceOptions, bundle)
+        options = bundle.read_options(RelevanceOptions)
         if options.form == "apart":
             return _ApartScorer(bundle, backend)
         return _JointScorer(bundle, backend, options)
-
-
-def read_bundle_options(kind: type[Options], bundle: Bundle) -> Options:
-    """The options of the bundle's manifest; RuntimeError naming the first that is wrong."""
-    try:
-        return kind.model_validate(bundle.manifest.options)
-    except ValidationError as error:
-        wrong = error.errors()[0]
-        where = ".".join(map(str, wrong["loc"]))
-        raise RuntimeError(f"the manifest's options are wrong: {where}: {wrong['msg']}") from None

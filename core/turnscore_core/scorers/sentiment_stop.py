@@ -130,8 +130,9 @@ class SentimentStopScorer(Scorer):
 
     def encode(self, turns: Sequence[TurnToScore]) -> list[TokenPack]:
         """One row a turn: the latest turns of the context, then the response."""
-        texts = dict.fromkeys(text for turn in turns for text in (turn.response, *(each.text for each in turn.context)))
-        ids = dict(zip(texts, self._tokenizer.encode(list(texts)), strict=True))
+        ids = self._tokenizer.encode_each(
+            text for turn in turns for text in (turn.response, *(each.text for each in turn.context))
+        )
         return [self._pack(place, turn, ids) for place, turn in enumerate(turns)]
 
     def score(self, batch: Sequence[TokenPack]) -> list[RawScore]:

@@ -27,7 +27,6 @@ from turnscore_core.scorers.relevance import (
     estimate_text,
     lay_out_pair,
     masked_copies,
-    read_bundle_options,
 )
 from turnscore_core.scorers.scorer import Fields, RawScore, Scorer, TokenPack, TokenRow, TurnToScore
 
@@ -100,7 +99,7 @@ class UsrScorer(Scorer):
 
     def __init__(self, bundle: Bundle, backend: Backend) -> None:
         """Raises RuntimeError where the manifest's options are wrong or the tokenizer has no mask."""
-        self._options = read_bundle_options(UsrOptions, bundle)
+        self._options = bundle.read_options(UsrOptions)
         layout = RelevanceOptions(form="joint", response_tokens=self._options.response_tokens)
         self._reader = JointReader(bundle, layout)
         if self._reader.marks.mask is None:
@@ -139,8 +138,9 @@ class UsrScorer(Scorer):
     def encode(self, turns: Sequence[TurnToScore]) -> list[TokenPack]:
         """One pack a turn."""
         read = [(self._reader.said_before(turn), turn.response, _facts_of(turn)) for turn in turns]
-        texts = list(dict.fromkeys(text for said, response, facts in read for text in (*said, response, *facts)))
-        ids = dict(zip(texts, self._reader.tokenizer.encode(texts), strict=True))
+        ids = self._reader.tokenizer.encode_each(
+            text for said, response, facts in read for text in (*said, response, *facts)
+        )
         return [
             self._pack(place, [ids[text] for text in said], ids[response], [ids[text] for text in facts])
             for place, (said, response, facts) in enumerate(read)

@@ -18,8 +18,8 @@ from typing import Any, Literal
 import pyarrow as pa
 from pyarrow import parquet
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
-from turnscore_core.dialogues import DialogueResult, ModelIdentity, TurnResult
-from turnscore_wire import DialogueAggregate, ErrorDetail, Score
+from turnscore_core.dialogues import DialogueResult, ModelIdentity
+from turnscore_wire import DialogueAggregate, DialogueTurnScores, ErrorDetail, Score
 
 from turnscore_corpus.errors import BadOutputError, ChangedJobError
 from turnscore_corpus.inputs.dialogues import InputDialogue, SetAside
@@ -146,7 +146,7 @@ class BlockRows:
             if rows
         }
 
-    def _add_turn(self, dialogue: InputDialogue, turn: TurnResult) -> bool:
+    def _add_turn(self, dialogue: InputDialogue, turn: DialogueTurnScores) -> bool:
         place = dialogue.places[turn.index]
         for name, error in turn.errors.items():
             self.set_aside(_refused(dialogue, dialogue.rows[turn.index], error, turn=place, scorer=name))

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, cast
 
-from pydantic import JsonValue, ValidationError
+from pydantic import JsonValue
 from turnscore_models import Bundle
 from turnscore_wire import TokenCount
 
@@ -94,13 +94,7 @@ class FedScorer(Scorer):
 
     def __init__(self, bundle: Bundle, backend: Backend) -> None:
         """Raises RuntimeError where the manifest's options or the files they name are wrong."""
-        manifest = bundle.manifest
-        try:
-            self._options = FedBundleOptions.model_validate(manifest.options)
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(map(str, first["loc"]))
-            raise RuntimeError(f"the manifest's options are wrong: {where}: {first['msg']}") from None
+        manifest, self._options = bundle.manifest, bundle.read_options(FedBundleOptions)
         file, eos_id = bundle.path_of(manifest.tokenizer), self._options.eos_id
         self._tokenizer = DialogueTokenizer(file, eos_id, self._options.join)
         self._window = manifest.token_limit
