@@ -94,7 +94,7 @@ generate_proto = $(DEV)/bin/python -m grpc_tools.protoc -I clients \
 HELM = $(firstword $(wildcard build/tools/helm) helm)
 GENERATE_schema = $(DEV)/bin/python tests/generated_docs.py docs
 GENERATE_proto = $(call generate_proto,clients)
-GENERATE_observability = $(DEV)/bin/python deploy/observability/write.py
+GENERATE_observability = $(DEV)/bin/python deploy/observability/dashboards.py
 GENERATE_manifests = for kind in none:fixed keda:autoscaled; do $(HELM) template turnscore deploy/helm/turnscore \
 	--set autoscaling.kind=$${kind%:*} > deploy/kubernetes/$${kind\#*:}.yaml || exit 1; done
 GENERATE_screenshots = PYTHONPATH=tests:loadtests $(DEV)/bin/python -m support.screenshots docs/page

@@ -1,7 +1,12 @@
-"""The dashboards: panels over turnscore's metrics and the recorded series. `write.py` writes them as Grafana's JSON."""
+"""The dashboards: panels over turnscore's metrics and the recorded series.
 
+`make generate WHAT=observability` writes them as Grafana's JSON.
+"""
+
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 _WIDTH, _HEIGHT, _PER_ROW = 8, 7, 3
@@ -257,3 +262,8 @@ DASHBOARDS: dict[str, Json] = {
     "conversations": _dashboard("turnscore-conversations", "turnscore: conversations", CONVERSATIONS),
     "gpu": _dashboard("turnscore-gpu", "turnscore: batches and GPU", GPU),
 }
+FILES = {f"{name}.json": json.dumps(dashboard, indent=1) + "\n" for name, dashboard in DASHBOARDS.items()}
+
+if __name__ == "__main__":
+    for name, content in FILES.items():
+        (Path(__file__).parent / "dashboards" / name).write_text(content, encoding="utf-8")

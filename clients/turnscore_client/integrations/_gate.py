@@ -126,7 +126,8 @@ class QualityGate:
     ) -> T:
         """The chosen reply. `judge` and `again` get the seconds that are left."""
         ends_at = time.monotonic() + self.budget_seconds
-        dialogue = partial(convert or iter, tuple(messages)[-_defaults.BACKGROUND_MESSAGES :])
+        recent = tuple(messages)[-_defaults.BACKGROUND_MESSAGES :]
+        dialogue = partial(convert, recent) if convert else lambda: recent
 
         async def score_of(reply: T | None) -> Score | None:
             words = None if reply is None else text_of(reply)

@@ -1,16 +1,24 @@
-"""deploy/observability: written by its script, of metrics that exist; every alert fires and clears."""
+"""deploy/observability: of metrics that exist; every alert fires and clears; dashboards as their script writes them."""
 
 import importlib
 import json
 import re
+import runpy
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from prometheus_client import metrics as prometheus_metrics
-from support.deployments import FOLDER, load_written, run_promtool
-from turnscore_assessment.drift.report import FAR, find_limit, find_shares, measure_stability
+from support.deployments import FOLDER, RULES, run_promtool
+from turnscore_assessment.drift.report import (
+    CHI_SQUARED,
+    FAR,
+    LEAST_DIALOGUES,
+    find_limit,
+    find_shares,
+    measure_stability,
+)
 from turnscore_service import metrics
 
 RUNBOOK = Path(__file__).parents[3] / "docs" / "metrics.md"
@@ -20,8 +28,10 @@ OF_OTHERS = {"DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_FB_USED"}
 """Metrics of other exporters, which the dashboards say they need."""
 
 
-RULES, DASHBOARDS, WRITE = (load_written(name) for name in ("rules", "dashboards", "write"))
-ALERTS = [rule for _, rules in RULES.GROUPS.values() for rule in rules if rule.alert]
+SCRIPT = runpy.run_path(str(FOLDER / "dashboards.py"))
+DASHBOARDS, FILES = SCRIPT["DASHBOARDS"], SCRIPT["FILES"]
+EVERY = [rule for rules in RULES.values() for rule in rules]
+ALERTS = [rule["alert"] for rule in EVERY if "alert" in rule]
 
 
 def series_in_code() -> dict[str, set[str]]:
@@ -35,16 +45,15 @@ def series_in_code() -> dict[str, set[str]]:
 
 
 def expressions() -> Iterator[str]:
-    for _, rules in RULES.GROUPS.values():
-        yield from (rule.expr for rule in rules)
-    for dashboard in DASHBOARDS.DASHBOARDS.values():
+    yield from (rule["expr"] for rule in EVERY)
+    for dashboard in DASHBOARDS.values():
         yield from (target["expr"] for panel in dashboard["panels"] for target in panel["targets"])
 
 
 def misfits_of(expr: str) -> set[str]:
     """Series that nobody exports or records, and labels that none of the expression's series has."""
     known = series_in_code()
-    recorded = {rule.record for _, rules in RULES.GROUPS.values() for rule in rules if rule.record}
+    recorded = {rule["record"] for rule in EVERY if "record" in rule}
     recorded |= {"turnscore:baseline_share", "turnscore:baseline_dialogues"}  # of `turnscore drift baseline --rules`
     named = set(re.findall(r"\b(?:turnscore[_:]|DCGM_)[A-Za-z0-9_:]+", expr))
     wrong = named - set(known) - recorded - OF_OTHERS
@@ -57,12 +66,9 @@ def misfits_of(expr: str) -> set[str]:
     return wrong | (labels - of_series - OF_PROMETHEUS)
 
 
-def test_the_files_are_what_the_script_writes():
-    written = WRITE.make_files()
-    kept = {str(path.relative_to(FOLDER)) for folder in ("rules", "dashboards") for path in (FOLDER / folder).iterdir()}
-    assert kept == set(written)
-    for path, content in written.items():
-        assert (FOLDER / path).read_text() == content, f"{path}: run `make generate WHAT=observability`"
+def test_the_dashboards_are_what_the_script_writes():
+    kept = {path.name: path.read_text() for path in (FOLDER / "dashboards").iterdir()}
+    assert kept == FILES, "run `make generate WHAT=observability`"
 
 
 def test_every_expression_asks_for_what_is_exported():
@@ -92,9 +98,9 @@ def through_grafana(dashboard: Any) -> list[str]:
     return list(lost(dashboard, kept, ""))
 
 
-@pytest.mark.parametrize("name", DASHBOARDS.DASHBOARDS)
+@pytest.mark.parametrize("name", DASHBOARDS)
 def test_grafana_knows_every_field_of_a_dashboard(name: str):
-    dashboard = DASHBOARDS.DASHBOARDS[name]
+    dashboard = DASHBOARDS[name]
     assert through_grafana(dashboard) == []
     [first, *_] = dashboard["panels"]
     assert through_grafana({**dashboard, "panels": [{**first, "tilte": "x"}]}) == [".panels.0.tilte"]
@@ -102,7 +108,9 @@ def test_grafana_knows_every_field_of_a_dashboard(name: str):
 
 def test_every_alert_has_its_paragraph_in_the_runbook():
     headings = re.findall(r"^### (.+)$", RUNBOOK.read_text(), re.MULTILINE)
-    assert headings == [rule.alert for rule in ALERTS]
+    assert headings == ALERTS
+    runbooks = [rule["annotations"]["runbook"] for rule in EVERY if "alert" in rule]
+    assert runbooks == [f"docs/metrics.md#{alert.lower()}" for alert in ALERTS]
 
 
 def case(alert: str, fires: str, clears: str, *series: tuple[str, str]) -> dict[str, Any]:
@@ -226,7 +234,7 @@ def index_case() -> dict[str, Any]:
 
 
 def test_every_alert_has_a_case():
-    assert sorted(each["name"] for each in [*FAST, *SLOW]) == sorted(rule.alert for rule in ALERTS)
+    assert sorted(each["name"] for each in [*FAST, *SLOW]) == sorted(ALERTS)
 
 
 @pytest.mark.parametrize(("step", "cases"), [("1m", FAST), ("1h", [*SLOW, index_case()])], ids=["fast", "slow"])
@@ -253,7 +261,7 @@ def shadow_case() -> dict[str, Any]:
                 shadowed("turns_total", 'outcome="late"', "0+400x30"),
                 shadowed("percentiles_total", 'by="served"', "0+2000x30"),
                 shadowed("percentiles_total", 'by="shadow"', "0+1800x30"),
-                shadowed("percentile_shift_bucket", f'le="{RULES.FAR}"', "0+36x30"),
+                shadowed("percentile_shift_bucket", f'le="{FAR:.1f}"', "0+36x30"),
                 shadowed("percentile_shift_bucket", 'le="+Inf"', "0+40x30"),
                 shadowed("labels_total", 'served_label="fair", shadow_label="fair"', "0+38x30"),
                 shadowed("labels_total", 'served_label="fair", shadow_label="low"', "0+2x30"),
@@ -275,6 +283,9 @@ def test_the_series_on_shadows_are_the_reports_figures(tmp_path: Path) -> None:
     run_promtool(tmp_path, "1h", [shadow_case()])
 
 
-def test_what_is_far_is_the_same_in_the_rules_and_in_the_report() -> None:
-    assert float(RULES.FAR) == FAR
+def test_the_rules_numbers_are_the_reports() -> None:
+    ratios = [rule["expr"] for rule in EVERY if rule.get("record") == "turnscore:drift_ratio"]
+    assert all(f"{CHI_SQUARED:.6f}" in expr and f">= {LEAST_DIALOGUES})" in expr for expr in ratios)
+    [far] = [rule["expr"] for rule in EVERY if rule.get("record") == "turnscore:shadow_far_share:6h"]
+    assert f'le="{FAR:.1f}"' in far
     assert FAR in metrics.SHADOW_SHIFT._kwargs["buckets"]
