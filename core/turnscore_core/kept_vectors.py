@@ -43,7 +43,8 @@ class VectorStore:
         self.max_bytes = max_bytes
         self._counts = VectorCounts()
         self._secret = os.urandom(32)
-        self._entries: OrderedDict[bytes, tuple[Vectors, int]] = OrderedDict()
+        self.entries: OrderedDict[bytes, tuple[Vectors, int]] = OrderedDict()
+        """Vectors and their bytes, the least recently used first."""
         self._lock = Lock()
 
     def of(self, encoder: str) -> "KeptVectors":
@@ -58,10 +59,10 @@ class VectorStore:
     def find(self, role: str, keys: Sequence[bytes]) -> list[Vectors | None]:
         """What is kept under each key, in order; what was found is the most recently used."""
         with self._lock:
-            found = [self._entries.get(key) for key in keys]
+            found = [self.entries.get(key) for key in keys]
             for key, entry in zip(keys, found, strict=True):
                 if entry is not None:
-                    self._entries.move_to_end(key)
+                    self.entries.move_to_end(key)
             hits, counts = len(keys) - found.count(None), self._counts
             counts.hits[role] = counts.hits.get(role, 0) + hits
             counts.misses[role] = counts.misses.get(role, 0) + len(keys) - hits
@@ -74,15 +75,15 @@ class VectorStore:
         with self._lock:
             for key, entry in sized.items():
                 self._drop(key)
-                self._entries[key] = entry
+                self.entries[key] = entry
                 self._counts.bytes += entry[1]
             while self._counts.bytes > self.max_bytes:
-                self._drop(next(iter(self._entries)))
+                self._drop(next(iter(self.entries)))
                 self._counts.evictions += 1
-            self._counts.entries = len(self._entries)
+            self._counts.entries = len(self.entries)
 
     def _drop(self, key: bytes) -> None:
-        if (dropped := self._entries.pop(key, None)) is not None:
+        if (dropped := self.entries.pop(key, None)) is not None:
             self._counts.bytes -= dropped[1]
 
 
@@ -97,6 +98,10 @@ class KeptVectors:
     def has_room(self) -> bool:
         """Whether anything may be kept at all."""
         return self._store.max_bytes > 0
+
+    def find_missing(self, role: str, rows: Iterable[TokenRow]) -> list[TokenRow]:
+        """The rows that are not kept in that role. Counts as no use of the others, and needs no lock."""
+        return [row for row in rows if self._key(role, row) not in self._store.entries]
 
     def find(self, role: str, rows: Iterable[TokenRow]) -> dict[TokenRow, Vectors | None]:
         """What is kept of each row of token ids in that role."""

@@ -6,7 +6,7 @@ all, and what people would say overall. The value is made of them by the bundle'
 
 import sys
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from operator import attrgetter
 from typing import Annotated, ClassVar, Literal, cast
@@ -206,6 +206,10 @@ class SplitEncoder:
     def run(self, turns: Sequence[TurnRows]) -> Array:
         """The features of a batch of turns, in order. Equal texts, such as one context of many responses, are one."""
         return self._joint.run(self.prepare(turns))[FEATURES]
+
+    def find_missing(self, context: Sequence[TokenIds]) -> Sequence[TokenIds]:
+        """The rows of a context that are not kept."""
+        return context if self._kept is None else self._kept.find_missing(CONTEXT, context)
 
     def read_ahead(self, turns: Sequence[TurnRows]) -> None:
         """Reads and keeps the contexts of turns."""
@@ -433,6 +437,10 @@ class QualityScorer(Scorer):
         """The latest turns of the context and the response."""
         return (*context_fields(self._latest(turn, REPEAT_TURNS)), turn.response)
 
+    def without_kept(self, pack: TokenPack) -> TokenPack:
+        """With its response, which is new most often, and what is not kept of its context."""
+        return replace(pack, rows=(pack.rows[0], *self._encoder.find_missing(pack.rows[1:])))
+
     def encode(self, turns: Sequence[TurnToScore]) -> list[TokenPack]:
         """One pack a turn, of a row for its response, then for each text of the context, latest first.
 
@@ -462,7 +470,8 @@ class QualityScorer(Scorer):
             return None
         marks = self._tokenizer.first_id, self._tokenizer.separator_id
         laid = lay_out_rows([(False, ids)], (), self._layout, *marks)
-        return TokenPack(rows=laid.context, answers=(), tokens=(), structure=laid)
+        missing = self._encoder.find_missing(laid.context)
+        return TokenPack(rows=laid.context, answers=(), tokens=(), structure=laid) if missing else None
 
     def score(self, batch: Sequence[TokenPack]) -> list[RawScore]:
         """One score a turn, with its heads and their percentiles; none for what is only read."""

@@ -215,6 +215,10 @@ class Scorer:
         """
         raise NotImplementedError
 
+    def without_kept(self, pack: TokenPack) -> TokenPack:
+        """The pack for `score`, with those rows alone that it would compute at this moment: a queue counts them."""
+        return pack
+
     def read_ahead(self, turn: TurnToScore) -> TokenPack | None:
         """A pack that answers no turn, for `score`: of the context's latest turn, before its response is there.
 

@@ -70,6 +70,7 @@ def test_a_turn_that_was_read_ahead_is_not_read_again_and_changes_no_bit(bundle:
     assert ahead.score([pack]) == []
     assert score_each(ahead, [turn]) == score_each(plain, [turn])
     assert rows == [1, 1]
+    assert ahead.read_ahead(ahead.trim(expected)) is None
     asked = ahead.encode([ahead.trim(other)])
     assert [each.details for each in ahead.score([pack, *asked])] == [
         each.details for each in score_each(plain, [other])
@@ -101,6 +102,18 @@ def test_at_reply_time_the_reply_and_what_was_said_since_are_read(bundle: Bundle
     assert rows == [2, 2, 2]
     score_in_one_batch(scorer, [TurnToScore(conversation[:3], text) for text in ("r", "s t", "u v")])
     assert rows == [2, 2, 2, 3]
+
+
+def test_a_queue_counts_what_will_be_read_of_a_turn(bundle: Bundle):
+    kept, plain = open_scorer(bundle, VectorStore()), open_scorer(bundle)
+    texts = [Turn(speaker="user", text="a b"), Turn(speaker="system", text="c d"), Turn(speaker="user", text="e f g")]
+    [pack] = kept.encode([TurnToScore(texts, "h")])
+    assert kept.without_kept(pack) == plain.without_kept(pack) == pack
+    kept.score(kept.encode([TurnToScore(texts[:2], "i")]))
+    assert kept.without_kept(pack).rows == pack.rows[:2]
+    assert kept.score([kept.without_kept(pack)]) == plain.score([plain.without_kept(pack)])
+    assert kept.without_kept(pack).rows == pack.rows[:1]
+    assert plain.without_kept(pack) == pack
 
 
 def test_a_short_response_is_kept_as_such_and_a_long_one_only_as_what_comes_before(bundle: Bundle):
@@ -157,7 +170,7 @@ def test_no_key_tells_a_text_and_none_is_another_stores_or_roles():
     for part in parts:
         part.keep(CONTEXT, {row: fill(1)})
         assert part.find(RESPONSE, [row]) == {row: None}
-    keys = [key for store in stores for key in store._entries]
+    keys = [key for store in stores for key in store.entries]
     assert len(set(keys)) == 4
     assert all(np.array(row, np.int32).tobytes() not in key for key in keys)
 
@@ -209,5 +222,5 @@ def test_many_threads_share_a_small_store(bundle: Bundle):
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(lambda turns: score_each(kept, turns), conversations)) == expected
     counts = store.counts()
-    assert counts.bytes == sum(size for _, size in store._entries.values()) <= 8_000
+    assert counts.bytes == sum(size for _, size in store.entries.values()) <= 8_000
     assert counts.evictions > 0

@@ -3,11 +3,15 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from support.conditions import until
 from support.fakes import FakeScorer, loaded_fake
+from support.transports import ready_runtime
+from support.versions import ask
+from turnscore_core.inference.devices import CPU, Device
 from turnscore_core.loaded_scorer import TokenizingPace, measure_tokenizing
 from turnscore_core.scorers.scorer import TokenPack, TurnToScore
 from turnscore_service.scheduling.admission import Admission, Reservation
@@ -132,6 +136,22 @@ async def test_all_packs_of_a_turn_that_no_caller_waits_for_leave_the_queue(expi
     work.leave(expired=expired)
     await asyncio.sleep(0)
     assert [each.done() for each in held.submitted] == [True, True, True]
+
+
+class Keeper(FakeScorer):
+    """Keeps all but the first two tokens of a turn."""
+
+    def without_kept(self, pack: TokenPack) -> TokenPack:
+        return replace(pack, rows=(pack.rows[0][:2],))
+
+
+@pytest.mark.parametrize(("device", "counted"), [(CPU, 2), (Device("cuda", 0), 5)])
+async def test_on_a_cpu_the_queue_counts_what_is_not_kept(device: Device, counted: int):
+    scorer = Keeper()
+    async with ready_runtime(fake=replace(loaded_fake(scorer), device=device)) as runtime:
+        await ask(runtime, "a b c d e")
+        assert runtime.pipeline().admission.real_shares["fake"] == counted / 5
+    assert scorer.batches == [[counted]]
 
 
 async def test_leaving_many_turns_looks_at_each_a_few_times():
