@@ -43,55 +43,18 @@ EVENT_SCHEMA_URL: Final = "https://opentelemetry.io/schemas/gen-ai-dev/1.42.0-de
 """Its conventions for generative AI (open-telemetry/semantic-conventions-genai). All are in development and had no
 release by October 2026, so the names stand here and not in a library."""
 
-HTTP_METHOD: Final = "http.request.method"
-HTTP_ROUTE: Final = "http.route"
-HTTP_STATUS: Final = "http.response.status_code"
-URL_PATH: Final = "url.path"
-RPC_SYSTEM: Final = "rpc.system.name"
-RPC_METHOD: Final = "rpc.method"
-RPC_STATUS: Final = "rpc.response.status_code"
-ERROR_TYPE: Final = "error.type"
-
-EVALUATION_EVENT: Final = "gen_ai.evaluation.result"
-EVALUATION_NAME: Final = "gen_ai.evaluation.name"
-EVALUATION_VALUE: Final = "gen_ai.evaluation.score.value"
-EVALUATION_LABEL: Final = "gen_ai.evaluation.score.label"
-EVALUATION_EXPLANATION: Final = "gen_ai.evaluation.explanation"
-
-CALL: Final = "turnscore.call"
-REQUEST_ID: Final = "turnscore.request_id"
-TURNS: Final = "turnscore.turns"
-"""Turns of the chatbot that were scored."""
-CACHED: Final = "turnscore.cached_scores"
-"""Scores that came from the cache."""
-
-MODEL: Final = "turnscore.model"
-"""The evaluator, for which the convention has no name yet (its issue 359)."""
-PERCENTILE: Final = "turnscore.percentile"
-STAND_IN: Final = "turnscore.stand_in"
-TURN_INDEX: Final = "turnscore.turn_index"
-ITEM_INDEX: Final = "turnscore.item_index"
-CANDIDATE_INDEX: Final = "turnscore.candidate_index"
-"""Of a ranking, whose candidates were not all used."""
-
-
 Attributes: TypeAlias = dict[str, str | int | float | bool]
 _Turn: TypeAlias = tuple[Attributes, Mapping[str, Score], Mapping[str, ErrorDetail]]
-_PREFIX = "turnscore."
 
 
 def evaluations_of(ended: EndedCall) -> Iterator[Attributes]:
     """The attributes of an event for each score and for each scorer that failed."""
-    for place, scores, errors in _turns_of(ended.reply):
+    for turn, scores, errors in _turns_of(ended.reply):
+        place = {**turn, "turnscore.request_id": ended.request_id}
         for name, score in scores.items():
-            yield {**place, REQUEST_ID: ended.request_id, **_evaluation(name, score)}
+            yield {**place, **_evaluation(name, score)}
         for name, error in errors.items():
-            yield {
-                **place,
-                REQUEST_ID: ended.request_id,
-                EVALUATION_NAME: _PREFIX + name,
-                ERROR_TYPE: str(error.code),
-            }
+            yield {**place, "gen_ai.evaluation.name": f"turnscore.{name}", "error.type": str(error.code)}
 
 
 def timing_attributes(ended: EndedCall) -> Attributes:
@@ -100,42 +63,41 @@ def timing_attributes(ended: EndedCall) -> Attributes:
     if not turns:
         return {}
     scores = list(chain.from_iterable(scores.values() for _, scores, _ in turns))
-    stages = {f"{_PREFIX}{name}.duration": seconds for name, seconds in stage_seconds(ended.reply).items()}
-    return {TURNS: len(turns), CACHED: sum(score.cached for score in scores), **stages}
+    stages = {f"turnscore.{name}.duration": seconds for name, seconds in stage_seconds(ended.reply).items()}
+    return {"turnscore.turns": len(turns), "turnscore.cached_scores": sum(score.cached for score in scores), **stages}
 
 
 def _evaluation(name: str, score: Score) -> Attributes:
     known: dict[str, str | float | bool | None] = {
-        EVALUATION_NAME: _PREFIX + name,
-        EVALUATION_VALUE: score.value,
-        EVALUATION_LABEL: score.label,
-        EVALUATION_EXPLANATION: _explain(score.percentile),
-        MODEL: score.model,
-        PERCENTILE: score.percentile,
-        STAND_IN: score.stand_in or None,
+        "gen_ai.evaluation.name": f"turnscore.{name}",
+        "gen_ai.evaluation.score.value": score.value,
+        "gen_ai.evaluation.score.label": score.label,
+        "gen_ai.evaluation.explanation": None
+        if score.percentile is None
+        else f"{score.percentile:.0f} of 100 reference turns score lower",
+        "turnscore.model": score.model,  # the evaluator, for which the convention has no name yet (its issue 359)
+        "turnscore.percentile": score.percentile,
+        "turnscore.stand_in": score.stand_in or None,
     }
     return {key: value for key, value in known.items() if value is not None}
-
-
-def _explain(percentile: float | None) -> str | None:
-    return None if percentile is None else f"{percentile:.0f} of 100 reference turns score lower"
 
 
 def _turns_of(reply: BaseModel | None) -> Iterator[_Turn]:
     if isinstance(reply, ScoreReply):
         yield {}, reply.scores, reply.errors
     elif isinstance(reply, ConversationScored):
-        yield {TURN_INDEX: reply.index}, reply.scores, reply.errors
+        yield {"turnscore.turn_index": reply.index}, reply.scores, reply.errors
     elif isinstance(reply, BatchReply):
         for index, result in enumerate(reply.results):
             if isinstance(result, ScoreReply):
-                yield {ITEM_INDEX: index}, result.scores, result.errors
+                yield {"turnscore.item_index": index}, result.scores, result.errors
     elif isinstance(reply, DialogueReply):
         for turn in reply.turns:
-            yield {TURN_INDEX: turn.index}, turn.scores, turn.errors
+            yield {"turnscore.turn_index": turn.index}, turn.scores, turn.errors
     elif isinstance(reply, RankReply):
         for candidate in reply.candidates:
-            yield {CANDIDATE_INDEX: candidate.index}, candidate.scores, candidate.errors
+            # whose candidates were not all used
+            yield {"turnscore.candidate_index": candidate.index}, candidate.scores, candidate.errors
 
 
 _SCOPE = "turnscore"
@@ -178,7 +140,7 @@ class OtlpExporter:
                         timestamp=ended.ended_at_ns,
                         context=context,
                         severity_number=SeverityNumber.INFO,
-                        event_name=EVALUATION_EVENT,
+                        event_name="gen_ai.evaluation.result",
                         attributes=attributes,
                     )
                 )
@@ -218,22 +180,22 @@ def _context_of(caller: CallerSpan | None) -> Context | None:
 
 def _described(ended: EndedCall) -> tuple[str, Mapping[str, Any]]:
     """The span's name and what the conventions say of a server's spans."""
-    own: dict[str, Any] = {CALL: ended.trace.call, REQUEST_ID: ended.request_id}
+    own: dict[str, Any] = {"turnscore.call": ended.trace.call, "turnscore.request_id": ended.request_id}
     is_error = ended.code not in ("ok", "departed")
     if is_error:
-        own[ERROR_TYPE] = ended.code
+        own["error.type"] = ended.code
     if ended.trace.call == "turn":
         return "turn", own
     rule = ERROR_TABLE[ErrorCode(ended.code)] if is_error else None
     if ended.trace.transport == "grpc":
         method = f"{_RPC_SERVICE}/{_RPC_METHODS.get(ended.trace.call) or _camel(ended.trace.call)}"
         status = rule.grpc_code if rule else "OK" if ended.code == "ok" else "CANCELLED"
-        return method, {**own, RPC_SYSTEM: "grpc", RPC_METHOD: method, RPC_STATUS: status}
+        return method, {**own, "rpc.system.name": "grpc", "rpc.method": method, "rpc.response.status_code": status}
     route = _ROUTES.get(ended.trace.call, f"/v1/{ended.trace.call}")
     method = "GET" if ended.trace.call in ("conversation", "models") else "POST"
-    known = {HTTP_METHOD: method, HTTP_ROUTE: route, URL_PATH: route}
+    known = {"http.request.method": method, "http.route": route, "url.path": route}
     if rule is not None or (ended.code == "ok" and ended.trace.call != "conversation"):
-        known[HTTP_STATUS] = rule.http_status if rule else 200  # type: ignore[assignment]
+        known["http.response.status_code"] = rule.http_status if rule else 200  # type: ignore[assignment]
     return f"{method} {route}", {**own, **known}
 
 
