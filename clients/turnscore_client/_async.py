@@ -186,7 +186,6 @@ class AsyncConversation:
         return self._exchange.is_draining
 
     async def close(self) -> None:
-        """Ends the conversation."""
         self._is_entered = False
         await self._close_stream()
 

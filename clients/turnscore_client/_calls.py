@@ -108,7 +108,6 @@ class Call(Generic[R]):
         return None if self.request is None else _with_deadlines(self.request, deadline_ms_left)
 
     def body(self, deadline_ms_left: Callable[[int | None], int]) -> bytes | None:
-        """The same as JSON."""
         request = self.request_with(deadline_ms_left)
         return None if request is None else request.model_dump_json(exclude_unset=True).encode()
 
@@ -122,12 +121,10 @@ def items_of(items: Iterable[ItemLike], given: ScoringOptions) -> Any:
 def opening_of(
     context: Iterable[TurnLike], given: ScoringOptions, messages: Iterable[MessageLike] | None = None
 ) -> ConversationOpening:
-    """What opens a conversation."""
     return _checked(ConversationOpening, {**dialogue_of("context", context, messages), **choice_of(given)})
 
 
 def turn_message(speaker: Speaker, text: str, deadline_ms: int | None) -> ConversationMessage:
-    """What sends a turn in a conversation."""
     turn = {"speaker": speaker, "text": text}
     return _checked(
         ConversationMessage, {"turn": turn if deadline_ms is None else {**turn, "deadline_ms": deadline_ms}}
@@ -135,7 +132,6 @@ def turn_message(speaker: Speaker, text: str, deadline_ms: int | None) -> Conver
 
 
 def messages_message(messages: Iterable[MessageLike], deadline_ms: int | None) -> ConversationMessage:
-    """What sends messages in a conversation."""
     fields: dict[str, Any] = {"messages": _messages(messages)}
     return _checked(
         ConversationMessage, {"messages": fields if deadline_ms is None else {**fields, "deadline_ms": deadline_ms}}

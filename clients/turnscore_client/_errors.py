@@ -52,7 +52,6 @@ class ServiceError(TurnScoreError):
         return f"{self.code}{where}: {self.message}"
 
     def detail(self) -> ErrorDetail:
-        """The error as it travels."""
         return ErrorDetail(code=self.code, message=self.message, field=self.field, retry_after_ms=self.retry_after_ms)
 
 

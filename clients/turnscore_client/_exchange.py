@@ -131,7 +131,6 @@ class Exchange:
         return self._opening.deadline_ms
 
     def open(self) -> ConversationMessage:
-        """The message that opens the conversation."""
         self._due.append(None)
         return ConversationMessage(open=self._opening)
 

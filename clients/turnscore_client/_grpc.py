@@ -102,17 +102,14 @@ class StatusError(grpc.RpcError):
         self._trailers = trailers
 
     def code(self) -> grpc.StatusCode:
-        """The status code."""
         code: grpc.StatusCode = self.args[0]
         return code
 
     def details(self) -> str:
-        """The status message."""
         details: str = self.args[1]
         return details
 
     def trailing_metadata(self) -> Any:
-        """The trailers."""
         return self._trailers
 
 
@@ -212,7 +209,6 @@ class GrpcTransport:
         self._open_stream = getattr(channel, "open_stream", None)  # a mock's own
 
     def send(self, call: Call[R], attempts: Attempts) -> R:
-        """The reply to one attempt."""
         left = attempts.seconds_left()
         if left <= 0:
             raise OutOfTimeError
@@ -225,14 +221,12 @@ class GrpcTransport:
         return read_message(data, call.endpoint.reply_type)
 
     def open_stream(self, metadata: Mapping[str, str], request_id: str | None, attempts: Attempts) -> Any:
-        """A stream for one conversation."""
         pairs = self._settings.metadata(request_id, metadata)
         if self._open_stream is not None:
             return self._open_stream(dict(pairs))
         return _GrpcStream(self._channel, pairs, self._settings.address)
 
     def close(self) -> None:
-        """Closes every connection."""
         self._channel.close()
 
 
@@ -267,7 +261,6 @@ class _GrpcStream:
         return last_reply(received, self._address, is_open=self._is_open)
 
     def close(self) -> None:
-        """Says that nothing more comes, and waits a little for the service's end."""
         self._outgoing.put(None)
         self._reading.join(_defaults.GOODBYE_SECONDS)
         self._call.cancel()
@@ -301,7 +294,6 @@ class AsyncGrpcTransport:
         self._open_stream = getattr(channel, "open_async_stream", None)
 
     async def send(self, call: Call[R], attempts: Attempts) -> R:
-        """The reply to one attempt."""
         left = attempts.seconds_left()
         if left <= 0:
             raise OutOfTimeError
@@ -314,14 +306,12 @@ class AsyncGrpcTransport:
         return read_message(data, call.endpoint.reply_type)
 
     async def open_stream(self, metadata: Mapping[str, str], request_id: str | None, attempts: Attempts) -> Any:
-        """A stream for one conversation."""
         pairs = self._settings.metadata(request_id, metadata)
         if self._open_stream is not None:
             return self._open_stream(dict(pairs))
         return _AsyncGrpcStream(self._channel().stream_stream(STREAM)(metadata=pairs), self._settings.address)
 
     async def close(self) -> None:
-        """Closes every connection."""
         if self._opened is not None:
             await self._opened.close()
 
@@ -371,7 +361,6 @@ class _AsyncGrpcStream:
         return last_reply(end, self._address, is_open=self._is_open)
 
     async def close(self) -> None:
-        """Says that nothing more comes, and waits a little for the service's end."""
         try:
             async with asyncio.timeout(_defaults.GOODBYE_SECONDS):
                 if self._writing is not None:

@@ -136,7 +136,6 @@ class BoundedTransport(httpx.BaseTransport):
         return httpx.Response(answer.status, headers=answer.headers, stream=_Pieces(bytes(content)))
 
     def close(self) -> None:
-        """Closes every connection."""
         self._pool.close()
 
     def _open_pool(self) -> httpcore.ConnectionPool:
@@ -181,7 +180,6 @@ class BoundedStream(httpcore.NetworkStream):
         return BoundedStream(self._stream.start_tls(*args, **kwargs))
 
     def close(self) -> None:
-        """Closes the socket."""
         self._stream.close()
 
     def get_extra_info(self, info: str) -> Any:
@@ -190,10 +188,7 @@ class BoundedStream(httpcore.NetworkStream):
 
 
 class BoundedBackend(httpcore.SyncBackend):
-    """Opens bounded streams."""
-
     def connect_tcp(self, *args: Any, **kwargs: Any) -> BoundedStream:
-        """A stream to a host."""
         return BoundedStream(super().connect_tcp(*args, **kwargs))
 
 
@@ -257,7 +252,6 @@ class HttpTransport:
         return read_reply(_answer(response, bytes(body)), call.endpoint.reply_type)
 
     def open_stream(self, metadata: Mapping[str, str], request_id: str | None, attempts: Attempts) -> Any:
-        """A WebSocket for one conversation."""
         headers = self._settings.headers(request_id, metadata)
         if self._open_stream is not None:
             return self._open_stream(headers)
@@ -266,7 +260,6 @@ class HttpTransport:
         return WebSocketStream.open(self._settings.url, self._stream_context, headers, attempts)
 
     def close(self) -> None:
-        """Closes every connection."""
         self._client.close()
 
 
@@ -303,7 +296,6 @@ class AsyncHttpTransport:
         return read_reply(_answer(response, bytes(body)), call.endpoint.reply_type)
 
     async def open_stream(self, metadata: Mapping[str, str], request_id: str | None, attempts: Attempts) -> Any:
-        """A WebSocket for one conversation."""
         headers = self._settings.headers(request_id, metadata)
         if self._open_stream is not None:
             return self._open_stream(headers)
@@ -312,7 +304,6 @@ class AsyncHttpTransport:
         return await AsyncWebSocketStream.open(self._settings.url, self._stream_context, headers, attempts)
 
     async def close(self) -> None:
-        """Closes every connection."""
         await self._client.aclose()
 
 
@@ -358,7 +349,6 @@ class TimeLeft(Mapping[str, float]):
 def _build(
     client: httpx.Client | httpx.AsyncClient, settings: ClientSettings, call: Call[R], attempts: Attempts
 ) -> httpx.Request:
-    """The request of one attempt, which carries the time that is left."""
     _check_time(attempts)
     headers = dict(settings.headers(call.request_id, call.metadata))
     body = call.body(attempts.deadline_ms_left)

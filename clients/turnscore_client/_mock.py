@@ -316,7 +316,6 @@ class MockConversation:
         return self._score(index, planned, skipped)
 
     def _score(self, index: int, planned: ServiceError | None, skipped: int = 0) -> ConversationReply:
-        """The scores of the last turn."""
         *context, turn = self._transcript.turns
         try:
             if planned is not None:

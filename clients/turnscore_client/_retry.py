@@ -15,10 +15,7 @@ from turnscore_client._settings import check_timeout
 
 
 class SystemClock:
-    """The machine's monotonic clock."""
-
     def now(self) -> float:
-        """Seconds of the monotonic clock."""
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:

@@ -205,7 +205,6 @@ class MockTurnScore:
         return MockConversation(self._answers, next_error, lambda: self.is_draining)
 
     def _planned_error(self) -> ServiceError | None:
-        """What the test planned for a message of a conversation."""
         if not self._planned:
             return None
         try:

@@ -164,7 +164,6 @@ class ChatMessage(BaseModel):
 
     @property
     def speaks_for_user(self) -> bool:
-        """Whether the user says it."""
         return self.role == "user" and not self._brings_results
 
 
@@ -246,7 +245,6 @@ def refuse_field(place: Place, kind: str, message: str) -> NoReturn:
 
 
 def refuse_missing(place: Place) -> NoReturn:
-    """As pydantic refuses a field that is missing."""
     refuse_field(place, "missing", "Field required")
 
 

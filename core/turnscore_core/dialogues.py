@@ -53,7 +53,6 @@ class ModelIdentity:
 
 
 def identify(loaded: LoadedScorer) -> ModelIdentity:
-    """The identity of a loaded scorer."""
     manifest = loaded.bundle.manifest
     return ModelIdentity(
         name=manifest.name,

@@ -99,7 +99,6 @@ class ScorerStore:
         return found
 
     def keep(self, finished: Sequence[tuple[TurnToScore, RawScore]]) -> None:
-        """Keeps the scores of these turns."""
         hashes = TextHashes()
         entries: dict[str, bytes] = {}
         for turn, whole in finished:

@@ -33,7 +33,6 @@ class ScoringError(Exception):
         self.retry_after_ms = retry_after_ms
 
     def detail(self) -> ErrorDetail:
-        """The error as it travels."""
         return ErrorDetail(code=self.code, message=self.message, field=self.field, retry_after_ms=self.retry_after_ms)
 
 
@@ -50,8 +49,6 @@ class UnauthenticatedError(ScoringError):
 
 
 class UnknownPathError(ScoringError):
-    """There is no such path."""
-
     code = ErrorCode.NOT_FOUND
 
 

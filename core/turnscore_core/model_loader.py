@@ -327,7 +327,6 @@ class ModelLoader:
 
 
 def load_scorers(settings: LoadSettings, *, worker: int = 0, machine: Machine | None = None) -> dict[str, LoadedScorer]:
-    """As `ModelLoader.load_all`."""
     return ModelLoader(settings, worker=worker, machine=machine).load_all()
 
 

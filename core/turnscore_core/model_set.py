@@ -152,7 +152,6 @@ class ModelSet:
 
     @property
     def loaded(self) -> dict[str, LoadedScorer]:
-        """All that is loaded, by name."""
         return {**self.scorers, **({} if self.encoder is None else {self.encoder.name: self.encoder})}
 
     def behind(self, name: str) -> list[LoadedScorer]:

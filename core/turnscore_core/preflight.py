@@ -37,7 +37,6 @@ async def run_in_background(work: Callable[[], _Result]) -> _Result:
 
 
 def _perform(work: Callable[[], _Result], done: "Future[_Result]") -> None:
-    """In the thread."""
     try:
         done.set_result(work())
     except Exception as error:

@@ -218,7 +218,6 @@ class World:
 
     @property
     def targets(self) -> dict[str, int]:
-        """The port of each job."""
         return {**{name: each.port for name, each in self.services.items()}, "stand-in": self.stand_in_port}
 
 

@@ -149,7 +149,6 @@ class Stage:
         return sum(call.answer.outcome == outcome for call in self.calls)
 
     def failures(self) -> Counter[str]:
-        """Why calls failed, and how often."""
         return Counter(call.answer.why for call in self.calls if call.answer.outcome == "failed")
 
     def goodput(self, deadline_ms: float) -> float:

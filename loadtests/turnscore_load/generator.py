@@ -397,7 +397,6 @@ def _prepare(job: Job) -> Iterator[Any]:
 
 
 def _read_reply(api: Api, body: bytes) -> str:
-    """As JSON."""
     if api != "grpc":
         return body.decode()
     from google.protobuf.json_format import MessageToJson

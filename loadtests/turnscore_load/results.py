@@ -50,7 +50,6 @@ class ScenarioResult:
         return "\n\n".join([where, *(part for part in self.parts if part), *checks]) + "\n"
 
     def write(self, file: Path) -> None:
-        """As JSON."""
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(asdict(self), indent=1, default=str) + "\n", encoding="utf-8")
 
@@ -63,7 +62,6 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, texts: int | No
 
 
 def check_table(found: Sequence[Check]) -> str:
-    """The claims as a Markdown table."""
     words = {True: "yes", False: "NO", None: "-"}
     return table(["claim", "found", "holds"], [[each.claim, each.found, words[each.holds]] for each in found])
 

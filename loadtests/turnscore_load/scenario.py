@@ -73,7 +73,6 @@ class Scenario(Generic[Found]):
         return (self.reports / self.name).absolute()
 
     def run(self, command: str = "") -> ScenarioResult:
-        """Measures, and makes the result of it."""
         found = self.measure()
         result = ScenarioResult(scenario=self.name, command=command, parts=list(self.report(found)))
         result.checks, result.machine = list(self.checks(found)), self.machine or result.machine

@@ -163,7 +163,6 @@ class KnownBundle:
 
     @property
     def reference(self) -> str:
-        """`name:version`."""
         return f"{self.name}:{self.version}"
 
     def read(self) -> Bundle:
@@ -300,7 +299,6 @@ def _known(model: Any) -> KnownBundle:
 
 
 def _list_starters() -> list[KnownBundle]:
-    """The starter bundles that can be read."""
     known = []
     for folder in starter_bundles():
         try:

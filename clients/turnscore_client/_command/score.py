@@ -108,7 +108,6 @@ class EngineTransport:
                     future.set_result(reply)
 
     async def open_stream(self, metadata: Any, request_id: str | None, attempts: Attempts) -> NoReturn:
-        """An engine has no conversations."""
         raise NotImplementedError
 
     async def close(self) -> None:
@@ -120,8 +119,6 @@ class EngineTransport:
 
 @dataclass(frozen=True, kw_only=True)
 class FileJob:
-    """A file to score, and how."""
-
     file: Path
     output: Path
     scorers: list[str] | None

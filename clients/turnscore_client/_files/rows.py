@@ -293,7 +293,6 @@ class RowOutput:
         return rows_in(self._path)
 
     def append(self, row: Row) -> None:
-        """Adds one row."""
         self.begin()
         raw = json.dumps(row, allow_nan=False).encode() + b"\n"
         if self._is_packed:

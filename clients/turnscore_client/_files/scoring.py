@@ -134,7 +134,6 @@ class ClusteredMean:
     _counts: float = 0.0
 
     def add(self, values: list[float]) -> None:
-        """Adds the turns of one dialogue."""
         if values:
             total, count = sum(values), len(values)
             self.clusters += 1
@@ -179,7 +178,6 @@ class Summary:
     _worst: list[tuple[float, int, str]] = field(default_factory=list)
 
     def add(self, row: Mapping[str, Any]) -> None:
-        """Counts one row."""
         self.rows += 1
         failures = failures_in(row)
         if failures:

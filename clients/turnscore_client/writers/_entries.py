@@ -112,7 +112,6 @@ class ScoreWriter(Protocol):
         """Returns when the tool has what was written."""
 
     def __call__(self, scored: Scored) -> None:
-        """Writes the scores of a turn."""
         ids = scored.tag if isinstance(scored.tag, TurnIds) else TurnIds()
         for entry in turn_entries(scored.reply.scores, ids) if scored.reply is not None else ():
             self.write(entry)

@@ -302,7 +302,6 @@ def open_session(graph: Path, threads: int) -> Any:
 
 
 def describe_tensors(session: Any) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-    """The inputs and outputs of an ONNX Runtime session."""
     inputs, outputs = (
         tuple(Tensor(node.name, node.type, tuple(node.shape)) for node in nodes)
         for nodes in (session.get_inputs(), session.get_outputs())

@@ -43,7 +43,6 @@ class WholeWords:
     """Looks words up in one tokenizer's vocabulary. May be used from any thread."""
 
     def __init__(self, vocabulary: Mapping[str, int], *, is_uncased: bool) -> None:
-        """Knows the words of the vocabulary."""
         self._is_uncased = is_uncased
         self._ids = {word: number for word, number in vocabulary.items() if _WORD.fullmatch(word)}
 

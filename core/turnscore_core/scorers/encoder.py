@@ -59,7 +59,6 @@ class TextEncoder(Scorer):
         return turn.trimmed(context, kept[-1][0], is_cut=any(is_cut for _, is_cut in kept))
 
     def inputs_of(self, turn: TurnToScore) -> Fields:
-        """The texts."""
         return _texts_of(turn)
 
     def encode(self, turns: Sequence[TurnToScore]) -> list[TokenPack]:
@@ -80,7 +79,6 @@ class TextEncoder(Scorer):
         return [self._score(vectors[places[pack.rows[0]]], vectors[places[pack.rows[-1]]]) for pack in batch]
 
     def counts_in_dialogue(self, turn: TurnToScore) -> bool:
-        """No turn does."""
         return False
 
     def _score(self, before: _Vector, response: _Vector) -> RawScore:

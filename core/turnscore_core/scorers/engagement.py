@@ -56,7 +56,6 @@ class EngagementScorer(Scorer):
         return turn.trimmed(context, response, is_cut=query_cut or is_longer or reply_cut)
 
     def inputs_of(self, turn: TurnToScore) -> Fields:
-        """What the user said last and the response."""
         return " ".join(last_user_run(turn.context)), turn.response
 
     def encode(self, turns: Sequence[TurnToScore]) -> list[TokenPack]:

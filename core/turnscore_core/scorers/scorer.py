@@ -120,7 +120,6 @@ class TokenPack:
 
     @property
     def width(self) -> int:
-        """Tokens in the longest row."""
         return max(map(len, self.rows))
 
     @property

@@ -132,7 +132,6 @@ class UsrScorer(Scorer):
         return response * row + row + facts
 
     def inputs_of(self, turn: TurnToScore) -> Fields:
-        """The turn before the response, the response, and the facts."""
         return self._reader.said_before(turn), turn.response, _facts_of(turn)
 
     def encode(self, turns: Sequence[TurnToScore]) -> list[TokenPack]:

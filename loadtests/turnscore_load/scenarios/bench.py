@@ -165,7 +165,6 @@ class _Run:
         self._bare = BareProcess(options.serving / "python", self._rows, usable_cpus(), folder)
 
     def stop(self) -> None:
-        """Ends all."""
         self._bare.process.stop()
         for contender in self._contenders:
             contender.server.stop()

@@ -95,7 +95,6 @@ class CacheRun:
     failed: int = 0
 
     def of(self, way: str, question: CacheQuestion) -> list[CacheCost]:
-        """By round."""
         return [each for each in self.costs if (each.way, each.question) == (way, question)]
 
     def ratio(
@@ -165,7 +164,6 @@ class _Run:
         self.found = CacheRun()
 
     def stop(self) -> None:
-        """Ends all services."""
         while self._services:
             self._services.popitem()[1].stop()
 

@@ -158,7 +158,6 @@ class Overload(TargetScenario[OverloadRun]):
         return stages
 
     def _stage_table(self, run: OverloadRun) -> str:
-        """Every stage of the search, the peak and the overload."""
         stages = [(f"{clients} clients", stage) for clients, stage in run.search.items()]
         stages.append((f"{run.peak_clients} clients, longer: the peak", run.peak))
         stages.append((f"{len(run.overload.calls) / run.overload.seconds:.0f} a second, open loop", run.overload))

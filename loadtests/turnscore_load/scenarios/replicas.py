@@ -68,8 +68,6 @@ RETRIED = "kill -9 of one, proxy tries again"
 
 @dataclass(frozen=True, kw_only=True)
 class EventOutcome:
-    """One event, and what its callers got."""
-
     event: str
     per_second: float
     callers: Callers
@@ -123,7 +121,6 @@ async def _measure(running: Fleet, event: str, name: str, per_second: float) -> 
 
 
 def check_outcomes(found: Sequence[EventOutcome]) -> list[Check]:
-    """What was promised."""
     failures = {each.event: each.callers.failures for each in found}
     killed, rolled = failures["kill -9 of one"]["raw"], failures["rolling restart of all"]
     failed_rolling = len(rolled["raw"]) + len(rolled["client"])

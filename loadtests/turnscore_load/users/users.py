@@ -117,7 +117,6 @@ class GrpcStream:
         return self._problem is not None
 
     def say(self, turn: Mapping[str, str]) -> None:
-        """Says a user's turn."""
         self._ask(turnscore_pb2.ConversationMessage(turn=_turn(turn["speaker"], turn["text"])), "ack")
 
     def score(self, text: str) -> CallAnswer:
@@ -209,7 +208,6 @@ class ScoringUser(User):
         self.connection: UserConnection = CONNECTIONS[api](port)
 
     def on_stop(self) -> None:
-        """Ends the connection."""
         self.connection.close()
 
     def call(self, send: Callable[[], CallAnswer]) -> None:
@@ -303,7 +301,6 @@ class FloodUser(ScoringUser):
 
     @task
     def flood(self) -> None:
-        """One turn."""
         items = [self.traffic.next_ask().item]
         self.call(lambda: self.connection.ask(items))
 

@@ -25,19 +25,16 @@ class _BufferedValue(values.MultiProcessValue()):  # type: ignore[misc]
     _is_written = True
 
     def inc(self, amount: float) -> None:
-        """Adds to it."""
         with _lock:
             self._value += amount
             self._note(0.0)
 
     def set(self, value: float, timestamp: float | None = None) -> None:
-        """Replaces it."""
         with _lock:
             self._value = value
             self._note(timestamp or 0.0)
 
     def get(self) -> float:
-        """What it is in this process."""
         return float(self._value)
 
     def write(self) -> None:

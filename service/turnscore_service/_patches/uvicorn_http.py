@@ -181,7 +181,6 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """The head is whole."""
         self._is_within_head = False
         self._unheard_bytes = 0
         self._stop_head_clock()

@@ -117,7 +117,6 @@ class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
         return message
 
     async def send(self, message: Any) -> None:
-        """A message of the app."""
         await super().send(message)
         self._read_on()
 
@@ -159,7 +158,6 @@ class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
 
 
 def bounded_protocols(serving: Serving) -> tuple[type[asyncio.Protocol], type[asyncio.Protocol]]:
-    """The protocols of HTTP and of WebSockets for one service."""
     return (
         type("HttpProtocol", (BoundedHttpProtocol,), {"serving": serving}),
         type("WebSocketProtocol", (BoundedWebSocketProtocol,), {"serving": serving}),

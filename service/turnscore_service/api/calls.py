@@ -129,7 +129,6 @@ def take_request_id(sent: str | None) -> str:
 
 
 def refuse(error: ScoringError, request_id: str) -> Answer:
-    """The answer that carries an error."""
     return Answer(ErrorReply(error=error.detail(), request_id=request_id), error)
 
 
@@ -294,8 +293,6 @@ def _refusal(error: ValidationError, prefix: str = "") -> InvalidRequestError:
 
 @dataclass(frozen=True)
 class ServiceCall:
-    """One call that scores."""
-
     title: str
     request_type: type[BaseModel]
     reply_type: type[BaseModel]

@@ -95,7 +95,6 @@ CALLER: ContextVar[Caller] = ContextVar("turnscore_caller", default=ANYBODY)
 
 @lru_cache(maxsize=1024)
 def anybody_from(address: str) -> Caller:
-    """An anonymous caller at that address."""
     return Caller(share=network_of(address))
 
 

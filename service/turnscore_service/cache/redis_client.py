@@ -114,7 +114,6 @@ class EntryStore:
         await self._client.connection_pool.disconnect(inuse_connections=False)
 
     async def close(self) -> None:
-        """Closes every connection."""
         await self._client.aclose()
 
     async def _unlink(self, keys: Sequence[bytes]) -> int:

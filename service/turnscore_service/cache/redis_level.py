@@ -72,7 +72,6 @@ class Breaker:
         return min(doubled, self._settings.breaker_max_retry_seconds)
 
     def begin_probe(self) -> None:
-        """Half opens it."""
         self._become("half_open")
 
     def end_probe(self, *, has_failed: bool, cause: str = "") -> None:
@@ -198,7 +197,6 @@ class WriteBehind:
             await self.flush()
 
     async def flush(self) -> None:
-        """Writes all that waits."""
         self._is_due.clear()
         while self._pending:
             batch = dict(islice(self._pending.items(), _MAX_ENTRIES))

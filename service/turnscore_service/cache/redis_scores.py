@@ -66,7 +66,6 @@ class RedisScores:
                 self._leave_alone(refused[0])
 
     def close(self) -> None:
-        """Closes the connections."""
         self._try(self._store.close)
         self._loop.close()
 

@@ -41,7 +41,6 @@ class LocalLevel:
         """Entries and the times when they end, the least recently used first."""
 
     def get(self, key: str) -> bytes | None:
-        """The entry, or None."""
         held = self._held.get(key)
         if held is None:
             return None

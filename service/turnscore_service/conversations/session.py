@@ -287,7 +287,6 @@ class LiveConversation:
         return self._begin(index, sent.deadline_ms, dialogue, skipped)
 
     def _begin(self, index: int, deadline_ms: int | None, dialogue: OpenDialogue, skipped: int = 0) -> _TurnInWork:
-        """Begins to score the latest turn."""
         work = asyncio.create_task(self._score(dialogue.latest(deadline_ms), dialogue))
         self._in_work.add(work)
         work.add_done_callback(self._in_work.discard)

@@ -75,7 +75,6 @@ def unusable(error: UnusableFolderError) -> str:
 
 
 def path_in(folder: Path, *, worker: int, pid: int) -> Path:
-    """Of one worker's socket."""
     return folder / f"worker-{worker}-{pid}{SOCKET_SUFFIX}"
 
 

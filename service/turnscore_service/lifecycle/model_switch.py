@@ -142,8 +142,6 @@ class SwitchRefusedError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Switched:
-    """What a switch did."""
-
     replaced: Mapping[str, str] = field(default_factory=dict)
     """The model before, `name:version`, by the one in its place; empty where what was asked for is served already."""
     reason: str = ""

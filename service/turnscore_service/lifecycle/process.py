@@ -8,7 +8,6 @@ import psutil
 
 
 def resident_bytes() -> int:
-    """Memory of this process."""
     return int(psutil.Process().memory_info().rss)
 
 

@@ -186,7 +186,6 @@ class Admission:
         return self.refusal(row.demands, Deadline.after_ms(1000 * row.seconds), caller)
 
     def has_work(self) -> bool:
-        """Whether anything is in flight."""
         return any(held.items for held in self._in_flight.values())
 
     def expected_wait_seconds(self, scorer: str, caller: str = "", tokens: int = 0) -> float | None:

@@ -24,11 +24,9 @@ class OpenWork:
         self._waiting: list[asyncio.Future[None]] = []
 
     def begin(self) -> None:
-        """One more is open."""
         self.count += 1
 
     def end(self, *_: object) -> None:
-        """One less is."""
         self.count -= 1
         if not self.count:
             for each in self._waiting:

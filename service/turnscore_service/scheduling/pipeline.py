@@ -80,7 +80,6 @@ def compare_texts(name: str, texts: Sequence[Outcome], references: Sequence[Outc
 
 
 def describe_texts(name: str, outcomes: Sequence[Outcome]) -> list[EncodedText]:
-    """What was read of each."""
     scores = [outcome.scores[name] for outcome in outcomes]
     return [EncodedText(tokens=score.tokens, cached=score.cached) for score in scores]
 
@@ -269,7 +268,6 @@ class ScoringPipeline:
             return outcome
 
     def read_ahead(self, item: Item) -> None:
-        """As `Scheduler.read_ahead`."""
         self._scheduler.read_ahead(item)
 
     async def stop(self) -> None:

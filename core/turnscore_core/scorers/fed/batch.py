@@ -57,7 +57,6 @@ class FollowUpTree:
 
     @property
     def longest(self) -> int:
-        """Tokens of the longest follow-up."""
         return int(self.lengths.max())
 
     def response_losses(self, losses: Floats) -> Floats:
@@ -75,7 +74,6 @@ class FollowUpTree:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes that the arrays hold."""
         arrays = (self.ids, self.depths, self.ends, self.predictors, self.targets, self.paths, self.firsts)
         return sum(each.nbytes for each in (*arrays, self.lengths))
 

@@ -154,7 +154,6 @@ class FedPlans:
         self._lock = Lock()
 
     def peek(self, question: FedQuestion) -> FedPlan | None:
-        """The question's plan, if it is there."""
         with self._lock:
             plan = self._plans.get(question)
             if plan is not None:

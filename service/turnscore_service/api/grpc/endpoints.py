@@ -92,7 +92,6 @@ def _parse(message_class: type[_M], data: bytes, limits: Limits) -> _M:
 
 
 def write_message(reply: BaseModel) -> bytes:
-    """The reply as its message's bytes."""
     return to_message(reply).SerializeToString()
 
 

@@ -77,7 +77,6 @@ class JsonResponse(Response):
     """A response of finished bytes."""
 
     def __init__(self, body: bytes, status_code: int = 200) -> None:
-        """Takes the body as it is."""
         self.body = body
         self.status_code = status_code
         self.background = None
@@ -165,7 +164,6 @@ class HttpExchange:
             raise DeadlineExceededError("the body did not arrive in time", field=BODY_FIELD) from None
 
     def refuse(self, error: ScoringError) -> Response:
-        """The response that carries the error."""
         return respond(refuse(error, self.request_id), self.request_id)
 
     def send(self, response: Response) -> bool:
