@@ -1,6 +1,7 @@
 """Metrics: every series turnscore exports, defined once. docs/metrics.md is compared with this file by a test."""
 
 import os
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -21,17 +22,18 @@ _TOKENS = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 PERCENTILE_BOUNDS = tuple(range(10, 101, 10))
 _SHIFTS = (1, 2, 5, 10, 20, 50, 100)
 _SHARES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75)
+_LIVE = ["scorer", "model", "tenant"]
+_SHADOWED = ["scorer", "model", "served"]
+_sum_of_workers = partial(Gauge, multiprocess_mode="livesum")
+_seconds = partial(Histogram, buckets=_SECONDS)
 
 REQUESTS = Counter(
     "turnscore_requests_total",
     "Calls of the API. The code is `ok`, the error's code, or `departed` if the caller left.",
     ["transport", "call", "code"],
 )
-REQUEST_SECONDS = Histogram(
-    "turnscore_request_seconds",
-    "Time from the first byte read to the finished reply.",
-    ["transport", "call"],
-    buckets=_SECONDS,
+REQUEST_SECONDS = _seconds(
+    "turnscore_request_seconds", "Time from the first byte read to the finished reply.", ["transport", "call"]
 )
 KEY_TURNS = Counter(
     "turnscore_key_turns_total",
@@ -64,22 +66,12 @@ SHED = Counter(
     "before them had been refused.",
     ["transport", "call"],
 )
-ITEMS_IN_FLIGHT = Gauge(
-    "turnscore_items_in_flight", "Turns admitted and not yet answered.", ["scorer"], multiprocess_mode="livesum"
-)
-TOKENS_IN_FLIGHT = Gauge(
-    "turnscore_tokens_in_flight", "Estimated tokens of the turns in flight.", ["scorer"], multiprocess_mode="livesum"
-)
-QUEUED_ITEMS = Gauge(
-    "turnscore_queued_items", "Turns waiting for a place in a batch.", ["scorer"], multiprocess_mode="livesum"
-)
-QUEUED_TOKENS = Gauge(
-    "turnscore_queued_tokens", "Tokens waiting for a place in a batch.", ["scorer"], multiprocess_mode="livesum"
-)
-RUNNING_BATCHES = Gauge("turnscore_running_batches", "Batches in the runtime.", ["scorer"], multiprocess_mode="livesum")
-CONCURRENT_BATCHES = Gauge(
-    "turnscore_concurrent_batches", "Batches that may run at once.", ["scorer"], multiprocess_mode="livesum"
-)
+ITEMS_IN_FLIGHT = _sum_of_workers("turnscore_items_in_flight", "Turns admitted and not yet answered.", ["scorer"])
+TOKENS_IN_FLIGHT = _sum_of_workers("turnscore_tokens_in_flight", "Estimated tokens of the turns in flight.", ["scorer"])
+QUEUED_ITEMS = _sum_of_workers("turnscore_queued_items", "Turns waiting for a place in a batch.", ["scorer"])
+QUEUED_TOKENS = _sum_of_workers("turnscore_queued_tokens", "Tokens waiting for a place in a batch.", ["scorer"])
+RUNNING_BATCHES = _sum_of_workers("turnscore_running_batches", "Batches in the runtime.", ["scorer"])
+CONCURRENT_BATCHES = _sum_of_workers("turnscore_concurrent_batches", "Batches that may run at once.", ["scorer"])
 STAGE_DEATHS = Counter(
     "turnscore_stage_deaths_total", "Times a stage hung or broke, failed its callers and was replaced.", ["stage"]
 )
@@ -88,30 +80,24 @@ OUT_OF_MEMORY = Counter(
     "Batches that found too little memory on their device; the service scores their halves.",
     ["scorer"],
 )
-TOKENIZE_SECONDS = Histogram(
-    "turnscore_tokenize_seconds", "Time to turn the turns of one request into tokens.", ["scorer"], buckets=_SECONDS
+TOKENIZE_SECONDS = _seconds(
+    "turnscore_tokenize_seconds", "Time to turn the turns of one request into tokens.", ["scorer"]
 )
-QUEUE_SECONDS = Histogram(
-    "turnscore_queue_seconds", "Time that a turn waits for a place in a batch.", ["scorer"], buckets=_SECONDS
-)
-INFERENCE_SECONDS = Histogram(
-    "turnscore_inference_seconds", "Time of one batch in the runtime.", ["scorer"], buckets=_SECONDS
-)
+QUEUE_SECONDS = _seconds("turnscore_queue_seconds", "Time that a turn waits for a place in a batch.", ["scorer"])
+INFERENCE_SECONDS = _seconds("turnscore_inference_seconds", "Time of one batch in the runtime.", ["scorer"])
 BATCH_ITEMS = Histogram("turnscore_batch_items", "Turns in one batch.", ["scorer"], buckets=_COUNTS)
 BATCH_TOKENS = Histogram("turnscore_batch_tokens", "Tokens in one batch, with padding.", ["scorer"], buckets=_TOKENS)
 BATCH_PADDING = Histogram(
     "turnscore_batch_padding_ratio", "Share of a batch that was padding.", ["scorer"], buckets=_SHARES
 )
-OPEN_CONVERSATIONS = Gauge(
-    "turnscore_open_conversations", "Live conversations open at this moment.", multiprocess_mode="livesum"
-)
+OPEN_CONVERSATIONS = _sum_of_workers("turnscore_open_conversations", "Live conversations open at this moment.")
 CONVERSATION_TURNS = Counter(
     "turnscore_conversation_turns_total",
     "Messages of live conversations by outcome: acknowledged (a user's turn), scored, failed or refused.",
     ["outcome"],
 )
-CONVERSATION_TURN_SECONDS = Histogram(
-    "turnscore_conversation_turn_seconds", "Time from a system turn's arrival to its scores.", buckets=_SECONDS
+CONVERSATION_TURN_SECONDS = _seconds(
+    "turnscore_conversation_turn_seconds", "Time from a system turn's arrival to its scores."
 )
 CACHE_HITS = Counter(
     "turnscore_cache_hits_total",
@@ -135,10 +121,9 @@ CACHE_ERRORS = Counter(
     "failing_over, loading, forbidden, refused or other.",
     ["operation", "cause"],
 )
-CACHE_SECONDS = Histogram(
-    "turnscore_cache_seconds", "Time of one round trip to the shared cache, for everything in it.", ["operation"],
-    buckets=_SECONDS,
-)  # fmt: skip
+CACHE_SECONDS = _seconds(
+    "turnscore_cache_seconds", "Time of one round trip to the shared cache, for everything in it.", ["operation"]
+)
 CACHE_BREAKER = Gauge(
     "turnscore_cache_breaker_state",
     "Use of the shared cache: 0 closed (in use), 1 half open (being probed), 2 open (not in "
@@ -151,13 +136,9 @@ CACHE_DROPPED_WRITES = Counter(
     "Scores that were not written to the shared cache: full (too many waited) or open (the cache was not in use).",
     ["cause"],
 )
-CACHE_LOCAL_BYTES = Gauge(
-    "turnscore_cache_local_bytes", "Memory of the cache in the process.", multiprocess_mode="livesum"
-)
-KEPT_VECTOR_BYTES = Gauge(
-    "turnscore_kept_vector_bytes",
-    "Memory of what models computed of texts alone and may use again.",
-    multiprocess_mode="livesum",
+CACHE_LOCAL_BYTES = _sum_of_workers("turnscore_cache_local_bytes", "Memory of the cache in the process.")
+KEPT_VECTOR_BYTES = _sum_of_workers(
+    "turnscore_kept_vector_bytes", "Memory of what models computed of texts alone and may use again."
 )
 KEPT_VECTOR_HITS = Counter(
     "turnscore_kept_vector_hits_total",
@@ -171,80 +152,70 @@ KEPT_VECTOR_EVICTIONS = Counter("turnscore_kept_vector_evictions_total", "Texts 
 SCORE_PERCENTILE = Histogram(
     "turnscore_score_percentile",
     "Percentiles of live turns among the bundle's reference turns; without those that have none.",
-    ["scorer", "model", "tenant"],
+    _LIVE,
     buckets=PERCENTILE_BOUNDS,
 )
 LIVE_TURNS = Counter(
     "turnscore_live_turns_total",
     "Live turns that were scored, by label: low, fair, good, or none (no threshold). Candidates of `rank` do not "
     "count.",
-    ["scorer", "model", "tenant", "label"],
+    [*_LIVE, "label"],
 )
 LIVE_DIALOGUES = Counter(
     "turnscore_live_dialogues_total",
     "Dialogues: live turns that were scored and have no turn of the system before them.",
-    ["scorer", "model", "tenant"],
+    _LIVE,
 )
 CUT_TURNS = Counter(
-    "turnscore_cut_turns_total",
-    "Live turns of which the scorer did not read all that it would.",
-    ["scorer", "model", "tenant"],
+    "turnscore_cut_turns_total", "Live turns of which the scorer did not read all that it would.", _LIVE
 )
 WARNED_TURNS = Counter(
     "turnscore_warned_turns_total",
     "Live turns whose score carries a warning, by warning: those of the reply, such as `not_in_language`.",
-    ["scorer", "model", "tenant", "warning"],
+    [*_LIVE, "warning"],
 )
 NOT_COMPUTABLE_TURNS = Counter(
     "turnscore_not_computable_turns_total",
     "Live turns without a score because what the model gave is not a number.",
-    ["scorer", "model", "tenant"],
+    _LIVE,
 )
 LIVE_TOKENS = Counter(
     "turnscore_live_tokens_total",
     "Tokens that the scorer made of live turns and their contexts; not of scores from the cache, nor of more than "
     "16 turns.",
-    ["scorer", "model", "tenant"],
+    _LIVE,
 )
-LIVE_CHARS = Counter(
-    "turnscore_live_chars_total",
-    "Characters that became those tokens.",
-    ["scorer", "model", "tenant"],
-)
+LIVE_CHARS = Counter("turnscore_live_chars_total", "Characters that became those tokens.", _LIVE)
 SHADOW_TURNS = Counter(
     "turnscore_shadow_turns_total",
     "Live turns that were drawn for a shadow, by outcome: compared, failed, or dropped because too many waited (full) "
     "or it waited too long (late).",
-    ["scorer", "model", "served", "outcome"],
+    [*_SHADOWED, "outcome"],
 )
 SHADOW_SHIFT = Histogram(
     "turnscore_shadow_percentile_shift",
     "How far a compared turn's percentile by the shadow is from the served one's, up or down.",
-    ["scorer", "model", "served"],
+    _SHADOWED,
     buckets=_SHIFTS,
 )
 SHADOW_PERCENTILES = Counter(
     "turnscore_shadow_percentiles_total",
     "Percentiles of compared turns, added up, by whose they are: served or shadow.",
-    ["scorer", "model", "served", "by"],
+    [*_SHADOWED, "by"],
 )
 SHADOW_LABELS = Counter(
     "turnscore_shadow_labels_total",
     "Compared turns by their label, low, fair, good or none, by the served version and by the shadow.",
-    ["scorer", "model", "served", "served_label", "shadow_label"],
+    [*_SHADOWED, "served_label", "shadow_label"],
 )
 SHADOW_CORRELATION = Gauge(
     "turnscore_shadow_rank_correlation",
     "Spearman's correlation of both versions' percentiles over the latest 1,000 compared turns of a worker, from 30 "
     "on; of the worker where it is least.",
-    ["scorer", "model", "served"],
+    _SHADOWED,
     multiprocess_mode="livemin",
 )
-SHADOW_SECONDS = Counter(
-    "turnscore_shadow_cpu_seconds_total",
-    "CPU time that shadows took in their thread.",
-    ["scorer", "model", "served"],
-)
+SHADOW_SECONDS = Counter("turnscore_shadow_cpu_seconds_total", "CPU time that shadows took in their thread.", _SHADOWED)
 MODEL_SWITCHES = Counter(
     "turnscore_model_switches_total",
     "Times that other versions of the models were asked for, by outcome: `switched`, `unchanged` (they are served "
