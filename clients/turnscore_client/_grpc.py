@@ -198,40 +198,8 @@ def _trailers(failed: Any) -> dict[str, Any]:
     return dict(failed.trailing_metadata() or ())
 
 
-class GrpcTransport:
-    """From the calling thread."""
-
-    def __init__(self, settings: GrpcClientSettings, tls: Tls | None, channel: "grpc.Channel | None") -> None:
-        self._settings = settings
-        credentials = credentials_of(tls)
-        opened = open_channel(grpc, settings.address, credentials) if channel is None else channel
-        self._channel: Any = opened
-        self._open_stream = getattr(channel, "open_stream", None)  # a mock's own
-
-    def send(self, call: Call[R], attempts: Attempts) -> R:
-        left = attempts.seconds_left()
-        if left <= 0:
-            raise OutOfTimeError
-        metadata = self._settings.metadata(call.request_id, call.metadata)
-        ask = self._channel.unary_unary(method_of(call))
-        try:
-            data = ask(write_request(call, attempts), timeout=left, metadata=metadata)
-        except grpc.RpcError as failed:
-            raise error_of(failed, self._settings.address) from failed
-        return read_message(data, call.endpoint.reply_type)
-
-    def open_stream(self, metadata: Mapping[str, str], request_id: str | None, attempts: Attempts) -> Any:
-        pairs = self._settings.metadata(request_id, metadata)
-        if self._open_stream is not None:
-            return self._open_stream(dict(pairs))
-        return _GrpcStream(self._channel, pairs, self._settings.address)
-
-    def close(self) -> None:
-        self._channel.close()
-
-
 class _GrpcStream:
-    """One ScoreStream. gRPC reads without a timeout, so a thread reads and queues what comes."""
+    """One ScoreStream of a thread. gRPC reads without a timeout, so a thread reads and queues what comes."""
 
     def __init__(self, channel: Any, metadata: tuple[tuple[str, str], ...], address: str) -> None:
         self._address = address
@@ -242,11 +210,11 @@ class _GrpcStream:
         self._reading = threading.Thread(target=self._read, name="turnscore-conversation", daemon=True)
         self._reading.start()
 
-    def send(self, message: ConversationMessage, seconds_left: Callable[[], float]) -> None:
+    async def send(self, message: ConversationMessage, seconds_left: Callable[[], float]) -> None:
         """Sends one message. On a stream that has ended it waits for nothing: `receive` reports why it ended."""
         self._outgoing.put(write_message(message))
 
-    def receive(self, seconds_left: Callable[[], float]) -> ConversationReply:
+    async def receive(self, seconds_left: Callable[[], float]) -> ConversationReply:
         """The service's next message."""
         try:
             received = self._incoming.get(timeout=max(0.0, seconds_left()))
@@ -260,7 +228,7 @@ class _GrpcStream:
             raise ConnectionFailedError(f"the conversation with {self._address} has ended")
         return last_reply(received, self._address, is_open=self._is_open)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         self._outgoing.put(None)
         self._reading.join(_defaults.GOODBYE_SECONDS)
         self._call.cancel()
@@ -287,11 +255,13 @@ _OF_A_WRITE = (grpc.StatusCode.INTERNAL, "Internal error from Core")
 class AsyncGrpcTransport:
     """From the running event loop, to which its channel belongs from the first call on."""
 
-    def __init__(self, settings: GrpcClientSettings, tls: Tls | None, channel: "grpc.aio.Channel | None") -> None:
+    _library: Any = grpc.aio
+
+    def __init__(self, settings: GrpcClientSettings, tls: Tls | None, channel: Any) -> None:
         self._settings = settings
         self._credentials = credentials_of(tls)
-        self._opened: Any = channel
-        self._open_stream = getattr(channel, "open_async_stream", None)
+        self._opened = channel
+        self._open_stream = getattr(channel, "open_stream", None)  # a mock's own
 
     async def send(self, call: Call[R], attempts: Attempts) -> R:
         left = attempts.seconds_left()
@@ -300,16 +270,14 @@ class AsyncGrpcTransport:
         metadata = self._settings.metadata(call.request_id, call.metadata)
         ask = self._channel().unary_unary(method_of(call))
         try:
-            data = await ask(write_request(call, attempts), timeout=left, metadata=metadata)
+            data = await self._result_of(ask(write_request(call, attempts), timeout=left, metadata=metadata))
         except grpc.RpcError as failed:
             raise error_of(failed, self._settings.address) from failed
         return read_message(data, call.endpoint.reply_type)
 
     async def open_stream(self, metadata: Mapping[str, str], request_id: str | None, attempts: Attempts) -> Any:
         pairs = self._settings.metadata(request_id, metadata)
-        if self._open_stream is not None:
-            return self._open_stream(dict(pairs))
-        return _AsyncGrpcStream(self._channel().stream_stream(STREAM)(metadata=pairs), self._settings.address)
+        return self._stream(pairs) if self._open_stream is None else self._open_stream(dict(pairs))
 
     async def close(self) -> None:
         if self._opened is not None:
@@ -317,8 +285,33 @@ class AsyncGrpcTransport:
 
     def _channel(self) -> Any:
         if self._opened is None:
-            self._opened = open_channel(grpc.aio, self._settings.address, self._credentials)
+            self._opened = open_channel(self._library, self._settings.address, self._credentials)
         return self._opened
+
+    async def _result_of(self, asked: Any) -> Any:
+        return await asked
+
+    def _stream(self, metadata: Any) -> Any:
+        return _AsyncGrpcStream(self._channel().stream_stream(STREAM)(metadata=metadata), self._settings.address)
+
+
+class GrpcTransport(AsyncGrpcTransport):
+    """The same from the calling thread: its coroutines block it, and never wait."""
+
+    _library = grpc
+
+    def __init__(self, settings: GrpcClientSettings, tls: Tls | None, channel: Any) -> None:
+        super().__init__(settings, tls, channel)
+        self._channel()  # before there are several threads
+
+    async def close(self) -> None:
+        self._opened.close()
+
+    async def _result_of(self, asked: Any) -> Any:
+        return asked
+
+    def _stream(self, metadata: Any) -> Any:
+        return _GrpcStream(self._channel(), metadata, self._settings.address)
 
 
 class _AsyncGrpcStream:

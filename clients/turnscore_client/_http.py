@@ -224,62 +224,31 @@ _SENDING_ERRORS = (httpx.RequestError, *_NETWORK_ERRORS)
 _LEAST_SECONDS = 0.001  # a socket takes 0 for "do not wait at all"
 
 
-class HttpTransport:
-    """Sends calls over HTTP from the calling thread; conversations go over a WebSocket."""
-
-    def __init__(self, settings: ClientSettings, tls: Tls | None, transport: httpx.BaseTransport | None) -> None:
-        self._settings = settings
-        self._stream_context = context_of(settings.url, tls)
-        url = httpx.URL(settings.url)
-        bounded = transport or BoundedTransport(url, context_of(settings.url, tls))
-        self._client = httpx.Client(base_url=url, transport=bounded)
-        self._open_stream = getattr(transport, "open_stream", None)  # a mock's own
-
-    def send(self, call: Call[R], attempts: Attempts) -> R:
-        """The reply to one attempt. Raises a TurnScoreError, or OutOfTimeError."""
-        request = _build(self._client, self._settings, call, attempts)
-        try:
-            response = self._client.send(request, stream=True)
-            try:
-                body = bytearray()
-                for chunk in response.iter_bytes():
-                    _add(body, chunk, response)
-                    _check_time(attempts)
-            finally:
-                response.close()
-        except _SENDING_ERRORS as error:
-            raise _translate(error, self._settings.url) from error
-        return read_reply(_answer(response, bytes(body)), call.endpoint.reply_type)
-
-    def open_stream(self, metadata: Mapping[str, str], request_id: str | None, attempts: Attempts) -> Any:
-        headers = self._settings.headers(request_id, metadata)
-        if self._open_stream is not None:
-            return self._open_stream(headers)
-        from turnscore_client._websocket import WebSocketStream
-
-        return WebSocketStream.open(self._settings.url, self._stream_context, headers, attempts)
-
-    def close(self) -> None:
-        self._client.close()
-
-
 class AsyncHttpTransport:
     """Sends calls over HTTP from the running event loop; conversations go over a WebSocket."""
 
-    def __init__(self, settings: ClientSettings, tls: Tls | None, transport: httpx.AsyncBaseTransport | None) -> None:
+    _blocks = False
+
+    def __init__(self, settings: ClientSettings, tls: Tls | None, transport: Any) -> None:
         self._settings = settings
         self._stream_context = context_of(settings.url, tls)
-        self._client = httpx.AsyncClient(
-            base_url=settings.url,
-            verify=self._stream_context or True,
-            transport=transport,
-            limits=_LIMITS,
-        )
-        self._open_stream = getattr(transport, "open_async_stream", None)
+        self._client = self._open_client(tls, transport)
+        self._open_stream = getattr(transport, "open_stream", None)  # a mock's own
+
+    def _open_client(self, tls: Tls | None, transport: Any) -> Any:
+        verify = self._stream_context or True
+        return httpx.AsyncClient(base_url=self._settings.url, verify=verify, transport=transport, limits=_LIMITS)
 
     async def send(self, call: Call[R], attempts: Attempts) -> R:
         """The reply to one attempt. Raises a TurnScoreError, or OutOfTimeError."""
         request = _build(self._client, self._settings, call, attempts)
+        try:
+            answer = await self._exchange(request, attempts)
+        except _SENDING_ERRORS as error:
+            raise _translate(error, self._settings.url) from error
+        return read_reply(answer, call.endpoint.reply_type)
+
+    async def _exchange(self, request: httpx.Request, attempts: Attempts) -> HttpAnswer:
         try:
             async with asyncio.timeout(attempts.seconds_left()):
                 response = await self._client.send(request, stream=True)
@@ -289,22 +258,46 @@ class AsyncHttpTransport:
                         _add(body, chunk, response)
                 finally:
                     await response.aclose()
-        except _SENDING_ERRORS as error:
-            raise _translate(error, self._settings.url) from error
         except TimeoutError as error:
             raise OutOfTimeError from error
-        return read_reply(_answer(response, bytes(body)), call.endpoint.reply_type)
+        return _answer(response, bytes(body))
 
     async def open_stream(self, metadata: Mapping[str, str], request_id: str | None, attempts: Attempts) -> Any:
         headers = self._settings.headers(request_id, metadata)
         if self._open_stream is not None:
             return self._open_stream(headers)
-        from turnscore_client._websocket import AsyncWebSocketStream
+        from turnscore_client._websocket import AsyncWebSocketStream, WebSocketStream
 
-        return await AsyncWebSocketStream.open(self._settings.url, self._stream_context, headers, attempts)
+        stream = WebSocketStream if self._blocks else AsyncWebSocketStream
+        return await stream.open(self._settings.url, self._stream_context, headers, attempts)
 
     async def close(self) -> None:
         await self._client.aclose()
+
+
+class HttpTransport(AsyncHttpTransport):
+    """The same from the calling thread: its coroutines block it, and never wait."""
+
+    _blocks = True
+
+    def _open_client(self, tls: Tls | None, transport: Any) -> Any:
+        url = httpx.URL(self._settings.url)
+        bounded = transport or BoundedTransport(url, context_of(self._settings.url, tls))
+        return httpx.Client(base_url=url, transport=bounded)
+
+    async def _exchange(self, request: httpx.Request, attempts: Attempts) -> HttpAnswer:
+        response = self._client.send(request, stream=True)
+        try:
+            body = bytearray()
+            for chunk in response.iter_bytes():
+                _add(body, chunk, response)
+                _check_time(attempts)
+        finally:
+            response.close()
+        return _answer(response, bytes(body))
+
+    async def close(self) -> None:
+        self._client.close()
 
 
 def context_of(url: str, tls: Tls | None) -> ssl.SSLContext | None:

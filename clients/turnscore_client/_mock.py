@@ -336,17 +336,17 @@ class MockStream:
         self._conversation = conversation
         self._replies: deque[ConversationReply] = deque()
 
-    def send(self, message: ConversationMessage, seconds_left: Callable[[], float]) -> None:
+    async def send(self, message: ConversationMessage, seconds_left: Callable[[], float]) -> None:
         """Answers at once."""
         self._replies.extend(self._conversation.answer(message))
 
-    def receive(self, seconds_left: Callable[[], float]) -> ConversationReply:
+    async def receive(self, seconds_left: Callable[[], float]) -> ConversationReply:
         """The next answer; without one the time is over at once."""
         if not self._replies:
             raise OutOfTimeError
         return self._replies.popleft()
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Forgets the answers that were not taken."""
         self._replies.clear()
 
@@ -356,7 +356,7 @@ class MockGrpcChannel:
 
     def __init__(self, answer: Callable[[str, bytes, Pairs], bytes], transport: Any) -> None:
         self._answer = answer
-        self.open_stream, self.open_async_stream = transport.open_stream, transport.open_async_stream
+        self.open_stream = transport.open_stream
 
     def unary_unary(self, method: str) -> Any:
         """What a client calls with a message, for a message."""

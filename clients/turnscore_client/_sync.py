@@ -1,6 +1,7 @@
 """The clients for threads, over HTTP and over gRPC, and their conversations: those of asyncio, where nothing waits.
 
-Each coroutine of `_async` runs at once to its end, because what it awaits blocks the calling thread.
+Each coroutine of `_async` runs at once to its end: those of transports and streams for threads block, and never
+wait for an event loop.
 """
 
 import threading
@@ -10,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeVar, Unpack, overload
 
 import httpx
-from turnscore_wire import ConversationOpened, ConversationReply, ConversationScored, Speaker, Turn
+from turnscore_wire import ConversationOpened, ConversationScored, Speaker, Turn
 
 from turnscore_client import _defaults
 from turnscore_client._async import AsyncCalls, AsyncConversation
@@ -26,26 +27,6 @@ if TYPE_CHECKING:  # an installation without the extra has the classes, which sa
 
 T = TypeVar("T")
 P = ParamSpec("P")
-
-
-class Blocking:
-    """A transport, or a stream, for threads, as one for asyncio: its coroutines block and never wait for the loop."""
-
-    def __init__(self, inner: Any) -> None:
-        self.inner = inner
-
-    async def send(self, *given: Any) -> Any:
-        return self.inner.send(*given)
-
-    async def receive(self, seconds_left: Callable[[], float]) -> ConversationReply:
-        reply: ConversationReply = self.inner.receive(seconds_left)
-        return reply
-
-    async def open_stream(self, *given: Any) -> "Blocking":
-        return Blocking(self.inner.open_stream(*given))
-
-    async def close(self) -> None:
-        self.inner.close()
 
 
 class _BlockingClock:
@@ -145,7 +126,7 @@ class Calls:
     def __init__(
         self, transport: "HttpTransport | GrpcTransport", settings: CommonSettings, clock: Clock | None
     ) -> None:
-        self._inner = AsyncCalls(Blocking(transport), settings, _BlockingClock(clock or SystemClock()))
+        self._inner = AsyncCalls(transport, settings, _BlockingClock(clock or SystemClock()))
 
     score = _for_threads(AsyncCalls.score)
     score_batch = _for_threads(AsyncCalls.score_batch)

@@ -89,7 +89,7 @@ class WebSocketStream:
         self._stream: AsyncWebSocketStream | None = None
 
     @classmethod
-    def open(
+    async def open(
         cls, url: str, context: ssl.SSLContext | None, headers: Mapping[str, str], attempts: Attempts
     ) -> "WebSocketStream":
         """Connects. Raises OutOfTimeError, or the error that the handshake was refused with."""
@@ -97,21 +97,21 @@ class WebSocketStream:
         try:
             opened._stream = opened._run(AsyncWebSocketStream.open(url, context, headers, attempts))
         except BaseException:
-            opened.close()
+            await opened.close()
             raise
         return opened
 
-    def send(self, message: ConversationMessage, seconds_left: Callable[[], float]) -> None:
+    async def send(self, message: ConversationMessage, seconds_left: Callable[[], float]) -> None:
         """Sends one message. On a connection that has ended it waits for nothing: `receive` reports why it ended."""
         assert self._stream is not None
         self._run(self._stream.send(message, seconds_left))
 
-    def receive(self, seconds_left: Callable[[], float]) -> ConversationReply:
+    async def receive(self, seconds_left: Callable[[], float]) -> ConversationReply:
         """The service's next message."""
         assert self._stream is not None
         return self._run(self._stream.receive(seconds_left))
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Says goodbye, and waits a little for the service's; in a forked process it leaves the connection alone."""
         if not self._thread.is_alive():
             return

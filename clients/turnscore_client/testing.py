@@ -30,7 +30,7 @@ from turnscore_client._mock import (
     Similarity,
 )
 from turnscore_client._options import ClientOptions
-from turnscore_client._sync import Blocking, TurnScoreClient, TurnScoreGrpcClient
+from turnscore_client._sync import TurnScoreClient, TurnScoreGrpcClient
 
 __all__ = ["ClientOptions", "ManualClock", "MockTurnScore", "RecordedRequest"]
 
@@ -73,7 +73,7 @@ class RecordedRequest:
 
 
 class _MockTransport(httpx.MockTransport):
-    """Carries calls to the mock, and conversations, for which the clients ask it by these names."""
+    """Carries calls to the mock, and conversations, for which the clients ask it by this name."""
 
     def __init__(
         self,
@@ -84,12 +84,7 @@ class _MockTransport(httpx.MockTransport):
         self._open_conversation = open_conversation
 
     def open_stream(self, headers: Mapping[str, str]) -> MockStream:
-        """A conversation of a client for threads."""
         return MockStream(self._open_conversation(headers))
-
-    def open_async_stream(self, headers: Mapping[str, str]) -> Blocking:
-        """A conversation of a client for asyncio."""
-        return Blocking(MockStream(self._open_conversation(headers)))
 
 
 class MockTurnScore:

@@ -17,7 +17,7 @@ def sent(call, left_ms=5000):
 
 
 class Recorder:
-    def send(self, call, attempts):
+    async def send(self, call, attempts):
         self.call = call
 
 

@@ -56,7 +56,7 @@ def closed_port_url() -> str:
 
 def idle(client) -> list[bool]:
     """Of each open connection, whether it is free for the next request."""
-    return [connection.is_idle() for connection in client._inner._transport.inner._client._transport._pool.connections]
+    return [connection.is_idle() for connection in client._inner._transport._client._transport._pool.connections]
 
 
 def test_failed_retries_leak_no_connection_and_reuse_the_one_they_have(full_service):

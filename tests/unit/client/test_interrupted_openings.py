@@ -4,7 +4,6 @@ import asyncio
 from typing import Any
 
 import pytest
-from turnscore_client._sync import Blocking
 from turnscore_client.testing import MockTurnScore
 
 
@@ -15,13 +14,13 @@ class InterruptedLine:
         self.ending = ending
         self.is_closed = False
 
-    def send(self, message: Any, seconds_left: Any) -> None:
+    async def send(self, message: Any, seconds_left: Any) -> None:
         pass
 
-    def receive(self, seconds_left: Any) -> Any:
+    async def receive(self, seconds_left: Any) -> Any:
         raise self.ending
 
-    def close(self) -> None:
+    async def close(self) -> None:
         self.is_closed = True
 
 
@@ -31,7 +30,7 @@ def test_an_interrupt_while_it_opens_leaves_no_connection_behind(mock: MockTurnS
         conversation = client.conversation()
 
         async def open_stream(request_id: Any, attempts: Any) -> Any:
-            return Blocking(line)
+            return line
 
         conversation._inner._open_stream = open_stream
         with pytest.raises(KeyboardInterrupt), conversation:
@@ -42,18 +41,8 @@ def test_an_interrupt_while_it_opens_leaves_no_connection_behind(mock: MockTurnS
 async def test_a_task_that_is_cancelled_while_it_opens_leaves_no_connection_behind(mock: MockTurnScore):
     line = InterruptedLine(asyncio.CancelledError)
 
-    class Stream:
-        async def send(self, message: Any, seconds_left: Any) -> None:
-            line.send(message, seconds_left)
-
-        async def receive(self, seconds_left: Any) -> Any:
-            return line.receive(seconds_left)
-
-        async def close(self) -> None:
-            line.close()
-
     async def open_stream(request_id: Any, attempts: Any) -> Any:
-        return Stream()
+        return line
 
     async with mock.async_client() as client:
         conversation = client.conversation()

@@ -10,6 +10,7 @@ import pytest
 from support.fakes import Threaded
 from support.transports import listening
 from turnscore_client import AsyncTurnScoreClient, ConnectionFailedError, TurnScoreClient, UnexpectedReplyError
+from turnscore_client._sync import run_now
 from turnscore_client._websocket import WebSocketStream
 
 KEY = {"api_key": "s3cret", "timeout_seconds": 30.0, "max_retries": 0}
@@ -89,7 +90,7 @@ def test_a_conversation_whose_thread_has_ended_says_so_and_closes():
     stream._thread.join()
     with pytest.raises(ConnectionFailedError, match="stays in its process"):
         stream._run(_receive())
-    stream.close()
+    run_now(stream.close())
     stream._loop.close()
 
 
