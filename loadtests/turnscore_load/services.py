@@ -20,7 +20,6 @@ from turnscore_load.processes import Process, StartError, started, wait_until
 
 NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
 SERVE = Path(".venv/bin/turnscore")
-BENTOML = SERVE.with_name("bentoml")
 ONE_BATCH_AT_A_TIME = {"TURNSCORE_RUNTIME__THREADS": "1", "TURNSCORE_RUNTIME__CONCURRENT_BATCHES": "1"}
 
 

@@ -12,7 +12,7 @@ import tomllib
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any, ClassVar
@@ -87,7 +87,6 @@ class Ask:
     """One item to score, and what the two sides said just before it is asked."""
 
     item: Item
-    is_repeat: bool
     user_words: int
     system_words: int
 
@@ -105,8 +104,7 @@ class Traffic:
     def next_ask(self) -> Ask:
         """The next turn of the dialogue, or, at the repeat share, an item asked before."""
         if self._asked and self._chance.random() < self._settings.repeat_share:
-            earlier = self._chance.choice(self._asked)
-            return replace(earlier, is_repeat=True)
+            return self._chance.choice(self._asked)
         ask = next(self._fresh)
         self._asked.append(ask)
         return ask
@@ -127,7 +125,7 @@ class Traffic:
                 context.append(_turn("user", self._text(user_words)))
                 response = self._text(system_words)
                 item = {"context": list(context), "response": response, **self._choice}
-                yield Ask(item=item, is_repeat=False, user_words=user_words, system_words=system_words)
+                yield Ask(item=item, user_words=user_words, system_words=system_words)
                 context.append(_turn("system", response))
 
     def _text(self, words: int) -> str:

@@ -13,13 +13,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from support import corpora
 from support.corpora import (
+    PATIENCE_SECONDS,
     MortalEngine,
     OpenableHere,
     UnhurriedEngine,
     WordEngine,
+    be_patient_with_nodes,
     content_of,
     dialogue_rows,
     job_of,
@@ -39,8 +42,8 @@ ray = pytest.importorskip("ray", reason="Ray is in the environment of `make test
 
 from ray.cluster_utils import Cluster  # noqa: E402
 from turnscore_corpus.engines import ray_engine  # noqa: E402
-from turnscore_load.ray_nodes import PATIENCE_SECONDS, cluster_of_nodes, kill_node  # noqa: E402
 
+STORE_BYTES = 80 * 1024 * 1024  # of each node's object store: about Ray's least
 STARTER = Path(__file__).parents[2] / "model_store" / "starter" / "engagement"
 
 
@@ -58,13 +61,33 @@ def whole(lines: Path, tmp_path: Path) -> dict[str, list[dict[str, Any]]]:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    """All tests share it, as it takes long to start; one of them kills a node. This process is connected."""
-    with cluster_of_nodes() as cluster:
+    """Three nodes that compute and one that does not, where drivers connect: this process is connected.
+
+    All tests share it, as it takes long to start; one of them kills a node.
+    """
+    be_patient_with_nodes()
+    common = {"object_store_memory": STORE_BYTES}
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False, **common})
+    try:
+        for _ in range(3):
+            cluster.add_node(num_cpus=2, **common)
         ray.init(address=cluster.address, logging_level="error")
         try:
             yield cluster
         finally:
             ray.shutdown()
+    finally:
+        try:
+            cluster.shutdown()
+        except ValueError:  # the thread of a run that was stopped had connected again; Ray ends that and complains
+            cluster.shutdown()
+
+
+def count_actors(node: Any) -> int:
+    """Ray names an actor's process by its class, and one that waits for work IDLE."""
+    [raylet] = node.all_processes["raylet"]
+    names = [each.cmdline()[:1] for each in psutil.Process(raylet.process.pid).children()]
+    return sum(name[0].startswith("ray::MapWorker") for name in names if name)
 
 
 def manifests(output: Path) -> list[str]:
@@ -91,7 +114,7 @@ def test_a_node_that_is_killed_in_the_middle_loses_nothing_and_doubles_nothing(
 
     def kill() -> None:
         wait_for(lambda: len(manifests(output)) >= 4)
-        kill_node(cluster)
+        cluster.remove_node(max(cluster.worker_nodes, key=count_actors), allow_graceful=False)
         left_at_death.append(40 - len(manifests(output)))
 
     killing = threading.Thread(target=kill)

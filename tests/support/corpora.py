@@ -201,8 +201,30 @@ def job_of(source: Path, output: Path, open_engine: Callable[[], Engine], elsewh
     )
 
 
-if __name__ == "__main__":
-    from turnscore_load.ray_nodes import be_patient_with_nodes
+PATIENCE_SECONDS = 1200  # for which a node of Ray may take to start where other programs compute; chosen
 
+
+def be_patient_with_nodes() -> None:
+    """Ray ends a start when a node's agents take more than 30 seconds, which they do where other programs compute."""
+    from ray._private import services
+
+    ask = services.get_node
+
+    def wait(*asked: Any, **options: Any) -> Any:
+        until = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            try:
+                return ask(*asked, **options)
+            except RuntimeError:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.1)  # polling a cluster: there is nothing to wait on
+
+    os.environ["RAY_agent_register_timeout_ms"] = str(1000 * PATIENCE_SECONDS)  # noqa: SIM112 - Ray's names
+    os.environ["RAY_worker_register_timeout_seconds"] = str(PATIENCE_SECONDS)  # noqa: SIM112
+    services.get_node = wait
+
+
+if __name__ == "__main__":
     be_patient_with_nodes()
     score_on_ray(Path(sys.argv[1]), Path(sys.argv[2]), UnhurriedEngine, workers=2)
