@@ -10,7 +10,6 @@ class ModelStore(BuildHookInterface[Any]):
     """Includes `turnscore_models` and its starter bundles in every wheel and sdist."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Called by hatchling before a build."""
         if version == "editable":
             return
         sibling = Path(self.root).parent / "model_store"

@@ -56,7 +56,6 @@ class OneShape(LoadTestShape):
 
 @events.init_command_line_parser.add_listener  # type: ignore[untyped-decorator]
 def add_options(parser: LocustArgumentParser, **_: Any) -> None:
-    """What can be set besides Locust's own options."""
     group = parser.add_argument_group("turnscore")
     group.add_argument("--shape", choices=SHAPES, default="steady", help="Shape of the number of users.")
     group.add_argument("--seconds", type=float, default=40.0, help="Duration of the run.")

@@ -55,7 +55,6 @@ class Endpoint(Generic[R_co]):
 
     @property
     def method(self) -> str:
-        """HTTP's."""
         return "GET" if self.request_type is None else "POST"
 
     @property

@@ -114,7 +114,6 @@ class StatusError(grpc.RpcError):
 
 
 def method_of(call: Call[R]) -> str:
-    """The call's full name."""
     return f"/turnscore.v1.TurnScorer/{call.endpoint.rpc}"
 
 
@@ -125,7 +124,6 @@ def write_request(call: Call[R], attempts: Attempts) -> bytes:
 
 
 def write_message(model: BaseModel) -> bytes:
-    """The message of a wire type."""
     return to_message(model).SerializeToString()
 
 
@@ -215,7 +213,6 @@ class _GrpcStream:
         self._outgoing.put(write_message(message))
 
     async def receive(self, seconds_left: Callable[[], float]) -> ConversationReply:
-        """The service's next message."""
         try:
             received = self._incoming.get(timeout=max(0.0, seconds_left()))
         except queue.Empty:
@@ -333,7 +330,6 @@ class _AsyncGrpcStream:
         await _wait_for(self._writing, seconds_left())
 
     async def receive(self, seconds_left: Callable[[], float]) -> ConversationReply:
-        """The service's next message."""
         if self._has_ended:
             raise self._ended()
         self._reading = self._reading or asyncio.ensure_future(self._call.read())

@@ -167,7 +167,6 @@ class BoundedStream(httpcore.NetworkStream):
         self._stream = stream
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        """What has come, at most that much."""
         return self._stream.read(max_bytes, timeout=_seconds_left())
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
@@ -183,7 +182,6 @@ class BoundedStream(httpcore.NetworkStream):
         self._stream.close()
 
     def get_extra_info(self, info: str) -> Any:
-        """What the stream knows of itself."""
         return self._stream.get_extra_info(info)
 
 

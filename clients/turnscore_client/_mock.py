@@ -103,7 +103,6 @@ class MockAnswers:
                 return self.models()
 
     def result(self, item: ScoreRequest) -> ScoreReply | ErrorReply:
-        """The scores of one turn, or the error."""
         try:
             return self.score(item)
         except ServiceError as error:
@@ -195,7 +194,6 @@ class MockAnswers:
         )
 
     def models(self) -> ModelsReply:
-        """The scorers that `scores` names."""
         names = ["engagement"] if callable(self._scores) else list(self._scores)
         models = [
             ModelDescription(
@@ -337,7 +335,6 @@ class MockStream:
         self._replies: deque[ConversationReply] = deque()
 
     async def send(self, message: ConversationMessage, seconds_left: Callable[[], float]) -> None:
-        """Answers at once."""
         self._replies.extend(self._conversation.answer(message))
 
     async def receive(self, seconds_left: Callable[[], float]) -> ConversationReply:
@@ -347,7 +344,6 @@ class MockStream:
         return self._replies.popleft()
 
     async def close(self) -> None:
-        """Forgets the answers that were not taken."""
         self._replies.clear()
 
 
@@ -367,8 +363,6 @@ class MockGrpcChannel:
 
 
 class AsyncMockGrpcChannel(MockGrpcChannel):
-    """One of grpc.aio."""
-
     def unary_unary(self, method: str) -> Any:
         """What a client calls with a message, for a message that it awaits."""
         ask = super().unary_unary(method)

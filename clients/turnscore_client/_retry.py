@@ -23,7 +23,6 @@ class SystemClock:
         time.sleep(seconds)
 
     async def sleep_async(self, seconds: float) -> None:
-        """Yields to the event loop."""
         await asyncio.sleep(seconds)
 
 

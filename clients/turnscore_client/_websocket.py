@@ -65,7 +65,6 @@ class AsyncWebSocketStream:
             raise _broken(error, self._url) from error
 
     async def receive(self, seconds_left: Callable[[], float]) -> ConversationReply:
-        """The service's next message."""
         try:
             async with asyncio.timeout(seconds_left()):
                 return _decode(await self._socket.recv())
@@ -107,7 +106,6 @@ class WebSocketStream:
         self._run(self._stream.send(message, seconds_left))
 
     async def receive(self, seconds_left: Callable[[], float]) -> ConversationReply:
-        """The service's next message."""
         assert self._stream is not None
         return self._run(self._stream.receive(seconds_left))
 

@@ -17,7 +17,6 @@ class Deadline:
 
     @classmethod
     def after_ms(cls, milliseconds: float) -> "Deadline":
-        """A deadline that many milliseconds from this moment."""
         return cls(time.monotonic() + milliseconds / 1000)
 
     def remaining_seconds(self) -> float:

@@ -113,7 +113,6 @@ class ScorerStore:
         return self._keys.key(self._namespace, self._scorer.inputs_of(turn), hashes)
 
     def _read(self, turn: TurnToScore, key: str, entry: bytes | None) -> RawScore | None:
-        """The turn's score, if all of its fragments are there."""
         if entry is None:
             return None
         try:
@@ -301,7 +300,6 @@ class Engine:
 
     @property
     def limits(self) -> Limits:
-        """How long a dialogue and its turns may be."""
         return self._limits
 
     @property

@@ -295,7 +295,6 @@ class ModelLoader:
         return self._load(checked.bundle, checked.variant, concurrency=measured, device=checked.device)
 
     def _finish(self, checked: LoadedScorer) -> LoadedScorer:
-        """The scorer with its pace and the deployment's threshold."""
         loaded, manifest = measure_pace(checked), checked.bundle.manifest
         described = {"model": manifest.reference, "graph": loaded.variant, "device": str(loaded.device)}
         _LOGGER.info("loaded", extra={**described, **asdict(loaded.concurrency)})

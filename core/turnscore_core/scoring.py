@@ -155,7 +155,6 @@ def score_groups(
 
 
 def scores_of(pack: TokenPack, result: PackResult) -> Sequence[Answer]:
-    """The result for each of the pack's answers."""
     if not isinstance(result, Exception):
         return result
     _LOGGER.error("scoring failed: %s", type(result).__name__, exc_info=result)

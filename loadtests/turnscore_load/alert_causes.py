@@ -84,7 +84,6 @@ class Watch:
     seen: set[Firing] = field(default_factory=set)  # all that ever fired
 
     def reload(self) -> None:
-        """Prometheus reads its rules again."""
         self.process.signal(signal.SIGHUP)
 
     async def follow(self) -> None:
@@ -181,7 +180,6 @@ class Bot:
     mood: Mood = "silent"
 
     async def talk(self) -> None:
-        """Until it is cancelled."""
         headers = {"x-api-key": self.key}
         async with httpx.AsyncClient(base_url=self.service.url, timeout=60, headers=headers) as client:
             while True:

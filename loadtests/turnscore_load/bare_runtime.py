@@ -137,7 +137,6 @@ def _median_ms(session: Any, feeds: Sequence[Feeds]) -> float:
 
 
 def answer_orders(runtime: BareRuntime) -> None:
-    """Answers until the standard input ends."""
     for line in sys.stdin:
         order = json.loads(line)
         job: Callable[..., dict[str, Any]] = getattr(runtime, order["job"])

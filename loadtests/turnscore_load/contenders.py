@@ -89,7 +89,6 @@ class BareProcess:
 
 
 def furthest(found: Sequence[float], expected: Sequence[float]) -> float:
-    """The largest difference of two numbers."""
     return max(abs(one - other) for one, other in zip(found, expected, strict=True))
 
 

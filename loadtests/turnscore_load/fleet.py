@@ -229,7 +229,6 @@ def falsify(folder: Path) -> Path:
 
 
 def graph_of(folder: Path) -> Path:
-    """The first of a bundle's graphs."""
     return next(folder.rglob("*.onnx"))
 
 

@@ -253,7 +253,6 @@ class Generator:
         return Stage([await task for task in tasks], began_at, due_at - began_at)
 
     def close(self) -> None:
-        """Closes the connections that are not in use."""
         while self._idle:
             self._idle.pop()[1].abort("closed")
 
@@ -301,7 +300,6 @@ def score_request(port: int, item: Item) -> bytes:
 
 
 def score_requests(port: int, traffic: Traffic) -> Iterator[bytes]:
-    """What the traffic asks, without end."""
     while True:
         yield score_request(port, traffic.next_ask().item)
 

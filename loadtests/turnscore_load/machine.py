@@ -26,7 +26,6 @@ class ForeignHostError(ScenarioError):
 
 
 def free_port() -> int:
-    """A free port of this machine; another one each time."""
     while True:
         port = random.SystemRandom().choice([each for each in _FREE_PORTS if each not in _given])
         _given.add(port)
@@ -50,7 +49,6 @@ def port_of(url: str) -> int:
 
 
 def usable_cpus() -> int:
-    """CPUs that this process may run on."""
     return len(os.sched_getaffinity(0))
 
 

@@ -151,7 +151,6 @@ class Process:
         return None if self._process is None else self._process.returncode
 
     def wait(self) -> None:
-        """Returns when it has ended."""
         if self._process is not None:
             self._process.wait(_START_SECONDS)
 
@@ -162,7 +161,6 @@ class Process:
                 each.suspend()
 
     def resume(self) -> None:
-        """Lets a paused tree run again."""
         for each in self.tree():
             with suppress(psutil.NoSuchProcess):
                 each.resume()

@@ -40,7 +40,6 @@ class ScenarioResult:
 
     @property
     def holds(self) -> bool:
-        """Whether no claim failed."""
         return all(each.holds is not False for each in self.checks)
 
     def markdown(self) -> str:
@@ -67,7 +66,6 @@ def check_table(found: Sequence[Check]) -> str:
 
 
 def not_run(reasons: Mapping[str, str]) -> str:
-    """What was left out, with the end of each reason."""
     told = [f"- {what}: `{' '.join(why.split())[-300:].replace('`', chr(39))}`" for what, why in reasons.items()]
     return "\n".join(told) or "Everything was run."
 

@@ -109,7 +109,6 @@ class TurnScore:
 
     @bentoml.on_startup  # type: ignore[untyped-decorator]
     async def start(self) -> None:
-        """Begins to load the models and takes over SIGTERM."""
         worker = (bentoml.server_context.worker_index or 1) - 1
         _RUNTIME.start(worker=worker)
         await _GRPC.start()

@@ -61,7 +61,6 @@ class Pace:
 
     @property
     def limit(self) -> int:
-        """Lines that may be in flight."""
         return int(self._limit)
 
     async def begin(self) -> int:
@@ -80,17 +79,14 @@ class Pace:
                 await self._changed.wait()
 
     def end(self) -> None:
-        """A line is in flight no more."""
         self._in_flight -= 1
         self._changed.set()
 
     def stop(self, error: Exception) -> None:
-        """Lets no line begin any more."""
         self._stopped_by = error
         self._changed.set()
 
     def answered(self) -> None:
-        """The service took a line."""
         self._failures = 0
         step = 1.0 if self._doubles else 1.0 / self._limit
         self._limit = min(float(self.most), self._limit + step)
@@ -145,7 +141,6 @@ class ClusteredMean:
 
     @property
     def mean(self) -> float:
-        """Over all turns."""
         return self.total / self.count
 
     def interval(self) -> tuple[float, float] | None:

@@ -29,22 +29,18 @@ class TurnScoreMiddleware(AgentMiddleware[Any, Any]):
         self.hook = Hook(given)
 
     def after_agent(self, state: Any, runtime: Any) -> None:
-        """Hands the answer over."""
         self.hook.background.submit(state["messages"], _current_ids(), _to_openai)
 
     async def aafter_agent(self, state: Any, runtime: Any) -> None:
-        """Hands the answer over."""
         self.after_agent(state, runtime)
 
     def wrap_model_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
-        """The model's response, or a better second one."""
         first, gate = handler(request), self.hook.gate
         if gate is None:
             return first
         return gate.choose(request.messages, first, lambda _: handler(request), _text_of, _to_openai)
 
     async def awrap_model_call(self, request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
-        """The model's response, or a better second one."""
         first, gate = await handler(request), self.hook.gate
         if gate is None:
             return first
@@ -77,7 +73,6 @@ class TurnScoreCallback(BaseCallbackHandler):
             self.background.submit([*messages, answer], ids, _to_openai)
 
     def on_llm_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
-        """Forgets what the model was asked."""
         self._asked.pop(run_id, None)
 
 

@@ -32,15 +32,12 @@ class TurnScoreLogger(CustomLogger):
             raise ValueError("min_quality and answer_again need each other")
 
     def log_success_event(self, kwargs: Any, response_obj: Any, start_time: Any, end_time: Any) -> None:
-        """Hands the answer over."""
         self._submit(kwargs)
 
     async def async_log_success_event(self, kwargs: Any, response_obj: Any, start_time: Any, end_time: Any) -> None:
-        """Hands the answer over."""
         self._submit(kwargs)
 
     async def async_post_call_success_hook(self, data: Any, user_api_key_dict: Any, response: Any) -> Any:
-        """The response, or a better second one."""
         gate, answer_again = self.hook.gate, self._answer_again
         if gate is None or answer_again is None or not isinstance(data.get("messages"), list):
             return response

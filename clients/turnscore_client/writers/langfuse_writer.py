@@ -36,5 +36,4 @@ class LangfuseWriter(ScoreWriter):
         )
 
     def close(self) -> None:
-        """Returns when the queue is sent."""
         self._client.flush()

@@ -17,7 +17,6 @@ class LangSmithWriter(ScoreWriter):
         self._client = client or Client()
 
     def write(self, entry: ScoreEntry) -> None:
-        """Hands it to LangSmith's client."""
         run_id = entry.ids.span_id or entry.ids.trace_id
         if run_id is None:
             return
@@ -33,5 +32,4 @@ class LangSmithWriter(ScoreWriter):
         )
 
     def close(self) -> None:
-        """Returns when what was written is sent."""
         self._client.flush()

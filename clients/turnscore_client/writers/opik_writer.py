@@ -16,7 +16,6 @@ class OpikWriter(ScoreWriter):
         self._client = client or Opik()
 
     def write(self, entry: ScoreEntry) -> None:
-        """Hands it to Opik's client."""
         ids = entry.ids
         score: dict[str, Any] = {
             "name": entry.name,
@@ -33,5 +32,4 @@ class OpikWriter(ScoreWriter):
             self._client.log_traces_feedback_scores([{**score, "id": ids.trace_id}])
 
     def close(self) -> None:
-        """Returns when what was written is sent."""
         self._client.flush()

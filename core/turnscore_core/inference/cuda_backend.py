@@ -143,14 +143,10 @@ _OUT_OF_MEMORY = re.compile(
 
 @dataclass(frozen=True)
 class CudaOptions:
-    """How a CUDA device is used."""
-
     memory_limit_bytes: int | None = None
 
 
 class CudaBackend:
-    """One graph on one CUDA device."""
-
     def __init__(
         self, graph: Path, device: Device, options: CudaOptions, *, joint: Path | None = None, open_session: Any = None
     ) -> None:

@@ -91,7 +91,6 @@ class CudaDriver:
         return version.value // 1000, version.value % 1000 // 10
 
     def gpus(self) -> tuple[Gpu, ...]:
-        """The devices this process sees, in the order of their numbers."""
         if not self._has_devices:
             return ()
         count = ctypes.c_int()
@@ -99,7 +98,6 @@ class CudaDriver:
         return tuple(self._describe_gpu(index) for index in range(count.value))
 
     def free_bytes(self, index: int) -> int:
-        """Memory that no process has taken on that device."""
         device, context, popped = self._device(index), ctypes.c_void_p(), ctypes.c_void_p()
         free, total = ctypes.c_size_t(), ctypes.c_size_t()
         # The primary context is the one that ONNX Runtime computes in: nothing is created where a session is open.
@@ -199,8 +197,6 @@ _INSTALL_LIBRARIES = "install the extra `gpu`, which brings the CUDA and cuDNN w
 
 @dataclass(frozen=True)
 class Device:
-    """Where a graph computes."""
-
     kind: Literal["cpu", "cuda"]
     index: int = 0
 

@@ -201,8 +201,6 @@ class OutOfMemoryError(Exception):
 
 
 class Backend(Protocol):
-    """The methods of a runtime that a scorer needs."""
-
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
 

@@ -21,8 +21,6 @@ _SPECIAL = "["
 
 @dataclass(slots=True)
 class LookedUp:
-    """A text whose words were looked up."""
-
     ids: list[int | None]
     unknown: list[str]
     """What has to be tokenized: the words that have no id, or the text itself."""
@@ -60,7 +58,6 @@ class WholeWords:
         return cls(words, is_uncased=normalizer["lowercase"])
 
     def look_up(self, text: str) -> LookedUp:
-        """The ids of the text's words, as far as they are known."""
         if not text.isascii() or _SPECIAL in text:
             return LookedUp([None], [text])
         if not text.isprintable() and not (text := text.translate(_SPACES)).isprintable():

@@ -48,7 +48,6 @@ class TextEncoder(Scorer):
         self.vector_width = widths[0]
 
     def estimate_tokens(self, turn: TurnToScore) -> int:
-        """Tokens of all texts, from their characters."""
         return sum(min(self._token_limit, len(text) // _CHARS_PER_TOKEN + 2) for text in _texts_of(turn))
 
     def trim(self, turn: TurnToScore) -> TurnToScore:

@@ -33,7 +33,6 @@ class EngagementScorer(Scorer):
         self._backend = backend
 
     def estimate_tokens(self, turn: TurnToScore) -> int:
-        """Tokens of query and reply together, from their characters."""
         query = sum(map(len, last_user_run(turn.context)))
         most, reply = self._token_limit, len(turn.response)
         return min(most, query // _CHARS_PER_TOKEN + 2) + min(most, reply // _CHARS_PER_TOKEN + 2)

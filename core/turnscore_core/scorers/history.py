@@ -81,7 +81,6 @@ class History(Sequence[Turn]):
         self._length = len(turns)
 
     def before(self, place: int) -> "History":
-        """The turns before that place."""
         earlier = object.__new__(History)
         earlier._turns, earlier._dialogue, earlier._length = self._turns, self._dialogue, place
         return earlier

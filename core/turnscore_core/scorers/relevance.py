@@ -94,8 +94,6 @@ SEGMENTS = "token_type_ids"
 
 
 class RelevanceOptions(BaseModel):
-    """The `options` of a relevance bundle's manifest."""
-
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     form: Literal["joint", "apart"]
@@ -129,7 +127,6 @@ class JointReader:
         return turn.trimmed(context, response, is_cut=are_more or response_cut or any(cut for _, cut in kept))
 
     def estimate_tokens(self, texts: Sequence[str]) -> int:
-        """Tokens of a row of these texts."""
         return min(self.token_limit, sum(map(estimate_text, texts)) + self.marks.count)
 
     def pack(self, place: int, said: Sequence[list[int]], response: list[int]) -> tuple[TokenPack, int]:

@@ -40,7 +40,6 @@ def context_fields(context: Sequence[Turn]) -> Fields:
 
 
 def count_chars(fields: Iterable[Field]) -> int:
-    """The characters of all texts together."""
     chars = 0
     for each in fields:
         if isinstance(each, tuple):
@@ -94,7 +93,6 @@ class TurnToScore:
     """Whether text that the scorer reads in part was left out already, so that its tokens are not counted."""
 
     def trimmed(self, context: Sequence[Turn], response: str, *, is_cut: bool) -> "TurnToScore":
-        """The turn of which only this is left."""
         return TurnToScore(context, response, options=self.options, asked=self.asked, is_cut=is_cut or self.is_cut)
 
 
@@ -124,7 +122,6 @@ class TokenPack:
 
     @property
     def real_tokens(self) -> int:
-        """Tokens in all rows together, without padding."""
         return sum(map(len, self.rows))
 
 

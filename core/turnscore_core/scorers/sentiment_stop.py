@@ -119,7 +119,6 @@ class SentimentStopScorer(Scorer):
         return turn.trimmed(context, response, is_cut=are_more or context_cut or response_cut)
 
     def estimate_tokens(self, turn: TurnToScore) -> int:
-        """Tokens of the row, from the characters of what it may hold."""
         chars = len(turn.response) + sum(len(each.text) for each in turn.context)
         return min(self._token_limit, chars // _CHARS_PER_TOKEN + 3)
 

@@ -61,13 +61,10 @@ class UsrFormula(BaseModel):
     bias: FiniteFloat
 
     def apply(self, found: Mapping[str, float]) -> float:
-        """The value of these parts."""
         return self.bias + sum((found[name] - p.center) / p.scale * p.weight for name, p in self.parts.items())
 
 
 class UsrOptions(BaseModel):
-    """The `options` of a USR bundle's manifest."""
-
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     overall: UsrFormula = Field(description="Of `mlm` and `retrieval`.")
@@ -135,7 +132,6 @@ class UsrScorer(Scorer):
         return self._reader.said_before(turn), turn.response, _facts_of(turn)
 
     def encode(self, turns: Sequence[TurnToScore]) -> list[TokenPack]:
-        """One pack a turn."""
         read = [(self._reader.said_before(turn), turn.response, _facts_of(turn)) for turn in turns]
         ids = self._reader.tokenizer.encode_each(
             text for said, response, facts in read for text in (*said, response, *facts)

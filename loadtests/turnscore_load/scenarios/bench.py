@@ -81,7 +81,6 @@ class ServerComparison:
     not_run: dict[str, str] = field(default_factory=dict)
 
     def mixes(self) -> list[str]:
-        """The mixes measured, in order."""
         return list(dict.fromkeys(each.mix for each in self.measurements))
 
     def rounds(self) -> int:
@@ -89,7 +88,6 @@ class ServerComparison:
         return max(Counter(each.mix for each in self.measurements if each.contender == BARE).values(), default=0)
 
     def clients(self) -> list[int]:
-        """The numbers of clients measured, in order."""
         return sorted({each.clients for each in self.measurements if each.contender != BARE})
 
     def cell(self, contender: str, mix: str, clients: int = 0) -> Cell | None:

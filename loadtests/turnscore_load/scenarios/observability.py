@@ -113,7 +113,6 @@ async def _show(
 
 
 async def _on_services(world: World, watch: Watch) -> list[ShownAlert]:
-    """What goes wrong with services."""
     found: list[ShownAlert] = []
     for causes in ON_SERVICES:
         for shown in await asyncio.gather(*(_show(world, watch, cause) for cause in causes)):
@@ -122,8 +121,6 @@ async def _on_services(world: World, watch: Watch) -> list[ShownAlert]:
 
 
 async def _of_the_bot(world: World, watch: Watch) -> list[ShownAlert]:
-    """What goes wrong with what a bot says."""
-
     async def within_it() -> list[ShownAlert]:
         """After a baseline of the service's own counts, taken as an operator takes it."""
         await watch.wait_for_value(_LIVE_DIALOGUES, lambda value: value >= _BASELINE_DIALOGUES, _FIRE_SECONDS)
@@ -140,13 +137,11 @@ async def _of_the_bot(world: World, watch: Watch) -> list[ShownAlert]:
 
 
 def check(found: Sequence[ShownAlert], rules: str) -> Check:
-    """Whether the run showed every alert of the rules."""
     silent = [alert for alert in alerts_of(rules) if alert not in {each.alert for each in found}]
     return Check("every alert fires and clears", ", ".join(silent) or f"all {len(found)}", not silent)
 
 
 def report(found: AlertsRun, rules: str) -> list[str]:
-    """The parts of the page, in the rules' order."""
     by_alert, rows = {each.alert: each for each in found.shown}, []
     for alert, factor in alerts_of(rules).items():
         cells = ["NONE", "-", "-", "-"]

@@ -169,7 +169,6 @@ class Overload(TargetScenario[OverloadRun]):
         return table(["load", "good/s", *OUTCOMES, "p50 ms", "p99 ms", "p99 ms of refusals"], rows, texts=1)
 
     def _cpu_use(self, run: OverloadRun) -> str:
-        """Who used the machine during the overload."""
         first, *_, last = (each for each in run.samples if each.seconds <= self.seconds)
         seconds, generator = last.seconds - first.seconds, run.generator_cpus
         service = (last.cpu_seconds - first.cpu_seconds) / seconds

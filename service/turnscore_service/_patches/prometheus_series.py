@@ -38,7 +38,6 @@ class _BufferedValue(values.MultiProcessValue()):  # type: ignore[misc]
         return float(self._value)
 
     def write(self) -> None:
-        """Writes it into the file."""
         self._is_written = True
         super().set(self._value, self._timestamp)
 
@@ -61,7 +60,6 @@ def count_before_writing(add_up: Callable[[], None]) -> None:
 
 
 def write_out() -> None:
-    """Writes what has changed into the files."""
     for add_up in _counted_apart:
         add_up()
     with _lock:

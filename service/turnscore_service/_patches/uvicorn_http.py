@@ -46,7 +46,6 @@ class Serving:
 
 
 def refusal_bytes(response: Response, default_headers: list[tuple[bytes, bytes]]) -> bytes:
-    """A whole HTTP/1.1 answer that ends the connection."""
     headers = [*default_headers, *response.raw_headers, (b"connection", b"close")]
     lines = [STATUS_LINE[response.status_code], *(b"%s: %s\r\n" % header for header in headers), b"\r\n"]
     return b"".join([*lines, bytes(response.body)])
@@ -127,7 +126,6 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._start_head_clock()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nothing is left waiting."""
         self._stop_head_clock()
         super().connection_lost(exc)
         if (leave := self.on_leave) is not None:
@@ -151,7 +149,6 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             self._start_head_clock()
 
     def handle_websocket_upgrade(self) -> None:
-        """The connection is another protocol's."""
         self._stop_head_clock()
         self._is_over = True
         super().handle_websocket_upgrade()
@@ -166,7 +163,6 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._head_bytes = 0
 
     def on_url(self, url: bytes) -> None:
-        """A part of the target."""
         self._head_bytes += len(url)
         if self._head_bytes > self.serving.max_head_bytes:
             self._fail(self._too_large())
@@ -196,7 +192,6 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """The request is whole."""
         self._unheard_bytes = 0
         super().on_message_complete()
 

@@ -111,7 +111,6 @@ class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
         self._end()
 
     async def receive(self) -> Any:
-        """The next message for the app."""
         message = await super().receive()
         self._read_on()
         return message

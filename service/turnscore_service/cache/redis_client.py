@@ -79,8 +79,6 @@ _SCANNED_AT_ONCE = 1000
 
 @dataclass(frozen=True, slots=True)
 class PendingWrite:
-    """An entry to be written, and for how long."""
-
     entry: bytes
     ttl_ms: int
 
@@ -110,7 +108,6 @@ class EntryStore:
         return removed
 
     async def drop_idle(self) -> None:
-        """Closes the connections that are not in use."""
         await self._client.connection_pool.disconnect(inuse_connections=False)
 
     async def close(self) -> None:
@@ -207,7 +204,6 @@ async def _by_thousands(keys: AsyncIterator[bytes]) -> AsyncIterator[list[bytes]
 
 
 def _checked(found: object, count: int) -> list[bytes | None]:
-    """The entries, if the answer holds entries."""
     if isinstance(found, list) and len(found) == count and all(each is None or type(each) is bytes for each in found):
         return found
     raise GarbageError

@@ -40,7 +40,6 @@ class Breaker:
 
     @property
     def is_closed(self) -> bool:
-        """Whether calls may go through."""
         return self.state == "closed"
 
     def record(self, *, has_failed: bool, cause: str = "") -> None:

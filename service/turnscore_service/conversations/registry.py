@@ -65,5 +65,4 @@ class ConversationRegistry:
             conversation.end(NotReadyError("draining: the service is shutting down", retry_after_ms=_RETRY_MS))
 
     async def wait_until_empty(self) -> None:
-        """Returns when none is open."""
         await self._held.wait_until_none()

@@ -54,8 +54,6 @@ from turnscore_service.telemetry.recorder import CallTrace
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """One message of the caller as it came."""
-
     size_bytes: int
     read: Callable[[], ConversationMessage]
     """Decodes it, which takes time: its size comes first. Raises the error that says why it is no message."""
@@ -73,8 +71,6 @@ class Channel(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PendingTurn:
-    """A turn to score, with those before it."""
-
     context: Sequence[Turn]
     text: str
     deadline: Deadline
@@ -95,7 +91,6 @@ class OpenDialogue:
 
     @property
     def scorers(self) -> list[str]:
-        """The names of the scorers that every system turn is scored with."""
         return list(self._asked)
 
     def latest(self, deadline_ms: int | None) -> PendingTurn:

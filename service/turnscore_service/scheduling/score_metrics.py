@@ -63,7 +63,6 @@ class _Tally:
             self.chars += chars
 
     def numbers(self) -> list[float]:
-        """All totals, in one order."""
         counts = (self.percentiles, self.dialogues, self.cut, self.not_computable, self.tokens, self.chars)
         return [*counts, *self.bins, *self.labels.values(), *self.warned.values()]
 
@@ -74,8 +73,6 @@ _lock = Lock()
 
 
 class ScoreMetrics:
-    """Counts the live turns of one event loop."""
-
     def __init__(self, scorers: Mapping[str, LoadedScorer], tenants: tuple[str, ...] = ()) -> None:
         """`scorers`, by the names under which they work; `tenants`: names of keys that are told apart."""
         self._scorers = scorers

@@ -160,7 +160,6 @@ class Shadows:
             self._take(shadow, item, score, score.percentile)
 
     async def stop(self) -> None:
-        """Drops what waits and takes no more; ends the thread with the pack that it computes."""
         self._is_stopped = True
         self._queue.clear()
         if self._work is not None:

@@ -128,7 +128,6 @@ class OtlpExporter:
         self._logger = self._logs.get_logger(_SCOPE, _VERSION, schema_url=EVENT_SCHEMA_URL)
 
     def export(self, ended: EndedCall) -> None:
-        """A span if it is sampled, and an event for each score."""
         context = _context_of(ended.trace.caller)
         if ended.trace.is_sampled:
             span = self._span_of(ended, context)
@@ -146,7 +145,6 @@ class OtlpExporter:
                 )
 
     def close(self) -> None:
-        """Sends what waits."""
         self._spans.shutdown()
         self._logs.shutdown()
 

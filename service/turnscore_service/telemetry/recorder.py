@@ -27,8 +27,6 @@ _SAMPLED = 0x01
 
 @dataclass(frozen=True, slots=True)
 class CallerSpan:
-    """The span that a call belongs to."""
-
     trace_id: int
     span_id: int
     is_sampled: bool
@@ -101,7 +99,6 @@ class CallTrace:
 
     @property
     def has_events(self) -> bool:
-        """Whether its scores become events."""
         return self.recorder.events == "all" or (self.recorder.events == "sampled" and self.is_sampled)
 
     def end(self, code: str, reply: BaseModel | None, request_id: str, turn_seconds: float | None = None) -> None:
@@ -138,7 +135,6 @@ class TelemetryRecorder:
         return CallTrace(self, transport, call, caller, is_sampled)
 
     def hand_over(self, ended: EndedCall) -> None:
-        """Gives an ended call to the thread, if there is room."""
         if len(self._waiting) < _MOST_WAITING:
             self._waiting.append(ended)
             if not self._is_due.is_set():

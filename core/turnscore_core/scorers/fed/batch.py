@@ -151,7 +151,6 @@ class Branch:
 
     @property
     def ids(self) -> tuple[int, ...]:
-        """The tokens fed to the model, in order."""
         return (*self.stem, *self.tree.ids.tolist())
 
 

@@ -95,7 +95,6 @@ class FedPlan:
 
     @property
     def with_context(self) -> bool:
-        """Whether the losses of the context's tokens are needed too."""
         return self.question.loss == "whole_sequence"
 
     @property
@@ -120,7 +119,6 @@ class FedPlan:
         return [_mean(losses, negative) - _mean(losses, positive) for negative, positive in self.follow_ups]
 
     def score(self, values: Sequence[float]) -> RawScore:
-        """The turn's score, of the qualities' values."""
         return score_values(self.question, values, self.curves, self.mean_curve)
 
 

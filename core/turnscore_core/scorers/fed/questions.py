@@ -93,8 +93,6 @@ Qualities = dict[QualityName, Quality]
 
 
 class FedBundleOptions(BaseModel):
-    """What a FED bundle's manifest says in `options`."""
-
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     qualities: Qualities = Field(description="All that the bundle knows, in the order of the reference values.")
@@ -201,7 +199,6 @@ class FedQuestion:
 
     @property
     def texts(self) -> list[str]:
-        """The distinct follow-ups, in order."""
         texts = [text for _, quality in self.qualities for text in (*quality.positive, *quality.negative)]
         return list(dict.fromkeys(texts))
 
@@ -236,7 +233,6 @@ class FedQuestions:
         return self.ask(*read_request(options, self._options)) if options else self.default
 
     def ask(self, qualities: Mapping[str, Quality], loss: Loss) -> FedQuestion:
-        """The question of these qualities, in their order."""
         asked = tuple(qualities.items())
         texts = [text for quality in qualities.values() for text in _texts_of(quality)]
         if any(text not in self.tokens for text in texts):

@@ -194,7 +194,6 @@ class GrpcEndpoints:
         return grpc.stream_stream_rpc_method_handler(converse)
 
     def _begin(self, context: Context) -> tuple[dict[str, str], str]:
-        """What came with a call, and its request id; counts it in flight."""
         self.in_flight.begin()
         context.add_done_callback(self.in_flight.end)  # type: ignore[arg-type]  # the stubs want a class
         sent = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}

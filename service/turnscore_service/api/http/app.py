@@ -49,8 +49,6 @@ _LOGGER = logging.getLogger("turnscore.http")
 
 
 class HttpApi:
-    """Requests and WebSockets of one process. ASGI, without the life cycle."""
-
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._scraping = asyncio.Lock()
@@ -60,7 +58,6 @@ class HttpApi:
         self._allows_origins = bool(runtime.settings.http.allowed_origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serves one request or WebSocket."""
         if scope["type"] == "websocket":
             await websocket.serve(self._runtime, WebSocket(scope, receive, send))
             return

@@ -74,8 +74,6 @@ _JSON = (b"content-type", b"application/json")
 
 
 class JsonResponse(Response):
-    """A response of finished bytes."""
-
     def __init__(self, body: bytes, status_code: int = 200) -> None:
         self.body = body
         self.status_code = status_code
