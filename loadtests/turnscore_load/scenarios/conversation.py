@@ -3,6 +3,7 @@
 import json
 import random
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,10 @@ from typing import Annotated, Any
 
 import typer
 from turnscore_client import TurnScoreClient
+from turnscore_core.load_settings import LoadSettings
+from turnscore_core.model_loader import load_scorers
+from turnscore_core.scorers.scorer import Scorer, TurnToScore
+from turnscore_wire import Turn
 from typer import Option
 
 from turnscore_load.fleet import STARTER
@@ -22,12 +27,12 @@ from turnscore_load.scenarios.equal import read_dialogues
 from turnscore_load.services import metric
 from turnscore_load.traffic import SYSTEM_WORDS, USER_WORDS, Traffic, TrafficSettings
 
-TURNS, LONG_TURNS, RANK_TURNS, CANDIDATES, CLIENTS = 12, 20, 6, 8, 32
+TURNS, LONG_TURNS, RANK_TURNS, CANDIDATES, CLIENTS = 12, 20, 8, 8, 32
 READ_TURNS = 3
 """Context turns that quality reads."""
-WITH, WITHOUT = "kept", "not kept"
+WITH, WITHOUT, ALONE = "kept", "not kept", "the reply read alone by the first graph, in this process"
 SETTINGS: Mapping[str, Mapping[str, str]] = {WITH: {}, WITHOUT: {"TURNSCORE_RUNTIME__KEPT_VECTOR_BYTES": "0"}}
-MOST_OF_CPU, LEAST_FOUND = 0.55, 0.9
+MOST_OF_CPU, LEAST_FOUND, MOST_MS_BEYOND = 0.55, 0.9, 1.0
 _WRITING_SECONDS = 0.05
 """In a live conversation, from a user's turn to the reply: a fast model's first words."""
 _SETTLE_SECONDS = 1.0
@@ -54,8 +59,8 @@ class Found:
     """What was measured."""
 
     costs: Sequence[Cost]
-    streamed: Mapping[str, Sequence[float]]
-    """By service, each round's median milliseconds to a reply's score in live conversations."""
+    latencies: Mapping[str, Sequence[float]]
+    """By how a reply's score is asked and of which service, each round's median milliseconds; and of ALONE."""
     replayed: Mapping[str, tuple[float, float]]
     """By what was replayed, the share of earlier texts that was found, and the megabytes kept after it."""
 
@@ -80,38 +85,46 @@ class Conversation(Scenario[Found]):
             services = {WITH: kept, WITHOUT: plain}
             for each in services.values():
                 each.pause()
+            scorer = load_scorers(LoadSettings(models=(own["TURNSCORE_MODELS"],), device="cpu"))["quality"].scorer
             costs: list[Cost] = []
-            streamed: dict[str, list[float]] = {name: [] for name in services}
+            latencies = defaultdict[str, list[float]](list)
             for round_, name in in_turn(services, self.rounds + 1):
                 typer.echo(f"round {round_} of {self.rounds}: {name}" if round_ else f"warming up: {name}")
                 measured = [_measure(services[name], name, way, round_, self.conversations) for way in WAYS]
                 talked = _talk(services[name], round_, self.conversations)
                 if round_:
                     costs += measured
-                    streamed[name].append(talked)
+                    latencies[f"over HTTP, {name}"].append(measured[0].p50_ms)
+                    latencies[f"in a live conversation, {name}"].append(talked)
+                if round_ and name == WITH:
+                    latencies[ALONE].append(_read_alone(scorer, round_, self.conversations))
             name = f"{self.live:,} conversations of {LONG_TURNS} turns in turn"
-            replayed = {name: _replay(kept, list(_interleave(self.live)))}
+            replayed = {name: _replay(kept, list(_interleave("live", self.live, LONG_TURNS)))}
             if self.data is not None:
                 dialogues = read_dialogues(self.data, self.turns)
                 said = [[turn.model_dump(include={"speaker", "text"}) for turn in each] for each in dialogues]
                 asked = [body for each in said for body in replies(each)]
                 replayed[f"{len(said)} dialogues of {self.data.name}"] = _replay(kept, asked)
-        return Found(costs=costs, streamed=streamed, replayed=replayed)
+        return Found(costs=costs, latencies=dict(latencies), replayed=replayed)
 
     def report(self, found: Found) -> Iterator[str]:
         yield _cost_table(found.costs)
-        rows = [[name, number(median(each), 2)] for name, each in found.streamed.items()]
-        yield table(["vectors", "live conversation: ms to a reply's score, p50"], rows, texts=1)
+        latencies = found.latencies
+        rows = [[how, number(median(latencies[how]), 2), number(_beyond(latencies, how), 2)] for how in latencies]
+        yield table(["a reply's score", "p50 ms", "more than the reply read alone"], rows, texts=1)
         yield _found_table(found.replayed)
 
     def checks(self, found: Found) -> Iterator[Check]:
-        replies_, _, mixed = WAYS
-        cpu, speed = _ratio(found.costs, replies_, "cpu_ms"), _ratio(found.costs, mixed, "per_second")
+        cpu, speed = _ratio(found.costs, REPLIES, "cpu_ms"), _ratio(found.costs, MIXED, "per_second")
         share, _ = next(iter(found.replayed.values()))
         claim = f"CPU per reply is at most {MOST_OF_CPU} of that without kept vectors"
         yield Check(claim, f"{cpu:.2f}", cpu <= MOST_OF_CPU)
         yield Check(f"at least {LEAST_FOUND:.0%} of earlier texts are found", f"{share:.1%}", share >= LEAST_FOUND)
         yield Check("throughput is not below that without", f"{speed:.2f} times", speed >= 1)
+        for how in (each for each in found.latencies if each.endswith(f", {WITH}")):
+            more = _beyond(found.latencies, how)
+            claim = f"{how}: a reply's score takes at most {MOST_MS_BEYOND} ms more than the reply read alone"
+            yield Check(claim, f"{more:.2f} ms", more <= MOST_MS_BEYOND)
 
 
 def converse(name: str, turns: int) -> Said:
@@ -129,19 +142,21 @@ def replies(said: Sequence[Mapping[str, str]]) -> Iterator[str]:
             yield json.dumps({"context": said[:place], "response": turn["text"]})
 
 
-def _interleave(count: int) -> Iterator[str]:
+def _interleave(name: str, count: int, turns: int = TURNS) -> Iterator[str]:
     """The replies of so many conversations, one of each in turn."""
-    all_of = [list(replies(converse(f"live/{each}", LONG_TURNS))) for each in range(count)]
+    all_of = [list(replies(converse(f"{name}/{each}", turns))) for each in range(count)]
     for asked in zip(*all_of, strict=True):
         yield from asked
 
 
 def _rankings(name: str, count: int) -> list[str]:
+    """Of each reply that is given, and others, when it comes."""
     asked = []
     for each in range(count):
-        context = converse(f"{name}/{each}", RANK_TURNS)[:-1]
-        candidates = [converse(f"{name}/{each}/{place}", 2)[1]["text"] for place in range(CANDIDATES)]
-        asked.append(json.dumps({"context": context, "candidates": candidates}))
+        said = converse(f"{name}/{each}", RANK_TURNS)
+        for place in range(1, RANK_TURNS, 2):
+            others = [converse(f"{name}/{each}/{place}/{other}", 2)[1]["text"] for other in range(1, CANDIDATES)]
+            asked.append(json.dumps({"context": said[:place], "candidates": [said[place]["text"], *others]}))
     return asked
 
 
@@ -149,22 +164,33 @@ def _one_by_one(name: str, count: int) -> list[str]:
     return [body for each in range(count) for body in replies(converse(f"{name}/{each}", TURNS))]
 
 
+def _at_once(name: str, count: int) -> list[str]:
+    return list(_interleave(name, max(count, CLIENTS)))
+
+
 def _mixed(name: str, count: int) -> list[str]:
     traffic = Traffic(TrafficSettings(), name)
     return [json.dumps(traffic.next_ask().item) for _ in range(count * TURNS)]
 
 
+REPLIES, MIXED = f"conversations of {TURNS} turns, reply by reply", f"{CLIENTS} clients, mixed"
 WAYS: Mapping[str, tuple[Any, str, int, int]] = {
-    f"conversations of {TURNS} turns, reply by reply": (_one_by_one, "/v1/score", 1, 1),
-    f"rankings of {CANDIDATES} candidates after {RANK_TURNS - 1} turns": (_rankings, "/v1/rank", 1, CANDIDATES),
-    f"{CLIENTS} clients, mixed": (_mixed, "/v1/score", CLIENTS, 1),
+    REPLIES: (_one_by_one, "/v1/score", 1, 1),
+    f"{CLIENTS} clients, such conversations at once": (_at_once, "/v1/score", CLIENTS, 1),
+    f"rankings of {CANDIDATES} candidates in conversations of {RANK_TURNS} turns": (
+        _rankings,
+        "/v1/rank",
+        1,
+        CANDIDATES,
+    ),
+    MIXED: (_mixed, "/v1/score", CLIENTS, 1),
 }
 """Which requests, their path, the clients, and what each request asks for."""
 
 
 def _measure(process: Process, name: str, way: str, round_: int, conversations: int) -> Cost:
     make, path, clients, size = WAYS[way]
-    bodies = make(f"round {round_}", conversations)
+    bodies = make(f"{way} {round_}", conversations)  # no way finds what another said
     done = drive(process, Job(port=process.port, path=path, bodies=bodies, clients=clients))
     asked = size * len(bodies)
     return Cost(
@@ -195,14 +221,24 @@ def _talk(process: Process, round_: int, conversations: int) -> float:
     return 1000 * median(took)
 
 
+def _read_alone(scorer: Scorer, round_: int, conversations: int) -> float:
+    """Median milliseconds of the first graph for the row of a reply, of those that `_talk` scores."""
+    took = []
+    for each in range(conversations):
+        for turn in converse(f"talk {round_}/{each}", TURNS)[1::2]:
+            pack = scorer.read_ahead(TurnToScore([Turn(speaker="user", text=turn["text"])], ""))
+            assert pack is not None
+            began = time.perf_counter()
+            scorer.score([pack])
+            took.append(time.perf_counter() - began)
+    return 1000 * median(took)
+
+
 def _replay(process: Process, bodies: Sequence[str]) -> tuple[float, float]:
     """Of the texts said before the user's last one the share that was found, and megabytes that are kept after it."""
-    before = _hits(process)
+    before = _read(process, "hits_total", role="context")
     drive(process, Job(port=process.port, path="/v1/score", bodies=list(bodies)), _SETTLE_SECONDS)
-    hits = _hits(process) - before
-    process.resume()
-    kept = metric(process.port, "turnscore_kept_vector_bytes")
-    process.pause()
+    hits, kept = _read(process, "hits_total", role="context") - before, _read(process, "bytes")
     repeats, earlier = _count_texts(bodies)
     return (hits - repeats) / max(1, earlier), kept / 1024**2
 
@@ -220,9 +256,9 @@ def _count_texts(bodies: Sequence[str]) -> tuple[int, int]:
     return repeats, others
 
 
-def _hits(process: Process) -> float:
+def _read(process: Process, what: str, **labels: str) -> float:
     process.resume()
-    found = metric(process.port, "turnscore_kept_vector_hits_total", role="context")
+    found = metric(process.port, f"turnscore_kept_vector_{what}", **labels)
     process.pause()
     return found
 
@@ -234,6 +270,10 @@ def _figures(costs: Sequence[Cost], way: str, service: str, figure: str) -> list
 def _ratio(costs: Sequence[Cost], way: str, figure: str) -> float:
     with_, without = (_figures(costs, way, name, figure) for name in SETTINGS)
     return median(one / other for one, other in zip(with_, without, strict=True))
+
+
+def _beyond(latencies: Mapping[str, Sequence[float]], how: str) -> float:
+    return median(one - alone for one, alone in zip(latencies[how], latencies[ALONE], strict=True))
 
 
 def _cost_table(costs: Sequence[Cost]) -> str:
