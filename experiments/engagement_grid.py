@@ -24,7 +24,7 @@ from turnscore_exporters.engagement.report import (
     report_baselines,
     report_model,
 )
-from turnscore_exporters.engagement.training import PaperRecipe, TextVectors, train_paper_recipe, transfer
+from turnscore_exporters.engagement.training import PairVectors, PaperRecipe, train_paper_recipe, transfer
 from turnscore_exporters.json_files import read_json, write_json
 from turnscore_exporters.training.encoders import Encoder, load_encoder
 from turnscore_exporters.training.loop import TRAINING_FILE, claim_choices, claim_folder
@@ -59,7 +59,7 @@ def run_grid(
             write_json(output / GRID_FILE, reports)
     for folder in checkpoint or ():
         model, own_encoder = load_model(folder)
-        reports[folder.name] = report_model(model, TextVectors(model, own_encoder), test_sets, BOOTSTRAP_ROUNDS)
+        reports[folder.name] = report_model(model, PairVectors(model, own_encoder), test_sets, BOOTSTRAP_ROUNDS)
         write_json(output / GRID_FILE, reports)
     tables = format_tables(baselines, reports)
     if report:
@@ -121,7 +121,7 @@ class Grid:
         self._encoder_name = encoder_name
         self._seed = seed
         self._output = output
-        self._frozen: dict[TokenPooling, tuple[Encoder, TextVectors]] = {}
+        self._frozen: dict[TokenPooling, tuple[Encoder, PairVectors]] = {}
 
     def measure(self, recipe: PaperRecipe) -> dict[str, Any]:
         """The figures of one recipe before and after the transfer step."""
@@ -132,17 +132,17 @@ class Grid:
         folder = self._output / recipe.name
         model = train_paper_recipe(self._data, encoder, recipe, self._seed, folder, vectors)
         if recipe.is_fine_tuned:
-            vectors = TextVectors(model, encoder)
+            vectors = PairVectors(model, encoder)
         before = report_model(model, vectors, self._test_sets, BOOTSTRAP_ROUNDS)
         moved = replace(recipe, with_transfer=True)
         transfer(model, encoder, vectors, self._data.transfer, moved, self._seed)
         return {recipe.name: before, moved.name: report_model(model, vectors, self._test_sets, BOOTSTRAP_ROUNDS)}
 
-    def _freeze(self, pooling: TokenPooling) -> tuple[Encoder, TextVectors]:
+    def _freeze(self, pooling: TokenPooling) -> tuple[Encoder, PairVectors]:
         if pooling not in self._frozen:
             encoder = load_encoder(self._encoder_name)
             model = EngagementModel(encoder.model, EngagementSettings(encoder=encoder.name, pooling=pooling))
-            self._frozen[pooling] = encoder, TextVectors(model, encoder)
+            self._frozen[pooling] = encoder, PairVectors(model, encoder)
         return self._frozen[pooling]
 
 

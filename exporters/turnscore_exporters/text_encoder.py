@@ -19,10 +19,10 @@ from turnscore_exporters.bundles.checkpoint import Checkpoint, bert_graphs, expo
 from turnscore_exporters.bundles.writer import turns_of
 from turnscore_exporters.data.pairs import choose_reference_turns
 from turnscore_exporters.errors import EncoderError, ExporterError
-from turnscore_exporters.graphs.export import EXAMPLE_IDS, ROW_AXES, BertGraph, GraphContract
+from turnscore_exporters.graphs.export import EXAMPLE_IDS, ROW_AXES, BertGraph, GraphContract, average_tokens
 from turnscore_exporters.json_files import read_json
 from turnscore_exporters.options import TextEncoderExportOptions
-from turnscore_exporters.training.encoders import SHORT_NAMES, Encoder, chunks, load_encoder, pad_rows
+from turnscore_exporters.training.encoders import SHORT_NAMES, Encoder, TextVectors, load_encoder
 
 CONTRACT = GraphContract(
     inputs={"input_ids": ROW_AXES, "attention_mask": ROW_AXES},
@@ -56,8 +56,7 @@ class TextEncoderModel(BertGraph):
         tokens: Tensor = found.last_hidden_state.float()
         if self.pooling is Pooling.CLS:
             return tokens[:, 0]
-        mask = attention_mask.unsqueeze(-1).to(tokens.dtype)
-        return (tokens * mask).sum(1) / mask.sum(1).clamp_min(1.0)
+        return average_tokens(tokens, attention_mask)
 
 
 def find_pooling(name: str) -> Pooling:
@@ -83,23 +82,12 @@ def find_pooling(name: str) -> Pooling:
     raise EncoderError(f"encoder {name}: pools by {', '.join(chosen) or 'nothing'}; only mean and cls can be exported")
 
 
-def encode_texts(
-    model: TextEncoderModel, encoder: Encoder, texts: Sequence[str], batch_size: int = 64
-) -> dict[str, Tensor]:
-    """Each text's vector, of length 1, as the checkpoint computes it."""
-    order = sorted(dict.fromkeys(texts), key=len)
-    found: dict[str, Tensor] = {}
-    with torch.inference_mode():
-        for chosen in chunks(order, batch_size):
-            vectors = model(*pad_rows(encoder.tokenize(chosen)))
-            found |= zip(chosen, torch.nn.functional.normalize(vectors, dim=1), strict=True)
-    return found
-
-
 def compare_pairs(model: TextEncoderModel, encoder: Encoder, pairs: Sequence[tuple[str, str]]) -> list[float]:
     """The cosine of each pair's texts; where the first text is empty, that of the second with itself."""
-    vectors = encode_texts(model, encoder, [text for pair in pairs for text in pair if text.strip()])
-    return [float(vectors[query if query.strip() else reply] @ vectors[reply]) for query, reply in pairs]
+    vectors = TextVectors(encoder, lambda *rows: torch.nn.functional.normalize(model(*rows), dim=1))
+    texts = [query if query.strip() else reply for query, reply in pairs] + [reply for _, reply in pairs]
+    found = vectors.of(texts)
+    return (found[: len(pairs)] * found[len(pairs) :]).sum(1).tolist()  # type: ignore[no-any-return]
 
 
 def export_text_encoder(options: TextEncoderExportOptions) -> Bundle:

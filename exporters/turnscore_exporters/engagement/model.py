@@ -27,7 +27,7 @@ from turnscore_exporters.data.pairs import (
     read_reference_turns,
     texts_and_labels,
 )
-from turnscore_exporters.graphs.export import EXAMPLE_IDS, ROW_AXES, BertGraph, GraphContract
+from turnscore_exporters.graphs.export import EXAMPLE_IDS, ROW_AXES, BertGraph, GraphContract, average_tokens
 from turnscore_exporters.json_files import read_json
 from turnscore_exporters.options import EngagementExportOptions
 from turnscore_exporters.training.encoders import (
@@ -175,9 +175,9 @@ def blend_columns(logits: Tensor, features: Tensor) -> Tensor:
 
 def pool(tokens: Tensor, attention_mask: Tensor, pooling: TokenPooling) -> Tensor:
     """Pools [rows, tokens, width] over real tokens to [rows, width]."""
-    mask = attention_mask.unsqueeze(-1).to(tokens.dtype)
     if pooling is TokenPooling.MEAN:
-        return (tokens * mask).sum(1) / mask.sum(1).clamp_min(1.0)
+        return average_tokens(tokens, attention_mask)
+    mask = attention_mask.unsqueeze(-1).to(tokens.dtype)
     return (tokens + (mask - 1.0) * 1e4).amax(1)
 
 

@@ -32,8 +32,8 @@ from turnscore_exporters.engagement.model import EngagementModel, TokenPooling, 
 from turnscore_exporters.engagement.training import (
     PAPER_ENCODER,
     MixedRecipe,
+    PairVectors,
     PaperRecipe,
-    TextVectors,
     labels_of,
     texts_of,
     train_mixed_recipe,
@@ -109,7 +109,7 @@ def report_baselines(test_sets: Sequence[TestSet], rounds: int) -> dict[str, dic
 
 
 def report_model(
-    model: EngagementModel, vectors: TextVectors, test_sets: Sequence[TestSet], rounds: int
+    model: EngagementModel, vectors: PairVectors, test_sets: Sequence[TestSet], rounds: int
 ) -> dict[str, Any]:
     """One model's agreement on each test set, with partial correlations given length, and its scores of the probes."""
     report: dict[str, Any] = {}
@@ -126,7 +126,7 @@ def report_model(
 
 
 def report_transfer(
-    model: EngagementModel, vectors: TextVectors, pairs: Sequence[TextPair], rounds: int
+    model: EngagementModel, vectors: PairVectors, pairs: Sequence[TextPair], rounds: int
 ) -> dict[str, Any]:
     """Agreement on the transfer pairs, each scored by a blend that did not see it, and that of the lengths alone."""
     odds = cross_validate_blend(model, vectors.features(texts_of(pairs)), labels_of(pairs))
@@ -142,7 +142,7 @@ def report_transfer(
     }
 
 
-def score_texts(model: EngagementModel, vectors: TextVectors, pairs: Sequence[tuple[str, str]]) -> list[float]:
+def score_texts(model: EngagementModel, vectors: PairVectors, pairs: Sequence[tuple[str, str]]) -> list[float]:
     """Probabilities of (query, reply) texts, from cached vectors."""
     scores: list[float] = model.probability(vectors.features(pairs)).detach().tolist()
     return scores
@@ -174,7 +174,7 @@ def run_engagement_training(options: EngagementTrainOptions) -> None:
             fine_tune_steps=options.steps,
         )
         model = train_paper_recipe(data, encoder, paper, options.seed, state)
-        vectors = TextVectors(model, encoder)
+        vectors = PairVectors(model, encoder)
     save_model(model, encoder, options.output)
     test_sets = list_test_sets(data)
     baselines = report_baselines(test_sets, BOOTSTRAP_ROUNDS)

@@ -1,6 +1,6 @@
 """Trains engagement models by two recipes: the paper's, and the mixture of which the starter bundle is made."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from tqdm import tqdm
 
 from turnscore_exporters.data.pairs import (
     ContrastText,
@@ -30,41 +29,24 @@ from turnscore_exporters.engagement.model import (
     pool,
 )
 from turnscore_exporters.errors import ExporterError
-from turnscore_exporters.training.encoders import Encoder, chunks, load_encoder, pad_rows
+from turnscore_exporters.training.encoders import Encoder, TextVectors, chunks, load_encoder, read_texts
 from turnscore_exporters.training.loop import LoopSettings, choose_batch, train
 
-ROWS_AT_ONCE = 64
 WEIGHT_DECAY = 0.05  # chosen
 
 
-class TextVectors:
-    """Row vectors of texts under one encoder and pooling, computed once each."""
+class PairVectors(TextVectors):
+    """The head's input of pairs, by row vectors that are computed once for each text."""
 
     def __init__(self, model: EngagementModel, encoder: Encoder) -> None:
+        super().__init__(encoder, lambda ids, mask: model.eval().read_rows(ids, mask))
         self._model = model
-        self._encoder = encoder
-        self._vectors: dict[str, Tensor] = {}
-
-    def add(self, texts: Iterable[str], description: str = "encoding texts") -> None:
-        """Computes the missing vectors, shortest text first."""
-        wanted = sorted(set(texts) - self._vectors.keys())
-        if not wanted:
-            return
-        rows = dict(zip(wanted, self._encoder.tokenize(wanted), strict=True))
-        wanted.sort(key=lambda text: len(rows[text]))
-        self._model.eval()
-        with torch.inference_mode(), tqdm(total=len(wanted), desc=description, unit="text") as bar:
-            for chosen in chunks(wanted, ROWS_AT_ONCE):
-                vectors = self._model.read_rows(*pad_rows([rows[text] for text in chosen]))
-                self._vectors.update(zip(chosen, vectors, strict=True))
-                bar.update(len(chosen))
 
     def features(self, pairs: Sequence[tuple[str, str]]) -> Tensor:
-        """The head's input for (query, reply) texts, [pairs, features]; an empty query counts as missing."""
-        self.add(text for query, reply in pairs for text in (query or reply, reply))
-        query = torch.stack([self._vectors[query or reply] for query, reply in pairs])
-        reply = torch.stack([self._vectors[reply] for _, reply in pairs])
-        return self._model.combine(query, reply).clone()
+        """[pairs, features] of (query, reply) texts; an empty query counts as missing."""
+        queries, replies = [query or reply for query, reply in pairs], [reply for _, reply in pairs]
+        vectors = self.of([*queries, *replies])
+        return self._model.combine(vectors[: len(pairs)], vectors[len(pairs) :])
 
 
 @dataclass(frozen=True)
@@ -157,13 +139,14 @@ class AdaptedEncoder(nn.Module):
         self.bert = encoder.model
         self.bert.embeddings.requires_grad_(False)
         self.pooling = pooling
-        self._tokenize = encoder.tokenize
+        self._encoder = encoder
         width = encoder.width * 4
         self.heads = nn.ModuleDict({name: _build_head(width) for name in questions})
 
     def loss(self, questions: Sequence[Question], weights: Mapping[str, float]) -> Tensor:
         """The sum over questions of the cross entropy; `weights` are those of the answer 1."""
-        vectors = self._encode({text for each in questions for text in (*each.queries, *each.replies)})
+        texts = {text for each in questions for text in (*each.queries, *each.replies)}
+        vectors = read_texts(self._encoder, texts, self._read, ADAPTED_ROWS_AT_ONCE)
         total = torch.zeros(())
         for each in questions:
             query = torch.stack([vectors[text] for text in each.queries])
@@ -174,17 +157,10 @@ class AdaptedEncoder(nn.Module):
             )
         return total
 
-    def _encode(self, texts: set[str]) -> dict[str, Tensor]:
-        ordered = sorted(texts)
-        rows = dict(zip(ordered, self._tokenize(ordered), strict=True))
-        ordered.sort(key=lambda text: len(rows[text]))
-        vectors: dict[str, Tensor] = {}
-        for chosen in chunks(ordered, ADAPTED_ROWS_AT_ONCE):
-            ids, mask = pad_rows([rows[text] for text in chosen])
-            with torch.autocast("cpu", dtype=torch.bfloat16):
-                tokens = self.bert(input_ids=ids, attention_mask=mask).last_hidden_state
-            vectors.update(zip(chosen, pool(tokens.float(), mask, self.pooling), strict=True))
-        return vectors
+    def _read(self, ids: Tensor, mask: Tensor) -> Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            tokens = self.bert(input_ids=ids, attention_mask=mask).last_hidden_state
+        return pool(tokens.float(), mask, self.pooling)
 
 
 def _build_head(width: int) -> nn.Module:
@@ -335,7 +311,7 @@ def train_paper_recipe(
     recipe: PaperRecipe,
     seed: int = 0,
     state_folder: Path | None = None,
-    vectors: TextVectors | None = None,
+    vectors: PairVectors | None = None,
 ) -> EngagementModel:
     """Trains on one reading of ConvAI. Runs may share `vectors`, of the frozen encoder and this pooling."""
     torch.manual_seed(seed)
@@ -343,7 +319,7 @@ def train_paper_recipe(
         encoder=encoder.name, pooling=recipe.pooling, token_limit=encoder.token_limit, dropout=0.0
     )
     model = EngagementModel(encoder.model, settings)
-    vectors = vectors or TextVectors(model, encoder)
+    vectors = vectors or PairVectors(model, encoder)
     pairs = data.convai.pairs[recipe.labels][ConvaiSplit.TRAIN]
     source = Source(vectors.features(texts_of(pairs)), labels_of(pairs), recipe.head_batch)
     loop = recipe.loop("head", recipe.head_steps, encoder, seed, recipe.learning_rate)
@@ -358,7 +334,7 @@ def train_paper_recipe(
         loop = recipe.loop("fine-tuning", steps, encoder, seed, recipe.learning_rate)
         state = _state(state_folder, "tuned")
         fine_tune(model, encoder, pairs, loop, batch_size=recipe.batch_size, state_path=state)
-        vectors = TextVectors(model, encoder)
+        vectors = PairVectors(model, encoder)
     if recipe.with_transfer:
         transfer(model, encoder, vectors, data.transfer, recipe, seed)
     return model
@@ -367,7 +343,7 @@ def train_paper_recipe(
 def transfer(
     model: EngagementModel,
     encoder: Encoder,
-    vectors: TextVectors,
+    vectors: PairVectors,
     pairs: Sequence[TextPair],
     recipe: PaperRecipe,
     seed: int = 0,
@@ -389,7 +365,7 @@ def train_mixed_recipe(
     recipe: MixedRecipe,
     seed: int = 0,
     state_folder: Path | None = None,
-) -> tuple[EngagementModel, Encoder, TextVectors]:
+) -> tuple[EngagementModel, Encoder, PairVectors]:
     """Adapts the encoder, trains the heads, fits the blend; also returns the vectors it computed."""
     contrast = read_contrast_text(text, recipe.contrast_pairs, seed)
     encoder = load_encoder(encoder_name, recipe.token_limit)
@@ -415,7 +391,7 @@ def train_mixed_recipe(
             is_blended=True,
         ),
     )
-    vectors = TextVectors(model, encoder)
+    vectors = PairVectors(model, encoder)
     train_mixed_heads(model, build_sources(data, contrast, vectors, recipe, seed), recipe, seed)
     fit_blend(model, vectors.features(texts_of(data.transfer)), labels_of(data.transfer))
     return model, encoder, vectors
@@ -427,7 +403,7 @@ def _labelled(data: EngagementData) -> dict[str, Sequence[TextPair]]:
 
 
 def build_sources(
-    data: EngagementData, contrast: ContrastText, vectors: TextVectors, recipe: MixedRecipe, seed: int
+    data: EngagementData, contrast: ContrastText, vectors: PairVectors, recipe: MixedRecipe, seed: int
 ) -> dict[str, Source]:
     """The features of every head's source; contrast pairs come from the end, which adaptation saw least."""
     labelled = _labelled(data)

@@ -47,6 +47,12 @@ class BertGraph(nn.Module):
         return int(self.config.num_hidden_layers)
 
 
+def average_tokens(tokens: Tensor, mask: Tensor) -> Tensor:
+    """The mean over the real tokens of each row, [rows, width] of [rows, tokens, width]."""
+    weight = mask.unsqueeze(-1).to(tokens.dtype)
+    return (tokens * weight).sum(1) / weight.sum(1).clamp_min(1.0)
+
+
 @dataclass(frozen=True)
 class GraphContract:
     """Names and axes of a graph's inputs and outputs, in order, and inputs to trace it with.

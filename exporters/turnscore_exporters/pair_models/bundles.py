@@ -39,7 +39,7 @@ from turnscore_exporters.bundles.writer import GRAPH_FILES, GraphChoice, turns_o
 from turnscore_exporters.data.pairs import choose_reference_turns
 from turnscore_exporters.engagement.model import CONTRACT
 from turnscore_exporters.errors import CheckpointError, EncoderError, ExporterError
-from turnscore_exporters.graphs.export import EXAMPLE_IDS, ROW_AXES, BertGraph, GraphContract
+from turnscore_exporters.graphs.export import EXAMPLE_IDS, ROW_AXES, BertGraph, GraphContract, average_tokens
 from turnscore_exporters.json_files import read_json
 from turnscore_exporters.options import RelevanceExportOptions, UsrExportOptions
 from turnscore_exporters.pair_models.models import (
@@ -135,9 +135,7 @@ class ApartGraph(BertGraph):
         """[pairs], float32."""
         segments = torch.zeros_like(input_ids)
         found = self.encoder(input_ids=input_ids, attention_mask=attention_mask, token_type_ids=segments)
-        tokens = found.last_hidden_state.float()
-        mask = attention_mask.unsqueeze(-1).to(tokens.dtype)
-        vectors = (tokens * mask).sum(1) / mask.sum(1).clamp_min(1.0)
+        vectors = average_tokens(found.last_hidden_state.float(), attention_mask)
         return self.network(vectors[query_row], vectors[reply_row]).sigmoid()  # type: ignore[no-any-return]
 
 

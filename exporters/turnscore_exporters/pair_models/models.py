@@ -1,7 +1,7 @@
 """Models that judge a response in its context: BERT and RoBERTa checkpoints with a head, and ctx-RUBER's network."""
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,15 @@ from transformers import AutoModelForMaskedLM, AutoModelForSequenceClassificatio
 from turnscore_core.scorers.relevance import PairMarks, PairRow, lay_out_pair, masked_copies
 
 from turnscore_exporters.errors import EncoderError
-from turnscore_exporters.training.encoders import Encoder, chunks, load_pretrained, pad_rows, plain_tokenizer
+from turnscore_exporters.graphs.export import average_tokens
+from turnscore_exporters.training.encoders import (
+    Encoder,
+    TextVectors,
+    chunks,
+    load_pretrained,
+    pad_rows,
+    plain_tokenizer,
+)
 
 RESPONSE_SHARE = 0.5
 """Most tokens of a row for the response, so that what it answers always stays in the row. Chosen."""
@@ -132,34 +140,17 @@ def _load(
 
 
 Floats = NDArray[np.float64]
-TEXTS_AT_ONCE = 64
 
 
-class FrozenVectors:
-    """Vectors of texts by a frozen BERT; an empty text is a vector of zeros."""
+class FrozenVectors(TextVectors):
+    """Mean vectors of texts by a frozen BERT; an empty text is a vector of zeros."""
 
     def __init__(self, encoder: Encoder) -> None:
-        self._encoder = encoder
-        self._known: dict[str, Tensor] = {"": torch.zeros(encoder.width)}
-
-    @property
-    def width(self) -> int:
-        return self._encoder.width
-
-    def add(self, texts: Iterable[str]) -> None:
-        """Computes the texts without a vector, sorted by length."""
-        fresh = sorted({text for text in texts if text not in self._known}, key=lambda text: (len(text), text))
-        with torch.inference_mode():
-            for chosen in chunks(fresh, TEXTS_AT_ONCE):
-                ids, mask = pad_rows(self._encoder.tokenize(chosen))
-                tokens = self._encoder.model(input_ids=ids, attention_mask=mask).last_hidden_state.float()
-                pooled = (tokens * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
-                self._known.update(zip(chosen, pooled, strict=True))
-
-    def of(self, texts: Sequence[str]) -> Tensor:
-        """[texts, width]."""
-        self.add(texts)
-        return torch.stack([self._known[text] for text in texts]).clone()
+        super().__init__(
+            encoder, lambda ids, mask: average_tokens(encoder.model(ids, mask).last_hidden_state.float(), mask)
+        )
+        self._known[""] = torch.zeros(encoder.width)
+        self.width = encoder.width
 
     def unit(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """The vectors scaled to length 1, [texts, width]."""
@@ -223,7 +214,6 @@ def score_network(network: PairNetwork, vectors: FrozenVectors, pairs: Sequence[
     if not pairs:
         return np.zeros(0)
     queries, replies = [query.strip() or reply for query, reply in pairs], [reply for _, reply in pairs]
-    vectors.add((*queries, *replies))
     with torch.inference_mode():
         found = [
             network(vectors.of(said), vectors.of(answered)).sigmoid()

@@ -22,7 +22,7 @@ from turnscore_assessment.data.dialogues import SYSTEM, USER, LabelledTurn, Spok
 from turnscore_core.scorers.sentiment_stop import DialogueRow, SpecialTokens, WindowLayout, lay_out_row
 from vaderSentiment.vaderSentiment import SentimentIntensityAnalyzer  # type: ignore[import-untyped]
 
-from turnscore_exporters.graphs.export import BertGraph
+from turnscore_exporters.graphs.export import BertGraph, average_tokens
 from turnscore_exporters.training.encoders import POOLED, Encoder, chunks, pad_rows, read_checkpoint, write_checkpoint
 
 COMPLAINT_FILE = Path(__file__).with_name("complaints.txt")
@@ -246,8 +246,7 @@ class SentimentStopModel(BertGraph):
         if self.settings.pooling is RowPooling.FIRST:
             return tokens[:, 0]  # type: ignore[no-any-return]
         counted = attention_mask if self.settings.pooling is RowPooling.MEAN else attention_mask * token_type_ids
-        weight = counted.unsqueeze(-1).to(tokens.dtype)
-        return (tokens * weight).sum(1) / weight.sum(1).clamp_min(1.0)  # type: ignore[no-any-return]
+        return average_tokens(tokens, counted)
 
     def predict(self, vectors: Tensor) -> Tensor:
         """Sentiment and logit of going on, [rows, 2], of row vectors."""

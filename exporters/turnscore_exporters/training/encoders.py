@@ -2,7 +2,7 @@
 
 import json
 import tarfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from torch import Tensor, nn
+from tqdm import tqdm
 from transformers import AutoConfig, AutoTokenizer, BertConfig, BertModel
 from turnscore_models.bundle import sha256_of
 
@@ -125,6 +126,41 @@ def pad_rows(rows: Sequence[Sequence[int]], pad_id: int = 0) -> tuple[Tensor, Te
         ids[index, : len(row)] = torch.tensor(row)
         mask[index, : len(row)] = 1
     return ids, mask
+
+
+Read = Callable[[Tensor, Tensor], Tensor]
+"""Gives the vectors [rows, width] of padded rows: ids and mask."""
+
+
+def read_texts(
+    encoder: Encoder, texts: Iterable[str], read: Read, rows_at_once: int = 64, description: str = ""
+) -> dict[str, Tensor]:
+    """Each text's vector, shortest texts first; a `description` is that of a progress bar."""
+    ordered = sorted(set(texts))
+    rows = dict(zip(ordered, encoder.tokenize(ordered), strict=True))
+    ordered.sort(key=lambda text: len(rows[text]))
+    found: dict[str, Tensor] = {}
+    with tqdm(total=len(ordered), desc=description, unit="text", disable=not (ordered and description)) as bar:
+        for chosen in chunks(ordered, rows_at_once):
+            found.update(zip(chosen, read(*pad_rows([rows[text] for text in chosen])), strict=True))
+            bar.update(len(chosen))
+    return found
+
+
+class TextVectors:
+    """Vectors of texts by a model that does not change, computed once each."""
+
+    def __init__(self, encoder: Encoder, read: Read) -> None:
+        self._encoder = encoder
+        self._read = read
+        self._known: dict[str, Tensor] = {}
+
+    def of(self, texts: Sequence[str]) -> Tensor:
+        """[texts, width]."""
+        with torch.inference_mode():
+            wanted = set(texts) - self._known.keys()
+            self._known |= read_texts(self._encoder, wanted, self._read, description="encoding texts")
+        return torch.stack([self._known[text] for text in texts]).clone()
 
 
 def _minilm_folder() -> str:
