@@ -5,7 +5,6 @@
 
 import json
 import math
-import platform
 import random
 import shlex
 import sys
@@ -28,6 +27,7 @@ from development_sets import (
     read_judged_sets,
     score_parts,
     score_sets,
+    to_results,
 )
 from turnscore_assessment.agreement.scoring import load_bundles, make_turn
 from turnscore_assessment.command_line import reported_errors
@@ -228,14 +228,7 @@ def main(
         ],
         command=shlex.join(["experiments/agreement_table.py", "DATA", *sys.argv[2:]]),
     )
-    tables = [
-        {"title": each.heading, "conditions": each.paragraphs, "columns": table.header, "rows": table.rows}
-        for each in shown.sections
-        for table in each.tables
-    ]
-    machine = platform.processor() or platform.machine()
-    document = {"command": shown.command, "machine": machine, "date": shown.date, "conditions": shown.summary}
-    write_text(output, to_json_text({**document, "tables": tables}))
+    write_text(output, to_json_text(to_results(shown)))
     if page is not None:
         write_text(page, to_markdown(shown))
     typer.echo(f"wrote {output}")

@@ -3,15 +3,17 @@
 .venv-dev/bin/python experiments/baselines.py --data DATA --output build/baselines --results results/baselines.json
 """
 
-import platform
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from development_sets import to_results
 from paper_systems.job import SYSTEMS, SystemJob, run_job
-from paper_systems.page import collect_results, collect_rows, find_trained, read_eval_sets, read_reports, render_page
+from paper_systems.page import build_page, collect_rows, find_trained, read_eval_sets, read_reports
 from paper_systems.plan import TrainingPlan, find_size
 from turnscore_assessment.command_line import reported_errors
+from turnscore_assessment.files import to_json_text, write_text
+from turnscore_assessment.rendering import to_markdown
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.json_files import write_json
 
@@ -29,9 +31,7 @@ def train(
     larger: Annotated[Path | None, typer.Option(help="Output folder of a run with --paper-size, to compare.")] = None,
     paper_size: Annotated[bool, typer.Option("--paper-size", help="Train about as long as published: hours.")] = False,
     encoder: Annotated[str, typer.Option(help="A BERT: a folder, a name on the hub, or `minilm-l6`.")] = "minilm-l6",
-    words: Annotated[
-        Path | None, typer.Option(help="Word vectors: word2vec's .bin, or a line per word. Default: the encoder's.")
-    ] = None,
+    words: Annotated[Path | None, typer.Option(help="Word vectors, a line per word. Default: the encoder's.")] = None,
     exchanges: Annotated[int | None, typer.Option(min=100, help="Exchanges to draw of dialogue_text.jsonl.gz.")] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Steps of each loop in place of the size's.")] = None,
     learning_rate: Annotated[float | None, typer.Option(min=0, help="In place of the size's.")] = None,
@@ -45,25 +45,23 @@ def train(
     chosen = names or list(SYSTEMS)
     with reported_errors(ExporterError):
         compared = [] if larger is None else read_reports(find_trained(larger, list(SYSTEMS)))
-        sizes = {
-            name: find_size(name, is_full=paper_size).with_choices(exchanges, steps, learning_rate, batch_size)
-            for name in chosen
-        }
+        changed = {"exchanges": exchanges, "steps": steps, "learning_rate": learning_rate, "batch_size": batch_size}
+        sizes = {name: find_size(name, is_full=paper_size).with_choices(**changed) for name in chosen}
         for name, size in sizes.items():
             plan = TrainingPlan(data=data, output=output / name, size=size, encoder=encoder, words=words, seed=seed)
             run_job(SystemJob(name=name, plan=plan, threads=threads, most_turns=turns, check_counts=not any_counts))
         reports = read_reports([output / name for name in chosen])
     told = ["--paper-size"] if paper_size else []
     command = " ".join(["experiments/baselines.py --data DATA --output OUTPUT", *told, *(names or ())])
-    found = collect_results(reports, compared, command, platform.processor() or platform.machine())
+    found = build_page(reports, compared, command)
     if results is not None:
-        write_json(results, found)
+        write_text(results, to_json_text(to_results(found)))
     if page is not None:
-        page.write_text(render_page(found), encoding="utf-8")
+        write_text(page, to_markdown(found))
     if rows is not None:
         items = {each.judged.name: len(each.judged.items) for each in read_eval_sets(data)}
         write_json(rows, collect_rows(reports, command, items))
-    typer.echo(render_page(found))
+    typer.echo(to_markdown(found))
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ Correlations have intervals from resampled dialogues; they are taken by system, 
 
 import dataclasses
 import math
+import platform
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -39,6 +40,7 @@ from turnscore_assessment.figures import (
     resample_pearson,
     resample_spearman,
 )
+from turnscore_assessment.rendering import Page
 from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.scorers.scorer import PERCENTILE_SUFFIX, RawScore, TurnToScore
 from turnscore_core.scoring import score_turns
@@ -416,3 +418,15 @@ def _system_means(column: Floats, of_system: NDArray[np.intp], systems: int, wei
     counts = weights[:, kept] @ members
     sums = weights[:, kept] @ (members * column[kept, None])
     return np.divide(sums, counts, out=np.full_like(sums, np.nan), where=counts > 0)
+
+
+def to_results(page: Page) -> dict[str, Any]:
+    """A page as the files of results/ have it."""
+    tables = [
+        {"title": each.heading, "conditions": each.paragraphs, "columns": table.header, "rows": table.rows}
+        for each in page.sections
+        for table in each.tables
+    ]
+    machine = platform.processor() or platform.machine()
+    document = {"command": page.command, "machine": machine, "date": page.date, "conditions": page.summary}
+    return {**document, "tables": tables}

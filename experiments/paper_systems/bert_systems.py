@@ -34,9 +34,9 @@ from turnscore_exporters.training.loop import BestWeights, LoopSettings, choose_
 from paper_systems.data import EvalTurn, Floats, NegativeSampler, ReplyPool, split_words
 from paper_systems.ruber import FUSED_ADAM
 
-# Specified: a port's released code: Adam 1e-3, weight decay 1e-4, 256 pairs a step.
+# Specified: a port's released code: Adam, weight decay 1e-4, 256 pairs a step.
 FUSED_ADAMW = partial(torch.optim.AdamW, fused=True)
-PAIR_RATE, PAIR_DECAY, PAIR_BATCH = 1e-3, 1e-4, 256
+PAIR_DECAY, PAIR_BATCH = 1e-4, 256
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +59,6 @@ def train_pair_network(
     vectors: FrozenVectors,
     settings: LoopSettings,
     *,
-    learning_rate: float = PAIR_RATE,
     extra: Sequence[TextPair] = (),
     best: BestWeights | None = None,
     state_path: Path | None = None,
@@ -75,7 +74,7 @@ def train_pair_network(
         logits = network(vectors.of([each.query for each in judged]), vectors.of([each.reply for each in judged]))
         return functional.binary_cross_entropy_with_logits(logits, torch.tensor([each.label for each in judged]))
 
-    settings = replace(settings, learning_rate=learning_rate, weight_decay=PAIR_DECAY, optimizer=FUSED_ADAM)
+    settings = replace(settings, weight_decay=PAIR_DECAY, optimizer=FUSED_ADAM)
     train(network, step_loss, settings, state_path=state_path, follower=best)
 
 
@@ -224,13 +223,12 @@ def train_joint(
     draw: Draw,
     settings: LoopSettings,
     *,
-    learning_rate: float,
     class_weight: float = 1.0,
     state_path: Path | None = None,
 ) -> None:
     """Trains in place on the cross entropy of the judgements that `draw` gives; fitting ones weigh `class_weight`."""
     model = checkpoint.model
-    settings = replace(settings, learning_rate=learning_rate, weight_decay=WEIGHT_DECAY, optimizer=FUSED_ADAMW)
+    settings = replace(settings, weight_decay=WEIGHT_DECAY, optimizer=FUSED_ADAMW)
 
     def step_loss(step: int) -> Tensor:
         chosen = draw(step)
@@ -277,8 +275,6 @@ def read_groups(checkpoint: PairCheckpoint, pairs: Sequence[tuple[str, str]]) ->
 
 MASKED_SHARE, KEPT_SHARE, OTHER_SHARE = 0.15, 0.1, 0.1
 """Shares of tokens: predicted ones; of these, ones kept, and ones replaced by another token. Specified."""
-MASKED_RATE = 5e-5
-WEIGHT_DECAY = 0.01
 NOT_PREDICTED = -100
 """The label of a token that is not predicted."""
 
@@ -289,12 +285,11 @@ def train_masked(
     settings: LoopSettings,
     *,
     batch_size: int,
-    learning_rate: float = MASKED_RATE,
     state_path: Path | None = None,
 ) -> None:
     """Trains the model in place to predict masked tokens of exchanges."""
     model = checkpoint.model
-    settings = replace(settings, learning_rate=learning_rate, weight_decay=WEIGHT_DECAY, optimizer=FUSED_ADAMW)
+    settings = replace(settings, weight_decay=WEIGHT_DECAY, optimizer=FUSED_ADAMW)
 
     def step_loss(step: int) -> Tensor:
         chosen = [exchanges[index] for index in choose_batch(len(exchanges), batch_size, step, settings.seed)]

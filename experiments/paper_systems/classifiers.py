@@ -93,8 +93,6 @@ def train_bi_rnn(
     validation: Sequence[TextPair],
     vectors: WordVectors,
     settings: LoopSettings,
-    *,
-    learning_rate: float,
     state_path: Path | None = None,
 ) -> BiRnnClassifier:
     """Trains on the cross entropy weighted by inverse class frequency; keeps the step with the best validation AUC."""
@@ -115,8 +113,7 @@ def train_bi_rnn(
         return compute_auc(scores, [pair.label for pair in validation])
 
     best = BestWeights(measure, settings.steps)
-    settings = replace(settings, learning_rate=learning_rate, optimizer=FUSED_ADAM)
-    train(network, step_loss, settings, state_path=state_path, follower=best)
+    train(network, step_loss, replace(settings, optimizer=FUSED_ADAM), state_path=state_path, follower=best)
     return BiRnnClassifier(network=network, vectors=vectors, chosen=best.found)
 
 
@@ -155,14 +152,7 @@ def train_birnn(plan: TrainingPlan, *, check_counts: bool = True) -> Trained:
     def fit(pairs: Sequence[TextPair], validation: Sequence[TextPair], labels: Labels) -> BiRnnClassifier:
         vectors = plan.word_vectors([text for pair in pairs for text in (pair.query, pair.reply)])
         name = f"bi-rnn {labels}"
-        return train_bi_rnn(
-            pairs,
-            validation,
-            vectors,
-            plan.settings(name),
-            learning_rate=plan.size.learning_rate,
-            state_path=plan.state(name.replace(" ", "-")),
-        )
+        return train_bi_rnn(pairs, validation, vectors, plan.settings(name), plan.state(name.replace(" ", "-")))
 
     return _train_both(plan, fit, border=0.5, check_counts=check_counts)
 

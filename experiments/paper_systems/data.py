@@ -13,6 +13,7 @@ from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import softmax
 from turnscore_assessment.data.dialogues import merge_turns, read_dialogues
 from turnscore_assessment.errors import BadFileError
 from turnscore_exporters.data.pairs import TextPair
@@ -238,16 +239,9 @@ class WeightedNegatives:
         found = [each for each in generator.sample(range(len(self._pool)), count) if self._pool.is_wrong(index, each)]
         if not found:
             return self._pool.draw_wrong(index, generator)
-        weights = weigh_candidates(self._vectors[found] @ self._vectors[index], self._temperature)
+        likeness = np.asarray(self._vectors[found] @ self._vectors[index], dtype=np.float64)
+        weights = softmax(likeness / self._temperature)
         return generator.choices(found, weights=list(weights))[0]
-
-
-def weigh_candidates(likeness: NDArray[np.float32], temperature: float) -> NDArray[np.float64]:
-    """softmax(likeness / temperature)."""
-    scaled = np.asarray(likeness, dtype=np.float64) / temperature
-    weights: NDArray[np.float64] = np.exp(scaled - scaled.max())
-    weights /= weights.sum()
-    return weights
 
 
 def _generator(seed: int, epoch: int, index: int) -> random.Random:

@@ -25,7 +25,7 @@ from turnscore_assessment.agreement.scoring import make_turn
 from turnscore_assessment.data.dialogues import ADVERSARIAL_FILE, ADVERSARIAL_KINDS, alternate
 from turnscore_assessment.figures import LEAST_OBSERVATIONS, Interval, compute_auc
 from turnscore_assessment.files import read_rows
-from turnscore_assessment.rendering import NOTHING, table_head, table_row
+from turnscore_assessment.rendering import Page, Section, Table
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.json_files import read_json
 from turnscore_exporters.training.loop import REPORT_FILE
@@ -184,11 +184,6 @@ def _item(row: Mapping[str, Any], asked: EvalTurn) -> JudgedItem:
 
 
 Report = Mapping[str, Any]
-Table = dict[str, Any]
-"""`title`, `columns` and `rows`, and a `note` where the figures need one."""
-
-AT_LEAST = "> "
-"""Before the seconds of a training that went on from another run's state: that run's are not known."""
 
 CONVAI2, CONVAI2_PARTS = "convai2-grade", ("fitted on", "chosen on")
 OTHERWISE_TRAINED = (
@@ -327,30 +322,23 @@ def collect_rows(reports: Sequence[Report], command: str, items: Mapping[str, in
     return {"command": command, "date": date, "items": dict(items), "sets": sets}
 
 
-def collect_results(reports: Sequence[Report], larger: Sequence[Report], command: str, machine: str) -> dict[str, Any]:
+def build_page(reports: Sequence[Report], larger: Sequence[Report], command: str) -> Page:
     """All figures as tables; reports of the paper's size stand next to the small ones."""
-    tables = [compare_published(reports, larger), _list_costs("Sizes", reports), _held_out(reports)]
-    tables += [_adversarial(reports), _classifiers(reports)]
+    sections = [_compare_published(reports, larger), _list_costs("Sizes", reports), _held_out(reports)]
+    sections += [_adversarial(reports), _classifiers(reports)]
     if larger:
-        tables += [_list_costs("The paper's size", larger), _compare_sizes(reports, larger)]
-    tables += list(_development(reports))
-    return {
-        "command": command,
-        "machine": machine,
-        "date": max(report["date"] for report in (*reports, *larger)),
-        "tables": [each for each in tables if each["rows"]],
-    }
+        sections += [_list_costs("The paper's size", larger), _compare_sizes(reports, larger)]
+    sections += list(_development(reports))
+    return Page(
+        title="The papers' other systems, trained here",
+        sections=[each for each in sections if each.tables[0].rows],
+        command=command,
+        date=max(report["date"] for report in (*reports, *larger)),
+    )
 
 
-def render_page(results: Mapping[str, Any]) -> str:
-    """The results as Markdown."""
-    lines = ["# The papers' other systems, trained here", ""]
-    lines += [f"`{results['command']}`, {results['machine']}, {results['date']}."]
-    for table in results["tables"]:
-        lines += ["", f"## {table['title']}", ""]
-        lines += [table["note"], ""] if "note" in table else []
-        lines += [*table_head(table["columns"]), *map(table_row, table["rows"])]
-    return "\n".join(lines) + "\n"
+def _show(title: str, note: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Section:
+    return Section(title, paragraphs=[note] if note else [], tables=[Table(title, columns, rows)])
 
 
 def name_row(system: str, row: str) -> str:
@@ -363,7 +351,7 @@ def is_trivial(row: str) -> bool:
     return row.startswith(("length", "position"))
 
 
-def compare_published(reports: Sequence[Report], larger: Sequence[Report] = ()) -> Table:
+def _compare_published(reports: Sequence[Report], larger: Sequence[Report]) -> Section:
     """A row per published figure: what it is here, at both sizes, and why the two differ."""
     columns = ["system", "figure", "published", "here", "distance"]
     by_name = {report["name"]: report for report in larger}
@@ -371,62 +359,56 @@ def compare_published(reports: Sequence[Report], larger: Sequence[Report] = ()) 
     rows = []
     for report in reports:
         for each in COMPARISONS[report["name"]]:
-            published = each.published if isinstance(each.published, str) else f"{each.published:.3f}"
-            cells = [each.system, each.figure, published, *_find_here(each, report)]
+            cells = [each.system, each.figure, each.published, *_find_here(each, report)]
             rows.append([*cells, *(_find_here(each, by_name.get(report["name"])) if larger else ()), each.why])
     note = "Here: of the turns of the set that stand in no held-back set and were not trained on."
-    return {"title": "Beside published figures", "note": note, "columns": [*columns, "why"], "rows": rows}
+    return _show("Beside published figures", note, [*columns, "why"], rows)
 
 
-def _find_here(each: PublishedFigure, report: Report | None) -> list[str]:
+def _find_here(each: PublishedFigure, report: Report | None) -> list[object]:
     """The figure here and its distance from the published one."""
     here = None if report is None else each.here(report)
-    if here is None:
-        return [NOTHING, NOTHING]
-    return [f"{here:.3f}", NOTHING if isinstance(each.published, str) else f"{here - each.published:+.3f}"]
+    return [here, None if here is None or isinstance(each.published, str) else f"{here - each.published:+.3f}"]
 
 
-def _list_costs(title: str, reports: Sequence[Report]) -> Table:
+def _list_costs(title: str, reports: Sequence[Report]) -> Section:
     """Each training's data and cost; with several rows also the sum of seconds."""
-    rows = []
-    for report in reports:
-        choices = report["choices"]
-        told = [f"{report['trained_on']:,}" if "trained_on" in report else NOTHING]
-        told += [
-            f"{choices[each]:,}" if choices[each] else NOTHING for each in ("steps", "learning_rate", "batch_size")
+    rows = [
+        [
+            report["name"],
+            report.get("trained_on"),
+            *(report["choices"][each] or None for each in ("steps", "learning_rate", "batch_size")),
+            *(report["seconds"], report["cpu_seconds"]),
+            "yes" if report.get("resumed") else "",
         ]
-        told += [f"{_at_least([report])}{report[each]:,}" for each in ("seconds", "cpu_seconds")]
-        rows.append([report["name"], *told])
+        for report in reports
+    ]
     if len(reports) > 1:
-        sums = [f"{_at_least(reports)}{sum(each[name] for each in reports):,}" for name in ("seconds", "cpu_seconds")]
-        rows.append(["*together*", "", "", "", "", *sums])
+        sums = [sum(each[name] for each in reports) for name in ("seconds", "cpu_seconds")]
+        rows.append(["*together*", "", "", "", "", *sums, ""])
     note = (
         "Exchanges are those that were left to train on: without a tenth of the dialogues, which is held out, and "
         "without dialogues that share a text with a judged turn; of ctx-ruber and pone also without those that choose "
         "the step. Steps are of each loop. Seconds are of training and measuring. A training that was interrupted took "
-        "longer (>): only its last run's seconds are known."
+        "longer: only its last run's seconds are known."
     )
-    columns = ["baseline", "exchanges", "steps", "learning rate", "batch", "wall, s", "CPU, s"]
-    return {"title": title, "note": note, "columns": columns, "rows": rows}
+    columns = ["baseline", "exchanges", "steps", "learning rate", "batch", "wall, s", "CPU, s", "interrupted"]
+    return _show(title, note, columns, rows)
 
 
-def _at_least(reports: Sequence[Report]) -> str:
-    return AT_LEAST if any(report.get("resumed") for report in reports) else ""
-
-
-def _held_out(reports: Sequence[Report]) -> Table:
+def _held_out(reports: Sequence[Report]) -> Section:
     rows = [
-        [name_row(report["name"], name), found["exchanges"], f"{auc:.3f}", f"{found['auc_of_length']:.3f}"]
+        [name_row(report["name"], name), found["exchanges"], auc, found["auc_of_length"]]
         for report in reports
         if (found := report.get("held_out"))
         for name, auc in found["auc"].items()
     ]
     note = "AUC of true against random replies; the reply's length alone beside it."
     columns = ["baseline", "exchanges", "AUC", "AUC of length"]
-    return {"title": "Held-out dialogues", "note": note, "columns": columns, "rows": rows}
+    return _show("Held-out dialogues", note, columns, rows)
 
 
-def _adversarial(reports: Sequence[Report]) -> Table:
+def _adversarial(reports: Sequence[Report]) -> Section:
     measured = [report for report in reports if report.get("adversarial")]
     rows = []
     for report in measured:
@@ -440,15 +422,14 @@ def _adversarial(reports: Sequence[Report]) -> Table:
         "of calling a score from .5 on relevant."
     )
     columns = ["score", "contexts", "random: AUC", "accuracy", "adversarial: AUC", "accuracy"]
-    return {"title": "DailyDialog++", "note": note, "columns": columns, "rows": rows}
+    return _show("DailyDialog++", note, columns, rows)
 
 
 def _compare(label: str, name: str, found: Mapping[str, Any]) -> list[Any]:
-    figures = [found[kind][name][key] for kind in KINDS for key in ("auc", "accuracy")]
-    return [label, found["contexts"], *map(_figure, figures)]
+    return [label, found["contexts"], *(found[kind][name][key] for kind in KINDS for key in ("auc", "accuracy"))]
 
 
-def _classifiers(reports: Sequence[Report]) -> Table:
+def _classifiers(reports: Sequence[Report]) -> Section:
     rows = [
         [
             report["name"],
@@ -457,7 +438,7 @@ def _classifiers(reports: Sequence[Report]) -> Table:
             found["pairs"],
             _interval(found["auc"]),
             _interval(found["balanced_accuracy"]),
-            f"{report['training']['length'][name][0]:.3f}",
+            report["training"]["length"][name][0],
         ]
         for report in reports
         if "tested" in report["training"]
@@ -466,10 +447,10 @@ def _classifiers(reports: Sequence[Report]) -> Table:
     ]
     note = "`length` is the AUC of the reply's characters alone. Predictive Engagement prints bars without numbers."
     columns = ["classifier", "trained on labels", "tested on", "pairs", "AUC", "balanced accuracy", "length"]
-    return {"title": "Predictive Engagement's classifiers", "note": note, "columns": columns, "rows": rows}
+    return _show("Predictive Engagement's classifiers", note, columns, rows)
 
 
-def _compare_sizes(small: Sequence[Report], larger: Sequence[Report]) -> Table:
+def _compare_sizes(small: Sequence[Report], larger: Sequence[Report]) -> Section:
     sets = list(dict.fromkeys(name for report in larger for name in report["development"]))
     by_name = {report["name"]: report for report in small}
     rows = []
@@ -481,16 +462,16 @@ def _compare_sizes(small: Sequence[Report], larger: Sequence[Report]) -> Table:
                     rows.append([name_row(report["name"], score), size, *_figures(found, score, sets)])
     columns = ["score", "size", "held out", "random responses", "adversarial responses", *sets]
     note = "Held out and DailyDialog++: AUC; sets: Spearman, or AUC of ConvAI's thumbs."
-    return {"title": "Both sizes", "note": note, "columns": columns, "rows": rows}
+    return _show("Both sizes", note, columns, rows)
 
 
-def _figures(report: Report, score: str, sets: Sequence[str]) -> list[str]:
+def _figures(report: Report, score: str, sets: Sequence[str]) -> list[float | None]:
     found = [_at("held_out", "auc", score), *(_at("adversarial", kind, score, "auc") for kind in KINDS)]
     found += [_at("development", name, "rows", score, "agreement", 0) for name in sets]
-    return [_figure(find(report)) for find in found]
+    return [find(report) for find in found]
 
 
-def _development(reports: Sequence[Report]) -> Iterator[Table]:
+def _development(reports: Sequence[Report]) -> Iterator[Section]:
     for name in dict.fromkeys(name for report in reports for name in report["development"]):
         found = [report for report in reports if name in report["development"]]
         first = found[0]["development"][name]
@@ -501,18 +482,12 @@ def _development(reports: Sequence[Report]) -> Iterator[Table]:
             if not is_trivial(row)
         ]
         rows += [_row(f"*{row}*", figures) for row, figures in first["rows"].items() if is_trivial(row)]
-        columns = ["score", "n", first["kind"], "Pearson", "Spearman given length"]
-        yield {"title": name, "columns": columns, "rows": rows}
+        yield _show(name, "", ["score", "n", first["kind"], "Pearson", "Spearman given length"], rows)
 
 
 def _row(name: str, figures: Mapping[str, Any]) -> list[Any]:
     return [name, figures["n"], *(_interval(figures[key]) for key in ("agreement", "pearson", "given_length"))]
 
 
-def _interval(figures: Sequence[float | None]) -> str:
-    value, low, high = figures
-    return NOTHING if value is None or low is None or high is None else f"{value:.3f} ({low:.3f} to {high:.3f})"
-
-
-def _figure(value: float | None) -> str:
-    return NOTHING if value is None else f"{value:.3f}"
+def _interval(figures: Sequence[float | None]) -> Interval:
+    return Interval(*(math.nan if each is None else each for each in figures))

@@ -1,7 +1,7 @@
 """What a training of a system is given, how long it takes at either size, and what it gives."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -26,20 +26,9 @@ class Size:
     batch_size: int = 0
     """Rows per step, of usr and 3p; the others have their paper's."""
 
-    def with_choices(
-        self,
-        exchanges: int | None = None,
-        steps: int | None = None,
-        learning_rate: float | None = None,
-        batch_size: int | None = None,
-    ) -> "Size":
+    def with_choices(self, **chosen: Any) -> "Size":
         """The size with the chosen values in place of its own; a value that the size does not use stays 0."""
-        return Size(
-            exchanges=self.exchanges and (exchanges or self.exchanges),
-            steps=self.steps and (steps or self.steps),
-            learning_rate=self.learning_rate and (learning_rate or self.learning_rate),
-            batch_size=self.batch_size and (batch_size or self.batch_size),
-        )
+        return replace(self, **{name: value for name, value in chosen.items() if value and getattr(self, name)})
 
 
 SMALL: Mapping[str, Size] = {
@@ -96,11 +85,15 @@ class TrainingPlan:
         """The state file from which an interrupted training resumes."""
         return self.output / "state" / f"{name}.state"
 
-    def settings(self, name: str, share: float = 1.0) -> LoopSettings:
-        """The settings of a loop with this share of the steps; a state of other settings is refused."""
-        steps = max(1, round(share * self.size.steps))
-        key = f"{name} {self.encoder} {self.words} {self.size} {share} seed {self.seed}"
-        return LoopSettings(steps=steps, run_key=key, seed=self.seed, description=name)
+    def settings(self, name: str, share: float = 1.0, rate: float = 1.0) -> LoopSettings:
+        """The settings of a loop with these shares of the steps and the rate; a state of other settings is refused."""
+        return LoopSettings(
+            steps=max(1, round(share * self.size.steps)),
+            run_key=f"{name} {self.encoder} {self.words} {self.size} {share} seed {self.seed}",
+            seed=self.seed,
+            learning_rate=rate * self.size.learning_rate,
+            description=name,
+        )
 
     @cached_property
     def parts(self) -> Mapping[Part, list[TextPair]]:

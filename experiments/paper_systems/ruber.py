@@ -1,12 +1,10 @@
 """RUBER (Tao et al. 2018): word vectors, networks, and both scores on training scales; Bi-RNN's network."""
 
-import gzip
-import zlib
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import IO, Protocol, cast
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -21,9 +19,6 @@ from turnscore_exporters.training.encoders import Encoder
 from turnscore_exporters.training.loop import LoopSettings, choose_batch, train
 
 from paper_systems.data import EvalTurn, Floats, NegativeSampler, split_words
-
-MOST_WIDTH = 4096
-"""Largest width of a vector; a larger number in a file's head is an error. Chosen."""
 
 WordArray = NDArray[np.float32]
 
@@ -40,19 +35,12 @@ class FileVectors:
     """The vectors of a file, for the wanted words alone."""
 
     def __init__(self, path: Path, wanted: Collection[str]) -> None:
-        """Reads word2vec's binary form (`.bin`), or one word per line (GloVe, or word2vec's text form with its head).
-
-        Raises ExporterError or ReferencesError naming the file and the line.
-        """
+        """Reads GloVe's form, or word2vec's text form. Raises ExporterError or ReferencesError naming the file."""
         self.name = path.name
-        kept = set(wanted)
-        if path.name.removesuffix(".gz").endswith(".bin"):
-            self._table = _read_binary(path, kept)
-        else:
-            known = read_word_vectors(path, kept).known
-            self._table = {word: np.asarray(vector, dtype=np.float32) for word, vector in known.items()}
+        known = read_word_vectors(path, set(wanted)).known
+        self._table = {word: np.asarray(vector, dtype=np.float32) for word, vector in known.items()}
         if not self._table:
-            raise ExporterError(f"{path}: has a vector for none of {len(kept)} words")
+            raise ExporterError(f"{path}: has a vector for none of {len(wanted)} words")
         self.width = len(next(iter(self._table.values())))
         self._unknown = np.zeros(self.width, dtype=np.float32)
 
@@ -82,30 +70,6 @@ class PieceVectors:
             self._known[word] = self._table[pieces].mean(0) if pieces else np.zeros(self.width, dtype=np.float32)
         rows = [self._known[word] for word in words]
         return np.stack(rows) if rows else np.zeros((0, self.width), dtype=np.float32)
-
-
-def _read_binary(path: Path, kept: set[str]) -> dict[str, WordArray]:
-    """The vectors of word2vec's binary form, each word's first."""
-    table: dict[str, WordArray] = {}
-    try:
-        with cast("IO[bytes]", gzip.open(path, "rb")) if path.suffix == ".gz" else path.open("rb") as file:
-            head = file.readline(64).split()
-            if len(head) != 2 or not all(each.isdigit() for each in head) or not 0 < int(head[1]) <= MOST_WIDTH:
-                raise ExporterError(f"{path}: must begin with the number of words and their width")
-            words, width = int(head[0]), int(head[1])
-            for _ in range(words):
-                letters = bytearray()
-                while (letter := file.read(1)) not in (b" ", b""):
-                    letters += letter
-                content = file.read(4 * width)
-                if len(content) != 4 * width:
-                    raise ExporterError(f"{path}: ends before its {words} words")
-                word = letters.decode("utf-8", errors="replace").lstrip("\n")
-                if word in kept and word not in table:
-                    table[word] = np.frombuffer(content, dtype="<f4").copy()
-    except (OSError, EOFError, zlib.error) as error:
-        raise ExporterError(f"{path}: cannot be read ({error})") from error
-    return table
 
 
 # Specified: RUBER (Tao et al. 2018, released code).
@@ -217,9 +181,9 @@ def blend_mean(left: Floats, right: Floats) -> Floats:
     return (left + right) / 2
 
 
-# Specified: Adam, 1e-4, 128 pairs a step.
+# Specified: Adam, 128 pairs a step.
 FUSED_ADAM = partial(torch.optim.Adam, fused=True)
-RUBER_RATE, RUBER_BATCH = 1e-4, 128
+RUBER_BATCH = 128
 RUBER_PAIRS_AT_ONCE = 256
 UNREFERENCED, REFERENCED, BLEND_MIN, BLEND_MEAN = "unreferenced", "referenced", "min", "mean"
 
@@ -257,8 +221,6 @@ def train_ruber_network(
     negatives: NegativeSampler,
     vectors: WordVectors,
     settings: LoopSettings,
-    *,
-    learning_rate: float = RUBER_RATE,
     state_path: Path | None = None,
 ) -> None:
     """Trains in place on the ranking loss; each reply's wrong counterpart is drawn again each epoch."""
@@ -271,8 +233,7 @@ def train_ruber_network(
         replies = read_texts(vectors, [*(exchanges[index].reply for index in chosen), *wrong], REPLY_WORDS)
         return hinge_loss(*network(query, replies).chunk(2))
 
-    settings = replace(settings, learning_rate=learning_rate, optimizer=FUSED_ADAM)
-    train(network, step_loss, settings, state_path=state_path)
+    train(network, step_loss, replace(settings, optimizer=FUSED_ADAM), state_path=state_path)
 
 
 def fit_scales(

@@ -54,15 +54,7 @@ def train_ruber(plan: TrainingPlan) -> Trained:
     negatives = RandomNegatives(ReplyPool(exchanges), plan.seed)
     torch.manual_seed(plan.seed)
     network = RuberNetwork(vectors.width)
-    train_ruber_network(
-        network,
-        exchanges,
-        negatives,
-        vectors,
-        plan.settings("ruber"),
-        learning_rate=plan.size.learning_rate,
-        state_path=plan.state("ruber"),
-    )
+    train_ruber_network(network, exchanges, negatives, vectors, plan.settings("ruber"), plan.state("ruber"))
     chosen = exchanges[:SCALE_EXCHANGES]
     pool = RandomNegatives(ReplyPool(chosen), plan.seed)
     scales = fit_scales(network, vectors, chosen, lambda index: pool.draw(index, -1))
@@ -82,7 +74,6 @@ def train_usr(plan: TrainingPlan) -> Trained:
         exchanges,
         plan.settings("usr masked words"),
         batch_size=plan.size.batch_size,
-        learning_rate=plan.size.learning_rate,
         state_path=plan.state("mlm"),
     )
     masked_model.save(plan.output / "masked")
@@ -93,7 +84,6 @@ def train_usr(plan: TrainingPlan) -> Trained:
         retrieval,
         draw_retrieval(exchanges, negatives, plan.size.batch_size, plan.seed),
         plan.settings("usr retrieval"),
-        learning_rate=plan.size.learning_rate,
         state_path=plan.state("retrieval"),
     )
     retrieval.save(plan.output / "retrieval")
@@ -120,7 +110,6 @@ def train_annotated(plan: TrainingPlan) -> Trained:
         checkpoint,
         draw_annotated(judgements, plan.size.batch_size, plan.seed),
         plan.settings("3p"),
-        learning_rate=plan.size.learning_rate,
         class_weight=(len(judgements) - up) / up,
         state_path=plan.state("3p"),
     )
@@ -231,8 +220,7 @@ def _run_contextual(
         exchanges,
         negatives,
         vectors,
-        plan.settings(name, PONE_SHARE if is_round else 1.0),
-        learning_rate=plan.size.learning_rate * (PONE_RATE if is_round else 1.0),
+        plan.settings(name, *((PONE_SHARE, PONE_RATE) if is_round else ())),
         extra=extra or (),
         best=best,
         state_path=plan.state(name.replace(" ", "-")),

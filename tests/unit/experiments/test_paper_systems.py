@@ -43,8 +43,8 @@ def talk(count: int = 40) -> list[TextPair]:
     return rows
 
 
-def settings(name: str, steps: int) -> LoopSettings:
-    return LoopSettings(steps=steps, run_key=name, warm_up_steps=1, description=name)
+def settings(name: str, steps: int, learning_rate: float = 1e-3) -> LoopSettings:
+    return LoopSettings(steps=steps, run_key=name, warm_up_steps=1, description=name, learning_rate=learning_rate)
 
 
 class DrawnVectors:
@@ -66,7 +66,7 @@ def test_ruber_learns_which_reply_fits_and_resumes_to_the_same_weights(tmp_path:
         network = RuberNetwork(vectors.width)
         path = tmp_path / "ruber.state"
         chosen = settings("ruber", 60)
-        train_ruber_network(network, exchanges, negatives, vectors, chosen, learning_rate=1e-3, state_path=path)
+        train_ruber_network(network, exchanges, negatives, vectors, chosen, path)
         return network
 
     network = train()
@@ -123,7 +123,7 @@ def test_retrieval_changes_by_training_and_scores_each_pair_alone(family: str, t
     judged = draw(0)
     assert sum(each.label for each in judged) == len(judged) / 2
     before = score_pairs(checkpoint, [(each.query, each.reply) for each in exchanges])
-    train_joint(checkpoint, draw, settings("dr", 12), learning_rate=3e-3)
+    train_joint(checkpoint, draw, settings("dr", 12, 3e-3))
     after = score_pairs(checkpoint, [(each.query, each.reply) for each in exchanges])
     alone = score_pairs(checkpoint, [(exchanges[3].query, exchanges[3].reply)])
     assert alone[0] == pytest.approx(after[3], abs=1e-5)
