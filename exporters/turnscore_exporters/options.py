@@ -209,11 +209,8 @@ class EngagementTrainOptions(TrainOptions):
         "published"
     )
     pooling: Annotated[Literal["mean", "max"], Option(help="Pooling over a text's tokens.")] = "mean"
-    fine_tune: Annotated[
-        bool, Option("--fine-tune", help="Recipe paper: train the encoder too, which the paper does not.")
-    ] = False
     transfer: Annotated[bool, Option(help="Recipe paper: go on with the transfer pairs.")] = True
-    steps: Annotated[int | None, Option(help="Steps of the encoder's training; fewer for a trial.")] = None
+    steps: Annotated[int | None, Option(help="Recipe mixed: steps of the encoder; fewer for a trial.")] = None
     any_counts: Annotated[bool, Option("--any-counts", help="Accept other pair counts than the published ones.")] = (
         False
     )
@@ -233,35 +230,10 @@ class SentimentTrainOptions(TrainOptions):
         Literal["two", "sentiment", "sum"] | None,
         Option(help="Both outputs (starter), one regression on sentiment, or on their sum (paper)."),
     ] = None
-    pooling: Annotated[
-        Literal["mean", "first", "response", "pooled"] | None,
-        Option(help="Which tokens of a row are averaged: all (starter); or BERT's pooled output (paper)."),
-    ] = None
-    context_turns: Annotated[
-        int | None, Option(min=0, help="Latest turns of the context that the model reads: 3; paper: 100.")
-    ] = None
-    turn_marks: Annotated[
-        Literal["separator", "speaker"] | None,
-        Option(help="Separators between turns (both recipes), or the speaker's mark before each."),
-    ] = None
-    response_segment: Annotated[int | None, Option(min=0, max=1, help="Segment id of the response: 1.")] = None
     token_limit: Annotated[
         int | None, Option(min=16, help="Most tokens of context and response together: 80; paper: 512.")
     ] = None
-    short_answers: Annotated[
-        bool | None, Option(help="Do not take a `no` to a question for a complaint (starter).")
-    ] = None
-    complaint_weight: Annotated[
-        float | None, Option(min=0, help="Sentiment that a complaint loses: 0.6; paper: 0.")
-    ] = None
-    negatives: Annotated[
-        float | None, Option(min=0, max=1, help="Made-up bad responses per real one: 0.5; paper: 0.")
-    ] = None
     epochs: Annotated[int | None, Option(min=1, help="2; paper: 10.")] = None
-    learning_rate: Annotated[float | None, Option(min=0, help="1e-4; paper: 1e-5.")] = None
-    frozen_layers: Annotated[
-        int | None, Option(min=-1, help="Layers that stay frozen: 2; paper: -1, which trains everything.")
-    ] = None
     steps: Annotated[int | None, Option(help="Most steps; for a trial.")] = None
     sets: Annotated[Path | None, Option(help="Your own descriptions of the sets of dialogues, JSON.")] = None
 

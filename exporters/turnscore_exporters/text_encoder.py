@@ -87,7 +87,7 @@ def compare_pairs(model: TextEncoderModel, encoder: Encoder, pairs: Sequence[tup
     vectors = TextVectors(encoder, lambda *rows: torch.nn.functional.normalize(model(*rows), dim=1))
     texts = [query if query.strip() else reply for query, reply in pairs] + [reply for _, reply in pairs]
     found = vectors.of(texts)
-    return (found[: len(pairs)] * found[len(pairs) :]).sum(1).tolist()  # type: ignore[no-any-return]
+    return (found[: len(pairs)] * found[len(pairs) :]).sum(1).tolist()
 
 
 def export_text_encoder(options: TextEncoderExportOptions) -> Bundle:

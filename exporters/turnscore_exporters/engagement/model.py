@@ -2,10 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -49,22 +48,14 @@ CONTRACT = GraphContract(
 )
 
 
-class TokenPooling(StrEnum):
-    """How token vectors become a text's vector; padding never counts."""
+TokenPooling = Literal["mean", "max"]
+"""How token vectors become a text's vector; padding never counts."""
+TextCombination = Literal["average", "compare"]
+"""How the vectors of query and reply become the head's input.
 
-    MEAN = "mean"
-    MAX = "max"
-
-
-class TextCombination(StrEnum):
-    """How the vectors of query and reply become the head's input.
-
-    `average`: their mean, as in the released code; swapping the two changes nothing. `compare`: both, their absolute
-    difference, their product, and the logarithm of both numbers of tokens, so the head knows which is the reply.
-    """
-
-    AVERAGE = "average"
-    COMPARE = "compare"
+`average`: their mean, as in the released code; swapping the two changes nothing. `compare`: both, their absolute
+difference, their product, and the logarithm of both numbers of tokens, so the head knows which is the reply.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,8 +67,8 @@ class EngagementSettings:
     """
 
     encoder: str
-    pooling: TokenPooling = TokenPooling.MEAN
-    combination: TextCombination = TextCombination.AVERAGE
+    pooling: TokenPooling = "mean"
+    combination: TextCombination = "average"
     heads: int = 1
     token_limit: int = 128
     dropout: float = 0.1
@@ -122,7 +113,7 @@ class EngagementModel(BertGraph):
         self.encoder = encoder
         self.settings = settings
         width = int(encoder.config.hidden_size)
-        width = width * 4 + 2 if settings.combination is TextCombination.COMPARE else width
+        width = width * 4 + 2 if settings.combination == "compare" else width
         self.heads = nn.ModuleList(EngagementHead(width, settings.dropout) for _ in range(settings.heads))
         self.blend = nn.Linear(settings.heads + 1, 2) if settings.is_blended else None
 
@@ -147,7 +138,7 @@ class EngagementModel(BertGraph):
         """The head's input, [pairs, features], of two row vectors per pair."""
         query_length, reply_length = query[:, -1:], reply[:, -1:]
         query, reply = query[:, :-1], reply[:, :-1]
-        if self.settings.combination is TextCombination.AVERAGE:
+        if self.settings.combination == "average":
             return (query + reply) / 2
         return torch.cat([compare(query, reply), query_length, reply_length], dim=-1)
 
@@ -175,7 +166,7 @@ def blend_columns(logits: Tensor, features: Tensor) -> Tensor:
 
 def pool(tokens: Tensor, attention_mask: Tensor, pooling: TokenPooling) -> Tensor:
     """Pools [rows, tokens, width] over real tokens to [rows, width]."""
-    if pooling is TokenPooling.MEAN:
+    if pooling == "mean":
         return average_tokens(tokens, attention_mask)
     mask = attention_mask.unsqueeze(-1).to(tokens.dtype)
     return (tokens + (mask - 1.0) * 1e4).amax(1)
@@ -195,8 +186,7 @@ def load_model(folder: Path) -> tuple[EngagementModel, Encoder]:
     """Reads what save_model wrote, ready to score; CheckpointError naming what is missing or broken."""
 
     def build(record: dict[str, Any], bert: BertModel) -> EngagementModel:
-        choices = {"pooling": TokenPooling(record["pooling"]), "combination": TextCombination(record["combination"])}
-        return EngagementModel(bert, EngagementSettings(**{**record, **choices}))
+        return EngagementModel(bert, EngagementSettings(**record))
 
     return read_checkpoint(folder, "engagement", build)
 
@@ -299,7 +289,7 @@ def export_engagement(options: EngagementExportOptions) -> Bundle:
         score=score_as_pairs(partial(score_pairs, model, encoder)),
         turns=turns_of(reference.pairs),
         source=reference.source,
-        training={**training, "combination": str(model.settings.combination), "heads": model.settings.heads},
+        training={**training, "combination": model.settings.combination, "heads": model.settings.heads},
         agreement={"report": _shorten(read_json(options.checkpoint / "report.json"))},
         by_graph=("auc_by_graph", measure_auc),
     )

@@ -28,7 +28,7 @@ from turnscore_exporters.data.pairs import (
     count_labels,
     read_engagement_data,
 )
-from turnscore_exporters.engagement.model import EngagementModel, TokenPooling, cross_validate_blend, save_model
+from turnscore_exporters.engagement.model import EngagementModel, cross_validate_blend, save_model
 from turnscore_exporters.engagement.training import (
     PAPER_ENCODER,
     MixedRecipe,
@@ -157,7 +157,7 @@ def run_engagement_training(options: EngagementTrainOptions) -> None:
     claim_folder(options.output, options.data)
     data = read_engagement_data(options.data, check_counts=not options.any_counts)
     print_counts(data, checked=not options.any_counts and not is_sample(options.data))
-    pooling, state = TokenPooling(options.pooling), options.output / STATE_FOLDER
+    pooling, state = options.pooling, options.output / STATE_FOLDER
     if options.recipe == "mixed":
         recipe = MixedRecipe(pooling=pooling)
         if options.steps is not None:
@@ -166,15 +166,8 @@ def run_engagement_training(options: EngagementTrainOptions) -> None:
         model, encoder, vectors = train_mixed_recipe(data, options.data / TEXT_FILE, named, recipe, options.seed, state)
     else:
         encoder = load_encoder(options.encoder or PAPER_ENCODER)
-        paper = PaperRecipe(
-            labels=Labels(options.labels),
-            pooling=pooling,
-            is_fine_tuned=options.fine_tune,
-            with_transfer=options.transfer,
-            fine_tune_steps=options.steps,
-        )
-        model = train_paper_recipe(data, encoder, paper, options.seed, state)
-        vectors = PairVectors(model, encoder)
+        paper = PaperRecipe(labels=Labels(options.labels), pooling=pooling, with_transfer=options.transfer)
+        model, vectors = train_paper_recipe(data, encoder, paper, options.seed, state)
     save_model(model, encoder, options.output)
     test_sets = list_test_sets(data)
     baselines = report_baselines(test_sets, BOOTSTRAP_ROUNDS)

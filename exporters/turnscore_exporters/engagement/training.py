@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,15 +20,13 @@ from turnscore_exporters.engagement.model import (
     EngagementHead,
     EngagementModel,
     EngagementSettings,
-    TextCombination,
     TokenPooling,
-    collate_pairs,
     compare,
     fit_blend,
     pool,
 )
 from turnscore_exporters.errors import ExporterError
-from turnscore_exporters.training.encoders import Encoder, TextVectors, chunks, load_encoder, read_texts
+from turnscore_exporters.training.encoders import Encoder, TextVectors, load_encoder, read_texts
 from turnscore_exporters.training.loop import LoopSettings, choose_batch, train
 
 WEIGHT_DECAY = 0.05  # chosen
@@ -80,38 +77,6 @@ def train_head(head: EngagementHead, source: Source, settings: LoopSettings, sta
         return functional.cross_entropy(head(source.features[chosen]), source.labels[chosen], weight=weight)
 
     train(head, step_loss, settings, state_path=state_path)
-
-
-def fine_tune(
-    model: EngagementModel,
-    encoder: Encoder,
-    pairs: Sequence[TextPair],
-    settings: LoopSettings,
-    *,
-    batch_size: int = 32,
-    encoder_rate: float = 5e-5,
-    state_path: Path | None = None,
-) -> None:
-    """Trains encoder and first head together on the weighted cross entropy; the word embeddings stay as they are."""
-    head = model.first_head
-    weight = Source(torch.zeros(0), labels_of(pairs), batch_size).class_weights()
-    model.encoder.embeddings.requires_grad_(False)
-    groups: list[dict[str, Any]] = [
-        {"params": [each for each in model.encoder.parameters() if each.requires_grad], "lr": encoder_rate},
-        {"params": head.parameters()},
-    ]
-    order = sorted(range(len(pairs)), key=lambda index: max(len(pairs[index].query), len(pairs[index].reply)))
-    batches = list(chunks(order, batch_size))
-
-    def step_loss(step: int) -> Tensor:
-        chosen = [pairs[index] for index in batches[choose_batch(len(batches), 1, step, settings.seed)[0]]]
-        ids, mask, query_row, reply_row = collate_pairs(encoder, texts_of(chosen))
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            vectors = model.read_rows(ids, mask)
-        logits = head(model.combine(vectors[query_row], vectors[reply_row]).float())
-        return functional.cross_entropy(logits, labels_of(chosen), weight=weight)
-
-    train(model, step_loss, settings, groups=groups, state_path=state_path)
 
 
 # Chosen on the 300 transfer pairs (cross-validated); 24 + 3 x 8 pairs a step fill a CPU core for about a second.
@@ -240,30 +205,24 @@ class PaperRecipe:
     """One model as in Ghazarian et al. (2020): a frozen encoder, an MLP at the paper's rate, then the transfer step.
 
     What the paper does not state is chosen: steps, batches, Adam at a constant rate, the transfer step's rate.
-    `is_fine_tuned` goes on with the encoder too, which the paper does not: every pair once, without other
-    `fine_tune_steps`.
     """
 
     labels: Labels = Labels.PUBLISHED
-    pooling: TokenPooling = TokenPooling.MEAN
-    is_fine_tuned: bool = False
+    pooling: TokenPooling = "mean"
     with_transfer: bool = False
     head_steps: int = 600
     head_batch: int = 128
-    fine_tune_steps: int | None = None
-    batch_size: int = 32
     transfer_steps: int = 100
     transfer_rate: float = 3e-4
 
     @property
     def name(self) -> str:
-        encoder = "fine-tuned" if self.is_fine_tuned else "frozen"
-        return f"{self.labels}-{self.pooling}-{encoder}" + ("-transfer" if self.with_transfer else "")
+        return f"{self.labels}-{self.pooling}-frozen" + ("-transfer" if self.with_transfer else "")
 
     @property
     def learning_rate(self) -> float:
         """The head's. Specified: 1e-3 with mean pooling, 1e-2 with max pooling."""
-        return 1e-3 if self.pooling is TokenPooling.MEAN else 1e-2
+        return 1e-3 if self.pooling == "mean" else 1e-2
 
     def loop(self, name: str, steps: int, encoder: Encoder, seed: int, learning_rate: float) -> LoopSettings:
         """The settings of one of its loops."""
@@ -285,7 +244,7 @@ class MixedRecipe:
     Steps and shares were chosen by cross-validation on the transfer pairs.
     """
 
-    pooling: TokenPooling = TokenPooling.MEAN
+    pooling: TokenPooling = "mean"
     adaptation_steps: int = 300
     contrast_pairs: int = 18_000
     contrast_batches: int = 100
@@ -312,7 +271,7 @@ def train_paper_recipe(
     seed: int = 0,
     state_folder: Path | None = None,
     vectors: PairVectors | None = None,
-) -> EngagementModel:
+) -> tuple[EngagementModel, PairVectors]:
     """Trains on one reading of ConvAI. Runs may share `vectors`, of the frozen encoder and this pooling."""
     torch.manual_seed(seed)
     settings = EngagementSettings(
@@ -329,15 +288,9 @@ def train_paper_recipe(
     if spread < LEAST_SPREAD:
         # Measured with max pooling's rate: the last layer's eight ReLUs die with some seeds.
         raise ExporterError(f"--seed {seed}: the head scores every pair alike after training; take another seed")
-    if recipe.is_fine_tuned:
-        steps = recipe.fine_tune_steps or -(-len(pairs) // recipe.batch_size)
-        loop = recipe.loop("fine-tuning", steps, encoder, seed, recipe.learning_rate)
-        state = _state(state_folder, "tuned")
-        fine_tune(model, encoder, pairs, loop, batch_size=recipe.batch_size, state_path=state)
-        vectors = PairVectors(model, encoder)
     if recipe.with_transfer:
         transfer(model, encoder, vectors, data.transfer, recipe, seed)
-    return model
+    return model, vectors
 
 
 def transfer(
@@ -348,10 +301,7 @@ def transfer(
     recipe: PaperRecipe,
     seed: int = 0,
 ) -> None:
-    """The paper's transfer step: continues to train the head, in place, on pairs of the target domain.
-
-    `vectors` are those of the model's current encoder.
-    """
+    """The paper's transfer step: continues to train the head, in place, on pairs of the target domain."""
     source = Source(vectors.features(texts_of(pairs)), labels_of(pairs), 64)
     train_head(
         model.first_head, source, recipe.loop("transfer", recipe.transfer_steps, encoder, seed, recipe.transfer_rate)
@@ -384,7 +334,7 @@ def train_mixed_recipe(
         EngagementSettings(
             encoder=encoder_name,
             pooling=recipe.pooling,
-            combination=TextCombination.COMPARE,
+            combination="compare",
             heads=recipe.heads,
             token_limit=encoder.token_limit,
             dropout=recipe.dropout,

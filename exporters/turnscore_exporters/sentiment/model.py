@@ -10,10 +10,9 @@ import string
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from enum import StrEnum
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -191,26 +190,9 @@ def _shuffle_words(words: Words, generator: random.Random) -> Words:
 ROWS_AT_ONCE = 64
 DEFAULT_LAYOUT = WindowLayout(context_turns=3, turn_marks="separator", response_segment=1)
 
-
-class Target(StrEnum):
-    """What the model is trained to predict.
-
-    `two`: sentiment and probability of going on, separately. `sentiment` and `sum`, the paper's, are one regression
-    each: the prediction is `sentiment`, and `goes_on` is 0, so that the value is the target.
-    """
-
-    TWO = "two"
-    SENTIMENT = "sentiment"
-    SUM = "sum"
-
-
-class RowPooling(StrEnum):
-    """Which token vectors of a row are averaged (all, the first one, the response's); or BERT's pooled output."""
-
-    MEAN = "mean"
-    FIRST = "first"
-    RESPONSE = "response"
-    POOLED = POOLED
+Target = Literal["two", "sentiment", "sum"]
+"""`two`: sentiment and probability of going on, separately. `sentiment` and `sum`, the paper's, are one regression
+each: the prediction is `sentiment`, and `goes_on` is 0, so that the value is the target."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,8 +201,9 @@ class SentimentSettings:
 
     encoder: str
     layout: WindowLayout = DEFAULT_LAYOUT
-    pooling: RowPooling = RowPooling.MEAN
-    target: Target = Target.TWO
+    pooling: Literal["mean", "pooled"] = "mean"
+    """The mean of a row's token vectors, or BERT's pooled output."""
+    target: Target = "two"
     token_limit: int = 80
     dropout: float = 0.1
 
@@ -240,13 +223,9 @@ class SentimentStopModel(BertGraph):
     def read_rows(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> Tensor:
         """Row vectors, fp32 [rows, width], of token ids, mask and segments [rows, tokens]."""
         found = self.encoder(input_ids=input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids)
-        if self.settings.pooling is RowPooling.POOLED:
+        if self.settings.pooling == POOLED:
             return found.pooler_output.float()  # type: ignore[no-any-return]
-        tokens = found.last_hidden_state.float()
-        if self.settings.pooling is RowPooling.FIRST:
-            return tokens[:, 0]  # type: ignore[no-any-return]
-        counted = attention_mask if self.settings.pooling is RowPooling.MEAN else attention_mask * token_type_ids
-        return average_tokens(tokens, counted)
+        return average_tokens(found.last_hidden_state.float(), attention_mask)
 
     def predict(self, vectors: Tensor) -> Tensor:
         """Sentiment and logit of going on, [rows, 2], of row vectors."""
@@ -257,7 +236,7 @@ class SentimentStopModel(BertGraph):
         """Sentiments and probabilities of going on, both float32 [rows]."""
         outputs = self.predict(self.read_rows(input_ids, attention_mask, token_type_ids))
         goes_on = outputs[:, 1].sigmoid()
-        return outputs[:, 0], goes_on if self.settings.target is Target.TWO else goes_on * 0.0
+        return outputs[:, 0], goes_on if self.settings.target == "two" else goes_on * 0.0
 
 
 class WindowBuilder:
@@ -318,8 +297,7 @@ def load_model(folder: Path) -> tuple[SentimentStopModel, Encoder]:
     """Reads what save_model wrote, ready to score; CheckpointError naming what is missing or broken."""
 
     def build(record: dict[str, Any], bert: BertModel) -> SentimentStopModel:
-        choices = {"layout": WindowLayout.model_validate(record["layout"]), "target": Target(record["target"])}
-        choices["pooling"] = RowPooling(record["pooling"])
-        return SentimentStopModel(bert, SentimentSettings(**{**record, **choices}))
+        settings = SentimentSettings(**{**record, "layout": WindowLayout.model_validate(record["layout"])})
+        return SentimentStopModel(bert, settings)
 
     return read_checkpoint(folder, "sentiment/stop", build)

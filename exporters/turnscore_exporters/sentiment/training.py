@@ -31,7 +31,6 @@ from turnscore_exporters.sentiment.model import (
     BadResponses,
     LabelRules,
     NegativeRecipe,
-    RowPooling,
     SentimentSettings,
     SentimentStopModel,
     Target,
@@ -50,7 +49,7 @@ from turnscore_exporters.sentiment.report import (
     read_judged_responses,
     render_table,
 )
-from turnscore_exporters.training.encoders import Encoder, chunks, load_long_encoder
+from turnscore_exporters.training.encoders import POOLED, Encoder, chunks, load_long_encoder
 from turnscore_exporters.training.loop import (
     REPORT_FILE,
     STATE_FOLDER,
@@ -102,8 +101,8 @@ PAPER_ENCODER = "google-bert/bert-base-uncased"
 PAPER_SETTINGS = SentimentSettings(
     encoder=PAPER_ENCODER,
     layout=WindowLayout(context_turns=100, turn_marks="separator", response_segment=1),
-    pooling=RowPooling.POOLED,
-    target=Target.SUM,
+    pooling="pooled",
+    target="sum",
     token_limit=512,
 )
 PAPER = SentimentRecipe(
@@ -153,7 +152,7 @@ class TrainingRows:
 
     def known(self, target: Target) -> list[LabelledRow]:
         """The real rows whose target is known: a sentiment; for the sum, whether the user goes on."""
-        if target is Target.SENTIMENT:
+        if target == "sentiment":
             return [row for row in self.real if not math.isnan(row.sentiment)]
         return [row for row in self.real if not math.isnan(row.goes_on)]
 
@@ -229,12 +228,12 @@ def compute_loss(outputs: Tensor, batch: Sequence[LabelledRow], target: Target) 
     sentiment = torch.tensor([each.sentiment for each in batch])
     goes_on = torch.tensor([each.goes_on for each in batch])
     weight = torch.tensor([each.goes_on_weight for each in batch])
-    if target is Target.SUM:
+    if target == "sum":
         wanted = sentiment.nan_to_num(0.0) + goes_on.nan_to_num(1.0)
         return (weight * (outputs[:, 0] - wanted).square()).mean()
     error = (outputs[:, 0] - sentiment.nan_to_num(0.0)).square()
     loss = torch.where(sentiment.isnan(), 0.0, error).mean()
-    if target is Target.SENTIMENT:
+    if target == "sentiment":
         return loss
     weight = torch.where(goes_on.isnan(), 0.0, weight)
     entropy = functional.binary_cross_entropy_with_logits(outputs[:, 1], goes_on.nan_to_num(0.0), reduction="none")
@@ -254,17 +253,15 @@ def train_model(
     """Trains the encoder in place with its head, resuming from `state_path`.
 
     The recipe says which weights are kept: averaged ones, or those of the epoch that agrees best with people on the
-    `judged` responses. Raises ExporterError where the settings contradict each other.
+    `judged` responses.
     """
-    if settings.pooling is RowPooling.RESPONSE and not settings.layout.response_segment:
-        raise ExporterError("pooling over the response needs segment 1 for the response")
     rows = TrainingRows(turns, WindowBuilder(encoder, settings), recipe, seed)
     batches = rows.batches(settings.target)[:steps]
     torch.manual_seed(seed)
     model = SentimentStopModel(encoder.model, settings)
     if recipe.starts_at_mean:
         # So that the first steps need not find them: the mean sentiment, and a likely going on.
-        mean = rows.mean_sentiment() + (settings.target is Target.SUM)
+        mean = rows.mean_sentiment() + (settings.target == "sum")
         model.head.bias.data.copy_(torch.tensor([mean, 2.0]))
     if recipe.frozen_layers >= 0:
         model.encoder.embeddings.requires_grad_(False)
@@ -321,22 +318,13 @@ def choose_recipe(options: SentimentTrainOptions) -> tuple[SentimentSettings, Se
     is_paper = options.recipe == "paper"
     settings = PAPER_SETTINGS if is_paper else SentimentSettings(encoder="minilm-l6")
     recipe = PAPER if is_paper else SentimentRecipe()
-    layout = settings.layout.model_copy(update=_given(options, "context_turns", "turn_marks", "response_segment"))
-    pooling, target = RowPooling(options.pooling or settings.pooling), Target(options.target or settings.target)
-    given = _given(options, "encoder", "token_limit")
-    settings = replace(settings, layout=layout, pooling=pooling, target=target, **given)
-    if is_paper and settings.target is Target.TWO:
+    given = {name: getattr(options, name) for name in ("encoder", "target", "token_limit", "epochs")}
+    given = {name: value for name, value in given.items() if value is not None}
+    epochs = given.pop("epochs", recipe.epochs)
+    settings = replace(settings, **given)
+    if is_paper and settings.target == "two":
         raise ExporterError("--recipe paper predicts one number: --target sentiment, or sum")
-    labels = replace(recipe.labels, **_given(options, "complaint_weight", handles_short_answers="short_answers"))
-    negatives = replace(recipe.negatives, **_given(options, share="negatives"))
-    given = _given(options, "epochs", "learning_rate", "frozen_layers")
-    return settings, replace(recipe, labels=labels, negatives=negatives, **given)
-
-
-def _given(options: SentimentTrainOptions, *names: str, **renamed: str) -> dict[str, Any]:
-    """Those of the options that are not None, by their names in a recipe."""
-    given = {name: getattr(options, option) for name, option in ({each: each for each in names} | renamed).items()}
-    return {name: value for name, value in given.items() if value is not None}
+    return settings, replace(recipe, epochs=epochs)
 
 
 def run_sentiment_training(options: SentimentTrainOptions) -> None:
@@ -353,8 +341,7 @@ def run_sentiment_training(options: SentimentTrainOptions) -> None:
     typer.echo(render_table(report["short_answers"], "set"))
     judged = read_judged_responses(options.data / DEVELOPMENT_FILE)
     torch.manual_seed(options.seed)  # draws a pooling layer that the encoder lacks
-    is_pooled = settings.pooling is RowPooling.POOLED
-    encoder = load_long_encoder(settings.encoder, settings.token_limit, has_pooler=is_pooled)
+    encoder = load_long_encoder(settings.encoder, settings.token_limit, has_pooler=settings.pooling == POOLED)
     turns = [turn for members in by_set.values() for turn in members]
     state = options.output / STATE_FOLDER / "sentiment_stop.pt"
     model, rows = train_model(turns, encoder, settings, recipe, options.seed, options.steps, state, judged)

@@ -26,14 +26,14 @@ def build_model(tiny_bert: Path, **settings: object) -> EngagementModel:
     return EngagementModel(encoder.model, EngagementSettings(encoder="tiny", **settings)).eval()  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("pooling", list(TokenPooling))
+@pytest.mark.parametrize("pooling", ["mean", "max"])
 def test_padding_never_counts(pooling: TokenPooling) -> None:
     tokens = torch.tensor([[[1.0, -5.0], [3.0, -7.0], [9.0, 9.0]]])
     pooled = pool(tokens, torch.tensor([[1, 1, 0]]), pooling)
-    assert pooled.tolist() == [[2.0, -6.0]] if pooling is TokenPooling.MEAN else [[3.0, -5.0]]
+    assert pooled.tolist() == [[2.0, -6.0]] if pooling == "mean" else [[3.0, -5.0]]
 
 
-@pytest.mark.parametrize("combination", list(TextCombination))
+@pytest.mark.parametrize("combination", ["average", "compare"])
 def test_score_alone_equals_score_in_a_batch(tiny_bert: Path, combination: TextCombination) -> None:
     model = build_model(tiny_bert, combination=combination, heads=2)
     encoder = load_encoder(str(tiny_bert))
@@ -44,7 +44,7 @@ def test_score_alone_equals_score_in_a_batch(tiny_bert: Path, combination: TextC
 
 
 def test_checkpoint_scores_as_the_model_it_came_from(tiny_bert: Path, tmp_path: Path) -> None:
-    model = build_model(tiny_bert, combination=TextCombination.COMPARE, heads=2, is_blended=True)
+    model = build_model(tiny_bert, combination="compare", heads=2, is_blended=True)
     encoder = load_encoder(str(tiny_bert))
     encoder = replace(encoder, name="tiny", model=model.encoder)
     save_model(model, encoder, tmp_path)

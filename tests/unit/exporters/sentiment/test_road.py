@@ -23,7 +23,7 @@ def sentiment_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def checkpoint(tiny_bert: Path, sentiment_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = tmp_path_factory.mktemp("checkpoint")
     options = ["--data", str(sentiment_data), "--output", str(output), "--encoder", str(tiny_bert)]
-    options += ["--token-limit", "48", "--frozen-layers", "0", "--steps", "4"]
+    options += ["--token-limit", "48", "--steps", "4"]
     result = CliRunner().invoke(train_app, ["sentiment-stop", *options])
     assert result.exit_code == 0, result.output
     return output
