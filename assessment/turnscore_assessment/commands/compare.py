@@ -135,7 +135,7 @@ def run_compare(
             score_file(each, client_of(url), names)
         if sequential:
             span = _read_bounds(bounds)
-            chosen = method or (SequenceMethod.ASYMPTOTIC if span is None else SequenceMethod.BETTING)
+            chosen = method or ("asymptotic" if span is None else "betting")
             followed = compare_scores_sequentially(
                 a, b, scorers=names, method=chosen, bounds=span, alpha=alpha, margin=margin
             )
@@ -157,7 +157,7 @@ def _follow_ratings(
         a=a,
         b=b,
         what=criterion,
-        method=method or SequenceMethod.BETTING,
+        method=method or "betting",
         alpha=alpha,
         margin=margin,
     )

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -144,21 +144,16 @@ class ScoreFile:
     failed: int = 0
 
 
-_Kind = Literal["dialogue", "turn", "unscored", "failed"]
-_FORMS: dict[str, type[_ScoreLine]] = {"dialogue": _DialogueLine, "turn": _TurnLine, "unscored": _UnscoredLine}
-
-
 def read_score_file(path: Path) -> ScoreFile:
     """The file's dialogues in its order; BadFileError names the file, the line and the field."""
     found = ScoreFile(path=path)
     groups: dict[str, ScoredDialogue] = {}
     names: set[str] = set()
     for number, fields in read_rows(path):
-        kind = _find_kind(fields, path, number)
-        if kind == "failed":
+        if "error" in fields:
             found.failed += 1
             continue
-        line: _ScoreLine = check_row(_FORMS[kind].model_validate, path, number, fields)
+        line: _ScoreLine = check_row(_find_form(fields, path, number).model_validate, path, number, fields)
         if line.id is not None and line.id in names:
             raise BadFileError(path, number, f"id: {line.id!r} was already used")
         names |= {line.id} if line.id is not None else set()
@@ -188,15 +183,13 @@ def _add(found: ScoreFile, groups: dict[str, ScoredDialogue], line: _ScoreLine, 
         found.scored.append(dialogue)
 
 
-def _find_kind(fields: dict[str, Any], path: Path, number: int) -> _Kind:
-    if "error" in fields:
-        return "failed"
+def _find_form(fields: dict[str, Any], path: Path, number: int) -> type[_ScoreLine]:
     if "scores" in fields:
-        return "turn"
+        return _TurnLine
     turns = fields.get("turns")
     if not isinstance(turns, list) or not turns:
         raise BadFileError(path, number, "has neither `scores` nor `turns`")
-    return "dialogue" if any(isinstance(turn, dict) and "scores" in turn for turn in turns) else "unscored"
+    return _DialogueLine if any(isinstance(turn, dict) and "scores" in turn for turn in turns) else _UnscoredLine
 
 
 def read_reply(reply: DialogueReply, asked: UnscoredDialogue) -> ScoredDialogue:
@@ -391,27 +384,27 @@ def compare_files(
     """Compares two files of scored dialogues; `paired` None pairs them where most have a counterpart. TooFewError."""
     (left, right), is_paired, notes = _match(a, b, paired)
     columns = [[dialogue.values(with_details=with_details) for dialogue in side] for side in (left, right)]
-    kept, least = {}, LEAST_PAIRS if is_paired else LEAST_DIALOGUES
-    for name in _choose_names(_common_names(columns, notes), scorers):
-        places = _keep_scored(name, (left, right), columns, is_paired)
+    alone = sorted(_names_of(columns[0]).keys() ^ _names_of(columns[1]).keys())
+    notes.extend(f"{name}: scored in one of the files only; left out" for name in alone)
+    kept: dict[str, Pairs] = {}
+    scores: dict[str, tuple[Floats, Floats]] = {}
+    least = LEAST_PAIRS if is_paired else LEAST_DIALOGUES
+    for name in choose_names(columns, scorers):
+        a_has, b_has = (np.array([name in values for values in side]) for side in columns)
+        places = [np.flatnonzero(a_has & b_has)] * 2 if is_paired else [np.flatnonzero(a_has), np.flatnonzero(b_has)]
         if min(map(len, places)) < least:
             notes.append(f"{name}: fewer than {least} dialogues of a system have a score; left out")
             continue
-        kept[name] = places
+        kept[name] = [left[place] for place in places[0]], [right[place] for place in places[1]]
+        first, second = (np.array([side[p][name] for p in own]) for side, own in zip(columns, places, strict=True))
+        scores[name] = first, second
     if not kept:
         raise TooFewError(f"no scorer has {least} dialogues of each system: {'; '.join(notes)}")
     rounds = max(rounds, LEAST_ROUNDS * len(kept))
-    scores = {}
-    for name, places in kept.items():
-        first, second = (
-            np.array([side[each][name] for each in own]) for side, own in zip(columns, places, strict=True)
-        )
-        scores[name] = first, second
-    rows = []
-    for row in compare_scores(scores, paired=is_paired, rounds=rounds, seed=seed):
-        places = kept[row.scorer]
-        dialogues = [left[place] for place in places[0]], [right[place] for place in places[1]]
-        rows.append(replace(row, lengths=_measure_lengths(row, scores[row.scorer], dialogues, len(kept))))
+    rows = [
+        replace(row, lengths=_measure_lengths(row, scores[row.scorer], kept[row.scorer], len(kept)))
+        for row in compare_scores(scores, paired=is_paired, rounds=rounds, seed=seed)
+    ]
     return SystemComparison(
         a=str(a.path),
         b=str(b.path),
@@ -461,31 +454,18 @@ def _match(a: ScoreFile, b: ScoreFile, paired: bool | None) -> tuple[Pairs, bool
     return ([left for left, _ in pairs], [right for _, right in pairs]), True, notes
 
 
-def _common_names(columns: Sequence[Sequence[dict[str, float]]], notes: list[str]) -> list[str]:
-    names = [dict.fromkeys(name for values in side for name in values) for side in columns]
-    alone = sorted(names[0].keys() ^ names[1].keys())
-    notes.extend(f"{name}: scored in one of the files only; left out" for name in alone)
-    return [name for name in names[0] if name in names[1]]
+def _names_of(side: Sequence[Mapping[str, float]]) -> dict[str, None]:
+    return dict.fromkeys(name for values in side for name in values)
 
 
-def _choose_names(common: Sequence[str], scorers: Sequence[str] | None) -> Sequence[str]:
-    if scorers is None:
-        return common
-    missing = [name for name in scorers if name not in common]
-    if missing:
-        raise AssessmentError(f"scorers: {missing[0]!r} is not scored in both files; choose from {', '.join(common)}")
-    return [name for name in common if name.partition(".")[0] in scorers]
-
-
-def _keep_scored(
-    name: str, sides: Pairs, columns: Sequence[Sequence[dict[str, float]]], is_paired: bool
-) -> tuple[list[int], list[int]]:
-    """The places of the dialogues that have this score; of pairs, both must."""
-    has = [[name in values for values in side] for side in columns]
-    if is_paired:
-        both = [place for place in range(len(sides[0])) if has[0][place] and has[1][place]]
-        return both, both
-    return [p for p, scored in enumerate(has[0]) if scored], [p for p, scored in enumerate(has[1]) if scored]
+def choose_names(columns: Sequence[Sequence[Mapping[str, float]]], scorers: Sequence[str] | None) -> list[str]:
+    """The names of the scores that both sides have, those of these `scorers`. AssessmentError for another scorer."""
+    first, second = map(_names_of, columns)
+    common = [name for name in first if name in second]
+    for name in scorers or ():
+        if name not in common:
+            raise AssessmentError(f"scorers: {name!r} is not scored in both files; choose from {', '.join(common)}")
+    return [name for name in common if scorers is None or name.partition(".")[0] in scorers]
 
 
 def _measure_lengths(

@@ -9,13 +9,12 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from turnscore_assessment.comparison.comparison import ScoredDialogue, ScoreFile, pair_dialogues
+from turnscore_assessment.comparison.comparison import ScoredDialogue, ScoreFile, choose_names, pair_dialogues
 from turnscore_assessment.errors import AssessmentError, TooFewError
 from turnscore_assessment.figures import Floats
 from turnscore_assessment.ratings.rating_file import COMMON_HIGH, COMMON_LOW, RatingFile, build_table
@@ -171,12 +170,8 @@ def _run(observations: ArrayLike) -> tuple[NDArray[np.intp], Floats, Floats]:
     return count, means + values[:1], spreads
 
 
+SequenceMethod = Literal["betting", "asymptotic"]
 SequentialVerdict = Literal["a is better", "b is better", "no difference larger than the margin", "undecided"]
-
-
-class SequenceMethod(StrEnum):
-    BETTING = "betting"
-    ASYMPTOTIC = "asymptotic"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -254,7 +249,7 @@ def compare_sequentially(
     a: str,
     b: str,
     what: str = OVERALL,
-    method: SequenceMethod = SequenceMethod.BETTING,
+    method: SequenceMethod = "betting",
     alpha: float = 0.05,
     margin: float | None = None,
 ) -> SequentialComparison:
@@ -286,7 +281,7 @@ def compare_sequentially(
 
 
 def _follow(observed: PairedDifferences, method: SequenceMethod, alpha: float) -> FollowedMean:
-    if method is SequenceMethod.ASYMPTOTIC:
+    if method == "asymptotic":
         return AsymptoticSequence(alpha=alpha).follow(observed.differences)
     if not np.isfinite(observed.reach):
         raise AssessmentError(
@@ -307,8 +302,8 @@ def _judge(followed: FollowedMean, margin: float | None) -> tuple[SequentialVerd
 
 def _describe(method: SequenceMethod, alpha: float) -> str:
     name = {
-        SequenceMethod.BETTING: "hedged-capital betting confidence sequence (Waudby-Smith & Ramdas 2024)",
-        SequenceMethod.ASYMPTOTIC: "asymptotic normal-mixture confidence sequence (Waudby-Smith et al. 2024)",
+        "betting": "hedged-capital betting confidence sequence (Waudby-Smith & Ramdas 2024)",
+        "asymptotic": "asymptotic normal-mixture confidence sequence (Waudby-Smith et al. 2024)",
     }[method]
     return f"{name}, alpha {alpha:g}, running intersection"
 
@@ -379,7 +374,7 @@ def compare_scores_sequentially(
     b: ScoreFile,
     *,
     scorers: list[str] | None = None,
-    method: SequenceMethod = SequenceMethod.ASYMPTOTIC,
+    method: SequenceMethod = "asymptotic",
     bounds: Bounds | None = None,
     alpha: float = 0.05,
     margin: float | None = None,
@@ -390,13 +385,15 @@ def compare_scores_sequentially(
     `bounds` are those of a score: betting needs them. Raises AssessmentError and TooFewError.
     """
     pairs, unit = _pair_scores(a, b)
-    columns = [(left.values(with_details=False), right.values(with_details=False)) for left, right in pairs]
-    names = _choose_scorers(columns, scorers)
+    columns = [[each.values(with_details=False) for each in side] for side in zip(*pairs, strict=True)]
+    names = choose_names(columns, scorers)
     reach = np.inf if bounds is None else bounds[1] - bounds[0]
     notes = [f"alpha {alpha:g} is shared by {len(names)} scorers"] if len(names) > 1 else []
     found = []
     for name in names:
-        kept = [(left[name], right[name]) for left, right in columns if name in left and name in right]
+        kept = [
+            (left[name], right[name]) for left, right in zip(*columns, strict=True) if name in left and name in right
+        ]
         _check_bounds(name, kept, bounds)
         differences = np.array([left - right for left, right in kept])
         found.append(
@@ -410,17 +407,9 @@ def compare_scores_sequentially(
                 margin=margin,
             )
         )
+    if not found:
+        raise TooFewError("no scorer has scored dialogues of both files")
     return found
-
-
-def _choose_scorers(columns: list[tuple[dict[str, float], dict[str, float]]], scorers: list[str] | None) -> list[str]:
-    common = list(dict.fromkeys(name for left, right in columns for name in left if name in right))
-    names = scorers or common
-    missing = [name for name in names if name not in common]
-    if missing or not names:
-        which = ", ".join(missing) or "none"
-        raise TooFewError(f"scorers: {which} scored in both files; these are: {', '.join(common)}")
-    return names
 
 
 def _pair_scores(a: ScoreFile, b: ScoreFile) -> tuple[list[tuple[ScoredDialogue, ScoredDialogue]], str]:
