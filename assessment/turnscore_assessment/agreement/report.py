@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from turnscore_assessment.agreement.scoring import (
     DialogueScores,
-    Form,
     JudgedDialogue,
     ScoredFile,
     ScorerSelection,
@@ -348,7 +347,6 @@ def _draw_panel(panel: Any, level: MeasuredLevel, name: str) -> None:
 
 def measure_file(
     file: Path,
-    form: Form,
     choice: ScorerSelection,
     level: Levels,
     rounds: int,
@@ -356,7 +354,7 @@ def measure_file(
     show_progress: ShowProgress,
 ) -> AgreementReport:
     """The figures. Raises BadFileError for the file, AgreementError for what cannot be scored or measured."""
-    read = read_judged_dialogues(file, form)
+    read = read_judged_dialogues(file)
     dialogues = [dialogue for dialogue in map(drop_empty_turns, read) if dialogue.is_judged]
     try:
         levels, left_out = find_levels(dialogues, level)
@@ -367,7 +365,7 @@ def measure_file(
     return AgreementReport(
         file=file.name,
         sha256=hashlib.sha256(file.read_bytes()).hexdigest(),
-        command=_write_command(file, form, choice, level, rounds, seed),
+        command=_write_command(file, choice, level, rounds, seed),
         rounds=rounds,
         seed=seed,
         scored=scored,
@@ -376,10 +374,9 @@ def measure_file(
     )
 
 
-def _write_command(file: Path, form: Form, choice: ScorerSelection, level: Levels, rounds: int, seed: int) -> str:
+def _write_command(file: Path, choice: ScorerSelection, level: Levels, rounds: int, seed: int) -> str:
     """The command that gives the same figures, with names in place of local paths."""
-    options = [("--form", form)] if form != "judged" else []
-    options += [("--scorer", name) for name in choice.scorers]
+    options = [("--scorer", name) for name in choice.scorers]
     options += [("--part", name) for name in choice.parts if len(choice.parts) > 1 or name != "value"]
     options += [("--bundle", Path(name).name) for name in choice.bundles]
     options += [("--level", level), ("--bootstrap", str(rounds)), ("--seed", str(seed))]

@@ -8,11 +8,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from turnscore_client import AsyncTurnScoreClient, DialogueReply, TurnScoreError
 from turnscore_core.batches import Answer
 from turnscore_core.errors import ScoringError
@@ -29,50 +28,39 @@ from turnscore_assessment.data.dialogues import Spoken
 from turnscore_assessment.errors import AgreementError, BadFileError
 from turnscore_assessment.files import check_row, read_rows
 
-Record = dict[str, Any]
-Form = Literal["judged", "dbdc3"]
-"""docs/agreement.md's form, and the challenge's."""
+Quality = Annotated[float, Field(allow_inf_nan=False)]
 
 BREAKDOWN_WEIGHTS = {"O": 1.0, "T": 0.5, "X": 0.0}
 """Values of no breakdown, a possible one, a breakdown: a turn's quality is the mean over annotators. Specified."""
 
 
-def convert_dbdc3(record: Record, refuse: Callable[[str], BadFileError]) -> Record:
-    """A row of the Dialogue Breakdown Detection Challenge 3: each system turn's `breakdown_votes` become its quality.
-
-    `refuse` makes the error where the votes are none, of a sentence that begins with the field's path.
-    """
-    turns = record.get("turns")
-    if not isinstance(turns, list):
-        raise refuse("turns: must be a list")
-    converted = [
-        {**turn, "quality": _count_votes(turn["breakdown_votes"], f"turns.{index}.breakdown_votes", refuse)}
-        if isinstance(turn, dict) and "breakdown_votes" in turn
-        else turn
-        for index, turn in enumerate(turns)
-    ]
-    return {**record, "turns": converted}
+def _check_votes(votes: dict[str, int]) -> dict[str, int]:
+    if set(votes) != set(BREAKDOWN_WEIGHTS) or not any(votes.values()):
+        raise ValueError("must have O, T and X, one above 0")
+    return votes
 
 
-def _count_votes(votes: object, field: str, refuse: Callable[[str], BadFileError]) -> float:
-    if not isinstance(votes, dict) or set(votes) != set(BREAKDOWN_WEIGHTS):
-        raise refuse(f"{field}: must be an object with O, T and X")
-    if not all(isinstance(count, int) and not isinstance(count, bool) and count >= 0 for count in votes.values()):
-        raise refuse(f"{field}: must hold whole numbers from 0 on")
-    if not sum(votes.values()):
-        raise refuse(f"{field}: holds no vote")
-    return float(sum(BREAKDOWN_WEIGHTS[name] * count for name, count in votes.items()) / sum(votes.values()))
-
-
-Quality = Annotated[float, Field(allow_inf_nan=False)]
+Votes = Annotated[dict[str, Annotated[int, Field(strict=True, ge=0)]], AfterValidator(_check_votes)]
 
 
 class JudgedTurn(Turn):
-    """A turn; `quality` is people's judgement of it, on any scale that rises with quality."""
+    """A turn; `quality` is people's judgement of it, on any scale that rises with quality.
+
+    The Dialogue Breakdown Detection Challenge 3 has votes in its place.
+    """
 
     model_config = ConfigDict(extra="ignore")
 
     quality: Quality | None = None
+    breakdown_votes: Votes | None = None
+
+    @property
+    def judgement(self) -> float | None:
+        """The quality, or the votes' mean."""
+        if self.breakdown_votes is None:
+            return self.quality
+        votes = self.breakdown_votes
+        return sum(BREAKDOWN_WEIGHTS[name] * count for name, count in votes.items()) / sum(votes.values())
 
 
 class JudgedDialogue(BaseModel):
@@ -98,7 +86,7 @@ class JudgedDialogue(BaseModel):
     @property
     def turn_qualities(self) -> dict[int, float]:
         """The judged turns' qualities by their place."""
-        return {place: turn.quality for place, turn in enumerate(self.turns) if turn.quality is not None}
+        return {place: found for place, turn in enumerate(self.turns) if (found := turn.judgement) is not None}
 
 
 def drop_empty_turns(dialogue: JudgedDialogue) -> JudgedDialogue:
@@ -107,14 +95,11 @@ def drop_empty_turns(dialogue: JudgedDialogue) -> JudgedDialogue:
     return dialogue.model_copy(update={"turns": kept})
 
 
-def read_judged_dialogues(path: Path, form: Form = "judged") -> list[JudgedDialogue]:
-    """The dialogues of a `.jsonl` or `.jsonl.gz` file in a form.
-
-    Raises BadFileError naming the file, the line and the field.
-    """
+def read_judged_dialogues(path: Path) -> list[JudgedDialogue]:
+    """The dialogues of a `.jsonl` or `.jsonl.gz` file. BadFileError names the file, the line and the field."""
     dialogues: dict[str, JudgedDialogue] = {}
     for row, record in read_rows(path):
-        dialogue = _build_dialogue(record, path, row, form)
+        dialogue = _build_dialogue(record, path, row)
         if dialogue.id in dialogues:
             raise BadFileError(path, row, f"id: {dialogue.id!r} was already used; give each dialogue its own")
         dialogues[dialogue.id] = dialogue
@@ -123,13 +108,12 @@ def read_judged_dialogues(path: Path, form: Form = "judged") -> list[JudgedDialo
     return list(dialogues.values())
 
 
-def _build_dialogue(record: Record, path: Path, row: int, form: Form) -> JudgedDialogue:
-    fields = convert_dbdc3(record, partial(BadFileError, path, row)) if form == "dbdc3" else record
-    dialogue = check_row(JudgedDialogue.model_validate, path, row, fields)
+def _build_dialogue(record: dict[str, Any], path: Path, row: int) -> JudgedDialogue:
+    dialogue = check_row(JudgedDialogue.model_validate, path, row, record)
     if not drop_empty_turns(dialogue).system_places:
         raise BadFileError(path, row, "turns: there is no system turn to score")
     for place, turn in enumerate(dialogue.turns):
-        if turn.speaker == "user" and turn.quality is not None:
+        if turn.speaker == "user" and turn.judgement is not None:
             raise BadFileError(path, row, f"turns.{place}.quality: only system turns are judged")
     return dialogue
 

@@ -31,7 +31,6 @@ def agreement(
     parts: Parts = None,
     url: Annotated[str | None, Option(help="The service's address; default: TURNSCORE_URL, else localhost.")] = None,
     bundles: Bundles = None,
-    form: Annotated[Literal["judged", "dbdc3"], Option(help="docs/agreement.md's form, or DBDC3's.")] = "judged",
     output: Annotated[Path, Option(file_okay=False, help="Folder for the figures.")] = Path("build/agreement"),
     level: Annotated[
         Literal["turn", "dialogue", "both"], Option(help="`both`: every level that the file has judgements for.")
@@ -46,7 +45,7 @@ def agreement(
 
     choice = choose_scorers(scorers, parts or ["value"], bundles, url, timeout, concurrency)
     with reported_errors():
-        report = measure_file(file, form, choice, level, bootstrap, seed, show_progress)
+        report = measure_file(file, choice, level, bootstrap, seed, show_progress)
         page = build_page(report)
         written = write_agreement(report, page, output)
     print_page(replace(page, summary=[report.explanation, f"wrote {', '.join(map(str, written))}"]))

@@ -194,7 +194,7 @@ def read_dbdc3(path: Path) -> list[LabelledTurn]:
     turns = []
     for _, row in read_rows(path):
         spoken: list[Spoken] = []
-        for turn in row["turns"]:
+        for turn, after in zip(row["turns"], [*row["turns"][1:], {}], strict=True):
             votes = turn.get("breakdown_votes")
             if turn["speaker"] == SYSTEM and votes and turn["text"].strip():
                 turns.append(
@@ -204,6 +204,7 @@ def read_dbdc3(path: Path) -> list[LabelledTurn]:
                         dialogue=row["id"],
                         context=tuple(spoken),
                         response=turn["text"],
+                        next_user=after["text"] if after.get("speaker") == USER else None,
                         labels={"rating": (votes["O"] + votes["T"] / 2) / sum(votes.values())},
                     )
                 )

@@ -2,12 +2,10 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from turnscore_assessment.agreement.scoring import read_judged_dialogues
-from turnscore_assessment.data.dialogues import USER, LabelledTurn, Spoken
+from turnscore_assessment.data.dialogues import LabelledTurn
 from turnscore_assessment.figures import compute_pearson, compute_spearman
 from turnscore_assessment.rendering import table_head, table_row
 
@@ -31,28 +29,6 @@ LABELLINGS: Mapping[str, LabelRules] = {
     "VADER, complaints": LabelRules(handles_short_answers=False),
     "VADER, short answers handled, complaints": LabelRules(),
 }
-
-
-def read_judged_responses(path: Path) -> list[LabelledTurn]:
-    """Every system turn of a file of DBDC3 that was judged and has a text; none where there is no file."""
-    found: list[LabelledTurn] = []
-    for dialogue in read_judged_dialogues(path, "dbdc3") if path.exists() else ():
-        spoken: list[Spoken] = [(turn.speaker, turn.text) for turn in dialogue.turns]
-        for place, quality in dialogue.turn_qualities.items():
-            after = spoken[place + 1 : place + 2]
-            next_user = after[0][1] if after and after[0][0] == USER else None
-            if spoken[place][1].strip():
-                context = tuple(spoken[:place])
-                found.append(
-                    LabelledTurn(
-                        system=dialogue.system or "",
-                        context=context,
-                        response=spoken[place][1],
-                        next_user=next_user,
-                        labels={"rating": quality},
-                    )
-                )
-    return found
 
 
 def count_labels(turns: Sequence[LabelledTurn], rules: LabelRules) -> dict[str, Any]:

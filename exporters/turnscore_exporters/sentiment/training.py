@@ -16,7 +16,14 @@ import typer
 from torch import Tensor
 from torch.nn import functional
 from turnscore_assessment.agreement.scoring import make_turn
-from turnscore_assessment.data.dialogues import DEFAULT_SETS, LabelledTurn, read_sets, read_turns
+from turnscore_assessment.data.dialogues import (
+    DBDC3_FILE,
+    DEFAULT_SETS,
+    LabelledTurn,
+    read_dbdc3,
+    read_sets,
+    read_turns,
+)
 from turnscore_assessment.figures import compute_spearman
 from turnscore_core.scorers.scorer import TurnToScore
 from turnscore_core.scorers.sentiment_stop import DialogueRow, SentimentStopScorer, WindowLayout
@@ -46,7 +53,6 @@ from turnscore_exporters.sentiment.report import (
     count_labels,
     count_short_answers,
     measure_development,
-    read_judged_responses,
     render_table,
 )
 from turnscore_exporters.training.encoders import POOLED, Encoder, chunks, load_long_encoder
@@ -65,8 +71,6 @@ from turnscore_exporters.training.loop import (
 UNKNOWN = math.nan
 SORTED_TOGETHER = 2048  # chosen: long enough to sort by length, short enough to stay random
 SAVE_EVERY = 100
-DEVELOPMENT_FILE = "dbdc3_dev.jsonl.gz"
-"""Judged turns to measure on, where the data folder has them. Never trained on."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -300,7 +304,7 @@ def _follow(
     if recipe.average_decay is not None:
         return WeightAverage(recipe.average_decay, steps // 5)
     if not judged:
-        raise ExporterError(f"this recipe chooses its epoch by {DEVELOPMENT_FILE}, which the data folder lacks")
+        raise ExporterError(f"this recipe chooses its epoch by {DBDC3_FILE}, which the data folder lacks")
     builder = WindowBuilder(encoder, model.settings)
     rows = [builder.build(each.context, each.response) for each in judged]
 
@@ -311,6 +315,10 @@ def _follow(
         return -1.0 if math.isnan(found) else found
 
     return BestWeights(measure, steps, looks=recipe.epochs)
+
+
+def _read_judged(folder: Path) -> list[LabelledTurn]:
+    return read_dbdc3(folder / DBDC3_FILE) if (folder / DBDC3_FILE).exists() else []
 
 
 def choose_recipe(options: SentimentTrainOptions) -> tuple[SentimentSettings, SentimentRecipe]:
@@ -339,7 +347,7 @@ def run_sentiment_training(options: SentimentTrainOptions) -> None:
     }
     typer.echo(render_table(report["labels"], "set"))
     typer.echo(render_table(report["short_answers"], "set"))
-    judged = read_judged_responses(options.data / DEVELOPMENT_FILE)
+    judged = _read_judged(options.data)
     torch.manual_seed(options.seed)  # draws a pooling layer that the encoder lacks
     encoder = load_long_encoder(settings.encoder, settings.token_limit, has_pooler=settings.pooling == POOLED)
     turns = [turn for members in by_set.values() for turn in members]
@@ -351,7 +359,7 @@ def run_sentiment_training(options: SentimentTrainOptions) -> None:
         report["labels_against_people"] = compare_labellings(judged)
         report["development"] = measure_development(model, encoder, judged)
         typer.echo(render_table(report["labels_against_people"], "label of the next utterance"))
-        typer.echo(render_table(report["development"], DEVELOPMENT_FILE))
+        typer.echo(render_table(report["development"], DBDC3_FILE))
     write_json(options.output / REPORT_FILE, report)
     described = describe_run(
         f"turnscore train sentiment-stop --data DATA --output CHECKPOINT --encoder {settings.encoder} "
@@ -384,7 +392,7 @@ def export_sentiment(options: SentimentExportOptions) -> Bundle:
     for turns in read_turns(options.data, sets, 0).values():
         found = [make_turn(each.context, each.response) for each in turns]
         drawn += generator.sample(found, min(options.turns // len(sets), len(found)))
-    judged = read_judged_responses(options.data / DEVELOPMENT_FILE)
+    judged = _read_judged(options.data)
     to_score = [make_turn(each.context, each.response) for each in judged]
 
     def measure_spearman(score: Score) -> float:
