@@ -120,7 +120,7 @@ def correlate_rows(left: Floats, right: Floats) -> Floats:
     """Pearson's r of each pair of rows; NaN where a row is constant or lacks a value."""
     x, y = left - left.mean(axis=1, keepdims=True), right - right.mean(axis=1, keepdims=True)
     norms = np.sqrt((x**2).sum(axis=1) * (y**2).sum(axis=1))
-    found = np.divide((x * y).sum(axis=1), norms, out=np.full(len(x), np.nan), where=norms > SAME)
+    found = np.divide((x * y).sum(axis=1), norms, out=np.full_like(norms, np.nan), where=norms > SAME)
     return np.asarray(np.clip(found, -1, 1))
 
 

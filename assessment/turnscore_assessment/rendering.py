@@ -240,8 +240,9 @@ def draw_lines(title: str, across_name: str, series: Mapping[str, Sequence[tuple
 
 def _draw(title: str, height: float, plot: Callable[[Any], None]) -> Markup:
     """The chart as SVG within a page: without scripts, requests and what matplotlib says of itself."""
-    from matplotlib import cycler, rc_context
+    from matplotlib import rc_context
     from matplotlib.figure import Figure
+    from matplotlib.rcsetup import cycler
 
     text = io.StringIO()
     with rc_context({**_STYLE, "axes.prop_cycle": cycler(color=COLOURS)}):

@@ -12,7 +12,6 @@ from turnscore_assessment.figures import (
     CONFIDENCE,
     Flags,
     Floats,
-    Integers,
     Interval,
     compute_pearson,
     compute_spearman,
@@ -85,8 +84,6 @@ def _apply(statistic: Callable[[Sequence[float]], float], values: Sequence[float
 
 LEAST_DIALOGUES = 3
 """With two dialogues, a correlation is always 1 or -1. Specified."""
-MOST_PAIRS = 200_000
-"""Most pairs; of more, so many are drawn. Chosen: three hundred times the published study's."""
 BIN_EDGES = np.round(np.arange(-1, 1.01, 0.1), 1)
 
 
@@ -105,20 +102,19 @@ class PairAgreement:
     """How many pairs lie in each tenth from -1 to 1."""
 
 
-def measure_pairs(study: JudgedStudy, seed: int) -> dict[bool, PairAgreement]:
+def measure_pairs(study: JudgedStudy) -> dict[bool, PairAgreement]:
     """Pearson's r of every pair of assignments with the same systems: of workers who pass, and of those who fail.
 
     Systems are compared by name and each dialogue's mean z over criteria, the degraded one among them (Ji et al. 2022,
     figure 2). A worker who did two such HITs is a pair, too, as published.
     """
     every, ordinary = (
-        _measure_rows(study, chosen, np.random.default_rng(seed))
-        for chosen in (np.ones_like(study.chosen), ~study.table.is_degraded)
+        _measure_rows(study, chosen) for chosen in (np.ones_like(study.chosen), ~study.table.is_degraded)
     )
     return {does_pass: replace(found, ordinary_median=ordinary[does_pass].median) for does_pass, found in every.items()}
 
 
-def _measure_rows(study: JudgedStudy, chosen: Flags, generator: np.random.Generator) -> dict[bool, PairAgreement]:
+def _measure_rows(study: JudgedStudy, chosen: Flags) -> dict[bool, PairAgreement]:
     groups: dict[bool, dict[tuple[str, ...], list[Floats]]] = {True: {}, False: {}}
     names, means, table = [dialogue.system for dialogue in study.ratings.dialogues], study.means, study.table
     for assigned in group_rows(table.assignment_of, int(table.assignment_of.max()) + 1):
@@ -127,18 +123,13 @@ def _measure_rows(study: JudgedStudy, chosen: Flags, generator: np.random.Genera
             ordered = sorted(rows, key=lambda row: names[row])
             met = tuple(names[row] for row in ordered)
             groups[bool(study.passing[table.worker_of[rows[0]]])].setdefault(met, []).append(means[ordered])
-    return {does_pass: _correlate_all(list(found.values()), generator) for does_pass, found in groups.items()}
+    return {does_pass: _correlate_all(list(found.values())) for does_pass, found in groups.items()}
 
 
-def _correlate_all(groups: Sequence[Sequence[Floats]], generator: np.random.Generator) -> PairAgreement:
-    total = sum(len(group) * (len(group) - 1) // 2 for group in groups)
-    found = [np.empty(0)]
-    for group in groups:
-        pairs = len(group) * (len(group) - 1) // 2
-        if pairs:
-            left, right = _choose_pairs(len(group), int(np.ceil(pairs * min(1, MOST_PAIRS / total))), generator)
-            found.append(correlate_rows(np.stack(group)[left], np.stack(group)[right]))
-    correlations = np.concatenate(found)
+def _correlate_all(groups: Sequence[Sequence[Floats]]) -> PairAgreement:
+    stacked = [np.stack(group) for group in groups]
+    found = [correlate_rows(rows[place][None], rows[place + 1 :]) for rows in stacked for place in range(len(rows) - 1)]
+    correlations = np.concatenate([np.empty(0), *found])
     defined = correlations[~np.isnan(correlations)]
     return PairAgreement(
         pairs=len(defined),
@@ -146,14 +137,6 @@ def _correlate_all(groups: Sequence[Sequence[Floats]], generator: np.random.Gene
         median=float(np.median(defined)) if defined.size else float("nan"),
         histogram=[int(count) for count in np.histogram(defined, BIN_EDGES)[0]],
     )
-
-
-def _choose_pairs(members: int, wanted: int, generator: np.random.Generator) -> tuple[Integers, Integers]:
-    if wanted == members * (members - 1) // 2:
-        left, right = np.triu_indices(members, 1)
-        return left, right
-    left = generator.integers(0, members, wanted)
-    return left, (left + generator.integers(1, members, wanted)) % members
 
 
 PASSED, FAILED, EVERYONE = "passed", "failed", "all"
@@ -204,7 +187,7 @@ def build_report(ratings: RatingFile, rounds: int, seed: int) -> StudyReport:
         systems=systems,
         pairs=_compare(study, systems, draws),
         criteria=correlate_criteria(systems, [OVERALL, *ratings.description.names]),
-        agreement={PASSED if does_pass else FAILED: found for does_pass, found in measure_pairs(study, seed).items()},
+        agreement={PASSED if does_pass else FAILED: found for does_pass, found in measure_pairs(study).items()},
         effort=_measure_effort(study),
     )
 

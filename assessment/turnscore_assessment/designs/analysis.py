@@ -6,7 +6,7 @@ from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import optimize, stats
+from scipy import optimize, special, stats
 
 from turnscore_assessment.designs.form import AskedCriterion, DesignKey, DesignKind, OptionTable
 from turnscore_assessment.errors import AssessmentError, TooFewError
@@ -70,9 +70,7 @@ def fit_choices(choices: Choices, penalty: float = PENALTY) -> tuple[Floats, Flo
     systems = choices.offered.shape[1]
 
     def lose(strengths: Floats) -> tuple[float, Floats]:
-        logits = np.where(choices.offered, strengths, -np.inf)
-        highest = logits.max(axis=1, keepdims=True)
-        totals = np.log(np.exp(logits - highest).sum(axis=1)) + highest[:, 0]
+        totals = special.logsumexp(np.where(choices.offered, strengths, -np.inf), axis=1)
         loss = float(choices.weights @ (totals - strengths[choices.chosen])) + penalty * float(strengths @ strengths)
         return loss, -_gradients(choices, strengths).sum(axis=0) + 2 * penalty * strengths
 
@@ -88,9 +86,7 @@ def fit_choices(choices: Choices, penalty: float = PENALTY) -> tuple[Floats, Flo
 
 def _shares(choices: Choices, strengths: Floats) -> Floats:
     """The probability of each option offered."""
-    logits = np.where(choices.offered, strengths, -np.inf)
-    raised = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return np.asarray(raised / raised.sum(axis=1, keepdims=True))
+    return np.asarray(special.softmax(np.where(choices.offered, strengths, -np.inf), axis=1))
 
 
 def _gradients(choices: Choices, strengths: Floats) -> Floats:

@@ -128,15 +128,15 @@ def _deal_greedily(
             costs = appearances * FIRST + meetings[chosen].sum(axis=0) + generator.random(units)
             costs[chosen] = np.inf
             chosen.append(int(np.argmin(costs)))
-        _note(meetings, chosen)
+        _note(meetings, chosen, 1)
         appearances[chosen] += 1
         dealt.append(chosen)
     return dealt
 
 
-def _note(meetings: Integers, chosen: Sequence[int]) -> None:
-    meetings[np.ix_(chosen, chosen)] += 1
-    meetings[chosen, chosen] -= 1
+def _note(meetings: Integers, chosen: Sequence[int], step: int) -> None:
+    meetings[np.ix_(chosen, chosen)] += step
+    meetings[chosen, chosen] -= step
 
 
 def _swap_evenly(dealt: list[list[int]], meetings: Integers, generator: np.random.Generator) -> None:
@@ -151,8 +151,11 @@ def _swap_evenly(dealt: list[list[int]], meetings: Integers, generator: np.rando
             continue
         others = [unit for unit in dealt[left] if unit != x], [unit for unit in dealt[right] if unit != y]
         if _gain(meetings, x, y, *others) >= 0:
-            _exchange(meetings, x, y, *others)
+            for each in (left, right):
+                _note(meetings, dealt[each], -1)
             dealt[left][i], dealt[right][j] = y, x
+            for each in (left, right):
+                _note(meetings, dealt[each], 1)
 
 
 def _gain(meetings: Integers, x: int, y: int, with_x: Sequence[int], with_y: Sequence[int]) -> int:
@@ -161,17 +164,6 @@ def _gain(meetings: Integers, x: int, y: int, with_x: Sequence[int], with_y: Seq
     added = sum(int(meetings[y, z]) for z in with_x) + sum(int(meetings[x, z]) for z in with_y)
     shared = len(set(with_x) & set(with_y))
     return removed - added - len(with_x) - len(with_y) + 2 * shared
-
-
-def _exchange(meetings: Integers, x: int, y: int, with_x: Sequence[int], with_y: Sequence[int]) -> None:
-    for z in with_x:
-        for unit, step in ((x, -1), (y, 1)):
-            meetings[unit, z] += step
-            meetings[z, unit] += step
-    for z in with_y:
-        for unit, step in ((y, -1), (x, 1)):
-            meetings[unit, z] += step
-            meetings[z, unit] += step
 
 
 ID_CHARACTERS = 6

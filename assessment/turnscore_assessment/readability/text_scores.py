@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from statistics import fmean
 from typing import Literal
@@ -221,19 +223,6 @@ def _compile(pattern: str) -> re.Pattern[str]:
 PenaltyForm = Literal["published", "released"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Coherence:
-    """The distance and its factors."""
-
-    cosine: float
-    penalty: float
-
-    @property
-    def distance(self) -> float:
-        """penalty * (1 - cosine)."""
-        return self.penalty * (1 - self.cosine)
-
-
 def find_penalty(response: str, patterns: DullPatterns, form: PenaltyForm = "published") -> float:
     """1 + log10((2 + L') / (2 + L'')) with L' content words, L'' of them not dull: 1 and more, more for dull ones.
 
@@ -262,8 +251,8 @@ class TurnTexts:
     index: int
     readability: Readability
     penalty: float
-    coherence: Coherence | None
-    """None without an encoder, or where nothing was said before."""
+    cosine: float | None
+    """With what was said before; None without an encoder, or where nothing was."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -280,12 +269,12 @@ class DialogueReadability:
     @property
     def columns(self) -> dict[str, float | None]:
         """Its numbers: reading ease of all turns together, the rest as means over turns; None for unknown ones."""
-        known = [turn.coherence for turn in self.turns if turn.coherence is not None]
+        known = [(turn.penalty, turn.cosine) for turn in self.turns if turn.cosine is not None]
         return {
             "flesch": self.readability.score,
             "penalty": fmean(turn.penalty for turn in self.turns),
-            "cosine": fmean(each.cosine for each in known) if known else None,
-            "distance": fmean(each.distance for each in known) if known else None,
+            "cosine": fmean(cosine for _, cosine in known) if known else None,
+            "distance": fmean(penalty * (1 - cosine) for penalty, cosine in known) if known else None,
         }
 
 
@@ -302,45 +291,25 @@ def find_context(turns: Sequence[Spoken], place: int, count: int) -> str:
 
 
 def _score_chunk(dialogues: Sequence[RecordedDialogue], settings: TextSettings) -> Iterator[DialogueReadability]:
-    places = [
-        (number, place)
-        for number, dialogue in enumerate(dialogues)
+    """Each text is encoded once."""
+    found = [
+        (dialogue, place, text, find_context(dialogue.spoken, place, settings.context_turns))
+        for dialogue in dialogues
         for place, (speaker, text) in enumerate(dialogue.spoken)
         if speaker == SYSTEM and text.strip()
     ]
-    coherence = _measure_coherence(dialogues, places, settings)
-    turns: dict[int, list[TurnTexts]] = {}
-    for number, place in places:
-        text = dialogues[number].turns[place].text
-        turns.setdefault(number, []).append(
+    texts = list(dict.fromkeys(text for *_, said, context in found if context for text in (context, said)))
+    vectors = {}
+    if settings.encoder is not None and texts:
+        vectors = dict(zip(texts, settings.encoder.encode(texts), strict=True))
+    for dialogue, own in groupby(found, key=itemgetter(0)):
+        turns = [
             TurnTexts(
                 index=place,
                 readability=measure_readability(text),
                 penalty=find_penalty(text, settings.patterns, settings.form),
-                coherence=coherence.get((number, place)),
+                cosine=float(np.dot(vectors[context], vectors[text])) if context and vectors else None,
             )
-        )
-    for number, found in turns.items():
-        yield DialogueReadability(line=dialogues[number].line, system=dialogues[number].system, turns=found)
-
-
-def _measure_coherence(
-    dialogues: Sequence[RecordedDialogue], places: Sequence[tuple[int, int]], settings: TextSettings
-) -> dict[tuple[int, int], Coherence]:
-    """The coherence of every turn with what was said before; each text is encoded once."""
-    if settings.encoder is None:
-        return {}
-    pairs = {
-        (number, place): (context, dialogues[number].turns[place].text)
-        for number, place in places
-        if (context := find_context(dialogues[number].spoken, place, settings.context_turns))
-    }
-    texts = list(dict.fromkeys(text for pair in pairs.values() for text in pair))
-    vectors = dict(zip(texts, settings.encoder.encode(texts), strict=True)) if texts else {}
-    return {
-        key: Coherence(
-            cosine=float(np.dot(vectors[context], vectors[response])),
-            penalty=find_penalty(response, settings.patterns, settings.form),
-        )
-        for key, (context, response) in pairs.items()
-    }
+            for _, place, text, context in own
+        ]
+        yield DialogueReadability(line=dialogue.line, system=dialogue.system, turns=turns)

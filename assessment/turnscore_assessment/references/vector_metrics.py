@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -27,10 +28,8 @@ from turnscore_assessment.references.word_metrics import Metric, Pair, find_toke
 
 Vectors = NDArray[np.float32]
 
-_PAIRS_AT_ONCE = 8192
-"""Pairs whose vectors are compared together: 25 MB of them at 384 dimensions. Chosen."""
-_TEXTS_AT_ONCE = 200_000
-"""Texts whose vectors are kept together: 300 MB at 384 dimensions. Chosen."""
+_PAIRS_AT_ONCE = 20_000
+"""Pairs whose vectors are compared together: 60 MB of them at 384 dimensions. Chosen."""
 UNOBTAINABLE: Final = {"skip-thought": "Skip-Thought", "gensen": "GenSen"}
 """Encoders of the paper whose models cannot be had, by the name of their metric."""
 
@@ -55,38 +54,19 @@ def make_encoder_cosine(encoder: SentenceEncoder | None, name: str = "encoder") 
         )
 
     def compare(pairs: Sequence[Pair]) -> Floats:
-        """Each text is encoded once for as many pairs as fit into memory."""
-        found, start = np.empty(len(pairs)), 0
-        while start < len(pairs):
-            places, end = _number_texts(pairs, start)
-            found[start:end] = _take_cosines(encoder.encode(list(places)), places, pairs[start:end])
-            start = end
+        """Each text is encoded once for all pairs that are compared together."""
+        found = np.empty(len(pairs))
+        for start in range(0, len(pairs), _PAIRS_AT_ONCE):
+            part = pairs[start : start + _PAIRS_AT_ONCE]
+            places = {text: place for place, text in enumerate(dict.fromkeys(chain.from_iterable(part)))}
+            vectors = encoder.encode(list(places))
+            own, other = (vectors[[places[text] for text in side]] for side in zip(*part, strict=True))
+            found[start : start + len(part)] = np.einsum("ij,ij->i", own, other, dtype=np.float64)
         return found
 
     instead = f", in place of {UNOBTAINABLE[name]}, whose model cannot be had" if name in UNOBTAINABLE else ""
     definition = f"cosine of sentence vectors by {encoder.name}{instead}"
     return Metric(name=name, tokenisation="the encoder's own", definition=definition, compare=compare)
-
-
-def _number_texts(pairs: Sequence[Pair], start: int) -> tuple[dict[str, int], int]:
-    """Each text from pair `start` on with its index, and the pair at which there are enough."""
-    places: dict[str, int] = {}
-    for end in range(start, len(pairs)):
-        if len(places) >= _TEXTS_AT_ONCE:
-            return places, end
-        for text in pairs[end]:
-            places.setdefault(text, len(places))
-    return places, len(pairs)
-
-
-def _take_cosines(vectors: Vectors, places: Mapping[str, int], pairs: Sequence[Pair]) -> Floats:
-    own = np.fromiter((places[text] for text, _ in pairs), np.intp, len(pairs))
-    other = np.fromiter((places[text] for _, text in pairs), np.intp, len(pairs))
-    cosines = np.empty(len(pairs))
-    for start in range(0, len(pairs), _PAIRS_AT_ONCE):
-        part = slice(start, start + _PAIRS_AT_ONCE)
-        cosines[part] = np.einsum("ij,ij->i", vectors[own[part]], vectors[other[part]], dtype=np.float64)
-    return cosines
 
 
 _KEPT_TEXTS = 4096
