@@ -4,10 +4,9 @@ Its value is the cosine of a response and the text before it: parity and percent
 """
 
 from collections.abc import Sequence
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -18,7 +17,7 @@ from turnscore_models import Bundle
 from turnscore_exporters.bundles.checkpoint import Checkpoint, bert_graphs, export_checkpoint, score_as_pairs
 from turnscore_exporters.bundles.writer import turns_of
 from turnscore_exporters.data.pairs import choose_reference_turns
-from turnscore_exporters.errors import EncoderError, ExporterError
+from turnscore_exporters.errors import EncoderError
 from turnscore_exporters.graphs.export import EXAMPLE_IDS, ROW_AXES, BertGraph, GraphContract, average_tokens
 from turnscore_exporters.json_files import read_json
 from turnscore_exporters.options import TextEncoderExportOptions
@@ -34,11 +33,8 @@ _KNOWN_MODULES = ("Transformer", "Pooling", "Normalize")
 """Modules of sentence-transformers that can be exported; others would compute something that the graph does not."""
 
 
-class Pooling(StrEnum):
-    """How token vectors become a text's vector; padding never counts."""
-
-    MEAN = "mean"
-    CLS = "cls"
+Pooling = Literal["mean", "cls"]
+"""How token vectors become a text's vector; padding never counts."""
 
 
 class TextEncoderModel(BertGraph):
@@ -54,7 +50,7 @@ class TextEncoderModel(BertGraph):
         token_types = torch.zeros_like(input_ids)
         found = self.encoder(input_ids=input_ids, attention_mask=attention_mask, token_type_ids=token_types)
         tokens: Tensor = found.last_hidden_state.float()
-        if self.pooling is Pooling.CLS:
+        if self.pooling == "cls":
             return tokens[:, 0]
         return average_tokens(tokens, attention_mask)
 
@@ -66,19 +62,19 @@ def find_pooling(name: str) -> Pooling:
     """
     folder = Path(SHORT_NAMES[name]() if name in SHORT_NAMES else name)
     if not (folder / _MODULES_FILE).is_file():
-        return Pooling.MEAN
+        return "mean"
     modules: Any = read_json(folder / _MODULES_FILE)
     kinds = {str(module["type"]).rpartition(".")[2]: str(module["path"]) for module in modules}
     if unknown := kinds.keys() - set(_KNOWN_MODULES):
         raise EncoderError(f"encoder {name}: has the module {', '.join(sorted(unknown))}, which cannot be exported")
     if "Pooling" not in kinds:
-        return Pooling.MEAN
+        return "mean"
     asked = read_json(folder / kinds["Pooling"] / "config.json")
     chosen = sorted(key for key, is_on in asked.items() if key.startswith("pooling_mode_") and is_on is True)
     if chosen == ["pooling_mode_mean_tokens"]:
-        return Pooling.MEAN
+        return "mean"
     if chosen == ["pooling_mode_cls_token"]:
-        return Pooling.CLS
+        return "cls"
     raise EncoderError(f"encoder {name}: pools by {', '.join(chosen) or 'nothing'}; only mean and cls can be exported")
 
 
@@ -91,12 +87,10 @@ def compare_pairs(model: TextEncoderModel, encoder: Encoder, pairs: Sequence[tup
 
 
 def export_text_encoder(options: TextEncoderExportOptions) -> Bundle:
-    """Writes the bundle as `export_checkpoint` does. ExporterError for an unknown pooling."""
-    if options.pooling is not None and options.pooling not in set(Pooling):
-        raise ExporterError(f"--pooling is {options.pooling!r}, expected one of {', '.join(Pooling)}")
+    """Writes the bundle as `export_checkpoint` does."""
     reference = choose_reference_turns(options.data, options.dialogues or [], options.turns)
     encoder = load_encoder(options.encoder, options.token_limit)
-    pooling = Pooling(options.pooling) if options.pooling else find_pooling(options.encoder)
+    pooling = options.pooling or find_pooling(options.encoder)
     model = TextEncoderModel(encoder.model, pooling).eval()
     made = Checkpoint(
         scorer=TextEncoder,
@@ -105,6 +99,6 @@ def export_text_encoder(options: TextEncoderExportOptions) -> Bundle:
         score=score_as_pairs(partial(compare_pairs, model, encoder)),
         turns=turns_of(reference.pairs),
         source=reference.source,
-        training={"encoder": Path(encoder.name).name, "pooling": str(pooling), "trained": "as published"},
+        training={"encoder": Path(encoder.name).name, "pooling": pooling, "trained": "as published"},
     )
     return export_checkpoint(made, options)

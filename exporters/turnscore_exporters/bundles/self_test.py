@@ -185,6 +185,12 @@ def record_outputs(bundle: Bundle, variants: Iterable[GraphVariant]) -> SelfTest
     return SelfTest(turns=recorded, tolerances=tolerances)
 
 
+def check_empty(output: Path) -> None:
+    """Raises ExporterError where the folder is in use."""
+    if output.exists() and any(output.iterdir()):
+        raise ExporterError(f"{output}: is not empty; choose another folder")
+
+
 def start_version(bundle: Bundle, version: str, output: Path) -> Bundle:
     """A copy of the bundle, with its old version, in the empty or missing folder `output`.
 
@@ -192,8 +198,7 @@ def start_version(bundle: Bundle, version: str, output: Path) -> Bundle:
     """
     if not re.fullmatch(VERSION_PATTERN, version):
         raise ExporterError(f"{version!r} is not a version; give one such as 1.0.2")
-    if output.exists() and any(output.iterdir()):
-        raise ExporterError(f"{output}: is not empty; choose another folder")
+    check_empty(output)
     return copy_bundle(bundle, output)
 
 

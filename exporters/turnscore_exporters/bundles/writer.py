@@ -28,7 +28,7 @@ from turnscore_models import (
 )
 from turnscore_wire import Turn
 
-from turnscore_exporters.bundles.self_test import write_self_test
+from turnscore_exporters.bundles.self_test import check_empty, write_self_test
 from turnscore_exporters.errors import ExporterError, ParityError
 from turnscore_exporters.graphs.fp16 import DATA_SUFFIX
 
@@ -102,8 +102,7 @@ def fresh_folder(output: Path, reference_turns: int, least_turns: int) -> Iterat
 
     Raises ExporterError at once where the folder is not empty or the reference turns are too few for parity.
     """
-    if output.exists() and any(output.iterdir()):
-        raise ExporterError(f"{output}: is not empty; choose another folder")
+    check_empty(output)
     if reference_turns < least_turns:
         raise ExporterError(f"{reference_turns} reference turns; parity needs at least {least_turns}")
     try:

@@ -21,7 +21,7 @@ from turnscore_core.scoring import score_turns
 from turnscore_models import Bundle, Calibration, SelfTest, Threshold, copy_bundle
 from turnscore_wire import ScoreRequest, describe_refusal
 
-from turnscore_exporters.bundles.self_test import write_self_test
+from turnscore_exporters.bundles.self_test import check_empty, write_self_test
 from turnscore_exporters.bundles.writer import calibrate
 from turnscore_exporters.calibration.recalibration import (
     Choice,
@@ -136,8 +136,7 @@ def calibrate_bundle(
 
     Raises ExporterError where the turns or the bundle are not suitable.
     """
-    if options.output.exists() and any(options.output.iterdir()):
-        raise ExporterError(f"{options.output}: is not empty; choose another folder")
+    check_empty(options.output)
     rated = read_rated_turns(options.file, options.good_from)
     check_counts(rated.good, options.false_alarms)
     named = options.bundle or options.scorer

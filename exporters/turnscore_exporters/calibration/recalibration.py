@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import minimize
-from scipy.stats import beta
+from scipy.stats import beta, binomtest
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 from turnscore_core.scorers.quality import HEADS, ValueFormula, read_heads
@@ -204,7 +204,7 @@ def choose_order(good_turns: int, rate: float, confidence: float = CONFIDENCE) -
     return int(kept[-1])
 
 
-def find_threshold(good: Sequence[float], rate: float, confidence: float = CONFIDENCE) -> float:
+def find_threshold(good: ArrayLike, rate: float, confidence: float = CONFIDENCE) -> float:
     """The highest value below which turns may be called bad. Raises as `choose_order` does.
 
     Of n good turns, drawn like those to come, the k-th smallest value lies above a share of all good turns that has the
@@ -212,12 +212,8 @@ def find_threshold(good: Sequence[float], rate: float, confidence: float = CONFI
     the asked rate with the asked probability promises that rate, and finds the most bad turns (Wilks 1941; in conformal
     prediction Vovk 2012).
     """
-    return float(np.sort(good)[choose_order(len(good), rate, confidence) - 1])
-
-
-def measure_recall(bad: Sequence[float], threshold: float) -> Recall | None:
-    """The share of the bad turns that lies below, as `measure_share` gives it."""
-    return measure_share(np.asarray(bad) < threshold)
+    values = np.sort(good)
+    return float(values[choose_order(len(values), rate, confidence) - 1])
 
 
 def measure_share(hits: ArrayLike) -> Recall | None:
@@ -226,9 +222,7 @@ def measure_share(hits: ArrayLike) -> Recall | None:
     turns, found = len(counted), int(counted.sum())
     if not turns:
         return None
-    tail = (1 - INTERVAL) / 2
-    low = float(beta.ppf(tail, found, turns - found + 1)) if found else 0.0
-    high = float(beta.ppf(1 - tail, found + 1, turns - found)) if found < turns else 1.0
+    low, high = map(float, binomtest(found, turns).proportion_ci(INTERVAL))
     return Recall(share=round(found / turns, 4), low=round(low, 4), high=round(high, 4), turns=turns)
 
 
@@ -269,10 +263,9 @@ def calibrate_formula(rated: RatedHeads, shipped: ValueFormula, *, rate: float, 
 
 def make_threshold(values: Sequence[float], good: Sequence[bool], rate: float, source: str) -> Threshold:
     """The threshold over rated values, with what it will find. Raises as `find_threshold` does."""
-    threshold = find_threshold([value for value, is_good in zip(values, good, strict=True) if is_good], rate)
-    recall: Recall | None = measure_recall(
-        [value for value, is_good in zip(values, good, strict=True) if not is_good], threshold
-    )
+    found, is_good = np.asarray(values), np.asarray(good, dtype=bool)
+    threshold = find_threshold(found[is_good], rate)
+    recall = measure_share(found[~is_good] < threshold)
     return Threshold(value=threshold, source=source, false_alarm_rate=rate, confidence=CONFIDENCE, recall=recall)
 
 

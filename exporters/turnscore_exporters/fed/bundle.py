@@ -134,12 +134,9 @@ def verify_published(
 
     The published computation runs one forward pass for each follow-up with transformers' own loss. It is slow on
     purpose: the one pass must agree with it, so it uses nothing of the one pass.
-
-    The turns are scored in one call, so those with the same beginning share their context.
     """
     worst: dict[Loss, float] = {}
-    for loss in LOSSES:
-        served = serve_turns(scorer, FED_VERIFIED, options, loss)
+    for loss, served in serve_both_losses(scorer, FED_VERIFIED, options).items():
         differences = np.abs(served - published[loss])
         worst[loss] = float(differences.max())
         if not worst[loss] <= tolerance:
@@ -151,24 +148,10 @@ def verify_published(
     return worst
 
 
-def serve_turns(
-    scorer: FedScorer, conversations: Sequence[Sequence[str]], options: FedBundleOptions, loss: Loss
-) -> Values:
-    """Values [turns, qualities] of all of the bundle's qualities, in its order."""
-    asked: dict[str, JsonValue] = {"qualities": list(options.qualities), "loss": loss}
-    turns = [build_turn(texts, scorer.read_options(asked)) for texts in conversations]
-    values = np.zeros((len(turns), len(options.qualities)))
-    packs = scorer.encode(turns)
-    for pack in packs:
-        for place, raw in zip(pack.answers, scorer.score([pack]), strict=True):
-            values[place] = [raw.details[name] for name in options.qualities]
-    return values
-
-
 def serve_both_losses(
     scorer: FedScorer, conversations: Sequence[Sequence[str]], options: FedBundleOptions
 ) -> dict[Loss, Values]:
-    """The result of `serve_turns` for every loss, from the same passes."""
+    """Values [turns, qualities] of all of the bundle's qualities, in its order, by each loss."""
     question = scorer.read_options({"qualities": list(options.qualities), "loss": "whole_sequence"})
     packs = scorer.encode([build_turn(texts, question) for texts in conversations])
     packs.sort(key=lambda pack: pack.width)

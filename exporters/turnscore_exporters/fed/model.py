@@ -23,6 +23,7 @@ from turnscore_exporters.errors import CheckpointError, GraphExportError
 from turnscore_exporters.graphs.export import GraphContract, check_graph, trace_graph
 from turnscore_exporters.graphs.fp16 import DATA_SUFFIX
 from turnscore_exporters.graphs.int8 import OPSET, quantize_int8
+from turnscore_exporters.training.encoders import plain_tokenizer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,9 +55,7 @@ def load_checkpoint(name: str) -> FedCheckpoint:
     missing = sorted(set(report["missing_keys"]) - {"lm_head.weight"})
     if missing:
         raise CheckpointError(f"{name}: lacks the weights {', '.join(missing[:3])}; it is not a GPT-2 language model")
-    tokenizer: Tokenizer = wrapped.backend_tokenizer
-    tokenizer.no_padding()
-    tokenizer.no_truncation()
+    tokenizer = plain_tokenizer(wrapped.backend_tokenizer)
     entries, known = 1 + max(_ids_in_text(tokenizer)), int(model.config.vocab_size)
     if entries > known:
         raise CheckpointError(f"{name}: its tokenizer has {entries} entries, the model {known}")
