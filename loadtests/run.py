@@ -68,9 +68,6 @@ def main(words: list[str]) -> int:
     except ScenarioError as error:
         typer.echo(f"{scenario.name}: {error}", err=True)
         return 1
-    for folder in filter(None, (scenario.reports, scenario.results)):
-        result.write(folder / f"{scenario.name}.json")
-    (scenario.reports / f"{scenario.name}.md").write_text(result.markdown())
     typer.echo(f"\n{result.markdown()}")
     return 0 if result.holds else 1
 

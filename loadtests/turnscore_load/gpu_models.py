@@ -79,7 +79,7 @@ def _read_scale(name: str) -> Scale:
 
 
 # Specified: BERT-base (Devlin et al. 2019); DialoGPT's three sizes are GPT-2's (Zhang et al. 2020).
-FULL, TINY = _read_scale("full"), _read_scale("tiny")
+FULL, SHORT, TINY = (_read_scale(each) for each in ("full", "short", "tiny"))
 
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")

@@ -172,12 +172,15 @@ class GpuServing:
         traffic = ExactTraffic(bundle.path_of(bundle.manifest.tokenizer), bundle.manifest.token_limit)
         mixes = [LengthMix(name=f"{tokens} tokens", least=tokens, most=tokens) for tokens in scale.turn_tokens]
         bare = {mix.name: self._bare_turns_per_second(bundle, traffic, mix) for mix in mixes}
+        requests = max(*scale.clients, WARM_UP_REQUESTS * max(self.workers))
+        most = max(scale.most_turns, requests * max(scale.turns_per_request))
+        turns = {mix.name: traffic.items(mix, most) for mix in mixes}  # no load repeats one, and nothing is cached
         for workers in self.workers:
             with self._run(bundle, workers) as server:
                 for mix, size in product(mixes, scale.turns_per_request):
 
                     def send(clients: int, requests: int, mix: LengthMix = mix, size: int = size) -> dict[str, Any]:
-                        items = traffic.items(mix, max(clients, requests) * size)
+                        items = turns[mix.name][: max(clients, requests) * size]
                         bodies = [json.dumps({"items": items[at : at + size]}) for at in range(0, len(items), size)]
                         return self._send(server.port, "/v1/score_batch", bodies, clients=clients)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, ClassVar, Generic, TypeVar
 
@@ -49,6 +49,8 @@ class Scenario(Generic[Found]):
     results: Annotated[Path | None, Option(help="Folder for the figures as NAME.json, too.")] = None
     machine: Annotated[str, Option(help="Name of the machine in the report.")] = ""
 
+    command: str = field(default="", init=False)
+
     # Whether what was measured is kept as JSON; not where it holds each of very many calls.
     keeps_figures: ClassVar[bool] = True
 
@@ -73,10 +75,17 @@ class Scenario(Generic[Found]):
         return (self.reports / self.name).absolute()
 
     def run(self, command: str = "") -> ScenarioResult:
-        found = self.measure()
-        result = ScenarioResult(scenario=self.name, command=command, parts=list(self.report(found)))
+        self.command = command
+        return self.write(self.measure())
+
+    def write(self, found: Found) -> ScenarioResult:
+        """Writes the page and the figures; a long `measure` does, too, with what it has until then."""
+        result = ScenarioResult(scenario=self.name, command=self.command, parts=list(self.report(found)))
         result.checks, result.machine = list(self.checks(found)), self.machine or result.machine
         result.data = found if self.keeps_figures else None
+        for folder in filter(None, (self.reports, self.results)):
+            result.write(folder / f"{self.name}.json")
+        (self.reports / f"{self.name}.md").write_text(result.markdown())
         return result
 
     def service(

@@ -193,7 +193,7 @@ class FedModel(nn.Module):
         """The vocabulary in slices, so that the logits of all predictors never exist at once."""
         totals, chosen, first = [], torch.zeros_like(target_ids, dtype=torch.float32), 0
         for matrix in self.head:
-            logits = (states @ matrix).float()
+            logits = _multiply(states, matrix).float()
             # The same as logsumexp; ONNX Runtime takes seven times as long for that (measured).
             totals.append(logits[:, 0] - torch.log_softmax(logits, dim=-1)[:, 0])
             size = matrix.shape[1]
@@ -226,6 +226,26 @@ class _Shape:
         self.branch_ceiling = _ceiling(self.branch_sees)
 
 
+def _multiply(states: Tensor, matrix: Tensor) -> Tensor:
+    """The product; a trace on the CPU needs no values of it, and without fp16 instructions they take minutes."""
+    if states.dtype == torch.float16 and states.device.type == "cpu" and torch.jit.is_tracing():
+        apply: Callable[..., Tensor] = _TracedMatmul.apply
+        return apply(states, matrix)
+    return states @ matrix
+
+
+class _TracedMatmul(torch.autograd.Function):
+    """A MatMul in a traced graph; zeros in torch."""
+
+    @staticmethod
+    def forward(_: Any, states: Tensor, matrix: Tensor) -> Tensor:
+        return states.new_zeros(states.shape[0], matrix.shape[1])
+
+    @staticmethod
+    def symbolic(g: Any, states: Any, matrix: Any) -> Any:
+        return g.op("MatMul", states, matrix).setType(states.type().with_sizes([None, None]))
+
+
 class _Norm(nn.Module):
     """Layer norm in fp32; the result has the dtype of the next matmul."""
 
@@ -250,8 +270,7 @@ class _Linear(nn.Module):
         self.bias = nn.Parameter(layer.bias.detach().to(dtype))
 
     def forward(self, states: Tensor) -> Tensor:
-        projected: Tensor = states @ self.weight + self.bias
-        return projected
+        return _multiply(states, self.weight) + self.bias
 
 
 class _Block(nn.Module):

@@ -1,7 +1,8 @@
 """Measures models on a GPU: the bare runtime, torch eager and compiled, FED's ways, and the service under load.
 
 Weights are random. Where no service is installed, `--serving ""` measures the models alone. `--tiny` on the CPU shows
-that it works, and gives no figures.
+that it works, and gives no figures. `--short` measures fewer sizes, each less often. What was found is written after
+every part; one that is stopped by SIGTERM or Ctrl-C ends with what it has.
 """
 
 import gc
@@ -29,6 +30,7 @@ from turnscore_load.fed_ways import PackedTurn, TorchFed, Way, time_alternating
 from turnscore_load.gpu_models import (
     FULL,
     MEASURED_QUALITIES,
+    SHORT,
     TINY,
     Feeds,
     Row,
@@ -94,6 +96,7 @@ class Gpu(Scenario[Findings]):
     serving: Annotated[str, Option(help="Folder of the serving environment's programs; empty: no service.")] = ""  # type: ignore[assignment]
     device: Annotated[str, Option(help="cuda:N or cpu.")] = "cuda:0"
     tiny: Annotated[bool, Option(help="Small models and few runs: whether it works, no figures.")] = False
+    short: Annotated[bool, Option(help="Fewer sizes, runs and clients: minutes instead of an hour.")] = False
     models: Annotated[str, Option(help="Of the models, by commas; all when empty.")] = ""
     workers: Annotated[str, Option(help="Numbers of worker processes of the encoder's service.")] = "1,4"
     compiles: Annotated[bool, Option("--compile/--no-compile", help="With torch.compile.")] = True
@@ -107,24 +110,32 @@ class Gpu(Scenario[Findings]):
         for folder in (graphs, self.folder / "bundles"):
             shutil.rmtree(folder, ignore_errors=True)  # of an earlier run
         graphs.mkdir(parents=True)
-        scale, found = TINY if self.tiny else FULL, self._describe(device)
+        scale, found = TINY if self.tiny else SHORT if self.short else FULL, self._describe(device)
         if device.kind == "cpu":
             torch.set_num_threads(1 if self.tiny else usable_cpus())
         shapes = (scale.encoder, *scale.language_models)
         wanted = [each for each in shapes if not self.models or each.name in self.models.split(",")]
-        find_peaks(found, device, scale.matmul)
-        for shape in wanted:
-            typer.echo(f"measuring {shape.name}", err=True)
-            race = _Race(scale, device, graphs, found, shape, self.compiles)
-            found.attempt(shape.name, race.encoder if shape is scale.encoder else race.fed)
-            gc.collect()  # gives back the device memory of models that are gone, for the next one and for the service
-            if device.kind == "cuda":
-                torch.cuda.empty_cache()
-        if self.serving:
-            self._serve(scale, wanted, device, found)
-        else:
-            found.not_run["the service"] = "--serving names no environment of it"
+        try:
+            find_peaks(found, device, scale.matmul)
+            for shape in wanted:
+                typer.echo(f"measuring {shape.name}", err=True)
+                race = _Race(scale, device, graphs, found, shape, self.compiles)
+                self._attempt(found, shape.name, race.encoder if shape is scale.encoder else race.fed)
+                gc.collect()  # gives back the device memory of models that are gone, for the next and for the service
+                if device.kind == "cuda":
+                    torch.cuda.empty_cache()
+            if self.serving:
+                self._serve(scale, wanted, device, found)
+            else:
+                found.not_run["the service"] = "--serving names no environment of it"
+        except (KeyboardInterrupt, SystemExit):
+            found.not_run["what is missing"] = "the run was stopped before its end"
         return found
+
+    def _attempt(self, found: Findings, what: str, run: Callable[[], object]) -> None:
+        """Runs one part, and writes what was found until then."""
+        found.attempt(what, run)
+        self.write(found)
 
     def _describe(self, device: Device) -> Findings:
         name = Machine().cuda_devices().gpus[device.index].name if device.kind == "cuda" else describe()
@@ -146,7 +157,7 @@ class Gpu(Scenario[Findings]):
             if shape in wanted:
                 typer.echo(f"measuring the service with {shape.name}", err=True)
                 serve = serving.serve_encoder if shape is scale.encoder else partial(serving.serve_fed, shape)
-                found.attempt(f"the service with {shape.name}", serve)
+                self._attempt(found, f"the service with {shape.name}", serve)
 
     def report(self, found: Findings) -> Iterator[str]:
         """What could not be run is there with the reason."""
