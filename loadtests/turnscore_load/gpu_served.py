@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 import torch
 from turnscore_core.inference.devices import Device
+from turnscore_core.loaded_scorer import score_in_one_batch
 from turnscore_core.scorers.engagement import EngagementScorer
 from turnscore_core.scorers.fed.questions import FedBundleOptions
+from turnscore_core.scorers.fed.scorer import FedScorer
 from turnscore_core.scorers.scorer import TurnToScore
 from turnscore_exporters.bundles.checkpoint import write_graphs, write_rest
 from turnscore_exporters.bundles.self_test import build_self_test, self_test_turns
@@ -26,14 +28,13 @@ from turnscore_exporters.bundles.writer import (
     GraphChoice,
     GraphPromise,
     calibrate,
-    finish_bundle,
     start_bundle,
 )
 from turnscore_exporters.engagement.model import CONTRACT, score_pairs
 from turnscore_exporters.fed.bundle import PRECISIONS, REFERENCE_FILE, TOLERANCES, read_qualities
 from turnscore_exporters.fed.model import export_graph
 from turnscore_exporters.json_files import write_json
-from turnscore_models import Bundle, GraphVariant
+from turnscore_models import Bundle, GraphVariant, write_bundle
 from turnscore_wire import Turn
 
 from turnscore_load.bare_runtime import pad
@@ -83,13 +84,14 @@ def write_encoder_bundle(shape: TransformerShape, variant: GraphVariant, output:
     output.mkdir(parents=True)
     write_graphs(model, CONTRACT, choice, output)
     write_rest(encoder.tokenizer, values, SOURCE, self_test, output)
+    if variant != "fp32":
+        (output / GRAPH_FILES["fp32"]).unlink()
     rest = {"token_limit": TOKEN_LIMIT, "training": {"model": shape.name}, "agreement": {}, "licence": LICENCE}
-    bundle = start_bundle(output, "engagement", VERSION, choice.promises(), **rest)
-    return finish_bundle(bundle, {each: {} for each in bundle.manifest.graphs}, choice.kept, {})
+    return start_bundle(output, "engagement", VERSION, {variant: choice.promises()[variant]}, **rest)
 
 
-def write_fed_bundle(shape: TransformerShape, variant: GraphVariant, output: Path) -> Bundle:
-    """A FED bundle; its self-test has the values that this machine's CPU computes of the same graph."""
+def write_fed_bundle(shape: TransformerShape, variant: GraphVariant, output: Path, device: Device) -> Bundle:
+    """A FED bundle; its self-test has the values that the device computes of the same graph."""
     graph = output / GRAPH_FILES[variant]
     on_gpu = variant == "cuda-fp16"
     export_graph(build_language_model(shape), graph, torch.float16 if on_gpu else torch.float32, is_fused=on_gpu)
@@ -114,7 +116,10 @@ def write_fed_bundle(shape: TransformerShape, variant: GraphVariant, output: Pat
         agreement={},
         licence=LICENCE,
     )
-    return finish_bundle(bundle, {variant: {}}, (variant,), {})
+    scorer = FedScorer(bundle, open_backend(graph, device))
+    values = [each.value for each in score_in_one_batch(scorer, tested)]
+    write_json(output / SELF_TEST_FILE, build_self_test(tested, values))
+    return write_bundle(output, bundle.manifest)
 
 
 @dataclass(frozen=True)
@@ -195,7 +200,7 @@ class GpuServing:
     def serve_fed(self, shape: TransformerShape) -> None:
         """One turn a request, with its own context: arriving at random at a fixed rate, and by ever more clients."""
         scale, chance = self.scale, random.Random(0)
-        bundle = write_fed_bundle(shape, self.variant, self.output / "bundles" / shape.name)
+        bundle = write_fed_bundle(shape, self.variant, self.output / "bundles" / shape.name, self.device)
         common: dict[str, Any] = {"turn_tokens": CONTEXT_TOKENS, "workers": 1}
         with self._run(bundle, 1) as server:
             for qualities in MEASURED_QUALITIES:
