@@ -29,7 +29,6 @@ from turnscore_exporters.training.encoders import Encoder
 
 from turnscore_load.machine import usable_cpus
 
-MEASURED_QUALITIES = (8, 18)  # FED's eight for turns, and all of its eighteen
 CONTEXT_TOKENS = 100
 
 Row = dict[str, Any]  # one measurement, by the names of its columns
@@ -61,6 +60,7 @@ class Scale:
     lengths: Sequence[int]
     runs: int  # timed, of each batch
     rounds: int  # times that FED's ways take turns
+    qualities: Sequence[int]  # FED's eight for turns, and all of its eighteen
     matmul: int  # rows and columns of the matrices that find the device's peak
     clients: Sequence[int]
     turn_tokens: Sequence[int]  # of a served turn, both rows together

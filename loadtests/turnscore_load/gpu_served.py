@@ -41,7 +41,6 @@ from turnscore_load.bare_runtime import pad
 from turnscore_load.generator import Job, run_elsewhere
 from turnscore_load.gpu_models import (
     CONTEXT_TOKENS,
-    MEASURED_QUALITIES,
     TOKEN_LIMIT,
     WORDS,
     Row,
@@ -203,7 +202,7 @@ class GpuServing:
         bundle = write_fed_bundle(shape, self.variant, self.output / "bundles" / shape.name, self.device)
         common: dict[str, Any] = {"turn_tokens": CONTEXT_TOKENS, "workers": 1}
         with self._run(bundle, 1) as server:
-            for qualities in MEASURED_QUALITIES:
+            for qualities in scale.qualities:
 
                 def send(count: int, qualities: int = qualities, **job: Any) -> dict[str, Any]:
                     return self._send(server.port, "/v1/score", _fed_bodies(chance, qualities, count), **job)

@@ -29,7 +29,6 @@ from typer import Option
 from turnscore_load.fed_ways import PackedTurn, TorchFed, Way, time_alternating
 from turnscore_load.gpu_models import (
     FULL,
-    MEASURED_QUALITIES,
     SHORT,
     TINY,
     Feeds,
@@ -310,8 +309,8 @@ class _Race:
         graph = self.folder / f"{self.shape.name}-fp16.onnx"
         export_graph(build_language_model(self.shape), graph, torch.float16, is_fused=True)
         seconds = time.perf_counter() - started_at
-        turns = {each: PackedTurn(each) for each in MEASURED_QUALITIES}
-        backend = self._start_graph(graph, seconds, turns[MEASURED_QUALITIES[-1]].feeds)
+        turns = {each: PackedTurn(each) for each in self.scale.qualities}
+        backend = self._start_graph(graph, seconds, turns[self.scale.qualities[-1]].feeds)
         models: dict[str, TorchFed] = {}  # without them the graph is measured alone
 
         def load_torch() -> None:
@@ -370,7 +369,7 @@ def judge(found: Findings) -> Iterator[Check]:
         yield _aim(f"{kind}: {TURNS_PER_SECOND:,} turns/s and more", rate, lambda each: each >= TURNS_PER_SECOND, where)
         claim = f"the same, time over the bare runtime's: {MOST_OVER_BARE}"
         yield _aim(claim, over, lambda each: each <= MOST_OVER_BARE, where, digits=2)
-    most = MEASURED_QUALITIES[-1]
+    most = FULL.qualities[-1]
     load = f"requests/s at random, {most} qualities"
     paced: Row = next((e for e in found.served if e["model"] == MODEL and e["load"].endswith(load)), {})
     lost = paced.get("failed", 0) + paced.get("refused", 0)
