@@ -107,12 +107,9 @@ def set_up(environment: Environment, **_: Any) -> None:
         port_of(environment.host or "")
         mix = read_mix(options.mix, USERS)
         shape_class.shape = LoadShape(options.shape, sum(mix.values()), options.seconds)
-        options.scorers = tuple(name.strip() for name in options.scorers.split(",") if name.strip())
-        TrafficSettings(
-            seed=options.seed,
-            repeat_share=options.repeat_share,
-            scorers=options.scorers,
-            deadline_ms=options.deadline_ms,
+        scorers = tuple(name.strip() for name in options.scorers.split(",") if name.strip())
+        options.traffic = TrafficSettings(
+            seed=options.seed, repeat_share=options.repeat_share, scorers=scorers, deadline_ms=options.deadline_ms
         )
         if options.pace <= 0:
             raise ValueError("the pace must be more than 0")

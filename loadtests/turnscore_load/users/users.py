@@ -17,6 +17,7 @@ from google.protobuf.message import Message
 from locust import User, task
 from locust.env import Environment
 from turnscore_wire.v1 import to_fields, turnscore_pb2
+from turnscore_wire.v1.turnscore_pb2_grpc import TurnScorerStub
 
 from turnscore_load.answers import EXPIRED_GRPC_STATUS, CallAnswer, judge_grpc, judge_http
 from turnscore_load.machine import LOOPBACK, port_of
@@ -25,7 +26,6 @@ from turnscore_load.traffic import (
     TYPICAL_PAUSE_SECONDS,
     Item,
     Traffic,
-    TrafficSettings,
     as_grpc,
     pause_seconds,
 )
@@ -72,35 +72,26 @@ class GrpcUserConnection:
     def __init__(self, port: int) -> None:
         options = [("grpc.use_local_subchannel_pool", 1)]  # else all users would share a connection
         self._channel = grpc.insecure_channel(f"{LOOPBACK}:{port}", options=options)
+        self._stub = TurnScorerStub(self._channel)  # type: ignore[no-untyped-call]
 
     def ask(self, items: Sequence[Item], *, is_batch: bool = False) -> CallAnswer:
         given = [as_grpc(item) for item in items]
         try:
             if is_batch:
-                send = self._open("unary_unary", "ScoreBatch", turnscore_pb2.BatchReply)
-                reply = send(turnscore_pb2.BatchRequest(items=given), timeout=PATIENCE_SECONDS)
+                reply = self._stub.ScoreBatch(turnscore_pb2.BatchRequest(items=given), timeout=PATIENCE_SECONDS)
             else:
-                send = self._open("unary_unary", "Score", turnscore_pb2.ScoreReply)
-                reply = send(turnscore_pb2.ScoreRequest(**given[0]), timeout=PATIENCE_SECONDS)
+                reply = self._stub.Score(turnscore_pb2.ScoreRequest(**given[0]), timeout=PATIENCE_SECONDS)
         except grpc.RpcError as error:
             return _judge_error(error)
         return judge_grpc("OK", to_fields(reply), reply.ByteSize())
 
     def open_stream(self, item: Item, context: Sequence[Mapping[str, str]]) -> "GrpcStream":
         """A live conversation that asks what the item asks, after the turns of `context`."""
-        call = self._open("stream_stream", "ScoreStream", turnscore_pb2.ConversationReply)
         choice = {name: value for name, value in item.items() if name not in ("context", "response")}
-        return GrpcStream(call, as_grpc({**choice, "context": context}))
+        return GrpcStream(self._stub.ScoreStream, as_grpc({**choice, "context": context}))
 
     def close(self) -> None:
         self._channel.close()
-
-    def _open(self, kind: str, method: str, reply: type[Message]) -> Any:
-        return getattr(self._channel, kind)(
-            f"/turnscore.v1.TurnScorer/{method}",
-            request_serializer=lambda message: message.SerializeToString(),
-            response_deserializer=reply.FromString,
-        )
 
 
 class GrpcStream:
@@ -196,13 +187,7 @@ class ScoringUser(User):
         self.pace: float = options.pace
         self._numbers[self.kind] += 1
         self.label = f"{self.kind} {self._numbers[self.kind]}"
-        settings = TrafficSettings(
-            seed=options.seed,
-            repeat_share=options.repeat_share,
-            scorers=options.scorers,
-            deadline_ms=options.deadline_ms,
-        )
-        self.traffic = Traffic(settings, self.label)
+        self.traffic = Traffic(options.traffic, self.label)
         api = self.api or options.api
         port = options.grpc_port if api == "grpc" else port_of(environment.host or "")
         self.connection: UserConnection = CONNECTIONS[api](port)
