@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from functools import cached_property, partial
-from typing import Protocol
 
 from turnscore_models import Bundle, BundleError, CorruptBundleError, GraphVariant, read_bundle, starter_bundles
 from turnscore_models.store import resolve
@@ -110,40 +109,10 @@ CUDA_BATCHES = 2
 _LOGGER = logging.getLogger("turnscore.models")
 
 
-class Loader(Protocol):
-    """Where a process gets its models from.
-
-    All methods but `preflight` block for seconds, and are called from one thread at a time.
-    """
-
-    def load_all(self) -> Mapping[str, LoadedScorer]:
-        """The scorers to begin with, by kind. Raises BundleError, DeviceError."""
-
-    async def preflight(self, bundle: Bundle, like: LoadedScorer) -> str | None:
-        """Proves another version of what serves as `like`, without delaying callers; the digest of what holds.
-
-        None where `load_candidate` has to check it. Raises BundleError.
-        """
-
-    def load_candidate(
-        self, bundle: Bundle, like: LoadedScorer, *, concurrency: Concurrency | None = None, checked: str | None = None
-    ) -> LoadedScorer:
-        """Another version of what serves as `like`, checked and warmed. Raises BundleError, DeviceError.
-
-        `checked` is what `preflight` returned: what has another digest is refused.
-        """
-
-    def find_bundles(self) -> Mapping[str, Bundle]:
-        """What `load_all` would load at this moment, by kind. Raises BundleError."""
-
-    def find_bundle(self, reference: str) -> Bundle:
-        """The bundle of that reference, with the deployment's options. Raises BundleError."""
-
-
 class ModelLoader:
     """Loads the models of one process: all of them at the start, and later another version of one of them.
 
-    The Loader of what the settings name.
+    All methods but `preflight` block for seconds, and are called from one thread at a time.
     """
 
     def __init__(self, settings: LoadSettings, *, worker: int = 0, machine: Machine | None = None) -> None:
@@ -182,8 +151,10 @@ class ModelLoader:
         return {kind: self._keep_vectors(loaded) for kind, loaded in self._share_memory(scorers).items()}
 
     async def preflight(self, bundle: Bundle, like: LoadedScorer) -> str | None:
-        """As the protocol promises, in a process of its own; None on a CUDA device, whose memory a second process has
-        no room in.
+        """Checks another version of what serves as `like` without delaying callers; the digest of what holds.
+
+        None on a CUDA device, whose memory a second process has no room in: `load_candidate` has to check it. Raises
+        BundleError.
         """
         _require_kind(bundle, like)
         bundle = self.with_options(bundle)

@@ -5,7 +5,7 @@ import json
 import httpx
 import pytest
 from conftest import ServeFakes
-from support.fakes import POISON, FakeScorer
+from support.fakes import POISON, FakeScorer, loader_of
 from turnscore_models import BundleError
 from turnscore_service.api.http.app import create_app
 from turnscore_service.lifecycle.runtime import Runtime
@@ -57,10 +57,12 @@ async def test_an_unknown_method_is_refused_in_the_same_shape(serve: ServeFakes)
 
 
 async def test_a_refused_bundle_leaves_the_service_not_ready_with_the_reason():
-    def refuse(_: Settings) -> dict[str, object]:
+    def refuse() -> dict[str, object]:
         raise BundleError("engagement:1.0.0: graph.onnx has SHA-256 0, the manifest says 1")
 
-    runtime = Runtime(Settings(), load=refuse)
+    loader = loader_of({})
+    loader.load_all = refuse
+    runtime = Runtime(Settings(), loader)
     runtime.start()
     await runtime.wait_until_loaded()
     transport = httpx.ASGITransport(create_app(runtime))

@@ -9,7 +9,7 @@ import httpx
 from conftest import ServeFakes
 from prometheus_client import REGISTRY
 from support.conditions import until
-from support.fakes import FakeScorer, loaded_fake
+from support.fakes import FakeScorer, loaded_fake, loader_of
 from turnscore_service.api.http.app import create_app
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.settings.service import AdmissionSettings, RuntimeSettings, Settings
@@ -121,7 +121,7 @@ async def test_a_process_whose_runtime_cannot_be_revived_ends_for_its_supervisor
     scorer, codes = FakeScorer(), []
     scorer.gate.clear()
     settings = Settings(runtime=RuntimeSettings(stall_seconds=0.02))
-    runtime = Runtime(settings, load=lambda _: {"fake": loaded_fake(scorer)}, exit_process=codes.append)
+    runtime = Runtime(settings, loader=loader_of({"fake": loaded_fake(scorer)}), exit_process=codes.append)
     runtime.start()
     await runtime.wait_until_loaded()
     transport = httpx.ASGITransport(create_app(runtime))

@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 from support.conditions import until
-from support.fakes import FakeScorer, loaded_fake, say
+from support.fakes import FakeScorer, loaded_fake, loader_of, say
 from support.transports import listening
 from turnscore_load.machine import free_port
 from turnscore_service.api.http.app import create_app
@@ -70,7 +70,7 @@ async def haproxy(service: str, port: int, folder: Path) -> AsyncIterator[None]:
 @pytest.fixture
 async def proxied(tmp_path: Path) -> AsyncIterator[Proxied]:
     scorer, port = FakeScorer(), free_port()
-    runtime = Runtime(SETTINGS, load=lambda _: {"fake": loaded_fake(scorer)})
+    runtime = Runtime(SETTINGS, loader_of({"fake": loaded_fake(scorer)}))
     runtime.start()
     await runtime.wait_until_loaded()
     async with listening(create_app(runtime)) as address:

@@ -18,7 +18,7 @@ import pytest
 import uvicorn
 from starlette.types import Receive, Scope, Send
 from support.conditions import until
-from support.fakes import FakeScorer, loaded_fake
+from support.fakes import FakeScorer, loaded_fake, loader_of
 from support.transports import QuietServer
 from turnscore_client import AsyncTurnScoreClient
 from turnscore_load.machine import free_port
@@ -43,7 +43,7 @@ class Replica:
 
     async def start(self) -> None:
         self.scorer, settings = FakeScorer(), Settings()
-        self.runtime = Runtime(settings, load=lambda _: {"fake": loaded_fake(self.scorer)})
+        self.runtime = Runtime(settings, loader_of({"fake": loaded_fake(self.scorer)}))
         self.runtime.start()
         await self.runtime.wait_until_loaded()
         self._transport = create_app(self.runtime)

@@ -17,7 +17,7 @@ from turnscore_service.settings.service import Settings
 from turnscore_wire import ScoreRequest
 
 from support.conditions import until
-from support.fakes import FakeScorer, loaded_fake
+from support.fakes import FakeScorer, loaded_fake, loader_of
 
 CALLERS = 4
 TEXTS = 40
@@ -94,7 +94,7 @@ async def running_runtime(
 ) -> AsyncIterator[Runtime]:
     """A service of a `FakeScorer`, unless told otherwise, whose only cache is the one at `url`."""
     cache = CacheSettings.model_validate({"url": url, **QUICK, **settings})
-    runtime = Runtime(Settings(cache=cache), load=lambda _: scorers or {"fake": loaded_fake(FakeScorer())})
+    runtime = Runtime(Settings(cache=cache), loader_of(scorers or {"fake": loaded_fake(FakeScorer())}))
     runtime.start()
     await runtime.wait_until_loaded()
     try:

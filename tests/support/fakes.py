@@ -7,7 +7,9 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
+from unittest.mock import patch
 
 import numpy as np
 from pydantic import JsonValue
@@ -15,11 +17,12 @@ from turnscore_client import TurnScoreClient, TurnScoreGrpcClient
 from turnscore_core.errors import InvalidRequestError
 from turnscore_core.inference.devices import CudaDevices, CudaDriverError, Gpu
 from turnscore_core.inference.onnx_backend import CUDA_PROVIDER, DeviceError, OnnxBuild, OutOfMemoryError
+from turnscore_core.kept_vectors import VectorStore
 from turnscore_core.loaded_scorer import LoadedScorer, TokenizingPace
 from turnscore_core.scorers.scorer import RawScore, Scorer, TokenPack, TurnToScore
 from turnscore_exporters.data.pairs import TextPair
 from turnscore_models import Bundle, GraphSpec, Manifest, TensorSpec
-from turnscore_service.scheduling.versions import CandidateVersion
+from turnscore_service.scheduling.versions import CandidateVersion, CandidateVersions
 from turnscore_wire import ConversationReply, TokenCount
 from websockets.sync.client import ClientConnection
 
@@ -120,6 +123,16 @@ def manifest_of(
         "agreement": {}, "licence": "Apache-2.0",
     }  # fmt: skip
     return Manifest(**{**usual, **fields})
+
+
+def loader_of(loaded: Mapping[str, LoadedScorer]) -> Any:
+    """A runtime's loader, which has loaded these."""
+    return SimpleNamespace(load_all=lambda: loaded, kept=VectorStore(0))
+
+
+def candidates_are(versions: CandidateVersions) -> Any:
+    """Runtimes that start in its `with` load these versions, whatever their settings name."""
+    return patch("turnscore_service.lifecycle.runtime.load_versions", lambda *_: versions)
 
 
 def loaded_fake(scorer: Any, name: str = "fake", version: str = "1.0.0") -> LoadedScorer:

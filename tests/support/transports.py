@@ -37,7 +37,7 @@ from turnscore_wire import (
 from turnscore_wire.v1 import to_fields, to_message, turnscore_pb2
 from turnscore_wire.v1.turnscore_pb2_grpc import TurnScorerStub
 
-from support.fakes import FakeScorer, loaded_fake
+from support.fakes import FakeScorer, candidates_are, loaded_fake, loader_of
 
 
 @dataclass
@@ -137,7 +137,7 @@ def served_app(
 ) -> Iterator[str]:
     """The base URL of a ready service with these scorers; `tls` are uvicorn's options, which BentoML's are."""
     served = {**(loaded or {}), **{name: loaded_fake(scorer, name) for name, scorer in scorers.items()}}
-    runtime = Runtime(settings or Settings(), load=lambda _: served)
+    runtime = Runtime(settings or Settings(), loader_of(served))
     transport = create_app(runtime)
     config = uvicorn.Config(transport, host="127.0.0.1", port=0, log_config=None, lifespan="off", **(tls or {}))
     server = uvicorn.Server(config)
@@ -177,12 +177,12 @@ async def grpc_server(
 ) -> AsyncIterator[tuple[GrpcServer, Runtime]]:
     """A started server on fakes; `settings` come from `settings_with`."""
     loaded = {name: loaded_fake(scorer, name) for name, scorer in scorers.items()}
-    versions = candidates or CandidateVersions()
-    runtime = Runtime(settings or settings_with(), load=lambda _: loaded, load_candidate=lambda *_: versions)
+    runtime = Runtime(settings or settings_with(), loader_of(loaded))
     server = GrpcServer(runtime)
-    runtime.start()
-    await server.start()
-    await runtime.wait_until_loaded()
+    with candidates_are(candidates or CandidateVersions()):
+        runtime.start()
+        await server.start()
+        await runtime.wait_until_loaded()
     try:
         yield server, runtime
     finally:
@@ -346,9 +346,10 @@ async def ready_runtime(
     """A service with these scorers; whatever the test held back is let go at its end."""
     loaded = {name: loaded_fake(scorer, name) for name, scorer in scorers.items()}
     versions = candidates or CandidateVersions()
-    runtime = Runtime(settings or Settings(), load=lambda _: loaded, load_candidate=lambda *_: versions)
-    runtime.start()
-    await runtime.wait_until_loaded()
+    runtime = Runtime(settings or Settings(), loader_of(loaded))
+    with candidates_are(versions):
+        runtime.start()
+        await runtime.wait_until_loaded()
     try:
         yield runtime
     finally:

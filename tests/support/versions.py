@@ -10,6 +10,7 @@ from turnscore_core.deadline import Deadline
 from turnscore_core.dialogues import DialogueResult
 from turnscore_core.engine import Dialogue, Engine
 from turnscore_core.inference.concurrency import Concurrency
+from turnscore_core.kept_vectors import VectorStore
 from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.scorers.scorer import RawScore, TokenPack
 from turnscore_core.scoring import Item, Outcome
@@ -49,7 +50,9 @@ class ShiftedScorer(FakeScorer):
 
 
 class FakeLoader:
-    """A Loader of fakes. `named` are what the settings name; others are found by their references."""
+    """A loader of fakes. `named` are what the settings name; others are found by their references."""
+
+    kept = VectorStore(0)
 
     def __init__(self, *named: LoadedScorer) -> None:
         self.named = {each.name: each for each in named}
@@ -100,7 +103,7 @@ async def switchable(
     loader: FakeLoader, settings: Settings | None = None
 ) -> AsyncIterator[tuple[Runtime, ModelSwitch]]:
     """A ready runtime on the loader's models, and its switch."""
-    runtime = Runtime(settings or Settings(), loader=loader)
+    runtime = Runtime(settings or Settings(), loader)
     runtime.start()
     await runtime.wait_until_loaded()
     assert runtime.switch is not None

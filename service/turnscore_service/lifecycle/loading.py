@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from turnscore_core.inference.concurrency import Concurrency
 from turnscore_core.inference.onnx_backend import DeviceError
 from turnscore_core.loaded_scorer import LoadedScorer
-from turnscore_core.model_loader import Loader
+from turnscore_core.model_loader import ModelLoader
 from turnscore_core.model_set import Combination
 from turnscore_models import Bundle, BundleError, CombinationCalibration
 from turnscore_models.store import resolve
@@ -94,7 +94,7 @@ _SHADOW_CONCURRENCY = Concurrency(batches=1, threads=1)
 def load_versions(
     settings: Settings,
     served: Mapping[str, LoadedScorer],
-    loader: Loader,
+    loader: ModelLoader,
     find: Callable[[str], Bundle] = resolve,
 ) -> CandidateVersions:
     """The versions that the settings name, checked and warmed as those that serve.
@@ -158,7 +158,7 @@ def _load_version(
     bundle: Bundle,
     share: float,
     served: Mapping[str, LoadedScorer],
-    loader: Loader,
+    loader: ModelLoader,
     concurrency: Concurrency | None,
 ) -> CandidateVersion:
     loaded = loader.load_candidate(bundle, served[bundle.manifest.kind], concurrency=concurrency)

@@ -17,7 +17,7 @@ from functools import partial
 from turnscore_core.inference.devices import usable_cpus
 from turnscore_core.inference.onnx_backend import DeviceError
 from turnscore_core.loaded_scorer import LoadedScorer
-from turnscore_core.model_loader import Loader
+from turnscore_core.model_loader import ModelLoader
 from turnscore_core.model_set import ModelSet, choose_defaults
 from turnscore_core.preflight import run_in_background
 from turnscore_models import Bundle, BundleError
@@ -161,7 +161,7 @@ class ModelSwitch:
     """Switches the models of one process, one switch at a time. Belongs to one event loop."""
 
     def __init__(
-        self, settings: Settings, health: Health, loader: Loader, builder: PipelineBuilder, place: Place
+        self, settings: Settings, health: Health, loader: ModelLoader, builder: PipelineBuilder, place: Place
     ) -> None:
         self._settings = settings
         self._health = health

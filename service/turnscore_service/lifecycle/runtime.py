@@ -4,14 +4,12 @@ import asyncio
 import gc
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 
 from turnscore_core.inference.onnx_backend import DeviceError
 from turnscore_core.kept_vectors import VectorStore
-from turnscore_core.loaded_scorer import LoadedScorer
-from turnscore_core.model_loader import Loader, ModelLoader
+from turnscore_core.model_loader import ModelLoader
 from turnscore_core.model_set import choose_defaults
 from turnscore_models import BundleError
 from turnscore_wire import ModelsReply
@@ -27,12 +25,9 @@ from turnscore_service.scheduling.executor import ExecutorWatch
 from turnscore_service.scheduling.fairness import CooperativeScheduler
 from turnscore_service.scheduling.pipeline import ScoringPipeline
 from turnscore_service.scheduling.slow_requests import SlowLog
-from turnscore_service.scheduling.versions import CandidateVersions, describe_models, describe_versions
+from turnscore_service.scheduling.versions import describe_models, describe_versions
 from turnscore_service.settings.service import Settings
 from turnscore_service.telemetry.recorder import TelemetryRecorder, open_telemetry
-
-Load = Callable[[Settings], Mapping[str, LoadedScorer]]
-VersionLoader = Callable[[Settings, Mapping[str, LoadedScorer]], CandidateVersions]
 
 _WRITE_SECONDS = 0.5
 """How much later than a worker's own scrapes those of the other workers may know what it counted. Chosen."""
@@ -46,23 +41,16 @@ class Runtime:
     def __init__(
         self,
         settings: Settings,
-        load: Load | None = None,
+        loader: ModelLoader | None = None,
         exit_process: Callable[[int], object] = os._exit,
-        load_candidate: VersionLoader | None = None,
-        loader: Loader | None = None,
     ) -> None:
-        """`load` finds the scorers to begin with, `load_candidate` versions that shadow or split them.
+        """`loader` finds the scorers, by default those of the bundles that the settings name.
 
-        `loader` finds both, and those that take their places later.
-
-        By default all are of the bundles that the settings name. Raises UnusableKeysError where the file of API keys
-        cannot be read.
+        Raises UnusableKeysError where the file of API keys cannot be read.
         """
         self.settings = settings
         self.access = Access(settings.auth)
         self._exit = exit_process
-        self._load_scorers = load
-        self._load_candidates = load_candidate
         self._loader = loader
         self.health = Health()
         self.cooperative = CooperativeScheduler()
@@ -95,8 +83,7 @@ class Runtime:
         self.switch = ModelSwitch(self.settings, self.health, loader, self._builder, place)
         self.telemetry = open_telemetry(self.settings.telemetry)
         self._loading = asyncio.create_task(self._load(loader))
-        kept = loader.kept if isinstance(loader, ModelLoader) else None
-        self._writing = asyncio.create_task(_write_metrics_out(kept))
+        self._writing = asyncio.create_task(_write_metrics_out(loader.kept))
 
     async def wait_until_loaded(self) -> None:
         """Returns when the models are loaded or refused; `health` says which."""
@@ -162,14 +149,11 @@ class Runtime:
             candidates=list(describe_versions(self._builder.candidates)),
         )
 
-    async def _load(self, loader: Loader) -> None:
+    async def _load(self, loader: ModelLoader) -> None:
         loop = asyncio.get_running_loop()
-        given = self._load_scorers
         try:
-            load = loader.load_all if given is None else lambda: given(self.settings)
-            scorers = await loop.run_in_executor(None, load)
-            load_candidate = self._load_candidates or partial(load_versions, loader=loader)
-            candidates = await loop.run_in_executor(None, load_candidate, self.settings, scorers)
+            scorers = await loop.run_in_executor(None, loader.load_all)
+            candidates = await loop.run_in_executor(None, load_versions, self.settings, scorers, loader)
             combinations = await loop.run_in_executor(None, load_combinations, self.settings.combinations, scorers)
             model_set = choose_defaults(scorers, self.settings.default_scorers, combinations)
         except (DeviceError, BundleError) as error:
@@ -199,10 +183,9 @@ class Runtime:
         self._exit(os.EX_SOFTWARE)
 
 
-async def _write_metrics_out(kept: VectorStore | None) -> None:
+async def _write_metrics_out(kept: VectorStore) -> None:
     report = metrics.KeptVectorReport()
     while True:
         await asyncio.sleep(_WRITE_SECONDS)
-        if kept is not None:
-            report.update(kept.counts())
+        report.update(kept.counts())
         metrics.write_out()

@@ -15,7 +15,7 @@ import pytest
 from prometheus_client import REGISTRY
 from support.bundles import converse, make_quality_bundle, make_quality_version
 from support.conditions import until
-from support.fakes import FakeScorer, candidate_version, loaded_fake
+from support.fakes import FakeScorer, candidate_version, candidates_are, loaded_fake
 from support.transports import HeldChannel
 from support.versions import FakeLoader, second_version
 from turnscore_core.deadline import Deadline
@@ -87,9 +87,10 @@ async def test_after_a_switch_a_split_draws_as_before_and_a_shadow_compares_with
         labels = {"scorer": "fake", "model": "fake:1.2.0", "served": served, "outcome": "compared"}
         return REGISTRY.get_sample_value("turnscore_shadow_turns_total", labels) or 0.0
 
-    runtime = Runtime(Settings(), loader=loader, load_candidate=lambda *_: candidates)
-    runtime.start()
-    await runtime.wait_until_loaded()
+    runtime = Runtime(Settings(), loader)
+    with candidates_are(candidates):
+        runtime.start()
+        await runtime.wait_until_loaded()
     assert runtime.switch is not None
     for served in ("fake:1.0.0", reference):
         if served == reference:

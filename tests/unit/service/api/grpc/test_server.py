@@ -18,7 +18,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoRe
 from pydantic import ValidationError
 from support.certificates import certificate, private_key
 from support.conditions import until
-from support.fakes import FakeScorer
+from support.fakes import FakeScorer, loader_of
 from support.transports import error_of, grpc_server, settings_with
 from turnscore_service.api.grpc.endpoints import SERVICE
 from turnscore_service.api.grpc.server import GrpcServer, UnusableCertificateError
@@ -44,7 +44,7 @@ async def health_of(channel: grpc.aio.Channel, service: str = "") -> int:
 
 
 async def test_health_tells_what_readyz_tells_from_start_to_drain():
-    runtime = Runtime(settings_with(), load=lambda _: {})
+    runtime = Runtime(settings_with(), loader_of({}))
     server = GrpcServer(runtime)
     await server.start()
     async with channel_to(server) as channel:
