@@ -120,7 +120,7 @@ class SimulatedRaters:
         return np.asarray(np.round(50 + 15 * felt)).clip(0, 100)
 
 
-def run_study(key: DesignKey, seed: int, transform: RatingUnit = RatingUnit.Z, *, splits: int = 0) -> CriterionAnalysis:
+def run_study(key: DesignKey, seed: int, transform: RatingUnit = "z", *, splits: int = 0) -> CriterionAnalysis:
     questions = {(question.rater, question.question): question for question in key.questions}
     table = build_option_table(key, questions, SimulatedRaters(key, seed).answer())
     return analyse_criterion(key, CRITERION, table, transform, splits=splits)

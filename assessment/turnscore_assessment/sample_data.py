@@ -7,10 +7,9 @@ import json
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from turnscore_assessment.data.dialogues import SAMPLE_FILE
 from turnscore_assessment.errors import AssessmentError
@@ -20,16 +19,9 @@ SENTENCES: dict[str, Any] = json.loads(files(__package__).joinpath("sample_sente
 TOPICS: dict[str, list[str]] = SENTENCES["topics"]
 
 
-class ReplyKind(StrEnum):
-    """How a reply relates to what was said."""
-
-    FITTING = "fitting"
-    DULL = "dull"
-    ELSEWHERE = "elsewhere"
-    RUDE = "rude"
-
-
-GRADES = {ReplyKind.FITTING: 1.0, ReplyKind.DULL: 0.4, ReplyKind.ELSEWHERE: 0.2, ReplyKind.RUDE: 0.0}
+ReplyKind = Literal["fitting", "dull", "elsewhere", "rude"]
+"""How a reply relates to what was said."""
+GRADES: dict[ReplyKind, float] = {"fitting": 1.0, "dull": 0.4, "elsewhere": 0.2, "rude": 0.0}
 """The made-up grade of a reply of this kind, from 0 to 1."""
 
 
@@ -61,18 +53,18 @@ class SmallTalk:
 
     def reply(self, topic: str, kind: ReplyKind) -> str:
         """A reply of that kind to something of the topic."""
-        if kind == ReplyKind.DULL:
+        if kind == "dull":
             return self.pick(SENTENCES["dull"])
-        if kind == ReplyKind.RUDE:
+        if kind == "rude":
             return self._fill(self.pick(SENTENCES["rude"]), topic)
-        other = topic if kind == ReplyKind.FITTING else self.pick([each for each in TOPICS if each != topic])
+        other = topic if kind == "fitting" else self.pick([each for each in TOPICS if each != topic])
         return self._fill(self.pick(SENTENCES["fitting"]), other)
 
     def draw_kind(self, goodness: float) -> ReplyKind:
         """A fitting reply with that probability, else one of the others."""
         if self.generator.random() < goodness:
-            return ReplyKind.FITTING
-        return self.generator.choices((ReplyKind.DULL, ReplyKind.ELSEWHERE, ReplyKind.RUDE), weights=(4, 4, 1))[0]
+            return "fitting"
+        return self.generator.choices(("dull", "elsewhere", "rude"), weights=(4, 4, 1))[0]
 
     def dialogue(self, exchanges: int, goodness: float) -> list[MadeUpTurn]:
         """So many turns of a user, each followed by a reply; the user reacts to the reply before."""
@@ -80,11 +72,7 @@ class SmallTalk:
         turns: list[MadeUpTurn] = []
         before: ReplyKind | None = None
         for _ in range(exchanges):
-            mood = (
-                ""
-                if before is None
-                else self.pick(SENTENCES["happy" if before == ReplyKind.FITTING else "unhappy"]) + " "
-            )
+            mood = "" if before is None else self.pick(SENTENCES["happy" if before == "fitting" else "unhappy"]) + " "
             before = self.draw_kind(goodness)
             turns += [MadeUpTurn(f"{mood}{self.say(topic)}"), MadeUpTurn(self.reply(topic, before), before)]
             if self.generator.random() < 0.2:
@@ -199,10 +187,10 @@ def make_adversarial(talk: SmallTalk) -> Iterator[Row]:
             topic = talk.pick(list(TOPICS))
             yield {
                 "split": split,
-                "context": [talk.say(topic), talk.reply(topic, ReplyKind.FITTING), talk.say(topic)],
-                "relevant": [talk.reply(topic, ReplyKind.FITTING) for _ in range(5)],
+                "context": [talk.say(topic), talk.reply(topic, "fitting"), talk.say(topic)],
+                "relevant": [talk.reply(topic, "fitting") for _ in range(5)],
                 "adversarial": [talk.say(topic) for _ in range(5)],
-                "random": [talk.reply(topic, ReplyKind.ELSEWHERE) for _ in range(5)],
+                "random": [talk.reply(topic, "elsewhere") for _ in range(5)],
             }
 
 
@@ -210,7 +198,7 @@ def make_several(talk: SmallTalk) -> Iterator[Row]:
     """200 contexts with five fitting replies."""
     for _ in range(200):
         topic = talk.pick(list(TOPICS))
-        yield {"context": [talk.say(topic)], "relevant": [talk.reply(topic, ReplyKind.FITTING) for _ in range(5)]}
+        yield {"context": [talk.say(topic)], "relevant": [talk.reply(topic, "fitting") for _ in range(5)]}
 
 
 def make_multiref_ratings(talk: SmallTalk) -> Iterator[Row]:
@@ -236,7 +224,7 @@ def make_multiref_test(talk: SmallTalk) -> Iterator[Row]:
     shared = talk_for("dialogues with references", talk.seed)
     for _ in range(30):
         turns = shared.dialogue(3, 1.0)
-        references = [[shared.reply(shared.pick(list(TOPICS)), ReplyKind.FITTING) for _ in range(5)] for _ in turns]
+        references = [[shared.reply(shared.pick(list(TOPICS)), "fitting") for _ in range(5)] for _ in turns]
         rows = [{"text": each.text, "references": found} for each, found in zip(turns, references, strict=True)]
         yield {"topic": ORIGIN, "turns": rows}
 
@@ -265,7 +253,7 @@ def make_assessed(talk: SmallTalk, name: str) -> Iterator[Row]:
 def make_pairs(talk: SmallTalk, count: int) -> Iterator[tuple[str, str, int]]:
     """(query, reply, whether it is engaging): fitting replies are."""
     for number in range(count):
-        topic, kind = talk.pick(list(TOPICS)), ReplyKind.FITTING if number % 2 else talk.draw_kind(0.0)
+        topic, kind = talk.pick(list(TOPICS)), "fitting" if number % 2 else talk.draw_kind(0.0)
         yield talk.say(topic), talk.reply(topic, kind), number % 2
 
 

@@ -4,9 +4,8 @@ import hashlib
 import random
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from itertools import pairwise
 from pathlib import Path
 from typing import Protocol
@@ -48,11 +47,6 @@ HELD_OUT_PERCENT = 10
 VALIDATION_PERCENT = 10
 """Share of the other dialogues on which a step is chosen. As Ghazarian et al. 2020: 2,100 and 22,000. Specified."""
 _WORD = re.compile(r"\w+(?:'\w+)?|[^\w\s]")
-
-
-class Part(StrEnum):
-    TRAIN = "train"
-    HELD_OUT = "held out"
 
 
 def split_words(text: str) -> list[str]:
@@ -99,31 +93,27 @@ def _draw(dialogues: Sequence[Sequence[TextPair]], share: int, seed: int) -> lis
     return drawn
 
 
-def split_exchanges(exchanges: Iterable[TextPair]) -> dict[Part, list[TextPair]]:
-    """The part of a dialogue, decided by its first text alone: the same on every machine and for copies of it."""
-    parts: dict[Part, list[TextPair]] = {part: [] for part in Part}
-    for each, digest in _digest(exchanges):
-        share = int.from_bytes(digest[:4], "big") % 100
-        parts[Part.HELD_OUT if share < HELD_OUT_PERCENT else Part.TRAIN].append(each)
-    return parts
+def split_exchanges(
+    exchanges: Iterable[TextPair], percent: int = HELD_OUT_PERCENT, first_byte: int = 0
+) -> tuple[list[TextPair], list[TextPair]]:
+    """Those to train on, and about that percentage of others.
+
+    A dialogue's first text alone decides, by four bytes of its hash: it is the same on every machine, and for copies.
+    """
+    shares: dict[str, int] = {}
+    kept: list[TextPair] = []
+    others: list[TextPair] = []
+    for each in exchanges:
+        if each.dialogue not in shares:
+            digest = hashlib.sha256(normalize(each.query).encode()).digest()
+            shares[each.dialogue] = int.from_bytes(digest[first_byte : first_byte + 4], "big") % 100
+        (others if shares[each.dialogue] < percent else kept).append(each)
+    return kept, others
 
 
 def split_validation(exchanges: Iterable[TextPair]) -> tuple[list[TextPair], list[TextPair]]:
-    """Those to train on, and those to choose a step by; a dialogue stays whole, and with its copies."""
-    kept: list[TextPair] = []
-    validation: list[TextPair] = []
-    for each, digest in _digest(exchanges):
-        share = int.from_bytes(digest[4:8], "big") % 100
-        (validation if share < VALIDATION_PERCENT else kept).append(each)
-    return kept, validation
-
-
-def _digest(exchanges: Iterable[TextPair]) -> Iterator[tuple[TextPair, bytes]]:
-    first: dict[str, bytes] = {}
-    for each in exchanges:
-        if each.dialogue not in first:
-            first[each.dialogue] = hashlib.sha256(normalize(each.query).encode()).digest()
-        yield each, first[each.dialogue]
+    """Those to train on, and those to choose a step by."""
+    return split_exchanges(exchanges, VALIDATION_PERCENT, first_byte=4)
 
 
 TELLING_WORDS = 5

@@ -18,7 +18,7 @@ from turnscore_exporters.json_files import read_json, write_json
 from turnscore_exporters.training.loop import REPORT_FILE, STATE_FOLDER, TRAINING_FILE, claim_folder
 
 from paper_systems.classifiers import train_birnn, train_svm
-from paper_systems.data import Baseline, EvalTurn, Part, RandomNegatives, ReplyPool
+from paper_systems.data import Baseline, EvalTurn, RandomNegatives, ReplyPool
 from paper_systems.page import (
     AdversarialContext,
     EvalSet,
@@ -106,7 +106,7 @@ def _measure(job: SystemJob, plan: TrainingPlan, trained: Trained, sets: Sequenc
     if trained.exchanges:
         found["trained_on"] = trained.exchanges
         held_out = SLOW_TURNS if job.name in SLOW else MOST_HELD_OUT
-        found["held_out"] = measure_held_out(trained.baseline, plan.parts[Part.HELD_OUT], job.plan.seed, held_out)
+        found["held_out"] = measure_held_out(trained.baseline, plan.parts[1], job.plan.seed, held_out)
     most = min(job.most_turns, SLOW_TURNS) if job.name in SLOW else job.most_turns
     found["development"] = measure_baseline(trained.baseline, sets, most, (ROUNDS, SEED), trained.seen)
     return found

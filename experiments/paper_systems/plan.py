@@ -11,7 +11,7 @@ from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.training.encoders import load_encoder
 from turnscore_exporters.training.loop import LoopSettings
 
-from paper_systems.data import Baseline, EvalTurn, Part, read_exchanges, split_exchanges, split_words, without_judged
+from paper_systems.data import Baseline, EvalTurn, read_exchanges, split_exchanges, split_words, without_judged
 from paper_systems.ruber import FileVectors, PieceVectors, WordVectors
 
 
@@ -96,14 +96,14 @@ class TrainingPlan:
         )
 
     @cached_property
-    def parts(self) -> Mapping[Part, list[TextPair]]:
-        """The exchanges of the data, without those that share a text with a judged turn."""
+    def parts(self) -> tuple[list[TextPair], list[TextPair]]:
+        """The exchanges to train on and those held out, without any that share a text with a judged turn."""
         drawn = read_exchanges(self.data / TEXT_FILE, self.size.exchanges, self.seed)
         return split_exchanges(without_judged(drawn, self.judged))
 
     @property
     def train(self) -> list[TextPair]:
-        return self.parts[Part.TRAIN]
+        return self.parts[0]
 
     def word_vectors(self, texts: Sequence[str]) -> WordVectors:
         """The file's vectors for these texts' words and the judged turns'; else the encoder's word table."""
@@ -122,4 +122,3 @@ class Trained:
     seen: frozenset[str] = frozenset()
     """Judged dialogues that were trained on, which it is not tested on."""
     exchanges: int = 0
-    """How many exchanges it was trained on, if any."""

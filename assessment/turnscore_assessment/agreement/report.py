@@ -63,7 +63,6 @@ class Observations:
     against: str
     qualities: Floats
     dialogue_of: Integers
-    """The number of each observation's dialogue."""
     systems: Sequence[str | None]
     columns: Sequence[ScoreColumn]
 

@@ -68,7 +68,7 @@ def read_pilot(
     b: str,
     *,
     criterion: str = OVERALL,
-    transform: RatingUnit = RatingUnit.Z,
+    transform: RatingUnit = "z",
     dialogues: int = 1,
 ) -> Pilot:
     """The pilot's workers who pass the quality control and rated as many dialogues of a system as are planned, two at
@@ -77,13 +77,13 @@ def read_pilot(
     table = build_table(ratings)
     check_pair(a, b, table.systems)
     passing = find_passing(control_quality(table))
-    values = standardize(table) if transform is RatingUnit.Z else table.ratings
+    values = standardize(table) if transform == "z" else table.ratings
     column = choose_column(table, values, criterion)
     sides = [_collect(table, column, table.systems.index(system), passing) for system in (a, b)]
     failing = int((~passing).sum())
     notes = [f"{failing} of {len(passing)} workers do not pass the quality control"] if failing else []
     raw, z = "none: raw ratings, negative criteria reversed", "z per worker, over all criteria and dialogues"
-    transforms = [z if transform is RatingUnit.Z else raw, f"criterion {criterion}"]
+    transforms = [z if transform == "z" else raw, f"criterion {criterion}"]
     return _choose_workers(sides, min(dialogues, 2), (a, b), transforms, notes)
 
 

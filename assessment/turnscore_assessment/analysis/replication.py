@@ -75,7 +75,6 @@ class SameConclusions:
     opposite: int
     """Pairs of which one study says better and the other worse."""
     share: float
-    """The share of all pairs with the same verdict."""
 
 
 @dataclass(frozen=True, kw_only=True)

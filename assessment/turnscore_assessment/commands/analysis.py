@@ -150,7 +150,7 @@ def run_power(
         Option(help="Smallest difference that matters, in the unit of --transform; default: the pilot's own."),
     ] = None,
     criterion: Annotated[str, Option(help="Criterion of the pilot.")] = OVERALL,
-    transform: Annotated[RatingUnit, Option(help="Unit of ratings: z per worker, or raw points.")] = RatingUnit.Z,
+    transform: Annotated[RatingUnit, Option(help="Unit of ratings: z per worker, or raw points.")] = "z",
     dialogues: Annotated[int, Option(min=1, max=100, help="Dialogues of each system that a worker rates.")] = 1,
     level: Annotated[float, Option(min=0.00001, max=0.5, help="Level of the test.")] = LEVEL,
     power: Annotated[float, Option(min=0.1, max=0.99, help="Share of studies that must see the difference.")] = POWER,

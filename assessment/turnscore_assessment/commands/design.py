@@ -103,7 +103,7 @@ app.command("make")(command_of(MakeOptions, make))
 def analyse(
     key: Annotated[Path, Argument(exists=True, dir_okay=False, help="The key that `make` wrote.")],
     sheets: Annotated[list[Path], Argument(exists=True, dir_okay=False, help="Filled sheets, .jsonl or .csv.")],
-    transform: Annotated[RatingUnit, Option(help="Use given numbers as z per rater, or raw.")] = RatingUnit.Z,
+    transform: Annotated[RatingUnit, Option(help="Use given numbers as z per rater, or raw.")] = "z",
     output: Annotated[Path | None, Option(dir_okay=False, help="Where the result goes as JSON.")] = None,
 ) -> None:
     """Analyse filled sheets: systems' scores, which differ, and how far raters agree."""

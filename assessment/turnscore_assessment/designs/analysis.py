@@ -175,7 +175,7 @@ def transform_answers(
         assert key.scale is not None
         values = -values if key.design.is_magnitude else key.scale.low + key.scale.high - values
         steps.append("sign turned" if key.design.is_magnitude else "reversed: low + high - answer")
-    if transform is RatingUnit.Z:
+    if transform == "z":
         values = _standardize(values, table)
         steps.append("z per rater and criterion, n - 1")
     return np.asarray(values), steps or ["none: raw answers"]
@@ -294,7 +294,6 @@ class CriterionAnalysis:
 
     criterion: str
     answered: int
-    """How many questions have an answer."""
     unanswered: int
     raters: int
     dialogues: int
@@ -321,7 +320,7 @@ ERRORS = (
 
 
 def analyse_design(
-    key: DesignKey, tables: Mapping[str, OptionTable], transform: RatingUnit = RatingUnit.Z, *, splits: int = 100
+    key: DesignKey, tables: Mapping[str, OptionTable], transform: RatingUnit = "z", *, splits: int = 100
 ) -> DesignAnalysis:
     """The analysis of every criterion; TooFewError where one has no answers."""
     return DesignAnalysis(

@@ -424,7 +424,6 @@ class OptionTable:
     standard: Floats
     """The reference's worth; NaN where none was shown."""
     unanswered: int
-    """How many questions have no answer."""
 
 
 def read_key(path: Path) -> DesignKey:

@@ -31,7 +31,6 @@ class LiveValues:
     scorer: str
     model: str
     bins: Annotated[list[_Count], Field(min_length=BINS, max_length=BINS)]
-    """Turns by percentile: up to 10, up to 20 and so on."""
     dialogues: _Count = 0.0
     turns: _Count = 0.0
     low: _Count = 0.0
@@ -169,7 +168,6 @@ _LABELS |= dict.fromkeys(("fair", "good"), ("turns", "labelled"))
 _TURNS = "turnscore_live_turns_total"
 _WARNED = "turnscore_warned_turns_total"
 SERIES = (_BUCKET, _TURNS, _WARNED, *_COUNTED)
-"""The series that are read."""
 
 Sample = tuple[str, Mapping[str, str], float]
 

@@ -6,7 +6,6 @@ dialogue. docs/studies.md shows both.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -255,13 +254,8 @@ def _find_topic(topics: object) -> str | None:
     return None
 
 
-class RatingUnit(StrEnum):
-    """Of ratings: z-scores of their rater, or as they are."""
-
-    Z = "z"
-    RAW = "raw"
-
-
+RatingUnit = Literal["z", "raw"]
+"""Of ratings: z-scores of their rater, or as they are."""
 COMMON_LOW, COMMON_HIGH = 0.0, 100.0
 """The range of all ratings where criteria have different ones."""
 

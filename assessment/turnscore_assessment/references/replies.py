@@ -37,7 +37,6 @@ class ReferencedReplies:
     references: tuple[str, ...]
     """The original reply first: `single` compares with it."""
     rating: float | None = None
-    """People's rating of the row's hypothesis."""
 
     def with_references(self, count: int) -> "ReferencedReplies":
         """The row with its first `count` references."""

@@ -37,7 +37,6 @@ class SystemPlan(_PlanPart):
     url: str | None = None
     """The endpoint's whole address, in OpenAI's chat form: `https://host/v1/chat/completions`."""
     model: str | None = None
-    """Sent as `model`."""
     key_variable: str | None = None
     """The environment variable with the endpoint's key, sent as a bearer token."""
     prompt: LongText = ""
@@ -88,7 +87,6 @@ class ChatPlan(_PlanPart):
     """Messages that a worker writes before rating. Ten, as published."""
     inputs_at_most: Annotated[int, Field(ge=1, le=500)] = 40
     input_characters: Annotated[int, Field(ge=20, le=20_000)] = 1000
-    """Most characters of one message."""
     topics: Annotated[tuple[Annotated[str, Field(min_length=1, max_length=500)], ...], Field(max_length=1000)] = ()
     """Topics, one of which is drawn at random and shown with each conversation; without any, workers choose."""
 
@@ -107,7 +105,6 @@ class LimitPlan(_PlanPart):
     reply_bytes: Annotated[int, Field(ge=1000, le=4_000_000)] = 200_000
     """Most bytes of an endpoint's whole answer."""
     reply_characters: Annotated[int, Field(ge=1, le=50_000)] = 8000
-    """Most characters of a system's reply."""
     replies_at_once: Annotated[int, Field(ge=1, le=1000)] = 8
     """Most simultaneous requests to one system."""
     open_dialogues: Annotated[int, Field(ge=1, le=10_000)] = 100
@@ -121,7 +118,6 @@ class ScoringPlan(_PlanPart):
 
     url: str
     scorers: Annotated[tuple[Name, ...], Field(max_length=50)] = ()
-    """The scorers; by default all of the service's."""
     key_variable: str | None = None
 
     @field_validator("url")
@@ -135,7 +131,6 @@ class ScoringPlan(_PlanPart):
 class StudyPlan(_PlanPart):
     name: Name
     title: Annotated[str, Field(min_length=1, max_length=200)]
-    """The title at the top of the workers' page."""
     consent: Annotated[LongText, Field(min_length=1)]
     """The text that workers must agree to first; blank lines separate paragraphs."""
     instructions: LongText = ""

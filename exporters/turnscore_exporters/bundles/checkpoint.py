@@ -79,7 +79,6 @@ class Checkpoint:
     encoder: Tokenizes
     write_graphs: Callable[[GraphChoice, Path], None]
     score: Score
-    """The checkpoint's own values."""
     turns: Sequence[TurnToScore]
     source: str
     training: Mapping[str, Any]

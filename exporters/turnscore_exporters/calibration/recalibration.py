@@ -238,7 +238,6 @@ class ThresholdCalibration:
     choice: Choice
     threshold: Threshold
     threshold_turns: int
-    """How many turns the threshold was made of."""
 
 
 def calibrate_formula(rated: RatedHeads, shipped: ValueFormula, *, rate: float, source: str) -> ThresholdCalibration:

@@ -6,7 +6,6 @@ import numpy as np
 from paper_systems.bert_systems import compose_step, draw_retrieval
 from paper_systems.data import (
     EvalTurn,
-    Part,
     RandomNegatives,
     ReplyPool,
     WeightedNegatives,
@@ -46,16 +45,13 @@ def test_dialogues_that_hold_a_judged_text_are_not_trained_on() -> None:
 
 def test_a_dialogue_and_its_copies_are_in_one_part() -> None:
     rows = [(f"{copy}{n}", f"opening words {n}", "yes") for n in range(300) for copy in "ab"]
-    parts = split_exchanges(exchanges(*rows, *((name, "and on", "no") for name, _, _ in rows)))
-    openings = {part: {each.query for each in found if each.query != "and on"} for part, found in parts.items()}
-    assert not openings[Part.TRAIN] & openings[Part.HELD_OUT]
-    dialogues = {part: {each.dialogue for each in found} for part, found in parts.items()}
-    assert not dialogues[Part.TRAIN] & dialogues[Part.HELD_OUT]
-    assert 0.04 < len(dialogues[Part.HELD_OUT]) / 600 < 0.18
-    kept, validation = split_validation(parts[Part.TRAIN])
-    assert sorted(each.dialogue for each in (*kept, *validation)) == sorted(e.dialogue for e in parts[Part.TRAIN])
-    assert not {each.dialogue[1:] for each in kept} & {each.dialogue[1:] for each in validation}
-    assert 0.04 < len(validation) / len(parts[Part.TRAIN]) < 0.18
+    train, held_out = split_exchanges(exchanges(*rows, *((name, "and on", "no") for name, _, _ in rows)))
+    kept, validation = split_validation(train)
+    for most, least in ((train, held_out), (kept, validation)):
+        assert not {each.dialogue[1:] for each in most} & {each.dialogue[1:] for each in least}
+        assert 0.04 < len(least) / len([*most, *least]) < 0.18
+    assert len([*train, *held_out]) == 2 * len(rows)
+    assert sorted(each.dialogue for each in (*kept, *validation)) == sorted(each.dialogue for each in train)
 
 
 def test_a_response_among_its_own_references_is_measured_without_it(tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ from turnscore_assessment.designs.analysis import (
 )
 from turnscore_assessment.designs.form import AskedCriterion, DesignKey, DesignKind, OptionTable, build_option_table
 from turnscore_assessment.errors import TooFewError
-from turnscore_assessment.ratings.rating_file import RatingUnit
 
 WINS = {(0, 1): 7, (1, 0): 3, (0, 2): 6, (2, 0): 2, (1, 2): 5, (2, 1): 4, (3, 0): 1, (0, 3): 5, (2, 3): 3, (3, 2): 3}
 RANKINGS = [(0, 1, 2, 3)] * 4 + [(1, 0, 3, 2)] * 3 + [(2, 0, 1, 3)] * 2 + [(3, 1, 0, 2)] + [(0, 2, 1, 3)] * 2
@@ -78,18 +77,18 @@ def fill(kind: DesignKind, seed: int = 1, size: StudySize | None = None) -> tupl
 
 def test_magnitudes_are_compared_on_a_logarithmic_scale_with_their_standard() -> None:
     key, table = fill(DesignKind.BIASED_MAGNITUDE)
-    values, steps = transform_answers(key, CRITERION, table, RatingUnit.RAW)
+    values, steps = transform_answers(key, CRITERION, table, "raw")
     assert values == pytest.approx(np.log((table.answer + 1) / (table.standard + 1)))
     assert steps == ["ln((answer + 1) / (standard + 1))"]
     zero = replace(table, answer=np.zeros_like(table.answer))
-    assert np.isfinite(transform_answers(key, CRITERION, zero, RatingUnit.RAW)[0]).all()
+    assert np.isfinite(transform_answers(key, CRITERION, zero, "raw")[0]).all()
 
 
 def test_z_takes_away_level_and_spread_and_says_so() -> None:
     key, table = fill(DesignKind.CONTINUOUS)
     stretched = replace(table, answer=table.answer * (1 + table.rater) + 7 * table.rater)
-    values, steps = transform_answers(key, CRITERION, stretched, RatingUnit.Z)
-    assert values == pytest.approx(transform_answers(key, CRITERION, table, RatingUnit.Z)[0])
+    values, steps = transform_answers(key, CRITERION, stretched, "z")
+    assert values == pytest.approx(transform_answers(key, CRITERION, table, "z")[0])
     assert steps == ["z per rater and criterion, n - 1"]
 
 
@@ -97,15 +96,15 @@ def test_z_takes_away_level_and_spread_and_says_so() -> None:
 def test_a_negative_criterion_turns_the_order_round(kind: DesignKind) -> None:
     key, table = fill(kind)
     worse = AskedCriterion(name="dull", direction="negative")
-    for place, scoring in enumerate(analyse_criterion(key, CRITERION, table, RatingUnit.Z).scorings):
-        turned = analyse_criterion(key, worse, table, RatingUnit.Z).scorings[place]
+    for place, scoring in enumerate(analyse_criterion(key, CRITERION, table, "z").scorings):
+        turned = analyse_criterion(key, worse, table, "z").scorings[place]
         assert [each.system for each in turned.systems] == [each.system for each in scoring.systems][::-1]
         assert any("turned" in step or "reversed" in step for step in turned.transforms)
 
 
 def test_counts_of_best_worst_are_best_less_worst_by_shown() -> None:
     key, table = fill(DesignKind.BEST_WORST)
-    counted = analyse_criterion(key, CRITERION, table, RatingUnit.Z).scorings[0]
+    counted = analyse_criterion(key, CRITERION, table, "z").scorings[0]
     for each in counted.systems:
         own = table.answer[table.system == table.systems.index(each.system)]
         assert each.score.value == pytest.approx(((own == 1).sum() - (own == 3).sum()) / len(own))
@@ -115,7 +114,7 @@ def test_counts_of_best_worst_are_best_less_worst_by_shown() -> None:
 def test_a_rater_who_says_one_thing_is_left_out_of_z_scores_and_named() -> None:
     key, table = fill(DesignKind.LIKERT)
     flat = replace(table, answer=np.where(table.rater == 0, 3.0, table.answer))
-    found = analyse_criterion(key, CRITERION, flat, RatingUnit.Z)
+    found = analyse_criterion(key, CRITERION, flat, "z")
     assert found.left_out == ["1 raters who gave one answer to everything"]
     with pytest.raises(TooFewError, match="quality: every rater gave one answer to everything"):
-        analyse_criterion(key, CRITERION, replace(table, answer=np.full_like(table.answer, 3.0)), RatingUnit.Z)
+        analyse_criterion(key, CRITERION, replace(table, answer=np.full_like(table.answer, 3.0)), "z")
