@@ -1,6 +1,7 @@
 """Input files: places and file systems, formats, and lines of any length in bounded memory."""
 
 import hashlib
+import io
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -175,31 +176,16 @@ def read_lines(stream: Any, begin: int = 0) -> Iterator[tuple[bytes | None, int]
 
     Raises OSError as the stream does, for a torn file too.
     """
-    place, rest, is_too_long = begin, bytearray(), False
-    while chunk := stream.read(_CHUNK_BYTES):
-        first = 0
-        while (found := chunk.find(b"\n", first)) >= 0:
-            piece = chunk[first : found + 1]
-            place += len(piece)
-            if is_too_long or len(rest) + len(piece) > MOST_BYTES:
-                place += len(rest)
-                yield None, place
-            elif rest:
-                place += len(rest)
-                yield bytes(rest) + piece, place
-            else:
-                yield piece, place
-            rest, is_too_long, first = bytearray(), False, found + 1
-        if len(rest) + len(chunk) - first > MOST_BYTES:
-            is_too_long = True
-            place += len(rest) + len(chunk) - first
-            rest = bytearray()
-        elif is_too_long:
-            place += len(chunk) - first
-        else:
-            rest += chunk[first:]
-    if rest or is_too_long:
-        yield (None if is_too_long else bytes(rest)), place + len(rest)
+    buffered, place = io.BufferedReader(stream, _CHUNK_BYTES), begin
+    while line := buffered.readline(MOST_BYTES + 1):
+        place += len(line)
+        if len(line) <= MOST_BYTES:
+            yield line, place
+            continue
+        while line and not line.endswith(b"\n"):
+            line = buffered.readline(MOST_BYTES)
+            place += len(line)
+        yield None, place
 
 
 RowHolds = Literal["dialogue", "turn"]

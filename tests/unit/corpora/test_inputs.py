@@ -1,6 +1,7 @@
 """Formats, folders and blocks: what is found, how it is cut, and what is refused before anything is scored."""
 
 import gzip
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -156,13 +157,17 @@ def test_an_address_of_an_unknown_kind_and_one_with_a_password_are_refused():
 
 
 def test_lines_are_found_in_any_chunks_and_one_that_is_too_long_costs_no_memory(monkeypatch: pytest.MonkeyPatch):
-    class Stream:
+    class Stream(io.RawIOBase):
         def __init__(self, content: bytes, step: int) -> None:
             self.content, self.step = content, step
 
-        def read(self, most: int) -> bytes:
+        def readable(self) -> bool:
+            return True
+
+        def readinto(self, buffer: Any) -> int:
             chunk, self.content = self.content[: self.step], self.content[self.step :]
-            return chunk
+            buffer[: len(chunk)] = chunk
+            return len(chunk)
 
     monkeypatch.setattr(files, "MOST_BYTES", 5)
     content = b"ab\n\nabcdefghij\nabcde\nabcd\nx"
