@@ -22,11 +22,9 @@ from turnscore_exporters.pair_models.models import (
     FrozenVectors,
     PairCheckpoint,
     PairNetwork,
-    collate_pairs,
-    margin_of,
     mask_of,
+    read_logits,
     score_network,
-    score_pairs,
     split_model,
 )
 from turnscore_exporters.training.loop import BestWeights, LoopSettings, choose_batch, train
@@ -37,19 +35,6 @@ from paper_systems.ruber import FUSED_ADAM
 # Specified: a port's released code: Adam, weight decay 1e-4, 256 pairs a step.
 FUSED_ADAMW = partial(torch.optim.AdamW, fused=True)
 PAIR_DECAY, PAIR_BATCH = 1e-4, 256
-
-
-@dataclass(frozen=True, kw_only=True)
-class Contextual:
-    """The trained system; `name` is the name of its only score."""
-
-    name: str
-    network: PairNetwork
-    vectors: FrozenVectors
-
-    def score(self, asked: Sequence[EvalTurn]) -> dict[str, Floats]:
-        """The probability that the reply fits, unscaled."""
-        return {self.name: score_network(self.network, self.vectors, [(each.query, each.response) for each in asked])}
 
 
 def train_pair_network(
@@ -181,41 +166,10 @@ def _nearest(likeness: NDArray[np.float32], index: int, exchanges: Sequence[Text
     return [int(each) for each in ranked if exchanges[each].dialogue != own][:NEAREST]
 
 
-ROWS_TOGETHER = 8
-"""Rows of like length that a training step reads together. Chosen: for each token of 16 exchanges it leaves 1.5 to read
-instead of 2.2; what smaller groups save, more of them cost."""
-
-
-def split_by_length(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> list[tuple[Tensor, dict[str, Tensor]]]:
-    """The rows of a batch in groups of like length, without the padding that no row of a group needs.
-
-    Gives for each group the places of its rows in the batch, and its inputs. Ids are looked up here, once: the word
-    table's gradient, as large as the table, is then made once per step and not for each group.
-    """
-    lengths = inputs["attention_mask"].sum(1)
-    whole = {name: each for name, each in inputs.items() if name != "input_ids"}
-    whole["inputs_embeds"] = model.get_input_embeddings()(inputs["input_ids"])
-    return [
-        (places, {name: each[places, : int(lengths[places].max())] for name, each in whole.items()})
-        for places in torch.split(lengths.argsort(stable=True), ROWS_TOGETHER)
-    ]
-
-
 WEIGHT_DECAY = 0.01
 
 Draw = Callable[[int], list[TextPair]]
 """Gives the judgements of a step."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Joint:
-    """The trained system; `name` is the name of its only score."""
-
-    name: str
-    checkpoint: PairCheckpoint
-
-    def score(self, asked: Sequence[EvalTurn]) -> dict[str, Floats]:
-        return {self.name: score_pairs(self.checkpoint, [(each.query, each.response) for each in asked])}
 
 
 def train_joint(
@@ -233,7 +187,7 @@ def train_joint(
     def step_loss(step: int) -> Tensor:
         chosen = draw(step)
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            logits = read_groups(checkpoint, [(each.query, each.reply) for each in chosen])
+            logits = read_logits(checkpoint, [(each.query, each.reply) for each in chosen])
         return judgement_loss(logits.float(), [each.label for each in chosen], class_weight)
 
     train(model, step_loss, settings, state_path=state_path)
@@ -264,13 +218,6 @@ def draw_retrieval(exchanges: Sequence[TextPair], negatives: NegativeSampler, ba
 def draw_annotated(judgements: Sequence[TextPair], batch_size: int, seed: int) -> Draw:
     """The judgements in epochs of random order."""
     return lambda step: [judgements[index] for index in choose_batch(len(judgements), batch_size, step, seed)]
-
-
-def read_groups(checkpoint: PairCheckpoint, pairs: Sequence[tuple[str, str]]) -> Tensor:
-    """What `read_logits` gives, rows of like length read together."""
-    groups = split_by_length(checkpoint.model, collate_pairs(checkpoint, pairs))
-    found = torch.cat([margin_of(checkpoint.model(**inputs).logits) for _, inputs in groups])
-    return found[torch.cat([places for places, _ in groups]).argsort()]
 
 
 MASKED_SHARE, KEPT_SHARE, OTHER_SHARE = 0.15, 0.1, 0.1
@@ -305,13 +252,9 @@ def train_masked(
 def hidden_loss(model: PreTrainedModel, inputs: Mapping[str, Tensor], wanted: Tensor) -> Tensor:
     """The mean cross entropy of the `wanted` tokens [rows, tokens]; the others are not multiplied by the word table."""
     trunk, head = split_model(model)
-    hidden, targets = [], []
-    for places, group in split_by_length(model, inputs):
-        labels = wanted[places, : group["attention_mask"].shape[1]]
-        is_wanted = labels != NOT_PREDICTED
-        hidden.append(trunk(**group).last_hidden_state[is_wanted])
-        targets.append(labels[is_wanted])
-    return functional.cross_entropy(head(torch.cat(hidden)).float(), torch.cat(targets))
+    is_wanted = wanted != NOT_PREDICTED
+    hidden = trunk(**inputs).last_hidden_state[is_wanted]
+    return functional.cross_entropy(head(hidden).float(), wanted[is_wanted])
 
 
 def hide_tokens(ids: Tensor, checkpoint: PairCheckpoint) -> tuple[Tensor, Tensor]:

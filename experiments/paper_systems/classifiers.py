@@ -26,7 +26,7 @@ from turnscore_exporters.engagement.report import TestSet, list_test_sets, measu
 from turnscore_exporters.engagement.training import texts_of
 from turnscore_exporters.training.loop import BestWeights, LoopSettings, choose_batch, train
 
-from paper_systems.data import EvalTurn, Floats, split_words
+from paper_systems.data import Floats, PairJudge, split_words
 from paper_systems.plan import Trained, TrainingPlan
 from paper_systems.ruber import FUSED_ADAM, QUERY_WORDS, REPLY_WORDS, BiRnnNetwork, WordVectors, read_texts
 
@@ -59,9 +59,6 @@ class SvmClassifier:
         found: Floats = np.asarray(self._svm.decision_function(self._read(pairs)), dtype=np.float64)
         return found
 
-    def score(self, asked: Sequence[EvalTurn]) -> dict[str, Floats]:
-        return {"svm": self.score_pairs([(each.query, each.response) for each in asked])}
-
     def _read(self, pairs: Sequence[tuple[str, str]]) -> csr_matrix:
         replies = [reply for _, reply in pairs]
         sides = [self._counter.transform([query for query, _ in pairs]), self._counter.transform(replies)]
@@ -83,9 +80,6 @@ class BiRnnClassifier:
                 logits = _ask(self.network, self.vectors, pairs[start : start + SCORED_AT_ONCE])
                 scores += logits.softmax(-1)[:, 1].tolist()
         return np.array(scores)
-
-    def score(self, asked: Sequence[EvalTurn]) -> dict[str, Floats]:
-        return {"bi-rnn": self.score_pairs([(each.query, each.response) for each in asked])}
 
 
 def train_bi_rnn(
@@ -145,7 +139,7 @@ def train_svm(plan: TrainingPlan, *, check_counts: bool = True) -> Trained:
     def fit(pairs: Sequence[TextPair], _validation: Sequence[TextPair], _labels: Labels) -> SvmClassifier:
         return SvmClassifier(pairs, plan.seed)
 
-    return _train_both(plan, fit, border=0.0, check_counts=check_counts)
+    return _train_both("svm", plan, fit, border=0.0, check_counts=check_counts)
 
 
 def train_birnn(plan: TrainingPlan, *, check_counts: bool = True) -> Trained:
@@ -154,10 +148,11 @@ def train_birnn(plan: TrainingPlan, *, check_counts: bool = True) -> Trained:
         name = f"bi-rnn {labels}"
         return train_bi_rnn(pairs, validation, vectors, plan.settings(name), plan.state(name.replace(" ", "-")))
 
-    return _train_both(plan, fit, border=0.5, check_counts=check_counts)
+    return _train_both("bi-rnn", plan, fit, border=0.5, check_counts=check_counts)
 
 
 def _train_both(
+    name: str,
     plan: TrainingPlan,
     fit: Callable[[Sequence[TextPair], Sequence[TextPair], Labels], Classifier],
     *,
@@ -179,7 +174,7 @@ def _train_both(
         "tested": tested,
         "length": {each.name: _test_length(each) for each in sets},
     }
-    return Trained(found[Labels.CORRECTED], facts, _seen(data))
+    return Trained(PairJudge(name, found[Labels.CORRECTED].score_pairs), facts, _seen(data))
 
 
 def _test(classifier: Classifier, test_set: TestSet, border: float) -> dict[str, Any]:

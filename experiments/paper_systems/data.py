@@ -4,7 +4,7 @@ import hashlib
 import random
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -40,6 +40,17 @@ class Baseline(Protocol):
 
     def score(self, asked: Sequence[EvalTurn]) -> dict[str, Floats]:
         """Scores by the variant's name, one per turn."""
+
+
+@dataclass(frozen=True)
+class PairJudge:
+    """A trained system that judges each (query, response) by one number, its only score."""
+
+    name: str
+    judge: Callable[[Sequence[tuple[str, str]]], Floats]
+
+    def score(self, asked: Sequence[EvalTurn]) -> dict[str, Floats]:
+        return {self.name: self.judge([(each.query, each.response) for each in asked])}
 
 
 HELD_OUT_PERCENT = 10

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,12 @@ from turnscore_exporters.pair_models.models import (
     load_masked_model,
     load_pair_model,
     score_network,
+    score_pairs,
 )
 from turnscore_exporters.training.encoders import load_encoder
 from turnscore_exporters.training.loop import BestWeights
 
 from paper_systems.bert_systems import (
-    Contextual,
-    Joint,
     Usr,
     choose_by_auc,
     draw_annotated,
@@ -36,7 +36,7 @@ from paper_systems.bert_systems import (
     train_masked,
     train_pair_network,
 )
-from paper_systems.data import EvalTurn, RandomNegatives, ReplyPool, WeightedNegatives, split_validation
+from paper_systems.data import EvalTurn, PairJudge, RandomNegatives, ReplyPool, WeightedNegatives, split_validation
 from paper_systems.plan import Trained, TrainingPlan
 from paper_systems.ruber import Ruber, RuberNetwork, fit_scales, train_ruber_network
 
@@ -115,7 +115,7 @@ def train_annotated(plan: TrainingPlan) -> Trained:
     )
     checkpoint.save(plan.output / "pair")
     seen = frozenset(each.dialogue for each in turns)
-    return Trained(Joint(name="3p", checkpoint=checkpoint), {"thumbs": len(judgements), "up": int(up)}, seen)
+    return Trained(PairJudge("3p", partial(score_pairs, checkpoint)), {"thumbs": len(judgements), "up": int(up)}, seen)
 
 
 def _read_fitted(folder: Path, seed: int) -> list[LabelledTurn]:
@@ -140,46 +140,35 @@ PONE_ROUNDS, PONE_SHARE, PONE_RATE = 3, 0.2, 0.1
 for many epochs, which in so few steps would change nothing."""
 
 
-def train_contextual(plan: TrainingPlan) -> Trained:
-    """Trains contextualised RUBER: random negatives, cross entropy, the step chosen by validation."""
+def train_contextual(name: str, plan: TrainingPlan) -> Trained:
+    """Trains contextualised RUBER: random negatives, cross entropy, the step chosen by validation.
+
+    PONE has weighted negatives, and then rounds in which it labels more itself.
+    """
+    is_pone = name == "pone"
     exchanges, validation = split_validation(plan.train)
     vectors = FrozenVectors(load_encoder(plan.encoder))
-    network = _start_pair_network(exchanges, vectors, plan.seed, is_pone=False)
-    negatives = RandomNegatives(ReplyPool(exchanges), plan.seed)
-    best = _choose_step(plan, network, vectors, exchanges, validation)
-    _run_contextual(plan, network, exchanges, negatives, vectors, "ctx-ruber", best=best)
-    save_pair_network(plan, network, is_pone=False)
-    baseline = Contextual(name="ctx-ruber", network=network, vectors=vectors)
-    return Trained(baseline, _describe_choice(best, validation), exchanges=len(exchanges))
-
-
-def train_pone(plan: TrainingPlan) -> Trained:
-    """Trains PONE: weighted negatives, the step chosen by validation, then rounds in which it labels more itself."""
-    exchanges, validation = split_validation(plan.train)
-    vectors = FrozenVectors(load_encoder(plan.encoder))
-    network = _start_pair_network(exchanges, vectors, plan.seed, is_pone=True)
-    pool = ReplyPool(exchanges)
-    negatives = WeightedNegatives(pool, vectors.unit([each.reply for each in exchanges]), seed=plan.seed)
-    best = _choose_step(plan, network, vectors, exchanges, validation)
-    _run_contextual(plan, network, exchanges, negatives, vectors, "pone", best=best)
-    candidates = find_candidates(pool, vectors.unit([each.query for each in exchanges]), plan.seed)
-    kept = []
-    for number in range(PONE_ROUNDS):
-        extra = filter_candidates(exchanges, candidates, lambda pairs: score_network(network, vectors, pairs))
-        kept.append({"kept": len(extra), "fitting": sum(each.label for each in extra), "of": len(candidates)})
-        _run_contextual(plan, network, exchanges, negatives, vectors, f"pone round {number + 1}", extra=extra)
-    save_pair_network(plan, network, is_pone=True)
-    baseline = Contextual(name="pone", network=network, vectors=vectors)
-    return Trained(baseline, {**_describe_choice(best, validation), "rounds": kept}, exchanges=len(exchanges))
-
-
-def _start_pair_network(
-    exchanges: Sequence[TextPair], vectors: FrozenVectors, seed: int, *, is_pone: bool
-) -> PairNetwork:
-    torch.manual_seed(seed)
+    torch.manual_seed(plan.seed)
     network = PairNetwork(vectors.width, is_pone=is_pone)
     network.fit_scale(vectors.of([text for each in exchanges for text in (each.query, each.reply)]))
-    return network
+    pool = ReplyPool(exchanges)
+    negatives: RandomNegatives | WeightedNegatives = RandomNegatives(pool, plan.seed)
+    if is_pone:
+        negatives = WeightedNegatives(pool, vectors.unit([each.reply for each in exchanges]), seed=plan.seed)
+    best = _choose_step(plan, network, vectors, exchanges, validation)
+    _run_contextual(plan, network, exchanges, negatives, vectors, name, best=best)
+    facts: dict[str, Any] = {"validation": len(validation), "chosen": {} if best is None else dict(best.found)}
+    judge = partial(score_network, network, vectors)
+    if is_pone:
+        candidates = find_candidates(pool, vectors.unit([each.query for each in exchanges]), plan.seed)
+        facts["rounds"] = []
+        for number in range(PONE_ROUNDS):
+            extra = filter_candidates(exchanges, candidates, judge)
+            counts = {"kept": len(extra), "fitting": sum(each.label for each in extra), "of": len(candidates)}
+            facts["rounds"].append(counts)
+            _run_contextual(plan, network, exchanges, negatives, vectors, f"pone round {number + 1}", extra=extra)
+    save_pair_network(plan, network, is_pone=is_pone)
+    return Trained(PairJudge(name, judge), facts, exchanges=len(exchanges))
 
 
 def _choose_step(
@@ -196,10 +185,6 @@ def _choose_step(
     negatives = RandomNegatives(ReplyPool(together), plan.seed)
     wrong = [together[negatives.draw(index, -1)].reply for index in range(len(validation))]
     return choose_by_auc(network, vectors, validation, wrong, plan.settings("choice"))
-
-
-def _describe_choice(best: BestWeights | None, validation: Sequence[TextPair]) -> dict[str, Any]:
-    return {"validation": len(validation), "chosen": {} if best is None else dict(best.found)}
 
 
 def _run_contextual(
@@ -236,8 +221,7 @@ def save_pair_network(plan: TrainingPlan, network: PairNetwork, *, is_pone: bool
 Train = Callable[[TrainingPlan], Trained]
 TRAINERS: dict[str, Train] = {
     "ruber": train_ruber,
-    "ctx-ruber": train_contextual,
-    "pone": train_pone,
+    **{name: partial(train_contextual, name) for name in ("ctx-ruber", "pone")},
     "usr": train_usr,
     "3p": train_annotated,
 }
