@@ -56,7 +56,7 @@ from turnscore_load.gpu_models import (
     read_follow_ups,
 )  # fmt: skip
 from turnscore_load.processes import Process, started
-from turnscore_load.services import service_process
+from turnscore_load.services import service_process, wait_for_workers
 from turnscore_load.traffic import ExactTraffic, LengthMix, pack
 
 BARE_BATCHES = (16, 64, 256)  # turns a batch of which the bare runtime's best is taken
@@ -147,6 +147,7 @@ class GpuServing:
         folder = self.output / "service" / f"{bundle.manifest.kind}-{workers}"
         before, started_at = free_bytes(self.device), time.perf_counter()
         with started(service_process(self.programs / "bentoml", folder, settings, clean=True)) as process:
+            wait_for_workers(process, workers)
             seconds, after = time.perf_counter() - started_at, free_bytes(self.device)
             taken = None if before is None or after is None else before - after
             model, what = str(bundle.manifest.training["model"]), f"the service, {workers} workers"

@@ -99,14 +99,19 @@ def target(
     given = {name: os.environ.get(name, value) for name, value in settings.items()}
     with started(service_process(program, folder, given)) as process:
         workers = int(given.get("TURNSCORE_WORKERS", os.environ.get("TURNSCORE_WORKERS", "1")))
-        if workers > 1:
-            wait_until(
-                lambda: _count_listening(process.grpc_port) == workers and metric(process.port, "turnscore_ready") == 1,
-                f"every worker of the service ({process.log})",
-            )
+        wait_for_workers(process, workers)
         if not (models := models_at(process.port)):
             raise StartError(f"what listens on {process.port} is no turnscore service")
         yield LoadedService(port=process.port, models=models, grpc_port=process.grpc_port, process=process)
+
+
+def wait_for_workers(process: Process, workers: int) -> None:
+    """Returns when every worker of the service is ready: the service is when one of them is. Raises StartError."""
+    if workers > 1:
+        wait_until(
+            lambda: _count_listening(process.grpc_port) == workers and metric(process.port, "turnscore_ready") == 1,
+            f"every worker of the service ({process.log})",
+        )
 
 
 def _count_listening(port: int) -> int:
