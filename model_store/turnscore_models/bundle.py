@@ -4,7 +4,7 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.metadata import entry_points
@@ -133,21 +133,12 @@ def write_bundle(folder: Path, manifest: Manifest) -> Bundle:
     return read_bundle(folder)
 
 
-def copy_bundle(bundle: Bundle, target: Path, variants: Iterable[str] | None = None) -> Bundle:
-    """Copies a bundle into the empty folder `target`; with `variants`, only those of its graphs."""
-    kept = set(bundle.manifest.graphs) if variants is None else set(variants)
-    graphs = {name: spec for name, spec in bundle.manifest.graphs.items() if name in kept}
-    dropped = {  # a large graph's weights lie next to it
-        f"{file}{end}"
-        for name, spec in bundle.manifest.graphs.items()
-        if name not in kept
-        for file in spec.files
-        for end in ("", ".data")
-    }
-    for name in bundle.manifest.files.keys() - dropped:
+def copy_bundle(bundle: Bundle, target: Path) -> Bundle:
+    """Copies a bundle into the empty folder `target`."""
+    for name in bundle.manifest.files:
         (target / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(bundle.path_of(name), target / name)
-    return write_bundle(target, bundle.manifest.model_copy(update={"graphs": graphs}))
+    return write_bundle(target, bundle.manifest)
 
 
 def known_kinds() -> list[str]:

@@ -146,18 +146,6 @@ def test_the_digest_changes_with_what_the_manifest_decides(folder: Path, changes
     assert read_bundle(folder).digest != plain
 
 
-def test_a_copy_with_fewer_graphs_holds_only_their_files(folder: Path, tmp_path: Path):
-    bundle = read_bundle(folder)
-    (folder / "second.onnx").write_bytes(b"another")
-    graphs = {**bundle.manifest.graphs}
-    graphs["cpu-int8"] = graphs["fp32"].model_copy(update={"file": "second.onnx"})
-    both = write_bundle(folder, bundle.manifest.model_copy(update={"graphs": graphs}))
-    copied = copy_bundle(both, tmp_path / "copy", ["cpu-int8"])
-    assert list(copied.manifest.graphs) == ["cpu-int8"]
-    assert not (tmp_path / "copy" / "graph.onnx").exists()
-    assert (tmp_path / "copy" / "second.onnx").read_bytes() == b"another"
-
-
 @pytest.mark.parametrize("name", ["../x.npz", "/etc/passwd", "unlisted.bin", "manifest.json"])
 def test_only_files_with_a_checksum_have_a_place(folder: Path, name: str):
     with pytest.raises(InvalidManifestError, match="gives no SHA-256"):
