@@ -113,10 +113,6 @@ class StatusError(grpc.RpcError):
         return self._trailers
 
 
-def method_of(call: Call[R]) -> str:
-    return f"/turnscore.v1.TurnScorer/{call.endpoint.rpc}"
-
-
 def write_request(call: Call[R], attempts: Attempts) -> bytes:
     """The request of one attempt, which carries the time that is left."""
     request = call.request_with(attempts.deadline_ms_left)
@@ -265,7 +261,7 @@ class AsyncGrpcTransport:
         if left <= 0:
             raise OutOfTimeError
         metadata = self._settings.metadata(call.request_id, call.metadata)
-        ask = self._channel().unary_unary(method_of(call))
+        ask = self._channel().unary_unary(f"/turnscore.v1.TurnScorer/{call.endpoint.rpc}")
         try:
             data = await self._result_of(ask(write_request(call, attempts), timeout=left, metadata=metadata))
         except grpc.RpcError as failed:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Self
 
-from pydantic import BaseModel, FailFast, Field, model_validator
+from pydantic import FailFast, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from turnscore_wire.errors import ErrorDetail
@@ -98,7 +98,7 @@ class ConversationMessage(WireRequest):
 
     @model_validator(mode="after")
     def _holds_one(self) -> "ConversationMessage":
-        if _count_set(self) != 1:
+        if sum(getattr(self, name) is not None for name in type(self).model_fields) != 1:
             raise PydanticCustomError("not_one_field", "must hold exactly one of open, turn and messages")
         return self
 
@@ -154,7 +154,3 @@ class ConversationReply(Reply):
     scored: ConversationScored | None = None
     error: ErrorDetail | None = Field(default=None, description="Why the service refused the message that it answers.")
     draining: ConversationDraining | None = None
-
-
-def _count_set(message: BaseModel) -> int:
-    return sum(getattr(message, name) is not None for name in type(message).model_fields)

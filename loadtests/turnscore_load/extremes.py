@@ -47,13 +47,13 @@ def _legal() -> list[Extreme]:
         _of("messages: 1,024 of 4 parts, 1 MiB", "score", {"messages": _messages(1024, 200, parts=4), **one}),
         _of("messages: 1,024 in a tool loop", "score_dialogue", {"messages": _tool_loop(512), **one}),
         _of("a tool's result of 250,000 lists", "score", {"messages": [tool, *_messages(2, 9)], **one}),
-        _of("batch: 256 of 100 messages", "score_batch", {"items": [_chat_item(100) for _ in range(256)]}),
+        _of("batch: 256 of 100 messages", "score_batch", {"items": [{"messages": _messages(100, 1), **one}] * 256}),
         _of("rank: 64 of 8,000, 1 MiB", "rank", {"candidates": _texts(64, 8_000), "context": _turns(60, 7_900), **one}),
         _of("own qualities: 256 of 16", "score", _asking_own(256, 16)),
         _of("own qualities: 20 of 200", "score", _asking_own(20, 200)),
-        _of("a conversation opened with 1,023 messages", "conversations", _opening_chat(1023, 900, **one)),
-        _of("a conversation opened with 1,023 turns, 1 MiB", "conversations", _opening(_turns(1023, 950), **one)),
-        _of("a conversation opened with 1,023 turns of a letter", "conversations", _opening(_turns(1023, 1), **one)),
+        _opened("a conversation opened with 1,023 messages", {"messages": _messages(1023, 900), **one}),
+        _opened("a conversation opened with 1,023 turns, 1 MiB", {"context": _turns(1023, 950), **one}),
+        _opened("a conversation opened with 1,023 turns of a letter", {"context": _turns(1023, 1), **one}),
     ]
 
 
@@ -81,7 +81,7 @@ def _refused() -> list[Extreme]:
             "similarity: 100,000 spaced", "similarity", {"texts": ["b"], "references": ["a "] * 100_000}, is_legal=False
         ),
         _of("300,000 texts that are numbers", "similarity", {"texts": [1] * 300_000}, **_NO_MESSAGE),
-        _of("a conversation opened with 25,000 turns", "conversations", _opening([turn] * 25_000), is_legal=False),
+        _opened("a conversation opened with 25,000 turns", {"context": [turn] * 25_000}, is_legal=False),
         _of("30,000 messages", "score", {"messages": [said] * 30_000}, is_legal=False),
         _of("30,000 messages said", "conversations", {"messages": {"messages": [said] * 30_000}}, is_legal=False),
         _of("50,000 parts in a message", "score", {"messages": [{**said, "content": [part] * 50_000}]}, is_legal=False),
@@ -108,8 +108,8 @@ def _of(name: str, call: Any, fields: dict[str, Any], *, is_legal: bool = True, 
     return Extreme(name=name, call=call, body=body, fields=fields if has_fields else None, is_legal=is_legal)
 
 
-def _opening(context: list[dict[str, str]], **options: int) -> dict[str, Any]:
-    return {"open": {"context": context, **options}}
+def _opened(name: str, opening: dict[str, Any], *, is_legal: bool = True) -> Extreme:
+    return _of(name, "conversations", {"open": opening}, is_legal=is_legal)
 
 
 def _crowd(fields: int) -> dict[str, int]:
@@ -140,14 +140,6 @@ def _tool_loop(calls: int) -> list[dict[str, Any]]:
         {"role": "tool", "content": "b" * 1_500},
     ]
     return pair * calls
-
-
-def _chat_item(messages: int) -> dict[str, Any]:
-    return {"messages": _messages(messages, 1), "deadline_ms": _DEADLINE_MS}
-
-
-def _opening_chat(count: int, chars: int, **options: int) -> dict[str, Any]:
-    return {"open": {"messages": _messages(count, chars), **options}}
 
 
 def _item(turns: int, chars: int) -> dict[str, Any]:

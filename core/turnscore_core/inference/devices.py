@@ -286,8 +286,8 @@ def _read_driver(build: OnnxBuild, machine: Machine) -> CudaDevices:
         ) from None
     if build.cuda_version is not None and found.cuda_version < (build.cuda_version[0], 0):
         raise DeviceError(
-            f"the NVIDIA driver runs CUDA up to {_dotted(found.cuda_version)}, ONNX Runtime {build.version} needs "
-            f"CUDA {build.cuda_version[0]}: install a newer driver (CUDA 13 needs 580 or later), or "
+            f"the NVIDIA driver runs CUDA up to {'.'.join(map(str, found.cuda_version))}, ONNX Runtime {build.version} "
+            f"needs CUDA {build.cuda_version[0]}: install a newer driver (CUDA 13 needs 580 or later), or "
             "onnxruntime-gpu 1.26 or earlier for CUDA 12"
         )
     if not found.gpus:
@@ -312,7 +312,3 @@ def _try_session(index: int, build: OnnxBuild, machine: Machine) -> None:
             f"ONNX Runtime {build.version} fell back to {', '.join(opened)} where {CUDA_PROVIDER} was asked for; "
             "its lines on stderr say why"
         )
-
-
-def _dotted(version: tuple[int, int]) -> str:
-    return ".".join(map(str, version))

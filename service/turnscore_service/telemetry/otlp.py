@@ -102,8 +102,8 @@ def _turns_of(reply: BaseModel | None) -> Iterator[_Turn]:
 
 _SCOPE = "turnscore"
 _VERSION = version("turnscore")
-_LOG_DELAY_VARIABLE = "OTEL_BLRP_SCHEDULE_DELAY"
 _LOG_DELAY_MS = 5000.0
+"""As long as spans wait: OpenTelemetry's second makes five times the requests."""
 MAX_REPLY_BYTES = 1024 * 1024
 """Of a collector's reply, unpacked. A partial success, which has the most to say, has some hundred."""
 _REPLY_SECONDS, _PIECE_BYTES = 10.0, 4096
@@ -123,7 +123,8 @@ class OtlpExporter:
         self._spans = TracerProvider(resource=resource, sampler=ALWAYS_ON, shutdown_on_exit=False)
         self._spans.add_span_processor(BatchSpanProcessor(spans))
         self._logs = LoggerProvider(resource=resource, shutdown_on_exit=False)
-        self._logs.add_log_record_processor(BatchLogRecordProcessor(logs, schedule_delay_millis=_log_delay_ms()))
+        delay_ms = float(os.environ.get("OTEL_BLRP_SCHEDULE_DELAY", _LOG_DELAY_MS))
+        self._logs.add_log_record_processor(BatchLogRecordProcessor(logs, schedule_delay_millis=delay_ms))
         self._tracer = self._spans.get_tracer(_SCOPE, _VERSION, schema_url=SPAN_SCHEMA_URL)
         self._logger = self._logs.get_logger(_SCOPE, _VERSION, schema_url=EVENT_SCHEMA_URL)
 
@@ -163,11 +164,6 @@ class OtlpExporter:
         return span
 
 
-def _log_delay_ms() -> float:
-    """As the environment says, else as long as spans wait; OpenTelemetry's second makes five times the requests."""
-    return float(os.environ.get(_LOG_DELAY_VARIABLE, _LOG_DELAY_MS))
-
-
 def _context_of(caller: CallerSpan | None) -> Context | None:
     if caller is None:
         return None
@@ -186,7 +182,7 @@ def _described(ended: EndedCall) -> tuple[str, Mapping[str, Any]]:
         return "turn", own
     rule = ERROR_TABLE[ErrorCode(ended.code)] if is_error else None
     if ended.trace.transport == "grpc":
-        method = f"{_RPC_SERVICE}/{_RPC_METHODS.get(ended.trace.call) or _camel(ended.trace.call)}"
+        method = f"{_RPC_SERVICE}/{_RPC_METHODS.get(ended.trace.call) or ended.trace.call.title().replace('_', '')}"
         status = rule.grpc_code if rule else "OK" if ended.code == "ok" else "CANCELLED"
         return method, {**own, "rpc.system.name": "grpc", "rpc.method": method, "rpc.response.status_code": status}
     route = _ROUTES.get(ended.trace.call, f"/v1/{ended.trace.call}")
@@ -195,10 +191,6 @@ def _described(ended: EndedCall) -> tuple[str, Mapping[str, Any]]:
     if rule is not None or (ended.code == "ok" and ended.trace.call != "conversation"):
         known["http.response.status_code"] = rule.http_status if rule else 200  # type: ignore[assignment]
     return f"{method} {route}", {**own, **known}
-
-
-def _camel(call: str) -> str:
-    return "".join(part.capitalize() for part in call.split("_"))
 
 
 def open_exporter(endpoint: str, protocol: str, headers: Mapping[str, str], service_name: str) -> OtlpExporter:

@@ -133,7 +133,7 @@ class GrpcEndpoints:
 
     def handler(self) -> grpc.GenericRpcHandler:
         """The methods of a server. Messages come and go as bytes, so that a broken one is refused and counted here."""
-        handlers = {_method_of(call.name): self._unary(call.name, self._scoring(call)) for call in CALLS}
+        handlers = {call.name.title().replace("_", ""): self._unary(call.name, self._scoring(call)) for call in CALLS}
         handlers["Models"] = self._unary("models", self._models)
         handlers["ScoreStream"] = self._stream()
         return grpc.method_handlers_generic_handler(SERVICE, handlers)
@@ -268,7 +268,3 @@ def _host_of(peer: str) -> str:
     """The address in a peer, which gRPC writes as `ipv4:127.0.0.1:5000` or `ipv6:%5B::1%5D:5000`."""
     kind, _, rest = peer.partition(":")
     return unquote(rest).rpartition(":")[0].strip("[]") if kind in ("ipv4", "ipv6") else rest
-
-
-def _method_of(call: str) -> str:
-    return "".join(part.capitalize() for part in call.split("_"))
