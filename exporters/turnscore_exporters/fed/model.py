@@ -228,7 +228,7 @@ class _Shape:
 
 def _multiply(states: Tensor, matrix: Tensor) -> Tensor:
     """The product; a trace on the CPU needs no values of it, and without fp16 instructions they take minutes."""
-    if states.dtype == torch.float16 and states.device.type == "cpu" and torch.jit.is_tracing():
+    if states.dtype == torch.float16 and states.device.type == "cpu" and torch.onnx.is_in_onnx_export():
         apply: Callable[..., Tensor] = _TracedMatmul.apply
         return apply(states, matrix)
     return states @ matrix
