@@ -129,19 +129,7 @@ class UnexpectedReplyError(TurnScoreError):
 
 
 ERROR_CLASSES: Mapping[ErrorCode, type[ServiceError]] = MappingProxyType(
-    {
-        error_class.code: error_class
-        for error_class in (
-            InvalidRequestError,
-            UnauthenticatedError,
-            NotFoundError,
-            TooLargeError,
-            OverloadedError,
-            InternalError,
-            NotReadyError,
-            DeadlineExceededError,
-        )
-    }
+    {each.code: each for each in ServiceError.__subclasses__()}
 )
 
 
