@@ -6,7 +6,6 @@ import zlib
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Protocol, TypeVar, cast
 
@@ -142,12 +141,6 @@ def run(work: Coroutine[Any, Any, T]) -> T:
         raise typer.Exit(1) from None
 
 
-async def fetch_models(client: AsyncTurnScoreClient) -> ModelsReply:
-    """The service's models, on a client that is closed afterwards."""
-    async with client:
-        return await client.models()
-
-
 async def score_file(client: AsyncCalls, job: FileJob) -> int:
     """Scores what the output does not hold yet, and says on stderr how it went; the exit code.
 
@@ -254,8 +247,6 @@ def _interruptible() -> Iterator[None]:
 if TYPE_CHECKING:
     from turnscore_client.writers._entries import RowWriter
 
-OpenClient = Callable[[str | None, str | None, float, Tls | None], AsyncTurnScoreClient]
-
 Url = Annotated[
     str | None, typer.Option(help=f"The service's address; default: {_defaults.URL_VARIABLE}, else {_defaults.URL}.")
 ]
@@ -321,7 +312,6 @@ _PLAIN_WIDTH = 200
 
 
 def score(
-    ctx: typer.Context,
     file: InputFile,
     url: Url = None,
     output: OutputFile = Path("-"),
@@ -346,12 +336,12 @@ def score(
         raise typer.BadParameter("is the file to be scored", param_hint="--output")
     names, bundles = _split(scorers, "--scorers"), _split(models, "--models")
     tool = None if to is None else _open_tool(to)
-    if engine is not None and "://" not in engine:
+    is_local = engine is not None and "://" not in engine
+    if engine is not None and is_local:
         client: AsyncCalls = _open_engine(engine, bundles, names)
     else:
         # Without retries of its own: the command asks again, at the pace of all lines together.
-        client = _open_client(ctx, engine or url, api_key, timeout, (ca_file, cert_file, key_file), max_retries=0)
-    is_local = not isinstance(client, AsyncTurnScoreClient)
+        client = _open_client(engine or url, api_key, timeout, (ca_file, cert_file, key_file), max_retries=0)
     job = FileJob(
         file=file,
         output=output,
@@ -372,7 +362,6 @@ def score(
 
 
 def info(
-    ctx: typer.Context,
     url: Url = None,
     api_key: ApiKey = None,
     timeout: Timeout = _defaults.TIMEOUT_SECONDS,
@@ -382,7 +371,12 @@ def info(
     as_json: AsJson = False,
 ) -> None:
     """Lists the loaded models."""
-    reply = run(fetch_models(_open_client(ctx, url, api_key, timeout, (ca_file, cert_file, key_file))))
+
+    async def fetch() -> ModelsReply:
+        async with _open_client(url, api_key, timeout, (ca_file, cert_file, key_file)) as client:
+            return await client.models()
+
+    reply = run(fetch())
     if as_json:
         typer.echo(reply.model_dump_json())
         return
@@ -433,22 +427,14 @@ def _open_tool(name: str) -> "RowWriter":
 
 
 def _open_client(
-    ctx: typer.Context,
     url: str | None,
     api_key: str | None,
     timeout: float,
     files: tuple[Path | None, ...],
     max_retries: int = _defaults.MAX_RETRIES,
 ) -> AsyncTurnScoreClient:
-    """The client; a test passes its own way of opening one as the context's object."""
-    open_client: OpenClient = ctx.obj or partial(_open_real_client, max_retries)
     try:
-        return open_client(url, api_key, timeout, Tls(*files) if any(files) else None)
+        tls = Tls(*files) if any(files) else None
+        return AsyncTurnScoreClient(url, api_key=api_key, timeout_seconds=timeout, max_retries=max_retries, tls=tls)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
-
-
-def _open_real_client(
-    max_retries: int, url: str | None, api_key: str | None, timeout: float, tls: Tls | None
-) -> AsyncTurnScoreClient:
-    return AsyncTurnScoreClient(url, api_key=api_key, timeout_seconds=timeout, max_retries=max_retries, tls=tls)

@@ -1,6 +1,7 @@
 """The command: output, summary, exit codes."""
 
 import json
+from unittest.mock import patch
 
 import pytest
 from turnscore_client import AsyncTurnScoreClient
@@ -25,13 +26,14 @@ def file(tmp_path):
 def run(mock: MockTurnScore, *arguments: object, typed: str = ""):
     opened = []
 
-    def open_client(url, api_key, timeout_seconds, tls):
+    def open_client(url, *, api_key, timeout_seconds, **_):
         opened.append((url, api_key, timeout_seconds))
         return AsyncTurnScoreClient(
             url, api_key=api_key, timeout_seconds=timeout_seconds, transport=mock.transport, clock=mock.clock
         )
 
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments], obj=open_client, input=typed)
+    with patch("turnscore_client._command.score.AsyncTurnScoreClient", open_client):
+        result = CliRunner().invoke(app, [str(argument) for argument in arguments], input=typed)
     if result.exception and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result, opened

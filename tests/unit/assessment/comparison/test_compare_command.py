@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -127,7 +128,10 @@ def test_what_the_client_writes_is_what_is_read(tmp_path: Path) -> None:
     for name, lines in (("a", rows), ("b", asked)):
         write_lines(tmp_path / f"{name}.jsonl", *lines)
         source, output = str(tmp_path / f"{name}.jsonl"), str(tmp_path / f"{name}-scored.jsonl")
-        RUNNER.invoke(app, ["score", source, "--output", output], obj=lambda *_: MockTurnScore().async_client())
+        with patch(
+            "turnscore_client._command.score.AsyncTurnScoreClient", lambda *_, **__: MockTurnScore().async_client()
+        ):
+            RUNNER.invoke(app, ["score", source, "--output", output])
     dialogues = read_score_file(tmp_path / "a-scored.jsonl")
     assert [dialogue.name for dialogue in dialogues.scored] == ["d0", "d1", "d2", "d3"]
     assert dialogues.failed == 1

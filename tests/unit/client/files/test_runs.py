@@ -9,6 +9,7 @@ import sys
 import time
 from importlib.metadata import entry_points
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from turnscore_client import AsyncTurnScoreClient, InvalidRequestError, OverloadedError
@@ -25,12 +26,13 @@ TURNS = [{"speaker": "user", "text": "hi"}, {"speaker": "system", "text": "hello
 
 
 def run(mock, *arguments):
-    def open_client(url, api_key, timeout_seconds, tls):
+    def open_client(url, *, timeout_seconds, **_):
         return AsyncTurnScoreClient(
             url, timeout_seconds=timeout_seconds, max_retries=0, transport=mock.transport, clock=mock.clock
         )
 
-    result = CliRunner().invoke(app, ["score", *map(str, arguments)], obj=open_client)
+    with patch("turnscore_client._command.score.AsyncTurnScoreClient", open_client):
+        result = CliRunner().invoke(app, ["score", *map(str, arguments)])
     if result.exception and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result

@@ -2,10 +2,11 @@
 
 import json
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from support.studies import AGGREGATES, SPAN, TRACE, scored
-from turnscore_client import AsyncTurnScoreClient, InvalidRequestError
+from turnscore_client import InvalidRequestError
 from turnscore_client._command.registry import app
 from turnscore_client.integrations import TurnIds
 from turnscore_client.testing import MockTurnScore
@@ -76,10 +77,10 @@ def tool(monkeypatch: pytest.MonkeyPatch) -> Tool:
 
 
 def score(mock: MockTurnScore, *arguments: object) -> Result:
-    def open_client(*_: object) -> AsyncTurnScoreClient:
-        return mock.async_client(max_retries=0)
-
-    return CliRunner().invoke(app, ["score", *map(str, arguments)], obj=open_client)
+    with patch(
+        "turnscore_client._command.score.AsyncTurnScoreClient", lambda *_, **__: mock.async_client(max_retries=0)
+    ):
+        return CliRunner().invoke(app, ["score", *map(str, arguments)])
 
 
 @pytest.fixture
