@@ -82,8 +82,8 @@ class AsyncConversation:
     ) -> None:
         self._open_stream = open_stream
         self._opening = opening
+        # Messages of an unfinished assistant's turn, to send once it is reopened.
         self._waiting: Sequence[ChatMessage] = ()
-        """Messages of an unfinished assistant's turn, to send once it is reopened."""
         self._policy = policy
         self._clock = clock
         self._reopenings_left = max_reopenings

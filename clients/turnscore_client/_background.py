@@ -70,11 +70,9 @@ class AsyncBackgroundScorer:
         self._most = max_waiting + concurrency
         self._slots = asyncio.Semaphore(concurrency)
         self._goodbye_seconds = goodbye_seconds
-        self._tasks: set[asyncio.Task[None]] = set()
-        """One for each turn that waits or is being scored."""
+        self._tasks: set[asyncio.Task[None]] = set()  # one for each turn that waits or is being scored
         self._is_open = False
-        self.dropped = 0
-        """Turns that will not be scored: the queue was full, or there was no time at the end."""
+        self.dropped = 0  # turns that will not be scored: the queue was full, or there was no time at the end
 
     def submit(
         self,
@@ -169,11 +167,11 @@ class TurnIds:
 
 NO_IDS = TurnIds()
 
+# Gets each outcome, with the turn's TurnIds as its `tag`; one at a time, in a thread of its own.
 OnScored = Callable[[Scored], object]
-"""Gets each outcome, with the turn's TurnIds as its `tag`; one at a time, in a thread of its own."""
 
+# Makes OpenAI's messages of a framework's own; it runs in a thread of ours.
 Convert = Callable[[Sequence[Any]], Iterable[Mapping[str, Any]]]
-"""Makes OpenAI's messages of a framework's own; it runs in a thread of ours."""
 
 
 class ServiceOptions(TypedDict, total=False):

@@ -48,8 +48,7 @@ class Endpoint(Generic[R_co]):
     """One call of the service; without a type of request it is a question without a body."""
 
     path: str
-    rpc: str
-    """Its name over gRPC."""
+    rpc: str  # its name over gRPC
     reply_type: type[R_co]
     request_type: type[Request] | None = None
 
@@ -77,14 +76,14 @@ MODELS = Endpoint(path="/v1/models", rpc="Models", reply_type=ModelsReply)
 ENDPOINTS: tuple[Endpoint[BaseModel], ...] = (SCORE, SCORE_BATCH, SCORE_DIALOGUE, RANK, SIMILARITY, MODELS)
 
 
+# A key of gRPC metadata that holds text (gRPC over HTTP/2, Custom-Metadata); every HTTP header's name may be one.
 _METADATA_NAME = r"(?!grpc-)[0-9a-z_.-]{1,100}(?<!-bin)"
-"""A key of gRPC metadata that holds text (gRPC over HTTP/2, Custom-Metadata); every HTTP header's name may be one."""
 _METADATA_VALUE = r"[!-~]([ -~]*[!-~])?"
+# Names whose values are this package's, or its transports', to set.
 _OWN_METADATA = frozenset(
     {"accept", "accept-encoding", "authorization", "connection", "content-encoding", "content-length", "content-type"}
     | {"host", "te", "trailer", "transfer-encoding", "upgrade", "user-agent", "x-api-key", "x-request-id"}
 )
-"""Names whose values are this package's, or its transports', to set."""
 
 R = TypeVar("R", bound=BaseModel)
 Q = TypeVar("Q", bound=BaseModel)
@@ -99,8 +98,8 @@ class Call(Generic[R]):
     deadline_ms: int | None = None
     timeout_seconds: float | None = None
     request_id: str | None = None
+    # Travels with the request: headers over HTTP, metadata over gRPC.
     metadata: Mapping[str, str] = field(default_factory=dict)
-    """Travels with the request: headers over HTTP, metadata over gRPC."""
 
     def request_with(self, deadline_ms_left: Callable[[int | None], int]) -> Request | None:
         """The request, every deadline in it replaced by what is left of it."""

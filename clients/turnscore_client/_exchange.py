@@ -85,14 +85,12 @@ class Exchange:
         self._opening = opening
         self.shift = shift
         self._before = dict(before or {})
+        # The last aggregates, over every turn that was scored since the first opening.
         self.dialogue: Dialogue = self._before
-        """The last aggregates, over every turn that was scored since the first opening."""
         self._taken: list[_Sent] = [*opening.context]
         self._waiting = list(waiting)
-        self._due: deque[_Sent | None] = deque()
-        """What is still to be answered; None stands for the opening."""
-        self._late = 0
-        """How many of these, the first ones, no caller waits for."""
+        self._due: deque[_Sent | None] = deque()  # what is still to be answered; None stands for the opening
+        self._late = 0  # how many of these, the first ones, no caller waits for
         self.opened: ConversationOpened | None = None
         self.request_id = request_id
         self.is_draining = False

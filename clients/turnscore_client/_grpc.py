@@ -40,6 +40,7 @@ with needs_extra("grpc", "a gRPC client"):
     from google.protobuf.message import DecodeError, Message
     from turnscore_wire.v1 import to_fields, to_message, turnscore_pb2
 
+# gRPC's own options (grpc/impl/channel_arg_names.h).
 OPTIONS: list[tuple[str, Any]] = [
     ("grpc.primary_user_agent", USER_AGENT),
     ("grpc.enable_retries", 0),  # ours know the call's deadline and the service's own hints
@@ -53,7 +54,6 @@ OPTIONS: list[tuple[str, Any]] = [
     ("grpc.min_reconnect_backoff_ms", round(1000 * _defaults.CONNECT_TIMEOUT_SECONDS)),
     ("grpc.max_reconnect_backoff_ms", round(1000 * _defaults.LONGEST_DELAY_SECONDS)),
 ]
-"""gRPC's own options (grpc/impl/channel_arg_names.h)."""
 
 
 def open_channel(grpc_or_aio: Any, address: str, credentials: "grpc.ChannelCredentials | None") -> Any:
@@ -88,8 +88,8 @@ def _own_pair(cert: str | Path | None, key: str | Path | None) -> tuple[bytes | 
 STREAM = "/turnscore.v1.TurnScorer/ScoreStream"
 _DETAILS_KEY = "grpc-status-details-bin"
 _PUSHBACK_KEY = "grpc-retry-pushback-ms"
+# In the sentence of a message that a gRPC library did not take for its size; its status is RESOURCE_EXHAUSTED.
 _BEYOND_THE_TRANSPORT = "larger than max"
-"""In the sentence of a message that a gRPC library did not take for its size; its status is RESOURCE_EXHAUSTED."""
 
 
 class StatusError(grpc.RpcError):
@@ -241,8 +241,8 @@ class _GrpcStream:
         self._outgoing.put(None)  # ends the thread in which gRPC waits for what is to be sent
 
 
+# The status by which grpc.aio reports a write after the end (grpcio, aio/call.pyx.pxi).
 _OF_A_WRITE = (grpc.StatusCode.INTERNAL, "Internal error from Core")
-"""The status by which grpc.aio reports a write after the end (grpcio, aio/call.pyx.pxi)."""
 
 
 class AsyncGrpcTransport:

@@ -92,12 +92,12 @@ def unexpected_text(text: str | bytes) -> UnexpectedReplyError:
     return UnexpectedReplyError(message, body_start=start)
 
 
+# The extension of a request by which the transport asks for the time that its call has left.
 SECONDS_LEFT = "seconds_left"
-"""The extension of a request by which the transport asks for the time that its call has left."""
 
 _WRITE_BYTES = 16 * 1024  # one TLS record (RFC 8446, 5.1): the time is looked at before each
+# Of the request that this thread sends: httpcore's streams outlive requests and see nothing of them.
 _SECONDS_LEFT: ContextVar[Callable[[], float]] = ContextVar("seconds_left")
-"""Of the request that this thread sends: httpcore's streams outlive requests and see nothing of them."""
 
 
 class BoundedTransport(httpx.BaseTransport):

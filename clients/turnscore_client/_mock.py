@@ -58,8 +58,7 @@ Pairs = Sequence[tuple[str, str]]
 
 Scores = Mapping[str, float] | Callable[[ScoreRequest], Mapping[str, float]]
 
-Similarity = Callable[[str, str], float]
-"""How near two texts are."""
+Similarity = Callable[[str, str], float]  # how near two texts are
 
 _BY_PATH = {endpoint.path: endpoint for endpoint in ENDPOINTS}
 
@@ -248,8 +247,8 @@ def aggregate(turns: list[DialogueTurnScores]) -> dict[str, DialogueAggregate]:
     return {name: DialogueAggregate.of([turn.scores[name] for turn in turns if name in turn.scores]) for name in names}
 
 
+# Records a message; the error that the test planned for it. Raises where it planned that no service answers.
 NextError = Callable[[ConversationMessage], ServiceError | None]
-"""Records a message; the error that the test planned for it. Raises where it planned that no service answers."""
 
 _NOT_TAKEN = (InvalidRequestError, TooLargeError)
 

@@ -16,6 +16,7 @@ with needs_extra("grpc", "a mock over gRPC"):
     from turnscore_wire.v1 import to_fields, to_message, turnscore_pb2
 
 _ENDPOINTS = {endpoint.rpc: endpoint for endpoint in ENDPOINTS}
+# What a gRPC library makes of an HTTP status (gRPC, HTTP to gRPC Status Code Mapping); of any other UNKNOWN.
 _PROXY_CODES: Mapping[int, grpc.StatusCode] = {
     400: grpc.StatusCode.INTERNAL,
     401: grpc.StatusCode.UNAUTHENTICATED,
@@ -23,7 +24,6 @@ _PROXY_CODES: Mapping[int, grpc.StatusCode] = {
     404: grpc.StatusCode.UNIMPLEMENTED,
     **dict.fromkeys((429, 502, 503, 504), grpc.StatusCode.UNAVAILABLE),
 }
-"""What a gRPC library makes of an HTTP status (gRPC, HTTP to gRPC Status Code Mapping); of any other UNKNOWN."""
 
 
 def answer(transport: httpx.MockTransport, rpc: str, data: bytes, metadata: Sequence[tuple[str, str]]) -> bytes:

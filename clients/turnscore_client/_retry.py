@@ -39,8 +39,7 @@ class RetryPolicy:
     first_delay_seconds: float = _defaults.FIRST_DELAY_SECONDS
     longest_delay_seconds: float = _defaults.LONGEST_DELAY_SECONDS
     now: Callable[[], float] = time.monotonic
-    draw: Callable[[], float] = random.random
-    """A number from 0 to 1 for each delay."""
+    draw: Callable[[], float] = random.random  # a number from 0 to 1 for each delay
 
     def delay_seconds(self, failures: int, hint_ms: int | None) -> float:
         """The delay after that many failures; never shorter than the service's hint, where it gave one."""

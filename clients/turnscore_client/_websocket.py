@@ -28,8 +28,7 @@ with needs_extra("websocket", "conversation() over a WebSocket"):
 
 T = TypeVar("T")
 _PATH = "/v1/conversations"
-_LOOK_SECONDS = 0.5
-"""How often a caller who waits looks whether the conversation's thread still runs. Chosen."""
+_LOOK_SECONDS = 0.5  # how often a caller who waits looks whether the conversation's thread still runs
 
 _LOGGER = logging.getLogger("turnscore_client.websocket")
 _LOGGER.setLevel(logging.INFO)  # in detail the library writes headers, with the key, and frames, with the dialogue

@@ -14,33 +14,30 @@ from turnscore_core.scorers.scorer import RawScore, Scorer, TokenPack
 _LOGGER = logging.getLogger("turnscore.scorers")
 
 FIRST_TOKENS = 1024
-MOST_CUDA_TOKENS = 65_536
-"""More tokens per batch keep a GPU no busier and make all callers wait longer. Chosen."""
-_RECOVERY_SHARE = 1 / 64
-"""How much a good batch adds to a limit that memory made smaller: it doubles in 45 batches. Chosen."""
+MOST_CUDA_TOKENS = 65_536  # more tokens per batch keep a GPU no busier and make all callers wait longer
+_RECOVERY_SHARE = 1 / 64  # how much a good batch adds to a limit that memory made smaller: it doubles in 45 batches
 
 
 @dataclass(frozen=True, slots=True)
 class WasteLimit:
     """What a batch may cost, as rows x longest^2, compared with what its turns would cost one by one."""
 
+    # As a multiple. Measured on 2 CPUs with an int8 MiniLM, 32 clients: 1.1 costs 1 to 2 % more CPU for turns of 8 to
+    # 256 tokens, 1.25 another 3 to 4 %.
     most: float = 1.0
-    """As a multiple. Measured on 2 CPUs with an int8 MiniLM, 32 clients: 1.1 costs 1 to 2 % more CPU for turns of 8 to
-    256 tokens, 1.25 another 3 to 4 %."""
+    # What may be added for each run that the batch saves. A run costs a CPU 4,600, and yet turns of one width that meet
+    # later save more than unlike turns that go together now (measured likewise: 1,024 costs 5 to 10 % more CPU for
+    # turns of 8 to 24 tokens).
     cells_per_run: int = 0
-    """What may be added for each run that the batch saves. A run costs a CPU 4,600, and yet turns of one width that
-    meet later save more than unlike turns that go together now (measured likewise: 1,024 costs 5 to 10 % more CPU for
-    turns of 8 to 24 tokens)."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchBudget:
     """Padded tokens that a batch may have at most, and below which its turns are not dealt out to several."""
 
+    # Measured on 2 CPUs with an int8 MiniLM: 512 to 1,024 cost the least CPU per token; 4,096 a third more.
     most_tokens: int = 1024
-    """Measured on 2 CPUs with an int8 MiniLM: 512 to 1,024 cost the least CPU per token; 4,096 a third more."""
-    least_split_tokens: int = 256
-    """Measured likewise: 256 tokens cost 6 % more CPU than 512."""
+    least_split_tokens: int = 256  # measured likewise: 256 tokens cost 6 % more CPU than 512
     waste: WasteLimit = WasteLimit()
 
 
@@ -81,8 +78,7 @@ class TokenLimit:
         """`on_shrink` is called, in the thread of the batch, each time that memory ended."""
         self._most = most_tokens
         self._on_shrink = on_shrink
-        self.tokens = most_tokens
-        """Padded tokens that a batch may have."""
+        self.tokens = most_tokens  # padded tokens that a batch may have
         self._lock = threading.Lock()
 
     def shrink(self, failed_tokens: int) -> None:
@@ -107,15 +103,11 @@ class SizedPack:
         self.pack = pack
         lengths = [len(row) for row in pack.rows]
         self.rows = len(lengths)
-        self.width = max(lengths)
-        """Tokens in the longest row."""
-        self.real = sum(lengths)
-        """Tokens without padding."""
+        self.width = max(lengths)  # tokens in the longest row
+        self.real = sum(lengths)  # tokens without padding
         self.padded_width = padded_width(self.width)
-        self.padded = self.rows * self.padded_width
-        """Tokens with padding, alone."""
-        self.alone = self.padded * self.padded_width
-        """What it costs alone: rows x longest^2."""
+        self.padded = self.rows * self.padded_width  # tokens with padding, alone
+        self.alone = self.padded * self.padded_width  # what it costs alone: rows x longest^2
 
 
 def padded_tokens(pack: TokenPack) -> int:
@@ -161,8 +153,7 @@ def form_batches(packs: Sequence[TokenPack], most_tokens: int, waste: WasteLimit
         del sized[low:high]
 
 
-Answer = RawScore | ScoringError
-"""What a scorer says of a turn, or why it says nothing."""
+Answer = RawScore | ScoringError  # what a scorer says of a turn, or why it says nothing
 
 
 @dataclass(slots=True)
@@ -194,8 +185,7 @@ class PackCollector:
         return found
 
 
-_MEMORY_RETRY_MS = 1000
-"""Milliseconds after which other processes may have given memory back. Chosen."""
+_MEMORY_RETRY_MS = 1000  # milliseconds after which other processes may have given memory back
 
 
 def to_scoring_error(cause: BaseException) -> ScoringError:

@@ -205,10 +205,8 @@ Models = Mapping[str, Path] | Sequence[str | Path]
 Loader = Callable[[LoadSettings], Mapping[str, LoadedScorer]]
 
 _NEVER = Deadline(math.inf)
-_LOCAL = "local"
-"""The request id of what no service answered."""
-_NO_TURNS = "encoder"
-"""The kind that compares texts: it scores no turn."""
+_LOCAL = "local"  # the request id of what no service answered
+_NO_TURNS = "encoder"  # the kind that compares texts: it scores no turn
 _LOGGER = logging.getLogger("turnscore.engine")
 
 
@@ -226,14 +224,11 @@ class ComputedDialogue:
     """A dialogue on its way through the scorers, and what they said."""
 
     dialogue: Dialogue
-    asked: Mapping[str, object]
-    """The scorers asked, with their options."""
+    asked: Mapping[str, object]  # the scorers asked, with their options
+    # Each system turn's place, the turn, and where its scores go.
     said: list[tuple[int, Item, Outcome]] = field(default_factory=list)
-    """Each system turn's place, the turn, and where its scores go."""
-    spoken: list[tuple[Item, Outcome]] = field(default_factory=list)
-    """Those with a text."""
-    inputs: dict[str, Sequence[Fields]] = field(default_factory=dict)
-    """What each scorer reads of them."""
+    spoken: list[tuple[Item, Outcome]] = field(default_factory=list)  # those with a text
+    inputs: dict[str, Sequence[Fields]] = field(default_factory=dict)  # what each scorer reads of them
     error: ErrorDetail | None = None
 
 

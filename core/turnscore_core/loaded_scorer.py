@@ -85,10 +85,9 @@ def _shorten(value: float | None) -> str:
     return "nothing" if value is None else f"{value:.4f}"
 
 
-_ROUNDS = 5
-"""Of which the shortest time counts: another process can only make it longer. Chosen."""
+_ROUNDS = 5  # of which the shortest time counts: another process can only make it longer
+# Of the text whose time for a character is measured. Chosen: what the turn itself takes hardly counts in it.
 _LONG_CHARS = 2000
-"""Of the text whose time for a character is measured. Chosen: what the turn itself takes hardly counts in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,21 +138,16 @@ class LoadedScorer:
     variant: GraphVariant
     percentiles: tuple[float, ...]
     concurrency: Concurrency = field(default_factory=Concurrency)
+    # A turn that this scorer is known to score.
     sample: TurnToScore = field(default_factory=lambda: TurnToScore([], "ok"))
-    """A turn that this scorer is known to score."""
-    tested: tuple[TurnToScore, ...] = ()
-    """The turns of its self-test."""
+    tested: tuple[TurnToScore, ...] = ()  # the turns of its self-test
     device: Device = CPU
     budget: BatchBudget = field(default_factory=BatchBudget)
     tokenizing: TokenizingPace = field(default_factory=TokenizingPace)
-    code_version: str = ""
-    """Distribution and version of the code that scores, and of its runtime."""
-    threshold: float | None = None
-    """Below it a turn is called low."""
-    good_threshold: float | None = None
-    """From it on a turn is called good; one below the other threshold is not."""
-    alias: str = ""
-    """The name under which it works next to the served scorer of its kind; empty for that one."""
+    code_version: str = ""  # distribution and version of the code that scores, and of its runtime
+    threshold: float | None = None  # below it a turn is called low
+    good_threshold: float | None = None  # from it on a turn is called good; one below the other threshold is not
+    alias: str = ""  # the name under which it works next to the served scorer of its kind; empty for that one
 
     @cached_property
     def kind(self) -> str:

@@ -24,13 +24,11 @@ from turnscore_core.loaded_scorer import LoadedScorer, choose_graph, load_checke
 from turnscore_core.preflight import PreflightRequest, run_preflight, with_options
 from turnscore_core.scorers.scorer import TokenPack, TurnToScore
 
+# Between two batches while callers are served. Chosen: a full machine must not make a switch last for ever.
 _LONGEST_REST_SECONDS = 2.0
-"""Between two batches while callers are served. Chosen: a full machine must not make a switch last for ever."""
-_DIALOGUE_TURNS = 40
-"""System turns of the dialogue that memory is taken for; longer ones are computed in parts. Chosen."""
+_DIALOGUE_TURNS = 40  # system turns of the dialogue that memory is taken for; longer ones are computed in parts
 
-_LONGEST_WORDS = 10_000
-"""More than any scorer reads of a turn: quality reads it in as many rows as its bundle allows. Chosen."""
+_LONGEST_WORDS = 10_000  # more than any scorer reads of a turn: quality reads it in as many rows as its bundle allows
 
 
 def fill_arenas(loaded: LoadedScorer, most_tokens: int, *, beside_callers: bool = False) -> None:
@@ -103,8 +101,7 @@ def _long_turn(number: int, words: int) -> TurnToScore:
     return TurnToScore([Turn(speaker="user", text=text)], text)
 
 
-CUDA_BATCHES = 2
-"""One batch is laid out and copied while another computes. Chosen."""
+CUDA_BATCHES = 2  # one batch is laid out and copied while another computes
 
 _LOGGER = logging.getLogger("turnscore.models")
 
@@ -123,8 +120,7 @@ class ModelLoader:
         self._worker = worker
         self._machine = machine or Machine()
         self._load = partial(load_checked, running=RunCount(), cuda=CudaOptions())
-        self.kept = VectorStore(settings.kept_vector_bytes)
-        """The vectors of all models of this process."""
+        self.kept = VectorStore(settings.kept_vector_bytes)  # the vectors of all models of this process
 
     def load_all(self) -> dict[str, LoadedScorer]:
         """The scorers of the bundles that the settings name, by kind; of the starter bundles where they name none.

@@ -29,8 +29,8 @@ class Combination:
 
     name: str
     weights: Mapping[str, float]
+    # The values of reference turns at each whole percentile; None where none are known.
     percentiles: Sequence[float] | None = None
-    """The values of reference turns at each whole percentile; None where none are known."""
     threshold: float | None = None
 
     @property
@@ -132,8 +132,7 @@ def _read_part(part: str, found: Mapping[str, Score]) -> float:
     return score.details[detail]
 
 
-QUALITY = "quality"
-"""The scorer that answers a ranking's question by itself."""
+QUALITY = "quality"  # the scorer that answers a ranking's question by itself
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,13 +141,11 @@ class ModelSet:
 
     scorers: Mapping[str, LoadedScorer]
     defaults: Sequence[str]
-    ranking: Sequence[str]
-    """The scorers that a ranking asks."""
-    encoder: LoadedScorer | None = None
-    """The encoder that compares texts; it scores no turn."""
+    ranking: Sequence[str]  # the scorers that a ranking asks
+    encoder: LoadedScorer | None = None  # the encoder that compares texts; it scores no turn
     combinations: Combinations = dataclass_field(default_factory=dict)
+    # The names under which scorers work that stand here for the served ones, by kind (split.py).
     versions: Mapping[str, str] = dataclass_field(default_factory=dict)
-    """The names under which scorers work that stand here for the served ones, by kind (split.py)."""
 
     @property
     def loaded(self) -> dict[str, LoadedScorer]:

@@ -45,8 +45,7 @@ def _perform(work: Callable[[], _Result], done: "Future[_Result]") -> None:
         del done, work  # as above
 
 
-_PR_SET_PDEATHSIG = 1
-"""prctl(2): the signal that this process gets when the thread that started it ends."""
+_PR_SET_PDEATHSIG = 1  # prctl(2): the signal that this process gets when the thread that started it ends
 _OOM_SCORE = Path("/proc/self/oom_score_adj")
 _ENDED_FIRST = "1000"  # proc_pid_oom_score_adj(5): of all processes
 
@@ -99,18 +98,14 @@ def main() -> None:
     sys.stdout.write(check(request).model_dump_json() + "\n")
 
 
-PREFLIGHT_SECONDS = 600.0
-"""That a preflight may take. Chosen: the largest starter bundle, FED, takes 1.5 s of CPU."""
+PREFLIGHT_SECONDS = 600.0  # that a preflight may take. Chosen: the largest starter bundle, FED, takes 1.5 s of CPU
+# Niceness. Chosen: next to two busy processes it takes a tenth of a CPU, and 19, a seventieth, may take minutes.
 PRIORITY = 10
-"""Niceness. Chosen: next to two busy processes it takes a tenth of a CPU, and 19, a seventieth, may take minutes."""
 _COMMAND = (sys.executable, "-P", "-m", "turnscore_core.preflight")
 _CRASHES = {"SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSEGV"}
-MOST_KEPT = 1 << 16
-"""Bytes of what a process printed. Chosen: a traceback and its warnings, and above any result."""
-_LAST_WORDS_SECONDS = 10.0
-"""For what stands in the pipes of a process that has ended. Chosen."""
-_MOST_SHOWN = 300
-"""Characters of a failed process's last line."""
+MOST_KEPT = 1 << 16  # bytes of what a process printed. Chosen: a traceback and its warnings, and above any result
+_LAST_WORDS_SECONDS = 10.0  # for what stands in the pipes of a process that has ended
+_MOST_SHOWN = 300  # characters of a failed process's last line
 
 _LOGGER = logging.getLogger("turnscore.models")
 

@@ -34,17 +34,13 @@ from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.scorers.scorer import Field, Fields, RawScore, count_tokens, pack_fields
 from turnscore_core.scorers.turn_warnings import WARNINGS
 
-ENTRY_FORMAT = 3
-"""Raised whenever entries are laid out in another way, or scores mean something else."""
+ENTRY_FORMAT = 3  # raised whenever entries are laid out in another way, or scores mean something else
 
 _PREFIX = f"turnscore:{ENTRY_FORMAT}"
-PROBE_KEY = f"{_PREFIX}-probe"
-"""Where it is tried whether a Redis can be read and written; no `key_pattern` matches it."""
+PROBE_KEY = f"{_PREFIX}-probe"  # where it is tried whether a Redis can be read and written; no `key_pattern` matches it
 _IDENTITY_BYTES = 12
-_INPUT_BYTES = 18
-"""Two of 2^72 different inputs would be expected to share a hash. Chosen."""
-_TEXT_BYTES = 24
-"""Of a text's hash within an input's: longer than that, so that it adds nothing to what may be shared. Chosen."""
+_INPUT_BYTES = 18  # two of 2^72 different inputs would be expected to share a hash
+_TEXT_BYTES = 24  # of a text's hash within an input's: longer than that, so that it adds nothing to what may be shared
 
 
 class KeyMaker:
@@ -106,8 +102,7 @@ def _hash(content: bytes, size: int, secret: bytes = b"") -> str:
     return urlsafe_b64encode(blake2b(content, digest_size=size, key=secret).digest()).decode()
 
 
-MAX_FRAGMENTS = 64
-"""Fragments in one entry: three times FED's qualities. Chosen."""
+MAX_FRAGMENTS = 64  # fragments in one entry: three times FED's qualities
 _CHECK_BYTES = 8
 _HEAD = struct.Struct(f"<B{_CHECK_BYTES}sB")
 _BODY = struct.Struct("<dIIBBB")

@@ -32,12 +32,12 @@ from turnscore_core.inference.onnx_backend import OutOfMemoryError
 from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.scorers.scorer import RawScore, TokenPack, TurnToScore, count_tokens
 
+# A pack's scores, one for each of its answers, or what the runtime raised when the pack stood alone.
 PackResult = tuple[RawScore | FailedScoringError, ...] | Exception
-"""A pack's scores, one for each of its answers, or what the runtime raised when the pack stood alone."""
 
 _LOGGER = logging.getLogger("turnscore.scorers")
+# Chosen: 64 turns at their limits take some 50 ms to tokenize, and a text that two pieces share is tokenized twice.
 _PIECE = 64
-"""Chosen: 64 turns at their limits take some 50 ms to tokenize, and a text that two pieces share is tokenized twice."""
 
 
 def encode_in_pieces(
@@ -114,11 +114,10 @@ def score_isolating(loaded: LoadedScorer, packs: Sequence[TokenPack], limit: Tok
     return [tuple(islice(in_order, len(pack.answers))) for pack in packs]
 
 
-_TURNS_AT_ONCE = 512
-"""Independent turns that are encoded together at most. Chosen: enough of like width."""
+_TURNS_AT_ONCE = 512  # independent turns that are encoded together at most. Chosen: enough of like width
 _Compute = Callable[[Sequence[TokenPack]], list[PackResult]]
+# Calls a function with each of some batches, as `map` does, and may do so in several threads.
 RunAll = Callable[[_Compute, Sequence[Sequence[TokenPack]]], Iterable[list[PackResult]]]
-"""Calls a function with each of some batches, as `map` does, and may do so in several threads."""
 
 
 def score_groups(
@@ -179,8 +178,7 @@ class Outcome:
 
     scores: dict[str, Score] = field(default_factory=dict)
     errors: dict[str, ScoringError] = field(default_factory=dict)
-    vectors: dict[str, bytes] = field(default_factory=dict)
-    """The text's vector, from scorers that make one."""
+    vectors: dict[str, bytes] = field(default_factory=dict)  # the text's vector, from scorers that make one
     tokenize: float = 0.0
     queue: float = 0.0
     inference: float = 0.0
@@ -267,16 +265,14 @@ class Item:
 
     context: Sequence[Turn]
     response: str
-    asked: Mapping[str, object]
-    """The scorers asked for, in that order, with their options."""
+    asked: Mapping[str, object]  # the scorers asked for, in that order, with their options
     deadline: Deadline
+    # The options as they were sent, by scorer.
     options: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)
-    """The options as they were sent, by scorer."""
     cache: CacheMode = "use"
-    namespace: str | None = None
-    """Of the cache; None for the service's own."""
+    namespace: str | None = None  # of the cache; None for the service's own
+    # The names under which other versions than the served ones work for it, by kind.
     versions: Mapping[str, str] = field(default_factory=dict)
-    """The names under which other versions than the served ones work for it, by kind."""
     _turns: dict[str, TurnToScore] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod

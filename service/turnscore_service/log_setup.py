@@ -11,11 +11,11 @@ REQUEST_ID: ContextVar[str | None] = ContextVar("turnscore_request_id", default=
 KEY_NAME: ContextVar[str | None] = ContextVar("turnscore_key_name", default=None)
 LOGGER_NAME = "turnscore"
 _SERVER_LOGGERS = ("bentoml", "uvicorn")
+# BentoML gives these handlers of their own besides, so that every line came twice, once as plain text.
 _HANDLED_ABOVE = ("uvicorn.error", "circus")
-"""BentoML gives these handlers of their own besides, so that every line came twice, once as plain text."""
 _SERVER_ERRORS_LOGGER = "uvicorn.error"
+# Without a handler the server does not even make its line for each request; `log_requests` is ours.
 _ACCESS_LOGGER = "uvicorn.access"
-"""Without a handler the server does not even make its line for each request; `log_requests` is ours."""
 
 
 def _is_no_refused_handshake(record: logging.LogRecord) -> bool:

@@ -241,8 +241,7 @@ class KeptVectorReport:
             KEPT_VECTOR_MISSES.labels(role).inc(counts.misses[role] - before.misses.get(role, 0))
 
 
-MOST_MODELS = 64
-"""Different models whose series a process tells apart: a series stays for as long as its process. Chosen."""
+MOST_MODELS = 64  # different models whose series a process tells apart: a series stays for as long as its process
 OTHER_MODELS = "other"
 _models: set[str] = set()
 

@@ -12,8 +12,8 @@ from typing import NoReturn
 
 from turnscore_service.settings.service import Settings, read_settings
 
+# Between two requests of a connection; `bentoml serve --timeout-keep-alive` by default (docs/security.md).
 _KEEP_ALIVE_SECONDS = 5
-"""Between two requests of a connection; `bentoml serve --timeout-keep-alive` by default (docs/security.md)."""
 
 
 def serve() -> None:

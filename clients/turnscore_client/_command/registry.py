@@ -7,9 +7,9 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-GROUP = "turnscore.commands"
-"""The entry points' group. Each names a typer app, or a function that typer can run."""
+GROUP = "turnscore.commands"  # the entry points' group. Each names a typer app, or a function that typer can run
 
+# The distributions that have commands, and their folders in a checkout.
 FOLDERS = {
     "turnscore-client": "./clients",
     "turnscore-core": "./core",
@@ -18,10 +18,9 @@ FOLDERS = {
     "turnscore-assessment": "./assessment",
     "turnscore-exporters": "./exporters",
 }
-"""The distributions that have commands, and their folders in a checkout."""
 
+# The entry points' group of what scores a file without a service: each takes bundles and scorers.
 ENGINES = "turnscore.engines"
-"""The entry points' group of what scores a file without a service: each takes bundles and scorers."""
 KNOWN_ENGINES = {"local": "turnscore-core", "ray": "turnscore-corpus[ray]"}
 
 # Kept here, so that help lists everything and imports nothing.

@@ -55,8 +55,7 @@ from turnscore_client._settings import CommonSettings
 T = TypeVar("T")
 Deliver = Callable[[Row], Awaitable[None]]
 
-STOPPED = 3
-"""The exit code of a run that the same command resumes."""
+STOPPED = 3  # the exit code of a run that the same command resumes
 
 
 class FileEngine(Protocol):
@@ -125,9 +124,9 @@ class FileJob:
     timeout_seconds: float = _defaults.TIMEOUT_SECONDS
     wait_seconds: float = _defaults.WAIT_SECONDS
     clock: Clock | None = None
+    # Gets every row in order before it is written. What the output holds was delivered; after a crash the rows that
+    # were in flight are delivered again, so let the receiver know a row by its `line`. UndeliveredError stops the run.
     deliver: Deliver | None = None
-    """Gets every row in order before it is written. What the output holds was delivered; after a crash the rows that
-    were in flight are delivered again, so let the receiver know a row by its `line`. UndeliveredError stops the run."""
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
@@ -307,8 +306,7 @@ Bundles = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print the whole reply as JSON.")]
 
 _MODEL_FIGURES = ("tokens", "low below", "default")
-_PLAIN_WIDTH = 200
-"""Columns of text that no terminal shows, so that a pipe gets a model's row in one line."""
+_PLAIN_WIDTH = 200  # columns of text that no terminal shows, so that a pipe gets a model's row in one line
 
 
 def score(

@@ -52,29 +52,23 @@ def read_lines(path: Path) -> Iterator[Line]:
 
 Fields = dict[str, Any]
 
-_KINDS = ("turns", "response", "messages")
-"""What a line is, by the first of these fields that it has."""
+_KINDS = ("turns", "response", "messages")  # what a line is, by the first of these fields that it has
+# What a row may hold of ours; that of a dialogue also has `dialogue`.
 _OURS = frozenset({"line", "error", "errors", "scores", "timing_ms", "request_id", "skipped"})
-"""What a row may hold of ours; that of a dialogue also has `dialogue`."""
-_OF_A_TURN = frozenset({"index", "scores", "errors", "error"})
-"""What a dialogue's turn may hold of ours."""
-_SET_ASIDE = "input"
-"""Where the line's own fields of such a name are kept."""
+_OF_A_TURN = frozenset({"index", "scores", "errors", "error"})  # what a dialogue's turn may hold of ours
+_SET_ASIDE = "input"  # where the line's own fields of such a name are kept
 
 
 @dataclass(kw_only=True)
 class Asked:
     """A line's request, and what is known of the turns that are not part of it."""
 
-    fields: Fields
-    """What the client's method takes."""
-    kept: Fields
-    """The line's own fields, as `keep` gives them."""
+    fields: Fields  # what the client's method takes
+    kept: Fields  # the line's own fields, as `keep` gives them
     kind: str
-    places: list[int] = field(default_factory=list)
-    """Of the turns that are asked, where they stand in the line."""
+    places: list[int] = field(default_factory=list)  # of the turns that are asked, where they stand in the line
+    # The turns that cannot be asked, by their place in the line.
     left_out: dict[int, ErrorDetail] = field(default_factory=dict)
-    """The turns that cannot be asked, by their place in the line."""
 
 
 def read_line(raw: bytes, scorers: Sequence[str] | None, limits: Limits) -> Asked:
@@ -248,8 +242,8 @@ def _parse(raw: bytes) -> Fields:
 
 Row = dict[str, Any]
 
+# So often what is packed is written through, at the cost of a few bytes. So much work a crash may cost.
 _PACK_SECONDS = 1.0
-"""So often what is packed is written through, at the cost of a few bytes. So much work a crash may cost."""
 
 
 class NotOurOutputError(Exception):

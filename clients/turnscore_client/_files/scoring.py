@@ -47,8 +47,7 @@ class Pace:
     """Belongs to one event loop."""
 
     def __init__(self, most: int, clock: Clock) -> None:
-        self.most = most
-        """Lines in flight at the fastest pace."""
+        self.most = most  # lines in flight at the fastest pace
         self._clock = clock
         self._limit = float(min(most, _defaults.CONCURRENCY))
         self._doubles = True
@@ -110,8 +109,7 @@ class Pace:
         return seconds
 
 
-_Z = 1.96
-"""Of a 95 % interval, by the normal distribution."""
+_Z = 1.96  # of a 95 % interval, by the normal distribution
 _WORST = 5
 
 
@@ -307,8 +305,7 @@ class _Lines:
 
 
 T = TypeVar("T")
-_NOBODY_BEHIND = (502, 503, 504)
-"""What a proxy answers while the service behind it restarts (RFC 9110, 15.6)."""
+_NOBODY_BEHIND = (502, 503, 504)  # what a proxy answers while the service behind it restarts (RFC 9110, 15.6)
 
 
 class StoppedError(Exception):
@@ -332,8 +329,8 @@ class Patient:
     clock: Clock
     wait_seconds: float
     timeout_seconds: float
+    # Asks something small, which tells a line that is too much from a service that takes none.
     probe: Callable[[float], Awaitable[object]] | None = None
-    """Asks something small, which tells a line that is too much from a service that takes none."""
 
     async def ask(self, call: Callable[[float], Awaitable[T]]) -> T:
         """What the call returns, which takes its timeout.

@@ -28,8 +28,7 @@ from turnscore_client._sync import run_now
 
 T = TypeVar("T")
 _LOGGER = logging.getLogger("turnscore_client.integrations")
-_Dialogue = Callable[[], Iterable[Mapping[str, Any]]]
-"""Makes OpenAI's messages of those before the reply."""
+_Dialogue = Callable[[], Iterable[Mapping[str, Any]]]  # makes OpenAI's messages of those before the reply
 
 
 class QualityGate:

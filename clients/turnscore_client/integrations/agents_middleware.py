@@ -11,8 +11,7 @@ from turnscore_client import _defaults
 from turnscore_client._background import GateOptions, TurnIds
 from turnscore_client.integrations._gate import Hook
 
-AnswerAgain = Callable[[Any, Score], Awaitable[str | None]]
-"""From the turn's context and the low score to other words."""
+AnswerAgain = Callable[[Any, Score], Awaitable[str | None]]  # from the turn's context and the low score to other words
 
 _MOST_CONVERSATIONS = 4096  # chosen; the one that was silent longest is forgotten
 _MESSAGE = "message"

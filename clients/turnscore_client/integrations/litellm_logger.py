@@ -14,8 +14,8 @@ with needs_extra("litellm", "the LiteLLM logger"):
 
 _REDACTED = "redacted-by-litellm"  # what `turn_off_message_logging` puts in place of texts
 
+# From a request's data and the low score to another response, such as `litellm.acompletion(**data)`.
 AnswerAgain = Callable[[dict[str, Any], Score], Awaitable[Any]]
-"""From a request's data and the low score to another response, such as `litellm.acompletion(**data)`."""
 
 
 class TurnScoreLogger(CustomLogger):

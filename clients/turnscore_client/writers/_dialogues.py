@@ -18,8 +18,8 @@ class DialogueVerdict:
     value: float | None = None
     percentile: float | None = None
     reason: str = "the chatbot said nothing"
+    # The scores of its turns, by their place among the turns that were spoken.
     turns: Mapping[int, Score] = field(default_factory=dict)
-    """The scores of its turns, by their place among the turns that were spoken."""
 
     def as_result(self) -> dict[str, Any]:
         """The numbers as JSON."""

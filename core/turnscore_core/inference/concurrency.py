@@ -5,11 +5,11 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+# A second session is kept only where it takes less than this share of the narrow one's time. Chosen: it doubles the
+# memory of the weights.
 _WIDE_GAIN = 0.85
-"""A second session is kept only where it takes less than this share of the narrow one's time. Chosen: it doubles the
-memory of the weights."""
+# Fewer threads win where they cost at most this much more. Chosen: measurements of a start-up are that noisy.
 _COST_TIE = 1.1
-"""Fewer threads win where they cost at most this much more. Chosen: measurements of a start-up are that noisy."""
 _LATENCY_RUNS = 7
 _BURSTS = 4
 _BURST_SECONDS = 0.05

@@ -30,11 +30,9 @@ from turnscore_core.inference.onnx_backend import (
     round_up,
 )
 
-Rounding = Callable[[str, int], int]
-"""The size that an axis of that name and size is padded to."""
+Rounding = Callable[[str, int], int]  # the size that an axis of that name and size is padded to
 
-KEPT_SHAPES = 256
-"""Shapes whose buffers a thread keeps; 4,096 tokens of three int64 inputs take 100 kB. Chosen."""
+KEPT_SHAPES = 256  # shapes whose buffers a thread keeps; 4,096 tokens of three int64 inputs take 100 kB
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,11 +132,11 @@ def _cut(values: Array, tensor: Tensor, sizes: Mapping[str, int]) -> Array:
     return np.array(values[tuple(map(slice, wanted))])  # a copy: the buffer is the next batch's
 
 
+# The messages of ONNX Runtime's arena, the CUDA runtime, cuBLAS and cuDNN.
 _OUT_OF_MEMORY = re.compile(
     r"Failed to allocate memory|out of memory|OUT_OF_MEMORY|CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED"
     r"|Available memory of \d+ is smaller than requested"
 )
-"""The messages of ONNX Runtime's arena, the CUDA runtime, cuBLAS and cuDNN."""
 
 
 @dataclass(frozen=True)

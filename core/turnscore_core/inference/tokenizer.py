@@ -15,15 +15,13 @@ from tokenizers import Tokenizer
 _WORD = re.compile(r"[A-Za-z0-9]+|[^A-Za-z0-9 ]")
 _SPACES = str.maketrans("\n\r\t", "   ")
 _PLAIN = ("BertNormalizer", "BertPreTokenizer", "WordPiece")
-_SPECIAL = "["
-"""Begins every special token of BERT, which the tokenizer finds before it looks for words."""
+_SPECIAL = "["  # begins every special token of BERT, which the tokenizer finds before it looks for words
 
 
 @dataclass(slots=True)
 class LookedUp:
     ids: list[int | None]
-    unknown: list[str]
-    """What has to be tokenized: the words that have no id, or the text itself."""
+    unknown: list[str]  # what has to be tokenized: the words that have no id, or the text itself
 
     def fill(self, pieces: Iterable[list[int]]) -> list[int]:
         """All ids: those of each unknown word stand where it stands."""
@@ -111,8 +109,7 @@ class TextTokenizer:
         self.pad_id = self.special(pad)
         self.first_id = self.special(first)
         self.separator_id = self.special(separator)
-        self.separators = 2 if is_roberta else 1
-        """As many stand between the halves of a pair."""
+        self.separators = 2 if is_roberta else 1  # as many stand between the halves of a pair
         self.mask_id: int | None = self._tokenizer.token_to_id(mask)
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:

@@ -21,12 +21,11 @@ from turnscore_core.scorers.turn_warnings import reading_warnings
 
 KIND = "encoder"
 _Vector = NDArray[np.float32]
-_CHARS_PER_TOKEN = 2
-"""As engagement's: half of what English text has. Chosen."""
+_CHARS_PER_TOKEN = 2  # as engagement's: half of what English text has
+# Of a vector, that it may be divided by. Specified: as sentence-transformers' normalisation has it.
 _LEAST_LENGTH = 1e-12
-"""Of a vector, that it may be divided by. Specified: as sentence-transformers' normalisation has it."""
+# Numbers of a vector that a self-test sees, so that a graph with its outputs in another order is refused.
 _WATCHED = (0, 1, -1)
-"""Numbers of a vector that a self-test sees, so that a graph with its outputs in another order is refused. Chosen."""
 assert sys.byteorder == "little", "vectors are kept as little-endian float32"
 
 

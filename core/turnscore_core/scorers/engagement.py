@@ -18,8 +18,8 @@ from turnscore_core.scorers.history import CHARS_PER_TOKEN, history_of, keep_beg
 from turnscore_core.scorers.scorer import Fields, RawScore, Scorer, TokenPack, TokenRow, TurnToScore, count_tokens
 from turnscore_core.scorers.turn_warnings import reading_warnings
 
+# English text has four to five characters a token; half of that is on the safe side for other scripts.
 _CHARS_PER_TOKEN = 2
-"""English text has four to five characters a token; half of that is on the safe side for other scripts. Chosen."""
 
 
 class EngagementScorer(Scorer):

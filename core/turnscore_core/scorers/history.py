@@ -12,9 +12,9 @@ from typing import overload
 
 from turnscore_wire import Turn
 
+# English text has four to five characters a token. Chosen: fewer tokens than its scorer has room for are left only of
+# text that is mostly white space, or whose words are longer than any dictionary's.
 CHARS_PER_TOKEN = 16
-"""English text has four to five characters a token. Chosen: fewer tokens than its scorer has room for are left only of
-text that is mostly white space, or whose words are longer than any dictionary's."""
 
 
 def keep_beginning(text: str, chars: int) -> tuple[str, bool]:
@@ -50,14 +50,10 @@ class _Dialogue:
     """Facts about a dialogue's turns, from one pass over them."""
 
     def __init__(self, turns: Sequence[Turn]) -> None:
-        self.spoken: list[Turn] = []
-        """The turns with more to them than white space."""
-        self.counts = [0]
-        """How many of the first n turns are spoken."""
-        self.chars = [0]
-        """The characters of the first n spoken turns, without the white space around them."""
-        self.user_runs = [(0, 0)]
-        """Where the user's last run of turns among the first n begins and ends."""
+        self.spoken: list[Turn] = []  # the turns with more to them than white space
+        self.counts = [0]  # how many of the first n turns are spoken
+        self.chars = [0]  # the characters of the first n spoken turns, without the white space around them
+        self.user_runs = [(0, 0)]  # where the user's last run of turns among the first n begins and ends
         self.answers: dict[Claim, dict[int, bool]] = {}
         begin = end = 0
         for place, turn in enumerate(turns):

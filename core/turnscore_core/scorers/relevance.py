@@ -88,8 +88,7 @@ def masked_copies(ids: Sequence[int], start: int, end: int, mask: int) -> list[t
 
 
 KIND = "relevance"
-BYTES_PER_TOKEN = 2
-"""More tokens than any text but rare scripts has: English has four to five bytes a token. Chosen."""
+BYTES_PER_TOKEN = 2  # more tokens than any text but rare scripts has: English has four to five bytes a token
 SEGMENTS = "token_type_ids"
 
 

@@ -20,8 +20,7 @@ from turnscore_core.kept_vectors import KeptVectors
 Field = str | int | tuple[str, ...]
 Fields = tuple[Field, ...]
 
-FINGERPRINT_BYTES = 12
-"""Two of the parts that one turn can have share a fingerprint with probability 2^-96. Chosen."""
+FINGERPRINT_BYTES = 12  # two of the parts that one turn can have share a fingerprint with probability 2^-96
 
 
 def pack_fields(fields: Iterable[Field]) -> bytes:
@@ -70,12 +69,11 @@ def count_tokens(used: int, dropped: int, truncated: bool | None = None) -> Toke
 
 
 NO_TOKENS = count_tokens(0, 0)
-WHOLE = b""
-"""The fingerprint of a score that is one fragment."""
+WHOLE = b""  # the fingerprint of a score that is one fragment
 
 TokenRow = tuple[int, ...]
+# Suffix of a detail that is another detail's percentile among the bundle's reference turns.
 PERCENTILE_SUFFIX = "_percentile"
-"""Suffix of a detail that is another detail's percentile among the bundle's reference turns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +83,10 @@ class TurnToScore:
     context: Sequence[Turn]
     response: str
     _: KW_ONLY
-    options: object = None
-    """The caller's options, as the scorer's `read_options` returned them."""
-    asked: Mapping[str, JsonValue] = field(default_factory=dict)
-    """The caller's options as they were sent."""
+    options: object = None  # the caller's options, as the scorer's `read_options` returned them
+    asked: Mapping[str, JsonValue] = field(default_factory=dict)  # the caller's options as they were sent
+    # Whether text that the scorer reads in part was left out already, so that its tokens are not counted.
     is_cut: bool = False
-    """Whether text that the scorer reads in part was left out already, so that its tokens are not counted."""
 
     def trimmed(self, context: Sequence[Turn], response: str, *, is_cut: bool) -> "TurnToScore":
         return TurnToScore(context, response, options=self.options, asked=self.asked, is_cut=is_cut or self.is_cut)
@@ -104,17 +100,14 @@ class TokenPack:
     """
 
     rows: tuple[TokenRow, ...]
+    # The places, among the turns given to `encode`, that this pack answers, in the order of its scores. None of a pack
+    # that `read_ahead` made.
     answers: tuple[int, ...]
-    """The places, among the turns given to `encode`, that this pack answers, in the order of its scores. None of a pack
-    that `read_ahead` made."""
-    tokens: tuple[TokenCount, ...]
-    """Tokens used and dropped, one for each answer."""
-    structure: object = None
-    """Whatever else the pack's own scorer needs to lay it out; no other module reads it."""
-    pieces: int = 1
-    """In how many packs each of its turns is answered; `Scorer.merge` puts several together."""
+    tokens: tuple[TokenCount, ...]  # tokens used and dropped, one for each answer
+    structure: object = None  # whatever else the pack's own scorer needs to lay it out; no other module reads it
+    pieces: int = 1  # in how many packs each of its turns is answered; `Scorer.merge` puts several together
+    # Of turnscore_core.scorers.turn_warnings, for each answer; empty if there are none.
     warnings: tuple[tuple[str, ...], ...] = ()
-    """Of turnscore_core.scorers.turn_warnings, for each answer; empty if there are none."""
 
     @property
     def width(self) -> int:
@@ -132,16 +125,14 @@ class RawScore:
     value: float
     details: dict[str, float] = field(default_factory=dict)
     _: KW_ONLY
+    # The scorer's own, where the bundle's calibration curve does not fit what was asked; None leaves it to that.
     percentile: float | None = None
-    """The scorer's own, where the bundle's calibration curve does not fit what was asked; None leaves it to that."""
+    # False where no reference turn was scored this way: the reply then carries no percentile and no label.
     is_comparable: bool = True
-    """False where no reference turn was scored this way: the reply then carries no percentile and no label."""
+    # The response's vector, from a scorer with a `vector_width`: little-endian float32, of length 1.
     vector: bytes | None = None
-    """The response's vector, from a scorer with a `vector_width`: little-endian float32, of length 1."""
-    tokens: TokenCount = NO_TOKENS
-    """Those it was read from: its pack's, which are copied here when it leaves the batch."""
-    warnings: tuple[str, ...] = ()
-    """Likewise."""
+    tokens: TokenCount = NO_TOKENS  # those it was read from: its pack's, which are copied here when it leaves the batch
+    warnings: tuple[str, ...] = ()  # likewise
 
 
 class Scorer:
@@ -152,14 +143,13 @@ class Scorer:
     """
 
     KIND: ClassVar[str]
+    # Numbers in the vectors of one that compares texts for /v1/similarity, and is asked of no turn; else 0.
     vector_width: int = 0
-    """Numbers in the vectors of one that compares texts for /v1/similarity, and is asked of no turn; else 0."""
+    # Whether turns that are encoded together are computed together, so that those of a request have to be.
     shares_passes: bool = False
-    """Whether turns that are encoded together are computed together, so that those of a request have to be."""
-    reason_heads: Sequence[str] = ()
-    """Names of `details` with percentiles, of which a caller may be told as reasons."""
+    reason_heads: Sequence[str] = ()  # names of `details` with percentiles, of which a caller may be told as reasons
+    # The most that it takes of each thing in its options that is counted, by a name for callers.
     option_limits: Mapping[str, int] = MappingProxyType({})
-    """The most that it takes of each thing in its options that is counted, by a name for callers."""
 
     def __init__(self, bundle: Bundle, backend: Backend) -> None: ...
 

@@ -28,12 +28,10 @@ class WindowLayout(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    context_turns: NonNegativeInt
-    """How many of the latest context turns the model reads."""
+    context_turns: NonNegativeInt  # how many of the latest context turns the model reads
+    # `separator`: [SEP] between context turns. `speaker`: [unused0] before a user's, [unused1] before a system's.
     turn_marks: TurnMarks
-    """`separator`: [SEP] between context turns. `speaker`: [unused0] before a user's, [unused1] before a system's."""
-    response_segment: Literal[0, 1]
-    """Segment id of the response and its [SEP]; the context's is 0."""
+    response_segment: Literal[0, 1]  # segment id of the response and its [SEP]; the context's is 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,10 +85,8 @@ def lay_out_row(
 
 
 _CHARS_PER_TOKEN = 2
-ROW_MARKS = 2
-"""[CLS] and the [SEP] before the response."""
-_GLANCE = 8
-"""Characters that are looked at before the tokenizer is asked whether it makes any token of a text. Chosen."""
+ROW_MARKS = 2  # [CLS] and the [SEP] before the response
+_GLANCE = 8  # characters that are looked at before the tokenizer is asked whether it makes any token of a text
 
 
 class SentimentStopScorer(Scorer):

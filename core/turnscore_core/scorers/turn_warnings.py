@@ -6,38 +6,27 @@ from collections.abc import Sequence
 
 from turnscore_wire import Turn
 
-CONTEXT_NOT_READ = "context_not_read"
-"""The turn before the response was not read whole, or not at all."""
-RESPONSE_CUT = "response_cut"
-"""The end of the response was not read."""
-REPEATS_USER = "repeats_user"
-"""The response is what the user said last, or holds little else."""
-REPEATS_ITSELF = "repeats_itself"
-"""The response is an earlier turn of the system, or says the same words over and over."""
-NOT_IN_LANGUAGE = "not_in_language"
-"""The response is hardly in the language that the model was made for."""
+CONTEXT_NOT_READ = "context_not_read"  # the turn before the response was not read whole, or not at all
+RESPONSE_CUT = "response_cut"  # the end of the response was not read
+REPEATS_USER = "repeats_user"  # the response is what the user said last, or holds little else
+REPEATS_ITSELF = "repeats_itself"  # the response is an earlier turn of the system, or says the same words over and over
+NOT_IN_LANGUAGE = "not_in_language"  # the response is hardly in the language that the model was made for
 
+# In the order of their bits in cached scores; a new one comes last.
 WARNINGS = (CONTEXT_NOT_READ, RESPONSE_CUT, REPEATS_USER, REPEATS_ITSELF, NOT_IN_LANGUAGE)
-"""In the order of their bits in cached scores; a new one comes last."""
 
-REPEAT_TURNS = 16
-"""Of the latest turns of a context, in which an earlier turn of the system is looked for. Chosen."""
+REPEAT_TURNS = 16  # of the latest turns of a context, in which an earlier turn of the system is looked for
+# Of the end of a turn, by which a repeated turn is known. Chosen: two turns that end alike for so long are one.
 TAIL_CHARS = 256
-"""Of the end of a turn, by which a repeated turn is known. Chosen: two turns that end alike for so long are one."""
+# Of the end of a turn, that are folded to find its tail: three invisible characters to a letter hide nothing.
 _FOLDED_CHARS = 4 * TAIL_CHARS
-"""Of the end of a turn, that are folded to find its tail: three invisible characters to a letter hide nothing."""
 _NOT_COMPARED = {"Cf", "Mn", "Me"}
-_LOOKED_AT_CHARS = 1000
-"""Of a response, for its language and for loops: a language shows in few words. Chosen."""
-_LEAST_SAME = 3
-"""Words of a turn that is said again as a whole: "hi", "good morning" and "yes, please" are no repeats. Chosen."""
-_LEAST_HELD = 5
-"""Words of a text that is held in another as a run. Chosen."""
+_LOOKED_AT_CHARS = 1000  # of a response, for its language and for loops: a language shows in few words
+_LEAST_SAME = 3  # words of a turn that is said again as a whole: "hi", "good morning" and "yes, please" are no repeats
+_LEAST_HELD = 5  # words of a text that is held in another as a run
 _MOST_OF_IT = 0.8
-_LOOP_WORDS = 16
-"""Words of the longest run of which two in a row are found. Chosen."""
-_LEAST_LOOP = 6
-"""Words that a loop has at least: "no no no" is no loop, "no no no no no no" is. Chosen."""
+_LOOP_WORDS = 16  # words of the longest run of which two in a row are found
+_LEAST_LOOP = 6  # words that a loop has at least: "no no no" is no loop, "no no no no no no" is
 
 # What follows was chosen on 44,397 turns, nearly all English, and 86 sentences in 17 languages: docs/client.md.
 _LEAST_WORDS = 4

@@ -32,12 +32,10 @@ from turnscore_core.scorers.scorer import Fields, RawScore, Scorer, TokenPack, T
 
 KIND = "usr"
 MASKED, RETRIEVAL, FACTS = "mlm", "retrieval", "facts"
-MOST_FACTS, MOST_FACT_CHARS = 8, 256
-"""Specified: docs/models/usr.md."""
+MOST_FACTS, MOST_FACT_CHARS = 8, 256  # specified: docs/models/usr.md
+# Before the names of the two models' inputs and outputs in the graph.
 MASKED_INPUTS, RETRIEVAL_INPUTS = "masked_", "retrieval_"
-"""Before the names of the two models' inputs and outputs in the graph."""
-TOKENS_AT_ONCE = 2048
-"""Of masked copies in one run, padding included: more would only take more memory. Chosen."""
+TOKENS_AT_ONCE = 2048  # of masked copies in one run, padding included: more would only take more memory
 
 Floats = NDArray[np.float64]
 
@@ -80,8 +78,7 @@ class _Plan:
 
     places: tuple[int, ...]
     targets: tuple[int, ...]
-    starts: tuple[int, ...]
-    """Where the response begins in each row."""
+    starts: tuple[int, ...]  # where the response begins in each row
 
     @property
     def copies(self) -> int:

@@ -17,11 +17,9 @@ from pathlib import Path
 import psutil
 
 VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
-LEAST_FREE_BYTES = 16 * 1024**2
-"""A worker's series take about a megabyte. Chosen."""
+LEAST_FREE_BYTES = 16 * 1024**2  # a worker's series take about a megabyte
 _BENTOML_FOLDER = "prometheus_multiproc_dir"
-_held: list[int] = []
-"""Descriptors of the locks that this process holds for as long as it lives."""
+_held: list[int] = []  # descriptors of the locks that this process holds for as long as it lives
 
 
 class FullDiskError(Exception):

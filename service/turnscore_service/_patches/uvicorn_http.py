@@ -17,32 +17,26 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 if TYPE_CHECKING:
     from uvicorn._types import ASGI3Application
 
-LINK = "turnscore.link"
-"""The key of a request's `Link` in its ASGI scope."""
-HEADERS_FIELD = "headers"
-"""The field that a refusal of a request's head names."""
+LINK = "turnscore.link"  # the key of a request's `Link` in its ASGI scope
+HEADERS_FIELD = "headers"  # the field that a refusal of a request's head names
 
-_MOST_HEADERS = 128
-"""The limit of the server's WebSocket library for a handshake, too."""
+_MOST_HEADERS = 128  # the limit of the server's WebSocket library for a handshake, too
+# Requests sent ahead on one connection. Chosen: making their scopes takes some 2 ms of the event loop.
 _MOST_WAITING = 128
-"""Requests sent ahead on one connection. Chosen: making their scopes takes some 2 ms of the event loop."""
-_FAREWELL_SECONDS = 1.0
-"""How long a refused caller gets to read why. Chosen."""
+_FAREWELL_SECONDS = 1.0  # how long a refused caller gets to read why
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Serving:
     """What the connections of one service have in common."""
 
-    refuse: Callable[[ScoringError], Response]
-    """Makes the response that carries an error."""
+    refuse: Callable[[ScoringError], Response]  # makes the response that carries an error
+    # From the beginning of a connection, or of a further request on it, to the end of the headers.
     header_timeout_seconds: float
-    """From the beginning of a connection, or of a further request on it, to the end of the headers."""
     max_head_bytes: int
-    max_message_bytes: int
-    """Of one WebSocket message, however it was compressed and in however many fragments it comes."""
+    max_message_bytes: int  # of one WebSocket message, however it was compressed and in however many fragments it comes
+    # Answers the requests; None for the server's app, with everything that the server puts around it.
     app: ASGIApp | None = None
-    """Answers the requests; None for the server's app, with everything that the server puts around it."""
 
 
 def refusal_bytes(response: Response, default_headers: list[tuple[bytes, bytes]]) -> bytes:
@@ -110,14 +104,13 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         if self.serving.app is not None:
             self.app = cast("ASGI3Application", self.serving.app)
+        # Called when the connection ends while a request of it is being answered.
         self.on_leave: Callable[[], object] | None = None
-        """Called when the connection ends while a request of it is being answered."""
         self._head_timer: asyncio.TimerHandle | None = None
         self._is_over = False
         self._is_within_head = False
         self._head_bytes = 0
-        self._unheard_bytes = 0
-        """Received since the parser last reported a head, a body's part or a message's end."""
+        self._unheard_bytes = 0  # received since the parser last reported a head, a body's part or a message's end
         self._error: ScoringError | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]

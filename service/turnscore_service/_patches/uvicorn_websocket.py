@@ -23,14 +23,12 @@ if TYPE_CHECKING:
     from uvicorn._types import ASGI3Application
 
 
-_MOST_FRAGMENTS = 1024
-"""Of one message. Chosen: browsers and libraries send whole messages, or pieces of some 100 KiB."""
-_PIECE_BYTES = 4096
-"""How much is parsed before others have their turn: at most 680 frames. Chosen."""
+_MOST_FRAGMENTS = 1024  # of one message. Chosen: browsers and libraries send whole messages, or pieces of some 100 KiB
+_PIECE_BYTES = 4096  # how much is parsed before others have their turn: at most 680 frames
 
 
+# The close code of a conversation that ends with this error.
 _TOO_LARGE = 4000 + ERROR_TABLE[ErrorCode.TOO_LARGE].http_status
-"""The close code of a conversation that ends with this error."""
 
 
 class _OneShapeServer(ServerProtocol):

@@ -49,8 +49,7 @@ from turnscore_service.scheduling.pipeline import ScoringPipeline
 from turnscore_service.scheduling.request_checks import check_item_count, check_turn_counts
 
 Transport = Literal["http", "grpc"]
-CONVERSATION = "conversation"
-"""The call of a live conversation, whose time is the caller's own and is not measured."""
+CONVERSATION = "conversation"  # the call of a live conversation, whose time is the caller's own and is not measured
 
 _LOGGER = logging.getLogger("turnscore.requests")
 
@@ -140,12 +139,11 @@ def unforeseen() -> FailedScoringError:
 _Request = TypeVar("_Request", bound=BaseModel)
 
 
-MOST_FIELDS = 64
-"""Of one object. Chosen: as many scorers as one request may name."""
+MOST_FIELDS = 64  # of one object. Chosen: as many scorers as one request may name
 
 
+# In one list, from which on they are counted before they are checked. Chosen: to check this many takes under 1 ms.
 _MANY_TEXTS = 1024
-"""In one list, from which on they are counted before they are checked. Chosen: to check this many takes under 1 ms."""
 
 
 class _UncheckedBatch(BaseModel):
@@ -296,10 +294,9 @@ class ServiceCall:
     title: str
     request_type: type[BaseModel]
     reply_type: type[BaseModel]
+    # Takes what `decode` or `validate` made of the request, its id and its deadline.
     do: Callable[[ScoringPipeline, Any, str, Deadline], Awaitable[BaseModel]]
-    """Takes what `decode` or `validate` made of the request, its id and its deadline."""
-    own_errors: tuple[ErrorCode, ...] = ()
-    """Its own error codes, in addition to those of every call."""
+    own_errors: tuple[ErrorCode, ...] = ()  # its own error codes, in addition to those of every call
 
     @cached_property
     def name(self) -> str:

@@ -66,8 +66,8 @@ class Caller:
 
     key_name: str | None = None
     budget: TurnBudget | None = None
+    # In whose name their work shares with others': of a key, or without one of the network (`network_of`).
     share: str = ""
-    """In whose name their work shares with others': of a key, or without one of the network (`network_of`)."""
 
     def require_budget(self, turns: int) -> None:
         """Raises OverloadedError where the key has asked for too much to be answered these turns. Costs nothing."""
@@ -89,8 +89,8 @@ class Caller:
 
 
 ANYBODY = Caller()
+# In whose name this task works; set where a caller is let in.
 CALLER: ContextVar[Caller] = ContextVar("turnscore_caller", default=ANYBODY)
-"""In whose name this task works; set where a caller is let in."""
 
 
 @lru_cache(maxsize=1024)
@@ -132,14 +132,12 @@ def _is_in(networks: Sequence[IPv4Network | IPv6Network], address: str) -> bool:
 
 
 AUTHORIZATION_KEY = "authorization"
+# Header of a request, key of a call's metadata: a key comes in the first as `Bearer KEY`, or in the second.
 API_KEY_KEY = "x-api-key"
-"""Header of a request, key of a call's metadata: a key comes in the first as `Bearer KEY`, or in the second."""
 
-FORWARDED_KEY = "x-forwarded-for"
-"""Believed only from `trusted_proxies`."""
+FORWARDED_KEY = "x-forwarded-for"  # believed only from `trusted_proxies`
 
-_LOOK_SECONDS = 1.0
-"""How often, at most, the file is looked at; so long may a key that was taken out still be good. Chosen."""
+_LOOK_SECONDS = 1.0  # how often, at most, the file is looked at; so long may a key that was taken out still be good
 _KEYS = TypeAdapter(dict[KeyName, KeyEntry])
 _LOGGER = logging.getLogger("turnscore.access")
 

@@ -19,8 +19,7 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, help="Makes API ke
 def _group() -> None: ...  # so that `new` stays a command of its own
 
 
-_KEY_BYTES = 32
-"""256 random bits are too many to try, so one round of SHA-256 without salt is enough. Chosen."""
+_KEY_BYTES = 32  # 256 random bits are too many to try, so one round of SHA-256 without salt is enough
 
 
 @app.command()

@@ -12,8 +12,8 @@ from turnscore_service.cache.redis_client import EntryStore, PendingWrite, cause
 from turnscore_service.settings.cache import CacheSettings, RedisAddress
 from turnscore_service.settings.service import read_settings
 
+# No worker holds anything from before as long. When a mark ends, entries made since are no longer found.
 _MARK_SECONDS = 365 * 86_400
-"""No worker holds anything from before as long. When a mark ends, entries made since are no longer found. Chosen."""
 _MARK_BYTES = 8
 
 
@@ -32,8 +32,7 @@ async def clear_model(store: EntryStore, model: str, settings: CacheSettings) ->
     return removed + await store.remove(key_pattern(model))
 
 
-_CONNECT_MS = 5000
-"""For a person at a terminal, perhaps far from the Redis. Chosen."""
+_CONNECT_MS = 5000  # for a person at a terminal, perhaps far from the Redis
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="The score cache that processes share.")
 

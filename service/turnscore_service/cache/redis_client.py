@@ -71,10 +71,8 @@ def cause_of(error: BaseException) -> str:
     return next((cause for kinds, cause in _CAUSES if isinstance(error, kinds)), "other")
 
 
-_SPARE_CONNECTIONS = 3
-"""For writes, probes, and looking whether a model was cleared."""
-_SCANNED_AT_ONCE = 1000
-"""Keys looked at in one step of a removal, which other commands wait for: under a millisecond. Chosen."""
+_SPARE_CONNECTIONS = 3  # for writes, probes, and looking whether a model was cleared
+_SCANNED_AT_ONCE = 1000  # keys looked at in one step of a removal, which other commands wait for: under a millisecond
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,8 +100,7 @@ class Breaker:
 Entries = Sequence[bytes | None]
 Load = Callable[[Sequence[str]], Awaitable[Entries | None]]
 
-_MAX_KEYS = 1024
-"""In one round trip, unless a single lookup has more: some 100 kB of FED's entries each way. Chosen."""
+_MAX_KEYS = 1024  # in one round trip, unless a single lookup has more: some 100 kB of FED's entries each way
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -162,8 +161,7 @@ class Coalescer:
             place += len(wish.keys)
 
 
-_MAX_ENTRIES = 256
-"""In one round trip: some 150 kB of FED's entries. Chosen."""
+_MAX_ENTRIES = 256  # in one round trip: some 150 kB of FED's entries
 
 
 Write = Callable[[Mapping[str, PendingWrite]], Awaitable[None]]
@@ -204,13 +202,10 @@ class WriteBehind:
             await self._write(batch)
 
 
-_CONNECT_SECONDS = 1.0
-"""For a probe to open all connections, in the background; a lookup then finds them open. Chosen."""
-_STOP_SECONDS = 0.5
-"""Time to write waiting entries when the process ends. Chosen."""
+_CONNECT_SECONDS = 1.0  # for a probe to open all connections, in the background; a lookup then finds them open
+_STOP_SECONDS = 0.5  # time to write waiting entries when the process ends
 
-_PROBE_KEYS = [PROBE_KEY] * 3
-"""Several keys, like a lookup: a server with one answer to everything does not pass."""
+_PROBE_KEYS = [PROBE_KEY] * 3  # several keys, like a lookup: a server with one answer to everything does not pass
 
 _Result = TypeVar("_Result")
 

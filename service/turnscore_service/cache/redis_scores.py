@@ -15,14 +15,10 @@ from pydantic import SecretStr
 from turnscore_service.cache.redis_client import EntryStore, PendingWrite, cause_of, open_store
 from turnscore_service.settings.cache import CacheSettings
 
-TTL_SECONDS = 7 * 86_400
-"""For which a score is kept. Chosen: longer than a corpus takes."""
-_TRIP_SECONDS = 2.0
-"""For one round trip: no caller waits for it. Chosen."""
-_PAUSE_SECONDS = 30.0
-"""For which a Redis that failed is not used. Chosen."""
-_AT_ONCE = 1000
-"""Keys in one round trip: some 150 kB of entries. Chosen."""
+TTL_SECONDS = 7 * 86_400  # for which a score is kept. Chosen: longer than a corpus takes
+_TRIP_SECONDS = 2.0  # for one round trip: no caller waits for it
+_PAUSE_SECONDS = 30.0  # for which a Redis that failed is not used
+_AT_ONCE = 1000  # keys in one round trip: some 150 kB of entries
 
 _LOGGER = logging.getLogger("turnscore.engine")
 _Result = TypeVar("_Result")
@@ -43,8 +39,7 @@ class RedisScores:
         self._ttl_ms = 1000 * ttl_seconds
         self._clock = clock
         self._closed_until = -_PAUSE_SECONDS
-        self.found = self.asked = 0
-        """Entries since the start."""
+        self.found = self.asked = 0  # entries since the start
 
     def fetch(self, keys: Sequence[str]) -> list[bytes | None]:
         """What is kept under each key; nothing where the Redis does not answer."""

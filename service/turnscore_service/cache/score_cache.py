@@ -26,8 +26,8 @@ from turnscore_wire import CacheMode
 from turnscore_service import metrics
 from turnscore_service.settings.cache import CacheSettings
 
+# What an entry costs besides its own bytes, its key included. Measured, resident, of 50,000 entries: 335 to 357.
 ENTRY_OVERHEAD_BYTES = 360
-"""What an entry costs besides its own bytes, its key included. Measured, resident, of 50,000 entries: 335 to 357."""
 
 
 class LocalLevel:
@@ -37,8 +37,8 @@ class LocalLevel:
         self._clock = clock
         self._max_bytes = max_bytes
         self._bytes = 0
+        # Entries and the times when they end, the least recently used first.
         self._held: OrderedDict[str, tuple[bytes, float]] = OrderedDict()
-        """Entries and the times when they end, the least recently used first."""
 
     def get(self, key: str) -> bytes | None:
         held = self._held.get(key)
@@ -89,22 +89,17 @@ class CacheLookup:
     """One turn for one scorer, and the known fragments of its score."""
 
     loaded: LoadedScorer
-    turn: TurnToScore
-    """Trimmed already."""
+    turn: TurnToScore  # trimmed already
+    # The fragments that the score is made of; they and the following are set by `ScoreCache.look_up`.
     fragments: tuple[bytes, ...] = ()
-    """The fragments that the score is made of; they and the following are set by `ScoreCache.look_up`."""
-    inputs: Fields = ()
-    """What the scorer reads of the turn."""
-    key: str | None = None
-    """None for a turn that shares its score with no other."""
+    inputs: Fields = ()  # what the scorer reads of the turn
+    key: str | None = None  # none for a turn that shares its score with no other
     is_read: bool = False
     is_kept: bool = False
+    # The fragments that were found, also those that the request does not need.
     known: dict[bytes, RawScore] = field(default_factory=dict)
-    """The fragments that were found, also those that the request does not need."""
-    missing: Sequence[int] = ()
-    """The places in `fragments` of which nothing is known."""
-    miss: str = "absent"
-    """Why something is missing."""
+    missing: Sequence[int] = ()  # the places in `fragments` of which nothing is known
+    miss: str = "absent"  # why something is missing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,8 +108,7 @@ class _Keeping:
 
     keys: KeyMaker
     ttl_seconds: int
-    vector_bytes: int
-    """Size of the vector kept with a score; 0 if there is none."""
+    vector_bytes: int  # size of the vector kept with a score; 0 if there is none
 
 
 class ScoreCache:

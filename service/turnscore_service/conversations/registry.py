@@ -12,8 +12,7 @@ from turnscore_service.scheduling.slow_requests import SlowLog
 from turnscore_service.settings.service import Settings
 from turnscore_service.telemetry.recorder import CallTrace
 
-_RETRY_MS = 1000
-"""Advice to a caller for whom there is no conversation at this moment. Chosen."""
+_RETRY_MS = 1000  # advice to a caller for whom there is no conversation at this moment
 
 
 class ConversationRegistry:

@@ -55,8 +55,8 @@ from turnscore_service.telemetry.recorder import CallTrace
 @dataclass(frozen=True, slots=True)
 class Received:
     size_bytes: int
+    # Decodes it, which takes time: its size comes first. Raises the error that says why it is no message.
     read: Callable[[], ConversationMessage]
-    """Decodes it, which takes time: its size comes first. Raises the error that says why it is no message."""
 
 
 class Channel(Protocol):
@@ -135,8 +135,8 @@ class OpenDialogue:
 _LOGGER = logging.getLogger("turnscore.conversations")
 
 
+# A turn's outcome, and of what by which models; None twice where nothing was scored.
 _Scored = tuple[Outcome, Item | None, ModelSet | None]
-"""A turn's outcome, and of what by which models; None twice where nothing was scored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,8 +175,8 @@ class LiveConversation:
         self._in_work: set[asyncio.Task[_Scored]] = set()
         self._reading = asyncio.timeout(None)
         self._is_reading = False
+        # One user's turn for each system turn that was scored: who asks, and pays, for no scores makes no work.
         self._may_read_ahead = False
-        """One user's turn for each system turn that was scored: who asks, and pays, for no scores makes no work."""
         self._end: ScoringError | CallerLeftError | None = None
 
     async def run(self) -> None:

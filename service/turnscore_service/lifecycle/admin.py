@@ -18,8 +18,7 @@ from turnscore_models.admin import FOLDER_VARIABLE, MOST_BYTES, SOCKET_SUFFIX, A
 
 from turnscore_service.lifecycle.model_switch import ModelSwitch, SwitchRefusedError
 
-_MOST_PATH_BYTES = 107
-"""Of a Unix socket's path (unix(7), without the byte that ends it)."""
+_MOST_PATH_BYTES = 107  # of a Unix socket's path (unix(7), without the byte that ends it)
 
 
 class UnusableFolderError(Exception):
@@ -89,13 +88,11 @@ def _check_parent(folder: Path) -> None:
         )
 
 
-_ORDER_SECONDS = 10.0
-"""How long an order may take to arrive. Chosen."""
-_CREDENTIALS = struct.Struct("3i")
-"""struct ucred: process, user, group (unix(7), SO_PEERCRED)."""
+_ORDER_SECONDS = 10.0  # how long an order may take to arrive
+_CREDENTIALS = struct.Struct("3i")  # struct ucred: process, user, group (unix(7), SO_PEERCRED)
 
+# Of a socket that does not listen yet; no longer than its own suffix, as paths of sockets are bounded.
 _UNNAMED = ".bind"
-"""Of a socket that does not listen yet; no longer than its own suffix, as paths of sockets are bounded."""
 
 _LOGGER = logging.getLogger("turnscore.admin")
 

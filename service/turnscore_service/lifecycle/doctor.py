@@ -53,8 +53,7 @@ class RuntimeFacts:
     packages: tuple[str, ...]
     providers: tuple[str, ...]
     built_for_cuda: str | None
-    cuda_lacks: str | None
-    """The first library that the build's CUDA provider needs and this machine cannot load."""
+    cuda_lacks: str | None  # the first library that the build's CUDA provider needs and this machine cannot load
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -87,8 +87,7 @@ def _read_percentiles(name: str, file: Path) -> CombinationCalibration:
         raise BundleError(f"{VARIABLE}: {name}: {file}: {where}: {wrong['msg']}") from None
 
 
-_SHADOW_CONCURRENCY = Concurrency(batches=1, threads=1)
-"""A shadow computes one pack at a time, in one thread."""
+_SHADOW_CONCURRENCY = Concurrency(batches=1, threads=1)  # a shadow computes one pack at a time, in one thread
 
 
 def load_versions(

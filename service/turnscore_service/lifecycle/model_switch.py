@@ -56,8 +56,7 @@ class PipelineBuilder:
         self._runtimes: Mapping[str, ScorerRuntime] = {}
         self._cache: ScoreCache | None = None
         self._shared: RedisLevel | None = None
-        self.candidates = CandidateVersions()
-        """The versions that shadow and split those that are served."""
+        self.candidates = CandidateVersions()  # the versions that shadow and split those that are served
 
     def build_first(self, model_set: ModelSet, candidates: CandidateVersions) -> ScoringPipeline:
         """The pipeline of the models that the process begins with; begins to connect to the shared cache.
@@ -130,8 +129,8 @@ class PipelineBuilder:
         return runtime
 
 
+# The bundles that are to take the places of served ones, by kind.
 _Find = Callable[[ScoringPipeline], dict[str, Bundle]]
-"""The bundles that are to take the places of served ones, by kind."""
 
 _LOGGER = logging.getLogger("turnscore.models")
 
@@ -142,8 +141,8 @@ class SwitchRefusedError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Switched:
+    # The model before, `name:version`, by the one in its place; empty where what was asked for is served already.
     replaced: Mapping[str, str] = field(default_factory=dict)
-    """The model before, `name:version`, by the one in its place; empty where what was asked for is served already."""
     reason: str = ""
     seconds: float = 0.0
     memory: MemoryReadings | None = None

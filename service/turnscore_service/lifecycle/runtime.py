@@ -29,8 +29,7 @@ from turnscore_service.scheduling.versions import describe_models, describe_vers
 from turnscore_service.settings.service import Settings
 from turnscore_service.telemetry.recorder import TelemetryRecorder, open_telemetry
 
-_WRITE_SECONDS = 0.5
-"""How much later than a worker's own scrapes those of the other workers may know what it counted. Chosen."""
+_WRITE_SECONDS = 0.5  # how much later than a worker's own scrapes those of the other workers may know what it counted
 
 _LOGGER = logging.getLogger("turnscore.runtime")
 
@@ -57,8 +56,7 @@ class Runtime:
         self.slow = SlowLog(settings.log_slow_seconds)
         self.conversations = ConversationRegistry(settings)
         self.answered = RecentRequests()
-        self.served: ScoringPipeline | None = None
-        """What answers at this moment; None until the models are loaded."""
+        self.served: ScoringPipeline | None = None  # what answers at this moment; None until the models are loaded
         watch = ExecutorWatch(
             stall_seconds=settings.runtime.stall_seconds,
             on_death=self.health.lose,
@@ -66,11 +64,11 @@ class Runtime:
             on_unrecoverable=self._give_up,
         )
         self._builder = PipelineBuilder(settings, self.cooperative, watch)
+        # Puts other versions in the place of those that are served, once the process has started.
         self.switch: ModelSwitch | None = None
-        """Puts other versions in the place of those that are served, once the process has started."""
         self._loading: asyncio.Task[None] | None = None
+        # Where calls are recorded, once the process has started, if they are.
         self.telemetry: TelemetryRecorder | None = None
-        """Where calls are recorded, once the process has started, if they are."""
         self._writing: asyncio.Task[None] | None = None
 
     def start(self, worker: int = 0) -> None:

@@ -18,8 +18,7 @@ from turnscore_service.lifecycle.process import why_not
 from turnscore_service.settings.cache import CacheSettings
 from turnscore_service.settings.service import Settings
 
-_SPARE_DESCRIPTORS = 256
-"""In addition to a socket for each conversation: other requests, libraries, models, metrics. Chosen."""
+_SPARE_DESCRIPTORS = 256  # in addition to a socket for each conversation: other requests, libraries, models, metrics
 _PROBE_SECONDS = 5.0  # chosen: a first connection may have to look up a name
 _COARSE_SECONDS = 0.001  # of a clock that times batches of some milliseconds; chosen
 _PROBE_KEY = "turnscore:doctor"
@@ -45,8 +44,8 @@ class Problem:
 class Surroundings:
     """What the process finds around it."""
 
+    # Files and sockets that a process may have open; -1 without a bound.
     descriptors: int = field(default_factory=lambda: resource.getrlimit(resource.RLIMIT_NOFILE)[0])
-    """Files and sockets that a process may have open; -1 without a bound."""
     memory_bytes: int = field(default_factory=lambda: free_memory())
     now: float = field(default_factory=time.time)
     installed_at: float = field(default_factory=lambda: Path(turnscore_service.__file__).stat().st_mtime)

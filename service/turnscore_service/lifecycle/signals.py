@@ -60,8 +60,7 @@ def _has_terminal() -> bool:
     return True
 
 
-_LOOK_SECONDS = 1.0
-"""How long a worker may outlive its supervisor before it begins to drain. Chosen."""
+_LOOK_SECONDS = 1.0  # how long a worker may outlive its supervisor before it begins to drain
 
 
 def is_worker() -> bool:

@@ -14,14 +14,10 @@ from turnscore_core.errors import OverloadedError
 from turnscore_service import metrics
 from turnscore_service.settings.service import AdmissionSettings
 
-_RETRY_MS = (20, 10_000)
-"""Least and greatest advice to a refused caller. Chosen."""
-_SHARE_OF_DEADLINE = 0.7
-"""The largest share of the time left that the queue may take: the rest is for the turn itself. Chosen."""
-_SHARE_WEIGHT = 0.1
-"""Weight of the latest request in the ratio of real to estimated tokens. Chosen."""
-_UNKNOWN_RETRY_MS = 1000
-"""The advice while the drain rate is unknown. Chosen."""
+_RETRY_MS = (20, 10_000)  # least and greatest advice to a refused caller
+_SHARE_OF_DEADLINE = 0.7  # the largest share of the time left that the queue may take: the rest is for the turn itself
+_SHARE_WEIGHT = 0.1  # weight of the latest request in the ratio of real to estimated tokens
+_UNKNOWN_RETRY_MS = 1000  # the advice while the drain rate is unknown
 
 
 @dataclass(slots=True)
@@ -30,8 +26,7 @@ class Demand:
 
     items: int = 0
     tokens: int = 0
-    tokenizing: int = 0
-    """Of the tokens, those that stand for the cost of tokenizing."""
+    tokenizing: int = 0  # of the tokens, those that stand for the cost of tokenizing
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,15 +59,13 @@ class Reservation:
             self.admission.change(scorer, -demand.items, -demand.tokens, self.caller)
 
 
+# Before anything is shed. Chosen: where one request in five can be answered, 97 of 100 such rows are broken.
 REFUSALS_IN_A_ROW = 16
-"""Before anything is shed. Chosen: where one request in five can be answered, 97 of 100 such rows are broken."""
-SHED_PER_WITNESS = 31
-"""Shed for each refusal that was decoded: decoding then takes a thirty-second of what it took. Chosen."""
-MOST_REFUSED_CALLERS = 1024
-"""Callers whose refusals are remembered; beyond, the one silent for longest is forgotten. Chosen."""
+SHED_PER_WITNESS = 31  # shed for each refusal that was decoded: decoding then takes a thirty-second of what it took
+MOST_REFUSED_CALLERS = 1024  # callers whose refusals are remembered; beyond, the one silent for longest is forgotten
 
+# Whether the request of this task was decoded only because an equal one was answered.
 KNOWN_REQUEST: ContextVar[bool] = ContextVar("turnscore_was_answered", default=False)
-"""Whether the request of this task was decoded only because an equal one was answered."""
 
 
 @dataclass(slots=True)
@@ -95,10 +88,9 @@ class Admission:
         self._settings = settings
         self._paces = dict(paces or {})
         self._in_flight: dict[str, Demand] = {}
+        # What each caller has in flight, by scorer; callers with nothing in flight are left out.
         self._callers: dict[str, dict[str, Demand]] = {}
-        """What each caller has in flight, by scorer; callers with nothing in flight are left out."""
-        self.real_shares: dict[str, float] = {}
-        """By scorer, what tokenizing makes of an estimated token."""
+        self.real_shares: dict[str, float] = {}  # by scorer, what tokenizing makes of an estimated token
         self._rows: LRUCache[str, _Row] = LRUCache(MOST_REFUSED_CALLERS)
 
     def track(self, scorer: str, pace: Callable[[], float | None]) -> None:
@@ -241,8 +233,7 @@ def _advice(wait_seconds: float | None, share: float) -> int:
     return int(min(greatest, max(least, 1000 * wait_seconds * min(1.0, share))))
 
 
-MOST_BODIES = 16_384
-"""Some 3 MiB of hashes. Chosen: beyond, the oldest answers are forgotten."""
+MOST_BODIES = 16_384  # some 3 MiB of hashes. Chosen: beyond, the oldest answers are forgotten
 _BODY_HASH_BYTES = 16
 
 

@@ -34,16 +34,13 @@ from turnscore_service.scheduling.executor import ExecutorWatch, SupervisedExecu
 from turnscore_service.scheduling.fairness import FairOrder
 from turnscore_service.settings.service import BatchingSettings
 
+# While several callers wait, who has little queued need not wait for a full batch of the others': its batch is filled
+# to an equal part for each, but at least to this part of the budget, below which batches cost more than they save.
 _LEAST_SHARE = 8
-"""While several callers wait, who has little queued need not wait for a full batch of the others': its batch is filled
-to an equal part for each, but at least to this part of the budget, below which batches cost more than they save.
-Chosen."""
 
-_OLDEST_EVERY = 8
-"""While several callers wait, one batch in so many begins with the oldest turn of all. Chosen."""
+_OLDEST_EVERY = 8  # while several callers wait, one batch in so many begins with the oldest turn of all
 
-_PACE_WEIGHT = 0.2
-"""Weight of the latest batch in the pace that waits are estimated by. Chosen."""
+_PACE_WEIGHT = 0.2  # weight of the latest batch in the pace that waits are estimated by
 
 _ORDER, _NUMBER = attrgetter("order"), attrgetter("number")
 
@@ -84,16 +81,14 @@ class BatchQueue:
     def __init__(self, budget: BatchBudget, waste: WasteLimit) -> None:
         self._budget = budget
         self._waste = waste
-        self.by_width: list[QueuedPack] = []
-        """All that waits, the narrowest first."""
+        self.by_width: list[QueuedPack] = []  # all that waits, the narrowest first
+        # Each caller's packs by number, the oldest first; callers with none are left out.
         self._by_caller: dict[str, dict[int, QueuedPack]] = {}
-        """Each caller's packs by number, the oldest first; callers with none are left out."""
         self._tokens_by_caller: dict[str, int] = {}
         self._order = FairOrder()
         self._batches = 0
         self._padded = 0
-        self.tokens = 0
-        """Without padding."""
+        self.tokens = 0  # without padding
 
     def add(self, entry: QueuedPack) -> None:
         """Puts it where its width belongs."""
@@ -161,8 +156,7 @@ class Batcher:
         self._queue = BatchQueue(loaded.budget, replace(waste, most=settings.max_padding_ratio or waste.most))
         self._stage = SupervisedExecutor(loaded.name, self._concurrent_batches, loaded.run_sample, watch)
         self._running: set[int] = set()
-        self._pace: float | None = None
-        """Seconds a slot takes for one token."""
+        self._pace: float | None = None  # seconds a slot takes for one token
         self._numbers = count()
         self._is_fill_due = False
         self._is_stopped = False

@@ -46,8 +46,7 @@ class OpenWork:
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
-_MOST_DEATHS = 3
-"""Deaths in a row after which the process is given up: each leaves a thread behind. Chosen."""
+_MOST_DEATHS = 3  # deaths in a row after which the process is given up: each leaves a thread behind
 
 _LOGGER = logging.getLogger("turnscore.stages")
 
@@ -84,8 +83,7 @@ class SupervisedExecutor:
         self._probe = probe
         self._watch = watch or ExecutorWatch()
         self._queue: SimpleQueue[_Job | None] = SimpleQueue()
-        self._alive = 0
-        """Threads that take from the queue; the first ones begin when there is work for them."""
+        self._alive = 0  # threads that take from the queue; the first ones begin when there is work for them
         self._jobs: set[_Job] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._due_at = 0.0

@@ -14,8 +14,8 @@ from itertools import count
 
 from turnscore_service.auth.access import CALLER
 
+# Callers remembered; beyond, the one that began to wait longest ago is forgotten, and counts as new.
 MOST_CALLERS = 1024
-"""Callers remembered; beyond, the one that began to wait longest ago is forgotten, and counts as new. Chosen."""
 
 
 class FairOrder:
@@ -43,24 +43,24 @@ class FairOrder:
         self._had[caller] = self._had.get(caller, self._least) + cost
 
 
+# Work done at once before all other work has its turn. Chosen: a turn that is scored meanwhile takes some eight rounds
+# of the loop, each of which may hold a slice.
 SLICE_SECONDS = 0.002
-"""Work done at once before all other work has its turn. Chosen: a turn that is scored meanwhile takes some eight
-rounds of the loop, each of which may hold a slice."""
 LARGE_BYTES = 16 * 1024
+# From here on a request waits for a turn before anything of it is done. Chosen: what is smaller takes 1 ms or less.
 LARGE_TURNS = 16
-"""From here on a request waits for a turn before anything of it is done. Chosen: what is smaller takes 1 ms or less."""
 
 
+# The place of this task's request among all large ones, by when it first asked for the loop.
 _PLACE: ContextVar[int | None] = ContextVar("turnscore_loop_place", default=None)
-"""The place of this task's request among all large ones, by when it first asked for the loop."""
 
 
 class CooperativeScheduler:
     """Decides which work may go on. Belongs to one event loop."""
 
     def __init__(self) -> None:
+        # By caller, a heap: place of the request, and a number that differs for each of its parts.
         self._waiting: dict[str, list[tuple[int, int, asyncio.Future[None]]]] = {}
-        """By caller, a heap: place of the request, and a number that differs for each of its parts."""
         self._numbers = count()
         self._order = FairOrder()
         self._is_due = False

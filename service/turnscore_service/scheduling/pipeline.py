@@ -55,10 +55,8 @@ def rank_candidates(outcomes: Sequence[Outcome], weights: Mapping[str, float]) -
     return ranked
 
 
-SIMILARITY = "similarity"
-"""The call that compares texts."""
-_PLACES = 6
-"""Decimal places of a cosine. Chosen: float32 vectors give seven."""
+SIMILARITY = "similarity"  # the call that compares texts
+_PLACES = 6  # decimal places of a cosine. Chosen: float32 vectors give seven
 
 _Vectors = NDArray[np.float64]
 

@@ -20,8 +20,8 @@ from turnscore_wire import (
 )
 from turnscore_wire.conversations import Transcript
 
+# On average, the most that a request's messages may have. Chosen: a text and some pictures in each.
 PARTS_PER_MESSAGE = 4
-"""On average, the most that a request's messages may have. Chosen: a text and some pictures in each."""
 
 
 def check_score_request(request: ScoreRequest, limits: Limits, model_set: ModelSet) -> dict[str, object]:

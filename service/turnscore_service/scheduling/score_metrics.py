@@ -20,8 +20,8 @@ from turnscore_service._patches import prometheus_series as series
 from turnscore_service.auth.access import CALLER
 
 OTHER_TENANTS = "other"
+# Turns of context whose characters are counted at most. Chosen: to count them takes a microsecond.
 _MEASURED_TURNS = 16
-"""Turns of context whose characters are counted at most. Chosen: to count them takes a microsecond."""
 _BOUNDS = metrics.PERCENTILE_BOUNDS
 _LABELS = ("low", "fair", "good", "none")
 _Labels = tuple[str, str, str]
@@ -36,8 +36,7 @@ class _Tally:
 
     def __init__(self) -> None:
         self.bins = [0] * len(_BOUNDS)
-        self.percentiles = 0.0
-        """Their sum."""
+        self.percentiles = 0.0  # their sum
         self.labels = dict.fromkeys(_LABELS, 0)
         self.warned = dict.fromkeys(WARNINGS, 0)
         self.dialogues = self.cut = self.not_computable = self.tokens = self.chars = 0

@@ -25,10 +25,8 @@ from turnscore_service.scheduling.batcher import Batcher
 from turnscore_service.scheduling.executor import ExecutorWatch, SupervisedExecutor
 from turnscore_service.scheduling.versions import CandidateVersion
 
-WINDOW_PAIRS = 1000
-"""Pairs that the rank correlation is taken over. Chosen: its standard error is then 0.03 at most."""
-LEAST_PAIRS = 30
-"""Below there is no correlation. Chosen."""
+WINDOW_PAIRS = 1000  # pairs that the rank correlation is taken over. Chosen: its standard error is then 0.03 at most
+LEAST_PAIRS = 30  # below there is no correlation
 
 
 class PairWindow:
@@ -59,9 +57,9 @@ def _rank(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return mean_ranks[places.ravel()]
 
 
+# CPUs that a shadow leaves free, of those that callers' batches do not use: one for the next batch to come and one for
+# the event loop.
 KEPT_CPUS = 2
-"""CPUs that a shadow leaves free, of those that callers' batches do not use: one for the next batch to come and
-one for the event loop. Chosen."""
 
 
 class Idleness:
@@ -82,14 +80,11 @@ class Idleness:
         return sum(each.running for each in self._batchers) < self._spare
 
 
-MOST_WAITING = 64
-"""Turns that wait at most. Chosen: a minute's sample of a turn per second, and little memory."""
+MOST_WAITING = 64  # turns that wait at most. Chosen: a minute's sample of a turn per second, and little memory
+# Characters of the turns that wait, their contexts included, at most. Chosen: as much as one request may carry.
 MOST_CHARS = 1_000_000
-"""Characters of the turns that wait, their contexts included, at most. Chosen: as much as one request may carry."""
-MOST_SECONDS = 10.0
-"""How long a turn waits at most. Chosen: no text stays through a long overload."""
-_LOOK_SECONDS = 0.02
-"""How often waiting turns look whether nothing else waits. Chosen: a look takes microseconds."""
+MOST_SECONDS = 10.0  # how long a turn waits at most. Chosen: no text stays through a long overload
+_LOOK_SECONDS = 0.02  # how often waiting turns look whether nothing else waits. Chosen: a look takes microseconds
 
 _Result = TypeVar("_Result")
 
@@ -100,8 +95,7 @@ _LOGGER = logging.getLogger("turnscore.shadow")
 class _Shadow:
     loaded: LoadedScorer
     share: float
-    served: str
-    """The model that it is compared with."""
+    served: str  # the model that it is compared with
     window: PairWindow = field(default_factory=PairWindow)
 
     @property
@@ -113,8 +107,7 @@ class _Shadow:
 class _Waiting:
     shadow: _Shadow
     item: Item
-    percentile: float
-    """Of the answer that was given."""
+    percentile: float  # of the answer that was given
     label: Label | None
     chars: int
     until: float

@@ -9,8 +9,7 @@ from pydantic import BaseModel
 from turnscore_service.telemetry.recorder import stage_seconds
 
 _LOGGER = logging.getLogger("turnscore.slow")
-_LINES_PER_SECOND = 10.0
-"""Chosen: where everything is slow, more lines say no more."""
+_LINES_PER_SECOND = 10.0  # chosen: where everything is slow, more lines say no more
 
 
 class SlowLog:

@@ -125,8 +125,8 @@ class GrpcSettings(SettingsGroup):
 KeyName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
 
 
+# At a lower rate, the longest legal dialogue could be paid off later than 32 bits of milliseconds hold.
 TurnsPerSecond = Annotated[float, Field(ge=0.001, allow_inf_nan=False)]
-"""At a lower rate, the longest legal dialogue could be paid off later than 32 bits of milliseconds hold."""
 
 
 class KeyEntry(SettingsGroup):

@@ -19,8 +19,7 @@ class SettingsGroup(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-SHADOW_SHARE = 0.1
-"""The share of turns that a shadow scores where none is named. Chosen."""
+SHADOW_SHARE = 0.1  # the share of turns that a shadow scores where none is named
 
 
 class VersionShare(SettingsGroup):

@@ -69,12 +69,12 @@ class TelemetrySettings(SettingsGroup):
 
 
 PREFIX = "TURNSCORE_"
+# What our clients and commands read; they may share an environment with the service.
 CLIENT_VARIABLES = frozenset({f"{PREFIX}API_KEY", f"{PREFIX}GRPC_ADDRESS", f"{PREFIX}URL"})
-"""What our clients and commands read; they may share an environment with the service."""
+# Kubernetes describes each of its services so to every container, ours too where its service is called turnscore.
 _OF_A_CLUSTER = re.compile(
     r"TURNSCORE_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)"
 )
-"""Kubernetes describes each of its services so to every container, ours too where its service is called turnscore."""
 _OF_A_CLUSTER_PORT = re.compile(r"TURNSCORE_(\w+_)?PORT")
 _ADDRESS = re.compile(r"(tcp|udp|sctp)://")
 

@@ -36,12 +36,12 @@ from turnscore_wire import (
 
 from turnscore_service.telemetry.recorder import CallerSpan, EndedCall, stage_seconds
 
+# OpenTelemetry's semantic conventions 1.44.0: `http.*` and `error.type` are stable, `rpc.*` in development.
 SPAN_SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.44.0"
-"""OpenTelemetry's semantic conventions 1.44.0: `http.*` and `error.type` are stable, `rpc.*` in development."""
 
+# Its conventions for generative AI (open-telemetry/semantic-conventions-genai). All are in development and had no
+# release by October 2026, so the names stand here and not in a library.
 EVENT_SCHEMA_URL: Final = "https://opentelemetry.io/schemas/gen-ai-dev/1.42.0-dev"
-"""Its conventions for generative AI (open-telemetry/semantic-conventions-genai). All are in development and had no
-release by October 2026, so the names stand here and not in a library."""
 
 Attributes: TypeAlias = dict[str, str | int | float | bool]
 _Turn: TypeAlias = tuple[Attributes, Mapping[str, Score], Mapping[str, ErrorDetail]]
@@ -102,16 +102,15 @@ def _turns_of(reply: BaseModel | None) -> Iterator[_Turn]:
 
 _SCOPE = "turnscore"
 _VERSION = version("turnscore")
-_LOG_DELAY_MS = 5000.0
-"""As long as spans wait: OpenTelemetry's second makes five times the requests."""
+_LOG_DELAY_MS = 5000.0  # as long as spans wait: OpenTelemetry's second makes five times the requests
+# Of a collector's reply, unpacked. A partial success, which has the most to say, has some hundred.
 MAX_REPLY_BYTES = 1024 * 1024
-"""Of a collector's reply, unpacked. A partial success, which has the most to say, has some hundred."""
 _REPLY_SECONDS, _PIECE_BYTES = 10.0, 4096
 _ROUTES = {"conversation": "/v1/conversations"}
 _RPC_SERVICE = "turnscore.v1.TurnScorer"
 _RPC_METHODS = {"conversation": "ScoreStream"}
+# What both conventions for servers call an error of the span.
 _FAULTS_OF_OURS = frozenset({ErrorCode.INTERNAL, ErrorCode.NOT_READY, ErrorCode.DEADLINE_EXCEEDED})
-"""What both conventions for servers call an error of the span."""
 
 
 class OtlpExporter:

@@ -58,9 +58,9 @@ Events = Literal["off", "sampled", "all"]
 
 _LOGGER = logging.getLogger("turnscore.telemetry")
 _MOST_WAITING = 4096  # chosen: ended calls that wait for the thread, some megabytes of replies
+# How long the thread lets calls gather before it takes them. Chosen: to wake it for each call cost several per cent of
+# a call's CPU (measured).
 _GATHER_SECONDS = 1.0
-"""How long the thread lets calls gather before it takes them. Chosen: to wake it for each call cost several per cent of
-a call's CPU (measured)."""
 _GOODBYE_SECONDS = 5.0  # chosen
 
 
@@ -69,8 +69,7 @@ class EndedCall:
     """A call, or a turn of a conversation, as it ended."""
 
     trace: "CallTrace"
-    code: str
-    """`ok`, an error's code, or `departed`."""
+    code: str  # `ok`, an error's code, or `departed`
     reply: BaseModel | None
     request_id: str
     ended_at_ns: int

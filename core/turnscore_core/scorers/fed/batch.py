@@ -32,8 +32,7 @@ from turnscore_core.inference.onnx_backend import padded_width
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-CONTEXT_END = -1
-"""Stands for the last token of the context, from which a follow-up's first token is predicted."""
+CONTEXT_END = -1  # stands for the last token of the context, from which a follow-up's first token is predicted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,8 +81,7 @@ class FollowUpTree:
 class _Node:
     token: int
     children: "dict[int, _Node]" = field(default_factory=dict)
-    place: int = 0
-    """Which of the targets it is."""
+    place: int = 0  # which of the targets it is
 
 
 def build_tree(follow_ups: Sequence[Sequence[int]]) -> FollowUpTree:

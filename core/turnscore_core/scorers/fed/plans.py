@@ -21,10 +21,8 @@ from turnscore_core.scorers.fed.questions import DialogueTokenizer, FedBundleOpt
 from turnscore_core.scorers.scorer import PERCENTILE_SUFFIX, RawScore
 
 Floats = NDArray[np.float64]
-Curve = NDArray[np.float64]
-"""The values at percentile 0, 1, ..., 100."""
-_KEPT_CURVES = 1024
-"""Choices of qualities whose curve is kept, 808 bytes each. Chosen."""
+Curve = NDArray[np.float64]  # the values at percentile 0, 1, ..., 100
+_KEPT_CURVES = 1024  # choices of qualities whose curve is kept, 808 bytes each
 
 
 class FedReference:
@@ -70,13 +68,11 @@ def place_on(curve: Curve, value: float) -> float:
     return float(np.interp(value, curve, np.arange(101)))
 
 
-KEPT_BYTES = 4 * 1024 * 1024
-"""Of all plans together; FED's own question takes 40 KB, a caller's largest 300 KB. Chosen."""
-MAX_TREE_TOKENS = 512
-"""Of a caller's question in one pass: half of what a batch may have on a CPU. FED's own have 260. Chosen."""
+KEPT_BYTES = 4 * 1024 * 1024  # of all plans together; FED's own question takes 40 KB, a caller's largest 300 KB
+MAX_TREE_TOKENS = 512  # of a caller's question in one pass: half of what a batch may have on a CPU. FED's own have 260
+# What Python takes for a follow-up besides the trees: its text, its places and their lists. Measured, more rather than
+# less: up to 200 characters of one byte each, 350.
 _BYTES_PER_TEXT = 400
-"""What Python takes for a follow-up besides the trees: its text, its places and their lists. Measured, more rather than
-less: up to 200 characters of one byte each, 350."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,14 +80,13 @@ class FedPlan:
     """A question with its trees of follow-ups and the curves to place its values on."""
 
     question: FedQuestion
+    # One, or several among which a caller's many follow-ups are dealt out in order, each for a pass of its own.
     trees: Sequence[FollowUpTree]
-    """One, or several among which a caller's many follow-ups are dealt out in order, each for a pass of its own."""
+    # For each quality the places, over all trees, of its negative and of its positive follow-ups.
     follow_ups: Sequence[tuple[Sequence[int], Sequence[int]]]
-    """For each quality the places, over all trees, of its negative and of its positive follow-ups."""
     curves: Sequence[Curve | None]
     mean_curve: Curve | None
-    room: int
-    """Tokens of a turn that fit the window with the longest follow-up."""
+    room: int  # tokens of a turn that fit the window with the longest follow-up
 
     @property
     def with_context(self) -> bool:

@@ -16,9 +16,9 @@ from turnscore_models.manifest import FileName
 from turnscore_core.errors import InvalidRequestError
 from turnscore_core.scorers.scorer import fingerprint
 
+# How a turn meets the separators around it: `stripped`, without spaces, as DialoGPT was trained; `spaced`, with one on
+# either side, as current tokenizers read the text that published FED code puts together.
 Join = Literal["stripped", "spaced"]
-"""How a turn meets the separators around it: `stripped`, without spaces, as DialoGPT was trained; `spaced`, with one on
-either side, as current tokenizers read the text that published FED code puts together."""
 
 
 class DialogueTokenizer:
@@ -61,17 +61,15 @@ class DialogueTokenizer:
         return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
 
 
+# `response_only`: the mean loss of the follow-up's tokens, L(r | c) as the papers define it. `whole_sequence`: of every
+# token but the first of context and follow-up, as the authors' released code computes it.
 Loss = Literal["response_only", "whole_sequence"]
-"""`response_only`: the mean loss of the follow-up's tokens, L(r | c) as the papers define it. `whole_sequence`: of
-every token but the first of context and follow-up, as the authors' released code computes it."""
 
 QualityName = Annotated[str, StringConstraints(min_length=1, max_length=64, pattern=r"^[a-z][a-z0-9 _-]*$")]
 FollowUp = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=200)]
 MAX_OWN_QUALITIES = 16  # chosen: as many as FED has, about
-MAX_FOLLOW_UPS = 256
-"""Follow-ups of a caller's own qualities together: four times as many as FED's own. Chosen."""
-MAX_FOLLOW_UP_CHARS = 4096
-"""Of those: FED's own eighteen have 1,758. Chosen."""
+MAX_FOLLOW_UPS = 256  # follow-ups of a caller's own qualities together: four times as many as FED's own
+MAX_FOLLOW_UP_CHARS = 4096  # of those: FED's own eighteen have 1,758
 
 
 class Quality(BaseModel):
@@ -170,27 +168,25 @@ def _values_of(quality: JsonValue) -> Iterator[JsonValue]:
         yield from side if isinstance(side, Sequence) and not isinstance(side, str) else [side]
 
 
-_BYTES_PER_TOKEN = 2
-"""Of a caller's follow-up, for admission: English has four to five, other scripts two or less. Chosen."""
-_FOLLOW_UP_SHARE = 4
-"""A follow-up may take a quarter of the window, the context has the rest. Chosen."""
+_BYTES_PER_TOKEN = 2  # of a caller's follow-up, for admission: English has four to five, other scripts two or less
+_FOLLOW_UP_SHARE = 4  # a follow-up may take a quarter of the window, the context has the rest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FedQuestion:
     """What one turn is scored on, in the order asked."""
 
+    # Equal questions have equal keys, and only the keys are compared. Holds no text but the qualities' names.
     key: tuple[object, ...]
-    """Equal questions have equal keys, and only the keys are compared. Holds no text but the qualities' names."""
     qualities: tuple[tuple[str, Quality], ...] = field(compare=False)
     loss: Loss = field(compare=False)
+    # A fingerprint for each fragment of its score, of all but the turn that it depends on: one a quality, whose name it
+    # leaves out, or a single one where the question is the caller's.
     fragments: tuple[bytes, ...] = field(compare=False)
-    """A fingerprint for each fragment of its score, of all but the turn that it depends on: one a quality, whose name
-    it leaves out, or a single one where the question is the caller's."""
+    # Tokens of a turn that fit the window with its longest follow-up. None where it is the caller's.
     room: int | None = field(compare=False)
-    """Tokens of a turn that fit the window with its longest follow-up. None where it is the caller's."""
+    # Of the follow-ups: those that the model is fed, or an estimate where the question is the caller's.
     fed_tokens: int = field(compare=False)
-    """Of the follow-ups: those that the model is fed, or an estimate where the question is the caller's."""
 
     @property
     def is_callers(self) -> bool:
@@ -213,11 +209,11 @@ class FedQuestions:
         self.longest_allowed = window // _FOLLOW_UP_SHARE
         self._known = {**options.qualities, **options.own_qualities}
         texts = list(dict.fromkeys(text for each in self._known.values() for text in _texts_of(each)))
+        # Of each follow-up that is known.
         self.tokens: Mapping[str, Sequence[int]] = dict(zip(texts, tokenizer.encode_follow_ups(texts), strict=True))
-        """Of each follow-up that is known."""
         self._prefixes = _number_prefixes(self.tokens)
+        # Tokens of the bundle's longest follow-up, which decides how much context fits whatever is asked of it.
         self.longest = max(len(self.tokens[text]) for each in options.qualities.values() for text in _texts_of(each))
-        """Tokens of the bundle's longest follow-up, which decides how much context fits whatever is asked of it."""
         longest = max(map(len, self.tokens.values()))
         if longest > self.longest_allowed:
             raise RuntimeError(f"a follow-up of {longest} tokens leaves no room for a context")

@@ -32,14 +32,12 @@ from turnscore_service.scheduling.fairness import LARGE_BYTES, TimeSlice
 from turnscore_service.scheduling.request_checks import PARTS_PER_MESSAGE
 
 REQUEST_ID_KEY = "x-request-id"
-DETAILS_KEY = "grpc-status-details-bin"
-"""The trailer in which every gRPC library looks for a google.rpc.Status."""
+DETAILS_KEY = "grpc-status-details-bin"  # the trailer in which every gRPC library looks for a google.rpc.Status
+# The trailer that says to a library's own retries when to come back (gRPC proposal A6).
 PUSHBACK_KEY = "grpc-retry-pushback-ms"
-"""The trailer that says to a library's own retries when to come back (gRPC proposal A6)."""
 
 _LISTS = ("context", "turns", "messages")
-_HOLDERS = ("open", "messages")
-"""Of a conversation's message those that hold such lists."""
+_HOLDERS = ("open", "messages")  # of a conversation's message those that hold such lists
 _M = TypeVar("_M", bound=Message)
 Metadata = tuple[tuple[str, str | bytes], ...]
 
@@ -114,12 +112,12 @@ def status_of(reply: ErrorReply) -> tuple[grpc.StatusCode, str, Metadata]:
 
 SERVICE = turnscore_pb2.DESCRIPTOR.services_by_name["TurnScorer"].full_name
 
+# A caller whose deadline passes cancels the call, which may arrive a little before it passes here.
 _SAME_MOMENT_SECONDS = 0.05
-"""A caller whose deadline passes cancels the call, which may arrive a little before it passes here. Chosen."""
 
 Context: TypeAlias = grpc.aio.ServicerContext[bytes, bytes]
+# From the message's bytes, the request id and the call's context to the reply.
 _Work: TypeAlias = Callable[[bytes, str, Context], Awaitable[BaseModel]]
-"""From the message's bytes, the request id and the call's context to the reply."""
 _R = TypeVar("_R")
 
 
@@ -128,8 +126,7 @@ class GrpcEndpoints:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self.in_flight = OpenWork()
-        """Calls whose status has not been sent yet."""
+        self.in_flight = OpenWork()  # calls whose status has not been sent yet
 
     def handler(self) -> grpc.GenericRpcHandler:
         """The methods of a server. Messages come and go as bytes, so that a broken one is refused and counted here."""

@@ -70,10 +70,9 @@ class _CertificateFiles:
         return tuple((each.st_mtime_ns, each.st_size, each.st_ino) for each in found)
 
 
+# Once or twice this long until a busy port is tried again, so that two services do not keep in step.
 _RETRY_SECONDS = 1.0
-"""Once or twice this long until a busy port is tried again, so that two services do not keep in step. Chosen."""
-_FAREWELL_SECONDS = 0.5
-"""How long callers get to close connections on which nothing but health is watched. Chosen."""
+_FAREWELL_SECONDS = 0.5  # how long callers get to close connections on which nothing but health is watched
 _PART = "gRPC"
 _COMPRESSION = {
     "none": grpc.Compression.NoCompression,
@@ -93,8 +92,7 @@ class GrpcServer:
         self._server: grpc.aio.Server | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping: asyncio.Task[None] | None = None
-        self.port: int | None = None
-        """The port it listens on, once it does."""
+        self.port: int | None = None  # the port it listens on, once it does
 
     async def start(self) -> None:
         """Listens, or says why it cannot, leaves the process not ready, and tries until it can."""

@@ -89,11 +89,9 @@ class DocumentedEndpoint:
     path: str
     serve: Callable[[HttpExchange], Awaitable[Response]]
     methods: tuple[str, ...] = ("GET",)
-    group: str = ""
-    """Its group on /docs; a path without one is not in the document."""
+    group: str = ""  # its group on /docs; a path without one is not in the document
     title: str = ""
-    described: Mapping[str, Any] = field(default_factory=dict)
-    """FastAPI's arguments for its route."""
+    described: Mapping[str, Any] = field(default_factory=dict)  # FastAPI's arguments for its route
 
 
 def describe_errors(*codes: ErrorCode) -> dict[int | str, dict[str, Any]]:

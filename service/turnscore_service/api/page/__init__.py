@@ -15,10 +15,9 @@ from turnscore_service.api.http.schema import DocumentedEndpoint
 from turnscore_service.settings.api import HttpSettings
 from turnscore_service.settings.service import Settings
 
+# The JavaScript client in a checkout; in a wheel it lies in `static/turnscore/` (hatch_build.py).
 _CLIENT = Path(__file__).parents[4] / "clients/javascript/src"
-"""The JavaScript client in a checkout; in a wheel it lies in `static/turnscore/` (hatch_build.py)."""
-FIRST = "index.html"
-"""What stands at `/`; everything else is at `/page/` and its name."""
+FIRST = "index.html"  # what stands at `/`; everything else is at `/page/` and its name
 _MEDIA_TYPES = {
     ".css": "text/css; charset=utf-8",
     ".html": "text/html; charset=utf-8",

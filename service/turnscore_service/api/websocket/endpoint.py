@@ -19,12 +19,10 @@ from turnscore_service.conversations.session import Received
 from turnscore_service.lifecycle.runtime import Runtime
 
 PATH = "/v1/conversations"
+# Named in the handshake by callers that offer subprotocols at all; one that offers none gets none.
 SUBPROTOCOL = "turnscore.v1"
-"""Named in the handshake by callers that offer subprotocols at all; one that offers none gets none."""
-KEY_SUBPROTOCOL = "turnscore.key."
-"""Offered with an API key behind it by pages, which cannot set headers; never chosen."""
-_CLOSE_CODE_BASE = 4000
-"""RFC 6455, 7.4.2: 4000 to 4999 are for private use."""
+KEY_SUBPROTOCOL = "turnscore.key."  # offered with an API key behind it by pages, which cannot set headers; never chosen
+_CLOSE_CODE_BASE = 4000  # RFC 6455, 7.4.2: 4000 to 4999 are for private use
 
 
 async def serve(runtime: Runtime, websocket: WebSocket) -> None:
