@@ -29,9 +29,9 @@ from turnscore_core.engine import Dialogue, Engine, LineRequest, LocalFileEngine
 from turnscore_wire import DialogueReply, DialogueRequest, ErrorReply, ScoreRequest, Turn
 
 _NOT_SHARED = ("request_id", "timing_ms")
+# Four units in the last place of a float32 below 1: ONNX Runtime multiplies one row by another kernel than several, so
+# that a turn differs with the number of rows in its batch (not with their width), by 1.2e-7 at most where measured.
 _ROUNDING = 2.0**-22
-"""Four units in the last place of a float32 below 1: ONNX Runtime multiplies one row by another kernel than several, so
-that a turn differs with the number of rows in its batch (not with their width), by 1.2e-7 at most where measured."""
 
 
 @pytest.fixture(scope="module")
@@ -167,8 +167,8 @@ def test_in_a_crowd_every_turn_has_the_score_that_it_has_alone(ways: EveryWay):
                 assert (score.tokens, score.model) == (there[name].tokens, there[name].model)
 
 
+# How far a FED value of an engine's call may be from the service's: the dialogue's pass is the same.
 _FED_TOGETHER = 1e-6
-"""How far a FED value of an engine's call may be from the service's: the dialogue's pass is the same."""
 
 
 @pytest.fixture(scope="module")

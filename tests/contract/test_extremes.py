@@ -28,18 +28,18 @@ from turnscore_service.settings.service import Settings
 from turnscore_wire import DialogueRequest
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
+# Promised in docs/security.md: CPU time of the loop's thread, from which a busy machine takes nothing.
 LONGEST_SILENCE_SECONDS = 0.05
-"""Promised in docs/security.md: CPU time of the loop's thread, from which a busy machine takes nothing."""
+# What decoding 1 MiB of dialogue took on a Xeon (2026-11-22); a machine that takes longer has as much more.
 _CONTROL_SECONDS = 0.0008
-"""What decoding 1 MiB of dialogue took on a Xeon (2026-11-22); a machine that takes longer has as much more."""
+# Of memory, for each refused request. Chosen; it was 272 MiB for FED's own qualities before these were bounded.
 MOST_GROWTH_BYTES = 1024 * 1024
-"""Of memory, for each refused request. Chosen; it was 272 MiB for FED's own qualities before these were bounded."""
+# Legal by their characters: whether their tokens are too many is said where tokenizing ends before the deadline.
 _BOUND_BY_TOKENS = "own qualities: 2"
-"""Legal by their characters: whether their tokens are too many is said where tokenizing ends before the deadline."""
 _REPEATS = 6
+# What leaks grows every time; an allocator that takes another arena grows once. What silences the loop does so each
+# time; a machine that takes long to give the process its pages does so once.
 _TRIES = 3
-"""What leaks grows every time; an allocator that takes another arena grows once. What silences the loop does so each
-time; a machine that takes long to give the process its pages does so once."""
 
 
 @dataclass(frozen=True, slots=True)

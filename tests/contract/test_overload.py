@@ -14,8 +14,7 @@ from turnscore_service.api.http.app import create_app
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.settings.service import AdmissionSettings, RuntimeSettings, Settings
 
-NUMBERS = itertools.count()
-"""No two requests are equal: equal ones would be computed once."""
+NUMBERS = itertools.count()  # no two requests are equal: equal ones would be computed once
 
 
 def sample(name: str, **labels: str) -> float:

@@ -14,10 +14,10 @@ from turnscore_service.scheduling.admission import REFUSALS_IN_A_ROW, SHED_PER_W
 from turnscore_service.settings.service import AdmissionSettings, RuntimeSettings, Settings
 from turnscore_wire.messages import MAX_DEADLINE_MS
 
+# Of a turn that is held neither the caller nor the stage gives up, however slow the machine is.
 TIGHT = Settings(
     admission=AdmissionSettings(max_items=1), runtime=RuntimeSettings(stall_seconds=MAX_DEADLINE_MS / 1000)
 )
-"""Of a turn that is held neither the caller nor the stage gives up, however slow the machine is."""
 NUMBERS = itertools.count()
 
 

@@ -31,8 +31,8 @@ TEXTS = (
     ),
     ("what is the capital of Peru?", "lima."),
 )
+# What is computed alone is computed in the same way every time.
 EXACT = {"again", "after a restart", "in a live conversation"}
-"""What is computed alone is computed in the same way every time."""
 
 
 def test_a_turn_scores_the_same_however_it_is_asked(client: TurnScoreClient):

@@ -13,8 +13,8 @@ pytestmark = pytest.mark.e2e
 
 SPEAKERS = ("user", "system", "user")
 
+# Three turns, a fitting response, a bad one.
 PAIRS = json.loads(Path(__file__).with_name("fitting_and_bad.json").read_text(encoding="utf-8"))
-"""Three turns, a fitting response, a bad one."""
 LEAST_IN_ORDER = 9
 
 

@@ -38,8 +38,7 @@ class Replica:
 
     def __init__(self) -> None:
         self.port = free_port()
-        self.checks = 0
-        """How often it was asked whether it is ready."""
+        self.checks = 0  # how often it was asked whether it is ready
 
     async def start(self) -> None:
         self.scorer, settings = FakeScorer(), Settings()

@@ -25,12 +25,10 @@ from turnscore_assessment.study.workers import WorkerLink, invite_workers
 from turnscore_load.machine import free_port
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
+# Raters who guess, and seeds with which they fail wherever the degraded system comes: every p is above .3.
 GUESSERS = {1: 10, 4: 29}
-"""Raters who guess, and seeds with which they fail wherever the degraded system comes: every p is above .3."""
-IN_BROWSER = 0
-"""This one of the six raters; the others make the page's calls themselves."""
-_PATIENCE_MS = 120_000
-"""For one step of a page. A machine may be slow: only what hangs takes longer."""
+IN_BROWSER = 0  # this one of the six raters; the others make the page's calls themselves
+_PATIENCE_MS = 120_000  # for one step of a page. A machine may be slow: only what hangs takes longer.
 
 
 def make_demo_plan(folder: Path, port: int) -> StudyPlan:

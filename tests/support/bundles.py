@@ -92,8 +92,7 @@ def make_encoder_bundle(folder: Path, *, token_limit: int = 8) -> Bundle:
 WORDS = ("good", "fine", "nice", "bad", "ugly", "wrong", *"abcdefghijklmnopqrstuvwxyz")
 LAYOUT: dict[str, JsonValue] = {"context_turns": 2, "turn_tokens": 4, "response_tokens": 16, "response_end_tokens": 6}
 WEIGHTS: dict[str, JsonValue] = {"overall": 1.0, "sentiment": 0.5}
-GOOD, BAD = 1.5, -1.5
-"""What a good or a bad word gives to every head, before the sigmoid."""
+GOOD, BAD = 1.5, -1.5  # what a good or a bad word gives to every head, before the sigmoid
 GRAPH, JOINT, HEADS_GRAPH, HEADS_FILE = "graph.onnx", "joint.onnx", "heads/quality.onnx", "heads.json"
 
 

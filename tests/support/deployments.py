@@ -54,6 +54,7 @@ FULL = {
 }
 ARCHIVE = {"models.archive.url": "https://s3.example/bundles.tar.gz", "models.archive.sha256": "ab" * 32}
 ARCHIVE |= {"models.archive.credentialsSecret": "bucket"}
+# Values by a name for each; together they render every branch of the templates.
 CHOICES: dict[str, dict[str, str]] = {
     "default": {},
     "keda": {"autoscaling.kind": "keda", **FULL},
@@ -62,7 +63,6 @@ CHOICES: dict[str, dict[str, str]] = {
     "image": {"models.source": "image", "models.image": "bundles:1", "models.names": "{engagement}"},
     "archive": {"models.source": "archive", "models.names": "{engagement}", **ARCHIVE, **FULL},
 }
-"""Values by a name for each; together they render every branch of the templates."""
 
 Objects = list[dict[str, Any]]
 

@@ -8,8 +8,7 @@ from collections.abc import Iterable
 from importlib.metadata import Distribution, distribution
 from pathlib import Path
 
-NOT_COMPILED = {"PIP_COMPILE": "0"}
-"""For pip: what is never imported need not be compiled."""
+NOT_COMPILED = {"PIP_COMPILE": "0"}  # for pip: what is never imported need not be compiled
 
 
 def empty_environment(folder: Path) -> Path:

@@ -59,8 +59,8 @@ from turnscore_wire.v1.turnscore_pb2_grpc import TurnScorerStub
 
 from support.transports import METHODS, error_of, listening, message_of, settings_with
 
+# Small ones, so that requests beyond them are small too.
 LIMITS = Limits(max_text_chars=2000, max_turns=30, max_items=6, max_candidates=5, max_body_bytes=60_000)
-"""Small ones, so that requests beyond them are small too."""
 
 FILE = Path(__file__).parents[1] / "contract" / "scores.json"
 REQUESTS = FILE.with_name("requests.json")
@@ -76,8 +76,7 @@ class Request:
     call: Literal["score", "score_batch", "score_dialogue", "rank"]
     fields: dict[str, Any]
     protobuf: bool = True
-    beyond_body: bool = False
-    """Refused for its size by the transports, of which the core knows nothing."""
+    beyond_body: bool = False  # refused for its size by the transports, of which the core knows nothing
 
 
 def requests() -> list[Request]:
@@ -96,8 +95,7 @@ def _in_full(value: Any) -> Any:
 
 
 R = TypeVar("R")
-Refusal = tuple[str, str | None]
-"""The code, and the field at fault."""
+Refusal = tuple[str, str | None]  # the code, and the field at fault
 
 REPLIES: dict[str, type[BaseModel]] = {
     "score": ScoreReply,
@@ -297,8 +295,7 @@ def ask_what_is_loaded(case: schemathesis.Case) -> None:
                 item.pop(name, None)
 
 
-_VECTOR_FLAGS = ("amx", "avx", "fma", "sse4")
-"""By these ONNX Runtime chooses its kernels on x86."""
+_VECTOR_FLAGS = ("amx", "avx", "fma", "sse4")  # by these ONNX Runtime chooses its kernels on x86
 
 
 def table_settings() -> Settings:

@@ -263,8 +263,7 @@ def _roberta_tokenizer() -> PreTrainedTokenizerFast:
 
 
 FollowUps = Mapping[str, Mapping[str, Sequence[str]]]
-Ratings = dict[str, dict[str, float]]
-"""By loss, then by quality."""
+Ratings = dict[str, dict[str, float]]  # by loss, then by quality
 
 
 def save_tiny_dialogpt(folder: Path, positions: int = 1024) -> Path:

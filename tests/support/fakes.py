@@ -45,11 +45,9 @@ class FakeScorer(Scorer):
         self.tokenizer_gate = threading.Event()
         self.tokenizer_gate.set()
         self.started = threading.Event()
-        self.most_tokens: int | None = None
-        """Padded tokens that the fake device has memory for."""
+        self.most_tokens: int | None = None  # padded tokens that the fake device has memory for
         self.threshold: float | None = None
-        self.stand_in = False
-        """What its bundle says."""
+        self.stand_in = False  # what its bundle says
 
     def read_options(self, options: Mapping[str, JsonValue]) -> object:
         for name in options:
@@ -236,14 +234,11 @@ class FakeMachine:
     """By default a machine with two devices on which everything works."""
 
     installed: OnnxBuild | DeviceError = GPU_BUILD
-    driver: str | None = None
-    """What the driver's library says when it cannot be used; None where it can."""
+    driver: str | None = None  # what the driver's library says when it cannot be used; None where it can.
     driver_cuda: tuple[int, int] = (13, 1)
     devices: int = 2
-    missing: str | None = None
-    """The library that CUDA needs and that cannot be loaded."""
-    opening: str | None = None
-    """What the runtime raises when a session is opened."""
+    missing: str | None = None  # the library that CUDA needs and that cannot be loaded
+    opening: str | None = None  # what the runtime raises when a session is opened
     falls_back: bool = False
     free: int | None = 20 << 30
     opened: list[int] = field(default_factory=list)

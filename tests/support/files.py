@@ -84,8 +84,8 @@ def write_lines(path: Path, *lines: Any) -> Path:
 
 
 ROOT = Path(__file__).parents[2]
+# `DATA=data` is where the Makefile looks, too; neither folder is in the repository.
 FOLDERS = (ROOT / "data", ROOT.parent / "shared" / "data")
-"""`DATA=data` is where the Makefile looks, too; neither folder is in the repository."""
 
 
 def find_data(*names: str) -> list[Path]:

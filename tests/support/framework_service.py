@@ -18,8 +18,7 @@ from support.plain_http import Handler, handled_by
 ASKED, ANSWERED = "where is my landlady", "she snores in grimsby"
 BAD, GOOD = "mumble mumble", "a better answer by far"
 VALUES = {BAD: 0.1, GOOD: 0.9}
-SLOW_SECONDS = 5.0
-"""How long a slow service takes: far longer than any of these chatbots."""
+SLOW_SECONDS = 5.0  # how long a slow service takes: far longer than any of these chatbots
 
 
 @dataclass

@@ -101,13 +101,12 @@ def dialogue_of(turns: int) -> Iterator[dict[str, str]]:
         }
 
 
-Open = Callable[..., Any]
-"""`async with visit(url, **options of a context) as seen`."""
+Open = Callable[..., Any]  # `async with visit(url, **options of a context) as seen`
 TEXT = "User: hi\nBot: hello there, how are you?\nUser: fine.\nand you?\nBot: ok."
+# As narrow as WCAG 2.2 asks for (1.4.10).
 PHONE: dict[str, Any] = {"viewport": {"width": 320, "height": 640}, "has_touch": True}
-"""As narrow as WCAG 2.2 asks for (1.4.10)."""
+# What Chromium itself writes while a service is away.
 AWAY = ("ERR_CONNECTION", "WebSocket connection to", "ERR_EMPTY_RESPONSE")
-"""What Chromium itself writes while a service is away."""
 
 
 @dataclass

@@ -53,10 +53,8 @@ def handled_by(handler: type[Handler]) -> Iterator[str]:
             thread.join()
 
 
-Reply = tuple[int, dict[str, str], bytes] | None
-"""Status, headers and body; None closes the connection without a word."""
-Behaviour = Callable[[str, bytes], Awaitable[Reply]]
-"""What it does with a path and a body."""
+Reply = tuple[int, dict[str, str], bytes] | None  # status, headers and body; None closes the connection without a word.
+Behaviour = Callable[[str, bytes], Awaitable[Reply]]  # what it does with a path and a body
 
 SCORED: Reply = (
     200,

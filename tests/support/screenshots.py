@@ -14,8 +14,7 @@ from PIL import Image
 from support.pages import chromium
 from support.processes import running_service
 
-COLOURS = 256
-"""Of a picture: the most frequent ones, exactly; the edges of letters take the nearest of these."""
+COLOURS = 256  # of a picture: the most frequent ones, exactly; the edges of letters take the nearest of these
 DESK = {"viewport": {"width": 1200, "height": 800}}
 
 

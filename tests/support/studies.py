@@ -176,11 +176,10 @@ INPUTS = (
     "the film last night was long",
     "that was a good day",
 )
+# What an honest rater thinks of each chatbot, from 0 to 100.
 TASTES: Mapping[str, int] = {"companion": 85, "brief": 55, "echo": 30, "degraded": 5}
-"""What an honest rater thinks of each chatbot, from 0 to 100."""
 
-Look = Callable[[Any, str], Awaitable[None]]
-"""Called with every page that a rater sees, and its name."""
+Look = Callable[[Any, str], Awaitable[None]]  # called with every page that a rater sees, and its name
 
 
 def recognize(inputs: list[str], replies: list[str]) -> str:

@@ -57,8 +57,7 @@ class FakeLoader:
     def __init__(self, *named: LoadedScorer) -> None:
         self.named = {each.name: each for each in named}
         self.known: dict[str, LoadedScorer] = {}
-        self.broken: dict[str, BundleError] = {}
-        """References that fail their proof."""
+        self.broken: dict[str, BundleError] = {}  # references that fail their proof
         for each in named:
             self.add(each)
 

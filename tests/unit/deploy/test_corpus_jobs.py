@@ -17,10 +17,9 @@ FOLDER = ROOT / "deploy" / "corpus"
 JOB: dict[str, Any] = yaml.safe_load((FOLDER / "rayjob.yaml").read_text())
 CLUSTER = JOB["spec"]["rayClusterSpec"]
 GROUPS = [CLUSTER["headGroupSpec"], *CLUSTER["workerGroupSpecs"]]
+# Fields of ray.io/v1, as KubeRay's rayjob_types.go and raycluster_types.go name them: an API server drops others
+# without a word.
 API = "1.35"
-
-"""Fields of ray.io/v1, as KubeRay's rayjob_types.go and raycluster_types.go name them: an API server drops others
-without a word."""
 
 
 def taken(words: Sequence[str]) -> dict[str, Any]:

@@ -24,8 +24,8 @@ from turnscore_service import metrics
 RUNBOOK = Path(__file__).parents[3] / "docs" / "metrics.md"
 OF_PROMETHEUS = {"job", "instance", "le"}
 RECORDED = {"bin", "against", "served"}
+# Metrics of other exporters, which the dashboards say they need.
 OF_OTHERS = {"DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_FB_USED"}
-"""Metrics of other exporters, which the dashboards say they need."""
 
 
 SCRIPT = runpy.run_path(str(FOLDER / "dashboards.py"))

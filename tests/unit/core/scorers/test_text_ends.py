@@ -19,8 +19,7 @@ from turnscore_core.scorers.turn_warnings import REPEAT_TURNS, TAIL_CHARS
 from turnscore_models import read_bundle, starter_bundles, write_bundle
 from turnscore_wire import Turn
 
-QUALITY_END = 512
-"""Characters of the end of a long response that quality keeps."""
+QUALITY_END = 512  # characters of the end of a long response that quality keeps
 SCORERS = {each.KIND: each for each in (EngagementScorer, SentimentStopScorer, FedScorer)}
 WORDS = (
     *("so", "what", "did", "you", "do", "about", "those", "wonderful", "uncharacteristically", "12.50", "...", "don't"),

@@ -45,8 +45,7 @@ class Reader(FakeScorer):
 
     def __init__(self) -> None:
         super().__init__()
-        self.read: list[int] = []
-        """Words of the turns that were read."""
+        self.read: list[int] = []  # words of the turns that were read
 
     def read_ahead(self, turn: TurnToScore) -> TokenPack | None:
         return TokenPack(rows=((0,) * len(turn.context[-1].text.split()),), answers=(), tokens=())

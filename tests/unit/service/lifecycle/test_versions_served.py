@@ -104,8 +104,8 @@ async def test_after_a_switch_a_split_draws_as_before_and_a_shadow_compares_with
     await runtime.stop()
 
 
+# Of every word, by version: what serves, what is switched to, what shadows, what answers a split.
 MARKS = {"1.0.0": 1.0, "2.0.0": -1.0, "7.0.0": 0.5, "8.0.0": -0.5}
-"""Of every word, by version: what serves, what is switched to, what shadows, what answers a split."""
 CONVERSATIONS = {f"c-{seed}": converse(seed, 12) for seed in range(12)}
 SHADOW = "quality:7.0.0"
 
@@ -187,8 +187,7 @@ def compared(served: str, series: str, **more: str) -> float:
     return REGISTRY.get_sample_value(f"turnscore_shadow_{series}", labels) or 0.0
 
 
-Answered = list[tuple[str, int, Score]]
-"""Conversation, place, and what was answered."""
+Answered = list[tuple[str, int, Score]]  # conversation, place, and what was answered
 
 
 async def check_shadow(answered: Answered, served: str, plain: Plain) -> None:
