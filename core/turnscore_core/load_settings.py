@@ -17,8 +17,8 @@ def _know_device(value: str) -> str:
 
 DeviceName = Annotated[str, AfterValidator(_know_device)]
 
+# Holds 500 conversations: three context texts at 18 kB on average, and 54 kB at most, with quality's int8 graph.
 KEPT_VECTOR_BYTES = 128 * 1024**2
-"""Holds 500 conversations: three context texts at 18 kB on average, and 54 kB at most, with quality's int8 graph."""
 
 
 class LoadSettings(BaseModel):
@@ -26,21 +26,16 @@ class LoadSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    models: tuple[str, ...] = ()
-    """References and folders; the starter bundles where there are none."""
+    models: tuple[str, ...] = ()  # references and folders; the starter bundles where there are none
+    # Options that replace those of the bundles, by kind.
     options: dict[str, dict[str, JsonValue]] = Field(default_factory=dict)
-    """Options that replace those of the bundles, by kind."""
+    # Thresholds that replace those of the bundles, by kind.
     thresholds: dict[str, FiniteFloat | None] = Field(default_factory=dict)
-    """Thresholds that replace those of the bundles, by kind."""
     device: DeviceName = "auto"
     gpu_memory_share: Annotated[float, Field(gt=0, le=1)] = 0.8
-    threads: NonNegativeInt = 0
-    """For one batch; 0: measured."""
-    concurrent_batches: NonNegativeInt = 0
-    """Batches of one scorer at once; 0: CPUs divided by threads."""
-    max_batch_tokens: NonNegativeInt = 0
-    """Padding included; 0: the device's default."""
+    threads: NonNegativeInt = 0  # for one batch; 0: measured
+    concurrent_batches: NonNegativeInt = 0  # batches of one scorer at once; 0: CPUs divided by threads.
+    max_batch_tokens: NonNegativeInt = 0  # padding included; 0: the device's default
+    # For vectors of texts that were read, in this process; 0: none are kept.
     kept_vector_bytes: NonNegativeInt = KEPT_VECTOR_BYTES
-    """For vectors of texts that were read, in this process; 0: none are kept."""
-    workers: PositiveInt = 1
-    """Processes that share this machine's CPUs and devices."""
+    workers: PositiveInt = 1  # processes that share this machine's CPUs and devices
