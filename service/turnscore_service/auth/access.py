@@ -131,8 +131,8 @@ def _is_in(networks: Sequence[IPv4Network | IPv6Network], address: str) -> bool:
     return any(found in network for network in networks)
 
 
-AUTHORIZATION_KEY = "authorization"
 # Header of a request, key of a call's metadata: a key comes in the first as `Bearer KEY`, or in the second.
+AUTHORIZATION_KEY = "authorization"
 API_KEY_KEY = "x-api-key"
 
 FORWARDED_KEY = "x-forwarded-for"  # believed only from `trusted_proxies`

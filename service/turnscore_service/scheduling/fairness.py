@@ -46,8 +46,8 @@ class FairOrder:
 # Work done at once before all other work has its turn. Chosen: a turn that is scored meanwhile takes some eight rounds
 # of the loop, each of which may hold a slice.
 SLICE_SECONDS = 0.002
-LARGE_BYTES = 16 * 1024
 # From here on a request waits for a turn before anything of it is done. Chosen: what is smaller takes 1 ms or less.
+LARGE_BYTES = 16 * 1024
 LARGE_TURNS = 16
 
 
