@@ -50,16 +50,6 @@ EXAMPLES: dict[type[BaseModel], dict[str, Any]] = {
 
 
 _REF = "#/components/schemas/{model}"
-_REQUESTS: tuple[type[BaseModel], ...] = (
-    ScoreRequest,
-    BatchRequest,
-    DialogueRequest,
-    RankRequest,
-    SimilarityRequest,
-    ConversationMessage,
-)
-_MESSAGES: tuple[type[BaseModel], ...] = (ConversationReply,)
-
 _KEY_SCHEMES = {
     "bearer": {"type": "http", "scheme": "bearer", "description": "An API key, where the service asks for one."},
     "apiKey": {"type": "apiKey", "in": "header", "name": API_KEY_KEY, "description": "The same in another header."},
@@ -71,15 +61,7 @@ _WRONG_MEDIA_TYPE: dict[int | str, dict[str, Any]] = {
         "description": f"`{ErrorCode.INVALID_REQUEST}`: the body is not called application/json",
     }
 }
-_SCORING_ERRORS = (
-    ErrorCode.INVALID_REQUEST,
-    ErrorCode.UNAUTHENTICATED,
-    ErrorCode.TOO_LARGE,
-    ErrorCode.OVERLOADED,
-    ErrorCode.INTERNAL,
-    ErrorCode.NOT_READY,
-    ErrorCode.DEADLINE_EXCEEDED,
-)
+_SCORING_ERRORS = tuple(code for code in ErrorCode if code != ErrorCode.NOT_FOUND)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,11 +77,8 @@ class DocumentedEndpoint:
 
 
 def describe_errors(*codes: ErrorCode) -> dict[int | str, dict[str, Any]]:
-    """The `responses` of a path: every status it may answer with besides 200; a scoring path's when none is named."""
-    return {
-        ERROR_TABLE[code].http_status: {"model": ErrorReply, "description": f"`{code}`"}
-        for code in codes or _SCORING_ERRORS
-    }
+    """The `responses` of a path: every status it may answer with besides 200."""
+    return {ERROR_TABLE[code].http_status: {"model": ErrorReply, "description": f"`{code}`"} for code in codes}
 
 
 def describe_scoring_errors(*own: ErrorCode) -> dict[int | str, dict[str, Any]]:
@@ -174,10 +153,8 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
     """FastAPI's document, with the types of requests and messages, and with API keys."""
     if app.openapi_schema is None:
         document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
-        _, definitions = models_json_schema(
-            [*((each, "validation") for each in _REQUESTS), *((each, "serialization") for each in _MESSAGES)],
-            ref_template=_REF,
-        )
+        requests: list[Any] = [(each, "validation") for each in (*EXAMPLES, ConversationMessage)]
+        _, definitions = models_json_schema([*requests, (ConversationReply, "serialization")], ref_template=_REF)
         document["components"]["schemas"].update(definitions["$defs"])
         document["components"]["securitySchemes"] = _KEY_SCHEMES
         for path, operations in document["paths"].items():
