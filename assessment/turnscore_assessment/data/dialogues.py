@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt, TypeAdapter, with_config
+from scipy.cluster.hierarchy import DisjointSet
 
 from turnscore_assessment.errors import BadFileError
 from turnscore_assessment.files import check_row, read_rows
@@ -253,22 +254,13 @@ def group_contexts(contexts: Sequence[Sequence[str]]) -> list[str]:
 
     The name is the least of the normalized texts that link the group, so that it does not depend on the order of rows.
     """
-    parents: dict[str, str] = {}
-
-    def find(key: str) -> str:
-        while parents[key] != key:
-            parents[key] = parents[parents[key]]
-            key = parents[key]
-        return key
-
     keys_of = [_link_keys(context) for context in contexts]
-    for keys in keys_of:
-        for key in keys:
-            parents.setdefault(key, key)
-        roots = sorted({find(key) for key in keys})
-        for other in roots[1:]:
-            parents[other] = roots[0]
-    return [find(keys[0]) for keys in keys_of]
+    joined = DisjointSet(dict.fromkeys(chain.from_iterable(keys_of)))
+    for first, *others in keys_of:
+        for other in others:
+            joined.merge(first, other)
+    names = {key: min(group) for group in joined.subsets() for key in group}
+    return [names[first] for first, *_ in keys_of]
 
 
 def _link_keys(context: Iterable[str]) -> list[str]:

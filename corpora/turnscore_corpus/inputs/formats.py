@@ -39,22 +39,21 @@ Row = tuple[dict[str, Any], str | None]  # the fields that can be read, and the 
 
 def rows_of(batch: Any) -> Iterator[Row]:
     """The batch's rows in order. Nanoseconds are cut to microseconds, the resolution of Python's times."""
-    columns = {name: _cut_times(batch.column(name)) for name in batch.schema.names}
+    batch = batch.cast(pa.schema([_retyped(each) for each in batch.schema]), safe=False)
     try:
-        values = {name: column.to_pylist() for name, column in columns.items()}
+        rows = batch.to_pylist()
     except pa.ArrowException:
         raise
     except (ValueError, OverflowError):
         for place in range(batch.num_rows):
-            yield _row_at(place, columns)
+            yield _row_at(place, batch)
     else:
-        for place in range(batch.num_rows):
-            yield {name: column[place] for name, column in values.items()}, None
+        yield from ((row, None) for row in rows)
 
 
-def _row_at(place: int, columns: dict[str, Any]) -> Row:
+def _row_at(place: int, batch: Any) -> Row:
     fields, fault = {}, None
-    for name, column in columns.items():
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
         try:
             fields[name] = column[place].as_py()
         except pa.ArrowException:
@@ -64,11 +63,6 @@ def _row_at(place: int, columns: dict[str, Any]) -> Row:
         except (ValueError, OverflowError):
             fault = f"column {name!r} holds a time that is out of range"
     return fields, fault
-
-
-def _cut_times(column: Any) -> Any:
-    kind = _without_nanoseconds(column.type)
-    return column if kind == column.type else column.cast(kind, safe=False)
 
 
 def _without_nanoseconds(kind: Any) -> Any:
