@@ -9,7 +9,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.score_entries import (
@@ -24,6 +23,7 @@ from turnscore_core.scorers.scorer import WHOLE, Fields, RawScore, TurnToScore
 from turnscore_wire import CacheMode
 
 from turnscore_service import metrics
+from turnscore_service.cache.redis_level import RedisLevel
 from turnscore_service.settings.cache import CacheSettings
 
 # What an entry costs besides its own bytes, its key included. Measured, resident, of 50,000 entries: 335 to 357.
@@ -74,16 +74,6 @@ _LOGGER = logging.getLogger("turnscore.cache")
 _BYTES_A_NUMBER = 4
 
 
-class SharedLevel(Protocol):
-    """A cache that other processes share. No method raises."""
-
-    async def fetch(self, keys: Sequence[str], seconds: float) -> Sequence[bytes | None] | None:
-        """The entries in the order of `keys`, in one round trip and within that time; None where it gives none."""
-
-    def put(self, key: str, entry: bytes, ttl_ms: int) -> None:
-        """Takes the entry to be written later, or drops it."""
-
-
 @dataclass(slots=True, kw_only=True)
 class CacheLookup:
     """One turn for one scorer, and the known fragments of its score."""
@@ -118,7 +108,7 @@ class ScoreCache:
         self,
         scorers: Mapping[str, LoadedScorer],
         settings: CacheSettings,
-        shared: SharedLevel | None = None,
+        shared: RedisLevel | None = None,
         before: "ScoreCache | None" = None,
     ) -> None:
         """`before` is the cache of the models that were served until this moment: its levels are this one's too."""
@@ -200,7 +190,7 @@ class ScoreCache:
             if self._scorers[name].model == model and keeping.keys.take_mark(mark):
                 _LOGGER.info("scores were cleared", extra={"model": model})
 
-    async def _read_shared(self, shared: SharedLevel, lookups: Sequence[CacheLookup], seconds: float) -> None:
+    async def _read_shared(self, shared: RedisLevel, lookups: Sequence[CacheLookup], seconds: float) -> None:
         keys = [each.key for each in lookups if each.key is not None]
         entries = await shared.fetch(keys, seconds)
         if entries is None:
