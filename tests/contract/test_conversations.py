@@ -2,39 +2,16 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from typing import Any
 
 import pytest
-from conftest import ServeFakes
 from support.conditions import until
 from support.fakes import FakeScorer
-from support.transports import listening
-from turnscore_service.api.http.app import create_app
-from turnscore_service.lifecycle.runtime import Runtime
+from support.transports import listening_service as talk
 from turnscore_service.settings.api import HttpSettings
 from turnscore_service.settings.service import ConversationSettings, Settings
 from turnscore_wire import ConversationReply, ErrorReply
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
-
-Serve = Callable[..., Any]
-
-
-@pytest.fixture
-def talk(serve: ServeFakes) -> Serve:
-    """The address of HTTP, behind the real server: `async with talk(settings, fake=...) as (address, runtime)`."""
-
-    @asynccontextmanager
-    async def start(settings: Settings | None = None, **scorers: Any) -> AsyncIterator[tuple[str, Runtime]]:
-        async with (
-            serve(settings, **(scorers or {"fake": FakeScorer()})) as (_, runtime),
-            listening(create_app(runtime), settings) as address,
-        ):
-            yield address, runtime
-
-    return start
 
 
 def path(address: str) -> str:
@@ -70,7 +47,7 @@ async def closing(socket: ClientConnection) -> tuple[int, str]:
         ('{"turn": {"speaker": "user", "text": "hi"}, "open": {}}', "body"),
     ],
 )
-async def test_a_wrong_message_is_told_and_the_conversation_goes_on(talk: Serve, message: str | bytes, field: str):
+async def test_a_wrong_message_is_told_and_the_conversation_goes_on(message: str | bytes, field: str):
     async with talk() as (address, _), connect(path(address)) as socket:
         await say(socket, "user", "hi")
         reply = await tell(socket, message)
@@ -87,7 +64,7 @@ async def test_a_wrong_message_is_told_and_the_conversation_goes_on(talk: Serve,
         (Settings(conversations=ConversationSettings(idle_seconds=0.05)), [], "deadline_exceeded", 4504),
     ],
 )
-async def test_a_conversation_that_the_service_ends_says_why(talk, settings, messages, code, close_code):
+async def test_a_conversation_that_the_service_ends_says_why(settings, messages, code, close_code):
     async with talk(settings) as (address, _), connect(path(address)) as socket:
         for message in messages:
             await socket.send(message)
@@ -95,7 +72,7 @@ async def test_a_conversation_that_the_service_ends_says_why(talk, settings, mes
         assert await closing(socket) == (close_code, code)
 
 
-async def test_a_draining_service_tells_its_conversations_and_ends_them_after_the_answers_due(talk: Serve):
+async def test_a_draining_service_tells_its_conversations_and_ends_them_after_the_answers_due():
     scorer = FakeScorer()
     async with talk(Settings(drain_seconds=3), fake=scorer) as (address, runtime), connect(path(address)) as socket:
         await say(socket, "user", "hi")
@@ -115,7 +92,7 @@ async def test_a_draining_service_tells_its_conversations_and_ends_them_after_th
     assert refused.value.response.status_code == 503
 
 
-async def test_a_handshake_without_room_is_refused_in_the_one_shape(talk: Serve):
+async def test_a_handshake_without_room_is_refused_in_the_one_shape():
     settings = Settings(conversations=ConversationSettings(max_open=1))
     async with talk(settings) as (address, _), connect(path(address)) as socket:
         await say(socket, "user", "hi")
@@ -128,7 +105,7 @@ async def test_a_handshake_without_room_is_refused_in_the_one_shape(talk: Serve)
         assert error.request_id == response.headers["x-request-id"]
 
 
-async def test_only_pages_of_an_allowed_origin_may_open_a_conversation(talk: Serve):
+async def test_only_pages_of_an_allowed_origin_may_open_a_conversation():
     settings = Settings(http=HttpSettings(allowed_origins=("https://chat.example",)))
     async with talk(settings) as (address, _):
         for origin in ("https://chat.example", None):
@@ -141,7 +118,7 @@ async def test_only_pages_of_an_allowed_origin_may_open_a_conversation(talk: Ser
             assert ErrorReply.model_validate_json(refused.value.response.body).error.field == "origin"
 
 
-async def test_no_page_but_its_own_may_where_no_origin_is_named(talk: Serve):
+async def test_no_page_but_its_own_may_where_no_origin_is_named():
     async with talk() as (address, _):
         with pytest.raises(InvalidStatus):
             await connect(path(address), origin="https://anywhere.example")
@@ -149,7 +126,7 @@ async def test_no_page_but_its_own_may_where_no_origin_is_named(talk: Serve):
             assert (await say(socket, "user", "hi")).ack
 
 
-async def test_a_websocket_elsewhere_is_refused_in_the_one_shape(talk: Serve):
+async def test_a_websocket_elsewhere_is_refused_in_the_one_shape():
     async with talk() as (address, _):
         with pytest.raises(InvalidStatus) as refused:
             await connect(f"ws://{address}/v1/score")

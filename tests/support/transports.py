@@ -376,3 +376,13 @@ async def talking(
 
 def bounded(**bounds: Any) -> Settings:
     return Settings(conversations=ConversationSettings(**bounds))
+
+
+@asynccontextmanager
+async def listening_service(settings: Settings | None = None, **scorers: Any) -> AsyncIterator[tuple[str, Runtime]]:
+    """The address of HTTP behind the real server, of a service with these scorers or one fake; and its runtime."""
+    async with (
+        ready_runtime(settings, **(scorers or {"fake": FakeScorer()})) as runtime,
+        listening(create_app(runtime), settings) as address,
+    ):
+        yield address, runtime

@@ -11,7 +11,7 @@ from prometheus_client import REGISTRY
 from support.conditions import until
 from support.fakes import POISON, FakeScorer, Threaded
 from support.files import cuttable, movable
-from support.transports import grpc_server, listening, settings_with
+from support.transports import grpc_server, listening_service, settings_with
 from turnscore_client import (
     AsyncTurnScoreClient,
     AsyncTurnScoreGrpcClient,
@@ -24,7 +24,6 @@ from turnscore_client import (
     TurnScoreClient,
     TurnScoreGrpcClient,
 )
-from turnscore_service.api.http.app import create_app
 from turnscore_service.settings.service import Settings
 
 KEY = {"api_key": "s3cret", "timeout_seconds": 30.0, "max_retries": 0}
@@ -63,18 +62,17 @@ def talk(kind: str):
 
 
 @pytest.fixture
-def service(kind: str, serve):
+def service(kind: str):
     """The service behind its real server: `async with service(settings, fake=...) as (address, runtime)`."""
 
     @asynccontextmanager
     async def start(settings: Settings | None = None, **scorers: Any) -> AsyncIterator[tuple[str, Any]]:
-        scorers = scorers or {"fake": FakeScorer()}
         if kind.startswith("grpc"):
-            async with grpc_server(settings, **scorers) as (server, runtime):
+            async with grpc_server(settings, **(scorers or {"fake": FakeScorer()})) as (server, runtime):
                 yield f"127.0.0.1:{server.port}", runtime
         else:
-            async with serve(settings, **scorers) as (_, runtime), listening(create_app(runtime)) as address:
-                yield address, runtime
+            async with listening_service(settings, **scorers) as served:
+                yield served
 
     return start
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -10,31 +10,22 @@ import pytest
 from conftest import ServeFakes
 from prometheus_client import REGISTRY
 from support.fakes import FakeScorer
-from support.transports import listening
+from support.transports import listening, listening_service
 from turnscore_service.api.http.app import create_app
 from turnscore_service.settings.api import HttpSettings
 from turnscore_service.settings.service import Settings
 from turnscore_wire import ErrorReply
 
-Open = Callable[..., Any]
 QUICK = Settings(http=HttpSettings(header_timeout_seconds=0.3))
 LIVEZ = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
-@pytest.fixture
-def transport(serve: ServeFakes) -> Open:
+@asynccontextmanager
+async def transport(settings: Settings | None = None, **scorers: Any) -> AsyncIterator[tuple[str, int]]:
     """The transport's host and port, behind the real server."""
-
-    @asynccontextmanager
-    async def start(settings: Settings | None = None) -> AsyncIterator[tuple[str, int]]:
-        async with (
-            serve(settings, fake=FakeScorer()) as (_, runtime),
-            listening(create_app(runtime), settings) as address,
-        ):
-            host, port = address.split(":")
-            yield host, int(port)
-
-    return start
+    async with listening_service(settings, **scorers) as (address, _):
+        host, port = address.split(":")
+        yield host, int(port)
 
 
 async def all_of(reader: asyncio.StreamReader) -> bytes:
@@ -69,12 +60,12 @@ def refusal(answer: bytes) -> tuple[int, str, str | None]:
     return int(lines[0].split()[1]), str(reply.error.code), reply.error.field
 
 
-async def test_a_connection_without_a_request_is_closed(transport: Open):
+async def test_a_connection_without_a_request_is_closed():
     async with transport(QUICK) as at:
         assert await ask(at) == b""
 
 
-async def test_headers_that_do_not_end_in_time_are_refused(transport: Open):
+async def test_headers_that_do_not_end_in_time_are_refused():
     async def dribble(writer: asyncio.StreamWriter) -> None:
         try:
             while True:
@@ -94,20 +85,19 @@ async def test_headers_that_do_not_end_in_time_are_refused(transport: Open):
 
 
 @pytest.mark.parametrize("noise", [b"\r\n", b"GET /livez HTTP/1.1\r\n"], ids=["empty lines", "half a head"])
-async def test_a_kept_connection_is_bounded_too(transport: Open, noise: bytes):
+async def test_a_kept_connection_is_bounded_too(noise: bytes):
     async with transport(QUICK) as at:
         answer = await ask(at, LIVEZ, noise)
     assert answer.startswith(b"HTTP/1.1 200")
 
 
-async def test_a_slow_answer_is_no_slow_request(transport: Open, serve: ServeFakes):
+async def test_a_slow_answer_is_no_slow_request():
     scorer = FakeScorer()
     scorer.gate.clear()
-    async with serve(QUICK, fake=scorer) as (_, runtime), listening(create_app(runtime), QUICK) as address:
-        host, port = address.split(":")
+    async with transport(QUICK, fake=scorer) as at:
         body = json.dumps({"response": "a"}).encode()
         head = b"POST /v1/score HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nConnection: close\r\n"
-        reader, writer = await asyncio.open_connection(host, int(port))
+        reader, writer = await asyncio.open_connection(*at)
         writer.write(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
         await asyncio.sleep(3 * QUICK.http.header_timeout_seconds)  # the time itself is what must not count
         scorer.gate.set()
@@ -125,12 +115,12 @@ async def test_a_slow_answer_is_no_slow_request(transport: Open, serve: ServeFak
     ],
     ids=["many", "one long value", "a long target", "129 headers"],
 )
-async def test_a_head_that_is_too_large_is_refused(transport: Open, head: bytes):
+async def test_a_head_that_is_too_large_is_refused(head: bytes):
     async with transport() as at:
         assert refusal(await ask(at, head)) == (431, "too_large", "headers")
 
 
-async def test_the_largest_legal_head_is_taken(transport: Open):
+async def test_the_largest_legal_head_is_taken():
     most = HttpSettings().max_head_bytes
     headers = b"".join(b"x-%04d:%s\r\n" % (n, b"a" * 500) for n in range(126))
     rest = most - sum(6 + 500 for _ in range(126)) - len("/livez" + "connection" + "close" + "x")
@@ -144,7 +134,7 @@ async def test_the_largest_legal_head_is_taken(transport: Open):
 @pytest.mark.parametrize(
     "endless", [b"0\r\nx-trailer: ", b"1;", b"0\r\n" + b"a: b\r\n" * 40_000], ids=["trailer", "extension", "trailers"]
 )
-async def test_what_surrounds_a_chunked_body_is_bounded(transport: Open, endless: bytes):
+async def test_what_surrounds_a_chunked_body_is_bounded(endless: bytes):
     head = b"POST /v1/score HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nContent-Type: application/json\r\n\r\n"
     async with transport() as at:
         assert refusal(await ask(at, head, endless, *[b"a" * 100_000] * 8)) == (431, "too_large", "headers")
@@ -164,13 +154,13 @@ async def test_what_surrounds_a_chunked_body_is_bounded(transport: Open, endless
     ],
     ids=["words", "non-ascii", "method", "version", "header", "http2", "target", "tls"],
 )
-async def test_what_is_no_request_is_refused_in_the_one_shape(transport: Open, request_bytes: bytes):
+async def test_what_is_no_request_is_refused_in_the_one_shape(request_bytes: bytes):
     async with transport() as at:
         status, code, _ = refusal(await ask(at, request_bytes))
     assert (status, code) == (400, "invalid_request")
 
 
-async def test_requests_sent_ahead_are_answered_up_to_a_bound(transport: Open):
+async def test_requests_sent_ahead_are_answered_up_to_a_bound():
     last = LIVEZ.replace(b"Host", b"Connection: close\r\nHost")
     async with transport() as at:
         assert (await ask(at, LIVEZ * 99 + last)).count(b"HTTP/1.1 200") == 100
@@ -188,10 +178,9 @@ def departed() -> float:
     return REGISTRY.get_sample_value("turnscore_requests_total", labels) or 0.0
 
 
-async def test_requests_in_pieces_and_sent_ahead_are_answered_in_order(serve: ServeFakes):
-    async with serve(fake=FakeScorer()) as (_, runtime), listening(create_app(runtime)) as address:
-        host, port = address.split(":")
-        reader, writer = await asyncio.open_connection(host, int(port))
+async def test_requests_in_pieces_and_sent_ahead_are_answered_in_order():
+    async with transport() as at:
+        reader, writer = await asyncio.open_connection(*at)
         sent = request("a") + request("a b") + request("a b c", is_last=True)
         for piece in (sent[:150], sent[150:-5], sent[-5:]):
             writer.write(piece)

@@ -5,21 +5,16 @@ import json
 import os
 import struct
 import zlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 import pytest
-from conftest import ServeFakes
-from support.fakes import FakeScorer
-from support.transports import listening
-from turnscore_service.api.http.app import create_app
+from support.transports import listening_service
 from turnscore_service.api.websocket import endpoint
 from turnscore_service.settings.service import ConversationSettings, Settings
 from turnscore_wire import ConversationReply, ErrorReply
 from websockets.server import ServerProtocol
 
-Open = Callable[..., Any]
 SMALL = Settings(conversations=ConversationSettings(max_bytes=100_000))
 HANDSHAKE = (
     b"GET /v1/conversations HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
@@ -41,29 +36,20 @@ def frame(head: int, payload: bytes = b"", *, announced: int | None = None) -> b
     return bytes([head]) + size + bytes(4) + payload
 
 
-@pytest.fixture
-def transport(serve: ServeFakes) -> Open:
+@asynccontextmanager
+async def transport(
+    settings: Settings | None = None, handshake: bytes = HANDSHAKE
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     """A WebSocket's two ends behind the real server, the handshake being over."""
-
-    @asynccontextmanager
-    async def start(
-        settings: Settings | None = None, handshake: bytes = HANDSHAKE
-    ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-        async with (
-            serve(settings, fake=FakeScorer()) as (_, runtime),
-            listening(create_app(runtime), settings) as address,
-        ):
-            host, port = address.split(":")
-            reader, writer = await asyncio.open_connection(host, int(port))
-            writer.write(handshake + b"\r\n")
-            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 30)
-            assert head.startswith(b"HTTP/1.1 101"), head
-            try:
-                yield reader, writer
-            finally:
-                writer.transport.abort()
-
-    return start
+    async with listening_service(settings) as (address, _):
+        reader, writer = await asyncio.open_connection(*address.split(":"))
+        writer.write(handshake + b"\r\n")
+        head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 30)
+        assert head.startswith(b"HTTP/1.1 101"), head
+        try:
+            yield reader, writer
+        finally:
+            writer.transport.abort()
 
 
 async def send(writer: asyncio.StreamWriter, data: bytes) -> None:
@@ -106,7 +92,7 @@ async def close_code(reader: asyncio.StreamReader) -> int:
     ids=["one frame", "announced", "fragments", "announced fragment"],
 )
 async def test_a_message_beyond_the_bound_is_refused_before_it_is_decoded(
-    transport: Open, monkeypatch: pytest.MonkeyPatch, attack: bytes
+    monkeypatch: pytest.MonkeyPatch, attack: bytes
 ):
     monkeypatch.setattr(endpoint, "decode", lambda *_: pytest.fail("it was decoded"))
     async with transport(SMALL) as (reader, writer):
@@ -116,7 +102,7 @@ async def test_a_message_beyond_the_bound_is_refused_before_it_is_decoded(
     assert (head, closing) == (0x88, struct.pack("!H", 4413) + b"too_large")
 
 
-async def test_the_largest_message_is_read(transport: Open):
+async def test_the_largest_message_is_read():
     message = json.dumps({"turn": {"speaker": "user", "text": "hi"}}).encode()
     async with transport(SMALL) as (reader, writer):
         await send(writer, frame(TEXT, message + b" " * (100_000 - len(message))))
@@ -125,7 +111,7 @@ async def test_the_largest_message_is_read(transport: Open):
     assert ConversationReply.model_validate_json(reply).ack.index == 0
 
 
-async def test_a_deflated_message_is_measured_as_it_is_inflated(transport: Open, monkeypatch: pytest.MonkeyPatch):
+async def test_a_deflated_message_is_measured_as_it_is_inflated(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(endpoint, "decode", lambda *_: pytest.fail("it was decoded"))
     deflate = zlib.compressobj(wbits=-12)
     payload = deflate.compress(b" " * 15_000_000) + deflate.flush(zlib.Z_SYNC_FLUSH)
@@ -136,16 +122,14 @@ async def test_a_deflated_message_is_measured_as_it_is_inflated(transport: Open,
 
 
 @pytest.mark.parametrize("size", [0, 2])
-async def test_a_message_in_countless_fragments_ends_the_connection(transport: Open, size: int):
+async def test_a_message_in_countless_fragments_ends_the_connection(size: int):
     async with transport() as (reader, writer):
         await send(writer, frame(FRAGMENT, b"ab") + frame(CONTINUATION, b"a" * size) * 2_000)
         assert await close_code(reader) == 1002
 
 
 @pytest.mark.parametrize("flood", [frame(PING), frame(0x8A)], ids=["ping", "pong"])
-async def test_others_have_their_turn_while_tiny_frames_are_parsed(
-    transport: Open, monkeypatch: pytest.MonkeyPatch, flood: bytes
-):
+async def test_others_have_their_turn_while_tiny_frames_are_parsed(monkeypatch: pytest.MonkeyPatch, flood: bytes):
     pieces: list[int] = []
     receive = ServerProtocol.receive_data
     monkeypatch.setattr(
@@ -159,7 +143,7 @@ async def test_others_have_their_turn_while_tiny_frames_are_parsed(
     assert max(pieces) <= 4096
 
 
-async def test_pings_whose_answers_are_not_read_stop_the_reading(transport: Open):
+async def test_pings_whose_answers_are_not_read_stop_the_reading():
     flood = frame(PING, os.urandom(125)) * 1000
 
     async def flow() -> int:
@@ -189,10 +173,9 @@ async def test_pings_whose_answers_are_not_read_stop_the_reading(transport: Open
     ],
     ids=["key", "version", "method", "long line"],
 )
-async def test_a_handshake_that_is_none_is_refused_in_the_one_shape(serve: ServeFakes, handshake: bytes, status: int):
-    async with serve(fake=FakeScorer()) as (_, runtime), listening(create_app(runtime)) as address:
-        host, port = address.split(":")
-        reader, writer = await asyncio.open_connection(host, int(port))
+async def test_a_handshake_that_is_none_is_refused_in_the_one_shape(handshake: bytes, status: int):
+    async with listening_service() as (address, _):
+        reader, writer = await asyncio.open_connection(*address.split(":"))
         writer.write(handshake + b"\r\n")
         answer = await asyncio.wait_for(reader.read(), 30)
         writer.close()
