@@ -1,10 +1,11 @@
 """ONNX graphs made for tests, right and wrong ones."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 from turnscore_core.scorers.scorer import RawScore, Scorer, TokenPack, TurnToScore
 from turnscore_models import Bundle, write_bundle
@@ -49,6 +50,15 @@ def draw_feeds(rows: int, tokens: int, pairs: int, seed: int = 0) -> dict[str, n
         "first": generator.integers(0, rows, pairs),
         "second": generator.integers(0, rows, pairs),
     }
+
+
+def run_graph(path: Path, feeds: Mapping[str, np.ndarray], *outputs: str) -> list[np.ndarray]:
+    """The graph's outputs, or those of these names, on the CPU."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    return list(session.run(outputs or None, feeds))
 
 
 def with_graph(bundle: Bundle, change: Callable[[ModelProto], None], heads: str = "") -> Bundle:

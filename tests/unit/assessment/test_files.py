@@ -63,10 +63,11 @@ def test_a_csv_that_cannot_be_read_is_named(tmp_path: Path, content: bytes, line
         (b'{"a": 1}\n[1]\n', "line 2: is not a JSON object"),
         (b"\n{\n", "line 2: is not JSON"),
         (b"[" * 100_000, "line 1: is not JSON"),
+        (b'{}\n{"a": ' + b"9" * 5000 + b"}\n", "line 2: is not JSON"),
         (b"\xff\xfe\n", "line 1: cannot be read"),
         (b"{}\n" + b"x" * (LINE_CHARACTERS + 1), "line 2: is longer than"),
     ],
-    ids=["list", "cut", "deep", "no UTF-8", "long"],
+    ids=["list", "cut", "deep", "long number", "no UTF-8", "long"],
 )
 def test_a_line_of_json_that_cannot_be_read_is_named(tmp_path: Path, content: bytes, reason: str):
     (tmp_path / "x.jsonl").write_bytes(content)
@@ -78,7 +79,7 @@ def test_packed_rows_are_unpacked_and_damaged_ones_refused(tmp_path: Path):
     path, packed = tmp_path / "x.jsonl.gz", gzip.compress(b'{"a": 1}\n' * 100)
     path.write_bytes(packed)
     assert len(list(read_rows(path))) == 100
-    for damaged in (packed[:-9], packed[:12] + b"\xff" * 8 + packed[20:]):
+    for damaged in (packed[:-9], packed[:12] + b"\xff" * 8 + packed[20:], packed[:4] + b"\xff" * 40):
         path.write_bytes(damaged)
         with pytest.raises(BadFileError, match="cannot be read"):
             list(read_rows(path))

@@ -1,14 +1,9 @@
 from pathlib import Path
 
 import pytest
-from support.exporter_data import save_tiny_bert, write_data
+from support.exporter_data import save_tiny_bert
 
 
 @pytest.fixture(scope="session")
 def tiny_bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_tiny_bert(tmp_path_factory.mktemp("tiny_bert"))
-
-
-@pytest.fixture(scope="session")
-def data_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_data(tmp_path_factory.mktemp("data"))

@@ -8,8 +8,6 @@ from turnscore_assessment.comparison.sequential import AsymptoticSequence, Betti
 
 BETTING = BettingSequence(lowest=-100, highest=100)
 ASYMPTOTIC = AsymptoticSequence()
-STUDIES, LENGTH = 400, 400
-"""False alarms that a sequence which keeps 5 % exceeds in one seed of a hundred. The seeds here are fixed."""
 
 
 @pytest.mark.parametrize("sequence", [BETTING, ASYMPTOTIC], ids=["betting", "asymptotic"])

@@ -10,7 +10,6 @@ from turnscore_assessment.data.dialogues import (
     DialogueSet,
     LabelledTurn,
     observe_turns,
-    read_dialogues,
     read_sets,
     read_turns,
 )
@@ -29,22 +28,6 @@ def describe(**fields: object) -> DialogueSet:
 def observe(turns: list[tuple[str, str]], goes_on: str) -> list[tuple[str, str | None, bool | None]]:
     found = observe_turns(describe(goes_on=goes_on), turns)
     return [(turn.response, turn.next_user, turn.goes_on) for turn in found]
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "reason"),
-    [
-        ("a.jsonl", b'{"turns": []}\n{"turns": ' + b"9" * 5000 + b"}\n", "line 2: is not JSON that can be read"),
-        ("a.jsonl", b"[" * 200_000, "line 1: is not JSON that can be read"),
-        ("a.jsonl.gz", b"\x1f\x8b\x08\x00" + b"\xff" * 40, "line 1: cannot be read"),
-    ],
-)
-def test_a_file_that_no_reader_can_read_is_refused_by_its_row(
-    tmp_path: Path, name: str, content: bytes, reason: str
-) -> None:
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises(BadFileError, match=reason):
-        list(read_dialogues(tmp_path / name))
 
 
 def test_where_users_could_leave_the_last_system_turn_is_a_stop() -> None:

@@ -4,9 +4,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import onnxruntime
 import pytest
-from support.graphs import draw_feeds, save_row_graph
+from support.graphs import draw_feeds, run_graph, save_row_graph
 from turnscore_core.inference.cuda_backend import CudaBackend, CudaOptions, provider_list
 from turnscore_core.inference.devices import Device
 from turnscore_core.inference.onnx_backend import DeviceError, OutOfMemoryError
@@ -93,7 +92,7 @@ def test_another_part_of_the_bundle_stands_on_the_same_device():
 def test_a_graph_on_cuda_gives_what_it_gives_on_the_cpu(cuda: Device, tmp_path: Path):
     path = save_row_graph(tmp_path / "rows.onnx")
     feeds = draw_feeds(9, 70, 17)
-    expected = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"]).run(["pair_sums"], feeds)[0]
+    [expected] = run_graph(path, feeds, "pair_sums")
     backend = CudaBackend(path, cuda, CudaOptions())
     for _ in range(3):
         assert backend.run(feeds)["pair_sums"] == pytest.approx(expected)

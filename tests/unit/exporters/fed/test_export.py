@@ -3,11 +3,10 @@ import re
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import onnxruntime
 import pytest
 import torch
 from support.exporter_data import save_tiny_dialogpt, write_rows
+from support.graphs import run_graph
 from turnscore_core.loaded_scorer import load_scorer
 from turnscore_exporters.bundles.writer import GRAPH_FILES
 from turnscore_exporters.commands import export as app
@@ -43,12 +42,6 @@ def write_own_qualities(path: Path) -> Path:
     return path
 
 
-def run(graph: Path, feeds: dict[str, np.ndarray]) -> np.ndarray:
-    session = onnxruntime.InferenceSession(graph, providers=["CPUExecutionProvider"])
-    losses: np.ndarray = session.run(["loss"], feeds)[0]
-    return losses
-
-
 def test_a_vocabulary_in_slices_gives_the_same_losses(
     checkpoint: FedCheckpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -56,7 +49,8 @@ def test_a_vocabulary_in_slices_gives_the_same_losses(
     export_graph(checkpoint.model, tmp_path / "whole.onnx")
     monkeypatch.setattr("turnscore_exporters.fed.model.VOCABULARY_SLICE", 100)
     export_graph(checkpoint.model, tmp_path / "sliced.onnx")
-    assert run(tmp_path / "sliced.onnx", feeds) == pytest.approx(run(tmp_path / "whole.onnx", feeds), abs=1e-4)
+    [whole], [sliced] = (run_graph(tmp_path / f"{name}.onnx", feeds) for name in ("whole", "sliced"))
+    assert sliced == pytest.approx(whole, abs=1e-4)
 
 
 def test_the_command_writes_a_bundle_that_the_service_loads(checkpoint: FedCheckpoint, tmp_path: Path) -> None:

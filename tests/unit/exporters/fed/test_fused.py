@@ -5,10 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 import torch
 from support.exporter_data import save_tiny_dialogpt, write_rows
+from support.graphs import run_graph
 from turnscore_core.inference.cuda_backend import CudaBackend, CudaOptions
 from turnscore_core.inference.devices import Device
 from turnscore_core.scorers.fed.batch import Branch, Conversation, FedBatch, build_tree
@@ -54,14 +54,9 @@ def uneven_batch(vocabulary: int) -> dict[str, np.ndarray]:
     return FedBatch([dialogue, candidates, alone], pad_id=0).feeds()
 
 
-def run(path: Path, feeds: dict[str, np.ndarray]) -> np.ndarray:
-    losses: np.ndarray = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"]).run(None, feeds)[0]
-    return losses
-
-
 def test_fused_attention_gives_what_plain_operators_give(graphs: dict[str, Path], checkpoint: FedCheckpoint) -> None:
     feeds = uneven_batch(checkpoint.model.config.vocab_size)
-    assert run(graphs["fused"], feeds) == pytest.approx(run(graphs["plain"], feeds), abs=ROUNDING)
+    assert run_graph(graphs["fused"], feeds)[0] == pytest.approx(run_graph(graphs["plain"], feeds)[0], abs=ROUNDING)
 
 
 def test_each_layer_has_one_fused_attention_for_trunks_and_one_for_branches(graphs: dict[str, Path]) -> None:
@@ -77,7 +72,7 @@ def test_each_layer_has_one_fused_attention_for_trunks_and_one_for_branches(grap
 
 def test_fp16_with_every_result_rounded_stays_close(graphs: dict[str, Path], checkpoint: FedCheckpoint) -> None:
     feeds = uneven_batch(checkpoint.model.config.vocab_size)
-    differences = np.abs(run(graphs["emulated"], feeds) - run(graphs["plain"], feeds))
+    differences = np.abs(run_graph(graphs["emulated"], feeds)[0] - run_graph(graphs["plain"], feeds)[0])
     assert 0 < differences.mean() < 0.005
     assert differences.max() < 0.05
 
@@ -86,7 +81,7 @@ def test_fp16_with_every_result_rounded_stays_close(graphs: dict[str, Path], che
 def test_a_gpu_gives_what_the_emulation_gives(cuda: Device, graphs: dict[str, Path], checkpoint: FedCheckpoint) -> None:
     feeds = uneven_batch(checkpoint.model.config.vocab_size)
     found = CudaBackend(graphs["half"], cuda, CudaOptions()).run(feeds)["loss"]
-    assert found == pytest.approx(run(graphs["emulated"], feeds), abs=0.05)
+    assert found == pytest.approx(run_graph(graphs["emulated"], feeds)[0], abs=0.05)
 
 
 def test_a_graph_whose_attention_was_not_fused_is_refused(

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
+from support.graphs import run_graph
 from turnscore_core.inference.cuda_backend import CudaBackend, CudaOptions
 from turnscore_core.inference.devices import Device
 from turnscore_exporters.bundles.writer import check_parity, turns_of
@@ -33,15 +33,6 @@ def graphs(tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[st
     convert_fp16(paths["fp32"], paths["fp16"])
     emulate_fp16(paths["fp16"], paths["emulated"])
     return paths
-
-
-def run(path: Path, feeds: dict[str, np.ndarray]) -> np.ndarray:
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    result: np.ndarray = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"]).run(
-        None, feeds
-    )[0]
-    return result
 
 
 def random_pairs() -> dict[str, np.ndarray]:
@@ -93,7 +84,7 @@ def test_the_encoder_is_fp16_and_the_heads_stay_fp32(graphs: dict[str, Path]) ->
 
 def test_fp16_is_close_to_fp32_and_rounds_more_than_its_weights(graphs: dict[str, Path]) -> None:
     feeds = random_pairs()
-    exact, weights_alone, all_rounded = (run(graphs[name], feeds) for name in ("fp32", "fp16", "emulated"))
+    exact, weights_alone, all_rounded = (run_graph(graphs[name], feeds)[0] for name in ("fp32", "fp16", "emulated"))
     assert np.abs(all_rounded - exact).max() < 1e-3
     assert np.abs(all_rounded - exact).mean() > np.abs(weights_alone - exact).mean() > 0
 
@@ -113,13 +104,13 @@ def test_emulation_rounds_after_every_operator(tmp_path: Path) -> None:
     values = np.random.default_rng(0).random((8, 4)).astype(np.float32)
     once = (values.astype(np.float16).astype(np.float32) * np.float32(np.float16(1.1))).astype(np.float16)
     twice = (once.astype(np.float32) * np.float32(np.float16(0.9))).astype(np.float16).astype(np.float32)
-    assert np.array_equal(run(tmp_path / "emulated.onnx", {"x": values}), twice)
+    assert np.array_equal(run_graph(tmp_path / "emulated.onnx", {"x": values})[0], twice)
 
 
 @pytest.mark.gpu
 def test_a_gpu_gives_what_the_emulation_gives(cuda: Device, graphs: dict[str, Path]) -> None:
     found = CudaBackend(graphs["fp16"], cuda, CudaOptions()).run(random_pairs())["probability"]
-    assert found == pytest.approx(run(graphs["emulated"], random_pairs()), abs=0.005)
+    assert found == pytest.approx(run_graph(graphs["emulated"], random_pairs())[0], abs=0.005)
 
 
 def test_an_fp16_graph_that_reorders_turns_is_refused_whatever_its_largest_difference() -> None:

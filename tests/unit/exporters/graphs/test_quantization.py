@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import onnx
-import onnxruntime
 import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.transformers import optimizer
 from onnxruntime.transformers.fusion_options import FusionOptions
+from support.graphs import run_graph
 from transformers import BertConfig, BertModel
 from turnscore_exporters.errors import GraphExportError
 from turnscore_exporters.graphs.export import skip_padding
@@ -106,12 +106,7 @@ def random_rows() -> list[list[int]]:
 
 
 def run(path: Path, *rows: list[int], tokens: int = 0) -> npt.NDArray[np.float32]:
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    vectors: npt.NDArray[np.float32] = session.run(["vectors"], batch(*rows, tokens=tokens))[0]
-    return vectors
+    return run_graph(path, batch(*rows, tokens=tokens), "vectors")[0]
 
 
 def relative_differences(found: npt.NDArray[np.float32], expected: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
@@ -162,9 +157,8 @@ def test_without_padding_every_matrix_is_multiplied_with_real_tokens_alone(
     products = [node.output[0] for node in model.graph.node if node.op_type == "MatMulIntegerToFloat"]
     model.graph.output.extend(helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in products)
     onnx.save(model, tmp_path / "seen.onnx")
-    session = onnxruntime.InferenceSession(tmp_path / "seen.onnx", providers=["CPUExecutionProvider"])
     rows = random_rows()
-    found = session.run(products, batch(*rows, tokens=64))
+    found = run_graph(tmp_path / "seen.onnx", batch(*rows, tokens=64), *products)
     assert len(found) == 6 * LAYERS
     assert {len(each) for each in found} == {sum(map(len, rows))}
 
@@ -181,8 +175,7 @@ def test_a_pooling_that_masks_nothing_still_sees_rows(graphs: dict[str, Path], t
         onnx.save(model, tmp_path / name)
         if name == "after.onnx":
             skip_padding(tmp_path / name)
-        session = onnxruntime.InferenceSession(tmp_path / name, providers=["CPUExecutionProvider"])
-        found += session.run(["largest"], row)
+        found += run_graph(tmp_path / name, row, "largest")
     assert found[1].shape == (2, HIDDEN)
     assert np.array_equal(*found)
 
