@@ -125,15 +125,19 @@ def test_unanswered_questions_are_counted(tmp_path: Path) -> None:
     assert "32 of 48 questions answered by 4 raters" in output
 
 
+def refuse(study: Path, *sheets: str | Path) -> str:
+    """What `analyse` says of sheets that it refuses."""
+    done = RUNNER.invoke(app, ["design", "analyse", str(study / "key.json"), *map(str, sheets)])
+    assert done.exit_code == 1, done.output
+    return done.stderr
+
+
 def break_line(study: Path, kind: str, change: Callable[[dict[str, Any]], object]) -> str:
     """What `analyse` says of a first sheet whose second line is changed."""
     path = Path(fill(study, kind, "jsonl")[0])
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     change(lines[1])
-    write_lines(path, *lines)
-    done = RUNNER.invoke(app, ["design", "analyse", str(study / "key.json"), str(path)])
-    assert done.exit_code == 1, done.output
-    return done.stderr
+    return refuse(study, write_lines(path, *lines))
 
 
 def put(place: str, value: object) -> Callable[[dict[str, Any]], None]:
@@ -171,8 +175,7 @@ def test_what_does_not_fit_the_key_is_named(
 def test_a_question_answered_in_two_files_is_named(tmp_path: Path) -> None:
     study = make(tmp_path, "likert")
     sheets = [fill(study, "likert", form)[0] for form in ("jsonl", "csv")]
-    done = RUNNER.invoke(app, ["design", "analyse", str(study / "key.json"), *sheets])
-    assert "r1.csv, line 2: answers.fun: r1's question 1 was already answered" in done.stderr
+    assert "r1.csv, line 2: answers.fun: r1's question 1 was already answered" in refuse(study, *sheets)
 
 
 def test_a_rank_given_twice_is_named(tmp_path: Path) -> None:
@@ -192,25 +195,20 @@ def test_a_rank_given_twice_is_named(tmp_path: Path) -> None:
 )
 def test_a_wrong_cell_is_named(kind: str, cell: str, reason: str, tmp_path: Path) -> None:
     study = make(tmp_path, kind)
-    path = fill(study, kind, "csv", lambda _: cell)[0]
-    done = RUNNER.invoke(app, ["design", "analyse", str(study / "key.json"), path])
-    assert done.exit_code == 1
-    assert "r1.csv, line " in done.stderr
-    assert reason in done.stderr
+    said = refuse(study, fill(study, kind, "csv", lambda _: cell)[0])
+    assert "r1.csv, line " in said
+    assert reason in said
 
 
 def test_a_table_without_the_columns_is_refused(tmp_path: Path) -> None:
-    study = make(tmp_path, "likert")
-    sheet = tmp_path / "sheet.csv"
-    sheet.write_text("rater,question,criterion,item\nr1,1,fun,x\n")
-    done = RUNNER.invoke(app, ["design", "analyse", str(study / "key.json"), str(sheet)])
-    assert "sheet.csv, line 1: has no column `answer`" in done.stderr
-    sheet.write_text("rater,question,criterion,item,answer\nr1,first,fun,x,3\n")
-    done = RUNNER.invoke(app, ["design", "analyse", str(study / "key.json"), str(sheet)])
-    assert "sheet.csv, line 2: question: must be a whole number" in done.stderr
-    sheet.write_text(f"rater,question,criterion,item,answer\nr1,{'9' * 5000},fun,x,3\n")
-    done = RUNNER.invoke(app, ["design", "analyse", str(study / "key.json"), str(sheet)])
-    assert "sheet.csv, line 2: question: must be a whole number" in done.stderr
+    study, sheet = make(tmp_path, "likert"), tmp_path / "sheet.csv"
+    for content, reason in (
+        ("item\nr1,1,fun,x", "line 1: has no column `answer`"),
+        ("item,answer\nr1,first,fun,x,3", "line 2: question: must be a whole number"),
+        (f"item,answer\nr1,{'9' * 5000},fun,x,3", "line 2: question: must be a whole number"),
+    ):
+        sheet.write_text(f"rater,question,criterion,{content}\n")
+        assert f"sheet.csv, {reason}" in refuse(study, sheet)
 
 
 def test_a_broken_key_is_named_by_its_field(tmp_path: Path) -> None:
@@ -218,17 +216,13 @@ def test_a_broken_key_is_named_by_its_field(tmp_path: Path) -> None:
     key = json.loads((study / "key.json").read_text())
     key["questions"][0]["options"] = ["unknown"]
     (study / "key.json").write_text(json.dumps(key))
-    sheet = str(study / "sheets" / "r1.jsonl")
-    done = RUNNER.invoke(app, ["design", "analyse", str(study / "key.json"), sheet])
-    assert done.exit_code == 1
-    assert "key.json: questions: r1's number 1 has an option without an item" in done.stderr
+    said = refuse(study, study / "sheets" / "r1.jsonl")
+    assert "key.json: questions: r1's number 1 has an option without an item" in said
 
 
 def test_an_empty_study_says_so(tmp_path: Path) -> None:
     study = make(tmp_path, "likert")
-    done = RUNNER.invoke(app, ["design", "analyse", str(study / "key.json"), str(study / "sheets" / "r1.jsonl")])
-    assert done.exit_code == 1
-    assert "fun: no question is answered" in done.stderr
+    assert "fun: no question is answered" in refuse(study, study / "sheets" / "r1.jsonl")
 
 
 @pytest.mark.parametrize(
