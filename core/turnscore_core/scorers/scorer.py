@@ -201,8 +201,8 @@ class Scorer:
         """
         raise NotImplementedError
 
-    def without_kept(self, pack: TokenPack) -> TokenPack:
-        """The pack for `score`, with those rows alone that it would compute at this moment: a queue counts them."""
+    def for_queue(self, pack: TokenPack) -> TokenPack:
+        """The pack for `score`, whose rows are as long as a queue is to count them: shorter where they are kept."""
         return pack
 
     def read_ahead(self, turn: TurnToScore) -> TokenPack | None:

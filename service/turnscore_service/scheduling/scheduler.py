@@ -254,7 +254,7 @@ class ScoringJob:
         self._tokenize_seconds = time.monotonic() - self._started_at
         runtime.tokenize_seconds.observe(self._tokenize_seconds)
         if runtime.loaded.device == CPU:  # a GPU's memory must hold all of a context, kept or not
-            packs = list(map(runtime.loaded.scorer.without_kept, packs))
+            packs = list(map(runtime.loaded.scorer.for_queue, packs))
         self._reservation.observe_tokens(runtime.loaded.name, sum([pack.real_tokens for pack in packs]))
         for place, error in failed.items():
             self._works[place].finish(error)

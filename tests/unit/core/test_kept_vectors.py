@@ -77,7 +77,7 @@ def test_a_turn_that_was_read_ahead_is_not_read_again_and_changes_no_bit(bundle:
     ]
 
 
-def test_200_conversations_have_the_same_bits_with_and_without_kept_vectors():
+def test_200_conversations_have_the_same_bits_with_and_for_queue_vectors():
     [starter] = [each for each in starter_bundles() if each.name == "quality"]
     totals = []
     for kept_bytes in (0, 64 * 1024**2):
@@ -104,16 +104,17 @@ def test_at_reply_time_the_reply_and_what_was_said_since_are_read(bundle: Bundle
     assert rows == [2, 2, 2, 3]
 
 
-def test_a_queue_counts_what_will_be_read_of_a_turn(bundle: Bundle):
+def test_a_queue_counts_what_will_be_read_of_a_turn_and_a_sixth_of_what_is_kept(bundle: Bundle):
     kept, plain = open_scorer(bundle, VectorStore()), open_scorer(bundle)
     texts = [Turn(speaker="user", text="a b"), Turn(speaker="system", text="c d"), Turn(speaker="user", text="e f g")]
     [pack] = kept.encode([TurnToScore(texts, "h")])
-    assert kept.without_kept(pack) == plain.without_kept(pack) == pack
+    assert kept.for_queue(pack) == plain.for_queue(pack) == pack
     kept.score(kept.encode([TurnToScore(texts[:2], "i")]))
-    assert kept.without_kept(pack).rows == pack.rows[:2]
-    assert kept.score([kept.without_kept(pack)]) == plain.score([plain.without_kept(pack)])
-    assert kept.without_kept(pack).rows == pack.rows[:1]
-    assert plain.without_kept(pack) == pack
+    response, latest, earlier = pack.rows
+    assert kept.for_queue(pack).rows == (response, latest, earlier[:1])
+    assert kept.score([kept.for_queue(pack)]) == plain.score([plain.for_queue(pack)])
+    assert kept.for_queue(pack).rows == (response, latest[:1], earlier[:1])
+    assert plain.for_queue(pack) == pack
 
 
 def test_a_short_response_is_kept_as_such_and_a_long_one_only_as_what_comes_before(bundle: Bundle):

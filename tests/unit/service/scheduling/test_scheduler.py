@@ -141,7 +141,7 @@ async def test_all_packs_of_a_turn_that_no_caller_waits_for_leave_the_queue(expi
 class Keeper(FakeScorer):
     """Keeps all but the first two tokens of a turn."""
 
-    def without_kept(self, pack: TokenPack) -> TokenPack:
+    def for_queue(self, pack: TokenPack) -> TokenPack:
         return replace(pack, rows=(pack.rows[0][:2],))
 
 
