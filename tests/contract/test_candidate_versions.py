@@ -1,6 +1,8 @@
 """A split as callers see it: who answers stands in every reply, whatever the call and the transport."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
@@ -35,6 +37,15 @@ def half_drawn() -> CandidateVersions:
     return CandidateVersions(splits=[candidate_version(FakeScorer(), 0.5)])
 
 
+@asynccontextmanager
+async def both_transports(candidates: CandidateVersions) -> AsyncIterator[tuple[httpx.AsyncClient, Any]]:
+    """A client over HTTP and a stub of gRPC."""
+    async with grpc_stub(candidates=candidates, fake=FakeScorer()) as (stub, runtime):
+        transport = httpx.ASGITransport(create_app(runtime))
+        async with httpx.AsyncClient(transport=transport, base_url="http://turnscore") as http:
+            yield http, stub
+
+
 def models_in(reply: Any) -> set[str]:
     """Every score's model, wherever it stands in the reply."""
     if isinstance(reply, dict):
@@ -45,10 +56,8 @@ def models_in(reply: Any) -> set[str]:
 
 @pytest.mark.parametrize(("call", "fields"), CALLS)
 async def test_both_transports_say_the_version_that_answered(call: str, fields: dict[str, Any]):
-    async with grpc_stub(candidates=all_drawn(), fake=FakeScorer()) as (stub, runtime):
-        transport = httpx.ASGITransport(create_app(runtime))
-        async with httpx.AsyncClient(transport=transport, base_url="http://turnscore") as http:
-            over_http = (await http.post(f"/v1/{call}", json=fields)).json()
+    async with both_transports(all_drawn()) as (http, stub):
+        over_http = (await http.post(f"/v1/{call}", json=fields)).json()
         over_grpc = to_fields(await getattr(stub, METHODS[call])(message_of(call, fields)))
     assert models_in(over_http) == models_in(over_grpc) == {OTHER}
 
@@ -57,10 +66,8 @@ async def test_both_transports_list_candidate_versions_with_their_shares():
     candidates = CandidateVersions(
         splits=[candidate_version(FakeScorer(), 0.25)], shadows=[candidate_version(FakeScorer(), 0.1, version="1.2.0")]
     )
-    async with grpc_stub(candidates=candidates, fake=FakeScorer()) as (stub, runtime):
-        transport = httpx.ASGITransport(create_app(runtime))
-        async with httpx.AsyncClient(transport=transport, base_url="http://turnscore") as http:
-            over_http = (await http.get("/v1/models")).json()
+    async with both_transports(candidates) as (http, stub):
+        over_http = (await http.get("/v1/models")).json()
         over_grpc = to_fields(await stub.Models(turnscore_pb2.ModelsRequest()))
     found = ModelsReply.model_validate(over_http)
     assert found.candidates == ModelsReply.model_validate(over_grpc).candidates
@@ -70,20 +77,18 @@ async def test_both_transports_list_candidate_versions_with_their_shares():
 
 
 async def test_a_named_conversation_is_answered_by_one_version_through_all_calls_and_both_transports():
-    async with grpc_stub(candidates=half_drawn(), fake=FakeScorer()) as (stub, runtime):
-        transport = httpx.ASGITransport(create_app(runtime))
-        async with httpx.AsyncClient(transport=transport, base_url="http://turnscore") as http:
-            seen = set()
-            for name in ("c-1", "c-2", "c-3", "c-4", "c-5", "c-6"):
-                models = set()
-                for call, given in CALLS:
-                    fields = {**given, "conversation": name}
-                    if call == "score_batch":
-                        fields = {"items": [{**each, "conversation": name} for each in given["items"]]}
-                    models |= models_in((await http.post(f"/v1/{call}", json=fields)).json())
-                    models |= models_in(to_fields(await getattr(stub, METHODS[call])(message_of(call, fields))))
-                assert len(models) == 1
-                seen |= models
+    async with both_transports(half_drawn()) as (http, stub):
+        seen = set()
+        for name in ("c-1", "c-2", "c-3", "c-4", "c-5", "c-6"):
+            models = set()
+            for call, given in CALLS:
+                fields = {**given, "conversation": name}
+                if call == "score_batch":
+                    fields = {"items": [{**each, "conversation": name} for each in given["items"]]}
+                models |= models_in((await http.post(f"/v1/{call}", json=fields)).json())
+                models |= models_in(to_fields(await getattr(stub, METHODS[call])(message_of(call, fields))))
+            assert len(models) == 1
+            seen |= models
     assert seen == {SERVED, OTHER}
 
 

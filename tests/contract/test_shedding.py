@@ -55,6 +55,14 @@ async def fill(client: httpx.AsyncClient, scorer: FakeScorer) -> "asyncio.Task[h
     return held
 
 
+async def overload(client: httpx.AsyncClient, scorer: FakeScorer) -> "asyncio.Task[httpx.Response]":
+    """The same, and as many refused as it takes until others are refused undecoded."""
+    held = await fill(client, scorer)
+    for _ in range(REFUSALS_IN_A_ROW):
+        assert (await ask(client)).status_code == 429
+    return held
+
+
 async def test_who_is_refused_undecoded_is_told_as_whoever_was_decoded():
     scorer = FakeScorer()
     async with serve(fake=scorer) as client:
@@ -84,9 +92,7 @@ async def test_known_turns_are_answered_while_the_others_are_shed():
     async with serve(fake=scorer) as client:
         assert (await ask(client, response="known")).status_code == 200
         scorer.batches.clear()
-        held = await fill(client, scorer)
-        for _ in range(REFUSALS_IN_A_ROW):
-            assert (await ask(client)).status_code == 429
+        held = await overload(client, scorer)
         shed_before, statuses = count_shed(), []
         for _ in range(10):
             statuses += [(await ask(client)).status_code for _ in range(30)]
@@ -102,9 +108,7 @@ async def test_what_was_answered_and_is_known_no_longer_is_decoded_once():
     async with serve(fake=scorer) as client:
         assert (await ask(client, response="not kept", cache="bypass")).status_code == 200
         scorer.batches.clear()
-        held = await fill(client, scorer)
-        for _ in range(REFUSALS_IN_A_ROW):
-            await ask(client)
+        held = await overload(client, scorer)
         shed_before = count_shed()
         answers = [await ask(client, response="not kept", cache="bypass") for _ in range(5)]
         scorer.gate.set()
@@ -132,9 +136,7 @@ async def test_another_scorer_is_asked_all_the_same():
 async def test_health_and_metrics_are_answered_while_requests_are_shed():
     scorer = FakeScorer()
     async with serve(fake=scorer) as client:
-        held = await fill(client, scorer)
-        for _ in range(REFUSALS_IN_A_ROW):
-            await ask(client)
+        held = await overload(client, scorer)
         statuses = [(await client.get(path)).status_code for path in ("/livez", "/readyz", "/metrics", "/v1/models")]
         assert "before it was decoded" in (await ask(client)).json()["error"]["message"]
         scorer.gate.set()
@@ -145,9 +147,7 @@ async def test_health_and_metrics_are_answered_while_requests_are_shed():
 async def test_a_large_batch_is_refused_undecoded_though_its_body_comes_in_many_pieces():
     scorer = FakeScorer()
     async with serve(fake=scorer) as client:
-        held = await fill(client, scorer)
-        for _ in range(REFUSALS_IN_A_ROW):
-            await ask(client)
+        held = await overload(client, scorer)
         items = [{"response": f"{number} " + "word " * 800, "scorers": ["fake"]} for number in range(200)]
         answer = await client.post("/v1/score_batch", json={"items": items})
         scorer.gate.set()

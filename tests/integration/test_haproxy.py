@@ -13,11 +13,9 @@ from pathlib import Path
 import httpx
 import pytest
 from support.conditions import until
-from support.fakes import FakeScorer, loaded_fake, loader_of, say
-from support.transports import listening
+from support.fakes import FakeScorer, say
+from support.transports import listening_service
 from turnscore_load.machine import free_port
-from turnscore_service.api.http.app import create_app
-from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.settings.service import Settings
 from websockets.sync.client import connect
 
@@ -70,14 +68,10 @@ async def haproxy(service: str, port: int, folder: Path) -> AsyncIterator[None]:
 @pytest.fixture
 async def proxied(tmp_path: Path) -> AsyncIterator[Proxied]:
     scorer, port = FakeScorer(), free_port()
-    runtime = Runtime(SETTINGS, loader_of({"fake": loaded_fake(scorer)}))
-    runtime.start()
-    await runtime.wait_until_loaded()
-    async with listening(create_app(runtime)) as address:
+    async with listening_service(SETTINGS, fake=scorer) as (address, _):
         async with haproxy(address, port, tmp_path):
             yield Proxied(port, scorer)
         scorer.gate.set()
-    await runtime.stop()
 
 
 async def test_calls_and_conversations_come_through_and_metrics_do_not(proxied: Proxied):

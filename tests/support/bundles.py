@@ -55,17 +55,8 @@ def save_encoder_graph(path: Path, *, output: str = "vector", seed: int = 0) -> 
         helper.make_node("ReduceSum", ["weight", "last"], ["count"], keepdims=1),
         helper.make_node("Div", ["sum", "count"], [output]),
     ]
-    graph = helper.make_graph(
-        nodes,
-        "encoder",
-        [
-            helper.make_tensor_value_info(name, TensorProto.INT64, ["rows", "tokens"])
-            for name in ("input_ids", "attention_mask")
-        ],
-        [helper.make_tensor_value_info(output, TensorProto.FLOAT, ["rows", WIDTH])],
-        [numpy_helper.from_array(value, name) for name, value in tensors.items()],
-    )
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    inputs = {name: (TensorProto.INT64, ["rows", "tokens"]) for name in ("input_ids", "attention_mask")}
+    _save_graph(path, nodes, inputs, {output: (TensorProto.FLOAT, ["rows", WIDTH])}, tensors)
 
 
 def make_encoder_bundle(folder: Path, *, token_limit: int = 8) -> Bundle:
@@ -158,7 +149,7 @@ def save_quality_graphs(path: Path, joint: Path) -> None:
 def _save_graph(path: Path, nodes: list[Any], inputs: Any, outputs: Any, tensors: Mapping[str, Any]) -> None:
     graph = helper.make_graph(
         nodes,
-        "quality",
+        "made up",
         [helper.make_tensor_value_info(name, *each) for name, each in inputs.items()],
         [helper.make_tensor_value_info(name, *each) for name, each in outputs.items()],
         [numpy_helper.from_array(value, name) for name, value in tensors.items()],
@@ -173,15 +164,9 @@ def save_heads(path: Path, outputs: Sequence[str] = HEADS, sign: float = 1.0) ->
     for place, name in enumerate(outputs):
         nodes.append(helper.make_node("Gather", ["signed", f"place_{place}"], [f"{name}/mean"], axis=1))
         nodes.append(helper.make_node("Tanh" if name == "sentiment" else "Sigmoid", [f"{name}/mean"], [name]))
-    graph = helper.make_graph(
-        nodes,
-        "heads",
-        [helper.make_tensor_value_info(FEATURES, TensorProto.FLOAT, ["pairs", len(HEADS)])],
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["pairs"]) for name in outputs],
-        [numpy_helper.from_array(value, name) for name, value in tensors.items()],
-    )
+    inputs = {FEATURES: (TensorProto.FLOAT, ["pairs", len(HEADS)])}
     path.parent.mkdir(exist_ok=True)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    _save_graph(path, nodes, inputs, {name: (TensorProto.FLOAT, ["pairs"]) for name in outputs}, tensors)
 
 
 def describe_heads(folder: Path, file: str) -> HeadsSpec:

@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -119,13 +120,15 @@ def test_a_long_follow_up_that_shortens_the_context_is_not_left_out(tmp_path: Pa
     assert not set(scorer.fragments_of(both)) & set(scorer.fragments_of(kind))
 
 
+def fragments(
+    scorer: Any, positive: list[str], negative: list[str], name: str = "mine", **options: Any
+) -> tuple[bytes, ...]:
+    own = {name: {"positive": positive, "negative": negative}}
+    return scorer.fragments_of(turn("hi", options=scorer.read_options({"own_qualities": own, **options})))
+
+
 def test_a_part_is_told_by_its_follow_ups_and_its_loss_not_by_its_name(tmp_path: Path):
-    scorer, _ = make_fed_scorer(tmp_path / "b")
-
-    def parts(positive: list[str], negative: list[str], name: str = "mine", **options: Any) -> tuple[bytes, ...]:
-        own = {name: {"positive": positive, "negative": negative}}
-        return scorer.fragments_of(turn("hi", options=scorer.read_options({"own_qualities": own, **options})))
-
+    parts = partial(fragments, make_fed_scorer(tmp_path / "b")[0])
     one, other, third = "Thanks!", "That's rude!", "What?"  # the bundle's
     different = [
         parts([one], [other]),
@@ -141,14 +144,7 @@ def test_a_part_is_told_by_its_follow_ups_and_its_loss_not_by_its_name(tmp_path:
 
 
 def test_a_callers_question_is_one_part_that_everything_asked_tells(tmp_path: Path):
-    scorer, _ = make_fed_scorer(tmp_path / "b")
-
-    def parts(positive: list[str], negative: list[str], name: str = "mine", **options: Any) -> tuple[bytes, ...]:
-        own = {name: {"positive": positive, "negative": negative}}
-        found = scorer.fragments_of(turn("hi", options=scorer.read_options({"own_qualities": own, **options})))
-        assert len(found) == 1
-        return found
-
+    parts = partial(fragments, make_fed_scorer(tmp_path / "b")[0])
     different = [
         parts(["a b"], ["c"]),
         parts(["a b"], ["c"], name="yours"),
@@ -161,4 +157,5 @@ def test_a_callers_question_is_one_part_that_everything_asked_tells(tmp_path: Pa
         parts(["b", "a"], ["c"]),
         parts(["a b"], ["c"], loss="whole_sequence"),
     ]
+    assert all(len(each) == 1 for each in different)
     assert len(set(different)) == len(different)
