@@ -24,6 +24,7 @@ from turnscore_core.kept_vectors import VectorCounts
 from turnscore_core.model_loader import ModelLoader
 from turnscore_service.api.http.app import create_app
 from turnscore_service.lifecycle.runtime import Runtime
+from turnscore_service.scheduling import shadow
 from turnscore_service.scheduling.versions import CandidateVersions
 from turnscore_service.settings.service import Settings
 from turnscore_wire import Score, ScoreRequest, Turn
@@ -113,7 +114,11 @@ SHADOW = "quality:7.0.0"
 @asynccontextmanager
 async def serving(models: Path, **settings: Any) -> AsyncIterator[tuple[Runtime, httpx.AsyncClient]]:
     """A service in this process that computes every score."""
-    fixed = {"runtime": {"threads": 1, "concurrent_batches": 1}, "cache": {"ttl_seconds": 0}}
+    fixed = {
+        "runtime": {"threads": 1, "concurrent_batches": 1},
+        "cache": {"ttl_seconds": 0},
+        "default_deadline_ms": 60_000,
+    }
     runtime = Runtime(Settings.model_validate({"models": f"{models}/", **fixed, **settings}))
     runtime.start()
     try:
@@ -198,7 +203,11 @@ async def check_shadow(answered: Answered, served: str, plain: Plain) -> None:
     assert compared(served, "percentiles_total", by="shadow") == pytest.approx(sum(own), rel=1e-9)
 
 
-async def test_no_version_uses_what_another_read_while_it_is_switched_shadowed_and_split(tmp_path: Path):
+async def test_no_version_uses_what_another_read_while_it_is_switched_shadowed_and_split(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(shadow, "MOST_WAITING", 10_000)  # however slow the machine, it compares every turn
+    monkeypatch.setattr(shadow, "MOST_SECONDS", 600)
     for version, marks in MARKS.items():
         make_quality_version(tmp_path / version, version, marks=marks)
     roles = {"shadow": f"{tmp_path / '7.0.0'}=1", "split": f"{tmp_path / '8.0.0'}=0.5"}
