@@ -1,16 +1,17 @@
-"""Trains a larger cross-encoder on judged turns, and has it mark turns that nobody judged, for `train quality --marks`.
+"""Trains larger cross-encoders on judged turns, which mark turns that nobody judged, for `train quality --marks`.
 
-    .venv-dev/bin/python experiments/quality_teacher.py train ENCODER --data DATA --output TEACHER
-    .venv-dev/bin/python experiments/quality_teacher.py mark TEACHER --data DATA --output MARKS.jsonl
+    .venv-dev/bin/python experiments/quality_teacher.py train ENCODER --data DATA --output TEACHER --device cuda
+    .venv-dev/bin/python experiments/quality_teacher.py mark TEACHER --data DATA --output MARKS.jsonl --device cuda
 
 ENCODER is the folder of a sentence encoder such as all-mpnet-base-v2 (110 million parameters, Apache-2.0): too large to
-be served, so the model that is served learns from its marks.
+be served, so the model that is served learns from its marks. A teacher takes minutes on a GPU, and days on two cores.
 """
 
 import json
 import random
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,7 +22,15 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers import AutoModel, AutoTokenizer
-from turnscore_assessment.data.dialogues import MARKS, USER, Spoken
+from turnscore_assessment.data.dialogues import (
+    MARKS,
+    MODERN_FILE,
+    TURNS_FILE,
+    USER,
+    Spoken,
+    read_development_sets,
+    read_judged_contexts,
+)
 from turnscore_assessment.files import read_rows
 from turnscore_exporters.quality.job import read_material, read_spoken
 from turnscore_exporters.quality.model import CONTINUES, SENTIMENT, load_model
@@ -37,10 +46,21 @@ from turnscore_exporters.quality.training import (
 from turnscore_exporters.quality.value import score_heads
 from turnscore_exporters.training.loop import LoopSettings, WeightAverage, train
 
-CONTEXT_TURNS, CONTEXT_TOKENS, RESPONSE_TOKENS = 3, 40, (64, 32)
-FROZEN_LAYERS = 6
+CONTEXT_TOKENS, RESPONSE_TOKENS = (40, 40, 40, 64, 64), (80, 48)
+"""Of the latest context turns, oldest first, and of a response's start and end."""
 TOKENS_AT_ONCE = 4096
-RECIPE = JudgedRecipe(user_turns=0, groups=1, bots=0, drills=1, passes=0.8, modern_share=1)
+RECIPE = JudgedRecipe(judged=48, user_turns=0, groups=6, bots=2, drills=4, passes=3.7)
+PEOPLE, PEOPLE_AT_ONCE = len(MARKS), 60
+"""The output that learns only which of two turns, or their dialogues, people preferred; turns of a step."""
+RATE_OF_LOWER_LAYER = 0.9
+RATED_DIALOGUES: Mapping[str, Sequence[str]] = {
+    "dialogue_feedback.jsonl.gz": (
+        "polite", "attentive", "understood_feelings", "answered_feelings", "likable", "sensible",
+    ),
+    "dstc9_interactive.jsonl.gz": ("likeable", "coherent", "human (overall)", "understanding"),
+    **{f"human_assessment/{name}_pass.jsonl.gz": () for name in ("free_run1", "free_run2", "icebreaker")},
+}  # fmt: skip
+"""Dialogues that people rated, and the marks whose mean counts, which are all where none is named."""
 Asked = tuple[Sequence[Spoken], str]
 
 
@@ -53,26 +73,27 @@ class Teacher(nn.Module):
         self.tokenizer = AutoTokenizer.from_pretrained(folder)
         width = int(self.encoder.config.hidden_size)
         self.hidden = nn.Linear(width * 4 + 1, 256)
-        self.head = nn.Linear(256, len(MARKS))
+        self.head = nn.Linear(256, len(MARKS) + 1)
 
     def lay_out(self, turns: Sequence[Asked]) -> list[tuple[list[int], int]]:
         """The ids of each turn's row, and where its response begins."""
-        texts = [[text for _, text in context[-CONTEXT_TURNS:]] + [response] for context, response in turns]
+        most = len(CONTEXT_TOKENS)
+        texts = [[text for _, text in context[-most:]] + [response] for context, response in turns]
         flat = [text for each in texts for text in each]
         ids = iter(self.tokenizer(flat, add_special_tokens=False)["input_ids"]) if flat else iter(())
         first, end = self.tokenizer.cls_token_id, self.tokenizer.sep_token_id
         rows = []
         for each in texts:
             row = [first]
-            for _ in each[:-1]:
-                row += [*next(ids)[:CONTEXT_TOKENS], end]
+            for tokens in CONTEXT_TOKENS[most - len(each) + 1 :]:
+                row += [*next(ids)[-tokens:], end]
             row.append(end)
             said, (start, last) = next(ids), RESPONSE_TOKENS
             rows.append(([*row, *(said if len(said) <= start + last else said[:start] + said[-last:]), end], len(row)))
         return rows
 
     def forward(self, rows: Sequence[tuple[list[int], int]]) -> Tensor:
-        """Logits of MARKS [turns, marks]."""
+        """Logits of MARKS, and what orders turns as people do [turns, marks + 1]."""
         longest = max(len(ids) for ids, _ in rows)
         ids = torch.full((len(rows), longest), self.tokenizer.pad_token_id)
         mask, side = torch.zeros(2, len(rows), longest)
@@ -80,7 +101,7 @@ class Teacher(nn.Module):
             ids[place, : len(row)] = torch.tensor(row)
             mask[place, : len(row)] = 1
             side[place, begins : len(row)] = 1
-        with torch.autocast("cpu", dtype=torch.bfloat16):
+        with torch.autocast(ids.device.type, dtype=torch.bfloat16):
             states = self.encoder(input_ids=ids, attention_mask=mask.long()).last_hidden_state.float()
         means = [
             (states * part[..., None]).sum(1) / part.sum(1, keepdim=True).clamp_min(1) for part in (side, mask - side)
@@ -91,13 +112,13 @@ class Teacher(nn.Module):
         return result
 
     def mark(self, turns: Sequence[Asked]) -> Tensor:
-        """Logits of MARKS [turns, marks], in order."""
+        """What forward gives for turns, in their order."""
         rows = self.lay_out(turns)
         order = sorted(range(len(rows)), key=lambda place: len(rows[place][0]))
-        found = torch.zeros(len(rows), len(MARKS))
+        found = torch.zeros(len(rows), len(MARKS) + 1)
         with torch.inference_mode():
             while order:
-                count = max(1, min(128, TOKENS_AT_ONCE // len(rows[order[-1]][0])))
+                count = max(1, min(1024, TOKENS_AT_ONCE // len(rows[order[-1]][0])))
                 chosen, order = order[-count:], order[:-count]
                 found[chosen] = self([rows[place] for place in chosen])
         return found
@@ -121,7 +142,53 @@ def teacher_loss(outputs: Tensor, items: Sequence[TrainingItem]) -> Tensor:
     return loss
 
 
+@dataclass(frozen=True, slots=True)
+class Rated:
+    """A turn that people rated, or one of a dialogue that they rated; ratings of one set alone can be compared."""
+
+    asked: Asked
+    rating: float
+    set_name: str
+
+
+def people_loss(given: Tensor, turns: Sequence[Rated]) -> Tensor:
+    """Pairwise logistic loss over turns of one set whose ratings are .3 of its standard deviation apart."""
+    ratings = torch.tensor([turn.rating for turn in turns])
+    names = sorted({turn.set_name for turn in turns})
+    sets = torch.tensor([names.index(turn.set_name) for turn in turns])
+    spread = torch.stack([ratings[sets == number].std(correction=0) for number in range(len(names))])[sets]
+    counts = (sets[:, None] == sets[None]) & (ratings[:, None] - ratings[None] > 0.3 * spread[:, None])
+    each = functional.softplus(given[None] - given[:, None])
+    return (each * counts).sum() / counts.sum().clamp_min(1)
+
+
+def read_rated(data: Path) -> list[Rated]:
+    """The turns of people's sets that are fitted on and may be sold; none that a figure is measured on."""
+    judged = chain.from_iterable(read_judged_contexts(data / name) for name in (TURNS_FILE, MODERN_FILE))
+    held = {turn.response for each in judged for turn in each if turn.split != "train"}
+    generator = random.Random(2)
+    found = [
+        Rated((turn.context, turn.response), turn.rating, turn.set_name)
+        for name, turns in read_development_sets(data).items()
+        for turn in turns
+        if name.endswith("(fitted on)") and "thumbs" not in name
+    ]
+    for name, marks in RATED_DIALOGUES.items():
+        for _, row in read_rows(data / name):
+            if row.get("set", "ieval") != "ieval" or row.get("split", "train") != "train":
+                continue
+            ratings = row["ratings"] if isinstance(row["ratings"], list) else [row["ratings"]]
+            values = [each[mark] for each in ratings for mark in marks or each if each.get(mark) is not None]
+            if values and not any(each["text"] in held for each in row["turns"]):
+                found += [
+                    Rated(asked, float(np.mean(values)), name)
+                    for asked in draw_system_turns(row["turns"], 3, generator)
+                ]
+    return found
+
+
 application = typer.Typer(add_completion=False, callback=lambda: None)
+Device = Annotated[str, typer.Option(help="cpu or cuda.")]
 
 
 @application.command("train")
@@ -131,34 +198,44 @@ def train_teacher(
     output: Annotated[Path, typer.Option()],
     passes: Annotated[float, typer.Option()] = RECIPE.passes,
     share: Annotated[float, typer.Option()] = 1.0,
-    most_steps: Annotated[int, typer.Option()] = 320,
+    seed: Annotated[int, typer.Option()] = 0,
+    device: Device = "cpu",
 ) -> None:
     """Trains and writes the weights."""
     output.mkdir(parents=True, exist_ok=True)
-    steps = plan_steps(read_material(data, share, 0), replace(RECIPE, passes=passes), 0)[:most_steps]
-    torch.manual_seed(0)
-    model = Teacher(encoder)
-    freeze_lower_layers(model.encoder, FROZEN_LAYERS)
+    steps = plan_steps(read_material(data, share, 0), replace(RECIPE, passes=passes), seed)
+    rated = read_rated(data)
+    torch.manual_seed(seed)
+    model = Teacher(encoder).to(device)
+    freeze_lower_layers(model.encoder, 0)
+    layers = model.encoder.encoder.layer
     groups: list[dict[str, Any]] = [
-        {"params": [*model.hidden.parameters(), *model.head.parameters()], "lr": 5e-4},
-        {"params": [weight for weight in model.encoder.parameters() if weight.requires_grad]},
+        {"params": [*model.hidden.parameters(), *model.head.parameters()], "lr": 4e-4},
+        *(
+            {"params": list(layer.parameters()), "lr": 6e-5 * RATE_OF_LOWER_LAYER ** (len(layers) - 1 - number)}
+            for number, layer in enumerate(layers)
+        ),
     ]
     loop = LoopSettings(
-        steps=len(steps), run_key=f"teacher {encoder} {len(steps)}", warm_up_steps=40, save_every=40,
-        description="teacher", learning_rate=4e-5, weight_decay=0.01, betas=(0.9, 0.98),
+        steps=len(steps), run_key=f"teacher {encoder} {seed} {len(steps)}", warm_up_steps=40, save_every=200,
+        description="teacher", weight_decay=0.01, betas=(0.9, 0.98),
     )  # fmt: skip
     average = WeightAverage(0.99, int(len(steps) * 0.6))
 
     def step_loss(step: int) -> Tensor:
         items = steps[step]
-        rows = model.lay_out([(item.context, item.response) for item in items])
+        people = random.Random(step).sample(rated, min(PEOPLE_AT_ONCE, len(rated)))
+        rows = model.lay_out([*((item.context, item.response) for item in items), *(each.asked for each in people)])
         order = sorted(range(len(rows)), key=lambda place: len(rows[place][0]))
         third = -(-len(order) // 3)  # three widths waste less padding than one
         parts = [model([rows[p] for p in order[start : start + third]]) for start in range(0, len(order), third)]
-        return teacher_loss(torch.cat(parts)[torch.tensor(order).argsort()], items)
+        found = torch.cat(parts)[torch.tensor(order).argsort()]
+        loss = teacher_loss(found[: len(items)], items)
+        return loss + 0.5 * people_loss(found[len(items) :, PEOPLE], people) if people else loss
 
-    train(model, step_loss, loop, groups=groups, state_path=output / "state.pt", follower=average)
-    torch.save({"weights": model.state_dict(), "encoder": encoder}, output / "teacher.pt")
+    with torch.device(device):
+        train(model, step_loss, loop, groups=groups, state_path=output / "state.pt", follower=average)
+    torch.save({"weights": model.cpu().state_dict(), "encoder": encoder}, output / "teacher.pt")
 
 
 def load_teacher(folder: Path) -> Teacher:
@@ -171,46 +248,60 @@ def load_teacher(folder: Path) -> Teacher:
 
 @application.command("mark")
 def mark(
-    teacher: Annotated[Path, typer.Argument()],
+    teachers: Annotated[list[Path], typer.Argument()],
     data: Annotated[Path, typer.Option()],
     output: Annotated[Path, typer.Option()],
+    people_share: Annotated[float, typer.Option(help="Of what orders as people do, in the overall mark.")] = 0.2,
     older: Annotated[
         list[Path] | None, typer.Option(help="Quality checkpoints whose heads are mixed in, first the one to train on.")
     ] = None,
-    older_share: Annotated[list[float] | None, typer.Option(help="Of each of them; the teacher has the rest.")] = None,
+    older_share: Annotated[
+        list[float] | None, typer.Option(help="Of each of them; the teachers have the rest.")
+    ] = None,
     turns: Annotated[
         int,
         typer.Option(
             help="Contexts, half of people's turns and half of systems'; there are three times as many turns."
         ),
-    ] = 5600,
+    ] = 42_000,
+    device: Device = "cpu",
 ) -> None:
-    """Writes turns with the marks that teacher and older heads give them together."""
+    """Writes turns with the marks that teachers and older heads give them together."""
     if len(older or []) != len(older_share or []):
         raise typer.BadParameter("give one for each --older", param_hint="--older-share")
     shares = list(zip(older or [], older_share or [], strict=True))
     asked = draw_turns(data, turns)
     typer.echo(f"{len(asked)} turns")
-    marks = load_teacher(teacher).mark(asked)
-    center, spread = marks.mean(0), marks.std(0)
-    mixed = (1 - sum(share for _, share in shares)) * (marks - center) / spread
+    with torch.device(device):
+        each_marks = [load_teacher(each).to(device).mark(asked).cpu() for each in teachers]
+    marks, center, spread = _standardize(torch.stack(each_marks).mean(0))
+    people = marks[:, PEOPLE].clone()
+    marks, center, spread = marks[:, :PEOPLE], center[:PEOPLE], spread[:PEOPLE]
+    mixed = (1 - sum(share for _, share in shares)) * marks
+    mixed[:, MARKS.index("overall")] += people_share * (people - marks[:, MARKS.index("overall")])
     others = torch.zeros(len(asked), 2)
     for folder, share in shares:
         model, encoder = load_model(folder)
         with torch.autocast("cpu", dtype=torch.bfloat16):
             heads = torch.from_numpy(score_heads(model, encoder, asked)).float()
-        logits = heads[:, list(HEAD_OF_MARK)].clamp(1e-4, 1 - 1e-4).logit()
+        logits, own_center, own_spread = _standardize(heads[:, list(HEAD_OF_MARK)].clamp(1e-4, 1 - 1e-4).logit())
         if folder == shares[0][0]:  # what goes on learning keeps its scale
-            center, spread = logits.mean(0), logits.std(0)
-        mixed = mixed + share * (logits - logits.mean(0)) / logits.std(0)
+            center, spread = own_center, own_spread
+        mixed = mixed + share * logits
         others += heads[:, [SENTIMENT, CONTINUES]] / len(shares)
-    values = (center + spread * mixed / mixed.std(0)).sigmoid()
+    values = (center + spread * _standardize(mixed)[0]).sigmoid()
     with output.open("w", encoding="utf-8") as file:
         for (context, response), row, other in zip(asked, values.tolist(), others.tolist(), strict=True):
             known = dict(
                 zip((*MARKS, "sentiment", "continues"), (round(each, 4) for each in (*row, *other)), strict=True)
             )
             file.write(json.dumps({"context": context, "response": response, "marks": known}) + "\n")
+
+
+def _standardize(values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Columns with mean 0 and deviation 1, and the means and deviations that they had."""
+    center, spread = values.mean(0), values.std(0).clamp_min(1e-6)
+    return (values - center) / spread, center, spread
 
 
 def draw_turns(data: Path, count: int) -> list[Asked]:
@@ -254,6 +345,20 @@ def find_alike(texts: Sequence[str], asked: Sequence[int], nearest: int = 8) -> 
     return found
 
 
+def draw_system_turns(said: Sequence[Mapping[str, Any]], count: int, generator: random.Random) -> list[Asked]:
+    """So many turns of the system, at most, each with the four before it."""
+    places = [
+        place
+        for place in range(1, len(said))
+        if said[place]["speaker"] not in (USER, "human") and said[place]["text"].strip()
+        if not any(each.get("held_back") for each in said[place - 1 : place + 1])
+    ]
+    return [
+        ([(each["speaker"], each["text"]) for each in said[max(0, place - 4) : place]], said[place]["text"])
+        for place in generator.sample(places, min(count, len(places)))
+    ]
+
+
 def draw_empathetic(data: Path, count: int, generator: random.Random) -> list[Asked]:
     """System turns of dialogues of `ieval` that may be trained on."""
     rows = [
@@ -261,15 +366,8 @@ def draw_empathetic(data: Path, count: int, generator: random.Random) -> list[As
         for _, row in read_rows(data / "dialogue_feedback.jsonl.gz")
         if row["set"] == "ieval" and row["split"] == "train"
     ]
-    found: list[Asked] = []
-    for row in generator.sample(rows, min(len(rows), count)):
-        said = row["turns"]
-        for place in generator.sample(range(1, len(said)), min(3, len(said) - 1)):
-            context = [(each["speaker"], each["text"]) for each in said[max(0, place - 4) : place]]
-            is_bot = said[place]["speaker"] not in (USER, "human")
-            if is_bot and not any(each.get("held_back") for each in said[place - 1 : place + 1]):
-                found.append((context, said[place]["text"]))
-    return found
+    chosen = generator.sample(rows, min(len(rows), count))
+    return [turn for row in chosen for turn in draw_system_turns(row["turns"], 3, generator)]
 
 
 if __name__ == "__main__":

@@ -255,6 +255,7 @@ class QualityTrainOptions(TrainOptions):
     passes: Annotated[float, Option(min=0.001, help="How often the judged responses are read.")] = 2.5
     share: Annotated[float, Option(min=0.0001, max=1, help="Share of the data; small in a trial.")] = 1.0
     learning_rate: Annotated[float, Option(min=0, help="Learning rate of the encoder.")] = 6e-5
+    device: Annotated[str, Option(help="cpu or cuda.")] = "cpu"
 
 
 @dataclass(frozen=True, kw_only=True)

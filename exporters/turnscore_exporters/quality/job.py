@@ -59,7 +59,10 @@ def run_quality_training(options: QualityTrainOptions) -> None:
         model, encoder = start_model(settings, options.init_from)
         steps = plan_steps(material, recipe, options.seed)
         typer.echo(f"{len(steps)} steps of {len(material.judged) + len(material.modern)} judged contexts")
-        train_judged(model, encoder, steps, recipe, options.output / STATE_FOLDER / "judged.pt", options.seed)
+        train_judged(
+            model.to(options.device), encoder, steps, recipe, options.output / STATE_FOLDER / "judged.pt", options.seed
+        )
+        model.cpu()
     save_model(model, encoder, options.output)
     formula = fit_value(partial(score_heads, model, encoder), options.data)
     write_formula(options.output, formula)

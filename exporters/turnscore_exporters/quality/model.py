@@ -462,9 +462,7 @@ def answer_rows(model: QualityModel, turns: Sequence[TurnRows], *, fixed_context
         begins = {row: width * place for row, place in places.items()}
         tokens, where = lay_out_tokens([turns[index] for index in chunk], begins)
         context = kept.lower, kept.upper
-        joint.append(
-            model.attend(states.lower, states.mask, context, torch.from_numpy(tokens), torch.from_numpy(where))
-        )
+        joint.append(model.attend(states.lower, states.mask, context, torch.as_tensor(tokens), torch.as_tensor(where)))
         pooled.append(states.pooled)
     back = torch.tensor(order).argsort()
     vectors, attended = torch.cat(pooled)[back], torch.cat(joint)[back]

@@ -275,7 +275,8 @@ def train_judged(
     seed: int = 0,
     save_every: int = 100,
 ) -> None:
-    """Trains the model in place, or goes on where `state_path` stopped; the averaged weights count."""
+    """Trains the model in place, on its device, or goes on where `state_path` stopped; the averaged weights count."""
+    device = next(model.parameters()).device
     builder = RowBuilder(encoder, model.settings.layout)
     freeze_lower_layers(model.encoder, FROZEN_LAYERS)
     encoder_weights = [weight for weight in model.encoder.parameters() if weight.requires_grad]
@@ -301,8 +302,9 @@ def train_judged(
     def step_loss(step: int) -> Tensor:
         items = steps[step]
         turns = builder.build([(item.context, item.response) for item in items])
-        with torch.autocast("cpu", dtype=torch.bfloat16):
+        with torch.autocast(device.type, dtype=torch.bfloat16):
             found = answer_rows(model, turns, fixed_context=step % CONTEXT_EVERY > 0)
         return compute_loss(model, found, items, recipe)
 
-    train(model, step_loss, loop, groups=groups, state_path=state_path, follower=average)
+    with device:
+        train(model, step_loss, loop, groups=groups, state_path=state_path, follower=average)

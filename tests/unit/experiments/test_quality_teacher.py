@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 import quality_teacher
 import torch
-from quality_teacher import RESPONSE_TOKENS, Teacher
+from quality_teacher import RESPONSE_TOKENS, Rated, Teacher, people_loss
+from turnscore_assessment.data.dialogues import MARKS
 from turnscore_assessment.errors import BadFileError
 from turnscore_core.scorers.quality import HEADS
 from turnscore_exporters.quality.job import read_marked_turns
@@ -41,10 +42,12 @@ def test_marks_are_learned_as_they_were_written(
     asked = [(CONTEXT, "a good b"), (CONTEXT, "c d"), ((), "e f g")]
     monkeypatch.setattr(quality_teacher, "draw_turns", lambda *_: asked)
     monkeypatch.setattr(quality_teacher, "load_teacher", lambda _: teacher)
-    quality_teacher.mark(tmp_path, tmp_path, tmp_path / "marks.jsonl")
+    quality_teacher.mark([tmp_path], tmp_path, tmp_path / "marks.jsonl", people_share=0.0)
     turns = list(read_marked_turns(tmp_path / "marks.jsonl"))
     assert [(turn.context, turn.response) for turn in turns] == [(tuple(context), said) for context, said in asked]
-    assert turns[1].labels["overall"] == pytest.approx(float(teacher.mark(asked)[1, -1].sigmoid()), abs=1e-3)
+    assert turns[1].labels["overall"] == pytest.approx(
+        float(teacher.mark(asked)[1, MARKS.index("overall")].sigmoid()), abs=1e-3
+    )
     material = Material(
         judged=[[turns[0]]], modern=[], user_turns=[], groups=[], bots=[], marked=[turns[:2], turns[2:]]
     )
@@ -55,6 +58,14 @@ def test_marks_are_learned_as_they_were_written(
         turn.response: turn.labels["overall"] for turn in turns
     }
     assert len({item.context_key for item in step if item.response in ("a good b", "c d") and item.weight < 1}) == 1
+
+
+def test_people_order_turns_of_one_set_alone() -> None:
+    turns = [Rated((CONTEXT, "a"), rating, name) for rating, name in ((1.0, "x"), (5.0, "x"), (90.0, "y"), (10.0, "y"))]
+    right, wrong = (people_loss(torch.tensor(given), turns) for given in ([0.0, 9.0, 5.0, -4.0], [9.0, 0.0, -4.0, 5.0]))
+    assert right < 0.01 < 1 < wrong
+    across = people_loss(torch.tensor([100.0, 109.0, 5.0, -4.0]), turns)
+    assert torch.allclose(across, right)
 
 
 def test_alike_are_texts_that_share_rare_words() -> None:
