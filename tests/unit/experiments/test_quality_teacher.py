@@ -64,8 +64,7 @@ def test_people_order_turns_of_one_set_alone() -> None:
     turns = [Rated((CONTEXT, "a"), rating, name) for rating, name in ((1.0, "x"), (5.0, "x"), (90.0, "y"), (10.0, "y"))]
     right, wrong = (people_loss(torch.tensor(given), turns) for given in ([0.0, 9.0, 5.0, -4.0], [9.0, 0.0, -4.0, 5.0]))
     assert right < 0.01 < 1 < wrong
-    across = people_loss(torch.tensor([100.0, 109.0, 5.0, -4.0]), turns)
-    assert torch.allclose(across, right)
+    assert torch.allclose(people_loss(torch.tensor([100.0, 109.0, 5.0, -4.0]), turns), right)
 
 
 def test_alike_are_texts_that_share_rare_words() -> None:

@@ -1,20 +1,11 @@
 """What the samples say of a real process, and a leak told from noise."""
 
-import subprocess
 from collections.abc import Callable
 
 import pytest
 from turnscore_load.sampling import Growth, ProcessSample, growths, soak_windows
 
-
-def say(process: "subprocess.Popen[str]") -> None:
-    assert process.stdin is not None
-    process.stdin.write("\n")
-    process.stdin.flush()
-
-
 SECONDS = 900
-MIB = 1024 * 1024
 
 
 def run(
@@ -25,7 +16,7 @@ def run(
     samples = [
         ProcessSample(
             seconds=second,
-            rss_bytes=int(rss_mib(second) * MIB),
+            rss_bytes=int(rss_mib(second) * 1024**2),
             handles=round(handles(second)),
             threads=round(threads(second)),
             cpu_seconds=0.0,
@@ -34,10 +25,6 @@ def run(
         for second in range(SECONDS)
     ]
     return growths(samples, *soak_windows(SECONDS))
-
-
-def broken(found: list[Growth]) -> list[str]:
-    return [growth.figure.name for growth in found if not growth.is_kept]
 
 
 @pytest.mark.parametrize(
@@ -50,4 +37,4 @@ def broken(found: list[Growth]) -> list[str]:
     ],
 )
 def test_growth_after_the_first_two_minutes_is_told(name: str, grown: dict):
-    assert broken(run(**grown)) == [name]
+    assert [growth.figure.name for growth in run(**grown) if not growth.is_kept] == [name]

@@ -37,8 +37,7 @@ def versions(tmp_path: Path) -> dict[str, str]:
     make_quality_bundle(own)
     folders = {"served": str(own)}
     for name, version in (("shadow", "7.0.0"), ("split", "8.0.0")):
-        folder = tmp_path / version
-        shutil.copytree(own, folder)
+        folder = shutil.copytree(own, tmp_path / version)
         manifest = json.loads((folder / "manifest.json").read_text())
         (folder / "manifest.json").write_text(json.dumps({**manifest, "version": version}))
         folders[name] = str(folder)

@@ -7,7 +7,6 @@ from pydantic import ValidationError
 from turnscore_service.settings.cache import CacheSettings, RedisAddress, read_address
 from turnscore_wire import describe_refusal
 
-TLS = {"ssl_ca_certs": "/etc/ca.pem", "ssl_check_hostname": "false"}
 ME = {"username": "me", "password": "pw"}
 SENTINELS = (("a", 26379), ("b", 26380), ("::2", 26379))
 ADDRESSES: list[tuple[str, dict[str, Any]]] = [
