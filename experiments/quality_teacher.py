@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import AutoModel, AutoTokenizer
 from turnscore_assessment.data.dialogues import (
+    DAILYDIALOG,
     MARKS,
     MODERN_FILE,
     TURNS_FILE,
@@ -30,6 +31,7 @@ from turnscore_assessment.data.dialogues import (
     Spoken,
     read_development_sets,
     read_judged_contexts,
+    read_population,
 )
 from turnscore_assessment.files import read_rows
 from turnscore_exporters.quality.job import read_material, read_spoken
@@ -166,16 +168,19 @@ def read_rated(data: Path) -> list[Rated]:
     """The turns of people's sets that are fitted on and may be sold; none that a figure is measured on."""
     judged = chain.from_iterable(read_judged_contexts(data / name) for name in (TURNS_FILE, MODERN_FILE))
     held = {turn.response for each in judged for turn in each if turn.split != "train"}
+    left_out = read_population(data).dialogues
     generator = random.Random(2)
     found = [
         Rated((turn.context, turn.response), turn.rating, turn.set_name)
         for name, turns in read_development_sets(data).items()
         for turn in turns
-        if name.endswith("(fitted on)") and "thumbs" not in name
+        if name.endswith("(fitted on)") and "thumbs" not in name and not name.startswith(DAILYDIALOG)
     ]
     for name, marks in RATED_DIALOGUES.items():
-        for _, row in read_rows(data / name):
+        for line, row in read_rows(data / name):
             if row.get("set", "ieval") != "ieval" or row.get("split", "train") != "train":
+                continue
+            if f"{name} {line} {line - 1}" in left_out:
                 continue
             ratings = row["ratings"] if isinstance(row["ratings"], list) else [row["ratings"]]
             values = [each[mark] for each in ratings for mark in marks or each if each.get(mark) is not None]
@@ -208,6 +213,8 @@ def train_teacher(
     torch.manual_seed(seed)
     model = Teacher(encoder).to(device)
     freeze_lower_layers(model.encoder, 0)
+    if bias := getattr(model.encoder.encoder, "relative_attention_bias", None):
+        bias.requires_grad_(False)
     layers = model.encoder.encoder.layer
     groups: list[dict[str, Any]] = [
         {"params": [*model.hidden.parameters(), *model.head.parameters()], "lr": 4e-4},

@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
+from itertools import compress
 from threading import Lock
 
 import numpy as np
@@ -68,6 +69,14 @@ class VectorStore:
             counts.misses[role] = counts.misses.get(role, 0) + len(keys) - hits
         return [None if entry is None else entry[0] for entry in found]
 
+    def renew(self, keys: Sequence[bytes]) -> list[bool]:
+        """Whether each is kept, which makes it the most recently used."""
+        with self._lock:
+            kept = [key in self.entries for key in keys]
+            for key in compress(keys, kept):
+                self.entries.move_to_end(key)
+        return kept
+
     def keep(self, vectors: Mapping[bytes, Vectors]) -> None:
         """Keeps copies of these; drops what was used least recently beyond the bound, at once."""
         sized = {key: (tuple(map(np.array, each)), _measure(each)) for key, each in vectors.items()}
@@ -100,8 +109,10 @@ class KeptVectors:
         return self._store.max_bytes > 0
 
     def find_missing(self, role: str, rows: Iterable[TokenRow]) -> list[TokenRow]:
-        """The rows that are not kept in that role. Counts as no use of the others, and needs no lock."""
-        return [row for row in rows if self._key(role, row) not in self._store.entries]
+        """The rows that are not kept in that role; the others become the most recently used, and count as no hits."""
+        named = list(rows)
+        kept = self._store.renew([self._key(role, row) for row in named])
+        return [row for row, is_kept in zip(named, kept, strict=True) if not is_kept]
 
     def find(self, role: str, rows: Iterable[TokenRow]) -> dict[TokenRow, Vectors | None]:
         """What is kept of each row of token ids in that role."""

@@ -28,6 +28,7 @@ from turnscore_wire.requests import ScorerChoice
 from turnscore_core.batches import Answer, PackCollector, TokenLimit, form_batches, padded_tokens, to_scoring_error
 from turnscore_core.deadline import Deadline
 from turnscore_core.errors import FailedScoringError, InvalidRequestError, NotComputableError, ScoringError
+from turnscore_core.inference.devices import CPU
 from turnscore_core.inference.onnx_backend import OutOfMemoryError
 from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.scorers.scorer import RawScore, TokenPack, TurnToScore, count_tokens
@@ -70,7 +71,9 @@ def encode_isolating(
 ) -> tuple[list[TokenPack], dict[int, ScoringError]]:
     """The turns' packs; when tokenizing them together fails, one by one, so that a broken turn fails alone."""
     try:
-        return loaded.scorer.encode(turns), {}
+        packs = loaded.scorer.encode(turns)
+        # A GPU's memory must hold all of a context, kept or not.
+        return (list(map(loaded.scorer.for_queue, packs)) if loaded.device == CPU else packs), {}
     except InvalidRequestError as error:
         if len(turns) == 1:
             return [], {0: InvalidRequestError(error.message, field=f"options.{loaded.kind}.{error.field}")}
@@ -78,8 +81,7 @@ def encode_isolating(
         if len(turns) == 1:
             _LOGGER.error("tokenizing failed: %s", type(error).__name__, exc_info=error)
             return [], {0: FailedScoringError(f"{loaded.name} could not tokenize the text")}
-    packs: list[TokenPack] = []
-    failed: dict[int, ScoringError] = {}
+    packs, failed = [], {}
     for place, turn in enumerate(turns):
         own, broken = encode_isolating(loaded, [turn])
         packs += [dataclasses.replace(pack, answers=(place,) * len(pack.answers)) for pack in own]

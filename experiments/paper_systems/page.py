@@ -377,7 +377,9 @@ def _list_costs(title: str, reports: Sequence[Report]) -> Section:
         [
             report["name"],
             report.get("trained_on"),
-            *(report["choices"][each] or None for each in ("steps", "learning_rate", "batch_size")),
+            report["choices"]["steps"] or None,
+            f"{report['choices']['learning_rate']:g}" if report["choices"]["learning_rate"] else None,
+            report["choices"]["batch_size"] or None,
             *(report["seconds"], report["cpu_seconds"]),
             "yes" if report.get("resumed") else "",
         ]

@@ -69,7 +69,9 @@ SHED = Counter(
 ITEMS_IN_FLIGHT = _sum_of_workers("turnscore_items_in_flight", "Turns admitted and not yet answered.", ["scorer"])
 TOKENS_IN_FLIGHT = _sum_of_workers("turnscore_tokens_in_flight", "Estimated tokens of the turns in flight.", ["scorer"])
 QUEUED_ITEMS = _sum_of_workers("turnscore_queued_items", "Turns waiting for a place in a batch.", ["scorer"])
-QUEUED_TOKENS = _sum_of_workers("turnscore_queued_tokens", "Tokens waiting for a place in a batch.", ["scorer"])
+QUEUED_TOKENS = _sum_of_workers(
+    "turnscore_queued_tokens", "Their tokens; on a CPU, six kept ones count as one.", ["scorer"]
+)
 RUNNING_BATCHES = _sum_of_workers("turnscore_running_batches", "Batches in the runtime.", ["scorer"])
 CONCURRENT_BATCHES = _sum_of_workers("turnscore_concurrent_batches", "Batches that may run at once.", ["scorer"])
 STAGE_DEATHS = Counter(
@@ -86,7 +88,7 @@ TOKENIZE_SECONDS = _seconds(
 QUEUE_SECONDS = _seconds("turnscore_queue_seconds", "Time that a turn waits for a place in a batch.", ["scorer"])
 INFERENCE_SECONDS = _seconds("turnscore_inference_seconds", "Time of one batch in the runtime.", ["scorer"])
 BATCH_ITEMS = Histogram("turnscore_batch_items", "Turns in one batch.", ["scorer"], buckets=_COUNTS)
-BATCH_TOKENS = Histogram("turnscore_batch_tokens", "Tokens in one batch, with padding.", ["scorer"], buckets=_TOKENS)
+BATCH_TOKENS = Histogram("turnscore_batch_tokens", "Its tokens so counted, with padding.", ["scorer"], buckets=_TOKENS)
 BATCH_PADDING = Histogram(
     "turnscore_batch_padding_ratio", "Share of a batch that was padding.", ["scorer"], buckets=_SHARES
 )

@@ -56,8 +56,8 @@ class JudgedTurn(Turn):
 
     @property
     def judgement(self) -> float | None:
-        """The quality, or the votes' mean."""
-        if self.breakdown_votes is None:
+        """The quality, or where there is none the votes' mean."""
+        if self.quality is not None or self.breakdown_votes is None:
             return self.quality
         votes = self.breakdown_votes
         return sum(BREAKDOWN_WEIGHTS[name] * count for name, count in votes.items()) / sum(votes.values())

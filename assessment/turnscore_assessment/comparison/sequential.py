@@ -386,7 +386,12 @@ def compare_scores_sequentially(
     """
     pairs, unit = _pair_scores(a, b)
     columns = [[each.values(with_details=False) for each in side] for side in zip(*pairs, strict=True)]
-    names = choose_names(columns, scorers)
+    paired = {name for left, right in zip(*columns, strict=True) for name in left if name in right}
+    chosen = choose_names(columns, scorers)
+    names = [name for name in chosen if name in paired]
+    if not names or (scorers and names != chosen):
+        lacking = ", ".join(each for each in chosen if each not in paired)
+        raise TooFewError(f"scorers: no pair of dialogues has {lacking} on both sides")
     reach = np.inf if bounds is None else bounds[1] - bounds[0]
     notes = [f"alpha {alpha:g} is shared by {len(names)} scorers"] if len(names) > 1 else []
     found = []

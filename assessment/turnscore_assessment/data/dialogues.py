@@ -195,18 +195,18 @@ def read_dbdc3(path: Path) -> list[LabelledTurn]:
     turns = []
     for _, row in read_rows(path):
         spoken: list[Spoken] = []
-        for turn, after in zip(row["turns"], [*row["turns"][1:], {}], strict=True):
+        for turn, after in zip(row["turns"], [*row["turns"][1:], {}], strict=False):
             votes = turn.get("breakdown_votes")
-            if turn["speaker"] == SYSTEM and votes and turn["text"].strip():
+            if turn["speaker"] == SYSTEM and votes and sum(votes.values()) and turn["text"].strip():
                 turns.append(
                     LabelledTurn(
                         set_name="dbdc3",
-                        system=row["system"],
+                        system=row.get("system", ""),
                         dialogue=row["id"],
                         context=tuple(spoken),
                         response=turn["text"],
                         next_user=after["text"] if after.get("speaker") == USER else None,
-                        labels={"rating": (votes["O"] + votes["T"] / 2) / sum(votes.values())},
+                        labels={"rating": (votes.get("O", 0) + votes.get("T", 0) / 2) / sum(votes.values())},
                     )
                 )
             if turn["text"].strip():

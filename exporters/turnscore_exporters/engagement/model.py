@@ -31,6 +31,7 @@ from turnscore_exporters.json_files import read_json
 from turnscore_exporters.options import EngagementExportOptions
 from turnscore_exporters.training.encoders import (
     Encoder,
+    check_choice,
     chunks,
     cut_end,
     cut_start,
@@ -73,6 +74,11 @@ class EngagementSettings:
     token_limit: int = 128
     dropout: float = 0.1
     is_blended: bool = False
+
+    def __post_init__(self) -> None:
+        """ValueError for a setting that there is not."""
+        check_choice("pooling", self.pooling, TokenPooling)
+        check_choice("combination", self.combination, TextCombination)
 
 
 class EngagementHead(nn.Module):

@@ -22,7 +22,15 @@ from turnscore_core.scorers.sentiment_stop import DialogueRow, SpecialTokens, Wi
 from vaderSentiment.vaderSentiment import SentimentIntensityAnalyzer  # type: ignore[import-untyped]
 
 from turnscore_exporters.graphs.export import BertGraph, average_tokens
-from turnscore_exporters.training.encoders import POOLED, Encoder, chunks, pad_rows, read_checkpoint, write_checkpoint
+from turnscore_exporters.training.encoders import (
+    POOLED,
+    Encoder,
+    check_choice,
+    chunks,
+    pad_rows,
+    read_checkpoint,
+    write_checkpoint,
+)
 
 COMPLAINT_FILE = Path(__file__).with_name("complaints.txt")
 
@@ -190,6 +198,8 @@ def _shuffle_words(words: Words, generator: random.Random) -> Words:
 ROWS_AT_ONCE = 64
 DEFAULT_LAYOUT = WindowLayout(context_turns=3, turn_marks="separator", response_segment=1)
 
+RowPooling = Literal["mean", "pooled"]
+"""The mean of a row's token vectors, or BERT's pooled output."""
 Target = Literal["two", "sentiment", "sum"]
 """`two`: sentiment and probability of going on, separately. `sentiment` and `sum`, the paper's, are one regression
 each: the prediction is `sentiment`, and `goes_on` is 0, so that the value is the target."""
@@ -201,11 +211,15 @@ class SentimentSettings:
 
     encoder: str
     layout: WindowLayout = DEFAULT_LAYOUT
-    pooling: Literal["mean", "pooled"] = "mean"
-    """The mean of a row's token vectors, or BERT's pooled output."""
+    pooling: RowPooling = "mean"
     target: Target = "two"
     token_limit: int = 80
     dropout: float = 0.1
+
+    def __post_init__(self) -> None:
+        """ValueError for a setting that there is not."""
+        check_choice("pooling", self.pooling, RowPooling)
+        check_choice("target", self.target, Target)
 
 
 class SentimentStopModel(BertGraph):

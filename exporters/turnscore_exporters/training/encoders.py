@@ -5,7 +5,7 @@ import tarfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import numpy as np
 import torch
@@ -100,6 +100,12 @@ def plain_tokenizer(tokenizer: Tokenizer) -> Tokenizer:
     tokenizer.no_padding()
     tokenizer.no_truncation()
     return tokenizer
+
+
+def check_choice(name: str, value: str, choices: Any) -> None:
+    """ValueError unless the value is one of the Literal's."""
+    if value not in get_args(choices):
+        raise ValueError(f"{name} is {value!r}, not one of {', '.join(get_args(choices))}")
 
 
 def cut_end(ids: list[int], limit: int) -> list[int]:

@@ -55,6 +55,7 @@ BATCHED = "published, 8 follow-ups a pass, torch fp16"
 PACKED = "one pass, ONNX Runtime, fp16 graph"
 PACKED_EAGER = "one pass, torch eager, fp16"
 PACKED_COMPILED = "one pass, torch.compile, fp16"
+STOPPED = "what is missing"
 _PACKAGES = ("torch", "transformers", "onnx", "onnxruntime-gpu", "onnxruntime")
 # Specified: NVIDIA's data sheets, dense fp16 and bf16 with tensor cores; the longest name that fits counts.
 NOMINAL = {
@@ -128,7 +129,7 @@ class Gpu(Scenario[Findings]):
             else:
                 found.not_run["the service"] = "--serving names no environment of it"
         except (KeyboardInterrupt, SystemExit):
-            found.not_run["what is missing"] = "the run was stopped before its end"
+            found.not_run[STOPPED] = "the run was stopped before its end"
         return found
 
     def _attempt(self, found: Findings, what: str, run: Callable[[], object]) -> None:
@@ -190,6 +191,8 @@ class Gpu(Scenario[Findings]):
         """Every aim; only full sizes on CUDA are judged."""
         for each in judge(found):
             yield Check(each.claim, f"not judged: {found.not_judged}", None) if found.not_judged else each
+        if STOPPED in found.not_run:
+            yield Check("the run reached its end", "stopped", False)
         if not (found.encoder or found.fed):
             yield Check("anything was measured", "nothing", False)
 

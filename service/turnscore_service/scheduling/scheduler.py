@@ -15,7 +15,6 @@ from operator import attrgetter
 from turnscore_core.batches import PackCollector
 from turnscore_core.deadline import Deadline
 from turnscore_core.errors import DeadlineExceededError, FailedScoringError, ScoringError
-from turnscore_core.inference.devices import CPU
 from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.model_set import Combinations, add_combinations, component_scorers
 from turnscore_core.score_entries import TextHashes
@@ -253,8 +252,6 @@ class ScoringJob:
         runtime = self._runtime
         self._tokenize_seconds = time.monotonic() - self._started_at
         runtime.tokenize_seconds.observe(self._tokenize_seconds)
-        if runtime.loaded.device == CPU:  # a GPU's memory must hold all of a context, kept or not
-            packs = list(map(runtime.loaded.scorer.for_queue, packs))
         self._reservation.observe_tokens(runtime.loaded.name, sum([pack.real_tokens for pack in packs]))
         for place, error in failed.items():
             self._works[place].finish(error)

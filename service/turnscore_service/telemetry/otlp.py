@@ -96,7 +96,7 @@ def _turns_of(reply: BaseModel | None) -> Iterator[_Turn]:
             yield {"turnscore.turn_index": turn.index}, turn.scores, turn.errors
     elif isinstance(reply, RankReply):
         for candidate in reply.candidates:
-            # whose candidates were not all used
+            # of a ranking, whose candidates were not all used
             yield {"turnscore.candidate_index": candidate.index}, candidate.scores, candidate.errors
 
 

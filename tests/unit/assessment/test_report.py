@@ -6,9 +6,11 @@ import math
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 import simulate_reports as simulation
 from support.studies import make_study
+from turnscore_assessment.analysis import study_report
 from turnscore_assessment.analysis.study_report import build_page, build_report
 from turnscore_assessment.commands.main import app
 from turnscore_assessment.figures import jsonable
@@ -91,3 +93,16 @@ def test_intervals_hold_the_truth_about_as_often_as_promised(monkeypatch: pytest
     scores, differences = simulation.measure_coverage(40, 20, 200)
     assert 0.87 < scores <= 1
     assert 0.87 < differences <= 1
+
+
+def test_of_many_pairs_of_assignments_a_bounded_number_is_correlated(monkeypatch: pytest.MonkeyPatch) -> None:
+    groups = [
+        np.random.default_rng(0).normal(size=(90, 5)),
+        np.ones((2, 3)),
+        np.random.default_rng(1).normal(size=(9, 4)),
+    ]
+    assert study_report._correlate_all(groups).pairs == 90 * 89 // 2 + 36
+    monkeypatch.setattr(study_report, "MOST_PAIRS", 400)
+    found = study_report._correlate_all(groups)
+    assert 300 < found.pairs <= 400
+    assert found.undefined == 1

@@ -77,7 +77,7 @@ def test_a_turn_that_was_read_ahead_is_not_read_again_and_changes_no_bit(bundle:
     ]
 
 
-def test_200_conversations_have_the_same_bits_with_and_for_queue_vectors():
+def test_200_conversations_have_the_same_bits_with_and_without_kept_vectors():
     [starter] = [each for each in starter_bundles() if each.name == "quality"]
     totals = []
     for kept_bytes in (0, 64 * 1024**2):

@@ -7,7 +7,7 @@ import pytest
 import quality_teacher
 import torch
 from quality_teacher import RESPONSE_TOKENS, Rated, Teacher, people_loss
-from turnscore_assessment.data.dialogues import MARKS
+from turnscore_assessment.data.dialogues import MARKS, LabelledTurn, Population
 from turnscore_assessment.errors import BadFileError
 from turnscore_core.scorers.quality import HEADS
 from turnscore_exporters.quality.job import read_marked_turns
@@ -65,6 +65,28 @@ def test_people_order_turns_of_one_set_alone() -> None:
     right, wrong = (people_loss(torch.tensor(given), turns) for given in ([0.0, 9.0, 5.0, -4.0], [9.0, 0.0, -4.0, 5.0]))
     assert right < 0.01 < 1 < wrong
     assert torch.allclose(people_loss(torch.tensor([100.0, 109.0, 5.0, -4.0]), turns), right)
+
+
+def test_teachers_see_no_rating_that_is_measured_or_not_for_sale(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns = {
+        name: [LabelledTurn(context=CONTEXT, response=name, labels={"rating": 3.0}, set_name=name)]
+        for name in ("persona-zhao (fitted on)", "dailydialog-zhao (fitted on)", "persona-zhao (chosen on)", "dbdc3")
+    }
+    said = [{"speaker": "user", "text": "hi"}, {"speaker": "system", "text": "a"}]
+    rows = [{"turns": said, "ratings": {"fun": n}} for n in (1, 2)] + [
+        {"turns": [said[0], {**said[1], "text": "held"}], "ratings": {"fun": 3}}
+    ]
+    assessed = "human_assessment/free_run1_pass.jsonl.gz"
+    held = LabelledTurn(context=CONTEXT, response="held", labels={}, split="report")
+    monkeypatch.setattr(quality_teacher, "RATED_DIALOGUES", {assessed: ()})
+    monkeypatch.setattr(quality_teacher, "read_development_sets", lambda _: turns)
+    monkeypatch.setattr(quality_teacher, "read_judged_contexts", lambda _: [[held]])
+    monkeypatch.setattr(quality_teacher, "read_population", lambda _: Population([], frozenset({f"{assessed} 1 0"})))
+    monkeypatch.setattr(quality_teacher, "read_rows", lambda _: enumerate(rows, start=1))
+    found = quality_teacher.read_rated(tmp_path)
+    assert [(each.set_name, each.rating) for each in found] == [("persona-zhao (fitted on)", 3.0), (assessed, 2.0)]
 
 
 def test_alike_are_texts_that_share_rare_words() -> None:

@@ -84,3 +84,4 @@ def test_measuring_a_gpu_that_is_stopped_ends_with_what_was_found(monkeypatch: p
     found = gpu.Gpu(device="cpu", tiny=True, reports=tmp_path).run()
     assert any("| float16 | 42.0 |" in part for part in found.parts)
     assert "stopped before its end" in (tmp_path / "gpu.md").read_text()
+    assert not found.holds

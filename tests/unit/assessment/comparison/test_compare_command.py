@@ -207,3 +207,14 @@ def test_scores_are_looked_at_as_they_come(files: list[str], tmp_path: Path) -> 
     assert [each["what"] for each in betting] == ["quality", "engagement"]
     assert "alpha 0.05 is shared by 2 scorers" in betting[0]["notes"]
     assert "alpha 0.025" in betting[0]["method"]
+
+
+def test_a_scorer_without_a_pair_takes_no_share_of_alpha(tmp_path: Path) -> None:
+    sides = []
+    for side, own in (("a", range(10)), ("b", range(10, 20))):
+        scores = [{"quality": score(n / 40), **({"other": score(0.5)} if n in own else {})} for n in range(20)]
+        lines = [{"id": str(n), "scores": each} for n, each in enumerate(scores)]
+        sides.append(str(write_lines(tmp_path / side, *lines)))
+    [found] = run_json(tmp_path, *sides, "--sequential")
+    assert (found["what"], [note for note in found["notes"] if "alpha" in note]) == ("quality", [])
+    assert "no pair of dialogues has other on both sides" in run(*sides, "--sequential", "--scorers", "other").stderr

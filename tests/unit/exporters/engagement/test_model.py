@@ -17,6 +17,7 @@ from turnscore_exporters.engagement.model import (
     save_model,
     score_pairs,
 )
+from turnscore_exporters.sentiment.model import SentimentSettings
 from turnscore_exporters.training.encoders import load_encoder
 
 
@@ -73,3 +74,11 @@ def test_a_pair_file_that_excel_wrote_is_read(tmp_path: Path) -> None:
     """It begins with a byte-order mark."""
     (tmp_path / "pairs.csv").write_text("\ufeffquery,reply,label\nhi,you,1\n", encoding="utf-8")
     assert [pair.query for pair in read_pair_csv(tmp_path / "pairs.csv")] == ["hi"]
+
+
+def test_a_checkpoint_with_a_setting_that_there_is_not_is_refused() -> None:
+    for wrong in ({"pooling": "first"}, {"combination": "sum"}):
+        with pytest.raises(ValueError, match=r"is '(first|sum)', not one of"):
+            EngagementSettings(encoder="tiny", **wrong)
+    with pytest.raises(ValueError, match="pooling is 'first', not one of mean, pooled"):
+        SentimentSettings(encoder="tiny", pooling="first")  # type: ignore[arg-type]
