@@ -39,8 +39,7 @@ from turnscore_assessment.rendering import NOTHING, Page, Section, Table, to_mar
 from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_models import starter_bundles
 
-FIT = 0.5
-"""A response counts as relevant from here on. Specified."""
+FIT = 0.5  # A response counts as relevant from here on. Specified.
 SCORER, PART = "quality", "relevant"
 _RELEVANT, *NEGATIVES = ADVERSARIAL_KINDS
 
@@ -98,8 +97,7 @@ def _call_relevant(loaded: LoadedScorer, rows: Sequence[dict[str, Any]]) -> Floa
     return np.asarray(calls / counts)
 
 
-MARK = "†"
-"""Ends the name of a row that another run measured."""
+MARK = "†"  # Ends the name of a row that another run measured.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,11 +153,10 @@ def read_trained_baselines(path: Path) -> TrainedBaselines:
     )
 
 
-FITTED = "(fitted on)"
-"""Ends the name of a set that quality's value is fitted on."""
+FITTED = "(fitted on)"  # Ends the name of a set that quality's value is fitted on.
 RESULTS = Path(__file__).parents[1] / "results"
+# The papers' other systems on the same sets, as experiments/baselines.py measured them; may be missing.
 TRAINED = Path(__file__).with_name("agreement_trained.json")
-"""The papers' other systems on the same sets, as experiments/baselines.py measured them; may be missing."""
 
 PUBLISHED = Path(__file__).with_name("agreement_published.json")
 

@@ -32,17 +32,16 @@ from turnscore_exporters.calibration.recalibration import (
 )
 from turnscore_exporters.errors import ExporterError
 
-POPULATION = 40_000
-"""Turns on which the true rate of false alarms is counted: to 0.3 points, at 5 %."""
+POPULATION = 40_000  # Turns on which the true rate of false alarms is counted: to 0.3 points, at 5 %.
 SHIPPED = ValueFormula(weights={"relevant": 0.5, "engaging": 0.3, "overall": 0.8, "sentiment": 0.4}, bias=-0.2)
+# The simulated raters' weights, in standard deviations of the heads: not the shipped ones.
 LIKING = np.array([0.9, 0.2, 0.1, 0.8, 0.0, 0.4])
-"""The simulated raters' weights, in standard deviations of the heads: not the shipped ones."""
 
 Floats = NDArray[np.float64]
 
 
+# What a draw's threshold does on turns that were not drawn: false alarms, recall, whether new weights were fitted.
 Outcome = tuple[float, float, bool]
-"""What a draw's threshold does on turns that were not drawn: false alarms, recall, whether new weights were fitted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,12 +49,10 @@ class CountedDraws:
     """The counts over all draws."""
 
     draws: int
-    broken: int
-    """Draws in which more good turns than promised are called low."""
+    broken: int  # Draws in which more good turns than promised are called low.
     false_alarms: float
     recall: float
-    reweighted: int
-    """Draws in which new weights of the heads were fitted."""
+    reweighted: int  # Draws in which new weights of the heads were fitted.
 
 
 def draw_heads(turns: int, generator: np.random.Generator) -> tuple[Floats, NDArray[np.bool_]]:

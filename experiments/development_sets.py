@@ -47,8 +47,7 @@ from turnscore_core.scoring import score_turns
 
 DBDC3 = "dbdc3"
 TURNS, DIALOGUES = "turns", "dialogues"
-PASSED = "_pass"
-"""Ends the name of a file whose raters passed the published quality control."""
+PASSED = "_pass"  # Ends the name of a file whose raters passed the published quality control.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,8 +67,8 @@ class JudgedSet:
     name: str
     unit: str
     items: Sequence[JudgedItem]
+    # What people said of each system on average; empty where the set does not compare systems.
     system_ratings: Mapping[str, float] = field(default_factory=dict)
-    """What people said of each system on average; empty where the set does not compare systems."""
     note: str = ""
 
     @property
@@ -192,16 +191,14 @@ def average(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-SLOW = "fed"
-"""The scorer that takes ten times as long as the others, so it scores fewer turns."""
+SLOW = "fed"  # The scorer that takes ten times as long as the others, so it scores fewer turns.
 SUMMED = ("engagement", "sentiment_stop")
 MIXED = ("quality", *SUMMED)
 LENGTH = "length in characters"
 POSITION: Mapping[str, str] = {"turns": "position in the dialogue", DIALOGUES: "system turns in the dialogue"}
 _PERCENTILE = "percentile"
 
-Parts = Mapping[str, float]
-"""One scorer's numbers of one turn: `value`, `percentile` and its details."""
+Parts = Mapping[str, float]  # One scorer's numbers of one turn: `value`, `percentile` and its details.
 TurnKey = tuple[tuple[str, ...], str]
 Say = Callable[[str], None]
 
@@ -301,8 +298,7 @@ def length_and_position(judged: JudgedSet) -> dict[str, Floats]:
 
 
 ALL = "all"
-LEAST_SYSTEMS = 3
-"""With fewer systems, an order says nothing. Specified."""
+LEAST_SYSTEMS = 3  # With fewer systems, an order says nothing. Specified.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -310,11 +306,9 @@ class Figures:
     """One column's agreement with people's ratings; NaN where undefined."""
 
     items: int
-    agreement: Interval
-    """Spearman's rho, or the AUC where people answered good or bad."""
+    agreement: Interval  # Spearman's rho, or the AUC where people answered good or bad.
     pearson: Interval
-    given_length: Interval
-    """The partial Spearman correlation."""
+    given_length: Interval  # The partial Spearman correlation.
 
 
 @dataclass(frozen=True)
@@ -323,12 +317,10 @@ class SystemFigures:
 
     pearson: Interval
     spearman: Interval
-    order: Sequence[str]
-    """Empty where a system has no figure, or all have the same."""
+    order: Sequence[str]  # Empty where a system has no figure, or all have the same.
 
 
-Draws = tuple[int, int]
-"""Rounds and seed."""
+Draws = tuple[int, int]  # Rounds and seed.
 
 
 def measure_set(scored: ScoredSet, draws: Draws) -> dict[str, dict[str, Figures]]:

@@ -49,10 +49,9 @@ from turnscore_models.store import resolve
 
 KIND, DBDC3 = "quality", "dbdc3"
 CHOSEN_ON, CALIBRATE = "(chosen on)", "(calibrate)"
+# Good from here on where ratings are not from 1 to 5: as many votes for no breakdown as for one; a thumb up.
 GOOD_BY_SET = {DBDC3: 0.5, THUMBS_SET: 0.5}
-"""Good from here on where ratings are not from 1 to 5: as many votes for no breakdown as for one; a thumb up."""
-BAD_UP_TO = 2.5
-"""Most rating, from 1 to 5, of a turn that is bad; one between that and a good one is neither."""
+BAD_UP_TO = 2.5  # Most rating, from 1 to 5, of a turn that is bad; one between that and a good one is neither.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -230,8 +229,7 @@ def renew_value(
     return write_bundle(output, finished.manifest.model_copy(update={"agreement": agreement})), figures
 
 
-VALUE_FIGURES = ("agreement_by_graph", "report", "before_repeats")
-"""What a manifest says of the value."""
+VALUE_FIGURES = ("agreement_by_graph", "report", "before_repeats")  # What a manifest says of the value.
 
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)

@@ -37,10 +37,10 @@ from turnscore_core.scorers.scorer import RawScore
 from turnscore_core.scoring import score_turns
 from turnscore_models import read_bundle, starter_bundles
 
+# Written for this measurement. `fillers` by kind, an echo of the user's turn makes a fifth; `short_answers` that are
+# right; `faults`, by words in the name of a modern reply's fault; and texts in which only the group named is
+# `exchanged`.
 PROBES = json.loads(Path(__file__).with_name("quality_probes.json").read_text(encoding="utf-8"))
-"""Written for this measurement. `fillers` by kind, an echo of the user's turn makes a fifth; `short_answers` that are
-right; `faults`, by words in the name of a modern reply's fault; and texts in which only the group named is
-`exchanged`."""
 ROUNDS = 500
 GOOD, BAD, LONG_WORDS = 4.0, 2.5, 80
 Floats = NDArray[np.float64]

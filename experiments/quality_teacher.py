@@ -48,13 +48,14 @@ from turnscore_exporters.quality.training import (
 from turnscore_exporters.quality.value import score_heads
 from turnscore_exporters.training.loop import LoopSettings, WeightAverage, train
 
+# Of the latest context turns, oldest first, and of a response's start and end.
 CONTEXT_TOKENS, RESPONSE_TOKENS = (40, 40, 40, 64, 64), (80, 48)
-"""Of the latest context turns, oldest first, and of a response's start and end."""
 TOKENS_AT_ONCE = 4096
 RECIPE = JudgedRecipe(judged=48, user_turns=0, groups=6, bots=2, drills=4, passes=3.7)
+# The output that learns only which of two turns, or their dialogues, people preferred; turns of a step.
 PEOPLE, PEOPLE_AT_ONCE = len(MARKS), 60
-"""The output that learns only which of two turns, or their dialogues, people preferred; turns of a step."""
 RATE_OF_LOWER_LAYER = 0.9
+# Dialogues that people rated, and the marks whose mean counts, which are all where none is named.
 RATED_DIALOGUES: Mapping[str, Sequence[str]] = {
     "dialogue_feedback.jsonl.gz": (
         "polite", "attentive", "understood_feelings", "answered_feelings", "likable", "sensible",
@@ -62,7 +63,6 @@ RATED_DIALOGUES: Mapping[str, Sequence[str]] = {
     "dstc9_interactive.jsonl.gz": ("likeable", "coherent", "human (overall)", "understanding"),
     **{f"human_assessment/{name}_pass.jsonl.gz": () for name in ("free_run1", "free_run2", "icebreaker")},
 }  # fmt: skip
-"""Dialogues that people rated, and the marks whose mean counts, which are all where none is named."""
 Asked = tuple[Sequence[Spoken], str]
 
 

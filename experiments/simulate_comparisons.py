@@ -22,8 +22,7 @@ Draw = Callable[[np.random.Generator, int], Floats]
 
 LOOKS = 1000
 LEVEL = 0.05
-FIRST_T_LOOK = 30
-"""The t-test skips the earliest looks, at which it is worst."""
+FIRST_T_LOOK = 30  # The t-test skips the earliest looks, at which it is worst.
 SHIFTS = (10.0, 20.0)
 SIZES = ((10, 10), (10, 100), (30, 30), (100, 100))
 SCORERS = 4
@@ -49,6 +48,7 @@ def draw_rare(generator: np.random.Generator, count: int) -> Floats:
 
 
 DRAWS: dict[str, Draw] = {"ratings": draw_ratings, "skewed": draw_skewed, "rare": draw_rare}
+# Dialogues' scores of A and of B, with equal means.
 SCORES: dict[str, tuple[Draw, Draw]] = {
     "normal": (lambda generator, count: generator.normal(0, 1, count),) * 2,
     "gamma(2)": (lambda generator, count: generator.gamma(2, 1, count),) * 2,
@@ -63,7 +63,6 @@ SCORES: dict[str, tuple[Draw, Draw]] = {
         lambda generator, count: generator.gamma(2, 1, count),
     ),
 }
-"""Dialogues' scores of A and of B, with equal means."""
 SEQUENCES: dict[str, BettingSequence | AsymptoticSequence] = {
     "betting": BettingSequence(lowest=-100, highest=100, alpha=LEVEL),
     "asymptotic": AsymptoticSequence(alpha=LEVEL),

@@ -29,17 +29,15 @@ from turnscore_assessment.designs.making import make_design
 from turnscore_assessment.figures import Floats, Interval, compute_spearman
 from turnscore_assessment.ratings.rating_file import RatingUnit
 
+# Systems' true qualities, in deviations of a single judgement; the first two systems are equal.
 QUALITIES = (0.0, 0.0, 0.3, 0.6, 0.9)
-"""Systems' true qualities, in deviations of a single judgement; the first two systems are equal."""
+# Deviations of a dialogue, a system in a dialogue, a rater's liking of a system, and the rest.
 HARDNESS, FIT, TASTE, NOISE = 0.6, 0.5, 0.3, 1.0
-"""Deviations of a dialogue, a system in a dialogue, a rater's liking of a system, and the rest."""
-LEVEL_SPREAD, STRETCH_SPREAD = 0.8, 0.3
-"""Deviations of raters' means, and of the logarithm of their spread."""
-REFERENCE = 1.2
-"""The quality of the reference."""
+LEVEL_SPREAD, STRETCH_SPREAD = 0.8, 0.3  # Deviations of raters' means, and of the logarithm of their spread.
+REFERENCE = 1.2  # The quality of the reference.
 CRITERION = AskedCriterion(name="quality")
+# Raters of the study that gives the truth. Chosen: its error is a seventh of that of a study of 20 raters.
 TRUTH_RATERS = 1000
-"""Raters of the study that gives the truth. Chosen: its error is a seventh of that of a study of 20 raters."""
 
 
 Pair = tuple[str, str]
@@ -132,18 +130,12 @@ class Recovery:
 
     design: DesignKind
     method: str
-    rank_correlation: float
-    """Mean Spearman correlation of scores with qualities."""
-    in_order: float
-    """The share of pairs of unequal systems that are in the right order."""
-    coverage: float
-    """The share of intervals of differences that hold the true one."""
-    false_alarms: float
-    """The share of studies that call the two equal systems different."""
-    alpha: float
-    """Krippendorff's, of items, of the values that the mean is made of."""
-    seen: float
-    """The share of pairs of unequal neighbours that are called different: the power."""
+    rank_correlation: float  # Mean Spearman correlation of scores with qualities.
+    in_order: float  # The share of pairs of unequal systems that are in the right order.
+    coverage: float  # The share of intervals of differences that hold the true one.
+    false_alarms: float  # The share of studies that call the two equal systems different.
+    alpha: float  # Krippendorff's, of items, of the values that the mean is made of.
+    seen: float  # The share of pairs of unequal neighbours that are called different: the power.
 
 
 def measure_recovery(

@@ -26,11 +26,9 @@ DEGRADED = "QualityControl"
 SIZES = (100, 200, 500, 1000)
 CHANGED_SHARES = (0.1, 0.2, 0.4, 1.0)
 SHIFT = -0.2
-BASELINE = 500
-"""Dialogues of a baseline. Chosen."""
+BASELINE = 500  # Dialogues of a baseline. Chosen.
 
-DialogueBins = NDArray[np.int64]
-"""Turns in each bin, a row per dialogue."""
+DialogueBins = NDArray[np.int64]  # Turns in each bin, a row per dialogue.
 
 
 def count_alarms(

@@ -23,13 +23,12 @@ from turnscore_assessment.ratings.rating_file import (
 )
 from turnscore_assessment.ratings.scoring import OVERALL, choose_rows, control_quality, find_passing, sum_values
 
-TRUTH = {"A": 75.0, "B": 60.0, "C": 60.0, "D": 40.0}
-"""Systems' true means; two are equally good."""
+TRUTH = {"A": 75.0, "B": 60.0, "C": 60.0, "D": 40.0}  # Systems' true means; two are equally good.
+# Workers of the study that gives the truth. Chosen: its error is a tenth of that of a study of 20 workers.
 TRUTH_WORKERS = 2000
-"""Workers of the study that gives the truth. Chosen: its error is a tenth of that of a study of 20 workers."""
 DEGRADED = "broken"
+# Means of the degraded system: random replies are bad, and do not repeat themselves.
 DEGRADED_QUALITY, DEGRADED_REPETITION = 8.0, 10.0
-"""Means of the degraded system: random replies are bad, and do not repeat themselves."""
 CRITERIA = (
     Criterion(name="interesting"),
     Criterion(name="fun"),

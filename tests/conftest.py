@@ -76,10 +76,10 @@ def serve() -> ServeFakes:
     return start
 
 
+# So that no process is left with a long module at the end.
 _LONGEST_FIRST = ("e2e", "packaging", "integration", "parity", "unit/exporters", "unit/loadtests")
-"""So that no process is left with a long module at the end."""
+# Folders in which what takes long to make, a running service or wheels, is made once for all modules.
 _SHARING = ("e2e", "packaging")
-"""Folders in which what takes long to make, a running service or wheels, is made once for all modules."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -32,10 +32,10 @@ def refuse_input(output: Path, inputs: Iterable[Path], option: str) -> None:
         raise typer.BadParameter("must differ from the input: it would be overwritten", param_hint=option)
 
 
+# Seconds for one dialogue, retries included. Chosen: six times the client's own, since no user waits.
 CALL_SECONDS = 60.0
-"""Seconds for one dialogue, retries included. Chosen: six times the client's own, since no user waits."""
+# Dialogues in flight. Chosen: some 40 turns, which fill a batch and leave the service room for others.
 CALLS_IN_FLIGHT = 4
-"""Dialogues in flight. Chosen: some 40 turns, which fill a batch and leave the service room for others."""
 
 OpenClient = Callable[[], AsyncTurnScoreClient]
 

@@ -14,8 +14,8 @@ import numpy as np
 from turnscore_assessment.data.dialogues import SYSTEM, USER, read_conversations
 from turnscore_assessment.errors import BadFileError
 
+# (most words of a reply, words that are replaced); of longer replies a fifth. The published table.
 SPANS = ((3, 1), (5, 2), (8, 3), (15, 4), (29, 5))
-"""(most words of a reply, words that are replaced); of longer replies a fifth. The published table."""
 LONG_SHARE = 5
 
 
@@ -40,13 +40,11 @@ def distort(reply: Sequence[str], donor: Sequence[str], generator: np.random.Gen
     return [*reply[:start], *donor[taken : taken + span], *reply[start + span :]]
 
 
-LEAST_DIALOGUES = 3
-"""Fewest dialogues: the degraded one, the reply's and the donor's. Specified."""
-MOST_REPLIES = 1_000_000
-"""Most replies. Chosen: more than any study has, within a few hundred MB."""
+LEAST_DIALOGUES = 3  # Fewest dialogues: the degraded one, the reply's and the donor's. Specified.
+MOST_REPLIES = 1_000_000  # Most replies. Chosen: more than any study has, within a few hundred MB.
+# Replies that are tried as a long enough donor. Chosen: with as few as 1 % long ones it fails once in 20,000 times; the
+# longest one seen is then taken.
 TRIES = 1000
-"""Replies that are tried as a long enough donor. Chosen: with as few as 1 % long ones it fails once in 20,000 times;
-the longest one seen is then taken."""
 
 
 @dataclass(frozen=True)

@@ -20,13 +20,12 @@ Integers = NDArray[np.intp]
 Flags = NDArray[np.bool_]
 
 CONFIDENCE = 0.95
+# Resamples of an interval. Chosen: the ends of a 95 % interval then vary by less than a tenth of its width between
+# seeds.
 ROUNDS = 1000
-"""Resamples of an interval. Chosen: the ends of a 95 % interval then vary by less than a tenth of its width between
-seeds."""
-DRAWS_AT_ONCE = 2_000_000
-"""Numbers drawn together. Chosen: 16 MB, and several arrays of that size."""
+DRAWS_AT_ONCE = 2_000_000  # Numbers drawn together. Chosen: 16 MB, and several arrays of that size.
+# Most resamples. Chosen: enough for the most careful report, and still in memory for the most systems.
 MOST_ROUNDS = 10_000
-"""Most resamples. Chosen: enough for the most careful report, and still in memory for the most systems."""
 
 
 @dataclass(frozen=True)
@@ -47,10 +46,9 @@ class Interval:
         return {"value": plain(self.value), "low": plain(self.low), "high": plain(self.high)}
 
 
-LEAST_WILLIAMS_ROWS = 4
-"""Fewest rows: Williams' test has n - 3 degrees of freedom. Specified."""
+LEAST_WILLIAMS_ROWS = 4  # Fewest rows: Williams' test has n - 3 degrees of freedom. Specified.
+# How near to 1 a correlation makes two columns the same, and a norm to 0 a column constant. Chosen: above rounding.
 SAME = 1e-12
-"""How near to 1 a correlation makes two columns the same, and a norm to 0 a column constant. Chosen: above rounding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +56,7 @@ class Williams:
     """Whether two columns correlate with the ratings alike; `t` is above 0 where the first one correlates more."""
 
     t: float
-    p: float
-    """Two-sided."""
+    p: float  # Two-sided.
 
 
 def plain(value: float) -> float | None:
@@ -168,8 +165,7 @@ def jsonable(row: Any) -> Any:
 
 Statistic = Callable[[Floats, Floats], float]
 
-UNEXPLAINED = 1e-12
-"""Residual share of a variance that counts as rounding. Chosen: float64 leaves about 1e-30."""
+UNEXPLAINED = 1e-12  # Residual share of a variance that counts as rounding. Chosen: float64 leaves about 1e-30.
 
 
 def _floats(values: ArrayLike) -> Floats:
@@ -264,17 +260,14 @@ def measure_partial_correlations(
     }
 
 
-LEAST_OBSERVATIONS = 3
-"""With fewer, a correlation is always 1 or -1. Specified."""
+LEAST_OBSERVATIONS = 3  # With fewer, a correlation is always 1 or -1. Specified.
 
-LEAST_DIALOGUES = 3
-"""With fewer dialogues, those drawn say nothing about others: such figures get no interval. Chosen."""
+LEAST_DIALOGUES = 3  # With fewer dialogues, those drawn say nothing about others: such figures get no interval. Chosen.
 
-_DIALOGUES_AT_ONCE = 256
-"""Dialogues whose pairs with all dialogues are held at once: 20 MB of 10,000. Chosen."""
+_DIALOGUES_AT_ONCE = 256  # Dialogues whose pairs with all dialogues are held at once: 20 MB of 10,000. Chosen.
 
+# Numbers of all rounds that are weighted together, 256 kB an array. Measured: the quickest of 2**14 to 2**18.
 _NUMBERS_AT_ONCE = 2**15
-"""Numbers of all rounds that are weighted together, 256 kB an array. Measured: the quickest of 2**14 to 2**18."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -284,8 +277,8 @@ class Correlations:
     pearson: Interval
     spearman: Interval
     kendall: Interval
+    # By what was held constant: the partial `pearson` and `spearman` correlations.
     given: Mapping[str, Mapping[str, Interval]]
-    """By what was held constant: the partial `pearson` and `spearman` correlations."""
 
 
 def correlate_clustered(

@@ -15,15 +15,15 @@ from pydantic import BaseModel, ValidationError
 from turnscore_assessment.errors import BadFileError
 from turnscore_assessment.figures import jsonable
 
+# What reading a text raises whose bytes are broken or are no UTF-8.
 UNREADABLE = (UnicodeDecodeError, gzip.BadGzipFile, EOFError, zlib.error)
-"""What reading a text raises whose bytes are broken or are no UTF-8."""
 
+# First characters of a cell that a spreadsheet would take for a formula (OWASP, CSV injection).
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
-"""First characters of a cell that a spreadsheet would take for a formula (OWASP, CSV injection)."""
 
 
+# The longest line, and the longest CSV cell, that is read. Chosen: far above a dialogue of the most turns.
 LINE_CHARACTERS = 16 * 1024 * 1024
-"""The longest line, and the longest CSV cell, that is read. Chosen: far above a dialogue of the most turns."""
 
 Form = TypeVar("Form")
 

@@ -23,8 +23,7 @@ from turnscore_assessment.figures import Interval, jsonable, plain
 from turnscore_assessment.files import to_csv, to_json_text, write_text
 
 NOTHING = "-"
-PLAIN_WIDTH = 240
-"""Columns where the output is not a terminal. Chosen: the widest table fits."""
+PLAIN_WIDTH = 240  # Columns where the output is not a terminal. Chosen: the widest table fits.
 
 
 @dataclass(frozen=True)
@@ -158,8 +157,8 @@ def flatten(result: Any, name: str = "") -> dict[str, object]:
     return {key: cell for part in parts for key, cell in part.items()}
 
 
+# The first four differ with common colour deficiencies, and in grey by their darkness. Chosen.
 COLOURS = ("#0b5cad", "#b3471d", "#2f7d32", "#6f42a5", "#566573", "#d68910", "#16a085", "#7b241c")
-"""The first four differ with common colour deficiencies, and in grey by their darkness. Chosen."""
 WIDTH_INCHES, ROW_INCHES = 7.5, 0.28
 _STYLE = {
     "svg.fonttype": "none",  # texts stay texts, in the page's font

@@ -19,10 +19,9 @@ SENTENCES: dict[str, Any] = json.loads(files(__package__).joinpath("sample_sente
 TOPICS: dict[str, list[str]] = SENTENCES["topics"]
 
 
-ReplyKind = Literal["fitting", "dull", "elsewhere", "rude"]
-"""How a reply relates to what was said."""
+ReplyKind = Literal["fitting", "dull", "elsewhere", "rude"]  # How a reply relates to what was said.
+# The made-up grade of a reply of this kind, from 0 to 1.
 GRADES: dict[ReplyKind, float] = {"fitting": 1.0, "dull": 0.4, "elsewhere": 0.2, "rude": 0.0}
-"""The made-up grade of a reply of this kind, from 0 to 1."""
 
 
 @dataclass(frozen=True)
@@ -94,8 +93,8 @@ Row = dict[str, Any]
 RUNS = ("free_run1", "free_run2", "icebreaker")
 MODELS = ("A", "B", "C", "D", "E", "QualityControl")
 GOODNESS = {"A": 0.9, "B": 0.75, "C": 0.6, "D": 0.45, "E": 0.3, "QualityControl": 0.05}
+# Chosen: a training that draws 8,000 turns of all six files leaves a fifth of the dialogues unseen.
 WORKERS_PER_FILE = 128
-"""Chosen: a training that draws 8,000 turns of all six files leaves a fifth of the dialogues unseen."""
 VOTERS = 30
 ORIGIN = "made up by turnscore data sample"
 
@@ -287,8 +286,7 @@ NOTE = """# Sample
 Made-up small talk, written by `turnscore data sample`; Apache-2.0, as turnscore is. It stands in the place of every
 public set that docs/data.md names, so that each command can be tried. Nothing measured or trained on it means anything.
 """
-LEFT_OUT = 10
-"""Dialogues of ConvAI that stand for those judged turn by turn."""
+LEFT_OUT = 10  # Dialogues of ConvAI that stand for those judged turn by turn.
 
 
 def write_sample(folder: Path, seed: int = 0) -> list[Path]:

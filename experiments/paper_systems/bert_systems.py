@@ -98,14 +98,10 @@ def compose_step(
     return [*true, *wrong, *more]
 
 
-COPIES = 5
-"""Candidates per true reply. Specified: five to six."""
-SURE = 0.1
-"""A candidate counts as fitting from 1 - SURE on, and as wrong up to SURE. Chosen; PONE names it tau."""
-ALTERED = 0.1
-"""Share of a reply's words that are altered, as in EDA (Wei and Zou 2019). Specified."""
-NEAREST = 3
-"""How many of the candidates are replies to similar queries; the rest are altered copies. Chosen."""
+COPIES = 5  # Candidates per true reply. Specified: five to six.
+SURE = 0.1  # A candidate counts as fitting from 1 - SURE on, and as wrong up to SURE. Chosen; PONE names it tau.
+ALTERED = 0.1  # Share of a reply's words that are altered, as in EDA (Wei and Zou 2019). Specified.
+NEAREST = 3  # How many of the candidates are replies to similar queries; the rest are altered copies. Chosen.
 QUERIES_AT_ONCE = 512
 
 Judge = Callable[[Sequence[tuple[str, str]]], Floats]
@@ -168,8 +164,7 @@ def _nearest(likeness: NDArray[np.float32], index: int, exchanges: Sequence[Text
 
 WEIGHT_DECAY = 0.01
 
-Draw = Callable[[int], list[TextPair]]
-"""Gives the judgements of a step."""
+Draw = Callable[[int], list[TextPair]]  # Gives the judgements of a step.
 
 
 def train_joint(
@@ -220,10 +215,9 @@ def draw_annotated(judgements: Sequence[TextPair], batch_size: int, seed: int) -
     return lambda step: [judgements[index] for index in choose_batch(len(judgements), batch_size, step, seed)]
 
 
+# Shares of tokens: predicted ones; of these, ones kept, and ones replaced by another token. Specified.
 MASKED_SHARE, KEPT_SHARE, OTHER_SHARE = 0.15, 0.1, 0.1
-"""Shares of tokens: predicted ones; of these, ones kept, and ones replaced by another token. Specified."""
-NOT_PREDICTED = -100
-"""The label of a token that is not predicted."""
+NOT_PREDICTED = -100  # The label of a token that is not predicted.
 
 
 def train_masked(
@@ -272,8 +266,7 @@ def hide_tokens(ids: Tensor, checkpoint: PairCheckpoint) -> tuple[Tensor, Tensor
     return torch.where(is_other, others, hidden), wanted
 
 
-LEAST_RATED = 20
-"""Fewest turns for a regression. Chosen: ten for each of its two parts."""
+LEAST_RATED = 20  # Fewest turns for a regression. Chosen: ten for each of its two parts.
 
 
 def fit_overall(found: Mapping[str, Sequence[float] | Floats], ratings: Sequence[float]) -> UsrFormula:

@@ -30,10 +30,9 @@ from paper_systems.data import Floats, PairJudge, split_words
 from paper_systems.plan import Trained, TrainingPlan
 from paper_systems.ruber import FUSED_ADAM, QUERY_WORDS, REPLY_WORDS, BiRnnNetwork, WordVectors, read_texts
 
-REGULARISATION = 0.1
-"""Specified: the paper's C."""
+REGULARISATION = 0.1  # Specified: the paper's C.
+# The paper does not give the length of its n-grams. Chosen: one to three words that three training texts share.
 N_GRAMS, LEAST_TEXTS = (1, 3), 3
-"""The paper does not give the length of its n-grams. Chosen: one to three words that three training texts share."""
 MOST_ROUNDS = 5000
 BATCH_SIZE, SCORED_AT_ONCE = 64, 256
 
@@ -129,8 +128,7 @@ def _measure_replies(replies: Sequence[str]) -> NDArray[np.float64]:
     return np.array([[len(each), len(set(each))] for each in words], dtype=np.float64)
 
 
-ROUNDS = 200
-"""Resamples of an interval. Chosen: its ends then vary by some .01."""
+ROUNDS = 200  # Resamples of an interval. Chosen: its ends then vary by some .01.
 
 Classifier = SvmClassifier | BiRnnClassifier
 

@@ -53,10 +53,9 @@ class PairJudge:
         return {self.name: self.judge([(each.query, each.response) for each in asked])}
 
 
-HELD_OUT_PERCENT = 10
-"""Share of dialogues on which nothing is trained and no scale is fitted. Chosen."""
+HELD_OUT_PERCENT = 10  # Share of dialogues on which nothing is trained and no scale is fitted. Chosen.
+# Share of the other dialogues on which a step is chosen. As Ghazarian et al. 2020: 2,100 and 22,000. Specified.
 VALIDATION_PERCENT = 10
-"""Share of the other dialogues on which a step is chosen. As Ghazarian et al. 2020: 2,100 and 22,000. Specified."""
 _WORD = re.compile(r"\w+(?:'\w+)?|[^\w\s]")
 
 
@@ -127,8 +126,7 @@ def split_validation(exchanges: Iterable[TextPair]) -> tuple[list[TextPair], lis
     return split_exchanges(exchanges, VALIDATION_PERCENT, first_byte=4)
 
 
-TELLING_WORDS = 5
-"""A text of so many words is no common phrase. Chosen, as for the split of rated turns."""
+TELLING_WORDS = 5  # A text of so many words is no common phrase. Chosen, as for the split of rated turns.
 
 
 def without_judged(exchanges: Sequence[TextPair], judged: Iterable[EvalTurn]) -> list[TextPair]:
@@ -149,10 +147,9 @@ def true_references(response: str, references: Iterable[str]) -> tuple[str, ...]
     return tuple(each for each in references if each.strip() and normalize(each) != own)
 
 
-TRIES = 50
-"""Random draws before the whole pool is searched. Chosen."""
+TRIES = 50  # Random draws before the whole pool is searched. Chosen.
+# Of weighted negatives. Specified: PONE takes 70 to 500 candidates and temperatures of .05 to .1.
 CANDIDATES, TEMPERATURE = 100, 0.07
-"""Of weighted negatives. Specified: PONE takes 70 to 500 candidates and temperatures of .05 to .1."""
 
 Vectors = NDArray[np.float32]
 

@@ -32,17 +32,14 @@ from paper_systems.trainers import TRAINERS
 
 ENGAGEMENT = {"svm": train_svm, "bi-rnn": train_birnn}
 SYSTEMS = (*TRAINERS, *ENGAGEMENT)
-MOST_HELD_OUT = 1000
-"""Held-out exchanges that are scored. Chosen: an AUC is then known to some .01."""
-PATHS_FILE = "paths.json"
-"""Below the state folder: what a report names by the last part of a path alone, whole."""
-ROUNDS, SEED = 500, 0
-"""Resamples of dialogues, as docs/agreement.md takes them."""
+MOST_HELD_OUT = 1000  # Held-out exchanges that are scored. Chosen: an AUC is then known to some .01.
+PATHS_FILE = "paths.json"  # Below the state folder: what a report names by the last part of a path alone, whole.
+ROUNDS, SEED = 500, 0  # Resamples of dialogues, as docs/agreement.md takes them.
+# Scored contexts of DailyDialog++, with fifteen responses each. Chosen as the number of held-out exchanges.
 MOST_CONTEXTS, SLOW_CONTEXTS = 300, 20
-"""Scored contexts of DailyDialog++, with fifteen responses each. Chosen as the number of held-out exchanges."""
 SLOW = ("usr",)
+# Turns per set, and held-out exchanges, for USR: it reads each some fifteen times. Chosen: a third of fed's.
 SLOW_TURNS = 100
-"""Turns per set, and held-out exchanges, for USR: it reads each some fifteen times. Chosen: a third of fed's."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,15 +32,12 @@ from turnscore_exporters.training.loop import REPORT_FILE
 
 from paper_systems.data import Baseline, EvalTurn, Floats, true_references
 
-TEST = "test"
-"""The split that the published figures are of."""
+TEST = "test"  # The split that the published figures are of.
 RELEVANT, *WRONG = ADVERSARIAL_KINDS
-BORDER = 0.5
-"""Border between wrong and relevant, of scores from 0 to 1. Specified: DailyDialog++'s accuracy."""
+BORDER = 0.5  # Border between wrong and relevant, of scores from 0 to 1. Specified: DailyDialog++'s accuracy.
 
 
-AdversarialContext = dict[str, list[EvalTurn]]
-"""The responses to one context, by kind."""
+AdversarialContext = dict[str, list[EvalTurn]]  # The responses to one context, by kind.
 
 
 def read_adversarial(folder: Path, most: int, seed: int) -> list[AdversarialContext]:
@@ -83,8 +80,7 @@ def _compare_kinds(scores: Floats, kinds: np.ndarray[Any, Any], wrong: str) -> d
 
 MULTIREF_FILE = "multiref/ratings.jsonl.gz"
 MULTIREF = "multiref"
-MOST_TURNS, SEED = 3000, 0
-"""As in docs/agreement.md, so that its rows are of the same turns."""
+MOST_TURNS, SEED = 3000, 0  # As in docs/agreement.md, so that its rows are of the same turns.
 
 
 @dataclass(frozen=True)
@@ -213,8 +209,7 @@ class PublishedFigure:
     figure: str
     published: float | str
     here: Find
-    why: str
-    """Why the two differ, or why nothing here compares."""
+    why: str  # Why the two differ, or why nothing here compares.
 
 
 def _convai2(score: str) -> Find:
@@ -269,6 +264,8 @@ def _ruber(kind: str, accuracy: float) -> PublishedFigure:
 
 
 THUMBS = _at("development", "convai-thumbs (chosen on)", "rows", "3p", "agreement", 0)
+# Of ConvAI2: DialEvalMetrics (Yeh et al. 2021). Of DailyDialog++: the predictions that its authors released. Of
+# DailyDialog's pairs: Ghazarian et al. 2020, Table 5. Of 3P: Ghazarian et al. 2022.
 COMPARISONS: Mapping[str, Sequence[PublishedFigure]] = {
     "ruber": [
         _ruber("random", 0.783),
@@ -288,8 +285,6 @@ COMPARISONS: Mapping[str, Sequence[PublishedFigure]] = {
     "svm": _classifier("svm"),
     "bi-rnn": _classifier("bi-rnn"),
 }
-"""Of ConvAI2: DialEvalMetrics (Yeh et al. 2021). Of DailyDialog++: the predictions that its authors released. Of
-DailyDialog's pairs: Ghazarian et al. 2020, Table 5. Of 3P: Ghazarian et al. 2022."""
 
 
 def read_reports(folders: Sequence[Path]) -> list[Report]:

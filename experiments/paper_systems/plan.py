@@ -19,18 +19,18 @@ from paper_systems.ruber import FileVectors, PieceVectors, WordVectors
 class Size:
     """How much data, and how long: steps of each training loop."""
 
-    exchanges: int = 0
-    """Exchanges of `dialogue_text.jsonl.gz`, about; 0 where the file is not read."""
+    exchanges: int = 0  # Exchanges of `dialogue_text.jsonl.gz`, about; 0 where the file is not read.
     steps: int = 0
     learning_rate: float = 0.0
-    batch_size: int = 0
-    """Rows per step, of usr and 3p; the others have their paper's."""
+    batch_size: int = 0  # Rows per step, of usr and 3p; the others have their paper's.
 
     def with_choices(self, **chosen: Any) -> "Size":
         """The size with the chosen values in place of its own; a value that the size does not use stays 0."""
         return replace(self, **{name: value for name, value in chosen.items() if value and getattr(self, name)})
 
 
+# Steps are chosen: a minute or two of one core for each loop. RUBER's own 1e-4, 3P's and Bi-RNN's 1e-5 would change
+# next to nothing in so few.
 SMALL: Mapping[str, Size] = {
     "ruber": Size(exchanges=12_000, steps=150, learning_rate=1e-3),
     "ctx-ruber": Size(exchanges=12_000, steps=1000, learning_rate=1e-3),
@@ -40,8 +40,10 @@ SMALL: Mapping[str, Size] = {
     "svm": Size(),
     "bi-rnn": Size(steps=300, learning_rate=1e-3),
 }
-"""Steps are chosen: a minute or two of one core for each loop. RUBER's own 1e-4, 3P's and Bi-RNN's 1e-5 would change
-next to nothing in so few."""
+# About as much as was published, where the data have it: ctx-ruber's 22,000 pairs (Ghazarian et al. 2020), as many as
+# PONE's of DailyDialog, ten rounds over the thumbs for 3P; for USR an epoch half as large as Topical-Chat's. RUBER read
+# pairs of Weibo by the million: here it reads all that equal shares of three sources leave, seven times. Learning rates
+# are the papers', steps but for 3P chosen; the SVM's data and its C are the published ones at either size.
 FULL: Mapping[str, Size] = {
     "ruber": Size(exchanges=400_000, steps=10_000, learning_rate=1e-4),
     "ctx-ruber": Size(exchanges=25_000, steps=4000, learning_rate=1e-3),
@@ -51,10 +53,6 @@ FULL: Mapping[str, Size] = {
     "svm": Size(),
     "bi-rnn": Size(steps=20_000, learning_rate=1e-5),
 }
-"""About as much as was published, where the data have it: ctx-ruber's 22,000 pairs (Ghazarian et al. 2020), as many as
-PONE's of DailyDialog, ten rounds over the thumbs for 3P; for USR an epoch half as large as Topical-Chat's. RUBER read
-pairs of Weibo by the million: here it reads all that equal shares of three sources leave, seven times. Learning rates
-are the papers', steps but for 3P chosen; the SVM's data and its C are the published ones at either size."""
 
 
 def find_size(name: str, *, is_full: bool) -> Size:
@@ -78,8 +76,7 @@ class TrainingPlan:
     encoder: str = "minilm-l6"
     words: Path | None = None
     seed: int = 0
-    judged: Sequence[EvalTurn] = field(default_factory=tuple)
-    """Judged turns that no training may have seen."""
+    judged: Sequence[EvalTurn] = field(default_factory=tuple)  # Judged turns that no training may have seen.
 
     def state(self, name: str) -> Path:
         """The state file from which an interrupted training resumes."""
@@ -119,6 +116,5 @@ class Trained:
 
     baseline: Baseline
     facts: Mapping[str, Any]
-    seen: frozenset[str] = frozenset()
-    """Judged dialogues that were trained on, which it is not tested on."""
+    seen: frozenset[str] = frozenset()  # Judged dialogues that were trained on, which it is not tested on.
     exchanges: int = 0

@@ -147,8 +147,7 @@ def hinge_loss(fitting: Tensor, wrong: Tensor, margin: float = MARGIN) -> Tensor
     return (margin - fitting + wrong).clamp_min(0.0).mean()
 
 
-LOW, HIGH = 0.01, 0.99
-"""Quantiles that become 0 and 1: the extremes would depend on two turns. Chosen."""
+LOW, HIGH = 0.01, 0.99  # Quantiles that become 0 and 1: the extremes would depend on two turns. Chosen.
 
 
 @dataclass(frozen=True)

@@ -41,10 +41,8 @@ from paper_systems.plan import Trained, TrainingPlan
 from paper_systems.ruber import Ruber, RuberNetwork, fit_scales, train_ruber_network
 
 RATINGS_FILE, THUMBS_FILE = "turn_ratings.jsonl.gz", "convai2017.jsonl.gz"
-SCALE_EXCHANGES = 2000
-"""Training exchanges that a scale is fitted on. Chosen."""
-MOST_FITTED = 300
-"""Rated turns that fit USR's two weights. Chosen: it reads a turn some fifteen times."""
+SCALE_EXCHANGES = 2000  # Training exchanges that a scale is fitted on. Chosen.
+MOST_FITTED = 300  # Rated turns that fit USR's two weights. Chosen: it reads a turn some fifteen times.
 
 
 def train_ruber(plan: TrainingPlan) -> Trained:
@@ -135,9 +133,9 @@ def _standardize(rated: Sequence[LabelledTurn]) -> list[float]:
     return [(each.rating - middle[each.set_name][0]) / middle[each.set_name][1] for each in rated]
 
 
+# Rounds of labelling, each with this share of the first stage's steps and of its rate. Chosen: PONE goes on with 1e-6
+# for many epochs, which in so few steps would change nothing.
 PONE_ROUNDS, PONE_SHARE, PONE_RATE = 3, 0.2, 0.1
-"""Rounds of labelling, each with this share of the first stage's steps and of its rate. Chosen: PONE goes on with 1e-6
-for many epochs, which in so few steps would change nothing."""
 
 
 def train_contextual(name: str, plan: TrainingPlan) -> Trained:

@@ -78,8 +78,7 @@ class TextEncoderExportOptions(PublishedOptions):
     encoder: Annotated[str, Option(help="A sentence encoder (BERT): its folder, or `minilm-l6`.")]
     pooling: Annotated[Literal["mean", "cls"] | None, Option(help="In place of what the folder asks for.")] = None
     token_limit: Annotated[int, Option(min=8, help="Most tokens of a text that the encoder reads.")] = 256
-    int8_tolerance: Tolerance = 0.05
-    """Chosen: twice all-MiniLM-L6-v2's largest difference of a cosine on 2,000 turns."""
+    int8_tolerance: Tolerance = 0.05  # Chosen: twice all-MiniLM-L6-v2's largest difference of a cosine on 2,000 turns.
     licence: Licence = "that of the encoder"
 
 

@@ -65,10 +65,9 @@ def write_combination(options: CombinationOptions) -> list[str]:
     return [f"wrote {options.output}: values of {found.turns} turns {values}"]
 
 
-LEAST_TURNS = 100
-"""Fewer turns leave some percentiles without a turn of their own. Specified."""
+LEAST_TURNS = 100  # Fewer turns leave some percentiles without a turn of their own. Specified.
+# The option in which a bundle names its file of the details' curves: `{"curves": {detail: curve}}`.
 HEADS_OPTION = "heads"
-"""The option in which a bundle names its file of the details' curves: `{"curves": {detail: curve}}`."""
 
 
 def renew_percentiles(

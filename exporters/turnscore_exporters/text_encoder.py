@@ -29,12 +29,11 @@ CONTRACT = GraphContract(
     examples=(EXAMPLE_IDS, (EXAMPLE_IDS > 0).long()),
 )
 _MODULES_FILE = "modules.json"
+# Modules of sentence-transformers that can be exported; others would compute something that the graph does not.
 _KNOWN_MODULES = ("Transformer", "Pooling", "Normalize")
-"""Modules of sentence-transformers that can be exported; others would compute something that the graph does not."""
 
 
-Pooling = Literal["mean", "cls"]
-"""How token vectors become a text's vector; padding never counts."""
+Pooling = Literal["mean", "cls"]  # How token vectors become a text's vector; padding never counts.
 
 
 class TextEncoderModel(BertGraph):

@@ -18,8 +18,7 @@ from turnscore_load.machine import free_port
 
 IMAGE = os.environ.get("IMAGE_UNDER_TEST", "")
 RUNNER = next((name for name in ("podman", "docker") if shutil.which(name)), "")
-MOST_BYTES = 700_000_000
-"""Specified: the image for CPUs with the starter models, unpacked."""
+MOST_BYTES = 700_000_000  # Specified: the image for CPUs with the starter models, unpacked.
 
 pytestmark = [
     pytest.mark.skipif(not IMAGE, reason="IMAGE_UNDER_TEST names no image; `make test-image` builds one"),

@@ -9,6 +9,7 @@ from support.environments import NOT_COMPILED, empty_environment, pip_install
 
 ROOT = Path(__file__).parents[2]
 DISTRIBUTIONS = (".", "core", "clients", "assessment", "exporters", "corpora")
+# What pip does for each in three processes, here in one for all.
 BUILD = """
 import os, sys
 from hatchling.build import build_wheel
@@ -16,7 +17,6 @@ for folder in sys.argv[2:]:
     os.chdir(folder)
     build_wheel(sys.argv[1])
 """
-"""What pip does for each in three processes, here in one for all."""
 
 
 @pytest.fixture(scope="session")

@@ -30,6 +30,7 @@ DATA: Mapping[str, set[str]] = {
     "exporters": {"turnscore_exporters/fed/qualities.json"},
     "corpora": set(),
 }
+# What another one brings, of the version that goes with it: ONNX Runtime by the extras `cpu` and `gpu`.
 BROUGHT = {
     "kantoku": "bentoml",
     "markupsafe": "jinja2",
@@ -38,9 +39,7 @@ BROUGHT = {
     "pydantic-core": "pydantic",
     "uvicorn": "bentoml",
 }
-"""What another one brings, of the version that goes with it: ONNX Runtime by the extras `cpu` and `gpu`."""
-HOSTS = {"rasa"}
-"""What imports us, and is imported only where it does."""
+HOSTS = {"rasa"}  # What imports us, and is imported only where it does.
 
 
 def project_of(folder: str) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 from turnscore_models import read_bundle, starter_bundles
 
-MOST_BYTES = 95_000_000
-"""Specified: all starter bundles together, so that a clone and a wheel stay small."""
+MOST_BYTES = 95_000_000  # Specified: all starter bundles together, so that a clone and a wheel stay small.
 
 
 def test_the_starter_bundles_together_stay_small_and_are_whole():

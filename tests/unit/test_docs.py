@@ -26,8 +26,8 @@ SOURCES = {
     if path.suffix in (".py", ".yaml", ".yml", ".toml", ".txt") and "tests" not in path.parts
 }
 COMMANDS = {each.name: each for each in entry_points(group="console_scripts") if each.value.startswith("turnscore")}
+# What can be installed in a checkout.
 OWN = (".", *(f"./{path.parent.name}" for path in ROOT.glob("*/pyproject.toml")))
-"""What can be installed in a checkout."""
 
 
 def anchors_of(text: str) -> set[str]:

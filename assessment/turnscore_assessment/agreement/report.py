@@ -183,8 +183,7 @@ class MeasuredColumn(Correlations):
 
     name: str
     is_baseline: bool
-    observations: int
-    """The observations with both a judgement and a score."""
+    observations: int  # The observations with both a judgement and a score.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -263,8 +262,7 @@ class AgreementReport:
     seed: int
     scored: Sequence[ScoredFile]
     levels: Sequence[MeasuredLevel]
-    left_out: Sequence[str]
-    """What in the file was not measured, and why."""
+    left_out: Sequence[str]  # What in the file was not measured, and why.
 
     @property
     def explanation(self) -> str:
@@ -305,8 +303,7 @@ def _cells(group: Group, row: MeasuredColumn) -> list[object]:
 
 PANEL_INCHES = 4.2
 DOTS_PER_INCH = 120
-MOST_COLOURS = 10
-"""Systems with a colour of their own, as many as matplotlib's default cycle has."""
+MOST_COLOURS = 10  # Systems with a colour of their own, as many as matplotlib's default cycle has.
 
 
 def draw_scatter(levels: Sequence[MeasuredLevel], path: Path) -> None:

@@ -30,8 +30,8 @@ from turnscore_assessment.files import check_row, read_rows
 
 Quality = Annotated[float, Field(allow_inf_nan=False)]
 
+# Values of no breakdown, a possible one, a breakdown: a turn's quality is the mean over annotators. Specified.
 BREAKDOWN_WEIGHTS = {"O": 1.0, "T": 0.5, "X": 0.0}
-"""Values of no breakdown, a possible one, a breakdown: a turn's quality is the mean over annotators. Specified."""
 
 
 def _check_votes(votes: dict[str, int]) -> dict[str, int]:
@@ -118,21 +118,17 @@ def _build_dialogue(record: dict[str, Any], path: Path, row: int) -> JudgedDialo
     return dialogue
 
 
-VALUE = "value"
-"""The part of a score that is its value; the other parts are its details."""
+VALUE = "value"  # The part of a score that is its value; the other parts are its details.
 
-Advance = Callable[[int], None]
-"""Called with the number of dialogues scored since the last call."""
+Advance = Callable[[int], None]  # Called with the number of dialogues scored since the last call.
 
 
 @dataclass(frozen=True)
 class DialogueScores:
     """One scorer's scores of one dialogue."""
 
-    turns: Mapping[int, Mapping[str, float]]
-    """`value` and details by the system turn's place."""
-    dialogue: Mapping[str, float]
-    """Their means over the turns that count; a part without such a turn is left out."""
+    turns: Mapping[int, Mapping[str, float]]  # `value` and details by the system turn's place.
+    dialogue: Mapping[str, float]  # Their means over the turns that count; a part without such a turn is left out.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,8 +156,8 @@ def average_parts(turns: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return {part: sum(turn[part] for turn in turns) / len(turns) for part in sorted(shared)}
 
 
+# Dialogues whose turns are sorted into batches together. Chosen: enough of like length, and progress shows.
 DIALOGUES_AT_ONCE = 16
-"""Dialogues whose turns are sorted into batches together. Chosen: enough of like length, and progress shows."""
 
 
 def load_bundles(references: Sequence[str]) -> dict[str, LoadedScorer]:
@@ -232,8 +228,8 @@ def _collect(
     return DialogueScores(parts, average_parts(counted))
 
 
+# How far two sums of the same float64 values may differ. Chosen: far above rounding, far below any score.
 _RELATIVE_ROUNDING = 1e-9
-"""How far two sums of the same float64 values may differ. Chosen: far above rounding, far below any score."""
 
 
 async def score_with_service(
@@ -321,8 +317,8 @@ def _average_counted(turns: Sequence[Mapping[str, float]], aggregate: DialogueAg
     return means if is_consistent else {}
 
 
+# Opens a progress bar with a title and a number of dialogues.
 ShowProgress = Callable[[str, int], AbstractContextManager[Advance]]
-"""Opens a progress bar with a title and a number of dialogues."""
 
 
 @dataclass(frozen=True, kw_only=True)

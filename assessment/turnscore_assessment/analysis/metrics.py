@@ -59,13 +59,10 @@ def draw_rows(study: JudgedStudy, per_system: int | None, seed: int) -> Integers
     return np.sort(np.concatenate(drawn))
 
 
-FIRST_LINE = 2
-"""Line of a ratings file's first dialogue."""
+FIRST_LINE = 2  # Line of a ratings file's first dialogue.
 LINE, DIALOGUE, SYSTEM = "line", "dialogue", "system"
-KEYS = (LINE, DIALOGUE, SYSTEM)
-"""The columns that may name a CSV's rows; the first that it has does."""
-MOST_COLUMNS = 100
-"""Most columns. Chosen: every two are compared."""
+KEYS = (LINE, DIALOGUE, SYSTEM)  # The columns that may name a CSV's rows; the first that it has does.
+MOST_COLUMNS = 100  # Most columns. Chosen: every two are compared.
 
 SYSTEM_WORDS, USER_WORDS, TURNS = "words per system turn", "words per user turn", "turns in the dialogue"
 
@@ -216,10 +213,9 @@ class DialogueCorrelation:
     dialogues: int
     pearson: Interval
     spearman: Interval
-    given_length: Interval
-    """Spearman with the length of system turns held constant; NaN where the file holds no turns."""
+    given_length: Interval  # Spearman with the length of system turns held constant; NaN where the file holds no turns.
+    # Pearson after each system's means are subtracted on both sides: good dialogues against bad ones of one system.
     within_systems: Interval
-    """Pearson after each system's means are subtracted on both sides: good dialogues against bad ones of one system."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,12 +225,10 @@ class MeasuredMetric:
     name: str
     source: str
     is_baseline: bool
-    means: Mapping[str, float]
-    """By system."""
+    means: Mapping[str, float]  # By system.
+    # By column of people's judgements, overall first; empty for fewer than three systems.
     systems: Mapping[str, SystemCorrelation]
-    """By column of people's judgements, overall first; empty for fewer than three systems."""
-    dialogues: DialogueCorrelation | None
-    """None for a metric by system alone."""
+    dialogues: DialogueCorrelation | None  # None for a metric by system alone.
 
 
 @dataclass(frozen=True, kw_only=True)

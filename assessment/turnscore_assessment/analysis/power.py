@@ -26,8 +26,8 @@ from turnscore_assessment.ratings.rating_file import (
 )
 from turnscore_assessment.ratings.scoring import OVERALL, check_pair, choose_column, control_quality, find_passing
 
+# Fewest workers who rated both systems, or each of them. Fewer hardly show how workers differ. Chosen.
 LEAST_WORKERS = 5
-"""Fewest workers who rated both systems, or each of them. Fewer hardly show how workers differ. Chosen."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,8 +36,7 @@ class Pilot:
 
     a: Sequence[Floats]
     b: Sequence[Floats]
-    is_paired: bool
-    """Whether the rows of both are the same workers; otherwise each worker rated one of the systems."""
+    is_paired: bool  # Whether the rows of both are the same workers; otherwise each worker rated one of the systems.
     transforms: Sequence[str]
     notes: Sequence[str]
 
@@ -114,20 +113,14 @@ def _choose_workers(
     return Pilot(a=alone[0], b=alone[1], is_paired=False, transforms=transforms, notes=notes)
 
 
-SIMULATIONS = 2000
-"""Chosen: a power of 80 % is then known to 1.8 points either way."""
+SIMULATIONS = 2000  # Chosen: a power of 80 % is then known to 1.8 points either way.
 MOST_SIMULATIONS = 100_000
-MOST_WORKERS = 5000
-"""Most workers: a plan that needs more is reported as such."""
-DRAWS_AT_ONCE = 2_000_000
-"""Numbers drawn together. Chosen: some 50 MB of memory."""
-CURVE = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5)
-"""Shares of the needed workers at which the power is shown."""
+MOST_WORKERS = 5000  # Most workers: a plan that needs more is reported as such.
+DRAWS_AT_ONCE = 2_000_000  # Numbers drawn together. Chosen: some 50 MB of memory.
+CURVE = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5)  # Shares of the needed workers at which the power is shown.
 CERTAINTY = 1.96
-FEWEST_WORKERS = 3
-"""Fewest workers. Specified: of two, a t-test shows next to nothing."""
-FEW_WORKERS = 20
-"""Workers below which the plan warns. Chosen: the deviation of twenty is known to a third."""
+FEWEST_WORKERS = 3  # Fewest workers. Specified: of two, a t-test shows next to nothing.
+FEW_WORKERS = 20  # Workers below which the plan warns. Chosen: the deviation of twenty is known to a third.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,10 +129,8 @@ class PowerPoint:
 
     workers: int
     power: float
-    error: float
-    """The standard error of a share of so few simulated studies, without the pilot's own error."""
-    wrong: float
-    """The share that finds the reversed difference."""
+    error: float  # The standard error of a share of so few simulated studies, without the pilot's own error.
+    wrong: float  # The share that finds the reversed difference.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,16 +140,14 @@ class PowerPlan:
     difference: float
     level: float
     power: float
-    dialogues: int
-    """Dialogues per worker and system."""
+    dialogues: int  # Dialogues per worker and system.
     is_paired: bool
     needed: int | None
     needed_low: int | None
-    needed_high: int | None
-    """Ends of the number's interval, from the Monte-Carlo error alone."""
+    needed_high: int | None  # Ends of the number's interval, from the Monte-Carlo error alone.
     curve: Sequence[PowerPoint]
+    # How often studies of that size find a difference where there is none: about the level, if the test is sound.
     false_alarms: PowerPoint | None
-    """How often studies of that size find a difference where there is none: about the level, if the test is sound."""
     simulations: int
     spread: float
     pilot_difference: float

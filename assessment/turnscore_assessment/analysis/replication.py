@@ -61,8 +61,7 @@ class ScoredStudy:
 
 
 Studies = tuple[ScoredStudy, ScoredStudy]
-FEWEST_WORKERS = 5
-"""First number of workers of the curve; each next one is double. Chosen."""
+FEWEST_WORKERS = 5  # First number of workers of the curve; each next one is double. Chosen.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,8 +71,7 @@ class SameConclusions:
     threshold: float
     pairs: int
     same: int
-    opposite: int
-    """Pairs of which one study says better and the other worse."""
+    opposite: int  # Pairs of which one study says better and the other worse.
     share: float
 
 
@@ -83,8 +81,7 @@ class CurvePoint:
 
     workers: int
     median: float
-    low: float
-    """The fifth percentile: a study so small is worse one time in twenty."""
+    low: float  # The fifth percentile: a study so small is worse one time in twenty.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,12 +91,11 @@ class Replication:
     names: tuple[str, str]
     workers: tuple[int, int]
     systems: Sequence[str]
-    columns: Mapping[str, Mapping[str, SystemCorrelation]]
-    """By kind, `z` or `raw`, and column, overall first."""
+    columns: Mapping[str, Mapping[str, SystemCorrelation]]  # By kind, `z` or `raw`, and column, overall first.
     conclusions: Sequence[SameConclusions]
     curve: Sequence[CurvePoint]
+    # Pearson's r of the overall z-scores of workers who passed, of those who failed, and of all.
     filters: Mapping[str, float]
-    """Pearson's r of the overall z-scores of workers who passed, of those who failed, and of all."""
     left_out: Sequence[str]
     rounds: int
     seed: int

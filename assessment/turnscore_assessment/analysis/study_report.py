@@ -49,15 +49,12 @@ class Effort:
     """The effort of a group of workers; None where the file does not have it."""
 
     workers: int
-    dialogues: int
-    """How many dialogues, those with a degraded system included."""
+    dialogues: int  # How many dialogues, those with a degraded system included.
     ordinary_dialogues: int
-    minutes_per_dialogue: float | None
-    """The mean over all dialogues, as published."""
+    minutes_per_dialogue: float | None  # The mean over all dialogues, as published.
+    # What people wrote: the median over dialogues with ordinary systems, as published.
     words_per_dialogue: float | None
-    """What people wrote: the median over dialogues with ordinary systems, as published."""
-    words_per_input: float | None
-    """The median over single inputs of the same dialogues."""
+    words_per_input: float | None  # The median over single inputs of the same dialogues.
 
 
 def measure_effort(dialogues: Iterable[RatedDialogue]) -> Effort:
@@ -82,8 +79,7 @@ def _apply(statistic: Callable[[Sequence[float]], float], values: Sequence[float
     return float(statistic(values)) if values else None
 
 
-LEAST_DIALOGUES = 3
-"""With two dialogues, a correlation is always 1 or -1. Specified."""
+LEAST_DIALOGUES = 3  # With two dialogues, a correlation is always 1 or -1. Specified.
 MOST_PAIRS = 200_000  # of more, those of random assignments; chosen: 300 times the published study's
 BIN_EDGES = np.round(np.arange(-1, 1.01, 0.1), 1)
 
@@ -93,14 +89,11 @@ class PairAgreement:
     """The correlations of pairs of assignments that rated the same systems."""
 
     pairs: int
-    undefined: int
-    """Pairs in which an assignment gave one rating to everything."""
-    median: float
-    """NaN where there is no pair."""
+    undefined: int  # Pairs in which an assignment gave one rating to everything.
+    median: float  # NaN where there is no pair.
+    # The median without the degraded system, by which workers are selected, so that it raises `median`.
     ordinary_median: float = float("nan")
-    """The median without the degraded system, by which workers are selected, so that it raises `median`."""
-    histogram: Sequence[int]
-    """How many pairs lie in each tenth from -1 to 1."""
+    histogram: Sequence[int]  # How many pairs lie in each tenth from -1 to 1.
 
 
 def measure_pairs(study: JudgedStudy) -> dict[bool, PairAgreement]:
@@ -164,13 +157,10 @@ class StudyReport:
     description: StudyDescription
     rounds: int
     seed: int
-    workers: Sequence[ControlledWorker]
-    """Numbered, not named."""
-    systems: Sequence[SystemScore]
-    """Best first."""
+    workers: Sequence[ControlledWorker]  # Numbered, not named.
+    systems: Sequence[SystemScore]  # Best first.
     pairs: Sequence[ComparedPair]
-    criteria: Sequence[CorrelatedCriteria]
-    """Every two criteria; empty for fewer than three systems."""
+    criteria: Sequence[CorrelatedCriteria]  # Every two criteria; empty for fewer than three systems.
     agreement: Mapping[str, PairAgreement]
     effort: Mapping[str, Effort]
 

@@ -21,8 +21,7 @@ from turnscore_assessment.ratings.rating_file import read_ratings
 from turnscore_assessment.ratings.scoring import OVERALL
 from turnscore_assessment.rendering import Page, Section, Table, print_page, show, show_p
 
-LOOKS_SHOWN = 20
-"""Rows of a table of looks. Chosen: a screen."""
+LOOKS_SHOWN = 20  # Rows of a table of looks. Chosen: a screen.
 
 
 def build_comparison_page(found: SystemComparison) -> Page:

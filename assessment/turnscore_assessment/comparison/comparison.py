@@ -35,13 +35,10 @@ from turnscore_assessment.figures import CONFIDENCE, Floats, Interval
 from turnscore_assessment.files import check_row, read_rows
 from turnscore_assessment.ratings.scoring import correct_benjamini_hochberg, correct_holm
 
-MOST_DIALOGUES = 100_000
-"""Most dialogues in one file. Chosen: far above any study, and a few hundred MB of memory."""
+MOST_DIALOGUES = 100_000  # Most dialogues in one file. Chosen: far above any study, and a few hundred MB of memory.
 
-LARGEST_SCORE = 1e100
-"""Largest magnitude of a score. Chosen: squares and sums of such numbers are still numbers."""
-MOST_TOKENS = 10**9
-"""Most tokens of one turn. Chosen: far above what any model reads."""
+LARGEST_SCORE = 1e100  # Largest magnitude of a score. Chosen: squares and sums of such numbers are still numbers.
+MOST_TOKENS = 10**9  # Most tokens of one turn. Chosen: far above what any model reads.
 
 Finite = Annotated[float, Field(ge=-LARGEST_SCORE, le=LARGEST_SCORE, allow_inf_nan=False)]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
@@ -97,8 +94,7 @@ class ScoredDialogue:
     name: str | None
     line: int
     scores: list[dict[str, _Score]]
-    words: float | None = None
-    """Mean words per system turn, where the text is known."""
+    words: float | None = None  # Mean words per system turn, where the text is known.
 
     def values(self, *, with_details: bool) -> dict[str, float]:
         """The mean over its turns, by scorer, and by `scorer.detail` if asked for."""
@@ -232,8 +228,7 @@ async def _score(found: ScoreFile, open_client: OpenClient, scorers: Sequence[st
         return await ask_all(ask, found.unscored, CALLS_IN_FLIGHT)
 
 
-LARGE_SHARE = 0.5
-"""Share of a difference that disappears at equal length, from which the report warns. Chosen."""
+LARGE_SHARE = 0.5  # Share of a difference that disappears at equal length, from which the report warns. Chosen.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -244,8 +239,8 @@ class LengthEffect:
     mean_a: float
     mean_b: float
     at_equal_length: Interval | None
+    # The share of the difference that disappears at equal length; below 0 if it grows, above 1 if it reverses.
     explained: float | None
-    """The share of the difference that disappears at equal length; below 0 if it grows, above 1 if it reverses."""
     warning: str | None
 
 
@@ -320,11 +315,11 @@ def _find_warning(kind: str, found: SystemDifference, adjusted: Interval, share:
     return None
 
 
+# Share of the smaller file's dialogues that need a counterpart for the files to count as paired. Chosen.
 PAIRED_SHARE = 0.5
-"""Share of the smaller file's dialogues that need a counterpart for the files to count as paired. Chosen."""
 
+# Fewest arrangements for each score. Chosen: Holm's p can then fall to .01, however many scores there are.
 LEAST_ROUNDS = 200
-"""Fewest arrangements for each score. Chosen: Holm's p can then fall to .01, however many scores there are."""
 
 Pairs = tuple[list[ScoredDialogue], list[ScoredDialogue]]
 
@@ -337,12 +332,9 @@ class Outlook:
     """
 
     needed: int | None
-    more: int | None
-    """Dialogues needed beyond those at hand; 0 where the difference is decided."""
-    needed_at_best: int | None
-    """Dialogues needed if the difference is as large as the interval allows."""
-    smallest_difference: float
-    """The difference that the dialogues at hand show in four of five studies."""
+    more: int | None  # Dialogues needed beyond those at hand; 0 where the difference is decided.
+    needed_at_best: int | None  # Dialogues needed if the difference is as large as the interval allows.
+    smallest_difference: float  # The difference that the dialogues at hand show in four of five studies.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -353,8 +345,8 @@ class ScorerComparison:
     found: SystemDifference
     p_holm: float | None
     p_benjamini_hochberg: float | None
+    # Whether the systems differ: Holm's p is below .05, so that of all scorers' verdicts hardly any is false.
     is_decided: bool
-    """Whether the systems differ: Holm's p is below .05, so that of all scorers' verdicts hardly any is false."""
     outlook: Outlook
     lengths: Sequence[LengthEffect]
 

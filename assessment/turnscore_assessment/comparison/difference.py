@@ -19,8 +19,7 @@ from scipy import stats
 from turnscore_assessment.errors import TooFewError
 from turnscore_assessment.figures import Floats, Interval
 
-MOST_DIALOGUES = 1_000_000
-"""Most dialogues: a difference that needs more is reported as too small to look for. Chosen."""
+MOST_DIALOGUES = 1_000_000  # Most dialogues: a difference that needs more is reported as too small to look for. Chosen.
 LEVEL = 0.05
 POWER = 0.8
 
@@ -65,23 +64,19 @@ def find_smallest_difference(
     return quantiles * spread * math.sqrt((1 if paired else 2) / dialogues)
 
 
-ROUNDS = 2000
-"""Arrangements drawn. Chosen: a p of .05 is then known to .005 either way."""
+ROUNDS = 2000  # Arrangements drawn. Chosen: a p of .05 is then known to .005 either way.
+# Fewest dialogues of each system: three of each can be arranged in 20 ways, so that p is never below .1.
 LEAST_DIALOGUES = 4
-"""Fewest dialogues of each system: three of each can be arranged in 20 ways, so that p is never below .1."""
-LEAST_PAIRS = 6
-"""Fewest pairs: five can be exchanged in 32 ways, so that p is never below .06."""
-DRAWS_AT_ONCE = 2_000_000
-"""Numbers drawn together. Chosen: some 50 MB of memory."""
-ROUNDING = 1e-12
-"""Share of a value below which a spread is rounding. Chosen: float64 leaves about 1e-16."""
+LEAST_PAIRS = 6  # Fewest pairs: five can be exchanged in 32 ways, so that p is never below .06.
+DRAWS_AT_ONCE = 2_000_000  # Numbers drawn together. Chosen: some 50 MB of memory.
+ROUNDING = 1e-12  # Share of a value below which a spread is rounding. Chosen: float64 leaves about 1e-16.
 HALVINGS = 40
+# How far the interval's end is looked for, in multiples of the largest score. Chosen: with as many dialogues as
+# LEAST_DIALOGUES and 70 arrangements, every end is found.
 MOST_REACH = 1e9
-"""How far the interval's end is looked for, in multiples of the largest score. Chosen: with as many dialogues as
-LEAST_DIALOGUES and 70 arrangements, every end is found."""
 
+# The one-sided p of the difference `value - rest` for `rest` and a direction, 1 or -1.
 Count = Callable[[float, int], float]
-"""The one-sided p of the difference `value - rest` for `rest` and a direction, 1 or -1."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,16 +88,14 @@ class SystemDifference:
     is_paired: bool
     mean_a: float
     mean_b: float
-    difference: Interval
-    """Excludes 0 exactly where `p_value` is below .05; not corrected for the number of scorers."""
+    difference: Interval  # Excludes 0 exactly where `p_value` is below .05; not corrected for the number of scorers.
+    # Two-sided, twice the smaller tail; None where all dialogues (of pairs, all counterparts) have the same score.
     p_value: float | None
-    """Two-sided, twice the smaller tail; None where all dialogues (of pairs, all counterparts) have the same score."""
-    effect: float | None
-    """Hedges' g: the difference in standard deviations of a dialogue's score within a system."""
+    effect: float | None  # Hedges' g: the difference in standard deviations of a dialogue's score within a system.
+    # The share of pairs of dialogues in which A scores higher, ties counting half; if paired, of counterparts.
     superiority: float
-    """The share of pairs of dialogues in which A scores higher, ties counting half; if paired, of counterparts."""
+    # The standard deviation that planning needs: of a pair's difference, or of a dialogue within a system.
     spread: float
-    """The standard deviation that planning needs: of a pair's difference, or of a dialogue within a system."""
 
 
 def measure_difference(

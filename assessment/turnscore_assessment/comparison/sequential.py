@@ -20,14 +20,12 @@ from turnscore_assessment.figures import Floats
 from turnscore_assessment.ratings.rating_file import COMMON_HIGH, COMMON_LOW, RatingFile, build_table
 from turnscore_assessment.ratings.scoring import OVERALL, check_pair, choose_column, control_quality
 
+# Means that the betting sequence tries. Chosen: the interval is rounded outwards by at most .05 % of the range.
 CANDIDATES = 2001
-"""Means that the betting sequence tries. Chosen: the interval is rounded outwards by at most .05 % of the range."""
-BOLDEST_BET = 0.5
-"""Share of the capital that one observation may take. The paper's own choice (its c)."""
+BOLDEST_BET = 0.5  # Share of the capital that one observation may take. The paper's own choice (its c).
+# Fewest observations for the asymptotic sequence. Chosen: with fewer, the variance of ratings is hardly known.
 BURN_IN = 30
-"""Fewest observations for the asymptotic sequence. Chosen: with fewer, the variance of ratings is hardly known."""
-TIGHTEST_AT = 200
-"""Observations at which the asymptotic sequence is tightest. Chosen: the size of a usual study."""
+TIGHTEST_AT = 200  # Observations at which the asymptotic sequence is tightest. Chosen: the size of a usual study.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,8 +186,7 @@ class PairedDifferences:
     """Differences in the order in which they became known, and remarks on how they were made."""
 
     differences: Floats
-    reach: float
-    """Largest possible magnitude of a difference."""
+    reach: float  # Largest possible magnitude of a difference.
     unit: str
     notes: Sequence[str]
 

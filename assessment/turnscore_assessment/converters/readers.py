@@ -25,8 +25,7 @@ class Original:
     """An object of a file, as its authors wrote it."""
 
     path: Path
-    place: int
-    """From 1."""
+    place: int  # From 1.
     record: Record
 
     def take(self, name: str, kind: type) -> Any:
@@ -333,14 +332,12 @@ class OriginalSet:
     """A set as its authors publish it."""
 
     read: Read
+    # Patterns of the files in a folder, in the order in which they are read. Those of dailydialog-adversarial do not
+    # match multireftest.json.
     files: Sequence[str]
-    """Patterns of the files in a folder, in the order in which they are read. Those of dailydialog-adversarial do not
-    match multireftest.json."""
-    rows: int | None = None
-    """Rows of the whole set; None where we hold none to count."""
+    rows: int | None = None  # Rows of the whole set; None where we hold none to count.
     turns: int | None = None
-    becomes: str = ""
-    """The file name that our commands look for."""
+    becomes: str = ""  # The file name that our commands look for.
     note: str = ""
 
 

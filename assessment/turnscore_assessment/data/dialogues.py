@@ -20,8 +20,7 @@ from turnscore_assessment.files import check_row, read_rows
 USER, SYSTEM = "user", "system"
 THUMB_NONE, THUMB_DOWN, THUMB_UP = 0, 1, 2
 
-Spoken = tuple[str, str]
-"""Speaker (user or system) and text."""
+Spoken = tuple[str, str]  # Speaker (user or system) and text.
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,34 +118,29 @@ def merge_turns(turns: Sequence[RecordedTurn]) -> tuple[RecordedTurn, ...]:
     return tuple(merged)
 
 
-FIT_SHARE = 60
-"""Percent of the groups of dialogues that models are fitted on. Chosen."""
-SHARED_WORDS = 5
-"""Rows whose contexts share a text of so many words count as one dialogue's. Chosen."""
+FIT_SHARE = 60  # Percent of the groups of dialogues that models are fitted on. Chosen.
+SHARED_WORDS = 5  # Rows whose contexts share a text of so many words count as one dialogue's. Chosen.
+# The set whose texts are DailyDialog's: licensed for non-commercial use, so nothing that ships is fitted on it.
 DAILYDIALOG = "dailydialog-zhao"
-"""The set whose texts are DailyDialog's: licensed for non-commercial use, so nothing that ships is fitted on it."""
 THUMBS_SET = "convai-thumbs"
-GOOD_FROM = 3.5
-"""Least rating, from 1 to 5, of a turn that people call good. Chosen: nearer to 4 than to 3."""
+GOOD_FROM = 3.5  # Least rating, from 1 to 5, of a turn that people call good. Chosen: nearer to 4 than to 3.
 _WORD = re.compile(r"[a-z0-9]+")
 
 
+# Splits of rated turns: those that models are fitted on, and those that they are chosen on.
 FIT, CHOOSE = "fit", "choose"
-"""Splits of rated turns: those that models are fitted on, and those that they are chosen on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelledTurn:
     """A response in its context with what is known of it, on each set's own scale; unknown labels are absent."""
 
-    context: tuple[Spoken, ...]
-    """Speakers and texts, oldest first."""
+    context: tuple[Spoken, ...]  # Speakers and texts, oldest first.
     response: str
+    # `rating`: people's mean rating. `goes_on`: 1 where the user went on, 0 where the user stopped. Judged responses
+    # have their marks, judged user turns `satisfaction` and their signals.
     labels: Mapping[str, float] = field(default_factory=dict)
-    """`rating`: people's mean rating. `goes_on`: 1 where the user went on, 0 where the user stopped. Judged responses
-    have their marks, judged user turns `satisfaction` and their signals."""
-    next_user: str | None = None
-    """What the user said next; None where no user turn follows."""
+    next_user: str | None = None  # What the user said next; None where no user turn follows.
     set_name: str = ""
     system: str = ""
     dialogue: str = ""
@@ -274,19 +268,18 @@ TURNS_FILE, MODERN_FILE, USER_TURNS_FILE = (
     "judged_modern.jsonl.gz",
     "judged_user_turns.jsonl.gz",
 )
+# What a response is marked for, 1 to 5; the files call `fluent` `sound`.
 MARKS = ("relevant", "fluent", "engaging", "overall")
-"""What a response is marked for, 1 to 5; the files call `fluent` `sound`."""
-LIVE_SETS = ("dstc9", "convai", "human_assessment")
-"""Of the judged sets, those of chatbots' turns as they were said."""
+LIVE_SETS = ("dstc9", "convai", "human_assessment")  # Of the judged sets, those of chatbots' turns as they were said.
 UNKNOWN = math.nan
 
 Part = Literal["train", "choose", "calibrate", "report"]
+# Of the judged dialogues that are not trained on, the share below which a hash chooses, and calibrates.
 _CHOOSE, _CALIBRATE = 0.3, 0.6
-"""Of the judged dialogues that are not trained on, the share below which a hash chooses, and calibrates."""
 
 
+# Every judged response to one context, its labels its marks as 0 to 1: 1 of 5 is 0, 5 of 5 is 1.
 JudgedContext = Sequence[LabelledTurn]
-"""Every judged response to one context, its labels its marks as 0 to 1: 1 of 5 is 0, 5 of 5 is 1."""
 
 
 def part_of(dialogue: str, split: str) -> Part:
@@ -511,8 +504,7 @@ def read_population(folder: Path) -> Population:
     return Population(turns, frozenset(dialogues))
 
 
-SAMPLE_FILE = "SAMPLE.md"
-"""The file by which a sample's folder is known."""
+SAMPLE_FILE = "SAMPLE.md"  # The file by which a sample's folder is known.
 
 
 def is_sample(folder: Path) -> bool:

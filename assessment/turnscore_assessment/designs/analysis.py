@@ -15,11 +15,11 @@ from turnscore_assessment.ratings.rating_file import RatingUnit
 from turnscore_assessment.ratings.reliability import Intraclass, lay_out, measure_alpha, measure_intraclass, step_up
 from turnscore_assessment.ratings.scoring import correct_benjamini_hochberg, correct_holm
 
+# The chosen option, the offered options, the weight, and the answer's number.
 ChoiceRow = tuple[int, list[int], float, int]
-"""The chosen option, the offered options, the weight, and the answer's number."""
 
+# Factor of the sum of squared strengths. Chosen: a prior of deviation 7, which a handful of answers outweighs.
 PENALTY = 0.01
-"""Factor of the sum of squared strengths. Chosen: a prior of deviation 7, which a handful of answers outweighs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,8 +27,7 @@ class Choices:
     """One choice per row: which of the remaining options was chosen, its weight, and its answer."""
 
     chosen: Integers
-    offered: NDArray[np.bool_]
-    """One column per system."""
+    offered: NDArray[np.bool_]  # One column per system.
     weights: Floats
     answer_of: Integers
 
@@ -108,8 +107,8 @@ class Estimates:
     """Values and the parts of their errors; a way of clustering with a single cluster makes none."""
 
     values: Floats
+    # Error parts by raters, by dialogues, and by both together where there are several of each.
     covariances: tuple[Floats, ...]
-    """Error parts by raters, by dialogues, and by both together where there are several of each."""
     freedom: int
 
     def contrast(self, weights: Floats) -> tuple[Interval, float]:
@@ -156,8 +155,7 @@ def average_by_system(values: Floats, systems: Integers, count: int) -> tuple[Fl
     return means, influences
 
 
-ROUNDING = 1e-12
-"""Share of the largest value below which a deviation is rounding. Chosen: float64 leaves about 1e-16."""
+ROUNDING = 1e-12  # Share of the largest value below which a deviation is rounding. Chosen: float64 leaves about 1e-16.
 
 
 def transform_answers(
@@ -205,22 +203,19 @@ def _standardize(values: Floats, table: OptionTable) -> Floats:
         return np.where(is_spread, distances / deviations, np.nan)
 
 
-SPLITS = 100
-"""Random splits of the raters in halves, as Kiritchenko & Mohammad (2017) make."""
-LEAST_ITEMS = 3
-"""Fewest items in both halves for a correlation: of two it is always 1 or -1. Specified."""
+SPLITS = 100  # Random splits of the raters in halves, as Kiritchenko & Mohammad (2017) make.
+LEAST_ITEMS = 3  # Fewest items in both halves for a correlation: of two it is always 1 or -1. Specified.
 
 
 @dataclass(frozen=True, kw_only=True)
 class RaterAgreement:
     """Agreement of the values that the scores are made of; None where too few raters judged the same items."""
 
-    alpha_interval: float | None
-    """Krippendorff's alpha, interval scale."""
+    alpha_interval: float | None  # Krippendorff's alpha, interval scale.
+    # ICC with k, the raters of an item: compare designs by the figures of one rater, unless k is the same.
     intraclass: Intraclass | None
-    """ICC with k, the raters of an item: compare designs by the figures of one rater, unless k is the same."""
+    # Mean Spearman correlation of items' means in two random halves of the raters, stepped up to all of them.
     split_half: float | None
-    """Mean Spearman correlation of items' means in two random halves of the raters, stepped up to all of them."""
 
 
 def measure_rater_agreement(values: Floats, table: OptionTable, *, splits: int = SPLITS) -> RaterAgreement:
@@ -310,8 +305,8 @@ class DesignAnalysis:
     criteria: Sequence[CriterionAnalysis]
 
 
+# Most answered options times systems. Chosen: a choice takes 20 bytes per system, an option of a tuple two choices.
 MOST_CHOICE_CELLS = 20_000_000
-"""Most answered options times systems. Chosen: a choice takes 20 bytes per system, an option of a tuple two choices."""
 
 ERRORS = (
     "95 % intervals allow for raters and dialogues: two-way cluster-robust covariance (Cameron, Gelbach, Miller 2011); "

@@ -17,21 +17,17 @@ from turnscore_assessment.figures import Floats, Integers
 from turnscore_assessment.files import check_row, read_csv, read_rows, to_csv, unguard
 from turnscore_assessment.ratings.rating_file import Name, Number, RatedDialogueTurn
 
-LARGEST_MAGNITUDE = 999.0
-"""Upper end of the scale of magnitude estimation in Santhanam & Shaikh (INLG 2019)."""
-STANDARD = 100.0
-"""Worth of the reference in rank-based magnitude estimation, ibid."""
-POINTS = 6
-"""Points of a Likert scale, ibid."""
+LARGEST_MAGNITUDE = 999.0  # Upper end of the scale of magnitude estimation in Santhanam & Shaikh (INLG 2019).
+STANDARD = 100.0  # Worth of the reference in rank-based magnitude estimation, ibid.
+POINTS = 6  # Points of a Likert scale, ibid.
 LONGEST_NAME = 200
 MOST_CRITERIA = 20
 MOST_SYSTEMS = 200
 MOST_ITEMS = 20_000
 MOST_QUESTIONS = 100_000
+# Most options on all sheets together. All of these bounds are chosen: many times what any published study asks.
 MOST_SHOWN = 200_000
-"""Most options on all sheets together. All of these bounds are chosen: many times what any published study asks."""
-LARGEST_TUPLE = 10
-"""Most options of one question. Chosen: no rater puts more in order."""
+LARGEST_TUPLE = 10  # Most options of one question. Chosen: no rater puts more in order.
 
 
 class DesignKind(StrEnum):
@@ -90,13 +86,12 @@ class DesignItem(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    # The dialogue that it belongs to; responses of several systems to the same context have the same one.
     dialogue: Name
-    """The dialogue that it belongs to; responses of several systems to the same context have the same one."""
     system: Name
-    reference: bool = False
-    """Whether magnitude estimation measures against it."""
+    reference: bool = False  # Whether magnitude estimation measures against it.
+    # The reference's worth in biased magnitude estimation: some metric's score of it.
     standard: Annotated[Number, Field(gt=0, le=LARGEST_MAGNITUDE)] | None = None
-    """The reference's worth in biased magnitude estimation: some metric's score of it."""
     context: Annotated[tuple[RatedDialogueTurn, ...], Field(max_length=2000)] = ()
     response: Annotated[str, Field(min_length=1, max_length=100_000)] | None = None
     turns: Annotated[tuple[RatedDialogueTurn, ...], Field(max_length=2000)] = ()
@@ -126,8 +121,7 @@ class DesignQuestion(BaseModel):
     question: Annotated[int, Field(ge=1)]
     dialogue: Name
     options: Annotated[tuple[str, ...], Field(min_length=1, max_length=64)]
-    standard: Number | None = None
-    """The worth of the reference shown."""
+    standard: Number | None = None  # The worth of the reference shown.
 
 
 class DesignKey(BaseModel):
@@ -143,8 +137,8 @@ class DesignKey(BaseModel):
     seed: int
     items: Annotated[Mapping[str, KeyedItem], Field(max_length=MOST_ITEMS)]
     questions: Annotated[tuple[DesignQuestion, ...], Field(min_length=1, max_length=MOST_QUESTIONS)]
+    # How evenly systems were dealt: the fewest and the most `appearances`, `meetings`, and times `in_position`.
     balance: Mapping[str, tuple[int, int]]
-    """How evenly systems were dealt: the fewest and the most `appearances`, `meetings`, and times `in_position`."""
 
     @model_validator(mode="after")
     def _check_questions(self) -> "DesignKey":
@@ -163,10 +157,8 @@ class Design:
     """A key with the texts that its sheets show."""
 
     key: DesignKey
-    texts: Mapping[str, DesignItem]
-    """The items by blind id."""
-    references: Mapping[str, DesignItem]
-    """The references by dialogue; empty where none is shown."""
+    texts: Mapping[str, DesignItem]  # The items by blind id.
+    references: Mapping[str, DesignItem]  # The references by dialogue; empty where none is shown.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,11 +196,11 @@ def read_items(path: Path) -> list[DesignItem]:
     return items
 
 
+# Columns of a CSV sheet, a row per option and criterion; raters fill the last one.
 COLUMNS = (
     *("study", "rater", "question", "criterion", "position", "item"),
     *("context", "reference", "standard", "response", "answer"),
 )
-"""Columns of a CSV sheet, a row per option and criterion; raters fill the last one."""
 
 HOW_TO_ANSWER = {
     DesignKind.LIKERT: "a whole number on the scale",
@@ -291,8 +283,7 @@ def _say_turns(turns: Iterable[RatedDialogueTurn]) -> str:
     return "\n".join(f"{turn.speaker}: {turn.text}" for turn in turns)
 
 
-BEST, MIDDLE, WORST = 1.0, 2.0, 3.0
-"""Ranks of best-worst answers: all options between share one."""
+BEST, MIDDLE, WORST = 1.0, 2.0, 3.0  # Ranks of best-worst answers: all options between share one.
 TIE = 1.5
 
 
@@ -401,11 +392,10 @@ class _SheetLine(BaseModel):
     answers: dict[str, dict[str, Any] | None]
 
 
-LONGEST_NUMBER = 9
-"""Most digits of a question's number. Chosen: far above the most questions."""
+LONGEST_NUMBER = 9  # Most digits of a question's number. Chosen: far above the most questions.
 
+# Rater, question, criterion, the answer in the form of a JSON-lines sheet, line.
 Given = tuple[str, int, str, Mapping[str, Any], int]
-"""Rater, question, criterion, the answer in the form of a JSON-lines sheet, line."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -417,12 +407,9 @@ class OptionTable:
     dialogue: Integers
     system: Integers
     item: Integers
-    question: Integers
-    """Numbers the questions that a rater answered."""
-    answer: Floats
-    """The given number; of choices the rank, 1 for the best, ties shared."""
-    standard: Floats
-    """The reference's worth; NaN where none was shown."""
+    question: Integers  # Numbers the questions that a rater answered.
+    answer: Floats  # The given number; of choices the rank, 1 for the best, ties shared.
+    standard: Floats  # The reference's worth; NaN where none was shown.
     unanswered: int
 
 

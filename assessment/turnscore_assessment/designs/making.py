@@ -29,12 +29,11 @@ from turnscore_assessment.designs.form import (
 from turnscore_assessment.errors import AssessmentError, TooFewError
 from turnscore_assessment.figures import Integers
 
+# Rounds of swaps. Chosen: 10 units in 45 tuples of 4 meet evenly after some 500; half a second of work at most.
 PROPOSED_SWAPS = 60_000
-"""Rounds of swaps. Chosen: 10 units in 45 tuples of 4 meet evenly after some 500; half a second of work at most."""
+# Tuples that are evened together; more are even enough, and the work grows with the square. Chosen.
 MOST_AT_ONCE = 2000
-"""Tuples that are evened together; more are even enough, and the work grows with the square. Chosen."""
-FIRST = 1e9
-"""Cost of an appearance, where a meeting costs 1: more than all meetings together."""
+FIRST = 1e9  # Cost of an appearance, where a meeting costs 1: more than all meetings together.
 
 
 def deal_tuples(units: int, size: int, count: int, generator: np.random.Generator) -> list[list[int]]:
@@ -166,12 +165,10 @@ def _gain(meetings: Integers, x: int, y: int, with_x: Sequence[int], with_y: Seq
     return removed - added - len(with_x) - len(with_y) + 2 * shared
 
 
-ID_CHARACTERS = 6
-"""Hexadecimal digits of a blind id. Chosen: 16 million ids for at most 20,000 items."""
+ID_CHARACTERS = 6  # Hexadecimal digits of a blind id. Chosen: 16 million ids for at most 20,000 items.
 CONTINUOUS_LOW, CONTINUOUS_HIGH = 0.0, 100.0
 
-Blocks = Mapping[str, Mapping[str, DesignItem]]
-"""Items by dialogue and system."""
+Blocks = Mapping[str, Mapping[str, DesignItem]]  # Items by dialogue and system.
 
 
 class DesignError(AssessmentError):

@@ -16,16 +16,13 @@ from turnscore_assessment.drift.sources import BINS, LiveValues, Sample
 from turnscore_assessment.figures import Floats
 from turnscore_assessment.rendering import Page, Section, Table
 
-LEVEL = 0.01
-"""Most false alarms per window without drift. Chosen; docs/compare.md has what it comes to."""
-LEAST_DIALOGUES = 100
-"""Fewest dialogues of a window. Chosen: with fewer, a limit finds nothing but a bot that broke."""
+LEVEL = 0.01  # Most false alarms per window without drift. Chosen; docs/compare.md has what it comes to.
+LEAST_DIALOGUES = 100  # Fewest dialogues of a window. Chosen: with fewer, a limit finds nothing but a bot that broke.
+# Chosen below LEVEL: the approximated tail then alarms in at most 1 % of equal windows, at .01 in 1.2 %.
 CLUSTERED_LEVEL = 0.0075
-"""Chosen below LEVEL: the approximated tail then alarms in at most 1 % of equal windows, at .01 in 1.2 %."""
 _PRIOR = 0.5  # chosen: turns added to each bin
 CHI_SQUARED = float(stats.chi2.isf(LEVEL, BINS - 1))
-UNIFORM = (1 / BINS,) * BINS
-"""The shares of the bundle's reference turns, equal by the definition of a percentile."""
+UNIFORM = (1 / BINS,) * BINS  # The shares of the bundle's reference turns, equal by the definition of a percentile.
 
 
 def find_shares(bins: ArrayLike) -> tuple[float, ...]:
@@ -67,8 +64,8 @@ def find_clustered_limit(shares: Sequence[float], covariance: Floats) -> float:
     return first + float(stats.chi2.isf(CLUSTERED_LEVEL, freedom) - freedom) * float(np.sqrt(second / freedom))
 
 
+# Share of turns in another language for a warning. Chosen: the detector names one English turn in thousands.
 FOREIGN_LIMIT = 0.05
-"""Share of turns in another language for a warning. Chosen: the detector names one English turn in thousands."""
 
 
 class DriftVerdict(StrEnum):
@@ -244,15 +241,13 @@ def _share(part: float, whole: float) -> str:
 _Key = TypeVar("_Key")
 
 _PREFIX = "turnscore_shadow_"
+# Series that add up over replicas and windows.
 TOTALS = tuple(
     f"{_PREFIX}{name}"
     for name in ("turns_total", "percentiles_total", "labels_total", "cpu_seconds_total", "percentile_shift_bucket")
 )
-"""Series that add up over replicas and windows."""
-CORRELATION = f"{_PREFIX}rank_correlation"
-"""The series whose least value counts."""
-FAR = 10
-"""Difference of percentiles that counts as far; a bound of the metric's buckets. Chosen."""
+CORRELATION = f"{_PREFIX}rank_correlation"  # The series whose least value counts.
+FAR = 10  # Difference of percentiles that counts as far; a bound of the metric's buckets. Chosen.
 
 
 @dataclass(kw_only=True)
@@ -262,14 +257,11 @@ class ShadowValues:
     scorer: str
     model: str
     served: str
-    turns: dict[str, float] = field(default_factory=dict)
-    """By outcome: compared, failed, full, late."""
-    percentiles: dict[str, float] = field(default_factory=dict)
-    """Sums by version: served, shadow."""
+    turns: dict[str, float] = field(default_factory=dict)  # By outcome: compared, failed, full, late.
+    percentiles: dict[str, float] = field(default_factory=dict)  # Sums by version: served, shadow.
+    # Turns by the served version's label and the shadow's.
     labels: dict[tuple[str, str], float] = field(default_factory=dict)
-    """Turns by the served version's label and the shadow's."""
-    shifts: dict[float, float] = field(default_factory=dict)
-    """Turns whose percentiles differ by at most the key."""
+    shifts: dict[float, float] = field(default_factory=dict)  # Turns whose percentiles differ by at most the key.
     cpu_seconds: float = 0.0
     correlation: float | None = None
 

@@ -17,8 +17,7 @@ from turnscore_wire import Score
 from turnscore_assessment.errors import AssessmentError, BadFileError
 from turnscore_assessment.files import check_row, read_rows
 
-BINS = 10
-"""Bins of percentiles: up to 10, up to 20 and so on."""
+BINS = 10  # Bins of percentiles: up to 10, up to 20 and so on.
 _FORM = 1
 _Count = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -40,9 +39,9 @@ class LiveValues:
     not_computable: _Count = 0.0
     tokens: _Count = 0.0
     chars: _Count = 0.0
+    # Over dialogues, the sum of the products of any two bins' turns, which shows how alike a dialogue's turns are;
+    # empty where dialogues were not counted one by one.
     products: list[Annotated[list[_Count], Field(min_length=BINS, max_length=BINS)]] = field(default_factory=list)
-    """Over dialogues, the sum of the products of any two bins' turns, which shows how alike a dialogue's turns are;
-    empty where dialogues were not counted one by one."""
 
     @classmethod
     def empty(cls, scorer: str, model: str) -> "LiveValues":

@@ -19,10 +19,8 @@ from turnscore_assessment.files import check_row, read_rows, write_rows
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Number = Annotated[float, Field(allow_inf_nan=False)]
 
-MOST_CRITERIA = 50
-"""Most criteria. Chosen: three times what any published study asks."""
-MOST_TURNS = 2000
-"""Most turns of one dialogue. Chosen: a hundred times a chat of ten inputs."""
+MOST_CRITERIA = 50  # Most criteria. Chosen: three times what any published study asks.
+MOST_TURNS = 2000  # Most turns of one dialogue. Chosen: a hundred times a chat of ten inputs.
 
 
 class Criterion(BaseModel):
@@ -31,14 +29,12 @@ class Criterion(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: Name
+    # `negative` where a higher rating is worse, as in "the chatbot was repetitive"; such ratings are reversed.
     direction: Literal["positive", "negative"] = "positive"
-    """`negative` where a higher rating is worse, as in "the chatbot was repetitive"; such ratings are reversed."""
     low: Number = 0.0
     high: Number = 100.0
-    in_quality_control: bool | None = None
-    """Whether the quality control uses it; by default it uses the positive ones."""
-    statement: str = ""
-    """What raters read."""
+    in_quality_control: bool | None = None  # Whether the quality control uses it; by default it uses the positive ones.
+    statement: str = ""  # What raters read.
     low_end: str = ""
     high_end: str = ""
 
@@ -61,8 +57,8 @@ class StudyDescription(BaseModel):
 
     study: Name
     criteria: Annotated[tuple[Criterion, ...], Field(min_length=1, max_length=MOST_CRITERIA)]
+    # p below which a worker's ratings of the degraded system count as lower. The published value.
     quality_control_p: Annotated[float, Field(gt=0, lt=1)] = 0.05
-    """p below which a worker's ratings of the degraded system count as lower. The published value."""
 
     @model_validator(mode="after")
     def _check_names(self) -> "StudyDescription":
@@ -93,27 +89,22 @@ class RatedDialogue(BaseModel):
 
     study: Name | None = None
     worker: Name
-    hit: Name
-    """The task that it belongs to; a worker's dialogues of one HIT are one assignment."""
-    position: Annotated[int, Field(ge=0)] | None = None
-    """Its place in the HIT, from 0."""
+    hit: Name  # The task that it belongs to; a worker's dialogues of one HIT are one assignment.
+    position: Annotated[int, Field(ge=0)] | None = None  # Its place in the HIT, from 0.
     system: Name
+    # Whether the system is the degraded one, which only the quality control and the worker's statistics use.
     degraded: bool = False
-    """Whether the system is the degraded one, which only the quality control and the worker's statistics use."""
     ratings: Mapping[str, Number]
-    dialogue: Name | None = None
-    """The name of a recorded dialogue that several workers judge."""
+    dialogue: Name | None = None  # The name of a recorded dialogue that several workers judge.
     submitted_at: AwareDatetime | None = None
+    # The duration of the dialogue and its rating.
     seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
-    """The duration of the dialogue and its rating."""
     topic: str | None = None
-    scores: Mapping[str, Number] = Field(default_factory=dict)
-    """Scorers' scores of the dialogue, unseen by the worker."""
+    scores: Mapping[str, Number] = Field(default_factory=dict)  # Scorers' scores of the dialogue, unseen by the worker.
     turns: Annotated[tuple[RatedDialogueTurn, ...], Field(max_length=MOST_TURNS)] = ()
 
 
-MOST_DIALOGUES = 200_000
-"""Most dialogues. Chosen: a hundred times the published study, and still in memory at once."""
+MOST_DIALOGUES = 200_000  # Most dialogues. Chosen: a hundred times the published study, and still in memory at once.
 
 
 @dataclass(frozen=True)
@@ -193,6 +184,7 @@ def _check_degraded(path: Path, dialogues: Sequence[RatedDialogue]) -> None:
 DEGRADED_SYSTEM = "QualityControl"
 LARGEST = 100.0
 
+# What each criterion is about, in our words; the published interface has its own.
 STATEMENTS = {
     "interesting": "The chatbot was interesting.",
     "fun": "The chatbot was fun.",
@@ -202,7 +194,6 @@ STATEMENTS = {
     "robotic": "The chatbot was robotic.",
     "repetitive": "The chatbot was repetitive.",
 }
-"""What each criterion is about, in our words; the published interface has its own."""
 NEGATIVE = {"robotic", "repetitive"}
 
 CRITERIA = tuple(
@@ -254,15 +245,11 @@ def _find_topic(topics: object) -> str | None:
     return None
 
 
-RatingUnit = Literal["z", "raw"]
-"""Of ratings: z-scores of their rater, or as they are."""
-COMMON_LOW, COMMON_HIGH = 0.0, 100.0
-"""The range of all ratings where criteria have different ones."""
+RatingUnit = Literal["z", "raw"]  # Of ratings: z-scores of their rater, or as they are.
+COMMON_LOW, COMMON_HIGH = 0.0, 100.0  # The range of all ratings where criteria have different ones.
 
-MOST_SYSTEMS = 200
-"""Most systems. Chosen: ten times a large shared task; every two of them are compared."""
-MOST_CELLS = 50_000_000
-"""Most workers times systems times criteria, which are in memory at once. Chosen: 400 MB."""
+MOST_SYSTEMS = 200  # Most systems. Chosen: ten times a large shared task; every two of them are compared.
+MOST_CELLS = 50_000_000  # Most workers times systems times criteria, which are in memory at once. Chosen: 400 MB.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -270,17 +257,14 @@ class RatingTable:
     """Rows are rated dialogues in the file's order, columns are criteria."""
 
     description: StudyDescription
+    # Reversed for negative criteria (low + high - x), so that more is better everywhere. On the criteria's range where
+    # all have the same, otherwise on 0 to 100.
     ratings: Floats
-    """Reversed for negative criteria (low + high - x), so that more is better everywhere. On the criteria's range where
-    all have the same, otherwise on 0 to 100."""
     workers: Sequence[str]
-    systems: Sequence[str]
-    """The systems under test, sorted; without the degraded ones."""
+    systems: Sequence[str]  # The systems under test, sorted; without the degraded ones.
     worker_of: Integers
-    assignment_of: Integers
-    """Numbers a worker's HIT."""
-    system_of: Integers
-    """-1 for a degraded system."""
+    assignment_of: Integers  # Numbers a worker's HIT.
+    system_of: Integers  # -1 for a degraded system.
 
     @property
     def is_degraded(self) -> Flags:
@@ -343,8 +327,7 @@ def _bring_to_one_direction(given: Floats, criteria: Sequence[Criterion]) -> Flo
     return np.asarray(COMMON_LOW + (turned - low) / (high - low) * (COMMON_HIGH - COMMON_LOW))
 
 
-SMALLEST_DEVIATION = 1e-6
-"""Added to every deviation, as in the published code."""
+SMALLEST_DEVIATION = 1e-6  # Added to every deviation, as in the published code.
 
 
 def measure_workers(table: RatingTable) -> tuple[Floats, Floats]:

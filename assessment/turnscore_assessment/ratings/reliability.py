@@ -28,17 +28,12 @@ from turnscore_assessment.ratings.rating_file import build_table, read_ratings, 
 class Intraclass:
     """The four figures (McGraw and Wong 1996); NaN where nothing varies."""
 
-    consistency: float
-    """ICC(C,1): whether one rater orders and spaces items as another does."""
-    consistency_of_mean: float
-    """ICC(C,k) of the mean of all k raters."""
-    agreement: float
-    """ICC(A,1): whether one rater gives the same numbers as another."""
-    agreement_of_mean: float
-    """ICC(A,k)."""
+    consistency: float  # ICC(C,1): whether one rater orders and spaces items as another does.
+    consistency_of_mean: float  # ICC(C,k) of the mean of all k raters.
+    agreement: float  # ICC(A,1): whether one rater gives the same numbers as another.
+    agreement_of_mean: float  # ICC(A,k).
     items: int
-    raters: float
-    """k: how many rated an item, the harmonic mean where that differs."""
+    raters: float  # k: how many rated an item, the harmonic mean where that differs.
 
 
 _FIGURES = ("consistency", "consistency_of_mean", "agreement", "agreement_of_mean")
@@ -123,8 +118,8 @@ def _divide(upper: float, lower: float) -> float:
 AlphaScale = Literal["nominal", "ordinal", "interval", "ratio"]
 SCALES: tuple[AlphaScale, ...] = get_args(AlphaScale)
 
+# Most distinct values, which are compared two by two in every resample. Chosen: five sliders of 0 to 100.
 MOST_RATIO_VALUES = 500
-"""Most distinct values, which are compared two by two in every resample. Chosen: five sliders of 0 to 100."""
 
 
 def measure_alpha(ratings: Floats, scale: AlphaScale) -> float:
@@ -189,8 +184,7 @@ def _measure_drawn_alpha(cells: Any, values: Floats, scale: AlphaScale, counts: 
 
 
 COLUMNS = ("item", "rater", "value")
-MOST_CELLS = 20_000_000
-"""Most items times raters, which are in memory at once. Chosen: 160 MB."""
+MOST_CELLS = 20_000_000  # Most items times raters, which are in memory at once. Chosen: 160 MB.
 
 
 @dataclass(frozen=True)
@@ -280,11 +274,9 @@ FIGURES = [*INTRACLASS, *ALPHAS]
 class Reliability:
     name: str
     items: int
-    raters: float
-    """k: how many rated an item, the harmonic mean where that differs."""
+    raters: float  # k: how many rated an item, the harmonic mean where that differs.
     figures: Mapping[str, Interval]
-    undefined: Sequence[str]
-    """Why a figure is missing."""
+    undefined: Sequence[str]  # Why a figure is missing.
 
 
 def measure_reliability(rated: RatedItems, rounds: int, seed: int) -> Reliability:

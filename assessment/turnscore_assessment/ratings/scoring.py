@@ -120,10 +120,9 @@ def correct_benjamini_hochberg(p_values: Sequence[float]) -> Floats:
 
 
 PairOutcome = Literal["better", "worse", "none"]
-THRESHOLDS = (0.1, 0.05)
-"""Those that the published figure and text use."""
+THRESHOLDS = (0.1, 0.05)  # Those that the published figure and text use.
+# Digits that are compared. Chosen: float64 keeps sixteen, of which a mean over criteria loses one or two.
 TIE_DIGITS = 12
-"""Digits that are compared. Chosen: float64 keeps sixteen, of which a mean over criteria loses one or two."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,16 +132,14 @@ class ComparedPair:
     first: str
     second: str
     difference: Interval
+    # One-sided: the first system's dialogues are rated higher. As published: neither corrected nor clustered.
     p_better: float
-    """One-sided: the first system's dialogues are rated higher. As published: neither corrected nor clustered."""
     p_worse: float
     p_two_sided: float
-    p_holm: float
-    """Two-sided, corrected so that one false difference among all pairs is unlikely."""
-    p_benjamini_hochberg: float
-    """Two-sided, corrected so that few of the differences found are false."""
+    p_holm: float  # Two-sided, corrected so that one false difference among all pairs is unlikely.
+    p_benjamini_hochberg: float  # Two-sided, corrected so that few of the differences found are false.
+    # What the published test says of the first system at each of THRESHOLDS, as `p<0.05`.
     outcomes: Mapping[str, PairOutcome]
-    """What the published test says of the first system at each of THRESHOLDS, as `p<0.05`."""
 
 
 def compare_pairs(
@@ -191,12 +188,9 @@ def compare_ranks(left: Floats, right: Floats, alternative: str) -> float:
 
 
 OVERALL = "overall"
-LEAST_SYSTEMS = 3
-"""With two systems, a correlation over systems is always 1 or -1. Specified."""
-LEAST_WORKERS = 3
-"""Fewest workers for an interval: with fewer, those asked say nothing about others. Chosen."""
-DRAWS_AT_ONCE = 50
-"""Resamples that are computed together. Chosen: bounds the memory to fifty tables of scores."""
+LEAST_SYSTEMS = 3  # With two systems, a correlation over systems is always 1 or -1. Specified.
+LEAST_WORKERS = 3  # Fewest workers for an interval: with fewer, those asked say nothing about others. Chosen.
+DRAWS_AT_ONCE = 50  # Resamples that are computed together. Chosen: bounds the memory to fifty tables of scores.
 
 
 def check_pair(a: str, b: str, systems: Sequence[str]) -> None:
@@ -219,10 +213,8 @@ def choose_column(table: RatingTable, values: Floats, criterion: str) -> Floats:
 class SystemSums:
     """Sums of one kind of value: all that resampling workers needs."""
 
-    values: Floats
-    """By worker, system, and criterion; the last column is the mean over criteria."""
-    dialogues: Floats
-    """By worker and system."""
+    values: Floats  # By worker, system, and criterion; the last column is the mean over criteria.
+    dialogues: Floats  # By worker and system.
 
     def average(self, weights: Floats) -> Floats:
         """Means by (row of weights,) system and column, each worker counted by its weight; NaN for none."""
@@ -241,12 +233,9 @@ class SystemSums:
 class SystemScore:
     system: str
     dialogues: int
-    ratings: int
-    """Dialogues times criteria: n in the published tables."""
-    scores: Mapping[str, Interval]
-    """Standardized, overall first, then by criterion."""
-    raw: Mapping[str, Interval]
-    """Reversed but not standardized."""
+    ratings: int  # Dialogues times criteria: n in the published tables.
+    scores: Mapping[str, Interval]  # Standardized, overall first, then by criterion.
+    raw: Mapping[str, Interval]  # Reversed but not standardized.
 
 
 def choose_rows(table: RatingTable, passing: Flags) -> Flags:
@@ -276,12 +265,9 @@ class JudgedStudy:
     ratings: RatingFile
     table: RatingTable
     workers: Sequence[ControlledWorker]
-    passing: Flags
-    """By worker."""
-    chosen: Flags
-    """By row: of workers who pass, about ordinary systems."""
-    z: Floats
-    """Standardized, by row and criterion."""
+    passing: Flags  # By worker.
+    chosen: Flags  # By row: of workers who pass, about ordinary systems.
+    z: Floats  # Standardized, by row and criterion.
 
     @property
     def name(self) -> str:
@@ -373,8 +359,7 @@ class SystemCorrelation:
     """How two columns of numbers, one per system, correlate; intervals from resampling the workers behind them."""
 
     pearson: Interval
-    fisher: Interval
-    """Pearson's with Fisher's interval, as if other systems had been drawn."""
+    fisher: Interval  # Pearson's with Fisher's interval, as if other systems had been drawn.
     spearman: Interval
     kendall: float
 

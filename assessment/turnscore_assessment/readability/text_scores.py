@@ -44,18 +44,18 @@ def has_letter(word: str) -> bool:
     return bool(_LETTER.search(word))
 
 
+# Frequent words that the rules get wrong.
 LISTED = {
     "am": 1, "area": 3, "being": 2, "business": 2, "cafe": 2, "chocolate": 2, "create": 2, "dr": 2, "evening": 2,
     "genre": 2, "hmm": 1, "idea": 3, "interested": 3, "interesting": 3, "karaoke": 4, "maybe": 2, "mr": 2, "mrs": 2,
     "museum": 3, "ok": 2, "people": 2, "pm": 2, "poem": 2, "poet": 2, "poetry": 3, "really": 2, "recipe": 3,
     "science": 2, "theater": 3, "theatre": 3, "tv": 2, "usually": 4, "vs": 2, "wednesday": 2,
 }  # fmt: skip
-"""Frequent words that the rules get wrong."""
 
 _CLITIC = re.compile(r"['\u2019](?:s|m|d|re|ve|ll)$")
 _NOT = re.compile(r"n['\u2019]t$")
+# After these words `n't` is a syllable of its own.
 _SAID_APART = {"could", "did", "does", "had", "has", "have", "is", "might", "must", "need", "should", "was", "would"}
-"""After these words `n't` is a syllable of its own."""
 _VOWELS = re.compile(r"[aeiouy]+")
 _OTHER = re.compile(r"[^a-z]")
 
@@ -110,8 +110,7 @@ def count_syllables(word: str) -> int:
     return max(1, len(_VOWELS.findall(bare)))
 
 
-RELIABLE_WORDS = 10
-"""Fewest words for a reliable score: of fewer, a single long one moves it by ten points. Chosen."""
+RELIABLE_WORDS = 10  # Fewest words for a reliable score: of fewer, a single long one moves it by ten points. Chosen.
 
 
 @dataclass(frozen=True)
@@ -144,8 +143,8 @@ def measure_readability(text: str) -> Readability:
     return Readability(len(words), count_sentences(text), sum(count_syllables(word) for word in words))
 
 
+# Most words of a response that can be dull. Chosen: longer ones never are, and two gaps would take long.
 LONGEST_MATCHED = 200
-"""Most words of a response that can be dull. Chosen: longer ones never are, and two gaps would take long."""
 MOST_GAPS = 2
 MOST_PATTERNS = 2000
 _GAP = re.compile(r"\$\d")
@@ -232,8 +231,7 @@ def find_penalty(response: str, patterns: DullPatterns, form: PenaltyForm = "pub
     return 1 + math.log10(ratio if form == "published" else 1 / ratio)
 
 
-DIALOGUES_AT_ONCE = 200
-"""Dialogues whose texts are encoded together. Chosen: some 4,000 texts, 6 MB of vectors."""
+DIALOGUES_AT_ONCE = 200  # Dialogues whose texts are encoded together. Chosen: some 4,000 texts, 6 MB of vectors.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -251,8 +249,7 @@ class TurnTexts:
     index: int
     readability: Readability
     penalty: float
-    cosine: float | None
-    """With what was said before; None without an encoder, or where nothing was."""
+    cosine: float | None  # With what was said before; None without an encoder, or where nothing was.
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -39,8 +39,7 @@ from turnscore_assessment.references.vector_metrics import ReferenceWordVectors,
 from turnscore_assessment.references.word_metrics import Group, Metric, Pair, is_empty
 
 DEFAULT_METRIC: Final = "encoder"
-ORDERS: Final = (1, 2, 3, 4)
-"""Of BLEU."""
+ORDERS: Final = (1, 2, 3, 4)  # Of BLEU.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,13 +89,13 @@ def _makers(resources: Resources) -> dict[str, Callable[[], Metric]]:
 JOINT: Final = "joint"
 DEFAULT_REDUCER: Final = "max"
 
+# Reduces a table with a row per hypothesis and a column per reference.
 _OF_TABLE: Final[Mapping[str, Callable[[Floats], float]]] = {
     "single": lambda table: float(table[:, 0].mean()),
     "max": lambda table: float(table.max(axis=1).mean()),
     "mean": lambda table: float(table.mean()),
     "recall": lambda table: float(table.max(axis=0).mean()),
 }
-"""Reduces a table with a row per hypothesis and a column per reference."""
 REDUCERS: Final = (*_OF_TABLE, JOINT)
 
 
@@ -203,8 +202,7 @@ def correlate_contexts(
 
 
 Level = Literal["segment", "corpus"]
-GROWING: Final = ("max", "mean")
-"""Reducers whose correlation is also taken with the first one, two, ... references."""
+GROWING: Final = ("max", "mean")  # Reducers whose correlation is also taken with the first one, two, ... references.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,8 +230,8 @@ class Correlated:
     reducer: str
     references: int
     agreement: RatingCorrelation
+    # Against the evaluation's first metric under the same reducer, with as many references; None for that metric.
     against_first: Williams | None
-    """Against the evaluation's first metric under the same reducer, with as many references; None for that metric."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,8 +241,8 @@ class Evaluation:
     rows: int
     contexts: int
     rated_rows: int
+    # Hypotheses without a word, by system; systems without any are left out.
     empty: dict[str, int] = field(default_factory=dict)
-    """Hypotheses without a word, by system; systems without any are left out."""
     results: list[MetricResult] = field(default_factory=list)
     diversity: list[Diversity] = field(default_factory=list)
     correlations: list[Correlated] = field(default_factory=list)

@@ -17,10 +17,8 @@ from turnscore_assessment.errors import BadFileError, ReferencesError
 from turnscore_assessment.files import check_row, read_rows
 from turnscore_assessment.references.word_metrics import Tokenise, Tokens, find_tokenisation, make_sentence_bleu
 
-MOST_TEXTS = 1000
-"""Most hypotheses, and references, of one row. Chosen: a row then makes a million pairs at most."""
-MOST_CHARS = 100_000
-"""Most characters of one text. Chosen: far beyond any reply."""
+MOST_TEXTS = 1000  # Most hypotheses, and references, of one row. Chosen: a row then makes a million pairs at most.
+MOST_CHARS = 100_000  # Most characters of one text. Chosen: far beyond any reply.
 
 Text = Annotated[str, Field(max_length=MOST_CHARS, strict=True)]
 Texts = Annotated[tuple[Text, ...], Field(min_length=1, max_length=MOST_TEXTS)]
@@ -30,12 +28,10 @@ Texts = Annotated[tuple[Text, ...], Field(min_length=1, max_length=MOST_TEXTS)]
 class ReferencedReplies:
     """One row of a file: hypotheses, and references known to be good there; texts are compared only within it."""
 
-    context_id: str
-    """Rows of one context depend on each other: intervals are taken over contexts."""
+    context_id: str  # Rows of one context depend on each other: intervals are taken over contexts.
     system: str
     hypotheses: tuple[str, ...]
-    references: tuple[str, ...]
-    """The original reply first: `single` compares with it."""
+    references: tuple[str, ...]  # The original reply first: `single` compares with it.
     rating: float | None = None
 
     def with_references(self, count: int) -> "ReferencedReplies":
@@ -96,8 +92,7 @@ def read_comparisons(path: Path) -> list[ReferencedReplies]:
 
 
 RATINGS_FILE, TEST_FILE = "ratings.jsonl.gz", "test.jsonl.gz"
-REFERENCES_PER_TURN = 5
-"""The original, then four by one worker. The paper's own fifth collected one is not released."""
+REFERENCES_PER_TURN = 5  # The original, then four by one worker. The paper's own fifth collected one is not released.
 
 
 def read_rated(folder: Path) -> list[ReferencedReplies]:
@@ -143,11 +138,9 @@ class Diversity:
     rows: int
     responses: int
     tokenisation: str
-    distinct: Mapping[int, float]
-    """distinct-n by n, over everything the system said."""
+    distinct: Mapping[int, float]  # distinct-n by n, over everything the system said.
     expected_adjusted: Mapping[int, float]
-    vocabulary: Mapping[int, int]
-    """ead-n's V by n."""
+    vocabulary: Mapping[int, int]  # ead-n's V by n.
     distinct_within_rows: Mapping[int, float] | None
     self_bleu: Mapping[int, float] | None
 

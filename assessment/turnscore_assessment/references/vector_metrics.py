@@ -28,10 +28,9 @@ from turnscore_assessment.references.word_metrics import Metric, Pair, find_toke
 
 Vectors = NDArray[np.float32]
 
-_PAIRS_AT_ONCE = 20_000
-"""Pairs whose vectors are compared together: 60 MB of them at 384 dimensions. Chosen."""
+_PAIRS_AT_ONCE = 20_000  # Pairs whose vectors are compared together: 60 MB of them at 384 dimensions. Chosen.
+# Encoders of the paper whose models cannot be had, by the name of their metric.
 UNOBTAINABLE: Final = {"skip-thought": "Skip-Thought", "gensen": "GenSen"}
-"""Encoders of the paper whose models cannot be had, by the name of their metric."""
 
 
 class SentenceEncoder(Protocol):
@@ -70,8 +69,7 @@ def make_encoder_cosine(encoder: SentenceEncoder | None, name: str = "encoder") 
 
 
 _KEPT_TEXTS = 4096
-MOST_DIMENSIONS = 4096
-"""Most dimensions of a vector. Chosen."""
+MOST_DIMENSIONS = 4096  # Most dimensions of a vector. Chosen.
 
 
 @dataclass(frozen=True, slots=True)

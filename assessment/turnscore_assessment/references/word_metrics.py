@@ -63,16 +63,12 @@ def is_empty(text: str, tokenisation: str) -> bool:
     return "." not in text and find_tokenisation(tokenisation)(text) == (".",)
 
 
-Pair = tuple[str, str]
-"""Hypothesis and reference."""
-Group = tuple[str, Sequence[str]]
-"""A hypothesis and all its references."""
+Pair = tuple[str, str]  # Hypothesis and reference.
+Group = tuple[str, Sequence[str]]  # A hypothesis and all its references.
 
 
-_KEPT_TEXTS = 4096
-"""Texts whose words are cached. Chosen."""
-Score = Callable[[str, Sequence[str]], Any]
-"""Compares a hypothesis with its references."""
+_KEPT_TEXTS = 4096  # Texts whose words are cached. Chosen.
+Score = Callable[[str, Sequence[str]], Any]  # Compares a hypothesis with its references.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,14 +77,12 @@ class Metric:
 
     name: str
     tokenisation: str
-    definition: str
-    """A sentence, with its parameters."""
-    compare: Callable[[Sequence[Pair]], Floats]
-    """One number per pair, in order."""
+    definition: str  # A sentence, with its parameters.
+    compare: Callable[[Sequence[Pair]], Floats]  # One number per pair, in order.
+    # One number per hypothesis, where the metric has a definition of its own for several references at once.
     compare_jointly: Callable[[Sequence[Group]], Floats] | None = None
-    """One number per hypothesis, where the metric has a definition of its own for several references at once."""
+    # One number for all hypotheses together, where it is defined over a corpus: statistics are summed first.
     compare_corpus: Callable[[Sequence[Group]], float] | None = None
-    """One number for all hypotheses together, where it is defined over a corpus: statistics are summed first."""
 
 
 def _define(
@@ -152,8 +146,7 @@ def make_bleu(order: int, tokenisation: str = "blanks") -> Metric:
     )
 
 
-_BETA = 1.2
-"""Specified: coco-caption's."""
+_BETA = 1.2  # Specified: coco-caption's.
 
 
 def make_rouge_l(tokenisation: str = "blanks") -> Metric:
@@ -255,8 +248,7 @@ def make_gleu(tokenisation: str = "blanks") -> Metric:
     )
 
 
-_JAR_SECONDS = 3600
-"""Seconds for one run of the jar. Chosen: 40,000 pairs take a minute."""
+_JAR_SECONDS = 3600  # Seconds for one run of the jar. Chosen: 40,000 pairs take a minute.
 _JAR_MEMORY = "-Xmx2G"
 _SEGMENT = re.compile(r"^Segment \d+ score:\s+(\S+)$", re.MULTILINE)
 _FINAL = re.compile(r"^Final score:\s+(\S+)$", re.MULTILINE)

@@ -25,11 +25,9 @@ from turnscore_assessment.study.database import StudyDatabase, dialogues, turns,
 from turnscore_assessment.study.plan import ScoringPlan
 from turnscore_assessment.study.recordings import Recordings
 
-POLL_SECONDS = 20.0
-"""Seconds between looks for dialogues without scores. Chosen: no rater waits for them."""
+POLL_SECONDS = 20.0  # Seconds between looks for dialogues without scores. Chosen: no rater waits for them.
 CALL_SECONDS = 60.0
-AT_A_TIME = 16
-"""Dialogues that are read from the database at once."""
+AT_A_TIME = 16  # Dialogues that are read from the database at once.
 
 _log = logging.getLogger(__name__)
 

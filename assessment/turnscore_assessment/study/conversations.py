@@ -18,10 +18,9 @@ from turnscore_assessment.study.page_requests import RefusedError, StudyRefusal
 from turnscore_assessment.study.plan import StudyPlan
 from turnscore_assessment.study.workers import Worker
 
-FAILURES_TO_GIVE_UP = 3
-"""Failed replies in a row after which a worker may go on to the next system. Chosen."""
+FAILURES_TO_GIVE_UP = 3  # Failed replies in a row after which a worker may go on to the next system. Chosen.
+# Seconds beyond `reply_seconds` after which a message may be asked again: its asker has died. Chosen.
 ASKING_SLACK_SECONDS = 10.0
-"""Seconds beyond `reply_seconds` after which a message may be asked again: its asker has died. Chosen."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,8 +32,7 @@ class WorkerDialogue:
     system: str
     recorded: str | None
     topic: str | None
-    texts: list[str]
-    """The worker said even places, the system odd ones."""
+    texts: list[str]  # The worker said even places, the system odd ones.
     failures: int
 
     @property

@@ -39,6 +39,7 @@ from turnscore_assessment.study.plan import StudyPlan
 
 metadata = MetaData()
 
+# One row per study; `fixed` holds what its plan may not change: kind, criteria, systems.
 studies = Table(
     "studies",
     metadata,
@@ -46,8 +47,9 @@ studies = Table(
     Column("name", String(200), nullable=False, unique=True),
     Column("fixed", JSON, nullable=False),
 )
-"""One row per study; `fixed` holds what its plan may not change: kind, criteria, systems."""
 
+# One row per link. `rater` is the made-up name in exports, which does not follow from `code`; `consent_hash` is the
+# SHA-256 of the agreed text. There is no name, no address, no account and no IP address.
 workers = Table(
     "workers",
     metadata,
@@ -62,9 +64,9 @@ workers = Table(
     Column("finished_at", Double),
     Column("withdrawn_at", Double),
 )
-"""One row per link. `rater` is the made-up name in exports, which does not follow from `code`; `consent_hash` is the
-SHA-256 of the agreed text. There is no name, no address, no account and no IP address."""
 
+# One row for each dialogue that a worker is to rate, made when the worker agrees. `asked_at` is set while a reply is
+# under way; `failures` counts failed replies in a row.
 dialogues = Table(
     "dialogues",
     metadata,
@@ -87,9 +89,8 @@ dialogues = Table(
     CheckConstraint("state in ('waiting', 'open', 'rated', 'given_up')", name="known_state"),
     Index("dialogues_by_state", "state"),
 )
-"""One row for each dialogue that a worker is to rate, made when the worker agrees. `asked_at` is set while a reply is
-under way; `failures` counts failed replies in a row."""
 
+# The texts: even numbers are the worker's, odd ones the system's. Recorded dialogues stay in their files.
 turns = Table(
     "turns",
     metadata,
@@ -98,13 +99,10 @@ turns = Table(
     Column("text", Text, nullable=False),
     Column("said_at", Double, nullable=False),
 )
-"""The texts: even numbers are the worker's, odd ones the system's. Recorded dialogues stay in their files."""
 
 
-BUSY_SECONDS = 10
-"""Seconds that SQLite waits for another process's transaction. Chosen: a hundred times the longest."""
-THREADS = 8
-"""Transactions at once. Chosen: each takes a few milliseconds at most."""
+BUSY_SECONDS = 10  # Seconds that SQLite waits for another process's transaction. Chosen: a hundred times the longest.
+THREADS = 8  # Transactions at once. Chosen: each takes a few milliseconds at most.
 
 _ONLY_READS = "turnscore_only_reads"
 

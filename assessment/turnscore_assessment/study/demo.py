@@ -45,16 +45,15 @@ def say_again(inputs: Sequence[str]) -> str:
     return f"{inputs[-1].strip().rstrip('.!?')}?"
 
 
+# The chatbots by a request's `model`.
 CHATBOTS: Mapping[str, Callable[[Sequence[str]], str]] = {
     "companion": say_as_companion,
     "brief": say_briefly,
     "echo": say_again,
 }
-"""The chatbots by a request's `model`."""
 
 
-MOST_BYTES = 1_000_000
-"""Most bytes of a request. Chosen: ten times a long conversation."""
+MOST_BYTES = 1_000_000  # Most bytes of a request. Chosen: ten times a long conversation.
 
 
 def create_demo_app() -> Starlette:

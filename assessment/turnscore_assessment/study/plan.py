@@ -12,12 +12,9 @@ from turnscore_assessment.errors import AssessmentError
 from turnscore_assessment.files import describe_problem
 from turnscore_assessment.ratings.rating_file import MOST_CRITERIA, Criterion, Name, StudyDescription
 
-MOST_SYSTEMS = 50
-"""Most systems. Chosen: a worker meets a part of them."""
-PLAN_BYTES = 1_000_000
-"""Most bytes of STUDY.toml. Chosen: far above a long consent text."""
-LONGEST_TEXT = 20_000
-"""Most characters of a consent text or of the instructions. Chosen: some six printed pages."""
+MOST_SYSTEMS = 50  # Most systems. Chosen: a worker meets a part of them.
+PLAN_BYTES = 1_000_000  # Most bytes of STUDY.toml. Chosen: far above a long consent text.
+LONGEST_TEXT = 20_000  # Most characters of a consent text or of the instructions. Chosen: some six printed pages.
 
 LongText = Annotated[str, Field(max_length=LONGEST_TEXT)]
 
@@ -34,21 +31,16 @@ class SystemPlan(_PlanPart):
     """One system: an endpoint to talk with, a corpus to draw replies from, or a file of recorded dialogues."""
 
     name: Name
-    url: str | None = None
-    """The endpoint's whole address, in OpenAI's chat form: `https://host/v1/chat/completions`."""
+    url: str | None = None  # The endpoint's whole address, in OpenAI's chat form: `https://host/v1/chat/completions`.
     model: str | None = None
-    key_variable: str | None = None
-    """The environment variable with the endpoint's key, sent as a bearer token."""
-    prompt: LongText = ""
-    """Sent as the `system` message before the conversation."""
+    key_variable: str | None = None  # The environment variable with the endpoint's key, sent as a bearer token.
+    prompt: LongText = ""  # Sent as the `system` message before the conversation.
+    # Further fields of the request, such as `temperature` or `max_tokens`.
     parameters: dict[str, Any] = Field(default_factory=dict)
-    """Further fields of the request, such as `temperature` or `max_tokens`."""
-    dialogues: Path | None = None
-    """Recorded dialogues, JSON lines with `id` and `turns`; relative to STUDY.toml."""
+    dialogues: Path | None = None  # Recorded dialogues, JSON lines with `id` and `turns`; relative to STUDY.toml.
+    # Dialogues from which a degraded system draws its replies, distorted as published; relative to STUDY.toml.
     corpus: Path | None = None
-    """Dialogues from which a degraded system draws its replies, distorted as published; relative to STUDY.toml."""
-    degraded: bool = False
-    """Whether the quality control expects it to be rated lower."""
+    degraded: bool = False  # Whether the quality control expects it to be rated lower.
 
     @field_validator("url")
     @classmethod
@@ -83,12 +75,12 @@ class SystemPlan(_PlanPart):
 class ChatPlan(_PlanPart):
     """How long conversations are, and what they are about."""
 
+    # Messages that a worker writes before rating. Ten, as published.
     inputs_at_least: Annotated[int, Field(ge=1, le=100)] = 10
-    """Messages that a worker writes before rating. Ten, as published."""
     inputs_at_most: Annotated[int, Field(ge=1, le=500)] = 40
     input_characters: Annotated[int, Field(ge=20, le=20_000)] = 1000
+    # Topics, one of which is drawn at random and shown with each conversation; without any, workers choose.
     topics: Annotated[tuple[Annotated[str, Field(min_length=1, max_length=500)], ...], Field(max_length=1000)] = ()
-    """Topics, one of which is drawn at random and shown with each conversation; without any, workers choose."""
 
     @model_validator(mode="after")
     def _check_order(self) -> "ChatPlan":
@@ -100,17 +92,15 @@ class ChatPlan(_PlanPart):
 class LimitPlan(_PlanPart):
     """Bounds on what the study costs."""
 
+    # Seconds for one reply of a system, the wait for room included.
     reply_seconds: Annotated[float, Field(gt=0, le=300)] = 30.0
-    """Seconds for one reply of a system, the wait for room included."""
-    reply_bytes: Annotated[int, Field(ge=1000, le=4_000_000)] = 200_000
-    """Most bytes of an endpoint's whole answer."""
+    reply_bytes: Annotated[int, Field(ge=1000, le=4_000_000)] = 200_000  # Most bytes of an endpoint's whole answer.
     reply_characters: Annotated[int, Field(ge=1, le=50_000)] = 8000
-    replies_at_once: Annotated[int, Field(ge=1, le=1000)] = 8
-    """Most simultaneous requests to one system."""
+    replies_at_once: Annotated[int, Field(ge=1, le=1000)] = 8  # Most simultaneous requests to one system.
+    # Most dialogues begun and not yet rated, over all workers, that were active within `idle_minutes`.
     open_dialogues: Annotated[int, Field(ge=1, le=10_000)] = 100
-    """Most dialogues begun and not yet rated, over all workers, that were active within `idle_minutes`."""
+    # Minutes without a message after which a dialogue no longer takes up room; its worker may still continue it.
     idle_minutes: Annotated[float, Field(gt=0, le=10_000)] = 30.0
-    """Minutes without a message after which a dialogue no longer takes up room; its worker may still continue it."""
 
 
 class ScoringPlan(_PlanPart):
@@ -131,17 +121,16 @@ class ScoringPlan(_PlanPart):
 class StudyPlan(_PlanPart):
     name: Name
     title: Annotated[str, Field(min_length=1, max_length=200)]
+    # The text that workers must agree to first; blank lines separate paragraphs.
     consent: Annotated[LongText, Field(min_length=1)]
-    """The text that workers must agree to first; blank lines separate paragraphs."""
     instructions: LongText = ""
     thanks: LongText = "Thank you. Your ratings are stored."
-    contact: Annotated[str, Field(max_length=500)] = ""
-    """Whom workers can write to."""
+    contact: Annotated[str, Field(max_length=500)] = ""  # Whom workers can write to.
+    # A file, relative to STUDY.toml, or `postgresql://user@host/name` (the password may come from PGPASSWORD).
     database: str = "study.sqlite3"
-    """A file, relative to STUDY.toml, or `postgresql://user@host/name` (the password may come from PGPASSWORD)."""
     quality_control_p: Annotated[float, Field(gt=0, lt=1)] = 0.05
+    # How many of the systems that are not degraded; by default all. Those met least often come first.
     systems_per_worker: Annotated[int, Field(ge=1, le=MOST_SYSTEMS)] | None = None
-    """How many of the systems that are not degraded; by default all. Those met least often come first."""
     dialogues_per_system: Annotated[int, Field(ge=1, le=50)] = 1
     systems: Annotated[tuple[SystemPlan, ...], Field(min_length=1, max_length=MOST_SYSTEMS)]
     criteria: Annotated[tuple[Criterion, ...], Field(min_length=1, max_length=MOST_CRITERIA)]

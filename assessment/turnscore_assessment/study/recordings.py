@@ -14,10 +14,8 @@ from turnscore_assessment.ratings.rating_file import Name, RatedDialogue, RatedD
 from turnscore_assessment.study.database import dialogues, turns, workers
 from turnscore_assessment.study.plan import StudyPlan, SystemPlan
 
-MOST_DIALOGUES = 20_000
-"""Most dialogues of one system. Chosen: more than people rate."""
-MOST_TURNS = 200
-"""Most turns of one dialogue. Chosen: no rater reads more."""
+MOST_DIALOGUES = 20_000  # Most dialogues of one system. Chosen: more than people rate.
+MOST_TURNS = 200  # Most turns of one dialogue. Chosen: no rater reads more.
 
 
 class _RecordedLine(BaseModel):

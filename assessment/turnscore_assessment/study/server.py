@@ -171,12 +171,9 @@ def _check_agreed(worker: Worker) -> None:
         raise RefusedError(StudyRefusal.NOT_AGREED)
 
 
-BODY_SECONDS = 15.0
-"""Seconds for a whole body. Chosen: a slow phone sends a thousand characters in one."""
-LEAST_BODY_BYTES = 100_000
-"""Smallest limit of a body: 50 ratings with long names."""
-BYTES_PER_CHARACTER = 12
-"""Bytes of a character outside of the basic plane, as JSON escapes it."""
+BODY_SECONDS = 15.0  # Seconds for a whole body. Chosen: a slow phone sends a thousand characters in one.
+LEAST_BODY_BYTES = 100_000  # Smallest limit of a body: 50 ratings with long names.
+BYTES_PER_CHARACTER = 12  # Bytes of a character outside of the basic plane, as JSON escapes it.
 
 _SECURITY = {
     "Content-Security-Policy": (
@@ -269,6 +266,7 @@ _PAGE = {
 }
 
 Act = Callable[[RunningStudy, Worker, Any], Awaitable[str | None]]
+# What a worker does, by the path's last part: the request's form, and the study's method.
 ACTS: dict[str, tuple[type[PageRequest], Act]] = {
     "agreement": (ConsentRequest, lambda study, worker, body: study.agree(worker, body.consent_hash)),
     "begin": (EmptyRequest, lambda study, worker, _: study.begin(worker)),
@@ -277,7 +275,6 @@ ACTS: dict[str, tuple[type[PageRequest], Act]] = {
     "giving-up": (GiveUpRequest, lambda study, worker, body: study.give_up(worker, body.dialogue)),
     "leaving": (EmptyRequest, lambda study, worker, _: study.leave(worker)),
 }
-"""What a worker does, by the path's last part: the request's form, and the study's method."""
 Lifespan = Callable[[Starlette], AbstractAsyncContextManager[None]]
 
 
@@ -339,10 +336,9 @@ def _refuse(refusal: StudyRefusal, sentence: str = "") -> Response:
     return JSONResponse({"error": error}, status_code=refusal.status)
 
 
+# Connections beyond which the server answers 503. Chosen: twenty times the default of dialogues that may be open.
 MOST_CONNECTIONS = 2000
-"""Connections beyond which the server answers 503. Chosen: twenty times the default of dialogues that may be open."""
-DRAIN_SECONDS = 40
-"""Seconds for replies under way when the server stops. Chosen: above the default of `reply_seconds`."""
+DRAIN_SECONDS = 40  # Seconds for replies under way when the server stops. Chosen: above the default of `reply_seconds`.
 
 
 class TimedProtocol(H11Protocol):
@@ -352,8 +348,8 @@ class TimedProtocol(H11Protocol):
     connection.
     """
 
+    # Seconds: above the time after which a slow body is refused with a reason.
     request_seconds: ClassVar[float] = BODY_SECONDS + 5
-    """Seconds: above the time after which a slow body is refused with a reason."""
 
     _timer: asyncio.TimerHandle | None = None
 

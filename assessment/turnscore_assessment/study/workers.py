@@ -20,12 +20,10 @@ from turnscore_assessment.study.database import dialogues, lock_study, turns, wo
 from turnscore_assessment.study.page_requests import RefusedError, StudyRefusal
 from turnscore_assessment.study.plan import StudyPlan, SystemPlan
 
-SECRET_BYTES = 32
-"""256 bits: guesses need no limit."""
-LONGEST_LINK = 200
-"""Most characters of CODE.SECRET. Chosen: four times what is made."""
+SECRET_BYTES = 32  # 256 bits: guesses need no limit.
+LONGEST_LINK = 200  # Most characters of CODE.SECRET. Chosen: four times what is made.
+# Letters of a code, without those that are confused when read aloud or written by hand.
 _LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
-"""Letters of a code, without those that are confused when read aloud or written by hand."""
 _UNKNOWN = hashlib.sha256(b"").hexdigest()
 
 
@@ -33,8 +31,7 @@ _UNKNOWN = hashlib.sha256(b"").hexdigest()
 class WorkerLink:
     """A worker's code and secret."""
 
-    code: str
-    """The worker's name for those who run the study alone; it also shows that the worker has finished."""
+    code: str  # The worker's name for those who run the study alone; it also shows that the worker has finished.
     secret: str
 
     def __str__(self) -> str:
@@ -140,8 +137,7 @@ def _take_least(
     return sorted(shuffled, key=measure)[:count]
 
 
-MOST_WORKERS = 10_000
-"""Most workers of one study. Chosen: forty times the published one."""
+MOST_WORKERS = 10_000  # Most workers of one study. Chosen: forty times the published one.
 
 
 @dataclass(frozen=True, kw_only=True)

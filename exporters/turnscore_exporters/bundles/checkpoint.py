@@ -84,8 +84,8 @@ class Checkpoint:
     training: Mapping[str, Any]
     options: Mapping[str, JsonValue] = field(default_factory=dict)
     agreement: Mapping[str, JsonValue] = field(default_factory=dict)
+    # Name and measure of an agreement with people that the manifest has of the checkpoint and of each graph.
     by_graph: tuple[str, Callable[[Score], JsonValue]] | None = None
-    """Name and measure of an agreement with people that the manifest has of the checkpoint and of each graph."""
 
 
 def bert_graphs(model: BertGraph, contract: GraphContract) -> Callable[[GraphChoice, Path], None]:

@@ -64,6 +64,7 @@ _SENTIMENT_STOP: tuple[Texts, ...] = (
 )
 
 # Chat, a bare answer, no context, emoji and another script, markup, a long turn.
+# The turns that an export also scores the published way, which takes a pass for every follow-up.
 FED_VERIFIED: tuple[Texts, ...] = (
     ("hi, seen any good films?", "yes, a heist film set in Lisbon. do you like those?"),
     ("hi, seen any good films?", "yes, a heist film set in Lisbon. do you like those?", "i love them", "ok."),
@@ -76,7 +77,6 @@ FED_VERIFIED: tuple[Texts, ...] = (
     ),
     ("my dog died yesterday", "no no no no no no " * 6),
 )
-"""The turns that an export also scores the published way, which takes a pass for every follow-up."""
 
 # With the starter model these lie between its 6th and its 98th percentile; those above between its 19th and its 85th.
 _FED_SPREAD: tuple[Texts, ...] = (
@@ -146,11 +146,11 @@ def self_test_turns(kind: str) -> list[TurnToScore]:
     return [build_turn(texts) for texts in SELF_TEST_TEXTS[kind]]
 
 
+# Largest share of the self-test's own spread that a tolerance may be, so that a constant graph fails. Chosen.
 MOST_SHARE = 0.05
-"""Largest share of the self-test's own spread that a tolerance may be, so that a constant graph fails. Chosen."""
+# How far an int8 graph's outputs may differ between machines. Measured (0002): AVX2 differs from AVX-512 VNNI by 0.003
+# at most, in a quality of FED; where the products saturate, by 0.037 to 0.046.
 INT8_TOLERANCE = 0.01
-"""How far an int8 graph's outputs may differ between machines. Measured (0002): AVX2 differs from AVX-512 VNNI by 0.003
-at most, in a quality of FED; where the products saturate, by 0.037 to 0.046."""
 
 
 def build_self_test(turns: Sequence[TurnToScore], values: Sequence[float | None]) -> SelfTest:

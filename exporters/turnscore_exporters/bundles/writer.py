@@ -37,10 +37,10 @@ GRAPH_FILES: dict[GraphVariant, str] = {
     "cpu-int8": "graphs/cpu-int8.onnx",
     "cuda-fp16": "graphs/cuda-fp16.onnx",
 }
+# Of graphs that are cut in two, the second ones.
 JOINT_FILES: dict[GraphVariant, str] = {
     variant: file.replace(".onnx", "-joint.onnx") for variant, file in GRAPH_FILES.items()
 }
-"""Of graphs that are cut in two, the second ones."""
 DEFAULT_GRAPHS: tuple[GraphVariant, ...] = ("fp32", "cpu-int8")
 TOKENIZER_FILE, CALIBRATION_FILE, SELF_TEST_FILE = "tokenizer.json", "calibration.json", "self_test.json"
 # fp32 differs by rounding alone.

@@ -37,8 +37,7 @@ from turnscore_exporters.options import CalibrateOptions
 
 LABELS = {"good": True, "bad": False}
 _SAID = ("context", "response", "messages")
-_SHARED_WORDS = 5
-"""Words of a context's first text by which two turns without an id count as one dialogue's. Chosen."""
+_SHARED_WORDS = 5  # Words of a context's first text by which two turns without an id count as one dialogue's. Chosen.
 
 
 @dataclass(frozen=True)
@@ -106,8 +105,7 @@ def _dialogue_of(number: int, row: dict[str, Any], turn: TurnToScore) -> str:
 
 
 QUALITY = "quality"
-ITEMS_PER_CALL = 64
-"""Turns in one batch request. Chosen: what a service admits along with others' work."""
+ITEMS_PER_CALL = 64  # Turns in one batch request. Chosen: what a service admits along with others' work.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,8 +116,7 @@ class Calibrated:
     rated: RatedTurns
     threshold: Threshold
     threshold_turns: int
-    choice: Choice | None
-    """None for scorers other than quality, whose value stays as it is."""
+    choice: Choice | None  # None for scorers other than quality, whose value stays as it is.
 
 
 def run_calibration(options: CalibrateOptions) -> Iterator[str]:

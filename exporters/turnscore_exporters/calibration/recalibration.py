@@ -23,13 +23,11 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 FOLDS = 5
-LEAST_OF_A_KIND = 15
-"""Fewest good and fewest bad turns for any fit. Chosen: three in a fold."""
+LEAST_OF_A_KIND = 15  # Fewest good and fewest bad turns for any fit. Chosen: three in a fold.
 PENALTIES = (0.01, 0.1, 1.0)
+# Least slope over the shipped value: below it the value says nothing of these turns, and is not reversed. Chosen.
 LEAST_SLOPE = 0.05
-"""Least slope over the shipped value: below it the value says nothing of these turns, and is not reversed. Chosen."""
-FLOOR = 0.01
-"""Distance of predicted probabilities from 0 and 1: a few hundred turns say nothing beyond it. Chosen."""
+FLOOR = 0.01  # Distance of predicted probabilities from 0 and 1: a few hundred turns say nothing beyond it. Chosen.
 
 
 @dataclass(frozen=True)
@@ -227,8 +225,8 @@ def measure_share(hits: ArrayLike) -> Recall | None:
 
 
 LEAST_TURNS = 60
+# Folds of five that fit weights: two fifths of the dialogues; the other three make the threshold. Chosen.
 FITTED_FOLDS = (0, 1)
-"""Folds of five that fit weights: two fifths of the dialogues; the other three make the threshold. Chosen."""
 
 
 @dataclass(frozen=True)

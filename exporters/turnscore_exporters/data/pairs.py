@@ -222,8 +222,7 @@ def _check_ratings(dialogue: RecordedDialogue, path: Path, row: int) -> None:
 CONVAI_FILE, LEFT_OUT_FILE = "convai2017.jsonl.gz", "predictive_engagement/50convs_AMT.txt"
 JUDGED_FILE = "predictive_engagement/humanAMT_engscores_utt.csv"
 TRANSFER_FILES = ("predictive_engagement/DD_finetune_train.csv", "predictive_engagement/DD_finetune_valid.csv")
-TEXT_FILE = "dialogue_text.jsonl.gz"
-"""Dialogues without labels; missing where no recipe needs them."""
+TEXT_FILE = "dialogue_text.jsonl.gz"  # Dialogues without labels; missing where no recipe needs them.
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -49,14 +49,12 @@ CONTRACT = GraphContract(
 )
 
 
-TokenPooling = Literal["mean", "max"]
-"""How token vectors become a text's vector; padding never counts."""
+TokenPooling = Literal["mean", "max"]  # How token vectors become a text's vector; padding never counts.
+# How the vectors of query and reply become the head's input.
+#
+# `average`: their mean, as in the released code; swapping the two changes nothing. `compare`: both, their absolute
+# difference, their product, and the logarithm of both numbers of tokens, so the head knows which is the reply.
 TextCombination = Literal["average", "compare"]
-"""How the vectors of query and reply become the head's input.
-
-`average`: their mean, as in the released code; swapping the two changes nothing. `compare`: both, their absolute
-difference, their product, and the logarithm of both numbers of tokens, so the head knows which is the reply.
-"""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,8 +26,8 @@ from turnscore_exporters.graphs.int8 import GraphRewriter, replace_nodes
 
 OPSET = 17
 ROW_AXES = ("rows", "tokens")
+# Token ids to trace a model with: three rows of unlike length, 0 being the padding.
 EXAMPLE_IDS = torch.tensor([[1, 2, 3, 4], [1, 2, 3, 0], [1, 2, 0, 0]])
-"""Token ids to trace a model with: three rows of unlike length, 0 being the padding."""
 
 
 class BertGraph(nn.Module):

@@ -20,8 +20,7 @@ from turnscore_models import GraphVariant
 from turnscore_exporters.errors import GraphExportError
 from turnscore_exporters.graphs.int8 import replace_nodes
 
-DATA_SUFFIX = ".data"
-"""Suffix of the file next to a large graph that holds its weights."""
+DATA_SUFFIX = ".data"  # Suffix of the file next to a large graph that holds its weights.
 FLOAT = TensorProto.FLOAT
 LAYER_NORMS = {"LayerNormalization", "SkipLayerNormalization"}
 HALF_LIMIT = 65504.0  # specified: the largest fp16 number
@@ -118,11 +117,11 @@ class _HalfRewriter:
 
 
 HALF = TensorProto.FLOAT16
+# Operators that compute nothing, so round nothing.
 MOVES_VALUES = frozenset(
     {"Concat", "Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Tile", "Transpose"}
     | {"Unsqueeze"}
 )
-"""Operators that compute nothing, so round nothing."""
 GIVES_OTHER_TYPES = frozenset({"Cast", "Equal", "Greater", "Less", "Shape", "Size"})
 
 

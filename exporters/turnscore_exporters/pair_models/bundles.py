@@ -157,16 +157,14 @@ def masked_contract(checkpoint: PairCheckpoint) -> GraphContract:
     )
 
 
-PAIR_FILE = "pair.pt"
-"""Name of the file in the folder of a trained ctx-RUBER or PONE."""
+PAIR_FILE = "pair.pt"  # Name of the file in the folder of a trained ctx-RUBER or PONE.
+# Names in the folder of a trained usr.
 MASKED_FOLDER, RETRIEVAL_FOLDER, FORMULA_FILE = "masked", "retrieval", "overall.json"
-"""Names in the folder of a trained usr."""
 PROBE_ROWS, PROBE_TOKENS = 16, 32
+# Least relative spread of a part: standard deviation over root mean square, on the turns that fit the weights. A part
+# below it weighs 0: divided by such a spread, fp32's rounding (1e-7 of its size, measured) would show in the value.
+# Chosen: ten times what parity allows an fp32 graph.
 LEAST_SPREAD = 1e-3
-"""Least relative spread of a part: standard deviation over root mean square, on the turns that fit the weights. A part
-below it weighs 0: divided by such a spread, fp32's rounding (1e-7 of its size, measured) would show in the value.
-Chosen: ten times what parity allows an fp32 graph.
-"""
 Pairs = Sequence[tuple[str, str]]
 Parts = Mapping[str, Floats]
 

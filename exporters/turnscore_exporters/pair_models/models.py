@@ -25,8 +25,7 @@ from turnscore_exporters.training.encoders import (
     plain_tokenizer,
 )
 
-RESPONSE_SHARE = 0.5
-"""Most tokens of a row for the response, so that what it answers always stays in the row. Chosen."""
+RESPONSE_SHARE = 0.5  # Most tokens of a row for the response, so that what it answers always stays in the row. Chosen.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,8 +38,7 @@ class PairCheckpoint:
     fast_tokenizer: Any
     marks: PairMarks
     token_limit: int
-    most_response_tokens: int | None = None
-    """Most response tokens of a row; None means half of the row."""
+    most_response_tokens: int | None = None  # Most response tokens of a row; None means half of the row.
 
     @property
     def config(self) -> Any:
@@ -182,8 +180,7 @@ class PairHead(nn.Module):
 
 
 PONE_DROPOUT = 0.5
-NETWORK_PAIRS_AT_ONCE = 4096
-"""Pairs whose vectors are stacked together: PONE judges several hundred thousand. Chosen."""
+NETWORK_PAIRS_AT_ONCE = 4096  # Pairs whose vectors are stacked together: PONE judges several hundred thousand. Chosen.
 
 
 class PairNetwork(nn.Module):

@@ -83,20 +83,19 @@ from turnscore_exporters.quality.value import VALUE_FILE, read_formula
 from turnscore_exporters.training.encoders import Encoder, Factors, chunks, read_smoothing
 
 KIND = "quality"
+# A checkpoint may have the second: the manifest's `threshold`.
 HEADS_FILE, THRESHOLD_FILE = "heads.json", "threshold.json"
-"""A checkpoint may have the second: the manifest's `threshold`."""
+# Largest difference of a head from the checkpoint's on the same features. Chosen; fp16 weights cost 1e-4.
 HEADS_TOLERANCE = 5e-3
-"""Largest difference of a head from the checkpoint's on the same features. Chosen; fp16 weights cost 1e-4."""
-PROBED = 256
-"""Turns that show which channels are large."""
+PROBED = 256  # Turns that show which channels are large.
 PAIRS, CONTEXT_AXES, FEATURE_AXES = ("pairs",), ("pairs", "context_tokens"), ("pairs", "columns")
 ROW_CONTRACT = GraphContract(
     inputs={"input_ids": ROW_AXES, "attention_mask": ROW_AXES},
     outputs={"lower": (*ROW_AXES, ""), "upper": (*ROW_AXES, ""), "pooled": ("rows", "columns")},
     examples=(EXAMPLE_IDS, (EXAMPLE_IDS > 0).long()),
 )
+# What the second graph takes of each token of the context, and the first gives; int8 graphs keep it rounded.
 KEPT = {"context_lower": "lower", "context_upper": "upper"}
-"""What the second graph takes of each token of the context, and the first gives; int8 graphs keep it rounded."""
 
 
 def joint_contract(width: int) -> GraphContract:

@@ -29,8 +29,8 @@ from turnscore_exporters.training.encoders import Factors, load_encoder, write_s
 from turnscore_exporters.training.loop import REPORT_FILE, TRAINING_FILE
 
 GRAPH = "cpu-int8"
+# Names that the expanded attention gives its parts (`plain_operators`).
 _PART = re.compile(r"/encoder/encoder/layer\.(?P<layer>\d+)/attention/self/.*/(?P<part>query|key|value)/(bias|product)")
-"""Names that the expanded attention gives its parts (`plain_operators`)."""
 _PROJECTION = re.compile(r"(?P<part>query|key|value|key_places|value_places)(?P<call>_\d+)?")
 
 Array = NDArray[Any]

@@ -23,8 +23,8 @@ from turnscore_exporters.quality.value import compute_values, score_heads
 from turnscore_exporters.training.encoders import Encoder
 
 VALUE = "value"
+# Of each split, evenly drawn; with 5 responses of each kind an accuracy is known to about .01. Chosen.
 ADVERSARIAL_CONTEXTS = 400
-"""Of each split, evenly drawn; with 5 responses of each kind an accuracy is known to about .01. Chosen."""
 
 Floats = NDArray[np.float64]
 

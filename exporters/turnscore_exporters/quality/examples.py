@@ -20,10 +20,8 @@ from turnscore_exporters.quality.negatives import (
 from turnscore_exporters.quality.spoken_turns import SpokenTurn, group_by_dialogue
 from turnscore_exporters.sentiment.model import LabelRules, label_sentiment, score_vader
 
-STOP_WEIGHT = 0.25
-"""Weight of the label "stops" of a made-up response; a real one's is 1."""
-PERSON_WEIGHT = 0.5
-"""Weight of "continues" after a person's turn: people answer people whatever is said."""
+STOP_WEIGHT = 0.25  # Weight of the label "stops" of a made-up response; a real one's is 1.
+PERSON_WEIGHT = 0.5  # Weight of "continues" after a person's turn: people answer people whatever is said.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +39,7 @@ class Example:
     continues_weight: float = 1.0
 
 
-MOOD_SHARE = 0.1
-"""Of the real responses that are not stitched, so many become a short reaction. Chosen."""
+MOOD_SHARE = 0.1  # Of the real responses that are not stitched, so many become a short reaction. Chosen.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,13 +48,12 @@ class ExampleRecipe:
 
     negatives: int = 4
     shares: Mapping[NegativeKind, float] = field(default_factory=lambda: SHARES)
+    # Of the real responses, so many are stitched to a long one, with another long one that has one bad piece.
     long_share: float = 0.08
-    """Of the real responses, so many are stitched to a long one, with another long one that has one bad piece."""
     labels: LabelRules = field(default_factory=LabelRules)
 
 
-Group = list[Example]
-"""Examples of one context; the first one is what was really said."""
+Group = list[Example]  # Examples of one context; the first one is what was really said.
 
 
 class ExampleMaker:

@@ -150,8 +150,8 @@ def read_marked_turns(path: Path) -> Iterator[LabelledTurn]:
         yield LabelledTurn(context=turn.context, response=turn.response, labels=labels, set_name="marked")
 
 
+# Of what people really said, and of systems' turns with what the user did next: two passes use about half of them.
 _GROUPS = 14_000
-"""Of what people really said, and of systems' turns with what the user did next: two passes use about half of them."""
 
 
 def describe_training(options: QualityTrainOptions, settings: QualitySettings, recipe: JudgedRecipe) -> dict[str, Any]:

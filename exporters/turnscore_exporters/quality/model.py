@@ -33,19 +33,17 @@ from turnscore_exporters.graphs.export import BertGraph
 from turnscore_exporters.graphs.int8 import smoothing_factors
 from turnscore_exporters.training.encoders import Encoder, chunks, pad_rows, read_checkpoint, write_checkpoint
 
+# The sets of heads that a bundle has, each a graph of its own over the features.
 HEAD_SETS: Mapping[str, Sequence[str]] = {"quality": HEADS, "reaction": REACTIONS}
-"""The sets of heads that a bundle has, each a graph of its own over the features."""
 RELEVANT, FLUENT, ENGAGING, SENTIMENT, CONTINUES, OVERALL = range(len(HEADS))
+# The output after them that is trained to rank what was really said above what was not; it is not served.
 FITS = len(HEADS)
-"""The output after them that is trained to rank what was really said above what was not; it is not served."""
 JOINT_LAYERS = 2
-PLACES = 8
-"""Of context turns: four distances, and who said it (turnscore_core.scorers.quality.lay_out_tokens)."""
+PLACES = 8  # Of context turns: four distances, and who said it (turnscore_core.scorers.quality.lay_out_tokens).
 HIDDEN_UNITS, REACTION_UNITS = 512, 192
 LOWEST = -1e4
 TURNS_AT_ONCE = 64
-WIDTHS = (16, 32, 64, 128, 256)
-"""Rows are computed with those of their width class."""
+WIDTHS = (16, 32, 64, 128, 256)  # Rows are computed with those of their width class.
 
 
 @dataclass(frozen=True)
@@ -433,8 +431,7 @@ class RowBuilder:
 class Outputs:
     """What the model says of turns in their order, before any sigmoid, and the vectors that it compared."""
 
-    quality: Tensor
-    """[turns, heads + 1], the last one `fits`."""
+    quality: Tensor  # [turns, heads + 1], the last one `fits`.
     reactions: Tensor
     pooled: Tensor
     context: Tensor

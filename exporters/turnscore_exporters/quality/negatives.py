@@ -19,10 +19,9 @@ from turnscore_exporters.quality.spoken_turns import SpokenTurn
 from turnscore_exporters.sentiment.model import garble, score_vader
 
 UNKNOWN = math.nan
+# Words at which responses change their length class: a random negative is as long as the real response.
 LENGTH_STEPS = (4, 7, 10, 14, 19, 26)
-"""Words at which responses change their length class: a random negative is as long as the real response."""
-BAD_NEWS, GOOD_NEWS = -0.45, 0.6
-"""VADER's score of a user's turn from which an opposite mood is out of place. Chosen."""
+BAD_NEWS, GOOD_NEWS = -0.45, 0.6  # VADER's score of a user's turn from which an opposite mood is out of place. Chosen.
 
 
 class NegativeKind(StrEnum):
@@ -48,10 +47,8 @@ class NegativeLabels:
     relevant: float = 0.0
     fluent: float = 1.0
     engaging: float = UNKNOWN
-    sentiment_shift: float = -0.5
-    """Against the label of the real response."""
-    overall: float = UNKNOWN
-    """What the rubric gives such a response."""
+    sentiment_shift: float = -0.5  # Against the label of the real response.
+    overall: float = UNKNOWN  # What the rubric gives such a response.
 
 
 LABELS: dict[NegativeKind, NegativeLabels] = {
@@ -68,8 +65,8 @@ LABELS: dict[NegativeKind, NegativeLabels] = {
         share=0.03, relevant=0.1, fluent=0.7, engaging=0.0, sentiment_shift=-1.0, overall=0.02
     ),
 }
+# Of the negatives. Chosen; docs/models/quality.md has what each kind is worth.
 SHARES = {kind: labels.share for kind, labels in LABELS.items()}
-"""Of the negatives. Chosen; docs/models/quality.md has what each kind is worth."""
 
 CHEERFUL = (
     "that's great! congratulations!", "haha that's awesome!", "wow, i am so happy for you!",

@@ -19,8 +19,7 @@ from turnscore_assessment.data.dialogues import (
     says_goodbye,
 )
 
-CONTEXT_TURNS = 4
-"""Of a turn's context this many latest turns are kept; the model reads no more. Chosen."""
+CONTEXT_TURNS = 4  # Of a turn's context this many latest turns are kept; the model reads no more. Chosen.
 PERSON, BOT = "person", "bot"
 
 
@@ -48,14 +47,11 @@ class TurnSource:
 
     name: str
     files: tuple[str, ...]
-    source: str = ""
-    """Only rows with this `source`."""
+    source: str = ""  # Only rows with this `source`.
     stops_observed: bool = False
     left_out_systems: tuple[str, ...] = ()
-    person_turns: int = 0
-    """Turns of people that are drawn, as examples of a fitting response."""
-    bot_turns: int = 0
-    """Turns of systems that are drawn, for what the user said next."""
+    person_turns: int = 0  # Turns of people that are drawn, as examples of a fitting response.
+    bot_turns: int = 0  # Turns of systems that are drawn, for what the user said next.
 
 
 HUMAN_ASSESSMENT = tuple(
@@ -65,6 +61,7 @@ HUMAN_ASSESSMENT = tuple(
 )
 DIALOGUE_TEXT = ("dialogue_text.jsonl.gz",)
 
+# Chosen: everyday talk first. Numbers of turns fit a run of an hour and a half on one core.
 SOURCES: tuple[TurnSource, ...] = (
     TurnSource(name="persona", files=DIALOGUE_TEXT, source="synthetic_persona_chat", person_turns=26_000),
     TurnSource(name="topical", files=DIALOGUE_TEXT, source="topical_chat", person_turns=20_000),
@@ -83,7 +80,6 @@ SOURCES: tuple[TurnSource, ...] = (
         bot_turns=10_000,
     ),
 )
-"""Chosen: everyday talk first. Numbers of turns fit a run of an hour and a half on one core."""
 
 
 def read_source(folder: Path, source: TurnSource, seed: int = 0) -> list[SpokenTurn]:

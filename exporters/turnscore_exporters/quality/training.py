@@ -29,11 +29,10 @@ from turnscore_exporters.quality.negatives import LABELS, NegativeKind
 from turnscore_exporters.training.encoders import Encoder, chunks
 from turnscore_exporters.training.loop import LoopSettings, WeightAverage, train
 
+# Batches whose judged contexts are drawn together and sorted by length, so that rows of a batch are of like width.
 SORTED_TOGETHER = 16
-"""Batches whose judged contexts are drawn together and sorted by length, so that rows of a batch are of like width."""
 FROZEN_LAYERS = 2
-CONTEXT_EVERY = 3
-"""Steps of which one sends gradients through the context rows."""
+CONTEXT_EVERY = 3  # Steps of which one sends gradients through the context rows.
 HEAD_OF_MARK = tuple(HEADS.index(name) for name in MARKS)
 
 
@@ -41,20 +40,15 @@ HEAD_OF_MARK = tuple(HEADS.index(name) for name in MARKS)
 class JudgedRecipe:
     """How to train. docs/models/quality.md has what was tried."""
 
-    judged: int = 16
-    """Judged contexts of a step."""
+    judged: int = 16  # Judged contexts of a step.
     user_turns: int = 4
-    groups: int = 4
-    """People's turns with made-up responses: the objectives that taught relevance."""
+    groups: int = 4  # People's turns with made-up responses: the objectives that taught relevance.
     bots: int = 4
     drills: int = 3
-    mood_share: float = 0.5
-    """Of the drills, those of good and bad news; the others are questions with a short answer."""
-    marked: int = 0
-    """Contexts of a step whose turns a teacher marked."""
+    mood_share: float = 0.5  # Of the drills, those of good and bad news; the others are questions with a short answer.
+    marked: int = 0  # Contexts of a step whose turns a teacher marked.
     passes: float = 3.0
-    modern_share: int = 2
-    """How often a pass reads each of the modern contexts."""
+    modern_share: int = 2  # How often a pass reads each of the modern contexts.
     learning_rate: float = 6e-5
     joint_rate: float = 1.5e-4
     head_rate: float = 8e-4
@@ -149,8 +143,8 @@ class Material:
     user_turns: Sequence[LabelledTurn]
     groups: Sequence[Group]
     bots: Sequence[Group]
+    # What a teacher marked, by context: `labels` has a probability for each of HEADS that it knows.
     marked: Sequence[Sequence[LabelledTurn]] = ()
-    """What a teacher marked, by context: `labels` has a probability for each of HEADS that it knows."""
 
 
 def plan_steps(material: Material, recipe: JudgedRecipe, seed: int) -> list[list[TrainingItem]]:

@@ -32,23 +32,20 @@ from turnscore_exporters.quality.model import QualityModel, RowBuilder, score_ro
 from turnscore_exporters.training.encoders import Encoder
 
 VALUE_FILE = "value.json"
+# The heads that make the value. Measured: `fluent` and `sentiment` carry to sets that people rated, `engaging` finds
+# fillers and loses sets of old systems.
 WEIGHED = ("relevant", "fluent", "engaging", "sentiment", "overall")
-"""The heads that make the value. Measured: `fluent` and `sentiment` carry to sets that people rated, `engaging` finds
-fillers and loses sets of old systems."""
-RIDGE = 0.03
-"""Of their weights, towards heads that count alike."""
-CALIBRATED = ("judged-live", "judged-modern")
-"""The sets whose turns make the probability."""
+RIDGE = 0.03  # Of their weights, towards heads that count alike.
+CALIBRATED = ("judged-live", "judged-modern")  # The sets whose turns make the probability.
+# Taken from the weighed heads of a turn that carries the warning.
+#
+# `repeats_itself` is measured on 1.2.0: it lowered the log odds of a thumb up by 1.2 on ConvAI's thumbs that were
+# fitted on, by 0.8 on the others, and of "no breakdown" by 1.1 on DBDC3. Too few rated turns carry `repeats_user` to
+# measure.
 REPEATS = {"repeats_user": 2.0, "repeats_itself": 1.1}
-"""Taken from the weighed heads of a turn that carries the warning.
-
-`repeats_itself` is measured on 1.2.0: it lowered the log odds of a thumb up by 1.2 on ConvAI's thumbs that were fitted
-on, by 0.8 on the others, and of "no breakdown" by 1.1 on DBDC3. Too few rated turns carry `repeats_user` to measure.
-"""
 
 Floats = NDArray[np.float64]
-Asked = tuple[Sequence[Spoken], str]
-"""A context, oldest turn first, and the response."""
+Asked = tuple[Sequence[Spoken], str]  # A context, oldest turn first, and the response.
 
 
 class FittedFormula(ValueFormula):

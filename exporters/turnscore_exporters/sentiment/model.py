@@ -50,12 +50,11 @@ _NEGATION = re.compile(
 class LabelRules:
     """The corrections of VADER's score."""
 
-    scale: float = 1.0
-    """What VADER's score from -1 to 1 is multiplied by; the paper's sentiments lie between -3 and 3."""
+    scale: float = 1.0  # What VADER's score from -1 to 1 is multiplied by; the paper's sentiments lie between -3 and 3.
     handles_short_answers: bool = True
+    # The amount that an utterance with a complaint loses. Chosen, with the phrases, by the labels' own agreement with
+    # thumbs in ConvAI and judged turns in dbdc3_dev; see docs/models/sentiment_stop.md.
     complaint_weight: float = 0.6
-    """The amount that an utterance with a complaint loses. Chosen, with the phrases, by the labels' own agreement with
-    thumbs in ConvAI and judged turns in dbdc3_dev; see docs/models/sentiment_stop.md."""
 
 
 @cache
@@ -126,12 +125,10 @@ Words = list[str]
 class NegativeRecipe:
     """How many made-up responses there are, and how they are labelled."""
 
-    share: float = 0.5
-    """Made-up responses per real turn, drawn again in each epoch."""
-    sentiment_shift: float = -0.5
-    """Their sentiment label is the real response's plus this."""
+    share: float = 0.5  # Made-up responses per real turn, drawn again in each epoch.
+    sentiment_shift: float = -0.5  # Their sentiment label is the real response's plus this.
+    # Weight of their label "stops" in the loss; a real one's is 1. None where the set does not show stops.
     stop_weight: float = 0.25
-    """Weight of their label "stops" in the loss; a real one's is 1. None where the set does not show stops."""
 
 
 class BadResponses:
@@ -198,11 +195,10 @@ def _shuffle_words(words: Words, generator: random.Random) -> Words:
 ROWS_AT_ONCE = 64
 DEFAULT_LAYOUT = WindowLayout(context_turns=3, turn_marks="separator", response_segment=1)
 
-RowPooling = Literal["mean", "pooled"]
-"""The mean of a row's token vectors, or BERT's pooled output."""
+RowPooling = Literal["mean", "pooled"]  # The mean of a row's token vectors, or BERT's pooled output.
+# `two`: sentiment and probability of going on, separately. `sentiment` and `sum`, the paper's, are one regression each:
+# the prediction is `sentiment`, and `goes_on` is 0, so that the value is the target.
 Target = Literal["two", "sentiment", "sum"]
-"""`two`: sentiment and probability of going on, separately. `sentiment` and `sum`, the paper's, are one regression
-each: the prediction is `sentiment`, and `goes_on` is 0, so that the value is the target."""
 
 
 @dataclass(frozen=True, kw_only=True)

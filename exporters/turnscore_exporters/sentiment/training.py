@@ -81,24 +81,20 @@ class SentimentRecipe:
     negatives: NegativeRecipe = field(default_factory=NegativeRecipe)
     epochs: int = 2
     batch_tokens: int = 3072
+    # Rows of a batch in random order, in place of rows of like length by the budget of tokens.
     batch_rows: int | None = None
-    """Rows of a batch in random order, in place of rows of like length by the budget of tokens."""
     learning_rate: float = 1e-4
     head_factor: float = 10.0
-    frozen_layers: int = 2
-    """The word embeddings and this many layers stay frozen; -1 trains everything."""
+    frozen_layers: int = 2  # The word embeddings and this many layers stay frozen; -1 trains everything.
+    # Decay of the exponential average of the weights, which begins a fifth into the training. None: the epoch counts
+    # whose predictions correlate best (Spearman) with people's judgements in the development set.
     average_decay: float | None = 0.99
-    """Decay of the exponential average of the weights, which begins a fifth into the training. None: the epoch counts
-    whose predictions correlate best (Spearman) with people's judgements in the development set."""
-    weight_decay: float = 0.01
-    """Of AdamW, which is Adam where it is 0."""
+    weight_decay: float = 0.01  # Of AdamW, which is Adam where it is 0.
     warm_up_share: float = 0.06
     is_decaying: bool = True
     betas: tuple[float, float] = (0.9, 0.98)
-    is_half: bool = True
-    """The encoder computes in bfloat16."""
-    starts_at_mean: bool = True
-    """The head's biases start at the mean sentiment and a likely going on."""
+    is_half: bool = True  # The encoder computes in bfloat16.
+    starts_at_mean: bool = True  # The head's biases start at the mean sentiment and a likely going on.
 
 
 PAPER_ENCODER = "google-bert/bert-base-uncased"
@@ -109,6 +105,9 @@ PAPER_SETTINGS = SentimentSettings(
     target="sum",
     token_limit=512,
 )
+# Specified (Ghazarian et al. 2022, section 2 and appendix): BERT-base over the context and the response, its pooled
+# output, all layers, batches of 8, Adam at 1e-5, 10 epochs of which the best on a development set counts, sentiments
+# from -3 to 3 plus 1 where the user goes on. docs/models/sentiment_stop.md has what the paper does not state.
 PAPER = SentimentRecipe(
     labels=LabelRules(scale=3.0, handles_short_answers=False, complaint_weight=0.0),
     negatives=NegativeRecipe(share=0.0),
@@ -125,9 +124,6 @@ PAPER = SentimentRecipe(
     is_half=False,
     starts_at_mean=False,
 )
-"""Specified (Ghazarian et al. 2022, section 2 and appendix): BERT-base over the context and the response, its pooled
-output, all layers, batches of 8, Adam at 1e-5, 10 epochs of which the best on a development set counts, sentiments from
--3 to 3 plus 1 where the user goes on. docs/models/sentiment_stop.md has what the paper does not state."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

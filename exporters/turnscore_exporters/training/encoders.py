@@ -134,8 +134,7 @@ def pad_rows(rows: Sequence[Sequence[int]], pad_id: int = 0) -> tuple[Tensor, Te
     return ids, mask
 
 
-Read = Callable[[Tensor, Tensor], Tensor]
-"""Gives the vectors [rows, width] of padded rows: ids and mask."""
+Read = Callable[[Tensor, Tensor], Tensor]  # Gives the vectors [rows, width] of padded rows: ids and mask.
 
 
 def read_texts(
@@ -181,10 +180,8 @@ SHORT_NAMES: dict[str, Callable[[], str]] = {"minilm-l6": _minilm_folder}
 
 
 WEIGHTS_FILE, SETTINGS_FILE, TOKENIZER_FILE, BERT_FILE = "weights.pt", "settings.json", "tokenizer.json", "bert.json"
-POOLED = "pooled"
-"""A model's pooling by BERT's own pooling layer, which other models do without."""
-SMOOTHING_FILE = "smoothing.npy"
-"""Where the weights were trained with int8 rounding: the factors to round with."""
+POOLED = "pooled"  # A model's pooling by BERT's own pooling layer, which other models do without.
+SMOOTHING_FILE = "smoothing.npy"  # Where the weights were trained with int8 rounding: the factors to round with.
 
 Factors = NDArray[np.float32]
 

@@ -15,8 +15,7 @@ from tqdm import tqdm
 from turnscore_exporters.errors import CheckpointError, ExporterError
 from turnscore_exporters.json_files import read_json, write_json
 
-LOOKS = 20
-"""How often, at most, a training that keeps its best weights looks at them. Chosen."""
+LOOKS = 20  # How often, at most, a training that keeps its best weights looks at them. Chosen.
 
 StepLoss = Callable[[int], Tensor]
 
@@ -204,8 +203,7 @@ def choose_batch(items: int, batch_size: int, step: int, seed: int = 0) -> Seque
 
 
 REPORT_FILE, TRAINING_FILE, STATE_FOLDER = "report.json", "training.json", "state"
-DATA_FILE = "data.json"
-"""Below the state folder: the data files that the training began with, and their bytes."""
+DATA_FILE = "data.json"  # Below the state folder: the data files that the training began with, and their bytes.
 DATA_SUFFIXES = (".gz", ".jsonl", ".csv", ".txt")
 
 

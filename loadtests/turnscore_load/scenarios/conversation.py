@@ -28,15 +28,12 @@ from turnscore_load.services import metric
 from turnscore_load.traffic import SYSTEM_WORDS, USER_WORDS, Traffic, TrafficSettings
 
 TURNS, LONG_TURNS, RANK_TURNS, CANDIDATES, CLIENTS = 12, 20, 8, 8, 32
-READ_TURNS = 3
-"""Context turns that quality reads."""
+READ_TURNS = 3  # Context turns that quality reads.
 WITH, WITHOUT, ALONE = "kept", "not kept", "the reply read alone by the first graph, in this process"
 SETTINGS: Mapping[str, Mapping[str, str]] = {WITH: {}, WITHOUT: {"TURNSCORE_RUNTIME__KEPT_VECTOR_BYTES": "0"}}
 MOST_OF_CPU, LEAST_FOUND, MOST_MS_BEYOND = 0.55, 0.9, 1.0
-_WRITING_SECONDS = 0.05
-"""In a live conversation, from a user's turn to the reply: a fast model's first words."""
-_SETTLE_SECONDS = 1.0
-"""Until a service has written out what it counted."""
+_WRITING_SECONDS = 0.05  # In a live conversation, from a user's turn to the reply: a fast model's first words.
+_SETTLE_SECONDS = 1.0  # Until a service has written out what it counted.
 
 Said = list[dict[str, str]]
 
@@ -47,11 +44,9 @@ class Cost:
 
     way: str
     service: str
-    cpu_ms: float
-    """For each reply or candidate."""
+    cpu_ms: float  # For each reply or candidate.
     p50_ms: float
-    per_second: float
-    """Replies or candidates."""
+    per_second: float  # Replies or candidates.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,10 +54,10 @@ class Found:
     """What was measured."""
 
     costs: Sequence[Cost]
+    # By how a reply's score is asked and of which service, each round's median milliseconds; and of ALONE.
     latencies: Mapping[str, Sequence[float]]
-    """By how a reply's score is asked and of which service, each round's median milliseconds; and of ALONE."""
+    # By what was replayed, the share of earlier texts that was found, and the megabytes kept after it.
     replayed: Mapping[str, tuple[float, float]]
-    """By what was replayed, the share of earlier texts that was found, and the megabytes kept after it."""
 
 
 @dataclass(kw_only=True)
@@ -174,6 +169,7 @@ def _mixed(name: str, count: int) -> list[str]:
 
 
 REPLIES, MIXED = f"conversations of {TURNS} turns, reply by reply", f"{CLIENTS} clients, mixed"
+# Which requests, their path, the clients, and what each request asks for.
 WAYS: Mapping[str, tuple[Any, str, int, int]] = {
     REPLIES: (_one_by_one, "/v1/score", 1, 1),
     f"{CLIENTS} clients, such conversations at once": (_at_once, "/v1/score", CLIENTS, 1),
@@ -185,7 +181,6 @@ WAYS: Mapping[str, tuple[Any, str, int, int]] = {
     ),
     MIXED: (_mixed, "/v1/score", CLIENTS, 1),
 }
-"""Which requests, their path, the clients, and what each request asks for."""
 
 
 def _measure(process: Process, name: str, way: str, round_: int, conversations: int) -> Cost:

@@ -27,12 +27,13 @@ from turnscore_assessment.ratings.reliability import (
 )
 from typer.testing import CliRunner
 
+# Shrout and Fleiss (1979), table 2: 6 items by 4 raters.
 SHROUT_FLEISS = np.array(
     [[9, 2, 5, 8], [6, 1, 3, 2], [8, 4, 6, 8], [7, 1, 2, 6], [10, 5, 6, 9], [6, 2, 4, 7]], dtype=np.float64
 )
-"""Shrout and Fleiss (1979), table 2: 6 items by 4 raters."""
 
 _ = np.nan
+# Krippendorff (2011), example C: 12 units by 4 coders, with gaps.
 KRIPPENDORFF = np.array(
     [
         [1, 2, 3, 3, 2, 1, 4, 1, 2, _, _, _],
@@ -41,7 +42,6 @@ KRIPPENDORFF = np.array(
         [1, 2, 3, 3, 2, 4, 4, 1, 2, 5, 1, _],
     ]
 ).T
-"""Krippendorff (2011), example C: 12 units by 4 coders, with gaps."""
 
 
 def test_intraclass_correlations_are_shrout_and_fleiss() -> None:

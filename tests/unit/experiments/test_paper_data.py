@@ -66,8 +66,8 @@ def test_a_response_among_its_own_references_is_measured_without_it(tmp_path: Pa
     assert [each.references for each in found.asked] == [("good day",)], "a turn without any other is not asked"
 
 
+# Replies that dialogues gave to the same words: wrong ones to the others alone.
 GIVEN = {"do you like tea": {"yes", "no"}, "are you there": {"yes", "here"}, "who": {"me"}}
-"""Replies that dialogues gave to the same words: wrong ones to the others alone."""
 EXCHANGES = [
     TextPair(dialogue=f"{copy} {query} {reply}", query=query, reply=reply)
     for query, replies in GIVEN.items()

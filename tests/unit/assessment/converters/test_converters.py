@@ -11,8 +11,8 @@ from turnscore_assessment.commands.data import app
 from turnscore_assessment.data.dialogues import read_rated_turns
 from typer.testing import CliRunner
 
+# Of a few records the place in the release is not known; ids of people are hashed anew.
 UNLIKE = {"order", "worker", "hit"}
-"""Of a few records the place in the release is not known; ids of people are hashed anew."""
 
 SAMPLES = [
     ("convai2017", "convai2017.data_train_1501534800.json", "convai2017.jsonl.gz", "id"),

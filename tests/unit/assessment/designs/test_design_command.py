@@ -14,8 +14,7 @@ from turnscore_assessment.designs.form import DesignKind
 from typer.testing import CliRunner
 
 RUNNER = CliRunner()
-GOOD = {"A": 1, "B": 2, "C": 3}
-"""How good each made-up system is; every rater here sees it at once."""
+GOOD = {"A": 1, "B": 2, "C": 3}  # How good each made-up system is; every rater here sees it at once.
 
 
 def write_items(path: Path, dialogues: int = 8) -> Path:

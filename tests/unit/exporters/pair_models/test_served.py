@@ -16,8 +16,8 @@ from turnscore_wire import Turn
 from typer.testing import CliRunner
 
 FAMILIES = ("bert", "roberta")
+# For what the tokenizer's family does not change.
 of_bert = pytest.mark.parametrize("family", ["bert"], indirect=True, scope="module")
-"""For what the tokenizer's family does not change."""
 
 
 def export(*words: object) -> str:
