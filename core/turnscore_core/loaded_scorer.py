@@ -21,7 +21,7 @@ from turnscore_models import (
     private_copy,
 )
 from turnscore_models.bundle import SCORER_ENTRY_POINTS
-from turnscore_wire import Label, Turn
+from turnscore_wire import Label, Speaker, Turn
 
 from turnscore_core.batches import BatchBudget, PackCollector
 from turnscore_core.inference.concurrency import Concurrency, candidates, choose, take_sample
@@ -199,6 +199,17 @@ class LoadedScorer:
         found = {name: raw.details.get(f"{name}{PERCENTILE_SUFFIX}", 100.0) for name in heads}
         low = sorted((percentile, name) for name, percentile in found.items() if percentile < REASON_PERCENTILE)
         return [name for _, name in low[:MOST_REASONS]]
+
+    @property
+    def speaker(self) -> Speaker:
+        """Whose turns it scores."""
+        return self.scorer.speaker
+
+    def signals(self, raw: RawScore) -> list[str]:
+        """What the turn shows, the most probable first."""
+        least, found = self.scorer.signal_thresholds, raw.details
+        shown = [name for name, threshold in least.items() if found.get(name, 0.0) >= threshold]
+        return sorted(shown, key=lambda name: -found[name])
 
     @property
     def threshold_percentile(self) -> float | None:

@@ -157,7 +157,9 @@ class ModelLoader:
         variant, device = self._choose_graph(bundle)
         if device != CPU:
             return None
-        request = PreflightRequest(folder=bundle.folder, options=bundle.manifest.options, variant=variant)
+        request = PreflightRequest(
+            folder=bundle.folder, lenders=bundle.lenders, options=bundle.manifest.options, variant=variant
+        )
         return await run_preflight(bundle.manifest.reference, request)
 
     def load_candidate(

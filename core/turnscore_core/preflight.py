@@ -54,6 +54,7 @@ class PreflightRequest(BaseModel):
     """What is to be checked: a graph of the bundle in a folder, with the options of a deployment."""
 
     folder: Path
+    lenders: list[Path]
     options: dict[str, JsonValue]
     variant: GraphVariant
 
@@ -68,7 +69,7 @@ class PreflightResult(BaseModel):
 def check(request: PreflightRequest) -> PreflightResult:
     """Checks every checksum, loads the graph on the CPU, in one thread, and scores the self-test turns."""
     try:
-        bundle = with_options(read_bundle(request.folder), request.options)
+        bundle = with_options(read_bundle(request.folder, request.lenders), request.options)
         load_checked(bundle, request.variant, concurrency=Concurrency())
     except (BundleError, DeviceError) as error:
         return PreflightResult(refusal=str(error))

@@ -4,10 +4,11 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.metadata import entry_points
+from itertools import chain
 from pathlib import Path
 from typing import TypeVar
 
@@ -48,6 +49,8 @@ class Bundle:
 
     folder: Path
     manifest: Manifest
+    shared_folder: Path | None = None
+    """That of the bundle which has the shared files."""
 
     def path_of(self, file: str) -> Path:
         """The place of one of the bundle's files. Raises InvalidManifestError for one without a checksum."""
@@ -55,7 +58,20 @@ class Bundle:
             raise InvalidManifestError(
                 f"bundle {self.manifest.reference} names the file {file}, for which its manifest gives no SHA-256"
             )
+        if self.shared_folder is not None and self.manifest.shared is not None and file in self.manifest.shared.files:
+            return self.shared_folder / file
         return self.folder / file
+
+    @property
+    def lenders(self) -> list[Path]:
+        """Where a copy of it finds what it shares, wherever that lies."""
+        return [] if self.shared_folder is None else [self.shared_folder]
+
+    @property
+    def own_files(self) -> list[str]:
+        """The files in its own folder."""
+        shared = () if self.manifest.shared is None else self.manifest.shared.files
+        return [name for name in self.manifest.files if name not in shared]
 
     @property
     def digest(self) -> str:
@@ -85,9 +101,10 @@ class Bundle:
         return read_document(SelfTest, self.path_of(self.manifest.self_test))
 
 
-def read_bundle(folder: Path) -> Bundle:
+def read_bundle(folder: Path, others: Iterable[Path] = ()) -> Bundle:
     """Reads and checks the bundle in `folder`; every file in it must be one that the manifest lists.
 
+    The files that it shares are looked for next to it, as in a store, then in starter bundles, then in the `others`.
     Raises InvalidManifestError, UnknownKindError, MissingBundleFileError or CorruptBundleError, or for heads of another
     encoder MismatchedGraphError; each names the file and says what is wrong with it.
     """
@@ -103,10 +120,11 @@ def read_bundle(folder: Path) -> Bundle:
         raise InvalidManifestError(
             f"bundle {manifest.reference} lists {', '.join(reserved)}: the model store or the manifest has that name"
         )
+    bundle = Bundle(folder, manifest, _find_shared(folder, manifest, others))
     for name, checksum in manifest.files.items():
-        path = folder / name
+        path = bundle.path_of(name)
         if not path.is_file():
-            raise MissingBundleFileError(f"bundle {manifest.reference} lacks the file {name} (in {folder})")
+            raise MissingBundleFileError(f"bundle {manifest.reference} lacks the file {name} (in {path.parent})")
         found = sha256_of(path)
         if found != checksum:
             raise CorruptBundleError(
@@ -114,7 +132,7 @@ def read_bundle(folder: Path) -> Bundle:
                 f"the manifest says {checksum[:12]}...; the file is damaged or was changed"
             )
     _refuse_foreign_heads(manifest)
-    return Bundle(folder=folder, manifest=manifest)
+    return bundle
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -122,23 +140,26 @@ def read_manifest(folder: Path) -> Manifest:
     return read_document(Manifest, folder / MANIFEST_FILE)
 
 
-def write_bundle(folder: Path, manifest: Manifest) -> Bundle:
+def write_bundle(folder: Path, manifest: Manifest, others: Iterable[Path] = ()) -> Bundle:
     """Writes the manifest next to the files that are already in `folder`; their checksums are taken now.
 
-    `manifest.files` is replaced by every file found below the folder. The bundle is then read back and checked.
+    `manifest.files` is replaced by every file found below the folder, and by those that it shares. The bundle is then
+    read back and checked.
     """
     files = {name: sha256_of(folder / name) for name in sorted(_names_in(folder)) if (folder / name).is_file()}
+    if manifest.shared is not None:
+        files |= {name: manifest.files[name] for name in manifest.shared.files}
     complete = manifest.model_copy(update={"files": files})
     (folder / MANIFEST_FILE).write_text(complete.model_dump_json(indent=2) + "\n", encoding="utf-8")
-    return read_bundle(folder)
+    return read_bundle(folder, others)
 
 
 def copy_bundle(bundle: Bundle, target: Path) -> Bundle:
     """Copies a bundle into the empty folder `target`."""
-    for name in bundle.manifest.files:
+    for name in bundle.own_files:
         (target / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(bundle.path_of(name), target / name)
-    return write_bundle(target, bundle.manifest)
+    return write_bundle(target, bundle.manifest, bundle.lenders)
 
 
 def known_kinds() -> list[str]:
@@ -166,6 +187,27 @@ def _refuse_unlisted(folder: Path, manifest: Manifest) -> None:
             f"bundle {manifest.reference} gives no SHA-256 for {', '.join(unlisted[:_MOST_NAMED])}{more} "
             f"(in {folder}); remove what is not part of it, or write the bundle again"
         )
+
+
+def _find_shared(folder: Path, manifest: Manifest, others: Iterable[Path]) -> Path | None:
+    """The folder of the bundle that has the shared files; None where all are in this one's."""
+    if (shared := manifest.shared) is None:
+        return None
+    wanted = {name: manifest.files.get(name) for name in shared.files}
+    store = folder.resolve().parent
+    versions = sorted((store.parent / shared.bundle).glob(f"*/{MANIFEST_FILE}"), reverse=True)
+    places = [store / shared.bundle, *(each.parent for each in versions), *starter_bundles()]
+    for place in chain(places, others):
+        try:
+            found = read_manifest(place)
+        except InvalidManifestError:
+            continue
+        if found.shared is None and wanted.items() <= found.files.items():
+            return place
+    raise MissingBundleFileError(
+        f"bundle {manifest.reference} shares {', '.join(wanted)} with the bundle {shared.bundle}, of which no version "
+        f"with these files lies next to it (in {store}), in the model store or among the starter bundles; import one"
+    )
 
 
 def _refuse_foreign_heads(manifest: Manifest) -> None:
@@ -219,19 +261,19 @@ def private_copy(bundle: Bundle) -> Iterator[Bundle]:
             target = folder / name
             target.parent.mkdir(parents=True, exist_ok=True)
             try:
-                found = _copy_hashed(bundle.folder / name, target)
+                found = _copy_hashed(bundle.path_of(name), target)
             except FileNotFoundError:
                 raise MissingBundleFileError(
-                    f"bundle {bundle.manifest.reference} lacks the file {name} (in {bundle.folder})"
+                    f"bundle {bundle.manifest.reference} lacks the file {name} (in {bundle.path_of(name).parent})"
                 ) from None
             except OSError as error:
                 raise BundleError(f"bundle {bundle.manifest.reference}: {name}: {error.strerror or error}") from error
             if found != checksum:
                 raise CorruptBundleError(
-                    f"bundle {bundle.manifest.reference}: {name} in {bundle.folder} was changed while the bundle was "
+                    f"bundle {bundle.manifest.reference}: {bundle.path_of(name)} was changed while the bundle was "
                     "being loaded; try again when nothing writes it"
                 )
-        yield replace(bundle, folder=folder)
+        yield replace(bundle, folder=folder, shared_folder=None)
 
 
 def _copy_hashed(source: Path, target: Path) -> str:

@@ -142,6 +142,13 @@ class HeadsSpec(_Part):
     )
 
 
+class SharedFiles(_Part):
+    """Files that lie in another bundle: an encoder is kept once, however many bundles have heads on its features."""
+
+    bundle: BundleName = Field(description="The other bundle's name; any version of it with these very files will do.")
+    files: Annotated[list[FileName], Field(min_length=1)]
+
+
 class Recall(_Part):
     """Which share of the bad turns, or of the good ones, a threshold finds, with its interval of 95 %."""
 
@@ -180,6 +187,9 @@ class Manifest(_Part):
     graphs: Annotated[dict[GraphVariant, GraphSpec], Field(min_length=1)]
     heads: dict[BundleName, HeadsSpec] = Field(
         default_factory=dict, description="Sets of heads on the graphs' features, by name; without any, graphs answer."
+    )
+    shared: SharedFiles | None = Field(
+        default=None, description="Those of `files` that are another bundle's; absent: all are in this one's folder."
     )
     tokenizer: FileName
     calibration: FileName = Field(description="Percentiles 0 to 100 of `value` over reference turns.")

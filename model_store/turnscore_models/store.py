@@ -13,7 +13,7 @@ import shutil
 import tarfile
 import tempfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from http.client import HTTPException
@@ -167,7 +167,7 @@ class KnownBundle:
 
     def read(self) -> Bundle:
         """The bundle, checked. Raises what `read_bundle` raises, also if the manifest has another name."""
-        bundle = read_bundle(self.folder)
+        bundle = read_bundle(self.folder, _stored_folders())
         if bundle.manifest.reference != self.reference:
             raise InvalidManifestError(f"{self.reference} calls itself {bundle.manifest.reference} (in {self.folder})")
         return bundle
@@ -195,7 +195,7 @@ def resolve(reference: str) -> Bundle:
     that is there and broken is refused, never replaced by another.
     """
     if "/" in reference:
-        return read_bundle(_folder_of(reference))
+        return read_bundle(_folder_of(reference), _stored_folders())
     name, _, version = reference.partition(":")
     if version in ("", LATEST):
         known = list_bundles(name)[-1:] if _PINNED.fullmatch(f"{name}:0.0.0") else []
@@ -218,13 +218,13 @@ def import_bundle(source: Path) -> Bundle:
     """
     with tempfile.TemporaryDirectory(prefix="turnscore-import-") as scratch:
         folder = source if source.is_dir() else _unpack(source, Path(scratch))
-        return _store(read_bundle(folder))
+        return _store(read_bundle(folder, _stored_folders()))
 
 
 def export_bundle(bundle: Bundle, target: Path) -> Path:
-    """Writes the bundle's files, and nothing else, as `target`, a gzipped tar. Never overwrites."""
+    """Writes the bundle's own files, and nothing else, as `target`, a gzipped tar. Never overwrites."""
     with tarfile.open(target, "x:gz") as archive:
-        for name in [MANIFEST_FILE, *sorted(bundle.manifest.files)]:
+        for name in [MANIFEST_FILE, *sorted(bundle.own_files)]:
             archive.add(bundle.folder / name, arcname=name)
     return target
 
@@ -250,11 +250,11 @@ def _store(bundle: Bundle) -> Bundle:
         if stored is not None:
             bentoml.models.delete(manifest.reference)
         with bentoml.models.create(manifest.reference, labels=labels) as model:
-            for name in [MANIFEST_FILE, *manifest.files]:
+            for name in [MANIFEST_FILE, *bundle.own_files]:
                 target = Path(model.path) / name
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(bundle.folder / name, target)
-            read_bundle(Path(model.path))  # what is refused here was never stored
+            read_bundle(Path(model.path), _stored_folders())  # what is refused here was never stored
     except OSError as error:
         reason = error.strerror or error
         raise BundleError(f"{manifest.reference} cannot be put into the model store: {reason}") from error
@@ -296,6 +296,11 @@ def _import_bentoml() -> ModuleType | None:
 
 def _known(model: Any) -> KnownBundle:
     return KnownBundle(model.tag.name, model.tag.version or "", Path(model.path))
+
+
+def _stored_folders() -> Iterator[Path]:
+    """Listed when they are looked through: that takes a second."""
+    yield from (each.folder for each in list_bundles())
 
 
 def _list_starters() -> list[KnownBundle]:

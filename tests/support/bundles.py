@@ -15,7 +15,18 @@ from turnscore_core.inference.onnx_backend import OnnxBackend
 from turnscore_core.loaded_scorer import read_turn, score_in_one_batch
 from turnscore_core.scorers.encoder import TextEncoder
 from turnscore_core.scorers.quality import COMPARED_ROWS, FEATURES, HEADS, QualityScorer
-from turnscore_models import Bundle, GraphOutput, HeadsSpec, JointSpec, SelfTest, SelfTestTurn, TensorSpec, write_bundle
+from turnscore_core.scorers.reaction import REACTIONS, SIGNALS, ReactionScorer
+from turnscore_models import (
+    Bundle,
+    GraphOutput,
+    HeadsSpec,
+    JointSpec,
+    SelfTest,
+    SelfTestTurn,
+    SharedFiles,
+    TensorSpec,
+    write_bundle,
+)
 from turnscore_models.bundle import encoder_digest, sha256_of
 from turnscore_wire import Turn
 
@@ -158,11 +169,15 @@ def _save_graph(path: Path, nodes: list[Any], inputs: Any, outputs: Any, tensors
 
 
 def save_heads(path: Path, outputs: Sequence[str] = HEADS, sign: float = 1.0) -> None:
-    """Each head is `sign` times the feature in its place, through a sigmoid or, the sentiment, a tanh."""
+    """Each head is `sign` times the feature in its place, through a sigmoid or, the sentiment, a tanh.
+
+    What is said of user turns is the last feature, and `frustrated` its opposite.
+    """
     tensors = {"sign": np.array(sign, np.float32)} | {f"place_{place}": np.array(place) for place in range(len(HEADS))}
-    nodes = [helper.make_node("Mul", [FEATURES, "sign"], ["signed"])]
+    nodes = [helper.make_node("Mul", [FEATURES, "sign"], ["signed"]), helper.make_node("Neg", ["signed"], ["turned"])]
     for place, name in enumerate(outputs):
-        nodes.append(helper.make_node("Gather", ["signed", f"place_{place}"], [f"{name}/mean"], axis=1))
+        read = ["turned" if name == "frustrated" else "signed", f"place_{place if name in HEADS else len(HEADS) - 1}"]
+        nodes.append(helper.make_node("Gather", read, [f"{name}/mean"], axis=1))
         nodes.append(helper.make_node("Tanh" if name == "sentiment" else "Sigmoid", [f"{name}/mean"], [name]))
     inputs = {FEATURES: (TensorProto.FLOAT, ["pairs", len(HEADS)])}
     path.parent.mkdir(exist_ok=True)
@@ -212,6 +227,44 @@ def make_quality_bundle(folder: Path, **options: JsonValue) -> Bundle:
     known = [turn.model_copy(update={"value": score.value}) for turn, score in zip(turns, scores, strict=True)]
     (folder / "self_test.json").write_text(SelfTest(turns=known).model_dump_json())
     return write_bundle(folder, bundle.manifest)
+
+
+def make_reaction_bundle(folder: Path, quality: Bundle, **options: JsonValue) -> Bundle:
+    """A bundle of heads on the encoder of that one: the user is pleased with good words and frustrated by bad ones."""
+    folder.mkdir(parents=True)
+    save_heads(folder / "reaction.onnx", REACTIONS)
+    (folder / "calibration.json").write_text(json.dumps(curve(0, 1)))
+    turns = [
+        SelfTestTurn(context=[("system", "a b c")], response=response, value=0.5)
+        for response in ("good fine", "bad wrong", "a b c d e f g h i j k l m")
+    ]
+    (folder / "self_test.json").write_text(SelfTest(turns=turns).model_dump_json())
+    described: dict[str, JsonValue] = {
+        "layout": LAYOUT,
+        "calibrated": {name: {"slope": 1.0, "bias": 0.0} for name in REACTIONS},
+        "thresholds": {name: 0.7 if name in ("frustrated", "pleased") else 1.0 for name in SIGNALS},
+        **options,
+    }
+    shared = [GRAPH, JOINT, "tokenizer.json"]
+    heads = describe_heads(quality.folder, HEADS_GRAPH).model_copy(
+        update={"file": "reaction.onnx", "sha256": sha256_of(folder / "reaction.onnx")}
+    )
+    manifest = quality.manifest.model_copy(
+        update={
+            "name": "reaction",
+            "kind": "reaction",
+            "version": "1.0.0",
+            "options": described,
+            "heads": {"reaction": heads},
+            "shared": SharedFiles(bundle=quality.manifest.name, files=shared),
+        }
+    )
+    bundle = write_bundle(folder, manifest, [quality.folder])
+    scorer = ReactionScorer(bundle, open_quality(quality.folder))
+    scores = score_in_one_batch(scorer, [read_turn(each) for each in turns])
+    known = [turn.model_copy(update={"value": score.value}) for turn, score in zip(turns, scores, strict=True)]
+    (folder / "self_test.json").write_text(SelfTest(turns=known).model_dump_json())
+    return write_bundle(folder, bundle.manifest, [quality.folder])
 
 
 def make_quality_version(folder: Path, version: str, *, marks: float, **options: JsonValue) -> Bundle:

@@ -13,7 +13,7 @@ from typing import Annotated, ClassVar, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 from turnscore_models import Bundle, Calibration, read_document
 from turnscore_wire import TokenCount, Turn
 
@@ -42,20 +42,6 @@ from turnscore_core.scorers.turn_warnings import (
 Head = Literal["relevant", "fluent", "engaging", "sentiment", "continues", "overall"]
 HEADS: tuple[Head, ...] = ("relevant", "fluent", "engaging", "sentiment", "continues", "overall")
 """What the heads say of a response: probabilities, and the sentiment from about -1 to 1."""
-SIGNALS = (
-    "frustrated",
-    "corrects",
-    "repeats_request",
-    "does_not_understand",
-    "wants_out",
-    "asks_for_a_person",
-    "abuse",
-    "pleased",
-    "engages",
-    "disengages",
-)
-REACTIONS = ("satisfaction", *SIGNALS)
-"""What the same encoder's other set of heads says of a user turn in the response's place: probabilities."""
 FEATURES = "features"
 """The encoder's output [pairs, columns], and the only input of every set of heads on it."""
 RESPONSE, CONTEXT = "response", "context"
@@ -293,7 +279,7 @@ Repeat = Literal["repeats_user", "repeats_itself"]
 """The warnings that a formula may count."""
 _SENTIMENT = HEADS.index("sentiment")
 _CLIP = 1e-4
-"""A probability is kept so far from 0 and 1: int8 arithmetic says nothing beyond. Chosen."""
+"""A probability is kept so far from 0 and 1. Chosen."""
 _CHARS_PER_TOKEN = 2
 _RANKS = np.arange(101.0)
 
@@ -354,10 +340,16 @@ class QualityOptions(BaseModel):
     language: str = Field(default="en", description="Of the texts that the model was made for; only `en` is checked.")
 
 
+def logits_of(probabilities: Floats) -> Floats:
+    """Their logits; int8 arithmetic says nothing of the nearest to 0 and 1."""
+    clipped = np.clip(probabilities, _CLIP, 1 - _CLIP)
+    logits: Floats = np.log(clipped / (1 - clipped))
+    return logits
+
+
 def read_heads(heads: Floats) -> Floats:
     """What the weights multiply, [turns, heads]: the logits of the probabilities, and the sentiment as it is."""
-    clipped = np.clip(heads, _CLIP, 1 - _CLIP)
-    read: Floats = np.log(clipped / (1 - clipped))
+    read = logits_of(heads)
     read[:, _SENTIMENT] = heads[:, _SENTIMENT]
     return read
 
@@ -376,28 +368,18 @@ class HeadCurves(BaseModel):
         return self
 
 
-class QualityScorer(Scorer):
-    """Probability, 0 to 1, that people call the turn good, with its heads in `details`."""
+class HeadScorer(Scorer):
+    """What the scorers of heads on the split encoder share: from a turn to its features, and on to the heads."""
 
-    KIND: ClassVar[str] = "quality"
-    reason_heads: Sequence[str] = tuple(name for name in HEADS if name != "overall")
+    HEADS: ClassVar[Sequence[str]]
 
-    def __init__(self, bundle: Bundle, backend: Backend) -> None:
-        """Opens the bundle's heads of this kind as well, on the features that the `backend` gives.
+    def __init__(self, bundle: Bundle, backend: Backend, layout: RowLayout, language: str) -> None:
+        """Opens the bundle's heads of this kind, on the features that the `backend` gives.
 
-        Raises RuntimeError where the manifest's options are wrong or it has no such heads, InvalidManifestError where
-        the curves' file is wrong.
+        Raises RuntimeError where the bundle has no such heads.
         """
         self._tokenizer = TextTokenizer.of(bundle.path_of(bundle.manifest.tokenizer))
-        try:
-            options = QualityOptions.model_validate(bundle.manifest.options)
-            curves = read_document(HeadCurves, bundle.path_of(options.heads))
-        except ValidationError as error:
-            wrong = error.errors()[0]
-            where = ".".join(map(str, wrong["loc"]))
-            raise RuntimeError(f"{error.title} is wrong: {where}: {wrong['msg']}") from None
-        self._layout, self._formula, self._language = options.layout, options.value, options.language
-        self._curves = [(name, np.array(curves.curves[name].percentiles)) for name in HEADS]
+        self._layout, self._language = layout, language
         if (heads := bundle.manifest.heads.get(self.KIND)) is None:
             raise RuntimeError(f"its manifest has no heads {self.KIND!r}")
         if backend.joint is None:
@@ -460,7 +442,7 @@ class QualityScorer(Scorer):
             self._pack(
                 place,
                 turn,
-                [(each.speaker == "system", ids[each.text]) for each in said if ids[each.text]],
+                [(each.speaker == self.speaker, ids[each.text]) for each in said if ids[each.text]],
                 ids[turn.response],
             )
             for place, (turn, said) in enumerate(zip(turns, read, strict=True))
@@ -479,20 +461,15 @@ class QualityScorer(Scorer):
         return TokenPack(rows=laid.context, answers=(), tokens=(), structure=laid) if missing else None
 
     def score(self, batch: Sequence[TokenPack]) -> list[RawScore]:
-        """One score a turn, with its heads and their percentiles; none for what is only read."""
+        """One score a turn; none for what is only read."""
         if ahead := [pack for pack in batch if not pack.answers]:
             self._encoder.read_ahead(_structures(ahead))
             batch = [pack for pack in batch if pack.answers]
-            if not batch:
-                return []
-        heads = self.answer(self.compute_features(batch))
-        scores = []
-        for pack, own, weighed in zip(batch, heads, self._formula.weigh(heads), strict=True):
-            details: dict[str, float] = dict(zip(HEADS, own.tolist(), strict=True))
-            for name, curve in self._curves:
-                details[f"{name}{PERCENTILE_SUFFIX}"] = float(np.interp(details[name], curve, _RANKS))
-            scores.append(RawScore(self._formula.value_of(weighed - self._formula.deduct(pack.warnings[0])), details))
-        return scores
+        return self.conclude(batch, self.answer(self.compute_features(batch))) if batch else []
+
+    def conclude(self, batch: Sequence[TokenPack], heads: Floats) -> list[RawScore]:
+        """The scores of turns whose heads [turns, heads] these are."""
+        raise NotImplementedError
 
     def compute_features(self, batch: Sequence[TokenPack]) -> Array:
         """What the encoder alone gives for every pack, in order, [turns, columns]: any set of heads on it reads that.
@@ -504,13 +481,17 @@ class QualityScorer(Scorer):
     def answer(self, features: Array) -> Floats:
         """The heads [turns, heads] for features [turns, columns]."""
         outputs = self._heads.run({FEATURES: features})
-        heads: Floats = np.stack([outputs[name] for name in HEADS], axis=1).astype(np.float64)
+        heads: Floats = np.stack([outputs[name] for name in self.HEADS], axis=1).astype(np.float64)
         return heads
 
     def _latest(self, turn: TurnToScore, most: int) -> list[Turn]:
         """The latest turns of the context that say something, oldest first."""
         said = [each for each in turn.context if each.text.strip()]
         return said[max(0, len(said) - most) :]
+
+    def _find_repeats(self, turn: TurnToScore) -> Sequence[str]:
+        """Warnings of a turn that was said before."""
+        return ()
 
     def _pack(
         self, place: int, turn: TurnToScore, context: Sequence[tuple[bool, Sequence[int]]], response: Sequence[int]
@@ -523,10 +504,39 @@ class QualityScorer(Scorer):
                 context_read=not context or len(context[-1][1]) <= self._layout.turn_tokens,
                 response_read=not laid.response_dropped,
             ),
-            *find_repeats(self._latest(turn, REPEAT_TURNS), turn.response),
+            *self._find_repeats(turn),
             *((NOT_IN_LANGUAGE,) if self._language == "en" and is_foreign(turn.response, len(response)) else ()),
         )
         return TokenPack(rows=rows, answers=(place,), tokens=(count,), structure=laid, warnings=(warnings,))
+
+
+class QualityScorer(HeadScorer):
+    """Probability, 0 to 1, that people call the turn good, with its heads in `details`."""
+
+    KIND: ClassVar[str] = "quality"
+    HEADS: ClassVar[Sequence[str]] = HEADS
+    reason_heads: Sequence[str] = tuple(name for name in HEADS if name != "overall")
+
+    def __init__(self, bundle: Bundle, backend: Backend) -> None:
+        """Raises RuntimeError as HeadScorer does and for wrong options, InvalidManifestError for wrong curves."""
+        options = bundle.read_options(QualityOptions)
+        curves = read_document(HeadCurves, bundle.path_of(options.heads)).curves
+        self._formula = options.value
+        self._curves = [(name, np.array(curves[name].percentiles)) for name in HEADS]
+        super().__init__(bundle, backend, options.layout, options.language)
+
+    def conclude(self, batch: Sequence[TokenPack], heads: Floats) -> list[RawScore]:
+        """The value of each turn, with its heads and their percentiles."""
+        scores = []
+        for pack, own, weighed in zip(batch, heads, self._formula.weigh(heads), strict=True):
+            details: dict[str, float] = dict(zip(HEADS, own.tolist(), strict=True))
+            for name, curve in self._curves:
+                details[f"{name}{PERCENTILE_SUFFIX}"] = float(np.interp(details[name], curve, _RANKS))
+            scores.append(RawScore(self._formula.value_of(weighed - self._formula.deduct(pack.warnings[0])), details))
+        return scores
+
+    def _find_repeats(self, turn: TurnToScore) -> Sequence[str]:
+        return find_repeats(self._latest(turn, REPEAT_TURNS), turn.response)
 
 
 def _structures(batch: Sequence[TokenPack]) -> list[TurnRows]:

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from pydantic import JsonValue
 from turnscore_models import Bundle
-from turnscore_wire import TokenCount, Turn
+from turnscore_wire import Speaker, TokenCount, Turn
 
 from turnscore_core.errors import InvalidRequestError
 from turnscore_core.inference.onnx_backend import Backend
@@ -78,7 +78,7 @@ PERCENTILE_SUFFIX = "_percentile"
 
 @dataclass(frozen=True, slots=True)
 class TurnToScore:
-    """One system turn with the turns before it, oldest first."""
+    """One turn with the turns before it, oldest first. `response` is the text of its scorer's speaker."""
 
     context: Sequence[Turn]
     response: str
@@ -143,10 +143,13 @@ class Scorer:
     """
 
     KIND: ClassVar[str]
+    speaker: Speaker = "system"  # whose turns it scores
     # Numbers in the vectors of one that compares texts for /v1/similarity, and is asked of no turn; else 0.
     vector_width: int = 0
     # Whether turns that are encoded together are computed together, so that those of a request have to be.
     shares_passes: bool = False
+    # Details that are probabilities of something a turn may show, and from where on it does.
+    signal_thresholds: Mapping[str, float] = MappingProxyType({})
     reason_heads: Sequence[str] = ()  # names of `details` with percentiles, of which a caller may be told as reasons
     # The most that it takes of each thing in its options that is counted, by a name for callers.
     option_limits: Mapping[str, int] = MappingProxyType({})

@@ -206,9 +206,9 @@ def write_self_test(bundle: Bundle, manifest: Manifest, test: SelfTest) -> Bundl
     """The bundle under that manifest, with its graphs' outputs for these turns, each loaded as the service does."""
     place = bundle.path_of(manifest.self_test)
     write_json(place, test)
-    finished = write_bundle(bundle.folder, manifest)
+    finished = write_bundle(bundle.folder, manifest, bundle.lenders)
     write_json(place, record_outputs(finished, manifest.graphs))
-    finished = write_bundle(bundle.folder, manifest)
+    finished = write_bundle(bundle.folder, manifest, bundle.lenders)
     for variant in manifest.graphs:
         load_scorer(finished, variant, threads=1)
     return finished

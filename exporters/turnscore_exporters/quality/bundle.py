@@ -24,7 +24,6 @@ from turnscore_core.scorers.quality import (
     COMPARED_ROWS,
     FEATURES,
     HEADS,
-    REACTIONS,
     HeadCurves,
     QualityOptions,
     QualityScorer,
@@ -32,6 +31,7 @@ from turnscore_core.scorers.quality import (
     TurnRows,
     ValueFormula,
 )
+from turnscore_core.scorers.reaction import REACTIONS
 from turnscore_core.scorers.scorer import TurnToScore
 from turnscore_core.scorers.turn_warnings import find_repeats
 from turnscore_models import Bundle, GraphVariant, HeadsSpec

@@ -21,12 +21,12 @@ from turnscore_core.scorers.quality import (
     COMPARED_ROWS,
     HEADS,
     NO_ROW,
-    REACTIONS,
     RowLayout,
     TurnRows,
     lay_out_rows,
     lay_out_tokens,
 )
+from turnscore_core.scorers.reaction import REACTIONS
 
 from turnscore_exporters.errors import EncoderError
 from turnscore_exporters.graphs.export import BertGraph

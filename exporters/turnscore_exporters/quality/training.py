@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from turnscore_assessment.data.dialogues import MARKS, SYSTEM, UNKNOWN, USER, JudgedContext, LabelledTurn, Spoken
-from turnscore_core.scorers.quality import HEADS, REACTIONS
+from turnscore_core.scorers.quality import HEADS
+from turnscore_core.scorers.reaction import REACTIONS
 
 from turnscore_exporters.quality.drills import make_filler, make_moods, make_short_answers
 from turnscore_exporters.quality.examples import Group

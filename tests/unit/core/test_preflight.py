@@ -23,7 +23,7 @@ from turnscore_core.preflight import (
 )
 from turnscore_models import Bundle
 
-REQUEST = PreflightRequest(folder=Path("nowhere"), options={}, variant="fp32")
+REQUEST = PreflightRequest(folder=Path("nowhere"), lenders=[], options={}, variant="fp32")
 
 
 def code(text: str) -> tuple[str, ...]:
@@ -32,7 +32,7 @@ def code(text: str) -> tuple[str, ...]:
 
 
 def order_of(bundle: Bundle) -> PreflightRequest:
-    return PreflightRequest(folder=bundle.folder, options=bundle.manifest.options, variant="fp32")
+    return PreflightRequest(folder=bundle.folder, lenders=[], options=bundle.manifest.options, variant="fp32")
 
 
 @pytest.mark.usefixtures("_proof_of_ordinary_priority")

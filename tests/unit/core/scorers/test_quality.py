@@ -299,7 +299,7 @@ def test_a_curve_bends_the_value():
 @pytest.mark.parametrize("points", [[[0, 0]], [[0, 0.5], [1, 0.4]], [[0.5, 0], [0.5, 1]], [[0, 0], [1, 1.5]]])
 def test_a_curve_that_does_not_rise_is_refused(tmp_path: Path, points: Any):
     value = {"weights": {}, "bias": 0.0, "curve": points}
-    with pytest.raises(RuntimeError, match=r"QualityOptions is wrong: value"):
+    with pytest.raises(RuntimeError, match=r"options are wrong: value"):
         make_quality_bundle(tmp_path / "b", value=value)
 
 

@@ -18,7 +18,8 @@ from turnscore_core.inference.onnx_backend import OnnxBackend, pad_rows
 from turnscore_core.kept_vectors import VectorStore
 from turnscore_core.loaded_scorer import load_scorer, read_turn
 from turnscore_core.loaded_scorer import score_in_one_batch as serve
-from turnscore_core.scorers.quality import HEADS, REACTIONS, QualityScorer, RowLayout
+from turnscore_core.scorers.quality import HEADS, QualityScorer, RowLayout
+from turnscore_core.scorers.reaction import REACTIONS
 from turnscore_core.scorers.scorer import TurnToScore
 from turnscore_exporters.commands import export as app
 from turnscore_exporters.errors import CheckpointError, ParityError

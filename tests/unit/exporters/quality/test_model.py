@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 from turnscore_assessment.data.dialogues import UNKNOWN, LabelledTurn, part_of
-from turnscore_core.scorers.quality import HEADS, REACTIONS, RowLayout
+from turnscore_core.scorers.quality import HEADS, RowLayout
+from turnscore_core.scorers.reaction import REACTIONS
 from turnscore_exporters.errors import CheckpointError, EncoderError
 from turnscore_exporters.quality.drills import RIGHT, make_filler, make_moods, make_short_answers
 from turnscore_exporters.quality.model import (

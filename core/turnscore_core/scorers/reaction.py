@@ -1,0 +1,82 @@
+"""Reaction: how satisfied is the user, and what does the user's turn show? Heads on the features of quality's encoder.
+
+The user's turn stands in the response's place, so that it attends to what the chatbot said before it.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated, ClassVar, Literal, get_args
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+from turnscore_models import Bundle
+from turnscore_wire import Speaker
+
+from turnscore_core.inference.onnx_backend import Backend
+from turnscore_core.scorers.quality import Floats, HeadScorer, RowLayout, logits_of
+from turnscore_core.scorers.scorer import RawScore, TokenPack
+
+Signal = Literal[
+    "frustrated",
+    "corrects",
+    "repeats_request",
+    "does_not_understand",
+    "wants_out",
+    "asks_for_a_person",
+    "abuse",
+    "pleased",
+    "engages",
+    "disengages",
+]
+SIGNALS: tuple[Signal, ...] = get_args(Signal)
+REACTIONS = ("satisfaction", *SIGNALS)
+"""What the heads say of a user turn: probabilities, and the satisfaction from 0 to 1."""
+
+
+class Calibrated(BaseModel):
+    """A head as a probability: the sigmoid of its logit times `slope`, plus `bias`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    slope: float = Field(gt=0)
+    bias: float
+
+
+class ReactionOptions(BaseModel):
+    """The `options` of a reaction bundle's manifest."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    layout: RowLayout = Field(description="That of the encoder's own bundle.")
+    calibrated: dict[Literal["satisfaction"] | Signal, Calibrated] = Field(description="Of every head.")
+    thresholds: dict[Signal, Annotated[float, Field(ge=0, le=1)]] = Field(
+        description="Probability from which on a signal counts as shown."
+    )
+    language: str = Field(default="en", description="Of the texts that the model was made for; only `en` is checked.")
+
+
+class ReactionScorer(HeadScorer):
+    """The user's satisfaction, 0 to 1, and in `details` the probability of each signal."""
+
+    KIND: ClassVar[str] = "reaction"
+    HEADS: ClassVar[Sequence[str]] = REACTIONS
+    speaker: Speaker = "user"
+
+    def __init__(self, bundle: Bundle, backend: Backend) -> None:
+        """Raises RuntimeError as HeadScorer does, and for wrong options."""
+        options = bundle.read_options(ReactionOptions)
+        if missing := set(REACTIONS) - options.calibrated.keys():
+            raise RuntimeError(f"the manifest's options are wrong: calibrated: lacks {', '.join(sorted(missing))}")
+        self.signal_thresholds = dict(options.thresholds)
+        self._slopes = np.array([options.calibrated[name].slope for name in REACTIONS])
+        self._biases = np.array([options.calibrated[name].bias for name in REACTIONS])
+        super().__init__(bundle, backend, options.layout, options.language)
+
+    def conclude(self, batch: Sequence[TokenPack], heads: Floats) -> list[RawScore]:
+        """The satisfaction of each turn, with its signals."""
+        found = self.calibrate(heads).tolist()
+        return [RawScore(own[0], dict(zip(SIGNALS, own[1:], strict=True))) for own in found]
+
+    def calibrate(self, heads: Floats) -> Floats:
+        """Satisfaction and probabilities [turns, heads] of heads [turns, heads]."""
+        found: Floats = 1 / (1 + np.exp(-(logits_of(heads) * self._slopes + self._biases)))
+        return found
