@@ -27,15 +27,7 @@ from turnscore_load.users.budgets import (
     read_mix,
     report,
 )  # fmt: skip
-from turnscore_load.users.users import (
-    CONNECTIONS,
-    USERS,
-    BatchUser,
-    ConversationUser,
-    FloodUser,
-    GrpcUser,
-    StreamUser,
-)
+from turnscore_load.users.users import CONNECTIONS, USERS, BatchUser, ConversationUser, FloodUser, GrpcUser, StreamUser
 
 # What Locust looks for in this file.
 __all__ = ["BatchUser", "ConversationUser", "FloodUser", "GrpcUser", "OneShape", "StreamUser"]

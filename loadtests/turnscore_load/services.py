@@ -24,11 +24,7 @@ ONE_BATCH_AT_A_TIME = {"TURNSCORE_RUNTIME__THREADS": "1", "TURNSCORE_RUNTIME__CO
 
 
 def service_process(
-    program: Path,
-    folder: Path,
-    settings: Mapping[str, str] = NO_SETTINGS,
-    *,
-    clean: bool = False,
+    program: Path, folder: Path, settings: Mapping[str, str] = NO_SETTINGS, *, clean: bool = False
 ) -> Process:
     """A service on free ports, by `bentoml serve` or by `turnscore serve`, whichever `program` is.
 

@@ -125,10 +125,7 @@ def save_quality_graphs(path: Path, joint: Path) -> None:
     ]
     inputs = {name: (TensorProto.INT64, ["rows", "tokens"]) for name in ("input_ids", "attention_mask")}
     width = len(HEADS)
-    outputs = {
-        "lower": (TensorProto.FLOAT, ["rows", "tokens", width]),
-        "pooled": (TensorProto.FLOAT, ["rows", width]),
-    }
+    outputs = {"lower": (TensorProto.FLOAT, ["rows", "tokens", width]), "pooled": (TensorProto.FLOAT, ["rows", width])}
     tensors = {"marks": marks, "last": np.array([-1]), "tokens_axis": np.array([1])}
     _save_graph(path, nodes, inputs, outputs, tensors)
     nodes = [

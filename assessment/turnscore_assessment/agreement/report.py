@@ -342,12 +342,7 @@ def _draw_panel(panel: Any, level: MeasuredLevel, name: str) -> None:
 
 
 def measure_file(
-    file: Path,
-    choice: ScorerSelection,
-    level: Levels,
-    rounds: int,
-    seed: int,
-    show_progress: ShowProgress,
+    file: Path, choice: ScorerSelection, level: Levels, rounds: int, seed: int, show_progress: ShowProgress
 ) -> AgreementReport:
     """The figures. Raises BadFileError for the file, AgreementError for what cannot be scored or measured."""
     read = read_judged_dialogues(file)

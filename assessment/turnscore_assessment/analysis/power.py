@@ -62,13 +62,7 @@ class Pilot:
 
 
 def read_pilot(
-    ratings: RatingFile,
-    a: str,
-    b: str,
-    *,
-    criterion: str = OVERALL,
-    transform: RatingUnit = "z",
-    dialogues: int = 1,
+    ratings: RatingFile, a: str, b: str, *, criterion: str = OVERALL, transform: RatingUnit = "z", dialogues: int = 1
 ) -> Pilot:
     """The pilot's workers who pass the quality control and rated as many dialogues of a system as are planned, two at
     least if that is more than one. Raises AssessmentError or TooFewError naming what is missing.

@@ -7,12 +7,7 @@ from itertools import combinations, permutations
 import numpy as np
 
 from turnscore_assessment.errors import TooFewError
-from turnscore_assessment.figures import (
-    CONFIDENCE,
-    Floats,
-    Interval,
-    compute_pearson,
-)
+from turnscore_assessment.figures import CONFIDENCE, Floats, Interval, compute_pearson
 from turnscore_assessment.ratings.rating_file import RatingFile
 from turnscore_assessment.ratings.scoring import (
     LEAST_SYSTEMS,

@@ -10,13 +10,7 @@ from typer import Argument, Option
 
 from turnscore_assessment.command_line import command_of, reported_errors
 from turnscore_assessment.designs.analysis import CriterionAnalysis, DesignAnalysis, Scoring, analyse_design
-from turnscore_assessment.designs.form import (
-    DesignSpec,
-    read_answers,
-    read_items,
-    read_key,
-    write_design,
-)
+from turnscore_assessment.designs.form import DesignSpec, read_answers, read_items, read_key, write_design
 from turnscore_assessment.designs.making import make_design
 from turnscore_assessment.ratings.rating_file import RatingUnit
 from turnscore_assessment.rendering import Page, Section, Table, print_page

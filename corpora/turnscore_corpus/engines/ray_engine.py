@@ -183,10 +183,7 @@ def _plan(choice: RayChoice, size: PoolSize, work: Work) -> Dataset:
         batch_size=1,
         batch_format="pyarrow",
         compute=ActorPoolStrategy(
-            min_size=size.least,
-            max_size=size.most,
-            initial_size=size.first,
-            max_tasks_in_flight_per_actor=_AHEAD,
+            min_size=size.least, max_size=size.most, initial_size=size.first, max_tasks_in_flight_per_actor=_AHEAD
         ),
         num_cpus=choice.cpus_per_worker,
         num_gpus=choice.gpus_per_worker or None,

@@ -7,13 +7,7 @@ from typing import Annotated
 from typer import Option
 
 from turnscore_load.results import Check
-from turnscore_load.sampling import (
-    ProcessesChangedError,
-    Sampler,
-    growths,
-    soak_windows,
-    write_csv,
-)  # fmt: skip
+from turnscore_load.sampling import ProcessesChangedError, Sampler, growths, soak_windows, write_csv
 from turnscore_load.scenarios.steady import LocustScenario
 
 # Of a service that is started for it: its cache is full before the first window, and hides no growth.

@@ -21,14 +21,7 @@ from turnscore_wire.v1.turnscore_pb2_grpc import TurnScorerStub
 
 from turnscore_load.answers import EXPIRED_GRPC_STATUS, CallAnswer, judge_grpc, judge_http
 from turnscore_load.machine import LOOPBACK, port_of
-from turnscore_load.traffic import (
-    PATIENCE_SECONDS,
-    TYPICAL_PAUSE_SECONDS,
-    Item,
-    Traffic,
-    as_grpc,
-    pause_seconds,
-)
+from turnscore_load.traffic import PATIENCE_SECONDS, TYPICAL_PAUSE_SECONDS, Item, Traffic, as_grpc, pause_seconds
 from turnscore_load.users.budgets import statistics_name
 
 _PUSHBACK = "grpc-retry-pushback-ms"

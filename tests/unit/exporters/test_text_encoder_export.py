@@ -86,10 +86,7 @@ def test_a_pooling_or_module_that_is_not_exported_is_refused(sentence_encoder: P
 
 @pytest.mark.parametrize(
     ("options", "said"),
-    [
-        (["--int8-tolerance", 1e-9], "graph cpu-int8: scores"),
-        (["--data", "."], "either --data or --dialogues"),
-    ],
+    [(["--int8-tolerance", 1e-9], "graph cpu-int8: scores"), (["--data", "."], "either --data or --dialogues")],
 )
 def test_what_cannot_be_exported_leaves_nothing(
     tiny_bert: Path, dialogues: Path, tmp_path: Path, options: list[object], said: str

@@ -6,13 +6,7 @@ from pathlib import Path
 
 import pytest
 from support.exporter_data import write_sentiment_data
-from turnscore_assessment.data.dialogues import (
-    DialogueSet,
-    LabelledTurn,
-    observe_turns,
-    read_sets,
-    read_turns,
-)
+from turnscore_assessment.data.dialogues import DialogueSet, LabelledTurn, observe_turns, read_sets, read_turns
 from turnscore_assessment.errors import BadFileError
 from turnscore_exporters.sentiment.model import BadResponses
 

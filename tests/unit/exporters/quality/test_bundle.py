@@ -27,12 +27,7 @@ from turnscore_exporters.graphs.export import export_fp32, skip_padding
 from turnscore_exporters.graphs.int8 import quantize_int8
 from turnscore_exporters.options import QualityExportOptions
 from turnscore_exporters.quality import bundle as bundle_module
-from turnscore_exporters.quality.bundle import (
-    ROW_CONTRACT,
-    QualityReference,
-    export_quality,
-    score_turns,
-)
+from turnscore_exporters.quality.bundle import ROW_CONTRACT, QualityReference, export_quality, score_turns
 from turnscore_exporters.quality.dequantize import put_weights, recover_checkpoint
 from turnscore_exporters.quality.model import (
     HeadSet,
