@@ -122,7 +122,7 @@ class Callers:
             raw = Generator(connect_to(port), 1000 * _TIMEOUT_SECONDS, keeps_replies=True)
             calling = Generator(ours, 1000 * _TIMEOUT_SECONDS, keeps_replies=True)
             rate = _OF_CALLS * per_second
-            said = {name: [f"{text} {name}" for text in islice(texts(name, seed=23), 20_000)] for name in self.took_ms}
+            said = {name: [f"{text} {name}" for text in islice(texts(name), 20_000)] for name in self.took_ms}
             requests = (score_request(port, {"response": text}) for text in said["raw"])
             stages = await asyncio.gather(
                 raw.run_open(requests, rate, until=over.done),
@@ -148,7 +148,7 @@ class Callers:
         self, client: AsyncTurnScoreClient, number: int, conversations: int, per_second: float, over: Any
     ) -> None:
         """One conversation after the other, of twelve exchanges each, faster than people talk so that more are hit."""
-        said, chance, loop = texts(f"talk {number}", seed=23), random.Random(number), asyncio.get_running_loop()
+        said, chance, loop = texts(f"talk {number}"), random.Random(number), asyncio.get_running_loop()
         pause = conversations / ((1 - 2 * _OF_CALLS) * per_second)
         while not over.done():
             async with client.conversation() as conversation:

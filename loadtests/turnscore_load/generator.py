@@ -201,13 +201,12 @@ class Generator:
         requests: Iterator[Any],
         most_obedient_seconds: float = 1.0,
         *,
-        least_obedient_seconds: float = 0.0,
         comes_back: bool = False,
     ) -> Stage:
         """That many clients for that long, or while there are requests; each calls again once it is answered.
 
-        A refused one waits as the service asks, but within the bounds of the two `obedient_seconds`; with `comes_back`
-        it then sends the same request again.
+        A refused one waits as the service asks, but at most `most_obedient_seconds`; with `comes_back` it then sends
+        the same request again.
         """
         began_at = self._loop.time()
         calls: list[CallRecord] = []
@@ -216,7 +215,7 @@ class Generator:
             while (now := self._loop.time()) < began_at + seconds and (request := next(requests, None)) is not None:
                 calls.append(await self._call(request, now))
                 while (wait := calls[-1].answer.retry_after_seconds) is not None:
-                    await asyncio.sleep(max(min(wait, most_obedient_seconds), least_obedient_seconds))
+                    await asyncio.sleep(min(wait, most_obedient_seconds))
                     if not comes_back:
                         break
                     calls.append(await self._call(request, self._loop.time()))

@@ -3,7 +3,6 @@
 Load tests, benchmarks and the repository's tests start every process of theirs here.
 """
 
-import asyncio
 import json
 import os
 import shutil
@@ -11,8 +10,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -282,14 +281,3 @@ def run_module(module: str, *words: object) -> list[str]:
 def python_path() -> dict[str, str]:
     """The environment in which another interpreter finds this package."""
     return {"PYTHONPATH": str(Path(__file__).parents[1])}
-
-
-@asynccontextmanager
-async def in_background(work: Any) -> AsyncIterator["asyncio.Task[Any]"]:
-    """A coroutine's task, cancelled when the block ends."""
-    task = asyncio.ensure_future(work)
-    try:
-        yield task
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)

@@ -146,14 +146,11 @@ def _turn(speaker: str, text: str) -> dict[str, str]:
     return {"speaker": speaker, "text": text}
 
 
-def texts(name: str, least_words: int = 1, seed: int = 29) -> Iterator[str]:
-    """New system turns without end, the same for the same name and seed."""
-    traffic = Traffic(TrafficSettings(seed=seed), name)
+def texts(name: str) -> Iterator[str]:
+    """New system turns without end, the same for the same name."""
+    traffic = Traffic(TrafficSettings(seed=23), name)
     while True:
-        words: list[str] = []
-        while len(words) < least_words:
-            words += str(traffic.next_ask().item["response"]).split()
-        yield " ".join(words)
+        yield str(traffic.next_ask().item["response"])
 
 
 # Silent reading of English, mean of 190 studies (Brysbaert 2019, How Many Words Do We Read Per Minute).

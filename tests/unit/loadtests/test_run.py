@@ -14,7 +14,7 @@ from turnscore_load.scenario import Scenario
 from turnscore_load.scenarios import gpu
 
 SCENARIOS = {
-    "bench", "cache", "conversation", "corpus", "equal", "gpu", "hooks", "hostile", "latency", "observability",
+    "bench", "cache", "conversation", "corpus", "equal", "gpu", "hooks", "hostile", "latency",
     "overload", "replicas", "scorers", "shadow", "soak", "start", "steady", "streams", "switches", "telemetry",
 }  # fmt: skip
 
@@ -50,7 +50,7 @@ def test_every_scenario_is_listed_with_what_it_does(capsys: pytest.CaptureFixtur
     assert all(len(sentence) > 20 for sentence in run.scenarios().values())
     assert run.main([]) == 0
     assert run.main(["wave"]) == 2
-    assert "observability" in capsys.readouterr().out
+    assert "overload" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("holds", "code"), [(True, 0), (None, 0), (False, 1)])
