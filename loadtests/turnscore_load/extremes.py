@@ -18,7 +18,7 @@ class Extreme:
 
     name: str
     # Of conversations the body is the first message, which opens one.
-    call: Literal["score", "score_batch", "score_dialogue", "rank", "similarity", "conversations"]
+    call: Literal["score", "score_batch", "score_dialogue", "rank", "rerank", "similarity", "conversations"]
     body: bytes
     fields: dict[str, Any] | None = None
     # To be answered; else to be refused as a whole. A batch is answered though each of its turns may be refused.
@@ -49,6 +49,7 @@ def _legal() -> list[Extreme]:
         _of("a tool's result of 250,000 lists", "score", {"messages": [tool, *_messages(2, 9)], **one}),
         _of("batch: 256 of 100 messages", "score_batch", {"items": [{"messages": _messages(100, 1), **one}] * 256}),
         _of("rank: 64 of 8,000, 1 MiB", "rank", {"candidates": _texts(64, 8_000), "context": _turns(60, 7_900), **one}),
+        _of("rerank: 64 of 8,000", "rerank", {"query": "a", "documents": _texts(64, 8_000), **one}, has_fields=False),
         _of("own qualities: 256 of 16", "score", _asking_own(256, 16)),
         _of("own qualities: 20 of 200", "score", _asking_own(20, 200)),
         _opened("a conversation opened with 1,023 messages", {"messages": _messages(1023, 900), **one}),
@@ -76,6 +77,7 @@ def _refused() -> list[Extreme]:
         _of("batch: 256 wrong turns", "score_batch", {"items": [{"response": " " * 3_000}] * 256}),
         _of("dialogue: 30,000 turns", "score_dialogue", {"turns": [turn] * 30_000}, is_legal=False),
         _of("rank: 100,000 candidates", "rank", {"candidates": ["a"] * 100_000}, is_legal=False),
+        _of("rerank: 65,000 documents", "rerank", {"query": "a", "documents": [{"text": "a"}] * 65_000}, **_NO_MESSAGE),
         _of("similarity: 150,000 texts", "similarity", {"texts": ["a"] * 150_000}, is_legal=False),
         _of(
             "similarity: 100,000 spaced", "similarity", {"texts": ["b"], "references": ["a "] * 100_000}, is_legal=False

@@ -95,6 +95,9 @@ def test_every_call_by_curl_is_answered(path: str, body: dict[str, object], serv
     if path == "/v1/rank":
         best = reply.json()["candidates"][0]["index"]
         assert body["candidates"][best] == VIVID  # type: ignore[index]
+    if path == "/v1/rerank":
+        [result] = reply.json()["results"]
+        assert body["documents"][result["index"]] == VIVID  # type: ignore[index]
     assert len(CALLS) >= 4
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 from generated_docs import openapi_document
 from support.fakes import FakeEncoder, FakeScorer
 from turnscore_service.api.calls import CALLS
+from turnscore_service.api.http.rerank import RERANK
 
 COMMITTED = Path(__file__).parents[2] / "docs" / "openapi.json"
 
@@ -34,7 +35,7 @@ def test_every_operation_has_a_group_a_name_and_an_identifier_of_its_own():
         "models",
         "operations",
     }
-    assert len({each["operationId"] for each in operations}) == len({each["summary"] for each in operations}) == 10
+    assert len({each["operationId"] for each in operations}) == len({each["summary"] for each in operations}) == 11
 
 
 async def test_every_example_of_the_document_is_answered_by_any_service_with_an_encoder(serve):
@@ -45,7 +46,7 @@ async def test_every_example_of_the_document_is_answered_by_any_service_with_an_
         for operation in operations.values()
         if "requestBody" in operation
     }
-    assert set(examples) == {f"/v1/{call.name}" for call in CALLS}
+    assert set(examples) == {f"/v1/{call.name}" for call in (*CALLS, RERANK)}
     async with serve(fake=FakeScorer(), encoder=FakeEncoder()) as (client, _):
         for path, example in examples.items():
             answer = await client.post(path, json=example)

@@ -139,9 +139,10 @@ def check_turn_counts(parsed: object, limits: Limits, path: str = "") -> None:
             lists = [each.get(name) for each in messages if isinstance(each, dict) for name in ("content", "parts")]
             parts = sum(len(each) for each in lists if isinstance(each, list))
             _check_message_counts(f"{path}messages", len(messages), parts, limits)
-        for field in ("texts", "references"):
-            if isinstance(texts := parsed.get(field), list) and len(texts) > limits.max_items:
-                raise TooLargeError(f"{len(texts)} texts; at most {limits.max_items} are allowed at once", field=field)
+        most = {"texts": limits.max_items, "references": limits.max_items, "documents": limits.max_candidates}
+        for field, allowed in most.items():
+            if isinstance(texts := parsed.get(field), list) and len(texts) > allowed:
+                raise TooLargeError(f"{len(texts)} {field}; at most {allowed} are allowed at once", field=field)
         for field in ("open", "messages"):
             check_turn_counts(parsed.get(field), limits, f"{field}.")
 

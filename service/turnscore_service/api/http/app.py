@@ -6,6 +6,7 @@ a request costs besides tokenizing and inference (measured). FastAPI serves the 
 
 import asyncio
 import logging
+from dataclasses import replace
 
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import BaseModel
@@ -27,6 +28,7 @@ from turnscore_service.api.http.exchange import (
     respond,
     sender_of,
 )
+from turnscore_service.api.http.rerank import RERANK
 from turnscore_service.api.http.schema import (
     DocumentedEndpoint,
     create_documents,
@@ -52,7 +54,10 @@ class HttpApi:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._scraping = asyncio.Lock()
-        endpoints = [*map(self._scoring, CALLS), *self._operations(), *page_endpoints(runtime.settings)]
+        rerank = self._scoring(RERANK)
+        at_v2 = replace(rerank, path="/v2/rerank", group="")  # where Cohere's second client posts the same
+        scoring = [*map(self._scoring, CALLS), rerank, at_v2]
+        endpoints = [*scoring, *self._operations(), *page_endpoints(runtime.settings)]
         self._endpoints = {each.path: each for each in endpoints}
         self.documents = create_documents(endpoints)
         self._allows_origins = bool(runtime.settings.http.allowed_origins)
@@ -241,6 +246,7 @@ def asks(models: ModelSet, call: str, body: bytes, scorer: str) -> bool:
         return call == SIMILARITY and scorer == encoder
     if f'"{scorer}"'.encode() in body:
         return True
-    default = models.ranking if call == "rank" else models.defaults
+    default = models.ranking if call in ("rank", "rerank") else models.defaults
     is_default = scorer in component_scorers(default, models.combinations)
-    return is_default and b'"scorers"' not in body and b'"weights"' not in body
+    choosing = (b'"model"',) if call == "rerank" else (b'"scorers"', b'"weights"')
+    return is_default and not any(field in body for field in choosing)

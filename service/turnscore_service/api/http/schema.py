@@ -28,6 +28,7 @@ from turnscore_wire import (
 
 from turnscore_service.api.calls import unforeseen
 from turnscore_service.api.http.exchange import HttpExchange
+from turnscore_service.api.http.rerank import RerankRequest
 from turnscore_service.auth.access import API_KEY_KEY
 
 _QUESTION = {"speaker": "user", "text": "hi, what did you do today?"}
@@ -46,6 +47,7 @@ EXAMPLES: dict[type[BaseModel], dict[str, Any]] = {
     },
     SimilarityRequest: {"texts": ["not much.", _VIVID], "references": ["i went up a mountain.", "nothing."]},
     RankRequest: {"context": [_QUESTION], "candidates": ["ok.", _VIVID, "not much."]},
+    RerankRequest: {"query": _QUESTION["text"], "documents": ["ok.", _VIVID], "top_n": 1},
 }
 
 
