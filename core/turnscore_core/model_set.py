@@ -171,8 +171,9 @@ def choose_defaults(
             raise BundleError(
                 f"TURNSCORE_DEFAULT_SCORERS names {name}, which is not loaded; loaded: {', '.join(scorers)}"
             )
-    meant = [name for name, loaded in scorers.items() if not loaded.bundle.manifest.stand_in]
-    defaults = tuple(dict.fromkeys(named)) or tuple(meant) or tuple(scorers)
+    of_system = {name: loaded for name, loaded in scorers.items() if loaded.speaker == "system"}
+    meant = [name for name, loaded in of_system.items() if not loaded.bundle.manifest.stand_in]
+    defaults = tuple(dict.fromkeys(named)) or tuple(meant) or tuple(of_system)
     return ModelSet(
         scorers=scorers,
         defaults=defaults,

@@ -24,6 +24,7 @@ EXPORT: dict[str, tuple[type, str]] = {
     "engagement": (of.EngagementExportOptions, "engagement.model:export_engagement"),
     "sentiment-stop": (of.SentimentExportOptions, "sentiment.training:export_sentiment"),
     "quality": (of.QualityExportOptions, "quality.bundle:export_quality"),
+    "reaction": (of.ReactionExportOptions, "quality.reaction:export_reaction"),
     "encoder": (of.TextEncoderExportOptions, "text_encoder:export_text_encoder"),
     "fed": (of.FedExportOptions, "fed.bundle:run_fed_export"),
     "relevance": (of.RelevanceExportOptions, "pair_models.bundles:export_relevance"),

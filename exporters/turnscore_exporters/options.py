@@ -171,6 +171,11 @@ class PercentilesOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ReactionExportOptions(PercentilesOptions):
+    """Write the bundle of reaction, calibrated, for the heads on user turns in a bundle of quality."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class DequantizeOptions:
     """Write a quality checkpoint from a bundle's int8 graph, where the original checkpoint is lost."""
 

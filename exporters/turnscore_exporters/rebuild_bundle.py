@@ -7,7 +7,7 @@ from pathlib import Path
 from turnscore_assessment.agreement.scoring import load_bundles, make_turn
 from turnscore_assessment.data.dialogues import STATED, LabelledTurn, Population, read_population
 from turnscore_core.inference.devices import usable_cpus
-from turnscore_core.loaded_scorer import LoadedScorer, choose_variant, load_scorer
+from turnscore_core.loaded_scorer import LoadedScorer, choose_variant, find_scorer, load_scorer
 from turnscore_core.scorers.fed.questions import FedBundleOptions
 from turnscore_core.scorers.fed.scorer import FedScorer
 from turnscore_core.scorers.scorer import RawScore
@@ -78,13 +78,16 @@ def renew_percentiles(
     The curves are of at most `limit` turns of the population, drawn at random. Raises ExporterError where the folder is
     in use, `version` is not a version, or there are too few turns.
     """
-    turns = draw_turns(population.turns, limit, seed)
+    speaker = find_scorer(bundle.manifest.kind)[0].speaker
+    known = population.turns_of(speaker)
+    turns = draw_turns(known, limit, seed)
     if len(turns) < LEAST_TURNS:
         raise ExporterError(f"{len(turns)} turns; percentiles need at least {LEAST_TURNS}")
     copied = start_version(bundle, version, output)
     loaded = load_scorer(copied, choose_variant(copied), threads=usable_cpus())
-    sample = "" if len(turns) == len(population.turns) else f"; a sample of {len(turns)} of {len(population.turns)}"
-    source = f"{STATED}{sample}; values of the graph {loaded.variant}"
+    sample = "" if len(turns) == len(known) else f"; a sample of {len(turns)} of {len(known)}"
+    stated = STATED if speaker == "system" else f"{STATED}: the user turns before them"
+    source = f"{stated}{sample}; values of the graph {loaded.variant}"
     write_curves = _WRITERS.get(copied.manifest.kind, _write_plain_curves)
     write_curves(loaded, turns, source)
     manifest = copied.manifest.model_copy(update={"version": version})

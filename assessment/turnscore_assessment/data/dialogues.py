@@ -318,7 +318,10 @@ def read_judged_contexts(path: Path) -> Iterator[JudgedContext]:
 
 
 def read_judged_user_turns(path: Path) -> Iterator[LabelledTurn]:
-    """The rows of a file of judged user turns: labels are `satisfaction` from 0 to 1, and a 1 for each signal shown."""
+    """The rows of a file of judged user turns: labels are `satisfaction` from 0 to 1, and a 1 for each signal shown.
+
+    `system` tells how each was drawn: `random`, or by words that make a signal likely.
+    """
     for _, row in read_rows(path):
         *context, (_, text) = _read_turns(row["turns"])
         yield LabelledTurn(
@@ -327,6 +330,7 @@ def read_judged_user_turns(path: Path) -> Iterator[LabelledTurn]:
             split=part_of(row["dialogue"], row["split"]),
             context=tuple(context),
             response=text,
+            system=row.get("drawn", ""),
             labels={"satisfaction": scale_mark(row["satisfaction"]), **dict.fromkeys(row["signals"], 1.0)},
         )
 
@@ -485,6 +489,13 @@ class Population:
 
     turns: list[LabelledTurn]
     dialogues: frozenset[str]
+
+    def turns_of(self, speaker: str) -> list[LabelledTurn]:
+        """The system turns; or the user turns that they answer, each once, in their own contexts."""
+        if speaker == "system":
+            return self.turns
+        asked = {turn.context: turn for turn in self.turns if turn.context and turn.context[-1][0] == speaker}
+        return [replace(turn, context=turn.context[:-1], response=turn.context[-1][1]) for turn in asked.values()]
 
 
 def read_population(folder: Path) -> Population:

@@ -2,9 +2,11 @@
 
 import contextlib
 import ctypes
+import hashlib
 import io
 import platform
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +16,7 @@ from importlib.metadata import distributions
 from pathlib import Path
 from threading import Lock
 from typing import Any, Protocol
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -274,8 +277,32 @@ class OnnxBackend:
         return OnnxBackend(graph, threads=threads, wide_threads=wide_threads, running=self._running)
 
 
+# Of the bytes of a graph with so many threads, as long as one is in use: scorers on one encoder share its weights.
+_SESSIONS: WeakValueDictionary[tuple[bytes, int], Any] = WeakValueDictionary()
+_OPENING: defaultdict[tuple[bytes, int], Lock] = defaultdict(Lock)
+_EXTERNAL = b"location"  # in every ONNX file whose weights lie in another one, of which its hash says nothing
+
+
 def open_session(graph: Path, threads: int) -> Any:
-    """ONNX Runtime's session of the graph on the CPU, as it is served. Raises RuntimeError where it does not load."""
+    """ONNX Runtime's session of the graph on the CPU, as it is served; one for all whose graphs are equal.
+
+    Raises RuntimeError where it does not load.
+    """
+    try:
+        content = graph.read_bytes()
+    except OSError as error:
+        raise RuntimeError(f"{graph.name} cannot be read: {error.strerror or error}") from error
+    if _EXTERNAL in content:
+        return _create_session(graph, threads)
+    key = hashlib.sha256(content).digest(), threads
+    with _OPENING[key]:  # two that are loaded at once are one session, too
+        session = _SESSIONS.get(key)
+        if session is None:
+            session = _SESSIONS[key] = _create_session(graph, threads)
+    return session
+
+
+def _create_session(graph: Path, threads: int) -> Any:
     onnxruntime = load_onnxruntime()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads

@@ -23,7 +23,7 @@ from turnscore_models import (
     write_bundle,
 )
 from turnscore_models.manifest import VERSION_PATTERN
-from turnscore_wire import Turn
+from turnscore_wire import Speaker, Turn
 
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.graphs.fp16 import examined_graph
@@ -108,6 +108,23 @@ _QUALITY: tuple[Texts, ...] = (
     ("tell me a story", "Once upon a time there was a lighthouse keeper who was afraid of the dark. " * 12),
 )
 
+# Pleased, frustrated, correcting, asking again, lost, leaving, asking for a person, rude, brief, long, first turns.
+_REACTION: tuple[Texts, ...] = (
+    ("The museum opens at ten.", "great, that helps a lot, thank you!"),
+    ("The museum opens at ten.", "that is not what i asked, are you even listening?"),
+    ("You live in Rome, right?", "no, i said i live in Turin"),
+    ("when does it open?", "It is a museum.", "yes but WHEN does it open?"),
+    ("The flux must be reversed first.", "sorry, what does that mean?"),
+    ("Shall I tell you more about cats?", "no thanks, bye"),
+    ("I cannot find your order.", "let me talk to a human please"),
+    ("Do you like pizza?", "shut up you stupid machine"),
+    ("Do you like pizza?", "ok"),
+    ("I hiked up a volcano last year!", "wow, which one? i have always wanted to see lava from close by"),
+    ("hello, who are you?",),
+    ("Wie geht es dir?", "ganz gut, und dir? 🙂"),
+    ("Tell me about your day.", "i woke up late and then i missed the bus and then it rained " * 8),
+)
+
 # The same, near and far; short and long; no context, another script, markup.
 _ENCODER: tuple[Texts, ...] = (
     ("i baked bread this morning", "i baked bread this morning"),
@@ -130,20 +147,24 @@ SELF_TEST_TEXTS: dict[str, tuple[Texts, ...]] = {
     "sentiment_stop": _SENTIMENT_STOP,
     "fed": FED_VERIFIED + _FED_SPREAD,
     "quality": _QUALITY,
+    "reaction": _REACTION,
     "relevance": _ENGAGEMENT,
     "usr": _ENGAGEMENT,
 }
 
 
-def build_turn(texts: Sequence[str], options: object = None) -> TurnToScore:
-    """A turn whose response is the last text and whose context the others."""
+def build_turn(texts: Sequence[str], options: object = None, speaker: Speaker = "system") -> TurnToScore:
+    """A turn of that speaker, who says the last text; the others are its context."""
     last = len(texts) - 1
-    context = [Turn(speaker="system" if (last - i) % 2 == 0 else "user", text=texts[i]) for i in range(last)]
+    other: Speaker = "user" if speaker == "system" else "system"
+    context = [Turn(speaker=speaker if (last - i) % 2 == 0 else other, text=texts[i]) for i in range(last)]
     return TurnToScore(context, texts[-1], options=options)
 
 
 def self_test_turns(kind: str) -> list[TurnToScore]:
-    return [build_turn(texts) for texts in SELF_TEST_TEXTS[kind]]
+    """Known turns of the speaker whom scorers of that kind score."""
+    speaker = find_scorer(kind)[0].speaker
+    return [build_turn(texts, speaker=speaker) for texts in SELF_TEST_TEXTS[kind]]
 
 
 # Largest share of the self-test's own spread that a tolerance may be, so that a constant graph fails. Chosen.

@@ -6,9 +6,18 @@ import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
+import numpy as np
+import onnx
 import pytest
+from support.bundles import save_encoder_graph
 from turnscore_core.inference import onnx_backend as onnx_library
-from turnscore_core.inference.onnx_backend import DeviceError, int8_saturates, load_onnxruntime, missing_library
+from turnscore_core.inference.onnx_backend import (
+    DeviceError,
+    int8_saturates,
+    load_onnxruntime,
+    missing_library,
+    open_session,
+)
 
 
 def refuse(monkeypatch: pytest.MonkeyPatch, error: ImportError) -> None:
@@ -78,3 +87,28 @@ def test_products_saturate_on_x86_without_wide_sums(tmp_path: Path, machine: str
     cpuinfo = tmp_path / "cpuinfo"
     cpuinfo.write_text(f"processor\t: 0\nmodel name\t: X\nflags\t\t: {flags}\n\nprocessor\t: 1\n")
     assert int8_saturates(machine, cpuinfo) is saturates
+
+
+def test_equal_graphs_are_one_session_while_one_of_them_is_in_use(tmp_path: Path):
+    save_encoder_graph(tmp_path / "a.onnx")
+    save_encoder_graph(tmp_path / "b.onnx")
+    save_encoder_graph(tmp_path / "other.onnx", seed=1)
+    first = open_session(tmp_path / "a.onnx", threads=1)
+    assert open_session(tmp_path / "b.onnx", threads=1) is first
+    assert open_session(tmp_path / "other.onnx", threads=1) is not first
+    assert open_session(tmp_path / "b.onnx", threads=2) is not first
+
+
+def test_graphs_whose_weights_lie_in_other_files_are_never_one_session(tmp_path: Path):
+    for place, seed in enumerate((0, 1)):
+        folder = tmp_path / str(place)
+        folder.mkdir()
+        save_encoder_graph(folder / "graph.onnx", seed=seed)
+        model = onnx.load(folder / "graph.onnx")
+        (folder / "graph.onnx").unlink()
+        onnx.save(model, folder / "graph.onnx", save_as_external_data=True, location="weights", size_threshold=100)
+    graphs = [(tmp_path / place / "graph.onnx") for place in ("0", "1")]
+    assert graphs[0].read_bytes() == graphs[1].read_bytes()
+    feeds = {"input_ids": np.array([[5, 6]]), "attention_mask": np.array([[1, 1]])}
+    one, other = (open_session(each, threads=1).run(None, feeds)[0] for each in graphs)
+    assert not np.allclose(one, other)

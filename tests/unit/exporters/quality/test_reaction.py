@@ -1,0 +1,92 @@
+"""The bundle of reaction is calibrated on judged user turns; encoder and heads stay in the bundle of quality."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.bundles import describe_heads, make_quality_bundle, save_heads
+from support.exporter_data import write_rows
+from turnscore_assessment.data.dialogues import LabelledTurn, Population, read_judged_user_turns
+from turnscore_core.loaded_scorer import load_scorer
+from turnscore_core.scorers.reaction import REACTIONS, SIGNALS
+from turnscore_exporters.errors import ExporterError
+from turnscore_exporters.options import ReactionExportOptions
+from turnscore_exporters.quality import reaction
+from turnscore_exporters.quality.reaction import export_reaction, fit_reaction, score_user_turns
+from turnscore_models import Bundle, write_bundle
+
+
+@pytest.fixture(scope="module")
+def quality(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    folder = tmp_path_factory.mktemp("models") / "quality"
+    manifest = make_quality_bundle(folder).manifest
+    save_heads(folder / "heads" / "reaction.onnx", REACTIONS)
+    heads = {**manifest.heads, "reaction": describe_heads(folder, "heads/reaction.onnx")}
+    return write_bundle(folder, manifest.model_copy(update={"heads": heads}))
+
+
+@pytest.fixture
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    rows = []
+    for number in range(600):
+        is_pleased, is_random = number % 4 == 0, number % 3 > 0
+        text = f"{'good fine' if is_pleased else 'bad ugly' if number % 4 == 1 else 'a b'} {number % 7}"
+        turns = [{"speaker": "system", "text": "c d e"}, {"speaker": "user", "text": text}]
+        marks = {"satisfaction": 5.0 if is_pleased else 1.0 if number % 4 == 1 else 3.0}
+        shown = ["pleased"] if is_pleased and number % 20 else ["frustrated"] if number % 4 == 1 else []
+        drawn = "random" if is_random else "likely signals"
+        rows.append(
+            {"set": "s", "dialogue": f"d{number}", "split": "dev", "drawn": drawn, "turns": turns, "signals": shown}
+            | marks
+        )
+    write_rows(tmp_path / "judged_user_turns.jsonl.gz", rows)
+    spoken = [
+        LabelledTurn(context=(("system", "a"), ("user", f"{'good' if n % 2 else 'bad'} {n}")), response="b")
+        for n in range(120)
+    ]
+    monkeypatch.setattr(reaction, "read_population", lambda folder: Population(spoken, frozenset()))
+    return tmp_path
+
+
+def options_for(quality: Bundle, data: Path) -> ReactionExportOptions:
+    return ReactionExportOptions(bundle=f"{quality.folder}/", data=data, version="3.0.0", output=data / "reaction")
+
+
+def test_satisfaction_and_signals_are_those_of_the_judged_turns(quality: Bundle, data: Path):
+    made = export_reaction(options_for(quality, data))
+    assert {each.name for each in made.folder.iterdir()} == {"manifest.json", "calibration.json", "self_test.json"}
+    turns = list(read_judged_user_turns(data / "judged_user_turns.jsonl.gz"))
+    found = score_user_turns(made, turns)
+    satisfied = np.array([turn.labels["satisfaction"] for turn in turns])
+    assert found[:, 0].mean() == pytest.approx(satisfied.mean(), abs=0.05)
+    loaded = load_scorer(made, "fp32")
+    place = 1 + SIGNALS.index("pleased")
+    shown = np.array([turn.labels.get("pleased", 0.0) for turn in turns])
+    assert ((found[:, place] >= loaded.scorer.signal_thresholds["pleased"]) == (satisfied == 1)).all()
+    assert found[:, place].mean() == pytest.approx(shown.mean(), abs=0.05)
+    assert len(made.calibration().percentiles) == 101
+    assert made.calibration().turns == 120
+
+
+def test_probabilities_are_those_of_a_turn_drawn_at_random():
+    chance = np.random.default_rng(0)
+    shown = [float(chance.random() < 0.5) for _ in range(400)]
+    likely = [LabelledTurn(context=(), response="", labels={"satisfaction": 0.5, "abuse": each}) for each in shown]
+    rare = [
+        LabelledTurn(context=(), response="", system="random", labels={"abuse": float(place % 20 == 0)})
+        for place in range(400)
+    ]
+    heads = chance.uniform(0.4, 0.6, (400, len(REACTIONS)))
+    calibrated = fit_reaction(heads, likely, [*likely, *rare])["calibrated"]
+    assert isinstance(calibrated, dict)
+    abuse = calibrated["abuse"]
+    assert isinstance(abuse, dict)
+    logits = np.log(heads[:, 1] / (1 - heads[:, 1]))
+    moved = 1 / (1 + np.exp(-(float(str(abuse["slope"])) * logits + float(str(abuse["bias"])))))
+    assert moved.mean() == pytest.approx(0.05, abs=0.01)
+
+
+def test_a_bundle_without_heads_for_user_turns_is_refused(tmp_path: Path, data: Path):
+    plain = make_quality_bundle(tmp_path / "plain")
+    with pytest.raises(ExporterError, match="is no bundle of quality with heads for user turns"):
+        export_reaction(options_for(plain, data))
