@@ -27,28 +27,7 @@ _TIMEOUT_SECONDS = 20.0
 _OF_CALLS = 0.4  # share of the load that each of the two kinds makes that call; the rest are conversations; chosen
 _EXCHANGES = 12
 _KEPT_VALUES = 200
-_CONFIGURATION = """
-global
-    maxconn 2000
-defaults
-    mode http
-    option redispatch
-    option http-buffer-request
-    {retries}
-    timeout http-request 5s
-    timeout connect 1s
-    timeout client 60s
-    timeout server 60s
-    timeout tunnel 1h
-frontend all
-    bind {address}:{port}
-    default_backend replicas
-backend replicas
-    balance leastconn
-    option httpchk GET /readyz
-    http-check expect status 200
-    default-server check inter 500ms fall 1 rise 2
-"""
+_CONFIGURATION = Path(__file__).with_name("replicas_haproxy.cfg").read_text()
 RETRIES = "retries 3\n    retry-on conn-failure empty-response response-timeout"
 
 

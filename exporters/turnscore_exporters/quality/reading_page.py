@@ -3,9 +3,11 @@
 `python -m turnscore_exporters.quality.reading_page docs/reading-the-scores.md` writes it again; `--check` compares.
 """
 
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from turnscore_assessment.agreement.scoring import load_bundles, make_turn
 from turnscore_assessment.data.dialogues import alternate
@@ -18,33 +20,14 @@ from turnscore_core.scoring import score_turns
 BEGIN, END = "<!-- examples: begin -->", "<!-- examples: end -->"
 KINDS = ("quality", "engagement", "sentiment_stop")
 
-# Written for this page; the first of each pair fits, the second does not.
-EXAMPLES: tuple[tuple[tuple[str, ...], str, str, str], ...] = (
-    (("do you like music?",), "yes, i play the piano in a small jazz band. and you?", "yes, yes, yes, yes.",
-     "says nothing"),
-    (("my cat is very sick",), "oh no, i'm sorry. has a vet seen her?", "haha that's great!", "wrong mood"),
-    (("what should i cook tonight?",), "how about a mushroom risotto? it takes half an hour.", "i don't know.",
-     "no answer"),
-    (("i work in a library", "what do you like about it?", "the quiet, and helping children find a book"),
-     "which book do the children ask for most?", "my phone has a new battery.", "off topic"),
-    (("i finally finished my thesis!",), "congratulations! what was it about?", "you are too stupid for a thesis.",
-     "insult"),
-    (("when does the museum open?",), "it opens at ten, and it is closed on mondays.", "open when museum the ten at",
-     "gibberish"),
-    (("i am learning spanish",), "great, how long have you been learning spanish?", "i am learning spanish",
-     "repeats the user"),
-    (("do you travel a lot?", "not much. and you?", "i was in japan last spring"),
-     "japan must be beautiful in spring. did you see the cherry blossoms?", "not much. and you?", "repeats itself"),
-    (("can you recommend a book?",), "if you like adventures, try treasure island.", "asdf lkj qwe zxc", "gibberish"),
-    (("i have to get up at five tomorrow",), "that is early! why so early?", "penguins live in the south.",
-     "off topic"),
-)  # fmt: skip
+# Written for this page: `good` fits, `bad` has the fault.
+EXAMPLES: list[dict[str, Any]] = json.loads(Path(__file__).with_name("reading_examples.json").read_text("utf-8"))
 
 
 def render_examples(scorers: dict[str, LoadedScorer]) -> str:
     """The table: a row for each turn with its percentiles, and the lowest head of quality."""
-    turns = [(context, good, "") for context, good, *_ in EXAMPLES]
-    turns += [(context, bad, fault) for context, _, bad, fault in EXAMPLES]
+    turns = [(each["context"], each["good"], "") for each in EXAMPLES]
+    turns += [(each["context"], each["bad"], each["fault"]) for each in EXAMPLES]
     asked = [make_turn(alternate(context), response) for context, response, _ in turns]
     scores = {kind: score_turns(scorers[kind], asked) for kind in KINDS if kind in scorers}
     header = ["the user said", "the response", "", "quality", "percentile", "lowest heads", *KINDS[1:]]
