@@ -69,7 +69,7 @@ app = typer.Typer(no_args_is_help=True, help="Make blind, balanced rating sheets
 
 @dataclass(frozen=True, kw_only=True)
 class MakeOptions(DesignSpec):
-    """Make one sheet per rater, as JSON lines and CSV, and a key that names the system of each option."""
+    """Make one sheet per rater, as CSV, and a key that names the system of each option."""
 
     items: Annotated[Path, Argument(exists=True, dir_okay=False, help="What is judged (docs/studies.md).")]
     output: Annotated[Path, Option(file_okay=False, help="Folder for the key and the sheets.")]
@@ -96,7 +96,7 @@ app.command("make")(command_of(MakeOptions, make))
 @app.command()
 def analyse(
     key: Annotated[Path, Argument(exists=True, dir_okay=False, help="The key that `make` wrote.")],
-    sheets: Annotated[list[Path], Argument(exists=True, dir_okay=False, help="Filled sheets, .jsonl or .csv.")],
+    sheets: Annotated[list[Path], Argument(exists=True, dir_okay=False, help="Filled sheets.")],
     transform: Annotated[RatingUnit, Option(help="Use given numbers as z per rater, or raw.")] = "z",
     output: Annotated[Path | None, Option(dir_okay=False, help="Where the result goes as JSON.")] = None,
 ) -> None:

@@ -1,11 +1,10 @@
 """The parts of a design (kind, criteria, items, each rater's questions), and its files: items, sheets and the key."""
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -196,10 +195,10 @@ def read_items(path: Path) -> list[DesignItem]:
     return items
 
 
-# Columns of a CSV sheet, a row per option and criterion; raters fill the last one.
+# Columns of a sheet, a row per option and criterion; raters fill the last one.
 COLUMNS = (
     *("study", "rater", "question", "criterion", "position", "item"),
-    *("context", "reference", "standard", "response", "answer"),
+    *("context", "reference", "standard", "response", "how_to_answer", "answer"),
 )
 
 HOW_TO_ANSWER = {
@@ -214,62 +213,31 @@ HOW_TO_ANSWER = {
 
 
 def write_design(folder: Path, design: Design) -> list[Path]:
-    """Writes `key.json` and, under `sheets/`, two files per rater; returns the paths. Same input, same bytes."""
+    """Writes `key.json` and, under `sheets/`, a CSV per rater; returns the paths. Same input, same bytes."""
     sheets = folder / "sheets"
     sheets.mkdir(parents=True, exist_ok=True)
     written = {folder / "key.json": design.key.model_dump_json(indent=1, exclude_none=True) + "\n"}
     for rater in sorted({question.rater for question in design.key.questions}):
         questions = [question for question in design.key.questions if question.rater == rater]
-        written[sheets / f"{rater}.jsonl"] = "".join(
-            json.dumps(make_line(design, question), ensure_ascii=False) + "\n" for question in questions
-        )
-        written[sheets / f"{rater}.csv"] = _write_sheet_csv(design, questions)
+        written[sheets / f"{rater}.csv"] = _write_sheet(design, questions)
     for path, content in written.items():
         path.write_text(content, encoding="utf-8", newline="")
     return list(written)
 
 
-def make_line(design: Design, question: DesignQuestion) -> dict[str, Any]:
-    """One page of a JSON-lines sheet with empty `answers`, which does not show whose an option is."""
-    key = design.key
-    first = design.texts[question.options[0]]
-    line: dict[str, Any] = {"study": key.study, "rater": question.rater, "question": question.question}
-    line["how_to_answer"] = HOW_TO_ANSWER[key.design]
-    if key.scale is not None:
-        line["scale"] = key.scale.model_dump(exclude_defaults=True)
-    line["context"] = [turn.model_dump() for turn in first.context]
-    reference = design.references.get(question.dialogue)
-    if reference is not None:
-        line["reference"] = {**_show(reference), "standard": question.standard}
-    line["options"] = [{"item": option, **_show(design.texts[option])} for option in question.options]
-    line["answers"] = {criterion.name: make_empty_answer(key, question) for criterion in key.criteria}
-    return line
-
-
-def make_empty_answer(key: DesignKey, question: DesignQuestion) -> dict[str, None]:
-    """The empty answer that a rater fills for one criterion."""
-    if key.design is DesignKind.BEST_WORST:
-        return {"best": None, "worst": None}
-    if key.design is DesignKind.PAIRWISE:
-        return {"better": None}
-    return dict.fromkeys(question.options)
-
-
-def _show(item: DesignItem) -> dict[str, Any]:
-    if item.response is not None:
-        return {"response": item.response}
-    return {"turns": [turn.model_dump() for turn in item.turns]}
-
-
-def _write_sheet_csv(design: Design, questions: Sequence[DesignQuestion]) -> str:
+def _write_sheet(design: Design, questions: Sequence[DesignQuestion]) -> str:
+    """The sheet does not show whose an option is."""
     rows = []
+    key, scale = design.key, design.key.scale
+    how = HOW_TO_ANSWER[key.design] + (f", from {scale.low:g} to {scale.high:g}" if scale is not None else "")
     for question in questions:
         reference = design.references.get(question.dialogue)
-        for criterion in design.key.criteria:
+        for criterion in key.criteria:
             for position, option in enumerate(question.options, start=1):
                 item = design.texts[option]
-                row = [design.key.study, question.rater, question.question, criterion.name, position, option]
-                rows.append([*row, _say_turns(item.context), _say(reference), question.standard, _say(item), None])
+                row = [key.study, question.rater, question.question, criterion.name, position, option]
+                shown = [_say_turns(item.context), _say(reference), question.standard, _say(item)]
+                rows.append([*row, *shown, how, None])
     return to_csv(COLUMNS, rows)
 
 
@@ -291,111 +259,68 @@ class BadAnswerError(ValueError):
     """An answer has a wrong form; the message begins with the rest of the field's name."""
 
 
-def read_answer(key: DesignKey, question: DesignQuestion, given: Mapping[str, Any]) -> dict[str, float]:
+def read_answer(key: DesignKey, question: DesignQuestion, cells: Mapping[str, str]) -> dict[str, float]:
     """The number, or the rank of a choice, by option; empty for an unanswered question. Raises BadAnswerError."""
-    if key.design is DesignKind.BEST_WORST:
-        return _read_best_worst(question, given)
-    if key.design is DesignKind.PAIRWISE:
-        return _read_pairwise(question, given)
-    unknown = [option for option in given if option not in question.options]
-    if unknown:
-        raise BadAnswerError(f".{unknown[0]}: is not an option of this question")
-    answered = {option: value for option, value in given.items() if value is not None}
-    if key.design is DesignKind.RANKING:
-        return _read_ranking(question, answered)
-    assert key.scale is not None
-    return {option: _read_number(option, value, key.scale) for option, value in answered.items()}
-
-
-def read_cells(key: DesignKey, cells: Mapping[str, str]) -> dict[str, Any]:
-    """Converts the cells of a CSV sheet, one per option, to the form of a JSON-lines sheet. Raises BadAnswerError."""
+    for option in cells:
+        if option not in question.options:
+            raise BadAnswerError(f".{option}: is not an option of this question")
     filled = {option: cell.lower() for option, cell in cells.items() if cell}
+    if not filled:
+        return {}
     if key.design is DesignKind.PAIRWISE:
-        _refuse_words(filled, ("better", "tie"))
-        better = [option for option, word in filled.items() if word == "better"]
-        if len(better) > 1 or (better and len(filled) > 1):
-            raise BadAnswerError(": says `better` or `tie` more than once")
-        return {"better": better[0] if better else "tie" if filled else None}
+        return _read_pairwise(question, filled)
     if key.design is DesignKind.BEST_WORST:
-        _refuse_words(filled, ("best", "worst"))
-        found: dict[str, str | None] = {"best": None, "worst": None}
-        for option, word in filled.items():
-            if found[word] is not None:
-                raise BadAnswerError(f": says `{word}` more than once")
-            found[word] = option
-        return found
-    return {option: _parse(option, cell) for option, cell in filled.items()}
+        return _read_best_worst(question, filled)
+    scale = key.scale or DesignScale(low=1, high=len(question.options), whole=True)
+    numbers = {option: _read_number(option, cell, scale) for option, cell in filled.items()}
+    if key.design is DesignKind.RANKING and sorted(numbers.values()) != list(range(1, len(question.options) + 1)):
+        raise BadAnswerError(f": must give each rank from 1 to {len(question.options)} once")
+    return numbers
 
 
-def _refuse_words(filled: Mapping[str, str], known: tuple[str, str]) -> None:
+def _find_said(filled: Mapping[str, str], *known: str) -> dict[str, list[str]]:
+    """The options of which each word is said."""
     for option, word in filled.items():
         if word not in known:
             raise BadAnswerError(f".{option}: must be `{known[0]}` or `{known[1]}`, not {word[:40]!r}")
+    return {word: [option for option, said in filled.items() if said == word] for word in known}
 
 
-def _parse(option: str, cell: str) -> float:
+def _read_number(option: str, cell: str, scale: DesignScale) -> float:
     try:
-        return float(cell)
+        value = float(cell)
     except ValueError:
         raise BadAnswerError(f".{option}: must be a number, not {cell[:40]!r}") from None
-
-
-def _read_number(option: str, value: object, scale: DesignScale) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise BadAnswerError(f".{option}: must be a number")
     if not scale.low <= value <= scale.high:
-        raise BadAnswerError(f".{option}: {str(value)[:20]} is not within {scale.low:g} and {scale.high:g}")
+        raise BadAnswerError(f".{option}: {cell[:20]} is not within {scale.low:g} and {scale.high:g}")
     if scale.whole and value != int(value):
         raise BadAnswerError(f".{option}: must be a whole number, not {value:g}")
-    return float(value)
+    return value
 
 
-def _read_ranking(question: DesignQuestion, answered: Mapping[str, Any]) -> dict[str, float]:
-    ranks = DesignScale(low=1, high=len(question.options), whole=True)
-    read = {option: _read_number(option, value, ranks) for option, value in answered.items()}
-    if read and sorted(read.values()) != list(range(1, len(question.options) + 1)):
-        raise BadAnswerError(f": must give each rank from 1 to {len(question.options)} once")
-    return read
+def _read_best_worst(question: DesignQuestion, filled: Mapping[str, str]) -> dict[str, float]:
+    said = _find_said(filled, "best", "worst")
+    for word, options in said.items():
+        if len(options) != 1:
+            raise BadAnswerError(f": says `{word}` {'more than once' if options else 'of no option'}")
+    ranks = {said["best"][0]: BEST, said["worst"][0]: WORST}
+    return {option: ranks.get(option, MIDDLE) for option in question.options}
 
 
-def _read_best_worst(question: DesignQuestion, given: Mapping[str, Any]) -> dict[str, float]:
-    best, worst = given.get("best"), given.get("worst")
-    if best is None and worst is None:
-        return {}
-    for name, option in (("best", best), ("worst", worst)):
-        if option not in question.options:
-            raise BadAnswerError(f".{name}: must name an option of this question")
-    if best == worst:
-        raise BadAnswerError(".worst: must differ from the best one")
-    return {option: BEST if option == best else WORST if option == worst else MIDDLE for option in question.options}
-
-
-def _read_pairwise(question: DesignQuestion, given: Mapping[str, Any]) -> dict[str, float]:
-    better = given.get("better")
-    if better is None:
-        return {}
-    if better == "tie":
-        return dict.fromkeys(question.options, TIE)
-    if better not in question.options:
-        raise BadAnswerError(".better: must name an option of this question, or `tie`")
-    return {option: 1.0 if option == better else 2.0 for option in question.options}
+def _read_pairwise(question: DesignQuestion, filled: Mapping[str, str]) -> dict[str, float]:
+    better = _find_said(filled, "better", "tie")["better"]
+    if better and len(filled) > 1:
+        raise BadAnswerError(": says `better` or `tie` more than once")
+    return {option: TIE if not better else 1.0 if option in better else 2.0 for option in question.options}
 
 
 CSV_NEEDED = ("rater", "question", "criterion", "item", "answer")
 
 
-class _SheetLine(BaseModel):
-    model_config = ConfigDict(strict=True)
-
-    rater: str
-    question: int
-    answers: dict[str, dict[str, Any] | None]
-
-
 LONGEST_NUMBER = 9  # Most digits of a question's number. Chosen: far above the most questions.
 
-# Rater, question, criterion, the answer in the form of a JSON-lines sheet, line.
-Given = tuple[str, int, str, Mapping[str, Any], int]
+# Rater, question, criterion, the cells by option, line.
+Given = tuple[str, int, str, Mapping[str, str], int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -423,38 +348,25 @@ def read_answers(key: DesignKey, paths: Sequence[Path]) -> dict[str, OptionTable
     questions = {(question.rater, question.question): question for question in key.questions}
     found: dict[str, dict[tuple[str, int], dict[str, float]]] = {criterion.name: {} for criterion in key.criteria}
     for path in paths:
-        for rater, number, criterion, given, line in _read_sheet(path, key):
+        for rater, number, criterion, cells, line in _read_sheet(path):
             if criterion not in found:
-                raise BadFileError(path, line, f"answers: {criterion!r} is not one of {', '.join(found)}")
+                raise BadFileError(path, line, f"criterion: {criterion!r} is not one of {', '.join(found)}")
             question = questions.get((rater, number))
             if question is None:
                 raise BadFileError(path, line, f"question: {rater!r} was not asked a number {number}")
             try:
-                answer = read_answer(key, question, given)
+                answer = read_answer(key, question, cells)
             except BadAnswerError as error:
-                raise BadFileError(path, line, f"answers.{criterion}{error}") from None
+                raise BadFileError(path, line, f"{rater}'s question {number}, {criterion}{error}") from None
             if not answer:
                 continue
             if (rater, number) in found[criterion]:
-                raise BadFileError(path, line, f"answers.{criterion}: {rater}'s question {number} was already answered")
+                raise BadFileError(path, line, f"{criterion}: {rater}'s question {number} was already answered")
             found[criterion][rater, number] = answer
     return {criterion: build_option_table(key, questions, answers) for criterion, answers in found.items()}
 
 
-def _read_sheet(path: Path, key: DesignKey) -> Iterator[Given]:
-    if path.suffix == ".csv":
-        yield from _read_csv(path, key)
-        return
-    for line, record in read_rows(path):
-        if record.get("study") not in (None, key.study):
-            raise BadFileError(path, line, f"study: is {record['study']!r}, but the key is of {key.study!r}")
-        page = check_row(_SheetLine.model_validate, path, line, record)
-        for criterion, given in page.answers.items():
-            if given is not None:
-                yield page.rater, page.question, criterion, given, line
-
-
-def _read_csv(path: Path, key: DesignKey) -> Iterator[Given]:
+def _read_sheet(path: Path) -> Iterator[Given]:
     """The cells of a question and criterion together; with `;` between cells a decimal may have a comma."""
     groups: dict[tuple[str, int, str], tuple[dict[str, str], int]] = {}
     table = read_csv(path, CSV_NEEDED, separators=",;")
@@ -466,11 +378,7 @@ def _read_csv(path: Path, key: DesignKey) -> Iterator[Given]:
         cells, _ = groups.setdefault((rater, int(number), criterion), ({}, line))
         cell = str(row["answer"] or "").strip()
         cells[item] = cell.replace(",", ".") if table.separator == ";" else cell
-    for (rater, question, criterion), (cells, line) in groups.items():
-        try:
-            yield rater, question, criterion, read_cells(key, cells), line
-        except BadAnswerError as error:
-            raise BadFileError(path, line, f"answer of {rater}'s question {question}, {criterion}{error}") from None
+    return ((*place, cells, line) for place, (cells, line) in groups.items())
 
 
 def build_option_table(

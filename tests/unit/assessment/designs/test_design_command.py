@@ -1,7 +1,6 @@
-"""`turnscore assess design`: from items to filled sheets to scores, over both forms; and what is refused."""
+"""`turnscore assess design`: from items to filled sheets to scores, and what is refused."""
 
 import csv
-import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -37,50 +36,42 @@ def make(folder: Path, kind: str, *options: str, dialogues: int = 8) -> Path:
     return folder / "study"
 
 
-def answer(kind: str, options: dict[str, str], page: int) -> dict[str, Any]:
-    """`options` are systems by item. Raters err on every seventh page."""
+def answer(kind: str, options: dict[str, str], page: int) -> dict[str, object]:
+    """What raters write of each option; `options` are systems by item. They err on every seventh page."""
     liked = sorted(options, key=lambda item: GOOD[options[item]] * (-1 if page % 7 == 0 else 1), reverse=True)
     if kind == "best-worst":
-        return {"best": liked[0], "worst": liked[-1]}
+        return {liked[0]: "best", liked[-1]: "Worst"}
     if kind == "pairwise":
-        return {"better": "tie" if page % 5 == 0 else liked[0]}
+        return dict.fromkeys(options, "tie") if page % 5 == 0 else {liked[0]: "better"}
     if kind == "ranking":
         return {item: rank for rank, item in enumerate(liked, start=1)}
     return {item: 1 + 2 * place for place, item in enumerate(reversed(liked))}
 
 
-def say_cell(kind: str, item: str, given: dict[str, Any]) -> str:
-    if kind == "best-worst":
-        return {given["best"]: "best", given["worst"]: "Worst"}.get(item, "")
-    if kind == "pairwise":
-        return "tie" if given["better"] == "tie" else "better" if given["better"] == item else ""
-    return str(given[item])
-
-
-def fill(study: Path, kind: str, form: str, change: Callable[[str], str] = str) -> list[str]:
+def fill(study: Path, kind: str, change: Callable[[str], str] = str) -> list[str]:
     """The paths of the sheets, filled."""
     systems = {name: item["system"] for name, item in json.loads((study / "key.json").read_text())["items"].items()}
-    paths = sorted((study / "sheets").glob(f"*.{form}"))
+    paths = sorted((study / "sheets").iterdir())
     for path in paths:
-        if form == "jsonl":
-            lines = [json.loads(line) for line in path.read_text().splitlines()]
-            for line in lines:
-                options = {option["item"]: systems[option["item"]] for option in line["options"]}
-                line["answers"]["fun"] = answer(kind, options, line["question"])
-            write_lines(path, *lines)
-        else:
-            with path.open(newline="") as file:
-                rows = list(csv.DictReader(file))
-            for row in rows:
-                page = [each["item"] for each in rows if each["question"] == row["question"]]
-                given = answer(kind, {item: systems[item] for item in page}, int(row["question"]))
-                row["answer"] = change(say_cell(kind, row["item"], given))
-            content = io.StringIO()
-            writer = csv.DictWriter(content, rows[0], delimiter=";" if change is not str else ",")
-            writer.writeheader()
-            writer.writerows(rows)
-            path.write_text(content.getvalue())
+        rows = read_sheet(path)
+        for row in rows:
+            page = [each["item"] for each in rows if each["question"] == row["question"]]
+            given = answer(kind, {item: systems[item] for item in page}, int(row["question"]))
+            row["answer"] = change(str(given.get(row["item"], "")))
+        write_sheet(path, rows, ";" if change is not str else ",")
     return [str(path) for path in paths]
+
+
+def read_sheet(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def write_sheet(path: Path, rows: list[dict[str, str]], separator: str = ",") -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0], delimiter=separator)
+        writer.writeheader()
+        writer.writerows(rows)
 
 
 def analyse(study: Path, sheets: list[str], *options: str) -> Any:
@@ -93,11 +84,9 @@ def analyse(study: Path, sheets: list[str], *options: str) -> Any:
 
 
 @pytest.mark.parametrize("kind", DesignKind)
-def test_both_forms_of_sheets_say_the_same_and_find_the_order(kind: DesignKind, tmp_path: Path) -> None:
+def test_filled_sheets_find_the_order(kind: DesignKind, tmp_path: Path) -> None:
     study = make(tmp_path, kind)
-    found, output = analyse(study, fill(study, kind, "jsonl"))
-    again, _ = analyse(study, fill(study, kind, "csv"))
-    assert found == again
+    found, output = analyse(study, fill(study, kind))
     for scoring in found["scorings"]:
         assert [each["system"] for each in scoring["systems"]] == ["C", "B", "A"]
         assert scoring["transforms"]
@@ -110,7 +99,7 @@ def test_both_forms_of_sheets_say_the_same_and_find_the_order(kind: DesignKind, 
 
 def test_a_spreadsheet_with_semicolons_and_decimal_commas_is_read(tmp_path: Path) -> None:
     study = make(tmp_path, "continuous")
-    found, _ = analyse(study, fill(study, "continuous", "csv", lambda cell: f"{cell},5"), "--transform", "raw")
+    found, _ = analyse(study, fill(study, "continuous", lambda cell: f"{cell},5"), "--transform", "raw")
     means = {each["system"]: each["score"]["value"] for each in found["scorings"][0]["systems"]}
     assert means["C"] == pytest.approx(5.5 - 4 / 8, abs=1.0)
     assert found["scorings"][0]["transforms"] == ["none: raw answers"]
@@ -118,7 +107,7 @@ def test_a_spreadsheet_with_semicolons_and_decimal_commas_is_read(tmp_path: Path
 
 def test_unanswered_questions_are_counted(tmp_path: Path) -> None:
     study = make(tmp_path, "best-worst", "--tuple-size", "3")
-    sheets = fill(study, "best-worst", "jsonl")
+    sheets = fill(study, "best-worst")
     found, output = analyse(study, sheets[:4])
     assert (found["answered"], found["unanswered"]) == (32, 16)
     assert "32 of 48 questions answered by 4 raters" in output
@@ -131,70 +120,49 @@ def refuse(study: Path, *sheets: str | Path) -> str:
     return done.stderr
 
 
-def break_line(study: Path, kind: str, change: Callable[[dict[str, Any]], object]) -> str:
-    """What `analyse` says of a first sheet whose second line is changed."""
-    path = Path(fill(study, kind, "jsonl")[0])
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    change(lines[1])
-    return refuse(study, write_lines(path, *lines))
-
-
-def put(place: str, value: object) -> Callable[[dict[str, Any]], None]:
-    """Changes an answer: of the first option, or of a field."""
-
-    def change(line: dict[str, Any]) -> None:
-        answers = line["answers"]["fun"]
-        answers[next(iter(answers)) if place == "first" else place] = value
-
-    return change
-
-
 @pytest.mark.parametrize(
-    ("kind", "change", "reason"),
+    ("kind", "column", "value", "reason"),
     [
-        ("likert", put("first", 7), r"7 is not within 1 and 6"),
-        ("likert", put("first", True), r"must be a number"),
-        ("likert", put("i000000", 3), r"answers.fun.i000000: is not an option of this question"),
-        ("ranking", put("first", 9), r"9 is not within 1 and 3"),
-        ("best-worst", put("best", "unknown"), r"answers.fun.best: must name an option of this question"),
-        ("pairwise", put("better", "both"), r"answers.fun.better: must name an option of this question, or `tie`"),
-        ("likert", lambda line: line.update(rater="r9"), r"question: 'r9' was not asked a number"),
-        ("likert", lambda line: line["answers"].update(wit={}), r"answers: 'wit' is not one of fun"),
-        ("likert", lambda line: line.update(study="other"), r"study: is 'other', but the key is of 'study'"),
+        ("likert", "answer", "7", "r1's question 1, fun.ITEM: 7 is not within 1 and 6"),
+        ("likert", "answer", "good", "ITEM: must be a number, not 'good'"),
+        ("likert", "answer", "2.5", "ITEM: must be a whole number, not 2.5"),
+        ("likert", "item", "i000000", "fun.i000000: is not an option of this question"),
+        ("ranking", "answer", "9", "9 is not within 1 and 3"),
+        ("pairwise", "answer", "both", "ITEM: must be `better` or `tie`, not 'both'"),
+        ("likert", "rater", "r9", "question: 'r9' was not asked a number"),
+        ("likert", "criterion", "wit", "criterion: 'wit' is not one of fun"),
     ],
 )
-def test_what_does_not_fit_the_key_is_named(
-    kind: str, change: Callable[[dict[str, Any]], object], reason: str, tmp_path: Path
-) -> None:
-    said = break_line(make(tmp_path, kind), kind, change)
-    assert "r1.jsonl, line 2: " in said
-    assert reason in said
+def test_what_does_not_fit_the_key_is_named(kind: str, column: str, value: str, reason: str, tmp_path: Path) -> None:
+    study = make(tmp_path, kind)
+    path = Path(fill(study, kind)[0])
+    rows = read_sheet(path)
+    item = rows[0]["item"]
+    rows[0][column] = value
+    write_sheet(path, rows)
+    said = refuse(study, path)
+    assert "r1.csv, line 2: " in said
+    assert reason.replace("ITEM", item) in said
 
 
 def test_a_question_answered_in_two_files_is_named(tmp_path: Path) -> None:
     study = make(tmp_path, "likert")
-    sheets = [fill(study, "likert", form)[0] for form in ("jsonl", "csv")]
-    assert "r1.csv, line 2: answers.fun: r1's question 1 was already answered" in refuse(study, *sheets)
-
-
-def test_a_rank_given_twice_is_named(tmp_path: Path) -> None:
-    def repeat(line: dict[str, Any]) -> None:
-        line["answers"]["fun"] = dict.fromkeys(line["answers"]["fun"], 1)
-
-    assert "must give each rank from 1 to 3 once" in break_line(make(tmp_path, "ranking"), "ranking", repeat)
+    sheet = fill(study, "likert")[0]
+    assert "r1.csv, line 2: fun: r1's question 1 was already answered" in refuse(study, sheet, sheet)
 
 
 @pytest.mark.parametrize(
     ("kind", "cell", "reason"),
     [
         ("continuous", "nan", "nan is not within 0 and 100"),
+        ("ranking", "1", "must give each rank from 1 to 3 once"),
         ("best-worst", "best", "says `best` more than once"),
         ("pairwise", "better", "says `better` or `tie` more than once"),
     ],
 )
 def test_a_wrong_cell_is_named(kind: str, cell: str, reason: str, tmp_path: Path) -> None:
     study = make(tmp_path, kind)
-    said = refuse(study, fill(study, kind, "csv", lambda _: cell)[0])
+    said = refuse(study, fill(study, kind, lambda _: cell)[0])
     assert "r1.csv, line " in said
     assert reason in said
 
@@ -215,13 +183,13 @@ def test_a_broken_key_is_named_by_its_field(tmp_path: Path) -> None:
     key = json.loads((study / "key.json").read_text())
     key["questions"][0]["options"] = ["unknown"]
     (study / "key.json").write_text(json.dumps(key))
-    said = refuse(study, study / "sheets" / "r1.jsonl")
+    said = refuse(study, study / "sheets" / "r1.csv")
     assert "key.json: questions: r1's number 1 has an option without an item" in said
 
 
 def test_an_empty_study_says_so(tmp_path: Path) -> None:
     study = make(tmp_path, "likert")
-    assert "fun: no question is answered" in refuse(study, study / "sheets" / "r1.jsonl")
+    assert "fun: no question is answered" in refuse(study, study / "sheets" / "r1.csv")
 
 
 @pytest.mark.parametrize(
