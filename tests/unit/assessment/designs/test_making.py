@@ -39,7 +39,7 @@ def make(kind: DesignKind, items: list[DesignItem] | None = None, **options: Any
 def test_no_sheet_names_a_system(kind: DesignKind, tmp_path: Path) -> None:
     write_design(tmp_path, make(kind))
     sheets = list((tmp_path / "sheets").iterdir())
-    assert len(sheets) == 8
+    assert len(sheets) == 4
     for sheet in sheets:
         text = sheet.read_text()
         assert not any(system in text for system in SYSTEMS)
