@@ -201,17 +201,6 @@ class BackgroundOptions(ServiceOptions, total=False):
     """For one turn, retries included."""
 
 
-class GateOptions(BackgroundOptions, total=False):
-    """What integrations that can gate take besides."""
-
-    min_quality: float | None
-    """A reply whose value of the scorer is below gets one chance more; None gates nothing."""
-    gate_scorer: str
-    """`quality`, whose values are probabilities that people call a turn good."""
-    budget_seconds: float
-    """For the scores and the second answer together. What is not ready then does not count."""
-
-
 def open_client(given: ServiceOptions, *, timeout_seconds: float, max_retries: int) -> Calls:
     """The caller's own client, or one for the given service. Raises ValueError for an address or key that is none."""
     own = given.get("client")

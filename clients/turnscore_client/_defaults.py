@@ -91,9 +91,15 @@ BACKGROUND_MESSAGES: Final = 64
 BACKGROUND_EXIT_SECONDS: Final = 2.0
 
 # For judging a reply, answering again and judging that. About what a person waits for without wondering.
-GATE_BUDGET_SECONDS: Final = 2.0
+GATE_DEADLINE_SECONDS: Final = 2.0
 
-GATE_THREADS: Final = 8  # replies that one gate judges at once for asyncio
+GATE_THREADS: Final = 8  # replies that one gate judges at once, and second answers for threads
+
+# Second calls: a conversation that needs more is a person's, and 600 are what one in twenty of 12,000 replies asks for.
+GATE_CALLS_PER_CONVERSATION: Final = 3
+GATE_CALLS_PER_HOUR: Final = 600
+
+CONVERSATIONS: Final = 4096  # that an integration remembers; the one that was silent longest is forgotten
 
 # After so many failures in a row the gate lets all replies pass for so long, and asks again then.
 GATE_FAILURES: Final = 3

@@ -12,6 +12,7 @@ pytest.importorskip(
 
 from microsoft_agents.activity import Activity, ChannelAccount, ConversationAccount, ResourceResponse
 from microsoft_agents.hosting.core import ChannelAdapter, TurnContext
+from turnscore_client.integrations import GateEvent, QualityGate
 from turnscore_client.integrations.agents_middleware import TurnScoreMiddleware
 
 
@@ -66,13 +67,21 @@ async def test_what_the_agent_sends_is_scored_in_its_conversation(service: Servi
 
 
 async def test_a_low_message_is_sent_in_other_words(service: Service):
-    async def again(context: TurnContext, score: Any) -> str:
-        assert (context.activity.text, score.value) == (ASKED, 0.1)
+    async def again(event: GateEvent) -> str:
+        assert (event.messages[-1]["content"], event.score.value, event.conversation) == (ASKED, 0.1, "chat 7")
         return GOOD
 
-    channel = Channel(TurnScoreMiddleware(**service.options(min_quality=0.5), answer_again=again))
+    gate = QualityGate("fallback_model", fallback_model=again, url=service.url)
+    channel = Channel(TurnScoreMiddleware(gate=gate, **service.options()))
     await channel.hear(ASKED, BAD, ANSWERED)
     assert channel.sent == [GOOD, ANSWERED]
+    gate.close()
+
+
+@pytest.mark.parametrize("given", [{"on_low": "ask_again"}, {"on_low": "fallback_model", "fallback_model": "strong"}])
+def test_the_sdk_knows_no_model(service: Service, given: dict[str, Any]):
+    with pytest.raises(ValueError, match="give a function"):
+        TurnScoreMiddleware(gate=QualityGate(url=service.url, **given))
 
 
 async def test_an_unwell_service_costs_the_agent_nothing(unwell: Service, patience: Patience):
@@ -82,4 +91,4 @@ async def test_an_unwell_service_costs_the_agent_nothing(unwell: Service, patien
         await channel.hear(ASKED, ANSWERED)
     assert channel.sent == [ANSWERED]
     assert patience.seconds < 2
-    middleware.hook.background.close(0)
+    middleware.background.close(0)

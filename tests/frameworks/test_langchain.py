@@ -14,6 +14,7 @@ from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, MessagesState, StateGraph
+from turnscore_client.integrations import GateEvent, QualityGate
 from turnscore_client.integrations.langchain_middleware import TurnScoreCallback, TurnScoreMiddleware
 
 CONFIG: Any = {"configurable": {"thread_id": "chat 7"}}
@@ -60,18 +61,40 @@ async def test_an_agent_s_answer_is_scored_with_what_was_asked(service: Service)
 
 
 async def test_a_low_answer_makes_the_model_answer_again(service: Service):
-    middleware = TurnScoreMiddleware(**service.options(min_quality=0.5))
+    gate = QualityGate("ask_again", url=service.url, deadline_seconds=30)
+    middleware = TurnScoreMiddleware(gate=gate, **service.options())
     state = await agent(middleware, BAD, GOOD).ainvoke(ASK, CONFIG)
     assert [message.text for message in state["messages"]] == [ASKED, GOOD]
     assert last(agent(middleware, BAD, GOOD).invoke(ASK, CONFIG)) == GOOD
     assert last(await agent(middleware, ANSWERED, GOOD).ainvoke(ASK, CONFIG)) == ANSWERED
-    assert (middleware.hook.gate.low, middleware.hook.gate.passed) == (2, 1)
-
-
-async def test_a_call_of_tools_passes_no_gate(service: Service):
-    middleware = TurnScoreMiddleware(**service.options(min_quality=0.5))
+    assert (gate.low, gate.passed) == (2, 1)
     assert last(await agent(middleware, CALLS_A_TOOL, ANSWERED).ainvoke(ASK, CONFIG)) == ANSWERED
-    assert middleware.hook.gate.passed == 1
+    assert (gate.low, gate.passed) == (2, 2), "a call of tools passes no gate"
+    gate.close()
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+async def test_a_stronger_model_answers_in_its_place(service: Service, monkeypatch: pytest.MonkeyPatch, is_named: bool):
+    strong = FakeModel(messages=iter([AIMessage(GOOD), AIMessage(GOOD)]))
+    monkeypatch.setattr("turnscore_client.integrations.langchain_middleware.init_chat_model", {"strong": strong}.get)
+    gate = QualityGate(
+        "fallback_model", fallback_model="strong" if is_named else strong, url=service.url, deadline_seconds=30
+    )
+    middleware = TurnScoreMiddleware(gate=gate, **service.options())
+    assert last(await agent(middleware, BAD).ainvoke(ASK, CONFIG)) == GOOD
+    assert last(agent(middleware, BAD).invoke(ASK, CONFIG)) == GOOD
+    gate.close()
+
+
+async def test_a_message_is_said_in_its_place_in_the_agent_s_conversation(service: Service):
+    told: list[GateEvent] = []
+    gate = QualityGate("hand_over", hand_over=lambda event: told.append(event) or "one moment", url=service.url)
+    middleware = TurnScoreMiddleware(gate=gate, **service.options())
+    assert last(await agent(middleware, BAD).ainvoke(ASK, CONFIG)) == "one moment"
+    assert last(agent(middleware, BAD).invoke(ASK, CONFIG)) == "one moment"
+    assert [event.conversation for event in told] == ["chat 7", "chat 7"]
+    assert told[0].messages == [{"role": "user", "content": ASKED}]
+    gate.close()
 
 
 async def test_an_unwell_service_costs_the_agent_nothing(unwell: Service, patience: Patience):
@@ -79,7 +102,7 @@ async def test_an_unwell_service_costs_the_agent_nothing(unwell: Service, patien
     with patience:
         assert last(await agent(middleware, ANSWERED).ainvoke(ASK, CONFIG)) == ANSWERED
     assert patience.seconds < 3
-    middleware.hook.background.close(0)
+    middleware.background.close(0)
 
 
 def graph(*answers: AIMessage) -> Any:

@@ -1,7 +1,9 @@
 """LiteLLM, the real package, with its own mock of a model: completions, streams and the proxy's hook."""
 
 import os
-from typing import Any
+import sys
+from types import ModuleType
+from typing import Any, ClassVar
 
 import pytest
 from support.conditions import until
@@ -10,6 +12,7 @@ from support.framework_service import ANSWERED, ASKED, BAD, GOOD, Patience, Serv
 os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # no network
 litellm = pytest.importorskip("litellm", reason="LiteLLM is not installed: make integrations")
 
+from turnscore_client.integrations import QualityGate  # noqa: E402
 from turnscore_client.integrations.litellm_logger import TurnScoreLogger  # noqa: E402
 
 MESSAGES = [{"role": "system", "content": "you are a detective"}, {"role": "user", "content": ASKED}]
@@ -74,19 +77,65 @@ async def test_an_unwell_service_costs_the_chatbot_nothing(unwell: Service, pati
     logger = use(TurnScoreLogger(**unwell.options()))
     with patience:
         assert (await complete()).choices[0].message.content == ANSWERED
-        await until(lambda: logger.hook.background._held or unwell.told, 30)
+        await until(lambda: logger.background._held or unwell.told, 30)
     assert patience.seconds < 3
-    logger.hook.background.close(0)
+    logger.background.close(0)
 
 
-async def test_a_low_answer_of_the_proxy_is_answered_again(service: Service):
-    async def again(data: dict[str, Any], score: Any) -> Any:
-        return await litellm.acompletion(**data, mock_response=GOOD)
+class Models(litellm.CustomLLM):
+    """Providers of this process: each model says what its name stands for."""
 
-    logger = TurnScoreLogger(**service.options(min_quality=0.5), answer_again=again)
-    data = {"model": "gpt-4o-mini", "messages": MESSAGES}
-    first = await complete(BAD)
-    second = await logger.async_post_call_success_hook(data, None, first)
-    assert second.choices[0].message.content == GOOD
+    asked: ClassVar[list[dict[str, Any]]] = []
+
+    async def acompletion(self, model: str, messages: Any, model_response: Any, **given: Any) -> Any:
+        self.asked.append(
+            {"model": model, "messages": messages, "temperature": given["optional_params"].get("temperature")}
+        )
+        model_response.choices[0].message.content = {"weak": BAD, "strong": GOOD}[model]
+        return model_response
+
+
+@pytest.fixture
+def models(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    monkeypatch.setattr(Models, "asked", [])
+    monkeypatch.setattr(litellm, "custom_provider_map", [{"provider": "own", "custom_handler": Models()}])
+    litellm.utils.custom_llm_setup()
+    return Models.asked
+
+
+@pytest.mark.parametrize(
+    ("given", "answer", "asked"),
+    [
+        ({"on_low": "ask_again"}, BAD, ["weak"]),
+        ({"on_low": "fallback_model", "fallback_model": "own/strong"}, GOOD, ["strong"]),
+        ({"on_low": "hand_over", "hand_over": "one moment"}, "one moment", []),
+    ],
+)
+async def test_a_low_answer_of_the_proxy_is_replaced(service: Service, models, given, answer, asked):
+    gate = QualityGate(url=service.url, deadline_seconds=30, **given)
+    logger = TurnScoreLogger(gate=gate, **service.options())
+    data = {
+        "model": "own/weak", "messages": MESSAGES, "temperature": 0.5, "stream": False,
+        "metadata": {"session_id": "chat 7"}, "proxy_server_request": {}, "litellm_call_id": "1",
+    }  # fmt: skip
+    second = await logger.async_post_call_success_hook(data, None, await complete(BAD))
+    assert second.choices[0].message.content == answer
+    assert models == [{"model": name, "messages": MESSAGES, "temperature": 0.5} for name in asked]
     fine = await complete(ANSWERED)
     assert await logger.async_post_call_success_hook(data, None, fine) is fine
+    assert (gate.low, gate.passed) == (1, 1)
+    gate.close()
+
+
+async def test_the_proxy_s_own_models_are_asked_by_its_router(service: Service, models, monkeypatch):
+    proxy = ModuleType("litellm.proxy.proxy_server")
+    proxy.llm_router = litellm.Router(
+        model_list=[{"model_name": "the-strong-one", "litellm_params": {"model": "own/strong"}}]
+    )
+    monkeypatch.setitem(sys.modules, proxy.__name__, proxy)
+    gate = QualityGate("fallback_model", fallback_model="the-strong-one", url=service.url, deadline_seconds=30)
+    logger = TurnScoreLogger(gate=gate, **service.options())
+    data = {"model": "the-weak-one", "messages": MESSAGES}
+    second = await logger.async_post_call_success_hook(data, None, await complete(BAD))
+    assert second.choices[0].message.content == GOOD
+    gate.close()

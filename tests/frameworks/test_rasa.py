@@ -1,5 +1,5 @@
-"""Rasa 3.6, its real event brokers, without the rest of Rasa, which does not run on our Python: it names the broker's
-class in endpoints.yml, and loads it so."""
+"""Rasa 3.6, its real event brokers and generators of responses, without the rest, which does not run on our Python: it
+names their classes in endpoints.yml, and loads them so."""
 
 import sys
 from importlib.metadata import PackageNotFoundError, distribution
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from support.conditions import until
-from support.framework_service import ANSWERED, ASKED, Patience, Service
+from support.framework_service import ANSWERED, ASKED, BAD, GOOD, Patience, Service
 
 try:
     FOLDER = distribution("rasa").locate_file("rasa")
@@ -21,7 +21,12 @@ for name in ("rasa", "rasa.core"):  # without their __init__, which import Tenso
     sys.modules[name] = package
 
 from rasa.core.brokers.broker import EventBroker  # noqa: E402
+from rasa.core.nlg import NaturalLanguageGenerator, TemplatedNaturalLanguageGenerator  # noqa: E402
+from rasa.shared.core.domain import Domain  # noqa: E402
+from rasa.shared.core.events import ActionExecuted, UserUttered  # noqa: E402
+from rasa.shared.core.trackers import DialogueStateTracker  # noqa: E402
 from rasa.utils.endpoints import EndpointConfig  # noqa: E402
+from turnscore_client.integrations import GateEvent  # noqa: E402
 from turnscore_client.integrations.rasa_broker import TurnScoreBroker  # noqa: E402
 
 TYPE = "turnscore_client.integrations.rasa_broker.TurnScoreBroker"
@@ -56,3 +61,46 @@ async def test_an_unwell_service_costs_the_bot_nothing(unwell: Service, patience
             broker.publish(said("bot", ANSWERED))
     assert patience.seconds < 1
     broker.background.close(0)
+
+
+def answer_again(event: GateEvent) -> str:
+    """What `fallback_model` names."""
+    assert (event.conversation, event.messages) == ("chat 7", [{"role": "user", "content": ASKED}])
+    return GOOD
+
+
+async def said_by(url: str, responses: dict[str, Any], utter: str, **options: Any) -> Any:
+    """What Rasa's agent says of a domain that it loads after the generator was made."""
+    type_ = "turnscore_client.integrations.rasa_broker.TurnScoreNLG"
+    nlg = NaturalLanguageGenerator.create(EndpointConfig(url=url, type=type_, **options), Domain.empty())
+    assert isinstance(nlg, TemplatedNaturalLanguageGenerator)
+    nlg.responses = responses
+    tracker = DialogueStateTracker.from_events("chat 7", [ActionExecuted("action_listen"), UserUttered(ASKED)])
+    said = await nlg.generate(utter, tracker, "rest")
+    nlg.gate.close()
+    return said
+
+
+RESPONSES = {"utter_bad": [{"text": BAD}], "utter_fine": [{"text": ANSWERED, "buttons": []}]}
+
+
+@pytest.mark.parametrize(
+    ("options", "answer"),
+    [
+        ({"on_low": "fallback_model", "fallback_model": "a_bot_s_own.answer_again"}, GOOD),
+        ({"on_low": "hand_over", "hand_over": "one moment"}, "one moment"),
+        ({"on_low": "ask_again"}, BAD),
+    ],
+)
+async def test_a_low_response_of_the_domain_is_replaced(service: Service, monkeypatch, options, answer):
+    own = ModuleType("a_bot_s_own")
+    own.answer_again = answer_again  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, own.__name__, own)
+    assert (await said_by(service.url, RESPONSES, "utter_bad", **options))["text"] == answer
+    assert await said_by(service.url, RESPONSES, "utter_fine", **options) == {"text": ANSWERED, "buttons": []}
+    assert await said_by(service.url, RESPONSES, "utter_none", **options) is None
+
+
+async def test_an_unwell_service_costs_no_response(unwell: Service):
+    options = {"on_low": "hand_over", "hand_over": "one moment", "deadline_seconds": 0.3}
+    assert (await said_by(unwell.url, RESPONSES, "utter_bad", **options))["text"] == BAD

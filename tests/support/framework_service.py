@@ -54,7 +54,7 @@ def gone() -> Service:
 @contextmanager
 def serve(seconds: float = 0.0, *, is_refusing: bool = False) -> Iterator[Service]:
     """One that answers after some seconds, or refuses everything."""
-    mock, ended = MockTurnScore(scores=_value_of), threading.Event()
+    mock, ended = MockTurnScore(scores=_value_of, thresholds={"quality": 0.5}), threading.Event()
     if is_refusing:
         mock.fail_next("overloaded", retry_after_ms=60_000, times=10_000)
 

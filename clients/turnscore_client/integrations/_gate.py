@@ -1,106 +1,174 @@
-"""Lets a reply that scores low be answered once more, within a time budget; in doubt the first reply stands."""
+"""Replaces a reply before it is sent, within a deadline and a budget of calls; in doubt the first reply stands."""
 
 import asyncio
+import hashlib
+import inspect
 import logging
 import os
+import threading
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections import OrderedDict, deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar, Unpack
+from typing import Any, Literal, TypedDict, TypeVar, Unpack, get_args
 
-from turnscore_wire import Score
+from turnscore_wire import Score, Turn
 
 from turnscore_client import _defaults
 from turnscore_client._background import (
-    BackgroundOptions,
-    BackgroundScorer,
     Convert,
-    GateOptions,
     ServiceOptions,
     check_positive,
     current_traceparent,
-    last_turn,
     open_client,
+    spoken_turns,
 )
 from turnscore_client._options import check_names
 from turnscore_client._sync import run_now
 
 T = TypeVar("T")
+Action = Literal["ask_again", "fallback_model", "hand_over"]
+_ACTIONS: tuple[Action, ...] = get_args(Action)
 _LOGGER = logging.getLogger("turnscore_client.integrations")
-_Dialogue = Callable[[], Iterable[Mapping[str, Any]]]  # makes OpenAI's messages of those before the reply
+
+
+@dataclass(frozen=True, kw_only=True)
+class GateEvent:
+    """Why a reply is to be replaced: what a function given as `fallback_model` or `hand_over` is called with."""
+
+    messages: Sequence[Mapping[str, Any]]  # OpenAI's, up to the user's last
+    reply: str
+    score: Score | None  # the reply's; None where it was not asked for, or not there in time
+    signal: str | None  # the user's, one of `on_user`
+    conversation: str  # as the framework names it; else a digest of the user's first turn
+
+
+class ReplyOptions(TypedDict, total=False):
+    """How a framework's replies are asked for, read and made. Those left out are a plain string's."""
+
+    ask: Callable[[Any], Any]
+    """Asks the model once more; gets None, or `fallback_model` where that is no function."""
+    text_of: Callable[[Any], str | None]
+    """None for what is no spoken turn, such as a call of tools: it passes."""
+    say: Callable[[str], Any]
+    convert: Convert
+    """Makes OpenAI's messages of the framework's own."""
+    conversation: str | None
+    """Its name; else the user's first turn tells conversations apart."""
+    seconds: float
+    """What is left of the deadline."""
+
+
+_REACTION = "reaction"
+_FIRST_MESSAGES = 8  # chosen: a prompt or two, a greeting, and then the user has spoken
+_HOUR_SECONDS = 3600.0
+_REPLY_OPTIONS = ReplyOptions.__optional_keys__
+_Run = Callable[..., Awaitable[Any]]  # a function, its arguments, and `seconds`: its result, None where it is late
 
 
 class QualityGate:
-    """Lets a reply through whose value is `min_quality` or more; any thread and any event loop may ask it.
+    """Decides whether a reply is sent; any thread and any event loop may ask it.
 
-    `passed`, `low` and `unknown` count first replies by what was found. While the service fails again and again the
-    gate stands open for some seconds without asking. Raises ValueError for options that make no sense.
+    `on_low` says what is done about a reply that is low: labelled so or, with `min_quality`, of a lower value.
+    `on_user` says for which signals of scorer `reaction` something is done about the user's turn: one name, several,
+    or what is done by name; else the first of `hand_over` and `fallback_model` that is given, or `ask_again`.
+
+    `ask_again` asks the model once more, and `fallback_model` another one, as the framework takes it; the better of
+    both replies is sent. `hand_over` is said instead. Both may be functions, also of asyncio, of a GateEvent, that
+    return a text; None leaves the first reply. Calls of models are counted, by conversation and by hour.
+
+    `passed`, `low` and `unknown` count first replies, `signalled` users' turns, `over_budget` calls not made. While the
+    service fails again and again the gate stands open for some seconds without asking. Raises ValueError for options
+    that make no sense.
     """
 
     def __init__(
         self,
-        min_quality: float,
+        on_low: Action | None = None,
         *,
+        on_user: str | Iterable[str] | Mapping[str, Action] = (),
+        fallback_model: Any = None,
+        hand_over: str | Callable[[GateEvent], Any] | None = None,
+        min_quality: float | None = None,
         scorer: str = "quality",
-        budget_seconds: float = _defaults.GATE_BUDGET_SECONDS,
+        max_calls_per_conversation: int = _defaults.GATE_CALLS_PER_CONVERSATION,
+        max_calls_per_hour: int = _defaults.GATE_CALLS_PER_HOUR,
+        deadline_seconds: float = _defaults.GATE_DEADLINE_SECONDS,
         **given: Unpack[ServiceOptions],
     ) -> None:
-        check_positive("budget_seconds", budget_seconds)
-        if not isinstance(min_quality, int | float) or min_quality != min_quality:
-            raise ValueError("min_quality must be a number")
+        check_names(given, ServiceOptions.__optional_keys__)
+        check_positive("deadline_seconds", deadline_seconds)
+        check_positive("max_calls_per_conversation", max_calls_per_conversation)
+        check_positive("max_calls_per_hour", max_calls_per_hour)
+        self._answers = {"ask_again": None, "fallback_model": fallback_model, "hand_over": hand_over}
+        names = (on_user,) if isinstance(on_user, str) else on_user
+        likely: Action = "ask_again" if fallback_model is None else "fallback_model"
+        likely = likely if hand_over is None else "hand_over"
+        self._on_user = dict(names) if isinstance(names, Mapping) else dict.fromkeys(names, likely)
+        self._on_low = on_low
+        self._actions = {*self._on_user.values(), *([on_low] if on_low else [])}
+        for action in self._actions:
+            if action not in _ACTIONS:
+                raise ValueError(f"on_low and on_user must be one of {', '.join(_ACTIONS)}")
+            if action != "ask_again" and self._answers[action] is None:
+                raise ValueError(f"{action} is to be done, and not given")
+        if not self._actions:
+            raise ValueError("on_low or on_user must say what is done")
+        if min_quality is not None and (on_low is None or not isinstance(min_quality, int | float)):
+            raise ValueError("min_quality must be a number, and needs on_low")
         self.min_quality = min_quality
-        self.budget_seconds = budget_seconds
+        self.deadline_seconds = deadline_seconds
         self._scorer = scorer
-        self._client = open_client(given, timeout_seconds=budget_seconds, max_retries=0)
+        self._client = open_client(given, timeout_seconds=deadline_seconds, max_retries=0)
         self._owns_client = given.get("client") is None
         self._threads, self._process = _start_threads(), os.getpid()
+        self._budget = _Budget(max_calls_per_conversation, max_calls_per_hour)
         self._failures = 0
         self._open_until = 0.0
-        self.passed = self.low = self.unknown = 0
+        self._has_told = False
+        self.passed = self.low = self.unknown = self.signalled = self.over_budget = 0
 
-    def choose(
-        self,
-        messages: Iterable[Any],
-        first: T,
-        again: Callable[[Score], T | None],
-        text_of: Callable[[T], str | None],
-        convert: Convert | None = None,
-    ) -> T:
-        """The first reply, or the second where the first is low and the second not lower still.
+    def check(self, framework: str, *models: type, can_ask: bool = True) -> None:
+        """Raises ValueError where the framework cannot do what is asked, such as asking a model by its name."""
+        if "ask_again" in self._actions and not can_ask:
+            raise ValueError(f"{framework} cannot ask_again; give a function as fallback_model")
+        model = self._answers["fallback_model"]
+        if "fallback_model" in self._actions and not callable(model) and not isinstance(model, models):
+            raise ValueError(f"{framework} cannot ask such a fallback_model; give a function")
 
-        `messages` are OpenAI's, up to the user's last; or a framework's own, of which `convert` makes OpenAI's.
-        `again` is called once at most, with the low score; None, or an exception, leaves the first reply. It cannot be
-        interrupted, so the budget only decides whether it is begun.
+    def choose(self, messages: Iterable[Any], first: T, **given: Unpack[ReplyOptions]) -> T:
+        """The reply to send.
+
+        `messages` are OpenAI's, up to the user's last, or a framework's own. What replaces the reply runs in a thread;
+        where it is not there in time it goes on for nobody.
         """
 
-        async def judge(dialogue: _Dialogue, text: str, seconds: float) -> Score | None:
-            return self._judge(dialogue, text, seconds, current_traceparent())
+        async def run(function: Callable[..., Any], *arguments: Any, seconds: float) -> Any:
+            try:
+                result = self._submit(function, *arguments).result(seconds)
+                return self._submit(asyncio.run, result).result(seconds) if inspect.iscoroutine(result) else result
+            except TimeoutError:
+                return None
 
-        async def answer(score: Score, seconds: float) -> T | None:
-            return again(score) if seconds > 0 else None
+        async def judge(function: Callable[..., T], *arguments: Any, **_: float) -> T:  # its client keeps the time
+            return function(*arguments)
 
-        return run_now(self._choose(messages, first, text_of, convert, judge, answer))
+        return run_now(self._choose(messages, first, run, judge, given))
 
-    async def achoose(
-        self,
-        messages: Iterable[Any],
-        first: T,
-        again: Callable[[Score], Awaitable[T | None]],
-        text_of: Callable[[T], str | None],
-        convert: Convert | None = None,
-    ) -> T:
-        """The same for asyncio; a second answer that is not there when the budget ends is cancelled."""
+    async def achoose(self, messages: Iterable[Any], first: T, **given: Unpack[ReplyOptions]) -> T:
+        """The same for asyncio; what is not there in time is cancelled."""
 
-        async def judge(dialogue: _Dialogue, text: str, seconds: float) -> Score | None:
-            work = dialogue, text, seconds, current_traceparent()
-            loop = asyncio.get_running_loop()
-            return await _within(seconds, loop.run_in_executor(self._own_threads(), self._judge, *work))
+        async def run(function: Callable[..., Any], *arguments: Any, seconds: float) -> Any:
+            if function is given.get("ask") or inspect.iscoroutinefunction(function):
+                return await _within(seconds, function(*arguments))
+            ends_at = time.monotonic() + seconds
+            result = await _within(seconds, asyncio.wrap_future(self._submit(function, *arguments)))
+            return await _within(ends_at - time.monotonic(), result) if inspect.isawaitable(result) else result
 
-        async def answer(score: Score, seconds: float) -> T | None:
-            return await _within(seconds, again(score))
-
-        return await self._choose(messages, first, text_of, convert, judge, answer)
+        return await self._choose(messages, first, run, run, given)
 
     def close(self) -> None:
         """Ends the threads and, unless it was given, the client; what they are doing is not waited for."""
@@ -114,54 +182,120 @@ class QualityGate:
             self._threads, self._process = _start_threads(), os.getpid()
         return self._threads
 
-    async def _choose(
-        self,
-        messages: Iterable[Any],
-        first: T,
-        text_of: Callable[[T], str | None],
-        convert: Convert | None,
-        judge: Callable[[_Dialogue, str, float], Awaitable[Score | None]],
-        again: Callable[[Score, float], Awaitable[T | None]],
-    ) -> T:
-        """The chosen reply. `judge` and `again` get the seconds that are left."""
-        ends_at = time.monotonic() + self.budget_seconds
-        recent = tuple(messages)[-_defaults.BACKGROUND_MESSAGES :]
-        dialogue = partial(convert, recent) if convert else lambda: recent
+    def _submit(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        return self._own_threads().submit(copy_context().run, function, *arguments)
 
-        async def score_of(reply: T | None) -> Score | None:
-            words = None if reply is None else text_of(reply)
-            return await judge(dialogue, words, ends_at - time.monotonic()) if words and words.strip() else None
+    async def _choose(self, messages: Iterable[Any], first: T, run: _Run, judge: _Run, given: ReplyOptions) -> T:
+        check_names(given, _REPLY_OPTIONS)
+        if "ask" not in given:
+            self.check("a gate without ask", can_ask=False)
+        ends_at = time.monotonic() + given.get("seconds", self.deadline_seconds)
+        text_of = given.get("text_of", str)
+
+        async def within(runner: _Run, function: Callable[..., Any], *arguments: Any) -> Any:
+            left = ends_at - time.monotonic()
+            return await runner(function, *arguments, seconds=left) if left > 0 else None
+
+        def text(reply: T | None) -> str:
+            return ((text_of(reply) if reply is not None else None) or "").strip()
 
         try:
-            score = await score_of(first)
-            if score is None:
-                self.unknown += 1
+            words = text(first)
+            if not words:
                 return first
-            if score.value >= self.min_quality:
-                self.passed += 1
+            event = await within(judge, self._examine, tuple(messages), words, given, ends_at)
+            action = self._decide(event)
+            if event is None or action is None:
                 return first
-            self.low += 1
-            second = await again(score, ends_at - time.monotonic())
-            if second is None or not (text_of(second) or "").strip():
+            second: T | None = await self._replace(action, event, partial(within, run), given)
+            if second is None or not text(second):
                 return first
-            other = await score_of(second)
-            return first if other is not None and other.value < score.value else second
+            if action == "hand_over" or event.score is None:
+                return second
+            other = await within(judge, self._score_reply, event.messages, text(second), ends_at)
+            return first if other is not None and other.value < event.score.value else second
         except Exception as error:
             _log_failure(error)
             return first
 
-    def _judge(self, dialogue: _Dialogue, text: str, seconds: float, traceparent: str | None) -> Score | None:
-        """The score of a reply to the dialogue; None where there is none in time."""
-        if seconds <= 0 or time.monotonic() < self._open_until:
+    def _decide(self, event: GateEvent | None) -> Action | None:
+        """What is done about it; counts it."""
+        action = None
+        if event is not None and event.signal is not None:
+            self.signalled += 1
+            action = self._on_user[event.signal]
+        elif self._on_low is not None:
+            match None if event is None else self._is_low(event.score):
+                case None:
+                    self.unknown += 1
+                case False:
+                    self.passed += 1
+                case True:
+                    self.low += 1
+                    action = self._on_low
+        if event is None or action is None or action == "hand_over" or self._budget.take(event.conversation):
+            return action
+        self.over_budget += 1
+        return None
+
+    def _is_low(self, score: Score | None) -> bool | None:
+        """None where nobody knows."""
+        if score is None:
             return None
+        if self.min_quality is not None:
+            return score.value < self.min_quality
+        if score.label is None and not self._has_told:
+            self._has_told = True
+            _LOGGER.warning("%s labels no reply: the gate needs min_quality, or a calibrated bundle", self._scorer)
+        return None if score.label is None else score.label == "low"
+
+    async def _replace(self, action: Action, event: GateEvent, run: _Run, given: ReplyOptions) -> Any:
+        """What takes the first reply's place; None where there is nothing, or not in time."""
+        answer, say = self._answers[action], given.get("say", str)
+        if callable(answer):
+            text = await run(answer, event)
+            return None if text is None else say(text)
+        return say(answer) if action == "hand_over" else await run(given["ask"], answer)
+
+    def _examine(self, messages: Sequence[Any], reply: str, given: ReplyOptions, ends_at: float) -> GateEvent:
+        """Asks what there is to know. Runs in a thread."""
+        convert = given.get("convert", list)
+        recent = list(convert(messages[-_defaults.BACKGROUND_MESSAGES :]))
+        signal = self._find_signal(recent, ends_at) if self._on_user else None
+        action = self._on_low if signal is None else self._on_user[signal]
+        is_compared = action is not None and (signal is None or action != "hand_over")
+        return GateEvent(
+            messages=recent,
+            reply=reply,
+            score=self._score_reply(recent, reply, ends_at) if is_compared else None,
+            signal=signal,
+            conversation=given.get("conversation") or _digest(convert(messages[:_FIRST_MESSAGES])),
+        )
+
+    def _find_signal(self, messages: Sequence[Mapping[str, Any]], ends_at: float) -> str | None:
+        """The likeliest signal of the user's last turn about which something is done."""
+        turns = spoken_turns(messages)
+        while turns and turns[-1].speaker != "user":
+            turns.pop()
+        score = self._ask(_REACTION, turns, ends_at)
+        return None if score is None else next((name for name in score.signals if name in self._on_user), None)
+
+    def _score_reply(self, messages: Sequence[Mapping[str, Any]], reply: str, ends_at: float) -> Score | None:
+        return self._ask(self._scorer, spoken_turns([*messages, {"role": "assistant", "content": reply}]), ends_at)
+
+    def _ask(self, scorer: str, turns: Sequence[Turn], ends_at: float) -> Score | None:
+        """The last turn's score; None where there is none in time."""
+        seconds = ends_at - time.monotonic()
+        if not turns or seconds <= 0 or time.monotonic() < self._open_until:
+            return None
+        traceparent = current_traceparent()
+        whose: Any = {} if turns[-1].speaker == "system" else {"speaker": "user"}
         try:
-            turn = last_turn([*dialogue(), {"role": "assistant", "content": text}])
-            if turn is None:
-                return None
             reply = self._client.score(
-                context=turn.context,
-                response=turn.response,
-                scorers=[self._scorer],
+                context=turns[:-1],
+                response=turns[-1].text,
+                **whose,
+                scorers=[scorer],
                 timeout_seconds=seconds,
                 metadata={"traceparent": traceparent} if traceparent else None,
             )
@@ -169,7 +303,7 @@ class QualityGate:
             self._note_failure(error)
             return None
         self._failures = 0
-        return reply.scores.get(self._scorer)
+        return reply.scores.get(scorer)
 
     def _note_failure(self, error: Exception) -> None:
         """After some failures in a row the gate stands open for a while: an unwell service delays no more replies."""
@@ -180,43 +314,74 @@ class QualityGate:
             _log_failure(error)
 
 
+class Conversations(OrderedDict[str, T]):
+    """What is known of each conversation; the one that was silent longest is forgotten."""
+
+    def __init__(self, begin: Callable[[], T]) -> None:
+        super().__init__()
+        self._begin = begin
+
+    def __missing__(self, name: str) -> T:
+        self[name] = begun = self._begin()
+        return begun
+
+    def of(self, name: str) -> T:
+        """The conversation's; begun where there is none."""
+        found = self[name]
+        self.move_to_end(name)
+        if len(self) > _defaults.CONVERSATIONS:
+            self.popitem(last=False)
+        return found
+
+
+def new_dialogues() -> Conversations[deque[dict[str, str]]]:
+    """The last messages of each conversation."""
+    return Conversations(lambda: deque(maxlen=_defaults.BACKGROUND_MESSAGES))
+
+
+class _Budget:
+    """Second calls: when those of the last hour were made, and how many in each conversation."""
+
+    def __init__(self, most_per_conversation: int, most_per_hour: int) -> None:
+        self._most_per_conversation, self._most_per_hour = most_per_conversation, most_per_hour
+        self._made_at: deque[float] = deque()
+        self._by_conversation = Conversations(int)
+        self._lock = threading.Lock()
+
+    def take(self, conversation: str) -> bool:
+        """Whether one call more is in the budget; it is then counted."""
+        now = time.monotonic()
+        with self._lock:
+            while self._made_at and now - self._made_at[0] >= _HOUR_SECONDS:
+                self._made_at.popleft()
+            made = self._by_conversation.of(conversation)
+            if made >= self._most_per_conversation or len(self._made_at) >= self._most_per_hour:
+                return False
+            self._made_at.append(now)
+            self._by_conversation[conversation] = made + 1
+            return True
+
+
+def _digest(messages: Iterable[Mapping[str, Any]]) -> str:
+    first = next((message.get("content") for message in messages if message.get("role") == "user"), None)
+    return hashlib.sha256(repr(first).encode(errors="replace")).hexdigest()[:32]
+
+
 def _start_threads() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(_defaults.GATE_THREADS, thread_name_prefix="turnscore-gate")
 
 
-async def _within(seconds: float, waiting: Awaitable[T | None]) -> T | None:
-    """The result, or None where it is not there in time."""
+async def _within(seconds: float, waiting: Awaitable[T]) -> T | None:
+    """The result, or None where it is not there in time: nobody waits for what is slow to be cancelled."""
+    task = asyncio.ensure_future(waiting)
     try:
-        return await asyncio.wait_for(waiting, max(0.0, seconds))
-    except TimeoutError:
-        return None
+        await asyncio.wait({task}, timeout=max(0.0, seconds))
+        return task.result() if task.done() and not task.cancelled() else None
+    finally:
+        task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+        task.cancel()
 
 
 def _log_failure(error: Exception) -> None:
     """What went wrong, in a word: an error's message may hold the dialogue's."""
     _LOGGER.warning("the gate let a reply pass unjudged: %s", getattr(error, "code", type(error).__name__))
-
-
-class Hook:
-    """Made of an integration's options. Raises TypeError for an unknown one, ValueError for one without sense."""
-
-    def __init__(self, given: GateOptions) -> None:
-        check_names(given, GateOptions.__optional_keys__)
-        background: BackgroundOptions = {name: value for name, value in given.items() if name in _BACKGROUND}  # type: ignore[assignment]
-        service: ServiceOptions = {name: value for name, value in given.items() if name in _SERVICE}  # type: ignore[assignment]
-        least = given.get("min_quality")
-        self.gate = (
-            None
-            if least is None
-            else QualityGate(
-                least,
-                scorer=given.get("gate_scorer", "quality"),
-                budget_seconds=given.get("budget_seconds", _defaults.GATE_BUDGET_SECONDS),
-                **service,
-            )
-        )
-        self.background = BackgroundScorer(**background)
-
-
-_BACKGROUND = BackgroundOptions.__optional_keys__
-_SERVICE = ServiceOptions.__optional_keys__

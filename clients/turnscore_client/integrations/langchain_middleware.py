@@ -5,13 +5,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Unpack
 from uuid import UUID
 
-from turnscore_client._background import BackgroundOptions, BackgroundScorer, GateOptions, TurnIds
+from turnscore_client._background import BackgroundOptions, BackgroundScorer, TurnIds
 from turnscore_client._errors import needs_extra
-from turnscore_client.integrations._gate import Hook
+from turnscore_client.integrations._gate import QualityGate, ReplyOptions
 
 with needs_extra("langchain", "the LangChain middleware"):
     from langchain.agents.middleware import AgentMiddleware
+    from langchain.chat_models import init_chat_model
     from langchain_core.callbacks import BaseCallbackHandler
+    from langchain_core.language_models import BaseChatModel
     from langchain_core.messages import AIMessage, convert_to_openai_messages
     from langgraph.config import get_config
 
@@ -21,30 +23,30 @@ _MOST_RUNS = 1024  # chosen: model calls of one process that are under way; the 
 class TurnScoreMiddleware(AgentMiddleware[Any, Any]):
     """`create_agent(model, tools, middleware=[TurnScoreMiddleware()])`.
 
-    With `min_quality` a low final answer makes the model answer once more.
+    With a gate, final answers pass it; its `fallback_model` may be a chat model, or what `init_chat_model` takes.
     """
 
-    def __init__(self, **given: Unpack[GateOptions]) -> None:
+    def __init__(self, *, gate: QualityGate | None = None, **given: Unpack[BackgroundOptions]) -> None:
         super().__init__()
-        self.hook = Hook(given)
+        if gate is not None:
+            gate.check("LangChain", str, BaseChatModel)
+        self.gate, self.background = gate, BackgroundScorer(**given)
 
     def after_agent(self, state: Any, runtime: Any) -> None:
-        self.hook.background.submit(state["messages"], _current_ids(), _to_openai)
+        self.background.submit(state["messages"], _current_ids(), _to_openai)
 
     async def aafter_agent(self, state: Any, runtime: Any) -> None:
         self.after_agent(state, runtime)
 
     def wrap_model_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
-        first, gate = handler(request), self.hook.gate
-        if gate is None:
-            return first
-        return gate.choose(request.messages, first, lambda _: handler(request), _text_of, _to_openai)
+        first = handler(request)
+        return first if self.gate is None else self.gate.choose(request.messages, first, **_replies(request, handler))
 
     async def awrap_model_call(self, request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
-        first, gate = await handler(request), self.hook.gate
-        if gate is None:
+        first = await handler(request)
+        if self.gate is None:
             return first
-        return await gate.achoose(request.messages, first, lambda _: handler(request), _text_of, _to_openai)
+        return await self.gate.achoose(request.messages, first, **_replies(request, handler))
 
 
 class TurnScoreCallback(BaseCallbackHandler):
@@ -74,6 +76,20 @@ class TurnScoreCallback(BaseCallbackHandler):
 
     def on_llm_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
         self._asked.pop(run_id, None)
+
+
+def _replies(request: Any, handler: Callable[[Any], Any]) -> ReplyOptions:
+    def ask(model: Any) -> Any:
+        model = init_chat_model(model) if isinstance(model, str) else model
+        return handler(request if model is None else request.override(model=model))
+
+    return {
+        "ask": ask,
+        "text_of": _text_of,
+        "say": AIMessage,
+        "convert": _to_openai,
+        "conversation": _current_ids().session_id,
+    }
 
 
 def _to_openai(messages: Sequence[Any]) -> Any:

@@ -1,4 +1,4 @@
-"""Open WebUI: a filter function that scores every answer of a chat behind its back.
+"""Open WebUI: a filter function that scores every answer of a chat behind its back, and may gate it.
 
 In Open WebUI's admin panel a function of two lines holds it:
 
@@ -6,19 +6,23 @@ In Open WebUI's admin panel a function of two lines holds it:
     from turnscore_client.integrations.open_webui_filter import Filter
 """
 
+import inspect
 import logging
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from pydantic import BaseModel, Field
 
-from turnscore_client._background import BackgroundScorer, TurnIds
+from turnscore_client._background import BackgroundScorer, ServiceOptions, TurnIds
+from turnscore_client._defaults import GATE_DEADLINE_SECONDS
+from turnscore_client.integrations._gate import QualityGate
 
 _LOGGER = logging.getLogger("turnscore_client.integrations")
 
 
 class Filter:
-    """Its valves are set in the panel. It changes nothing in a chat."""
+    """Its valves are set in the panel. Without `on_low` and `on_user` it changes nothing in a chat."""
 
     class Valves(BaseModel):
         """What an administrator sets."""
@@ -26,37 +30,85 @@ class Filter:
         url: str = Field(default="", description="turnscore's address; else TURNSCORE_URL.")
         api_key: str = Field(default="", description="Its key; else TURNSCORE_API_KEY.")
         scorers: str = Field(default="", description="Scorers, separated by commas; else the service's own.")
+        on_low: str = Field(default="", description="ask_again, fallback_model or hand_over, when an answer is low.")
+        on_user: str = Field(default="", description="The user's signals, separated by commas, that do the same.")
+        fallback_model: str = Field(default="", description="The id of a stronger model here.")
+        hand_over: str = Field(default="", description="A message in place of the answer.")
+        min_quality: float | None = Field(default=None, description="The value of an answer that is not low.")
+        deadline_seconds: float = Field(default=GATE_DEADLINE_SECONDS, description="What an answer may wait.")
         priority: int = Field(default=0, description="Filters of lower priority run first.")
 
     def __init__(self) -> None:
         self.valves = self.Valves()
-        self._background: BackgroundScorer | None = None
-        self._made_of: tuple[str, str, str] | None = None
+        self.background: BackgroundScorer | None = None
+        self.gate: QualityGate | None = None
+        self._made_of: Filter.Valves | None = None
 
-    async def outlet(self, body: dict[str, Any], __metadata__: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """The body as it came; its last message is submitted."""
+    async def outlet(
+        self,
+        body: dict[str, Any],
+        __metadata__: Mapping[str, Any] | None = None,
+        __user__: Mapping[str, Any] | None = None,
+        __request__: Any = None,
+    ) -> dict[str, Any]:
+        """The body, whose last message may be another; it is submitted."""
         known = __metadata__ or {}
         session = body.get("chat_id") or known.get("chat_id")
         ids = TurnIds(span_id=body.get("id") or known.get("message_id"), session_id=session)
         messages = body.get("messages")
-        if isinstance(messages, list):
-            try:
-                self.background.submit(messages, ids)
-            except ValueError as error:  # a valve that makes no sense; its words are the administrator's
-                _LOGGER.warning("turns are not scored: %s", error)
+        if not isinstance(messages, list):
+            return body
+        try:
+            self._make()
+        except ValueError as error:  # a valve that makes no sense; its words are the administrator's
+            _LOGGER.warning("turns are not scored: %s", error)
+            return body
+        if self.gate is not None and messages and isinstance(messages[-1].get("content"), str):
+            ask = partial(_ask, __request__, __user__ or {}, body)
+            *asked, last = messages
+            last["content"] = await self.gate.achoose(asked, last["content"], ask=ask, conversation=session)
+        if self.background is not None:
+            self.background.submit(messages, ids)
         return body
 
-    @property
-    def background(self) -> BackgroundScorer:
-        """What scores; replaced when the valves have changed."""
-        valves = self.valves
-        wanted = (valves.url, valves.api_key, valves.scorers)
-        if self._background is None or wanted != self._made_of:
-            if self._background is not None:
-                self._background.close(goodbye_seconds=0.0)
-            names = [name.strip() for name in valves.scorers.split(",") if name.strip()]
-            self._background = BackgroundScorer(
-                url=valves.url or None, api_key=valves.api_key or None, scorers=names or None
+    def _make(self) -> None:
+        """Makes what scores, where the valves have changed."""
+        if self.valves == self._made_of:
+            return
+        if self.background is not None:
+            self.background.close(goodbye_seconds=0.0)
+        if self.gate is not None:
+            self.gate.close()
+        self.background = self.gate = None
+        given = {name: value or None for name, value in self.valves.model_dump().items()}
+        service: ServiceOptions = {"url": given["url"], "api_key": given["api_key"]}
+        on_user = _names(self.valves.on_user)
+        if given["on_low"] or on_user:
+            self.gate = QualityGate(
+                given["on_low"],
+                on_user=on_user,
+                fallback_model=given["fallback_model"],
+                hand_over=given["hand_over"],
+                min_quality=self.valves.min_quality,
+                deadline_seconds=self.valves.deadline_seconds,
+                **service,
             )
-            self._made_of = wanted
-        return self._background
+            self.gate.check("Open WebUI", str)
+        self.background = BackgroundScorer(scorers=_names(self.valves.scorers) or None, **service)
+        self._made_of = self.valves.model_copy()
+
+
+def _names(valve: str) -> list[str]:
+    return [name.strip() for name in valve.split(",") if name.strip()]
+
+
+async def _ask(request: Any, user: Mapping[str, Any], body: Mapping[str, Any], model: str | None) -> str:
+    """Another answer, of Open WebUI's own models (docs.openwebui.com, "Using Internal Open WebUI Functions")."""
+    from open_webui.models.users import Users
+    from open_webui.utils.chat import generate_chat_completion
+
+    found = Users.get_user_by_id(user["id"])
+    messages = [{"role": each["role"], "content": each["content"]} for each in body["messages"][:-1]]
+    asked = {"model": model or body["model"], "messages": messages, "stream": False}
+    answer = await generate_chat_completion(request, asked, await found if inspect.isawaitable(found) else found)
+    return str(answer["choices"][0]["message"]["content"])

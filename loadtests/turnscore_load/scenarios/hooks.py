@@ -8,7 +8,6 @@ from typing import Annotated
 
 from turnscore_client import BackgroundScorer, TurnScoreClient
 from turnscore_client.integrations import QualityGate
-from turnscore_wire import Score
 from typer import Option
 
 from turnscore_load.machine import ScenarioError
@@ -46,7 +45,7 @@ class Hooks(TargetScenario[dict[str, list[float]]]):
 
 async def _measure(url: str, scorer: str, replies: int) -> dict[str, list[float]]:
     watch = BackgroundScorer(url=url, scorers=[scorer], on_scored=lambda _: None)
-    gate = QualityGate(-1.0, scorer=scorer, url=url)  # every reply passes
+    gate = QualityGate("ask_again", min_quality=-1.0, scorer=scorer, url=url)  # every reply passes
     with TurnScoreClient(url) as client:
 
         async def nothing(_: str) -> None:
@@ -60,7 +59,7 @@ async def _measure(url: str, scorer: str, replies: int) -> dict[str, list[float]
             await asyncio.to_thread(client.score, messages=_MESSAGES, response=text, scorers=[scorer])
 
         async def gated(text: str) -> None:
-            await gate.achoose(_MESSAGES, text, _never, str)
+            await gate.achoose(_MESSAGES, text, ask=_never)
 
         ways: dict[str, Callable[[str], Awaitable[None]]] = {
             "nothing": nothing,
@@ -83,5 +82,5 @@ async def _measure(url: str, scorer: str, replies: int) -> dict[str, list[float]
     return took
 
 
-async def _never(_: Score) -> None:
+async def _never(_: object) -> None:
     raise AssertionError("every reply passes")

@@ -1,11 +1,13 @@
 """Open WebUI's filter and Rasa's broker: plain classes, fed what these two send, as their documentation has it."""
 
+import sys
 from collections.abc import Iterator
+from types import ModuleType
 from typing import ClassVar
 
 import pytest
 from turnscore_client import BackgroundScorer, Scored
-from turnscore_client.integrations import TurnIds
+from turnscore_client.integrations import QualityGate, TurnIds
 from turnscore_client.integrations.open_webui_filter import Filter
 from turnscore_client.integrations.rasa_broker import TurnScoreBroker
 from turnscore_client.testing import MockTurnScore
@@ -28,10 +30,16 @@ def webui(mock: MockTurnScore, told: list[Scored], monkeypatch: pytest.MonkeyPat
     def watch(**given: object) -> BackgroundScorer:
         return BackgroundScorer(client=mock.client(max_retries=0), on_scored=told.append, scorers=given["scorers"])
 
+    def judge(on_low: str | None, **given: object) -> QualityGate:
+        assert given.pop("url") is given.pop("api_key") is None
+        return QualityGate(on_low, client=mock.client(max_retries=0), **given)
+
     monkeypatch.setattr("turnscore_client.integrations.open_webui_filter.BackgroundScorer", watch)
+    monkeypatch.setattr("turnscore_client.integrations.open_webui_filter.QualityGate", judge)
     filter_ = Filter()
     yield filter_
-    filter_.background.close()
+    if filter_.background is not None:
+        filter_.background.close()
 
 
 def body() -> dict:
@@ -67,8 +75,60 @@ async def test_a_valve_without_sense_leaves_the_chat_alone(caplog):
 @pytest.mark.parametrize("messages", [None, [], [{"role": "user", "content": "hi"}], "hello"])
 async def test_a_body_without_an_answer_is_left_alone(webui, mock, messages):
     assert await webui.outlet({"messages": messages}) == {"messages": messages}
-    assert webui.background.wait_until_idle(30)
+    assert webui.background is None or webui.background.wait_until_idle(30)
     assert mock.requests == []
+
+
+@pytest.fixture
+def models(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, dict, object]]:
+    """What Open WebUI's own models were asked, as its documentation has their functions."""
+    asked: list[tuple[object, dict, object]] = []
+
+    async def generate_chat_completion(request: object, form_data: dict, user: object) -> dict:
+        asked.append((request, form_data, user))
+        return {"choices": [{"message": {"role": "assistant", "content": "a better answer"}}]}
+
+    class Users:
+        get_user_by_id = staticmethod(lambda name: f"user {name}")
+
+    for name, holds in {
+        "open_webui": {}, "open_webui.models": {}, "open_webui.utils": {}, "open_webui.models.users": {"Users": Users},
+        "open_webui.utils.chat": {"generate_chat_completion": generate_chat_completion},
+    }.items():  # fmt: skip
+        module = ModuleType(name)
+        module.__dict__.update(holds)
+        monkeypatch.setitem(sys.modules, name, module)
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("valves", "answer", "model"),
+    [
+        ({"on_low": "ask_again"}, "a better answer", "llama"),
+        ({"on_low": "fallback_model", "fallback_model": "strong"}, "a better answer", "strong"),
+        ({"on_low": "hand_over", "hand_over": "one moment"}, "one moment", None),
+        ({"on_low": "ask_again", "min_quality": 0.1}, "hello", None),
+    ],
+)
+async def test_a_low_answer_of_open_webui_is_replaced(webui, mock, told, models, valves, answer, model):
+    mock.scores, mock.thresholds = {"quality": 0.2}, {"quality": 0.5}
+    webui.valves = webui.Valves(**valves)
+    out = await webui.outlet(body(), __user__={"id": "7"}, __request__="the request")
+    assert [each["content"] for each in out["messages"]] == ["you are a pirate", "hi", answer]
+    asked = [{"role": "system", "content": "you are a pirate"}, {"role": "user", "content": "hi"}]
+    expected = ("the request", {"model": model, "messages": asked, "stream": False}, "user 7")
+    assert models == ([expected] if model else [])
+    assert webui.background.wait_until_idle(30)
+    assert mock.requests[-1].body["response"] == answer
+
+
+@pytest.mark.parametrize(
+    "valves", [{"on_low": "shrug"}, {"on_low": "hand_over"}, {"on_user": "abuse", "deadline_seconds": 0}]
+)
+async def test_valves_of_a_gate_without_sense_leave_the_chat_alone(webui, caplog, valves):
+    webui.valves = webui.Valves(**valves)
+    assert await webui.outlet(body()) == body()
+    assert "turns are not scored" in caplog.text
 
 
 def said(event: str, text: str | None, sender: str = "chat 7", **more: object) -> dict:

@@ -1,33 +1,37 @@
-"""The gate: one chance more for a low reply, inside a budget; in doubt the first reply stands."""
+"""The gate: what is done about a low reply or a fed-up user, inside a deadline and a budget of calls."""
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from turnscore_client.integrations import QualityGate
+from support.conditions import until
+from turnscore_client.integrations import GateEvent, QualityGate
 from turnscore_client.integrations import _gate as module
 from turnscore_client.testing import MockTurnScore
 
 ASKED = [{"role": "user", "content": "a secret question"}]
 VALUES = {"bad": 0.2, "worse": 0.1, "good": 0.9}
+AGAIN = {"ask": lambda _: "good"}
 
 
 @pytest.fixture
 def mock() -> MockTurnScore:
-    return MockTurnScore(scores=lambda request: {"quality": VALUES[request.response]})
+    return MockTurnScore(scores=lambda request: {"quality": VALUES[request.response]}, thresholds={"quality": 0.5})
 
 
-def with_threads(gate: QualityGate, first: str, again: Callable[[Any], Any]) -> str:
-    return gate.choose(ASKED, first, again, str)
+def with_threads(gate: QualityGate, first: str, **given: Any) -> str:
+    return gate.choose(ASKED, first, **given)
 
 
-def with_asyncio(gate: QualityGate, first: str, again: Callable[[Any], Any]) -> str:
-    async def answer(score: Any) -> Any:
-        return again(score)
+def with_asyncio(gate: QualityGate, first: str, *, ask: Callable[[Any], Any] | None = None, **given: Any) -> str:
+    async def answer(model: Any) -> Any:
+        assert ask is not None
+        return ask(model)
 
-    return asyncio.run(gate.achoose(ASKED, first, answer, str))
+    return asyncio.run(gate.achoose(ASKED, first, **({"ask": answer} if ask else {}), **given))
 
 
 @pytest.fixture(params=[with_threads, with_asyncio])
@@ -46,49 +50,204 @@ def choose(request: pytest.FixtureRequest):
         ("bad", " ", "bad", 1),
     ],
 )
-def test_a_low_reply_gets_one_chance_more(choose, mock, first, second, chosen, asked):
-    gate, scores = QualityGate(0.5, client=mock.client()), []
-    assert choose(gate, first, lambda score: (scores.append(score.value), second)[1]) == chosen
-    assert scores == [VALUES[first]] * asked
-    assert gate.passed + gate.low == 1
+@pytest.mark.parametrize("min_quality", [None, 0.3])
+def test_a_low_reply_is_asked_for_again(choose, mock, first, second, chosen, asked, min_quality):
+    gate, models = QualityGate("ask_again", min_quality=min_quality, client=mock.client()), []
+    assert choose(gate, first, ask=lambda model: (models.append(model), second)[1]) == chosen
+    assert models == [None] * asked
+    assert (gate.passed, gate.low) == (1 - asked, asked)
+    gate.close()
+
+
+def test_a_label_is_not_a_value(choose, mock):
+    gate = QualityGate("ask_again", min_quality=0.1, client=mock.client())
+    assert choose(gate, "bad", **AGAIN) == "bad"
+    gate.close()
+
+
+def test_a_scorer_without_a_label_lets_all_pass_and_says_so_once(choose, mock, caplog):
+    mock.thresholds.clear()
+    gate = QualityGate("ask_again", client=mock.client())
+    assert [choose(gate, "bad", **AGAIN) for _ in range(2)] == ["bad", "bad"]
+    assert gate.unknown == 2
+    assert caplog.text.count("min_quality") == 1
+    gate.close()
+
+
+def events() -> tuple[list[GateEvent], Mapping[str, Callable[[GateEvent], Any]]]:
+    """What functions of each kind were called with."""
+    told: list[GateEvent] = []
+
+    def say_good(event: GateEvent) -> str:
+        told.append(event)
+        return "good"
+
+    async def say_good_later(event: GateEvent) -> str:
+        return say_good(event)
+
+    return told, {"function": say_good, "coroutine": say_good_later, "partial": lambda event: say_good_later(event)}
+
+
+@pytest.mark.parametrize("action", ["fallback_model", "hand_over"])
+@pytest.mark.parametrize("kind", ["function", "coroutine", "partial"])
+def test_a_function_answers_in_place_of_a_low_reply(choose, mock, action, kind):
+    told, functions = events()
+    gate = QualityGate(action, client=mock.client(), **{action: functions[kind]})
+    assert choose(gate, "bad", conversation="chat 7") == "good"
+    [event] = told
+    assert (event.messages, event.reply, event.score.value) == (ASKED, "bad", 0.2)
+    assert (event.signal, event.conversation) == (None, "chat 7")
+    gate.close()
+
+
+def test_a_stronger_model_is_asked_by_its_name(choose, mock):
+    gate = QualityGate("fallback_model", fallback_model="strong", client=mock.client())
+    assert choose(gate, "bad", ask={"strong": "good"}.get) == "good"
+    gate.close()
+
+
+def test_a_message_is_said_though_it_scores_lower_or_nothing_where_a_person_was_told(choose, mock):
+    gate = QualityGate("hand_over", hand_over="worse", client=mock.client())
+    assert choose(gate, "bad") == "worse"
+    assert len(mock.requests) == 1
+    gate.close()
+    gate = QualityGate("hand_over", hand_over=lambda event: None, client=mock.client())
+    assert choose(gate, "bad") == "bad"
+    gate.close()
+
+
+class Signalling:
+    """A client whose scorer `reaction` finds these signals, the likeliest first, in any user's turn."""
+
+    def __init__(self, *signals: str) -> None:
+        self.signals, self.asked = signals, []
+
+    def score(self, *, context: Any, response: str, scorers: list[str], speaker: str = "system", **_: Any) -> Any:
+        self.asked.append((scorers[0], speaker, response, len(context)))
+        found = SimpleNamespace(value=VALUES.get(response, 0.5), label="fair", signals=list(self.signals))
+        return SimpleNamespace(scores={scorers[0]: found})
+
+
+REACTION, FIRST = ("reaction", "user", "a secret question", 0), ("quality", "system", "bad", 1)
+
+
+@pytest.mark.parametrize(
+    ("on_user", "signals", "chosen", "asked"),
+    [
+        ("frustrated", [], "bad", [REACTION]),
+        ("frustrated", ["pleased"], "bad", [REACTION]),
+        ("frustrated", ["frustrated"], "a person", [REACTION]),  # hand_over is given: it goes first
+        (("abuse", "frustrated"), ["wants_out", "frustrated"], "a person", [REACTION]),
+        ({"corrects": "fallback_model"}, ["corrects"], "good", [REACTION, FIRST, ("quality", "system", "good", 1)]),
+        ({"corrects": "ask_again"}, ["corrects"], "bad", [REACTION, FIRST, ("quality", "system", "worse", 1)]),
+        ({"corrects": "ask_again", "abuse": "hand_over"}, ["abuse", "corrects"], "a person", [REACTION]),
+    ],
+)
+def test_a_user_s_signal_has_the_reply_replaced(choose, on_user, signals, chosen, asked):
+    client = Signalling(*signals)
+    gate = QualityGate(on_user=on_user, hand_over="a person", fallback_model="strong", client=client)
+    assert choose(gate, "bad", ask=lambda model: "good" if model else "worse") == chosen
+    assert client.asked == asked
+    assert gate.signalled == (chosen != "bad" or len(asked) > 1)
+
+
+def test_the_user_s_last_turn_is_asked_about_though_the_bot_has_spoken_since():
+    client = Signalling("wants_out")
+    gate = QualityGate(on_user="wants_out", hand_over="a person", client=client)
+    spoken = [*ASKED, {"role": "assistant", "content": "one moment"}]
+    assert gate.choose(spoken, "bad") == "a person"
+    assert client.asked == [REACTION]
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+def test_a_conversation_has_its_budget_of_calls_and_all_have_that_of_an_hour(choose, mock, monkeypatch, is_named):
+    clock = SimpleNamespace(now=1000.0)
+    monkeypatch.setattr(module.time, "monotonic", lambda: clock.now)
+    gate = QualityGate("ask_again", max_calls_per_conversation=2, max_calls_per_hour=3, client=mock.client())
+
+    def talk(name: str, times: int) -> list[str]:
+        own = {"conversation": name} if is_named else {}
+        monkeypatch.setitem(ASKED[0], "content", name)
+        return [choose(gate, "bad", **AGAIN, **own) for _ in range(times)]
+
+    assert talk("chat 7", 3) == ["good", "good", "bad"]
+    assert talk("chat 8", 2) == ["good", "bad"]
+    clock.now += 3600
+    assert talk("chat 7", 1) == ["bad"]
+    assert talk("chat 8", 2) == ["good", "bad"]
+    assert (gate.low, gate.over_budget) == (8, 4)
+    gate.close()
+
+
+def test_to_hand_over_is_no_call_of_a_model(choose, mock):
+    gate = QualityGate("hand_over", hand_over="a person", max_calls_per_hour=1, client=mock.client())
+    assert [choose(gate, "bad") for _ in range(3)] == ["a person"] * 3
+    gate.close()
+
+
+def test_conversations_are_forgotten_when_there_are_too_many(mock, monkeypatch):
+    monkeypatch.setattr(module._defaults, "CONVERSATIONS", 2)
+    gate = QualityGate("ask_again", max_calls_per_conversation=1, client=mock.client())
+    said = [gate.choose(ASKED, "bad", **AGAIN, conversation=name) for name in "abbca"]
+    assert said == ["good", "good", "bad", "good", "good"]
     gate.close()
 
 
 @pytest.mark.parametrize("code", ["overloaded", "internal", "unauthenticated"])
 def test_a_service_that_refuses_lets_the_first_reply_pass(choose, mock, code, caplog):
-    gate = QualityGate(0.5, client=mock.client(max_retries=0))
+    gate = QualityGate("ask_again", client=mock.client(max_retries=0))
     mock.fail_next(code)
-    assert choose(gate, "bad", lambda _: pytest.fail("nobody knows that it is low")) == "bad"
+    assert choose(gate, "bad", ask=lambda _: pytest.fail("nobody knows that it is low")) == "bad"
     assert gate.unknown == 1
     assert "secret" not in caplog.text
     gate.close()
 
 
-def test_a_second_answer_that_fails_leaves_the_first(choose, mock, caplog):
+@pytest.mark.parametrize("action", ["ask_again", "fallback_model", "hand_over"])
+def test_what_fails_leaves_the_first_reply(choose, mock, caplog, action):
     def explode(_: object) -> str:
         raise RuntimeError("a secret answer")
 
-    gate = QualityGate(0.5, client=mock.client())
-    assert choose(gate, "bad", explode) == "bad"
+    gate = QualityGate(action, fallback_model=explode, hand_over=explode, client=mock.client())
+    assert choose(gate, "bad", ask=explode) == "bad"
     assert "RuntimeError" in caplog.text
     assert "secret" not in caplog.text
     gate.close()
 
 
-async def test_a_second_answer_that_comes_too_late_is_cancelled(mock):
-    gate, is_cancelled = QualityGate(0.5, client=mock.client(), budget_seconds=0.3), False
+@pytest.mark.parametrize("is_stubborn", [False, True])
+async def test_a_second_answer_that_comes_too_late_is_cancelled(mock, is_stubborn):
+    gate, ended, cancelled = QualityGate("ask_again", client=mock.client(), deadline_seconds=0.3), asyncio.Event(), []
 
     async def again(_: object) -> str:
-        nonlocal is_cancelled
         try:
-            await asyncio.sleep(60)
+            await ended.wait()
         except asyncio.CancelledError:
-            is_cancelled = True
+            cancelled.append(True)
+            if is_stubborn:
+                await ended.wait()
             raise
         return "good"
 
-    assert await gate.achoose(ASKED, "bad", again, str) == "bad"
-    assert is_cancelled
+    assert await gate.achoose(ASKED, "bad", ask=again) == "bad"
+    await until(lambda: cancelled, 30)
+    ended.set()
+    gate.close()
+
+
+@pytest.mark.parametrize("action", ["ask_again", "fallback_model", "hand_over"])
+def test_a_second_answer_that_hangs_in_a_thread_keeps_no_reply(mock, action):
+    ended = threading.Event()
+
+    def hang(_: object) -> str:
+        assert ended.wait(30)
+        return "good"
+
+    gate = QualityGate(action, fallback_model=hang, hand_over=hang, client=mock.client(), deadline_seconds=0.3)
+    assert gate.choose(ASKED, "bad", ask=hang) == "bad"
+    if action != "ask_again":
+        assert with_asyncio(gate, "bad") == "bad"
+    ended.set()
     gate.close()
 
 
@@ -105,22 +264,50 @@ class HungClient:
         raise TimeoutError
 
 
-def test_a_service_that_hangs_costs_the_budget_and_after_some_times_nothing(choose, monkeypatch):
+@pytest.mark.parametrize("more", [{}, {"on_user": "frustrated"}])
+def test_a_service_that_hangs_costs_the_deadline_and_after_some_times_nothing(choose, monkeypatch, more):
     monkeypatch.setattr(module._defaults, "GATE_OPEN_SECONDS", 60.0)
     hung = HungClient()
-    gate = QualityGate(0.5, client=hung, budget_seconds=0.1)
+    gate = QualityGate("ask_again", client=hung, deadline_seconds=0.1, **more)
     for _ in range(3):
-        assert choose(gate, "bad", lambda _: "good") == "bad"
+        assert choose(gate, "bad", **AGAIN) == "bad"
     assert hung.calls == 3
     for _ in range(20):
-        assert choose(gate, "bad", lambda _: "good") == "bad"
+        assert choose(gate, "bad", **AGAIN) == "bad"
     assert hung.calls == 3
     assert gate.unknown == 23
     hung.gate.set()
     gate.close()
 
 
-@pytest.mark.parametrize("given", [{"budget_seconds": 0}, {"budget_seconds": float("inf")}, {"url": "nowhere"}])
-def test_options_without_sense_are_refused_at_the_start(given):
-    with pytest.raises(ValueError, match=r"budget_seconds|url"):
-        QualityGate(0.5, **given)
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"deadline_seconds": 0}, "deadline_seconds"),
+        ({"deadline_seconds": float("inf")}, "deadline_seconds"),
+        ({"max_calls_per_hour": 0}, "max_calls_per_hour"),
+        ({"max_calls_per_conversation": -1}, "max_calls_per_conversation"),
+        ({"url": "nowhere"}, "url"),
+        ({"on_low": None}, "on_low or on_user"),
+        ({"on_low": None, "on_user": "abuse", "min_quality": 0.5}, "needs on_low"),
+        ({"on_low": "shrug"}, "must be one of"),
+        ({"on_user": {"abuse": "shrug"}}, "must be one of"),
+        ({"on_low": "hand_over"}, "hand_over is to be done"),
+        ({"on_user": {"abuse": "fallback_model"}}, "fallback_model is to be done"),
+        ({"min_quality": "0.5"}, "min_quality must be a number"),
+    ],
+)
+def test_options_without_sense_are_refused_at_the_start(given, named):
+    with pytest.raises(ValueError, match=named):
+        QualityGate(**{"on_low": "ask_again", **given})
+
+
+def test_a_gate_that_needs_a_model_refuses_a_caller_without_one(choose, mock):
+    gate = QualityGate("ask_again", client=mock.client())
+    with pytest.raises(ValueError, match="ask_again"):
+        choose(gate, "good")
+    gate.close()
+    gate = QualityGate("fallback_model", fallback_model="strong", client=mock.client())
+    with pytest.raises(ValueError, match="fallback_model"):
+        gate.check("a framework without names", dict)
+    gate.close()
