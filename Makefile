@@ -19,7 +19,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .PHONY: help setup serve test check format lock generate wheels image test-image release deploy-tools
-.PHONY: load bench bench-quick bench-conversation bench-gpu test-gpu-tiny test-ray integrations
+.PHONY: load bench bench-quick bench-gpu test-gpu-tiny test-ray integrations
 
 help:  ## Lists the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -151,9 +151,6 @@ bench:  ## Measures, with the bare runtime where there is one: SCENARIO=bench, c
 
 bench-quick: $(SERVE)/.ready $(DEV)/.ready  ## Runs a short `make bench`: mixed lengths, 1 and 32 clients
 	$(DEV)/bin/python loadtests/run.py bench --rounds 2 --turns 200 --mixes mixed --clients 1,32 $(ARGS)
-
-bench-conversation: $(SERVE)/.ready $(DEV)/.ready  ## Measures what kept vectors save in conversations and rankings: ARGS="--data dialogues.jsonl.gz"
-	$(DEV)/bin/python loadtests/run.py conversation $(ARGS)
 
 bench-gpu: $(GPU)/.ready  ## Measures models, torch and the service on a GPU: DEVICE=cuda:0 WORKERS=1,4 ARGS="--results results"
 	$(GPU)/bin/python loadtests/run.py gpu --device $(DEVICE) --workers $(WORKERS) --serving $(GPU)/bin $(ARGS)
