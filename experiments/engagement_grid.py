@@ -1,18 +1,16 @@
 """Engagement's comparison: labels x pooling, with and without transfer.
 
-.venv-dev/bin/python experiments/engagement_grid.py --data DATA --output build/grid --report build/grid.md
+.venv-dev/bin/python experiments/engagement_grid.py --data DATA --output build/grid
 """
 
-from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, get_args
 
 import torch
 import typer
 from turnscore_assessment.data.dialogues import is_sample
-from turnscore_assessment.figures import BinaryAgreement, Interval
-from turnscore_assessment.rendering import table_head, table_row
+from turnscore_assessment.figures import Interval
 from turnscore_exporters.data.pairs import Labels, read_engagement_data
 from turnscore_exporters.engagement.model import EngagementModel, EngagementSettings, TokenPooling, load_model
 from turnscore_exporters.engagement.report import (
@@ -35,11 +33,10 @@ def run_grid(
     output: Annotated[Path, typer.Option(help="Folder for the figures; an interrupted run resumes.")],
     encoder: Annotated[str, typer.Option(help="A BERT: a folder, a name on the hub, or `minilm-l6`.")] = "minilm-l6",
     checkpoint: Annotated[list[Path] | None, typer.Option(help="Checkpoints to compare with the grid.")] = None,
-    report: Annotated[Path | None, typer.Option(help="File for the tables, as Markdown.")] = None,
     seed: int = 0,
     threads: Annotated[int, typer.Option(min=0, help="CPU threads; 0 leaves the choice to torch.")] = 0,
 ) -> None:
-    """Trains and measures what `output` has no figures for; writes `grid.json` after each model, then the tables."""
+    """Trains and measures what `output` has no figures for; writes `grid.json` after each model, and prints it."""
     if threads:
         torch.set_num_threads(threads)
     claim_folder(output, data)
@@ -67,43 +64,13 @@ def run_grid(
         model, own_encoder = load_model(folder)
         reports[folder.name] = report_model(model, PairVectors(model, own_encoder), test_sets, BOOTSTRAP_ROUNDS)
         write_json(output / GRID_FILE, reports)
-    tables = format_tables(baselines, reports)
-    if report:
-        report.write_text(tables, encoding="utf-8")
-    typer.echo(tables)
-
-
-SET_TITLES = {
-    "published": "ConvAI test, published labels",
-    "corrected": "ConvAI test, corrected labels",
-    "judged": "297 AMT pairs",
-    "thumbs": "ConvAI test, thumbs",
-}
-
-
-def format_tables(
-    baselines: Mapping[str, Mapping[str, BinaryAgreement]], models: Mapping[str, Mapping[str, Any]]
-) -> str:
-    """One Markdown table per test set: a row per model, the two lengths first."""
-    parts = []
-    for name, title in SET_TITLES.items():
-        pairs = next(iter(baselines[name].values())).pairs
-        parts.append(f"### {title} ({pairs} pairs)\n")
-        parts += table_head(
-            ["model", "balanced accuracy", "ROC AUC", "Pearson", "Spearman", "Spearman given characters"]
-        )
-        for kind, agreement in baselines[name].items():
-            parts.append(_format_row(f"*{kind} of the reply*", asdict(agreement), ""))
-        for model_name, report in models.items():
-            given = report[name]["given_length"]["characters"]["spearman"]
-            parts.append(_format_row(model_name, report[name], given))
-        parts.append("")
-    return "\n".join(parts)
-
-
-def _format_row(name: str, figures: Mapping[str, Any], given_length: object) -> str:
-    cells = [Interval(**figures[key]) for key in ("balanced_accuracy", "auc", "pearson", "spearman")]
-    return table_row([name, *cells, given_length])
+    for test_set in test_sets:
+        of_models = {f"*{kind} of the reply*": asdict(each) for kind, each in baselines[test_set.name].items()}
+        of_models |= {name: report[test_set.name] for name, report in reports.items()}
+        typer.echo(f"{test_set.name} ({len(test_set.pairs)} pairs)")
+        for name, figures in of_models.items():
+            cells = [f"{key} {Interval(**figures[key])}" for key in ("balanced_accuracy", "auc", "pearson", "spearman")]
+            typer.echo(f"  {name}: {', '.join(cells)}")
 
 
 if __name__ == "__main__":
