@@ -3,7 +3,6 @@
 import json
 import shlex
 import sys
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
@@ -115,17 +114,18 @@ def report(
 ) -> None:
     """Summarise the scores by scorer, system and day, what drifted, and the worst and best dialogues."""
     try:
-        from turnscore_corpus.report import make_page, make_text, read_corpus
+        from turnscore_assessment.rendering import print_page, to_html
+
+        from turnscore_corpus.report import build_page, read_corpus
     except ModuleNotFoundError as error:
         typer.echo(f"error: a report needs {error.name}: pip install ./assessment in a checkout of turnscore", err=True)
         raise typer.Exit(1) from None
 
     with reported_errors():
-        corpus = read_corpus(output)
-        typer.echo(make_text(corpus), nl=False)
-        if html is not None:
-            command = shlex.join(["turnscore", *sys.argv[1:]])
-            html.write_text(make_page(corpus, command, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"), encoding="utf-8")
+        page = build_page(read_corpus(output), shlex.join(["turnscore", *sys.argv[1:]]))
+    print_page(page)
+    if html is not None:
+        html.write_text(to_html(page), encoding="utf-8")
 
 
 def _split(text: str | None, option: str) -> tuple[str, ...] | None:

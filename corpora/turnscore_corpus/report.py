@@ -1,9 +1,9 @@
-"""The report on an output: the scores' spread, drift, the worst and the best, as text and as an HTML page."""
+"""The report on an output: the scores' spread, drift, the worst and the best."""
 
 import heapq
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pyarrow import compute, parquet
 from turnscore_assessment.drift.report import DriftFinding, bin_name, find_drift
 from turnscore_assessment.drift.sources import BINS, LiveValues
-from turnscore_assessment.rendering import Page, Section, Table, draw_histogram, show, to_html
+from turnscore_assessment.rendering import Page, Section, Table, draw_histogram
 
 from turnscore_corpus.errors import BadOutputError
 from turnscore_corpus.outputs.folder import BlockManifest, Described, OutputFolder
@@ -190,23 +190,10 @@ _MOST_DRAWN = 4  # series in one chart: as many colours as a reader can distingu
 Rows = list[tuple[str, ...]]
 
 
-def make_text(corpus: Corpus) -> str:
-    """The report as tables of plain text."""
-    lines = list(_summary(corpus))
-    for section in _sections(corpus):
-        lines += ["", section.heading]
-        for paragraph in section.paragraphs:
-            lines += [paragraph]
-        for table in section.tables:
-            rows = [tuple(map(show, row)) for row in table.rows]
-            lines += ["", table.caption, *_aligned([tuple(table.header), *rows])]
-    return "\n".join(lines) + "\n"
-
-
-def make_page(corpus: Corpus, command: str, date: str) -> str:
-    """The report with charts, as one HTML file."""
+def build_page(corpus: Corpus, command: str) -> Page:
+    """The report: tables, and charts where it becomes a page."""
     told, sections = list(_summary(corpus)), list(_sections(corpus))
-    return to_html(Page(title="Scores of a corpus", summary=told, sections=sections, command=command, date=date))
+    return Page(title="Scores of a corpus", summary=told, sections=sections, command=command)
 
 
 def _summary(corpus: Corpus) -> Iterator[str]:
@@ -234,17 +221,17 @@ def _sections(corpus: Corpus) -> Iterator[Section]:
             paragraphs=[f"{each[0].upper()}{each[1:]}." for each in finding.warnings],
             charts=[_draw(corpus, scorer)] if any(whole.counts.bins) else [],
             tables=[
-                Table("All turns", ("", *_GROUPED), [("all", *_cells(whole, finding))]),
-                Table("Share of turns by percentile", ("up to", "share"), _shares(whole)),
+                Table(f"{scorer}: all turns", ("", *_GROUPED), [("all", *_cells(whole, finding))]),
+                Table(f"{scorer}: share of turns by percentile", ("up to", "share"), _shares(whole)),
                 *(_grouped(corpus, scorer, kind) for kind in KINDS if corpus.groups(scorer, kind)),
-                _ends("Worst dialogues", ((name, -mean) for mean, name in corpus.worst[scorer])),
-                _ends("Best dialogues", ((name, mean) for mean, name in corpus.best[scorer])),
+                _ends(f"{scorer}: worst dialogues", ((name, -mean) for mean, name in corpus.worst[scorer])),
+                _ends(f"{scorer}: best dialogues", ((name, mean) for mean, name in corpus.best[scorer])),
             ],
         )
     if corpus.set_aside:
         listed = corpus.set_aside.most_common(20)
         rows = [(reason, code, f"{count:,}") for (code, reason), count in listed]
-        yield Section("Set aside", tables=[Table("By reason", ("reason", "code", "rows"), rows)])
+        yield Section("Set aside", tables=[Table("Set aside, by reason", ("reason", "code", "rows"), rows)])
 
 
 def _ends(caption: str, means: Iterable[tuple[str, float]]) -> Table:
@@ -264,7 +251,7 @@ def _grouped(corpus: Corpus, scorer: str, kind: str) -> Table:
     groups = corpus.groups(scorer, kind)
     findings = find_drift([each.counts for each in groups.values()])
     rows = [(name, *_cells(each, finding)) for (name, each), finding in zip(groups.items(), findings, strict=True)]
-    return Table(f"By {kind}", (kind, *_GROUPED), rows)
+    return Table(f"{scorer}: by {kind}", (kind, *_GROUPED), rows)
 
 
 def _cells(tally: Tally, finding: DriftFinding) -> tuple[str, ...]:
@@ -285,12 +272,3 @@ def _cells(tally: Tally, finding: DriftFinding) -> tuple[str, ...]:
 def _shares(tally: Tally) -> Rows:
     total = sum(tally.counts.bins)
     return [(bin_name(place), f"{each / total:.1%}" if total else "-") for place, each in enumerate(tally.counts.bins)]
-
-
-def _aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
-    return [
-        "  " + "  ".join(cell.ljust(width) if place == 0 else cell.rjust(width)
-                         for place, (cell, width) in enumerate(zip(row, widths, strict=True)))
-        for row in rows
-    ]  # fmt: skip
