@@ -65,6 +65,22 @@ def make_short_answers(generator: random.Random) -> list[LabelledTurn]:
     return [*answers, filler] if filler else answers
 
 
+def make_user_turn(judged: Sequence[LabelledTurn], generator: random.Random) -> LabelledTurn:
+    """A user turn after one of a context's judged responses, as people write to a help desk.
+
+    Few of the judged conversations are of that kind.
+    """
+    response = generator.choice(judged)
+    mark = response.labels["overall"]
+    fitting = "poor" if mark < 0.4 else "good" if mark > 0.65 else "any"
+    drill = generator.choice([each for each in _TEXTS["user_turns"] if each["after"] in (fitting, "any")])
+    last = response.context[-1][1] if response.context else ""
+    text = generator.choice(drill["texts"]).replace("{last}", last)
+    labels = {"satisfaction": drill["satisfaction"], **dict.fromkeys(drill["signals"], 1.0)}
+    context = (*response.context, ("system", response.response))
+    return LabelledTurn(context=context, response=_vary(text, generator), labels=labels, set_name="drill")
+
+
 def _make_turn(context: Sequence[Spoken], response: str, made: str, marks: Mapping[str, float]) -> LabelledTurn:
     return LabelledTurn(context=tuple(context), response=response, system=made, labels=marks, set_name="drill")
 

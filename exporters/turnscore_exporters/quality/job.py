@@ -30,6 +30,7 @@ from turnscore_wire import Speaker
 from turnscore_exporters.json_files import write_json
 from turnscore_exporters.options import QualityTrainOptions
 from turnscore_exporters.quality.development import measure_development
+from turnscore_exporters.quality.drills import make_user_turn
 from turnscore_exporters.quality.examples import ExampleMaker, ExampleRecipe, make_bot_examples
 from turnscore_exporters.quality.model import QualityModel, QualitySettings, load_model, save_model, start_from_compared
 from turnscore_exporters.quality.negatives import Negatives
@@ -113,6 +114,10 @@ def read_material(folder: Path, share: float, seed: int) -> Material:
     recipe = ExampleRecipe(negatives=3)
     groups = ExampleMaker(people, Negatives(people), recipe, seed).epoch(0)
     count = max(1, int(share * _GROUPS))
+
+    kinds = [kind for each in (judged, modern) if (kind := [one for one in each if one[0].split == "train"])]
+    drawn = [generator.choice(generator.choice(kinds)) for _ in range(len(user_turns) // 3)] if kinds else []
+    user_turns += [make_user_turn(each, generator) for each in drawn]
 
     def thin(contexts: list[JudgedContext]) -> list[JudgedContext]:
         trained = [each for each in contexts if each[0].split == "train"]

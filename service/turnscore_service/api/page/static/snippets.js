@@ -10,6 +10,7 @@ export function asCurl(url, request, hasKey) {
 /** The request as a program with the Python client, which reads TURNSCORE_API_KEY by itself. */
 export function asPython(url, { turns, scorers }) {
   const lines = turns.map((turn) => `    (${JSON.stringify(turn.speaker)}, ${JSON.stringify(turn.text)}),`);
+  const main = JSON.stringify(scorers[0]);
   return `from turnscore_client import TurnScoreClient
 
 turns = [
@@ -18,8 +19,8 @@ ${lines.join("\n")}
 with TurnScoreClient(${JSON.stringify(url.replace(/\/$/, ""))}) as client:
     reply = client.score_dialogue(turns, scorers=[${scorers.map((name) => JSON.stringify(name)).join(", ")}])
 for turn in reply.turns:
-    for score in [*turn.scores.values()][:1]:
-        print(turn.index, score.percentile, score.label, *score.signals)
+    score = turn.scores[${main}]
+    print(turn.index, score.percentile, score.label)
 `;
 }
 

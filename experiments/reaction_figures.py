@@ -1,0 +1,226 @@
+"""Measures the starter bundle of reaction on judged user turns that nothing was fitted on, next to frozen baselines.
+
+    .venv-dev/bin/python experiments/reaction_figures.py DATA results/reaction.json
+
+The baselines are a list of words for each signal, VADER, and TF-IDF with a logistic regression, which are fitted to the
+same turns. Intervals of 95 %: exact ones of shares, by bootstrap over dialogues of all else.
+"""
+
+import argparse
+import gzip
+import json
+import platform
+import random
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.metrics import f1_score
+from turnscore_assessment.data.dialogues import USER_TURNS_FILE, LabelledTurn, read_judged_user_turns
+from turnscore_assessment.figures import compute_auc, compute_spearman
+from turnscore_core.scorers.reaction import SIGNALS
+from turnscore_exporters.calibration.recalibration import measure_share
+from turnscore_exporters.quality.reaction import FITTED_ON, RANDOM, score_user_turns, shown_by
+from turnscore_exporters.sentiment.model import score_vader
+from turnscore_models import read_bundle, starter_bundles
+
+NEGATIVE = SIGNALS[:5]
+ROUNDS = 1000
+MOST_OF_SET = 800
+# Frozen before the first bundle was measured.
+WORDS = {
+    "frustrated": r"annoy|frustrat|ridiculous|useless|waste|not listening|come on|ugh|stop (it|that|asking)|seriously",
+    "corrects": r"\b(no,|i said|i meant|actually|that( i|')s not|not what i|you (already )?said|wrong|incorrect)",
+    "repeats_request": r"\bagain\b|i (already )?asked|as i said|i repeat|still (not|no|waiting)|answer my question",
+    "does_not_understand": r"what do you mean|don'?t understand|confus|not sure what|makes? no sense|huh\b|what\?+$",
+    "wants_out": r"\bbye\b|goodbye|got(ta| to) go|have to go|see you|talk to you later|leave me|i'?m done|quit",
+    "asks_for_a_person": r"\b(human|person|agent|representative|operator|real people|manager|a bot|a robot)\b",
+    "abuse": r"\b(stupid|idiot|dumb|shut up|hate you|fuck\w*|shit|moron|suck)\b",
+    "pleased": r"\bthank|great\b|awesome|perfect|love (it|that)|helpful|wonderful|nice talking",
+    "engages": r"\?|\b(tell me|i (like|love|think|have|enjoy))\b",
+    "disengages": r"^\W*(ok(ay)?|yes|no|yeah|sure|cool|nice|i see|i don'?t know|idk|hi|hello|maybe|lol)\W*$",
+}
+Floats = NDArray[np.float64]
+
+
+def score_baselines(turns: Sequence[LabelledTurn]) -> dict[str, Floats]:
+    """What each says of every turn, [turns, satisfaction and signals]; no number where it says nothing."""
+    texts, shown = [turn.response for turn in turns], shown_by(turns)
+    satisfied = np.array([turn.labels["satisfaction"] for turn in turns])
+    train = np.array([turn.split == "train" for turn in turns])
+    found = {name: np.full((len(turns), 1 + len(SIGNALS)), np.nan) for name in ("words", "VADER", "TF-IDF")}
+    for place, name in enumerate(SIGNALS):
+        said = re.compile(WORDS[name], re.IGNORECASE)
+        found["words"][:, 1 + place] = [float(said.search(text) is not None) for text in texts]
+    mood = np.array([score_vader(text) for text in texts])
+    found["VADER"][:, 0] = mood
+    found["VADER"][:, 1 + SIGNALS.index("frustrated")] = found["VADER"][:, 1 + SIGNALS.index("abuse")] = -mood
+    found["VADER"][:, 1 + SIGNALS.index("pleased")] = mood
+    words = TfidfVectorizer(ngram_range=(1, 2), min_df=2, sublinear_tf=True)
+    words.fit([text for text, own in zip(texts, train, strict=True) if own])
+    read = words.transform(texts)
+    found["TF-IDF"][:, 0] = Ridge(1.0).fit(read[train], satisfied[train]).predict(read)
+    for place in range(len(SIGNALS)):
+        model = LogisticRegression(C=10, class_weight="balanced", max_iter=2000).fit(read[train], shown[train, place])
+        found["TF-IDF"][:, 1 + place] = model.predict_proba(read)[:, 1]
+    return found
+
+
+def most_f1(scores: Floats, shown: Floats) -> float:
+    """The threshold with the greatest F1, as a baseline's probabilities are none."""
+    least = np.unique(scores)
+    return float(least[np.argmax([f1_score(shown, scores >= each, zero_division=0) for each in least])])
+
+
+def bootstrap(turns: Sequence[LabelledTurn], measure: Callable[[NDArray[np.int64]], float]) -> list[float]:
+    """The figure with its interval: [figure, low, high]."""
+    by_dialogue: dict[str, list[int]] = defaultdict(list)
+    for place, turn in enumerate(turns):
+        by_dialogue[turn.dialogue].append(place)
+    groups, chance = list(by_dialogue.values()), np.random.default_rng(0)
+    rounds = [
+        measure(np.concatenate([groups[each] for each in chance.integers(0, len(groups), len(groups))]))
+        for _ in range(ROUNDS)
+    ]
+    low, high = np.nanpercentile(rounds, [2.5, 97.5])
+    return [round(each, 3) for each in (measure(np.arange(len(turns))), float(low), float(high))]
+
+
+def measure_signal(calls: NDArray[np.bool_], shown: Floats) -> dict[str, Any]:
+    is_shown = shown > 0
+    shares = {"precision": measure_share(is_shown[calls]), "recall": measure_share(calls[is_shown])}
+    found = {
+        name: each and [round(each.share, 3), round(each.low, 3), round(each.high, 3)] for name, each in shares.items()
+    }
+    return {**found, "f1": round(float(f1_score(is_shown, calls, zero_division=0)), 3)}
+
+
+def measure(turns: Sequence[LabelledTurn], scores: dict[str, Floats], thresholds: dict[str, Floats]) -> dict[str, Any]:
+    """Figures of the part report."""
+    shown = shown_by(turns)
+    satisfied = np.array([turn.labels["satisfaction"] for turn in turns])
+    calls = {name: found[:, 1:] >= thresholds[name] for name, found in scores.items()}
+
+    def macro(name: str, drawn: NDArray[np.int64]) -> float:
+        each = [f1_score(shown[drawn, k], calls[name][drawn, k], zero_division=0) for k in range(len(NEGATIVE))]
+        return float(np.mean(each))
+
+    best = max(("words", "TF-IDF"), key=lambda name: macro(name, np.arange(len(turns))))
+    return {
+        "turns": len(turns),
+        "satisfaction, Spearman": {
+            name: bootstrap(turns, lambda drawn, found=found: compute_spearman(found[drawn, 0], satisfied[drawn]))
+            for name, found in scores.items()
+            if not np.isnan(found[:, 0]).any()
+        },
+        "macro-F1 of " + ", ".join(NEGATIVE): {
+            **{
+                name: bootstrap(turns, lambda drawn, name=name: macro(name, drawn))
+                for name in ("reaction", "words", "TF-IDF")
+            },
+            f"reaction over {best}": bootstrap(turns, lambda drawn: macro("reaction", drawn) - macro(best, drawn)),
+        },
+        "signals": {
+            signal: {
+                "shown": int(shown[:, place].sum()),
+                **{
+                    name: measure_signal(calls[name][:, place], shown[:, place])
+                    for name, found in scores.items()
+                    if not np.isnan(found[:, 1 + place]).any()
+                },
+            }
+            for place, signal in enumerate(SIGNALS)
+        },
+    }
+
+
+def read_task_turns(file: Path) -> Iterator[LabelledTurn]:
+    """User turns of USS after the rated system turn; the mark was given at the user's turn."""
+    with gzip.open(file, "rt", encoding="utf-8") as opened:
+        rows = list(map(json.loads, opened))
+    after = {(row["dialogue"], len(row["context"])): row for row in rows}
+    for row in rows:
+        following = after.get((row["dialogue"], len(row["context"]) + 2))
+        if following is not None and following["context"][-2] == row["response"]:
+            said = list(zip(following["speakers"], following["context"], strict=True))
+            yield LabelledTurn(
+                set_name=row["set"],
+                dialogue=row["dialogue"],
+                context=tuple(said[:-1]),
+                response=said[-1][1],
+                labels={"satisfaction": row["rating"]},
+            )
+
+
+def measure_task_sets(file: Path, score: Callable[[Sequence[LabelledTurn]], Floats]) -> dict[str, list[float]]:
+    by_set: dict[str, list[LabelledTurn]] = defaultdict(list)
+    for turn in read_task_turns(file):
+        by_set[turn.set_name].append(turn)
+    found = {}
+    for name, turns in sorted(by_set.items()):
+        drawn = random.Random(0).sample(turns, min(MOST_OF_SET, len(turns)))
+        values, rated = score(drawn)[:, 0], np.array([turn.labels["satisfaction"] for turn in drawn])
+        found[name] = bootstrap(drawn, lambda places, v=values, r=rated: compute_spearman(v[places], r[places]))
+    return found
+
+
+def measure_probes(score: Callable[[Sequence[LabelledTurn]], Floats]) -> dict[str, float]:
+    """AUC of each signal on turns to help desks, written for this measurement."""
+    probes = json.loads(Path(__file__).with_name("quality_probes.json").read_text(encoding="utf-8"))["user_turns"]
+    turns = [
+        LabelledTurn(
+            context=tuple((("user", "system")[place % 2], text) for place, text in enumerate(each["said"])),
+            response=each["text"],
+            labels=dict.fromkeys(each["signals"], 1.0),
+        )
+        for each in probes
+    ]
+    found, shown = score(turns), shown_by(turns)
+    return {name: round(compute_auc(found[:, 1 + k], shown[:, k]), 3) for k, name in enumerate(SIGNALS)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("output", type=Path)
+    given = parser.parse_args()
+    turns = list(read_judged_user_turns(given.data / USER_TURNS_FILE))
+    bundle = read_bundle(next(each for each in starter_bundles() if each.name == "reaction"))
+    scores = {"reaction": score_user_turns(bundle, turns), **score_baselines(turns)}
+    own = bundle.manifest.options["thresholds"]
+    shown = shown_by(turns)
+    chosen_on = np.array([turn.split in FITTED_ON for turn in turns])
+    thresholds = {"reaction": np.array([own[name] for name in SIGNALS]), "words": np.full(len(SIGNALS), 0.5)}
+    for name in ("VADER", "TF-IDF"):
+        columns = np.nan_to_num(scores[name][:, 1:])
+        thresholds[name] = np.array([most_f1(columns[chosen_on, k], shown[chosen_on, k]) for k in range(len(SIGNALS))])
+    report = np.array([turn.split == "report" for turn in turns])
+    kept = [turn for turn, is_kept in zip(turns, report, strict=True) if is_kept]
+    random_part = shown_by([turn for turn in turns if turn.system == RANDOM])
+    figures = {
+        "bundle": bundle.manifest.reference,
+        "date": f"{datetime.now(UTC):%Y-%m-%d}",
+        "machine": f"{platform.machine()}, Python {platform.python_version()}",
+        "command": "experiments/reaction_figures.py DATA OUTPUT",
+        "judged by": "a large language model",
+        "share of turns drawn at random": {
+            name: round(float(share), 4) for name, share in zip(SIGNALS, random_part.mean(0), strict=True)
+        },
+        **measure(kept, {name: found[report] for name, found in scores.items()}, thresholds),
+        "turns to help desks, AUC": measure_probes(lambda asked: score_user_turns(bundle, asked)),
+        "USS, people's satisfaction, Spearman": measure_task_sets(
+            given.data / "satisfaction_turns.jsonl.gz", lambda asked: score_user_turns(bundle, asked)
+        ),
+    }
+    given.output.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
