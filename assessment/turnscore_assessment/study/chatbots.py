@@ -8,7 +8,7 @@ import asyncio
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import httpx
@@ -101,13 +101,11 @@ def build_request(system: SystemPlan, texts: Sequence[str]) -> dict[str, Any]:
 def read_reply(body: bytes, limits: LimitPlan) -> str:
     """The text of an answer in OpenAI's chat form; NoReplyError where there is none, or too much."""
     try:
-        answer = json.loads(body)
+        content = json.loads(body)["choices"][0]["message"]["content"]
     except (ValueError, RecursionError):
         raise ChatbotError("the answer is not JSON") from None
-    choices = answer.get("choices") if isinstance(answer, Mapping) else None
-    first = choices[0] if isinstance(choices, list) and choices else None
-    message = first.get("message") if isinstance(first, Mapping) else None
-    content = message.get("content") if isinstance(message, Mapping) else None
+    except (TypeError, KeyError, IndexError):
+        content = None
     if not isinstance(content, str):
         raise ChatbotError("the answer has no choices[0].message.content")
     text = clean_text(content).strip()
