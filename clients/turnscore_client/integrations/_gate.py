@@ -147,9 +147,12 @@ class QualityGate:
         """
 
         async def run(function: Callable[..., Any], *arguments: Any, seconds: float) -> Any:
+            ends_at = time.monotonic() + seconds
             try:
                 result = self._submit(function, *arguments).result(seconds)
-                return self._submit(asyncio.run, result).result(seconds) if inspect.iscoroutine(result) else result
+                if not inspect.iscoroutine(result):
+                    return result
+                return self._submit(asyncio.run, result).result(max(0.0, ends_at - time.monotonic()))
             except TimeoutError:
                 return None
 
@@ -162,10 +165,11 @@ class QualityGate:
         """The same for asyncio; what is not there in time is cancelled."""
 
         async def run(function: Callable[..., Any], *arguments: Any, seconds: float) -> Any:
-            if function is given.get("ask") or inspect.iscoroutinefunction(function):
-                return await _within(seconds, function(*arguments))
             ends_at = time.monotonic() + seconds
-            result = await _within(seconds, asyncio.wrap_future(self._submit(function, *arguments)))
+            if function is given.get("ask") or inspect.iscoroutinefunction(function):
+                result = function(*arguments)  # on this loop, where the framework's own work runs
+            else:
+                result = await _within(seconds, asyncio.wrap_future(self._submit(function, *arguments)))
             return await _within(ends_at - time.monotonic(), result) if inspect.isawaitable(result) else result
 
         return await self._choose(messages, first, run, run, given)
@@ -289,12 +293,11 @@ class QualityGate:
         if not turns or seconds <= 0 or time.monotonic() < self._open_until:
             return None
         traceparent = current_traceparent()
-        whose: Any = {} if turns[-1].speaker == "system" else {"speaker": "user"}
         try:
             reply = self._client.score(
                 context=turns[:-1],
                 response=turns[-1].text,
-                **whose,
+                speaker=turns[-1].speaker,
                 scorers=[scorer],
                 timeout_seconds=seconds,
                 metadata={"traceparent": traceparent} if traceparent else None,

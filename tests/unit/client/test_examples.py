@@ -1,5 +1,6 @@
 """The examples: each is run, as a caller runs it, on a service in this process."""
 
+import gzip
 import importlib.util
 import json
 import runpy
@@ -10,8 +11,10 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from gate_gain import main as measure_gate
 from support.fakes import FakeScorer
 from support.transports import served_app
+from turnscore_assessment.data.dialogues import part_of
 from turnscore_client import AsyncBackgroundScorer, Scored
 from turnscore_client.testing import MockTurnScore
 
@@ -108,3 +111,39 @@ async def test_a_telegram_bots_replies_are_scored_once_they_are_sent(mock: MockT
         {"speaker": "system", "text": "tell me more about there!"},
         {"speaker": "user", "text": "a volcano"},
     ]
+
+
+def test_a_gate_s_second_calls_gain_most_where_the_shipped_quality_says_low(tmp_path: Path):
+    fine, faulty = "i hiked up a volcano and nearly lost my hat. ever been on one?", "ok."
+    marks = dict.fromkeys(("overall", "relevant", "engaging", "sound"), 0.0)
+    replies = [(fine, "none", 4.5), (faulty, "bare", 1.5)]
+    rows = [
+        {
+            "set": "modern",
+            "dialogue": name,
+            "split": "dev",
+            "context": [{"speaker": "user", "text": "hi, what did you do today?"}],
+            "responses": [{"text": text, "made": made, **marks, "overall": mark} for text, made, mark in replies],
+        }
+        for name in [name for name in map(str, range(40)) if part_of(name, "dev") == "report"][:3]
+    ]
+    asked = {"context_id": "1", "context": ["hi, what did you do today?"]}
+    people = [
+        {**asked, "system": "hredf", "response": faulty, "rating": 2.0},
+        {**asked, "system": "human", "response": fine, "rating": 4.0},
+    ]
+    for name, written in (("judged_modern.jsonl.gz", rows), ("multiref/ratings.jsonl.gz", people)):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        with gzip.open(tmp_path / name, "wt", encoding="utf-8") as file:
+            file.writelines(json.dumps(row) + "\n" for row in written)
+    measure_gate([str(tmp_path), str(tmp_path / "gate.json")])
+    figures = json.loads((tmp_path / "gate.json").read_text())["figures"]
+    modern, person = figures["judged_modern"], figures["multiref"]["fallback_model"]
+    strong = modern["fallback_model"]
+    assert strong["any"]["calls"] == 4 * len(rows) > strong["low"]["calls"] > 0
+    assert strong["low"]["gain per call"] == strong["low"]["gain per call, the second always sent"] == 3.0
+    share = strong["low"]["calls"] / strong["any"]["calls"]
+    assert strong["any"]["gain per call"] == pytest.approx(3 * share, abs=0.01)
+    assert 0 < modern["ask_again"]["low"]["gain per call"] < 3.0
+    assert modern["ask_again"]["any"]["gain per call"] > 0, "a worse second answer is not sent"
+    assert person["low"] == {**person["any"], "calls": 1, "gain per call": 2.0}

@@ -116,16 +116,25 @@ def test_a_message_is_said_though_it_scores_lower_or_nothing_where_a_person_was_
     gate.close()
 
 
-class Signalling:
-    """A client whose scorer `reaction` finds these signals, the likeliest first, in any user's turn."""
+def asked_of(mock: MockTurnScore) -> list[tuple[str, str, str, int]]:
+    """Each request's scorer, whose turn it scores, the turn, and the number of those before it."""
+    bodies = [request.body for request in mock.requests]
+    return [
+        (each["scorers"][0], each.get("speaker", "system"), each["response"], len(each.get("context", [])))
+        for each in bodies
+    ]
 
-    def __init__(self, *signals: str) -> None:
-        self.signals, self.asked = signals, []
 
-    def score(self, *, context: Any, response: str, scorers: list[str], speaker: str = "system", **_: Any) -> Any:
-        self.asked.append((scorers[0], speaker, response, len(context)))
-        found = SimpleNamespace(value=VALUES.get(response, 0.5), label="fair", signals=list(self.signals))
-        return SimpleNamespace(scores={scorers[0]: found})
+@pytest.fixture
+def with_reaction(mock: MockTurnScore) -> Callable[..., MockTurnScore]:
+    """The service with a scorer `reaction` that finds these signals, the likeliest first, in any user's turn."""
+
+    def find(*signals: str) -> MockTurnScore:
+        mock.signals = {"reaction": list(signals)}
+        mock.scores = lambda request: {"reaction": 0.5, "quality": VALUES.get(request.response, 0.5)}
+        return mock
+
+    return find
 
 
 REACTION, FIRST = ("reaction", "user", "a secret question", 0), ("quality", "system", "bad", 1)
@@ -143,20 +152,28 @@ REACTION, FIRST = ("reaction", "user", "a secret question", 0), ("quality", "sys
         ({"corrects": "ask_again", "abuse": "hand_over"}, ["abuse", "corrects"], "a person", [REACTION]),
     ],
 )
-def test_a_user_s_signal_has_the_reply_replaced(choose, on_user, signals, chosen, asked):
-    client = Signalling(*signals)
-    gate = QualityGate(on_user=on_user, hand_over="a person", fallback_model="strong", client=client)
+def test_a_user_s_signal_has_the_reply_replaced(choose, with_reaction, on_user, signals, chosen, asked):
+    mock = with_reaction(*signals)
+    gate = QualityGate(on_user=on_user, hand_over="a person", fallback_model="strong", client=mock.client())
     assert choose(gate, "bad", ask=lambda model: "good" if model else "worse") == chosen
-    assert client.asked == asked
+    assert asked_of(mock) == asked
+    gate.close()
     assert gate.signalled == (chosen != "bad" or len(asked) > 1)
 
 
-def test_the_user_s_last_turn_is_asked_about_though_the_bot_has_spoken_since():
-    client = Signalling("wants_out")
-    gate = QualityGate(on_user="wants_out", hand_over="a person", client=client)
+def test_the_user_s_last_turn_is_asked_about_though_the_bot_has_spoken_since(with_reaction):
+    mock = with_reaction("wants_out")
+    gate = QualityGate(on_user="wants_out", hand_over="a person", client=mock.client())
     spoken = [*ASKED, {"role": "assistant", "content": "one moment"}]
     assert gate.choose(spoken, "bad") == "a person"
-    assert client.asked == [REACTION]
+    assert asked_of(mock) == [REACTION]
+    gate.close()
+
+
+def test_a_service_without_reaction_still_has_low_replies_replaced(choose, mock):
+    gate = QualityGate("ask_again", on_user="wants_out", client=mock.client())
+    assert [choose(gate, "bad", **AGAIN, conversation=name) for name in "abcd"] == ["good"] * 4
+    gate.close()
 
 
 @pytest.mark.parametrize("is_named", [True, False])
