@@ -9,7 +9,7 @@ import httpx
 import pytest
 from conftest import ServeFakes
 from support.conditions import until
-from support.fakes import FakeScorer, candidate_version
+from support.fakes import FakeReaction, FakeScorer, candidate_version
 from support.transports import METHODS, grpc_stub, message_of, talking
 from turnscore_service.api.http.app import create_app
 from turnscore_service.scheduling.versions import CandidateVersions
@@ -60,6 +60,23 @@ async def test_both_transports_say_the_version_that_answered(call: str, fields: 
         over_http = (await http.post(f"/v1/{call}", json=fields)).json()
         over_grpc = to_fields(await getattr(stub, METHODS[call])(message_of(call, fields)))
     assert models_in(over_http) == models_in(over_grpc) == {OTHER}
+
+
+async def test_a_user_s_first_turn_is_answered_by_the_version_of_its_conversation():
+    candidates = CandidateVersions(splits=[candidate_version(FakeReaction(), name="reaction")])
+    said, asked = {"role": "user", "content": "hello"}, {"scorers": ["reaction"]}
+    calls = [
+        ("score", {"response": "hello", "speaker": "user", **asked}),
+        ("score_batch", {"items": [{"messages": [said], **asked}]}),
+        ("score_dialogue", {"turns": [HELLO], **asked}),
+    ]
+    async with grpc_stub(candidates=candidates, reaction=FakeReaction()) as (stub, _):
+        replies = [to_fields(await getattr(stub, METHODS[call])(message_of(call, fields))) for call, fields in calls]
+        stream = stub.ScoreStream()
+        for message in ({"open": asked}, {"turn": {"speaker": "SPEAKER_USER", "text": "hello"}}):
+            await stream.write(turnscore_pb2.ConversationMessage(**message))
+            replies.append(to_fields(await stream.read()))
+    assert [models_in(reply) for reply in replies] == [{"reaction:1.1.0"}] * 3 + [set(), {"reaction:1.1.0"}]
 
 
 async def test_both_transports_list_candidate_versions_with_their_shares():
