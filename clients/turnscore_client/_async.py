@@ -100,11 +100,12 @@ class AsyncConversation:
     async def say(self, speaker: Speaker, text: str, **given: Unpack[TurnOptions]) -> ConversationScored | None: ...
 
     async def say(self, speaker: Speaker, text: str, **given: Unpack[TurnOptions]) -> ConversationScored | None:
-        """Says a turn. For the system's: its scores, and those of the conversation so far, in `dialogue`.
+        """Says a turn. Its scores, and those of the conversation so far, in `dialogue`; None where nobody scores it.
 
-        Raises InvalidRequestError or TooLargeError for a turn that is refused, which is then not part of the
-        conversation, and any other ServiceError for one that could not be scored, which is. A timeout leaves open
-        which; the conversation goes on. What may be given is in TurnOptions.
+        The user's turns are scored where `scorers` name scorers of user turns. Raises InvalidRequestError or
+        TooLargeError for a turn that is refused, which is then not part of the conversation, and any other ServiceError
+        for one that could not be scored, which is. A timeout leaves open which; the conversation goes on. What may be
+        given is in TurnOptions.
         """
         return await self._exchange_one(given, lambda left_ms: self._exchange.add_turn(speaker, text, left_ms))
 
@@ -113,8 +114,8 @@ class AsyncConversation:
     ) -> ConversationScored | None:
         """Hands over the messages since the last ones, in OpenAI's chat form: one, or several.
 
-        The scores of the turn that they end with, if it is the assistant's and no tools are at work; else None, and
-        the service waits for the rest of it. Raises as `say` does.
+        The scores of the turn that they end with, as `say` gives them; None while tools are at work, and the service
+        waits for the rest of it. Raises as `say` does.
         """
         return await self._exchange_one(given, lambda left_ms: self._exchange.add_messages(messages, left_ms))
 
@@ -278,13 +279,15 @@ class AsyncCalls:
         context: Iterable[TurnLike] = (),
         response: str | None = None,
         messages: Iterable[MessageLike] | None = None,
+        speaker: Speaker | None = None,
         **given: Unpack[ScoringOptions],
     ) -> ScoreReply:
-        """The scores of one system turn. `context` is oldest first; ScoringOptions has what else may be given.
+        """The scores of one turn. `context` is oldest first; ScoringOptions has what else may be given.
 
         `messages`, in OpenAI's chat form, stand in for both: their last turn is scored, or `response` after them.
+        `speaker="user"` says that it is the user's, for scorers of user turns.
         """
-        own = {} if response is None else {"response": response}
+        own = {name: each for name, each in (("response", response), ("speaker", speaker)) if each is not None}
         fields = {**_calls.dialogue_of("context", context, messages), **own, **_calls.choice_of(given)}
         return await self._run(_calls.make_call(_calls.SCORE, given, fields))
 
@@ -305,6 +308,7 @@ class AsyncCalls:
     ) -> DialogueReply:
         """The scores of every system turn of a dialogue, oldest turn first, and of the dialogue as a whole.
 
+        The user's turns are scored too where `scorers` name scorers of user turns.
         `messages`, in OpenAI's chat form, stand in for the turns; `turns[i].index` is then a message's.
         """
         fields = {**_calls.dialogue_of("turns", turns, messages), **_calls.choice_of(given)}
@@ -336,7 +340,7 @@ class AsyncCalls:
         max_reopenings: int = _defaults.MAX_REOPENINGS,
         **given: Unpack[ScoringOptions],
     ) -> AsyncConversation:
-        """A live conversation, to be entered: `say` every turn once; those of the system are answered by their scores.
+        """A live conversation, to be entered: `say` every turn once, and it is answered by its scores.
 
         `context`, or `messages` in OpenAI's chat form, is what came before; it is not scored. `deadline_ms` is
         for each turn, `timeout_seconds` for the opening, retries included, and for each turn. Where the connection

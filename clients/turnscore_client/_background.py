@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, Self, TypedDict, TypeVar, Unpack
 
 from pydantic import ValidationError
-from turnscore_wire import ScoreReply, ScoreRequest, Turn
+from turnscore_wire import ScoreReply, ScoreRequest, Speaker, Turn
 from turnscore_wire.messages import ChatMessage, map_messages
 
 from turnscore_client import _defaults
@@ -80,16 +80,17 @@ class AsyncBackgroundScorer:
         context: Iterable[TurnLike] = (),
         *,
         messages: Iterable[MessageLike] | None = None,
+        speaker: Speaker | None = None,
         tag: object = None,
     ) -> bool:
         """Takes a turn and returns at once; False where it is dropped. Errors go to `on_scored` alone.
 
-        The turn is `response` after `context`, or as in a client's `score` what `messages` say.
+        The turn is `response` after `context`, or as in a client's `score` what `messages` and `speaker` say.
         """
         if not self._is_open or len(self._tasks) >= self._most:
             self.dropped += 1
             return False
-        turn = {"context": _kept(context), "response": response, "messages": _kept(messages)}
+        turn = {"context": _kept(context), "response": response, "messages": _kept(messages), "speaker": speaker}
         try:
             asyncio.get_running_loop()
         except RuntimeError:  # in a thread, such as that of a handler without async

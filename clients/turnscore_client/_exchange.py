@@ -134,7 +134,7 @@ class Exchange:
 
     def add_turn(self, speaker: Speaker, text: str, deadline_ms: int) -> ConversationMessage:
         """The message that says a turn. Raises InvalidRequestError for what the wire refuses."""
-        message = turn_message(speaker, text, deadline_ms if speaker == "system" else None)
+        message = turn_message(speaker, text, deadline_ms)
         self._due.append(message.turn)
         return message
 
@@ -159,13 +159,14 @@ class Exchange:
         if reply.draining is not None:
             self.is_draining = True
             return None
-        if reply.opened is None and reply.ack is None and reply.scored is None and reply.error is None:
+        scored = reply.scored or reply.user_turn
+        if reply.opened is None and reply.ack is None and scored is None and reply.error is None:
             return None  # of a kind that this client does not know
         self._settle(is_taken=reply.error is None)
         if reply.opened is not None:
             self.opened, self.request_id = reply.opened, reply.opened.request_id
-        if reply.scored is not None:
-            reply = self._going_on(reply, reply.scored)
+        if scored is not None:
+            reply = self._going_on(reply, scored)
         if self._late:
             self._late -= 1
             return None
@@ -186,16 +187,18 @@ class Exchange:
     def _going_on(self, reply: ConversationReply, scored: ConversationScored) -> ConversationReply:
         self.dialogue = join(self._before, scored.dialogue) if self._before else scored.dialogue
         own = {"index": scored.index + self.shift, "dialogue": dict(self.dialogue)}
-        return reply.model_copy(update={"scored": scored.model_copy(update=own)})
+        kind = "user_turn" if reply.scored is None else "scored"
+        return reply.model_copy(update={kind: scored.model_copy(update=own)})
 
 
 def read_answer(reply: ConversationReply, request_id: str | None) -> ConversationScored | None:
-    """The scores of a system turn, None for a user's. Raises the error of a turn that was refused or not scored."""
+    """The turn's scores, None for one that nobody scores. Raises the error of a turn that was refused or not scored."""
     if reply.error is not None:
         raise error_from_detail(reply.error, request_id)
-    if reply.scored is not None and not reply.scored.scores:
-        raise _first_error(reply.scored, request_id)
-    return reply.scored
+    scored = reply.scored or reply.user_turn
+    if scored is not None and not scored.scores:
+        raise _first_error(scored, request_id)
+    return scored
 
 
 def _first_error(scored: ConversationScored, request_id: str | None) -> ServiceError | UnexpectedReplyError:

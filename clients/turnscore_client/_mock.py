@@ -1,7 +1,7 @@
 """A mock's answers, conversations and channels, without a network."""
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel
@@ -15,7 +15,6 @@ from turnscore_wire import (
     ConversationOpened,
     ConversationOpening,
     ConversationReply,
-    ConversationScored,
     ConversationTurn,
     DialogueAggregate,
     DialogueReply,
@@ -34,14 +33,17 @@ from turnscore_wire import (
     ScoreRequest,
     SimilarityReply,
     SimilarityRequest,
+    Speaker,
     TextSimilarities,
     Timing,
     TokenCount,
+    Turn,
     map_messages,
     order_candidates,
 )
 from turnscore_wire.conversations import Transcript
 from turnscore_wire.messages import count_skipped
+from turnscore_wire.requests import NO_RESPONSE
 
 from turnscore_client._calls import ENDPOINTS
 from turnscore_client._errors import (
@@ -59,6 +61,7 @@ Pairs = Sequence[tuple[str, str]]
 Scores = Mapping[str, float] | Callable[[ScoreRequest], Mapping[str, float]]
 
 Similarity = Callable[[str, str], float]  # how near two texts are
+Signals = Mapping[str, Sequence[str]]  # what user turns show, by scorer of user turns
 
 _BY_PATH = {endpoint.path: endpoint for endpoint in ENDPOINTS}
 
@@ -75,8 +78,10 @@ class MockAnswers:
         request_id: str,
         thresholds: Mapping[str, float] | None = None,
         similarity: Similarity | None = None,
+        signals: Signals | None = None,
     ) -> None:
         self._similarity = similarity or share_words
+        self._signals = signals or {}
         self._scores = scores
         self._thresholds = thresholds or {}
         self._limits = limits
@@ -110,11 +115,20 @@ class MockAnswers:
     def score(self, request: ScoreRequest) -> ScoreReply:
         """The scores of one turn; raises what `scores` raises."""
         values = self._scores(request) if callable(self._scores) else self._scores
-        asked = list(values) if request.scorers is None else request.scorers
+        asked = self._of_system(values) if request.scorers is None else request.scorers
+        if request.speaker == "user" and not request.is_speaker_given and self._of_system(asked):
+            raise InvalidRequestError(NO_RESPONSE, "messages")
         for place, name in enumerate(asked):
+            field = "scorers" if request.scorers is None else f"scorers.{place}"
             if name not in values:
-                raise InvalidRequestError("no such scorer is loaded", f"scorers.{place}")
-        scores = {name: _score_of(name, values[name], request.response, self._thresholds.get(name)) for name in asked}
+                raise InvalidRequestError("no such scorer is loaded", field)
+            if (own := self.speaker_of(name)) != request.speaker:
+                message = f"{name} scores turns of the {own}, but this is one of the {request.speaker}"
+                raise InvalidRequestError(message, field)
+        scores = {
+            name: _score_of(name, values[name], request.response, self._thresholds.get(name), self._signals.get(name))
+            for name in asked
+        }
         found = request.place()
         return ScoreReply(
             request_id=self.request_id,
@@ -124,17 +138,35 @@ class MockAnswers:
             skipped=found.get("skipped", 0),
         )
 
+    def speaker_of(self, name: str) -> Speaker:
+        """Whose turns that scorer scores."""
+        return "user" if name in self._signals else "system"
+
+    def asked_of(self, turn: Turn, scorers: list[str] | None) -> list[str] | None:
+        """Those of the scorers asked that score the turn; None for the default ones, which score the system's."""
+        if scorers is None and turn.speaker == "system":
+            return None
+        return [name for name in scorers or () if self.speaker_of(name) == turn.speaker and turn.text.strip()]
+
+    def _of_system(self, names: Iterable[str]) -> list[str]:
+        return [name for name in names if self.speaker_of(name) == "system"]
+
     def _score_dialogue(self, request: DialogueRequest) -> DialogueReply:
         turns, mapped = [], request.mapped
         for index, turn in enumerate(request.turns):
-            if turn.speaker == "system":
-                if not turn.text.strip():
-                    raise InvalidRequestError("a system turn must not be empty", f"turns.{index}.text")
-                one = ScoreRequest(context=request.turns[:index], response=turn.text, scorers=request.scorers)
+            asked = self.asked_of(turn, request.scorers)
+            if turn.speaker == "system" and not turn.text.strip():
+                raise InvalidRequestError("a system turn must not be empty", f"turns.{index}.text")
+            if asked is None or asked:
+                context = request.turns[:index]
+                one = ScoreRequest(context=context, response=turn.text, speaker=turn.speaker, scorers=asked)
                 place = mapped.indices[index] if request.messages else index
                 turns.append(DialogueTurnScores(index=place, scores=self.score(one).scores))
-        if not turns:
-            raise InvalidRequestError("there is no system turn to score", "messages" if request.messages else "turns")
+        names = request.scorers or ()
+        missing = [self.speaker_of(name) for name in names if all(name not in each.scores for each in turns)]
+        if missing or not turns:
+            message = f"there is no {[*missing, 'system'][0]} turn to score"
+            raise InvalidRequestError(message, "messages" if request.messages else "turns")
         return DialogueReply(
             request_id=self.request_id,
             turns=turns,
@@ -193,7 +225,7 @@ class MockAnswers:
         )
 
     def models(self) -> ModelsReply:
-        names = ["engagement"] if callable(self._scores) else list(self._scores)
+        names = ["engagement", *self._signals] if callable(self._scores) else list(self._scores)
         models = [
             ModelDescription(
                 scorer=name,
@@ -202,6 +234,8 @@ class MockAnswers:
                 graph="mock",
                 token_limit=512,
                 threshold=self._thresholds.get(name),
+                is_default=self.speaker_of(name) == "system",
+                speaker=self.speaker_of(name),
             )
             for name in names
         ]
@@ -229,11 +263,12 @@ def _weights(request: RankRequest, names: list[str]) -> dict[str, float]:
     return weights
 
 
-def _score_of(name: str, value: float, response: str, threshold: float | None) -> Score:
+def _score_of(name: str, value: float, response: str, threshold: float | None, signals: Sequence[str] | None) -> Score:
     return Score(
         value=value,
         percentile=100 * min(max(value, 0.0), 1.0),
-        details={},
+        details=dict.fromkeys(signals or (), 1.0),
+        signals=list(signals or ()),
         model=f"{name}:0.0.0",
         tokens=_tokens_of(response),
         cached=False,
@@ -287,7 +322,7 @@ class MockConversation:
         self._opening = opening
         self._transcript = Transcript(list(opening.context), len(opening.messages or opening.context))
         answers = self._answers()
-        scorers = opening.scorers or [model.scorer for model in answers.models().models]
+        scorers = opening.scorers or [model.scorer for model in answers.models().models if model.is_default]
         opened = ConversationOpened(request_id=answers.request_id, scorers=scorers, turns=self._transcript.taken)
         return ConversationReply(opened=opened)
 
@@ -296,10 +331,7 @@ class MockConversation:
             planned = InvalidRequestError("a system turn must not be empty", "turn.text")
         if isinstance(planned, _NOT_TAKEN):
             return ConversationReply(error=planned.detail())
-        index = self._transcript.add_turn(turn)
-        if turn.speaker == "user":
-            return ConversationReply(ack=ConversationAck(index=index))
-        return self._score(index, planned)
+        return self._hear(self._transcript.add_turn(turn), turn, planned)
 
     def _add_messages(self, sent: ConversationMessages, planned: ServiceError | None) -> ConversationReply:
         if map_messages(sent.messages).ends_silent:
@@ -307,23 +339,25 @@ class MockConversation:
         if isinstance(planned, _NOT_TAKEN):
             return ConversationReply(error=planned.detail())
         index, turn = self._transcript.add_messages(sent.messages)
-        skipped = count_skipped(sent.messages)
-        if turn is None:
-            return ConversationReply(ack=ConversationAck(index=index, skipped=skipped))
-        return self._score(index, planned, skipped)
+        return self._hear(index, turn, planned, count_skipped(sent.messages))
 
-    def _score(self, index: int, planned: ServiceError | None, skipped: int = 0) -> ConversationReply:
-        *context, turn = self._transcript.turns
+    def _hear(self, index: int, turn: Turn | None, planned: ServiceError | None, skipped: int = 0) -> ConversationReply:
+        answers, context = self._answers(), self._transcript.turns[:-1]
+        asked = [] if turn is None else answers.asked_of(turn, self._opening.scorers)
+        if turn is None or asked == []:
+            last = self._transcript.taken + len(self._transcript.waiting) - 1
+            return ConversationReply(ack=ConversationAck(index=last, skipped=skipped))
         try:
             if planned is not None:
                 raise planned
-            one = ScoreRequest(context=context, response=turn.text, scorers=self._opening.scorers)
-            scored = DialogueTurnScores(index=index, scores=self._answers().score(one).scores)
+            one = ScoreRequest(context=context, response=turn.text, speaker=turn.speaker, scorers=asked)
+            scored = DialogueTurnScores(index=index, scores=answers.score(one).scores)
         except ServiceError as error:
             scored = DialogueTurnScores(index=index, scores={}, errors={"mock": error.detail()})
         self._scored.append(scored)
         fields = scored.model_dump() | {"dialogue": aggregate(self._scored), "timing_ms": NO_TIME, "skipped": skipped}
-        return ConversationReply(scored=ConversationScored.model_validate(fields))
+        kind = "scored" if turn.speaker == "system" else "user_turn"
+        return ConversationReply.model_validate({kind: fields})
 
 
 class MockStream:

@@ -143,7 +143,7 @@ class Calls:
         max_reopenings: int = _defaults.MAX_REOPENINGS,
         **given: Unpack[ScoringOptions],
     ) -> Conversation:
-        """A live conversation, to be entered: `say` every turn once; those of the system are answered by their scores.
+        """A live conversation, to be entered: `say` every turn once, and it is answered by its scores.
 
         `context`, or `messages` in OpenAI's chat form, is what came before; it is not scored. `deadline_ms` is
         for each turn, `timeout_seconds` for the opening, retries included, and for each turn. Where the connection

@@ -27,6 +27,7 @@ from turnscore_client._mock import (
     MockGrpcChannel,
     MockStream,
     Scores,
+    Signals,
     Similarity,
 )
 from turnscore_client._options import ClientOptions
@@ -92,8 +93,9 @@ class MockTurnScore:
 
     `scores` are the values by scorer, or a function of the request that returns them; it may raise a ServiceError,
     which in a batch becomes that item's result. `thresholds` are the values, by scorer, below which a score's label is
-    `low`; without one it has none. `similarity` says how near two texts are; without one, what share of their words
-    both have. `requests` are all that came, in order.
+    `low`; without one it has none. `signals` makes scorers those of user turns: by name, the signals that their scores
+    show. `similarity` says how near two texts are; without one, what share of their words both have. `requests` are all
+    that came, in order.
     """
 
     def __init__(
@@ -101,8 +103,10 @@ class MockTurnScore:
         scores: Scores | None = None,
         thresholds: Mapping[str, float] | None = None,
         similarity: Similarity | None = None,
+        signals: Signals | None = None,
     ) -> None:
         self.similarity = similarity
+        self.signals = dict(signals or {})
         self.scores: Scores = {"engagement": 0.5} if scores is None else scores
         self.thresholds = dict(thresholds or {})
         self.limits = Limits()
@@ -212,7 +216,8 @@ class MockTurnScore:
         raise planned
 
     def _answers(self) -> MockAnswers:
-        return MockAnswers(self.scores, self.limits, self._request_id(), self.thresholds, self.similarity)
+        known = self.thresholds, self.similarity, self.signals
+        return MockAnswers(self.scores, self.limits, self._request_id(), *known)
 
     def _refuse(self, error: ServiceError) -> httpx.Response:
         headers = {}

@@ -1,9 +1,9 @@
 """The messages of a live conversation, alike over HTTP and gRPC, and the transcript that both ends keep.
 
 The caller's first message is `open`; without one the conversation begins with the defaults. Every message of the
-caller is answered by exactly one, in order: `open` by `opened`, a user's turn by `ack`, a system turn by `scored`,
-`messages` by one of the two, and any that is not taken by `error`; the conversation then goes on as if it had not
-been sent. `draining` comes at any time and answers nothing.
+caller is answered by exactly one, in order: `open` by `opened`, a system turn by `scored`, a user's turn by
+`user_turn`, one that no scorer is asked of by `ack`, `messages` by one of these three, and any that is not taken by
+`error`; the conversation then goes on as if it had not been sent. `draining` comes at any time and answers nothing.
 """
 
 from collections.abc import Sequence
@@ -37,9 +37,9 @@ class Transcript:
         return self.taken - 1
 
     def add_messages(self, messages: Sequence[ChatMessage]) -> tuple[int, Turn | None]:
-        """Adds messages. The system turn that they end with and the place of its last text, or None and the last place.
+        """Adds messages. The turn that they end with and the place of its last text.
 
-        No turn is given while the assistant's goes on, nor where the user spoke last.
+        While the assistant's turn goes on: None and the last place, as where they hold no turn.
         """
         together, first = [*self.waiting, *messages], self.taken
         mapped = map_messages(together)
@@ -50,7 +50,7 @@ class Transcript:
         self.turns.extend(turns)
         self.taken += cut
         self.waiting = together[cut:]
-        if self.waiting or not turns or turns[-1].speaker == "user":
+        if self.waiting or not turns:
             return first + len(together) - 1, None
         return first + mapped.indices[-1], turns[-1]
 
@@ -70,7 +70,7 @@ class ConversationOpening(TakesMessages):
 
 
 class ConversationTurn(Turn):
-    """What was just said. A system turn is scored in the context of all turns before it, and must not be empty."""
+    """What was just said. It is scored in the context of all turns before it. A system turn must not be empty."""
 
     deadline_ms: Annotated[int, Field(ge=1, le=MAX_DEADLINE_MS)] | None = Field(
         default=None, description="Milliseconds to score this turn in, instead of the opening's."
@@ -78,7 +78,7 @@ class ConversationTurn(Turn):
 
 
 class ConversationMessages(WireRequest):
-    """What was said since the last time, in OpenAI's chat form. If it ends with the assistant's text, that is scored.
+    """What was said since the last time, in OpenAI's chat form. The turn that it ends with is scored.
 
     While tools are at work the service waits for the rest of the assistant's turn in the next ones.
     """
@@ -107,12 +107,12 @@ class ConversationOpened(Reply):
     """The conversation is open."""
 
     request_id: str
-    scorers: list[str] = Field(description="The scorers that every system turn is scored with.")
+    scorers: list[str] = Field(description="The scorers asked: every turn is scored with those of its speaker's turns.")
     turns: int = Field(description="Turns, or messages, of context taken; the first one said has this index.")
 
 
 class ConversationAck(Reply):
-    """A user's turn is part of the context; `index` is its place in the dialogue, the opening's context included.
+    """A turn that no scorer is asked of is part of the context; `index` is its place, the opening's context included.
 
     Of messages it is the last one's place.
     """
@@ -122,7 +122,7 @@ class ConversationAck(Reply):
 
 
 class ConversationScored(Reply):
-    """One system turn's scores, and each scorer's view of the conversation so far.
+    """One turn's scores, and each scorer's view of the conversation so far.
 
     The turn is part of the context whether or not it could be scored.
     """
@@ -151,6 +151,9 @@ class ConversationReply(Reply):
 
     opened: ConversationOpened | None = None
     ack: ConversationAck | None = None
-    scored: ConversationScored | None = None
+    scored: ConversationScored | None = Field(default=None, description="A system turn's scores.")
+    user_turn: ConversationScored | None = Field(
+        default=None, description="A user turn's scores, where scorers of user turns are asked."
+    )
     error: ErrorDetail | None = Field(default=None, description="Why the service refused the message that it answers.")
     draining: ConversationDraining | None = None

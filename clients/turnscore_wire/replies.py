@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from turnscore_wire.errors import ErrorDetail, ErrorReply
-from turnscore_wire.messages import Limits
+from turnscore_wire.messages import Limits, Speaker
 
 
 class Reply(BaseModel):
@@ -31,7 +31,7 @@ Label = Literal["low", "fair", "good"]
 
 
 class Score(Reply):
-    """What one scorer says of one system turn."""
+    """What one scorer says of one turn."""
 
     value: float = Field(description="The score as its paper defines it; see the scorer's page.")
     percentile: float | None = Field(
@@ -56,6 +56,11 @@ class Score(Reply):
         default_factory=list,
         description="Up to two heads that pull the value down, the lowest first: parts of the score in the lowest "
         "quarter of the reference turns. Empty for a turn that is `good`, and for scorers without heads.",
+    )
+    signals: list[str] = Field(
+        default_factory=list,
+        description="What a user's turn shows, the most probable first: those signals in `details` that reach their "
+        "threshold, such as `frustrated`; docs/api.md lists them. Empty for scorers of system turns.",
     )
     stand_in: bool = Field(
         default=False,
@@ -91,7 +96,7 @@ SKIPPED: int = Field(
 
 
 class ScoreReply(Reply):
-    """The scores of one system turn, by scorer."""
+    """The scores of one turn, by scorer."""
 
     request_id: str
     scores: dict[str, Score]
@@ -113,7 +118,7 @@ class BatchReply(Reply):
 
 
 class DialogueTurnScores(Reply):
-    """The scores of one system turn of a dialogue; `index` is its place in the request's turns, from 0.
+    """The scores of one turn of a dialogue; `index` is its place in the request's turns, from 0.
 
     Of messages it is the place of the one that holds the turn's last text.
     """
@@ -154,7 +159,7 @@ class DialogueAggregate(Reply):
 
 
 class DialogueReply(Reply):
-    """Every system turn's scores and each scorer's view of the whole dialogue."""
+    """Every turn's scores and each scorer's view of the whole dialogue."""
 
     request_id: str
     turns: list[DialogueTurnScores]
@@ -228,6 +233,7 @@ class ModelDescription(Reply):
     digest: str = Field(description="SHA-256 over every file of the bundle that can change a score.")
     graph: str = Field(description="The graph that runs, such as `cpu-int8`.")
     token_limit: int = Field(description="Tokens the model takes for one text.")
+    speaker: Speaker = Field(default="system", description="Whose turns it scores.")
     option_limits: dict[str, int] = Field(
         default_factory=dict,
         description="Bounds of one request's options for this scorer, such as FED's `own_follow_ups`.",

@@ -20,6 +20,7 @@ from turnscore_wire.messages import (
     MAX_DEADLINE_MS,
     ChatMessage,
     MappedMessages,
+    Speaker,
     SpokenText,
     Turn,
     WireRequest,
@@ -51,7 +52,8 @@ class ScorerChoice(WireRequest):
     scorers: Annotated[list[ScorerName], Field(min_length=1, max_length=64)] | None = Field(
         default=None,
         description="Names of the scorers to ask. When left out: the service's default scorers, in a ranking those "
-        "that `weights` names, else quality alone if it is loaded; and those that `options` names.",
+        "that `weights` names, else quality alone if it is loaded; and those that `options` names. Scorers of user "
+        "turns, such as reaction, are asked by name only.",
     )
     options: Annotated[dict[ScorerName, dict[str, JsonValue]] | None, AfterValidator(_refuse_unsendable)] = Field(
         default=None,
@@ -129,15 +131,27 @@ def _or_messages(field: str) -> dict[str, Any]:
     return {"anyOf": [{"required": [field]}, {"required": ["messages"]}]}
 
 
+NO_RESPONSE = (
+    "must end with the assistant's text, or come with `response`; a user's text is scored if all `scorers` are scorers "
+    "of user turns"
+)
+_NO_USER_TURN = "must end with the user's text, or come with `response`, where `speaker` is `user`"
+
+
 class ScoreRequest(TakesMessages):
-    """One system turn to score. Of `messages` it is the last turn, unless `response` is given too."""
+    """One turn to score. Of `messages` it is the last turn, unless `response` is given too."""
 
     model_config = ConfigDict(json_schema_extra=_or_messages("response"))
 
     context: Annotated[list[Turn], FailFast()] = Field(
         default_factory=list, description="The turns before the response, oldest first; may be empty."
     )
-    response: SpokenText = Field(default_factory=str, description="The system turn to score.")
+    response: SpokenText = Field(default_factory=str, description="The turn to score.")
+    speaker: Speaker = Field(
+        default="system",
+        description="Who said the turn to score. When left out: the system, or the user if `messages` end with the "
+        "user's text and all `scorers` are scorers of user turns.",
+    )
 
     @model_validator(mode="after")
     def _take_messages(self) -> Self:
@@ -150,10 +164,27 @@ class ScoreRequest(TakesMessages):
         if self.response:
             self._settle(context=mapped.turns)
             return self
-        if not mapped.turns or mapped.turns[-1].speaker != "system" or mapped.ends_silent:
-            refuse_field(("messages",), "no_response", "must end with the assistant's text, or come with `response`")
-        self._settle(context=mapped.turns[:-1], response=mapped.turns[-1].text)
+        if not mapped.turns or mapped.ends_silent or not mapped.turns[-1].text.strip() or not self._takes(mapped):
+            refuse_field(("messages",), "no_response", _NO_USER_TURN if self.speaker == "user" else NO_RESPONSE)
+        *context, last = mapped.turns
+        self._settle(context=context, response=last.text, speaker=last.speaker)
         return self
+
+    def _takes(self, mapped: MappedMessages) -> bool:
+        """Whether the last turn may be the one to score; of which scorers, only the service knows."""
+        if self.is_speaker_given or self.scorers is None:
+            return mapped.turns[-1].speaker == self.speaker
+        return True
+
+    @property
+    def is_speaker_given(self) -> bool:
+        """Whether the caller said who speaks; else the messages do."""
+        return "speaker" in self.model_fields_set
+
+    @property
+    def turns(self) -> list[Turn]:
+        """The dialogue up to the turn to score."""
+        return [*self.context, Turn.model_construct(speaker=self.speaker, text=self.response)]
 
     def place(self) -> dict[str, int]:
         """The fields of its reply that say what of its messages was scored; none without messages."""
@@ -171,12 +202,12 @@ class BatchRequest(WireRequest):
 
 
 class DialogueRequest(TakesMessages):
-    """A dialogue whose every system turn is to be scored."""
+    """A dialogue whose turns are to be scored: the system's, and the user's if scorers of user turns are asked."""
 
     model_config = ConfigDict(json_schema_extra=_or_messages("turns"))
 
     turns: Annotated[list[Turn], Field(min_length=1), FailFast()] = Field(
-        default_factory=list, description="The dialogue, oldest turn first; at least one turn must be the system's."
+        default_factory=list, description="The dialogue, oldest turn first, with at least one turn for every scorer."
     )
 
     @model_validator(mode="after")

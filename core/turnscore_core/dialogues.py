@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from turnscore_wire import DialogueAggregate, DialogueTurnScores, ErrorDetail, Limits, Score, Turn
+from turnscore_wire import DialogueAggregate, DialogueTurnScores, ErrorDetail, Limits, Score, Speaker, Turn
 from turnscore_wire.requests import ScorerChoice
 
 from turnscore_core.errors import InvalidRequestError, TooLargeError
@@ -26,7 +26,7 @@ class Dialogue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DialogueResult:
-    """Every system turn's scores, and each scorer's view of the whole dialogue."""
+    """Every turn's scores, and each scorer's view of the whole dialogue."""
 
     id: str
     turns: list[DialogueTurnScores] = field(default_factory=list)
@@ -64,10 +64,26 @@ def identify(loaded: LoadedScorer) -> ModelIdentity:
     )
 
 
-def check_system_turn_is_there(turns: Sequence[Turn], field: str) -> None:
-    """Raises InvalidRequestError for a dialogue without anything to score."""
-    if all(turn.speaker != "system" for turn in turns):
-        raise InvalidRequestError("there is no system turn to score", field=field)
+def choose_turns(
+    turns: Sequence[Turn], asked: Mapping[str, object], model_set: ModelSet, field: str
+) -> list[tuple[int, dict[str, object]]]:
+    """The places of the turns to score, each with the scorers asked of its speaker's turns.
+
+    A user's turn without a text is left out. Raises InvalidRequestError for a scorer without any turn.
+    """
+    own: dict[Speaker, dict[str, object]] = {
+        "system": model_set.asked_of("system", asked),
+        "user": model_set.asked_of("user", asked),
+    }
+    chosen = [
+        (place, own[turn.speaker])
+        for place, turn in enumerate(turns)
+        if own[turn.speaker] and (turn.speaker == "system" or turn.text.strip())
+    ]
+    for speaker, of_speaker in own.items():
+        if of_speaker and all(turns[place].speaker != speaker for place, _ in chosen):
+            raise InvalidRequestError(f"there is no {speaker} turn to score", field=field)
+    return chosen
 
 
 def check_system_text(turn: Turn, field: str) -> None:

@@ -26,7 +26,6 @@ from turnscore_wire import (
     Limits,
     ScoreReply,
     ScoreRequest,
-    Turn,
     describe_refusal,
 )
 
@@ -38,17 +37,17 @@ from turnscore_core.dialogues import (
     DialogueTally,
     ModelIdentity,
     check_system_text,
-    check_system_turn_is_there,
     check_text,
     check_turns,
+    choose_turns,
     identify,
 )
 from turnscore_core.errors import FailedScoringError, InvalidRequestError, ScoringError
 from turnscore_core.inference.devices import usable_cpus
 from turnscore_core.load_settings import KEPT_VECTOR_BYTES, LoadSettings
-from turnscore_core.loaded_scorer import LoadedScorer
+from turnscore_core.loaded_scorer import LoadedScorer, find_scorer
 from turnscore_core.model_loader import load_scorers
-from turnscore_core.model_set import ModelSet, choose_defaults, read_choice, read_options
+from turnscore_core.model_set import ModelSet, choose_defaults, read_choice, read_options, read_score_choice
 from turnscore_core.score_entries import (
     KeyMaker,
     StaleEntryError,
@@ -225,10 +224,11 @@ class ComputedDialogue:
 
     dialogue: Dialogue
     asked: Mapping[str, object]  # the scorers asked, with their options
-    # Each system turn's place, the turn, and where its scores go.
+    # The place of each turn to score, the turn, and where its scores go.
     said: list[tuple[int, Item, Outcome]] = field(default_factory=list)
     spoken: list[tuple[Item, Outcome]] = field(default_factory=list)  # those with a text
-    inputs: dict[str, Sequence[Fields]] = field(default_factory=dict)  # what each scorer reads of them
+    # Of them those that each scorer is asked of, and what it reads of them.
+    inputs: dict[str, tuple[Sequence[tuple[Item, Outcome]], Sequence[Fields]]] = field(default_factory=dict)
     error: ErrorDetail | None = None
 
 
@@ -319,7 +319,7 @@ class Engine:
             whole = [each for each in prepared if each.spoken]
             for run in self._runs:
                 name = run.loaded.name
-                run.answer([(each.spoken, each.inputs[name]) for each in whole if name in each.inputs])
+                run.answer([each.inputs[name] for each in whole if name in each.inputs])
             return prepared
 
     def close(self) -> None:
@@ -345,8 +345,9 @@ class Engine:
                 check_text("response", dialogue.turns[-1].text, self._limits)
             else:
                 check_turns("turns", dialogue.turns, self._limits)
-                check_system_turn_is_there(dialogue.turns, "turns")
-            if dialogue.choice is not None:
+            if isinstance(dialogue.choice, ScoreRequest):
+                prepared.asked = read_score_choice(dialogue.choice, self._model_set)
+            elif dialogue.choice is not None:
                 prepared.asked = read_choice(dialogue.choice, self._model_set, self._model_set.defaults)
             self._take_turns(prepared)
         except ScoringError as error:
@@ -364,20 +365,24 @@ class Engine:
         whole, options = History(dialogue.turns), self._options
         if dialogue.choice is not None:
             options = dialogue.choice.options or {}
-        for place, turn in enumerate(dialogue.turns):
-            if turn.speaker != "system" or (dialogue.is_last_alone and place < len(dialogue.turns) - 1):
-                continue
-            item = Item(context=whole.before(place), response=turn.text, asked=asked, options=options, deadline=_NEVER)
+        turns, model_set = dialogue.turns, self._model_set
+        chosen = choose_turns(turns, asked, model_set, "turns") if not dialogue.is_last_alone else []
+        if dialogue.is_last_alone:
+            chosen = [(len(turns) - 1, model_set.asked_of(turns[-1].speaker, asked))]
+        for place, own in chosen:
+            turn = turns[place]
+            item = Item(context=whole.before(place), response=turn.text, asked=own, options=options, deadline=_NEVER)
             outcome = Outcome()
             prepared.said.append((place, item, outcome))
             try:
                 check_system_text(turn, f"turns.{place}.text")
                 prepared.spoken.append((item, outcome))
             except InvalidRequestError as error:
-                outcome.errors = dict.fromkeys(asked, error)
+                outcome.errors = dict.fromkeys(own, error)
         for run in self._runs:
             if run.loaded.name in asked:
-                prepared.inputs[run.loaded.name] = run.prepare(prepared.spoken)
+                said = [each for each in prepared.spoken if run.loaded.name in each[0].asked]
+                prepared.inputs[run.loaded.name] = said, run.prepare(said)
 
     def _conclude(self, prepared: ComputedDialogue) -> DialogueResult:
         if prepared.error is not None:
@@ -437,7 +442,7 @@ def open_file_engine(models: Sequence[str] | None, scorers: Sequence[str] | None
 
 
 def choose_bundles(models: Sequence[str] | None, scorers: Sequence[str] | None) -> tuple[Path, ...]:
-    """The bundles of the scorers asked for: all but stand-ins, or those in `scorers`, in that order.
+    """The bundles of the scorers asked for: those in `scorers`, in that order, else as a service's default scorers.
 
     `models` are as TURNSCORE_MODELS takes them; None means the starter bundles. Raises BundleError for a scorer without
     a bundle.
@@ -448,7 +453,8 @@ def choose_bundles(models: Sequence[str] | None, scorers: Sequence[str] | None) 
         for folder, manifest in ((each, read_manifest(each)) for each in folders)
         if manifest.kind != _NO_TURNS or models is not None
     }
-    meant = [name for name, (_, is_stand_in) in references.items() if not is_stand_in] or list(references)
+    of_system = [name for name in references if find_scorer(name)[0].speaker == "system"] or list(references)
+    meant = [name for name in of_system if not references[name][1]] or of_system
     for name in scorers or ():
         if name not in references:
             raise BundleError(
@@ -460,8 +466,7 @@ def choose_bundles(models: Sequence[str] | None, scorers: Sequence[str] | None) 
 def _dialogue_of(request: LineRequest) -> Dialogue:
     if isinstance(request, DialogueRequest):
         return Dialogue("", request.turns, request)
-    turns = [*request.context, Turn(speaker="system", text=request.response)]
-    return Dialogue("", turns, request, is_last_alone=True)
+    return Dialogue("", request.turns, request, is_last_alone=True)
 
 
 def _settings(

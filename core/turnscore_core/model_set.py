@@ -13,8 +13,8 @@ from dataclasses import field as dataclass_field
 import numpy as np
 from pydantic import JsonValue
 from turnscore_models import BundleError
-from turnscore_wire import ModelDescription, Score, TokenCount
-from turnscore_wire.requests import ScorerChoice
+from turnscore_wire import ModelDescription, Score, ScoreRequest, Speaker, TokenCount
+from turnscore_wire.requests import NO_RESPONSE, ScorerChoice
 
 from turnscore_core.errors import FailedScoringError, InvalidRequestError, NotComputableError
 from turnscore_core.loaded_scorer import LoadedScorer
@@ -151,6 +151,14 @@ class ModelSet:
     def loaded(self) -> dict[str, LoadedScorer]:
         return {**self.scorers, **({} if self.encoder is None else {self.encoder.name: self.encoder})}
 
+    def speaker_of(self, name: str) -> Speaker:
+        """Whose turns the scorer, or combination, of that name scores."""
+        return self.scorers[name].speaker if name in self.scorers else "system"
+
+    def asked_of(self, speaker: Speaker, asked: Mapping[str, object]) -> dict[str, object]:
+        """Those of the scorers asked that score this speaker's turns."""
+        return {name: options for name, options in asked.items() if self.speaker_of(name) == speaker}
+
     def behind(self, name: str) -> list[LoadedScorer]:
         """The scorer of that name, or those that the combination is made of."""
         return [self.scorers[each] for each in component_scorers((name,), self.combinations)]
@@ -161,8 +169,8 @@ def choose_defaults(
 ) -> ModelSet:
     """The scorers and combinations in `named`, else all but stand-ins, or all if there are only stand-ins.
 
-    A ranking asks quality alone where it is one of them. Raises BundleError for a name that is not loaded, or is the
-    encoder's.
+    Scorers of user turns are asked by name only. A ranking asks quality alone where it is one of them. Raises
+    BundleError for a name that is not loaded, or is the encoder's or such a scorer's.
     """
     encoder = next((each for each in scorers.values() if each.scorer.vector_width), None)
     scorers = {name: each for name, each in scorers.items() if not each.scorer.vector_width}
@@ -171,9 +179,13 @@ def choose_defaults(
             raise BundleError(
                 f"TURNSCORE_DEFAULT_SCORERS names {name}, which is not loaded; loaded: {', '.join(scorers)}"
             )
-    of_system = {name: loaded for name, loaded in scorers.items() if loaded.speaker == "system"}
-    meant = [name for name, loaded in of_system.items() if not loaded.bundle.manifest.stand_in]
-    defaults = tuple(dict.fromkeys(named)) or tuple(meant) or tuple(of_system)
+        if name in scorers and scorers[name].speaker == "user":
+            raise BundleError(
+                f"TURNSCORE_DEFAULT_SCORERS names {name}, which scores user turns and is asked by name only"
+            )
+    of_system = [name for name, loaded in scorers.items() if loaded.speaker == "system"]
+    meant = [name for name in of_system if not scorers[name].bundle.manifest.stand_in]
+    defaults = tuple(dict.fromkeys(named)) or tuple(meant or of_system)
     return ModelSet(
         scorers=scorers,
         defaults=defaults,
@@ -207,6 +219,8 @@ def read_choice(request: ScorerChoice, model_set: ModelSet, defaults: Sequence[s
     if not scorers:
         raise InvalidRequestError("no scorer of turns is loaded", field="scorers")
     asked = dict.fromkeys((*defaults, *(request.options or ())) if request.scorers is None else request.scorers)
+    if not asked:
+        raise InvalidRequestError(f"no scorer is asked by default; loaded: {known}", field="scorers")
     given = request.options or {}
     return {
         name: ComponentOptions(
@@ -216,3 +230,26 @@ def read_choice(request: ScorerChoice, model_set: ModelSet, defaults: Sequence[s
         else read_options(scorers[name], given.get(name, {}))
         for name in asked
     }
+
+
+def read_score_choice(request: ScoreRequest, model_set: ModelSet) -> dict[str, object]:
+    """As `read_choice`, of one turn, of whose speaker every scorer must be."""
+    asked = read_choice(request, model_set, model_set.defaults)
+    if request.speaker == "user" and not request.is_speaker_given and model_set.asked_of("system", asked):
+        raise InvalidRequestError(NO_RESPONSE, field="messages")
+    check_speaker(request, asked, request.speaker, model_set)
+    return asked
+
+
+def check_speaker(request: ScorerChoice, asked: Mapping[str, object], speaker: Speaker, model_set: ModelSet) -> None:
+    """Raises InvalidRequestError for a scorer that scores the other speaker's turns."""
+    for name in asked:
+        own = model_set.speaker_of(name)
+        if own != speaker:
+            given = (each for each in ("options", "weights") if name in (getattr(request, each, None) or ()))
+            field = next((f"{each}.{name}" for each in given), "scorers")
+            if request.scorers is not None:
+                field = f"scorers.{request.scorers.index(name)}"
+            raise InvalidRequestError(
+                f"{name} scores turns of the {own}, but this is one of the {speaker}", field=field
+            )

@@ -199,6 +199,7 @@ def score_of(loaded: LoadedScorer, turn: TurnToScore, raw: RawScore, *, is_cache
         warnings=list(raw.warnings),
         label=loaded.label(raw),
         reasons=loaded.reasons(raw),
+        signals=loaded.signals(raw),
         stand_in=loaded.bundle.manifest.stand_in,
     )
 

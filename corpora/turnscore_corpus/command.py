@@ -77,7 +77,7 @@ def score(
     workers: Annotated[int | None, _work(_WORKERS, min=1)] = None,
     block_dialogues: Annotated[int, _work("Dialogues that are committed together.", min=1)] = BLOCK_DIALOGUES,
 ) -> None:
-    """Scores every system turn of the input into tables of Parquet.
+    """Scores the system turns of the input, and for scorers of user turns the user's, into tables of Parquet.
 
     Repeat the command to resume a stopped run: what is committed is not scored again. Rows that cannot be scored stand
     in the table `set_aside`, with the reason. Exit code 0: done; 1: refused or failed; 3: stopped, repeat the command.

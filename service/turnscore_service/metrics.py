@@ -95,12 +95,10 @@ BATCH_PADDING = Histogram(
 OPEN_CONVERSATIONS = _sum_of_workers("turnscore_open_conversations", "Live conversations open at this moment.")
 CONVERSATION_TURNS = Counter(
     "turnscore_conversation_turns_total",
-    "Messages of live conversations by outcome: acknowledged (a user's turn), scored, failed or refused.",
+    "Messages of live conversations by outcome: acknowledged (no scorer is asked of it), scored, failed or refused.",
     ["outcome"],
 )
-CONVERSATION_TURN_SECONDS = _seconds(
-    "turnscore_conversation_turn_seconds", "Time from a system turn's arrival to its scores."
-)
+CONVERSATION_TURN_SECONDS = _seconds("turnscore_conversation_turn_seconds", "Time from a turn's arrival to its scores.")
 CACHE_HITS = Counter(
     "turnscore_cache_hits_total",
     "Turns whose whole score was in the cache, by the level that completed it: local or shared.",
@@ -175,6 +173,11 @@ WARNED_TURNS = Counter(
     "turnscore_warned_turns_total",
     "Live turns whose score carries a warning, by warning: those of the reply, such as `not_in_language`.",
     [*_LIVE, "warning"],
+)
+USER_SIGNALS = Counter(
+    "turnscore_user_signals_total",
+    "Live turns of users that show a signal, by signal: those of the reply, such as `frustrated`.",
+    [*_LIVE, "signal"],
 )
 NOT_COMPUTABLE_TURNS = Counter(
     "turnscore_not_computable_turns_total",

@@ -7,7 +7,7 @@ from typing import Any
 import grpc
 import httpx
 import pytest
-from support.fakes import NOT_A_NUMBER, POISON, FakeEncoder, FakeScorer
+from support.fakes import NOT_A_NUMBER, POISON, FakeEncoder, FakeReaction, FakeScorer
 from support.transports import METHODS, error_of, grpc_stub, message_of
 from turnscore_service.api.http.app import create_app
 from turnscore_service.settings.service import Settings
@@ -41,6 +41,10 @@ GOOD = [
     ("score_dialogue", {"messages": [ASKED, SAID]}),
     ("rank", {"candidates": ["a"], "messages": [ASKED]}),
     ("similarity", {"texts": ["a"], "references": ["a b"]}),
+    ("score", {"response": "a b c", "speaker": "user", "scorers": ["reaction"]}),
+    ("score", {"messages": [SAID, ASKED], "scorers": ["reaction"]}),
+    ("score_batch", {"items": [{"messages": [ASKED], "speaker": "user", "scorers": ["reaction"]}]}),
+    ("score_dialogue", {"turns": [USER, SYSTEM], "scorers": ["fake", "reaction"]}),
 ]
 
 WRONG = [
@@ -73,6 +77,10 @@ WRONG = [
     ("similarity", {"texts": ["a"], "cache_namespace": "two words"}),
     ("similarity", {"texts": ["a"], "references": [POISON]}),
     ("similarity", {"texts": [NOT_A_NUMBER]}),
+    ("score", {"response": "a", "scorers": ["fake", "reaction"]}),
+    ("score", {"messages": [ASKED, SAID], "speaker": "user"}),
+    ("score_dialogue", {"turns": [USER], "scorers": ["fake", "reaction"]}),
+    ("rank", {"candidates": ["a"], "weights": {"reaction": 1.0}}),
 ]
 
 
@@ -98,7 +106,8 @@ class Transports:
 
 @pytest.fixture
 async def transports() -> AsyncIterator[Transports]:
-    async with grpc_stub(settings_of_small(), fake=FakeScorer(), encoder=FakeEncoder()) as (stub, runtime):
+    scorers = {"fake": FakeScorer(), "reaction": FakeReaction(), "encoder": FakeEncoder()}
+    async with grpc_stub(settings_of_small(), **scorers) as (stub, runtime):
         transport = httpx.ASGITransport(create_app(runtime))
         async with httpx.AsyncClient(transport=transport, base_url="http://turnscore") as client:
             yield Transports(client, stub)

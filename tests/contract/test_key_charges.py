@@ -11,7 +11,7 @@ import grpc
 import pytest
 from prometheus_client import REGISTRY
 from support.conditions import until
-from support.fakes import FakeScorer
+from support.fakes import FakeReaction, FakeScorer
 from support.transports import METHODS, Transports, error_of, message_of, serve_transports
 from turnscore_wire.v1.turnscore_pb2_grpc import TurnScorerStub
 from websockets.asyncio.client import connect
@@ -115,6 +115,22 @@ async def test_turns_that_ask_at_once_do_not_share_what_is_left_for_one():
         codes = await asyncio.gather(*(ask_over_http(transports, "score_batch", fresh(5)) for _ in range(6)))
         assert sorted(codes) == ["ok", *["overloaded"] * 5]
         assert charged() == before + 14
+
+
+async def test_user_turns_are_paid_for_as_system_turns_are():
+    async with serve_transports(AUTH, FakeReaction()) as transports:
+        before = charged()
+        turns = [{"speaker": "user", "text": f"a {number}"} for number in range(6)]
+        assert await ask_over_http(transports, "score_dialogue", {"turns": turns, "scorers": ["fake"]}) == "ok"
+        assert charged() == before + 6
+        async with connect(transports.websocket, additional_headers=HEADERS) as socket:
+            answers = []
+            for message in ({"open": {"scorers": ["fake"]}}, *({"turn": each} for each in turns[:5])):
+                await socket.send(json.dumps(message))
+                answers.append(json.loads(await socket.recv()))
+        told = [answer["user_turn"]["errors"].get("fake", {}).get("code") for answer in answers[1:]]
+        assert told == [None, None, None, None, "overloaded"]
+        assert charged() == before + 10
 
 
 async def test_a_conversation_pays_for_the_turns_that_were_admitted():

@@ -7,14 +7,15 @@ from typing import Any
 import pytest
 from conftest import ServeFakes
 from support.bundles import make_quality_bundle
-from support.fakes import FakeScorer, loaded_fake
+from support.fakes import FakeReaction, FakeScorer, loaded_fake
 from support.transports import grpc_stub
 from turnscore_core.load_settings import LoadSettings
 from turnscore_core.model_loader import load_scorers
 from turnscore_core.model_set import choose_defaults
 from turnscore_core.scorers.scorer import RawScore
 from turnscore_models import Bundle, BundleError, Threshold, write_bundle
-from turnscore_service.settings.service import Settings
+from turnscore_service.lifecycle.loading import load_combinations
+from turnscore_service.settings.service import CombinationSettings, Settings
 from turnscore_wire.v1 import to_fields, turnscore_pb2
 
 TURNS = [
@@ -110,6 +111,16 @@ def test_who_is_asked_by_default_is_who_is_no_stand_in():
     assert choose_defaults(loaded, ("fed",)).defaults == ("fed",)
     with pytest.raises(BundleError, match="TURNSCORE_DEFAULT_SCORERS names humour, which is not loaded"):
         choose_defaults(loaded, ("humour",))
+
+
+def test_scorers_of_user_turns_are_asked_by_name_only():
+    loaded = {"fed": loaded_fake(fake(stand_in=True), "fed"), "reaction": loaded_fake(FakeReaction(), "reaction")}
+    assert choose_defaults(loaded).defaults == ("fed",)
+    with pytest.raises(BundleError, match="TURNSCORE_DEFAULT_SCORERS names reaction, which scores user turns"):
+        choose_defaults(loaded, ("fed", "reaction"))
+    described = {"sum": CombinationSettings(weights={"fed": 1, "reaction": 1})}
+    with pytest.raises(BundleError, match="TURNSCORE_COMBINATIONS: sum weighs reaction, which scores user turns"):
+        load_combinations(described, loaded)
 
 
 async def test_a_request_that_names_no_scorers_asks_the_defaults_and_may_name_the_others(serve: ServeFakes):

@@ -7,7 +7,7 @@ import pytest
 from conftest import ServeFakes
 from prometheus_client import REGISTRY
 from starlette.types import ASGIApp
-from support.fakes import POISON, FakeScorer
+from support.fakes import POISON, FakeReaction, FakeScorer
 from turnscore_service.api.http.app import create_app
 from turnscore_service.settings.service import Settings
 from turnscore_wire import BatchReply, DialogueReply, ErrorReply, ScoreReply
@@ -94,6 +94,82 @@ async def test_a_failing_turn_of_a_dialogue_leaves_the_others(serve: ServeFakes)
     assert [list(turn.scores) for turn in reply.turns] == [["fake"], []]
     assert reply.turns[1].errors["fake"].code == "internal"
     assert reply.dialogue["fake"].turns == 1
+
+
+USER, SYSTEM = {"speaker": "user", "text": "a b c"}, {"speaker": "system", "text": "a b"}
+ASKED, SAID = {"role": "user", "content": "a b c"}, {"role": "assistant", "content": "a"}
+
+
+async def test_a_dialogue_has_the_user_s_turns_where_their_scorer_is_asked(serve: ServeFakes):
+    silent = {"speaker": "user", "text": " "}
+    turns, reaction = [USER, SYSTEM, silent, SYSTEM, {**USER, "text": "d"}], FakeReaction()
+    async with serve(Settings(cache={"ttl_seconds": 0}), fake=FakeScorer(), reaction=reaction) as (client, _):
+        both, plain = [
+            DialogueReply.model_validate_json((await client.post("/v1/score_dialogue", json=fields)).content)
+            for fields in ({"turns": turns, "scorers": ["reaction", "fake"]}, {"turns": turns})
+        ]
+        alone = {"context": turns[:4], "response": "d", "speaker": "user", "scorers": ["reaction"]}
+        scored = ScoreReply.model_validate_json((await client.post("/v1/score", json=alone)).content)
+    assert [(turn.index, list(turn.scores)) for turn in both.turns] == [
+        (0, ["reaction"]), (1, ["fake"]), (3, ["fake"]), (4, ["reaction"]),
+    ]  # fmt: skip
+    frustrated, calm = both.turns[0].scores["reaction"], both.turns[3].scores["reaction"]
+    assert (frustrated.value, frustrated.signals, calm.signals) == (0.97, ["pleased", "frustrated"], ["pleased"])
+    assert scored.scores["reaction"] == calm
+    assert {name: whole.turns for name, whole in both.dialogue.items()} == {"reaction": 1, "fake": 2}
+    assert [(turn.index, list(turn.scores)) for turn in plain.turns] == [(1, ["fake"]), (3, ["fake"])]
+
+
+@pytest.mark.parametrize(
+    ("call", "fields", "field", "message"),
+    [
+        ("score", {"response": "a", "scorers": ["reaction"]}, "scorers.0", "reaction scores turns of the user"),
+        ("score", {"response": "a", "options": {"reaction": {}}}, "options.reaction", "reaction scores turns of"),
+        ("score", {"response": "a", "speaker": "user"}, "scorers", "fake scores turns of the system"),
+        (
+            "score",
+            {"response": "a", "speaker": "user", "scorers": ["reaction", "fake"]},
+            "scorers.1",
+            "fake scores turns",
+        ),
+        ("score", {"messages": [ASKED], "scorers": ["reaction", "fake"]}, "messages", "if all `scorers` are"),
+        ("score", {"messages": [ASKED], "scorers": ["sum"]}, "messages", "if all `scorers` are scorers of user turns"),
+        ("score", {"messages": [ASKED]}, "messages", "must end with the assistant's text"),
+        ("score", {"messages": [SAID], "speaker": "user", "scorers": ["reaction"]}, "messages", "end with the user's"),
+        ("score", {"messages": [SAID], "scorers": ["reaction"]}, "scorers.0", "reaction scores turns of the user"),
+        ("score_dialogue", {"turns": [USER], "scorers": ["fake", "reaction"]}, "turns", "no system turn"),
+        ("score_dialogue", {"messages": [SAID], "scorers": ["reaction"]}, "messages", "no user turn"),
+        ("rank", {"candidates": ["a"], "scorers": ["reaction"]}, "scorers.0", "reaction scores turns of the user"),
+        ("rank", {"candidates": ["a"], "weights": {"reaction": 1}}, "weights.reaction", "reaction scores turns of the"),
+    ],
+)
+async def test_a_scorer_is_not_asked_about_the_other_speaker(
+    serve: ServeFakes, call: str, fields: dict[str, object], field: str, message: str
+):
+    settings = Settings(combinations={"sum": {"weights": {"fake": 1}}})
+    async with serve(settings, fake=FakeScorer(), reaction=FakeReaction()) as (client, _):
+        response = await client.post(f"/v1/{call}", json=fields)
+    told = ErrorReply.model_validate_json(response.content).error
+    assert (response.status_code, told.field) == (400, field)
+    assert message in told.message
+
+
+async def test_a_service_of_user_turns_alone_asks_nobody_by_default(serve: ServeFakes):
+    async with serve(reaction=FakeReaction()) as (client, _):
+        refused = (await client.post("/v1/score", json={"response": "a"})).json()["error"]
+        reply = await client.post("/v1/score", json={"messages": [ASKED], "scorers": ["reaction"]})
+        [model] = (await client.get("/v1/models")).json()["models"]
+    assert (refused["field"], refused["message"]) == ("scorers", "no scorer is asked by default; loaded: reaction")
+    assert reply.json()["index"] == 0
+    assert (model["speaker"], model["is_default"]) == ("user", False)
+
+
+async def test_the_longest_dialogue_is_scored_on_both_sides(serve: ServeFakes):
+    turns = [{"speaker": ("user", "system")[place % 2], "text": f"a {place}"} for place in range(1024)]
+    asked = {"turns": turns, "scorers": ["fake", "reaction"]}
+    async with serve(fake=FakeScorer(), reaction=FakeReaction()) as (client, _):
+        reply = DialogueReply.model_validate_json((await client.post("/v1/score_dialogue", json=asked)).content)
+    assert [turn.index for turn in reply.turns] == list(range(1024))
 
 
 async def test_counters_equal_the_requests_sent(serve: ServeFakes):

@@ -9,7 +9,7 @@ import grpc
 import pytest
 from prometheus_client import REGISTRY
 from support.conditions import until
-from support.fakes import FakeScorer
+from support.fakes import FakeReaction, FakeScorer
 from support.transports import error_of, grpc_server, grpc_stub, settings_with
 from turnscore_service.api.grpc.endpoints import SERVICE
 from turnscore_service.lifecycle.runtime import Runtime
@@ -64,6 +64,14 @@ async def test_a_caller_that_has_said_everything_still_gets_every_answer():
         heard = [(await hear(stream)).scored for _ in range(3)]
         assert [(scored.index, scored.scores["fake"].value) for scored in heard] == [(0, 0.01), (1, 0.02), (2, 0.03)]
         assert await stream.read() is grpc.aio.EOF
+
+
+async def test_a_user_s_turn_is_answered_by_its_scores():
+    async with grpc_stub(fake=FakeScorer(), reaction=FakeReaction()) as (stub, _):
+        stream = stub.ScoreStream()
+        await tell(stream, turnscore_pb2.ConversationMessage(open={"scorers": ["fake", "reaction"]}))
+        assert (await say(stream, "user", "a b c")).user_turn.scores["reaction"].signals == ["pleased", "frustrated"]
+        assert list((await say(stream, "system", "a")).scored.scores) == ["fake"]
 
 
 @pytest.mark.parametrize(

@@ -83,6 +83,18 @@ class FakeScorer(Scorer):
         return any(each.speaker == "user" for each in turn.context)
 
 
+class FakeReaction(FakeScorer):
+    """A scorer of user turns: the longer a turn, the more it is `frustrated`; `pleased` is its opposite."""
+
+    KIND: ClassVar[str] = "reaction"
+    speaker = "user"
+    signal_thresholds: ClassVar[dict[str, float]] = {"frustrated": 0.03, "pleased": 0.97}
+
+    def score(self, batch: Sequence[TokenPack]) -> list[RawScore]:
+        values = [raw.value for raw in super().score(batch)]
+        return [RawScore(1 - value, {"frustrated": value, "pleased": 1 - value}) for value in values]
+
+
 class FakeEncoder(FakeScorer):
     """Texts of as many words have equal vectors; each word more turns a vector by half a radian."""
 

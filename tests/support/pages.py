@@ -14,7 +14,7 @@ from turnscore_service.api.http.app import create_app
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.settings.service import Settings
 
-from support.fakes import FakeScorer
+from support.fakes import FakeReaction, FakeScorer
 from support.transports import listening, ready_runtime
 
 HEADS = ("relevant", "fluent", "engaging", "sentiment", "continues", "overall")
@@ -56,8 +56,9 @@ def _rate(words: int) -> RawScore:
 
 @asynccontextmanager
 async def scoring(settings: Settings | None = None) -> AsyncIterator[Runtime]:
-    """A ready runtime with `quality`, `engagement` and the stand-in `fed`."""
+    """A ready runtime with `quality`, `engagement`, the stand-in `fed`, and `reaction` for user turns."""
     scorers: dict[str, Any] = {"engagement": FakeScorer(), "fed": FakeFed(), "quality": FakeQuality()}
+    scorers["reaction"] = FakeReaction()
     async with ready_runtime(settings, **scorers) as runtime:
         yield runtime
 

@@ -203,7 +203,7 @@ async def shadows_of(
 
 def engine_of(*, models: Any = (), **given: Any) -> Engine:
     """An engine of those scorers."""
-    scorers = {name: given.pop(name) for name in ("fake", "other", "encoder") if name in given}
+    scorers = {name: given.pop(name) for name in ("fake", "other", "reaction", "encoder") if name in given}
     loaded = {name: loaded_fake(scorer, name) for name, scorer in scorers.items()}
     return Engine(models, load=lambda _: loaded, **given)
 

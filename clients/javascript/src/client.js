@@ -37,7 +37,7 @@ export class TurnScoreClient {
     this.#apiKey = apiKey || null;
   }
 
-  /** One system turn in its context: `{context, response}`. */
+  /** One turn in its context: `{context, response}`; the user's with `speaker: "user"`. */
   score(request, call) {
     return this.#post("score", request, call);
   }
@@ -47,7 +47,7 @@ export class TurnScoreClient {
     return this.#post("score_batch", request, call);
   }
 
-  /** Every system turn of a dialogue: `{turns}`. */
+  /** Every turn of a dialogue that the scorers asked score: `{turns}`. */
   scoreDialogue(request, call) {
     return this.#post("score_dialogue", request, call);
   }

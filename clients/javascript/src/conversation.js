@@ -8,7 +8,7 @@ import { ConnectionFailedError, ServiceError, UnexpectedReplyError, isErrorDetai
 export class LiveConversation extends EventTarget {
   /** What was said and taken, the opening's context included: the next conversation's `context`. */
   turns = [];
-  /** The scorers that every system turn is scored with. */
+  /** The scorers asked; each scores the turns of one speaker. */
   scorers = [];
   /** Whether the service said that it is about to stop: finish, then open another conversation. */
   isDraining = false;
@@ -53,7 +53,7 @@ export class LiveConversation extends EventTarget {
   }
 
   /**
-   * Says a turn. A user's returns null; a system turn's returns its scores, and those of the conversation so far.
+   * Says a turn. Returns its scores, and those of the conversation so far; null where nobody scores it.
    * Throws ServiceError where the turn is refused and not part of the conversation. Never sent twice.
    * @param {"user" | "system"} speaker @param {string} text @param {{deadline_ms?: number}} [options]
    */
@@ -61,7 +61,7 @@ export class LiveConversation extends EventTarget {
     const turn = { speaker, text };
     const reply = await this.#send({ turn: { ...turn, ...options } });
     this.turns.push(turn);
-    return reply.scored ?? null;
+    return reply.scored ?? reply.user_turn ?? null;
   }
 
   /** Ends the conversation. */
@@ -102,7 +102,7 @@ export class LiveConversation extends EventTarget {
       // The last message before the end answers nothing where no answer is due.
       if (waiting) waiting.reject(error);
       else this.#ending = error;
-    } else if (message.opened || message.ack || message.scored) {
+    } else if (message.opened || message.ack || message.scored || message.user_turn) {
       this.#waiting.shift()?.resolve(message);
     }
   }

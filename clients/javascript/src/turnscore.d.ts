@@ -26,6 +26,8 @@ export interface ScoreRequest extends ScorerChoice {
   context?: Turn[];
   messages?: ChatMessage[];
   response?: string;
+  /** Who said the turn to score; `system` when left out. */
+  speaker?: Speaker;
 }
 export interface BatchRequest {
   items: ScoreRequest[];
@@ -56,6 +58,8 @@ export interface Score {
   warnings: string[];
   label: "low" | "fair" | "good" | null;
   reasons: string[];
+  /** What a user's turn shows, such as `frustrated`, the most probable first. */
+  signals: string[];
   stand_in: boolean;
 }
 export interface ErrorDetail {
@@ -114,6 +118,8 @@ export interface ModelDescription {
   graph: string;
   token_limit: number;
   option_limits: Record<string, number>;
+  /** Whose turns it scores. */
+  speaker: Speaker;
   is_default: boolean;
   stand_in: boolean;
   threshold: number | null;
@@ -191,7 +197,7 @@ export class LiveConversation extends EventTarget {
   readonly scorers: string[];
   readonly isDraining: boolean;
   readonly isClosed: boolean;
-  say(speaker: "user", text: string, options?: { deadline_ms?: number }): Promise<null>;
+  say(speaker: "user", text: string, options?: { deadline_ms?: number }): Promise<ConversationScored | null>;
   say(speaker: "system", text: string, options?: { deadline_ms?: number }): Promise<ConversationScored>;
   close(): void;
 }

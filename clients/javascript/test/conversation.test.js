@@ -89,6 +89,19 @@ test("messages of a kind that it does not know are ignored, and draining is told
   assert.deepEqual([await told, conversation.isDraining], [{ ends_in_ms: 1000 }, true]);
 });
 
+test("each speaker's turns are answered by their own scores", async () => {
+  const { client } = socketsOf((socket, message) => {
+    opens(socket, message);
+    if (!message.turn) return;
+    const kind = message.turn.speaker === "user" ? "user_turn" : "scored";
+    socket.says({ [kind]: { index: 0, scores: { [kind]: { value: 1, signals: [] } }, errors: {} } });
+  });
+  const conversation = await client.conversation({ scorers: ["quality", "reaction"] });
+  assert.deepEqual(Object.keys((await conversation.say("user", "no!")).scores), ["user_turn"]);
+  assert.deepEqual(Object.keys((await conversation.say("system", "sorry")).scores), ["scored"]);
+  assert.equal(conversation.turns.length, 2);
+});
+
 test("the service's last word is the end's reason, also where it answers nothing", async () => {
   const { client, opened } = socketsOf(opens);
   const conversation = await client.conversation();

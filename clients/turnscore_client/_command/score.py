@@ -149,6 +149,7 @@ async def score_file(client: AsyncCalls, job: FileJob) -> int:
     clock = job.clock or SystemClock()
     began_at = clock.now()
     summary, stopped = Summary(), None
+    short = [("user", "well?"), ("system", "ok.")]  # for scorers of user turns, and the others
     async with client:
         with _open(job.output) as output:
             lines = _lines_left(job, output, summary)
@@ -159,7 +160,7 @@ async def score_file(client: AsyncCalls, job: FileJob) -> int:
                 clock=clock,
                 wait_seconds=job.wait_seconds,
                 timeout_seconds=job.timeout_seconds,
-                probe=lambda timeout: client.score(response="ok.", scorers=job.scorers, timeout_seconds=timeout),
+                probe=lambda timeout: client.score_dialogue(short, scorers=job.scorers, timeout_seconds=timeout),
             )
             try:
                 with _interruptible():

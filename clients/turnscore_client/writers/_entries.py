@@ -32,7 +32,7 @@ class ScoreEntry:
     is_session: bool = False
     """Whether it is the mean over a dialogue, for the session of `ids`."""
     metadata: Mapping[str, str | float | int | bool] = field(default_factory=dict)
-    """What else is known: the model, the percentile, warnings."""
+    """What else is known: the model, the percentile, warnings, signals."""
 
     @property
     def labelled(self) -> dict[str, str | float | int | bool]:
@@ -55,6 +55,7 @@ def turn_entries(scores: Mapping[str, Score], ids: TurnIds) -> Iterator[ScoreEnt
             "turnscore.model": score.model,
             "turnscore.percentile": score.percentile,
             "turnscore.warnings": ",".join(score.warnings) or None,
+            "turnscore.signals": ",".join(score.signals) or None,
             "turnscore.stand_in": score.stand_in or None,
         }
         yield ScoreEntry(

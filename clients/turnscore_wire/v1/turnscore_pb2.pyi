@@ -107,7 +107,7 @@ class ChatMessage(_message.Message):
     def __init__(self, role: _Optional[_Union[MessageRole, str]] = ..., content: _Optional[str] = ..., parts: _Optional[_Iterable[_Union[MessagePart, _Mapping]]] = ..., calls_tools: _Optional[bool] = ...) -> None: ...
 
 class ScoreRequest(_message.Message):
-    __slots__ = ("scorers", "options", "deadline_ms", "context", "response", "cache", "cache_namespace", "messages", "conversation")
+    __slots__ = ("scorers", "options", "deadline_ms", "context", "response", "cache", "cache_namespace", "messages", "conversation", "speaker")
     class OptionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -124,6 +124,7 @@ class ScoreRequest(_message.Message):
     CACHE_NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     CONVERSATION_FIELD_NUMBER: _ClassVar[int]
+    SPEAKER_FIELD_NUMBER: _ClassVar[int]
     scorers: _containers.RepeatedScalarFieldContainer[str]
     options: _containers.MessageMap[str, _struct_pb2.Struct]
     deadline_ms: int
@@ -133,7 +134,8 @@ class ScoreRequest(_message.Message):
     cache_namespace: str
     messages: _containers.RepeatedCompositeFieldContainer[ChatMessage]
     conversation: str
-    def __init__(self, scorers: _Optional[_Iterable[str]] = ..., options: _Optional[_Mapping[str, _struct_pb2.Struct]] = ..., deadline_ms: _Optional[int] = ..., context: _Optional[_Iterable[_Union[Turn, _Mapping]]] = ..., response: _Optional[str] = ..., cache: _Optional[_Union[CacheMode, str]] = ..., cache_namespace: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[ChatMessage, _Mapping]]] = ..., conversation: _Optional[str] = ...) -> None: ...
+    speaker: Speaker
+    def __init__(self, scorers: _Optional[_Iterable[str]] = ..., options: _Optional[_Mapping[str, _struct_pb2.Struct]] = ..., deadline_ms: _Optional[int] = ..., context: _Optional[_Iterable[_Union[Turn, _Mapping]]] = ..., response: _Optional[str] = ..., cache: _Optional[_Union[CacheMode, str]] = ..., cache_namespace: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[ChatMessage, _Mapping]]] = ..., conversation: _Optional[str] = ..., speaker: _Optional[_Union[Speaker, str]] = ...) -> None: ...
 
 class BatchRequest(_message.Message):
     __slots__ = ("items",)
@@ -235,7 +237,7 @@ class TokenCount(_message.Message):
     def __init__(self, used: _Optional[int] = ..., dropped: _Optional[int] = ..., truncated: _Optional[bool] = ...) -> None: ...
 
 class Score(_message.Message):
-    __slots__ = ("value", "percentile", "details", "model", "tokens", "cached", "warnings", "label", "stand_in", "reasons")
+    __slots__ = ("value", "percentile", "details", "model", "tokens", "cached", "warnings", "label", "stand_in", "reasons", "signals")
     class DetailsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -253,6 +255,7 @@ class Score(_message.Message):
     LABEL_FIELD_NUMBER: _ClassVar[int]
     STAND_IN_FIELD_NUMBER: _ClassVar[int]
     REASONS_FIELD_NUMBER: _ClassVar[int]
+    SIGNALS_FIELD_NUMBER: _ClassVar[int]
     value: float
     percentile: float
     details: _containers.ScalarMap[str, float]
@@ -263,7 +266,8 @@ class Score(_message.Message):
     label: Label
     stand_in: bool
     reasons: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, value: _Optional[float] = ..., percentile: _Optional[float] = ..., details: _Optional[_Mapping[str, float]] = ..., model: _Optional[str] = ..., tokens: _Optional[_Union[TokenCount, _Mapping]] = ..., cached: _Optional[bool] = ..., warnings: _Optional[_Iterable[str]] = ..., label: _Optional[_Union[Label, str]] = ..., stand_in: _Optional[bool] = ..., reasons: _Optional[_Iterable[str]] = ...) -> None: ...
+    signals: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, value: _Optional[float] = ..., percentile: _Optional[float] = ..., details: _Optional[_Mapping[str, float]] = ..., model: _Optional[str] = ..., tokens: _Optional[_Union[TokenCount, _Mapping]] = ..., cached: _Optional[bool] = ..., warnings: _Optional[_Iterable[str]] = ..., label: _Optional[_Union[Label, str]] = ..., stand_in: _Optional[bool] = ..., reasons: _Optional[_Iterable[str]] = ..., signals: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Timing(_message.Message):
     __slots__ = ("total", "tokenize", "queue", "inference", "cache")
@@ -472,7 +476,7 @@ class SimilarityReply(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., texts: _Optional[_Iterable[_Union[TextSimilarities, _Mapping]]] = ..., references: _Optional[_Iterable[_Union[EncodedText, _Mapping]]] = ..., model: _Optional[str] = ..., digest: _Optional[str] = ..., timing_ms: _Optional[_Union[Timing, _Mapping]] = ...) -> None: ...
 
 class ModelDescription(_message.Message):
-    __slots__ = ("scorer", "model", "digest", "graph", "token_limit", "option_limits", "is_default", "stand_in", "threshold", "threshold_percentile", "good_threshold")
+    __slots__ = ("scorer", "model", "digest", "graph", "token_limit", "option_limits", "is_default", "stand_in", "threshold", "threshold_percentile", "good_threshold", "speaker")
     class OptionLimitsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -491,6 +495,7 @@ class ModelDescription(_message.Message):
     THRESHOLD_FIELD_NUMBER: _ClassVar[int]
     THRESHOLD_PERCENTILE_FIELD_NUMBER: _ClassVar[int]
     GOOD_THRESHOLD_FIELD_NUMBER: _ClassVar[int]
+    SPEAKER_FIELD_NUMBER: _ClassVar[int]
     scorer: str
     model: str
     digest: str
@@ -502,7 +507,8 @@ class ModelDescription(_message.Message):
     threshold: float
     threshold_percentile: float
     good_threshold: float
-    def __init__(self, scorer: _Optional[str] = ..., model: _Optional[str] = ..., digest: _Optional[str] = ..., graph: _Optional[str] = ..., token_limit: _Optional[int] = ..., option_limits: _Optional[_Mapping[str, int]] = ..., is_default: _Optional[bool] = ..., stand_in: _Optional[bool] = ..., threshold: _Optional[float] = ..., threshold_percentile: _Optional[float] = ..., good_threshold: _Optional[float] = ...) -> None: ...
+    speaker: Speaker
+    def __init__(self, scorer: _Optional[str] = ..., model: _Optional[str] = ..., digest: _Optional[str] = ..., graph: _Optional[str] = ..., token_limit: _Optional[int] = ..., option_limits: _Optional[_Mapping[str, int]] = ..., is_default: _Optional[bool] = ..., stand_in: _Optional[bool] = ..., threshold: _Optional[float] = ..., threshold_percentile: _Optional[float] = ..., good_threshold: _Optional[float] = ..., speaker: _Optional[_Union[Speaker, str]] = ...) -> None: ...
 
 class VersionDescription(_message.Message):
     __slots__ = ("scorer", "model", "digest", "graph", "role", "share")
@@ -602,18 +608,20 @@ class ConversationMessages(_message.Message):
     def __init__(self, messages: _Optional[_Iterable[_Union[ChatMessage, _Mapping]]] = ..., deadline_ms: _Optional[int] = ...) -> None: ...
 
 class ConversationReply(_message.Message):
-    __slots__ = ("opened", "ack", "scored", "error", "draining")
+    __slots__ = ("opened", "ack", "scored", "error", "draining", "user_turn")
     OPENED_FIELD_NUMBER: _ClassVar[int]
     ACK_FIELD_NUMBER: _ClassVar[int]
     SCORED_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
+    USER_TURN_FIELD_NUMBER: _ClassVar[int]
     opened: ConversationOpened
     ack: ConversationAck
     scored: ConversationScored
     error: ErrorDetail
     draining: ConversationDraining
-    def __init__(self, opened: _Optional[_Union[ConversationOpened, _Mapping]] = ..., ack: _Optional[_Union[ConversationAck, _Mapping]] = ..., scored: _Optional[_Union[ConversationScored, _Mapping]] = ..., error: _Optional[_Union[ErrorDetail, _Mapping]] = ..., draining: _Optional[_Union[ConversationDraining, _Mapping]] = ...) -> None: ...
+    user_turn: ConversationScored
+    def __init__(self, opened: _Optional[_Union[ConversationOpened, _Mapping]] = ..., ack: _Optional[_Union[ConversationAck, _Mapping]] = ..., scored: _Optional[_Union[ConversationScored, _Mapping]] = ..., error: _Optional[_Union[ErrorDetail, _Mapping]] = ..., draining: _Optional[_Union[ConversationDraining, _Mapping]] = ..., user_turn: _Optional[_Union[ConversationScored, _Mapping]] = ...) -> None: ...
 
 class ConversationOpened(_message.Message):
     __slots__ = ("request_id", "scorers", "turns")

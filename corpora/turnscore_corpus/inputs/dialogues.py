@@ -287,9 +287,6 @@ def _choose_turns(draft: Draft, limits: Limits) -> Iterator[Read]:
             yield _whole(refused, draft.row, draft.id)
             return
     yield from left_out
-    if all(turn.speaker != "system" for turn in turns):
-        yield _whole(RefusedDialogueError("there is no system turn to score"), draft.row, draft.id)
-        return
     places, rows = [each.place for each in kept], [each.row for each in kept]
     yield InputDialogue(
         id=draft.id, row=draft.row, turns=turns, places=places, rows=rows, turns_given=draft.turns_given,

@@ -51,6 +51,7 @@ CARRIED = (
 TURN = (
     *PLACE,
     Column("index", pa.int32(), "the turn's place in its dialogue, from 0; of messages that of its last text"),
+    Column("speaker", pa.string(), "`system`, or `user` where scorers of user turns are asked"),
     *CARRIED,
 )
 TURN_SCORES = (
@@ -59,6 +60,7 @@ TURN_SCORES = (
     Column("label", pa.string(), "`low`, `fair` or `good`; null without a threshold"),
     Column("details", pa.map_(pa.string(), pa.float64()), "the parts that the value is made of"),
     Column("warnings", pa.list_(pa.string()), "what to know before the score is believed"),
+    Column("signals", pa.list_(pa.string()), "what a user's turn shows, the most probable first"),
     Column("tokens_used", pa.int32(), "tokens that the model saw"),
     Column("tokens_dropped", pa.int32(), "tokens that were cut"),
     Column("truncated", pa.bool_(), "whether text was left out before it became tokens"),
@@ -69,7 +71,7 @@ DIALOGUE = (
     *PLACE,
     *CARRIED,
     Column("turns", pa.int32(), "turns, or messages, in the input"),
-    Column("scored", pa.int32(), "system turns that have a score of at least one scorer"),
+    Column("scored", pa.int32(), "turns that have a score of at least one scorer"),
 )
 DIALOGUE_SCORES = (
     Column("mean", pa.float64(), "mean of the values: the dialogue's score as the papers define it"),
@@ -154,7 +156,7 @@ class BlockRows:
             return False
         row = {
             "dialogue": dialogue.id, "file": self._file, "row": dialogue.rows[turn.index], "index": place,
-            "system": dialogue.system, "day": dialogue.day,
+            "speaker": dialogue.turns[turn.index].speaker, "system": dialogue.system, "day": dialogue.day,
         }  # fmt: skip
         for name, model in self._models.items():
             row |= _score_cells(name, model, turn.scores.get(name))
@@ -172,7 +174,7 @@ def _score_cells(name: str, model: ModelIdentity, score: Score | None) -> Row:
         return dict.fromkeys(f"{name}_{each.name}" for each in TURN_SCORES)
     cells: Sequence[object] = (
         score.value, score.percentile, score.label, list(score.details.items()), score.warnings,
-        score.tokens.used, score.tokens.dropped, score.tokens.truncated, score.model, model.digest,
+        score.signals, score.tokens.used, score.tokens.dropped, score.tokens.truncated, score.model, model.digest,
     )  # fmt: skip
     return {f"{name}_{each.name}": cell for each, cell in zip(TURN_SCORES, cells, strict=True)}
 
@@ -206,7 +208,7 @@ class BlockManifest(BaseModel):
     start: int
     rows: int
     dialogues: int
-    turns: int  # system turns with a score
+    turns: int  # turns with a score
     turns_computed: int  # turns that were computed, summed over scorers: equal turns are computed once
     set_aside: int
     seconds: float

@@ -9,6 +9,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from typing import Protocol
 from weakref import ref
 
@@ -34,6 +35,7 @@ from turnscore_wire import (
     ConversationReply,
     ConversationScored,
     ConversationTurn,
+    Speaker,
     Turn,
 )
 from turnscore_wire.conversations import Transcript
@@ -72,7 +74,7 @@ class Channel(Protocol):
 @dataclass(frozen=True, slots=True)
 class PendingTurn:
     context: Sequence[Turn]
-    text: str
+    turn: Turn
     deadline: Deadline
 
 
@@ -86,6 +88,10 @@ class OpenDialogue:
         model_set = pipeline.split.model_set_for(opening.conversation, opening.context)
         self._asked = check_opening(opening, settings.limits, model_set)
         self._pipeline, self._model_set = ref(pipeline), ref(model_set)
+        self._names: dict[Speaker, list[str]] = {
+            "system": list(model_set.asked_of("system", self._asked)),
+            "user": list(model_set.asked_of("user", self._asked)),
+        }
         self.transcript = Transcript(list(opening.context), len(opening.messages or opening.context))
         self.tally = DialogueTally(self._asked)
 
@@ -93,14 +99,19 @@ class OpenDialogue:
     def scorers(self) -> list[str]:
         return list(self._asked)
 
+    def asked_of(self, turn: Turn) -> list[str]:
+        """The scorers that are asked of the turn."""
+        return self._names[turn.speaker] if turn.text.strip() else []
+
     def latest(self, deadline_ms: int | None) -> PendingTurn:
         """The latest turn, to be scored; in that time, else in the opening's."""
         *context, turn = self.transcript.turns
-        return PendingTurn(context, turn.text, Deadline.after_ms(deadline_ms or self._deadline_ms))
+        return PendingTurn(context, turn, Deadline.after_ms(deadline_ms or self._deadline_ms))
 
     def expected(self) -> PendingTurn:
-        """The turn that may come next, of which nothing is known but those before it."""
-        return PendingTurn(tuple(self.transcript.turns), "", Deadline.after_ms(self._deadline_ms))
+        """The system turn that may come next, of which nothing is known but those before it."""
+        turn = Turn.model_construct(speaker="system", text="")
+        return PendingTurn(tuple(self.transcript.turns), turn, Deadline.after_ms(self._deadline_ms))
 
     def item_for(self, turn: PendingTurn, pipeline: ScoringPipeline) -> tuple[Item, ModelSet]:
         """The turn as these models score it, and which of their versions do.
@@ -108,9 +119,8 @@ class OpenDialogue:
         Raises InvalidRequestError where they do not take the opening's options, which those before them took.
         """
         model_set = self._choose_versions(turn, pipeline)
-        return Item.of(
-            self._opening, turn.context, turn.text, self._asked, turn.deadline, model_set.versions
-        ), model_set
+        asked = {name: self._asked[name] for name in self._names[turn.turn.speaker]}
+        return Item.of(self._opening, turn.context, turn.turn.text, asked, turn.deadline, model_set.versions), model_set
 
     def _choose_versions(self, turn: PendingTurn, pipeline: ScoringPipeline) -> ModelSet:
         """Others than before only after the user's first turn, or where other models are served.
@@ -118,7 +128,7 @@ class OpenDialogue:
         Where a split's versions do not take the opening's options, those that took them go on.
         """
         before = self._model_set() if self._pipeline() is pipeline else None
-        model_set = pipeline.split.model_set_for(self._opening.conversation, turn.context)
+        model_set = pipeline.split.model_set_for(self._opening.conversation, chain(turn.context, (turn.turn,)))
         if model_set is before:
             return model_set
         try:
@@ -142,6 +152,7 @@ _Scored = tuple[Outcome, Item | None, ModelSet | None]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _TurnInWork:
     index: int
+    speaker: Speaker
     started_at: float
     work: "asyncio.Task[_Scored]"
     skipped: int
@@ -266,26 +277,26 @@ class LiveConversation:
 
     def _take_turn(self, turn: ConversationTurn, dialogue: OpenDialogue) -> _Answer:
         check_conversation_turn(turn, len(dialogue.transcript.turns), self._settings.limits)
-        index = dialogue.transcript.add_turn(turn)
-        if turn.speaker == "user":
-            self._read_ahead(dialogue)
-            return ConversationReply(ack=ConversationAck(index=index))
-        return self._begin(index, turn.deadline_ms, dialogue)
+        return self._hear(dialogue.transcript.add_turn(turn), turn, turn.deadline_ms, dialogue)
 
     def _take_messages(self, sent: ConversationMessages, dialogue: OpenDialogue) -> _Answer:
         check_conversation_messages(dialogue.transcript, sent.messages, self._settings.limits)
         index, turn = dialogue.transcript.add_messages(sent.messages)
-        skipped = count_skipped(sent.messages)
-        if turn is None:
-            self._read_ahead(dialogue)
-            return ConversationReply(ack=ConversationAck(index=index, skipped=skipped))
-        return self._begin(index, sent.deadline_ms, dialogue, skipped)
+        return self._hear(index, turn, sent.deadline_ms, dialogue, count_skipped(sent.messages))
 
-    def _begin(self, index: int, deadline_ms: int | None, dialogue: OpenDialogue, skipped: int = 0) -> _TurnInWork:
+    def _hear(
+        self, index: int, turn: Turn | None, deadline_ms: int | None, dialogue: OpenDialogue, skipped: int = 0
+    ) -> _Answer:
+        """The answer to what was just said, or the work that will be it. None for a turn that goes on."""
+        if turn is None or turn.speaker == "user":
+            self._read_ahead(dialogue)
+        if turn is None or not dialogue.asked_of(turn):
+            last = dialogue.transcript.taken + len(dialogue.transcript.waiting) - 1
+            return ConversationReply(ack=ConversationAck(index=last, skipped=skipped))
         work = asyncio.create_task(self._score(dialogue.latest(deadline_ms), dialogue))
         self._in_work.add(work)
         work.add_done_callback(self._in_work.discard)
-        return _TurnInWork(index=index, started_at=time.monotonic(), work=work, skipped=skipped)
+        return _TurnInWork(index=index, speaker=turn.speaker, started_at=time.monotonic(), work=work, skipped=skipped)
 
     def _read_ahead(self, dialogue: OpenDialogue) -> None:
         """Has the user's turn read before the reply to it is there, so that scoring waits for the reply alone."""
@@ -302,14 +313,14 @@ class LiveConversation:
         try:
             item, model_set = dialogue.item_for(turn, pipeline)
             outcome = await pipeline.score_turn(item)
-            self._may_read_ahead = True
+            self._may_read_ahead = self._may_read_ahead or turn.turn.speaker == "system"
             return outcome, item, model_set
         except ScoringError as refusal:
             error: ScoringError = refusal
         except Exception:
             _LOGGER.exception("unforeseen error")
             error = FailedScoringError("an internal error occurred; the service's log has the details")
-        return Outcome(errors=dict.fromkeys(dialogue.scorers, error)), None, None
+        return Outcome(errors=dict.fromkeys(dialogue.asked_of(turn.turn), error)), None, None
 
     async def _answer_all(self) -> None:
         while (answer := await self._outbox.get()) is not None:
@@ -337,7 +348,7 @@ class LiveConversation:
         self._slow.note("conversation turn", "ok" if outcome.scores else "failed", seconds, scored)
         if self._trace is not None:
             self._trace.end("ok", scored, self._request_id, seconds)
-        return ConversationReply(scored=scored)
+        return ConversationReply(scored=scored) if turn.speaker == "system" else ConversationReply(user_turn=scored)
 
     async def _within_idle_time(self, sending: Awaitable[None]) -> None:
         """A caller that does not take its answers for so long is treated as gone."""
@@ -349,8 +360,8 @@ class LiveConversation:
     def _count_answered(self, reply: ConversationReply) -> None:
         if reply.ack is not None:
             metrics.CONVERSATION_TURNS.labels("acknowledged").inc()
-        elif reply.scored is not None:
-            metrics.CONVERSATION_TURNS.labels("scored" if reply.scored.scores else "failed").inc()
+        elif (scored := reply.scored or reply.user_turn) is not None:
+            metrics.CONVERSATION_TURNS.labels("scored" if scored.scores else "failed").inc()
         self._room.release()
         self._pending -= 1
         if not self._pending:

@@ -50,6 +50,8 @@ def _load_combination(name: str, described: CombinationSettings, scorers: Mappin
     for scorer in combination.scorers:
         if scorer not in scorers:
             raise BundleError(f"{VARIABLE}: {name} weighs {scorer}, which is not loaded; loaded: {', '.join(scorers)}")
+        if scorers[scorer].speaker == "user":
+            raise BundleError(f"{VARIABLE}: {name} weighs {scorer}, which scores user turns")
     for part in combination.weights:
         scorer, _, detail = part.partition(".")
         loaded = scorers[scorer]

@@ -129,7 +129,7 @@ class ScoringPipeline:
         self.requests = OpenWork()
 
     async def score(self, request: ScoreRequest, request_id: str, deadline: Deadline) -> ScoreReply:
-        """Scores one system turn.
+        """Scores one turn.
 
         A scorer that fails while another answers stands in the reply's `errors`; when all fail, the first one's error
         is raised. Raises InvalidRequestError, TooLargeError, OverloadedError, DeadlineExceededError,
@@ -137,7 +137,7 @@ class ScoringPipeline:
         """
         with self.requests:
             started_at = time.monotonic()
-            model_set = self.split.model_set_for(request.conversation, request.context)
+            model_set = self._model_set_of(request)
             asked = check_score_request(request, self._limits, model_set)
             item = Item.of(request, request.context, request.response, asked, deadline, model_set.versions)
             [outcome] = await self._scheduler.answer([item])
@@ -147,7 +147,7 @@ class ScoringPipeline:
     async def score_batch(
         self, requests: Sequence[ScoreRequest | ScoringError], request_id: str, deadline: Deadline
     ) -> BatchReply:
-        """Scores independent system turns; each is answered, or refused, on its own.
+        """Scores independent turns; each is answered, or refused, on its own.
 
         An item that could not be decoded comes as its error and goes out as such. The items are admitted together or
         not at all. Raises TooLargeError for too many items, OverloadedError.
@@ -179,7 +179,7 @@ class ScoringPipeline:
             return BatchReply(request_id=request_id, results=results)
 
     async def score_dialogue(self, request: DialogueRequest, request_id: str, deadline: Deadline) -> DialogueReply:
-        """Scores every system turn of a dialogue, and the dialogue.
+        """Scores every system turn of a dialogue, the user's for scorers of user turns, and the dialogue.
 
         The dialogue has each scorer's mean, least and greatest value. Raises as `score` does; a turn that fails stands
         in its own `errors`, and all failing raises the first.
@@ -187,18 +187,18 @@ class ScoringPipeline:
         with self.requests:
             started_at = time.monotonic()
             model_set = self.split.model_set_for(request.conversation, request.turns)
-            asked = check_dialogue_request(request, self._limits, model_set)
-            places = [index for index, turn in enumerate(request.turns) if turn.speaker == "system"]
+            asked, chosen = check_dialogue_request(request, self._limits, model_set)
             whole = History(request.turns)
             items = [
-                Item.of(request, whole.before(index), whole[index].text, asked, deadline, model_set.versions)
-                for index in places
+                Item.of(request, whole.before(place), whole[place].text, own, deadline, model_set.versions)
+                for place, own in chosen
             ]
             outcomes = await self._scheduler.answer(items)
             tally = DialogueTally(asked)
             for item, outcome in zip(items, outcomes, strict=True):
                 tally.add(item, outcome, model_set)
                 self._observe(item, outcome)
+            places = [place for place, _ in chosen]
             return dialogue_reply(request, request_id, started_at, places, outcomes, tally.aggregates())
 
     async def rank(self, request: RankRequest, request_id: str, deadline: Deadline) -> RankReply:
@@ -299,6 +299,11 @@ class ScoringPipeline:
         if self._shadows is not None:
             self._shadows.offer(item, outcome)
 
+    def _model_set_of(self, request: ScoreRequest) -> ModelSet:
+        """The models that answer the conversation, in which a user's turn may be the first."""
+        said = request.context if request.speaker == "system" else request.turns
+        return self.split.model_set_for(request.conversation, said)
+
     def _prepare(
         self, index: int, request: ScoreRequest | ScoringError, deadline: Deadline, started_at: float
     ) -> Item | ScoringError:
@@ -308,7 +313,7 @@ class ScoringPipeline:
         """
         if isinstance(request, ScoringError):
             return request
-        model_set = self.split.model_set_for(request.conversation, request.context)
+        model_set = self._model_set_of(request)
         try:
             asked = check_score_request(request, self._limits, model_set)
         except ScoringError as error:

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Sequence
 
-from turnscore_core.dialogues import check_count, check_system_text, check_system_turn_is_there, check_text, check_turns
+from turnscore_core.dialogues import check_count, check_system_text, check_text, check_turns, choose_turns
 from turnscore_core.errors import InvalidRequestError, ScoringError, TooLargeError, UnknownPathError
 from turnscore_core.loaded_scorer import LoadedScorer
-from turnscore_core.model_set import ModelSet, read_choice
+from turnscore_core.model_set import ModelSet, check_speaker, read_choice, read_score_choice
 from turnscore_wire import (
     ChatMessage,
     ConversationOpening,
@@ -32,19 +32,25 @@ def check_score_request(request: ScoreRequest, limits: Limits, model_set: ModelS
     _check_context(request, limits)
     if "response" in request.model_fields_set:
         check_text("response", request.response, limits)
-    return read_choice(request, model_set, model_set.defaults)
+    return read_score_choice(request, model_set)
 
 
-def check_dialogue_request(request: DialogueRequest, limits: Limits, model_set: ModelSet) -> dict[str, object]:
-    """As `check_score_request`; a dialogue also needs a system turn, and every system turn needs a text."""
+def check_dialogue_request(
+    request: DialogueRequest, limits: Limits, model_set: ModelSet
+) -> tuple[dict[str, object], list[tuple[int, dict[str, object]]]]:
+    """As `check_score_request`, and the turns to score as `choose_turns` gives them: every scorer needs one.
+
+    A system turn to score must have a text.
+    """
     if request.messages:
         _check_messages("messages", request.messages, request.mapped, limits)
     else:
         check_turns("turns", request.turns, limits)
-    check_system_turn_is_there(request.turns, "messages" if request.messages else "turns")
-    for index, turn in enumerate(request.turns):
-        check_system_text(turn, f"turns.{index}.text")
-    return read_choice(request, model_set, model_set.defaults)
+    asked = read_choice(request, model_set, model_set.defaults)
+    chosen = choose_turns(request.turns, asked, model_set, "messages" if request.messages else "turns")
+    for place, _ in chosen:
+        check_system_text(request.turns[place], f"turns.{place}.text")
+    return asked, chosen
 
 
 def check_rank_request(
@@ -68,6 +74,7 @@ def check_rank_request(
     for name in given:
         if name not in asked:
             raise InvalidRequestError("this scorer is not among those asked", field=f"weights.{name}")
+    check_speaker(request, asked, "system", model_set)
     weights = {name: given.get(name, 1.0) for name in asked}
     if not any(weights.values()):
         raise InvalidRequestError("at least one scorer must weigh more than 0", field="weights")

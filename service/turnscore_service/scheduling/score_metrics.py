@@ -90,6 +90,8 @@ class ScoreMetrics:
             loaded = self._scorers.get(item.versions.get(name, name) if item.versions else name)
             tally = _tallies[name, score.model, tenant]
             tally.count(score, None if loaded is None else item.turn_for(loaded))
+            for signal in score.signals:
+                metrics.USER_SIGNALS.labels(name, metrics.model_label(score.model), tenant, signal).inc()
             tally.dialogues += begins
         if outcome.errors:
             for name, error in outcome.errors.items():

@@ -109,6 +109,7 @@ def _describe(name: str, loaded: LoadedScorer, model_set: ModelSet) -> ModelDesc
         digest=loaded.bundle.digest,
         graph=loaded.variant,
         token_limit=loaded.bundle.manifest.token_limit,
+        speaker=loaded.speaker,
         option_limits=dict(loaded.scorer.option_limits),
         is_default=name in model_set.defaults,
         stand_in=loaded.bundle.manifest.stand_in,

@@ -39,6 +39,27 @@ async def test_one_click_in_the_page_judges_an_example_and_says_why(visit: Open)
         assert await page.get_by_role("link", name="API docs").get_attribute("href") == "docs"
 
 
+async def test_a_user_s_turn_has_its_signals_beside_it_and_nobody_chooses_their_scorer(visit: Open) -> None:
+    async with visit() as seen:
+        page = seen.page
+        assert await page.locator("ts-scorers").first.locator("input").evaluate_all("all => all.map(e => e.value)") == [
+            "quality", "engagement", "fed",
+        ]  # fmt: skip
+        await seen.judge("User: no that is wrong\nBot: sorry, what is it then?\nUser: fine\nBot: ok.")
+        users = page.locator("#read .turn.user")
+        assert await users.locator(".signals").all_text_contents() == ["frustrated", "pleased"]
+        assert await users.first.locator(".verdict, [data-act=rank]").count() == 0
+        await users.first.get_by_role("button", name="Details").click()
+        assert "How does the user take it?" in await users.first.locator(".panel").text_content()
+        assert await seen.numbers() == ["25", "5"]
+        await seen.look()
+        await page.get_by_role("link", name="Talk").click()
+        await page.get_by_label("What is said").fill("no that is wrong")
+        await page.get_by_label("What is said").press("Enter")
+        await page.get_by_role("status").get_by_text("The user: frustrated.").wait_for(state="attached")
+        assert await page.locator("#talk .signals").all_text_contents() == ["frustrated"]
+
+
 async def test_turns_and_charts_are_linked_both_ways_and_go_by_keyboard(visit: Open) -> None:
     async with visit() as seen:
         page = seen.page
@@ -170,11 +191,12 @@ async def test_what_is_taken_away_is_the_same_request_and_its_reply(visit: Open)
                 await page.get_by_role("button", name=name, exact=True).click()
             files[name] = Path(await (await taking.value).path()).read_bytes().decode()
     printed = await run("bash", "-c", code["curl"])
-    assert json.loads(printed)["turns"][0]["scores"]["quality"]["value"] == 0.1
-    assert (await run(sys.executable, "-c", code["Python"])).strip() == "1 10.0 fair"
+    assert json.loads(printed)["turns"][1]["scores"]["quality"]["value"] == 0.1
+    told = (await run(sys.executable, "-c", code["Python"])).splitlines()
+    assert (told[0].split()[::3], told[1]) == (["0", "frustrated"], "1 10.0 fair")
     taken = json.loads(files["JSON"])
     assert taken["request"]["turns"][1]["text"] == '=1+1, "quoted"'
-    assert taken["reply"]["turns"][0]["scores"]["quality"]["value"] == 0.1
+    assert taken["reply"]["turns"][1]["scores"]["quality"]["value"] == 0.1
     assert files["CSV"].splitlines()[2].startswith('1,system,"\'=1+1, ""quoted""",0.1,10,fair,')
 
 

@@ -4,7 +4,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from turnscore_client import ConnectionFailedError, DeadlineExceededError, InvalidRequestError, UnexpectedReplyError
+from turnscore_client import (
+    ConnectionFailedError,
+    DeadlineExceededError,
+    InvalidRequestError,
+    OverloadedError,
+    UnexpectedReplyError,
+)
 from turnscore_client._retry import OutOfTimeError
 from turnscore_client.testing import MockTurnScore
 
@@ -24,6 +30,22 @@ def test_system_turns_are_answered_by_their_scores_and_user_turns_by_nothing(tal
         assert [turn.text for turn in conversation.turns] == ["hi", "hello", "and?"]
 
     talk(mock, script)
+
+
+def test_user_turns_are_answered_by_their_scores_where_their_scorer_is_asked(talk: Talk):
+    mock = MockTurnScore({"engagement": 0.5, "reaction": 0.2}, signals={"reaction": ["frustrated"]})
+
+    async def script(conversation):
+        heard = await conversation.say("user", "no, the other one")
+        assert (heard.index, heard.scores["reaction"].signals) == (0, ["frustrated"])
+        assert list((await conversation.say("system", "sorry")).scores) == ["engagement"]
+        mock.fail_next("overloaded")
+        with pytest.raises(OverloadedError):
+            await conversation.say("user", "well?")
+        last = await conversation.say_messages([{"role": "user", "content": "hello?"}])
+        assert (last.index, last.dialogue["reaction"].turns) == (3, 2)
+
+    talk(mock, script, scorers=["engagement", "reaction"])
 
 
 def test_an_opening_sends_what_was_given_and_turns_what_is_left_of_their_time(talk: Talk, mock: MockTurnScore):
@@ -47,7 +69,7 @@ def test_an_opening_sends_what_was_given_and_turns_what_is_left_of_their_time(ta
     assert opening == {
         "open": {"context": [{"speaker": "user", "text": "hi"}], "scorers": ["engagement"], "deadline_ms": 300}
     }
-    assert [each["turn"].get("deadline_ms") for each in turns] == [300, 50, 100, None]
+    assert [each["turn"].get("deadline_ms") for each in turns] == [300, 50, 100, 300]
     assert (mock.requests[0].headers["x-request-id"], mock.requests[0].headers["a"]) == ("r-1", "b")
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 from turnscore_client import InvalidRequestError
+from turnscore_client.testing import MockTurnScore
 
 
 def test_messages_are_answered_by_their_places(mock):
@@ -45,3 +46,21 @@ def test_a_call_over_grpc_is_recorded_as_the_same_call_over_http(mock):
     for mine, same in zip(first, second, strict=True):
         assert (mine.method, mine.path, mine.body) == (same.method, same.path, same.body)
         assert mine.headers["authorization"] == same.headers["authorization"] == "Bearer k"
+
+
+def test_scorers_of_user_turns_answer_for_them_and_rank_nothing():
+    mock = MockTurnScore({"quality": 0.5, "reaction": 0.2}, signals={"reaction": ["frustrated", "corrects"]})
+    turns = [("user", "no"), ("system", "sorry"), ("user", "  ")]
+    with mock.client() as client:
+        reply = client.score_dialogue(turns, scorers=["quality", "reaction"])
+        alone = client.score(messages=[{"role": "user", "content": "no"}], scorers=["reaction"])
+        assert [(turn.index, list(turn.scores)) for turn in reply.turns] == [(0, ["reaction"]), (1, ["quality"])]
+        assert alone.scores["reaction"] == reply.turns[0].scores["reaction"]
+        assert alone.scores["reaction"].signals == ["frustrated", "corrects"]
+        assert list(client.score(response="sorry").scores) == ["quality"]
+        assert [(each.speaker, each.is_default) for each in client.models().models] == [
+            ("system", True),
+            ("user", False),
+        ]
+        with pytest.raises(InvalidRequestError, match="reaction scores turns of the user"):
+            client.rank(["a", "b"], scorers=["reaction"])

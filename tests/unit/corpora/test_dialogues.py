@@ -35,8 +35,6 @@ GOOD = {"id": "good", "turns": [USER, SYSTEM]}
         ({"turns": ["hi"]}, "invalid_request", "turns.0", "must be an object"),
         ({"turns": [SYSTEM, {"text": "x"}]}, "invalid_request", "turns.1.speaker", "input should be 'user'"),
         ({"turns": [SYSTEM, {"speaker": ["user"], "text": ""}]}, "invalid_request", "turns.1.speaker", "input should"),
-        ({"turns": []}, "invalid_request", None, "there is no system turn to score"),
-        ({"turns": [USER]}, "invalid_request", None, "there is no system turn to score"),
         ({"turns": [USER] * 1025}, "too_large", "turns", "1025 turns; at most 1024 are allowed in one dialogue"),
         ({"messages": [{"role": "wizard", "content": "x"}]}, "invalid_request", "messages.0.role", "must be one of"),
         ({"messages": [{"role": "user"}]}, "invalid_request", "messages.0.content", "field required"),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from support.corpora import content_of, dialogue_rows, turns_of, write_lines
-from support.fakes import FakeScorer, loaded_fake
+from support.fakes import FakeReaction, FakeScorer, loaded_fake
 from turnscore_core.dialogues import DialogueResult
 from turnscore_core.engine import Dialogue, Engine
 from turnscore_corpus.engines.work import EngineChoice
@@ -96,6 +96,30 @@ def test_a_scorer_s_failure_costs_its_turn_alone(tmp_path: Path):
     assert {(row["turn"], row["scorer"], row["code"]) for row in found["set_aside"]} == {
         (3, "fake", "internal"), (3, "other", "internal"),
     }  # fmt: skip
+
+
+def test_user_turns_have_rows_where_their_scorer_is_asked_and_what_none_can_score_is_set_aside(tmp_path: Path):
+    rows = [
+        {"id": "both", "turns": turns_of("a b c", "fine words", " ", "more")},
+        {"id": "user", "turns": turns_of("a b c")},
+        {"id": "none", "turns": []},
+    ]
+    folders = [tmp_path / name for name in ("both", "alone")]
+    for folder in folders:
+        folder.mkdir()
+    with engine_of(fake=FakeScorer(), reaction=FakeReaction()) as engine:
+        found = scored(folders[0], lambda: engine, rows)
+    with engine_of(reaction=FakeReaction()) as engine:
+        alone = scored(folders[1], lambda: engine, rows)
+    told = [(row["index"], row["speaker"], row["fake_value"], row["reaction_signals"]) for row in found["turns"]]
+    assert told == [
+        (0, "user", None, ["pleased", "frustrated"]), (1, "system", 0.02, None), (3, "system", 0.01, None),
+    ]  # fmt: skip
+    assert [(row["dialogue"], row["scored"]) for row in found["dialogues"]] == [("both", 3)]
+    refused = [(row["dialogue"], row["turn"], row["field"], row["reason"]) for row in found["set_aside"]]
+    assert refused == [(name, None, "turns", "there is no system turn to score") for name in ("user", "none")]
+    assert [(row["dialogue"], row["index"]) for row in alone["turns"]] == [("both", 0), ("user", 0)]
+    assert [row["reason"] for row in alone["set_aside"]] == ["there is no user turn to score"]
 
 
 @pytest.mark.parametrize("fails", [False, True])

@@ -162,6 +162,18 @@ def _handles(pid, number):
     return False
 
 
+def test_a_dialogue_s_row_has_the_user_turns_signals_and_a_user_s_turn_is_a_line_of_its_own(tmp_path):
+    mock = MockTurnScore({"quality": 0.5, "reaction": 0.2}, signals={"reaction": ["frustrated"]})
+    file, output = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    lines = [{"turns": TURNS}, {"context": TURNS, "response": "no!", "speaker": "user", "scorers": ["reaction"]}]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert run(mock, file, "--output", output, "--scorers", "quality,reaction").exit_code == 0
+    dialogue, turn = rows_of(output)
+    user, system = dialogue["turns"]
+    assert (user["scores"]["reaction"]["signals"], list(system["scores"])) == (["frustrated"], ["quality"])
+    assert (turn["scores"]["reaction"]["signals"], turn["speaker"]) == (["frustrated"], "user")
+
+
 def test_the_summary_has_means_with_intervals_low_turns_and_the_worst_dialogues(tmp_path):
     file = tmp_path / "dialogues.jsonl"
     lines = [{"id": f"d-{n}", "turns": [*TURNS, *TURNS[: 2 * (n % 2)]]} for n in range(20)]

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from prometheus_client import REGISTRY
 from support.conditions import until
-from support.fakes import FakeScorer
+from support.fakes import POISON, FakeReaction, FakeScorer
 from support.transports import talking
 from turnscore_core.scorers.scorer import RawScore, TokenPack, TurnToScore
 from turnscore_service.settings.service import AdmissionSettings, Settings
@@ -40,6 +41,64 @@ async def test_every_message_is_answered_once_and_in_order():
     assert channel.replies.empty()
 
 
+async def test_a_user_s_turn_is_answered_by_its_scores_where_their_scorer_is_asked():
+    def count(outcome: str) -> float:
+        return REGISTRY.get_sample_value("turnscore_conversation_turns_total", {"outcome": outcome}) or 0.0
+
+    before = {outcome: count(outcome) for outcome in ("acknowledged", "scored", "failed")}
+    async with talking(fake=FakeScorer(), reaction=FakeReaction()) as (channel, _, _):
+        channel.tell({"open": {"scorers": ["fake", "reaction"]}})
+        for speaker, text in (("user", "a b c"), ("user", " "), ("system", "a"), ("user", POISON)):
+            channel.say(speaker, text)
+        channel.tell({"messages": {"messages": [{"role": "user", "content": "b"}, {"role": "system", "content": "c"}]}})
+        opened, first, silent, said, failed, last = [await channel.hear() for _ in range(6)]
+    assert opened.opened.scorers == ["fake", "reaction"]
+    assert (first.user_turn.index, first.user_turn.scores["reaction"].signals) == (0, ["pleased", "frustrated"])
+    assert list(first.user_turn.dialogue) == []  # nothing was said before it that counts
+    assert silent.ack.index == 1
+    assert (said.scored.index, list(said.scored.scores)) == (2, ["fake"])
+    assert (failed.user_turn.scores, list(failed.user_turn.errors)) == ({}, ["reaction"])
+    assert (last.user_turn.index, last.user_turn.dialogue["reaction"].turns) == (4, 1)
+    assert {outcome: count(outcome) - old for outcome, old in before.items()} == {
+        "acknowledged": 1, "scored": 3, "failed": 1,
+    }  # fmt: skip
+
+
+async def test_a_user_s_turn_has_the_conversation_s_time_and_its_own():
+    reaction = FakeReaction()
+    reaction.gate.clear()
+    async with talking(reaction=reaction) as (channel, _, _):
+        channel.tell({"open": {"scorers": ["reaction"], "deadline_ms": 60_000}})
+        channel.say("user", "a", deadline_ms=20)
+        _, late = [await channel.hear() for _ in range(2)]
+        reaction.gate.set()
+        channel.say("system", "b")
+        channel.say("user", "c")
+        heard, scored = [await channel.hear() for _ in range(2)]
+    assert late.user_turn.errors["reaction"].code == "deadline_exceeded"
+    assert heard.ack.index == 1  # nobody scores it
+    assert scored.user_turn.scores["reaction"].value == 0.99
+
+
+async def test_a_flood_of_user_turns_waits_for_its_answers_and_pays_for_each():
+    reaction = FakeReaction()
+    reaction.gate.clear()
+    settings = Settings(conversations={"max_pending": 3}, cache={"ttl_seconds": 0}, admission={"max_items": 2})
+    async with talking(settings, reaction=reaction) as (channel, _, _):
+        channel.tell({"open": {"scorers": ["reaction"]}})
+        await channel.hear()
+        for number in range(20):
+            channel.say("user", f"turn {number}")
+        await until(lambda: channel.read == 4)
+        await until(reaction.started.is_set)
+        assert channel.read == 4
+        reaction.gate.set()
+        answers = [(await channel.hear()).user_turn for _ in range(20)]
+    assert [answer.index for answer in answers] == list(range(20))
+    assert [list(answer.scores) for answer in answers[:2]] == [["reaction"]] * 2
+    assert answers[2].errors["reaction"].code == "overloaded"  # there is room for two turns
+
+
 class Reader(FakeScorer):
     """Reads a user's turn before the reply to it is there."""
 
@@ -65,6 +124,17 @@ async def test_a_users_turn_is_read_when_it_comes_once_for_each_reply_that_is_sc
         await until(lambda: scorer.read == [1])
         channel.say("system", "a b c")
         assert (await channel.hear()).scored.scores["fake"].value == 0.03
+    assert scorer.read == [1]
+
+
+async def test_a_user_s_turn_that_is_scored_lets_no_other_be_read_ahead():
+    scorer = Reader()
+    async with talking(fake=scorer, reaction=FakeReaction()) as (channel, _, _):
+        channel.tell({"open": {"scorers": ["fake", "reaction"]}})
+        await channel.hear()
+        for speaker, text in (("system", "a b"), ("user", "one"), ("user", "one more"), ("system", "a b c")):
+            channel.say(speaker, text)
+            await channel.hear()
     assert scorer.read == [1]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from conftest import ServeFakes
 from prometheus_client import REGISTRY
-from support.fakes import FakeScorer
+from support.fakes import FakeReaction, FakeScorer
 from turnscore_service import metrics
 from turnscore_service.settings.service import Settings
 
@@ -44,6 +44,21 @@ SERIES: list[tuple[str, Mapping[str, str]]] = [
     ("score_percentile_count", {}),
     ("score_percentile_sum", {}),
 ]
+
+
+async def test_the_signals_of_user_turns_are_counted_for_each_model(serve: ServeFakes):
+    def counts() -> dict[str, float]:
+        who = {"scorer": "reaction", "model": "reaction:1.0.0", "tenant": ""}
+        return {each: read("user_signals_total", **who, signal=each) for each in ("frustrated", "pleased")}
+
+    before = counts()
+    async with serve(fake=FakeScorer(), reaction=FakeReaction()) as (client, _):
+        turns = [{**HELLO, "text": text} for text in ("a", "a b c", "a b c d e")]
+        for _ in range(2):  # the second time from the cache
+            await client.post("/v1/score_dialogue", json={"turns": turns, "scorers": ["reaction"]})
+        scraped = (await client.get("/metrics")).text
+    assert {each: now - before[each] for each, now in counts().items()} == {"frustrated": 4, "pleased": 4}
+    assert 'turnscore_user_signals_total{model="reaction:1.0.0",scorer="reaction",signal="frustrated",' in scraped
 
 
 async def test_a_live_turn_is_counted_once_by_its_score(serve: ServeFakes):

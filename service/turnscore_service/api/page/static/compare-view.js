@@ -2,7 +2,7 @@
 import { announce, el } from "./dom.js";
 import { PAIR } from "./examples.js";
 import { Judged } from "./judged.js";
-import { chosenScorers } from "./paste.js";
+import { scorersFor } from "./paste.js";
 import { quietly } from "./read-view.js";
 import { asked, client, models } from "./service.js";
 import { chartsOf, focusHeading, signed } from "./summary.js";
@@ -60,8 +60,8 @@ export class CompareView {
   async #judge() {
     const asking = (this.#asking += 1);
     announce("Judging…", { isSeen: true });
-    const scorers = await chosenScorers();
-    const requests = this.#pastes.map((paste) => ({ turns: paste.turns, scorers }));
+    const requestOf = async ({ turns }) => ({ turns, scorers: await scorersFor(turns) });
+    const requests = await Promise.all(this.#pastes.map(requestOf));
     const replies = await asked(() => Promise.all(requests.map((request) => client.scoreDialogue(request))));
     if (asking !== this.#asking) return;
     const isFirst = this.#result.hidden;

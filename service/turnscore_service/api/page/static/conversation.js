@@ -2,7 +2,7 @@
 import { badge, bar, button, el, inSlices } from "./dom.js";
 import { detailsOf } from "./details.js";
 import { percentileOf } from "./judged.js";
-import { reasonOf, spoken, warningsOf, whole } from "./words.js";
+import { reasonOf, signalsOf, spoken, warningsOf, whole } from "./words.js";
 
 const LONG = 900; // characters of a turn that are shown at first
 const MOVES = { ArrowDown: 1, j: 1, ArrowUp: -1, k: -1 };
@@ -108,10 +108,11 @@ export class Conversation extends HTMLElement {
     );
     row.append(who, said(text));
     const turn = this.#judged.byIndex.get(index);
-    if (turn) row.append(...verdict(this.#judged, index, turn));
+    const isOurs = turn && speaker === "system";
+    if (turn) row.append(...(isOurs ? verdict(this.#judged, index, turn) : marks(turn)), ...failures(turn));
     const acts = [turn && act("details", "Details", { "aria-expanded": "false" })];
     if (!this.hasAttribute("fixed"))
-      acts.push(act("edit", "Edit"), turn && act("rank", "Other replies", { "aria-expanded": "false" }));
+      acts.push(act("edit", "Edit"), isOurs && act("rank", "Other replies", { "aria-expanded": "false" }));
     if (acts.some(Boolean)) row.append(el("p", { class: "acts" }, ...acts));
   }
 
@@ -207,12 +208,21 @@ function said(text) {
   return shown;
 }
 
-function verdict(judged, index, turn) {
-  const score = turn.scores[judged.main];
-  const errors = Object.entries(turn.errors).map(([name, error]) =>
+function failures(turn) {
+  return Object.entries(turn.errors).map(([name, error]) =>
     el("p", { class: "why failed", text: `No score of ${name}: ${error.message}.` }),
   );
-  if (!score) return errors;
+}
+
+/** The signals of a user's turn, beside it. */
+function marks(turn) {
+  const shown = signalsOf(turn).map(({ text, isGood }) => el("span", { class: isGood ? "badge" : "badge low", text }));
+  return shown.length ? [el("p", { class: "signals", "aria-label": "Signals" }, ...shown)] : [];
+}
+
+function verdict(judged, index, turn) {
+  const score = turn.scores[judged.main];
+  if (!score) return [];
   const change = judged.changes.get(index);
   const moved =
     change && el("span", { class: "change", text: `${change > 0 ? "▲ up" : "▼ down"} ${Math.abs(change)}` });
@@ -230,14 +240,12 @@ function verdict(judged, index, turn) {
     moved || null,
   );
   const reasons = [reasonOf(score), ...warningsOf(score)].filter(Boolean).join(" ");
-  return [line, reasons ? el("p", { class: "why", text: reasons }) : null, ...errors].filter(Boolean);
+  return [line, reasons ? el("p", { class: "why", text: reasons }) : null].filter(Boolean);
 }
 
 function sameScores(old, judged, index) {
-  return (
-    judged.scorers.join() === old.scorers.join() &&
-    judged.scorers.every((name) => old.scoreOf(index, name)?.value === judged.scoreOf(index, name)?.value)
-  );
+  const values = (each) => Object.entries(each.byIndex.get(index)?.scores ?? {}).map(([name, { value }]) => [name, value]);
+  return String(values(old)) === String(values(judged));
 }
 
 customElements.define("ts-conversation", Conversation);

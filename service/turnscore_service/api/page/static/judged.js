@@ -12,16 +12,16 @@ export class Judged {
     this.reply = reply;
     this.models = models;
     this.turns = request.turns;
-    this.scorers = request.scorers;
-    this.main = request.scorers[0]; // whose percentile is *the* number: quality's, where it is asked
+    this.scorers = request.scorers.filter((name) => models.get(name)?.speaker !== "user");
+    this.main = this.scorers[0]; // whose percentile is *the* number: quality's, where it is asked
     this.timing = reply.timing_ms;
     this.byIndex = new Map(reply.turns.map((turn) => [turn.index, turn]));
     this.changes = before && before.turns.length === this.turns.length ? this.#changesSince(before) : new Map();
   }
 
-  /** The places of the turns that were scored, in order. */
+  /** The places of the chatbot's turns that were scored, in order. */
   get judgedPlaces() {
-    return [...this.byIndex.keys()];
+    return [...this.byIndex.keys()].filter((index) => this.turns[index].speaker === "system");
   }
 
   scoreOf(index, name = this.main) {

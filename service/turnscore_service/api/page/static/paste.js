@@ -1,7 +1,7 @@
 // <ts-paste>: the box for a conversation, which says what it recognised; and <ts-scorers>: which scorers are asked.
 import { el } from "./dom.js";
 import { recognise } from "./recognise.js";
-import { loadModels, models } from "./service.js";
+import { loadModels, models, ofUser, userScorers } from "./service.js";
 import { counted, plain } from "./words.js";
 
 const HINT = "OpenAI's JSON, lines such as “User: …” and “Bot: …”, or turnscore's JSON lines.";
@@ -95,6 +95,12 @@ export async function chosenScorers() {
   return [...models.keys()].filter((name) => chosen.has(name));
 }
 
+/** The scorers to ask about a dialogue: also those of user turns, where the user says something. */
+export async function scorersFor(turns) {
+  const own = await chosenScorers();
+  return turns.some(({ speaker, text }) => speaker === "user" && text.trim()) ? [...own, ...userScorers()] : own;
+}
+
 /** Reads the models, and makes the service's default scorers the chosen ones as far as the reader chose none. */
 export async function prepareScorers() {
   await loadModels();
@@ -112,7 +118,8 @@ export class Scorers extends HTMLElement {
 
   show() {
     if (!models.size) return;
-    const boxesOf = [...models.values()].map(({ scorer, stand_in: isStandIn }) => {
+    const offered = [...models.values()].filter((model) => !ofUser(model));
+    const boxesOf = offered.map(({ scorer, stand_in: isStandIn }) => {
       const box = el("input", { type: "checkbox", value: scorer, checked: chosen.has(scorer) });
       return el(
         "label",

@@ -3,7 +3,7 @@ import { offerRanking } from "./candidates.js";
 import { announce, el } from "./dom.js";
 import { EXAMPLES } from "./examples.js";
 import { Judged } from "./judged.js";
-import { chosenScorers } from "./paste.js";
+import { scorersFor } from "./paste.js";
 import { asText } from "./recognise.js";
 import { GivenUp, asked, client, models } from "./service.js";
 import { chartsOf, focusHeading, summaryOf, takings } from "./summary.js";
@@ -39,7 +39,7 @@ export class ReadView {
     const asking = (this.#asking += 1);
     this.#setBusy(true);
     try {
-      const request = { turns, scorers: await chosenScorers() };
+      const request = { turns, scorers: await scorersFor(turns) };
       const reply = await asked(() => client.scoreDialogue(request));
       if (asking !== this.#asking) return;
       await this.#show(new Judged(request, reply, models, before), before !== null);

@@ -12,6 +12,9 @@ export const client = new TurnScoreClient(new URL(".", document.baseURI), { time
 /** The loaded models by scorer, once they are known. */
 export const models = new Map();
 export let limits = null;
+/** Names of the loaded scorers of user turns, which are asked without being chosen. */
+export const userScorers = () => [...models.values()].filter(ofUser).map(({ scorer }) => scorer);
+export const ofUser = ({ speaker }) => speaker === "user";
 
 const alarm = document.getElementById("alert");
 const keyDialog = document.getElementById("key");

@@ -10,7 +10,6 @@ export function asCurl(url, request, hasKey) {
 /** The request as a program with the Python client, which reads TURNSCORE_API_KEY by itself. */
 export function asPython(url, { turns, scorers }) {
   const lines = turns.map((turn) => `    (${JSON.stringify(turn.speaker)}, ${JSON.stringify(turn.text)}),`);
-  const main = JSON.stringify(scorers[0]);
   return `from turnscore_client import TurnScoreClient
 
 turns = [
@@ -19,8 +18,8 @@ ${lines.join("\n")}
 with TurnScoreClient(${JSON.stringify(url.replace(/\/$/, ""))}) as client:
     reply = client.score_dialogue(turns, scorers=[${scorers.map((name) => JSON.stringify(name)).join(", ")}])
 for turn in reply.turns:
-    score = turn.scores[${main}]
-    print(turn.index, score.percentile, score.label)
+    for score in [*turn.scores.values()][:1]:
+        print(turn.index, score.percentile, score.label, *score.signals)
 `;
 }
 

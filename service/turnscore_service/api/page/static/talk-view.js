@@ -3,9 +3,9 @@ import { announce } from "./dom.js";
 import { Judged } from "./judged.js";
 import { chosenScorers } from "./paste.js";
 import { quietly } from "./read-view.js";
-import { client, loadModels, models, shown } from "./service.js";
+import { client, loadModels, models, shown, userScorers } from "./service.js";
 import { chartsOf, summaryOf } from "./summary.js";
-import { spoken } from "./words.js";
+import { signalsOf, spoken } from "./words.js";
 
 export class TalkView {
   #root;
@@ -75,7 +75,7 @@ export class TalkView {
   async #open() {
     this.#live?.close();
     await loadModels(); // waits for the service, and asks for a key: a page cannot see why a WebSocket is refused
-    this.#request ??= { turns: this.#turns, scorers: await chosenScorers() };
+    this.#request ??= { turns: this.#turns, scorers: [...(await chosenScorers()), ...userScorers()] };
     try {
       this.#live = await client.conversation({ scorers: this.#request.scorers, context: this.#turns });
     } catch (error) {
@@ -109,16 +109,20 @@ export class TalkView {
     );
     this.#root.querySelector("ts-scorers").hidden = true;
     for (const each of this.#root.querySelectorAll(".started")) each.hidden = false;
-    this.#root.querySelector(".read").hidden = !this.#scored.length;
-    this.#root.querySelector(".summary").textContent = this.#scored.length ? summaryOf(judged) : "";
+    const hasScores = judged.judgedPlaces.length > 0;
+    this.#root.querySelector(".read").hidden = !hasScores;
+    this.#root.querySelector(".summary").textContent = hasScores ? summaryOf(judged) : "";
     const conversation = this.#root.querySelector("ts-conversation");
     const charts = this.#root.querySelector("ts-trajectories");
-    charts.hidden = !this.#scored.length;
+    charts.hidden = !hasScores;
     charts.show(chartsOf({ title: "conversation", judged }), judged.judgedPlaces);
     await conversation.update(judged);
     conversation.select(this.#turns.length - 1);
     charts.select(this.#turns.length - 1);
-    if (scored) announce(`Scored: ${spoken(judged.main, scored.scores[judged.main])}.`);
+    if (!scored) return;
+    const signals = signalsOf(scored).map(({ text }) => text);
+    if (this.#turns.at(-1).speaker === "system") announce(`Scored: ${spoken(judged.main, scored.scores[judged.main])}.`);
+    else if (signals.length) announce(`The user: ${signals.join(", ")}.`);
   }
 
   /** The aggregates over all that was scored, also before a connection broke. */

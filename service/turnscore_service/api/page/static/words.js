@@ -7,7 +7,23 @@ export const SCORERS = {
   relevance: "Does it fit what was said before?",
   usr: "Is it likely, and does it fit?",
   fed: "Eighteen qualities of a language model",
+  reaction: "How does the user take it?",
 };
+
+/** What a user's turn shows, as a mark beside it. */
+const SIGNALS = {
+  frustrated: "frustrated",
+  corrects: "corrects the chatbot",
+  repeats_request: "asks again",
+  does_not_understand: "does not understand",
+  wants_out: "wants to stop",
+  asks_for_a_person: "asks for a person",
+  abuse: "abusive",
+  pleased: "pleased",
+  engages: "engaged",
+  disengages: "loses interest",
+};
+const GOOD_SIGNALS = ["pleased", "engages"];
 
 /** Of each head of `quality`: what a very low one says of the turn, and a rather low one. */
 const HEADS = {
@@ -61,6 +77,12 @@ export function reasonOf(score) {
     });
   if (!told.length) return "";
   return `Weak: it ${told.join(", and ")}.`;
+}
+
+/** The signals of a scored turn of the user: `{text, isGood}` each. */
+export function signalsOf({ scores }) {
+  const names = Object.values(scores).flatMap(({ signals }) => signals ?? []);
+  return names.map((name) => ({ text: SIGNALS[name] ?? plain(name), isGood: GOOD_SIGNALS.includes(name) }));
 }
 
 /** Its warnings, as sentences. */
