@@ -222,10 +222,10 @@ def _sections(corpus: Corpus) -> Iterator[Section]:
             charts=[_draw(corpus, scorer)] if any(whole.counts.bins) else [],
             tables=[
                 Table(f"{scorer}: all turns", ("", *_GROUPED), [("all", *_cells(whole, finding))]),
-                Table(f"{scorer}: share of turns by percentile", ("up to", "share"), _shares(whole)),
+                Table(f"{scorer}: shares", ("percentile up to", "turns"), _shares(whole)),
                 *(_grouped(corpus, scorer, kind) for kind in KINDS if corpus.groups(scorer, kind)),
-                _ends(f"{scorer}: worst dialogues", ((name, -mean) for mean, name in corpus.worst[scorer])),
-                _ends(f"{scorer}: best dialogues", ((name, mean) for mean, name in corpus.best[scorer])),
+                _ends(f"{scorer}: worst", ((name, -mean) for mean, name in corpus.worst[scorer])),
+                _ends(f"{scorer}: best", ((name, mean) for mean, name in corpus.best[scorer])),
             ],
         )
     if corpus.set_aside:

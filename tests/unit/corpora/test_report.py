@@ -73,15 +73,8 @@ def test_the_command_prints_and_writes_the_same_and_the_page_escapes_names(outpu
     assert done.exit_code == 0
     text, page = done.stdout, (tmp_path / "page.html").read_text()
     index = f"{measure_stability(read_corpus(str(output)).tallies['words'][WHOLE].counts.bins):.4f}"
-    for said in (
-        "By system",
-        "By day",
-        "2026-11-02",
-        "Worst dialogues",
-        index,
-        "fewer than 100 dialogues",
-        "By reason",
-    ):
+    captions = ("words: by system", "more: by day", "words: worst", "Set aside, by reason")
+    for said in (*captions, "2026-11-02", index, "fewer than 100 dialogues"):
         assert said in text
         assert said in page
     assert "<b>&" in text
