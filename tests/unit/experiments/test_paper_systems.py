@@ -1,97 +1,18 @@
-"""Each system trained for a few steps on tiny data: what it must learn, and what it must not depend on."""
+"""The papers' systems: what their scores are made of, and what they must not depend on."""
 
 import math
-import zlib
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
-from paper_systems.bert_systems import draw_retrieval, fit_overall, train_joint, train_pair_network
-from paper_systems.data import RandomNegatives, ReplyPool
-from paper_systems.ruber import RuberNetwork, Texts, TrainingScale, WordReader, score_ruber_network, train_ruber_network
-from support.exporter_data import save_tiny_masked, save_tiny_pair
+from paper_systems.bert_systems import fit_overall
+from paper_systems.ruber import Texts, TrainingScale, WordReader
+from support.exporter_data import save_tiny_masked
 from transformers import AutoModelForMaskedLM
-from turnscore_exporters.data.pairs import TextPair
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.pair_models.bundles import weigh_alike
-from turnscore_exporters.pair_models.models import (
-    FrozenVectors,
-    PairNetwork,
-    load_masked_model,
-    load_pair_model,
-    score_masked,
-    score_network,
-    score_pairs,
-)
-from turnscore_exporters.training.encoders import load_encoder
-from turnscore_exporters.training.loop import LoopSettings
-
-TOPICS = (("whales", "sea"), ("film", "saw"))
-
-
-def talk(count: int = 40) -> list[TextPair]:
-    """Each reply takes up its query's topic, so that a wrong one can be told."""
-    rows = []
-    for number in range(count):
-        asked, answered = TOPICS[number % 2]
-        rows.append(
-            TextPair(dialogue=f"d{number}", query=f"what about {asked} word{number}", reply=f"{answered} word{number}")
-        )
-    return rows
-
-
-def settings(name: str, steps: int, learning_rate: float = 1e-3) -> LoopSettings:
-    return LoopSettings(steps=steps, run_key=name, warm_up_steps=1, description=name, learning_rate=learning_rate)
-
-
-class DrawnVectors:
-    """A vector a word, as far apart as real ones."""
-
-    name, width = "drawn", 16
-
-    def of(self, words: Sequence[str]) -> NDArray[np.float32]:
-        rows = [np.random.default_rng(zlib.crc32(word.encode())).normal(0, 1, self.width) for word in words]
-        return np.array(rows, dtype=np.float32).reshape(len(rows), self.width)
-
-
-def test_ruber_learns_which_reply_fits_and_resumes_to_the_same_weights(tmp_path: Path) -> None:
-    exchanges, vectors = talk(), DrawnVectors()
-    negatives = RandomNegatives(ReplyPool(exchanges))
-
-    def train() -> RuberNetwork:
-        torch.manual_seed(0)
-        network = RuberNetwork(vectors.width)
-        path = tmp_path / "ruber.state"
-        chosen = settings("ruber", 60)
-        train_ruber_network(network, exchanges, negatives, vectors, chosen, path)
-        return network
-
-    network = train()
-    fits = score_ruber_network(network, vectors, [(each.query, each.reply) for each in exchanges])
-    wrong = [(each.query, exchanges[n - 1].reply) for n, each in enumerate(exchanges)]
-    other = score_ruber_network(network, vectors, wrong)
-    assert np.mean(np.array(fits) > np.array(other)) > 0.9
-    again = train()  # a finished state: nothing is trained twice
-    assert all(torch.equal(left, right) for left, right in zip(network.parameters(), again.parameters(), strict=True))
-
-
-def test_contextual_ruber_learns_and_leaves_its_encoder_as_it_was(tiny_bert: Path) -> None:
-    exchanges, encoder = talk(), load_encoder(str(tiny_bert))
-    before = {name: weight.clone() for name, weight in encoder.model.state_dict().items()}
-    vectors = FrozenVectors(encoder)
-    torch.manual_seed(0)
-    network = PairNetwork(vectors.width)
-    network.fit_scale(vectors.of([each.reply for each in exchanges]))
-    negatives = RandomNegatives(ReplyPool(exchanges))
-    train_pair_network(network, exchanges, negatives, vectors, settings("ctx", 60))
-    fits = score_network(network, vectors, [(each.query, each.reply) for each in exchanges])
-    wrong = [(each.query, exchanges[n - 1].reply) for n, each in enumerate(exchanges)]
-    other = score_network(network, vectors, wrong)
-    assert np.mean(fits > other) > 0.9
-    assert all(torch.equal(before[name], weight) for name, weight in encoder.model.state_dict().items())
+from turnscore_exporters.pair_models.models import load_masked_model, score_masked
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta"])
@@ -113,21 +34,6 @@ def test_masked_words_are_scored_as_the_published_model_scores_them(family: str,
     found = score_masked(checkpoint, [(said, response), ("hi", "never know whales like it"), ("hi", "")])
     assert found[0] == pytest.approx(np.mean(logs), abs=1e-5)
     assert math.isnan(found[2]), "a response without tokens has no score"
-
-
-@pytest.mark.parametrize("family", ["bert", "roberta"])
-def test_retrieval_changes_by_training_and_scores_each_pair_alone(family: str, tmp_path: Path) -> None:
-    exchanges = talk()
-    checkpoint = load_pair_model(str(save_tiny_pair(tmp_path, family)))
-    draw = draw_retrieval(exchanges, RandomNegatives(ReplyPool(exchanges)), 16, 0)
-    judged = draw(0)
-    assert sum(each.label for each in judged) == len(judged) / 2
-    before = score_pairs(checkpoint, [(each.query, each.reply) for each in exchanges])
-    train_joint(checkpoint, draw, settings("dr", 12, 3e-3))
-    after = score_pairs(checkpoint, [(each.query, each.reply) for each in exchanges])
-    alone = score_pairs(checkpoint, [(exchanges[3].query, exchanges[3].reply)])
-    assert alone[0] == pytest.approx(after[3], abs=1e-5)
-    assert not np.allclose(before, after)
 
 
 def test_the_overall_score_is_the_regression_on_parts_of_variance_one() -> None:

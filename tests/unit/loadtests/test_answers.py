@@ -72,10 +72,3 @@ def test_goodput_counts_complete_answers_in_time_within_the_stage():
     calls = [call("answered", 100), call("answered", 100), call("answered", 600), call("expired", 1),
              call("answered", 100, done_at=2.1), call("refused", 1)]  # fmt: skip
     assert Stage(calls, began_at=0.0, seconds=2.0).goodput(500) == 1.0
-
-
-def test_percentiles_are_of_the_outcomes_asked_for():
-    stage = Stage([*(call("answered", each) for each in range(1, 102)), call("expired", 9000)], 0.0, 1.0)
-    assert stage.took_ms(50, "answered") == pytest.approx(51)
-    assert stage.took_ms(99, "answered") == pytest.approx(100)
-    assert stage.took_ms(99, "refused") == 0.0

@@ -1,23 +1,11 @@
 """What loads ask: the same for the same seed, as long as real dialogues, repeated as asked; or of exact lengths."""
 
 import json
-from itertools import islice, pairwise
+from itertools import islice
 
-import numpy as np
 import pytest
 from turnscore_core.inference.tokenizer import TextTokenizer
-from turnscore_load.traffic import (
-    LENGTH_MIXES,
-    SYSTEM_TURNS,
-    SYSTEM_WORDS,
-    USER_WORDS,
-    Ask,
-    ExactTraffic,
-    LengthMix,
-    Lengths,
-    Traffic,
-    TrafficSettings,
-)  # fmt: skip
+from turnscore_load.traffic import LENGTH_MIXES, Ask, ExactTraffic, LengthMix, Traffic, TrafficSettings
 from turnscore_models import starter_bundles
 from turnscore_wire import Limits, ScoreRequest
 
@@ -33,28 +21,6 @@ def bodies(found: list[Ask]) -> list[str]:
 
 def test_the_same_seed_and_user_ask_the_same():
     assert bodies(asks(300, "flood 1", repeat_share=0.3)) == bodies(asks(300, "flood 1", repeat_share=0.3))
-
-
-def dialogues(found: list[Ask]) -> list[list[Ask]]:
-    """All but the last, which may be unfinished."""
-    starts = [place for place, ask in enumerate(found) if len(ask.item["context"]) == 1]
-    return [found[begin:end] for begin, end in pairwise(starts)]
-
-
-def test_lengths_are_those_of_real_dialogues():
-    found = asks(60_000)
-    for lengths, drawn in (
-        (SYSTEM_TURNS, [len(dialogue) for dialogue in dialogues(found)]),
-        (USER_WORDS, [len(ask.item["context"][-1]["text"].split()) for ask in found]),
-        (SYSTEM_WORDS, [len(ask.item["response"].split()) for ask in found]),
-    ):
-        assert np.mean(drawn) == pytest.approx(lengths.mean, rel=0.07)
-        for level in (5, 10, 25, 50, 75, 90, 95, 98):
-            assert np.percentile(drawn, level) == pytest.approx(measured(lengths, level), rel=0.08, abs=1), level
-
-
-def measured(lengths: Lengths, level: float) -> float:
-    return lengths.quantiles[Lengths.LEVELS_PERCENT.index(level)]
 
 
 def test_every_item_is_one_that_the_service_takes():

@@ -2,18 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from pydantic import ValidationError
 from turnscore_load.users.budgets import (
     BUDGETS,
     DEFAULT_MIX,
-    MAX_SECONDS,
-    MAX_USERS,
     SHAPES,
     Budget,
-    LoadShape,
     Measured,
     read_budgets,
     read_mix,
@@ -49,33 +44,10 @@ def test_each_budget_is_broken_alone(change: Mapping[str, int], word: str):
     assert sentence.startswith("flood: ")
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "[wave.flood]\np50_ms = 1",
-        "[steady.flood]\np50_ms = 1",
-        "[steady.flood]\np50_ms = 1\np95_ms = 1\np99_ms = 1\nmax_failed_share = 2\nmax_refused_share = 0\n"
-        "max_expired_share = 0\nmin_answered_per_second = 1",
-    ],
-)
-def test_a_wrong_budget_is_refused(tmp_path: Path, text: str):
-    (tmp_path / "budgets.toml").write_text(text)
-    with pytest.raises(ValidationError):
-        read_budgets(tmp_path / "budgets.toml")
-
-
 def test_every_shape_has_a_budget_for_every_kind_of_user():
     budgets = read_budgets(BUDGETS)
     assert set(budgets) == set(SHAPES)
     assert all(set(kinds) == {"conversation", "flood", "batch", "grpc", "stream"} for kinds in budgets.values())
-
-
-@pytest.mark.parametrize(
-    ("name", "users", "seconds"), [("steady", 0, 10), ("steady", MAX_USERS + 1, 10), ("steady", 1, MAX_SECONDS + 1)]
-)
-def test_a_shape_beyond_the_bounds_is_refused(name, users: int, seconds: float):
-    with pytest.raises(ValueError, match="must be"):
-        LoadShape(name, users, seconds)
 
 
 KINDS = ("conversation", "flood", "batch")
@@ -84,9 +56,3 @@ KINDS = ("conversation", "flood", "batch")
 def test_a_mix_names_users_of_each_kind():
     assert read_mix("conversation=24, flood=1,batch=0", KINDS) == {"conversation": 24, "flood": 1}
     assert set(read_mix(DEFAULT_MIX, KINDS)) == set(KINDS)
-
-
-@pytest.mark.parametrize("text", ["", "flood", "flood=", "flood=-1", "flood=1,flood=2", "crowd=1", "flood=0"])
-def test_a_mix_that_makes_no_sense_is_refused(text: str):
-    with pytest.raises(ValueError, match="mix"):
-        read_mix(text, KINDS)
