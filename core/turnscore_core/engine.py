@@ -453,14 +453,15 @@ def choose_bundles(models: Sequence[str] | None, scorers: Sequence[str] | None) 
         for folder, manifest in ((each, read_manifest(each)) for each in folders)
         if manifest.kind != _NO_TURNS or models is not None
     }
-    of_system = [name for name in references if find_scorer(name)[0].speaker == "system"] or list(references)
-    meant = [name for name in of_system if not references[name][1]] or of_system
-    for name in scorers or ():
+    if not scorers:
+        of_system = [name for name in references if find_scorer(name)[0].speaker == "system"] or list(references)
+        scorers = [name for name in of_system if not references[name][1]] or of_system
+    for name in scorers:
         if name not in references:
             raise BundleError(
                 f"--scorers names {name}, for which there is no bundle; there are: {', '.join(references)}"
             )
-    return tuple(references[name][0] for name in dict.fromkeys(scorers or meant))
+    return tuple(references[name][0] for name in dict.fromkeys(scorers))
 
 
 def _dialogue_of(request: LineRequest) -> Dialogue:

@@ -9,6 +9,7 @@ MAX_BODY_BYTES = 1024 * 1024
 _DEADLINE_MS = 1  # what is asked here is what a request costs before and besides inference
 
 _LETTERS = b"abcdefghijklmnopqrstuvwxyz" + 6 * b" "
+_BOTH = {"scorers": ["quality", "reaction"]}
 _NO_MESSAGE = {"is_legal": False, "has_fields": False}
 
 
@@ -42,6 +43,8 @@ def _legal() -> list[Extreme]:
         _of("context: 128 turns of 8,000", "score", {"context": _turns(128, 7_900), "response": "ok", **one}),
         _of("response: 8,000 emoji", "score", {"response": "\U0001f642" * 8_000, **one}),
         _of("dialogue: 1,024 turns, 1 MiB", "score_dialogue", {"turns": _turns(1024, 950), **one}),
+        _of("dialogue: 1,024 turns, 1 MiB, of both", "score_dialogue", {"turns": _turns(1024, 950), **_BOTH, **one}),
+        _of("dialogue: 1,024 turns of a letter, of both", "score_dialogue", {"turns": _turns(1024, 1), **_BOTH, **one}),
         _of("dialogue: 1,024 turns of a letter", "score_dialogue", {"turns": _turns(1024, 1), **one}),
         _of("messages: 1,024, 1 MiB", "score", {"messages": _messages(1024, 930), **one}),
         _of("messages: 1,024 of 4 parts, 1 MiB", "score", {"messages": _messages(1024, 200, parts=4), **one}),
