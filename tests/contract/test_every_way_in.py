@@ -126,6 +126,36 @@ def test_messages_have_the_scores_of_their_turns_and_the_same_reply_every_way(
         assert ask(ways, way, Request("messages", "good", call, {**messages, **own})) == told, way
 
 
+_NO = {"speaker": "user", "text": "no, i asked about the other flight"}
+_BOTH = {"scorers": ["quality", "reaction"]}
+
+
+@pytest.mark.parametrize(
+    ("call", "fields", "asked"),
+    [
+        ("score", {"context": _CHAT_TURNS, "response": _NO["text"], "speaker": "user"}, {"scorers": ["reaction"]}),
+        ("score", {"messages": [*_CHAT, {"role": "user", "content": _NO["text"]}]}, {"scorers": ["reaction"]}),
+        ("score_dialogue", {"turns": [*_CHAT_TURNS, _NO]}, _BOTH),
+        ("score_dialogue", {"messages": [*_CHAT, {"role": "user", "content": _NO["text"]}]}, _BOTH),
+    ],
+)
+def test_user_turns_have_the_same_reply_every_way(
+    ways: EveryWay, call: Any, fields: dict[str, Any], asked: dict[str, Any]
+):
+    request = Request("user turns", "good", call, {**fields, **asked})
+    told = ask(ways, "http", request)
+    scored = told["turns"][-1] if call == "score_dialogue" else told
+    assert list(scored["scores"]) == ["reaction"]
+    assert len(scored["scores"]["reaction"]["details"]) == 10
+    for way in ways.ways:
+        assert ask(ways, way, request) == told, way
+    loaded = {name: ways.loaded[name] for name in _BOTH["scorers"]}
+    with Engine([], limits=LIMITS, load=lambda _: loaded) as engine:
+        kind = ScoreRequest if call == "score" else DialogueRequest
+        [reply] = LocalFileEngine(engine).answer([kind.model_validate(request.fields)])
+    assert without_numbers(bits(reply)) == without_numbers(told)
+
+
 def without_places(part: Any) -> Any:
     if isinstance(part, dict):
         return {name: without_places(each) for name, each in part.items() if name not in ("index", "skipped")}
