@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from turnscore_assessment.data.dialogues import MODERN_FILE, read_judged_contexts, read_rows
+from turnscore_assessment.data.dialogues import MODERN_FILE, read_judged_contexts
+from turnscore_assessment.files import read_rows
 from turnscore_client.integrations import GateEvent, QualityGate
 from turnscore_core.engine import LocalFileEngine, open_file_engine
 from turnscore_wire import ScoreReply, ScoreRequest
@@ -142,7 +143,7 @@ def measure(questions: Sequence[Question], client: Any) -> dict[str, Any]:
 
 
 def _mean(questions: Sequence[Question], model: str) -> float:
-    return round(sum(getattr(each, model)[1] for each in questions) / len(questions), 2)
+    return round(float(np.mean([getattr(each, model)[1] for each in questions])), 2)
 
 
 def main(given: Sequence[str] | None = None) -> None:

@@ -20,6 +20,7 @@ import pytest
 from support import plain_http
 from support.fakes import FakeEncoder
 from support.transports import served_transports
+from turnscore_client.integrations import QualityGate
 from turnscore_core.loaded_scorer import choose_variant, load_scorer
 from turnscore_models import read_bundle, starter_bundles
 
@@ -111,6 +112,24 @@ def test_the_gate_writes_a_bare_reply_again_and_lets_a_good_one_through(ran: Ran
     assert ran(GATE).splitlines() == [VIVID, "1 low, 0 passed, 0 unknown"]
     assert ran(GATE.replace('"ok."', f'"{GOOD}"')).splitlines() == [GOOD, "0 low, 1 passed, 0 unknown"]
     assert ran(GATE, NOWHERE).splitlines() == ["ok.", "0 low, 0 passed, 1 unknown"]
+
+
+@pytest.mark.parametrize(
+    ("said", "answer"),
+    [
+        ("no! i told you twice already, the link does not work. this is so frustrating, you are useless", "a person"),
+        ("great, that worked, thank you so much!", "you're welcome! anything else?"),
+    ],
+)
+def test_a_gate_hands_a_frustrated_user_over(served: tuple[str, str], said: str, answer: str):
+    gate = QualityGate(on_user="frustrated", hand_over="a person", url=served[0], deadline_seconds=30)
+    messages = [
+        {"role": "user", "content": "i cannot sign in"},
+        {"role": "assistant", "content": "i have sent you a reset link."},
+        {"role": "user", "content": said},
+    ]
+    assert gate.choose(messages, "you're welcome! anything else?") == answer
+    gate.close()
 
 
 def test_the_best_of_several_is_the_one_that_answers(ran: Ran):
