@@ -49,8 +49,7 @@ class Bundle:
 
     folder: Path
     manifest: Manifest
-    shared_folder: Path | None = None
-    """That of the bundle which has the shared files."""
+    shared_folder: Path | None = None  # That of the bundle which has the shared files.
 
     def path_of(self, file: str) -> Path:
         """The place of one of the bundle's files. Raises InvalidManifestError for one without a checksum."""

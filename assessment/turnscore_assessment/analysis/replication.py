@@ -33,22 +33,21 @@ class ScoredStudy:
         """TooFewError where no worker passes."""
         study = judge_study(ratings)
         self.name, self.systems, self.columns = study.name, study.table.systems, study.columns
-        self.sums = {Z: study.sums, RAW: study.raw_sums}
-        """By kind, over workers who pass."""
+        self.sums = {Z: study.sums, RAW: study.raw_sums}  # By kind, over workers who pass.
         passes, is_ordinary = study.passing[study.table.worker_of], ~study.table.is_degraded
         rows = {"passed": passes & is_ordinary, "failed": ~passes & is_ordinary, "all": is_ordinary}
+        # Standardized, over `passed`, `failed` and `all` workers; a group without workers is left out.
         self.groups = {name: sum_values(study.table, study.z, each) for name, each in rows.items() if each.any()}
-        """Standardized, over `passed`, `failed` and `all` workers; a group without workers is left out."""
         of_system = {
             name: study.means[study.chosen & (study.table.system_of == number)]
             for number, name in enumerate(self.systems)
         }
+        # For every ordered pair: the one-sided p that the first system's dialogues are rated higher.
         self.p_greater = {
             (first, second): compare_ranks(of_system[first], of_system[second], "greater")
             for first, second in permutations(self.systems, 2)
             if len(of_system[first]) and len(of_system[second])
         }
-        """For every ordered pair: the one-sided p that the first system's dialogues are rated higher."""
 
     @property
     def workers(self) -> int:

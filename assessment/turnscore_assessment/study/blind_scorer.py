@@ -42,8 +42,8 @@ class BlindScorer:
         self._recordings = recordings
         self._score = score
         self._has_work = asyncio.Event()
+        # Dialogues on which the service itself failed: retried after a restart only, so that they hold nothing up.
         self._failed: set[str] = set()
-        """Dialogues on which the service itself failed: retried after a restart only, so that they hold nothing up."""
 
     def wake(self) -> None:
         """Makes `run` look at once."""

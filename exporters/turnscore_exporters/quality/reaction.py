@@ -37,8 +37,7 @@ from turnscore_exporters.rebuild_bundle import draw_turns
 
 KIND = "reaction"
 FITTED_ON = ("choose", "calibrate")
-RANDOM = "random"
-"""How a turn was drawn that shows how rare signals are."""
+RANDOM = "random"  # How a turn was drawn that shows how rare signals are.
 
 Floats = NDArray[np.float64]
 
