@@ -48,7 +48,8 @@ async def test_a_user_s_turn_has_its_signals_beside_it_and_nobody_chooses_their_
         await seen.judge("User: no that is wrong\nBot: sorry, what is it then?\nUser: fine\nBot: ok.")
         users = page.locator("#read .turn.user")
         assert await users.locator(".signals").all_text_contents() == ["frustrated", "pleased"]
-        assert await users.first.locator(".verdict, [data-act=rank]").count() == 0
+        assert await users.first.locator(".verdict").count() == 0
+        assert await users.first.locator(".acts").text_content() == "DetailsEdit"
         await users.first.get_by_role("button", name="Details").click()
         assert "How does the user take it?" in await users.first.locator(".panel").text_content()
         assert await seen.numbers() == ["25", "5"]

@@ -112,7 +112,7 @@ export class Conversation extends HTMLElement {
     if (turn) row.append(...(isOurs ? verdict(this.#judged, index, turn) : marks(turn)), ...failures(turn));
     const acts = [turn && act("details", "Details", { "aria-expanded": "false" })];
     if (!this.hasAttribute("fixed"))
-      acts.push(act("edit", "Edit"), isOurs && act("rank", "Other replies", { "aria-expanded": "false" }));
+      acts.push(act("edit", "Edit"), isOurs ? act("rank", "Other replies", { "aria-expanded": "false" }) : null);
     if (acts.some(Boolean)) row.append(el("p", { class: "acts" }, ...acts));
   }
 
