@@ -139,6 +139,12 @@ async def test_what_is_said_before_a_call_of_tools_passes(service: Service):
     assert service.asked == []
 
 
+async def test_what_has_no_end_when_the_next_begins_or_the_pipeline_ends_is_spoken(service: Service):
+    gate = QualityGate("ask_again", url=service.url, deadline_seconds=30)
+    frames = [LLMFullResponseStartFrame(), *words(ANSWERED), *LOW[:-1]]
+    assert "".join(await spoken(gate, *frames, llm=FakeModel(GOOD))) == f"<{ANSWERED}<{BAD}"
+
+
 async def test_what_the_user_interrupts_is_not_spoken(service: Service):
     gate = QualityGate("ask_again", url=service.url, deadline_seconds=30)
     frames = [LLMFullResponseStartFrame(), *words(BAD), SleepFrame(), InterruptionFrame(), SleepFrame()]

@@ -12,6 +12,7 @@ from turnscore_client.integrations._gate import QualityGate
 
 with needs_extra("pipecat", "the Pipecat listener"):
     from pipecat.frames.frames import (
+        EndFrame,
         Frame,
         FunctionCallsStartedFrame,
         InterruptionFrame,
@@ -65,17 +66,18 @@ class GateProcessor(FrameProcessor):
         self._in_order = asyncio.Lock()
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
-        """Holds a reply's texts back until the last one, the deadline, or a call of tools."""
+        """Holds a reply's texts back until the last one, the deadline, a call of tools, or the pipeline's end."""
         await super().process_frame(frame, direction)
         if direction is FrameDirection.DOWNSTREAM:
             if isinstance(frame, LLMFullResponseStartFrame):
+                await self._push(self._take())  # of a reply that had no end
                 self._held = []
             elif isinstance(frame, LLMTextFrame) and self._held is not None:
                 self._hold(frame)
                 return
             elif isinstance(frame, LLMFullResponseEndFrame):
                 await self._push(await self._choose(self._take()))
-            elif isinstance(frame, FunctionCallsStartedFrame):
+            elif isinstance(frame, FunctionCallsStartedFrame | EndFrame):
                 await self._push(self._take())
             elif isinstance(frame, InterruptionFrame):
                 self._take()
