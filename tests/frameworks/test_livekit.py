@@ -105,6 +105,15 @@ async def test_a_low_reply_is_replaced_before_it_is_spoken(service: Service, giv
     gate.close()
 
 
+async def test_a_user_who_asks_for_a_person_is_handed_over(service: Service):
+    service.find_in_user_turns("frustrated", "asks_for_a_person")
+    gate = QualityGate(on_user="asks_for_a_person", hand_over="one moment", url=service.url, deadline_seconds=30)
+    assert await talk(AgentSession(llm=FakeModel(GOOD)), ASKED, agent=gated(gate)) == [ASKED, "one moment"]
+    [body] = service.asked
+    assert (body["speaker"], body["response"]) == ("user", ASKED)
+    gate.close()
+
+
 async def test_a_model_of_livekit_inference_is_asked_by_its_name(service: Service, monkeypatch: pytest.MonkeyPatch):
     named = {"strong": FakeModel(GOOD)}
     monkeypatch.setattr("turnscore_client.integrations.livekit_listener.inference.LLM", named.get)
