@@ -45,7 +45,8 @@ class Score(Reply):
     warnings: list[str] = Field(
         default_factory=list,
         description="What to know before the score is believed: `context_not_read`, `response_cut`, `repeats_user`, "
-        "`repeats_itself`, `not_in_language`; docs/client.md says what each means. There may be others.",
+        "`repeats_itself`, `not_in_language`, `stuck`; docs/reading-the-scores.md says what each means. There may be "
+        "others.",
     )
     label: Label | None = Field(
         default=None,

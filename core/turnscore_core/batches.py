@@ -180,7 +180,7 @@ class PackCollector:
                     whole = to_scoring_error(error)
             if isinstance(whole, RawScore):
                 warnings = pack.warnings[number] if pack.warnings else ()
-                whole = replace(whole, tokens=pack.tokens[number], warnings=warnings)
+                whole = replace(whole, tokens=pack.tokens[number], warnings=(*warnings, *whole.warnings))
             found.append((place, whole))
         return found
 

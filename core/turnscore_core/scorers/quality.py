@@ -5,7 +5,7 @@ all, and what people would say overall. The value is made of them by the bundle'
 """
 
 import sys
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from operator import attrgetter
@@ -33,8 +33,12 @@ from turnscore_core.scorers.scorer import (
 from turnscore_core.scorers.turn_warnings import (
     NOT_IN_LANGUAGE,
     REPEAT_TURNS,
+    STUCK,
+    STUCK_FROM,
     TAIL_CHARS,
+    Suspect,
     find_repeats,
+    find_suspect,
     is_foreign,
     reading_warnings,
 )
@@ -63,6 +67,9 @@ NO_ROW = -1
 """In the place of a context turn or token that there is not."""
 
 TokenIds = tuple[int, ...]
+ReadVectors = dict[str, dict[TokenIds, Vectors]]
+"""By role, what the first graph gave for each text."""
+Floats = NDArray[np.float64]
 
 
 class RowLayout(BaseModel):
@@ -88,7 +95,7 @@ class TurnRows:
     """The rows of one turn: of the response, and of the latest context turns, the latest first.
 
     `same_speaker` says of each context row whether the response's speaker said it. `context_dropped` and
-    `response_dropped` count tokens that are in no row.
+    `response_dropped` count tokens that are in no row. `suspect_rows` are those of the `suspect`'s texts.
     """
 
     response: TokenIds
@@ -96,6 +103,12 @@ class TurnRows:
     same_speaker: tuple[bool, ...]
     context_dropped: int
     response_dropped: int
+    suspect: Suspect | None = None
+    suspect_rows: tuple[TokenIds, ...] = ()
+
+    def sameness(self, means: Mapping[TokenIds, Floats]) -> float:
+        """That of the suspect, or 0 without one."""
+        return 0.0 if self.suspect is None else self.suspect.sameness([means.get(row) for row in self.suspect_rows])
 
 
 def lay_out_rows(
@@ -192,9 +205,9 @@ class SplitEncoder:
         """Whether texts that were read are kept."""
         return self._kept is not None and self._kept.has_room
 
-    def run(self, turns: Sequence[TurnRows]) -> Array:
-        """The features of a batch of turns, in order. Equal texts, such as one context of many responses, are one."""
-        return self._joint.run(self.prepare(turns))[FEATURES]
+    def run(self, turns: Sequence[TurnRows], vectors: ReadVectors | None = None) -> Array:
+        """The features of a batch of turns, in order, of which `read` may have given the `vectors`."""
+        return self._joint.run(self.prepare(turns, vectors))[FEATURES]
 
     def find_missing(self, context: Sequence[TokenIds]) -> Sequence[TokenIds]:
         """The rows of a context that are not kept."""
@@ -203,18 +216,38 @@ class SplitEncoder:
     def read_ahead(self, turns: Sequence[TurnRows]) -> None:
         """Reads and keeps the contexts of turns."""
         if self._kept is not None:
-            rows = dict.fromkeys(row for turn in turns for row in turn.context)
-            missing = [row for row, known in self._kept.find(CONTEXT, rows).items() if known is None]
-            if missing:
-                self._kept.keep(CONTEXT, self._compute(missing)[CONTEXT])
+            self._read_context(dict.fromkeys(row for turn in turns for row in turn.context))
 
-    def prepare(self, turns: Sequence[TurnRows]) -> dict[str, Array]:
+    def measure_sameness(self, turns: Sequence[TurnRows], vectors: ReadVectors) -> list[float]:
+        """Of each turn that is a suspect the sameness, of any other 0, from the vectors that `read` gave.
+
+        Older texts are found or computed only for a turn that may still be stuck by those.
+        """
+        suspects = [turn for turn in turns if turn.suspect is not None]
+        if not suspects:
+            return [0.0] * len(turns)
+        rows = dict.fromkeys(row for turn in suspects for row in turn.suspect_rows)
+        known = {row: self._mean_of(role, read[row]) for role, read in vectors.items() for row in rows if row in read}
+        hopeful = [turn for turn in suspects if turn.sameness(known) >= STUCK_FROM]
+        known |= self.find_means(row for turn in hopeful for row in turn.suspect_rows if row not in known)
+        return [turn.sameness(known) for turn in turns]
+
+    def find_means(self, rows: Iterable[TokenIds]) -> dict[TokenIds, Floats]:
+        """The mean vectors of texts, of length 1, found or computed."""
+        return {row: self._mean_of(CONTEXT, each) for row, each in self._read_context(rows).items()}
+
+    def _mean_of(self, role: str, vectors: Vectors) -> Floats:
+        """It is the first half of what the second graph compares."""
+        pooled = vectors[[name for name, _ in self._inputs[role]].index("pooled")]
+        return pooled[: (len(pooled) - 1) // 2].astype(np.float64)
+
+    def prepare(self, turns: Sequence[TurnRows], vectors: ReadVectors | None = None) -> dict[str, Array]:
         """The second graph's inputs."""
-        vectors = self._read(turns)
+        vectors = vectors or self.read(turns)
         return self._lay_out(turns, vectors[RESPONSE], vectors[CONTEXT])
 
-    def _read(self, turns: Sequence[TurnRows]) -> dict[str, dict[TokenIds, Vectors]]:
-        """By role, the vectors of each text, found or computed."""
+    def read(self, turns: Sequence[TurnRows]) -> ReadVectors:
+        """By role, the vectors of each text, found or computed. Equal texts, such as one context of many, are one."""
         wanted = {
             RESPONSE: dict.fromkeys(turn.response for turn in turns),
             CONTEXT: dict.fromkeys(row for turn in turns for row in turn.context),
@@ -232,6 +265,15 @@ class SplitEncoder:
             role: {row: computed[role][row] if known is None else known for row, known in each.items()}
             for role, each in found.items()
         }
+
+    def _read_context(self, rows: Iterable[TokenIds]) -> dict[TokenIds, Vectors]:
+        """The vectors of texts as context, found, or computed and kept."""
+        found = dict.fromkeys(rows) if self._kept is None else self._kept.find(CONTEXT, rows)
+        missing = [row for row, known in found.items() if known is None]
+        computed = self._compute(missing)[CONTEXT] if missing else {}
+        if self._kept is not None and missing:
+            self._kept.keep(CONTEXT, computed)
+        return {row: computed[row] if known is None else known for row, known in found.items()}
 
     def _compute(self, rows: Sequence[TokenIds]) -> dict[str, dict[TokenIds, Vectors]]:
         ids, mask = pad_rows(rows, self._pad_id, self._rows.round_width)
@@ -282,8 +324,6 @@ _CLIP = 1e-4
 """A probability is kept so far from 0 and 1. Chosen."""
 _CHARS_PER_TOKEN = 2
 _RANKS = np.arange(101.0)
-
-Floats = NDArray[np.float64]
 
 
 class ValueFormula(BaseModel):
@@ -434,19 +474,23 @@ class HeadScorer(Scorer):
         Each distinct text is tokenized once.
         """
         read = [self._latest(turn, self._layout.context_turns) for turn in turns]
+        suspects = [self._find_suspect(turn) for turn in turns]
         texts = dict.fromkeys(
-            text for turn, said in zip(turns, read, strict=True) for text in (turn.response, *(t.text for t in said))
+            text
+            for turn, said, suspect in zip(turns, read, suspects, strict=True)
+            for text in (turn.response, *(each.text for each in said), *(suspect.texts if suspect else ()))
         )
         ids = dict(zip(texts, self._tokenizer.encode(list(texts)), strict=True))
-        return [
-            self._pack(
-                place,
-                turn,
-                [(each.speaker == self.speaker, ids[each.text]) for each in said if ids[each.text]],
-                ids[turn.response],
-            )
-            for place, (turn, said) in enumerate(zip(turns, read, strict=True))
-        ]
+        packs = []
+        for place, (turn, said, suspect) in enumerate(zip(turns, read, suspects, strict=True)):
+            context = [(each.speaker == self.speaker, ids[each.text]) for each in said if ids[each.text]]
+            pack = self._pack(place, turn, context, ids[turn.response])
+            if suspect is not None:
+                rows = tuple(self._row_of(ids[text]) for text in suspect.texts)
+                structure = cast("TurnRows", pack.structure)
+                pack = replace(pack, structure=replace(structure, suspect=suspect, suspect_rows=rows))
+            packs.append(pack)
+        return packs
 
     def read_ahead(self, turn: TurnToScore) -> TokenPack | None:
         """Of the latest turn, as the context's row that it will be."""
@@ -465,7 +509,16 @@ class HeadScorer(Scorer):
         if ahead := [pack for pack in batch if not pack.answers]:
             self._encoder.read_ahead(_structures(ahead))
             batch = [pack for pack in batch if pack.answers]
-        return self.conclude(batch, self.answer(self.compute_features(batch))) if batch else []
+        if not batch:
+            return []
+        turns = _structures(batch)
+        vectors = self._encoder.read(turns)
+        scores = self.conclude(batch, self.answer(self._encoder.run(turns, vectors)))
+        sameness = self._encoder.measure_sameness(turns, vectors)
+        return [
+            replace(score, warnings=(STUCK,)) if same >= STUCK_FROM else score
+            for score, same in zip(scores, sameness, strict=True)
+        ]
 
     def conclude(self, batch: Sequence[TokenPack], heads: Floats) -> list[RawScore]:
         """The scores of turns whose heads [turns, heads] these are."""
@@ -492,6 +545,15 @@ class HeadScorer(Scorer):
     def _find_repeats(self, turn: TurnToScore) -> Sequence[str]:
         """Warnings of a turn that was said before."""
         return ()
+
+    def _find_suspect(self, turn: TurnToScore) -> Suspect | None:
+        """The turn, if it may be stuck."""
+        return None
+
+    def _row_of(self, ids: Sequence[int]) -> TokenIds:
+        """A text's row as context."""
+        end = ids[max(0, len(ids) - self._layout.turn_tokens) :]
+        return (self._tokenizer.first_id, *end, self._tokenizer.separator_id)
 
     def _pack(
         self, place: int, turn: TurnToScore, context: Sequence[tuple[bool, Sequence[int]]], response: Sequence[int]
@@ -537,6 +599,9 @@ class QualityScorer(HeadScorer):
 
     def _find_repeats(self, turn: TurnToScore) -> Sequence[str]:
         return find_repeats(self._latest(turn, REPEAT_TURNS), turn.response)
+
+    def _find_suspect(self, turn: TurnToScore) -> Suspect | None:
+        return find_suspect(self._latest(turn, REPEAT_TURNS), turn.response) if self._language == "en" else None
 
 
 def _structures(batch: Sequence[TokenPack]) -> list[TurnRows]:

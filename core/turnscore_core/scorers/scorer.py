@@ -132,7 +132,7 @@ class RawScore:
     # The response's vector, from a scorer with a `vector_width`: little-endian float32, of length 1.
     vector: bytes | None = None
     tokens: TokenCount = NO_TOKENS  # those it was read from: its pack's, which are copied here when it leaves the batch
-    warnings: tuple[str, ...] = ()  # likewise
+    warnings: tuple[str, ...] = ()  # the scorer's own; its pack's are put before them likewise
 
 
 class Scorer:

@@ -3,7 +3,10 @@
 import re
 import unicodedata
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
 from turnscore_wire import Turn
 
 CONTEXT_NOT_READ = "context_not_read"  # the turn before the response was not read whole, or not at all
@@ -11,9 +14,10 @@ RESPONSE_CUT = "response_cut"  # the end of the response was not read
 REPEATS_USER = "repeats_user"  # the response is what the user said last, or holds little else
 REPEATS_ITSELF = "repeats_itself"  # the response is an earlier turn of the system, or says the same words over and over
 NOT_IN_LANGUAGE = "not_in_language"  # the response is hardly in the language that the model was made for
+STUCK = "stuck"  # the system says the same again and again, or two things in turn, while the user asks again
 
 # In the order of their bits in cached scores; a new one comes last.
-WARNINGS = (CONTEXT_NOT_READ, RESPONSE_CUT, REPEATS_USER, REPEATS_ITSELF, NOT_IN_LANGUAGE)
+WARNINGS = (CONTEXT_NOT_READ, RESPONSE_CUT, REPEATS_USER, REPEATS_ITSELF, NOT_IN_LANGUAGE, STUCK)
 
 REPEAT_TURNS = 16  # of the latest turns of a context, in which an earlier turn of the system is looked for
 # Of the end of a turn, by which a repeated turn is known. Chosen: two turns that end alike for so long are one.
@@ -54,6 +58,42 @@ _FOREIGN_WORDS = (
 )
 _ENGLISH, _FOREIGN = frozenset(_ENGLISH_WORDS.split()), frozenset(_FOREIGN_WORDS.split())
 
+# What follows was chosen by experiments/stuck.py: docs/models/reaction.md.
+STUCK_FROM = 0.55  # sameness
+_ASKED_WEIGHT = 0.2
+_NEW_WORD = 0.05
+_MOST_NEW_WORDS = 6
+_SHARED_WORDS = 0.3  # share of the shorter text's words, for one of two answers in turn
+_STEM = 5  # letters by which "download" and "downloaded" are one word
+_SENTENCE_END = re.compile(r"[.!?:;\n]+")
+_THREE = ((0, 1), (0, 2), (1, 2))
+_TWO_IN_TURN = ((0, 2), (1, 3))
+
+Vector = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """A turn that may be stuck, as far as words tell; whether it is, its texts' vectors say.
+
+    `texts` are the system's latest, the response first, then the two of the user's latest turns. `patterns` are pairs
+    of places of texts that must be alike. `new_words` are those of the user's latest turn that nobody said before.
+    """
+
+    texts: tuple[str, ...]
+    patterns: tuple[tuple[tuple[int, int], ...], ...]
+    new_words: int
+
+    def sameness(self, vectors: Sequence[Vector | None]) -> float:
+        """How much the turns are alike, about 0 to 1.2, by the texts' vectors of length 1; at most, where some lack."""
+
+        def cosine(one: int, other: int) -> float:
+            first, second = vectors[one], vectors[other]
+            return 1.0 if first is None or second is None else float(first @ second)
+
+        asked = _ASKED_WEIGHT * cosine(-2, -1) - _NEW_WORD * min(self.new_words, _MOST_NEW_WORDS)
+        return asked + max(min(cosine(*pair) for pair in pattern) for pattern in self.patterns)
+
 
 def reading_warnings(*, context_read: bool, response_read: bool) -> tuple[str, ...]:
     """The texts that the scorer did not read whole: the turn before the response, and the response."""
@@ -73,6 +113,31 @@ def find_repeats(context: Sequence[Turn], response: str) -> tuple[str, ...]:
     if _has_loop(start) or any(_is_same(words, each) for each in own):
         found.append(REPEATS_ITSELF)
     return tuple(found)
+
+
+def find_suspect(context: Sequence[Turn], response: str) -> Suspect | None:
+    """The response as a suspect, if it says nothing new: no number or name that the same answer lacked before.
+
+    The user must have spoken last, and the system twice before.
+    """
+    latest = [turn for turn in context[max(0, len(context) - REPEAT_TURNS) :] if _WORD.search(turn.text)]
+    own = [response, *(turn.text for turn in reversed(latest) if turn.speaker == "system")][:4]
+    asked = [turn.text for turn in reversed(latest) if turn.speaker == "user"][:2]
+    if len(own) < 3 or len(asked) < 2 or latest[-1].speaker != "user" or not _WORD.search(response):
+        return None
+    facts, words = list(map(_find_facts, own)), [set(_WORDS_AND_NUMBERS.findall(_tail(text))) for text in own]
+    patterns = []
+    if facts[0] <= words[1] | words[2] and facts[1] <= words[2]:
+        patterns.append(_THREE)
+    if len(own) > 3 and facts[0] <= words[2] and facts[1] <= words[3]:
+        stems = [_find_stems(text) for text in own]
+        shared = (len(stems[a] & stems[b]) / max(1, min(len(stems[a]), len(stems[b]))) for a, b in _TWO_IN_TURN)
+        patterns += [_TWO_IN_TURN] * all(share >= _SHARED_WORDS for share in shared)
+    if not patterns:
+        return None
+    known = set().union(*(_find_stems(turn.text) for turn in latest[:-1]))
+    compared = own if _TWO_IN_TURN in patterns else own[:3]
+    return Suspect((*compared, *asked), tuple(patterns), len(_find_stems(asked[0]) - known))
 
 
 def is_foreign(text: str, pieces: int) -> bool:
@@ -107,6 +172,27 @@ def fold(text: str) -> str:
         return text.lower()
     folded = unicodedata.normalize("NFKD", text.replace("\u2019", "'"))
     return "".join(each for each in folded if unicodedata.category(each) not in _NOT_COMPARED).lower()
+
+
+def _tail(text: str) -> str:
+    return fold(text.strip()[-TAIL_CHARS:])
+
+
+def _find_facts(text: str) -> set[str]:
+    """Numbers, and words with a capital that does not begin a sentence, folded."""
+    found = set()
+    for sentence in _SENTENCE_END.split(text.strip()[-TAIL_CHARS:].replace("\u2019", "'")):
+        for place, word in enumerate(_WORDS_AND_NUMBERS.findall(sentence)):
+            is_name = place > 0 and word[0].isupper() and word.partition("'")[0] != "I"
+            if is_name or any(map(str.isdigit, word)):
+                found.add(fold(word))
+    return found
+
+
+def _find_stems(text: str) -> set[str]:
+    """The beginnings of its words but the most frequent ones."""
+    words = _WORDS_AND_NUMBERS.findall(_tail(text))
+    return {word[:_STEM] for word in words if word not in _ENGLISH and (len(word) > 2 or word.isdigit())}
 
 
 def _last_words(text: str) -> list[str]:

@@ -1,6 +1,8 @@
 """Warnings: exact rules, each with what it must not mistake for a fault, and what each scorer says of what it read."""
 
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +12,13 @@ from support.bundles import make_quality_bundle
 from support.fakes import FakeScorer, encoded
 from support.fed import PathBackend
 from turnscore_core.inference.tokenizer import TextTokenizer
+from turnscore_core.kept_vectors import Vectors, VectorStore
+from turnscore_core.loaded_scorer import choose_variant, load_scorer
 from turnscore_core.scorers.engagement import EngagementScorer
-from turnscore_core.scorers.quality import QualityScorer
-from turnscore_core.scorers.scorer import TokenPack, TurnToScore
+from turnscore_core.scorers.quality import QualityScorer, TokenIds
+from turnscore_core.scorers.scorer import RawScore, TokenPack, TurnToScore
 from turnscore_core.scorers.sentiment_stop import SentimentStopScorer
-from turnscore_core.scorers.turn_warnings import WARNINGS, find_repeats, is_foreign
+from turnscore_core.scorers.turn_warnings import STUCK, WARNINGS, find_repeats, find_suspect, is_foreign
 from turnscore_models import read_bundle, starter_bundles
 from turnscore_wire import Turn
 
@@ -22,6 +26,36 @@ STARTERS = {folder.name: folder for folder in starter_bundles()}
 FOREIGN: dict[str, list[str]] = json.loads(Path(__file__).with_name("sentences.json").read_text(encoding="utf-8"))
 ENGLISH = FOREIGN.pop("en")
 LEAST_FOUND = 0.9
+BY_HAND: list[tuple[str, list[str]]] = json.loads(
+    (Path(__file__).parents[4] / "experiments" / "stuck_loops.json").read_text(encoding="utf-8")
+)["by_hand"]
+# As the example of Microsoft Foundry's documentation has it: a judge of turns passes each of them.
+RESET_LINKS = [
+    "i forgot my password and can't sign in",
+    "I've sent a reset link to your email.",
+    "it never arrived",
+    "I've sent another reset link.",
+    "still nothing, and i looked in spam too",
+    "I've sent another reset link.",
+]
+GOES_ON = [
+    "i want to book a table for tonight",
+    "Sure! For how many people?",
+    "four",
+    "Great. At what time would you like to come?",
+    "half past seven",
+    "Would you like to sit inside or on the terrace?",
+    "on the terrace please",
+    "Shall I book a table for four on the terrace, at half past seven?",
+]
+CORRECTED = [
+    "a ride to the station please",
+    "You would like a pool ride for 2 to the station. Is that correct?",
+    "no, a regular one",
+    "You would like a regular ride for 2 to the station. Is that correct?",
+    "my brother wants to come too",
+    "You would like a regular ride for 3 to the station. Is that correct?",
+]
 
 
 @pytest.fixture(scope="module")
@@ -140,8 +174,102 @@ def test_quality_says_what_is_repeated_or_in_another_language(tmp_path: Path):
     assert "not_in_language" not in warned(QualityScorer(other, PathBackend()), spoken("e f g"), german)
 
 
+@pytest.fixture(scope="module")
+def shipped() -> QualityScorer:
+    bundle = read_bundle(STARTERS["quality"])
+    scorer = load_scorer(bundle, choose_variant(bundle), threads=1).scorer
+    assert isinstance(scorer, QualityScorer)
+    return scorer
+
+
+def replies_of(texts: list[str]) -> list[TurnToScore]:
+    """The turns of the system, which answers the user every time."""
+    turns = [Turn(speaker=("user", "system")[place % 2], text=text) for place, text in enumerate(texts)]
+    return [TurnToScore(turns[:place], turns[place].text) for place in range(1, len(turns), 2)]
+
+
+def stuck(scorer: QualityScorer, texts: list[str]) -> list[bool]:
+    """Of each reply, scored alone, whether it carries the warning."""
+    packs = (scorer.encode([scorer.trim(turn)]) for turn in replies_of(texts))
+    return ["stuck" in score.warnings for pack in packs for score in scorer.score(pack)]
+
+
+def test_the_third_reset_link_is_stuck_and_a_conversation_that_goes_on_is_not(shipped: QualityScorer):
+    assert stuck(shipped, RESET_LINKS) == [False, False, True]
+    assert stuck(shipped, GOES_ON) == [False] * 4
+    assert stuck(shipped, CORRECTED) == [False] * 3
+
+
+def test_loops_written_by_hand_are_found_by_kind(shipped: QualityScorer):
+    found: dict[str, list[bool]] = {}
+    for kind, texts in BY_HAND:
+        found.setdefault(kind, []).append(any(stuck(shipped, texts)))
+    assert len(found) == 4
+    assert all(sum(each) >= 8 for each in found.values()), found
+
+
+def test_stuck_is_the_same_with_kept_vectors_and_changes_no_value(
+    shipped: QualityScorer, monkeypatch: pytest.MonkeyPatch
+):
+    turns = [shipped.trim(turn) for texts in (RESET_LINKS, GOES_ON) for turn in replies_of(texts)]
+    alone = [shipped.score(shipped.encode([turn]))[0] for turn in turns]
+    with monkeypatch.context() as patched:
+        patched.setattr(shipped._encoder, "_kept", VectorStore().of("a"))
+        for _ in range(2):
+            assert [shipped.score(shipped.encode([turn]))[0] for turn in turns] == alone
+    monkeypatch.setattr(shipped, "_find_suspect", lambda _: None)
+    unwarned = [shipped.score(shipped.encode([turn]))[0] for turn in turns]
+    assert [(each.value, each.details) for each in unwarned] == [(each.value, each.details) for each in alone]
+    assert [each.warnings for each in alone] == [(), (), ("stuck",), (), (), (), ()]
+
+
+def test_older_turns_are_read_only_where_a_turn_may_be_stuck(shipped: QualityScorer, monkeypatch: pytest.MonkeyPatch):
+    read: list[int] = []
+    compute = shipped._encoder._compute
+
+    def count(rows: Sequence[TokenIds]) -> dict[str, dict[TokenIds, Vectors]]:
+        read.append(len(rows))
+        return compute(rows)
+
+    monkeypatch.setattr(shipped._encoder, "_compute", count)
+    stuck(shipped, RESET_LINKS)
+    assert read == [2, 4, 3, 1], "the first link is older than what the model reads"
+    read.clear()
+    stuck(shipped, CORRECTED)
+    assert read == [2, 4, 4]
+
+
+FIRST = ("where is my parcel?", "It is on its way.", "but where?")
+
+
+@pytest.mark.parametrize(
+    ("context", "response", "is_suspect"),
+    [
+        (spoken(*FIRST, "On the way, it is.", "where??"), "Your parcel is on its way.", True),
+        (spoken(*FIRST, "On the way, it is.", "where??"), "It is 3 km away.", False),
+        (spoken(*FIRST, "On the way, it is.", "where??"), "It is in Hull.", False),
+        (spoken(*FIRST, "It's in Hull.", "where??"), "Your parcel is on its way.", False),
+        (spoken(*FIRST), "Your parcel is on its way.", False),
+        (spoken(*FIRST, "On the way, it is.", " "), "Your parcel is on its way.", False),
+        (spoken(*FIRST, "On the way, it is.", "where??"), "...", False),
+        (spoken("a 1", *FIRST, "On the way, it is.", "where??")[1:-1], "Your parcel is on its way.", False),
+    ],
+)
+def test_a_turn_with_a_new_number_or_name_is_no_suspect(context: list[Turn], response: str, is_suspect: bool):
+    assert (find_suspect(context, response) is not None) == is_suspect
+
+
+def test_two_answers_in_turn_are_a_suspect_by_their_words():
+    said = ["Restart the printer.", "no", "Check the paper tray.", "still broken", "Try to restart the printer.", "hm"]
+    suspect = find_suspect(spoken("it's broken", *said), "Please check the tray for paper.")
+    assert suspect is not None
+    assert ((0, 2), (1, 3)) in suspect.patterns
+    other = find_suspect(spoken("it's broken", *said), "What a lovely day.")
+    assert other is None or ((0, 2), (1, 3)) not in other.patterns
+
+
 class WarningScorer(FakeScorer):
-    """Warns of every second turn of a batch."""
+    """Warns of every second turn of a batch, by its words and by its score."""
 
     def encode(self, turns: Any) -> list[TokenPack]:
         packs = []
@@ -151,6 +279,13 @@ class WarningScorer(FakeScorer):
             packs.append(TokenPack(rows=pack.rows, answers=pack.answers, tokens=pack.tokens, warnings=warnings))
         return packs
 
+    def score(self, batch: Sequence[TokenPack]) -> list[RawScore]:
+        scores = super().score(batch)
+        return [
+            replace(each, warnings=(STUCK,)) if pack.warnings else each
+            for each, pack in zip(scores, batch, strict=True)
+        ]
+
 
 async def test_warnings_are_in_replies_computed_and_cached(serve: ServeFakes):
     asked = {"candidates": ["a", "b"]}
@@ -159,5 +294,5 @@ async def test_warnings_are_in_replies_computed_and_cached(serve: ServeFakes):
             scores = [
                 each["scores"]["fake"] for each in (await client.post("/v1/rank", json=asked)).json()["candidates"]
             ]
-            assert [each["warnings"] for each in scores] == [[], ["response_cut", "not_in_language"]]
+            assert [each["warnings"] for each in scores] == [[], ["response_cut", "not_in_language", "stuck"]]
             assert [each["cached"] for each in scores] == [is_cached] * 2

@@ -40,6 +40,7 @@ const WARNINGS = {
   repeats_user: "It repeats the user.",
   repeats_itself: "It repeats itself.",
   not_in_language: "It is hardly English.",
+  stuck: "The conversation goes in circles.",
 };
 const SUFFIX = "_percentile";
 const VERY_LOW = 10; // "the lowest tenth deserves a look" (docs/reading-the-scores.md)
