@@ -16,6 +16,7 @@ import onnx
 import torch
 from numpy.typing import NDArray
 from pydantic import JsonValue
+from torch import nn
 from turnscore_assessment.agreement.scoring import make_turn
 from turnscore_assessment.data.dialogues import STATED, Spoken, read_development_sets, read_population
 from turnscore_assessment.figures import compute_auc, compute_spearman
@@ -248,27 +249,35 @@ def write_heads(model: QualityModel, turns: Sequence[TurnRows], output: Path) ->
     """
     with torch.inference_mode():
         features = answer_rows(model, turns).features
-    parity = {}
-    for name, outputs in HEAD_SETS.items():
-        heads, path = HeadSet(model, name), output / heads_file(name)
-        contract = GraphContract({FEATURES: FEATURE_AXES}, dict.fromkeys(outputs, PAIRS), (features[:2].clone(),))
-        path.parent.mkdir(parents=True, exist_ok=True)
-        trace_graph(heads, contract, path)
-        graph = onnx.load(path)
-        store_half(graph.graph)
-        onnx.save(graph, path)
-        check_graph(graph, contract, path)
-        with torch.inference_mode():
-            expected = torch.stack(heads(features), 1).numpy()
-        found = OnnxBackend(path, threads=1).run({FEATURES: features.numpy()})
-        most = float(np.abs(np.stack([found[each] for each in outputs], 1) - expected).max())
-        if not most <= HEADS_TOLERANCE:
-            raise ParityError(f"the heads {name}: differ from the checkpoint's by {most:.2e} on its own features")
-        parity[name] = {"turns": float(len(features)), "max_abs": round(most, 7)}
+    parity = {
+        name: write_head_set(HeadSet(model, name), outputs, features, output / heads_file(name))
+        for name, outputs in HEAD_SETS.items()
+    }
     for layer in (model.hidden, model.reaction_hidden):
         if layer.weight.numel() >= MIN_HALF:
             layer.weight.data.copy_(layer.weight.data.half())
     return parity
+
+
+def write_head_set(heads: nn.Module, outputs: Sequence[str], features: torch.Tensor, path: Path) -> dict[str, float]:
+    """Writes the graph of a set of heads, large matrices as fp16; its parity with the heads on these features.
+
+    Raises ParityError.
+    """
+    contract = GraphContract({FEATURES: FEATURE_AXES}, dict.fromkeys(outputs, PAIRS), (features[:2].clone(),))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    trace_graph(heads, contract, path)
+    graph = onnx.load(path)
+    store_half(graph.graph)
+    onnx.save(graph, path)
+    check_graph(graph, contract, path)
+    with torch.inference_mode():
+        expected = torch.stack(heads(features), 1).numpy()
+    found = OnnxBackend(path, threads=1).run({FEATURES: features.numpy()})
+    most = float(np.abs(np.stack([found[each] for each in outputs], 1) - expected).max())
+    if not most <= HEADS_TOLERANCE:
+        raise ParityError(f"the heads {path.stem}: differ from the checkpoint's by {most:.2e} on its own features")
+    return {"turns": float(len(features)), "max_abs": round(most, 7)}
 
 
 def heads_file(name: str) -> str:

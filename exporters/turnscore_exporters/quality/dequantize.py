@@ -73,8 +73,8 @@ def put_weights(model: QualityModel, encoder: Sequence[Path], heads: Sequence[Pa
     """
     graphs = [onnx.load(path).graph for path in encoder]
     constants: dict[str, Array] = {}
-    parts = [(graph, _constants(graph)) for graph in graphs]
-    for own in (*(_constants(onnx.load(file).graph) for file in heads), *(own for _, own in parts)):
+    parts = [(graph, read_constants(graph)) for graph in graphs]
+    for own in (*(read_constants(onnx.load(file).graph) for file in heads), *(own for _, own in parts)):
         constants |= {name.removeprefix("model.").removesuffix("/half"): value for name, value in own.items()}
     wanted = model.state_dict()
     found = {name: value for name, value in constants.items() if name in wanted}
@@ -91,7 +91,8 @@ def put_weights(model: QualityModel, encoder: Sequence[Path], heads: Sequence[Pa
     return np.stack([factors for graph, own in parts for factors in _smoothing(graph, own)])
 
 
-def _constants(graph: GraphProto) -> dict[str, Array]:
+def read_constants(graph: GraphProto) -> dict[str, Array]:
+    """Every constant of a graph by its name."""
     nodes = {node.output[0]: node.attribute[0].t for node in graph.node if node.op_type == "Constant"}
     return {name: numpy_helper.to_array(each) for name, each in nodes.items()} | {
         tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer

@@ -1,21 +1,34 @@
-"""The bundle of `reaction`: the heads for user turns in a bundle of quality, calibrated on judged user turns.
+"""The bundle of `reaction`: heads for user turns on the features of a bundle of quality, trained on and calibrated.
 
+The encoder stays as it is served, so its features are computed once, and the heads train in seconds.
 Probabilities are those of a turn drawn at random. A third of the judged turns was drawn by words that make a signal
 likely, so each signal's bias is moved by the difference of its log odds.
 """
 
+import random
+import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import cast
 
 import numpy as np
+import onnx
+import torch
 from numpy.typing import NDArray
 from pydantic import JsonValue
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
+from torch import Tensor, nn
+from torch.nn import functional
 from turnscore_assessment.agreement.scoring import make_turn
 from turnscore_assessment.data.dialogues import (
+    MODERN_FILE,
     STATED,
+    TURNS_FILE,
     USER_TURNS_FILE,
     LabelledTurn,
+    read_judged_contexts,
     read_judged_user_turns,
     read_population,
 )
@@ -23,17 +36,22 @@ from turnscore_assessment.figures import compute_spearman
 from turnscore_core.inference.devices import usable_cpus
 from turnscore_core.loaded_scorer import choose_variant, load_scorer
 from turnscore_core.scorers.quality import logits_of
-from turnscore_core.scorers.reaction import REACTIONS, SIGNALS, ReactionOptions
+from turnscore_core.scorers.reaction import REACTIONS, SIGNALS, ReactionOptions, ReactionScorer
 from turnscore_core.scoring import score_turns
 from turnscore_models import Bundle, SharedFiles, write_bundle
+from turnscore_models.bundle import sha256_of
 from turnscore_models.store import resolve
 
 from turnscore_exporters.bundles.self_test import build_self_test, check_empty, self_test_turns, write_self_test
-from turnscore_exporters.bundles.writer import calibrate
+from turnscore_exporters.bundles.writer import MIN_PARITY_TURNS, PACKS_AT_ONCE, calibrate
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.json_files import write_json
 from turnscore_exporters.options import ReactionExportOptions
+from turnscore_exporters.quality.bundle import write_head_set
+from turnscore_exporters.quality.dequantize import read_constants
+from turnscore_exporters.quality.drills import make_user_turn
 from turnscore_exporters.rebuild_bundle import draw_turns
+from turnscore_exporters.training.encoders import chunks
 
 KIND = "reaction"
 FITTED_ON = ("choose", "calibrate")
@@ -42,8 +60,49 @@ RANDOM = "random"  # How a turn was drawn that shows how rare signals are.
 Floats = NDArray[np.float64]
 
 
+@dataclass(frozen=True, kw_only=True)
+class HeadRecipe:
+    """How heads are trained. Chosen on the part `choose` and on turns to help desks."""
+
+    epochs: int = 8
+    batch: int = 64
+    learning_rate: float = 3e-4
+    weight_decay: float = 0.05
+    dropout: float = 0.2
+    help_desk_share: float = 0.5  # made-up turns for each judged one
+
+
+class UserTurnHeads(nn.Module):
+    """The heads for user turns of a bundle of quality, from their graph. Raises ExporterError for any other graph."""
+
+    def __init__(self, file: Path, dropout: float) -> None:
+        super().__init__()
+        stored = {
+            name.removeprefix("model.").removesuffix("/half"): torch.from_numpy(value.astype(np.float32))
+            for name, value in read_constants(onnx.load(file).graph).items()
+        }
+        if missing := {f"reaction_{part}.{kind}" for part in ("hidden", "head") for kind in ("weight", "bias")} - set(
+            stored
+        ):
+            raise ExporterError(f"{file}: holds no {', '.join(sorted(missing))}, so its heads cannot be trained on")
+        units, columns = stored["reaction_hidden.weight"].shape
+        self.reaction_hidden, self.reaction_head = nn.Linear(columns, units), nn.Linear(units, len(REACTIONS))
+        self.load_state_dict({name: stored[name] for name in self.state_dict()})
+        self.dropout = nn.Dropout(dropout)
+
+    def react(self, features: Tensor) -> Tensor:
+        """Outputs [turns, heads] before the sigmoid."""
+        hidden = functional.gelu(self.reaction_hidden(self.dropout(features)))
+        found: Tensor = self.reaction_head(self.dropout(hidden))
+        return found
+
+    def forward(self, features: Tensor) -> tuple[Tensor, ...]:
+        """Probabilities [turns] of each head."""
+        return self.react(features).sigmoid().unbind(1)
+
+
 def export_reaction(options: ReactionExportOptions) -> Bundle:
-    """Writes the bundle into the empty or missing folder `output`; encoder and heads stay in the bundle of quality.
+    """Writes the bundle into the empty or missing folder `output`; the encoder stays in the bundle of quality.
 
     Raises ExporterError where that is none, or the folder is in use.
     """
@@ -57,7 +116,11 @@ def export_reaction(options: ReactionExportOptions) -> Bundle:
     reference = draw_turns(read_population(options.data).turns_of("user"), options.turns, seed=0)
     layout = {"layout": quality.manifest.options["layout"]}
     as_read: JsonValue = {name: {"slope": 1.0, "bias": 0.0} for name in REACTIONS}
-    draft = _write(quality, options, {**layout, "calibrated": as_read, "thresholds": {}})
+    described: dict[str, JsonValue] = {**layout, "calibrated": as_read, "thresholds": {}}
+    recipe = HeadRecipe()
+    draft = _write(quality, options, described, quality.path_of(quality.manifest.heads[KIND].file))
+    trained_on = [*(turn for turn in judged if turn.split == "train"), *make_help_desk(options.data, judged, recipe)]
+    draft = _train(draft, trained_on, recipe)
     found = score_user_turns(draft, [*fitted, *report, *reference])
     first, rest = len(fitted), len(fitted) + len(report)
     ready = ReactionOptions.model_validate({**layout, **fit_reaction(found[:first], fitted, judged)})
@@ -71,14 +134,76 @@ def export_reaction(options: ReactionExportOptions) -> Bundle:
     return write_self_test(draft, manifest, draft.self_test())
 
 
-def _write(quality: Bundle, options: ReactionExportOptions, described: Mapping[str, JsonValue]) -> Bundle:
-    """A bundle of the heads as they are, with a self-test and percentiles that say nothing yet."""
+def make_help_desk(folder: Path, judged: Sequence[LabelledTurn], recipe: HeadRecipe) -> list[LabelledTurn]:
+    """Made-up turns to help desks, after responses of the part `train`."""
+    generator = random.Random(0)  # noqa: S311
+    files = [folder / name for name in (TURNS_FILE, MODERN_FILE) if (folder / name).exists()]
+    kinds = [[each for each in read_judged_contexts(file) if each and each[0].split == "train"] for file in files]
+    kinds = [each for each in kinds if each]
+    count = int(recipe.help_desk_share * len(judged)) if kinds else 0
+    return [make_user_turn(generator.choice(generator.choice(kinds)), generator) for _ in range(count)]
+
+
+def _train(draft: Bundle, turns: Sequence[LabelledTurn], recipe: HeadRecipe) -> Bundle:
+    """The bundle with its heads trained on these turns."""
+    loaded = load_scorer(draft, choose_variant(draft), threads=usable_cpus())
+    scorer = cast("ReactionScorer", loaded.scorer)
+    asked = [loaded.trim(make_turn(turn.context, turn.response)) for turn in turns]
+    packs = sorted(scorer.encode(asked), key=lambda pack: pack.width)
+    features = torch.cat([torch.from_numpy(scorer.compute_features(batch)) for batch in chunks(packs, PACKS_AT_ONCE)])
+    order = [pack.answers[0] for pack in packs]
+    wanted = torch.tensor([[turns[k].labels["satisfaction"], *shown_by([turns[k]])[0]] for k in order])
+    spec = draft.manifest.heads[KIND]
+    file = draft.path_of(spec.file)
+    heads = UserTurnHeads(file, recipe.dropout)
+    train_heads(heads, features, wanted.float(), recipe)
+    parity = write_head_set(heads.eval(), REACTIONS, features[:MIN_PARITY_TURNS], file)
+    made = spec.model_copy(update={"sha256": sha256_of(file), "parity_measured": parity})
+    return write_self_test(draft, draft.manifest.model_copy(update={"heads": {KIND: made}}), draft.self_test())
+
+
+def train_heads(heads: UserTurnHeads, features: Tensor, wanted: Tensor, recipe: HeadRecipe) -> None:
+    """Trains the heads in place, to the average of where they started and of the mean weights of the latter half."""
+    torch.manual_seed(0)
+    weights = list(heads.parameters())
+    start = [each.detach().clone() for each in weights]
+    mean, count = [torch.zeros_like(each) for each in start], 0
+    optimizer = torch.optim.AdamW(weights, lr=recipe.learning_rate, weight_decay=recipe.weight_decay)
+    steps = recipe.epochs * -(-len(features) // recipe.batch)
+    decay = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / steps)
+    heads.train()
+    for step in range(steps):
+        batch = step % (steps // recipe.epochs)
+        if batch == 0:
+            drawn = torch.randperm(len(features)).split(recipe.batch)
+        each = functional.binary_cross_entropy_with_logits(
+            heads.react(features[drawn[batch]]), wanted[drawn[batch]], reduction="none"
+        ).mean(0)
+        optimizer.zero_grad()
+        (2 * each[0] + each[1:].sum()).backward()
+        optimizer.step()
+        decay.step()
+        if step >= steps // 2:
+            count += 1
+            for kept, weight in zip(mean, weights, strict=True):
+                kept += (weight.detach() - kept) / count
+    with torch.no_grad():
+        for weight, kept, first in zip(weights, mean, start, strict=True):
+            weight.copy_((kept + first) / 2)
+
+
+def _write(
+    quality: Bundle, options: ReactionExportOptions, described: Mapping[str, JsonValue], heads_of: Path
+) -> Bundle:
+    """A bundle of these heads as they are, with a self-test and percentiles that say nothing yet."""
     manifest = quality.manifest
     graphs = [file for graph in manifest.graphs.values() for file in graph.files]
     heads = manifest.heads[KIND]
     turns = self_test_turns(KIND)
     test = build_self_test(turns, [None] * len(turns))
-    options.output.mkdir(parents=True, exist_ok=True)
+    own = options.output / heads.file
+    own.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(heads_of, own)
     write_json(options.output / manifest.calibration, calibrate([0.0, 1.0], "nothing yet"))
     write_json(options.output / manifest.self_test, test)
     update = {
@@ -86,8 +211,15 @@ def _write(quality: Bundle, options: ReactionExportOptions, described: Mapping[s
         "kind": KIND,
         "version": options.version,
         "heads": {KIND: heads},
-        "shared": SharedFiles(bundle=manifest.name, files=[*graphs, manifest.tokenizer, heads.file]),
+        "shared": SharedFiles(bundle=manifest.name, files=[*graphs, manifest.tokenizer]),
         "options": dict(described),
+        "training": {
+            "encoder": manifest.reference,
+            "init_from": f"the heads for user turns of {manifest.reference}",
+            "data": ["judged_user_turns.jsonl.gz", "help-desk turns made up after judged responses"],
+            "recipe": asdict(HeadRecipe()),
+            "command": f"turnscore export reaction --bundle {manifest.name} --data DATA --version {options.version}",
+        },
         "agreement": {},
         "threshold": None,
         "good_threshold": None,

@@ -4,23 +4,47 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from support.bundles import describe_heads, make_quality_bundle, save_heads
 from support.exporter_data import write_rows
+from torch import nn
+from torch.nn import functional
 from turnscore_assessment.data.dialogues import LabelledTurn, Population, read_judged_user_turns
 from turnscore_core.loaded_scorer import load_scorer
+from turnscore_core.scorers.quality import HEADS
 from turnscore_core.scorers.reaction import REACTIONS, SIGNALS
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.options import ReactionExportOptions
 from turnscore_exporters.quality import reaction
+from turnscore_exporters.quality.bundle import write_head_set
 from turnscore_exporters.quality.reaction import export_reaction, fit_reaction, score_user_turns
 from turnscore_models import Bundle, write_bundle
+
+
+class Heads(nn.Module):
+    """Good words please, bad ones frustrate: both read the last feature."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reaction_hidden, self.reaction_head = nn.Linear(len(HEADS), 2), nn.Linear(2, len(REACTIONS))
+        with torch.no_grad():
+            self.reaction_hidden.weight.zero_()[:, -1] = torch.tensor([1.0, -1.0])
+            signs = torch.tensor(
+                [{"frustrated": -2.0, "satisfaction": 2.0, "pleased": 2.0}.get(n, 0.0) for n in REACTIONS]
+            )
+            self.reaction_head.weight.copy_(torch.stack([signs, -signs], 1))
+            self.reaction_hidden.bias.zero_()
+            self.reaction_head.bias.zero_()
+
+    def forward(self, features: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return self.reaction_head(functional.gelu(self.reaction_hidden(features))).sigmoid().unbind(1)
 
 
 @pytest.fixture(scope="module")
 def quality(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     folder = tmp_path_factory.mktemp("models") / "quality"
     manifest = make_quality_bundle(folder).manifest
-    save_heads(folder / "heads" / "reaction.onnx", REACTIONS)
+    write_head_set(Heads().eval(), REACTIONS, torch.randn(4, len(HEADS)), folder / "heads" / "reaction.onnx")
     heads = {**manifest.heads, "reaction": describe_heads(folder, "heads/reaction.onnx")}
     return write_bundle(folder, manifest.model_copy(update={"heads": heads}))
 
@@ -34,9 +58,17 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         turns = [{"speaker": "system", "text": "c d e"}, {"speaker": "user", "text": text}]
         marks = {"satisfaction": 5.0 if is_pleased else 1.0 if number % 4 == 1 else 3.0}
         shown = ["pleased"] if is_pleased and number % 20 else ["frustrated"] if number % 4 == 1 else []
+        split = "train" if number % 5 else "dev"
         drawn = "random" if is_random else "likely signals"
         rows.append(
-            {"set": "s", "dialogue": f"d{number}", "split": "dev", "drawn": drawn, "turns": turns, "signals": shown}
+            {
+                "set": "s",
+                "dialogue": f"d{number}",
+                "split": split,
+                "drawn": drawn,
+                "turns": turns,
+                "signals": shown,
+            }
             | marks
         )
     write_rows(tmp_path / "judged_user_turns.jsonl.gz", rows)
@@ -54,7 +86,11 @@ def options_for(quality: Bundle, data: Path) -> ReactionExportOptions:
 
 def test_satisfaction_and_signals_are_those_of_the_judged_turns(quality: Bundle, data: Path):
     made = export_reaction(options_for(quality, data))
-    assert {each.name for each in made.folder.iterdir()} == {"manifest.json", "calibration.json", "self_test.json"}
+    own = {"manifest.json", "calibration.json", "self_test.json", "heads"}
+    assert {each.name for each in made.folder.iterdir()} == own
+    before, after = (each.manifest.heads["reaction"].sha256 for each in (quality, made))
+    assert before != after
+    assert made.shared_folder == quality.folder
     turns = list(read_judged_user_turns(data / "judged_user_turns.jsonl.gz"))
     found = score_user_turns(made, turns)
     satisfied = np.array([turn.labels["satisfaction"] for turn in turns])
@@ -84,6 +120,16 @@ def test_probabilities_are_those_of_a_turn_drawn_at_random():
     logits = np.log(heads[:, 1] / (1 - heads[:, 1]))
     moved = 1 / (1 + np.exp(-(float(str(abuse["slope"])) * logits + float(str(abuse["bias"])))))
     assert moved.mean() == pytest.approx(0.05, abs=0.01)
+
+
+def test_heads_of_another_form_are_refused(tmp_path: Path, data: Path):
+    folder = tmp_path / "other"
+    manifest = make_quality_bundle(folder).manifest
+    save_heads(folder / "heads" / "reaction.onnx", REACTIONS)
+    heads = {**manifest.heads, "reaction": describe_heads(folder, "heads/reaction.onnx")}
+    other = write_bundle(folder, manifest.model_copy(update={"heads": heads}))
+    with pytest.raises(ExporterError, match="holds no reaction_head"):
+        export_reaction(options_for(other, data))
 
 
 def test_a_bundle_without_heads_for_user_turns_is_refused(tmp_path: Path, data: Path):
