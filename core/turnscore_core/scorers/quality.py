@@ -474,7 +474,10 @@ class HeadScorer(Scorer):
         Each distinct text is tokenized once.
         """
         read = [self._latest(turn, self._layout.context_turns) for turn in turns]
-        suspects = [self._find_suspect(turn) for turn in turns]
+        may_be_stuck = self.speaker == "system" and self._language == "en"
+        suspects = [
+            find_suspect(self._latest(turn, REPEAT_TURNS), turn.response) if may_be_stuck else None for turn in turns
+        ]
         texts = dict.fromkeys(
             text
             for turn, said, suspect in zip(turns, read, suspects, strict=True)
@@ -546,10 +549,6 @@ class HeadScorer(Scorer):
         """Warnings of a turn that was said before."""
         return ()
 
-    def _find_suspect(self, turn: TurnToScore) -> Suspect | None:
-        """The turn, if it may be stuck."""
-        return None
-
     def _row_of(self, ids: Sequence[int]) -> TokenIds:
         """A text's row as context."""
         end = ids[max(0, len(ids) - self._layout.turn_tokens) :]
@@ -599,9 +598,6 @@ class QualityScorer(HeadScorer):
 
     def _find_repeats(self, turn: TurnToScore) -> Sequence[str]:
         return find_repeats(self._latest(turn, REPEAT_TURNS), turn.response)
-
-    def _find_suspect(self, turn: TurnToScore) -> Suspect | None:
-        return find_suspect(self._latest(turn, REPEAT_TURNS), turn.response) if self._language == "en" else None
 
 
 def _structures(batch: Sequence[TokenPack]) -> list[TurnRows]:

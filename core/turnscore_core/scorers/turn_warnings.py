@@ -65,9 +65,11 @@ _NEW_WORD = 0.05
 _MOST_NEW_WORDS = 6
 _SHARED_WORDS = 0.3  # share of the shorter text's words, for one of two answers in turn
 _STEM = 5  # letters by which "download" and "downloaded" are one word
+_LEAST_BEFORE = 4  # turns before one that may be stuck: two of each speaker
 _SENTENCE_END = re.compile(r"[.!?:;\n]+")
-_THREE = ((0, 1), (0, 2), (1, 2))
-_TWO_IN_TURN = ((0, 2), (1, 3))
+Pattern = tuple[tuple[int, int], ...]
+_THREE: Pattern = ((0, 1), (0, 2), (1, 2))
+_TWO_IN_TURN: Pattern = ((0, 2), (1, 3))
 
 Vector = NDArray[np.float64]
 
@@ -81,7 +83,7 @@ class Suspect:
     """
 
     texts: tuple[str, ...]
-    patterns: tuple[tuple[tuple[int, int], ...], ...]
+    patterns: tuple[Pattern, ...]
     new_words: int
 
     def sameness(self, vectors: Sequence[Vector | None]) -> float:
@@ -120,6 +122,8 @@ def find_suspect(context: Sequence[Turn], response: str) -> Suspect | None:
 
     The user must have spoken last, and the system twice before.
     """
+    if len(context) < _LEAST_BEFORE:
+        return None
     latest = [turn for turn in context[max(0, len(context) - REPEAT_TURNS) :] if _WORD.search(turn.text)]
     own = [response, *(turn.text for turn in reversed(latest) if turn.speaker == "system")][:4]
     asked = [turn.text for turn in reversed(latest) if turn.speaker == "user"][:2]

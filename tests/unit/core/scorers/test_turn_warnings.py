@@ -217,7 +217,7 @@ def test_stuck_is_the_same_with_kept_vectors_and_changes_no_value(
         patched.setattr(shipped._encoder, "_kept", VectorStore().of("a"))
         for _ in range(2):
             assert [shipped.score(shipped.encode([turn]))[0] for turn in turns] == alone
-    monkeypatch.setattr(shipped, "_find_suspect", lambda _: None)
+    monkeypatch.setattr("turnscore_core.scorers.quality.find_suspect", lambda *_: None)
     unwarned = [shipped.score(shipped.encode([turn]))[0] for turn in turns]
     assert [(each.value, each.details) for each in unwarned] == [(each.value, each.details) for each in alone]
     assert [each.warnings for each in alone] == [(), (), ("stuck",), (), (), (), ()]
