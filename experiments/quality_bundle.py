@@ -73,8 +73,8 @@ def add_threshold(
 ) -> tuple[Bundle, list[SetFigures]]:
     """Writes the bundle as that version into the empty or missing folder `output`; returns what it finds by set.
 
-    Every file but the manifest stays byte for byte. Raises ExporterError where the bundle is another scorer's, the
-    folder is in use, or the data lack good or bad turns.
+    Every file but the manifest stays byte for byte; heads for user turns go, since reaction has its own. Raises
+    ExporterError where the bundle is another scorer's, the folder is in use, or the data lack good or bad turns.
     """
     if bundle.manifest.kind != KIND:
         raise ExporterError(f"{bundle.manifest.reference} is not a bundle of the scorer {KIND}")
@@ -91,7 +91,7 @@ def add_threshold(
             f"to call at most {rate:.0%} of good turns low and of bad ones good, with {CONFIDENCE:.0%} confidence, "
             f"takes at least {least} of each"
         )
-    copied = start_version(bundle, version, output)
+    copied = _without_user_turns(start_version(bundle, version, output))
     loaded = load_scorer(copied, choose_variant(copied), threads=usable_cpus())
     values = {name: score_rated(loaded, turns) for name, turns in sets.items()}
 
@@ -109,6 +109,14 @@ def add_threshold(
     for variant in copied.manifest.graphs:
         load_scorer(finished, variant, threads=1)
     return finished, [measure_set(name, sets[name], values[name], low, high) for name in sets]
+
+
+def _without_user_turns(bundle: Bundle) -> Bundle:
+    """The bundle without its heads for user turns, which a bundle of reaction has trained further for itself."""
+    heads = {name: each for name, each in bundle.manifest.heads.items() if name == KIND}
+    for name in bundle.manifest.heads.keys() - heads.keys():
+        bundle.path_of(bundle.manifest.heads[name].file).unlink()
+    return write_bundle(bundle.folder, bundle.manifest.model_copy(update={"heads": heads}))
 
 
 def is_made_of(name: str) -> bool:
@@ -247,7 +255,7 @@ def thresholds(
     output: OutputOption,
     false_alarms: Annotated[float, typer.Option(min=0.001, max=0.5, help="Share of good turns called low.")] = 0.05,
 ) -> None:
-    """Write the bundle with thresholds for `low` and `good`; every other file stays byte for byte."""
+    """Write the bundle with thresholds for `low` and `good`, without heads for user turns; all else stays."""
     with reported_errors(ExporterError, BundleError):
         made, figures = add_threshold(resolve(bundle), data, version, output, false_alarms)
     typer.echo("\n".join(format_figures(figures)))

@@ -104,21 +104,25 @@ class UserTurnHeads(nn.Module):
 def export_reaction(options: ReactionExportOptions) -> Bundle:
     """Writes the bundle into the empty or missing folder `output`; the encoder stays in the bundle of quality.
 
-    Raises ExporterError where that is none, or the folder is in use.
+    The heads start from those of a bundle of quality before its thresholds, or of reaction. Raises ExporterError where
+    it has none, or the folder is in use.
     """
-    quality = resolve(options.bundle)
-    if quality.manifest.kind != "quality" or KIND not in quality.manifest.heads:
-        raise ExporterError(f"{quality.manifest.reference} is no bundle of quality with heads for user turns")
+    older = resolve(options.bundle)
+    if KIND not in older.manifest.heads:
+        raise ExporterError(
+            f"{older.manifest.reference} has no heads for user turns; name a bundle of reaction, or of quality as it "
+            "was exported"
+        )
     check_empty(options.output)
     judged = list(read_judged_user_turns(options.data / USER_TURNS_FILE))
     fitted = [turn for turn in judged if turn.split in FITTED_ON]
     report = [turn for turn in judged if turn.split == "report"]
     reference = draw_turns(read_population(options.data).turns_of("user"), options.turns, seed=0)
-    layout = {"layout": quality.manifest.options["layout"]}
+    layout = {"layout": older.manifest.options["layout"]}
     as_read: JsonValue = {name: {"slope": 1.0, "bias": 0.0} for name in REACTIONS}
     described: dict[str, JsonValue] = {**layout, "calibrated": as_read, "thresholds": {}}
     recipe = HeadRecipe()
-    draft = _write(quality, options, described, quality.path_of(quality.manifest.heads[KIND].file))
+    draft = _write(older, options, described)
     trained_on = [*(turn for turn in judged if turn.split == "train"), *make_help_desk(options.data, judged, recipe)]
     draft = _train(draft, trained_on, recipe)
     found = score_user_turns(draft, [*fitted, *report, *reference])
@@ -192,18 +196,16 @@ def train_heads(heads: UserTurnHeads, features: Tensor, wanted: Tensor, recipe: 
             weight.copy_((kept + first) / 2)
 
 
-def _write(
-    quality: Bundle, options: ReactionExportOptions, described: Mapping[str, JsonValue], heads_of: Path
-) -> Bundle:
+def _write(older: Bundle, options: ReactionExportOptions, described: Mapping[str, JsonValue]) -> Bundle:
     """A bundle of these heads as they are, with a self-test and percentiles that say nothing yet."""
-    manifest = quality.manifest
+    manifest = older.manifest
     graphs = [file for graph in manifest.graphs.values() for file in graph.files]
     heads = manifest.heads[KIND]
     turns = self_test_turns(KIND)
     test = build_self_test(turns, [None] * len(turns))
     own = options.output / heads.file
     own.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(heads_of, own)
+    shutil.copyfile(older.path_of(heads.file), own)
     write_json(options.output / manifest.calibration, calibrate([0.0, 1.0], "nothing yet"))
     write_json(options.output / manifest.self_test, test)
     update = {
@@ -211,10 +213,9 @@ def _write(
         "kind": KIND,
         "version": options.version,
         "heads": {KIND: heads},
-        "shared": SharedFiles(bundle=manifest.name, files=[*graphs, manifest.tokenizer]),
+        "shared": manifest.shared or SharedFiles(bundle=manifest.name, files=[*graphs, manifest.tokenizer]),
         "options": dict(described),
         "training": {
-            "encoder": manifest.reference,
             "init_from": f"the heads for user turns of {manifest.reference}",
             "data": ["judged_user_turns.jsonl.gz", "help-desk turns made up after judged responses"],
             "recipe": asdict(HeadRecipe()),
@@ -224,7 +225,7 @@ def _write(
         "threshold": None,
         "good_threshold": None,
     }
-    made = write_bundle(options.output, manifest.model_copy(update=update), [quality.folder])
+    made = write_bundle(options.output, manifest.model_copy(update=update), older.lenders or [older.folder])
     return write_self_test(made, made.manifest, test)
 
 

@@ -1,5 +1,6 @@
 """The bundle of reaction is calibrated on judged user turns; encoder and heads stay in the bundle of quality."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -102,6 +103,8 @@ def test_satisfaction_and_signals_are_those_of_the_judged_turns(quality: Bundle,
     assert found[:, place].mean() == pytest.approx(shown.mean(), abs=0.05)
     assert len(made.calibration().percentiles) == 101
     assert made.calibration().turns == 120
+    again = replace(options_for(made, data), output=data / "again", version="3.1.0")
+    assert export_reaction(again).shared_folder == quality.folder
 
 
 def test_probabilities_are_those_of_a_turn_drawn_at_random():
@@ -134,5 +137,5 @@ def test_heads_of_another_form_are_refused(tmp_path: Path, data: Path):
 
 def test_a_bundle_without_heads_for_user_turns_is_refused(tmp_path: Path, data: Path):
     plain = make_quality_bundle(tmp_path / "plain")
-    with pytest.raises(ExporterError, match="is no bundle of quality with heads for user turns"):
+    with pytest.raises(ExporterError, match="has no heads for user turns; name a bundle of reaction"):
         export_reaction(options_for(plain, data))
