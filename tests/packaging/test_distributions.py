@@ -38,8 +38,10 @@ BROUGHT = {
     "phoenix": "arize-phoenix-client",
     "pydantic-core": "pydantic",
     "uvicorn": "bentoml",
+    "livekit": "livekit-agents",
+    "pipecat": "pipecat-ai",
 }
-HOSTS = {"rasa"}  # What imports us, and is imported only where it does.
+HOSTS = {"open_webui", "rasa"}  # What imports us, and is imported only where it does.
 
 
 def project_of(folder: str) -> dict[str, Any]:

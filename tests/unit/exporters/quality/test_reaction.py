@@ -82,7 +82,8 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def options_for(quality: Bundle, data: Path) -> ReactionExportOptions:
-    return ReactionExportOptions(bundle=f"{quality.folder}/", data=data, version="3.0.0", output=data / "reaction")
+    output = quality.folder.parent / "reaction"
+    return ReactionExportOptions(bundle=f"{quality.folder}/", data=data, version="3.0.0", output=output)
 
 
 def test_satisfaction_and_signals_are_those_of_the_judged_turns(quality: Bundle, data: Path):
@@ -103,7 +104,7 @@ def test_satisfaction_and_signals_are_those_of_the_judged_turns(quality: Bundle,
     assert found[:, place].mean() == pytest.approx(shown.mean(), abs=0.05)
     assert len(made.calibration().percentiles) == 101
     assert made.calibration().turns == 120
-    again = replace(options_for(made, data), output=data / "again", version="3.1.0")
+    again = replace(options_for(made, data), output=quality.folder.parent / "again", version="3.1.0")
     assert export_reaction(again).shared_folder == quality.folder
 
 
