@@ -4,7 +4,7 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.metadata import entry_points
@@ -128,7 +128,7 @@ def read_bundle(folder: Path, others: Iterable[Path] = ()) -> Bundle:
         if found != checksum:
             raise CorruptBundleError(
                 f"bundle {manifest.reference}: {name} has SHA-256 {found[:12]}..., "
-                f"the manifest says {checksum[:12]}...; the file is damaged or was changed"
+                f"the manifest says {checksum[:12]}...; {path} is damaged or was changed"
             )
     _refuse_foreign_heads(manifest)
     return bundle
@@ -201,12 +201,16 @@ def _find_shared(folder: Path, manifest: Manifest, others: Iterable[Path]) -> Pa
             found = read_manifest(place)
         except InvalidManifestError:
             continue
-        if found.shared is None and wanted.items() <= found.files.items():
+        if found.shared is None and wanted.items() <= found.files.items() and _holds(place, wanted):
             return place
     raise MissingBundleFileError(
         f"bundle {manifest.reference} shares {', '.join(wanted)} with the bundle {shared.bundle}, of which no version "
         f"with these files lies next to it (in {store}), in the model store or among the starter bundles; import one"
     )
+
+
+def _holds(folder: Path, wanted: Mapping[str, str | None]) -> bool:
+    return all((folder / name).is_file() and sha256_of(folder / name) == digest for name, digest in wanted.items())
 
 
 def _refuse_foreign_heads(manifest: Manifest) -> None:

@@ -198,6 +198,7 @@ export class LiveConversation extends EventTarget {
   readonly isDraining: boolean;
   readonly isClosed: boolean;
   say(speaker: "user", text: string, options?: { deadline_ms?: number }): Promise<ConversationScored | null>;
+  /** Null where `scorers` are of user turns alone. */
   say(speaker: "system", text: string, options?: { deadline_ms?: number }): Promise<ConversationScored>;
   close(): void;
 }

@@ -128,7 +128,7 @@ class QualityGate:
         self._budget = _Budget(max_calls_per_conversation, max_calls_per_hour)
         self._failures = 0
         self._open_until = 0.0
-        self._has_told = False
+        self._has_told = self._has_named = False
         self.passed = self.low = self.unknown = self.signalled = self.over_budget = 0
 
     def check(self, framework: str, *models: type, can_ask: bool = True) -> None:
@@ -148,12 +148,15 @@ class QualityGate:
 
         async def run(function: Callable[..., Any], *arguments: Any, seconds: float) -> Any:
             ends_at = time.monotonic() + seconds
+            work = self._submit(function, *arguments)
             try:
-                result = self._submit(function, *arguments).result(seconds)
+                result = work.result(seconds)
                 if not inspect.iscoroutine(result):
                     return result
-                return self._submit(asyncio.run, result).result(max(0.0, ends_at - time.monotonic()))
+                work = self._submit(asyncio.run, result)
+                return work.result(max(0.0, ends_at - time.monotonic()))
             except TimeoutError:
+                work.cancel()  # what has not begun would tell people of a conversation that went on
                 return None
 
         async def judge(function: Callable[..., T], *arguments: Any, **_: float) -> T:  # its client keeps the time
@@ -228,6 +231,8 @@ class QualityGate:
         if event is not None and event.signal is not None:
             self.signalled += 1
             action = self._on_user[event.signal]
+            if action == "hand_over" and not self._budget.hand_over(event):
+                return None
         elif self._on_low is not None:
             match None if event is None else self._is_low(event.score):
                 case None:
@@ -278,11 +283,14 @@ class QualityGate:
 
     def _find_signal(self, messages: Sequence[Mapping[str, Any]], ends_at: float) -> str | None:
         """The likeliest signal of the user's last turn about which something is done."""
-        turns = spoken_turns(messages)
-        while turns and turns[-1].speaker != "user":
-            turns.pop()
-        score = self._ask(_REACTION, turns, ends_at)
-        return None if score is None else next((name for name in score.signals if name in self._on_user), None)
+        turns = spoken_turns(_until_user(messages))  # what tools were called for comes after it
+        score = self._ask(_REACTION, turns, ends_at) if turns and turns[-1].speaker == "user" else None
+        if score is None:
+            return None
+        if not self._has_named and (unknown := self._on_user.keys() - score.details.keys()):
+            self._has_named = True
+            _LOGGER.warning("%s has no signal %s, on which the gate is to act", score.model, ", ".join(sorted(unknown)))
+        return next((name for name in score.signals if name in self._on_user), None)
 
     def _score_reply(self, messages: Sequence[Mapping[str, Any]], reply: str, ends_at: float) -> Score | None:
         return self._ask(self._scorer, spoken_turns([*messages, {"role": "assistant", "content": reply}]), ends_at)
@@ -317,6 +325,12 @@ class QualityGate:
             _log_failure(error)
 
 
+def _until_user(messages: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    """Those up to the user's last one."""
+    last = max((place for place, each in enumerate(messages) if each.get("role") == "user"), default=-1)
+    return messages[: last + 1]
+
+
 class Conversations(OrderedDict[str, T]):
     """What is known of each conversation; the one that was silent longest is forgotten."""
 
@@ -343,13 +357,22 @@ def new_dialogues() -> Conversations[deque[dict[str, str]]]:
 
 
 class _Budget:
-    """Second calls: when those of the last hour were made, and how many in each conversation."""
+    """Hand-overs, and second calls: when those of the last hour were made, and how many in each conversation."""
 
     def __init__(self, most_per_conversation: int, most_per_hour: int) -> None:
         self._most_per_conversation, self._most_per_hour = most_per_conversation, most_per_hour
         self._made_at: deque[float] = deque()
         self._by_conversation = Conversations(int)
+        self._handed_over = Conversations(str)
         self._lock = threading.Lock()
+
+    def hand_over(self, event: GateEvent) -> bool:
+        """Whether the conversation is to be handed over: once for each turn of the user."""
+        asked = repr(_until_user(event.messages)[-2:])
+        with self._lock:
+            is_new = self._handed_over.of(event.conversation) != asked
+            self._handed_over[event.conversation] = asked
+        return is_new
 
     def take(self, conversation: str) -> bool:
         """Whether one call more is in the budget; it is then counted."""

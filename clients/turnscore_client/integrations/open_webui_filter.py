@@ -79,7 +79,7 @@ class Filter:
             self.background.close(goodbye_seconds=0.0)
         if self.gate is not None:
             self.gate.close()
-        self.background = self.gate = None
+        self.background = self.gate = self._made_of = None
         given = {name: value or None for name, value in self.valves.model_dump().items()}
         service: ServiceOptions = {"url": given["url"], "api_key": given["api_key"]}
         on_user = _names(self.valves.on_user)

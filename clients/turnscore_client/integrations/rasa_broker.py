@@ -104,6 +104,6 @@ class TurnScoreNLG(TemplatedNaturalLanguageGenerator):
 
 
 def _to_openai(events: Any) -> list[dict[str, str]]:
-    """What was said, of a tracker's events."""
+    """What was said, of a tracker's events; `/greet` is an intent that a button sent."""
     said = [(_ROLES.get(getattr(event, "type_name", "")), getattr(event, "text", None)) for event in events]
-    return [{"role": role, "content": text} for role, text in said if role and text]
+    return [{"role": role, "content": text} for role, text in said if role and text and not text.startswith("/")]

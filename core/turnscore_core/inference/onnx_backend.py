@@ -292,9 +292,10 @@ def open_session(graph: Path, threads: int) -> Any:
         content = graph.read_bytes()
     except OSError as error:
         raise RuntimeError(f"{graph.name} cannot be read: {error.strerror or error}") from error
-    if _EXTERNAL in content:
+    is_external, key = _EXTERNAL in content, (hashlib.sha256(content).digest(), threads)
+    del content  # the runtime reads the file itself, and needs its memory
+    if is_external:
         return _create_session(graph, threads)
-    key = hashlib.sha256(content).digest(), threads
     with _OPENING[key]:  # two that are loaded at once are one session, too
         session = _SESSIONS.get(key)
         if session is None:

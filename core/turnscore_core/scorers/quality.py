@@ -412,6 +412,8 @@ class HeadScorer(Scorer):
     """What the scorers of heads on the split encoder share: from a turn to its features, and on to the heads."""
 
     HEADS: ClassVar[Sequence[str]]
+    # Context turns in which a turn is looked for that was said before; where it is not, 0.
+    looked_through: ClassVar[int] = 0
 
     def __init__(self, bundle: Bundle, backend: Backend, layout: RowLayout, language: str) -> None:
         """Opens the bundle's heads of this kind, on the features that the `backend` gives.
@@ -438,7 +440,8 @@ class HeadScorer(Scorer):
         The model reads few of them; in the others, of which less is kept, a repeated turn is looked for.
         """
         layout = self._layout
-        latest, _ = history_of(turn.context).latest(turns=REPEAT_TURNS, chars=sys.maxsize)
+        most = max(self.looked_through, layout.context_turns)
+        latest, _ = history_of(turn.context).latest(turns=most, chars=sys.maxsize)
         first_read = len(latest) - layout.context_turns
         chars = [
             TAIL_CHARS if place < first_read else CHARS_PER_TOKEN * layout.turn_tokens for place in range(len(latest))
@@ -460,7 +463,8 @@ class HeadScorer(Scorer):
 
     def inputs_of(self, turn: TurnToScore) -> Fields:
         """The latest turns of the context and the response."""
-        return (*context_fields(self._latest(turn, REPEAT_TURNS)), turn.response)
+        most = max(self.looked_through, self._layout.context_turns)
+        return (*context_fields(self._latest(turn, most)), turn.response)
 
     def for_queue(self, pack: TokenPack) -> TokenPack:
         """The response is new most often; what is kept of the context counts for what the second graph does with it."""
@@ -488,10 +492,12 @@ class HeadScorer(Scorer):
         for place, (turn, said, suspect) in enumerate(zip(turns, read, suspects, strict=True)):
             context = [(each.speaker == self.speaker, ids[each.text]) for each in said if ids[each.text]]
             pack = self._pack(place, turn, context, ids[turn.response])
-            if suspect is not None:
+            if suspect is not None and NOT_IN_LANGUAGE not in pack.warnings[0]:
                 rows = tuple(self._row_of(ids[text]) for text in suspect.texts)
-                structure = cast("TurnRows", pack.structure)
-                pack = replace(pack, structure=replace(structure, suspect=suspect, suspect_rows=rows))
+                structure = replace(cast("TurnRows", pack.structure), suspect=suspect, suspect_rows=rows)
+                # Those that the model does not read are seldom computed, but a batch of them has to be bounded.
+                older = (row for row in dict.fromkeys(rows) if row not in pack.rows)
+                pack = replace(pack, rows=(*pack.rows, *older), structure=structure)
             packs.append(pack)
         return packs
 
@@ -576,6 +582,7 @@ class QualityScorer(HeadScorer):
 
     KIND: ClassVar[str] = "quality"
     HEADS: ClassVar[Sequence[str]] = HEADS
+    looked_through: ClassVar[int] = REPEAT_TURNS
     reason_heads: Sequence[str] = tuple(name for name in HEADS if name != "overall")
 
     def __init__(self, bundle: Bundle, backend: Backend) -> None:

@@ -129,7 +129,10 @@ def find_suspect(context: Sequence[Turn], response: str) -> Suspect | None:
     asked = [turn.text for turn in reversed(latest) if turn.speaker == "user"][:2]
     if len(own) < 3 or len(asked) < 2 or latest[-1].speaker != "user" or not _WORD.search(response):
         return None
-    facts, words = list(map(_find_facts, own)), [set(_WORDS_AND_NUMBERS.findall(_tail(text))) for text in own]
+    facts, words = (
+        [_find_facts(response[:TAIL_CHARS]) | _find_facts(response), *map(_find_facts, own[1:])],
+        [set(_WORDS_AND_NUMBERS.findall(_tail(text))) for text in own],
+    )
     patterns = []
     if facts[0] <= words[1] | words[2] and facts[1] <= words[2]:
         patterns.append(_THREE)

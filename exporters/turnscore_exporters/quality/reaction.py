@@ -219,7 +219,8 @@ def _write(older: Bundle, options: ReactionExportOptions, described: Mapping[str
             "init_from": f"the heads for user turns of {manifest.reference}",
             "data": ["judged_user_turns.jsonl.gz", "help-desk turns made up after judged responses"],
             "recipe": asdict(HeadRecipe()),
-            "command": f"turnscore export reaction --bundle {manifest.name} --data DATA --version {options.version}",
+            "command": f"turnscore export reaction --bundle {manifest.name} --data DATA --version {options.version}"
+            + (f" --turns {options.turns}" if options.turns else ""),
         },
         "agreement": {},
         "threshold": None,

@@ -126,9 +126,15 @@ async def test_a_low_answer_of_open_webui_is_replaced(webui, mock, told, models,
     "valves", [{"on_low": "shrug"}, {"on_low": "hand_over"}, {"on_user": "abuse", "deadline_seconds": 0}]
 )
 async def test_valves_of_a_gate_without_sense_leave_the_chat_alone(webui, caplog, valves):
+    good = webui.valves
+    await webui.outlet(body())
     webui.valves = webui.Valves(**valves)
     assert await webui.outlet(body()) == body()
     assert "turns are not scored" in caplog.text
+    webui.valves = good
+    await webui.outlet(body())
+    assert webui.background is not None, "what was set right scores again"
+    webui.background.close()
 
 
 def said(event: str, text: str | None, sender: str = "chat 7", **more: object) -> dict:

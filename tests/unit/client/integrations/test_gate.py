@@ -161,12 +161,56 @@ def test_a_user_s_signal_has_the_reply_replaced(choose, with_reaction, on_user, 
     assert gate.signalled == (chosen != "bad" or len(asked) > 1)
 
 
-def test_the_user_s_last_turn_is_asked_about_though_the_bot_has_spoken_since(with_reaction):
+CALL = {"role": "assistant", "content": None, "tool_calls": [{"id": "1", "type": "function"}]}
+
+
+@pytest.mark.parametrize(
+    "since",
+    [
+        [{"role": "assistant", "content": "one moment"}],
+        [CALL, {"role": "tool", "tool_call_id": "1", "content": "no order of that number"}],
+    ],
+)
+def test_the_user_s_last_turn_is_asked_about_whatever_was_said_and_called_since(with_reaction, since):
     mock = with_reaction("wants_out")
     gate = QualityGate(on_user="wants_out", hand_over="a person", client=mock.client())
-    spoken = [*ASKED, {"role": "assistant", "content": "one moment"}]
-    assert gate.choose(spoken, "bad") == "a person"
+    assert gate.choose([*ASKED, *since], "bad") == "a person"
     assert asked_of(mock) == [REACTION]
+    gate.close()
+
+
+def test_a_turn_of_the_user_is_handed_over_once_however_many_messages_answer_it(with_reaction):
+    gate = QualityGate(on_user="wants_out", hand_over="a person", client=with_reaction("wants_out").client())
+    first = {"role": "assistant", "content": "one moment"}
+    answered = [gate.choose(said, "bad", conversation="c") for said in (ASKED, [*ASKED, first])]
+    again = [*ASKED, first, {"role": "user", "content": "are you there?"}]
+    assert [*answered, gate.choose(again, "bad", conversation="c")] == ["a person", "bad", "a person"]
+    gate.close()
+
+
+def test_a_signal_that_nobody_knows_is_told_once(with_reaction, caplog):
+    gate = QualityGate(on_user="frustated", client=with_reaction("frustrated").client())
+    assert [gate.choose(ASKED, "bad", **AGAIN) for _ in range(2)] == ["bad"] * 2
+    assert [record.message for record in caplog.records].count(
+        "reaction:0.0.0 has no signal frustated, on which the gate is to act"
+    ) == 1
+    gate.close()
+
+
+def test_what_had_not_begun_when_its_time_was_over_never_begins(with_reaction, monkeypatch):
+    monkeypatch.setattr(module._defaults, "GATE_THREADS", 1)
+    released, told = threading.Event(), []
+
+    def tell(event):
+        told.append(event.conversation)
+        released.wait(5)
+
+    options = {"on_user": "wants_out", "hand_over": tell, "deadline_seconds": 0.3}
+    gate = QualityGate(client=with_reaction("wants_out").client(), **options)
+    assert [gate.choose(ASKED, "bad", conversation=name) for name in "ab"] == ["bad", "bad"]
+    released.set()
+    gate._threads.shutdown(wait=True)
+    assert told == ["a"]
     gate.close()
 
 

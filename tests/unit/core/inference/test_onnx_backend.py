@@ -1,8 +1,10 @@
 """The runtime library, and what the CPU can do."""
 
 import builtins
+import gc
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -97,6 +99,10 @@ def test_equal_graphs_are_one_session_while_one_of_them_is_in_use(tmp_path: Path
     assert open_session(tmp_path / "b.onnx", threads=1) is first
     assert open_session(tmp_path / "other.onnx", threads=1) is not first
     assert open_session(tmp_path / "b.onnx", threads=2) is not first
+    watched = weakref.ref(first)
+    del first
+    gc.collect()
+    assert watched() is None, "nobody uses it"
 
 
 def test_graphs_whose_weights_lie_in_other_files_are_never_one_session(tmp_path: Path):

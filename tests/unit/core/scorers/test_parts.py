@@ -13,12 +13,15 @@ from support.fed import PathBackend, make_fed_scorer
 from turnscore_core.scorers.engagement import EngagementScorer
 from turnscore_core.scorers.fed.scorer import FedScorer
 from turnscore_core.scorers.quality import QualityScorer
+from turnscore_core.scorers.reaction import ReactionScorer
 from turnscore_core.scorers.scorer import RawScore, TurnToScore, pack_fields
 from turnscore_core.scorers.sentiment_stop import SentimentStopScorer
 from turnscore_models import read_bundle, starter_bundles
 from turnscore_wire import Turn
 
-SCORERS = {each.KIND: each for each in (EngagementScorer, SentimentStopScorer, FedScorer, QualityScorer)}
+SCORERS = {
+    each.KIND: each for each in (EngagementScorer, SentimentStopScorer, FedScorer, QualityScorer, ReactionScorer)
+}
 
 
 def turn(*texts: str, options: object = None) -> TurnToScore:

@@ -1,10 +1,12 @@
 """A graph that computes otherwise than when its bundle was exported is refused; so is every plausible wrong one."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.bundles import save_encoder_graph
 from support.graphs import ConstantScorer, corrupt_matrix, permute_outputs, with_graph
 from turnscore_core.inference import onnx_backend
 from turnscore_core.inference.onnx_backend import open_session
@@ -26,7 +28,12 @@ KINDS = pytest.mark.parametrize("kind", sorted(SHIPPED))
 
 @pytest.fixture
 def changeable(kind: str, tmp_path: Path) -> Bundle:
-    return copy_bundle(SHIPPED[kind], tmp_path / kind)
+    """A copy of the bundle that has all files in its own folder: those it shares are the starters'."""
+    made = copy_bundle(SHIPPED[kind], tmp_path / kind)
+    for name in made.manifest.files.keys() - set(made.own_files):
+        (made.folder / name).parent.mkdir(exist_ok=True)
+        shutil.copyfile(made.path_of(name), made.folder / name)
+    return write_bundle(made.folder, made.manifest.model_copy(update={"shared": None}))
 
 
 def rewrite(bundle: Bundle, change: Any) -> Bundle:
@@ -99,7 +106,9 @@ def test_a_detail_that_is_missing_or_no_number_is_refused(kind: str, details: di
         run_self_test(bundle, "cpu-int8", wrong)
 
 
-@pytest.mark.parametrize("kind", sorted(SHIPPED))
+@pytest.mark.parametrize(
+    "kind", [kind for kind in sorted(SHIPPED) if kind != "reaction"]
+)  # no checkpoint has its values
 def test_a_bundle_made_before_outputs_were_kept_is_compared_with_its_checkpoint(changeable: Bundle):
     before = rewrite(changeable, as_before)
     load_scorer(before, "cpu-int8")
@@ -121,9 +130,11 @@ def test_a_tolerance_without_outputs_is_refused(changeable: Bundle):
 
 
 @pytest.mark.parametrize("saturates", [True, False])
-def test_products_do_not_saturate_on_cpus_without_vnni(saturates: bool, monkeypatch: pytest.MonkeyPatch):
+def test_products_do_not_saturate_on_cpus_without_vnni(
+    saturates: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
     """On AVX2 the self-test fails without it, as QEMU's Haswell showed; here only that the runtime is asked for it."""
     monkeypatch.setattr(onnx_backend, "int8_saturates", lambda: saturates)
-    graph = SHIPPED["engagement"].path_of(SHIPPED["engagement"].manifest.graphs["cpu-int8"].file)
-    options = open_session(graph, threads=1).get_session_options()
+    save_encoder_graph(tmp_path / "graph.onnx", seed=70 + saturates)  # no other test has a session of it
+    options = open_session(tmp_path / "graph.onnx", threads=1).get_session_options()
     assert options.get_session_config_entry("session.x64quantprecision") == str(int(saturates))
