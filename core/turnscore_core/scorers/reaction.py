@@ -15,7 +15,8 @@ from turnscore_core.inference.onnx_backend import Backend
 from turnscore_core.scorers.quality import Floats, HeadScorer, RowLayout, logits_of
 from turnscore_core.scorers.scorer import RawScore, TokenPack
 
-Signal = Literal[
+Reaction = Literal[
+    "satisfaction",
     "frustrated",
     "corrects",
     "repeats_request",
@@ -27,9 +28,9 @@ Signal = Literal[
     "engages",
     "disengages",
 ]
-SIGNALS: tuple[Signal, ...] = get_args(Signal)
-REACTIONS = ("satisfaction", *SIGNALS)
+REACTIONS: tuple[Reaction, ...] = get_args(Reaction)
 """What the heads say of a user turn: probabilities, and the satisfaction from 0 to 1."""
+SIGNALS = REACTIONS[1:]
 
 
 class Calibrated(BaseModel):
@@ -47,8 +48,8 @@ class ReactionOptions(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     layout: RowLayout = Field(description="That of the encoder's own bundle.")
-    calibrated: dict[Literal["satisfaction"] | Signal, Calibrated] = Field(description="Of every head.")
-    thresholds: dict[Signal, Annotated[float, Field(ge=0, le=1)]] = Field(
+    calibrated: dict[Reaction, Calibrated] = Field(description="Of every head.")
+    thresholds: dict[Reaction, Annotated[float, Field(ge=0, le=1)]] = Field(
         description="Probability from which on a signal counts as shown."
     )
     language: str = Field(default="en", description="Of the texts that the model was made for; only `en` is checked.")
@@ -66,7 +67,7 @@ class ReactionScorer(HeadScorer):
         options = bundle.read_options(ReactionOptions)
         if missing := set(REACTIONS) - options.calibrated.keys():
             raise RuntimeError(f"the manifest's options are wrong: calibrated: lacks {', '.join(sorted(missing))}")
-        self.signal_thresholds = dict(options.thresholds)
+        self.signal_thresholds = {str(name): least for name, least in options.thresholds.items()}
         self._slopes = np.array([options.calibrated[name].slope for name in REACTIONS])
         self._biases = np.array([options.calibrated[name].bias for name in REACTIONS])
         super().__init__(bundle, backend, options.layout, options.language)

@@ -36,7 +36,7 @@ from turnscore_assessment.figures import compute_spearman
 from turnscore_core.inference.devices import usable_cpus
 from turnscore_core.loaded_scorer import choose_variant, load_scorer
 from turnscore_core.scorers.quality import logits_of
-from turnscore_core.scorers.reaction import REACTIONS, SIGNALS, ReactionOptions, ReactionScorer
+from turnscore_core.scorers.reaction import REACTIONS, SIGNALS, Reaction, ReactionOptions, ReactionScorer
 from turnscore_core.scoring import score_turns
 from turnscore_models import Bundle, SharedFiles, write_bundle
 from turnscore_models.bundle import sha256_of
@@ -179,12 +179,12 @@ def train_heads(heads: UserTurnHeads, features: Tensor, wanted: Tensor, recipe: 
     for step in range(steps):
         batch = step % (steps // recipe.epochs)
         if batch == 0:
-            drawn = torch.randperm(len(features)).split(recipe.batch)
+            drawn = torch.split(torch.randperm(len(features)), recipe.batch)
         each = functional.binary_cross_entropy_with_logits(
             heads.react(features[drawn[batch]]), wanted[drawn[batch]], reduction="none"
         ).mean(0)
         optimizer.zero_grad()
-        (2 * each[0] + each[1:].sum()).backward()
+        torch.autograd.backward(2 * each[0] + each[1:].sum())
         optimizer.step()
         decay.step()
         if step >= steps // 2:
@@ -295,18 +295,18 @@ def calibrate_heads(found: Floats, options: ReactionOptions) -> Floats:
 
 
 def measure_reaction(
-    found: Floats, turns: Sequence[LabelledTurn], thresholds: Mapping[str, float]
+    found: Floats, turns: Sequence[LabelledTurn], thresholds: Mapping[Reaction, float]
 ) -> dict[str, JsonValue]:
     """Spearman of the satisfaction, F1 of each signal at its threshold, and how many turns show it."""
     shown = shown_by(turns)
     satisfied = [turn.labels["satisfaction"] for turn in turns]
-    f1 = {
+    f1: dict[str, JsonValue] = {
         name: round(float(f1_score(shown[:, place], found[:, 1 + place] >= thresholds[name], zero_division=0)), 4)
         for place, name in enumerate(SIGNALS)
     }
     return {
         "turns": len(turns),
         "satisfaction_spearman": round(compute_spearman(found[:, 0], satisfied), 4),
-        "f1": dict(f1),
+        "f1": f1,
         "shown": {name: int(count) for name, count in zip(SIGNALS, shown.sum(0), strict=True)},
     }

@@ -233,7 +233,7 @@ def _bounded_session() -> Any:
                         )
             finally:
                 reply.close()
-            reply._content, reply._content_consumed = bytes(kept), True
+            reply._content, reply._content_consumed = bytes(kept), True  # type: ignore[attr-defined]
             return reply
 
     return BoundedSession()
