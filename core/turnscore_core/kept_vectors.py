@@ -114,11 +114,13 @@ class KeptVectors:
         kept = self._store.renew([self._key(role, row) for row in named])
         return [row for row, is_kept in zip(named, kept, strict=True) if not is_kept]
 
-    def find(self, role: str, rows: Iterable[TokenRow]) -> dict[TokenRow, Vectors | None]:
-        """What is kept of each row of token ids in that role."""
+    def find(
+        self, role: str, rows: Iterable[TokenRow], counted_as: str | None = None
+    ) -> dict[TokenRow, Vectors | None]:
+        """What is kept of each row of token ids in that role; hits and misses are counted under it, or otherwise."""
         named = list(rows)
         keys = [self._key(role, row) for row in named]
-        return dict(zip(named, self._store.find(role, keys), strict=True))
+        return dict(zip(named, self._store.find(counted_as or role, keys), strict=True))
 
     def keep(self, role: str, vectors: Mapping[TokenRow, Vectors]) -> None:
         """Keeps copies of what was computed of these rows."""

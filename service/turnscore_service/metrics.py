@@ -142,7 +142,7 @@ KEPT_VECTOR_BYTES = _sum_of_workers(
 )
 KEPT_VECTOR_HITS = Counter(
     "turnscore_kept_vector_hits_total",
-    "Texts whose vectors were kept and used again, by the role in which they were read: response or context.",
+    "Texts whose vectors were kept and used again, by the role in which they were read: response, context or older.",
     ["role"],
 )
 KEPT_VECTOR_MISSES = Counter(

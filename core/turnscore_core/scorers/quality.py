@@ -63,6 +63,10 @@ CONTEXT_ROWS = 4
 """Context turns that a model may read, which the places of `lay_out_tokens` count."""
 COMPARED_ROWS = 3
 """Of them, those whose mean vectors the graph compares with the response's: its `context_rows`."""
+OLDER = "older"
+"""As what texts are counted that are looked for in kept vectors only to see whether a conversation is stuck."""
+_ROWS_AT_ONCE = 16
+"""About a batch of 1,024 tokens, where they are as long as they may be."""
 NO_ROW = -1
 """In the place of a context turn or token that there is not."""
 
@@ -234,7 +238,7 @@ class SplitEncoder:
 
     def find_means(self, rows: Iterable[TokenIds]) -> dict[TokenIds, Floats]:
         """The mean vectors of texts, of length 1, found or computed."""
-        return {row: self._mean_of(CONTEXT, each) for row, each in self._read_context(rows).items()}
+        return {row: self._mean_of(CONTEXT, each) for row, each in self._read_context(rows, OLDER).items()}
 
     def _mean_of(self, role: str, vectors: Vectors) -> Floats:
         """It is the first half of what the second graph compares."""
@@ -266,11 +270,13 @@ class SplitEncoder:
             for role, each in found.items()
         }
 
-    def _read_context(self, rows: Iterable[TokenIds]) -> dict[TokenIds, Vectors]:
+    def _read_context(self, rows: Iterable[TokenIds], counted_as: str = CONTEXT) -> dict[TokenIds, Vectors]:
         """The vectors of texts as context, found, or computed and kept."""
-        found = dict.fromkeys(rows) if self._kept is None else self._kept.find(CONTEXT, rows)
+        found = dict.fromkeys(rows) if self._kept is None else self._kept.find(CONTEXT, rows, counted_as)
         missing = [row for row, known in found.items() if known is None]
-        computed = self._compute(missing)[CONTEXT] if missing else {}
+        computed: dict[TokenIds, Vectors] = {}
+        for start in range(0, len(missing), _ROWS_AT_ONCE):  # no queue has counted them
+            computed |= self._compute(missing[start : start + _ROWS_AT_ONCE])[CONTEXT]
         if self._kept is not None and missing:
             self._kept.keep(CONTEXT, computed)
         return {row: computed[row] if known is None else known for row, known in found.items()}
@@ -494,10 +500,8 @@ class HeadScorer(Scorer):
             pack = self._pack(place, turn, context, ids[turn.response])
             if suspect is not None and NOT_IN_LANGUAGE not in pack.warnings[0]:
                 rows = tuple(self._row_of(ids[text]) for text in suspect.texts)
-                structure = replace(cast("TurnRows", pack.structure), suspect=suspect, suspect_rows=rows)
-                # Those that the model does not read are seldom computed, but a batch of them has to be bounded.
-                older = (row for row in dict.fromkeys(rows) if row not in pack.rows)
-                pack = replace(pack, rows=(*pack.rows, *older), structure=structure)
+                structure = cast("TurnRows", pack.structure)
+                pack = replace(pack, structure=replace(structure, suspect=suspect, suspect_rows=rows))
             packs.append(pack)
         return packs
 
