@@ -100,10 +100,10 @@ class AsyncConversation:
     async def say(self, speaker: Speaker, text: str, **given: Unpack[TurnOptions]) -> ConversationScored | None: ...
 
     async def say(self, speaker: Speaker, text: str, **given: Unpack[TurnOptions]) -> ConversationScored | None:
-        """Says a turn. Its scores, and those of the conversation so far, in `dialogue`; None where nobody scores it.
+        """Says a turn. Its scores, and those of the conversation so far, in `dialogue`; None if the turn is not scored.
 
-        The user's turns are scored where `scorers` name scorers of user turns; where they name no others, nobody scores
-        the system's, whatever its type says here. Raises InvalidRequestError or
+        The user's turns are scored where `scorers` name scorers of user turns; where they name no others, the
+        system's are not scored, whatever the type says here. Raises InvalidRequestError or
         TooLargeError for a turn that is refused, which is then not part of the conversation, and any other ServiceError
         for one that could not be scored, which is. A timeout leaves open which; the conversation goes on. What may be
         given is in TurnOptions.

@@ -143,7 +143,7 @@ class QualityGate:
         """The reply to send.
 
         `messages` are OpenAI's, up to the user's last, or a framework's own. What replaces the reply runs in a thread;
-        where it is not there in time it goes on for nobody.
+        if it is late, it continues and its result is dropped.
         """
 
         async def run(function: Callable[..., Any], *arguments: Any, seconds: float) -> Any:
@@ -248,7 +248,7 @@ class QualityGate:
         return None
 
     def _is_low(self, score: Score | None) -> bool | None:
-        """None where nobody knows."""
+        """None if it is not known."""
         if score is None:
             return None
         if self.min_quality is not None:
@@ -398,7 +398,7 @@ def _start_threads() -> ThreadPoolExecutor:
 
 
 async def _within(seconds: float, waiting: Awaitable[T]) -> T | None:
-    """The result, or None where it is not there in time: nobody waits for what is slow to be cancelled."""
+    """The result, or None if it is late; a slow cancellation is not waited for."""
     task = asyncio.ensure_future(waiting)
     try:
         await asyncio.wait({task}, timeout=max(0.0, seconds))

@@ -277,7 +277,7 @@ class OnnxBackend:
         return OnnxBackend(graph, threads=threads, wide_threads=wide_threads, running=self._running)
 
 
-# Of the bytes of a graph with so many threads, as long as one is in use: scorers on one encoder share its weights.
+# By SHA-256 of the graph and number of threads, while a scorer uses it: scorers on one encoder share its weights.
 _SESSIONS: WeakValueDictionary[tuple[bytes, int], Any] = WeakValueDictionary()
 _OPENING: defaultdict[tuple[bytes, int], Lock] = defaultdict(Lock)
 _EXTERNAL = b"location"  # in every ONNX file whose weights lie in another one, of which its hash says nothing

@@ -79,7 +79,7 @@ class Suspect:
     """A turn that may be stuck, as far as words tell; whether it is, its texts' vectors say.
 
     `texts` are the system's latest, the response first, then the two of the user's latest turns. `patterns` are pairs
-    of places of texts that must be alike. `new_words` are those of the user's latest turn that nobody said before.
+    of places of texts that must be alike. `new_words` are those of the user's latest turn that were not said before.
     """
 
     texts: tuple[str, ...]

@@ -102,7 +102,7 @@ def test_equal_graphs_are_one_session_while_one_of_them_is_in_use(tmp_path: Path
     watched = weakref.ref(first)
     del first
     gc.collect()
-    assert watched() is None, "nobody uses it"
+    assert watched() is None, "no scorer uses it"
 
 
 def test_graphs_whose_weights_lie_in_other_files_are_never_one_session(tmp_path: Path):
