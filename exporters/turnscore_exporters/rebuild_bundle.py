@@ -1,11 +1,10 @@
 """Rebuilds parts of an existing bundle, weights byte for byte: self-test, percentiles, a combination's curve."""
 
-import random
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from turnscore_assessment.agreement.scoring import load_bundles, make_turn
-from turnscore_assessment.data.dialogues import STATED, LabelledTurn, Population, read_population
+from turnscore_assessment.data.dialogues import STATED, LabelledTurn, Population, draw_turns, read_population
 from turnscore_core.inference.devices import usable_cpus
 from turnscore_core.loaded_scorer import LoadedScorer, choose_variant, find_scorer, load_scorer
 from turnscore_core.scorers.fed.questions import FedBundleOptions
@@ -95,13 +94,6 @@ def renew_percentiles(
     for variant in manifest.graphs:
         load_scorer(finished, variant, threads=1)
     return finished
-
-
-def draw_turns(turns: Sequence[LabelledTurn], limit: int | None, seed: int) -> list[LabelledTurn]:
-    """All turns, or `limit` of them drawn at random."""
-    if limit is None or limit >= len(turns):
-        return list(turns)
-    return random.Random(seed).sample(list(turns), limit)  # noqa: S311
 
 
 def _write_plain_curves(loaded: LoadedScorer, turns: Sequence[LabelledTurn], source: str) -> None:

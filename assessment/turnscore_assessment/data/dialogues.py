@@ -515,6 +515,13 @@ def read_population(folder: Path) -> Population:
     return Population(turns, frozenset(dialogues))
 
 
+def draw_turns(turns: Sequence[LabelledTurn], limit: int | None, seed: int) -> list[LabelledTurn]:
+    """All turns, or `limit` of them drawn at random."""
+    if limit is None or limit >= len(turns):
+        return list(turns)
+    return random.Random(seed).sample(list(turns), limit)  # noqa: S311
+
+
 SAMPLE_FILE = "SAMPLE.md"  # The file by which a sample's folder is known.
 
 

@@ -28,6 +28,7 @@ from turnscore_assessment.data.dialogues import (
     TURNS_FILE,
     USER_TURNS_FILE,
     LabelledTurn,
+    draw_turns,
     read_judged_contexts,
     read_judged_user_turns,
     read_population,
@@ -50,7 +51,6 @@ from turnscore_exporters.options import ReactionExportOptions
 from turnscore_exporters.quality.bundle import write_head_set
 from turnscore_exporters.quality.dequantize import read_constants
 from turnscore_exporters.quality.drills import make_user_turn
-from turnscore_exporters.rebuild_bundle import draw_turns
 from turnscore_exporters.training.encoders import chunks
 
 KIND = "reaction"
