@@ -152,11 +152,11 @@ bench:  ## Measures, with the bare runtime where there is one: SCENARIO=bench, c
 bench-quick: $(SERVE)/.ready $(DEV)/.ready  ## Runs a short `make bench`: mixed lengths, 1 and 32 clients
 	$(DEV)/bin/python loadtests/run.py bench --rounds 2 --turns 200 --mixes mixed --clients 1,32 $(ARGS)
 
-bench-gpu: $(GPU)/.ready  ## Measures models, torch and the service on a GPU: DEVICE=cuda:0 WORKERS=1,4 ARGS="--results results"
+bench-gpu: $(GPU)/.ready  ## Measures models and the service on a GPU: DEVICE=cuda:0 WORKERS=1,4 ARGS="--results results"
 	$(GPU)/bin/python loadtests/run.py gpu --device $(DEVICE) --workers $(WORKERS) --serving $(GPU)/bin $(ARGS)
 
 test-gpu-tiny: $(DEV)/.ready  ## Tests that `make bench-gpu` works, with tiny models on the CPU
-	$(DEV)/bin/python loadtests/run.py gpu --tiny --device cpu --no-compile $(ARGS)
+	$(DEV)/bin/python loadtests/run.py gpu --tiny --device cpu $(ARGS)
 
 test-ray: $(RAY)/.ready  ## Tests scoring of corpora on Ray, with clusters on this machine whose nodes are killed
 	PYTHONPATH=tests:loadtests RAY_worker_niceness=0 $(RAY)/bin/python -m pytest -c tests/clusters/pytest.ini --rootdir tests/clusters \

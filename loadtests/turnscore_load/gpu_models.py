@@ -45,10 +45,6 @@ class TransformerShape:
     vocabulary: int
     positions: int
 
-    def row_operations(self, tokens: int) -> int:
-        """Floating point operations of the layers for a row: matmuls alone, a multiplication and an addition each."""
-        return 2 * self.layers * (12 * self.width**2 * tokens + 2 * self.width * tokens**2)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Scale:
@@ -61,7 +57,6 @@ class Scale:
     runs: int  # timed, of each batch
     rounds: int  # times that FED's ways take turns
     qualities: Sequence[int]  # FED's eight for turns, and all of its eighteen
-    matmul: int  # rows and columns of the matrices that find the device's peak
     clients: Sequence[int]
     turn_tokens: Sequence[int]  # of a served turn, both rows together
     turns_per_request: Sequence[int]
@@ -89,13 +84,13 @@ TOKEN_LIMIT = 128
 QUALITIES_FILE = Path(turnscore_exporters.__file__).parent / "fed" / "qualities.json"
 
 
-def build_encoder(shape: TransformerShape, attention: str = "eager") -> EngagementModel:
+def build_encoder(shape: TransformerShape) -> EngagementModel:
     """The engagement classifier on a BERT of that shape; fused graphs are made of eager attention."""
     torch.manual_seed(0)
     config = BertConfig(
         vocab_size=shape.vocabulary, hidden_size=shape.width, num_hidden_layers=shape.layers,
         num_attention_heads=shape.heads, intermediate_size=4 * shape.width, max_position_embeddings=shape.positions,
-        attn_implementation=attention,
+        attn_implementation="eager",
     )  # fmt: skip
     return EngagementModel(BertModel(config, add_pooling_layer=False), EngagementSettings(encoder=shape.name)).eval()
 

@@ -1,6 +1,6 @@
-"""Measures turnscore, the bare runtime and other servers on the same model, in one run of alternating rounds.
+"""Measures turnscore, the bare runtime and plain BentoML on the same model, in one run of alternating rounds.
 
-The other servers are installed from PyPI into environments of their own.
+BentoML is installed from PyPI into an environment of its own.
 """
 
 import json
@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 from typer import Option
 
@@ -18,7 +19,7 @@ from turnscore_load.contenders import (
     BareProcess,
     Contender,
     EngagementRows,
-    foreign_contenders,
+    bentoml_contenders,
     turnscore_contenders,
 )  # fmt: skip
 from turnscore_load.generator import Job, drive
@@ -33,6 +34,7 @@ _CHECKED_TURNS = 16
 _WARM_UP_TURNS = 32
 _WARM_UP_CLIENTS = 16
 _SEARCH_TURNS = 120
+_TOLERANCE = 1e-4  # how far an answer may be from the bare runtime's
 _SINGLE_TURNS = 100
 # Of a measurement with batches; beyond it 128 clients with batches of 16 would take minutes.
 _MOST_BATCHED_TURNS = 2048
@@ -158,7 +160,7 @@ class _Run:
         only = options.only.split(",")
         contenders = turnscore_contenders(options.service("turnscore", self._rows.settings))
         if any(not each.startswith("turnscore") for each in only):
-            contenders += foreign_contenders(folder, self._rows)
+            contenders += bentoml_contenders(folder, self._rows)
         self._contenders = [each for each in contenders if not options.only or each.key in only]
         self._bare = BareProcess(options.serving / "python", self._rows, usable_cpus(), folder)
 
@@ -202,14 +204,14 @@ class _Run:
 
     def _check(self, contender: Contender) -> None:
         """Raises StartError where the contender's answers are not the expected ones."""
-        mix, expect = self._mixes[0], contender.expect
+        mix = self._mixes[0]
         items = self._rows.traffic.items(mix, _CHECKED_TURNS)
-        right = expect(self._rows.of(items)) if expect else self._bare.order("run_best", mix.name, items)["values"]
+        right = self._bare.order("run_best", mix.name, items)["values"]
         replies = _drive(contender, items, 1, keeps_replies=True)["replies"]
         values = [value for reply in replies for value in contender.read(json.loads(reply))]
         if len(values) != len(right):
             raise StartError(f"gives {len(values)} values where {len(right)} are right")
-        if not (distance := contender.distance(values, right)) <= contender.tolerance:
+        if not (distance := max(map(abs, np.subtract(values, right)))) <= _TOLERANCE:
             raise StartError(f"answers wrongly: what it gives is off by {distance:.4f}")
 
     def _measure_bare(self, mix: LengthMix) -> None:

@@ -1,4 +1,4 @@
-"""Measures models on a GPU: the bare runtime, torch eager and compiled, FED's ways, and the service under load.
+"""Measures models on a GPU: the bare runtime, FED's one pass, its published way in torch, and the service.
 
 Weights are random. Where no service is installed, `--serving ""` measures the models alone. `--tiny` on the CPU shows
 that it works, and gives no figures. `--short` measures fewer sizes, each less often. What was found is written after
@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -26,7 +27,7 @@ from turnscore_exporters.graphs.export import export_fp32
 from turnscore_exporters.graphs.fp16 import convert_fp16
 from typer import Option
 
-from turnscore_load.fed_ways import PackedTurn, TorchFed, Way, time_alternating
+from turnscore_load.fed_ways import PackedTurn, PublishedWay, Way, time_alternating
 from turnscore_load.gpu_models import (
     FULL,
     SHORT,
@@ -48,21 +49,11 @@ from turnscore_load.results import Check, not_run, number, table
 from turnscore_load.scenario import Scenario
 
 RUNTIME = "ONNX Runtime, fp16 graph"
-EAGER, COMPILED = "torch eager, fp16", "torch.compile, fp16"
 PUBLISHED = "published, a pass a follow-up, torch fp32"
 PUBLISHED_FP16 = "published, a pass a follow-up, torch fp16"
-BATCHED = "published, 8 follow-ups a pass, torch fp16"
 PACKED = "one pass, ONNX Runtime, fp16 graph"
-PACKED_EAGER = "one pass, torch eager, fp16"
-PACKED_COMPILED = "one pass, torch.compile, fp16"
 STOPPED = "what is missing"
 _PACKAGES = ("torch", "transformers", "onnx", "onnxruntime-gpu", "onnxruntime")
-# Specified: NVIDIA's data sheets, dense fp16 and bf16 with tensor cores; the longest name that fits counts.
-NOMINAL = {
-    "H200": 989e12, "H100": 989e12, "H100 PCIe": 756e12, "H100 NVL": 835e12, "A100": 312e12, "A30": 165e12,
-    "A10": 125e12, "L40S": 362e12, "L4": 121e12, "V100": 125e12, "T4": 65e12,
-}  # fmt: skip
-_MATMULS = 4  # between two looks at the clock
 MODEL, LEAST_BATCH = "dialogpt-medium", 16
 TURNS_PER_SECOND, FED_P99_MS, FED_RATIO, MOST_OVER_BARE = 10_000, 25.0, 20.0, 1.15
 
@@ -74,7 +65,6 @@ class Findings:
     device: str
     caption: str
     not_judged: str = ""  # the reason, where the aims are not
-    peaks: dict[str, float] = field(default_factory=dict)  # operations per second of matmuls, and `nominal` if known
     starts: list[Row] = field(default_factory=list)
     encoder: list[Row] = field(default_factory=list)
     fed: list[Row] = field(default_factory=list)
@@ -99,7 +89,6 @@ class Gpu(Scenario[Findings]):
     short: Annotated[bool, Option(help="Fewer sizes, runs and clients: minutes instead of an hour.")] = False
     models: Annotated[str, Option(help="Of the models, by commas; all when empty.")] = ""
     workers: Annotated[str, Option(help="Numbers of worker processes of the encoder's service.")] = "1,4"
-    compiles: Annotated[bool, Option("--compile/--no-compile", help="With torch.compile.")] = True
 
     def measure(self) -> Findings:
         try:
@@ -116,10 +105,9 @@ class Gpu(Scenario[Findings]):
         shapes = (scale.encoder, *scale.language_models)
         wanted = [each for each in shapes if not self.models or each.name in self.models.split(",")]
         try:
-            find_peaks(found, device, scale.matmul)
             for shape in wanted:
                 typer.echo(f"measuring {shape.name}", err=True)
-                race = _Race(scale, device, graphs, found, shape, self.compiles)
+                race = _Race(scale, device, graphs, found, shape)
                 self._attempt(found, shape.name, race.encoder if shape is scale.encoder else race.fed)
                 gc.collect()  # gives back the device memory of models that are gone, for the next and for the service
                 if device.kind == "cuda":
@@ -161,10 +149,6 @@ class Gpu(Scenario[Findings]):
 
     def report(self, found: Findings) -> Iterator[str]:
         """What could not be run is there with the reason."""
-        peak = found.peaks.get("float16")
-        for row in (*found.fed, *found.encoder):
-            rate = row["operations_per_second"]
-            row["percent_of_peak"] = 100 * rate / peak if rate and peak else None
         published = {
             (each["model"], each["qualities"]): each["p50_ms"] for each in found.fed if each["way"] == PUBLISHED
         }
@@ -177,15 +161,13 @@ class Gpu(Scenario[Findings]):
             "model load workers clients turns_per_request turns_per_second p50_ms:1 p95_ms:1 p99_ms:1 over_bare:2 "
             "refused failed",
         )  # fmt: skip
-        columns = "model qualities way passes tokens p50_ms:2 p99_ms:2 times_published:1 percent_of_peak:1"
+        columns = "model qualities way passes tokens p50_ms:2 p99_ms:2 times_published:1"
         yield _rows_table("FED, one turn with 100 context tokens", found.fed, columns)
-        columns = "model way tokens rows batch_ms:2 rows_per_second percent_of_peak:1"
+        columns = "model way tokens rows batch_ms:2 rows_per_second"
         yield _rows_table("Encoder, rows", found.encoder, columns)
         columns = "model what graph_bytes export_seconds:1 ready_seconds:2 first_run_seconds:2 device_bytes"
         yield _rows_table("Start and memory", found.starts, columns)
-        peaks = [[name, f"{each / 1e12:,.1f}"] for name, each in found.peaks.items()]
-        yield f"#### Peak\n\n{table(['matmul', 'TFLOP/s'], peaks, texts=1)}"
-        yield f"*Percent of peak* is of the measured fp16 matmul.\n\n#### Not run\n\n{not_run(found.not_run)}"
+        yield f"#### Not run\n\n{not_run(found.not_run)}"
 
     def checks(self, found: Findings) -> Iterator[Check]:
         """Every aim; only full sizes on CUDA are judged."""
@@ -204,29 +186,6 @@ def _version(package: str) -> str | None:
         return None
 
 
-def find_peaks(found: Findings, device: Device, size: int) -> None:
-    """How many operations per second the device reaches in one large matmul, and what its maker promises."""
-
-    def measure(dtype: torch.dtype) -> None:
-        left, right = (torch.randn(size, size, device=str(device)).to(dtype) for _ in range(2))
-
-        def run() -> None:
-            for _ in range(_MATMULS):
-                torch.matmul(left, right)
-            if device.kind == "cuda":
-                torch.cuda.synchronize(device.index)
-
-        found.peaks[str(dtype).removeprefix("torch.")] = _MATMULS * 2 * size**3 / time_runs(run, runs=10)
-
-    for dtype in (torch.float16, torch.bfloat16):
-        found.attempt(f"matmul in {dtype}", partial(measure, dtype))
-    words = f" {found.device} ".replace("-", " ")
-    if known := [each for each in NOMINAL if f" {each} " in words]:
-        found.peaks["nominal"] = NOMINAL[max(known, key=len)]
-    else:
-        found.not_run["nominal peak"] = f"no data sheet is known for {found.device}"
-
-
 @dataclass(frozen=True)
 class _Race:
     """The ways to compute one model, measured in turn."""
@@ -236,23 +195,9 @@ class _Race:
     folder: Path
     found: Findings
     shape: TransformerShape
-    compiles: bool
 
     def encoder(self) -> None:
-        """Rows per second for every batch and length: the bare runtime, torch eager and compiled."""
-        self.found.attempt("bare runtime of the encoder", self._run_bare)
-        self.found.attempt("torch eager, encoder", partial(self._run_torch, EAGER))
-        self._attempt_compiled(partial(self._run_torch, COMPILED))
-
-    def _attempt_compiled(self, run: Callable[[], object]) -> None:
-        """Apart from the others, so that a compiler that fails leaves their figures."""
-        what = f"torch.compile, {self.shape.name}"
-        if self.compiles:
-            self.found.attempt(what, run)
-        else:
-            self.found.not_run[what] = "left out by --no-compile"
-
-    def _run_bare(self) -> None:
+        """Rows per second for every batch and length in the bare runtime."""
         shape, started_at = self.shape, time.perf_counter()
         fp32, fp16 = (self.folder / f"{shape.name}-{kind}.onnx" for kind in ("fp32", "fp16"))
         export_fp32(build_encoder(shape), CONTRACT, fp32)
@@ -260,33 +205,11 @@ class _Race:
         fp32.unlink()
         first = encoder_feeds(16, 32, shape.vocabulary)
         backend = self._start_graph(fp16, time.perf_counter() - started_at, lambda _: first)
-        self._time_batches(RUNTIME, backend.run)
-
-    def _run_torch(self, way: str) -> None:
-        place = str(self.device)
-        model = build_encoder(self.shape, attention="sdpa").to(place)
-        model.encoder.half()
-        run: Callable[..., torch.Tensor] = torch.compile(model, dynamic=False) if way == COMPILED else model
-
-        def run_feeds(feeds: Feeds) -> torch.Tensor:
-            return run(**{name: torch.as_tensor(values).to(place) for name, values in feeds.items()}).cpu()
-
-        with torch.inference_mode():
-            self._time_batches(way, run_feeds)
-
-    def _time_batches(self, way: str, run: Callable[[Feeds], object]) -> None:
-        """The compiled model is measured for each length at the largest batch alone: every shape is compiled again."""
-        for tokens in self.scale.lengths:
-            for rows in self.scale.batches[-1:] if way == COMPILED else self.scale.batches:
-                seconds = time_runs(partial(run, encoder_feeds(rows, tokens, self.shape.vocabulary)), self.scale.runs)
-                operations = rows / seconds * self.shape.row_operations(tokens)
-                self.found.encoder.append(
-                    {
-                        "model": self.shape.name, "way": way, "rows": rows, "tokens": tokens,
-                        "batch_ms": 1000 * seconds, "rows_per_second": rows / seconds,
-                        "operations_per_second": operations,
-                    }
-                )  # fmt: skip
+        for tokens, rows in product(self.scale.lengths, self.scale.batches):
+            feeds = encoder_feeds(rows, tokens, shape.vocabulary)
+            seconds = time_runs(partial(backend.run, feeds), self.scale.runs)
+            row = {"model": shape.name, "way": RUNTIME, "rows": rows, "tokens": tokens}
+            self.found.encoder.append({**row, "batch_ms": 1000 * seconds, "rows_per_second": rows / seconds})
 
     def _start_graph(self, graph: Path, export_seconds: float, feeds: Callable[[Backend], Feeds]) -> Backend:
         """Opens the graph and runs it once, with the clock and the memory watched."""
@@ -307,51 +230,33 @@ class _Race:
         return backend
 
     def fed(self) -> None:
-        """FED with 8 and with 18 qualities: the one pass in ONNX Runtime and in torch, and the published way."""
+        """FED with 8 and with 18 qualities: the one pass in ONNX Runtime, and the published way in torch."""
         started_at, place = time.perf_counter(), str(self.device)
         graph = self.folder / f"{self.shape.name}-fp16.onnx"
         export_graph(build_language_model(self.shape), graph, torch.float16, is_fused=True)
         seconds = time.perf_counter() - started_at
         turns = {each: PackedTurn(each) for each in self.scale.qualities}
         backend = self._start_graph(graph, seconds, turns[self.scale.qualities[-1]].feeds)
-        models: dict[str, TorchFed] = {}  # without them the graph is measured alone
+        published: dict[str, PublishedWay] = {}  # without them the graph is measured by itself
 
         def load_torch() -> None:
             for way, dtype in ((PUBLISHED, torch.float32), (PUBLISHED_FP16, torch.float16)):
-                models[way] = TorchFed(build_language_model(self.shape), place, dtype)
-
-        def run_compiled() -> None:
-            model = TorchFed(build_language_model(self.shape), place, torch.float16)
-            model.compile()
-            for turn in turns.values():
-                way: Way = (turn.tokens, partial(model.run_one_pass, turn.feeds(backend)))
-                self._time_ways({PACKED_COMPILED: way}, turn)
+                published[way] = PublishedWay(build_language_model(self.shape).to(place, dtype))
 
         self.found.attempt(f"torch, {self.shape.name}", load_torch)
         for turn in turns.values():
-            feeds, apart = turn.feeds(backend), sum(map(len, turn.rows))
-            ways: dict[str, Way] = {PACKED: (turn.tokens, partial(backend.run, feeds))}
-            if len(models) == 2:
-                halved = models[PUBLISHED_FP16]
-                ways = {
-                    PUBLISHED: (apart, partial(models[PUBLISHED].run_published, turn.rows)),
-                    PUBLISHED_FP16: (apart, partial(halved.run_published, turn.rows)),
-                    BATCHED: (apart, partial(halved.run_batched, turn.rows)),
-                    PACKED_EAGER: (turn.tokens, partial(halved.run_one_pass, feeds)),
-                    **ways,
-                }
-            self._time_ways(ways, turn)
-        self._attempt_compiled(run_compiled)
+            apart = sum(map(len, turn.rows))
+            ways = {name: (apart, partial(model.run, turn.rows)) for name, model in published.items()}
+            self._time_ways({**ways, PACKED: (turn.tokens, partial(backend.run, turn.feeds(backend)))}, turn)
 
     def _time_ways(self, ways: Mapping[str, Way], turn: PackedTurn) -> None:
-        rounds, work = self.scale.rounds, turn.count_operations(self.shape)
-        passes = {PUBLISHED: len(turn.rows), PUBLISHED_FP16: len(turn.rows), BATCHED: -(-len(turn.rows) // 8)}
+        rounds = self.scale.rounds
         for name, (seconds, p99_seconds) in time_alternating(ways, rounds, warm_up_rounds=min(3, rounds)).items():
             self.found.fed.append(
                 {
-                    "model": self.shape.name, "qualities": turn.qualities, "way": name, "passes": passes.get(name, 1),
-                    "tokens": ways[name][0], "p50_ms": 1000 * seconds, "p99_ms": 1000 * p99_seconds,
-                    "operations_per_second": None if name in passes else work / seconds,
+                    "model": self.shape.name, "qualities": turn.qualities, "way": name,
+                    "passes": 1 if name == PACKED else len(turn.rows), "tokens": ways[name][0],
+                    "p50_ms": 1000 * seconds, "p99_ms": 1000 * p99_seconds,
                 }
             )  # fmt: skip
 
