@@ -138,16 +138,16 @@ else
 	deploy/release.sh gather $(DEV)/bin/python $(SERVE)/bin/bentoml $(TARGETS)
 endif
 
-# `python loadtests/run.py` lists the scenarios, and `make load SCENARIO=soak ARGS=--help` one's options. Those of corpora and
-# of GPUs run in environments of their own.
+# `python loadtests/run.py` lists the scenarios, and `make load SCENARIO=soak ARGS=--help` one's options. That of GPUs
+# runs in an environment of its own.
 load: SCENARIO ?= steady
 bench: SCENARIO ?= bench
-RUNNER = $(if $(filter corpus,$(SCENARIO)),$(RAY),$(if $(filter gpu,$(SCENARIO)),$(GPU),$(DEV)))
+RUNNER = $(if $(filter gpu,$(SCENARIO)),$(GPU),$(DEV))
 .SECONDEXPANSION:
 bench load: $(SERVE)/.ready $$(RUNNER)/.ready
-	RAY_worker_niceness=0 $(RUNNER)/bin/python loadtests/run.py $(SCENARIO) $(ARGS)
+	$(RUNNER)/bin/python loadtests/run.py $(SCENARIO) $(ARGS)
 load:  ## Runs a load test, on the service at port 3000 or on its own: SCENARIO=steady, soak, overload, ... ARGS="--seconds 60"
-bench:  ## Measures, with the bare runtime where there is one: SCENARIO=bench, cache, corpus, ... ARGS="--results results"
+bench:  ## Measures, with the bare runtime where there is one: SCENARIO=bench, cache, start, ... ARGS="--results results"
 
 bench-quick: $(SERVE)/.ready $(DEV)/.ready  ## Runs a short `make bench`: mixed lengths, 1 and 32 clients
 	$(DEV)/bin/python loadtests/run.py bench --rounds 2 --turns 200 --mixes mixed --clients 1,32 $(ARGS)

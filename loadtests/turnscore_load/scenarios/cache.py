@@ -1,18 +1,14 @@
-"""Measures the score cache with a real redis-server: what hits and misses cost, and what a failing Redis does."""
+"""Measures what hits and misses of the score cache cost, with a real redis-server."""
 
 import json
 import random
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
-from redis import Redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 from turnscore_models import starter_bundles
 from typer import Option
 
@@ -30,7 +26,6 @@ NO_CACHE = "off"
 HIT_SHARE = {"engagement": 1 / 3, "fed": 1 / 20}  # most that a Redis hit may cost of a miss
 MISS_OVERHEAD = 1.05
 NEARLY_TWICE = 1.8  # least throughput at 50 % repeats over none: a hit that costs a tenth allows 1.82; chosen
-CLOSED_MS = 60.0  # most that p99 may rise while a breaker is still closed
 _MIX = LENGTH_MIXES["mixed"]
 _KNOWN = 64
 # For scores to be written to the Redis after they were answered: ten times `write_delay_ms`. Chosen.
@@ -58,7 +53,6 @@ class CacheQuestion:
 
 QUESTIONS = [CacheQuestion(scorer, 1, clients) for scorer in ("engagement", "fed") for clients in (1, 32)]
 BATCHES = [CacheQuestion("engagement", 16, 1), CacheQuestion("engagement", 16, 8)]
-FAULTS = CacheQuestion("engagement", 1, 4)
 # Its label, the service that is asked, and with which turns: `fresh`, `known`, or half of them repeats.
 WAYS: Mapping[str, tuple[str, str, str]] = {
     "off": ("no cache", NO_CACHE, "fresh"),
@@ -88,10 +82,9 @@ class CacheCost:
 
 @dataclass(kw_only=True)
 class CacheRun:
-    """Everything one run measured; faults by the state of the Redis, p50 and p99 of latencies by round."""
+    """Everything one run measured."""
 
     costs: list[CacheCost] = field(default_factory=list)
-    faults: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     failed: int = 0
 
     def of(self, way: str, question: CacheQuestion) -> list[CacheCost]:
@@ -107,21 +100,17 @@ class CacheRun:
 
 @dataclass(kw_only=True)
 class Cache(Scenario[CacheRun]):
-    """Measure hits, misses, repeats and faults, and compare each with its target."""
+    """Measure hits, misses and repeats, and compare each with its target."""
 
     rounds: Annotated[int, Option(min=1)] = 3
     turns: Annotated[int, Option(min=8, help="Engagement turns a measurement; FED has a third.")] = 100
     batches: Annotated[bool, Option(help="Also measure 16 turns per request.")] = True
-    only: Annotated[Literal["costs", "faults"] | None, Option(help="One part of the two.")] = None
 
     def measure(self) -> CacheRun:
         with started(redis_process(self.folder / "redis")) as redis:
             run = _Run(self, redis)
             try:
-                if self.only != "faults":
-                    run.measure_costs()
-                if self.only != "costs":
-                    run.measure_faults()
+                run.measure_costs()
             finally:
                 run.stop()
         return run.found
@@ -140,14 +129,6 @@ class Cache(Scenario[CacheRun]):
                     rows.append([label, cpu, redis, number(median(1000 / each.wall_ms for each in costs)), p50, p99])
             yield f"### {str(question).capitalize()}"
             yield table(head, rows, texts=1)
-        if found.faults:
-            rows = []
-            for state, each in found.faults.items():
-                p50s, p99s = zip(*each, strict=True)
-                spread = f"{number(min(p99s), 1)} to {number(max(p99s), 1)}"
-                rows.append([state, number(median(p50s), 1), number(median(p99s), 1), spread, number(len(each))])
-            yield "### A failing Redis"
-            yield table(["Redis", "p50 ms", "p99 ms", "p99 by round", "rounds"], rows, texts=1)
 
     def checks(self, found: CacheRun) -> Iterator[Check]:
         return judge(found)
@@ -180,32 +161,6 @@ class _Run:
             for question in [*QUESTIONS, *BATCHES] if self._options.batches else QUESTIONS:
                 typer.echo(f"round {round_ + 1}: {question}")
                 self.found.costs += [self._measure(way, question) for way in rotate(WAYS, round_)]
-        self.stop()
-
-    def measure_faults(self) -> None:
-        """Latency with a healthy Redis and with one that is sick, while breakers are closed and once they are open.
-
-        Every turn is fresh, so that the healthy Redis spares no work that the sick one would not.
-        """
-        alone = {"URL": f"redis://{LOOPBACK}:{self._redis.port}", "LOCAL_MAX_BYTES": "0"}
-        self._start("opens", "engagement", **alone)
-        # It takes more failures than are counted: its breaker never opens.
-        self._start("stays_closed", "engagement", **alone, BREAKER_WINDOW="20", BREAKER_FAILURES="21")
-        for round_ in range(self._options.rounds):
-            for service in ("opens", "stays_closed"):
-                self._wait_until_in_use(service)
-            self._measure_state("stays_closed", "healthy")
-            for fault, (begin, end) in faults(self._redis).items():
-                typer.echo(f"round {round_ + 1}: a Redis that is {fault}")
-                begin()
-                try:
-                    self._measure_state("stays_closed", f"{fault}, breaker closed")
-                    self._drive("opens", FAULTS, self._fresh(20 * FAULTS.clients))
-                    self._measure_state("opens", f"{fault}, breaker open")
-                finally:
-                    end()
-                self._wait_until_in_use("opens")
-                self._measure_state("opens", f"healthy again, after {fault}")
         self.stop()
 
     def _start(self, name: str, scorers: str, **cache: str) -> None:
@@ -260,13 +215,6 @@ class _Run:
             wall_ms=1000 * done["wall_seconds"] / turns, p50_ms=p50, p99_ms=p99, failed=done["failed"],
         )  # fmt: skip
 
-    def _measure_state(self, service: str, state: str) -> None:
-        took = self._drive(service, FAULTS, self._fresh(2 * self._options.turns))["latencies_ms"]
-        self.found.faults.setdefault(state, []).append((percentile(took, 50), percentile(took, 99)))
-
-    def _fresh(self, count: int) -> list[str]:
-        return self._pack(self._traffic.items(_MIX, count), FAULTS)
-
     def _pack(self, items: Sequence[Item], question: CacheQuestion, *, bypass: bool = False) -> list[str]:
         choice = {"cache": "bypass"} if bypass else {}
         return pack(items, question.turns_per_request, scorers=[question.scorer], **choice)
@@ -304,37 +252,6 @@ def turns_of(sent: str, question: CacheQuestion, turns: int) -> int:
     return (requests + requests % 2) * size
 
 
-def faults(redis: Process) -> dict[str, tuple[Callable[[], object], Callable[[], object]]]:
-    """Ways to be sick, and to recover: each leaves the Redis as it was, though perhaps empty."""
-
-    def order(words: str) -> Callable[[], object]:
-        def execute() -> None:
-            # a client that gives up soon and tries nothing twice
-            with Redis(port=redis.port, socket_timeout=2, retry=Retry(NoBackoff(), 0)) as client:
-                client.execute_command(*words.split())
-
-        return execute
-
-    command = [sys.executable, "-m", "http.server", "--bind", LOOPBACK, redis.port]
-    impostor = Process(command, redis.folder / "impostor", port=redis.port, ready="/")  # answers as no Redis would
-
-    def begin() -> None:
-        redis.kill()
-        impostor.start()
-
-    def end() -> None:
-        impostor.stop()
-        redis.start()
-
-    return {
-        "suspended": (redis.pause, redis.resume),
-        "killed": (redis.kill, redis.start),
-        "full": (order("CONFIG SET maxmemory 1"), order("CONFIG SET maxmemory 0")),
-        "read-only": (order("REPLICAOF 127.0.0.1 1"), order("REPLICAOF NO ONE")),
-        "replaced by garbage": (begin, end),
-    }
-
-
 def judge(found: CacheRun) -> Iterator[Check]:
     """Every target of which something was measured."""
     for question in dict.fromkeys(each.question for each in found.costs):
@@ -353,11 +270,4 @@ def judge(found: CacheRun) -> Iterator[Check]:
             claim = f"throughput at 50 % repeats is at least {NEARLY_TWICE} of no cache's at none: {question}"
             # One client's throughput is its latency, and it leaves CPUs idle.
             yield Check(claim, f"{twice:.2f}", None if question.clients == 1 else twice >= NEARLY_TWICE)
-    healthy = [p99 for state, each in found.faults.items() if state.startswith("healthy") for _, p99 in each]
-    for state, each in found.faults.items():
-        if not state.startswith("healthy"):
-            rise = median(p99 for _, p99 in each) - median(healthy)
-            most = CLOSED_MS if "closed" in state else max(healthy) - min(healthy)
-            claim = f"p99 rises by at most {most:.1f} ms with a Redis that is {state}"
-            yield Check(claim, f"{rise:+.1f} ms", rise <= most)
     yield Check("every request is answered with scores", f"{found.failed} failed", found.failed == 0)

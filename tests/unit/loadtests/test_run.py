@@ -14,8 +14,8 @@ from turnscore_load.scenario import Scenario
 from turnscore_load.scenarios import gpu
 
 SCENARIOS = {
-    "bench", "cache", "conversation", "corpus", "equal", "gpu", "hooks", "hostile", "latency",
-    "overload", "replicas", "scorers", "shadow", "soak", "start", "steady", "streams", "switches", "telemetry",
+    "bench", "cache", "conversation", "equal", "gpu", "hostile", "latency",
+    "overload", "replicas", "scorers", "shadow", "soak", "start", "steady", "streams", "switches",
 }  # fmt: skip
 
 
@@ -76,12 +76,12 @@ def test_what_is_known_is_written_before_the_end(outcome: list[Check], monkeypat
 
 
 def test_measuring_a_gpu_that_is_stopped_ends_with_what_was_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    def stop(found: gpu.Findings, *_: object) -> None:
-        found.peaks["float16"] = 42e12
+    def stop(race: object) -> None:
+        race.found.starts.append({"model": "bert", "what": "half"})  # type: ignore[attr-defined]
         raise SystemExit(143)
 
-    monkeypatch.setattr(gpu, "find_peaks", stop)
+    monkeypatch.setattr(gpu._Race, "encoder", stop)
     found = gpu.Gpu(device="cpu", tiny=True, reports=tmp_path).run()
-    assert any("| float16 | 42.0 |" in part for part in found.parts)
+    assert any("| bert | half |" in part for part in found.parts)
     assert "stopped before its end" in (tmp_path / "gpu.md").read_text()
     assert not found.holds
