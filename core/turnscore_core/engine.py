@@ -124,48 +124,50 @@ class ScorerStore:
 
 @dataclass(slots=True)
 class _Group:
-    """Turns that are asked together, and everywhere that the same was said."""
+    """Turns that are asked together, by what is read of them, and everywhere that the same was said."""
 
+    key: tuple[Fields, ...]
     turns: list[TurnToScore]
     askers: list[list[tuple[Item, Outcome]]] = field(default_factory=list)
 
 
 class _ScorerRun:
-    """One scorer's part of the engine: its threads, and what was known of its turns.
+    """One scorer's part of the engine, and what was known of its turns.
 
     What is asked together is a group: for most scorers one turn; for one that shares passes, all of a dialogue's. Equal
     groups are asked once, and a group is computed whole or known whole: what else is known does not change its numbers.
     """
 
-    def __init__(self, loaded: LoadedScorer, max_batch_tokens: int | None, store: ScorerStore | None) -> None:
+    def __init__(self, loaded: LoadedScorer, store: ScorerStore | None) -> None:
         self.loaded = loaded
-        self._limit = TokenLimit(max_batch_tokens or loaded.budget.most_tokens)
-        self._threads = ThreadPoolExecutor(loaded.concurrency.batches, f"turnscore-{loaded.name}")
         self._store = store
+        self._finished: list[tuple[TurnToScore, RawScore]] = []
         self.turns_computed = 0
-
-    def close(self) -> None:
-        self._threads.shutdown()
 
     def prepare(self, dialogue: Sequence[tuple[Item, Outcome]]) -> Sequence[Fields]:
         """What the scorer reads of each turn of the dialogue. Raises what its texts make the scorer raise."""
         return [self.loaded.scorer.inputs_of(item.turn_for(self.loaded)) for item, _ in dialogue]
 
-    def answer(self, dialogues: Sequence[tuple[Sequence[tuple[Item, Outcome]], Sequence[Fields]]]) -> None:
-        """Puts the scorer's score, or its error, into each turn's outcome."""
+    def answer_known(
+        self, dialogues: Sequence[tuple[Sequence[tuple[Item, Outcome]], Sequence[Fields]]]
+    ) -> Sequence[_Group]:
+        """Puts the scores that are known into the turns' outcomes; the groups that are not."""
         groups = self._group(dialogues)
+        return groups if self._store is None else self._answer_known(self._store, groups)
+
+    def finish(self, group: _Group, answers: Sequence[Answer]) -> None:
+        """Puts the group's scores, or errors, into the turns' outcomes."""
+        self.turns_computed += len(answers)
+        self._deliver(group, answers)
         if self._store is not None:
-            groups = self._answer_known(self._store, groups)
-        answers = score_groups(self.loaded, [group.turns for group in groups], self._limit, self._threads.map)
-        finished: list[tuple[TurnToScore, RawScore]] = []
-        for group, own in zip(groups, answers, strict=True):
-            self.turns_computed += len(own)
-            self._deliver(group, own)
-            finished += [
-                (turn, each) for turn, each in zip(group.turns, own, strict=True) if isinstance(each, RawScore)
-            ]
+            told = zip(group.turns, answers, strict=True)
+            self._finished += [(turn, each) for turn, each in told if isinstance(each, RawScore)]
+
+    def keep(self) -> None:
+        """Has the finished scores known from here on."""
         if self._store is not None:
-            self._store.keep(finished)
+            self._store.keep(self._finished)
+            self._finished = []
 
     def _group(self, dialogues: Sequence[tuple[Sequence[tuple[Item, Outcome]], Sequence[Fields]]]) -> list[_Group]:
         groups: dict[tuple[Fields, ...], _Group] = {}
@@ -175,7 +177,7 @@ class _ScorerRun:
             keys = [tuple(inputs)] if is_whole else [(each,) for each in inputs]
             for key, together in zip(keys, asked_together, strict=True):
                 if (group := groups.get(key)) is None:
-                    group = groups[key] = _Group([item.turn_for(self.loaded) for item, _ in together])
+                    group = groups[key] = _Group(key, [item.turn_for(self.loaded) for item, _ in together])
                 group.askers.append(list(together))
         return list(groups.values())
 
@@ -198,6 +200,35 @@ class _ScorerRun:
                 else:
                     turn = item.turn_for(self.loaded)
                     outcome.scores[name] = score_of(self.loaded, turn, answer, is_cached=is_cached)
+
+
+class _PassRun:
+    """The scorers that one pass of an encoder answers for, most often one, and the threads that compute it."""
+
+    def __init__(self, runs: Sequence[_ScorerRun], max_batch_tokens: int | None) -> None:
+        self.runs, self._first = runs, runs[0].loaded
+        self._limit = TokenLimit(max_batch_tokens or self._first.budget.most_tokens)
+        self._threads = ThreadPoolExecutor(self._first.concurrency.batches, f"turnscore-{self._first.name}")
+
+    def close(self) -> None:
+        self._threads.shutdown()
+
+    def answer(self, dialogues: Sequence["ComputedDialogue"]) -> None:
+        """Puts each scorer's score, or its error, into each turn's outcome."""
+        asked: dict[tuple[Fields, ...], list[tuple[_ScorerRun, _Group]]] = {}
+        for run in self.runs:
+            name = run.loaded.name
+            for group in run.answer_known([each.inputs[name] for each in dialogues if name in each.inputs]):
+                asked.setdefault(group.key, []).append((run, group))
+        together = list(asked.values())
+        scorers = [[run.loaded.scorer for run, _ in each] for each in together] if len(self.runs) > 1 else None
+        turns = [each[0][1].turns for each in together]
+        answers = score_groups(self._first, turns, self._limit, self._threads.map, scorers)
+        for askers, own in zip(together, answers, strict=True):
+            for place, (run, group) in enumerate(askers):
+                run.finish(group, own if scorers is None else [own[place]])
+        for run in self.runs:
+            run.keep()
 
 
 Models = Mapping[str, Path] | Sequence[str | Path]
@@ -279,11 +310,14 @@ class Engine:
         self._runs = [
             _ScorerRun(
                 each,
-                max_batch_tokens,
                 None if shared is None else ScorerStore(each, shared, namespace=namespace, secret=secret),
             )
             for each in self._model_set.scorers.values()
         ]
+        passes: dict[str, list[_ScorerRun]] = {}
+        for run in self._runs:
+            passes.setdefault(run.loaded.pass_key, []).append(run)
+        self._passes = [_PassRun(each, max_batch_tokens) for each in passes.values()]
         self._models = {name: identify(each) for name, each in self._model_set.scorers.items()}
         self._lock = Lock()
         self._is_closed = False
@@ -317,16 +351,15 @@ class Engine:
                 raise RuntimeError("the engine is closed")
             prepared = [self._prepare(each) for each in dialogues]
             whole = [each for each in prepared if each.spoken]
-            for run in self._runs:
-                name = run.loaded.name
-                run.answer([each.inputs[name] for each in whole if name in each.inputs])
+            for each in self._passes:
+                each.answer(whole)
             return prepared
 
     def close(self) -> None:
         """Ends the threads; a call that is under way ends first."""
         with self._lock:
             self._is_closed = True
-            for each in self._runs:
+            for each in self._passes:
                 each.close()
 
     def __enter__(self) -> Self:
@@ -449,13 +482,14 @@ def choose_bundles(models: Sequence[str] | None, scorers: Sequence[str] | None) 
     """
     folders = starter_bundles() if models is None else [resolve(each).folder for each in models]
     references = {
-        manifest.kind: (folder, manifest.stand_in)
+        manifest.scorer: (folder, manifest.kind, manifest.stand_in)
         for folder, manifest in ((each, read_manifest(each)) for each in folders)
         if manifest.kind != _NO_TURNS or models is not None
     }
     if not scorers:
-        of_system = [name for name in references if find_scorer(name)[0].speaker == "system"] or list(references)
-        scorers = [name for name in of_system if not references[name][1]] or of_system
+        of_system = [name for name, (_, kind, _) in references.items() if find_scorer(kind)[0].speaker == "system"]
+        of_system = of_system or list(references)
+        scorers = [name for name in of_system if not references[name][2]] or of_system
     for name in scorers:
         if name not in references:
             raise BundleError(

@@ -27,9 +27,9 @@ class LoadSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     models: tuple[str, ...] = ()  # references and folders; the starter bundles where there are none
-    # Options that replace those of the bundles, by kind.
+    # Options that replace those of the bundles, by scorer.
     options: dict[str, dict[str, JsonValue]] = Field(default_factory=dict)
-    # Thresholds that replace those of the bundles, by kind.
+    # Thresholds that replace those of the bundles, by scorer.
     thresholds: dict[str, FiniteFloat | None] = Field(default_factory=dict)
     device: DeviceName = "auto"
     gpu_memory_share: Annotated[float, Field(gt=0, le=1)] = 0.8

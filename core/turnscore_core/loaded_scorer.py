@@ -151,8 +151,8 @@ class LoadedScorer:
 
     @cached_property
     def kind(self) -> str:
-        """The name callers ask for: the bundle's kind."""
-        return self.bundle.manifest.kind
+        """The name callers ask for: the bundle's kind, or the name of a criterion."""
+        return self.bundle.manifest.scorer
 
     @cached_property
     def name(self) -> str:
@@ -169,6 +169,16 @@ class LoadedScorer:
         """Of the files of the graph that reads each text alone: other heads, and what reads its results, may differ."""
         file, files = self.bundle.manifest.graphs[self.variant].file, self.bundle.manifest.files
         return " ".join(digest for name, digest in files.items() if name.startswith(file))
+
+    @cached_property
+    def pass_key(self) -> str:
+        """Equal for scorers that one pass over the same packs answers for (`Scorer.pass_key`)."""
+        if not self.scorer.pass_key:
+            return f"{self.name} {self.bundle.digest}"
+        manifest = self.bundle.manifest
+        files = (*manifest.graphs[self.variant].files, manifest.tokenizer)
+        digests = (digest for name, digest in sorted(manifest.files.items()) if name.startswith(files))
+        return " ".join((*digests, str(self.device), self.scorer.pass_key))
 
     def trim(self, turn: TurnToScore) -> TurnToScore:
         """The turn without what the scorer cannot read; the turn itself where the scorer does not say."""

@@ -123,12 +123,12 @@ class ModelLoader:
         self.kept = VectorStore(settings.kept_vector_bytes)  # the vectors of all models of this process
 
     def load_all(self) -> dict[str, LoadedScorer]:
-        """The scorers of the bundles that the settings name, by kind; of the starter bundles where they name none.
+        """The scorers of the bundles that the settings name, by name; of the starter bundles where they name none.
 
-        Raises BundleError where one is refused, where two are of one kind, or where there is none; DeviceError where
+        Raises BundleError where one is refused, where two are one scorer, or where there is none; DeviceError where
         the device that was asked for cannot be used.
         """
-        graphs = {kind: (bundle, *self._choose_graph(bundle)) for kind, bundle in self.find_bundles().items()}
+        graphs = {name: (bundle, *self._choose_graph(bundle)) for name, bundle in self.find_bundles().items()}
 
         def load(graph: tuple[Bundle, GraphVariant, Device]) -> LoadedScorer:
             bundle, variant, device = graph
@@ -140,11 +140,19 @@ class ModelLoader:
             checked = deque(executor.map(load, graphs.values()))
         # Taken out one by one, so that a session which one of other threads replaces is gone before the next scorer's:
         # kept until the end, they were 360 MB of a start's peak (all starter models, 2 cores of an AMD EPYC).
-        scorers = {kind: self._finish(self._tune(checked.popleft())) for kind in graphs}
-        for loaded in scorers.values():
+        scorers, firsts = {}, dict[str, LoadedScorer]()  # by pass, the scorer that is measured for all of that pass
+        for name in graphs:
+            loaded = checked.popleft()
+            scorers[name] = self._finish(self._tune(loaded, firsts.get(loaded.pass_key)))
+            firsts.setdefault(loaded.pass_key, scorers[name])
+        for loaded in firsts.values():
             if loaded.device == CPU:
                 fill_arenas(loaded, self._most_tokens(loaded))
-        return {kind: self._keep_vectors(loaded) for kind, loaded in self._share_memory(scorers).items()}
+        shared = self._share_memory(firsts)
+        return {
+            name: self._keep_vectors(replace(loaded, budget=shared[loaded.pass_key].budget))
+            for name, loaded in scorers.items()
+        }
 
     async def preflight(self, bundle: Bundle, like: LoadedScorer) -> str | None:
         """Checks another version of what serves as `like` without delaying callers; the digest of what holds.
@@ -152,7 +160,7 @@ class ModelLoader:
         None on a CUDA device, whose memory a second process has no room in: `load_candidate` has to check it. Raises
         BundleError.
         """
-        _require_kind(bundle, like)
+        _require_same_scorer(bundle, like)
         bundle = self.with_options(bundle)
         variant, device = self._choose_graph(bundle)
         if device != CPU:
@@ -172,7 +180,7 @@ class ModelLoader:
         loaded. On a CUDA device its batches are as large as those of `like`. Raises BundleError where it is
         refused, of another kind, or was changed; DeviceError where its device has no room for both.
         """
-        _require_kind(bundle, like)
+        _require_same_scorer(bundle, like)
         bundle = self.with_options(bundle)
         variant, device = self._choose_graph(bundle)
         is_alike = (variant, device) == (like.variant, like.device)
@@ -185,9 +193,10 @@ class ModelLoader:
             )
         is_checked = checked is not None
         loaded = self._load(bundle, variant, concurrency=first, device=device, is_checked=is_checked)
-        loaded = self._finish(loaded if given else self._tune(loaded))
+        loaded = self._finish(loaded if given else self._tune(loaded, None))
         if device == CPU:
-            fill_arenas(loaded, self._most_tokens(loaded), beside_callers=True)
+            if loaded.pass_key != like.pass_key:
+                fill_arenas(loaded, self._most_tokens(loaded), beside_callers=True)
         elif device == like.device:
             loaded = replace(loaded, budget=like.budget)
             fill_device(loaded, self._most_tokens(loaded))
@@ -196,20 +205,20 @@ class ModelLoader:
         return self._keep_vectors(loaded)
 
     def find_bundles(self) -> dict[str, Bundle]:
-        """The bundles that the settings name at this moment, by kind, with the settings' options.
+        """The bundles that the settings name at this moment, by scorer, with the settings' options.
 
-        Raises BundleError where one is refused, where two are of one kind, or where there is none.
+        Raises BundleError where one is refused, where two are one scorer, or where there is none.
         """
         found: dict[str, Bundle] = {}
         named = [resolve(each) for each in self._settings.models] or [read_bundle(each) for each in starter_bundles()]
         for bundle in named:
-            kind = bundle.manifest.kind
-            if kind in found:
+            scorer = bundle.manifest.scorer
+            if scorer in found:
                 raise BundleError(
-                    f"{found[kind].manifest.reference} and {bundle.manifest.reference} are both of kind {kind}; "
-                    "name one bundle per kind"
+                    f"{found[scorer].manifest.reference} and {bundle.manifest.reference} are both the scorer {scorer}; "
+                    "name one bundle for each"
                 )
-            found[kind] = self.with_options(bundle)
+            found[scorer] = self.with_options(bundle)
         if not found:
             raise BundleError(
                 "there is no bundle to load: TURNSCORE_MODELS names none and no starter bundle is installed"
@@ -222,7 +231,7 @@ class ModelLoader:
 
     def with_options(self, bundle: Bundle) -> Bundle:
         """The bundle as if its manifest had the settings' options too; its digest is then another."""
-        options = self._settings.options.get(bundle.manifest.kind, {})
+        options = self._settings.options.get(bundle.manifest.scorer, {})
         return with_options(bundle, {**bundle.manifest.options, **options}) if options else bundle
 
     @cached_property
@@ -252,12 +261,15 @@ class ModelLoader:
             return Concurrency(settings.concurrent_batches or max(1, self._cpus // settings.threads), settings.threads)
         return Concurrency()
 
-    def _tune(self, checked: LoadedScorer) -> LoadedScorer:
-        """The scorer with the concurrency that serves it best, where the settings leave that to be measured."""
+    def _tune(self, checked: LoadedScorer, first: LoadedScorer | None) -> LoadedScorer:
+        """The scorer with the concurrency that serves it best, where the settings leave that to be measured.
+
+        It is measured once for all scorers of a pass, of whom `first` was measured.
+        """
         settings = self._settings
         if checked.device != CPU or settings.threads:
             return checked
-        measured = measure_concurrency(checked, self._cpus)
+        measured = measure_concurrency(checked, self._cpus) if first is None else first.concurrency
         measured = replace(measured, batches=settings.concurrent_batches or measured.batches)
         if (measured.threads, measured.wide_threads) == (checked.concurrency.threads, checked.concurrency.wide_threads):
             return replace(checked, concurrency=measured)
@@ -267,7 +279,7 @@ class ModelLoader:
         loaded, manifest = measure_pace(checked), checked.bundle.manifest
         described = {"model": manifest.reference, "graph": loaded.variant, "device": str(loaded.device)}
         _LOGGER.info("loaded", extra={**described, **asdict(loaded.concurrency)})
-        return replace(loaded, threshold=self._settings.thresholds.get(manifest.kind, loaded.threshold))
+        return replace(loaded, threshold=self._settings.thresholds.get(manifest.scorer, loaded.threshold))
 
     def _keep_vectors(self, loaded: LoadedScorer) -> LoadedScorer:
         """The scorer, which from now on shares what it reads with all of the same encoder; no measurement found any."""
@@ -298,9 +310,9 @@ def load_scorers(settings: LoadSettings, *, worker: int = 0, machine: Machine | 
     return ModelLoader(settings, worker=worker, machine=machine).load_all()
 
 
-def _require_kind(bundle: Bundle, like: LoadedScorer) -> None:
-    if bundle.manifest.kind != like.name:
+def _require_same_scorer(bundle: Bundle, like: LoadedScorer) -> None:
+    if bundle.manifest.scorer != like.name:
         raise BundleError(
-            f"{bundle.manifest.reference} is of kind {bundle.manifest.kind}, and what serves, "
-            f"{like.model}, is of kind {like.name}"
+            f"{bundle.manifest.reference} is the scorer {bundle.manifest.scorer}, and what serves, "
+            f"{like.model}, is {like.name}"
         )

@@ -144,7 +144,7 @@ class ModelSet:
     ranking: Sequence[str]  # the scorers that a ranking asks
     encoder: LoadedScorer | None = None  # the encoder that compares texts; it scores no turn
     combinations: Combinations = dataclass_field(default_factory=dict)
-    # The names under which scorers work that stand here for the served ones, by kind (split.py).
+    # The names under which scorers work that stand here for the served ones, by scorer (split.py).
     versions: Mapping[str, str] = dataclass_field(default_factory=dict)
 
     @property

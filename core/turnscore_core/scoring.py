@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain, islice
+from itertools import accumulate, chain, islice
 from operator import attrgetter
+from typing import cast
 
 from pydantic import JsonValue
 from turnscore_wire import (
@@ -31,7 +32,7 @@ from turnscore_core.errors import FailedScoringError, InvalidRequestError, NotCo
 from turnscore_core.inference.devices import CPU
 from turnscore_core.inference.onnx_backend import OutOfMemoryError
 from turnscore_core.loaded_scorer import LoadedScorer
-from turnscore_core.scorers.scorer import RawScore, TokenPack, TurnToScore, count_tokens
+from turnscore_core.scorers.scorer import RawScore, Scorer, TokenPack, TurnToScore, count_tokens
 
 # A pack's scores, one for each of its answers, or what the runtime raised when the pack stood alone.
 PackResult = tuple[RawScore | FailedScoringError, ...] | Exception
@@ -59,6 +60,31 @@ def encode_in_pieces(
         packs += [moved(pack, start) for pack in own] if start else own
         failed.update((start + place, error) for place, error in broken.items())
     return packs, failed
+
+
+def ask_together(
+    packs: Sequence[TokenPack], failed: Mapping[int, ScoringError], asked: Sequence[Sequence[Scorer]]
+) -> tuple[list[TokenPack], dict[int, ScoringError]]:
+    """The packs and errors of turns as those of answers: of each turn one for each of its scorers, in order.
+
+    The scorers share a pass (`Scorer.pass_key`).
+    """
+    ends = list(accumulate(map(len, asked), initial=0))
+    spread = []
+    for pack in packs:
+        [place] = pack.answers
+        count = len(asked[place])
+        spread.append(
+            dataclasses.replace(
+                pack,
+                answers=tuple(range(ends[place], ends[place + 1])),
+                scorers=tuple(asked[place]),
+                tokens=pack.tokens * count,
+                warnings=pack.warnings * count,
+            )
+        )
+    errors = {answer: error for place, error in failed.items() for answer in range(ends[place], ends[place + 1])}
+    return spread, errors
 
 
 def moved(pack: TokenPack, by: int) -> TokenPack:
@@ -127,11 +153,13 @@ def score_groups(
     groups: Sequence[Sequence[TurnToScore]],
     limit: TokenLimit | None = None,
     run_all: RunAll = map,
+    asked: Sequence[Sequence[Scorer]] | None = None,
 ) -> list[list[Answer]]:
     """What a scorer says of turns, trimmed already, from batches of turns of like width across all groups.
 
     Where the scorer `shares_passes`, turns are computed together within their group alone, so that no group's numbers
-    depend on the others. A turn that fails has its error.
+    depend on the others. A turn that fails has its error. With `asked`, each group is one turn, of which these scorers
+    of the same pass are asked, and has an answer of each.
     """
     together = groups if loaded.scorer.shares_passes else [list(chain.from_iterable(groups))]
     packs: list[TokenPack] = []
@@ -142,6 +170,10 @@ def score_groups(
         packs += [moved(pack, start) for pack in own] if start else own
         answers.update((start + place, error) for place, error in failed.items())
         start += len(turns)
+    counts = list(map(len, groups))
+    if asked is not None:
+        packs, errors = ask_together(packs, cast("Mapping[int, ScoringError]", answers), asked)
+        answers, counts = dict(errors), list(map(len, asked))
     limit = limit or TokenLimit(loaded.budget.most_tokens)
     batches = list(form_batches(packs, limit.tokens, loaded.budget.waste))
     collector = PackCollector(loaded.scorer)
@@ -151,8 +183,8 @@ def score_groups(
                 if not isinstance(answers.get(place), ScoringError):  # the first error of a turn's packs counts
                     answers[place] = answer
     none = FailedScoringError(f"{loaded.name} gave no score")
-    in_order = iter(range(start))
-    return [[answers.get(next(in_order), none) for _ in turns] for turns in groups]
+    in_order = iter(range(sum(counts)))
+    return [[answers.get(next(in_order), none) for _ in range(count)] for count in counts]
 
 
 def scores_of(pack: TokenPack, result: PackResult) -> Sequence[Answer]:
@@ -274,7 +306,7 @@ class Item:
     options: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)
     cache: CacheMode = "use"
     namespace: str | None = None  # of the cache; None for the service's own
-    # The names under which other versions than the served ones work for it, by kind.
+    # The names under which other versions than the served ones work for it, by scorer.
     versions: Mapping[str, str] = field(default_factory=dict)
     _turns: dict[str, TurnToScore] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -301,8 +333,8 @@ class Item:
         )
 
     def turn_for(self, loaded: LoadedScorer) -> TurnToScore:
-        """The turn as that scorer takes it, without what it cannot read; made once."""
-        turn = self._turns.get(loaded.name)
+        """The turn as that scorer, and any of the same pass, takes it, without what it cannot read; made once."""
+        turn = self._turns.get(loaded.pass_key)
         if turn is None:
             name = loaded.kind
             if name in self.asked:
@@ -311,5 +343,5 @@ class Item:
                 behind = (each for each in self.asked.values() if isinstance(each, ComponentOptions) and name in each)
                 options = next(behind)[name]
             whole = TurnToScore(self.context, self.response, options=options, asked=self.options.get(name, {}))
-            turn = self._turns[loaded.name] = loaded.scorer.trim(whole)
+            turn = self._turns[loaded.pass_key] = loaded.scorer.trim(whole)
         return turn

@@ -12,6 +12,7 @@ from turnscore_models.bundle import (
     write_bundle,
 )
 from turnscore_models.manifest import (
+    CRITERION,
     BundleError,
     BundleExistsError,
     BundleNotFoundError,
@@ -37,6 +38,7 @@ from turnscore_models.manifest import (
 )
 
 __all__ = [
+    "CRITERION",
     "Bundle",
     "BundleError",
     "BundleExistsError",

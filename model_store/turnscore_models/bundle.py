@@ -15,6 +15,7 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 
 from turnscore_models.manifest import (
+    CRITERION,
     MANIFEST_FILE,
     MAX_DEPTH,
     MAX_FILES,
@@ -114,6 +115,8 @@ def read_bundle(folder: Path, others: Iterable[Path] = ()) -> Bundle:
             f"bundle {manifest.reference} is of kind {manifest.kind!r}; "
             f"this installation has scorers for: {', '.join(kinds) or 'none'}"
         )
+    if manifest.kind == CRITERION and manifest.name in kinds:
+        raise InvalidManifestError(f"bundle {manifest.reference}: a criterion cannot have the name of another scorer")
     _refuse_unlisted(folder, manifest)
     if reserved := sorted(_UNCHECKED & manifest.files.keys()):
         raise InvalidManifestError(

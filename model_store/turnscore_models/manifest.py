@@ -69,6 +69,9 @@ def _refuse_non_finite(value: JsonValue) -> JsonValue:
     return value
 
 
+CRITERION = "criterion"
+"""The kind whose bundles are scorers of their own names: a service may have many."""
+
 BundleName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,62}$")]
 _VERSION_PART = "(0|[1-9][0-9]{0,8})"  # one way to write a number, so that no two versions are the same one
 VERSION_PATTERN = rf"^{_VERSION_PART}\.{_VERSION_PART}\.{_VERSION_PART}$"
@@ -211,6 +214,11 @@ class Manifest(_Part):
         graphs = chain.from_iterable(each.files for each in self.graphs.values())
         heads = (each.file for each in self.heads.values())
         return {self.tokenizer, self.calibration, self.self_test, *graphs, *heads}
+
+    @property
+    def scorer(self) -> str:
+        """The name that callers ask for: the kind, or a criterion's own name."""
+        return self.name if self.kind == CRITERION else self.kind
 
     @property
     def reference(self) -> str:

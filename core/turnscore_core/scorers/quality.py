@@ -7,8 +7,9 @@ all, and what people would say overall. The value is made of them by the bundle'
 import sys
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 from operator import attrgetter
+from pathlib import Path
 from typing import Annotated, ClassVar, Literal, cast
 
 import numpy as np
@@ -434,7 +435,12 @@ class HeadScorer(Scorer):
             raise RuntimeError("its encoder's graph is not cut in two; export it again")
         longest = self._layout.turn_tokens + ROW_MARKS
         self._encoder = SplitEncoder(backend, backend.joint, self._tokenizer.pad_id, longest)
-        self._heads = backend.open_part(bundle.path_of(heads.file))
+        self.pass_key = f"{self.speaker} {self.looked_through} {language} {layout.model_dump_json()}"
+        self.open_heads(bundle.path_of(heads.file), backend)
+
+    def open_heads(self, path: Path, backend: Backend) -> None:
+        """Opens the file of heads, which `answer` asks."""
+        self._heads = backend.open_part(path)
 
     def keep_vectors(self, kept: KeptVectors) -> None:
         """What the encoder computes of each text alone."""
@@ -526,12 +532,29 @@ class HeadScorer(Scorer):
             return []
         turns = _structures(batch)
         vectors = self._encoder.read(turns)
-        scores = self.conclude(batch, self.answer(self._encoder.run(turns, vectors)))
+        scores = self._conclude_all(batch, self._encoder.run(turns, vectors))
         sameness = self._encoder.measure_sameness(turns, vectors)
+        if max(sameness) < STUCK_FROM:
+            return scores
+        same = chain.from_iterable([each] * len(pack.answers) for each, pack in zip(sameness, batch, strict=True))
         return [
-            replace(score, warnings=(STUCK,)) if same >= STUCK_FROM else score
-            for score, same in zip(scores, sameness, strict=True)
+            replace(score, warnings=(STUCK,)) if each >= STUCK_FROM else score
+            for score, each in zip(scores, same, strict=True)
         ]
+
+    def _conclude_all(self, batch: Sequence[TokenPack], features: Array) -> list[RawScore]:
+        """A score for each answer of the packs, by the pack's own scorers or else by this one."""
+        places: dict[Scorer, list[int]] = {}
+        for place, pack in enumerate(batch):
+            for scorer in pack.scorers or (self,):
+                places.setdefault(scorer, []).append(place)
+        if places.keys() == {self}:
+            return self.conclude(batch, self.answer(features))
+        found = {
+            scorer: iter(scorer.conclude([batch[place] for place in own], scorer.answer(features[own])))
+            for scorer, own in cast("dict[HeadScorer, list[int]]", places).items()
+        }
+        return [next(found[scorer]) for pack in batch for scorer in cast("tuple[HeadScorer]", pack.scorers) or (self,)]
 
     def conclude(self, batch: Sequence[TokenPack], heads: Floats) -> list[RawScore]:
         """The scores of turns whose heads [turns, heads] these are."""
@@ -555,10 +578,6 @@ class HeadScorer(Scorer):
         said = [each for each in turn.context if each.text.strip()]
         return said[max(0, len(said) - most) :]
 
-    def _find_repeats(self, turn: TurnToScore) -> Sequence[str]:
-        """Warnings of a turn that was said before."""
-        return ()
-
     def _row_of(self, ids: Sequence[int]) -> TokenIds:
         """A text's row as context."""
         end = ids[max(0, len(ids) - self._layout.turn_tokens) :]
@@ -575,7 +594,7 @@ class HeadScorer(Scorer):
                 context_read=not context or len(context[-1][1]) <= self._layout.turn_tokens,
                 response_read=not laid.response_dropped,
             ),
-            *self._find_repeats(turn),
+            *(find_repeats(self._latest(turn, REPEAT_TURNS), turn.response) if self.looked_through else ()),
             *((NOT_IN_LANGUAGE,) if self._language == "en" and is_foreign(turn.response, len(response)) else ()),
         )
         return TokenPack(rows=rows, answers=(place,), tokens=(count,), structure=laid, warnings=(warnings,))
@@ -606,9 +625,6 @@ class QualityScorer(HeadScorer):
                 details[f"{name}{PERCENTILE_SUFFIX}"] = float(np.interp(details[name], curve, _RANKS))
             scores.append(RawScore(self._formula.value_of(weighed - self._formula.deduct(pack.warnings[0])), details))
         return scores
-
-    def _find_repeats(self, turn: TurnToScore) -> Sequence[str]:
-        return find_repeats(self._latest(turn, REPEAT_TURNS), turn.response)
 
 
 def _structures(batch: Sequence[TokenPack]) -> list[TurnRows]:

@@ -108,6 +108,8 @@ class TokenPack:
     pieces: int = 1  # in how many packs each of its turns is answered; `Scorer.merge` puts several together
     # Of turnscore_core.scorers.turn_warnings, for each answer; empty if there are none.
     warnings: tuple[tuple[str, ...], ...] = ()
+    # The scorer of each answer, where several share the pass (`Scorer.pass_key`); empty: the one that made the pack.
+    scorers: "tuple[Scorer, ...]" = ()
 
     @property
     def width(self) -> int:
@@ -148,6 +150,8 @@ class Scorer:
     vector_width: int = 0
     # Whether turns that are encoded together are computed together, so that those of a request have to be.
     shares_passes: bool = False
+    # Equal for scorers of which any makes the packs of all and answers for all from one pass; empty for others.
+    pass_key: str = ""
     # Details that are probabilities of something a turn may show, and from where on it does.
     signal_thresholds: Mapping[str, float] = MappingProxyType({})
     reason_heads: Sequence[str] = ()  # names of `details` with percentiles, of which a caller may be told as reasons

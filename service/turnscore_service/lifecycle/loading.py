@@ -100,8 +100,8 @@ def load_versions(
 ) -> CandidateVersions:
     """The versions that the settings name, checked and warmed as those that serve.
 
-    Raises DeviceError as the loader does, and BundleError for a bundle that is not found or refused, is of a kind that
-    is not served or scores no turns, is the served version, or is the second of its kind; both with the setting's name.
+    Raises DeviceError as the loader does, and BundleError for a bundle that is not found or refused, is of a scorer
+    that is not served or scores no turns, is the served version, or is its second; both with the setting's name.
     """
     # Everything is found and checked before anything is loaded, which takes seconds.
     with _naming("TURNSCORE_SHADOW"):
@@ -134,22 +134,22 @@ def _find(
     found: dict[str, tuple[Bundle, float]] = {}
     for each in wanted:
         bundle = find(each.bundle)
-        kind = bundle.manifest.kind
-        if refusal := _refusal(bundle, served.get(kind), [*found]):
+        scorer = bundle.manifest.scorer
+        if refusal := _refusal(bundle, served.get(scorer), [*found]):
             raise BundleError(f"{bundle.manifest.reference} {refusal}")
-        found[kind] = bundle, each.share
+        found[scorer] = bundle, each.share
     return list(found.values())
 
 
 def _refusal(bundle: Bundle, served: LoadedScorer | None, found: Sequence[str]) -> str:
     """Why the bundle cannot be a candidate; empty where it can."""
-    kind = bundle.manifest.kind
+    scorer = bundle.manifest.scorer
     if served is None:
-        return f"is of kind {kind}, and no bundle of this kind is served"
+        return f"is the scorer {scorer}, of which no version is served"
     if served.scorer.vector_width:
-        return f"is of kind {kind}, which scores no turns of a conversation"
-    if kind in found:
-        return f"is the second of kind {kind}; name one bundle per kind"
+        return f"is the scorer {scorer}, which scores no turns of a conversation"
+    if scorer in found:
+        return f"is the second version of {scorer}; name one of each scorer"
     if bundle.manifest.reference == served.model:
         return "is what is served; name another version"
     return ""
@@ -162,5 +162,5 @@ def _load_version(
     loader: ModelLoader,
     concurrency: Concurrency | None,
 ) -> CandidateVersion:
-    loaded = loader.load_candidate(bundle, served[bundle.manifest.kind], concurrency=concurrency)
+    loaded = loader.load_candidate(bundle, served[bundle.manifest.scorer], concurrency=concurrency)
     return CandidateVersion(replace(loaded, alias=bundle.manifest.reference), share)

@@ -129,7 +129,7 @@ class PipelineBuilder:
         return runtime
 
 
-# The bundles that are to take the places of served ones, by kind.
+# The bundles that are to take the places of served ones, by scorer.
 _Find = Callable[[ScoringPipeline], dict[str, Bundle]]
 
 _LOGGER = logging.getLogger("turnscore.models")
@@ -276,7 +276,7 @@ class ModelSwitch:
         loaded = served.model_set.loaded
         if found.keys() != loaded.keys():
             raise SwitchRefusedError(
-                f"the settings name scorers of the kinds {', '.join(sorted(found))}, but {', '.join(sorted(loaded))} "
+                f"the settings name the scorers {', '.join(sorted(found))}, but {', '.join(sorted(loaded))} "
                 "are served: restart to change them"
             )
         return _without_unchanged(found, served)

@@ -22,7 +22,7 @@ class CandidateVersion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CandidateVersions:
-    """All candidate versions, at most one of each kind in each role."""
+    """All candidate versions, at most one of each scorer in each role."""
 
     shadows: Sequence[CandidateVersion] = ()
     splits: Sequence[CandidateVersion] = ()

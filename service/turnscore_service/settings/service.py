@@ -266,7 +266,7 @@ class Settings(BaseSettings):
     )
     options: dict[str, dict[str, JsonValue]] = Field(
         default_factory=dict,
-        description='Options that replace the bundles\', by kind, as JSON: `{"fed": {"own_qualities": {"funny": '
+        description='Options that replace the bundles\', by scorer, as JSON: `{"fed": {"own_qualities": {"funny": '
         '{"positive": ["haha"], "negative": ["I don\'t get it."]}}}}`.',
     )
     limits: Limits = Field(default_factory=Limits, description="What one request may carry.")

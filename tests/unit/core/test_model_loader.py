@@ -169,5 +169,5 @@ def score_one(loaded: LoadedScorer) -> RawScore:
 def test_a_bundle_of_another_kind_takes_no_scorers_place(
     loader: ModelLoader, serving: LoadedScorer, tmp_path: Path
 ) -> None:
-    with pytest.raises(BundleError, match=r"is of kind encoder, and what serves, quality:0.0.1, is of kind quality"):
+    with pytest.raises(BundleError, match=r"is the scorer encoder, and what serves, quality:0.0.1, is quality"):
         loader.load_candidate(make_encoder_bundle(tmp_path / "next"), serving)

@@ -1,0 +1,67 @@
+"""Criterion: what one team asks of a reply, learned from its own judgements on the features of quality's encoder.
+
+A service may have many: each is a scorer under its bundle's name. The head is linear, so that one pass of the encoder
+serves quality and all of them.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+from turnscore_models import CRITERION, Bundle
+
+from turnscore_core.inference.onnx_backend import Array, Backend
+from turnscore_core.scorers.quality import Floats, HeadScorer, RowLayout
+from turnscore_core.scorers.reaction import Calibrated
+from turnscore_core.scorers.scorer import RawScore, TokenPack
+from turnscore_core.scorers.turn_warnings import REPEAT_TURNS
+
+
+class CriterionOptions(BaseModel):
+    """The `options` of a criterion's manifest."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    layout: RowLayout = Field(description="That of the encoder's own bundle.")
+    calibrated: Calibrated = Field(description="From what the head gives to the value.")
+    scale: Annotated[tuple[float, float], Field(description="The marks that are the values 0 and 1.")]
+    description: str = Field(default="", description="The criterion in the words that its judges were given.")
+    language: str = Field(default="en", description="Of the texts that the model was made for; only `en` is checked.")
+
+
+class CriterionScorer(HeadScorer):
+    """Where on the marks' scale, from 0 to 1, its judges would put the turn."""
+
+    KIND: ClassVar[str] = CRITERION
+    looked_through: ClassVar[int] = REPEAT_TURNS  # as quality, whose pass it shares
+
+    def __init__(self, bundle: Bundle, backend: Backend) -> None:
+        """Raises RuntimeError as HeadScorer does, and for wrong options or weights."""
+        options = bundle.read_options(CriterionOptions)
+        self._calibrated = options.calibrated
+        super().__init__(bundle, backend, options.layout, options.language)
+
+    def open_heads(self, path: Path, backend: Backend) -> None:
+        """Reads `weights` float32 [columns] and `bias`, a scalar, of the file."""
+        try:
+            with np.load(path, allow_pickle=False) as stored:
+                self._weights = stored["weights"].astype(np.float32)
+                self._bias = float(stored["bias"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise RuntimeError(f"{path.name} cannot be read: {error}") from error
+        if self._weights.ndim != 1 or not (np.isfinite(self._weights).all() and np.isfinite(self._bias)):
+            raise RuntimeError(f"{path.name} does not hold one finite weight for each column")
+
+    def answer(self, features: Array) -> Floats:
+        """What the head gives [turns, 1] for features [turns, columns].
+
+        Turn by turn, as a product with a matrix would give other last digits in another batch.
+        """
+        return np.array([float(np.dot(each, self._weights)) + self._bias for each in features])[:, None]
+
+    def conclude(self, batch: Sequence[TokenPack], heads: Floats) -> list[RawScore]:
+        """The value of each turn."""
+        slope, bias = self._calibrated.slope, self._calibrated.bias
+        return [RawScore(value) for value in (1 / (1 + np.exp(-(heads[:, 0] * slope + bias)))).tolist()]
