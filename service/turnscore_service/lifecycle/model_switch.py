@@ -20,7 +20,7 @@ from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.model_loader import ModelLoader
 from turnscore_core.model_set import ModelSet, choose_defaults
 from turnscore_core.preflight import run_in_background
-from turnscore_models import Bundle, BundleError
+from turnscore_models import CRITERION, Bundle, BundleError
 from turnscore_models.admin import AdminReport, MemoryReadings
 
 from turnscore_service import metrics
@@ -86,7 +86,7 @@ class PipelineBuilder:
     def build(self, model_set: ModelSet, cache: ScoreCache) -> ScoringPipeline:
         """The pipeline that takes the place of the latest one at once: gauges and paces are the next one's already."""
         self._cache = cache
-        self._runtimes = {name: self._open_runtime(loaded) for name, loaded in self._working(model_set).items()}
+        self._runtimes = self._open_runtimes(self._working(model_set))
         settings = self._settings
         return ScoringPipeline(
             model_set,
@@ -109,7 +109,7 @@ class PipelineBuilder:
         if not self.candidates.shadows:
             return None
         settings = self._settings
-        batchers = [each.batcher for each in self._runtimes.values()]
+        batchers = [each.batcher for each in self._runtimes.values() if each.computes is each]
         idleness = Idleness(batchers, self._admission.has_work, max(1, usable_cpus() // settings.workers))
         return Shadows(
             self.candidates.shadows,
@@ -118,9 +118,24 @@ class PipelineBuilder:
             ExecutorWatch(stall_seconds=settings.runtime.stall_seconds),
         )
 
+    def _open_runtimes(self, working: Mapping[str, LoadedScorer]) -> dict[str, ScorerRuntime]:
+        """By name. Of the scorers of a pass the first that is no criterion computes for all, or else the first."""
+        computing: dict[str, ScorerRuntime] = {}
+        for loaded in sorted(working.values(), key=lambda each: each.bundle.manifest.kind == CRITERION):
+            if loaded.pass_key not in computing:
+                computing[loaded.pass_key] = self._open_runtime(loaded)
+        opened = {}
+        for name, loaded in working.items():
+            computes = computing[loaded.pass_key]
+            is_own = computes.loaded is loaded
+            opened[name] = (
+                computes if is_own else ScorerRuntime(loaded, self._settings.batching, self._watch, computes=computes)
+            )
+        return opened
+
     def _open_runtime(self, loaded: LoadedScorer) -> ScorerRuntime:
         before = self._runtimes.get(loaded.name)
-        if before is not None:
+        if before is not None and before.computes is before:
             if before.loaded is loaded:
                 return before
             before.batcher.hand_gauges_over()

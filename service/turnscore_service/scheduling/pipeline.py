@@ -272,7 +272,7 @@ class ScoringPipeline:
         """Returns when everything in flight is answered."""
         if self._shadows is not None:
             await self._shadows.stop()
-        await asyncio.gather(*(each.batcher.stop() for each in self._runtimes.values()))
+        await asyncio.gather(*(each.batcher.stop() for each in self._runtimes.values() if each.computes is each))
 
     @property
     def runtimes(self) -> Mapping[str, ScorerRuntime]:

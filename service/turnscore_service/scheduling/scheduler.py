@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from operator import attrgetter
 
 from turnscore_core.batches import PackCollector
@@ -18,8 +19,8 @@ from turnscore_core.errors import DeadlineExceededError, FailedScoringError, Sco
 from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.model_set import Combinations, add_combinations, component_scorers
 from turnscore_core.score_entries import TextHashes
-from turnscore_core.scorers.scorer import RawScore, TokenPack, TurnToScore, count_chars
-from turnscore_core.scoring import Item, Outcome, encode_in_pieces, encode_isolating, score_of
+from turnscore_core.scorers.scorer import RawScore, Scorer, TokenPack, TurnToScore, count_chars
+from turnscore_core.scoring import Item, Outcome, ask_together, encode_in_pieces, encode_isolating, score_of
 
 from turnscore_service import metrics
 from turnscore_service.auth.access import CALLER
@@ -59,14 +60,16 @@ class InFlight:
         key: str | None,
         fragments: Collection[bytes],
         *,
+        scorer: Scorer,
         turn: TurnToScore,
         chars: int,
         keep: Callable[[Mapping[bytes, RawScore]], object],
     ) -> None:
-        """`turn` is as its scorer is to see it; `chars` are those that the scorer reads of it.
+        """`turn` is as its `scorer` is to see it; `chars` are those that the scorer reads of it.
 
         `keep` is called with the finished fragments before any caller has them.
         """
+        self.scorer = scorer
         self.turn = turn
         self.chars = chars
         self.keep = keep
@@ -176,10 +179,23 @@ class PendingScore(CacheLookup):
 
 
 class ScorerRuntime:
-    """One scorer with its tokenizer's thread and its batches. Belongs to one event loop."""
+    """One scorer with its tokenizer's thread and its batches. Belongs to one event loop.
 
-    def __init__(self, loaded: LoadedScorer, settings: BatchingSettings, watch: ExecutorWatch | None = None) -> None:
+    Of the scorers that share a pass, one computes for all: threads, queue, room and their metrics are under its name.
+    """
+
+    def __init__(
+        self,
+        loaded: LoadedScorer,
+        settings: BatchingSettings,
+        watch: ExecutorWatch | None = None,
+        computes: "ScorerRuntime | None" = None,
+    ) -> None:
+        """`computes` is the one that computes for it; None: it does so itself."""
         self.loaded = loaded
+        self.computes = computes or self
+        if computes is not None:
+            return
         self.batcher = Batcher(loaded, settings, watch)
         self.tokenizer = SupervisedExecutor(
             f"{loaded.name}-tokenizer", 1, partial(loaded.scorer.encode, [loaded.sample]), watch
@@ -200,42 +216,63 @@ class ScorerRuntime:
 
         To be called when no request can begin anything in it.
         """
-        await self.jobs.wait_until_none()
-        self.batcher.retire()
-        self.tokenizer.retire()
+        if self.computes is self:
+            await self.jobs.wait_until_none()
+            self.batcher.retire()
+            self.tokenizer.retire()
 
     def close(self) -> None:
         """Ends the threads; waiting work is dropped."""
-        self.batcher.close()
-        self.tokenizer.close()
+        if self.computes is self:
+            self.batcher.close()
+            self.tokenizer.close()
 
 
 class ScoringJob:
-    """The turns of one request for one scorer that no other request computes. Belongs to one event loop.
+    """The turns of one request for scorers of one pass that no other request computes. Belongs to one event loop.
 
     Knows no caller: it goes on while its work is waited for, and takes what is not out of the queue.
     """
 
-    def __init__(self, runtime: ScorerRuntime, works: Sequence[InFlight], reservation: Reservation) -> None:
-        """What the reservation holds for the scorer is given back when nothing of it is being computed any more."""
+    def __init__(self, runtime: ScorerRuntime, works: Sequence[InFlight]) -> None:
         self._runtime = runtime
-        self._works = works
-        self._reservation = reservation
+        own = runtime.loaded.scorer
+        by_turn: dict[int, list[InFlight]] = {}
+        self._asked: list[list[Scorer]] | None = None
+        if all([each.scorer is own for each in works]):  # noqa: C419 - no frame for a generator
+            by_turn = {place: [each] for place, each in enumerate(works)}
+        else:
+            for each in works:  # the scorers of a pass are asked of the very same turn
+                by_turn.setdefault(id(each.turn), []).append(each)
+            self._asked = [[each.scorer for each in same] for same in by_turn.values()]
+        firsts = [same[0] for same in by_turn.values()]
+        self._works = list(chain.from_iterable(by_turn.values()))
+        self._turns, self._chars = [each.turn for each in firsts], sum([each.chars for each in firsts])
+        self._reservation: Reservation | None = None
         self._started_at = time.monotonic()
         self._tokenize_seconds = 0.0
         self._submitted = 0
-        self._collector = PackCollector(runtime.loaded.scorer)
+        self._collector = PackCollector(own)
 
-    def begin(self) -> None:
-        """Tokenizes, and goes on from there in callbacks of the event loop."""
+    def demand(self) -> Demand:
+        """The room that it takes, under its runtime's name."""
+        estimate, tokenizing = self._runtime.loaded.scorer.estimate_tokens, self._chars // _CHARS_PER_CHARGED_TOKEN
+        return Demand(len(self._turns), sum(map(estimate, self._turns)) + tokenizing, tokenizing)
+
+    def begin(self, reservation: Reservation) -> None:
+        """Tokenizes, and goes on from there in callbacks of the event loop.
+
+        What the reservation holds for the scorer is given back when nothing of it is being computed any more.
+        """
+        self._reservation, self._started_at = reservation, time.monotonic()
         self._runtime.jobs.begin()
-        loaded, turns = self._runtime.loaded, [work.turn for work in self._works]
-        seconds = loaded.tokenizing.seconds(len(turns), sum([work.chars for work in self._works]))
+        loaded, turns = self._runtime.loaded, self._turns
+        seconds = loaded.tokenizing.seconds(len(turns), self._chars)
         if seconds <= _AT_ONCE_SECONDS and all(map(loaded.scorer.is_planned, turns)):
             self._submit_all(*encode_isolating(loaded, turns))
             return
         encoding = self._runtime.encode(turns)
-        self._stop_unwanted(range(len(turns)), lambda _: encoding.cancel())
+        self._stop_unwanted(range(len(self._works)), lambda _: encoding.cancel())
         encoding.add_done_callback(self._take)
 
     def _take(self, encoding: "asyncio.Future[Encoded]") -> None:
@@ -250,9 +287,12 @@ class ScoringJob:
     def _submit_all(self, packs: Sequence[TokenPack], failed: Mapping[int, ScoringError]) -> None:
         """Submits the packs that callers still wait for."""
         runtime = self._runtime
+        if self._asked is not None:
+            packs, failed = ask_together(packs, failed, self._asked)
         self._tokenize_seconds = time.monotonic() - self._started_at
         runtime.tokenize_seconds.observe(self._tokenize_seconds)
-        self._reservation.observe_tokens(runtime.loaded.name, sum([pack.real_tokens for pack in packs]))
+        if self._reservation is not None:
+            self._reservation.observe_tokens(runtime.loaded.name, sum([pack.real_tokens for pack in packs]))
         for place, error in failed.items():
             self._works[place].finish(error)
         try:
@@ -277,7 +317,7 @@ class ScoringJob:
                     if isinstance(answer, ScoringError):
                         work.finish(answer)
                         continue
-                    scorer = self._runtime.loaded.scorer
+                    scorer = work.scorer
                     found = dict(zip(scorer.fragments_of(work.turn), scorer.split(work.turn, answer), strict=True))
                     work.keep(found)
                     work.finish(found, (self._tokenize_seconds, scores.queue_seconds, scores.inference_seconds))
@@ -289,7 +329,8 @@ class ScoringJob:
 
     def _end(self) -> None:
         self._runtime.jobs.end()
-        self._reservation.release(self._runtime.loaded.name)
+        if self._reservation is not None:
+            self._reservation.release(self._runtime.loaded.name)
 
     def _fail(self, error: BaseException, places: Sequence[int]) -> None:
         if not isinstance(error, ScoringError):
@@ -369,8 +410,8 @@ class Scheduler:
         Takes room and its caller's turn in the queue as scoring does; where there is no room it is left.
         """
         share = CALLER.get().share
-        for name in component_scorers(item.asked, self._combinations):
-            runtime = self._runtimes[item.versions.get(name, name)]
+        names = component_scorers(item.asked, self._combinations)
+        for runtime in dict.fromkeys(self._runtimes[item.versions.get(name, name)].computes for name in names):
             try:
                 pack = runtime.loaded.scorer.read_ahead(item.turn_for(runtime.loaded))
                 demands = {} if pack is None else {runtime.loaded.name: Demand(1, pack.real_tokens)}
@@ -412,25 +453,24 @@ class Scheduler:
 
     def _begin(self, pending: Sequence[PendingScore], caller: str) -> None:
         """Has each wait for all that it lacks, and computes what is in flight for no other."""
-        begun: dict[str, list[InFlight]] = {}
+        begun: dict[ScorerRuntime, list[InFlight]] = {}
         deadlines = []
         for each in pending:
             if each.missing:
                 self._join(each)
             if each.own is not None:
-                begun.setdefault(each.loaded.name, []).append(each.own)
+                begun.setdefault(self._runtimes[each.loaded.name].computes, []).append(each.own)
                 deadlines.append(each.deadline)
         if not begun:
-            self.admission.note_known({each.loaded.name for each in pending}, caller)
+            self.admission.note_known(
+                {self._runtimes[each.loaded.name].computes.loaded.name for each in pending}, caller
+            )
             return
-        demands = {}
-        for name, works in begun.items():
-            estimate = self._runtimes[name].loaded.scorer.estimate_tokens
-            tokenizing = sum([work.chars for work in works]) // _CHARS_PER_CHARGED_TOKEN
-            demands[name] = Demand(len(works), sum([estimate(work.turn) for work in works]) + tokenizing, tokenizing)
+        jobs = {runtime.loaded.name: ScoringJob(runtime, works) for runtime, works in begun.items()}
+        demands = {name: job.demand() for name, job in jobs.items()}
         reservation = self.admission.reserve(demands, max(deadlines, key=attrgetter("expires_at")), caller)
-        for name, works in begun.items():
-            ScoringJob(self._runtimes[name], works, reservation).begin()
+        for job in jobs.values():
+            job.begin(reservation)
 
     def _join(self, pending: PendingScore) -> None:
         """Joins what has fragments that it lacks, and begins work of its own on those that no other has."""
@@ -453,6 +493,7 @@ class Scheduler:
             self._in_flight,
             pending.key,
             [pending.fragments[place] for place in computed],
+            scorer=pending.loaded.scorer,
             turn=turn,
             chars=count_chars(pending.inputs),
             keep=partial(self._cache.keep, pending),

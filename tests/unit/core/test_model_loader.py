@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pydantic import JsonValue
 from support.bundles import make_encoder_bundle, make_quality_bundle
 from support.fakes import CPU_BUILD, FakeMachine
 from support.fed import make_fed_bundle
@@ -59,8 +60,9 @@ def test_the_batches_are_as_large_as_they_may_be_and_of_unlike_widths(folder, mo
 CONCURRENCY = Concurrency(batches=3, threads=1)
 
 
-def as_version(bundle: Bundle, version: str) -> Bundle:
-    return write_bundle(bundle.folder, bundle.manifest.model_copy(update={"version": version}))
+def as_version(bundle: Bundle, version: str, **options: JsonValue) -> Bundle:
+    update = {"version": version, "options": bundle.manifest.options | options}
+    return write_bundle(bundle.folder, bundle.manifest.model_copy(update=update))
 
 
 @pytest.fixture
@@ -91,8 +93,11 @@ def test_a_candidate_has_the_concurrent_batches_of_the_version_that_serves_and_i
 
     monkeypatch.setattr(model_loader, "fill_arenas", warm)
     monkeypatch.setattr(model_loader, "measure_concurrency", lambda *_: pytest.fail("it would take the callers' CPUs"))
-    bundle = as_version(make_quality_bundle(tmp_path / "next"), "1.1.0")
-    candidate = loader.load_candidate(bundle, replace(serving, concurrency=CONCURRENCY))
+    like = replace(serving, concurrency=CONCURRENCY)
+    loader.load_candidate(as_version(make_quality_bundle(tmp_path / "same"), "1.0.1"), like)
+    assert warmed == []  # it computes in the sessions that serve already
+    bundle = as_version(make_quality_bundle(tmp_path / "next"), "1.1.0", language="de")
+    candidate = loader.load_candidate(bundle, like)
     assert candidate.bundle.manifest.reference == "quality:1.1.0"
     assert candidate.concurrency == CONCURRENCY
     assert candidate.threshold == 0.25

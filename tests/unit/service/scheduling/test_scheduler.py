@@ -121,11 +121,12 @@ class CountedWork(InFlight):
 
 
 def begin(held: AnsweringNothing, turns: int) -> list[InFlight]:
-    given: Any = {"turn": TurnToScore([], "ok"), "chars": 2, "keep": lambda _: None}
+    scorer = held.runtime.loaded.scorer
+    given: Any = {"scorer": scorer, "turn": TurnToScore([], "ok"), "chars": 2, "keep": lambda _: None}
     works: list[InFlight] = [CountedWork({}, None, [b"a"], **given) for _ in range(turns)]
     for work in works:
         work.waiting += 1
-    ScoringJob(held.runtime, works, Reservation(Admission(AdmissionSettings()), {})).begin()
+    ScoringJob(held.runtime, works).begin(Reservation(Admission(AdmissionSettings()), {}))
     return works
 
 
