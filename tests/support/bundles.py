@@ -12,10 +12,10 @@ from onnx import TensorProto, helper, numpy_helper
 from pydantic import JsonValue
 from tokenizers import Tokenizer, models, pre_tokenizers
 from turnscore_core.inference.onnx_backend import OnnxBackend
-from turnscore_core.loaded_scorer import read_turn, score_in_one_batch
+from turnscore_core.loaded_scorer import find_scorer, read_turn, score_in_one_batch
 from turnscore_core.scorers.encoder import TextEncoder
-from turnscore_core.scorers.quality import COMPARED_ROWS, FEATURES, HEADS, QualityScorer
-from turnscore_core.scorers.reaction import REACTIONS, SIGNALS, ReactionScorer
+from turnscore_core.scorers.quality import COMPARED_ROWS, FEATURES, HEADS, Head, QualityScorer
+from turnscore_core.scorers.reaction import REACTIONS, SIGNALS
 from turnscore_models import (
     Bundle,
     GraphOutput,
@@ -230,34 +230,63 @@ def make_reaction_bundle(folder: Path, quality: Bundle, **options: JsonValue) ->
     """A bundle of heads on the encoder of that one: the user is pleased with good words and frustrated by bad ones."""
     folder.mkdir(parents=True)
     save_heads(folder / "reaction.onnx", REACTIONS)
-    (folder / "calibration.json").write_text(json.dumps(curve(0, 1)))
-    turns = [
-        SelfTestTurn(context=[("system", "a b c")], response=response, value=0.5)
-        for response in ("good fine", "bad wrong", "a b c d e f g h i j k l m")
-    ]
-    (folder / "self_test.json").write_text(SelfTest(turns=turns).model_dump_json())
     described: dict[str, JsonValue] = {
         "layout": LAYOUT,
         "calibrated": {name: {"slope": 1.0, "bias": 0.0} for name in REACTIONS},
         "thresholds": {name: 0.7 if name in ("frustrated", "pleased") else 1.0 for name in SIGNALS},
         **options,
     }
-    shared = [GRAPH, JOINT, "tokenizer.json"]
+    return _share_encoder(folder, quality, "reaction", "reaction", "reaction.onnx", described)
+
+
+def make_criterion_bundle(
+    folder: Path, quality: Bundle, name: str, head: Head = "relevant", sign: float = 1.0, version: str = "1.0.0"
+) -> Bundle:
+    """A criterion on the encoder of that one, which says what this head of quality says, or the opposite."""
+    folder.mkdir(parents=True)
+    weights = np.zeros(len(HEADS), np.float32)
+    weights[HEADS.index(head)] = sign
+    np.savez(folder / "criterion.npz", weights=weights, bias=np.float32(0))
+    described: dict[str, JsonValue] = {
+        "layout": LAYOUT,
+        "calibrated": {"slope": 1.0, "bias": 0.0},
+        "scale": [1, 5],
+        "description": f"Is it {name}?",
+    }
+    return _share_encoder(folder, quality, name, "criterion", "criterion.npz", described, version)
+
+
+def _share_encoder(
+    folder: Path,
+    quality: Bundle,
+    name: str,
+    kind: str,
+    file: str,
+    options: dict[str, JsonValue],
+    version: str = "1.0.0",
+) -> Bundle:
+    """The bundle of the heads in the folder's file, whose self-test has what they give."""
+    (folder / "calibration.json").write_text(json.dumps(curve(0, 1)))
+    scorer_class, _ = find_scorer(kind)
+    asked = scorer_class.speaker
+    turns = [
+        SelfTestTurn(context=[("user" if asked == "system" else "system", "a b c")], response=response, value=0.5)
+        for response in ("good fine", "bad wrong", "a b c d e f g h i j k l m")
+    ]
+    (folder / "self_test.json").write_text(SelfTest(turns=turns).model_dump_json())
     heads = describe_heads(quality.folder, HEADS_GRAPH).model_copy(
-        update={"file": "reaction.onnx", "sha256": sha256_of(folder / "reaction.onnx")}
+        update={"file": file, "sha256": sha256_of(folder / file)}
     )
-    manifest = quality.manifest.model_copy(
-        update={
-            "name": "reaction",
-            "kind": "reaction",
-            "version": "1.0.0",
-            "options": described,
-            "heads": {"reaction": heads},
-            "shared": SharedFiles(bundle=quality.manifest.name, files=shared),
-        }
-    )
-    bundle = write_bundle(folder, manifest, [quality.folder])
-    scorer = ReactionScorer(bundle, open_quality(quality.folder))
+    update = {
+        "name": name,
+        "kind": kind,
+        "version": version,
+        "options": options,
+        "heads": {kind: heads},
+        "shared": SharedFiles(bundle=quality.manifest.name, files=[GRAPH, JOINT, "tokenizer.json"]),
+    }
+    bundle = write_bundle(folder, quality.manifest.model_copy(update=update), [quality.folder])
+    scorer = scorer_class(bundle, open_quality(quality.folder))
     scores = score_in_one_batch(scorer, [read_turn(each) for each in turns])
     known = [turn.model_copy(update={"value": score.value}) for turn, score in zip(turns, scores, strict=True)]
     (folder / "self_test.json").write_text(SelfTest(turns=known).model_dump_json())

@@ -1,0 +1,105 @@
+"""Criteria on the encoder whose features are quality's heads: computed in one pass with it, alone, or by the engine."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.bundles import converse, make_criterion_bundle, make_quality_bundle, make_quality_version
+from turnscore_core.dialogues import Dialogue
+from turnscore_core.engine import Engine, choose_bundles
+from turnscore_core.loaded_scorer import load_scorer
+from turnscore_core.scorers.quality import SplitEncoder, TurnRows
+from turnscore_core.scoring import score_turns
+from turnscore_models import Bundle, BundleError, InvalidManifestError, MismatchedGraphError, read_bundle, write_bundle
+from turnscore_models.bundle import copy_bundle, sha256_of
+
+TURNS = converse(7, 12)
+
+
+@pytest.fixture(scope="module")
+def bundles(tmp_path_factory: pytest.TempPathFactory) -> list[Bundle]:
+    folder = tmp_path_factory.mktemp("models")
+    quality = make_quality_bundle(folder / "quality")
+    own = {"on_topic": 1.0, "off_topic": -1.0}
+    return [quality, *(make_criterion_bundle(folder / name, quality, name, sign=sign) for name, sign in own.items())]
+
+
+@pytest.fixture
+def passes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The turns of every pass of the encoder."""
+    found: list[int] = []
+    run = SplitEncoder.run
+
+    def counted(self: SplitEncoder, turns: Sequence[TurnRows], *args: object) -> object:
+        found.append(len(turns))
+        return run(self, turns, *args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(SplitEncoder, "run", counted)
+    return found
+
+
+def test_a_criterion_says_what_its_head_says(bundles: list[Bundle]):
+    asked = [load_scorer(each, "fp32") for each in bundles]
+    assert [each.kind for each in asked] == ["quality", "on_topic", "off_topic"]
+    assert len({each.pass_key for each in asked}) == 1
+    [turn] = [asked[0].trim(each) for each in asked[0].tested[:1]]
+    quality, on_topic, off_topic = (score_turns(each, [turn])[0] for each in asked)
+    assert on_topic.value == pytest.approx(quality.details["relevant"], abs=1e-6)
+    assert off_topic.value == pytest.approx(1 - on_topic.value)
+
+
+def test_the_engine_computes_quality_and_all_criteria_in_one_pass_to_the_same_bits(
+    bundles: list[Bundle], passes: list[int]
+):
+    def values(*models: Bundle) -> dict[str, list[float]]:
+        with Engine([each.folder for each in models]) as engine:
+            passes.clear()
+            [found] = engine.score([Dialogue("a", TURNS)])
+        return {name: [turn.scores[name].value for turn in found.turns] for name in engine.models}
+
+    together = values(*bundles)
+    distinct = len({(tuple(each.text for each in TURNS[:place]), TURNS[place].text) for place in range(1, 12, 2)})
+    assert sum(passes) == distinct
+    assert together == {name: own for each in bundles for name, own in values(each).items()}
+    assert values(*bundles[1:]) == {name: together[name] for name in ("on_topic", "off_topic")}
+
+
+def test_files_and_corpora_ask_criteria_by_name(bundles: list[Bundle]):
+    folders = [str(each.folder) for each in bundles]
+    assert choose_bundles(folders, ["off_topic"]) == (bundles[2].folder,)
+    assert choose_bundles(folders, None) == tuple(each.folder for each in bundles)
+
+
+def test_a_criterion_of_another_encoder_is_refused_by_name(bundles: list[Bundle], tmp_path: Path):
+    other = make_quality_version(tmp_path / "other", "2.0.0", marks=2.0)
+    manifest = bundles[1].manifest
+    files = {name: other.manifest.files.get(name, digest) for name, digest in manifest.files.items()}
+    copied = copy_bundle(bundles[1], tmp_path / "copied")
+    with pytest.raises(MismatchedGraphError, match=r"on_topic:1.0.0: the heads 'criterion' .* are bound to"):
+        write_bundle(copied.folder, manifest.model_copy(update={"files": files}), [other.folder])
+
+
+def test_a_criterion_cannot_take_the_name_of_another_scorer(bundles: list[Bundle], tmp_path: Path):
+    with pytest.raises(InvalidManifestError, match="cannot have the name of another scorer"):
+        make_criterion_bundle(tmp_path / "fed", bundles[0], "fed")
+
+
+@pytest.mark.parametrize(
+    ("stored", "reason"),
+    [
+        ({"weights": np.ones(6, np.float32)}, "cannot be read"),
+        ({"weights": np.full(6, np.nan, np.float32), "bias": np.float32(0)}, "one finite weight"),
+        ({"weights": np.ones((6, 2), np.float32), "bias": np.float32(0)}, "one finite weight"),
+        ({"weights": np.ones(5, np.float32), "bias": np.float32(0)}, "does not run"),
+    ],
+)
+def test_wrong_weights_are_refused(bundles: list[Bundle], tmp_path: Path, stored: dict[str, object], reason: str):
+    copied = copy_bundle(bundles[1], tmp_path / "on_topic")
+    np.savez(copied.folder / "criterion.npz", **stored)
+    heads = copied.manifest.heads["criterion"]
+    changed = heads.model_copy(update={"sha256": sha256_of(copied.folder / heads.file)})
+    manifest = copied.manifest.model_copy(update={"heads": {"criterion": changed}})
+    broken = write_bundle(copied.folder, manifest, copied.lenders)
+    with pytest.raises(BundleError, match=reason):
+        load_scorer(read_bundle(broken.folder, broken.lenders), "fp32")

@@ -1,0 +1,128 @@
+"""Criteria beside quality in a service: one pass computes all that a turn is asked, whoever lacks what."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.bundles import make_criterion_bundle, make_quality_bundle, make_quality_version
+from turnscore_core.deadline import Deadline
+from turnscore_core.scorers.quality import SplitEncoder, TurnRows
+from turnscore_models import Bundle
+from turnscore_service.lifecycle.runtime import Runtime
+from turnscore_service.settings.service import Settings
+from turnscore_wire import BatchReply, Score, ScoreReply, ScoreRequest
+
+ALL = ["quality", "on_topic", "dull"]
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Bundle]:
+    folder = tmp_path_factory.mktemp("models")
+    quality = make_quality_bundle(folder / "quality")
+    on_topic = make_criterion_bundle(folder / "on_topic", quality, "on_topic")
+    dull = make_criterion_bundle(folder / "dull", quality, "dull", "engaging", -1.0)
+    return {"quality": quality, "on_topic": on_topic, "dull": dull}
+
+
+@pytest.fixture
+def passes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The turns of every pass of an encoder."""
+    found: list[int] = []
+    run = SplitEncoder.run
+
+    def counted(self: SplitEncoder, turns: Sequence[TurnRows], *args: Any) -> Any:
+        found.append(len(turns))
+        return run(self, turns, *args)
+
+    monkeypatch.setattr(SplitEncoder, "run", counted)
+    return found
+
+
+@asynccontextmanager
+async def serving(models: dict[str, Bundle], **settings: Any) -> AsyncIterator[Runtime]:
+    described = {"models": [str(each.folder) for each in models.values()], "runtime": {"threads": 1}, **settings}
+    runtime = Runtime(Settings.model_validate(described))
+    runtime.start()
+    await runtime.wait_until_loaded()
+    assert runtime.health.state == "ready", runtime.health.reason
+    try:
+        yield runtime
+    finally:
+        await runtime.stop()
+
+
+async def ask(runtime: Runtime, response: str, *scorers: str, **fields: Any) -> dict[str, Score]:
+    request = ScoreRequest(response=response, scorers=list(scorers) or None, **fields)
+    return (await runtime.pipeline().score(request, "r", Deadline.after_ms(60_000))).scores
+
+
+async def test_one_pass_computes_all_and_gives_each_what_it_gives_alone(models: dict[str, Bundle], passes: list[int]):
+    async with serving(models) as runtime:
+        passes.clear()
+        together = await ask(runtime, "that is great, thanks")
+        assert (list(together), passes) == (ALL, [1])
+        alone = {name: (await ask(runtime, "that is great, thanks", name, cache="bypass"))[name] for name in ALL}
+        assert {name: each.value for name, each in alone.items()} == {
+            name: each.value for name, each in together.items()
+        }
+        assert together["on_topic"].tokens == together["quality"].tokens
+        assert together["on_topic"].value == pytest.approx(together["quality"].details["relevant"], abs=1e-6)
+        passes.clear()
+        assert [each.cached for each in (await ask(runtime, "that is great, thanks")).values()] == [True] * 3
+        assert passes == []
+
+
+async def test_what_is_known_is_not_asked_again(models: dict[str, Bundle], passes: list[int]):
+    async with serving(models) as runtime:
+        await ask(runtime, "so what", "quality", "dull")
+        passes.clear()
+        found = await ask(runtime, "so what")
+        assert ([each.cached for each in found.values()], passes) == ([True, False, True], [1])
+        requests = [ScoreRequest(response=each, scorers=own) for each in ("a b", "c d e") for own in (ALL, ALL[1:])]
+        passes.clear()
+        reply: BatchReply = await runtime.pipeline().score_batch(requests, "r", Deadline.after_ms(60_000))
+        answers = [each for each in reply.results if isinstance(each, ScoreReply)]
+        assert [list(each.scores) for each in answers] == [ALL, ALL[1:]] * 2
+        assert answers[0].scores["dull"] == answers[1].scores["dull"]
+        assert sum(passes) == 2
+
+
+async def test_two_callers_at_once_wait_for_one_pass(models: dict[str, Bundle], passes: list[int]):
+    async with serving(models) as runtime:
+        passes.clear()
+        one, other = await asyncio.gather(ask(runtime, "nice one", *ALL[:2]), ask(runtime, "nice one", *ALL[:2]))
+        assert (passes, one["on_topic"].value) == ([1], other["on_topic"].value)
+
+
+async def test_another_version_of_a_criterion_answers_its_share_in_the_same_pass(
+    models: dict[str, Bundle], passes: list[int]
+):
+    quality = models["quality"]
+    turned = make_criterion_bundle(quality.folder.parent / "2.0.0", quality, "dull", "engaging", 1.0, "2.0.0")
+    async with serving(models, split=f"{turned.folder}=1") as runtime:
+        passes.clear()
+        found = await ask(runtime, "good fine", conversation="c")
+        assert (found["dull"].model, passes) == ("dull:2.0.0", [1])
+        usual = await ask(runtime, "good fine")
+        assert found["dull"].value == pytest.approx(1 - usual["dull"].value, abs=1e-6)
+
+
+async def test_a_criterion_outlives_the_switch_of_quality_to_another_encoder(
+    models: dict[str, Bundle], passes: list[int], tmp_path: Path
+):
+    other = make_quality_version(tmp_path / "other", "2.0.0", marks=2.0)
+    async with serving(models) as runtime:
+        before = await ask(runtime, "good fine")
+        assert runtime.switch is not None
+        await runtime.switch.serve(str(other.folder) + "/")
+        passes.clear()
+        after = await ask(runtime, "good fine", cache="bypass")
+        assert (after["quality"].model, len(passes)) == ("quality:2.0.0", 2)
+        assert [after[name].value for name in ALL[1:]] == [before[name].value for name in ALL[1:]]
+        await runtime.switch.serve(str(models["quality"].folder) + "/")
+        passes.clear()
+        assert (await ask(runtime, "good fine", cache="bypass"))["quality"].value == before["quality"].value
+        assert passes == [1]
