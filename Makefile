@@ -184,7 +184,7 @@ lock: $(DEV)/.ready  ## Pins the dependencies
 	$(DEV)/bin/pip install --quiet pip-tools
 	$(call editable,'core[cpu]' '.[cpu$(comma)otel]') | $(LOCK) --output-file=requirements/serve.txt -
 	$(call editable,'core[gpu]' '.[gpu$(comma)otel]') | $(LOCK) --constraint=requirements/serve.txt --output-file=requirements/serve-gpu.txt -
-	{ $(call editable,'core[cpu]' '.[dev]' 'assessment[postgres]' exporters 'corpora[report]'); echo torch==2.13.0; } | \
+	{ $(call editable,'core[cpu]' '.[dev]' 'assessment[judge$(comma)postgres]' exporters 'corpora[report]'); echo torch==2.13.0; } | \
 		$(LOCK) --constraint=requirements/serve.txt --output-file=requirements/dev.txt -
 	for kind in cpu:serve cuda:serve-gpu; do echo async-timeout | $(LOCK) --no-annotate --generate-hashes \
 		--output-file=requirements/image-$${kind%:*}.txt requirements/$${kind#*:}.txt - || exit 1; done

@@ -6,6 +6,7 @@ import io
 import json
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, TypeVar
@@ -73,12 +74,25 @@ class CsvTable:
     """The rows of a CSV file, cells by column; they count from 2, as in a spreadsheet."""
 
     columns: Sequence[str]
-    rows: Sequence[tuple[int, dict[str, Any]]]
+    rows: Iterable[tuple[int, dict[str, Any]]]
     separator: str
 
 
 def read_csv(path: Path, needed: Sequence[str] = (), separators: str = ",") -> CsvTable:
     """The table, whose first line names its columns; BadFileError where it cannot be read or lacks a needed column."""
+    with _open_csv(path, needed, separators) as table:
+        return CsvTable(table.columns, list(table.rows), table.separator)
+
+
+def stream_csv(path: Path, needed: Sequence[str] = ()) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The rows of `read_csv`, one at a time."""
+    with _open_csv(path, needed, ",") as table:
+        yield from table.rows
+
+
+@contextmanager
+def _open_csv(path: Path, needed: Sequence[str], separators: str) -> Iterator[CsvTable]:
+    """The table, whose rows are read as they are asked for."""
     csv.field_size_limit(LINE_CHARACTERS)
     line = 0
     try:
@@ -90,11 +104,14 @@ def read_csv(path: Path, needed: Sequence[str] = (), separators: str = ",") -> C
             missing = [name for name in needed if name not in columns]
             if missing:
                 raise BadFileError(path, 1, f"has no column `{missing[0]}`; the first line must name the columns")
-            rows: list[tuple[int, dict[str, Any]]] = []
-            for row in reader:
-                line = reader.line_num
-                rows.append((len(rows) + 2, row))
-            return CsvTable(columns, rows, separator)
+
+            def read() -> Iterator[tuple[int, dict[str, Any]]]:
+                nonlocal line
+                for number, row in enumerate(reader, start=2):
+                    line = reader.line_num
+                    yield number, row
+
+            yield CsvTable(columns, read(), separator)
     except FileNotFoundError as error:
         raise BadFileError(path, 0, "does not exist") from error
     except (csv.Error, OSError, *UNREADABLE) as error:
@@ -102,27 +119,22 @@ def read_csv(path: Path, needed: Sequence[str] = (), separators: str = ",") -> C
 
 
 def write_rows(path: Path, rows: Iterable[BaseModel | Mapping[str, Any]]) -> None:
-    """Writes a line of JSON per row, defaults of models left out; packed as `write_packed` does."""
-    write_packed(
-        path,
-        "".join(
-            (
-                row.model_dump_json(exclude_defaults=True)
-                if isinstance(row, BaseModel)
-                else json.dumps(row, ensure_ascii=False, separators=(",", ":"))
-            )
-            + "\n"
-            for row in rows
-        ),
-    )
+    """Writes a line of JSON per row, defaults of models left out; the file appears whole or not at all.
 
-
-def write_packed(path: Path, text: str) -> None:
-    """Writes the file, whole or not at all; gzipped, byte for byte the same each time, where the name ends in `.gz`."""
-    content = text.encode()
+    Gzipped, byte for byte the same each time, where the name ends in `.gz`. No two rows are in memory at once.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
-    partial.write_bytes(gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
+    with partial.open("wb") as file:
+        packed = gzip.GzipFile("", "wb", fileobj=file, mtime=0) if path.suffix == ".gz" else nullcontext(file)
+        with packed as lines:
+            for row in rows:
+                text = (
+                    row.model_dump_json(exclude_defaults=True)
+                    if isinstance(row, BaseModel)
+                    else json.dumps(row, ensure_ascii=False, separators=(",", ":"))
+                )
+                lines.write(text.encode() + b"\n")
     partial.replace(path)
 
 

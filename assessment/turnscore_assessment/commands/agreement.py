@@ -71,8 +71,8 @@ def choose_scorers(
 
 
 @contextmanager
-def show_progress(title: str, dialogues: int) -> Iterator["Advance"]:
-    """A progress bar on stderr, removed at the end."""
+def show_progress(title: str, dialogues: int | None) -> Iterator["Advance"]:
+    """A progress bar on stderr, removed at the end; `dialogues` is None where their number is unknown."""
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(title, total=dialogues)
         yield lambda scored: progress.update(task, advance=scored)

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 
 from turnscore_assessment.errors import AssessmentError, BadFileError, TooFewError
-from turnscore_assessment.figures import DRAWS_AT_ONCE, Floats, Interval, draw_counts, find_interval
+from turnscore_assessment.figures import DRAWS_AT_ONCE, Floats, Integers, Interval, draw_counts, find_interval
 from turnscore_assessment.files import read_csv
 from turnscore_assessment.ratings.rating_file import build_table, read_ratings, standardize
 
@@ -61,12 +61,12 @@ def step_up(single: float, raters: float) -> float:
     return _divide(raters * single, 1 + (raters - 1) * single)
 
 
-def bound_intraclass(ratings: Floats, rounds: int, seed: int) -> dict[str, Interval]:
-    """The four figures with intervals from resampled items."""
+def bound_intraclass(ratings: Floats, rounds: int, seed: int, units: Integers | None = None) -> dict[str, Interval]:
+    """The four figures with intervals from resampled items, or from resampled `units`: their number for each item."""
     found = measure_intraclass(ratings)
-    resampled = np.concatenate(
-        [_measure_drawn_intraclass(ratings, counts) for counts in draw_counts(len(ratings), rounds, seed)]
-    )
+    units = np.arange(len(ratings)) if units is None else units
+    drawn = draw_counts(int(units.max()) + 1, rounds, seed)
+    resampled = np.concatenate([_measure_drawn_intraclass(ratings, counts[:, units]) for counts in drawn])
     return {name: find_interval(getattr(found, name), resampled[:, place]) for place, name in enumerate(_FIGURES)}
 
 
