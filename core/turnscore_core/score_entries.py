@@ -65,7 +65,8 @@ class KeyMaker:
     def key(self, namespace: str, inputs: Fields, hashes: "TextHashes | None" = None) -> str:
         """The key of a turn of which the scorer reads `inputs`; `hashes` are those of its request."""
         prefix = f"{_PREFIX}:{namespace}:{self._model}:{self._identity}"
-        hashed = b"".join(map((TextHashes() if hashes is None else hashes).pack, (prefix, *inputs)))
+        hashes = TextHashes() if hashes is None else hashes
+        hashed = hashes.pack(prefix) + hashes.pack_all(inputs)
         return f"{prefix}:{_hash(hashed, _INPUT_BYTES, self._secret)}"
 
     def _identify(self) -> str:
@@ -75,9 +76,19 @@ class KeyMaker:
 class TextHashes(dict[str, bytes]):
     """The hashes of one request's texts. Each text is hashed once, however many of its turns and scorers read it."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._packed: tuple[Fields, bytes] = ((), b"")
+
     def __missing__(self, text: str) -> bytes:
         hashed = self[text] = blake2b(text.encode(), digest_size=_TEXT_BYTES).digest()
         return hashed
+
+    def pack_all(self, inputs: Fields) -> bytes:
+        """`pack` of all, which is made once where the scorers of a pass ask one after the other."""
+        if self._packed[0] is not inputs:
+            self._packed = inputs, b"".join(map(self.pack, inputs))
+        return self._packed[1]
 
     def pack(self, field: Field) -> bytes:
         """As `pack_fields`, with the hash of each text in its place."""

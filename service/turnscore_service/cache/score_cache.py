@@ -80,9 +80,9 @@ class CacheLookup:
 
     loaded: LoadedScorer
     turn: TurnToScore  # trimmed already
+    inputs: Fields  # what the scorer reads of the turn
     # The fragments that the score is made of; they and the following are set by `ScoreCache.look_up`.
     fragments: tuple[bytes, ...] = ()
-    inputs: Fields = ()  # what the scorer reads of the turn
     key: str | None = None  # none for a turn that shares its score with no other
     is_read: bool = False
     is_kept: bool = False
@@ -144,7 +144,7 @@ class ScoreCache:
     ) -> None:
         """Notes what this process knows of the turn's score; `hashes` are those of its request."""
         scorer, keeping = lookup.loaded.scorer, self._keeping[lookup.loaded.name]
-        lookup.fragments, lookup.inputs = scorer.fragments_of(lookup.turn), scorer.inputs_of(lookup.turn)
+        lookup.fragments = scorer.fragments_of(lookup.turn)
         lookup.missing = range(len(lookup.fragments))
         if mode == "bypass":
             lookup.miss = mode

@@ -437,10 +437,14 @@ class Scheduler:
         hashes = TextHashes()
         for item, outcome in zip(items, outcomes, strict=True):
             await slices.pause()
+            known: TurnToScore | None = None
             for name in component_scorers(item.asked, self._combinations):
                 loaded = self._runtimes[item.versions.get(name, name)].loaded
-                turn = item.turn_for(loaded)
-                each = PendingScore(loaded=loaded, turn=turn, asked=name, deadline=item.deadline, outcome=outcome)
+                if (turn := item.turn_for(loaded)) is not known:  # it is the same for the scorers of a pass
+                    known, inputs = turn, loaded.scorer.inputs_of(turn)
+                each = PendingScore(
+                    loaded=loaded, turn=turn, inputs=inputs, asked=name, deadline=item.deadline, outcome=outcome
+                )
                 self._cache.look_up(each, item.cache, item.namespace, hashes)
                 pending.append(each)
         started_at = time.monotonic()

@@ -44,7 +44,7 @@ class DictStore:
 
 
 def look_up(cache: ScoreCache, loaded: LoadedScorer) -> CacheLookup:
-    lookup = CacheLookup(loaded=loaded, turn=TURN)
+    lookup = CacheLookup(loaded=loaded, turn=TURN, inputs=loaded.scorer.inputs_of(TURN))
     cache.look_up(lookup)
     return lookup
 

@@ -49,7 +49,7 @@ async def ask(
     cache: ScoreCache, loaded: LoadedScorer, text: str = "hi", options: Any = None, **choice: Any
 ) -> CacheLookup:
     turn = TurnToScore([Turn(speaker="user", text="hello")], text, options=options)
-    lookup = CacheLookup(loaded=loaded, turn=turn)
+    lookup = CacheLookup(loaded=loaded, turn=turn, inputs=loaded.scorer.inputs_of(turn))
     cache.look_up(lookup, **choice)
     await cache.find([lookup], 1)
     return lookup
