@@ -53,6 +53,11 @@ class KeyMaker:
         self._model = loaded.bundle.manifest.reference
         self._mark = b""
         self._identity = self._identify()
+        self._prefix: tuple[str | None, str, bytes] = (
+            None,
+            "",
+            b"",
+        )  # of the latest namespace: that, the prefix of its keys, and what stands for it
 
     def take_mark(self, mark: bytes) -> bool:
         """Makes the keys that belong to this mark; whether it is another than before."""
@@ -60,14 +65,18 @@ class KeyMaker:
             return False
         self._mark = mark
         self._identity = self._identify()
+        self._prefix = None, "", b""
         return True
 
     def key(self, namespace: str, inputs: Fields, hashes: "TextHashes | None" = None) -> str:
         """The key of a turn of which the scorer reads `inputs`; `hashes` are those of its request."""
-        prefix = f"{_PREFIX}:{namespace}:{self._model}:{self._identity}"
         hashes = TextHashes() if hashes is None else hashes
-        hashed = hashes.pack(prefix) + hashes.pack_all(inputs)
-        return f"{prefix}:{_hash(hashed, _INPUT_BYTES, self._secret)}"
+        latest, prefix, packed = self._prefix
+        if latest != namespace:
+            prefix = f"{_PREFIX}:{namespace}:{self._model}:{self._identity}"
+            packed = hashes.pack(prefix)
+            self._prefix = namespace, prefix, packed
+        return f"{prefix}:{_hash(packed + hashes.pack_all(inputs), _INPUT_BYTES, self._secret)}"
 
     def _identify(self) -> str:
         return _hash(pack_fields((*self._fields, self._mark.hex())), _IDENTITY_BYTES)

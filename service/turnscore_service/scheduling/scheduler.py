@@ -109,7 +109,8 @@ class InFlight:
         else:
             self.found, self.seconds = found, seconds
         self.is_done = True
-        self.done.set_result(None)
+        if not self.done.done():
+            self.done.set_result(None)
         self._end()
 
     def _end(self) -> None:
@@ -245,6 +246,9 @@ class ScoringJob:
             for each in works:  # the scorers of a pass are asked of the very same turn
                 by_turn.setdefault(id(each.turn), []).append(each)
             self._asked = [[each.scorer for each in same] for same in by_turn.values()]
+            for first, *others in by_turn.values():  # which are done in one step: each more to wait for would cost
+                for each in others:
+                    each.done = first.done
         firsts = [same[0] for same in by_turn.values()]
         self._works = list(chain.from_iterable(by_turn.values()))
         self._turns, self._chars = [each.turn for each in firsts], sum([each.chars for each in firsts])
