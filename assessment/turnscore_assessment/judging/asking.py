@@ -4,20 +4,21 @@ import json
 import os
 import random
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from turnscore_assessment.command_line import ask_all
+from typer import Option
+
+from turnscore_assessment.command_line import SeedOption, ask_all
 from turnscore_assessment.errors import AssessmentError
-from turnscore_assessment.judging.ledger import Ledger, Tokens, chunk
+from turnscore_assessment.judging.ledger import Ledger, Tokens
 from turnscore_assessment.judging.rubric import Rubric
 from turnscore_assessment.judging.turns import Marks, Response
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from openai import AsyncOpenAI
 
 RETRIES = 8  # Of a call, by the client: it waits as Retry-After says, else .5 s to 8 s. Chosen: a minute of trouble.
@@ -25,6 +26,7 @@ AGAIN = 2  # How often a turn without a usable answer is asked again, alone. Cho
 FAILURES_IN_A_ROW = 10  # Calls without a single mark, after which the run stops. Chosen: the cause is not the turns.
 CALLS_AT_ONCE = 50  # Calls whose turns are shuffled together. Chosen: a call has turns of many dialogues.
 BYTES_PER_TOKEN = 4  # Of UTF-8, for estimates. Chosen: as English has.
+_STOPPING = (401, 403, 404, 429)  # Statuses that the next call would get, too.
 
 INSTRUCTION = """You judge single responses of a chatbot by a rubric. The user's message is a JSON list of items, each \
 with an `id`, the `conversation` so far and the `response` to judge. Judge each response by itself, as the next turn \
@@ -44,24 +46,29 @@ class JudgeError(AssessmentError):
 
 @dataclass(frozen=True, kw_only=True)
 class Judges:
-    """The models to ask, and how; prices are of a million tokens, sent and received, for each model."""
+    """The models to ask, and how; the options of the command."""
 
-    models: Sequence[str]
-    prices: Sequence[tuple[float, float]] = ()
-    base_url: str | None = None
-    turns_per_call: int = 8
-    concurrency: int = 4
-    timeout_seconds: float = 120
-    temperature: float | None = None
-    has_schema: bool = True
-    budget: float | None = None
-    seed: int = 0
+    models: Annotated[list[str] | None, Option("--model", help="A judge; repeatable.")] = None
+    base_url: Annotated[str | None, Option(help="An endpoint with OpenAI's API; OPENAI_API_KEY is its key.")] = None
+    turns_per_call: Annotated[int, Option(min=1, max=100, help="Turns that a judge reads together.")] = 8
+    concurrency: Annotated[int, Option(min=1, max=256, help="Calls in flight.")] = 4
+    timeout: Annotated[float, Option(min=1, help="Seconds for one call.")] = 120
+    temperature: Annotated[float | None, Option(min=0, help="Default: the model's own.")] = None
+    schema: Annotated[bool, Option(help="Whether the endpoint knows JSON schemas; else words ask for JSON.")] = True
+    price_in: Annotated[list[float] | None, Option(min=0, help="Dollars per million tokens sent, by model.")] = None
+    price_out: Annotated[list[float] | None, Option(min=0, help="The same of tokens received.")] = None
+    budget: Annotated[float | None, Option(min=0, help="Dollars that all runs with this output may cost.")] = None
+    seed: SeedOption = 0
+
+    @property
+    def names(self) -> list[str]:
+        return list(dict.fromkeys(self.models or ()))
 
     def cost(self, tokens: Mapping[str, Tokens]) -> float:
         """What so many tokens cost; 0 without prices."""
-        prices = dict(zip(self.models, self.prices, strict=False))
-        pairs = [(tokens[name], price) for name, price in prices.items() if name in tokens]
-        return sum(sent * price[0] + received * price[1] for (sent, received), price in pairs) / 1e6
+        prices = zip(self.names, self.price_in or [], self.price_out or [], strict=False)
+        used = [(tokens.get(name, (0, 0)), sent, received) for name, sent, received in prices]
+        return sum(each[0] * sent + each[1] * received for each, sent, received in used) / 1e6
 
     def open_client(self) -> "AsyncOpenAI":
         """A client whose key is OPENAI_API_KEY; an endpoint of one's own may need none. Raises JudgeError."""
@@ -74,7 +81,7 @@ class Judges:
         key = os.environ.get("OPENAI_API_KEY") or ("none" if self.base_url else None)
         if key is None:
             raise JudgeError("set OPENAI_API_KEY, or give the address of an endpoint that needs no key by --base-url")
-        return AsyncOpenAI(api_key=key, base_url=self.base_url, max_retries=RETRIES, timeout=self.timeout_seconds)
+        return AsyncOpenAI(api_key=key, base_url=self.base_url, max_retries=RETRIES, timeout=self.timeout)
 
 
 def estimate_tokens(text: str) -> int:
@@ -82,9 +89,7 @@ def estimate_tokens(text: str) -> int:
 
 
 def write_instruction(rubric: Rubric) -> str:
-    forms = {each.name: "yes or no" if each.is_yes_or_no else f"a number from {each.low:g} to {each.high:g}"
-             for each in rubric.criteria.values()}  # fmt: skip
-    form = json.dumps({"turns": [{"id": "...", **forms}]}, indent=1)
+    form = json.dumps({"turns": [{"id": "...", **{each.name: each.scale for each in rubric.criteria.values()}}]})
     return INSTRUCTION.format(form=form, rubric=rubric.text)
 
 
@@ -98,11 +103,11 @@ def write_item(turn: Response) -> str:
 def make_schema(rubric: Rubric) -> dict[str, Any]:
     """The JSON schema of an answer, in the form that the API calls strict."""
 
-    def strict(properties: dict[str, Any]) -> dict[str, Any]:
+    def strict(**properties: object) -> dict[str, Any]:
         return {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}
 
-    entry = strict({"id": {"type": "string"}, **{name: each.schema for name, each in rubric.criteria.items()}})
-    return strict({"turns": {"type": "array", "items": entry}})
+    entry = strict(id={"type": "string"}, **{name: each.schema for name, each in rubric.criteria.items()})
+    return strict(turns={"type": "array", "items": entry})
 
 
 def read_answers(rubric: Rubric, turns: Sequence[Response], content: str) -> dict[str, Marks]:
@@ -111,28 +116,18 @@ def read_answers(rubric: Rubric, turns: Sequence[Response], content: str) -> dic
     A turn that was answered twice has none: it is unknown which answer is its own.
     """
     answers: dict[str, Marks] = {turn.key: {} for turn in turns}
-    keys = {turn.key[:8]: turn.key for turn in turns}
     thought = re.sub(r"<think>.*?</think>", "", content, flags=re.DOTALL)  # models that reason within the answer
     try:
         listed = json.loads(thought[thought.find("{") : thought.rfind("}") + 1])["turns"]
-        entries = [(keys[each["id"]], each) for each in listed if each["id"] in keys]
+        ids = Counter(each["id"] for each in listed)
+        entries = {each["id"]: each for each in listed if ids[each["id"]] == 1}
     except (ValueError, KeyError, TypeError, RecursionError):
         return answers
-    ids = [key for key, _ in entries]
-    for key, each in entries:
-        if ids.count(key) == 1:
-            marks = {name: criterion.read_mark(each.get(name)) for name, criterion in rubric.criteria.items()}
-            answers[key] = {name: mark for name, mark in marks.items() if mark is not None}
+    for turn in turns:
+        entry = entries.get(turn.key[:8], {})
+        marks = {name: criterion.read_mark(entry.get(name)) for name, criterion in rubric.criteria.items()}
+        answers[turn.key] = {name: mark for name, mark in marks.items() if mark is not None}
     return answers
-
-
-@dataclass
-class Estimate:
-    """What asking will take: turns and calls over all judges, tokens by judge."""
-
-    turns: int = 0
-    calls: int = 0
-    tokens: dict[str, Tokens] = field(default_factory=dict)
 
 
 class Interview:
@@ -141,39 +136,25 @@ class Interview:
     def __init__(self, judges: Judges, rubric: Rubric, ledger: Ledger) -> None:
         self._judges, self._rubric, self._ledger = judges, rubric, ledger
         self._instruction = write_instruction(rubric)
-        self._overhead = estimate_tokens(self._instruction)
-        # An answer's names and marks, and what JSON needs around them.
-        self._answer_tokens = 10 + sum(4 + estimate_tokens(name) for name in rubric.criteria)
         self._reserved = 0.0  # the estimated cost of calls in flight
         self._estimated = self._paid = 0.0  # of the calls that came back, to correct estimates by
         self._failures = 0
         self._stopped: JudgeError | None = None
         self.is_over_budget = False
-        self.problems: dict[str, int] = {}  # why calls gave no marks, and how often
+        self.problems: Counter[str] = Counter()  # Why calls gave no marks.
 
-    def estimate(self, turns: Iterable[Response]) -> Estimate:
-        """What it takes to ask for what is lacking; turns are read one at a time."""
-        found = Estimate()
-        seen: set[str] = set()
-        asked = dict.fromkeys(self._judges.models, 0)
-        sent = dict.fromkeys(self._judges.models, 0)
-        for turn in turns:
-            if turn.key in seen:
-                continue
-            seen.add(turn.key)
-            tokens = estimate_tokens(write_item(turn))
-            for judge in self._judges.models:
-                if self._ledger.lacks(judge, turn.key):
-                    asked[judge] += 1
-                    sent[judge] += tokens
-        for judge, count in asked.items():
-            calls = -(-count // self._judges.turns_per_call)
-            found.turns += count
-            found.calls += calls
-            found.tokens[judge] = (sent[judge] + calls * self._overhead, count * self._answer_tokens)
-        return found
+    def estimate(self, turns: Iterable[Response]) -> tuple[int, int, dict[str, Tokens]]:
+        """Turns and calls over all judges, and tokens by judge, that it takes to ask for what is lacking."""
+        asked: Counter[str] = Counter()
+        tokens: dict[str, Tokens] = dict.fromkeys(self._judges.names, (0, 0))
+        for judge, block in self._find_lacking(turns):
+            asked[judge] += len(block)
+            calls = -(-len(block) // self._judges.turns_per_call)
+            sent, received = self._estimate(block, calls)
+            tokens[judge] = tokens[judge][0] + sent, tokens[judge][1] + received
+        return asked.total(), sum(-(-each // self._judges.turns_per_call) for each in asked.values()), tokens
 
-    async def ask(self, turns: Iterable[Response], advance: "Callable[[int], None]") -> None:
+    async def ask(self, turns: Iterable[Response], advance: Callable[[int], None]) -> None:
         """Asks until nothing is lacking or the budget is used. Raises JudgeError; what was answered is kept."""
         async with self._judges.open_client() as client:
             self._client = client
@@ -189,22 +170,26 @@ class Interview:
         if self._stopped is not None:
             raise self._stopped
 
-    def _plan(self, turns: Iterable[Response]) -> Iterator[tuple[str, Sequence[Response]]]:
-        """The calls, made as they are asked for: turns of some calls are shuffled, for each judge in another way."""
-        planned: set[tuple[str, str]] = set()
+    def _find_lacking(self, turns: Iterable[Response]) -> Iterator[tuple[str, list[Response]]]:
+        """For some calls' turns at a time and each judge, those that it has not marked, each once."""
+        seen: set[str] = set()
         waiting = iter(turns)
         while block := list(islice(waiting, CALLS_AT_ONCE * self._judges.turns_per_call)):
-            for judge in self._judges.models:
-                lacking = []
-                for turn in block:
-                    if (judge, turn.key) not in planned and self._ledger.lacks(judge, turn.key):
-                        planned.add((judge, turn.key))
-                        lacking.append(turn)
-                random.Random(f"{self._judges.seed} {judge} {len(planned)}").shuffle(lacking)  # noqa: S311
-                for call in chunk(lacking, self._judges.turns_per_call):
-                    if not self._may_call(judge, call):
-                        return
-                    yield judge, call
+            new = {turn.key: turn for turn in block if turn.key not in seen}
+            seen.update(new)
+            for judge in self._judges.names:
+                yield judge, [turn for turn in new.values() if self._ledger.lacks(judge, turn.key)]
+
+    def _plan(self, turns: Iterable[Response]) -> Iterator[tuple[str, Sequence[Response]]]:
+        """The calls, made as they are asked for; every judge gets the turns shuffled in another way."""
+        generator = random.Random(self._judges.seed)  # noqa: S311
+        size = self._judges.turns_per_call
+        for judge, lacking in self._find_lacking(turns):
+            generator.shuffle(lacking)
+            for call in (lacking[start : start + size] for start in range(0, len(lacking), size)):
+                if not self._may_call(judge, call):
+                    return
+                yield judge, call
 
     async def _ask(self, judge: str, turns: Sequence[Response]) -> None:
         await self._call(judge, turns)
@@ -213,9 +198,11 @@ class Interview:
                 if self._ledger.lacks(judge, turn.key) and self._may_call(judge, [turn]):
                     await self._call(judge, [turn])
 
-    def _cost_of(self, judge: str, turns: Sequence[Response]) -> float:
-        sent = self._overhead + sum(estimate_tokens(write_item(turn)) for turn in turns)
-        return self._judges.cost({judge: (sent, len(turns) * self._answer_tokens)})
+    def _estimate(self, turns: Sequence[Response], calls: int = 1) -> Tokens:
+        """Tokens sent and received: an answer's names and marks, and what JSON needs around them."""
+        answer = 10 + sum(4 + estimate_tokens(name) for name in self._rubric.criteria)
+        sent = calls * estimate_tokens(self._instruction) + sum(estimate_tokens(write_item(turn)) for turn in turns)
+        return sent, len(turns) * answer
 
     def _may_call(self, judge: str, turns: Sequence[Response]) -> bool:
         """Whether a call may begin: nothing stops the run, and it keeps within the budget as far as can be told."""
@@ -223,13 +210,13 @@ class Interview:
             return self._stopped is None
         # Calls cost more than estimated where models reason, or texts need more tokens.
         factor = max(1.0, self._paid / self._estimated) if self._estimated else 1.0
-        coming = factor * (self._reserved + self._cost_of(judge, turns))
+        coming = factor * (self._reserved + self._judges.cost({judge: self._estimate(turns)}))
         self.is_over_budget |= self._judges.cost(self._ledger.tokens) + coming > self._judges.budget
         return not self.is_over_budget
 
     async def _call(self, judge: str, turns: Sequence[Response]) -> None:
         """Asks once; what of the answer is usable goes to the ledger."""
-        estimated = self._cost_of(judge, turns)
+        estimated = self._judges.cost({judge: self._estimate(turns)})
         self._reserved += estimated
         try:
             content, tokens, problem = await self._send(judge, turns)
@@ -244,7 +231,7 @@ class Interview:
             self._failures = 0
             return
         problem = problem or "an answer without a usable mark"
-        self.problems[problem] = self.problems.get(problem, 0) + 1
+        self.problems[problem] += 1
         self._failures += 1
         if self._failures >= FAILURES_IN_A_ROW:
             raise JudgeError(f"{FAILURES_IN_A_ROW} calls in a row gave no mark; the last: {problem}")
@@ -255,7 +242,7 @@ class Interview:
 
         listed = "[" + ",\n".join(map(write_item, turns)) + "]"
         options: dict[str, Any] = {}
-        if self._judges.has_schema:
+        if self._judges.schema:
             schema = {"name": "marks", "strict": True, "schema": make_schema(self._rubric)}
             options["response_format"] = {"type": "json_schema", "json_schema": schema}
         if self._judges.temperature is not None:
@@ -263,27 +250,17 @@ class Interview:
         messages: Any = [{"role": "system", "content": self._instruction}, {"role": "user", "content": listed}]
         try:
             reply: Any = await self._client.chat.completions.create(model=judge, messages=messages, **options)
-        except openai.APIStatusError as error:
-            stops = (401, 403, 404, 429)
-            if error.status_code in stops:
-                raise JudgeError(f"{judge}: {self._describe(error)}") from None
-            return "", (0, 0), self._describe(error)
-        except openai.APIError as error:
-            raise JudgeError(f"{judge}: {self._describe(error)}") from None
-        except ValueError:
-            return "", (0, 0), "an answer that is not JSON"
-        try:
             content = reply.choices[0].message.content or ""
-        except (AttributeError, IndexError, TypeError):
+        except openai.APIError as error:
+            # The message is left out: it may repeat texts, or a part of the key.
+            status = getattr(error, "status_code", None)
+            codes = [type(error).__name__, *(str(each) for each in (error.code, error.param) if each)]
+            problem = f"{f'HTTP {status}' if status else self._client.base_url} ({', '.join(codes)})"
+            if status is None or status in _STOPPING:
+                raise JudgeError(f"{judge}: {problem}") from None
+            return "", (0, 0), problem
+        except (ValueError, AttributeError, IndexError, TypeError):
             return "", (0, 0), "an answer that is no chat completion"
-        sent, received = estimate_tokens(self._instruction + listed), estimate_tokens(content)
-        usage = getattr(reply, "usage", None)
-        return content, (usage.prompt_tokens, usage.completion_tokens) if usage else (sent, received), ""
-
-    def _describe(self, error: Exception) -> str:
-        """What the endpoint said, without the key and without what it may repeat of the texts."""
-        status = getattr(error, "status_code", None)
-        if status is None:
-            return f"{self._client.base_url}: {type(error).__name__}"
-        codes = [str(each) for name in ("code", "param") if (each := getattr(error, name, None))]
-        return f"HTTP {status} ({', '.join([type(error).__name__, *codes])})"
+        if usage := getattr(reply, "usage", None):
+            return content, (usage.prompt_tokens, usage.completion_tokens), ""
+        return content, (estimate_tokens(self._instruction + listed), estimate_tokens(content)), ""

@@ -1,6 +1,6 @@
 """What judges answered, on disk before the next call: a file beside the output, by hashes of turns, without texts."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -50,6 +50,10 @@ class Ledger:
         """Whether the judge has not marked the turn for every criterion."""
         return len(self.marks.get(judge, {}).get(key, ())) < len(self._criteria)
 
+    def find_places(self, key: str) -> dict[str, int]:
+        """The turn's place in its call, for each judge that marked it; a scorer reads no other turns."""
+        return {name: places[key] for name, places in self.places.items() if key in places and self.tokens[name][0]}
+
     def _take(self, row: Mapping[str, Any]) -> None:
         judge = row["judge"]
         marks, places = self.marks.setdefault(judge, {}), self.places.setdefault(judge, {})
@@ -79,8 +83,3 @@ def open_ledger(output: Path, rubric: Rubric) -> Iterator[Ledger]:
 def ledger_path(output: Path) -> Path:
     """`out.jsonl` and `out.jsonl.gz` have `out.answers.jsonl`."""
     return output.with_name(f"{output.name.removesuffix('.gz').removesuffix('.jsonl')}.answers.jsonl")
-
-
-def chunk(turns: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
-    """So many at a time."""
-    return (turns[start : start + size] for start in range(0, len(turns), size))

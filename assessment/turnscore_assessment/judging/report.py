@@ -5,77 +5,56 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from math import nan
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from turnscore_assessment.figures import (
     LEAST_OBSERVATIONS,
+    Floats,
+    Integers,
     Interval,
     compute_spearman,
     draw_dialogues,
     find_interval,
     resample_spearman,
 )
-from turnscore_assessment.judging.turns import Marks
+from turnscore_assessment.judging.turns import PEOPLE, Marks
 from turnscore_assessment.ratings.reliability import bound_intraclass
 from turnscore_assessment.rendering import Page, Section, Table
 
 MOST_MEASURED = 10_000  # Responses that correlations are computed of, drawn at random. Chosen: some seconds.
+WITH_PEOPLE, WITH_LENGTH, WITH_PLACE = "with people", "with length", "with place in the call"
 # Least correlations, with an interval that excludes 0, that a sentence warns of. Chosen.
-LARGE_LENGTH, LARGE_PLACE = 0.3, 0.1
-PEOPLE = "people"
+WARNINGS = {
+    WITH_LENGTH: (0.3, "the response's length, and a criterion learned from these marks would, too"),
+    WITH_PLACE: (0.1, "the place in the call: ask fewer turns per call"),
+}
 
 
 @dataclass(frozen=True, slots=True)
-class Observation:
-    """What is known of one response."""
-
+class _Observation:
     dialogue: str
     characters: int
     marks: Mapping[str, Marks]  # By judge; those of people are `people`'s.
     places: Mapping[str, int]  # By judge, the place in its call.
 
 
-@dataclass(frozen=True, kw_only=True)
-class JudgeFigures:
-    """One judge's marks for one criterion; correlations are Spearman's."""
-
-    criterion: str
-    judge: str
-    marks: int
-    mean: float
-    people: Interval
-    length: Interval
-    place: Interval
-
-
-@dataclass(frozen=True, kw_only=True)
-class PairFigures:
-    """How far two judges agree on the responses that both marked."""
-
-    criterion: str
-    first: str
-    second: str
-    responses: int
-    spearman: Interval
-    icc: Interval  # ICC(A,1): whether one gives the same numbers as the other.
-
-
 class MarkStatistics:
     """Counts all marks, and keeps a random draw of responses to correlate."""
 
-    def __init__(self, seed: int = 0) -> None:
+    def __init__(self, seed: int, rounds: int) -> None:
+        self._seed, self._rounds = seed, rounds
         self._random = random.Random(seed)  # noqa: S311
         self._seen = 0
-        self._drawn: list[Observation] = []
-        self._counts: Counter[tuple[str, str]] = Counter()
+        self._drawn: list[_Observation] = []
+        self._counts: Counter[tuple[str, str]] = Counter()  # By criterion and judge.
         self._sums: Counter[tuple[str, str]] = Counter()
 
     def add(self, dialogue: str, response: Mapping[str, Any], places: Mapping[str, int]) -> None:
         """Adds a response of an output's row."""
-        marks = {**response["marks"], **({PEOPLE: response["people"]} if response.get("people") else {})}
+        marks = {**response["marks"], PEOPLE: response.get(PEOPLE, {})}
         for judge, found in marks.items():
             for criterion, mark in found.items():
                 self._counts[criterion, judge] += 1
@@ -83,102 +62,54 @@ class MarkStatistics:
         self._seen += 1
         place = len(self._drawn) if self._seen <= MOST_MEASURED else self._random.randrange(self._seen)
         if place < MOST_MEASURED:
-            self._drawn[place : place + 1] = [Observation(dialogue, len(response["text"]), marks, places)]
+            self._drawn[place : place + 1] = [_Observation(dialogue, len(response["text"]), marks, places)]
 
-    def measure(self, criteria: Sequence[str], rounds: int, seed: int) -> tuple[list[JudgeFigures], list[PairFigures]]:
-        """The figures, each judge's and each pair's, with intervals that resample dialogues."""
+    def measure(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """Each judge's figures and each pair's, for each criterion; correlations are Spearman's."""
         singles, pairs = [], []
-        for criterion in criteria:
+        for criterion in dict.fromkeys(name for name, _ in self._counts):
             judges = [judge for name, judge in self._counts if name == criterion and judge != PEOPLE]
+            marks = {judge: self._column(criterion, judge) for judge in [*judges, PEOPLE]}
+            lengths = np.array([each.characters for each in self._drawn], dtype=np.float64)
             for judge in judges:
-                marked = [each for each in self._drawn if criterion in each.marks.get(judge, ())]
-                by_people = [each for each in marked if criterion in each.marks.get(PEOPLE, ())]
-                placed = [each for each in marked if judge in each.places]
-                own = _Columns(criterion, judge, rounds, seed)
-                singles.append(
-                    JudgeFigures(
-                        criterion=criterion,
-                        judge=judge,
-                        marks=self._counts[criterion, judge],
-                        mean=self._sums[criterion, judge] / self._counts[criterion, judge],
-                        people=own.correlate(by_people, [each.marks[PEOPLE][criterion] for each in by_people]),
-                        length=own.correlate(marked, [each.characters for each in marked]),
-                        place=own.correlate(placed, [each.places[judge] for each in placed]),
-                    )
-                )
+                count = self._counts[criterion, judge]
+                own = {"criterion": criterion, "judge": judge, "marks": count}
+                places = np.array([each.places.get(judge, nan) for each in self._drawn])
+                others = {WITH_PEOPLE: marks[PEOPLE], WITH_LENGTH: lengths, WITH_PLACE: places}
+                figures = {name: self._compare(marks[judge], other)[0] for name, other in others.items()}
+                singles.append({**own, "mean": self._sums[criterion, judge] / count, **figures})
             for first, second in combinations(judges, 2):
-                both = [
-                    each for each in self._drawn if all(criterion in each.marks.get(j, ()) for j in (first, second))
-                ]
-                own = _Columns(criterion, first, rounds, seed)
-                marks = [each.marks[second][criterion] for each in both]
-                pairs.append(
-                    PairFigures(
-                        criterion=criterion,
-                        first=first,
-                        second=second,
-                        responses=len(both),
-                        spearman=own.correlate(both, marks),
-                        icc=own.compare(both, marks),
-                    )
-                )
+                rho, icc = self._compare(marks[first], marks[second], with_icc=True)
+                both = int((~np.isnan(marks[first] + marks[second])).sum())
+                own = {"criterion": criterion, "judges": f"{first}, {second}", "responses": both}
+                pairs.append({**own, "Spearman": rho, "ICC(A,1)": icc})
         return singles, pairs
 
+    def _column(self, criterion: str, judge: str) -> Floats:
+        return np.array([each.marks.get(judge, {}).get(criterion, nan) for each in self._drawn])
 
-@dataclass(frozen=True)
-class _Columns:
-    criterion: str
-    judge: str
-    rounds: int
-    seed: int
-
-    def correlate(self, observed: Sequence[Observation], other: ArrayLike) -> Interval:
-        """Spearman's rho of the judge's marks and another column."""
-        if len(observed) < LEAST_OBSERVATIONS:
-            return Interval(float("nan"))
-        columns = np.array([[each.marks[self.judge][self.criterion] for each in observed], other], dtype=np.float64)
-        dialogue_of = _number(observed)
-        draws = draw_dialogues(int(dialogue_of.max()) + 1, self.rounds, self.seed)
-        return find_interval(compute_spearman(*columns), resample_spearman(columns, dialogue_of, draws)[:, 0, 1])
-
-    def compare(self, observed: Sequence[Observation], other: ArrayLike) -> Interval:
-        """ICC(A,1) of the judge's marks and another judge's."""
-        if len(observed) < LEAST_OBSERVATIONS:
-            return Interval(float("nan"))
-        columns = np.array([[each.marks[self.judge][self.criterion] for each in observed], other], dtype=np.float64)
-        return bound_intraclass(columns.T, self.rounds, self.seed, _number(observed))["agreement"]
+    def _compare(self, left: Floats, right: Floats, with_icc: bool = False) -> tuple[Interval, Interval]:
+        """Spearman's rho and ICC(A,1) where both are known, with intervals that resample dialogues."""
+        known = ~np.isnan(left + right)
+        if known.sum() < LEAST_OBSERVATIONS:
+            return Interval(nan), Interval(nan)
+        names = [each.dialogue for each, is_known in zip(self._drawn, known, strict=True) if is_known]
+        dialogue_of: Integers = np.unique(names, return_inverse=True)[1]
+        columns = np.stack([left[known], right[known]])
+        draws = draw_dialogues(int(dialogue_of.max()) + 1, self._rounds, self._seed)
+        rho = find_interval(compute_spearman(*columns), resample_spearman(columns, dialogue_of, draws)[:, 0, 1])
+        if not with_icc:
+            return rho, Interval(nan)
+        return rho, bound_intraclass(columns.T, self._rounds, self._seed, dialogue_of)["agreement"]
 
 
-def _number(observed: Sequence[Observation]) -> Any:
-    return np.unique([each.dialogue for each in observed], return_inverse=True)[1]
-
-
-def build_page(singles: Sequence[JudgeFigures], pairs: Sequence[PairFigures], summary: Sequence[str]) -> Page:
+def build_page(singles: Sequence[dict[str, Any]], pairs: Sequence[dict[str, Any]], summary: Sequence[str]) -> Page:
     """A table of judges, one of pairs, and a warning for each criterion that follows length or place."""
-    rows = [
-        [each.criterion, each.judge, each.marks, each.mean, each.people, each.length, each.place] for each in singles
+    tables = [Table("", [*rows[0]], [[*row.values()] for row in rows]) for rows in (singles, pairs) if rows]
+    warnings = [
+        f"warning: {row['criterion']} by {row['judge']} follows {what} (Spearman {row[name]})"
+        for row in singles
+        for name, (least, what) in WARNINGS.items()
+        if abs(row[name].value) >= least and not row[name].low <= 0 <= row[name].high
     ]
-    header = ["criterion", "judge", "marks", "mean", "with people", "with length", "with place in the call"]
-    tables = [Table("", header, rows)] if rows else []
-    if pairs:
-        compared = [
-            [each.criterion, f"{each.first}, {each.second}", each.responses, each.spearman, each.icc] for each in pairs
-        ]
-        tables.append(Table("", ["criterion", "judges", "responses", "Spearman", "ICC(A,1)"], compared))
-    warnings = [sentence for each in singles for sentence in _warn(each)]
     return Page(title="Marks", summary=summary, sections=[Section("Marks", tables=tables, paragraphs=warnings)])
-
-
-def _warn(each: JudgeFigures) -> list[str]:
-    found = []
-    for figure, least, what in (
-        (
-            each.length,
-            LARGE_LENGTH,
-            "the response's length: a criterion learned from these marks would learn length too",
-        ),
-        (each.place, LARGE_PLACE, "the place in the call: ask fewer turns per call"),
-    ):
-        if abs(figure.value) >= least and not figure.low <= 0 <= figure.high:
-            found.append(f"warning: {each.criterion} by {each.judge} follows {what} (Spearman {figure})")
-    return found

@@ -38,6 +38,11 @@ class Criterion:
         return TypeAdapter(Annotated[float, Field(ge=self.low, le=self.high, strict=True, allow_inf_nan=False)])
 
     @property
+    def scale(self) -> str:
+        """The answers, in words."""
+        return YES_OR_NO if self.is_yes_or_no else f"a number from {self.low:g} to {self.high:g}"
+
+    @property
     def schema(self) -> dict[str, Any]:
         """The JSON schema of an answer."""
         return self._answers.json_schema()

@@ -6,58 +6,38 @@ from typing import Any
 
 import numpy as np
 from turnscore_core.errors import ScoringError
-from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.scoring import score_groups
 
 from turnscore_assessment.agreement.scoring import load_bundles, make_turn
 from turnscore_assessment.errors import TooFewError
-from turnscore_assessment.figures import (
-    Flags,
-    Floats,
-    Integers,
-    Interval,
-    compute_auc,
-    compute_spearman,
-    draw_dialogues,
-    find_interval,
-)
+from turnscore_assessment.figures import Floats, Interval, compute_auc, compute_spearman, draw_dialogues, find_interval
 from turnscore_assessment.judging.asking import JudgeError
 from turnscore_assessment.judging.rubric import Criterion, Rubric
-from turnscore_assessment.judging.turns import Marks, Response, Row
+from turnscore_assessment.judging.turns import PEOPLE, Marks, Response, Row
 
 LOSS, MOST_ASKED = 0.02, 0.3  # How far agreement may fall, and the share that may be asked. Specified.
 LEAST_TURNS = 100  # Held-out turns with marks, below which no share is chosen. Chosen.
 _CENTRES = np.linspace(0.1, 0.9, 9)  # Quantiles of the scorer's marks, of which the least sure one is looked for.
-_ROUNDS = 200  # Resamples of dialogues of the loss's interval.
+_ROUNDS = 200  # Resamples of dialogues for the interval of what agreement falls by.
 
 Agreement = Callable[[Floats, Floats], float]
+Marked = tuple[str, float, float, float]  # Dialogue; the marks of scorer, judge and reference.
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Band:
-    """The scorer's marks that are not sure: those nearest to `centre`. `judged` is the agreement of judging all."""
+    """The scorer's marks that are not sure: those within `width` of `centre`."""
 
     criterion: str
     scorer: str
-    against: str
-    turns: int
     centre: float
     width: float
-    share: float
-    judged: float
-    alone: float
-    loss: Interval
+    description: str
 
-    def has(self, mark: float | None) -> bool:
+    def has(self, marks: Mapping[str, Marks], key: str) -> bool:
         """Whether the judge is asked; a turn that the scorer cannot score is."""
+        mark = marks.get(key, {}).get(self.criterion)
         return mark is None or abs(mark - self.centre) <= self.width
-
-    def __str__(self) -> str:
-        return (
-            f"{self.criterion}: {self.scorer} is unsure of {self.share:.0%} of {self.turns} held-out turns; agreement "
-            f"with {self.against} is {self.judged:.3f} judging all, {self.judged - self.loss.value:.3f} judging these "
-            f"(falls by {self.loss}), {self.alone:.3f} judging none"
-        )
 
 
 class StandIn:
@@ -66,18 +46,22 @@ class StandIn:
     def __init__(self, references: Sequence[str], rubric: Rubric) -> None:
         """Raises JudgeError where a criterion has no scorer."""
         self._rubric = rubric
-        self.loaded = load_bundles(references)
-        lacking = [name for name in rubric.criteria if name not in self.loaded]
+        self._loaded = load_bundles(references)
+        lacking = [name for name in rubric.criteria if name not in self._loaded]
         if lacking:
-            raise JudgeError(f"no --scorer answers {', '.join(lacking)}; those given answer {', '.join(self.loaded)}")
-        self.names = {name: self.loaded[name].bundle.manifest.reference for name in rubric.criteria}
+            raise JudgeError(f"no --scorer answers {', '.join(lacking)}; those given answer {', '.join(self._loaded)}")
+        self.names = {name: self._loaded[name].bundle.manifest.reference for name in rubric.criteria}
         self.bands: list[Band] = []
 
     def score(self, criterion: str, turns: Sequence[Response]) -> dict[str, Marks]:
         """The scorer's marks on the rubric's scale, by the turns' keys; none for a turn that cannot be scored."""
-        scored = score_responses(self.loaded[criterion], turns)
-        to_mark = self._rubric.criteria[criterion].to_mark
-        return {key: {} if value is None else {criterion: round(to_mark(value), 4)} for key, value in scored.items()}
+        loaded, to_mark = self._loaded[criterion], self._rubric.criteria[criterion].to_mark
+        groups = [[loaded.trim(make_turn(turn.context, turn.text))] for turn in turns]
+        answers = [answer for [answer] in score_groups(loaded, groups)]
+        return {
+            turn.key: {} if isinstance(answer, ScoringError) else {criterion: round(to_mark(answer.value), 4)}
+            for turn, answer in zip(turns, answers, strict=True)
+        }
 
     def choose(self, rows: Iterable[Row], models: Sequence[str], most_asked: float) -> None:
         """Chooses the bands on rows that have marks; JudgeError says what share would be needed where it is too large.
@@ -85,137 +69,104 @@ class StandIn:
         Agreement is Spearman's rho, or for yes or no the area under the ROC curve: with people's marks where enough
         turns have them, else with those of judges that are not asked, else with the judge's own.
         """
-        held_out = [(row, each) for row in rows if row.split == "dev" for each in row.responses]
-        asked: Flags = np.zeros(len(held_out), dtype=bool)
+        held_out = [(row.dialogue, each) for row in rows if row.split == "dev" for each in row.responses]
+        asked = np.zeros(len(held_out), dtype=bool)
         for criterion in self._rubric.criteria.values():
             scored = self.score(criterion.name, [each for _, each in held_out])
-            values = [scored[each.key].get(criterion.name) for _, each in held_out]
-            band = _choose_band(criterion, self.names[criterion.name], values, held_out, models)
+            band = _choose_band(criterion, self.names[criterion.name], scored, held_out, models)
+            asked |= np.array([band.has(scored, each.key) for _, each in held_out])
             self.bands.append(band)
-            asked |= np.array([band.has(value) for value in values])
         share = float(asked.mean())
         if share > most_asked:
-            bands = "\n".join(map(str, self.bands))
+            described = "".join(f"{band.description}\n" for band in self.bands)
             raise JudgeError(
-                f"{bands}\nagreement falls by at most {LOSS} only where {share:.0%} of turns are asked, and "
+                f"{described}agreement falls by at most {LOSS} only where {share:.0%} of turns are asked, and "
                 f"{most_asked:.0%} may be: train with more marks, or allow it by --most-asked {share + 0.005:.2f}"
             )
 
     def is_unsure(self, marks: Mapping[str, Mapping[str, Marks]], key: str) -> bool:
         """Whether the judge is asked, by the marks of every scorer."""
-        return any(band.has(marks[band.scorer].get(key, {}).get(band.criterion)) for band in self.bands)
-
-
-def score_responses(loaded: LoadedScorer, turns: Sequence[Response]) -> dict[str, float | None]:
-    """The scorer's value of each response by its key; None for one that cannot be scored."""
-    groups = [[loaded.trim(make_turn(turn.context, turn.text))] for turn in turns]
-    answers = [answer for [answer] in score_groups(loaded, groups)]
-    return {
-        turn.key: None if isinstance(answer, ScoringError) else answer.value
-        for turn, answer in zip(turns, answers, strict=True)
-    }
+        return any(band.has(marks[band.scorer], key) for band in self.bands)
 
 
 def _choose_band(
     criterion: Criterion,
     scorer: str,
-    values: Sequence[float | None],
-    held_out: Sequence[tuple[Row, Response]],
+    scored: Mapping[str, Marks],
+    held_out: Sequence[tuple[str, Response]],
     models: Sequence[str],
 ) -> Band:
-    marked = []
-    for value, (row, each) in zip(values, held_out, strict=True):
-        judged, others = _read_marks(criterion.name, each.other, models)
-        if value is not None and judged is not None:
-            marked.append((row.dialogue, value, judged, each.people.get(criterion.name), others))
-    references = {
-        "people": [person for *_, person, _ in marked],
-        "the other judges": [others for *_, others in marked],
-        "the judge itself": [judged for _, _, judged, _, _ in marked],
-    }
-    against, reference = next(
-        ((name, found) for name, found in references.items() if sum(each is not None for each in found) >= LEAST_TURNS),
-        ("", []),
-    )
+    found: dict[str, list[Marked]] = {"people": [], "the other judges": [], "the judge itself": []}
+    for dialogue, each in held_out:
+        value, judged = scored[each.key].get(criterion.name), _read_marks(criterion.name, each.fields, models)
+        for against, reference in zip(found, judged, strict=True):
+            if value is not None and judged[2] is not None and reference is not None:
+                found[against].append((dialogue, value, judged[2], reference))
+    against, marked = next(((name, each) for name, each in found.items() if len(each) >= LEAST_TURNS), ("", []))
     if not against:
-        raise TooFewError(
-            f"{criterion.name}: {len(marked)} held-out turns have marks of the judge, and {LEAST_TURNS} are needed"
-        )
-    kept = [(*each[:3], other) for each, other in zip(marked, reference, strict=True) if other is not None]
-    names, *columns = zip(*kept, strict=True)
-    scored, judged_by, truth = (np.array(column, dtype=np.float64) for column in columns)
+        count = len(found["the judge itself"])
+        raise TooFewError(f"{criterion.name}: {count} held-out turns have the judge's marks; {LEAST_TURNS} are needed")
+    names, *columns = zip(*marked, strict=True)
+    values, judge, truth = (np.array(column, dtype=np.float64) for column in columns)
     agreement: Agreement = compute_spearman
     if criterion.is_yes_or_no:
-        truth = (truth >= 0.5).astype(np.float64)
-        agreement = compute_auc
-    dialogue_of = np.unique(names, return_inverse=True)[1]
-    return _fit_band(criterion.name, scorer, against, agreement, scored, judged_by, truth, dialogue_of)
+        truth, agreement = (truth >= 0.5).astype(np.float64), compute_auc
+    share, fall = _find_share(agreement, values, judge, truth, np.unique(names, return_inverse=True)[1])
+    centre = _find_centre(agreement, values, judge, truth)
+    width = float(np.quantile(np.abs(values - centre), share)) if share else -1.0
+    full, alone = agreement(judge, truth), agreement(values, truth)
+    described = (
+        f"{criterion.name}: {scorer} is unsure of {share:.0%} of {len(values)} held-out turns; agreement with "
+        f"{against} is {full:.3f} judging all and falls by {fall} judging these; the scorer's own is {alone:.3f}"
+    )
+    return Band(criterion.name, scorer, centre, width, described)
 
 
-def _read_marks(name: str, response: Mapping[str, Any], models: Sequence[str]) -> tuple[float | None, float | None]:
-    """The mean mark of the judges that are asked, and that of others; where none is known, all are the judge."""
+def _read_marks(name: str, response: Mapping[str, Any], models: Sequence[str]) -> tuple[float | None, ...]:
+    """People's mark, the mean of judges that are not asked, and the judge's; where none is known, all are the judge."""
     if response.get("judges") == 0:  # an earlier stand-in's marks
-        return None, None
-    by_judge = {judge: marks[name] for judge, marks in response.get("marks", {}).items() if name in marks}
-    own = [mark for judge, mark in by_judge.items() if judge in models]
-    others = [mark for judge, mark in by_judge.items() if judge not in models]
-    if not own:
-        return response.get(name), None
-    return float(np.mean(own)), float(np.mean(others)) if others else None
+        return None, None, None
+    marks = {judge: found[name] for judge, found in response.get("marks", {}).items() if name in found}
+    own = [mark for judge, mark in marks.items() if judge in models]
+    others = [mark for judge, mark in marks.items() if own and judge not in models]
+    judged = float(np.mean(own)) if own else response.get(name)
+    return response[PEOPLE].get(name), float(np.mean(others)) if others else None, judged
 
 
-def _fit_band(
-    name: str, scorer: str, against: str, agreement: Agreement,
-    scored: Floats, judged: Floats, truth: Floats, dialogue_of: Integers,
-) -> Band:  # fmt: skip
-    """The smallest band with which, and with every wider one, agreement falls by at most LOSS.
+def _find_share(
+    agreement: Agreement, scored: Floats, judged: Floats, truth: Floats, dialogue_of: Any
+) -> tuple[float, Interval]:
+    """The least share with which, and with every larger one, agreement falls by at most LOSS; and what it falls by.
 
     Where the scorer is least sure is found on each half of the dialogues and measured on the other.
     """
     half = dialogue_of % 2 == 0
     rank = np.empty(len(scored))
     for one in (half, ~half):
-        centre = _find_centre(agreement, scored[~one], judged[~one], truth[~one])
-        rank[one] = _rank_by_distance(scored[one], centre)
+        rank[one] = _rank(scored[one], _find_centre(agreement, scored[~one], judged[~one], truth[~one]))
 
-    def mix(share: float) -> Floats:
-        return np.where(rank < share, judged, scored)
+    def fall(share: float, chosen: Any = slice(None)) -> float:
+        mixed = np.where(rank < share, judged, scored)
+        return agreement(judged[chosen], truth[chosen]) - agreement(mixed[chosen], truth[chosen])
 
-    full = agreement(judged, truth)
-    shares = np.linspace(0, 1, 101)
-    failing = [share for share in shares if not agreement(mix(share), truth) >= full - LOSS]
+    failing = [share for share in np.linspace(0, 1, 101) if not fall(share) <= LOSS]
     share = min(1.0, failing[-1] + 0.01) if failing else 0.0
-    centre = _find_centre(agreement, scored, judged, truth)
-    distances = np.abs(scored - centre)
-    losses = []
-    for drawn in draw_dialogues(int(dialogue_of.max()) + 1, _ROUNDS, 0):
-        chosen = np.repeat(np.arange(len(scored)), drawn[dialogue_of].astype(int))
-        losses.append(agreement(judged[chosen], truth[chosen]) - agreement(mix(share)[chosen], truth[chosen]))
-    return Band(
-        criterion=name,
-        scorer=scorer,
-        against=against,
-        turns=len(scored),
-        centre=centre,
-        width=float(np.quantile(distances, share)) if share else -1.0,
-        share=share,
-        judged=full,
-        alone=agreement(scored, truth),
-        loss=find_interval(full - agreement(mix(share), truth), losses),
-    )
+    places = np.arange(len(scored))
+    draws = draw_dialogues(int(dialogue_of.max()) + 1, _ROUNDS, 0).astype(int)
+    return share, find_interval(fall(share), [fall(share, np.repeat(places, drawn[dialogue_of])) for drawn in draws])
 
 
 def _find_centre(agreement: Agreement, scored: Floats, judged: Floats, truth: Floats) -> float:
     """The mark around which asking the judge helps most, over shares of 10 % to 30 %."""
 
     def gain(centre: float) -> float:
-        rank = _rank_by_distance(scored, centre)
+        rank = _rank(scored, centre)
         found = [agreement(np.where(rank < share, judged, scored), truth) for share in (0.1, 0.2, 0.3)]
         return float(np.nan_to_num(found).sum())
 
     return float(max(np.quantile(scored, _CENTRES), key=gain))
 
 
-def _rank_by_distance(scored: Floats, centre: float) -> Floats:
+def _rank(scored: Floats, centre: float) -> Floats:
     """0 for the mark nearest to the centre, nearly 1 for the farthest."""
     return np.asarray(np.argsort(np.argsort(np.abs(scored - centre), kind="stable")) / len(scored))
