@@ -9,7 +9,7 @@ from support.every_way import SCHEMA, assert_documented
 from support.fakes import FakeScorer
 from support.transports import served_app
 
-fuzzed = settings(max_examples=30, deadline=None, derandomize=True, database=None)
+fuzzed = settings(max_examples=20, deadline=None, derandomize=True, database=None)
 
 
 @pytest.fixture(scope="module")

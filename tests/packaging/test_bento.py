@@ -46,7 +46,7 @@ def test_the_bento_serves_without_a_checkout(bento: Path, tmp_path: Path):
     assert {"bentoml", "turnscore_service"} <= installed
     assert not {"torch", "transformers"} & installed
 
-    isolated = {"PATH": path, "PYTHONPATH": "", "VIRTUAL_ENV": str(environment)}
+    isolated = {"PATH": path, "PYTHONPATH": "", "VIRTUAL_ENV": str(environment), "TURNSCORE_MODELS": "engagement"}
     executable = environment / "bin" / "bentoml"
     with (
         running_service(tmp_path / "run", target=str(bento), executable=executable, environment=isolated) as service,

@@ -292,9 +292,9 @@ def save_tiny_dialogpt(folder: Path, positions: int = 1024) -> Path:
 
 
 def export_tiny_fed(
-    checkpoint: Path, folder: Path, graphs: Sequence[GraphVariant], names: Sequence[str] | None = None
+    checkpoint: Path, folder: Path, graphs: Sequence[GraphVariant], names: Sequence[str] | None = None, count: int = 100
 ) -> Bundle:
-    """A bundle of `save_tiny_dialogpt`'s checkpoint with these qualities or all 18, and 100 made-up turns."""
+    """A bundle of `save_tiny_dialogpt`'s checkpoint with these qualities or all 18, and so many made-up turns."""
     loaded, shipped = load_checkpoint(str(checkpoint)), read_qualities()
     options = FedBundleOptions(
         qualities={name: shipped.qualities[name] for name in names or shipped.qualities},
@@ -302,7 +302,7 @@ def export_tiny_fed(
         eos_id=loaded.eos_id,
         reference=REFERENCE_FILE,
     )
-    turns = [(f"hi {number}", "what did you do?", "I saw whales " * (number % 4)) for number in range(100)]
+    turns = [(f"hi {number}", "what did you do?", "I saw whales " * (number % 4)) for number in range(count)]
     asked = FedExportOptions(checkpoint=str(checkpoint), version="1.0.0", graph=list(graphs))
     return export_fed(FedExport(checkpoint=loaded, options=options, reference=turns, asked=asked), folder)
 

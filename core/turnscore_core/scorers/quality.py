@@ -619,7 +619,9 @@ class QualityScorer(HeadScorer):
     def conclude(self, batch: Sequence[TokenPack], heads: Floats) -> list[RawScore]:
         """The value of each turn, with its heads and their percentiles."""
         scores = []
-        for pack, own, weighed in zip(batch, heads, self._formula.weigh(heads), strict=True):
+        for pack, own in zip(batch, heads, strict=True):
+            # Each by itself: a product of many rows differs in its last bit with their number.
+            [weighed] = self._formula.weigh(own[None])
             details: dict[str, float] = dict(zip(HEADS, own.tolist(), strict=True))
             for name, curve in self._curves:
                 details[f"{name}{PERCENTILE_SUFFIX}"] = float(np.interp(details[name], curve, _RANKS))

@@ -84,7 +84,7 @@ def test_200_conversations_have_the_same_bits_with_and_without_kept_vectors():
         with Engine([starter], kept_vector_bytes=kept_bytes) as engine:
             found = []
             for seed in range(CONVERSATIONS):
-                turns = converse(seed, 6, COMMON)
+                turns = converse(seed, 4, COMMON)
                 for place in range(1, len(turns), 2):  # each reply when it comes, then all of them at once
                     found += engine.score([Dialogue(str(seed), turns[: place + 1], is_last_alone=True)])
                 if seed % 20 == 0:

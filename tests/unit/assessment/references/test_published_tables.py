@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -58,6 +59,7 @@ def read_human(folder: Path, *, is_single: bool) -> list[ReferencedReplies]:
     ]
 
 
+@cache
 def correlate(folder: Path, name: str, reducer: str, resources: Resources | None = None) -> tuple[float, float]:
     rows = read_rated(folder)
     ratings = np.array([row.rating for row in rows])

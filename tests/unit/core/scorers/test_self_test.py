@@ -79,8 +79,7 @@ def test_a_graph_with_permuted_outputs_is_refused(changeable: Bundle):
         load_scorer(with_graph(changeable, permute_outputs), "cpu-int8")
 
 
-@KINDS
-@pytest.mark.parametrize("place", [0, -1])
+@pytest.mark.parametrize(("kind", "place"), [*((kind, -1) for kind in sorted(SHIPPED)), ("engagement", 0)])
 def test_a_graph_with_one_corrupted_weight_matrix_is_refused(changeable: Bundle, place: int):
     with pytest.raises(MismatchedGraphError, match="self-test turn"):
         load_scorer(with_graph(changeable, corrupt_matrix(place)), "cpu-int8")

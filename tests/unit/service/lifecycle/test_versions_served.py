@@ -106,7 +106,7 @@ async def test_after_a_switch_a_split_draws_as_before_and_a_shadow_compares_with
 
 # Of every word, by version: what serves, what is switched to, what shadows, what answers a split.
 MARKS = {"1.0.0": 1.0, "2.0.0": -1.0, "7.0.0": 0.5, "8.0.0": -0.5}
-CONVERSATIONS = {f"c-{seed}": converse(seed, 12) for seed in range(12)}
+CONVERSATIONS = {f"c-{seed}": converse(seed, 12) for seed in range(8)}
 SHADOW = "quality:7.0.0"
 
 
@@ -238,8 +238,8 @@ async def test_no_version_uses_what_another_read_while_it_is_switched_shadowed_a
             assert (score.value, score.details) == (expected.value, expected.details)
     by_model = Counter(score.model for _, _, score in answered)
     assert by_model.keys() == {f"quality:{version}" for version in MARKS} - {SHADOW}
-    assert min(by_model.values()) > 20
-    assert min(counts.hits["context"], counts.misses["context"]) > 100
+    assert min(by_model.values()) > 10
+    assert min(counts.hits["context"], counts.misses["context"]) > 60
 
 
 async def test_three_replicas_without_affinity_give_the_scores_of_one_that_keeps_nothing(tmp_path: Path):
@@ -255,4 +255,4 @@ async def test_three_replicas_without_affinity_give_the_scores_of_one_that_keeps
                     expected = plain.score(score.model, turns[: place + 1])
                     assert (score.value, score.details) == (expected.value, expected.details)
         found = [kept_counts(runtime).hits["context"] for runtime, _ in replicas]
-    assert min(found) > 20
+    assert min(found) > 10
