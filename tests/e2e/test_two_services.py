@@ -32,7 +32,7 @@ def score(url: str, response: str) -> None:
     assert plain_http.post(url + "/v1/score", json=body).status_code == 200
 
 
-def test_a_second_service_leaves_the_firsts_metrics_alone_and_a_taken_address_is_one_sentence(
+def test_a_second_service_leaves_the_first_alone_and_its_killed_worker_is_replaced(
     service: RunningService, tmp_path: Path
 ):
     shared = {**SMALL, "BENTOML_HOME": str(service.log.parent / "bentoml")}
@@ -40,38 +40,38 @@ def test_a_second_service_leaves_the_firsts_metrics_alone_and_a_taken_address_is
     score(service.url, "one")
     score(service.url, "two")
     assert scored(service.url) == before + 2
+
+    def worker() -> psutil.Process | None:
+        children = psutil.Process(second.process.pid).children()
+        return next((each for each in children if "--fd" in " ".join(command_of(each))), None)
+
     with running_service(tmp_path, environment=shared) as second:
         score(second.url, "three")
         assert scored(second.url) == 1
         assert scored(service.url) == before + 2
-    port = service.url.rpartition(":")[2]
-    again = [str(service.process.args[0]), "serve", "turnscore_service.bento:TurnScore"]  # type: ignore[index]
-    again += ["--host", "127.0.0.1", "--port", port]
-    environment = {**os.environ, **shared, "TURNSCORE_GRPC__ENABLED": "false"}
-    refused = subprocess.run(again, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=300)
-    assert refused.returncode != 0
-    assert "another process is listening on its address" in refused.stderr
-    assert "Traceback" not in refused.stderr
+        first = worker()
+        first.kill()
+        wait_until(lambda: (found := worker()) is not None and found.pid != first.pid)
+        wait_until(lambda: plain_http.get(second.url + "/readyz").status_code == 200)
+        with TurnScoreClient(second.url, timeout_seconds=60, max_retries=20) as client:
+            assert client.score(response="ok").scores
+        workers = psutil.Process(second.process.pid).children(recursive=True)
+        second.process.send_signal(signal.SIGKILL)  # the supervisor, after which its workers end by themselves
+        assert psutil.wait_procs(workers, timeout=120)[1] == []
+        assert_free(second.url)
     score(service.url, "four")
     assert scored(service.url) == before + 3
 
 
-def test_a_killed_worker_is_replaced_and_one_whose_supervisor_was_killed_frees_the_port(tmp_path: Path):
-    def worker() -> psutil.Process | None:
-        children = psutil.Process(service.process.pid).children()
-        return next((each for each in children if "--fd" in " ".join(command_of(each))), None)
-
-    with running_service(tmp_path, environment=SMALL) as service:
-        first = worker()
-        first.kill()
-        wait_until(lambda: (found := worker()) is not None and found.pid != first.pid)
-        wait_until(lambda: plain_http.get(service.url + "/readyz").status_code == 200)
-        with TurnScoreClient(service.url, timeout_seconds=60, max_retries=20) as client:
-            assert client.score(response="ok").scores
-        workers = psutil.Process(service.process.pid).children(recursive=True)
-        service.process.send_signal(signal.SIGKILL)
-        assert psutil.wait_procs(workers, timeout=120)[1] == []
-        assert_free(service.url)
+def test_a_taken_address_is_one_sentence(service: RunningService, tmp_path: Path):
+    again = [str(service.process.args[0]), "serve", "turnscore_service.bento:TurnScore"]  # type: ignore[index]
+    again += ["--host", "127.0.0.1", "--port", service.url.rpartition(":")[2]]
+    environment = {**os.environ, **SMALL, "BENTOML_HOME": str(tmp_path), "TURNSCORE_GRPC__ENABLED": "false"}
+    refused = subprocess.run(again, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert refused.returncode != 0
+    assert "another process is listening on its address" in refused.stderr
+    assert "Traceback" not in refused.stderr
+    score(service.url, "still served")
 
 
 def command_of(process: psutil.Process) -> list[str]:

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import psutil
-import pytest
 from support.conditions import wait_until
 from support.plain_http import REFUSED, SCORED, Behaviour, Reply, plain_server_in_a_thread
 from turnscore_load.traffic import Traffic, TrafficSettings
