@@ -79,6 +79,7 @@ class Request:
     beyond_body: bool = False  # refused for its size by the transports, of which the core knows nothing
 
 
+@functools.cache
 def requests() -> list[Request]:
     """The two hundred of contract/requests.json, in its order."""
     return [Request(**{**row, "fields": _in_full(row["fields"])}) for row in json.loads(REQUESTS.read_text())]

@@ -105,16 +105,6 @@ def test_the_page_says_of_each_system_what_was_published_or_why_nothing_is(train
     assert found["svm, corrected labels"][3] == "-", "no distance where no number was printed"
 
 
-def test_a_second_run_trains_nothing_and_other_choices_train_again(trained: Path, folder: Path) -> None:
-    assert run(folder, trained).count("is trained already") == len(SYSTEMS)
-    options = ["--data", str(folder), "--output", str(trained), "--any-counts", "--seed", "5", "--turns", "60"]
-    result = CliRunner().invoke(app, ["svm", *options])
-    assert (result.exit_code, "is trained already" in result.output) == (0, False), result.output
-    for encoder in ("one/bert", "other/bert"):  # of which the report names `bert`
-        result = CliRunner().invoke(app, ["svm", *options, "--encoder", encoder])
-        assert (result.exit_code, "is trained already" in result.output) == (0, False), result.output
-
-
 def test_the_sample_s_first_training_runs_as_documented(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = (ROOT / "docs" / "data.md").read_text(encoding="utf-8")
     [words] = [line.split()[2:] for line in page.splitlines() if line.startswith("python experiments/baselines.py")]

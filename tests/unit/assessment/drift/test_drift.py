@@ -80,8 +80,8 @@ def test_a_small_shift_is_found_where_dialogues_were_counted_one_by_one():
     asked: dict[str, Any] = {"size": 500, "windows": 200, "generator": generator}
     assert count_alarms(usual, lower, share=1.0, **asked) >= 0.9
     assert count_alarms(usual, lower, share=1.0, by_dialogues=True, **asked) < 0.1
-    asked["windows"] = 1000
-    assert count_alarms(usual, usual, share=0.0, **asked) <= stats.binom.ppf(0.99, 1000, 0.01) / 1000
+    asked["windows"] = 400
+    assert count_alarms(usual, usual, share=0.0, **asked) <= stats.binom.ppf(0.99, 400, 0.01) / 400
 
 
 def test_metrics_and_a_file_of_the_same_scores_have_the_same_counts(tmp_path: Path):

@@ -30,5 +30,5 @@ def test_weights_and_parts_that_are_none_are_refused(tmp_path: Path) -> None:
             parse_weights(given)
     for weights, said in (({"fed": 1.0}, "which no --bundle is"), ({"engagement.x": 1.0}, "the parts of engagement")):
         with pytest.raises(ExporterError, match=said):
-            write_combination_percentiles(weights, BUNDLES, TURNS, tmp_path / "none.json")
+            write_combination_percentiles(weights, BUNDLES[:1], TURNS, tmp_path / "none.json")
     assert parse_weights(["engagement=0.5", "usr.mlm=-1"]) == {"engagement": 0.5, "usr.mlm": -1.0}

@@ -116,7 +116,7 @@ def relative_differences(found: npt.NDArray[np.float32], expected: npt.NDArray[n
 
 
 def test_row_alone_scores_as_in_a_batch(int8_path: Path) -> None:
-    rows = random_rows()
+    rows = random_rows()[:8]
     together = run(int8_path, *rows)
     alone = np.concatenate([run(int8_path, row) for row in rows])
     assert relative_differences(alone, together).max() < 1e-6
