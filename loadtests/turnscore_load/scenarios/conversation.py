@@ -85,7 +85,7 @@ class Conversation(Scenario[Found]):
             latencies = defaultdict[str, list[float]](list)
             for round_, name in in_turn(services, self.rounds + 1):
                 typer.echo(f"round {round_} of {self.rounds}: {name}" if round_ else f"warming up: {name}")
-                measured = [_measure(services[name], name, way, round_, self.conversations) for way in WAYS]
+                measured = [measure_way(services[name], name, way, round_, self.conversations) for way in WAYS]
                 talked = _talk(services[name], round_, self.conversations)
                 if round_:
                     costs += measured
@@ -183,7 +183,7 @@ WAYS: Mapping[str, tuple[Any, str, int, int]] = {
 }
 
 
-def _measure(process: Process, name: str, way: str, round_: int, conversations: int) -> Cost:
+def measure_way(process: Process, name: str, way: str, round_: int, conversations: int) -> Cost:
     make, path, clients, size = WAYS[way]
     bodies = make(f"{way} {round_}", conversations)  # no way finds what another said
     done = drive(process, Job(port=process.port, path=path, bodies=bodies, clients=clients))
@@ -258,12 +258,12 @@ def _read(process: Process, what: str, **labels: str) -> float:
     return found
 
 
-def _figures(costs: Sequence[Cost], way: str, service: str, figure: str) -> list[float]:
+def figures_of(costs: Sequence[Cost], way: str, service: str, figure: str) -> list[float]:
     return [getattr(each, figure) for each in costs if (each.way, each.service) == (way, service)]
 
 
 def _ratio(costs: Sequence[Cost], way: str, figure: str) -> float:
-    with_, without = (_figures(costs, way, name, figure) for name in SETTINGS)
+    with_, without = (figures_of(costs, way, name, figure) for name in SETTINGS)
     return median(one / other for one, other in zip(with_, without, strict=True))
 
 
@@ -275,9 +275,8 @@ def _cost_table(costs: Sequence[Cost]) -> str:
     figures = ("cpu_ms", "p50_ms", "per_second")
     rows = []
     for way in WAYS:
-        rows += [
-            [way, name, *(number(median(_figures(costs, way, name, each)), 2) for each in figures)] for name in SETTINGS
-        ]
+        for name in SETTINGS:
+            rows.append([way, name, *(number(median(figures_of(costs, way, name, each)), 2) for each in figures)])
         rows.append([way, "ratio", *(number(_ratio(costs, way, each), 2) for each in figures)])
     return table(["way", "vectors", "CPU ms per reply", "p50 ms", "per second"], rows, texts=2)
 
