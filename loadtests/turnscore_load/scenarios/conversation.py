@@ -276,7 +276,8 @@ def _cost_table(costs: Sequence[Cost]) -> str:
     rows = []
     for way in WAYS:
         for name in SETTINGS:
-            rows.append([way, name, *(number(median(figures_of(costs, way, name, each)), 2) for each in figures)])
+            medians = [median(figures_of(costs, way, name, each)) for each in figures]
+            rows.append([way, name, *(number(each, 2) for each in medians)])
         rows.append([way, "ratio", *(number(_ratio(costs, way, each), 2) for each in figures)])
     return table(["way", "vectors", "CPU ms per reply", "p50 ms", "per second"], rows, texts=2)
 
