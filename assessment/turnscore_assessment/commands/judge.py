@@ -107,6 +107,8 @@ def _ask(options: JudgeOptions, file: Path, output: Path, statistics: MarkStatis
         collection = Collection(file, rubric, ledger, options.names, options.share, stand_in)
         interview = Interview(options, rubric, ledger)
         status = _collect(options, collection, interview)
+        if status and not any(ledger.marks.values()):
+            raise typer.Exit(status)
         lacking = collection.write(output, statistics)
         said = [f"{count:,} calls gave no mark: {reason}" for reason, count in interview.problems.items()]
         if collection.too_long:
@@ -142,6 +144,7 @@ def _collect(options: JudgeOptions, collection: Collection, interview: Interview
     turns, calls, tokens = interview.estimate(collection.to_ask())
     if not turns:
         return 0
+    client = options.open_client()
     sent, received = (sum(each[place] for each in tokens.values()) for place in (0, 1))
     cost = f", about ${options.cost(tokens):.2f}" if options.price_in else "; --price-in and --price-out give the cost"
     said = f"{turns:,} turns to ask in {calls:,} calls, about {sent:,} tokens to send and {received:,} to receive"
@@ -150,7 +153,7 @@ def _collect(options: JudgeOptions, collection: Collection, interview: Interview
         typer.confirm("Ask?", default=True, abort=True, err=True)
     try:
         with show_progress("asking", turns) as advance:
-            asyncio.run(interview.ask(collection.to_ask(), advance))
+            asyncio.run(interview.ask(client, collection.to_ask(), advance))
     except KeyboardInterrupt:
         typer.echo("stopped", err=True)
         return INTERRUPTED

@@ -154,9 +154,9 @@ class Interview:
             tokens[judge] = tokens[judge][0] + sent, tokens[judge][1] + received
         return asked.total(), sum(-(-each // self._judges.turns_per_call) for each in asked.values()), tokens
 
-    async def ask(self, turns: Iterable[Response], advance: Callable[[int], None]) -> None:
+    async def ask(self, client: "AsyncOpenAI", turns: Iterable[Response], advance: Callable[[int], None]) -> None:
         """Asks until nothing is lacking or the budget is used. Raises JudgeError; what was answered is kept."""
-        async with self._judges.open_client() as client:
+        async with client:
             self._client = client
 
             async def ask(call: tuple[str, Sequence[Response]]) -> None:
@@ -182,10 +182,10 @@ class Interview:
 
     def _plan(self, turns: Iterable[Response]) -> Iterator[tuple[str, Sequence[Response]]]:
         """The calls, made as they are asked for; every judge gets the turns shuffled in another way."""
-        generator = random.Random(self._judges.seed)  # noqa: S311
+        generators = {name: random.Random(f"{self._judges.seed} {name}") for name in self._judges.names}  # noqa: S311
         size = self._judges.turns_per_call
         for judge, lacking in self._find_lacking(turns):
-            generator.shuffle(lacking)
+            generators[judge].shuffle(lacking)
             for call in (lacking[start : start + size] for start in range(0, len(lacking), size)):
                 if not self._may_call(judge, call):
                     return
@@ -261,6 +261,7 @@ class Interview:
             return "", (0, 0), problem
         except (ValueError, AttributeError, IndexError, TypeError):
             return "", (0, 0), "an answer that is no chat completion"
-        if usage := getattr(reply, "usage", None):
+        usage = getattr(reply, "usage", None)
+        if usage and usage.prompt_tokens and usage.completion_tokens:  # some servers count nothing
             return content, (usage.prompt_tokens, usage.completion_tokens), ""
         return content, (estimate_tokens(self._instruction + listed), estimate_tokens(content)), ""
