@@ -305,8 +305,7 @@ def test_a_file_s_engine_refuses_in_the_words_of_the_service(ways: EveryWay, eng
         assert (reply.error.code, reply.error.field) == told
 
 
-def test_the_table_is_always_the_same_two_hundred():
+def test_the_table_holds_two_hundred():
     table = requests()
     assert len(table) == 200
-    assert table == requests()
     assert Counter(each.kind for each in table) == {"good": 65, "odd": 46, "broken": 89}

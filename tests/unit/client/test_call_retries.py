@@ -10,13 +10,14 @@ from turnscore_wire import ERROR_TABLE
 
 @pytest.mark.parametrize("code", list(ErrorCode))
 def test_retryable_codes_are_retried_and_no_others(ask, mock, code):
-    mock.fail_next(code)
+    mock.fail_next(code, "because", field="response")
     if ERROR_TABLE[code].is_retryable:
         ask(mock, "score", response="a")
         assert len(mock.requests) == 2
     else:
-        with pytest.raises(ERROR_CLASSES[code]):
-            ask(mock, "score", response="a")
+        with pytest.raises(ERROR_CLASSES[code]) as raised:
+            ask(mock, "score", response="a", request_id="r-3")
+        assert (raised.value.message, raised.value.field, raised.value.request_id) == ("because", "response", "r-3")
         assert len(mock.requests) == 1
         assert mock.clock.sleeps == []
 

@@ -2,7 +2,6 @@
 
 import pytest
 from turnscore_client import ErrorCode, ErrorReply, InvalidRequestError, OverloadedError, UnexpectedReplyError
-from turnscore_client._errors import ERROR_CLASSES
 
 
 def test_a_batch_answers_each_item_in_order_or_with_its_own_error(ask, mock):
@@ -18,14 +17,6 @@ def test_a_batch_answers_each_item_in_order_or_with_its_own_error(ask, mock):
     assert second.error.code is ErrorCode.OVERLOADED
     assert [first.scores["engagement"].value, third.scores["engagement"].value] == [0.1, 0.3]
     assert len(mock.requests) == 1
-
-
-@pytest.mark.parametrize("code", list(ErrorCode))
-def test_every_code_is_raised_as_its_class_with_its_request_id(ask, mock, code):
-    mock.fail_next(code, "because", field="response")
-    with pytest.raises(ERROR_CLASSES[code]) as raised:
-        ask(mock, "score", response="a", request_id="r-3", client={"max_retries": 0})
-    assert (raised.value.message, raised.value.field, raised.value.request_id) == ("because", "response", "r-3")
 
 
 @pytest.mark.parametrize(("status", "page"), [(500, b"<html>Oops</html>"), (200, b"<html>Hello</html>")])

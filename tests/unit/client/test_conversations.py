@@ -110,20 +110,6 @@ def test_an_answer_that_is_not_turnscores_is_told(talk: Talk, mock: MockTurnScor
     talk(mock, script)
 
 
-def test_an_answer_that_comes_too_late_is_not_taken_for_the_next_ones(talk: Talk, mock: MockTurnScore, monkeypatch):
-    async def script(conversation):
-        await conversation.say("user", "hi")
-        with monkeypatch.context() as patched:
-            run_out_of_time(conversation, patched)
-            for text in ("late", "later"):
-                with pytest.raises(DeadlineExceededError):
-                    await conversation.say("system", text)
-        assert (await conversation.say("system", "a b")).index == 3
-        assert [turn.text for turn in conversation.turns] == ["hi", "late", "later", "a b"]
-
-    talk(mock, script)
-
-
 def test_outside_its_with_a_conversation_says_so(mock: MockTurnScore):
     with mock.client() as client:
         conversation = client.conversation()

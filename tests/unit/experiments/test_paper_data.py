@@ -2,34 +2,18 @@
 
 from pathlib import Path
 
-import numpy as np
 from paper_systems.bert_systems import compose_step, draw_retrieval
 from paper_systems.data import (
     EvalTurn,
     RandomNegatives,
     ReplyPool,
-    WeightedNegatives,
     normalize,
-    split_exchanges,
-    split_validation,
     without_judged,
 )
 from paper_systems.page import read_eval_sets
 from support.exporter_data import write_rows
-from support.fakes import POOL, exchanges
+from support.fakes import exchanges
 from turnscore_exporters.data.pairs import TextPair
-
-
-def all_draws(sampler: RandomNegatives | WeightedNegatives, index: int, epochs: int = 200) -> set[str]:
-    return {POOL[sampler.draw(index, epoch)].reply for epoch in range(epochs)}
-
-
-def test_no_sampler_ever_draws_a_reply_that_somebody_gave_to_the_same_words() -> None:
-    """'not at all' answers 'do you like tea' in b; said by c to something else it still fits a's query."""
-    vectors = np.eye(len(POOL), dtype=np.float32)
-    for sampler in (RandomNegatives(ReplyPool(POOL)), WeightedNegatives(ReplyPool(POOL), vectors, candidates=6)):
-        drawn = all_draws(sampler, 0)
-        assert drawn == {"what a pity", "only me"}
 
 
 def test_dialogues_that_hold_a_judged_text_are_not_trained_on() -> None:
@@ -41,17 +25,6 @@ def test_dialogues_that_hold_a_judged_text_are_not_trained_on() -> None:
     for judged in (as_context, as_reference):
         assert {each.dialogue for each in without_judged(mine, [judged])} == {"b"}
     assert without_judged(mine, [EvalTurn(context=("hi",), response="we left")]) == mine, "short phrases tell nothing"
-
-
-def test_a_dialogue_and_its_copies_are_in_one_part() -> None:
-    rows = [(f"{copy}{n}", f"opening words {n}", "yes") for n in range(300) for copy in "ab"]
-    train, held_out = split_exchanges(exchanges(*rows, *((name, "and on", "no") for name, _, _ in rows)))
-    kept, validation = split_validation(train)
-    for most, least in ((train, held_out), (kept, validation)):
-        assert not {each.dialogue[1:] for each in most} & {each.dialogue[1:] for each in least}
-        assert 0.04 < len(least) / len([*most, *least]) < 0.18
-    assert len([*train, *held_out]) == 2 * len(rows)
-    assert sorted(each.dialogue for each in (*kept, *validation)) == sorted(each.dialogue for each in train)
 
 
 def test_a_response_among_its_own_references_is_measured_without_it(tmp_path: Path) -> None:

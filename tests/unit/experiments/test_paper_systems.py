@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 from paper_systems.bert_systems import fit_overall
-from paper_systems.ruber import Texts, TrainingScale, WordReader
 from support.exporter_data import save_tiny_masked
 from transformers import AutoModelForMaskedLM
 from turnscore_exporters.errors import ExporterError
@@ -57,23 +56,3 @@ def test_a_part_that_hardly_differs_weighs_nothing_instead_of_showing_fp32_s_rou
         assert formula.apply(rounded) == pytest.approx(formula.apply(parts), abs=1e-5)
     with pytest.raises(ExporterError, match="retrieval by 2e-05"):
         weigh_alike({"retrieval": parts["retrieval"]})
-
-
-def test_a_score_does_not_hang_on_what_else_is_scored() -> None:
-    """RUBER and PONE scaled by the least and greatest score of the test set itself."""
-    scale = TrainingScale.fit(np.linspace(-2, 2, 1001).tolist())
-    alone = [float(scale.apply([each])[0]) for each in (-1.0, 0.0, 1.5)]
-    among = scale.apply([-1.0, 0.0, 1.5, 400.0, -400.0])
-    assert among[:3].tolist() == alone
-    assert among[3:].tolist() == [1.0, 0.0]
-    assert not hasattr(scale, "fit_transform")
-
-
-def test_padding_is_never_read() -> None:
-    """The released port's GRU read the pads, in training alone."""
-    torch.manual_seed(0)
-    reader = WordReader(3, 4).eval()
-    short, long = (np.random.default_rng(n).normal(size=(n, 3)).astype(np.float32) for n in (2, 9))
-    alone = reader(*Texts.of([short]).parts())
-    together = reader(*Texts.of([short, long]).parts())[:1]
-    assert torch.allclose(alone, together, atol=1e-6)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import quality_teacher
 import torch
-from quality_teacher import RESPONSE_TOKENS, Rated, Teacher, people_loss
+from quality_teacher import Rated, Teacher, people_loss
 from turnscore_assessment.data.dialogues import MARKS, LabelledTurn, Population
 from turnscore_assessment.errors import BadFileError
 from turnscore_core.scorers.quality import HEADS
@@ -27,13 +27,6 @@ def test_a_turn_has_the_same_marks_alone_as_in_company(teacher: Teacher) -> None
     together = teacher.mark([(CONTEXT, "c " * 40), (CONTEXT, "a good b"), ((), "d")])
     assert torch.allclose(together[1], alone[0], atol=0.02)
     assert not torch.allclose(together[1], together[0], atol=0.02)
-
-
-def test_a_long_response_is_read_at_its_start_and_its_end(teacher: Teacher) -> None:
-    start, last = RESPONSE_TOKENS
-    [(ids, begins)] = teacher.lay_out([(CONTEXT, "a " * 300 + "b " * last)])
-    assert len(ids) - begins == start + last + 1
-    assert len(set(ids[begins : begins + start])) == len(set(ids[-last - 1 : -1])) == 1
 
 
 def test_marks_are_learned_as_they_were_written(
@@ -87,11 +80,6 @@ def test_teachers_see_no_rating_that_is_measured_or_not_for_sale(
     monkeypatch.setattr(quality_teacher, "read_rows", lambda _: enumerate(rows, start=1))
     found = quality_teacher.read_rated(tmp_path)
     assert [(each.set_name, each.rating) for each in found] == [("persona-zhao (fitted on)", 3.0), (assessed, 2.0)]
-
-
-def test_alike_are_texts_that_share_rare_words() -> None:
-    texts = ["i feed my cats", "cats are what i feed", "the train is late", "a late train again", "i feed my cats"]
-    assert quality_teacher.find_alike(texts, [0, 2]) == [[1], [3]]
 
 
 @pytest.mark.parametrize(

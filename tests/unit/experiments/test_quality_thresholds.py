@@ -96,18 +96,6 @@ def test_all_else_stays_byte_for_byte(bundle: Bundle, tmp_path: Path):
     assert changed == {"version", "threshold", "good_threshold"}
 
 
-def test_dailydialogs_texts_show_what_it_finds_and_make_nothing_of_it(bundle: Bundle, tmp_path: Path):
-    rows = make_rows("persona-zhao", 600)
-    alone, both = tmp_path / "alone", tmp_path / "both"
-    write_rows(alone / RATINGS, rows)
-    write_rows(both / RATINGS, rows + make_rows("dailydialog-zhao", 600, liked="bad", disliked="good"))
-    outputs = [run(bundle.folder, folder).output for folder in (alone, both)]
-    first, second = (threshold_of(folder / "new") for folder in (alone, both))
-    assert first == second
-    assert "| dailydialog" not in outputs[0]
-    assert "| dailydialog-zhao (chosen on) |" in outputs[1]
-
-
 @pytest.mark.parametrize(
     ("rows", "name", "message"),
     [(200, "quality", "takes at least 59"), (600, "engagement", "is not a bundle of the scorer quality")],

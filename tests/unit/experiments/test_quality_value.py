@@ -71,16 +71,6 @@ def test_the_value_is_fitted_again_and_only_what_depends_on_it_changes(bundle: B
     assert "of judged-live" in str(manifest.training["value.json"])
 
 
-def test_another_scorers_bundle_and_data_without_judged_turns_are_refused(bundle: Bundle, tmp_path: Path):
-    result = run(STARTER.with_name("engagement"), tmp_path)
-    assert result.exit_code == 1
-    assert "is not a bundle of the scorer quality" in " ".join(result.output.split())
-    assert not (tmp_path / "new").exists()
-    result = run(bundle.folder, tmp_path)
-    assert result.exit_code == 1
-    assert "to fit the value to" in " ".join(result.output.split())
-
-
 def test_the_starter_counts_repeats():
     starter = read_bundle(STARTER)
     assert QualityOptions.model_validate(starter.manifest.options).value.repeats == REPEATS

@@ -1,28 +1,13 @@
 """The bare runtime and the comparison of servers: ideal batches, right values, ratios of medians."""
 
-import random
-
 import pytest
 from turnscore_core.loaded_scorer import load_scorer
 from turnscore_core.scorers.scorer import TurnToScore
-from turnscore_load.bare_runtime import BareRuntime, BatchPlan, ideal_batches
+from turnscore_load.bare_runtime import BareRuntime, BatchPlan
 from turnscore_load.contenders import EngagementRows
 from turnscore_load.scenarios.bench import BARE, Measurement, ServerComparison, ratios
 from turnscore_load.traffic import LENGTH_MIXES
 from turnscore_wire import Turn
-
-
-@pytest.mark.parametrize("step", [1, 8])
-def test_every_turn_is_in_one_ideal_batch_within_the_budget_and_widest_first(step: int):
-    chance = random.Random(0)
-    turns = [([1] * chance.randint(4, 128), [1] * chance.randint(4, 128)) for _ in range(300)]
-    plan = BatchPlan(max_tokens=1024, runs=1, threads=1, width_step=step)
-    batches = ideal_batches(turns, plan)
-    assert sorted(place for batch in batches for place in batch) == list(range(300))
-    widths = [max(len(row) for place in batch for row in turns[place]) for batch in batches]
-    assert widths == sorted(widths, reverse=True)
-    assert all(2 * len(batch) * plan.width(widest) <= 1024 for batch, widest in zip(batches, widths, strict=True))
-    assert ideal_batches([([1] * 4,), ([1] * 99,)], BatchPlan(max_tokens=64, runs=1, threads=1)) == [[1], [0]]
 
 
 def test_the_bare_runtime_gives_the_service_s_values_in_the_order_of_the_turns():

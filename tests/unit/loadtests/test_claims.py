@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from turnscore_load.answers import CallAnswer, CallRecord, Outcome, Stage
-from turnscore_load.results import Check, ScenarioResult
+from turnscore_load.results import Check
 from turnscore_load.sampling import ProcessSample
 from turnscore_load.scenarios import hostile, overload
 
@@ -110,11 +110,3 @@ ATTACK = {"name": "a form", "outcome": "200", "is_right": True, "waits_seconds":
 )
 def test_a_wrong_answer_a_silent_service_and_memory_that_grows_are_found(wrong: dict[str, Any], holds: bool):
     assert hostile.check_attack(**{**ATTACK, **wrong}, control_seconds=0.05).holds == holds
-
-
-def test_a_result_fails_by_a_claim_that_was_refused_and_by_no_other():
-    told = [Check("a", "1", True), Check("b", "2", None)]
-    assert ScenarioResult(scenario="none", checks=told).holds
-    assert not ScenarioResult(scenario="none", checks=[*told, Check("c | d", "3", False)]).holds
-    text = ScenarioResult(scenario="none", checks=[Check("c | d", "3", False)]).markdown()
-    assert "| c \\| d | 3 | NO |" in text

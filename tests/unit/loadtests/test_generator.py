@@ -4,10 +4,9 @@ import asyncio
 import itertools
 import json
 from collections import Counter
-from collections.abc import Iterator
 
 import pytest
-from support.plain_http import REFUSED, SCORED, Reply, plain_server
+from support.plain_http import SCORED, Reply, plain_server
 from turnscore_load import generator as generator_module
 from turnscore_load.answers import Stage
 from turnscore_load.generator import Job, http_generator, run_job, score_request
@@ -17,10 +16,6 @@ ITEM = {"response": "ok"}
 
 def request(port: int) -> bytes:
     return score_request(port, ITEM)
-
-
-def requests(port: int) -> Iterator[bytes]:
-    return itertools.repeat(request(port))
 
 
 def outcomes(stage: Stage) -> set[tuple[str, str]]:
@@ -61,17 +56,6 @@ async def test_time_waited_for_a_connection_counts(monkeypatch: pytest.MonkeyPat
         generator.close()
     assert max(call.took_ms for call in stage.calls) >= 3.5 * 50
     assert max(call.late_ms for call in stage.calls) >= 2.5 * 50
-
-
-async def test_a_refused_client_waits_as_advised():
-    async def refuse(path: str, body: bytes) -> Reply:
-        return REFUSED
-
-    async with plain_server(refuse) as port:
-        generator = http_generator(port, 1000)
-        stage = await generator.run_closed(1, 0.3, requests(port))
-        generator.close()
-    assert [call.answer.outcome for call in stage.calls] == ["refused"]
 
 
 async def test_a_job_sends_every_body_once_and_a_refused_one_again():

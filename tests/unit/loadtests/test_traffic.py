@@ -15,14 +15,6 @@ def asks(count: int, user: str = "", **settings) -> list[Ask]:
     return [traffic.next_ask() for _ in range(count)]
 
 
-def bodies(found: list[Ask]) -> list[str]:
-    return [json.dumps(ask.item) for ask in found]
-
-
-def test_the_same_seed_and_user_ask_the_same():
-    assert bodies(asks(300, "flood 1", repeat_share=0.3)) == bodies(asks(300, "flood 1", repeat_share=0.3))
-
-
 def test_every_item_is_one_that_the_service_takes():
     limits = Limits()
     for ask in islice(asks(3000, scorers=("fed", "engagement"), deadline_ms=700), 3000):

@@ -6,12 +6,10 @@ from dataclasses import replace
 import pytest
 from turnscore_load.users.budgets import (
     BUDGETS,
-    DEFAULT_MIX,
     SHAPES,
     Budget,
     Measured,
     read_budgets,
-    read_mix,
 )  # fmt: skip
 
 BUDGET = Budget(
@@ -48,11 +46,3 @@ def test_every_shape_has_a_budget_for_every_kind_of_user():
     budgets = read_budgets(BUDGETS)
     assert set(budgets) == set(SHAPES)
     assert all(set(kinds) == {"conversation", "flood", "batch", "grpc", "stream"} for kinds in budgets.values())
-
-
-KINDS = ("conversation", "flood", "batch")
-
-
-def test_a_mix_names_users_of_each_kind():
-    assert read_mix("conversation=24, flood=1,batch=0", KINDS) == {"conversation": 24, "flood": 1}
-    assert set(read_mix(DEFAULT_MIX, KINDS)) == set(KINDS)
