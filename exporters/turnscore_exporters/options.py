@@ -275,6 +275,37 @@ class LanguageModelOptions(TrainOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
+class CriterionTrainOptions:
+    """Learn a criterion of your own from judged responses: a bundle that scores it in quality's pass.
+
+    Fails with the reason, and writes nothing, where the criterion is not learned from these rows.
+    """
+
+    files: Annotated[
+        list[Path], Argument(exists=True, dir_okay=False, help="Rows that turnscore judge wrote; .gz is unpacked.")
+    ]
+    name: Annotated[str, Option(help="The criterion, by which callers will ask for it.")]
+    version: BundleVersion
+    output: Annotated[
+        Path, Option("--output", "-o", help="Folder for the bundle; features are kept beside it, for other criteria.")
+    ]
+    mark: Annotated[str | None, Option(help="The mark to learn; default: the name.")] = None
+    scale: Annotated[str | None, Option(help="Lowest and highest mark, such as 1,5; default: as the rows say.")] = None
+    rubric: Annotated[
+        Path | None, Option(exists=True, dir_okay=False, help="The rubric that judges were given, for the card.")
+    ] = None
+    encoder: Annotated[str, Option(help="The bundle of quality on whose features it works.")] = "quality"
+    data: Annotated[
+        Path | None, Option(help="Data folder, for percentiles among its turns in place of the judged ones.")
+    ] = None
+    turns: Annotated[int, Option(min=100, help="Most of these turns.")] = 2000
+    false_alarms: Annotated[
+        float, Option(min=0.001, max=0.5, help="Largest share of good turns called low, and of bad ones called good.")
+    ] = 0.05
+    licence: Licence = "that of the encoder and of the judgements"
+
+
+@dataclass(frozen=True, kw_only=True)
 class CalibrateOptions:
     """Fit a scorer's bundle to turns that your own people rated, and give it a threshold for bad turns."""
 

@@ -72,7 +72,8 @@ def _refuse_non_finite(value: JsonValue) -> JsonValue:
 CRITERION = "criterion"
 """The kind whose bundles are scorers of their own names: a service may have many."""
 
-BundleName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,62}$")]
+NAME_PATTERN = r"^[a-z][a-z0-9_-]{0,62}$"
+BundleName = Annotated[str, Field(pattern=NAME_PATTERN)]
 _VERSION_PART = "(0|[1-9][0-9]{0,8})"  # one way to write a number, so that no two versions are the same one
 VERSION_PATTERN = rf"^{_VERSION_PART}\.{_VERSION_PART}\.{_VERSION_PART}$"
 BundleVersion = Annotated[str, Field(pattern=VERSION_PATTERN)]

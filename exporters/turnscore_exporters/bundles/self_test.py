@@ -14,6 +14,7 @@ from turnscore_core.inference.onnx_backend import OnnxBackend
 from turnscore_core.loaded_scorer import find_scorer, load_scorer, read_turn, score_in_one_batch
 from turnscore_core.scorers.scorer import PERCENTILE_SUFFIX, RawScore, TurnToScore
 from turnscore_models import (
+    CRITERION,
     Bundle,
     GraphOutput,
     GraphVariant,
@@ -45,6 +46,7 @@ SELF_TEST_TEXTS = {
     "fed": FED_VERIFIED + _OF_KIND["fed"],
     "relevance": _OF_KIND["engagement"],
     "usr": _OF_KIND["engagement"],
+    CRITERION: _OF_KIND["quality"],
 }
 
 

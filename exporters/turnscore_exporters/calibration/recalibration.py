@@ -7,6 +7,7 @@ the shipped formula stays unless a change is better by a standard error.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -119,9 +120,24 @@ def _fold_losses(rated: RatedHeads, shipped: ValueFormula, fit: Fit) -> Floats |
     return losses
 
 
+def fit_logistic(design: Any, wanted: ArrayLike, strength: float = 1e6) -> LogisticRegression:
+    """Logistic regression on rows, dense or sparse, that are `wanted` from 0 to 1: each counts as both in part."""
+    share = np.asarray(wanted, dtype=np.float64)
+    rows = np.tile(np.arange(len(share)), 2)
+    counts = np.concatenate([share, 1 - share])
+    kept = counts > 0
+    outcomes = np.repeat([1, 0], len(share))
+    return LogisticRegression(C=strength, max_iter=1000).fit(design[rows[kept]], outcomes[kept], counts[kept])
+
+
+def fit_probability(scores: Floats, wanted: ArrayLike) -> tuple[float, float]:
+    """Slope and bias of the logistic curve from scores [turns] to `wanted`: called good, or a share of that."""
+    model = fit_logistic(scores[:, None], wanted)
+    return float(model.coef_[0, 0]), float(model.intercept_[0])
+
+
 def _fit_logistic(rated: RatedHeads, shipped: ValueFormula) -> ValueFormula | None:
-    model = LogisticRegression(C=1e6).fit(weigh_rated(shipped, rated)[:, None], rated.good)
-    slope, bias = float(model.coef_[0, 0]), float(model.intercept_[0])
+    slope, bias = fit_probability(weigh_rated(shipped, rated), rated.good)
     if slope < LEAST_SLOPE:
         return None
     weights = {name: slope * weight for name, weight in shipped.weights.items()}

@@ -45,6 +45,7 @@ from turnscore_models.store import resolve
 
 from turnscore_exporters.bundles.self_test import build_self_test, check_empty, self_test_turns, write_self_test
 from turnscore_exporters.bundles.writer import MIN_PARITY_TURNS, PACKS_AT_ONCE, calibrate
+from turnscore_exporters.calibration.recalibration import fit_probability
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.json_files import write_json
 from turnscore_exporters.options import ReactionExportOptions
@@ -246,12 +247,8 @@ def fit_reaction(found: Floats, turns: Sequence[LabelledTurn], judged: Sequence[
     """
     logits = logits_of(found)
     satisfied = np.array([turn.labels["satisfaction"] for turn in turns])
-    column = np.concatenate([logits[:, 0], logits[:, 0]])[:, None]
-    outcomes = np.repeat([1, 0], len(turns))
-    curve = LogisticRegression(C=1e6).fit(column, outcomes, np.concatenate([satisfied, 1 - satisfied]))
-    calibrated: dict[str, JsonValue] = {
-        "satisfaction": {"slope": round(float(curve.coef_[0, 0]), 4), "bias": round(float(curve.intercept_[0]), 4)}
-    }
+    curve = fit_probability(logits[:, 0], satisfied)
+    calibrated: dict[str, JsonValue] = {"satisfaction": {"slope": round(curve[0], 4), "bias": round(curve[1], 4)}}
     shown = shown_by(turns)
     count = len(SIGNALS)
     places = np.kron(np.eye(count), np.ones((len(turns), 1)))

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.linear_model import LogisticRegression
 from turnscore_assessment.agreement.scoring import make_turn
 from turnscore_assessment.data.dialogues import (
     DAILYDIALOG,
@@ -26,6 +25,7 @@ from turnscore_assessment.data.dialogues import (
 from turnscore_core.scorers.quality import HEADS, ValueFormula, read_heads
 from turnscore_core.scorers.turn_warnings import find_repeats
 
+from turnscore_exporters.calibration.recalibration import fit_probability
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.json_files import read_json, write_json
 from turnscore_exporters.quality.model import QualityModel, RowBuilder, score_rows
@@ -84,12 +84,6 @@ def fit_weights(sets: Sequence[tuple[Floats, Floats]], ridge: float, names: Sequ
             break
         active &= found > 0
     return {name: float(weight / scale) for name, weight, scale in zip(names, found, spread, strict=True)}
-
-
-def fit_probability(scores: Floats, good: Sequence[bool]) -> tuple[float, float]:
-    """Slope and bias of the logistic curve from the weighted heads to whether the turn was called good."""
-    model = LogisticRegression(C=1e6).fit(scores[:, None], good)
-    return float(model.coef_[0, 0]), float(model.intercept_[0])
 
 
 def score_heads(model: QualityModel, encoder: Encoder, turns: Sequence[Asked]) -> Floats:

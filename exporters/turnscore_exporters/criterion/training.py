@@ -1,0 +1,410 @@
+"""`turnscore train criterion`: from judged rows to a bundle of kind `criterion`, or the reason why there is none.
+
+The head that ships is the one that was measured: it learns from the dialogues of the part `train`, and agreement,
+thresholds and learning curve come from the others.
+"""
+
+import platform
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import JsonValue
+from sklearn.feature_extraction.text import TfidfVectorizer
+from turnscore_assessment.data.dialogues import STATED, draw_turns, read_population
+from turnscore_assessment.figures import Interval, jsonable
+from turnscore_assessment.judging.rubric import read_rubric
+from turnscore_assessment.rendering import Page, Section, Table, to_markdown
+from turnscore_core.loaded_scorer import choose_variant
+from turnscore_core.scorers.criterion import CriterionOptions, CriterionScorer
+from turnscore_core.scorers.quality import HEADS, read_heads
+from turnscore_models import CRITERION, Bundle, HeadsSpec, Manifest, SharedFiles, Threshold, write_bundle
+from turnscore_models.bundle import known_kinds, sha256_of
+from turnscore_models.manifest import NAME_PATTERN, VERSION_PATTERN
+from turnscore_models.store import resolve
+
+from turnscore_exporters.bundles.self_test import (
+    build_self_test,
+    check_empty,
+    open_examined,
+    self_test_turns,
+    write_self_test,
+)
+from turnscore_exporters.bundles.writer import calibrate, fresh_folder
+from turnscore_exporters.calibration.recalibration import (
+    CONFIDENCE,
+    fit_logistic,
+    fit_probability,
+    least_good_turns,
+    make_threshold,
+)
+from turnscore_exporters.criterion.judgements import (
+    HELD_OUT,
+    MARK,
+    TRAIN,
+    FeatureReader,
+    Features,
+    Judgements,
+    read_judgements,
+)
+from turnscore_exporters.criterion.learning import HeldOut, LearningCurve, LinearHead, draw_curve, fit_head
+from turnscore_exporters.errors import ExporterError
+from turnscore_exporters.json_files import write_json
+from turnscore_exporters.options import CriterionTrainOptions
+
+HEAD_FILE, CARD_FILE, LENGTH = "criterion.npz", "card.md", "length"
+GOOD_FROM, BAD_UP_TO = 0.625, 0.375  # Of a mark as 0 to 1, as quality's thresholds: 3.5 and 2.5 of 5.
+# Fewest rows, dialogues, and rows with another mark than the commonest, of each part. Chosen: with fewer, the interval
+# of an agreement is wider than what there is to find.
+LEAST: Mapping[str, tuple[int, int, int]] = {TRAIN: (100, 10, 15), HELD_OUT: (50, 10, 10)}
+PARTS = {TRAIN: "to train on", HELD_OUT: "held out"}
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Learned:
+    """A head and what was measured of it on the held-out turns; `baselines` are agreements of simpler scores."""
+
+    head: LinearHead
+    held: HeldOut
+    agreement: Interval
+    baselines: Mapping[str, Interval]
+    over_length: Interval
+    curve: LearningCurve
+
+    def describe(self) -> Iterator[str]:
+        """A line for each finding."""
+        yield f"agreement on held-out dialogues ({self.held.measure}): {self.agreement}"
+        yield from (f"  {name}: {each}" for name, each in self.baselines.items())
+        yield f"learning curve: {', '.join(f'{each.rows} rows {each.agreement}' for each in self.curve.points)}"
+        yield str(self.curve)
+
+    def refuse_chance(self, name: str) -> None:
+        """Raises ExporterError where the head may be no better than chance, or than the response's length."""
+        reason = ""
+        if not self.agreement.low > self.held.chance:
+            reason = f"which may be chance ({self.held.chance:g})"
+        elif not self.over_length.low > 0:
+            reason = f"which may be no better than the response's length (higher by {self.over_length})"
+        if reason:
+            raise ExporterError(
+                f"{name} is not learned from these rows: {self.held.measure} on held-out dialogues is "
+                f"{self.agreement}, {reason}; {self.curve}"
+            )
+
+
+def train_criterion(options: CriterionTrainOptions) -> Iterator[str]:
+    """Writes the bundle into the empty or missing folder `output`, and says what was found as it goes.
+
+    Raises ExporterError where the name is another scorer's, or the criterion cannot be learned; nothing is written.
+    """
+    _check_names(options)
+    mark = options.mark or options.name
+    judged = read_judgements(options.files, mark, _read_scale(options.scale))
+    description = _read_description(options, judged, mark)
+    low, high = judged.scale
+    yield (
+        f"{len(judged.turns)} responses of {judged.dialogues} dialogues have marks of {mark}, {low:g} to {high:g}"
+        + (" (a guess: the rows have no scales; --scale says it)" if judged.is_scale_guessed else "")
+    )
+    check_enough(judged, options.name)
+    encoder = resolve(options.encoder)
+    reader = FeatureReader(encoder, options.output.resolve().parent / "features")
+    features = reader.read(judged.turns)
+    learned = learn(judged, features, read_heads(reader.answer(features)))
+    yield from learned.describe()
+    learned.refuse_chance(options.name)
+    reference, source = [], f"the judged responses themselves: {len(judged.turns)} of {judged.dialogues} dialogues"
+    if options.data is not None:
+        reference = draw_turns(read_population(options.data).turns, options.turns, seed=0)
+        source = f"{STATED}: {len(reference)} of them"
+    with fresh_folder(options.output, len(judged.turns), 1):
+        draft = _write(options, encoder, judged, learned, description)
+        scorer = CriterionScorer(draft, open_examined(draft, choose_variant(draft)))
+
+        def score(rows: Features) -> Floats:
+            return np.array([each.value for each in scorer.conclude([], scorer.answer(rows))])
+
+        values = score(features)
+        thresholds = make_thresholds(values, judged, options.false_alarms)
+        known = score(reader.read(reference)) if reference else _unseen_values(draft, values, judged, learned)
+        write_json(draft.path_of(draft.manifest.calibration), calibrate(known.tolist(), source))
+        card = describe_card(options, judged, learned, thresholds, source, description)
+        (options.output / CARD_FILE).write_text(to_markdown(card), encoding="utf-8")
+        made = write_self_test(draft, draft.manifest.model_copy(update={**thresholds}), draft.self_test())
+    yield describe_thresholds(thresholds, judged, options.false_alarms)
+    yield f"{made.manifest.reference} written to {options.output}; {CARD_FILE} there says what it is worth"
+
+
+def _check_names(options: CriterionTrainOptions) -> None:
+    if not re.fullmatch(NAME_PATTERN, options.name):
+        raise ExporterError(f"{options.name!r} is not a name: lower case letters, digits, _ and -, a letter first")
+    if options.name in known_kinds():
+        raise ExporterError(f"{options.name} is the name of another scorer; choose another --name, and give --mark")
+    if not re.fullmatch(VERSION_PATTERN, options.version):
+        raise ExporterError(f"{options.version!r} is not a version; give one such as 1.0.0")
+    check_empty(options.output)
+
+
+def _read_scale(given: str | None) -> tuple[float, float] | None:
+    if given is None:
+        return None
+    try:
+        low, high = map(float, given.split(","))
+    except ValueError:
+        low = high = 0.0
+    if not low < high:
+        raise ExporterError(f"--scale is {given!r}; give the lowest and the highest mark, such as 1,5")
+    return low, high
+
+
+def _read_description(options: CriterionTrainOptions, judged: Judgements, mark: str) -> str:
+    """The criterion in the rubric's words. Raises ExporterError for another rubric than the rows'."""
+    if options.rubric is None:
+        return ""
+    rubric = read_rubric(options.rubric)
+    if mark not in rubric.criteria or judged.rubrics - {rubric.sha256}:
+        raise ExporterError(f"{options.rubric}: is not the rubric by which these rows were judged for {mark}")
+    return rubric.criteria[mark].description
+
+
+def check_enough(judged: Judgements, name: str) -> None:
+    """Raises ExporterError where a part has too few rows, dialogues or rare marks, and says how many are needed."""
+    for split, (rows, dialogues, rare) in LEAST.items():
+        turns = [turn for turn in judged.turns if turn.split == split]
+        _, counts = np.unique([turn.labels[MARK] for turn in turns], return_counts=True)
+        others = len(turns) - int(counts.max(initial=0))
+        for found, least, what in (
+            (len(turns), rows, "judged responses"),
+            (len({turn.dialogue for turn in turns}), dialogues, "dialogues"),
+            (others, rare, "responses with another mark than the commonest"),
+        ):
+            if found < least:
+                more = f"; {len(judged.turns) * least // found + 1} rows like these would have them" if found else ""
+                raise ExporterError(
+                    f"{name} cannot be learned: {found} {what} {PARTS[split]}, and at least {least} are needed{more}"
+                )
+
+
+def learn(judged: Judgements, features: Features, heads: Floats) -> Learned:
+    """The head of the part that is trained on, and its agreement with the held-out marks next to simpler scores.
+
+    `heads` [turns, heads] are what quality says of the turns.
+    """
+    train, held = judged.part(TRAIN), judged.part(HELD_OUT)
+    wanted, dialogue_of = judged.wanted, judged.dialogue_of
+    own = features[train].astype(np.float64)
+    numbered = np.unique(dialogue_of[train], return_inverse=True)[1]
+    head = fit_head(own, wanted[train], numbered)
+    unseen = HeldOut(wanted[held], dialogue_of[held])
+    held_features = features[held].astype(np.float64)
+    scores = head.predict(held_features)
+    simple = score_baselines(judged, heads)
+    return Learned(
+        head=head,
+        held=unseen,
+        agreement=unseen.compare(scores),
+        baselines={name: unseen.compare(each[held]) for name, each in simple.items()},
+        over_length=unseen.compare(scores, simple[LENGTH][held]),
+        curve=draw_curve(own, wanted[train], numbered, unseen, held_features, head),
+    )
+
+
+def score_baselines(judged: Judgements, heads: Floats) -> dict[str, Floats]:
+    """Simpler scores of every turn: words and the nearest head fitted to the part that is trained on.
+
+    Of length the direction is the one that agrees with the held-out marks.
+    """
+    train, held, wanted = judged.part(TRAIN), judged.part(HELD_OUT), judged.wanted
+    responses = [turn.response for turn in judged.turns]
+
+    def turn_round(scores: Floats, part: NDArray[np.bool_]) -> tuple[float, Floats]:
+        own = HeldOut(wanted[part], judged.dialogue_of[part], rounds=0)
+        above = own.agree(scores[part]) - own.chance
+        return abs(above), scores if above >= 0 else -scores
+
+    columns = {name: turn_round(heads[:, place], train) for place, name in enumerate(HEADS)}
+    nearest = max(columns, key=lambda name: columns[name][0])
+    words = TfidfVectorizer(ngram_range=(1, 2), min_df=2, sublinear_tf=True)
+    words.fit([each for each, is_trained in zip(responses, train, strict=True) if is_trained])
+    read = words.transform(responses)
+    model = fit_logistic(read[np.flatnonzero(train)], wanted[train], strength=3.0)
+    return {
+        LENGTH: turn_round(np.array([float(len(each.split())) for each in responses]), held)[1],
+        "TF-IDF and logistic regression": model.decision_function(read),
+        f"quality's nearest head, {nearest}": columns[nearest][1],
+    }
+
+
+def _write(
+    options: CriterionTrainOptions, encoder: Bundle, judged: Judgements, learned: Learned, description: str
+) -> Bundle:
+    """The bundle without thresholds, with a self-test and percentiles that say nothing yet."""
+    older, head = encoder.manifest, learned.head
+    weights = head.weights.astype(np.float32)
+    path = options.output / HEAD_FILE
+    path.parent.mkdir(parents=True, exist_ok=True)
+    np.savez(path, weights=weights, bias=np.float32(head.bias))
+    slope, bias = fit_probability(head.crossed, judged.wanted[judged.part(TRAIN)])
+    tested = self_test_turns(CRITERION)
+    write_json(options.output / older.calibration, calibrate([0.0, 1.0], "nothing yet"))
+    write_json(options.output / older.self_test, build_self_test(tested, [None] * len(tested)))
+    spec = HeadsSpec(
+        file=HEAD_FILE,
+        sha256=sha256_of(path),
+        encoders=older.heads[older.kind].encoders,
+        outputs=["value"],
+        parity_measured={"max_abs": float(np.abs(weights - head.weights).max())},
+    )
+    described = CriterionOptions.model_validate(
+        {
+            "layout": older.options["layout"],
+            "calibrated": {"slope": round(slope, 4), "bias": round(bias, 4)},
+            "scale": judged.scale,
+            "description": description,
+            "language": older.options.get("language", "en"),
+        }
+    )
+    graphs = [file for graph in older.graphs.values() for file in graph.files]
+    manifest = Manifest(
+        name=options.name,
+        version=options.version,
+        kind=CRITERION,
+        files=older.files,
+        graphs=older.graphs,
+        heads={CRITERION: spec},
+        shared=older.shared or SharedFiles(bundle=older.name, files=[*graphs, older.tokenizer]),
+        tokenizer=older.tokenizer,
+        calibration=older.calibration,
+        self_test=older.self_test,
+        token_limit=older.token_limit,
+        options=described.model_dump(mode="json"),
+        training={
+            "encoder": older.reference,
+            "data": [path.name for path in options.files],
+            "rubric": ", ".join(sorted(judged.rubrics)),
+            "judges": sorted(judged.judges),
+            "rows": {split: int(judged.part(split).sum()) for split in PARTS},
+            "penalty": head.penalty,
+            "command": _command_of(options),
+            "date": datetime.now(UTC).date().isoformat(),
+            "python": platform.python_version(),
+        },
+        agreement={"report": _report(learned)},
+        licence=options.licence,
+    )
+    return write_bundle(options.output, manifest, encoder.lenders or [encoder.folder])
+
+
+def _report(learned: Learned) -> JsonValue:
+    found: JsonValue = jsonable(
+        {
+            "measure": learned.held.measure,
+            "agreement": learned.agreement,
+            "baselines": learned.baselines,
+            "over_length": learned.over_length,
+            "curve": learned.curve,
+        }
+    )
+    return found
+
+
+def _command_of(options: CriterionTrainOptions) -> str:
+    given = {"mark": options.mark, "scale": options.scale, "encoder": options.encoder, "data": options.data and "DATA"}
+    named = " ".join(f"--{name} {value}" for name, value in given.items() if value not in (None, "quality"))
+    files = " ".join(path.name for path in options.files)
+    return f"turnscore train criterion {files} --name {options.name} --version {options.version} {named}".strip()
+
+
+def _unseen_values(draft: Bundle, values: Floats, judged: Judgements, learned: Learned) -> Floats:
+    """The values of the judged responses; of those that were trained on, by heads that did not see their dialogue."""
+    curve = CriterionOptions.model_validate(draft.manifest.options).calibrated
+    unseen = values.copy()
+    unseen[judged.part(TRAIN)] = 1 / (1 + np.exp(-(learned.head.crossed * curve.slope + curve.bias)))
+    return unseen
+
+
+def make_thresholds(values: Floats, judged: Judgements, rate: float) -> dict[str, Threshold]:
+    """Both thresholds, from the held-out turns; none where either lacks turns for its promise."""
+    held = judged.part(HELD_OUT)
+    good, bad = (held & called for called in (judged.wanted >= GOOD_FROM, judged.wanted <= BAD_UP_TO))
+    if min(good.sum(), bad.sum()) < least_good_turns(rate):
+        return {}
+    known = good | bad
+    dialogues = len(np.unique(judged.dialogue_of[held]))
+    source = f"held-out responses of {dialogues} dialogues: {good.sum()} good and {bad.sum()} bad ones"
+    low = make_threshold(values[known].tolist(), good[known].tolist(), rate, source)
+    high = make_threshold((-values[known]).tolist(), bad[known].tolist(), rate, source)
+    # The greatest bad value that may be called good is not: what lies above it is.
+    return {
+        "threshold": low,
+        "good_threshold": high.model_copy(update={"value": float(np.nextafter(-high.value, 2.0))}),
+    }
+
+
+def describe_thresholds(thresholds: Mapping[str, Threshold], judged: Judgements, rate: float) -> str:
+    """What the labels promise, or how many held-out turns they lack."""
+    if not thresholds:
+        held, least = judged.part(HELD_OUT), least_good_turns(rate)
+        good, bad = (int((held & called).sum()) for called in (judged.wanted >= GOOD_FROM, judged.wanted <= BAD_UP_TO))
+        return (
+            f"no label: {good} good and {bad} bad responses are held out, and the promise of at most {rate:.0%} takes "
+            f"{least} of each"
+        )
+    low, high = thresholds["threshold"], thresholds["good_threshold"]
+    found = [each.recall for each in (low, high)]
+    shares = ["?" if each is None else f"{each.share:.0%} [{each.low:.0%}, {each.high:.0%}]" for each in found]
+    return (
+        f"low below {low.value:.3f}, which at most {rate:.0%} of good responses are ({CONFIDENCE:.0%} confidence) and "
+        f"{shares[0]} of bad ones; good from {high.value:.3f}, which at most {rate:.0%} of bad ones are and "
+        f"{shares[1]} of good ones"
+    )
+
+
+def describe_card(
+    options: CriterionTrainOptions, judged: Judgements, learned: Learned, thresholds: Mapping[str, Threshold],
+    source: str, description: str,
+) -> Page:  # fmt: skip
+    """The bundle's card."""
+    low, high = judged.scale
+    rows = {name: int(judged.part(split).sum()) for split, name in PARTS.items()}
+    measure = learned.held.measure
+    of_chance = "" if learned.held.is_yes_or_no else " (0 is chance)"
+    agreements = [[options.name, learned.agreement], *learned.baselines.items()]
+    curve = [[each.rows, each.draws, each.agreement] for each in learned.curve.points]
+    gain = str(learned.curve)
+    return Page(
+        title=f"Criterion {options.name}, version {options.version}",
+        summary=[
+            description or "The rubric was not given (--rubric).",
+            f"`value` from 0 to 1 is where its judges would put a response on their scale from {low:g} to {high:g}. "
+            f"It is worth what the judges are: {', '.join(sorted(judged.judges)) or 'not named in the rows'}.",
+        ],
+        sections=[
+            Section(
+                "Agreement with the judges",
+                [f"{' and '.join(f'{count} responses {name}' for name, count in rows.items())}, by dialogue."],
+                [Table(f"{measure} on held-out dialogues, 95 % interval{of_chance}", ["score", measure], agreements)],
+            ),
+            Section(
+                "Would more judgements help?",
+                [f"{gain[:1].upper()}{gain[1:]}."],
+                [Table("Heads learned from fewer rows", ["rows", "draws", measure], curve)],
+            ),
+            Section("Labels", [f"{describe_thresholds(thresholds, judged, options.false_alarms)}."]),
+            Section(
+                "Limits",
+                [
+                    f"Percentiles are among {source}.",
+                    "The encoder reads the latest three turns of the context, and of a long response the beginning and "
+                    "the end; it knows no facts. Other users, topics or languages than those of the rows are "
+                    "unmeasured: judge some of them, and train again.",
+                ],
+            ),
+        ],
+        command=_command_of(options),
+    )

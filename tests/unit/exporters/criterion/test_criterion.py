@@ -1,0 +1,240 @@
+"""`turnscore train criterion` on the starter bundle of quality: what can be learned is, and what cannot is refused."""
+
+import json
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.exporter_data import write_rows
+from turnscore_assessment.agreement.scoring import make_turn
+from turnscore_assessment.errors import BadFileError
+from turnscore_core.loaded_scorer import choose_variant, load_scorer
+from turnscore_core.scorers.quality import QualityScorer
+from turnscore_core.scoring import score_turns
+from turnscore_exporters.criterion.judgements import HELD_OUT, read_judgements
+from turnscore_exporters.criterion.learning import (
+    CurvePoint,
+    HeldOut,
+    extrapolate,
+    fit_head,
+    solve_ridge,
+)
+from turnscore_exporters.criterion.training import train_criterion
+from turnscore_exporters.errors import ExporterError
+from turnscore_exporters.options import CriterionTrainOptions
+from turnscore_models import Bundle, MismatchedGraphError, read_bundle, starter_bundles, write_bundle
+
+KIND = ("Thank you so much for asking,", "Of course, I am happy to help you:", "Please take your time, dear friend,")
+RUDE = ("What a stupid question,", "Stop bothering me, you fool:", "I do not care about you,")
+TOPICS = ("the garden shears", "your order", "the rain today", "this old film", "my lawn mower", "the train to Rome")
+ASKED = ("Can you tell me about {}?", "What do you think of {}?", "I have a problem with {}.")
+ENDS = ("it is in the shop.", "we can look at it tomorrow.", "there are seven of them.", "ask again on Monday.")
+
+
+def judged_rows(count: int = 360) -> Iterator[dict[str, Any]]:
+    generator = random.Random(0)
+    for number in range(count):
+        topic, is_kind = generator.choice(TOPICS), generator.random() < 0.5
+        words = [generator.choice(KIND if is_kind else RUDE), topic, generator.choice(ENDS)]
+        extra = generator.randrange(3)
+        text = " ".join([*words, *[f"Yes, {generator.choice(TOPICS)} too."] * extra])
+        marks = {
+            "kind": generator.choice([4.0, 5.0] if is_kind else [1.0, 2.0]),
+            "chance": float(generator.random() < 0.5),
+            "long": min(5.0, len(text.split()) / 5),
+            "always": 1.0,
+        }
+        yield {
+            "set": "made up",
+            "dialogue": f"d{number // 2}",
+            "context": [{"speaker": "user", "text": generator.choice(ASKED).format(topic)}],
+            "responses": [{"text": text, "judges": 1, **marks}],
+            "rubric": "sha256:made-up",
+            "models": ["judge-1"],
+            "scales": {"kind": [1, 5], "chance": [0, 1], "long": [1, 5], "always": [0, 1]},
+        }
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where criteria are trained, so that features are computed once."""
+    folder = tmp_path_factory.mktemp("criteria")
+    write_rows(folder / "rows.jsonl.gz", list(judged_rows()))
+    return folder
+
+
+def options_of(folder: Path, name: str, **given: Any) -> CriterionTrainOptions:
+    encoder = next(f"{each}/" for each in starter_bundles() if each.name == "quality")
+    fields = {
+        "encoder": encoder,
+        "files": [folder / "rows.jsonl.gz"],
+        "name": name,
+        "version": "1.0.0",
+        "output": folder / name,
+        **given,
+    }
+    return CriterionTrainOptions(**fields)
+
+
+@pytest.fixture(scope="module")
+def made(folder: Path) -> tuple[Bundle, list[str]]:
+    lines = list(train_criterion(options_of(folder, "kind")))
+    return read_bundle(folder / "kind"), lines
+
+
+def served_values(bundle: Bundle, responses: list[str]) -> list[float]:
+    loaded = load_scorer(bundle, choose_variant(bundle))
+    turns = [make_turn([("user", "Can you tell me about your order?")], each) for each in responses]
+    return [each.value for each in score_turns(loaded, turns)]
+
+
+def test_a_learned_criterion_is_served_and_tells_unseen_responses_apart(made: tuple[Bundle, list[str]]) -> None:
+    bundle, _ = made
+    kind, rude = served_values(bundle, ["Of course, my friend, it is on its way.", "Stupid fool, who cares about it."])
+    assert kind > 0.7
+    assert rude < 0.3
+    assert bundle.manifest.scorer == "kind"
+    assert bundle.manifest.options["scale"] == [1.0, 5.0]
+    assert sum((bundle.folder / name).stat().st_size for name in bundle.own_files) < 300_000
+
+
+def test_both_thresholds_keep_their_promise_on_served_values(made: tuple[Bundle, list[str]], folder: Path) -> None:
+    bundle, _ = made
+    low, good = bundle.manifest.threshold, bundle.manifest.good_threshold
+    assert low is not None
+    assert good is not None
+    held = [turn for turn in read_judgements([folder / "rows.jsonl.gz"], "kind").turns if turn.split == HELD_OUT]
+    loaded = load_scorer(bundle, choose_variant(bundle))
+    values = np.array([each.value for each in score_turns(loaded, [make_turn(t.context, t.response) for t in held])])
+    marks = np.array([turn.labels["mark"] for turn in held])
+    assert (values[marks >= 0.625] < low.value).mean() <= 0.05
+    assert (values[marks <= 0.375] >= good.value).mean() <= 0.05
+    assert (values[marks >= 0.625] >= good.value).mean() > 0.5
+    assert low.recall is not None
+    assert low.recall.share == pytest.approx((values[marks <= 0.375] < low.value).mean(), abs=1e-4)
+
+
+def test_the_card_and_the_manifest_say_what_was_measured(made: tuple[Bundle, list[str]]) -> None:
+    bundle, lines = made
+    card = bundle.path_of("card.md").read_text(encoding="utf-8")
+    report: Any = bundle.manifest.agreement["report"]
+    assert report["agreement"]["low"] > 0.5 > report["baselines"]["length"]["high"]
+    assert f"| kind | {report['agreement']['value']:.3f} [" in card
+    assert "judge-1" in card
+    assert bundle.manifest.training["judges"] == ["judge-1"]
+    assert f"Percentiles are among {bundle.calibration().source}" in card
+    assert any("TF-IDF" in line for line in lines)
+    assert "a guess" not in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("chance", r"AUC on held-out dialogues is 0\.\d+ \[.*which may be chance \(0\.5\)"),
+        ("long", "which may be no better than the response's length"),
+        ("always", r"0 responses with another mark than the commonest to train on, and at least 15 are needed"),
+    ],
+)
+def test_what_is_not_learned_is_refused_and_features_are_not_computed_again(
+    folder: Path, made: object, name: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(QualityScorer, "compute_features", None)
+    with pytest.raises(ExporterError, match=reason):
+        list(train_criterion(options_of(folder, name)))
+    assert not (folder / name).exists()
+
+
+def test_too_few_rows_are_refused_before_any_feature_is_computed(tmp_path: Path) -> None:
+    write_rows(tmp_path / "rows.jsonl.gz", list(judged_rows(100)))
+    with pytest.raises(ExporterError, match=r"judged responses to train on, and at least 100 are needed; 1\d\d rows"):
+        list(train_criterion(options_of(tmp_path, "kind")))
+    assert not (tmp_path / "features").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"name": "quality"}, "the name of another scorer"),
+        ({"name": "criterion"}, "the name of another scorer"),
+        ({"name": "On brand"}, "is not a name"),
+        ({"version": "1"}, "is not a version"),
+        ({"name": "polite"}, "no response has the mark 'polite'; there are always, chance, kind, long"),
+        ({"scale": "5,1"}, "--scale is '5,1'"),
+        ({"scale": "1,4"}, "kind of a response is 5, and the scale 1 to 4"),
+    ],
+)
+def test_wrong_options_are_refused(folder: Path, given: Mapping[str, Any], reason: str) -> None:
+    with pytest.raises((ExporterError, BadFileError), match=reason):
+        list(train_criterion(replace(options_of(folder, "kind", output=folder / "new"), **given)))
+
+
+def test_another_rubric_than_the_rows_is_refused(folder: Path, tmp_path: Path) -> None:
+    rubric = tmp_path / "rubric.md"
+    rubric.write_text("# Rubric\n\n## kind (1 to 5)\n\n- 5: kind\n- 1: rude\n")
+    with pytest.raises(ExporterError, match="is not the rubric by which these rows were judged"):
+        list(train_criterion(options_of(folder, "kind", output=folder / "new", rubric=rubric)))
+
+
+def test_the_head_is_bound_to_its_encoder(made: tuple[Bundle, list[str]], tmp_path: Path) -> None:
+    bundle, _ = made
+    heads = {"criterion": bundle.manifest.heads["criterion"].model_copy(update={"encoders": ["0" * 64]})}
+    for name in bundle.own_files:
+        (tmp_path / name).write_bytes(bundle.path_of(name).read_bytes())
+    with pytest.raises(MismatchedGraphError, match="are bound to the encoder"):
+        write_bundle(tmp_path, bundle.manifest.model_copy(update={"heads": heads}), bundle.lenders)
+
+
+def test_marks_of_a_stand_in_are_not_learned_from_and_scales_are_guessed(tmp_path: Path) -> None:
+    rows = list(judged_rows(4))
+    for row in rows:
+        del row["scales"]
+    rows[0]["responses"][0]["judges"] = 0
+    path = tmp_path / "rows.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    found = read_judgements([path], "long")
+    assert len(found.turns) == 3
+    assert found.is_scale_guessed
+    assert found.scale == (1.0, 5.0)
+
+
+@pytest.mark.parametrize("shape", [(40, 90), (90, 40)])
+def test_crossed_predictions_are_those_of_heads_fitted_without_the_dialogue(shape: tuple[int, int]) -> None:
+    generator = np.random.default_rng(0)
+    design, wanted = generator.normal(size=shape), generator.random(shape[0])
+    dialogue_of = np.arange(shape[0]) // 4
+    for penalty, missed, crossed in solve_ridge(design, wanted, dialogue_of):
+        left = dialogue_of != 3
+        gram = design[left].T @ design[left] + penalty * np.eye(shape[1])
+        weights = np.linalg.solve(gram, design[left].T @ wanted[left])
+        np.testing.assert_allclose(crossed[~left], design[~left] @ weights, atol=1e-6)
+        np.testing.assert_allclose(wanted - design @ (design.T @ missed / penalty), missed, atol=1e-6)
+
+
+def test_a_head_finds_a_line_through_scaled_and_constant_columns() -> None:
+    generator = np.random.default_rng(0)
+    features = generator.normal(size=(300, 5)) * [1, 100, 0.01, 1, 0] + 3
+    wanted = 0.5 + 0.1 * features[:, 0] - 0.001 * features[:, 1]
+    head = fit_head(features, wanted, np.arange(300) // 3)
+    assert np.corrcoef(head.predict(features), wanted)[0, 1] > 0.999
+    assert np.corrcoef(head.crossed, wanted)[0, 1] > 0.999
+
+
+def test_a_curve_says_what_more_rows_give_only_where_its_points_do() -> None:
+    held = HeldOut(np.array([0.0, 1.0] * 30), np.arange(60) // 2)
+    rising = [0.6, 0.7, 0.77]
+    points = [CurvePoint(rows, 4, held.compare(np.arange(60.0))) for rows in (200, 400, 800)]
+    points = [
+        replace(each, agreement=replace(each.agreement, value=value))
+        for each, value in zip(points, rising, strict=True)
+    ]
+    noise = np.random.default_rng(0).normal(0, 0.01, (3, 400))
+    gain = extrapolate(points, np.array(rising)[:, None] + noise)
+    assert gain is not None
+    assert 0.02 < gain.low < gain.value < gain.high < 0.09
+    assert extrapolate(points[1:], np.array(rising[1:])[:, None] + noise[1:]) is None
+    flat = [replace(each, agreement=replace(each.agreement, value=0.7)) for each in points]
+    assert extrapolate(flat, 0.7 + noise) is None
