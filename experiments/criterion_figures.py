@@ -1,0 +1,138 @@
+"""Measures criteria learned from people's judgements of turns that quality's encoder was not trained on.
+
+    .venv-dev/bin/python experiments/criterion_figures.py DATA results/criterion.json
+
+Nine behaviours of abc-eval, four grades of mrbench's tutors and dstc7's `informative`, each from 200, 500, 1,000 and
+2,000 rows: what they rank of unseen dialogues, next to the response's length, TF-IDF with a logistic regression on the
+same rows, and the head of quality that is nearest. It measures only: nothing that ships is made of these sets.
+Intervals of 95 %, by bootstrap over dialogues.
+"""
+
+import argparse
+import json
+import platform
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from turnscore_assessment.data.dialogues import LabelledTurn
+from turnscore_assessment.figures import Interval
+from turnscore_assessment.files import read_rows
+from turnscore_core.scorers.quality import read_heads
+from turnscore_exporters.criterion.judgements import HELD_OUT, MARK, TRAIN, FeatureReader, Judgements
+from turnscore_exporters.criterion.learning import Floats, HeldOut, draw_rows, fit_head
+from turnscore_exporters.criterion.training import score_baselines
+from turnscore_models import read_bundle, starter_bundles
+
+DRAWS = {200: 8, 500: 4, 1000: 2, 2000: 1}
+FEWEST_MARKS = 8  # Held-out rows with a behaviour, below which there is nothing to measure.
+
+
+def marks_of(row: Mapping[str, Any]) -> dict[str, float]:
+    """The row's marks as 0 to 1, by criterion; of a behaviour whether half the people saw it."""
+    if row["set"] == "abc-eval":
+        return {name: float(share >= 0.5) for name, share in row["behaviours"].items()}
+    if row["set"] == "mrbench":
+        return {name: float(mark) for name, mark in row["others"].items()}
+    return {"informative": (row["informative"] - 1) / 4}
+
+
+def read_sets(path: Path) -> dict[str, list[LabelledTurn]]:
+    """The turns of each set, `labels` holding all marks."""
+    found: dict[str, list[LabelledTurn]] = {}
+    for _, row in read_rows(path):
+        if row["set"] not in ("abc-eval", "mrbench", "dstc7"):
+            continue
+        speakers = [each if each == "user" else "system" for each in row["speakers"]]
+        found.setdefault(row["set"], []).append(
+            LabelledTurn(
+                set_name=row["set"],
+                dialogue=row["dialogue"],
+                split=TRAIN if row["split"] == "train" else HELD_OUT,
+                context=tuple(zip(speakers, row["context"], strict=True)),
+                response=row["response"],
+                labels=marks_of(row),
+            )
+        )
+    return found
+
+
+def measure(turns: list[LabelledTurn], features: Floats, heads: Floats) -> dict[str, Any]:
+    """The figures of one criterion, whose marks the turns have."""
+    judged = Judgements(turns)
+    train, held = np.flatnonzero(judged.part(TRAIN)), np.flatnonzero(judged.part(HELD_OUT))
+    unseen = HeldOut(judged.wanted[held], judged.dialogue_of[held])
+    found: dict[str, Any] = {
+        "measure": unseen.measure,
+        "rows": len(turns),
+        "held-out rows": len(held),
+        "held-out dialogues": len(np.unique(judged.dialogue_of[held])),
+        "mean mark": round(float(judged.wanted.mean()), 3),
+    }
+    if min(judged.wanted[held].sum(), (1 - judged.wanted[held]).sum()) < FEWEST_MARKS:
+        return {**found, "left out": "too few held-out rows have it"}
+    for size in (each for each in DRAWS if 0.95 * each <= len(train)):
+        generator = np.random.default_rng(size)
+        figures: dict[str, list[tuple[float, Floats]]] = {}
+        for _ in range(DRAWS[size]):
+            chosen = train[draw_rows(generator, np.unique(judged.dialogue_of[train], return_inverse=True)[1], size)]
+            if not np.ptp(judged.wanted[chosen]):
+                continue
+            rows = np.concatenate([chosen, held])
+            scores = dict(score_baselines(Judgements([turns[row] for row in rows]), heads[rows]))
+            scores = {name.split(",")[0]: each[len(chosen) :] for name, each in scores.items()}
+            head = fit_head(features[chosen], judged.wanted[chosen], judged.dialogue_of[chosen])
+            for name, each in {"criterion": head.predict(features[held]), **scores}.items():
+                figures.setdefault(name, []).append((unseen.agree(each), unseen.resample(each)))
+        found[f"{size} rows"] = {name: summarise(each) for name, each in figures.items()} | {
+            f"criterion over {name}": summarise(
+                [
+                    (own - other, resampled - others)
+                    for (own, resampled), (other, others) in zip(figures["criterion"], each, strict=True)
+                ]
+            )
+            for name, each in figures.items()
+            if name != "criterion"
+        }
+    return found
+
+
+def summarise(draws: list[tuple[float, Floats]]) -> list[float]:
+    """The mean over draws with its interval: [figure, low, high]."""
+    low, high = np.nanpercentile(np.mean([resampled for _, resampled in draws], axis=0), [2.5, 97.5])
+    mean = Interval(float(np.mean([value for value, _ in draws])), float(low), float(high))
+    return [round(each, 3) for each in (mean.value, mean.low, mean.high)]
+
+
+def measure_all(data: Path, reader: FeatureReader) -> Iterator[tuple[str, dict[str, Any]]]:
+    for name, turns in read_sets(data / "turn_feedback.jsonl.gz").items():
+        features = reader.read(turns).astype(np.float64)
+        heads = read_heads(reader.answer(features.astype(np.float32)))
+        for criterion in turns[0].labels:
+            marked = [replace(turn, labels={MARK: turn.labels[criterion]}) for turn in turns]
+            yield f"{name}, {criterion}", measure(marked, features, heads)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("output", type=Path)
+    parser.add_argument("--features", type=Path, default=Path("build/features"))
+    given = parser.parse_args()
+    bundle = read_bundle(next(each for each in starter_bundles() if each.name == "quality"))
+    figures = {
+        "encoder": bundle.manifest.reference,
+        "date": f"{datetime.now(UTC):%Y-%m-%d}",
+        "machine": f"{platform.machine()}, Python {platform.python_version()}",
+        "command": "experiments/criterion_figures.py DATA OUTPUT",
+        "draws": {str(size): draws for size, draws in DRAWS.items()},
+        "criteria": dict(measure_all(given.data, FeatureReader(bundle, given.features))),
+    }
+    given.output.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
