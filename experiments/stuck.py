@@ -28,8 +28,8 @@ from turnscore_wire import Turn
 LOOPS = 50  # of each kind
 GOOD = 500  # dialogues of each set
 MOST_FALSE = 0.01  # share of good dialogues that may be called stuck
+# How the same is said and asked again, and the loops written by hand.
 _SAID: dict[str, Any] = json.loads(Path(__file__).with_name("stuck_loops.json").read_text(encoding="utf-8"))
-"""How the same is said and asked again, and the loops written by hand."""
 
 Dialogue = list[str]  # the user's and the system's turns, one after the other
 

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 
 from turnscore_client import TurnLike, TurnScoreClient, TurnScoreError
 
+# How much each scorer counts. Only these are asked: a scorer that `weights` does not name would count 1.
 WEIGHTS = {"engagement": 1.0}
-"""How much each scorer counts. Only these are asked: a scorer that `weights` does not name would count 1."""
 
+# Chosen: for 16 candidates engagement takes a tenth of it, the three scorers together more (docs/api.md).
 SECONDS = 0.3
-"""Chosen: for 16 candidates engagement takes a tenth of it, the three scorers together more (docs/api.md)."""
 
 
 def choose(client: TurnScoreClient, context: Sequence[TurnLike], candidates: Sequence[str]) -> str:

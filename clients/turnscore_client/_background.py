@@ -162,8 +162,8 @@ class TurnIds:
 
     trace_id: str | None = None
     span_id: str | None = None
+    # The conversation, as the chatbot names it.
     session_id: str | None = None
-    """The conversation, as the chatbot names it."""
 
 
 NO_IDS = TurnIds()
@@ -178,28 +178,28 @@ Convert = Callable[[Sequence[Any]], Iterable[Mapping[str, Any]]]
 class ServiceOptions(TypedDict, total=False):
     """Which service is asked, and how."""
 
+    # Else TURNSCORE_URL, or http://localhost:3000.
     url: str | None
-    """Else TURNSCORE_URL, or http://localhost:3000."""
+    # Else TURNSCORE_API_KEY.
     api_key: str | None
-    """Else TURNSCORE_API_KEY."""
     tls: Tls | None
+    # A client for threads of your own, in place of the three above. It is left open.
     client: Calls | None
-    """A client for threads of your own, in place of the three above. It is left open."""
 
 
 class BackgroundOptions(ServiceOptions, total=False):
     """What scoring behind the chatbot's back takes."""
 
+    # What becomes of the scores, such as a writer; else they are logged.
     on_scored: OnScored | None
-    """What becomes of the scores, such as a writer; else they are logged."""
+    # Who scores; else the service's default ones.
     scorers: Sequence[str] | None
-    """Who scores; else the service's default ones."""
+    # Turns that wait or are being scored; one more is dropped and counted.
     max_waiting: int
-    """Turns that wait or are being scored; one more is dropped and counted."""
+    # Turns that are being scored at once, each in a thread.
     concurrency: int
-    """Turns that are being scored at once, each in a thread."""
+    # For one turn, retries included.
     timeout_seconds: float
-    """For one turn, retries included."""
 
 
 def open_client(given: ServiceOptions, *, timeout_seconds: float, max_retries: int) -> Calls:

@@ -48,28 +48,28 @@ class SupportsModelDump(Protocol):
         """The message as a mapping."""
 
 
+# A turn: the wire's own type, a mapping with `speaker` and `text`, or such a pair.
 TurnLike = Turn | Mapping[str, str] | tuple[str, str]
-"""A turn: the wire's own type, a mapping with `speaker` and `text`, or such a pair."""
 
+# A message as chatbots keep it: the wire's own type, a mapping in OpenAI's chat form, or an object of a library.
 MessageLike = ChatMessage | Mapping[str, Any] | SupportsModelDump
-"""A message as chatbots keep it: the wire's own type, a mapping in OpenAI's chat form, or an object of a library."""
 
+# One item of a batch: the wire's own type, or a mapping with `response` and what else `score` takes.
 ItemLike = ScoreRequest | Mapping[str, Any]
-"""One item of a batch: the wire's own type, or a mapping with `response` and what else `score` takes."""
 
+# Options for each scorer, by its name.
 Options = Mapping[str, Mapping[str, JsonValue]]
-"""Options for each scorer, by its name."""
 
 
 class ClientOptions(TypedDict, total=False):
     """What every client takes."""
 
+    # Else the environment's TURNSCORE_API_KEY.
     api_key: str | None
-    """Else the environment's TURNSCORE_API_KEY."""
+    # Encrypts: `Tls()` trusts the public authorities.
     tls: Tls | None
-    """Encrypts: `Tls()` trusts the public authorities."""
+    # For a whole call: connecting, waiting, every retry and the delays between.
     timeout_seconds: float
-    """For a whole call: connecting, waiting, every retry and the delays between."""
     max_retries: int
     clock: Clock | None
 
@@ -77,34 +77,34 @@ class ClientOptions(TypedDict, total=False):
 class CallOptions(TypedDict, total=False):
     """What every call takes."""
 
+    # For the whole call, retries included; else the client's own.
     timeout_seconds: float | None
-    """For the whole call, retries included; else the client's own."""
+    # Comes back in the reply and stands in the service's log; without one the service makes one.
     request_id: str | None
-    """Comes back in the reply and stands in the service's log; without one the service makes one."""
+    # Travels with the request, such as a trace's: headers over HTTP, metadata over gRPC.
     metadata: Mapping[str, str] | None
-    """Travels with the request, such as a trace's: headers over HTTP, metadata over gRPC."""
 
 
 class ReadingChoice(TypedDict, total=False):
     """What a request says about the reading of its texts; each is a field of the wire's requests, sent where given."""
 
+    # Counted from this call: when the service drops the work. What is left of `timeout_seconds` says so otherwise.
     deadline_ms: int | None
-    """Counted from this call: when the service drops the work. What is left of `timeout_seconds` says so otherwise."""
+    # `use`, `bypass` or `refresh`; else `use`.
     cache: CacheMode | None
-    """`use`, `bypass` or `refresh`; else `use`."""
+    # Only scores of this namespace are found, and they are kept there.
     cache_namespace: str | None
-    """Only scores of this namespace are found, and they are kept there."""
 
 
 class ScoringChoice(ReadingChoice, total=False):
     """What a request says about the scoring besides."""
 
+    # Who scores; else the service's default ones.
     scorers: Sequence[str] | None
-    """Who scores; else the service's default ones."""
+    # The scorers' own options.
     options: Options | None
-    """The scorers' own options."""
+    # Your name for the conversation, the same for each of its turns: one version of each scorer answers all of it.
     conversation: str | None
-    """Your name for the conversation, the same for each of its turns: one version of each scorer answers all of it."""
 
 
 class ScoringOptions(ScoringChoice, CallOptions, total=False):
@@ -118,10 +118,10 @@ class SimilarityOptions(ReadingChoice, CallOptions, total=False):
 class TurnOptions(TypedDict, total=False):
     """What a turn of a conversation takes."""
 
+    # When the service drops the work for this turn; else the conversation's own.
     deadline_ms: int | None
-    """When the service drops the work for this turn; else the conversation's own."""
+    # For this turn; else the conversation's own.
     timeout_seconds: float | None
-    """For this turn; else the conversation's own."""
 
 
 CHOICES = tuple(ScoringChoice.__annotations__)

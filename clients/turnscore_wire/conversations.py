@@ -24,8 +24,8 @@ class Transcript:
     """The turns so far. Messages of an assistant's turn that tools are at work for wait for the rest of it."""
 
     turns: list[Turn]
+    # Turns and messages that these turns came in: the place of the next one.
     taken: int
-    """Turns and messages that these turns came in: the place of the next one."""
     waiting: list[ChatMessage] = field(default_factory=list)
 
     def add_turn(self, turn: Turn) -> int:

@@ -68,18 +68,18 @@ class ErrorReply(BaseModel):
     request_id: str
 
 
+# Longer field paths are cut: only an unknown field's own name can be so long.
 MAX_FIELD_CHARS = 200
-"""Longer field paths are cut: only an unknown field's own name can be so long."""
 
+# The field that is named where no single field is at fault.
 BODY_FIELD = "body"
-"""The field that is named where no single field is at fault."""
 
+# What pydantic says when it reads JSON; of parsed values it speaks of dictionaries, lists and our classes' names.
 _JSON_WORDS = {
     "model_type": "Input should be an object",
     "dict_type": "Input should be an object",
     "list_type": "Input should be a valid array",
 }
-"""What pydantic says when it reads JSON; of parsed values it speaks of dictionaries, lists and our classes' names."""
 
 
 def describe_refusal(error: ValidationError, prefix: str = "") -> tuple[str, str]:

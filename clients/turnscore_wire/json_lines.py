@@ -9,8 +9,8 @@ from pydantic import ValidationError
 from turnscore_wire.errors import ErrorCode, ErrorDetail, describe_refusal
 from turnscore_wire.messages import Limits, Turn
 
+# Why a system turn without a text is not scored, which is no failure.
 SILENT = "the system said nothing"
-"""Why a system turn without a text is not scored, which is no failure."""
 
 
 def read_json_line(raw: bytes) -> dict[str, Any]:

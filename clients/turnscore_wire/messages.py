@@ -12,11 +12,11 @@ from typing import Annotated, Any, Literal, NoReturn, Self, get_args
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PositiveInt, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+# The longest deadline a request may name: ten minutes.
 MAX_DEADLINE_MS = 600_000
-"""The longest deadline a request may name: ten minutes."""
 
+# A caller's request id; the service replaces any other by one of its own.
 REQUEST_ID_PATTERN = r"[A-Za-z0-9._:-]{1,128}"
-"""A caller's request id; the service replaces any other by one of its own."""
 
 
 class Limits(BaseModel):
@@ -88,8 +88,8 @@ _SKIPPED_PARTS = frozenset(
 _CALL_PARTS = frozenset({"tool_call", "tool_use", "function_call", "server_tool_call", "server_tool_use"})
 _RESULT_PARTS = frozenset({"tool_call_response", "tool_result", "server_tool_call_response", "function_call_output"})
 _UNSAID_PARTS = frozenset({"reasoning", "thinking", "redacted_thinking"})
+# Every type that a part may have: OpenAI's (chat and responses), OpenTelemetry's and Anthropic's.
 PART_TYPES = _TEXT_PARTS | _SKIPPED_PARTS | _CALL_PARTS | _RESULT_PARTS | _UNSAID_PARTS
-"""Every type that a part may have: OpenAI's (chat and responses), OpenTelemetry's and Anthropic's."""
 
 Fields = dict[str, Any]
 Place = tuple[str | int, ...]
@@ -172,14 +172,14 @@ class MappedMessages:
     """The turns that messages are."""
 
     turns: list[Turn]
+    # For each turn the place, from 0, of the message that holds its last text.
     indices: list[int]
-    """For each turn the place, from 0, of the message that holds its last text."""
+    # Parts that were said and hold no text to score: images, audio, video, files.
     skipped: int
-    """Parts that were said and hold no text to score: images, audio, video, files."""
+    # Whether the messages end while tools are at work, so that the assistant may have more to say.
     goes_on: bool
-    """Whether the messages end while tools are at work, so that the assistant may have more to say."""
+    # Whether the last assistant's message, after every turn, has no text and calls no tools.
     ends_silent: bool
-    """Whether the last assistant's message, after every turn, has no text and calls no tools."""
 
 
 @dataclass(slots=True)

@@ -18,10 +18,10 @@ class Dialogue:
 
     id: str
     turns: Sequence[Turn]
+    # The scorers and options of this dialogue; None for the engine's own.
     choice: ScorerChoice | None = None
-    """The scorers and options of this dialogue; None for the engine's own."""
+    # Whether only the last turn is scored, and the others are its context.
     is_last_alone: bool = False
-    """Whether only the last turn is scored, and the others are its context."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,11 +29,11 @@ class DialogueResult:
     """Every turn's scores, and each scorer's view of the whole dialogue."""
 
     id: str
+    # Of a system turn without a text every scorer has an error.
     turns: list[DialogueTurnScores] = field(default_factory=list)
-    """Of a system turn without a text every scorer has an error."""
     aggregates: Mapping[str, DialogueAggregate] = field(default_factory=dict)
+    # Why nothing of the dialogue was scored; None otherwise.
     error: ErrorDetail | None = None
-    """Why nothing of the dialogue was scored; None otherwise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,14 +42,14 @@ class ModelIdentity:
 
     name: str
     version: str
+    # SHA-256 over every file of the bundle that can change a score, as `GET /v1/models` has it.
     digest: str
-    """SHA-256 over every file of the bundle that can change a score, as `GET /v1/models` has it."""
+    # The graph that runs, such as `cpu-int8`.
     graph: str
-    """The graph that runs, such as `cpu-int8`."""
+    # Distribution and version of the code that scores, and of its runtime.
     code_version: str
-    """Distribution and version of the code that scores, and of its runtime."""
+    # Value below which a turn's label is `low`; None where there is no label.
     threshold: float | None
-    """Value below which a turn's label is `low`; None where there is no label."""
 
 
 def identify(loaded: LoadedScorer) -> ModelIdentity:

@@ -69,8 +69,8 @@ def _refuse_non_finite(value: JsonValue) -> JsonValue:
     return value
 
 
+# The kind whose bundles are scorers of their own names: a service may have many.
 CRITERION = "criterion"
-"""The kind whose bundles are scorers of their own names: a service may have many."""
 
 NAME_PATTERN = r"^[a-z][a-z0-9_-]{0,62}$"
 BundleName = Annotated[str, Field(pattern=NAME_PATTERN)]

@@ -49,17 +49,17 @@ class GateEvent:
 class ReplyOptions(TypedDict, total=False):
     """How a framework's replies are asked for, read and made. Those left out are a plain string's."""
 
+    # Asks the model once more; gets None, or `fallback_model` where that is no function.
     ask: Callable[[Any], Any]
-    """Asks the model once more; gets None, or `fallback_model` where that is no function."""
+    # None for what is no spoken turn, such as a call of tools: it passes.
     text_of: Callable[[Any], str | None]
-    """None for what is no spoken turn, such as a call of tools: it passes."""
     say: Callable[[str], Any]
+    # Makes OpenAI's messages of the framework's own.
     convert: Convert
-    """Makes OpenAI's messages of the framework's own."""
+    # Its name; else the user's first turn tells conversations apart.
     conversation: str | None
-    """Its name; else the user's first turn tells conversations apart."""
+    # What is left of the deadline.
     seconds: float
-    """What is left of the deadline."""
 
 
 _REACTION = "reaction"

@@ -22,17 +22,17 @@ PREFIX = "turnscore."
 class ScoreEntry:
     """One score with a name, for one place. It holds no text of the dialogue."""
 
+    # `turnscore.` and the scorer's.
     name: str
-    """`turnscore.` and the scorer's."""
     value: float
     label: str | None
+    # What the value means, in a sentence.
     explanation: str
-    """What the value means, in a sentence."""
     ids: TurnIds
+    # Whether it is the mean over a dialogue, for the session of `ids`.
     is_session: bool = False
-    """Whether it is the mean over a dialogue, for the session of `ids`."""
+    # What else is known: the model, the percentile, warnings, signals.
     metadata: Mapping[str, str | float | int | bool] = field(default_factory=dict)
-    """What else is known: the model, the percentile, warnings, signals."""
 
     @property
     def labelled(self) -> dict[str, str | float | int | bool]:

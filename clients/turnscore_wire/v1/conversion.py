@@ -20,8 +20,8 @@ from turnscore_wire.v1 import turnscore_pb2
 
 Convert: TypeAlias = Callable[[Any], Any]
 
+# Beyond it a double does not hold every integer (IEEE 754, binary64): such a number stays a float.
 _EXACT_INTEGERS = 2**53
-"""Beyond it a double does not hold every integer (IEEE 754, binary64): such a number stays a float."""
 
 
 def to_message(model: BaseModel) -> Message:

@@ -16,8 +16,8 @@ from turnscore_wire.requests import ScorerName
 from turnscore_service.api.calls import ServiceCall
 from turnscore_service.scheduling.pipeline import ScoringPipeline
 
+# A ranking's fields, by which its errors name what is wrong, as they are called here.
 _FIELDS = {"candidates": "documents", "context": "query", "scorers": "model"}
-"""A ranking's fields, by which its errors name what is wrong, as they are called here."""
 _Ignored = Annotated[int | bool | None, Field(description="Taken from clients that send it, and ignored.")]
 
 
