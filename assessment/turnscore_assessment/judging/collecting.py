@@ -11,7 +11,14 @@ from turnscore_assessment.judging.ledger import Ledger
 from turnscore_assessment.judging.report import MarkStatistics
 from turnscore_assessment.judging.rubric import Rubric
 from turnscore_assessment.judging.stand_in import StandIn
-from turnscore_assessment.judging.turns import RESPONSE_CHARACTERS, Response, Row, describe_response, read_responses
+from turnscore_assessment.judging.turns import (
+    RESPONSE_CHARACTERS,
+    Marks,
+    Response,
+    Row,
+    describe_response,
+    read_responses,
+)
 
 SCORED_AT_ONCE = 256  # Responses that a scorer gets together. Chosen: batches of like length, and answers are kept.
 
@@ -55,20 +62,25 @@ class Collection:
     def write(self, output: Path, statistics: MarkStatistics) -> int:
         """Writes the rows that have a mark; returns how many marks of judges are lacking."""
         scorers = list(dict.fromkeys(self.stand_in.names.values())) if self.stand_in else []
-        models = [name for name in dict.fromkeys((*self.models, *self.ledger.marks)) if name not in scorers]
+        models = list(dict.fromkeys((*self.models, *self.ledger.tokens)))
         common = {"rubric": self.rubric.sha256, "scales": self.rubric.scales, "models": [*models, *scorers]}
         lacking = 0
 
+        def find_marks(names: list[str], key: str) -> dict[str, Marks]:
+            known = {name: self.ledger.marks.get(name, {}).get(key) for name in names}
+            return {name: marks for name, marks in known.items() if marks}
+
         def describe(row: Row, each: Response) -> dict[str, Any]:
             nonlocal lacking
-            is_asked = self._is_asked(each) and len(each.text) <= RESPONSE_CHARACTERS
-            lacking += is_asked and sum(self.ledger.lacks(judge, each.key) for judge in self.models)
-            known = {name: self.ledger.marks.get(name, {}).get(each.key) for name in (*models, *scorers)}
-            marks = {name: known[name] for name in models if known[name]}
+            is_asked = self._is_asked(each)
+            if is_asked and len(each.text) <= RESPONSE_CHARACTERS:
+                lacking += sum(self.ledger.lacks(judge, each.key) for judge in self.models)
+            marks = find_marks(models, each.key)
             judges = len(marks)
             if not marks and not is_asked:
-                marks = {name: known[name] for name in scorers if known[name]}
-            response = describe_response(each.fields, {name: found for name, found in marks.items() if found}, judges)
+                marks = find_marks(scorers, each.key)
+            fields = {name: value for name, value in each.fields.items() if name not in self.rubric.criteria}
+            response = describe_response(fields, marks, judges)
             statistics.add(row.dialogue, response, self.ledger.find_places(each.key))
             return response
 

@@ -18,6 +18,7 @@ from turnscore_assessment.errors import BadFileError
 from turnscore_assessment.files import open_text, read_csv, read_rows
 from turnscore_assessment.judging.rubric import RESERVED, Rubric
 from turnscore_assessment.judging.turns import (
+    COLUMN,
     PEOPLE,
     Marks,
     build_row,
@@ -133,9 +134,8 @@ def _read_table(_: str, record: Fields) -> _Found:
         if name not in ("context", "response", "dialogue", "id", "judge", "set", "split") and value not in (None, ""):
             if _read_number(value) is None:
                 raise ValueError(f"{name}: {value!r} is neither a number nor yes or no")
-            is_person = name.startswith(f"{PEOPLE}.")
-            judge = PEOPLE if is_person else str(record.get("judge") or "")
-            found.marks.append((judge, name.removeprefix(f"{PEOPLE}."), value))
+            judge = PEOPLE if name.startswith(COLUMN) else str(record.get("judge") or "")
+            found.marks.append((judge, name.removeprefix(COLUMN), value))
     return found
 
 

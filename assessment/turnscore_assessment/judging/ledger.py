@@ -23,7 +23,7 @@ class Ledger:
     def __init__(self, rubric: Rubric, rows: RowOutput, path: Path) -> None:
         self.marks: dict[str, dict[str, Marks]] = {}
         self.places: dict[str, dict[str, int]] = {}
-        self.tokens: dict[str, Tokens] = {}
+        self.tokens: dict[str, Tokens] = {}  # By judge; none by a scorer that stands in for one.
         self._criteria = set(rubric.criteria)
         self._rows = rows
         self._lines = 0
@@ -39,8 +39,8 @@ class Ledger:
             self._lines = 1
             rows.append({"line": 1, "rubric": rubric.sha256, "scales": rubric.scales})
 
-    def add(self, judge: str, answers: Mapping[str, Marks], tokens: Tokens = (0, 0)) -> None:
-        """Keeps the answers of a call."""
+    def add(self, judge: str, answers: Mapping[str, Marks], tokens: Tokens | None = None) -> None:
+        """Keeps the answers of a call, or of a scorer, which needs no tokens."""
         row = {"judge": judge, "answers": answers, "tokens": tokens}
         self._lines += 1
         self._rows.append({"line": self._lines, **row})
@@ -51,8 +51,8 @@ class Ledger:
         return len(self.marks.get(judge, {}).get(key, ())) < len(self._criteria)
 
     def find_places(self, key: str) -> dict[str, int]:
-        """The turn's place in its call, for each judge that marked it; a scorer reads no other turns."""
-        return {name: places[key] for name, places in self.places.items() if key in places and self.tokens[name][0]}
+        """The turn's place in its call, for each judge that marked it."""
+        return {name: self.places[name][key] for name in self.tokens if key in self.places[name]}
 
     def _take(self, row: Mapping[str, Any]) -> None:
         judge = row["judge"]
@@ -61,8 +61,9 @@ class Ledger:
             if found:  # What was marked stays when the turn is asked again for the rest.
                 marks[key] = {**found, **marks.get(key, {})}
                 places.setdefault(key, place)
-        sent, received = self.tokens.get(judge, (0, 0))
-        self.tokens[judge] = sent + row["tokens"][0], received + row["tokens"][1]
+        if row["tokens"]:
+            known = self.tokens.get(judge, (0, 0))
+            self.tokens[judge] = known[0] + row["tokens"][0], known[1] + row["tokens"][1]
 
 
 @contextmanager

@@ -86,7 +86,7 @@ class StandIn:
 
     def is_unsure(self, marks: Mapping[str, Mapping[str, Marks]], key: str) -> bool:
         """Whether the judge is asked, by the marks of every scorer."""
-        return any(band.has(marks[band.scorer], key) for band in self.bands)
+        return any(band.has(marks.get(band.scorer, {}), key) for band in self.bands)
 
 
 def _choose_band(

@@ -19,13 +19,13 @@ MOST_CONTEXT_TURNS = 50  # Turns of a context that are kept, the last ones. Chos
 CONTEXT_CHARACTERS = 8_000  # Characters of a context that a judge reads, the last ones. Chosen: some 2,000 tokens.
 # The longest response that is judged. Chosen: a mark of a part would be no mark of the response.
 RESPONSE_CHARACTERS = 20_000
-PEOPLE = "people"  # The field of people's marks; columns of a CSV begin with it, as in `people.on_brand`.
+PEOPLE, COLUMN = "people", "people."  # The field of people's marks, and how a CSV's columns of them begin.
 
 Marks = dict[str, float]
 Fields = Mapping[str, Any]
 _SPEAKERS = {"A": USER, "B": SYSTEM}
 _MESSAGES, _TURNS = TypeAdapter(list[ChatMessage]), TypeAdapter(list[Turn])
-_MARKS, _JSON = TypeAdapter(Marks), TypeAdapter(Json[list[Any]])
+_MARKS, _JSON, _TEXT = TypeAdapter(Marks), TypeAdapter(Json[list[Any]]), TypeAdapter(str)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +65,9 @@ def describe_response(fields: Fields, marks: Mapping[str, Marks], judges: int | 
     return {**kept, **means, "judges": len(marks) if judges is None else judges, "marks": dict(marks)}
 
 
-def build_row(set_name: str, dialogue: str, context: Sequence[Spoken], responses: Sequence[Fields], line: int = 0,
-              split: object = None) -> Row:  # fmt: skip
+def build_row(
+    set_name: str, dialogue: str, context: Sequence[Spoken], responses: Sequence[Fields], line: int = 0, split: str = ""
+) -> Row:
     """The row; `split` is given, or follows from the dialogue's name. Responses without text are left out."""
     kept = context[-MOST_CONTEXT_TURNS:]
     shown: list[Spoken] = []
@@ -80,8 +81,8 @@ def build_row(set_name: str, dialogue: str, context: Sequence[Spoken], responses
         if each["text"].strip():
             key = hashlib.blake2b(json.dumps([shown, each["text"]]).encode(), digest_size=12).hexdigest()
             built.append(Response(key, shown, each["text"], each))
-    named = str(split) if split in ("train", "dev") else "train" if choose_split(dialogue) == FIT else "dev"
-    return Row(line=line, set_name=set_name, dialogue=dialogue, split=named, context=kept, responses=built)
+    split = split or ("train" if choose_split(dialogue) == FIT else "dev")
+    return Row(line=line, set_name=set_name, dialogue=dialogue, split=split, context=kept, responses=built)
 
 
 def read_responses(path: Path, share: float = 1.0) -> Iterator[Row]:
@@ -115,19 +116,14 @@ def _read_record(stem: str, line: int, record: Fields) -> Iterator[Row]:
             if speaker == SYSTEM and place:
                 yield build_row(stem, name or f"{stem} {line}", context[:place], [{"text": text}], line)
         return
-    own = {
-        each.removeprefix(f"{PEOPLE}."): mark for each, mark in record.items() if each.startswith(f"{PEOPLE}.") and mark
-    }
-    responses = record.get("responses", [{"text": record.get("response"), PEOPLE: record.get(PEOPLE) or own}])
+    columns = {name[len(COLUMN) :]: mark for name, mark in record.items() if name.startswith(COLUMN) and mark}
+    responses = record.get("responses", [{"text": record.get("response"), PEOPLE: record.get(PEOPLE) or columns}])
     if not isinstance(responses, list) or not all(isinstance(each, Mapping) for each in responses):
         raise ValueError("responses: must be a list of objects")
     for place, each in enumerate(responses):
-        if not isinstance(each.get("text"), str):
-            raise ValueError(
-                f"responses.{place}.text: must be a text" if "responses" in record else "response: must be a text"
-            )
+        check(_TEXT, each.get("text"), f"responses.{place}.text" if "responses" in record else "response")
     checked = [{**each, PEOPLE: check(_MARKS, each.get(PEOPLE) or {}, PEOPLE)} for each in responses]
-    set_name, split = str(record.get("set") or stem), record.get("split")
+    set_name, split = str(record.get("set") or stem), str(record.get("split") or "")
     yield build_row(set_name, name or name_by_context(context), context, checked, line, split)
 
 

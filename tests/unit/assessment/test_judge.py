@@ -222,6 +222,11 @@ def test_a_turn_that_is_never_answered_has_no_mark_and_the_exit_status_says_so(f
     with serving() as server:  # the same command asks for it alone
         assert run(file, server).exit_code == 0
         assert len(server.asked()) == 1
+        # Judged again, with another rubric and by another judge, the rows keep no mark of before.
+        again = file.with_name("out.jsonl").rename(file.parent / "again.jsonl")
+        (file.parent / "rubric.md").write_text(RUBRIC + "\n")
+        assert run(again, server, "--model", "n", output="new.jsonl").exit_code == 0
+        assert {*read(file.parent / "new.jsonl")[0]["responses"][0]["marks"]} == {"n"}
 
 
 def test_retry_after_is_waited_for_and_errors_of_the_server_are_retried(file: Path):
@@ -448,7 +453,7 @@ def stand_ins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...
 
 
 def test_only_what_the_scorer_is_unsure_of_is_asked(tmp_path: Path, stand_ins: tuple[str, ...]):
-    write(tmp_path / "held_out.jsonl", [judged_by_words(n, 1 + n % 40) for n in range(400)])
+    write(tmp_path / "held_out.jsonl", [judged_by_words(n, 1 + n % 40) for n in range(240)])
     texts = [judged_by_words(n, 1 + n % 40)["responses"][0]["text"] for n in range(1000, 1080)]
     file = write(tmp_path / "new.jsonl", [{"context": ["hi"], "response": text} for text in texts])
     with serving() as server:
@@ -473,10 +478,13 @@ def test_only_what_the_scorer_is_unsure_of_is_asked(tmp_path: Path, stand_ins: t
         assert "0 held-out turns have the judge's marks" in result.output
         result = run(file, server, *stand_ins[:3], *stand_ins[-2:])
         assert "no --scorer answers safe; those given answer on_brand" in result.output
+        assert run(file, server).exit_code == 0  # asks for the rest
+        assert len({*server.asked()}) == len(server.asked()) == 80
+        assert read(tmp_path / "out.jsonl")[0]["models"] == ["m"]
 
 
 def test_a_share_that_is_not_enough_is_said_and_nothing_is_asked(tmp_path: Path, stand_ins: tuple[str, ...]):
-    rows = [judged_by_words(n, 1 + n * 17 % 40) for n in range(400)]
+    rows = [judged_by_words(n, 1 + n * 17 % 40) for n in range(240)]
     for row, other in zip(rows[::2], rows[1::2], strict=True):  # half of all marks are another turn's
         row["responses"][0]["marks"] = other["responses"][0]["marks"]
     held_out = write(tmp_path / "held_out.jsonl", rows)
@@ -489,7 +497,7 @@ def test_a_share_that_is_not_enough_is_said_and_nothing_is_asked(tmp_path: Path,
 
 
 def test_people_or_another_judge_are_what_agreement_is_measured_with(tmp_path: Path, stand_ins: tuple[str, ...]):
-    rows = [judged_by_words(n, 1 + n % 40) for n in range(400)]
+    rows = [judged_by_words(n, 1 + n % 40) for n in range(240)]
     for row in rows:
         [response] = row["responses"]
         response["marks"]["n"] = response["marks"]["m"]
@@ -613,8 +621,8 @@ def test_a_wrong_row_of_an_import_is_named(tmp_path: Path, source: str, name: st
         ({"turns": ["a", {"speaker": "bot", "text": "b"}]}, "turns.1.speaker: input should be"),
         ({"context": [{"speaker": "user"}], "response": "a"}, "context.0.text: "),
         ({"context": "[1", "response": "a"}, "context: invalid JSON"),
-        ({"context": ["a"], "response": 3}, "response: must be a text"),
-        ({"context": ["a"], "responses": [{"text": "b"}, {}]}, "responses.1.text: must be a text"),
+        ({"context": ["a"], "response": 3}, "response: input should be a valid string"),
+        ({"context": ["a"], "responses": [{"text": "b"}, {}]}, "responses.1.text: input should be a valid string"),
         ({"context": ["a"], "response": "b", "people": {"safe": "good"}}, "people.safe: "),
     ],
 )
