@@ -21,7 +21,7 @@ from turnscore_assessment.judging.turns import Marks, Response
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
-RETRIES = 8  # Of a call, by the client: it waits as Retry-After says, else .5 s to 8 s. Chosen: a minute of trouble.
+RETRIES = 6  # Of a call, by the client: it waits as Retry-After says, else .5 s to 8 s. Chosen: half a minute.
 AGAIN = 2  # How often a turn without a usable answer is asked again, alone. Chosen.
 FAILURES_IN_A_ROW = 10  # Calls without a single mark, after which the run stops. Chosen: the cause is not the turns.
 CALLS_AT_ONCE = 50  # Calls whose turns are shuffled together. Chosen: a call has turns of many dialogues.

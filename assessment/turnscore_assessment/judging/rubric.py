@@ -14,9 +14,8 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from turnscore_assessment.errors import BadFileError
 
-_HEADING = re.compile(r"##(?!#)\s*(.*)")
-_CRITERION = re.compile(r"([a-z][a-z0-9_]{0,39})\s+\((.+)\)\s*")
-_RANGE = re.compile(r"(-?\d+(?:\.\d+)?) to (-?\d+(?:\.\d+)?)")
+_HEADING = re.compile(r"##(?!#)\s*(.*?)\s*")
+_CRITERION = re.compile(r"([a-z][a-z0-9_]{0,39}) \((?:(yes or no)|(-?\d+(?:\.\d+)?) to (-?\d+(?:\.\d+)?))\)")
 YES_OR_NO = "yes or no"
 RESERVED = {"id", "judges", "made", "marks", "people", "text"}  # what a response of a row has besides its marks
 
@@ -97,29 +96,21 @@ def read_rubric(path: Path) -> Rubric:
 
 
 def _read_sections(path: Path, lines: list[str]) -> Iterator[tuple[Criterion, int]]:
-    starts = [place for place, line in enumerate(lines) if _HEADING.match(line)]
+    starts = [place for place, line in enumerate(lines) if _HEADING.fullmatch(line)]
     for start, end in pairwise([*starts, len(lines)]):
         heading = lines[start].removeprefix("##").strip()
-        found = _CRITERION.fullmatch(heading)
+        found, problem = _CRITERION.fullmatch(heading), ""
         if found is None:
-            raise BadFileError(path, start + 1, f"{heading!r} must be a name and a scale, as in `on_brand (1 to 5)`")
-        name, scale = found.groups()
-        if name in RESERVED:
-            raise BadFileError(path, start + 1, f"no criterion may be called {name}: rows have a field of that name")
-        low, high = _read_scale(path, start + 1, scale)
+            problem = f"{heading!r} must be a name and a scale, as in `on_brand (1 to 5)` or `safe ({YES_OR_NO})`"
+            raise BadFileError(path, start + 1, problem)
+        name, words, low, high = found.groups()
         description = "\n".join(lines[start + 1 : end]).strip()
-        if not description:
-            raise BadFileError(path, start + 1, f"{name} has no description: a judge must know what it means")
-        yield Criterion(name, low, high, scale == YES_OR_NO, description), start + 1
-
-
-def _read_scale(path: Path, line: int, scale: str) -> tuple[float, float]:
-    if scale == YES_OR_NO:
-        return 0.0, 1.0
-    found = _RANGE.fullmatch(scale)
-    if found is None:
-        raise BadFileError(path, line, f"the scale {scale!r} must be like `1 to 5`, or `{YES_OR_NO}`")
-    low, high = map(float, found.groups())
-    if low >= high:
-        raise BadFileError(path, line, f"the scale {scale!r} must begin with the smaller number")
-    return low, high
+        if name in RESERVED:
+            problem = f"no criterion may be called {name}: rows have a field of that name"
+        elif not words and float(low) >= float(high):
+            problem = f"the scale of {name} must begin with the smaller number"
+        elif not description:
+            problem = f"{name} has no description: a judge must know what it means"
+        if problem:
+            raise BadFileError(path, start + 1, problem)
+        yield Criterion(name, float(low or 0), float(high or 1), bool(words), description), start + 1

@@ -377,8 +377,8 @@ def test_the_missing_package_and_the_missing_key_are_named(file: Path, monkeypat
     ("text", "said"),
     [
         ("# R\n\n## on brand\nx\n", "line 3: 'on brand' must be a name and a scale"),
-        ("<!-- a\nb -->\n## a (5 to 1)\nx\n", "line 3: the scale '5 to 1' must begin with the smaller number"),
-        ("## a (good or bad)\nx\n", "line 1: the scale 'good or bad' must be like `1 to 5`"),
+        ("<!-- a\nb -->\n## a (5 to 1)\nx\n", "line 3: the scale of a must begin with the smaller number"),
+        ("## a (good or bad)\nx\n", "line 1: 'a (good or bad)' must be a name and a scale"),
         ("## a (1 to 5)\nx\n## a (1 to 5)\nx\n", "line 3: a was already described"),
         ("## marks (1 to 5)\nx\n", "line 1: no criterion may be called marks"),
         ("## a (1 to 5)\n\n## b (yes or no)\nx\n", "line 1: a has no description"),
