@@ -9,17 +9,15 @@ marks are people's. The gate, on the shipped `quality`, takes every reply for lo
 """
 
 import argparse
-import json
 import math
-import platform
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from quality_figures import with_interval, write_record
 from turnscore_assessment.data.dialogues import MODERN_FILE, read_judged_contexts
 from turnscore_assessment.files import read_rows
 from turnscore_client.integrations import GateEvent, QualityGate
@@ -116,16 +114,14 @@ def ask_for_all(questions: Sequence[Question], client: Any, answer: str) -> dict
 
 def summarize(gains: Sequence[Gain], replies: int) -> dict[str, Any]:
     """Calls, and what each gained in marks, with 95 % intervals by bootstrap over contexts."""
-    _, context_of = np.unique([name for name, _, _ in gains], return_inverse=True)
+    gains = sorted(gains, key=lambda gain: gain[0])
     values = np.array([gain for _, gain, _ in gains])
-    sums, counts = np.bincount(context_of, values), np.bincount(context_of)
-    drawn = np.random.default_rng(0).integers(0, len(sums), (ROUNDS, len(sums)))
-    low, high = np.percentile(sums[drawn].sum(axis=1) / counts[drawn].sum(axis=1), [2.5, 97.5])
+    _, low, high = with_interval([name for name, _, _ in gains], lambda places: float(values[places].mean()), ROUNDS)
     return {
         "calls": len(values),
         "share of replies": round(len(values) / replies, 3),
         "gain per call": round(float(values.mean()), 2),
-        "interval": [round(float(low), 2), round(float(high), 2)],
+        "interval": [round(low, 2), round(high, 2)],
         "gain per call, the second always sent": round(sum(gain for _, _, gain in gains) / len(gains), 2),
     }
 
@@ -159,14 +155,7 @@ def main(given: Sequence[str] | None = None) -> None:
         if (told.data / name).exists()
     }
     engine.close()
-    record = {
-        "command": f"experiments/gate_gain.py DATA {told.output}",
-        "date": datetime.now(UTC).date().isoformat(),
-        "machine": platform.processor() or platform.machine(),
-        "figures": figures,
-    }
-    told.output.parent.mkdir(parents=True, exist_ok=True)
-    told.output.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    write_record(told.output, "gate_gain.py", {"figures": figures})
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import argparse
 import gzip
 import json
 import platform
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -214,22 +214,24 @@ def auc_of_good(values: Floats, ratings: Floats) -> float:
     return compute_auc(values[known], (ratings[known] >= GOOD).astype(float))
 
 
-def with_interval(rows: Sequence[Row], measure: Callable[[NDArray[np.intp]], float]) -> list[float]:
-    """The figure and its interval over resampled dialogues."""
+def with_interval(
+    dialogues: Sequence[str], measure: Callable[[NDArray[np.intp]], float], rounds: int = ROUNDS
+) -> list[float]:
+    """The figure of all turns, whose dialogues are named, and its interval over resampled dialogues."""
     groups: dict[str, list[int]] = {}
-    for place, each in enumerate(rows):
-        groups.setdefault(each["group"], []).append(place)
+    for place, name in enumerate(dialogues):
+        groups.setdefault(name, []).append(place)
     members = [np.array(each) for each in groups.values()]
     generator = np.random.default_rng(0)
     draws = []
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         chosen = np.concatenate([members[each] for each in generator.integers(0, len(members), len(members))])
         try:
             draws.append(measure(chosen))
         except (ValueError, ZeroDivisionError):
             continue
     low, high = np.nanpercentile(draws, [2.5, 97.5])
-    return [round(float(each), 3) for each in (measure(np.arange(len(rows))), low, high)]
+    return [round(float(each), 3) for each in (measure(np.arange(len(dialogues))), low, high)]
 
 
 def measure(rows: Sequence[Row], values: Floats) -> dict[str, list[float]]:
@@ -240,7 +242,7 @@ def measure(rows: Sequence[Row], values: Floats) -> dict[str, list[float]]:
     found: dict[str, list[float]] = {}
 
     def add(title: str, chosen: NDArray[np.bool_], figure: Callable[[Floats, Floats], float]) -> None:
-        own = [rows[place] for place in np.flatnonzero(chosen)]
+        own = [rows[place]["group"] for place in np.flatnonzero(chosen)]
         mine, rated = values[chosen], ratings[chosen]
         found[title] = with_interval(own, lambda places: figure(mine[places], rated[places]))
 
@@ -290,6 +292,18 @@ def calibration_of(rows: Sequence[Row], values: Floats) -> dict[str, float]:
     return {"pooled ECE": round(float(error), 3), "Brier skill": round(float(1 - brier / chance), 3)}
 
 
+def write_record(output: Path, program: str, figures: Mapping[str, Any]) -> None:
+    """The figures, with the command, the date and the machine."""
+    record = {
+        "command": f"experiments/{program} DATA {output}",
+        "date": datetime.now(UTC).date().isoformat(),
+        "machine": f"{platform.processor() or platform.machine()}, Python {platform.python_version()}",
+        **figures,
+    }
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+
+
 def main() -> None:
     arguments = argparse.ArgumentParser()
     arguments.add_argument("data", type=Path)
@@ -309,10 +323,7 @@ def main() -> None:
         columns["older version"] = np.array(json.loads(given.older.read_text(encoding="utf-8")))
     columns["TF-IDF and ridge regression"] = learn_words(given.data, rows)
     columns["length"] = np.array([float(len(each["response"])) for each in rows])
-    record = {
-        "command": f"experiments/quality_figures.py DATA {given.output}",
-        "date": datetime.now(UTC).date().isoformat(),
-        "machine": platform.processor() or platform.machine(),
+    found = {
         "live sets": list(LIVE_SETS),
         "figures": {name: measure(rows, column) for name, column in columns.items()},
         "labels": share_labelled(rows, labels),
@@ -324,8 +335,7 @@ def main() -> None:
         "ieval, means of dialogues": measure_dialogues(given.data),
         "DailyDialog++, accuracy of relevant at .5": measure_relevant(given.data),
     }
-    given.output.parent.mkdir(parents=True, exist_ok=True)
-    given.output.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    write_record(given.output, "quality_figures.py", found)
 
 
 if __name__ == "__main__":

@@ -9,17 +9,16 @@ same turns. Intervals of 95 %: exact ones of shares, by bootstrap over dialogues
 import argparse
 import gzip
 import json
-import platform
 import random
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from quality_figures import with_interval, write_record
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import f1_score
@@ -79,20 +78,6 @@ def most_f1(scores: Floats, shown: Floats) -> float:
     return float(least[np.argmax([f1_score(shown, scores >= each, zero_division=0) for each in least])])
 
 
-def bootstrap(turns: Sequence[LabelledTurn], measure: Callable[[NDArray[np.int64]], float]) -> list[float]:
-    """The figure with its interval: [figure, low, high]."""
-    by_dialogue: dict[str, list[int]] = defaultdict(list)
-    for place, turn in enumerate(turns):
-        by_dialogue[turn.dialogue].append(place)
-    groups, chance = list(by_dialogue.values()), np.random.default_rng(0)
-    rounds = [
-        measure(np.concatenate([groups[each] for each in chance.integers(0, len(groups), len(groups))]))
-        for _ in range(ROUNDS)
-    ]
-    low, high = np.nanpercentile(rounds, [2.5, 97.5])
-    return [round(each, 3) for each in (measure(np.arange(len(turns))), float(low), float(high))]
-
-
 def measure_signal(calls: NDArray[np.bool_], shown: Floats) -> dict[str, Any]:
     is_shown = shown > 0
     shares = {"precision": measure_share(is_shown[calls]), "recall": measure_share(calls[is_shown])}
@@ -112,20 +97,22 @@ def measure(turns: Sequence[LabelledTurn], scores: dict[str, Floats], thresholds
         each = [f1_score(shown[drawn, k], calls[name][drawn, k], zero_division=0) for k in range(len(NEGATIVE))]
         return float(np.mean(each))
 
+    def bootstrap(figure: Callable[[NDArray[np.int64]], float]) -> list[float]:
+        return with_interval([turn.dialogue for turn in turns], figure, ROUNDS)
+
     best = max(("words", "TF-IDF"), key=lambda name: macro(name, np.arange(len(turns))))
     return {
         "turns": len(turns),
         "satisfaction, Spearman": {
-            name: bootstrap(turns, lambda drawn, found=found: compute_spearman(found[drawn, 0], satisfied[drawn]))
+            name: bootstrap(lambda drawn, found=found: compute_spearman(found[drawn, 0], satisfied[drawn]))
             for name, found in scores.items()
             if not np.isnan(found[:, 0]).any()
         },
         "macro-F1 of " + ", ".join(NEGATIVE): {
             **{
-                name: bootstrap(turns, lambda drawn, name=name: macro(name, drawn))
-                for name in ("reaction", "words", "TF-IDF")
+                name: bootstrap(lambda drawn, name=name: macro(name, drawn)) for name in ("reaction", "words", "TF-IDF")
             },
-            f"reaction over {best}": bootstrap(turns, lambda drawn: macro("reaction", drawn) - macro(best, drawn)),
+            f"reaction over {best}": bootstrap(lambda drawn: macro("reaction", drawn) - macro(best, drawn)),
         },
         "signals": {
             signal: {
@@ -167,7 +154,8 @@ def measure_task_sets(file: Path, score: Callable[[Sequence[LabelledTurn]], Floa
     for name, turns in sorted(by_set.items()):
         drawn = random.Random(0).sample(turns, min(MOST_OF_SET, len(turns)))
         values, rated = score(drawn)[:, 0], np.array([turn.labels["satisfaction"] for turn in drawn])
-        found[name] = bootstrap(drawn, lambda places, v=values, r=rated: compute_spearman(v[places], r[places]))
+        dialogues = [turn.dialogue for turn in drawn]
+        found[name] = with_interval(dialogues, lambda at, v=values, r=rated: compute_spearman(v[at], r[at]), ROUNDS)
     return found
 
 
@@ -206,9 +194,6 @@ def main() -> None:
     random_part = shown_by([turn for turn in turns if turn.system == RANDOM])
     figures = {
         "bundle": bundle.manifest.reference,
-        "date": f"{datetime.now(UTC):%Y-%m-%d}",
-        "machine": f"{platform.machine()}, Python {platform.python_version()}",
-        "command": "experiments/reaction_figures.py DATA OUTPUT",
         "judged by": "a large language model",
         "share of turns drawn at random": {
             name: round(float(share), 4) for name, share in zip(SIGNALS, random_part.mean(0), strict=True)
@@ -219,7 +204,7 @@ def main() -> None:
             given.data / "satisfaction_turns.jsonl.gz", lambda asked: score_user_turns(bundle, asked)
         ),
     }
-    given.output.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    write_record(given.output, "reaction_figures.py", figures)
 
 
 if __name__ == "__main__":

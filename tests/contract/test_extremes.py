@@ -36,7 +36,7 @@ _CONTROL_SECONDS = 0.0008
 MOST_GROWTH_BYTES = 1024 * 1024
 # Legal by their characters: whether their tokens are too many is said where tokenizing ends before the deadline.
 _BOUND_BY_TOKENS = "own qualities: 2"
-_REPEATS = 6
+_REPEATS = 4
 # What leaks grows every time; an allocator that takes another arena grows once. What silences the loop does so each
 # time; a machine that takes long to give the process its pages does so once.
 _TRIES = 3

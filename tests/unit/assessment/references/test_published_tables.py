@@ -29,7 +29,6 @@ TABLE_4_SINGLE = {
 }
 METEOR_SINGLE = (0.1064, 0.1871)
 TABLE_6_HUMAN = {
-    "bleu-2": (0.0513, 0.1637, "max"),
     "bleu-4": (0.0245, 0.0791, "max"),
     "rouge-l": (0.1682, 0.3502, "joint"),
 }

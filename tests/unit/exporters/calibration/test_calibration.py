@@ -42,7 +42,7 @@ def test_the_order_is_the_largest_that_keeps_the_promise(turns: int, order: int)
 
 @pytest.mark.parametrize(("turns", "draws"), [(110, 10), (200, 15)])
 def test_over_draws_of_raters_the_promise_is_kept(turns: int, draws: int):
-    """`python experiments/calibration_draws.py raters` draws 500 times."""
+    """`python experiments/calibration_draws.py` draws 500 times."""
     tally = run_draws(draws, turns, seed=turns)
     assert tally.broken <= binom.ppf(0.999, draws, 0.05)
     assert tally.recall > 2 * tally.false_alarms
