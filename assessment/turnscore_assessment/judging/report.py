@@ -79,8 +79,10 @@ class MarkStatistics:
                 figures = {name: self._compare(marks[judge], other)[0] for name, other in others.items()}
                 singles.append({**own, "mean": self._sums[criterion, judge] / count, **figures})
             for first, second in combinations(judges, 2):
-                rho, icc = self._compare(marks[first], marks[second], with_icc=True)
                 both = int((~np.isnan(marks[first] + marks[second])).sum())
+                if not both:
+                    continue
+                rho, icc = self._compare(marks[first], marks[second], with_icc=True)
                 own = {"criterion": criterion, "judges": f"{first}, {second}", "responses": both}
                 pairs.append({**own, "Spearman": rho, "ICC(A,1)": icc})
         return singles, pairs
