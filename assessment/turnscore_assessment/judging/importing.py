@@ -195,8 +195,8 @@ def _read_phoenix(_: str, record: Fields) -> _Found:
 def _read_deepeval(place: str, record: Fields) -> _Found:
     """A test result; a metric of a whole conversation becomes the mark of its last reply."""
     metrics = _pick(record, "metrics_data", "metricsData")
-    if not isinstance(metrics, list):
-        raise ValueError("metrics_data: must be a list")
+    if not isinstance(metrics, list) or not all(isinstance(each, Mapping) for each in metrics):
+        raise ValueError("metrics_data: must be a list of objects")
     context, text = read_messages(record.get("input")), read_reply(_pick(record, "actual_output", "actualOutput"))
     if turns := read_messages(record.get("turns")):
         *context, (speaker, said) = turns
@@ -265,15 +265,14 @@ def _read_number(value: object) -> float | None:
 def read_messages(given: object) -> list[Spoken]:
     """The turns of a traced input: chat messages, an object that has some, or the user's text."""
     found = _parse(given)
+    turns: list[Spoken] = []
     if isinstance(found, Mapping) and "role" not in found:
-        return next((read_messages(found[name]) for name in _TEXT_FIELDS if found.get(name)), [])
-    if isinstance(found, Mapping | list):
-        listed = [_unwrap(each) for each in _listed([found] if isinstance(found, Mapping) else found)]
-        try:
-            return [(each.speaker, each.text) for each in map_messages(_MESSAGES.validate_python(listed)).turns]
-        except ValidationError:
-            return [(USER, text) for text in listed if isinstance(text, str)]
-    return [] if found in (None, "") else [(USER, str(found))]
+        turns = next((read_messages(found[name]) for name in _TEXT_FIELDS if found.get(name)), [])
+    elif isinstance(found, Mapping | list):
+        listed = [_unwrap(each) for each in ([found] if isinstance(found, Mapping) else found)]
+        with suppress(ValidationError):
+            turns = [(each.speaker, each.text) for each in map_messages(_MESSAGES.validate_python(listed)).turns]
+    return turns or ([(USER, given)] if isinstance(given, str) and given.strip() else [])
 
 
 def _unwrap(message: Any) -> Any:
@@ -284,10 +283,11 @@ def _unwrap(message: Any) -> Any:
 
 
 def read_reply(given: object) -> str:
-    """The text of a traced output: the text, or the last reply within messages or choices."""
+    """The text of a traced output: the last reply within messages or choices, or the text, which may be JSON."""
     found = _unwrap(_parse(given))
+    text = ""
     if isinstance(found, list):
-        return next((text for each in reversed(found) if (text := read_reply(each))), "")
-    if isinstance(found, Mapping):
-        return next((read_reply(found[name]) for name in _REPLY_FIELDS if found.get(name)), "")
-    return "" if found is None else str(found)
+        text = next((said for each in reversed(found) if (said := read_reply(each))), "")
+    elif isinstance(found, Mapping):
+        text = next((read_reply(found[name]) for name in _REPLY_FIELDS if found.get(name)), "")
+    return text or (given if isinstance(given, str) else "")

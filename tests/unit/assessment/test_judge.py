@@ -527,7 +527,7 @@ def test_langfuse_scores_are_joined_with_the_texts_of_traces(tmp_path: Path):
     output = {"role": "assistant", "content": "until 6"}
     traces = [
         {"id": "t1", "sessionId": "s1", "input": {"messages": chat}, "output": output, "tags": ["1"]},
-        {"id": "t2", "sessionId": "s1", "input": "and on Sunday?", "output": "closed", "scores": {"safe": [1]}},
+        {"id": "t2", "sessionId": "s1", "input": "[and on Sunday?", "output": '{"a": 1}', "scores": {"safe": [1]}},
     ]
     write(tmp_path / "traces.jsonl", traces)
     first, second = imported(tmp_path, "langfuse", "scores.json", "--texts", str(tmp_path / "traces.jsonl"))
@@ -536,7 +536,8 @@ def test_langfuse_scores_are_joined_with_the_texts_of_traces(tmp_path: Path):
     people = {"people": {"on_brand": 2}}
     assert first["responses"] == [{"text": "until 6", **marks, "judges": 1, "marks": {"langfuse": marks}, **people}]
     assert first["scales"] == {"on_brand": [1, 5], "safe": [0, 1]}
-    assert second["responses"][0]["safe"] == 1
+    assert (second["responses"][0]["text"], second["responses"][0]["safe"]) == ('{"a": 1}', 1)
+    assert second["context"][0]["text"] == "[and on Sunday?"
     blob = "trace_id,observation_id,name,value,string_value,data_type,source,input,output\n"
     (tmp_path / "blob.csv").write_text(f"{blob}t1,o1,safe,0,False,BOOLEAN,API,hello,go away\n")
     [row] = imported(tmp_path, "langfuse", "blob.csv", "--model", "gpt-x")
