@@ -104,7 +104,8 @@ async def test_a_path_with_control_characters_is_no_path_of_ours(serve: ServeFak
             assert (response.status_code, refused(response.content)) == (404, ("not_found", None))
 
 
-def test_bentoml_by_itself_listens_on_loopback():
+def test_bentoml_by_itself_listens_on_loopback_and_trusts_no_forwarded_address():
+    """uvicorn believes everybody on its own machine unless FORWARDED_ALLOW_IPS says otherwise."""
     program = (
         "import importlib, os\n"
         "from bentoml._internal.configuration.containers import BentoMLContainer\n"
@@ -114,7 +115,8 @@ def test_bentoml_by_itself_listens_on_loopback():
         "        os.environ['TURNSCORE_HTTP__HOST'] = host\n"
         "        importlib.reload(bento)\n"
         "    bento.TurnScore.inject_config()\n"
-        "    print(BentoMLContainer.http.host.get(), BentoMLContainer.http.port.get())"
+        "    trusted = repr(os.environ['FORWARDED_ALLOW_IPS'])\n"
+        "    print(BentoMLContainer.http.host.get(), BentoMLContainer.http.port.get(), trusted)"
     )
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
-    assert run.stdout.split() == ["127.0.0.1", "3000", "0.0.0.0", "3000"], run.stderr
+    assert run.stdout.split() == ["127.0.0.1", "3000", "''", "0.0.0.0", "3000", "''"], run.stderr
