@@ -46,7 +46,7 @@ class Collection:
         """Gets the stand-in's marks of all responses into the ledger."""
         waiting = self.responses()
         while self.stand_in and (block := list(islice(waiting, SCORED_AT_ONCE))):
-            for criterion, scorer in self.stand_in.names.items():
+            for criterion, scorer in self.stand_in.keys.items():
                 known = self.ledger.marks.get(scorer, {})
                 if lacking := {each.key: each for each in block if each.key not in known}:
                     self.ledger.add(scorer, self.stand_in.score(criterion, [*lacking.values()]))
@@ -61,13 +61,16 @@ class Collection:
 
     def write(self, output: Path, statistics: MarkStatistics) -> int:
         """Writes the rows that have a mark; returns how many marks of judges are lacking."""
-        scorers = list(dict.fromkeys(self.stand_in.names.values())) if self.stand_in else []
-        models = list(dict.fromkeys((*self.models, *self.ledger.tokens)))
-        common = {"rubric": self.rubric.sha256, "scales": self.rubric.scales, "models": [*models, *scorers]}
+        # By the name in the ledger, the name in the rows.
+        scorers = (
+            {self.stand_in.keys[name]: each for name, each in self.stand_in.names.items()} if self.stand_in else {}
+        )
+        models = {name: name for name in (*self.models, *self.ledger.tokens)}
+        common = {"rubric": self.rubric.sha256, "scales": self.rubric.scales, "models": [*models, *scorers.values()]}
         lacking = 0
 
-        def find_marks(names: list[str], key: str) -> dict[str, Marks]:
-            known = {name: self.ledger.marks.get(name, {}).get(key) for name in names}
+        def find_marks(names: dict[str, str], key: str) -> dict[str, Marks]:
+            known = {shown: self.ledger.marks.get(name, {}).get(key) for name, shown in names.items()}
             return {name: marks for name, marks in known.items() if marks}
 
         def describe(row: Row, each: Response) -> dict[str, Any]:

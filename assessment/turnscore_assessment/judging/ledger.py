@@ -21,11 +21,10 @@ class Ledger:
     """
 
     def __init__(self, rubric: Rubric, rows: RowOutput, path: Path) -> None:
+        self._rubric, self._rows = rubric, rows
         self.marks: dict[str, dict[str, Marks]] = {}
         self.places: dict[str, dict[str, int]] = {}
         self.tokens: dict[str, Tokens] = {}  # By judge; none by a scorer that stands in for one.
-        self._criteria = set(rubric.criteria)
-        self._rows = rows
         self._lines = 0
         for row in rows.rows():
             self._lines += 1
@@ -35,20 +34,20 @@ class Ledger:
                 )
             if self._lines > 1:
                 self._take(row)
-        if not self._lines:
-            self._lines = 1
-            rows.append({"line": 1, "rubric": rubric.sha256, "scales": rubric.scales})
 
     def add(self, judge: str, answers: Mapping[str, Marks], tokens: Tokens | None = None) -> None:
         """Keeps the answers of a call, or of a scorer, which needs no tokens."""
         row = {"judge": judge, "answers": answers, "tokens": tokens}
+        if not self._lines:  # Until something is answered, there is no file, and the rubric may change.
+            self._lines = 1
+            self._rows.append({"line": 1, "rubric": self._rubric.sha256})
         self._lines += 1
         self._rows.append({"line": self._lines, **row})
         self._take(row)
 
     def lacks(self, judge: str, key: str) -> bool:
         """Whether the judge has not marked the turn for every criterion."""
-        return len(self.marks.get(judge, {}).get(key, ())) < len(self._criteria)
+        return len(self.marks.get(judge, {}).get(key, ())) < len(self._rubric.criteria)
 
     def find_places(self, key: str) -> dict[str, int]:
         """The turn's place in its call, for each judge that marked it."""

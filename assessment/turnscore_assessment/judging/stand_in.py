@@ -29,7 +29,6 @@ class Band:
     """The scorer's marks that are not sure: those within `width` of `centre`."""
 
     criterion: str
-    scorer: str
     centre: float
     width: float
     description: str
@@ -50,7 +49,10 @@ class StandIn:
         lacking = [name for name in rubric.criteria if name not in self._loaded]
         if lacking:
             raise JudgeError(f"no --scorer answers {', '.join(lacking)}; those given answer {', '.join(self._loaded)}")
-        self.names = {name: self._loaded[name].bundle.manifest.reference for name in rubric.criteria}
+        bundles = {name: self._loaded[name].bundle for name in rubric.criteria}
+        self.names = {name: bundle.manifest.reference for name, bundle in bundles.items()}
+        # In the ledger, as a bundle may be trained again under its name.
+        self.keys = {name: f"{self.names[name]} {bundle.digest[:12]}" for name, bundle in bundles.items()}
         self.bands: list[Band] = []
 
     def score(self, criterion: str, turns: Sequence[Response]) -> dict[str, Marks]:
@@ -86,7 +88,7 @@ class StandIn:
 
     def is_unsure(self, marks: Mapping[str, Mapping[str, Marks]], key: str) -> bool:
         """Whether the judge is asked, by the marks of every scorer."""
-        return any(band.has(marks.get(band.scorer, {}), key) for band in self.bands)
+        return any(band.has(marks.get(self.keys[band.criterion], {}), key) for band in self.bands)
 
 
 def _choose_band(
@@ -119,7 +121,7 @@ def _choose_band(
         f"{criterion.name}: {scorer} is unsure of {share:.0%} of {len(values)} held-out turns; agreement with "
         f"{against} is {full:.3f} judging all and falls by {fall} judging these; the scorer's own is {alone:.3f}"
     )
-    return Band(criterion.name, scorer, centre, width, described)
+    return Band(criterion.name, centre, width, described)
 
 
 def _read_marks(name: str, response: Mapping[str, Any], models: Sequence[str]) -> tuple[float | None, ...]:

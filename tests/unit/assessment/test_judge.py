@@ -368,6 +368,7 @@ def test_a_response_too_long_to_judge_is_named_and_a_long_context_is_cut(tmp_pat
 def test_the_missing_package_and_the_missing_key_are_named(file: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("OPENAI_API_KEY")
     assert "set OPENAI_API_KEY" in run(file, None).output
+    assert not [*file.parent.glob("out*")]
     monkeypatch.setitem(sys.modules, "openai", None)
     result = run(file, None)
     assert (result.exit_code, "pip install './assessment[judge]'" in result.output) == (1, True)
