@@ -14,10 +14,9 @@ from turnscore_assessment.commands.agreement import show_progress
 from turnscore_assessment.errors import BadFileError
 from turnscore_assessment.figures import ROUNDS
 from turnscore_assessment.files import write_rows
-from turnscore_assessment.judging.asking import Interview, JudgeError, Judges
+from turnscore_assessment.judging.asking import Interview, JudgeError, Judges, ledger_path, open_ledger
 from turnscore_assessment.judging.collecting import Collection
 from turnscore_assessment.judging.importing import Import, Source
-from turnscore_assessment.judging.ledger import ledger_path, open_ledger
 from turnscore_assessment.judging.report import MarkStatistics, build_page
 from turnscore_assessment.judging.rubric import read_rubric, read_template
 from turnscore_assessment.judging.stand_in import MOST_ASKED, StandIn

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from turnscore_assessment.files import write_rows
-from turnscore_assessment.judging.ledger import Ledger
+from turnscore_assessment.judging.asking import Ledger
 from turnscore_assessment.judging.report import MarkStatistics
 from turnscore_assessment.judging.rubric import Rubric
 from turnscore_assessment.judging.stand_in import StandIn
