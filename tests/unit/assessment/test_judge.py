@@ -106,7 +106,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def run(file: Path, server: Server | None, *options: str, output: str = "out.jsonl", text: str = "") -> Result:
-    given = [str(file), "--rubric", str(file.parent / "rubric.md"), "-o", str(file.parent / output), "--rounds", "50"]
+    given = [str(file), "--rubric", str(file.parent / "rubric.md"), "-o", str(file.parent / output), "--rounds", "20"]
     given += [] if "--model" in options else ["--model", "m"]
     given += ["--base-url", server.url] if server else []
     result = CliRunner().invoke(app, ["judge", *given, *options], input=text)
@@ -449,6 +449,7 @@ def stand_ins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...
     """The options with which two scorers answer; the held-out rows are to be written."""
     loaded = {name: loaded_fake(Stand(), name) for name in ("on_brand", "safe")}
     monkeypatch.setattr(stand_in, "load_bundles", lambda names: {name: loaded[name] for name in names})
+    monkeypatch.setattr(stand_in, "_ROUNDS", 20)
     scorers = ("--only-uncertain", "--scorer", "on_brand", "--scorer", "safe")
     return (*scorers, "--held-out", str(tmp_path / "held_out.jsonl"))
 
