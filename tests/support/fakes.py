@@ -1,4 +1,4 @@
-"""Scorers, machines, clocks, exchanges and clients that are made up."""
+"""Scorers, machines, clocks and clients that are made up."""
 
 import asyncio
 import json
@@ -20,7 +20,6 @@ from turnscore_core.inference.onnx_backend import CUDA_PROVIDER, DeviceError, On
 from turnscore_core.kept_vectors import VectorStore
 from turnscore_core.loaded_scorer import LoadedScorer, TokenizingPace
 from turnscore_core.scorers.scorer import RawScore, Scorer, TokenPack, TurnToScore
-from turnscore_exporters.data.pairs import TextPair
 from turnscore_models import Bundle, GraphSpec, Manifest, TensorSpec
 from turnscore_service.scheduling.versions import CandidateVersion, CandidateVersions
 from turnscore_wire import ConversationReply, TokenCount
@@ -168,20 +167,6 @@ def candidate_version(scorer: Any, share: float = 1.0, name: str = "fake", versi
     """The scorer as another version of that kind, for a shadow or a split."""
     loaded = loaded_fake(scorer, name, version)
     return CandidateVersion(replace(loaded, alias=loaded.bundle.manifest.reference), share)
-
-
-def exchanges(*rows: tuple[str, str, str]) -> list[TextPair]:
-    return [TextPair(dialogue=dialogue, query=query, reply=reply) for dialogue, query, reply in rows]
-
-
-POOL = exchanges(
-    ("a", "do you like tea ?", "Yes, with milk."),
-    ("a", "Yes, with milk.", "same here"),
-    ("b", "Do you like tea?", "not at all"),
-    ("b", "not at all", "what a pity"),
-    ("c", "how old are you ?", "Not at all!"),
-    ("c", "who is there ?", "only me"),
-)
 
 
 def say(socket: ClientConnection, speaker: str, text: str) -> ConversationReply:

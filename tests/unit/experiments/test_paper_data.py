@@ -12,8 +12,11 @@ from paper_systems.data import (
 )
 from paper_systems.page import read_eval_sets
 from support.exporter_data import write_rows
-from support.fakes import exchanges
 from turnscore_exporters.data.pairs import TextPair
+
+
+def exchanges(*rows: tuple[str, str, str]) -> list[TextPair]:
+    return [TextPair(dialogue=dialogue, query=query, reply=reply) for dialogue, query, reply in rows]
 
 
 def test_dialogues_that_hold_a_judged_text_are_not_trained_on() -> None:
