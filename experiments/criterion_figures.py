@@ -3,8 +3,9 @@
     .venv-dev/bin/python experiments/criterion_figures.py DATA results/criterion.json
 
 Nine behaviours of abc-eval, four grades of mrbench's tutors and dstc7's `informative`, each from 200, 500, 1,000 and
-2,000 rows: what they rank of unseen dialogues, next to the response's length, TF-IDF with a logistic regression on the
-same rows, and the head of quality that is nearest. It measures only: nothing that ships is made of these sets.
+2,000 rows or all that there are: what they rank of unseen dialogues, next to the response's length, TF-IDF with a
+logistic regression on the same rows, and the head of quality that is nearest. It measures only: nothing that ships is
+made of these sets.
 Intervals of 95 %, by bootstrap over dialogues.
 """
 
@@ -27,7 +28,7 @@ from turnscore_exporters.criterion.learning import Floats, HeldOut, draw_rows, f
 from turnscore_exporters.criterion.training import score_baselines
 from turnscore_models import read_bundle, starter_bundles
 
-DRAWS = {200: 8, 500: 4, 1000: 2, 2000: 1}
+SIZES, MOST_ROWS = (200, 500, 1000), 2000
 FEWEST_MARKS = 8  # Held-out rows with a behaviour, below which there is nothing to measure.
 
 
@@ -74,10 +75,11 @@ def measure(turns: list[LabelledTurn], features: Floats, heads: Floats) -> dict[
     }
     if min(judged.wanted[held].sum(), (1 - judged.wanted[held]).sum()) < FEWEST_MARKS:
         return {**found, "left out": "too few held-out rows have it"}
-    for size in (each for each in DRAWS if 0.95 * each <= len(train)):
+    most = min(MOST_ROWS, len(train))
+    for size in (*SIZES, most):
         generator = np.random.default_rng(size)
         figures: dict[str, list[tuple[float, Floats]]] = {}
-        for _ in range(DRAWS[size]):
+        for _ in range(most // size if size < most else 1):
             chosen = train[draw_rows(generator, np.unique(judged.dialogue_of[train], return_inverse=True)[1], size)]
             if not np.ptp(judged.wanted[chosen]):
                 continue
@@ -128,7 +130,6 @@ def main() -> None:
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
         "machine": f"{platform.machine()}, Python {platform.python_version()}",
         "command": "experiments/criterion_figures.py DATA OUTPUT",
-        "draws": {str(size): draws for size, draws in DRAWS.items()},
         "criteria": dict(measure_all(given.data, FeatureReader(bundle, given.features))),
     }
     given.output.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")

@@ -285,10 +285,15 @@ class CriterionTrainOptions:
         list[Path], Argument(exists=True, dir_okay=False, help="Rows that turnscore judge wrote; .gz is unpacked.")
     ]
     name: Annotated[str, Option(help="The criterion, by which callers will ask for it.")]
-    version: BundleVersion
+    version: BundleVersion = "1.0.0"
     output: Annotated[
-        Path, Option("--output", "-o", help="Folder for the bundle; features are kept beside it, for other criteria.")
-    ]
+        Path | None,
+        Option(
+            "--output",
+            "-o",
+            help="Folder for the bundle; default: build/NAME-VERSION. Features are kept beside it, for other criteria.",
+        ),
+    ] = None
     mark: Annotated[str | None, Option(help="The mark to learn; default: the name.")] = None
     scale: Annotated[str | None, Option(help="Lowest and highest mark, such as 1,5; default: as the rows say.")] = None
     rubric: Annotated[

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -102,7 +103,9 @@ def train_criterion(options: CriterionTrainOptions) -> Iterator[str]:
 
     Raises ExporterError where the name is another scorer's, or the criterion cannot be learned; nothing is written.
     """
+    output = options.output or Path("build") / f"{options.name}-{options.version}"
     _check_names(options)
+    check_empty(output)
     mark = options.mark or options.name
     judged = read_judgements(options.files, mark, _read_scale(options.scale))
     description = _read_description(options, judged, mark)
@@ -113,7 +116,7 @@ def train_criterion(options: CriterionTrainOptions) -> Iterator[str]:
     )
     check_enough(judged, options.name)
     encoder = resolve(options.encoder)
-    reader = FeatureReader(encoder, options.output.resolve().parent / "features")
+    reader = FeatureReader(encoder, output.resolve().parent / "features")
     features = reader.read(judged.turns)
     learned = learn(judged, features, read_heads(reader.answer(features)))
     yield from learned.describe()
@@ -122,8 +125,8 @@ def train_criterion(options: CriterionTrainOptions) -> Iterator[str]:
     if options.data is not None:
         reference = draw_turns(read_population(options.data).turns, options.turns, seed=0)
         source = f"{STATED}: {len(reference)} of them"
-    with fresh_folder(options.output, len(judged.turns), 1):
-        draft = _write(options, encoder, judged, learned, description)
+    with fresh_folder(output, len(judged.turns), 1):
+        draft = _write(options, output, encoder, judged, learned, description)
         scorer = CriterionScorer(draft, open_examined(draft, choose_variant(draft)))
 
         def score(rows: Features) -> Floats:
@@ -134,10 +137,11 @@ def train_criterion(options: CriterionTrainOptions) -> Iterator[str]:
         known = score(reader.read(reference)) if reference else _unseen_values(draft, values, judged, learned)
         write_json(draft.path_of(draft.manifest.calibration), calibrate(known.tolist(), source))
         card = describe_card(options, judged, learned, thresholds, source, description)
-        (options.output / CARD_FILE).write_text(to_markdown(card), encoding="utf-8")
+        (output / CARD_FILE).write_text(to_markdown(card), encoding="utf-8")
         made = write_self_test(draft, draft.manifest.model_copy(update={**thresholds}), draft.self_test())
     yield describe_thresholds(thresholds, judged, options.false_alarms)
-    yield f"{made.manifest.reference} written to {options.output}; {CARD_FILE} there says what it is worth"
+    yield f"{made.manifest.reference} written to {output}; {CARD_FILE} there says what it is worth"
+    yield f"to serve it: turnscore models import {output}"
 
 
 def _check_names(options: CriterionTrainOptions) -> None:
@@ -147,7 +151,6 @@ def _check_names(options: CriterionTrainOptions) -> None:
         raise ExporterError(f"{options.name} is the name of another scorer; choose another --name, and give --mark")
     if not re.fullmatch(VERSION_PATTERN, options.version):
         raise ExporterError(f"{options.version!r} is not a version; give one such as 1.0.0")
-    check_empty(options.output)
 
 
 def _read_scale(given: str | None) -> tuple[float, float] | None:
@@ -241,18 +244,23 @@ def score_baselines(judged: Judgements, heads: Floats) -> dict[str, Floats]:
 
 
 def _write(
-    options: CriterionTrainOptions, encoder: Bundle, judged: Judgements, learned: Learned, description: str
+    options: CriterionTrainOptions,
+    output: Path,
+    encoder: Bundle,
+    judged: Judgements,
+    learned: Learned,
+    description: str,
 ) -> Bundle:
     """The bundle without thresholds, with a self-test and percentiles that say nothing yet."""
     older, head = encoder.manifest, learned.head
     weights = head.weights.astype(np.float32)
-    path = options.output / HEAD_FILE
+    path = output / HEAD_FILE
     path.parent.mkdir(parents=True, exist_ok=True)
     np.savez(path, weights=weights, bias=np.float32(head.bias))
     slope, bias = fit_probability(head.crossed, judged.wanted[judged.part(TRAIN)])
     tested = self_test_turns(CRITERION)
-    write_json(options.output / older.calibration, calibrate([0.0, 1.0], "nothing yet"))
-    write_json(options.output / older.self_test, build_self_test(tested, [None] * len(tested)))
+    write_json(output / older.calibration, calibrate([0.0, 1.0], "nothing yet"))
+    write_json(output / older.self_test, build_self_test(tested, [None] * len(tested)))
     spec = HeadsSpec(
         file=HEAD_FILE,
         sha256=sha256_of(path),
@@ -297,7 +305,7 @@ def _write(
         agreement={"report": _report(learned)},
         licence=options.licence,
     )
-    return write_bundle(options.output, manifest, encoder.lenders or [encoder.folder])
+    return write_bundle(output, manifest, encoder.lenders or [encoder.folder])
 
 
 def _report(learned: Learned) -> JsonValue:
