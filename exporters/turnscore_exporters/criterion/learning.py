@@ -54,7 +54,8 @@ def fit_head(features: Floats, wanted: Floats, dialogue_of: Integers) -> LinearH
     """
     mean, spread = features.mean(0), features.std(0)
     scale = np.where(spread > ROUNDING, 1 / np.maximum(spread, ROUNDING), 0) / np.sqrt(len(mean))
-    design = np.hstack([(features - mean) * scale, np.full((len(wanted), 1), CONSTANT)])
+    design = np.full((len(wanted), len(mean) + 1), CONSTANT)
+    np.multiply(features - mean, scale, out=design[:, :-1])
     solved = solve_ridge(design, wanted, dialogue_of)
     penalty, missed, crossed = min(solved, key=lambda each: float(((each[2] - wanted) ** 2).mean()))
     found = design.T @ missed / penalty
@@ -129,7 +130,7 @@ class HeldOut:
 
 
 LEAST_OF_CURVE = 100  # Rows of the smallest point. Chosen: fewer learn hardly anything.
-DRAWS = 8  # Most draws of a size.
+DRAWS, MOST_DRAWN = 8, 2000  # Most draws of a size, and the largest size with more than one: others take minutes.
 SIZES = 3  # Fewest sizes that show a trend.
 
 
@@ -168,7 +169,8 @@ def draw_curve(
     while size >= LEAST_OF_CURVE or size == len(wanted):
         heads = [whole]
         if size < len(wanted):
-            drawn = [draw_rows(generator, dialogue_of, size) for _ in range(min(DRAWS, 2 * len(wanted) // size))]
+            draws = min(DRAWS, 2 * len(wanted) // size) if size <= MOST_DRAWN else 1
+            drawn = [draw_rows(generator, dialogue_of, size) for _ in range(draws)]
             heads = [fit_head(features[own], wanted[own], dialogue_of[own]) for own in drawn if np.ptp(wanted[own])]
         scores = [head.predict(held_features) for head in heads]
         if scores:

@@ -80,7 +80,8 @@ class Learned:
     def describe(self) -> Iterator[str]:
         """A line for each finding."""
         yield f"agreement on held-out dialogues ({self.held.measure}): {self.agreement}"
-        yield from (f"  {name}: {each}" for name, each in self.baselines.items())
+        for name, each in self.baselines.items():
+            yield f"  {name}: {each}{', higher than the criterion' if each.value > self.agreement.value else ''}"
         yield f"learning curve: {', '.join(f'{each.rows} rows {each.agreement}' for each in self.curve.points)}"
         yield str(self.curve)
 
@@ -204,8 +205,7 @@ def learn(judged: Judgements, features: Features, heads: Floats) -> Learned:
     numbered = np.unique(dialogue_of[train], return_inverse=True)[1]
     head = fit_head(own, wanted[train], numbered)
     unseen = HeldOut(wanted[held], dialogue_of[held])
-    held_features = features[held].astype(np.float64)
-    scores = head.predict(held_features)
+    scores = head.predict(features[held])
     simple = score_baselines(judged, heads)
     return Learned(
         head=head,
@@ -213,7 +213,7 @@ def learn(judged: Judgements, features: Features, heads: Floats) -> Learned:
         agreement=unseen.compare(scores),
         baselines={name: unseen.compare(each[held]) for name, each in simple.items()},
         over_length=unseen.compare(scores, simple[LENGTH][held]),
-        curve=draw_curve(own, wanted[train], numbered, unseen, held_features, head),
+        curve=draw_curve(own, wanted[train], numbered, unseen, features[held], head),
     )
 
 
