@@ -149,6 +149,19 @@ class ClusteredMean:
         error = math.sqrt(max(0.0, spread) * self.clusters / (self.clusters - 1)) / self.count
         return self.mean - _Z * error, self.mean + _Z * error
 
+    def interval_within(self, most: float) -> tuple[float, float] | None:
+        """Of a mean of numbers from 0 to `most`, by Wilson's formula, so that it stays between them.
+
+        It counts as many turns as would have this variance; one a dialogue where all are equal.
+        """
+        if (plain := self.interval()) is None:
+            return None
+        share, error = self.mean / most, (plain[1] - plain[0]) / (2 * _Z * most)
+        turns = min(self.count, share * (1 - share) / error**2) if error > 0 else self.clusters
+        centre, weight = share + _Z**2 / (2 * turns), 1 + _Z**2 / turns
+        half = _Z * math.sqrt(share * (1 - share) / turns + (_Z / (2 * turns)) ** 2)
+        return most * max(0.0, centre - half) / weight, most * min(weight, centre + half) / weight
+
 
 @dataclass
 class _Scorer:
@@ -208,9 +221,9 @@ class Summary:
     def _describe(self, name: str, scorer: _Scorer) -> str:
         parts = [f"{name}: {scorer.value.count} turns", f"mean {_with_interval(scorer.value, 3)}"]
         if scorer.percentile.count:
-            parts.append(f"percentile {_with_interval(scorer.percentile, 1)}")
+            parts.append(f"percentile {_with_interval(scorer.percentile, 1, most=100)}")
         if scorer.low.count:
-            parts.append(f"low {_with_interval(scorer.low, 1, 100)} %")
+            parts.append(f"low {_with_interval(scorer.low, 1, 100, most=1)} %")
         if len(scorer.models) > 1:
             parts.append(f"by {len(scorer.models)} models: {', '.join(sorted(scorer.models))}")
         return ", ".join(parts)
@@ -245,9 +258,9 @@ def _scores_in(row: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
             yield scores
 
 
-def _with_interval(mean: ClusteredMean, digits: int, factor: int = 1) -> str:
+def _with_interval(mean: ClusteredMean, digits: int, factor: int = 1, most: float = math.inf) -> str:
     shown = f"{factor * mean.mean:.{digits}f}"
-    interval = mean.interval()
+    interval = mean.interval() if math.isinf(most) else mean.interval_within(most)
     if interval is None:
         return shown
     low, high = (factor * each for each in interval)

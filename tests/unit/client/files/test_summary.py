@@ -21,3 +21,16 @@ def test_one_dialogue_has_a_mean_and_no_interval():
     mean = ClusteredMean()
     mean.add([0.25, 0.75])
     assert (mean.mean, mean.interval()) == (0.5, None)
+
+
+def test_an_interval_of_shares_stays_within_them_and_says_something_where_all_are_equal():
+    none_low = ClusteredMean()
+    for _ in range(35):
+        none_low.add([0.0])
+    low, high = none_low.interval_within(1) or (-1, -1)
+    assert (low, round(high, 3)) == (0.0, 0.099)  # Wilson's, of 0 in 35
+    few = ClusteredMean()
+    for value in (45.0, 99.0):
+        few.add([value])
+    low, high = few.interval_within(100) or (-1, -1)
+    assert 0 < low < few.mean < high < 100
