@@ -4,7 +4,7 @@ import asyncio
 import signal
 import zlib
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
-from contextlib import aclosing, contextmanager, suppress
+from contextlib import aclosing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Protocol, TypeVar, cast
@@ -29,12 +29,14 @@ from turnscore_client._async import AsyncCalls, AsyncTurnScoreClient
 from turnscore_client._calls import Call, R
 from turnscore_client._errors import TurnScoreError, error_from_reply
 from turnscore_client._files.rows import (
+    BadLayoutError,
     Line,
     NotOurOutputError,
     Row,
     RowOutput,
     is_file,
     is_row_of,
+    is_worth_asking_again,
     open_rows,
     read_lines,
     size_of,
@@ -135,7 +137,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run(work)
     except BrokenPipeError:
         raise  # the reader of our output left; the command line framework ends quietly
-    except (TurnScoreError, OSError, EOFError, zlib.error) as error:
+    except (TurnScoreError, BadLayoutError, OSError, EOFError, zlib.error) as error:
         typer.echo(f"turnscore: {error}", err=True)
         raise typer.Exit(1) from None
 
@@ -152,8 +154,13 @@ async def score_file(client: AsyncCalls, job: FileJob) -> int:
     short = [("user", "well?"), ("system", "ok.")]  # for scorers of user turns, and the others
     async with client:
         with _open(job.output) as output:
-            lines = _lines_left(job, output, summary)
-            if summary.rows:
+            lines, known = _lines_left(job, output, summary), _KnownRows(iter(()))
+            is_again = summary.to_ask_again > 0
+            if is_again:
+                failed = f"{summary.to_ask_again} lines in {job.output} failed"
+                typer.echo(f"turnscore: {failed} and are asked again", err=True)
+                lines, known, summary = read_lines(job.file), _KnownRows(output.rows()), Summary()
+            elif summary.rows:
                 typer.echo(f"turnscore: {summary.rows} lines are in {job.output}; going on behind them", err=True)
             patient = Patient(
                 pace=Pace(job.concurrency, clock),
@@ -163,8 +170,8 @@ async def score_file(client: AsyncCalls, job: FileJob) -> int:
                 probe=lambda timeout: client.score_dialogue(short, scorers=job.scorers, timeout_seconds=timeout),
             )
             try:
-                with _interruptible():
-                    await _score_left(client, job, lines, output, patient, summary)
+                with _interruptible(), output.rewriting() if is_again else nullcontext(output) as written:
+                    await _score_left(client, job, lines, known, written, patient, summary)
             except (StoppedError, UndeliveredError) as error:
                 stopped = str(error)
             except asyncio.CancelledError:
@@ -182,6 +189,7 @@ async def _score_left(
     client: AsyncCalls,
     job: FileJob,
     lines: Iterator[Line],
+    known: "_KnownRows",
     output: RowOutput,
     patient: Patient,
     summary: Summary,
@@ -189,14 +197,39 @@ async def _score_left(
     models = await patient.ask(lambda timeout: client.models(timeout_seconds=timeout))
     output.begin()
     with show_progress(size_of(job.file), job.output, patient.clock) as shown:
-        outcomes = score_lines(client, lines, job.scorers, patient, models.limits)
+        outcomes = score_lines(client, lines, job.scorers, patient, models.limits, known.find)
         async with aclosing(outcomes):
             async for line, row in outcomes:
-                if job.deliver is not None:
+                if job.deliver is not None and not known.takes(line):
                     await job.deliver(row)
                 output.append(row)
                 summary.add(row)
                 shown.note(line, summary.failed)
+
+
+class _KnownRows:
+    """The rows of an output that is written again, of which those that failed are not known."""
+
+    def __init__(self, rows: Iterator[Row]) -> None:
+        self._rows = rows
+        self._next = next(rows, None)
+        self._found: set[int] = set()
+
+    def find(self, line: Line) -> Row | None:
+        """That of the line; lines are asked for in order."""
+        if (row := self._next) is None or row["line"] != line.number:
+            return None
+        self._next = next(self._rows, None)
+        if is_worth_asking_again(row) or not is_row_of(row, line.raw):
+            return None
+        self._found.add(line.number)
+        return row
+
+    def takes(self, line: Line) -> bool:
+        """Whether the line's row was found, once for each."""
+        was_found = line.number in self._found
+        self._found.discard(line.number)
+        return was_found
 
 
 def _lines_left(job: FileJob, output: RowOutput, summary: Summary) -> Iterator[Line]:

@@ -1,18 +1,31 @@
 """Lines of a file, the rows made of them, and the output that holds those rows."""
 
+import codecs
+import csv
 import gzip
 import json
 import os
+import re
 import sys
 import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import IO, Any, BinaryIO, Self
 
-from turnscore_wire import DialogueReply, DialogueRequest, ErrorDetail, Limits, ScoreReply, ScoreRequest, Turn
+from turnscore_wire import (
+    DialogueReply,
+    DialogueRequest,
+    ErrorCode,
+    ErrorDetail,
+    Limits,
+    ScoreReply,
+    ScoreRequest,
+    Turn,
+)
 from turnscore_wire.json_lines import SILENT, read_json_line, read_turn
 
 from turnscore_client._errors import InvalidRequestError, ServiceError, TurnScoreError, UnexpectedReplyError
@@ -38,16 +51,95 @@ def size_of(path: Path) -> int | None:
 
 
 def read_lines(path: Path) -> Iterator[Line]:
-    """The lines that are not blank; of a `.gz` file the unpacked ones. Raises OSError or EOFError for a broken file.
+    """The lines that are not blank; of a `.gz` file the unpacked ones. `-` is the standard input, which stays open.
 
-    `-` is the standard input, which stays open.
+    A row of a `.csv` file and a dialogue of a `.txt` file are told as lines of JSON, by the number of their first line.
+    Raises OSError or EOFError for a broken file, BadLayoutError for one that is laid out otherwise.
     """
     opened = path.open("rb") if is_file(path) else nullcontext(sys.stdin.buffer)
     with opened as file, gzip.open(file) if path.suffix == ".gz" else nullcontext(file) as unpacked:
-        for number, raw in enumerate(unpacked, start=1):
-            if not raw.strip():
-                continue
+        for number, raw in _READERS.get(Path(path.name.removesuffix(".gz")).suffix, _read_json_lines)(path, unpacked):
             yield Line(number, raw, file.tell() if file.seekable() else 0)
+
+
+class BadLayoutError(Exception):
+    """A file is no table or transcript of turns; the sentence names file and line."""
+
+    def __init__(self, path: Path, number: int, message: str) -> None:
+        super().__init__(f"{path}, line {number}: {message}")
+
+
+_SPEAKERS = {
+    **dict.fromkeys(("user", "human", "customer", "client", "you"), "user"),
+    **dict.fromkeys(("bot", "assistant", "system", "agent", "chatbot", "ai"), "system"),
+}
+_SAID = re.compile(r"[\s>*-]*(\w+)\W*?:\W*?\s(.*)")
+# Of a dialogue in plain text: eight times what a service takes at most. Chosen.
+_MOST_CHARS = 8 * 1024 * 8000
+
+
+def _read_json_lines(_: Path, file: IO[bytes]) -> Iterator[tuple[int, bytes]]:
+    return ((number, raw) for number, raw in enumerate(file, start=1) if raw.strip())
+
+
+def _read_csv(path: Path, file: IO[bytes]) -> Iterator[tuple[int, bytes]]:
+    """Of each row the columns: `response`, `context` as JSON or as `read_context` reads it, and others as they are."""
+    table = csv.DictReader(codecs.iterdecode(file, "utf-8-sig"), restkey="")
+    try:
+        if "response" not in (table.fieldnames or ()):
+            raise BadLayoutError(path, 1, "the header names no column `response`")
+        for row in table:
+            fields: Fields = {name: text for name, text in row.items() if name and text is not None}
+            if fields.get("context") is not None:
+                fields["context"] = read_context(fields["context"])
+            yield table.line_num, json.dumps(fields).encode()
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise BadLayoutError(path, table.line_num + 1, f"is no CSV in UTF-8: {error}") from None
+
+
+def read_context(text: str) -> object:
+    """The turns of a context: JSON, or lines that begin with a speaker, or what the user said."""
+    if text.lstrip().startswith("["):
+        with suppress(ValueError):
+            return json.loads(text)
+    turns = [{"speaker": "user", "text": ""}]
+    for line in text.splitlines():
+        _tell(turns, line)
+    return [turn for turn in turns if turn["text"]]
+
+
+def _read_transcripts(path: Path, file: IO[bytes]) -> Iterator[tuple[int, bytes]]:
+    """Dialogues of lines that begin with a speaker such as `User:` or `Bot:`; a blank line is between two."""
+    turns: list[dict[str, str]] = []
+    first = chars = 0
+    for number, raw in enumerate(chain(file, [b""]), start=1):
+        try:
+            line = raw.decode("utf-8-sig").rstrip()
+        except UnicodeDecodeError:
+            raise BadLayoutError(path, number, "is not UTF-8") from None
+        if line:
+            first, chars = first if turns else number, chars + len(line)
+            if not _tell(turns, line):
+                raise BadLayoutError(path, number, "a dialogue begins with its speaker, such as `User:` or `Bot:`")
+            if chars > _MOST_CHARS:
+                raise BadLayoutError(path, number, "a dialogue is too long; a blank line ends one")
+        elif turns:
+            yield first, json.dumps({"turns": turns}).encode()
+            turns, chars = [], 0
+
+
+def _tell(turns: list[dict[str, str]], line: str) -> bool:
+    """Adds a line: a turn where it begins with a speaker, else more of the latest one; whether it was added."""
+    said = _SAID.fullmatch(line)
+    speaker = _SPEAKERS.get(said[1].lower()) if said else None
+    if said and speaker:
+        turns.append({"speaker": speaker, "text": said[2]})
+    elif turns:
+        turns[-1]["text"] = f"{turns[-1]['text']}\n{line}".strip()
+    return bool(turns)
+
+
+_READERS = {".csv": _read_csv, ".txt": _read_transcripts}
 
 
 Fields = dict[str, Any]
@@ -154,16 +246,27 @@ def is_row_of(row: Mapping[str, Any], raw: bytes) -> bool:
 
 def failures_in(row: Mapping[str, Any]) -> list[str]:
     """What went wrong in a row, one sentence each: the line's error, its turns' and its scorers'."""
+    return [_sentence(where, error) for where, error in _errors_in(row)]
+
+
+def is_worth_asking_again(row: Mapping[str, Any]) -> bool:
+    """Whether something went wrong that is not for what the line holds."""
+    return any(
+        error.get("code") not in (ErrorCode.INVALID_REQUEST, ErrorCode.TOO_LARGE) for _, error in _errors_in(row)
+    )
+
+
+def _errors_in(row: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     if isinstance(row.get("error"), dict):
-        return [_sentence("", row["error"])]
-    found = [_sentence(f"{scorer}: ", error) for scorer, error in (row.get("errors") or {}).items()]
+        yield "", row["error"]
+        return
+    yield from ((f"{scorer}: ", error) for scorer, error in (row.get("errors") or {}).items())
     for place, turn in enumerate(turns_in(row)):
         if not isinstance(turn, dict):
             continue
         if isinstance(error := turn.get("error"), dict) and not is_blank(error):
-            found.append(_sentence(f"turn {place}: ", error))
-        found += [_sentence(f"turn {place}: {scorer}: ", each) for scorer, each in (turn.get("errors") or {}).items()]
-    return found
+            yield f"turn {place}: ", error
+        yield from ((f"turn {place}: {scorer}: ", each) for scorer, each in (turn.get("errors") or {}).items())
 
 
 def turns_in(row: Mapping[str, Any]) -> list[Any]:
@@ -281,13 +384,43 @@ class RowOutput:
         self._packer: Any = None
         self._has_begun = False
         self._through_at = time.monotonic()
+        self.last_line = 0  # of what was added here
 
     def rows(self) -> Iterator[Row]:
         """What `rows_in` gives; no other run adds to it while this one is open."""
         return rows_in(self._path)
 
+    @contextmanager
+    def rewriting(self) -> Iterator["RowOutput"]:
+        """An output that takes this one's place at the end of the block, with the rows here that come after its own."""
+        again = self._path.with_name(f".{self._path.stem}.again{self._path.suffix}")
+        again.unlink(missing_ok=True)
+        other = open_rows(again)
+        other.begin()
+        try:
+            yield other
+        finally:
+            try:
+                for row in self.rows():
+                    if row["line"] > other.last_line:
+                        other.append(row)
+                other.close()
+            except BaseException:
+                again.unlink(missing_ok=True)  # what was there before stays
+                raise
+            self._take_place(again)
+
+    def _take_place(self, other: Path) -> None:
+        """That file becomes this output."""
+        locked = other.open("ab")
+        _lock(locked)  # before it gets the output's name, so that no other run finds it unlocked
+        other.replace(self._path)
+        self._file.close()
+        self._file, self._packer = locked, None
+
     def append(self, row: Row) -> None:
         self.begin()
+        self.last_line = row.get("line", 0)
         raw = json.dumps(row, allow_nan=False).encode() + b"\n"
         if self._is_packed:
             self._packer = self._packer or zlib.compressobj(wbits=31)
@@ -302,6 +435,9 @@ class RowOutput:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
         """Writes what is still held, and lets other runs write."""
         if self._packer is not None:
             self._file.write(self._packer.flush(zlib.Z_FINISH))
@@ -325,11 +461,7 @@ class RowOutput:
             whole = self._path.with_name(f".{self._path.name}.whole")
             with gzip.open(whole, "wb") as kept:
                 kept.writelines(_whole_lines(self._path))
-            locked = whole.open("ab")
-            _lock(locked)  # before it gets the output's name, so that no other run finds it unlocked
-            whole.replace(self._path)
-            self._file.close()
-            self._file = locked
+            self._take_place(whole)
 
 
 def open_rows(path: Path) -> RowOutput:

@@ -34,6 +34,7 @@ from turnscore_client._files.rows import (
     failures_in,
     is_blank,
     is_file,
+    is_worth_asking_again,
     kept_of,
     read_line,
     row_of,
@@ -178,6 +179,7 @@ class Summary:
     rows: int = 0
     failed: int = 0
     in_part: int = 0
+    to_ask_again: int = 0
     blank: int = 0
     first_failure: str = ""
     scorers: dict[str, _Scorer] = field(default_factory=dict)
@@ -190,6 +192,7 @@ class Summary:
             self.first_failure = self.first_failure or f"line {row['line']}: {failures[0]}"
             self.failed += "error" in row
             self.in_part += "error" not in row
+            self.to_ask_again += is_worth_asking_again(row)
         self.blank += sum(isinstance(turn, dict) and is_blank(turn.get("error") or {}) for turn in turns_in(row))
         found: dict[str, list[Mapping[str, Any]]] = {}
         for scores in _scores_in(row):
@@ -407,16 +410,27 @@ def _may_pass(error: TurnScoreError) -> bool:
 
 
 async def score_lines(
-    client: AsyncCalls, lines: Iterable[Line], scorers: Sequence[str] | None, patient: Patient, limits: Limits
+    client: AsyncCalls,
+    lines: Iterable[Line],
+    scorers: Sequence[str] | None,
+    patient: Patient,
+    limits: Limits,
+    find: Callable[[Line], Row | None] = lambda _: None,
 ) -> AsyncGenerator[tuple[Line, Row], None]:
-    """Each line and its row, in the lines' order. A bounded number is read ahead. Raises StoppedError."""
+    """Each line and its row, in the lines' order; what `find` has of a line is not asked for.
+
+    A bounded number is read ahead. Raises StoppedError.
+    """
     tasks: deque[asyncio.Task[tuple[Line, Row]]] = deque()
+
+    async def take(line: Line, known: Row | None) -> tuple[Line, Row]:
+        return await score_line(client, line, scorers, patient, limits) if known is None else (line, known)
 
     try:
         for line in lines:
             if len(tasks) >= patient.pace.most * _defaults.LINES_AHEAD:
                 yield await tasks.popleft()
-            tasks.append(asyncio.create_task(score_line(client, line, scorers, patient, limits)))
+            tasks.append(asyncio.create_task(take(line, find(line))))
         while tasks:
             yield await tasks.popleft()
     finally:

@@ -12,7 +12,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
-from turnscore_client import AsyncTurnScoreClient, InvalidRequestError, OverloadedError
+from turnscore_client import AsyncTurnScoreClient, InternalError, InvalidRequestError, OverloadedError
 from turnscore_client._command.registry import app
 from turnscore_client._command.score import FileJob, score_file
 from turnscore_client._files.scoring import UndeliveredError
@@ -189,6 +189,87 @@ def test_the_summary_has_means_with_intervals_low_turns_and_the_worst_dialogues(
     assert "1 turns in which the system said nothing are not scored" in result.stderr
     assert re.search(r"lowest mean percentiles: line \d+ d-\d+ \(\d\)", result.stderr)
     assert "hello" not in result.stderr
+
+
+@pytest.mark.parametrize("name", ["scores.jsonl", "scores.jsonl.gz"])
+def test_lines_that_failed_are_asked_again_and_no_others(tmp_path, name):
+    file, output, broken, asked = input_of(tmp_path, 9), tmp_path / name, {"2", "5"}, []
+
+    def scores(request):
+        asked.append(request.response)
+        if request.response in broken:
+            raise InternalError("the model failed")
+        return {"engagement": float(request.response) / 10}
+
+    assert run(MockTurnScore(scores), file, "--output", output).exit_code == 1
+    broken.remove("2")
+    asked.clear()
+    again = run(MockTurnScore(scores), file, "--output", output)
+    assert again.exit_code == 1
+    assert f"2 lines in {output} failed and are asked again" in again.stderr
+    assert asked == ["2", "5"]
+    broken.clear()
+    assert run(MockTurnScore(scores), file, "--output", output).exit_code == 0
+    rows = rows_of(output)
+    assert [row["line"] for row in rows] == [*range(1, 10)]
+    assert [row["scores"]["engagement"]["value"] for row in rows] == [n / 10 for n in range(1, 10)]
+
+
+def test_a_run_over_failed_lines_that_is_stopped_keeps_every_row(tmp_path):
+    file, output = input_of(tmp_path, 9), tmp_path / "scores.jsonl"
+
+    def scores(request):
+        if request.response == "3":
+            raise InternalError("the model failed")
+        return {"engagement": 0.5}
+
+    run(MockTurnScore(scores), file, "--output", output)
+    before = rows_of(output)
+    mock = MockTurnScore({"engagement": 0.5})
+    mock.break_next(times=1000)
+    assert run(mock, file, "--output", output, "--wait", 1).exit_code == 3
+    assert without_ids(rows_of(output)) == without_ids(before)
+    assert [path.name for path in tmp_path.iterdir() if "again" in path.name] == []
+
+
+TRANSCRIPT = "User: hi\nBot: hello!\nhow can I help?\n\n- Human: my order is late\n- **Assistant**: ok.\n"
+TABLE = """id,context,response
+1,hi,hello
+2,"[{""speaker"": ""system"", ""text"": ""so?""}]",ok
+3,"User: a
+Bot: b",c
+"""
+
+
+def test_transcripts_and_tables_are_scored(tmp_path):
+    mock = MockTurnScore({"quality": 0.5})
+    (tmp_path / "chats.txt").write_text(TRANSCRIPT)
+    assert run(mock, tmp_path / "chats.txt", "--output", tmp_path / "a.jsonl").exit_code == 0
+    rows = rows_of(tmp_path / "a.jsonl")
+    assert [(row["line"], row["turns"][1]["text"]) for row in rows] == [(1, "hello!\nhow can I help?"), (5, "ok.")]
+    (tmp_path / "turns.csv").write_text(TABLE)
+    assert run(mock, tmp_path / "turns.csv", "--output", tmp_path / "b.jsonl").exit_code == 0
+    rows = rows_of(tmp_path / "b.jsonl")
+    assert [(row["id"], [turn["speaker"] for turn in row["context"]]) for row in rows] == [
+        ("1", ["user"]), ("2", ["system"]), ("3", ["user", "system"]),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        ("a.txt", b"hello\n", "a.txt, line 1: a dialogue begins with its speaker"),
+        ("a.txt", b"User: hi\nBot: \xff\n", "a.txt, line 2: is not UTF-8"),
+        ("a.csv", b"context,reply\nhi,ho\n", "a.csv, line 1: the header names no column `response`"),
+        ("a.csv", b"", "a.csv, line 1: the header names no column `response`"),
+        ("a.csv", b"response\n\xff\n", "is no CSV in UTF-8"),
+        ("a.csv", b'response\n"' + b"x" * 140_000 + b'"\n', "is no CSV in UTF-8: field larger than field limit"),
+    ],
+)
+def test_a_file_of_another_layout_is_refused_with_its_line(tmp_path, name, content, told):
+    (tmp_path / name).write_bytes(content)
+    result = run(MockTurnScore({"quality": 0.5}), tmp_path / name, "--output", tmp_path / "out.jsonl")
+    assert (result.exit_code, told in result.stderr.replace("\n", "")) == (1, True), result.stderr
 
 
 async def test_every_row_is_delivered_before_it_is_written_and_none_is_left_out_after_a_failure(tmp_path, mock):
