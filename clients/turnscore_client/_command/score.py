@@ -1,13 +1,14 @@
 """`turnscore score` and `turnscore info`: options, a run that the same command resumes, and what is a usage error."""
 
 import asyncio
+import math
 import signal
 import zlib
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import aclosing, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, Protocol, TypeVar, cast
 
 import typer
 from rich.console import Console
@@ -34,14 +35,17 @@ from turnscore_client._files.rows import (
     NotOurOutputError,
     Row,
     RowOutput,
+    failures_in,
     is_file,
     is_row_of,
     is_worth_asking_again,
     open_rows,
     read_lines,
+    rows_in,
     size_of,
 )
 from turnscore_client._files.scoring import (
+    Demands,
     Pace,
     Patient,
     StoppedError,
@@ -49,6 +53,7 @@ from turnscore_client._files.scoring import (
     UndeliveredError,
     score_lines,
     show_progress,
+    write_junit,
 )
 from turnscore_client._options import Clock, Tls
 from turnscore_client._retry import Attempts, SystemClock
@@ -58,6 +63,7 @@ T = TypeVar("T")
 Deliver = Callable[[Row], Awaitable[None]]
 
 STOPPED = 3  # the exit code of a run that the same command resumes
+TOO_LOW = 4  # that of a run in which everything was scored, and what was demanded is not reached
 
 
 class FileEngine(Protocol):
@@ -129,6 +135,8 @@ class FileJob:
     # Gets every row in order before it is written. What the output holds was delivered; after a crash the rows that
     # were in flight are delivered again, so let the receiver know a row by its `line`. UndeliveredError stops the run.
     deliver: Deliver | None = None
+    demands: Demands = field(default_factory=Demands)
+    junit: Path | None = None
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
@@ -182,7 +190,12 @@ async def score_file(client: AsyncCalls, job: FileJob) -> int:
     if stopped is not None:
         typer.echo(f"turnscore: stopped: {stopped}; repeat the command to resume", err=True)
         return STOPPED
-    return summary.exit_code()
+    shortfalls = summary.shortfalls(job.demands)
+    if job.junit is not None:
+        write_junit(job.junit, job.file.name, rows_in(job.output), job.demands, shortfalls)
+    for each in shortfalls:
+        typer.echo(f"turnscore: {each}", err=True)
+    return summary.exit_code() or (TOO_LOW if shortfalls else 0)
 
 
 async def _score_left(
@@ -295,7 +308,9 @@ CertFile = Annotated[Path | None, typer.Option(help="PEM: your certificate, for 
 KeyFile = Annotated[Path | None, typer.Option(help="PEM: the private key of your certificate.")]
 
 
-def _check_input(file: Path) -> Path:
+def _check_input(file: Path | None) -> Path | None:
+    if file is None:
+        return None
     if is_file(file) and not file.exists():
         raise typer.BadParameter(f"file '{file}' does not exist")
     if file.is_dir():
@@ -304,7 +319,24 @@ def _check_input(file: Path) -> Path:
 
 
 InputFile = Annotated[
-    Path, typer.Argument(callback=_check_input, help="Input, JSON lines; .gz is unpacked, - is the standard input.")
+    Path | None,
+    typer.Argument(
+        callback=_check_input,
+        help="Input: JSON lines, a table (.csv) or transcripts (.txt); .gz is unpacked, - is the standard input.",
+    ),
+]
+OneTurn = Annotated[str | None, typer.Option(help="Score this one response in place of a file.")]
+ItsContext = Annotated[
+    list[str] | None,
+    typer.Option(help="With --turn: a turn before it, oldest first, the user's last; repeatable."),
+]
+FailUnder = Annotated[
+    list[str] | None, typer.Option(help="Exit with 4 where the mean value is lower, such as quality=0.4; repeatable.")
+]
+FailOn = Annotated[Literal["low"] | None, typer.Option(help="Exit with 4 where a turn has this label.")]
+JUnit = Annotated[
+    Path | None,
+    typer.Option(dir_okay=False, help="Also write the rows as JUnit's XML, for CI; needs --output."),
 ]
 OutputFile = Annotated[
     Path, typer.Option(dir_okay=False, help="Output, JSON lines; .gz is packed, - is the standard output.")
@@ -344,9 +376,11 @@ _PLAIN_WIDTH = 200  # columns of text that no terminal shows, so that a pipe get
 
 
 def score(
-    file: InputFile,
+    file: InputFile = None,
     url: Url = None,
     output: OutputFile = Path("-"),
+    turn: OneTurn = None,
+    context: ItsContext = None,
     scorers: ScorerNames = None,
     engine: EngineName = None,
     models: Bundles = None,
@@ -355,6 +389,9 @@ def score(
     timeout: Timeout = _defaults.TIMEOUT_SECONDS,
     wait: Wait = _defaults.WAIT_SECONDS,
     to: To = None,
+    fail_under: FailUnder = None,
+    fail_on: FailOn = None,
+    junit: JUnit = None,
     ca_file: CaFile = None,
     cert_file: CertFile = None,
     key_file: KeyFile = None,
@@ -362,9 +399,19 @@ def score(
     """Scores a file: each line is a turn {"context", "response"} or a dialogue {"turns"} or {"messages"}.
 
     Each gives one line of output, with everything that the line holds. Lines that the output holds already are not
-    scored again. Exit code 0: all is scored; 1: some line or turn failed; 3: stopped; repeat the command to resume.
+    scored again, unless they failed. Exit code 0: all is scored; 1: some line or turn failed; 3: stopped; repeat the
+    command to resume; 4: below what --fail-under or --fail-on demands.
     """
-    if is_file(file) and output.exists() and output.samefile(file):
+    if (file is None) == (turn is None):
+        raise typer.BadParameter("give a FILE or a --turn", param_hint="FILE")
+    if turn is not None and (is_file(output) or to is not None):
+        raise typer.BadParameter("prints its scores; give a FILE", param_hint="--turn")
+    if turn is None and context:
+        raise typer.BadParameter("needs a --turn", param_hint="--context")
+    if junit is not None and (turn is not None or not is_file(output)):
+        raise typer.BadParameter("needs a FILE and an --output", param_hint="--junit")
+    demands = Demands(least=_read_least(fail_under or []), no_low=fail_on == "low")
+    if file is not None and is_file(file) and output.exists() and output.samefile(file):
         raise typer.BadParameter("is the file to be scored", param_hint="--output")
     names, bundles = _split(scorers, "--scorers"), _split(models, "--models")
     tool = None if to is None else _open_tool(to)
@@ -374,6 +421,8 @@ def score(
     else:
         # Without retries of its own: the command asks again, at the pace of all lines together.
         client = _open_client(engine or url, api_key, timeout, (ca_file, cert_file, key_file), max_retries=0)
+    if file is None:
+        raise typer.Exit(run(_score_one(client, turn or "", context or [], names, demands)))
     job = FileJob(
         file=file,
         output=output,
@@ -383,6 +432,8 @@ def score(
         wait_seconds=wait,
         clock=client._clock,
         deliver=None if tool is None else tool.deliver,
+        demands=demands,
+        junit=junit,
     )
     try:
         code = run(score_file(client, job))
@@ -391,6 +442,46 @@ def score(
             tool.close()
             typer.echo(f"turnscore: {tool.written} scores written to {to}", err=True)
     raise typer.Exit(code)
+
+
+async def _score_one(
+    client: AsyncCalls, response: str, context: Sequence[str], scorers: list[str] | None, demands: Demands
+) -> int:
+    """Prints the scores of one turn, as a table for a person and as JSON for a program; the exit code."""
+    spoken = [("system" if (len(context) - place) % 2 == 0 else "user", text) for place, text in enumerate(context)]
+    async with client:
+        reply = await client.score(context=spoken, response=response, scorers=scorers)
+    summary = Summary()
+    summary.add({"line": 1, **reply.model_dump(mode="json")})
+    if Console().is_terminal:
+        table = Table("scorer", "value", "percentile", "label", "why", "model")
+        for name, each in reply.scores.items():
+            percentile = "" if each.percentile is None else f"{each.percentile:.0f}"
+            why = ", ".join((*each.reasons, *each.signals, *each.warnings))
+            table.add_row(name, f"{each.value:.3f}", percentile, each.label or "", why, each.model)
+        Console().print(table)
+    else:
+        typer.echo(reply.model_dump_json())
+    failures, shortfalls = failures_in(reply.model_dump(mode="json")), summary.shortfalls(demands)
+    for told in (*failures, *shortfalls):
+        typer.echo(f"turnscore: {told}", err=True)
+    return 1 if failures else TOO_LOW if shortfalls else 0
+
+
+def _read_least(given: Sequence[str]) -> dict[str, float]:
+    """`quality=0.4` as scorer and least mean value."""
+    least = {}
+    for each in given:
+        name, _, number = each.partition("=")
+        try:
+            least[name] = float(number)
+        except ValueError:
+            least[name] = math.nan
+        if not name or not math.isfinite(least[name]):
+            raise typer.BadParameter(
+                f"is {each!r}; give a scorer and a number, such as quality=0.4", param_hint="--fail-under"
+            )
+    return least
 
 
 def info(

@@ -9,12 +9,12 @@ import re
 import sys
 import time
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any, BinaryIO, Self
+from typing import Any, BinaryIO, Self
 
 from turnscore_wire import (
     DialogueReply,
@@ -78,11 +78,11 @@ _SAID = re.compile(r"[\s>*-]*(\w+)\W*?:\W*?\s(.*)")
 _MOST_CHARS = 8 * 1024 * 8000
 
 
-def _read_json_lines(_: Path, file: IO[bytes]) -> Iterator[tuple[int, bytes]]:
+def _read_json_lines(_: Path, file: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
     return ((number, raw) for number, raw in enumerate(file, start=1) if raw.strip())
 
 
-def _read_csv(path: Path, file: IO[bytes]) -> Iterator[tuple[int, bytes]]:
+def _read_csv(path: Path, file: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
     """Of each row the columns: `response`, `context` as JSON or as `read_context` reads it, and others as they are."""
     table = csv.DictReader(codecs.iterdecode(file, "utf-8-sig"), restkey="")
     try:
@@ -108,7 +108,7 @@ def read_context(text: str) -> object:
     return [turn for turn in turns if turn["text"]]
 
 
-def _read_transcripts(path: Path, file: IO[bytes]) -> Iterator[tuple[int, bytes]]:
+def _read_transcripts(path: Path, file: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
     """Dialogues of lines that begin with a speaker such as `User:` or `Bot:`; a blank line is between two."""
     turns: list[dict[str, str]] = []
     first = chars = 0

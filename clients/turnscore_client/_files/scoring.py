@@ -3,6 +3,7 @@
 import asyncio
 import heapq
 import math
+import re
 import sys
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import Any, TypeVar
+from xml.sax.saxutils import quoteattr
 
 import typer
 from rich.console import Console
@@ -164,6 +166,14 @@ class ClusteredMean:
         return most * max(0.0, centre - half) / weight, most * min(weight, centre + half) / weight
 
 
+@dataclass(frozen=True, kw_only=True)
+class Demands:
+    """What a run has to reach: a least mean value by scorer, and whether no turn may be `low`."""
+
+    least: Mapping[str, float] = field(default_factory=dict)
+    no_low: bool = False
+
+
 @dataclass
 class _Scorer:
     value: ClusteredMean = field(default_factory=ClusteredMean)
@@ -205,6 +215,18 @@ class Summary:
     def exit_code(self) -> int:
         """0 where everything was scored, else 1."""
         return 1 if self.failed or self.in_part else 0
+
+    def shortfalls(self, demands: Demands) -> list[str]:
+        """What was demanded and not reached, one sentence each; what was not scored is not reached."""
+        told = []
+        for name, least in demands.least.items():
+            values = self.scorers[name].value if name in self.scorers else ClusteredMean()
+            if not values.count or values.mean < least:
+                found = f"{values.mean:.3f}" if values.count else "of no turn"
+                told.append(f"{name}: the mean value is {found}, and at least {least:g} is demanded")
+        lows = {name: int(each.low.total) for name, each in self.scorers.items() if each.low.total}
+        told += [f"{name}: {count} turns are low" for name, count in lows.items() if demands.no_low]
+        return told
 
     def text(self, seconds: float) -> str:
         """Some lines for a person."""
@@ -259,6 +281,39 @@ def _scores_in(row: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     for turn in turns_in(row):
         if isinstance(turn, dict) and isinstance(scores := turn.get("scores"), dict):
             yield scores
+
+
+def write_junit(
+    path: Path, suite: str, rows: Iterable[Mapping[str, Any]], demands: Demands, shortfalls: Sequence[str]
+) -> None:
+    """The rows as test cases, in the XML that CI systems read; what the whole run did not reach is the last one.
+
+    A line that failed is an error; one with low turns fails, where none may be.
+    """
+
+    def case(name: str, found: Iterable[tuple[str, str]]) -> str:
+        told = "".join(f"<{kind} message={_quote(message)}/>" for kind, message in found)
+        return f"<testcase classname={_quote(suite)} name={_quote(name)}>{told}</testcase>\n"
+
+    with path.open("w", encoding="utf-8") as file:
+        file.write(f'<?xml version="1.0" encoding="utf-8"?>\n<testsuite name={_quote(suite)}>\n')
+        for row in rows:
+            name = f"line {row['line']}" + (f", {row['id']}" if isinstance(row.get("id"), int | str) else "")
+            found = [("error", each) for each in failures_in(row)]
+            for place, scores in enumerate(_scores_in(row), start=1):
+                for scorer, score in scores.items():
+                    if demands.no_low and score.get("label") == "low":
+                        found.append(("failure", f"scored turn {place}: {scorer} is low: {score['value']:.3f}"))
+            file.write(case(name, found))
+        file.write(case("all turns", [("failure", each) for each in shortfalls]) + "</testsuite>\n")
+
+
+# What XML 1.0 cannot hold, whatever stands for it.
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def _quote(text: str) -> str:
+    return quoteattr(_NOT_XML.sub("?", text))
 
 
 def _with_interval(mean: ClusteredMean, digits: int, factor: int = 1, most: float = math.inf) -> str:

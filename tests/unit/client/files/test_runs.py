@@ -10,6 +10,7 @@ import time
 from importlib.metadata import entry_points
 from pathlib import Path
 from unittest.mock import patch
+from xml.etree import ElementTree
 
 import pytest
 from turnscore_client import AsyncTurnScoreClient, InternalError, InvalidRequestError, OverloadedError
@@ -230,6 +231,42 @@ def test_a_run_over_failed_lines_that_is_stopped_keeps_every_row(tmp_path):
     assert run(mock, file, "--output", output, "--wait", 1).exit_code == 3
     assert without_ids(rows_of(output)) == without_ids(before)
     assert [path.name for path in tmp_path.iterdir() if "again" in path.name] == []
+
+
+def test_what_is_demanded_of_a_run_decides_its_exit_code_and_is_told_to_ci(tmp_path):
+    file, output, report = input_of(tmp_path, 3), tmp_path / "scores.jsonl", tmp_path / "junit.xml"
+    mock = MockTurnScore(lambda request: {"quality": float(request.response) / 10}, thresholds={"quality": 0.15})
+    words = [file, "--output", output, "--junit", report]
+    assert run(mock, *words, "--fail-under", "quality=0.2").exit_code == 0
+    low = run(mock, *words, "--fail-on", "low", "--fail-under", "quality=0.21", "--fail-under", "mood=0")
+    assert low.exit_code == 4
+    assert "quality: the mean value is 0.200, and at least 0.21 is demanded" in low.stderr
+    assert "mood: the mean value is of no turn" in low.stderr
+    suite = ElementTree.parse(report).getroot()
+    told = {case.get("name"): [each.get("message") for each in case] for case in suite}
+    assert told["line 1, d-1"] == ["scored turn 1: quality is low: 0.100"]
+    assert (told["line 2, d-2"], len(told["all turns"])) == ([], 3)
+
+
+def test_a_failed_line_is_an_error_for_ci_and_no_text_breaks_its_xml(tmp_path):
+    file, output, report = tmp_path / "a.jsonl", tmp_path / "b.jsonl", tmp_path / "junit.xml"
+    file.write_text('{"id": "a\\u0000<\\ud800&", "response": ""}\n')
+    assert run(MockTurnScore({"quality": 0.5}), file, "--output", output, "--junit", report).exit_code == 1
+    [case, _] = ElementTree.parse(report).getroot()
+    assert (case.get("name"), case[0].tag) == ("line 1, a?<?&", "error")
+
+
+def test_one_turn_is_scored_from_the_command_line(tmp_path):
+    mock = MockTurnScore({"quality": 0.1}, thresholds={"quality": 0.2})
+    words = ["--turn", "ok.", "--context", "hello, how can i help?", "--context", "where is my order?"]
+    found = run(mock, *words, "--fail-on", "low")
+    assert (found.exit_code, json.loads(found.stdout)["scores"]["quality"]["label"]) == (4, "low")
+    assert run(mock, *words).exit_code == 0
+    assert run(mock, "--turn", " ").exit_code == 1
+    assert run(mock, "--turn", "ok.", input_of(tmp_path, 1)).exit_code == 2
+    for wrong in (["--fail-under", "quality"], ["--fail-under", "=1"], ["--fail-under", "quality=nan"]):
+        refused = run(mock, *words, *wrong)
+        assert (refused.exit_code, "--fail-under" in refused.stderr) == (2, True)
 
 
 TRANSCRIPT = "User: hi\nBot: hello!\nhow can I help?\n\n- Human: my order is late\n- **Assistant**: ok.\n"
