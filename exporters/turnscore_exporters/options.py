@@ -294,7 +294,7 @@ class CriterionTrainOptions:
             help="Folder for the bundle; default: build/NAME-VERSION. Features are kept beside it, for other criteria.",
         ),
     ] = None
-    mark: Annotated[str | None, Option(help="The mark to learn; default: the name.")] = None
+    mark: Annotated[str | None, Option(help="The mark to learn; default: the name. People's are people.NAME.")] = None
     scale: Annotated[str | None, Option(help="Lowest and highest mark, such as 1,5; default: as the rows say.")] = None
     rubric: Annotated[
         Path | None, Option(exists=True, dir_okay=False, help="The rubric that judges were given, for the card.")

@@ -26,7 +26,7 @@ from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.training.encoders import chunks
 
 TRAIN, HELD_OUT = "train", "dev"
-MARK = "mark"
+MARK, PEOPLE = "mark", "people."
 ROWS_OF_FILE = 256  # Of features: 4 MB, and what an interrupted run computes again at most. Chosen.
 
 Features = NDArray[np.float32]
@@ -39,11 +39,14 @@ class JudgedResponse(BaseModel):
 
     text: str
     judges: int = 1  # 0 where a scorer stood in for the judge.
+    people: dict[str, float] = {}
 
-    def read_mark(self, name: str) -> float | None:
-        """The mark; None for a response without it, and for one that no judge read."""
-        mark = (self.model_extra or {}).get(name)
-        return float(mark) if isinstance(mark, int | float) and self.judges else None
+    @property
+    def marks(self) -> dict[str, float]:
+        """The judges' marks, and people's as `people.NAME`; of a stand-in's answer none."""
+        given = (self.model_extra or {}).items() if self.judges else ()
+        marks = {name: float(mark) for name, mark in given if isinstance(mark, int | float)}
+        return marks | {PEOPLE + name: mark for name, mark in self.people.items()}
 
 
 class JudgedRow(BaseModel):
@@ -103,10 +106,10 @@ def read_judgements(files: Sequence[Path], mark: str, scale: tuple[float, float]
         for line, record in read_rows(path):
             row = check_row(JudgedRow.model_validate, path, line, record)
             for each in row.responses:
-                if (given := each.read_mark(mark)) is not None and each.text.strip():
-                    marked.append((path, line, row, each, given))
-                others |= {name for name, value in (each.model_extra or {}).items() if isinstance(value, int | float)}
-            scales |= {row.scales[mark]} if mark in row.scales else set()
+                if mark in each.marks and each.text.strip():
+                    marked.append((path, line, row, each, each.marks[mark]))
+                others |= each.marks.keys()
+            scales |= {scale for name, scale in row.scales.items() if name == mark.removeprefix(PEOPLE)}
             found.judges |= set(row.models)
             found.rubrics |= {row.rubric} - {""}
     if not marked:
@@ -148,7 +151,7 @@ class FeatureReader:
         """Features [turns, columns]; those in the folder are not computed again, new ones are kept there."""
         self._kept_in.mkdir(parents=True, exist_ok=True)
         batches = [turns[start : start + ROWS_OF_FILE] for start in range(0, len(turns), ROWS_OF_FILE)]
-        return np.concatenate([self._read(each) for each in tqdm(batches, "features", unit="file")])
+        return np.concatenate([self._read(each) for each in tqdm(batches, "features", unit="batch")])
 
     def _read(self, turns: Sequence[LabelledTurn]) -> Features:
         texts = repr((self.loaded.pass_key, [(turn.context, turn.response) for turn in turns]))

@@ -6,6 +6,7 @@ decomposition gives the exact prediction of every turn by a head that saw none o
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,7 @@ from turnscore_assessment.figures import (
 )
 
 Floats = NDArray[np.float64]
+AnyFloats = NDArray[np.floating[Any]]
 Integers = NDArray[np.intp]
 
 PENALTIES = 10.0 ** np.arange(-2, 2.01, 0.5)
@@ -40,7 +42,7 @@ class LinearHead:
     penalty: float
     crossed: Floats
 
-    def predict(self, features: Floats) -> Floats:
+    def predict(self, features: AnyFloats) -> Floats:
         """What the head gives [rows] for features [rows, columns]."""
         found: Floats = features @ self.weights + self.bias
         return found
@@ -159,7 +161,7 @@ class LearningCurve:
 
 
 def draw_curve(
-    features: Floats, wanted: Floats, dialogue_of: Integers, held: HeldOut, held_features: Floats, whole: LinearHead,
+    features: Floats, wanted: Floats, dialogue_of: Integers, held: HeldOut, held_features: AnyFloats, whole: LinearHead,
     seed: int = 0,
 ) -> LearningCurve:  # fmt: skip
     """The curve of halves, quarters and so on of the rows, whose last point is the head of them all."""

@@ -76,6 +76,8 @@ class Learned:
     baselines: Mapping[str, Interval]
     over_length: Interval
     curve: LearningCurve
+    slope: float  # Of the calibrated value: the sigmoid of what the head gives times it, plus `bias`.
+    bias: float
 
     def describe(self) -> Iterator[str]:
         """A line for each finding."""
@@ -88,7 +90,7 @@ class Learned:
     def refuse_chance(self, name: str) -> None:
         """Raises ExporterError where the head may be no better than chance, or than the response's length."""
         reason = ""
-        if not self.agreement.low > self.held.chance:
+        if not (self.agreement.low > self.held.chance and self.slope > 0):
             reason = f"which may be chance ({self.held.chance:g})"
         elif not self.over_length.low > 0:
             reason = f"which may be no better than the response's length (higher by {self.over_length})"
@@ -135,7 +137,7 @@ def train_criterion(options: CriterionTrainOptions) -> Iterator[str]:
 
         values = score(features)
         thresholds = make_thresholds(values, judged, options.false_alarms)
-        known = score(reader.read(reference)) if reference else _unseen_values(draft, values, judged, learned)
+        known = score(reader.read(reference)) if reference else _unseen_values(values, judged, learned)
         write_json(draft.path_of(draft.manifest.calibration), calibrate(known.tolist(), source))
         card = describe_card(options, judged, learned, thresholds, source, description)
         (output / CARD_FILE).write_text(to_markdown(card), encoding="utf-8")
@@ -207,6 +209,7 @@ def learn(judged: Judgements, features: Features, heads: Floats) -> Learned:
     unseen = HeldOut(wanted[held], dialogue_of[held])
     scores = head.predict(features[held])
     simple = score_baselines(judged, heads)
+    slope, bias = fit_probability(head.crossed, wanted[train])
     return Learned(
         head=head,
         held=unseen,
@@ -214,6 +217,8 @@ def learn(judged: Judgements, features: Features, heads: Floats) -> Learned:
         baselines={name: unseen.compare(each[held]) for name, each in simple.items()},
         over_length=unseen.compare(scores, simple[LENGTH][held]),
         curve=draw_curve(own, wanted[train], numbered, unseen, features[held], head),
+        slope=round(slope, 4),
+        bias=round(bias, 4),
     )
 
 
@@ -257,7 +262,6 @@ def _write(
     path = output / HEAD_FILE
     path.parent.mkdir(parents=True, exist_ok=True)
     np.savez(path, weights=weights, bias=np.float32(head.bias))
-    slope, bias = fit_probability(head.crossed, judged.wanted[judged.part(TRAIN)])
     tested = self_test_turns(CRITERION)
     write_json(output / older.calibration, calibrate([0.0, 1.0], "nothing yet"))
     write_json(output / older.self_test, build_self_test(tested, [None] * len(tested)))
@@ -271,7 +275,7 @@ def _write(
     described = CriterionOptions.model_validate(
         {
             "layout": older.options["layout"],
-            "calibrated": {"slope": round(slope, 4), "bias": round(bias, 4)},
+            "calibrated": {"slope": learned.slope, "bias": learned.bias},
             "scale": judged.scale,
             "description": description,
             "language": older.options.get("language", "en"),
@@ -328,11 +332,10 @@ def _command_of(options: CriterionTrainOptions) -> str:
     return f"turnscore train criterion {files} --name {options.name} --version {options.version} {named}".strip()
 
 
-def _unseen_values(draft: Bundle, values: Floats, judged: Judgements, learned: Learned) -> Floats:
+def _unseen_values(values: Floats, judged: Judgements, learned: Learned) -> Floats:
     """The values of the judged responses; of those that were trained on, by heads that did not see their dialogue."""
-    curve = CriterionOptions.model_validate(draft.manifest.options).calibrated
     unseen = values.copy()
-    unseen[judged.part(TRAIN)] = 1 / (1 + np.exp(-(learned.head.crossed * curve.slope + curve.bias)))
+    unseen[judged.part(TRAIN)] = 1 / (1 + np.exp(-(learned.head.crossed * learned.slope + learned.bias)))
     return unseen
 
 

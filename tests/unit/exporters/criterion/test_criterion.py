@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 from support.exporter_data import write_rows
 from turnscore_assessment.agreement.scoring import make_turn
+from turnscore_assessment.data.dialogues import LabelledTurn, Population
 from turnscore_assessment.errors import BadFileError
 from turnscore_core.loaded_scorer import choose_variant, load_scorer
 from turnscore_core.scorers.quality import QualityScorer
 from turnscore_core.scoring import score_turns
+from turnscore_exporters.criterion import training
 from turnscore_exporters.criterion.judgements import HELD_OUT, read_judgements
 from turnscore_exporters.criterion.learning import (
     CurvePoint,
@@ -118,6 +120,17 @@ def test_both_thresholds_keep_their_promise_on_served_values(made: tuple[Bundle,
     assert low.recall.share == pytest.approx((values[marks <= 0.375] < low.value).mean(), abs=1e-4)
 
 
+def test_percentiles_are_those_of_a_data_folders_turns_where_one_is_given(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind = [LabelledTurn(context=(("user", "Hello."),), response=f"Of course, my friend {n}.") for n in range(40)]
+    monkeypatch.setattr(training, "read_population", lambda _: Population(kind, frozenset()))
+    list(train_criterion(options_of(folder, "kind", output=folder / "kinder", data=folder, mark="kind")))
+    calibration = read_bundle(folder / "kinder").calibration()
+    assert calibration.turns == 40
+    assert calibration.percentiles[1] > 0.7
+
+
 def test_the_card_and_the_manifest_say_what_was_measured(made: tuple[Bundle, list[str]]) -> None:
     bundle, lines = made
     card = bundle.path_of("card.md").read_text(encoding="utf-8")
@@ -192,13 +205,14 @@ def test_marks_of_a_stand_in_are_not_learned_from_and_scales_are_guessed(tmp_pat
     rows = list(judged_rows(4))
     for row in rows:
         del row["scales"]
-    rows[0]["responses"][0]["judges"] = 0
+    rows[0]["responses"][0] |= {"judges": 0, "people": {"long": 2}}
     path = tmp_path / "rows.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)))
     found = read_judgements([path], "long")
     assert len(found.turns) == 3
     assert found.is_scale_guessed
     assert found.scale == (1.0, 5.0)
+    assert [turn.labels["mark"] for turn in read_judgements([path], "people.long").turns] == [0.25]
 
 
 @pytest.mark.parametrize("shape", [(40, 90), (90, 40)])
