@@ -2,18 +2,19 @@
 
 import json
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from support.exporter_data import write_rows
 from turnscore_assessment.agreement.scoring import make_turn
 from turnscore_assessment.data.dialogues import LabelledTurn, Population
 from turnscore_assessment.errors import BadFileError
-from turnscore_core.loaded_scorer import choose_variant, load_scorer
+from turnscore_core.loaded_scorer import LoadedScorer, choose_variant, load_scorer
 from turnscore_core.scorers.quality import QualityScorer
 from turnscore_core.scoring import score_turns
 from turnscore_exporters.criterion import training
@@ -88,30 +89,32 @@ def made(folder: Path) -> tuple[Bundle, list[str]]:
     return read_bundle(folder / "kind"), lines
 
 
-def served_values(bundle: Bundle, responses: list[str]) -> list[float]:
-    loaded = load_scorer(bundle, choose_variant(bundle))
-    turns = [make_turn([("user", "Can you tell me about your order?")], each) for each in responses]
-    return [each.value for each in score_turns(loaded, turns)]
+@pytest.fixture(scope="module")
+def served(made: tuple[Bundle, list[str]]) -> LoadedScorer:
+    return load_scorer(made[0], choose_variant(made[0]))
 
 
-def test_a_learned_criterion_is_served_and_tells_unseen_responses_apart(made: tuple[Bundle, list[str]]) -> None:
-    bundle, _ = made
-    kind, rude = served_values(bundle, ["Of course, my friend, it is on its way.", "Stupid fool, who cares about it."])
+def values_of(served: LoadedScorer, turns: Sequence[LabelledTurn]) -> NDArray[np.float64]:
+    return np.array([each.value for each in score_turns(served, [make_turn(t.context, t.response) for t in turns])])
+
+
+def test_a_learned_criterion_is_served_and_tells_unseen_responses_apart(served: LoadedScorer) -> None:
+    said = ("Of course, my friend, it is on its way.", "Stupid fool, who cares about it.")
+    kind, rude = values_of(served, [LabelledTurn(context=(("user", "Where is it?"),), response=each) for each in said])
     assert kind > 0.7
     assert rude < 0.3
-    assert bundle.manifest.scorer == "kind"
+    bundle = served.bundle
+    assert served.kind == "kind"
     assert bundle.manifest.options["scale"] == [1.0, 5.0]
     assert sum((bundle.folder / name).stat().st_size for name in bundle.own_files) < 300_000
 
 
-def test_both_thresholds_keep_their_promise_on_served_values(made: tuple[Bundle, list[str]], folder: Path) -> None:
-    bundle, _ = made
-    low, good = bundle.manifest.threshold, bundle.manifest.good_threshold
+def test_both_thresholds_keep_their_promise_on_served_values(served: LoadedScorer, folder: Path) -> None:
+    low, good = served.bundle.manifest.threshold, served.bundle.manifest.good_threshold
     assert low is not None
     assert good is not None
     held = [turn for turn in read_judgements([folder / "rows.jsonl.gz"], "kind").turns if turn.split == HELD_OUT]
-    loaded = load_scorer(bundle, choose_variant(bundle))
-    values = np.array([each.value for each in score_turns(loaded, [make_turn(t.context, t.response) for t in held])])
+    values = values_of(served, held)
     marks = np.array([turn.labels["mark"] for turn in held])
     assert (values[marks >= 0.625] < low.value).mean() <= 0.05
     assert (values[marks <= 0.375] >= good.value).mean() <= 0.05
