@@ -262,7 +262,9 @@ def measure_partial_correlations(
 
 LEAST_OBSERVATIONS = 3  # With fewer, a correlation is always 1 or -1. Specified.
 
-LEAST_DIALOGUES = 3  # With fewer dialogues, those drawn say nothing about others: such figures get no interval. Chosen.
+# Fewest dialogues for an interval. Measured on normal values: intervals of 95 % held .66 of correlations, .76 of means
+# over 3 dialogues, .87 to .92 over 6.
+LEAST_DIALOGUES = 6
 
 _DIALOGUES_AT_ONCE = 256  # Dialogues whose pairs with all dialogues are held at once: 20 MB of 10,000. Chosen.
 

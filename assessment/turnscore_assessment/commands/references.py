@@ -14,6 +14,7 @@ from turnscore_assessment.figures import Interval
 from turnscore_assessment.references.evaluation import (
     DEFAULT_METRIC,
     DEFAULT_REDUCER,
+    ENCODER,
     REDUCERS,
     Correlated,
     Evaluation,
@@ -100,7 +101,10 @@ def references(
     file: Annotated[
         Path, Argument(exists=True, help="JSON lines (docs/references.md), or with --multiref their folder.")
     ],
-    metric: Annotated[list[str] | None, Option(help=f"A metric's name; repeatable. Default: {DEFAULT_METRIC}.")] = None,
+    metric: Annotated[
+        list[str] | None,
+        Option(help=f"A metric's name; repeatable. Default: {DEFAULT_METRIC}; with --encoder, {ENCODER}."),
+    ] = None,
     reducer: Annotated[
         list[str] | None, Option(help=f"{', '.join(REDUCERS)}; repeatable. Default: {DEFAULT_REDUCER}.")
     ] = None,
@@ -131,7 +135,7 @@ def references(
             word_vectors=_read_vectors(word_vectors, rows, tokenisation),
             meteor_jar=meteor_jar,
         )
-        metrics = find_metrics(metric or [DEFAULT_METRIC], resources)
+        metrics = find_metrics(metric or [ENCODER if encoder else DEFAULT_METRIC], resources)
         evaluation = evaluate(rows, metrics, list(dict.fromkeys(reducer or [DEFAULT_REDUCER])), tokenisation)
         if plot is not None and not evaluation.correlations:
             raise ReferencesError("there is nothing to plot: no row has a rating")

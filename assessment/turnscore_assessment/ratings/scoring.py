@@ -14,6 +14,7 @@ from scipy import stats
 
 from turnscore_assessment.errors import AssessmentError, TooFewError
 from turnscore_assessment.figures import (
+    LEAST_DIALOGUES,
     Flags,
     Floats,
     Integers,
@@ -189,7 +190,7 @@ def compare_ranks(left: Floats, right: Floats, alternative: str) -> float:
 
 OVERALL = "overall"
 LEAST_SYSTEMS = 3  # With two systems, a correlation over systems is always 1 or -1. Specified.
-LEAST_WORKERS = 3  # Fewest workers for an interval: with fewer, those asked say nothing about others. Chosen.
+LEAST_WORKERS = LEAST_DIALOGUES  # Fewest workers for an interval, for the same reason.
 DRAWS_AT_ONCE = 50  # Resamples that are computed together. Chosen: bounds the memory to fifty tables of scores.
 
 

@@ -38,7 +38,8 @@ from turnscore_assessment.references.replies import Diversity, ReferencedReplies
 from turnscore_assessment.references.vector_metrics import ReferenceWordVectors, SentenceEncoder
 from turnscore_assessment.references.word_metrics import Group, Metric, Pair, is_empty
 
-DEFAULT_METRIC: Final = "encoder"
+ENCODER: Final = "encoder"
+DEFAULT_METRIC: Final = "rouge-l"  # Where no encoder is given: it needs nothing that does not ship.
 ORDERS: Final = (1, 2, 3, 4)  # Of BLEU.
 
 
@@ -68,7 +69,7 @@ def metric_names() -> list[str]:
 def _makers(resources: Resources) -> dict[str, Callable[[], Metric]]:
     words, encoder, vectors = resources.tokenisation, resources.encoder, resources.word_vectors
     makers: dict[str, Callable[[], Metric]] = {
-        DEFAULT_METRIC: lambda: vector_metrics.make_encoder_cosine(encoder),
+        ENCODER: lambda: vector_metrics.make_encoder_cosine(encoder),
         "rouge-l": lambda: word_metrics.make_rouge_l(words),
         "rouge-l@rouge-score": word_metrics.make_rouge_score,
         "meteor": lambda: word_metrics.make_meteor(resources.meteor_jar),
@@ -189,7 +190,7 @@ class RatingCorrelation:
 def correlate_contexts(
     scores: Floats, ratings: Floats, contexts: Sequence[str], rounds: int = ROUNDS
 ) -> RatingCorrelation:
-    """Both correlations, each with its interval; fewer than three contexts give no interval."""
+    """Both correlations, each with its interval; fewer than LEAST_DIALOGUES contexts give no interval."""
     numbers = np.unique(np.asarray(contexts), return_inverse=True)[1]
     count = int(numbers.max()) + 1
     columns, draws = np.stack([scores, ratings]), draw_dialogues(count, rounds, seed=0)

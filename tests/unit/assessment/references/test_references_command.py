@@ -77,6 +77,13 @@ def test_every_result_names_metric_definition_reducer_and_tokenisation(file: Pat
     assert set(metrics) <= names
 
 
+def test_without_a_bundle_replies_are_compared_by_words(file: Path, bundle: str, tmp_path: Path):
+    found = tmp_path / "found.json"
+    for options, metric in (([], "rouge-l"), (["--encoder", bundle], "encoder")):
+        assert run(file, *options, "--json", found).exit_code == 0
+        assert {each["metric"] for each in json.loads(found.read_text())["results"]} == {metric}
+
+
 def test_a_file_without_ratings_has_no_correlations_and_no_plot(file: Path, tmp_path: Path):
     rows = [json.loads(line) for line in file.read_text().splitlines()]
     file.write_text("".join(json.dumps({**row, "rating": None}) + "\n" for row in rows))
@@ -90,7 +97,7 @@ def test_a_file_without_ratings_has_no_correlations_and_no_plot(file: Path, tmp_
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "--encoder"),
+        (["--metric", "encoder"], "--encoder"),
         (["--metric", "bleu-9"], "no metric is called bleu-9"),
         (["--metric", "bleu-1", "--reducer", "best"], "no reducer is called best"),
         (["--metric", "bleu-1", "--tokenisation", "letters"], "no tokenisation is called letters"),
