@@ -2,8 +2,10 @@
 
 import asyncio
 import math
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +29,8 @@ from turnscore_exporters.calibration.recalibration import (
     Choice,
     RatedHeads,
     calibrate_formula,
-    check_counts,
+    choose_rate,
+    describe_promises,
     make_threshold,
     weigh_rated,
 )
@@ -104,6 +107,7 @@ def _dialogue_of(number: int, row: dict[str, Any], turn: TurnToScore) -> str:
     return f"begins {' '.join(opening)}" if len(opening) >= _SHARED_WORDS else f"row {number}"
 
 
+_FIRST_SECOND = datetime(2020, 1, 1, tzinfo=UTC).timestamp()  # A part of a version has at most nine digits.
 QUALITY = "quality"
 ITEMS_PER_CALL = 64  # Turns in one batch request. Chosen: what a service admits along with others' work.
 
@@ -122,7 +126,7 @@ class Calibrated:
 def run_calibration(options: CalibrateOptions) -> Iterator[str]:
     """Writes the bundle's new version and says what was found, a line for each finding, warnings among them."""
     made = calibrate_bundle(options, None if options.url is None else client_of(options.url))
-    yield from describe(made)
+    yield from describe(made, options.false_alarms)
     yield f"{made.bundle.manifest.reference} written to {options.output}"
 
 
@@ -135,7 +139,7 @@ def calibrate_bundle(
     """
     check_empty(options.output)
     rated = read_rated_turns(options.file, options.good_from)
-    check_counts(rated.good, options.false_alarms)
+    rate = choose_rate(sum(rated.good), options.false_alarms)
     named = options.bundle or options.scorer
     loaded = load_bundles([named]).get(options.scorer)
     if loaded is None:
@@ -146,7 +150,7 @@ def calibrate_bundle(
         scores = asyncio.run(score_by_service(open_client(), options.scorer, loaded.bundle.digest, rated.turns))
     source = f"{len(rated.good)} rated turns of {len(set(rated.dialogues))} dialogues, {sum(rated.good)} of them good"
     if options.scorer != QUALITY:
-        threshold = make_threshold([each.value for each in scores], rated.good, options.false_alarms, source)
+        threshold = make_threshold([each.value for each in scores], rated.good, rate, source)
         bundle = _write(options, loaded.bundle, threshold, None, loaded.bundle.calibration())
         return Calibrated(bundle=bundle, rated=rated, threshold=threshold, threshold_turns=len(scores), choice=None)
     heads = RatedHeads(
@@ -156,7 +160,7 @@ def calibrate_bundle(
         [find_repeats(turn.context, turn.response) for turn in map(loaded.trim, rated.turns)],
     )
     shipped = QualityOptions.model_validate(loaded.bundle.manifest.options).value
-    made = calibrate_formula(heads, shipped, rate=options.false_alarms, source=source)
+    made = calibrate_formula(heads, shipped, rate=rate, source=source)
     curve = _new_curve(loaded.bundle, made.choice, shipped, heads)
     bundle = _write(options, loaded.bundle, made.threshold, made.choice, curve)
     return Calibrated(
@@ -257,11 +261,12 @@ def _write(
 
 
 def _next_version(version: str) -> str:
-    major, minor, patch = version.split(".")
-    return f"{major}.{minor}.{int(patch) + 1}"
+    """The version with the seconds since 2020 as its last part: a later run makes a higher one, wherever it writes."""
+    major, minor, _ = version.split(".")
+    return f"{major}.{minor}.{int(time.time() - _FIRST_SECOND)}"
 
 
-def describe(made: Calibrated) -> Iterator[str]:
+def describe(made: Calibrated, asked_rate: float) -> Iterator[str]:
     """A line for each finding, warnings among them."""
     rated, threshold = made.rated, made.threshold
     bad = len(rated.good) - sum(rated.good)
@@ -282,6 +287,8 @@ def describe(made: Calibrated) -> Iterator[str]:
         f"threshold {threshold.value:.4f}, of {made.threshold_turns} turns: calls at most "
         f"{threshold.false_alarm_rate:.1%} of good turns low, with {threshold.confidence:.0%} confidence"
     )
+    if threshold.false_alarm_rate != asked_rate:
+        yield f"warning: {sum(rated.good)} good turns promise no less than that. {describe_promises()}"
     if threshold.recall is None:
         yield "warning: no turn is bad, so what the threshold will find is unknown"
     else:

@@ -240,7 +240,9 @@ def measure_share(hits: ArrayLike) -> Recall | None:
     return Recall(share=round(found / turns, 4), low=round(low, 4), high=round(high, 4), turns=turns)
 
 
-LEAST_TURNS = 60
+# Shares of good turns that a table of promises names; the last one is the weakest promise that is made. Chosen: a
+# threshold that may call more than three of ten good turns low separates nothing.
+PROMISES = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3)
 # Folds of five that fit weights: two fifths of the dialogues; the other three make the threshold. Chosen.
 FITTED_FOLDS = (0, 1)
 
@@ -257,9 +259,9 @@ class ThresholdCalibration:
 def calibrate_formula(rated: RatedHeads, shipped: ValueFormula, *, rate: float, source: str) -> ThresholdCalibration:
     """The formula, and a threshold that calls at most `rate` of the good turns low, with 95 % confidence.
 
-    Raises ExporterError where there are fewer than 60 turns or too few good ones.
+    Too few good turns get the weaker promise of `choose_rate`, which raises ExporterError where there is none.
     """
-    check_counts(rated.good.tolist(), rate)
+    rate = choose_rate(int(rated.good.sum()), rate)
     folds = assign_folds(rated.dialogues)
     fitted = np.isin(folds, FITTED_FOLDS)
     held = rated.take(~fitted)
@@ -282,13 +284,19 @@ def make_threshold(values: Sequence[float], good: Sequence[bool], rate: float, s
     return Threshold(value=threshold, source=source, false_alarm_rate=rate, confidence=CONFIDENCE, recall=recall)
 
 
-def check_counts(good: Sequence[bool], rate: float) -> None:
-    """Raises ExporterError where the turns are too few."""
-    if len(good) < LEAST_TURNS:
-        raise ExporterError(f"{len(good)} rated turns; at least {LEAST_TURNS} are needed")
-    least = least_good_turns(rate)
-    if sum(good) < least:
-        raise ExporterError(
-            f"{sum(good)} of {len(good)} turns are good; to call at most {rate:.0%} of good turns bad, with "
-            f"{CONFIDENCE:.0%} confidence, takes at least {least}"
-        )
+def choose_rate(good_turns: int, asked: float) -> float:
+    """The asked rate, or where the good turns are too few for it, the least whole percent that they can promise.
+
+    Raises ExporterError where they promise nothing.
+    """
+    rates = [asked, *(percent / 100 for percent in range(1, 101) if asked < percent / 100 <= PROMISES[-1])]
+    kept = [rate for rate in rates if least_good_turns(rate) <= good_turns]
+    if not kept:
+        raise ExporterError(f"{good_turns} good turns are too few for any promise. {describe_promises()}")
+    return kept[0]
+
+
+def describe_promises() -> str:
+    """How many good turns each promise needs, in a sentence; `turnscore calibrate --help` has it, too."""
+    needs = ", ".join(f"{least_good_turns(rate)} for {rate:.0%}" for rate in PROMISES)
+    return f"Good rated turns that a share of false alarms needs, with {CONFIDENCE:.0%} confidence: {needs}."

@@ -19,15 +19,20 @@ from turnscore_client._command.registry import app
 from turnscore_client.testing import MockTurnScore
 from turnscore_core.loaded_scorer import load_scorer, score_in_one_batch
 from turnscore_core.scorers.scorer import TurnToScore
-from turnscore_exporters.calibration import recalibration
+from turnscore_exporters.calibration import job, recalibration
 from turnscore_exporters.calibration.job import score_by_service
 from turnscore_exporters.calibration.recalibration import (
+    PROMISES,
     RatedHeads,
     assign_folds,
     choose_formula,
     choose_order,
+    choose_rate,
+    describe_promises,
+    least_good_turns,
     weigh_rated,
 )
+from turnscore_exporters.options import CalibrateOptions
 from turnscore_models import Bundle, read_bundle, starter_bundles
 from typer.testing import CliRunner, Result
 
@@ -122,7 +127,8 @@ def test_the_new_version_carries_threshold_and_fit_and_loads(bundle: Bundle, tmp
     result = run(make_rows(200), tmp_path, "--bundle", f"{bundle.folder}/")
     assert result.exit_code == 0, result.output
     made = read_bundle(tmp_path / "new")
-    assert made.manifest.reference == "quality:0.0.2"
+    before, after = (each.manifest.version.split(".") for each in (bundle, made))
+    assert (after[:2], int(after[2]) > 200_000_000) == (before[:2], True)
     threshold = made.manifest.threshold
     assert threshold is not None
     assert (threshold.false_alarm_rate, threshold.confidence) == (0.05, 0.95)
@@ -141,8 +147,10 @@ def test_the_new_version_carries_threshold_and_fit_and_loads(bundle: Bundle, tmp
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        (make_rows(59), "59 rated turns; at least 60 are needed"),
-        (make_rows(100, 0.2), "takes at least 59"),
+        (
+            make_rows(12, 0.3),
+            "too few for any promise. Good rated turns that a share of false alarms needs",
+        ),
         ([{"response": "a", "rating": 4}] * 80, "give --good-from"),
         ([{"response": "a", "label": "fair"}] * 80, "must be good or bad"),
         ([{"response": "a"}] * 80, "must have a `label`, or a number"),
@@ -156,6 +164,32 @@ def test_what_cannot_serve_is_refused_in_a_sentence(bundle: Bundle, tmp_path: Pa
     assert result.exit_code == 1
     assert message in result.output
     assert not (tmp_path / "new").exists()
+
+
+def test_thirty_ratings_give_a_weaker_promise_and_two_runs_two_versions(
+    bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    versions = []
+    for number, seconds in enumerate((1_790_000_000, 1_790_000_001)):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        monkeypatch.setattr(job.time, "time", lambda seconds=seconds: seconds)
+        rows = [{**row, "label": "bad" if place < 9 else "good"} for place, row in enumerate(make_rows(30))]
+        result = run(rows, folder, "--bundle", f"{bundle.folder}/")
+        assert result.exit_code == 0, result.output
+        assert "at most 14.0% of good turns low, with 95% confidence" in result.output
+        assert f"warning: 21 good turns promise no less than that. {describe_promises()}" in result.output
+        manifest = read_bundle(folder / "new").manifest
+        assert manifest.threshold is not None
+        assert manifest.threshold.false_alarm_rate == 0.14
+        versions.append(manifest.version)
+    assert versions[0] < versions[1]
+
+
+def test_the_help_has_what_each_promise_needs():
+    assert describe_promises() in " ".join((CalibrateOptions.__doc__ or "").split())
+    for rate in PROMISES[:-1]:
+        assert choose_rate(least_good_turns(rate), rate) == rate < choose_rate(least_good_turns(rate) - 1, rate)
 
 
 def test_another_scorer_gets_a_threshold_alone(tmp_path: Path):
