@@ -16,6 +16,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from difflib import get_close_matches
 from http.client import HTTPException
 from pathlib import Path, PurePosixPath
 from types import ModuleType
@@ -196,6 +197,18 @@ def resolve(reference: str) -> Bundle:
     """
     if "/" in reference:
         return read_bundle(_folder_of(reference), _stored_folders())
+    return _find(reference).read()
+
+
+def find_manifest(reference: str) -> Manifest:
+    """The manifest of the bundle that `resolve` finds; nothing else of it is read, which takes milliseconds.
+
+    Raises BundleNotFoundError, or InvalidManifestError.
+    """
+    return read_manifest(_folder_of(reference) if "/" in reference else _find(reference).folder)
+
+
+def _find(reference: str) -> KnownBundle:
     name, _, version = reference.partition(":")
     if version in ("", LATEST):
         known = list_bundles(name)[-1:] if _PINNED.fullmatch(f"{name}:0.0.0") else []
@@ -204,10 +217,15 @@ def resolve(reference: str) -> Bundle:
         known = [] if stored is None else [stored]
     known += [each for each in _list_starters() if each.name == name and version in ("", LATEST, each.version)]
     if not known:
+        stored_ones, starters = list_bundles(), _list_starters()
+        words = [word for each in (*starters, *stored_ones) for word in (each.name, each.reference)]
+        near = get_close_matches(reference, words, n=1)
         raise BundleNotFoundError(
-            f"no bundle {reference}; stored: {_names_stored()}; starter bundles: {_names(_list_starters())}"
+            f"no bundle {reference}; stored: {_names(stored_ones)}"
+            f"{'' if _import_bentoml() else ' (turnscore-core[store] is not installed)'}; starter bundles: "
+            f"{_names(starters)}{f'; did you mean {near[0]}?' if near else ''}"
         )
-    return known[0].read()
+    return known[0]
 
 
 def import_bundle(source: Path) -> Bundle:
@@ -316,11 +334,6 @@ def _list_starters() -> list[KnownBundle]:
 
 def _names(known: list[KnownBundle]) -> str:
     return ", ".join(each.reference for each in known) or "none"
-
-
-def _names_stored() -> str:
-    installed = "" if _import_bentoml() else " (turnscore-core[store] is not installed)"
-    return _names(list_bundles()) + installed
 
 
 def _folder_of(reference: str) -> Path:

@@ -7,6 +7,7 @@ import sys
 
 import bentoml
 from starlette.types import ASGIApp, Receive, Scope, Send
+from turnscore_models import BundleNotFoundError
 
 from turnscore_service._patches.bentoml_metrics import FullDiskError, refuse_full_disk
 from turnscore_service._patches.circus_hangup import handle_hangup
@@ -16,6 +17,7 @@ from turnscore_service.api.http.app import create_app
 from turnscore_service.api.http.exchange import serving_with
 from turnscore_service.auth.access import UnusableKeysError
 from turnscore_service.lifecycle.admin import AdminSocket, UnusableFolderError, prepare_folder, unusable
+from turnscore_service.lifecycle.loading import find_named
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.lifecycle.signals import (
     drain_before_stopping,
@@ -37,6 +39,7 @@ def _prepare(settings: Settings) -> tuple[Runtime, GrpcServer]:
         require_exporter(settings.telemetry)
         if settings.admin.folder is not None:
             prepare_folder(settings.admin.folder)
+        find_named(settings)
         runtime = Runtime(settings)
         return runtime, GrpcServer(runtime)
     except FullDiskError as error:
@@ -47,6 +50,8 @@ def _prepare(settings: Settings) -> tuple[Runtime, GrpcServer]:
         sys.exit(unusable(error))
     except UnusableKeysError as error:
         sys.exit(f"TURNSCORE_AUTH__KEYS_FILE: {error}")
+    except BundleNotFoundError as error:
+        sys.exit(str(error))
     except UnusableCertificateError as error:
         sys.exit(f"TURNSCORE_GRPC__TLS_CERT_FILE: {error}")
 

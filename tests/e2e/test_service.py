@@ -73,10 +73,20 @@ def test_a_damaged_bundle_leaves_the_service_alive_and_not_ready_until_sigterm_e
         assert service.stop() == 0
 
 
-def test_a_wrong_setting_ends_the_start_with_a_sentence_that_names_it(tmp_path: Path):
-    environment = {"TURNSCORE_LIMITS__MAX_TURNS": "none"}
+@pytest.mark.parametrize(
+    ("name", "value", "alone", "told"),
+    [
+        ("LIMITS__MAX_TURNS", "none", True, ": input should be a valid integer"),
+        ("MODELS", "engagement,qualty", True, r": no bundle qualty; .*; did you mean quality\?"),
+        ("SPLIT", "quality:9.9.9=0.5", False, ": no bundle quality:9.9.9; "),
+    ],
+)
+def test_a_wrong_setting_ends_the_start_with_a_sentence_that_names_it(
+    name: str, value: str, alone: bool, told: str, tmp_path: Path
+):
+    variable = f"TURNSCORE_{name}"
     with (
-        pytest.raises(StartError, match="TURNSCORE_LIMITS__MAX_TURNS: input should be a valid integer"),
-        running_service(tmp_path, environment=environment, alone=True),
+        pytest.raises(StartError, match=f"{variable}{told}"),
+        running_service(tmp_path, environment={variable: value}, alone=alone),
     ):
         pytest.fail("it started")

@@ -16,14 +16,44 @@ from turnscore_core.inference.onnx_backend import DeviceError
 from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.model_loader import ModelLoader
 from turnscore_core.model_set import Combination
-from turnscore_models import Bundle, BundleError, CombinationCalibration
-from turnscore_models.store import resolve
+from turnscore_models import (
+    Bundle,
+    BundleError,
+    BundleNotFoundError,
+    CombinationCalibration,
+    Manifest,
+    starter_bundles,
+)
+from turnscore_models.store import find_manifest, resolve
 
 from turnscore_service.scheduling.versions import CandidateVersion, CandidateVersions
 from turnscore_service.settings.group import VersionShare
 from turnscore_service.settings.service import CombinationSettings, Settings
 
 VARIABLE = "TURNSCORE_COMBINATIONS"
+
+
+def find_named(settings: Settings) -> list[Manifest]:
+    """The manifests of the bundles that may answer callers, in milliseconds: before a worker loads anything.
+
+    One that cannot be read is left out: loading says what is wrong with it, and can be tried again. Raises
+    BundleNotFoundError, with the setting's name, for a bundle that is not known.
+    """
+    served = settings.models or tuple(f"{folder}/" for folder in starter_bundles())
+    splits, shadows = ([each.bundle for each in versions] for versions in (settings.split, settings.shadow))
+    found = []
+    for setting, references in {"MODELS": served, "SPLIT": splits, "SHADOW": shadows}.items():
+        for reference in references:
+            try:
+                manifest = find_manifest(reference)
+            except BundleNotFoundError as error:
+                raise BundleNotFoundError(f"TURNSCORE_{setting}: {error}") from None
+            except BundleError:
+                continue
+            if setting != "SHADOW":
+                found.append(manifest)
+    return found
+
 
 _LOGGER = logging.getLogger("turnscore.models")
 
