@@ -14,7 +14,7 @@ from turnscore_load.scenario import Scenario
 from turnscore_load.scenarios import gpu
 
 SCENARIOS = {
-    "bench", "cache", "conversation", "equal", "gpu", "hostile", "latency",
+    "bench", "cache", "conversation", "criteria", "equal", "gpu", "hostile", "latency",
     "overload", "replicas", "scorers", "shadow", "soak", "start", "steady", "streams", "switches",
 }  # fmt: skip
 
