@@ -13,11 +13,11 @@ import pytest
 from sqlalchemy import Connection, select
 from support.conditions import until
 from support.pages import find_violations
-from support.studies import Judgement, QuickRater, ScriptedBot, SimulatedRater, on_a_port, plan_fields
+from support.studies import RaterInBrowser, ScriptedBot, on_a_port, plan_fields
 from turnscore_assessment.analysis.study_report import build_report
 from turnscore_assessment.ratings.rating_file import build_table, read_ratings, write_ratings
 from turnscore_assessment.study.database import StudyDatabase, dialogues, open_database, workers
-from turnscore_assessment.study.demo import create_demo_app
+from turnscore_assessment.study.demo import Judgement, SimulatedRater, create_demo_app
 from turnscore_assessment.study.plan import StudyPlan, read_plan
 from turnscore_assessment.study.recordings import export_ratings, read_recordings
 from turnscore_assessment.study.server import build_app, list_origins
@@ -74,11 +74,11 @@ async def test_the_report_leaves_out_the_two_of_six_raters_who_answer_at_random(
         async def take_part(number: int, link: WorkerLink) -> str:
             judgement = Judgement(GUESSERS.get(number, number), guesses=number in GUESSERS)
             if number != IN_BROWSER:
-                return await QuickRater(client, str(link), judgement).take_part()
+                return await SimulatedRater(client, str(link), judgement).take_part()
             context = await new_context(browser)
             context.on("console", lambda message: complaints.append(message.text))
             context.on("weberror", lambda error: complaints.append(str(error.error)))
-            return await SimulatedRater(context, f"{url}/#{link}", judgement, look).take_part()
+            return await RaterInBrowser(context, f"{url}/#{link}", judgement, look).take_part()
 
         codes = await asyncio.gather(*(take_part(number, link) for number, link in enumerate(links)))
         ratings = database.run_here(export_ratings, database.study_id, plan, read_recordings(plan), with_texts=True)

@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 from turnscore_assessment.study.chatbots import Chatbots
 from turnscore_assessment.study.database import StudyDatabase, open_database
-from turnscore_assessment.study.demo import CHATBOTS, create_demo_app
+from turnscore_assessment.study.demo import INPUTS, Judgement, create_demo_app
 from turnscore_assessment.study.plan import StudyPlan
 from turnscore_assessment.study.recordings import read_recordings
 from turnscore_assessment.study.server import RunningStudy, create_study_app
@@ -164,77 +164,10 @@ async def on_a_port(app: ASGIApp, port: int) -> AsyncIterator[str]:
         await serving
 
 
-INPUTS = (
-    "hello there",
-    "i went for a walk in the rain",
-    "my dog came along",
-    "then we cooked soup",
-    "i like cooking with friends",
-    "do you read books",
-    "i study music at school",
-    "we travel to the sea in summer",
-    "the film last night was long",
-    "that was a good day",
-)
-# What an honest rater thinks of each chatbot, from 0 to 100.
-TASTES: Mapping[str, int] = {"companion": 85, "brief": 55, "echo": 30, "degraded": 5}
-
 Look = Callable[[Any, str], Awaitable[None]]  # called with every page that a rater sees, and its name
 
 
-def recognize(inputs: list[str], replies: list[str]) -> str:
-    """The demo chatbot that would have said all this; the degraded one if none of them would."""
-    for name, say in CHATBOTS.items():
-        if all(say(inputs[: place + 1]) == reply for place, reply in enumerate(replies)):
-            return name
-    return "degraded"
-
-
-class Judgement:
-    """A rater's; `guesses`: gives any number."""
-
-    def __init__(self, seed: int, *, guesses: bool) -> None:
-        self._generator, self._guesses = random.Random(seed), guesses
-
-    def rate(self, replies: list[str], criteria: list[str]) -> list[int]:
-        """A number for each criterion, in their order, of the chatbot that said all this."""
-        assert len(replies) == len(INPUTS)
-        taste = TASTES[recognize(list(INPUTS), replies)]
-        return [self._rate(100 - taste if name == "repetitive" else taste) for name in criteria]
-
-    def _rate(self, taste: int) -> int:
-        opinion, chance = taste + self._generator.uniform(-10, 10), self._generator.uniform(0, 100)
-        return round(chance if self._guesses else min(100, max(0, opinion)))
-
-
-class QuickRater:
-    """A rater who takes part by the calls that the page makes."""
-
-    def __init__(self, client: httpx.AsyncClient, link: str, judgement: Judgement) -> None:
-        self._client, self._judgement = client, judgement
-        self._headers = {"Authorization": f"Bearer {link}", "Origin": str(client.base_url).rstrip("/")}
-
-    async def take_part(self) -> str:
-        """From the link to the code at the end."""
-        study = (await self._client.get("/api/standing", headers=self._headers)).json()["study"]
-        standing = await self._post("agreement", consent_hash=study["consent_hash"])
-        names = [each["name"] for each in study["criteria"]]
-        while not standing["finished"]:
-            dialogue = (await self._post("begin"))["dialogue"]["id"]
-            said = [
-                (await self._post("message", dialogue=dialogue, number=number, text=text))["reply"]
-                for number, text in enumerate(INPUTS)
-            ]
-            ratings = dict(zip(names, self._judgement.rate(said, names), strict=True))
-            standing = await self._post("rating", dialogue=dialogue, ratings=ratings)
-        return str(standing["code"])
-
-    async def _post(self, act: str, **fields: Any) -> dict[str, Any]:
-        answer = await self._client.post(f"/api/{act}", json=fields, headers=self._headers)
-        return answer.raise_for_status().json()
-
-
-class SimulatedRater:
+class RaterInBrowser:
     """A rater with a browser and a link, who closes one page and opens it again. `look` sees every page."""
 
     def __init__(self, context: Any, link: str, judgement: Judgement, look: Look) -> None:

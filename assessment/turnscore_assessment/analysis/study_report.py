@@ -24,6 +24,7 @@ from turnscore_assessment.ratings.scoring import (
     OVERALL,
     ComparedPair,
     ControlledWorker,
+    ControlVerdict,
     JudgedStudy,
     SystemScore,
     compare_pairs,
@@ -151,6 +152,29 @@ class CorrelatedCriteria:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RawMeans:
+    """A system's mean ratings by all workers, those who fail among them; negative criteria reversed."""
+
+    system: str
+    degraded: bool
+    dialogues: int
+    means: Mapping[str, float]  # Overall first, then by criterion.
+
+
+def average_raw(study: JudgedStudy) -> list[RawMeans]:
+    """Every system, the degraded one among them, best first."""
+    rows_of: dict[tuple[str, bool], list[int]] = {}
+    for row, dialogue in enumerate(study.ratings.dialogues):
+        rows_of.setdefault((dialogue.system, dialogue.degraded), []).append(row)
+    found = []
+    for (system, degraded), rows in rows_of.items():
+        means = study.table.ratings[rows].mean(axis=0).tolist()
+        by_name = dict(zip([OVERALL, *study.ratings.description.names], [fmean(means), *means], strict=True))
+        found.append(RawMeans(system=system, degraded=degraded, dialogues=len(rows), means=by_name))
+    return sorted(found, key=lambda each: -each.means[OVERALL])
+
+
+@dataclass(frozen=True, kw_only=True)
 class StudyReport:
     """All figures of a study, and how to get them again."""
 
@@ -158,7 +182,8 @@ class StudyReport:
     rounds: int
     seed: int
     workers: Sequence[ControlledWorker]  # Numbered, not named.
-    systems: Sequence[SystemScore]  # Best first.
+    systems: Sequence[SystemScore]  # Best first; none where no worker passes.
+    raw: Sequence[RawMeans]
     pairs: Sequence[ComparedPair]
     criteria: Sequence[CorrelatedCriteria]  # Every two criteria; empty for fewer than three systems.
     agreement: Mapping[str, PairAgreement]
@@ -170,8 +195,7 @@ class StudyReport:
 
 
 def build_report(ratings: RatingFile, rounds: int, seed: int) -> StudyReport:
-    """The report. TooFewError where no worker passes."""
-    study = judge_study(ratings)
+    study = judge_study(ratings, needs_passing=False)
     draws = resample_systems(study.sums, rounds, seed)
     systems = score_systems(study, [draws, resample_systems(study.raw_sums, rounds, seed)])
     return StudyReport(
@@ -180,6 +204,7 @@ def build_report(ratings: RatingFile, rounds: int, seed: int) -> StudyReport:
         seed=seed,
         workers=[replace(worker, worker=str(number)) for number, worker in enumerate(study.workers, start=1)],
         systems=systems,
+        raw=average_raw(study),
         pairs=_compare(study, systems, draws),
         criteria=correlate_criteria(systems, [OVERALL, *ratings.description.names]),
         agreement={PASSED if does_pass else FAILED: found for does_pass, found in measure_pairs(study).items()},
@@ -247,7 +272,7 @@ def build_page(report: StudyReport, command: str) -> Page:
         ],
         sections=[
             _show_systems(report),
-            _show_pairs(report),
+            *([_show_pairs(report)] if report.pairs else []),
             _show_control(report),
             _show_agreement(report),
             _show_effort(report),
@@ -274,8 +299,16 @@ def _show_systems(report: StudyReport) -> Section:
         Table(f"{CONFIDENCE:.0%} intervals of the standardized scores", ["system", *names], intervals),
         Table("Raw scores, reversed", header, raw),
     ]
+    everyone = [
+        [f"{each.system}{' (degraded)' if each.degraded else ''}", each.dialogues]
+        + [show(each.means[name], 1) for name in names]
+        for each in report.raw
+    ]
+    beside = Table("Raw means of all workers, whether they pass or not", ["system", "dialogues", *names], everyone)
+    if not report.systems:
+        return Section("Systems", ["No worker passes the quality control, so no system is scored."], [beside])
     chart = draw_intervals(title, [(system.system, system.scores[OVERALL]) for system in report.systems])
-    return Section("Systems", [text], tables, [chart])
+    return Section("Systems", [text], [*tables, beside], [chart])
 
 
 def _show_pairs(report: StudyReport) -> Section:
@@ -316,7 +349,20 @@ def _show_control(report: StudyReport) -> Section:
         f"{', '.join(used) or 'none'}. Ratings of other workers do not count."
     )
     rows = [[name, str(count), f"{count / len(report.workers):.1%}"] for name, count in counts.most_common()]
-    return Section("Quality control", [text], [Table("Workers", ["outcome", "workers", "share"], rows)])
+    header = ["worker", "outcome", "reason", "degraded rated", "others rated", "p"]
+    listed = [
+        [
+            *(worker.worker, PASSED if worker.passes else FAILED, _explain(worker)),
+            *(show(worker.degraded_mean, 1), show(worker.ordinary_mean, 1), show_p(worker.p)),
+        ]
+        for worker in report.workers
+    ]
+    tables = [Table("Workers", ["outcome", "workers", "share"], rows), Table("Every worker", header, listed)]
+    return Section("Quality control", [text], tables)
+
+
+def _explain(worker: ControlledWorker) -> str:
+    return "rates the degraded system lower" if worker.verdict is ControlVerdict.PASSED else str(worker.verdict)
 
 
 def _show_agreement(report: StudyReport) -> Section:

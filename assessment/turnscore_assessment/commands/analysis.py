@@ -3,6 +3,7 @@
 import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from statistics import fmean
@@ -17,7 +18,7 @@ from turnscore_assessment.commands.agreement import choose_scorers, show_progres
 from turnscore_assessment.comparison.difference import LEVEL, POWER
 from turnscore_assessment.figures import ROUNDS
 from turnscore_assessment.files import to_csv, write_rows, write_text
-from turnscore_assessment.ratings.rating_file import RatingUnit, read_published, read_ratings, write_ratings
+from turnscore_assessment.ratings.rating_file import RatingFile, RatingUnit, read_published, read_ratings, write_ratings
 from turnscore_assessment.ratings.scoring import OVERALL
 from turnscore_assessment.rendering import Page, Section, Table, print_page, write_report
 
@@ -32,13 +33,20 @@ def run_report(
     seed: SeedOption = 0,
 ) -> None:
     """Report on a study: who rated in earnest, how good each system is, which differences are more than chance."""
-    from turnscore_assessment.analysis.study_report import build_page, build_report
-
     words = ["turnscore", "assess", "report", ratings.name, "--rounds", str(rounds), "--seed", str(seed)]
     with reported_errors():
-        report = build_report(read_ratings(ratings), rounds, seed)
-    page = build_page(report, shlex.join(words))
-    _finish(output, "report", page, report, {"systems": report.systems, "pairs": report.pairs})
+        report_study(read_ratings(ratings), output, rounds, seed, shlex.join(words))
+
+
+def report_study(ratings: RatingFile, output: Path, rounds: int, seed: int, command: str) -> None:
+    """Writes the report, and prints its systems and workers."""
+    from turnscore_assessment.analysis.study_report import build_page, build_report
+
+    report = build_report(ratings, rounds, seed)
+    page = build_page(report, command)
+    shown = [each for each in page.sections if each.heading in ("Systems", "Quality control")]
+    csv = {"systems": report.systems, "pairs": report.pairs, "workers": report.workers, "raw": report.raw}
+    _finish(output, "report", page, report, csv, shown)
 
 
 def run_replicate(
@@ -98,9 +106,16 @@ def run_metrics(
     _finish(output, "metrics", build_page(report, command), report, {"metrics": report.metrics})
 
 
-def _finish(folder: Path, name: str, page: Page, result: object, csv: Mapping[str, Sequence[object]]) -> None:
+def _finish(
+    folder: Path,
+    name: str,
+    page: Page,
+    result: object,
+    csv: Mapping[str, Sequence[object]],
+    shown: Sequence[Section] = (),
+) -> None:
     written = write_report(folder, name, page, result, csv)
-    print_page(Page(title=page.title, summary=[*page.summary, f"wrote {', '.join(map(str, written))}"]))
+    print_page(replace(page, summary=[*page.summary, f"wrote {', '.join(map(str, written))}"], sections=shown))
 
 
 def build_power_page(plan: PowerPlan) -> Page:

@@ -1,5 +1,6 @@
 """`turnscore assess`, its sub-commands put together, and `turnscore study`: serve, invite, progress, delete, demo."""
 
+import asyncio
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from turnscore_assessment.command_line import reported_errors
+from turnscore_assessment.command_line import RoundsOption, SeedOption, reported_errors
 from turnscore_assessment.commands import analysis, design
+from turnscore_assessment.figures import ROUNDS
 
 if TYPE_CHECKING:
     from turnscore_assessment.study.database import StudyDatabase
@@ -129,6 +131,21 @@ def run_export_ratings(
     typer.echo(f"wrote {output}: {len(ratings.dialogues)} rated dialogues of {len(raters)} workers")
 
 
+def run_report(
+    plan: PlanFile,
+    output: Annotated[Path, typer.Option(file_okay=False, help="Folder for the report.")] = Path("build/assessment"),
+    rounds: RoundsOption = ROUNDS,
+    seed: SeedOption = 0,
+) -> None:
+    """Report on a study, also while it runs: every worker's outcome and its reason, systems, differences."""
+    from turnscore_assessment.study.recordings import export_ratings, read_recordings
+
+    with _opened(plan) as (study, database):
+        recordings = read_recordings(study)
+        ratings = database.run_here(export_ratings, database.study_id, study, recordings, with_texts=True)
+        analysis.report_study(ratings, output, rounds, seed, f"turnscore study report {plan.name}")
+
+
 DEMO_PORT = 8210
 STUDY_FILES = ("STUDY.toml", "corpus.jsonl")
 
@@ -138,9 +155,12 @@ def run_demo(
         Path, typer.Argument(file_okay=False, help="Folder for STUDY.toml and its corpus, unless it has them.")
     ],
     port: Annotated[int, typer.Option(min=1, max=65535, help="On 127.0.0.1.")] = DEMO_PORT,
+    raters: Annotated[
+        int, typer.Option(min=0, max=1000, help="Instead of serving: let so many simulated raters take part first.")
+    ] = 0,
 ) -> None:
-    """Serve three demo chatbots on this machine, and write a study of them to try."""
-    from turnscore_assessment.study.demo import create_demo_app
+    """Serve three demo chatbots on this machine, and write a study of them to try, or fill it with simulated raters."""
+    from turnscore_assessment.study.demo import create_demo_app, simulate_raters
     from turnscore_assessment.study.server import run_server
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -149,6 +169,11 @@ def run_demo(
             text = files("turnscore_assessment.study").joinpath("demo_files", name).read_text(encoding="utf-8")
             (folder / name).write_text(text.replace(f":{DEMO_PORT}/", f":{port}/"), encoding="utf-8")
             typer.echo(f"wrote {folder / name}")
+    if raters:
+        with _opened(folder / STUDY_FILES[0]) as (study, database):
+            asyncio.run(simulate_raters(study, database, raters))
+        typer.echo(f"{raters} simulated raters took part, some of them carelessly")
+        return
     typer.echo(f"serving demo chatbots at http://127.0.0.1:{port}/v1; stop them with Ctrl-C", err=True)
     run_server(create_demo_app(), "127.0.0.1", port)
 
@@ -181,6 +206,7 @@ STUDY: dict[str, Callable[..., None]] = {
     "serve": run_serve,
     "invite": run_invite,
     "progress": run_progress,
+    "report": run_report,
     "export-ratings": run_export_ratings,
     "delete": run_delete,
     "demo": run_demo,

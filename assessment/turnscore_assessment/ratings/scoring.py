@@ -48,13 +48,16 @@ class ControlVerdict(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class ControlledWorker:
-    """One worker's outcome; `p` is that of the one-sided test, NaN where none was made."""
+    """One worker's outcome; `p` is that of the one-sided test, NaN where none was made, as a mean of no ratings is."""
 
     worker: str
     verdict: ControlVerdict
     p: float
     degraded_ratings: int
     ordinary_ratings: int
+    # Mean ratings in the criteria of the quality control, as given.
+    degraded_mean: float
+    ordinary_mean: float
 
     @property
     def passes(self) -> bool:
@@ -102,6 +105,8 @@ def _control(
         p=p,
         degraded_ratings=degraded.size,
         ordinary_ratings=ordinary.size,
+        degraded_mean=float(degraded.mean()) if degraded.size else math.nan,
+        ordinary_mean=float(ordinary.mean()) if ordinary.size else math.nan,
     )
 
 
@@ -300,12 +305,12 @@ class JudgedStudy:
         return sum_values(self.table, self.table.ratings, self.chosen)
 
 
-def judge_study(ratings: RatingFile) -> JudgedStudy:
-    """Judges the workers; raises TooFewError where none passes."""
+def judge_study(ratings: RatingFile, *, needs_passing: bool = True) -> JudgedStudy:
+    """Judges the workers; raises TooFewError where none passes, if one is needed."""
     table = build_table(ratings)
     workers = control_quality(table)
     passing = find_passing(workers)
-    chosen = choose_rows(table, passing)
+    chosen = choose_rows(table, passing) if needs_passing or passing.any() else np.zeros_like(table.is_degraded)
     return JudgedStudy(
         ratings=ratings, table=table, workers=workers, passing=passing, chosen=chosen, z=standardize(table)
     )

@@ -78,6 +78,23 @@ def test_the_smallest_study_is_reported_without_intervals(tmp_path: Path) -> Non
     assert len(write_report(tmp_path, "report", build_page(report, "c"), report)) == 3
 
 
+def test_where_no_worker_passes_each_is_listed_with_the_reason_and_raw_means_stay(tmp_path: Path) -> None:
+    ratings = tmp_path / "ratings.jsonl"
+    study = make_study({"A": 50.0, "B": 50.0}, workers=0, guessers=2)
+    write_ratings(ratings, study)
+    done = CliRunner().invoke(app, ["report", str(ratings), "--output", str(tmp_path / "out"), "--rounds", "20"])
+    assert done.exit_code == 0, done.output
+    assert "no system is scored" in done.output
+    assert "0 of 2 workers pass the quality control" in done.output
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert (report["systems"], report["pairs"]) == ([], [])
+    assert {worker["verdict"] for worker in report["workers"]} == {"rates the degraded system no lower"}
+    [one] = [each for each in report["raw"] if each["system"] == "A"]
+    given = [each.ratings["fun"] for each in study.dialogues if each.system == "A"]
+    assert (one["dialogues"], one["means"]["fun"]) == (len(given), pytest.approx(np.mean(given)))
+    assert "Every worker" in (tmp_path / "out" / "report.html").read_text()
+
+
 def test_the_command_writes_the_report(tmp_path: Path) -> None:
     ratings = tmp_path / "ratings.jsonl"
     write_ratings(ratings, make_study(TRUTH, guessers=2))

@@ -1,5 +1,6 @@
 """The commands of a study: links, progress, export, deletion; and addresses that would give links away."""
 
+import json
 from importlib.resources import files
 from pathlib import Path
 
@@ -67,6 +68,20 @@ def test_where_others_can_reach_it_the_address_must_be_said(plan: Path, served: 
 def test_a_public_address_that_is_none_is_refused(url: str) -> None:
     with pytest.raises(BadAddressError, match="--public-url"):
         list_origins("127.0.0.1", 8200, url)
+
+
+def test_simulated_raters_fill_a_study_whose_report_says_why_each_worker_counts(tmp_path: Path) -> None:
+    folder = tmp_path / "demo"
+    filled = RUNNER.invoke(app, ["demo", str(folder), "--raters", "4"])
+    assert filled.exit_code == 0, filled.output
+    asked = ["report", str(folder / "STUDY.toml"), "--output", str(tmp_path / "out"), "--rounds", "20"]
+    printed = RUNNER.invoke(app, asked).output
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert [worker["verdict"] for worker in report["workers"]].count("passed") == 3
+    assert printed.count("rates the degraded system lower") == 3
+    assert [each["system"] for each in report["raw"]] == ["companion", "brief", "echo", "degraded"]
+    assert report["systems"][0]["scores"]["overall"]["low"] is None  # Four workers are too few for an interval.
+    assert 1 < report["effort"]["passed"]["minutes_per_dialogue"] < 10
 
 
 def test_a_missing_key_stops_the_start_by_name(plan: Path) -> None:
