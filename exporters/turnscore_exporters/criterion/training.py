@@ -37,9 +37,10 @@ from turnscore_exporters.bundles.self_test import (
 from turnscore_exporters.bundles.writer import calibrate, fresh_folder
 from turnscore_exporters.calibration.recalibration import (
     CONFIDENCE,
+    choose_rate,
+    describe_promises,
     fit_logistic,
     fit_probability,
-    least_good_turns,
     make_threshold,
 )
 from turnscore_exporters.criterion.judgements import (
@@ -142,7 +143,7 @@ def train_criterion(options: CriterionTrainOptions) -> Iterator[str]:
         card = describe_card(options, judged, learned, thresholds, source, description)
         (output / CARD_FILE).write_text(to_markdown(card), encoding="utf-8")
         made = write_self_test(draft, draft.manifest.model_copy(update={**thresholds}), draft.self_test())
-    yield describe_thresholds(thresholds, judged, options.false_alarms)
+    yield describe_thresholds(thresholds, judged)
     yield f"{made.manifest.reference} written to {output}; {CARD_FILE} there says what it is worth"
     yield f"to serve it: turnscore models import {output}"
 
@@ -340,16 +341,17 @@ def _unseen_values(values: Floats, judged: Judgements, learned: Learned) -> Floa
 
 
 def make_thresholds(values: Floats, judged: Judgements, rate: float) -> dict[str, Threshold]:
-    """Both thresholds, from the held-out turns; none where either lacks turns for its promise."""
-    held = judged.part(HELD_OUT)
-    good, bad = (held & called for called in (judged.wanted >= GOOD_FROM, judged.wanted <= BAD_UP_TO))
-    if min(good.sum(), bad.sum()) < least_good_turns(rate):
-        return {}
+    """Both thresholds, from the held-out turns, with the promise that these allow; none where they allow none."""
+    held, (good, bad) = judged.part(HELD_OUT), _split_held_out(judged)
     known = good | bad
     dialogues = len(np.unique(judged.dialogue_of[held]))
     source = f"held-out responses of {dialogues} dialogues: {good.sum()} good and {bad.sum()} bad ones"
-    low = make_threshold(values[known].tolist(), good[known].tolist(), rate, source)
-    high = make_threshold((-values[known]).tolist(), bad[known].tolist(), rate, source)
+    try:
+        rates = [choose_rate(int(called.sum()), rate) for called in (good, bad)]
+    except ExporterError:
+        return {}
+    low = make_threshold(values[known].tolist(), good[known].tolist(), rates[0], source)
+    high = make_threshold((-values[known]).tolist(), bad[known].tolist(), rates[1], source)
     # The greatest bad value that may be called good is not: what lies above it is.
     return {
         "threshold": low,
@@ -357,22 +359,24 @@ def make_thresholds(values: Floats, judged: Judgements, rate: float) -> dict[str
     }
 
 
-def describe_thresholds(thresholds: Mapping[str, Threshold], judged: Judgements, rate: float) -> str:
+def _split_held_out(judged: Judgements) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which turns are held out and good, and which held out and bad."""
+    held = judged.part(HELD_OUT)
+    return held & (judged.wanted >= GOOD_FROM), held & (judged.wanted <= BAD_UP_TO)
+
+
+def describe_thresholds(thresholds: Mapping[str, Threshold], judged: Judgements) -> str:
     """What the labels promise, or how many held-out turns they lack."""
     if not thresholds:
-        held, least = judged.part(HELD_OUT), least_good_turns(rate)
-        good, bad = (int((held & called).sum()) for called in (judged.wanted >= GOOD_FROM, judged.wanted <= BAD_UP_TO))
-        return (
-            f"no label: {good} good and {bad} bad responses are held out, and the promise of at most {rate:.0%} takes "
-            f"{least} of each"
-        )
+        good, bad = (int(called.sum()) for called in _split_held_out(judged))
+        return f"no label: {good} good and {bad} bad responses are held out. {describe_promises()}"
     low, high = thresholds["threshold"], thresholds["good_threshold"]
     found = [each.recall for each in (low, high)]
     shares = ["?" if each is None else f"{each.share:.0%} [{each.low:.0%}, {each.high:.0%}]" for each in found]
     return (
-        f"low below {low.value:.3f}, which at most {rate:.0%} of good responses are ({CONFIDENCE:.0%} confidence) and "
-        f"{shares[0]} of bad ones; good from {high.value:.3f}, which at most {rate:.0%} of bad ones are and "
-        f"{shares[1]} of good ones"
+        f"low below {low.value:.3f}, which at most {low.false_alarm_rate:.0%} of good responses are ({CONFIDENCE:.0%} "
+        f"confidence) and {shares[0]} of bad ones; good from {high.value:.3f}, which at most "
+        f"{high.false_alarm_rate:.0%} of bad ones are and {shares[1]} of good ones"
     )
 
 
@@ -406,7 +410,7 @@ def describe_card(
                 [f"{gain[:1].upper()}{gain[1:]}."],
                 [Table("Heads learned from fewer rows", ["rows", "draws", measure], curve)],
             ),
-            Section("Labels", [f"{describe_thresholds(thresholds, judged, options.false_alarms)}."]),
+            Section("Labels", [f"{describe_thresholds(thresholds, judged).rstrip('.')}."]),
             Section(
                 "Limits",
                 [

@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from turnscore_core.loaded_scorer import LoadedScorer, choose_variant, load_scor
 from turnscore_core.scorers.quality import QualityScorer
 from turnscore_core.scoring import score_turns
 from turnscore_exporters.criterion import training
-from turnscore_exporters.criterion.judgements import HELD_OUT, read_judgements
+from turnscore_exporters.criterion.judgements import HELD_OUT, Judgements, read_judgements
 from turnscore_exporters.criterion.learning import (
     CurvePoint,
     HeldOut,
@@ -121,6 +122,30 @@ def test_both_thresholds_keep_their_promise_on_served_values(served: LoadedScore
     assert (values[marks >= 0.625] >= good.value).mean() > 0.5
     assert low.recall is not None
     assert low.recall.share == pytest.approx((values[marks <= 0.375] < low.value).mean(), abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "said"),
+    [
+        (80, 70, "at most 5% of good responses are .* at most 5% of bad ones"),
+        (80, 20, "at most 5% of good responses are .* at most 14% of bad ones"),
+        (80, 5, "no label: 80 good and 5 bad responses are held out"),
+    ],
+)
+def test_labels_promise_what_the_held_out_turns_allow(good: int, bad: int, said: str) -> None:
+    marks = [1.0] * good + [0.0] * bad + [0.5] * 30
+    turns = [
+        LabelledTurn(context=(), response="x", split=HELD_OUT, dialogue=f"d{place}", labels={"mark": mark})
+        for place, mark in enumerate(marks)
+    ]
+    judged = Judgements(turns)
+    values = judged.wanted + np.random.default_rng(0).normal(0, 0.5, len(turns))
+    made = training.make_thresholds(values, judged, 0.05)
+    assert re.match(f".*{said}", training.describe_thresholds(made, judged))
+    assert bool(made) == (bad > 5)
+    if made:
+        assert (values[judged.wanted == 1] < made["threshold"].value).mean() <= 0.05
+        assert (values[judged.wanted == 0] >= made["good_threshold"].value).mean() <= 0.14
 
 
 def test_percentiles_are_those_of_a_data_folders_turns_where_one_is_given(
