@@ -12,8 +12,8 @@ from typing import Annotated
 import numpy as np
 import typer
 from numpy.typing import NDArray
-from turnscore_assessment.comparison.comparison import compare_scores
-from turnscore_assessment.comparison.difference import ROUNDS
+from turnscore_assessment.comparison.comparison import correct_p_values
+from turnscore_assessment.comparison.difference import ROUNDS, measure_difference
 from turnscore_assessment.comparison.sequential import AsymptoticSequence, BettingSequence, collect_observations
 from turnscore_assessment.figures import Floats
 from turnscore_assessment.ratings.rating_file import read_ratings
@@ -119,12 +119,13 @@ def count_false_verdicts(
     generator = np.random.default_rng(seed)
     called = 0
     for study in range(studies):
-        scores = {}
+        found = {}
         for scorer in range(scorers):
             x, y = draw_a(generator, sizes[0]), draw_b(generator, sizes[1])
             shared = draw_a(generator, max(sizes)) if paired else np.zeros(max(sizes))
-            scores[f"s{scorer}"] = x + shared[: sizes[0]], y + shared[: sizes[1]]
-        called += any(row.is_decided for row in compare_scores(scores, paired=paired, rounds=rounds, seed=study))
+            sides = x + shared[: sizes[0]], y + shared[: sizes[1]]
+            found[scorer] = measure_difference(*sides, paired=paired, rounds=rounds, seed=study)
+        called += any(p < LEVEL for p in correct_p_values(found, "holm").values())
     return called / studies
 
 

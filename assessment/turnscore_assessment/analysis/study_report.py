@@ -327,7 +327,8 @@ def _show_pairs(report: StudyReport) -> Section:
         "A cell says whether the row's system is rated above the column's: its one-sided p as published. Dark: "
         f"p < {P:g} even two-sided after Holm's correction for all pairs; middle: p < {P:g}; light: p < 0.1.",
         "The published test corrects neither for the number of pairs nor for a worker's dialogues depending on "
-        "each other: believe Holm, and the difference's interval from resampled workers.",
+        "each other: believe Holm, and the difference's interval from resampled workers. `turnscore compare --ratings` "
+        "has a test of workers whose interval agrees with its p.",
     ]
     chart = draw_matrix("Which system in a row is better than which in a column", names, cells)
     table = Table("Pairs of systems", header, rows)

@@ -1,4 +1,4 @@
-"""`compare`: two systems by scores of their dialogues, or by people's ratings while they come in."""
+"""`compare`: systems by scores of their dialogues and by people's ratings, or two of them while ratings come in."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,7 +8,16 @@ import numpy as np
 import typer
 
 from turnscore_assessment.command_line import SeedOption, client_of, reported_errors
-from turnscore_assessment.comparison.comparison import SystemComparison, compare_files, read_score_file, score_file
+from turnscore_assessment.comparison.comparison import (
+    CORRECTIONS,
+    Correction,
+    SystemsComparison,
+    compare_systems,
+    name_systems,
+    read_rated_systems,
+    read_score_file,
+    score_file,
+)
 from turnscore_assessment.comparison.difference import ROUNDS
 from turnscore_assessment.comparison.sequential import (
     SequenceMethod,
@@ -17,39 +26,64 @@ from turnscore_assessment.comparison.sequential import (
     compare_scores_sequentially,
     compare_sequentially,
 )
+from turnscore_assessment.files import write_text
 from turnscore_assessment.ratings.rating_file import read_ratings
 from turnscore_assessment.ratings.scoring import OVERALL
-from turnscore_assessment.rendering import Page, Section, Table, print_page, show, show_p
+from turnscore_assessment.rendering import Page, Section, Table, draw_intervals, print_page, show, show_p, to_html
 
+MOST_SYSTEMS = 20  # Most files at once. Chosen: 190 pairs are more than a reader compares.
 LOOKS_SHOWN = 20  # Rows of a table of looks. Chosen: a screen.
 
 
-def build_comparison_page(found: SystemComparison) -> Page:
-    """A row per score; remarks on the method, on what was left out, and on differences that length explains."""
-    rows = []
-    for row in found.scorers:
+def build_comparison_page(found: SystemsComparison) -> Page:
+    """A column per system, a row per pair and score; remarks on the method, and on differences that length explains."""
+    names = [each.system for each in found.systems]
+    scores = list(dict.fromkeys(name for each in found.systems for name in each.figures))
+    means = [[score, *(each.figures.get(score) for each in found.systems)] for score in scores]
+    pairs = []
+    for row in found.pairs:
         measured, difference = row.found, row.found.difference
         more = "over 1,000,000" if row.outlook.more is None else f"{row.outlook.more:,}"
-        rows.append(
+        pairs.append(
             [
-                *(row.scorer, measured.mean_a, measured.mean_b),
+                *(row.scorer, f"{row.a} - {row.b}"),
                 f"{difference.value:+.3f} [{difference.low:+.3f}, {difference.high:+.3f}]",
                 show(measured.effect, 2),
                 f"{measured.superiority:.0%}",
-                *map(show_p, (measured.p_value, row.p_holm, row.p_benjamini_hochberg)),
+                *map(show_p, (measured.p_value, row.p_corrected)),
                 "decided" if row.is_decided else more,
             ]
         )
-    header = ["score", "A", "B", "A - B [95 %]", "g", "A higher", "p", "Holm", "BH", "more dialogues"]
-    first = found.scorers[0].found
-    remarks = [
-        f"A: {found.a}, {first.dialogues_a} dialogues; B: {found.b}, {first.dialogues_b} dialogues",
-        found.method,
-        *found.notes,
-        *(f"warning: {row.scorer}: {each.warning}" for row in found.scorers for each in row.lengths if each.warning),
+    header = [
+        "score",
+        "pair",
+        "difference [95 %]",
+        "g",
+        "first higher",
+        "p",
+        CORRECTIONS[found.correction],
+        "more needed",
     ]
-    section = Section("Scores", tables=[Table("", header, rows)], paragraphs=remarks)
-    return Page(title="A and B", sections=[section])
+    warned = [
+        f"warning: {row.scorer}, {row.a} - {row.b}: {each.warning}"
+        for row in found.pairs
+        for each in row.lengths
+        if each.warning
+    ]
+    compared = {row.scorer: None for row in found.pairs}
+    charts = [
+        draw_intervals(f"{score}: mean with its 95 % interval", known)
+        for score in compared
+        if (known := [(each.system, each.figures[score]) for each in found.systems if score in each.figures])
+    ]
+    sources = [f"{each.system}: {each.source}, {each.dialogues} dialogues" for each in found.systems]
+    return Page(
+        title=f"Comparison of {', '.join(names)}",
+        sections=[
+            Section("Systems", sources, [Table("Means over dialogues", ["score", *names], means)], charts),
+            Section("Pairs", [found.method, *found.notes, *warned], [Table("All pairs", header, pairs)]),
+        ],
+    )
 
 
 def build_sequence_page(found: Sequence[SequentialComparison]) -> Page:
@@ -77,29 +111,36 @@ def build_sequence_page(found: Sequence[SequentialComparison]) -> Page:
 
 
 Files = Annotated[
-    list[Path],
+    list[Path] | None,
     typer.Argument(
         exists=True,
         dir_okay=False,
-        help="Two files of dialogues, scored by `turnscore score` or not yet; with --sequential also one of ratings.",
+        help="A file of dialogues per system, scored by `turnscore score` or not yet; with --sequential two, or one of "
+        "ratings.",
     ),
+]
+Ratings = Annotated[
+    Path | None,
+    typer.Option(exists=True, dir_okay=False, help="People's ratings of these systems, named as the files are."),
 ]
 Pairing = Annotated[
     bool | None, typer.Option("--pair/--no-pair", help="Pair dialogues by `id`; default: if most have a counterpart.")
 ]
 Names = Annotated[
-    str | None, typer.Option("--scorers", help="Scorers, separated by commas; default: all that both files have.")
+    str | None, typer.Option("--scorers", help="Scorers, separated by commas; default: all that all files have.")
 ]
 Systems = Annotated[str | None, typer.Option(help="Two systems of the ratings, as in `A,B`.")]
 Bounds = Annotated[str | None, typer.Option(help="Least and greatest possible score, as in `0,1`; betting needs them.")]
 
 
 def run_compare(
-    files: Files,
+    files: Files = None,
+    ratings: Ratings = None,
     scorers: Names = None,
     url: Annotated[str | None, typer.Option(help="Service for unscored dialogues; default: TURNSCORE_URL.")] = None,
     paired: Pairing = None,
     details: Annotated[bool, typer.Option("--details", help="Compare the scores' details, too.")] = False,
+    correction: Annotated[Correction, typer.Option(help="Holm's for all tests, or Benjamini-Hochberg's.")] = "holm",
     rounds: Annotated[int, typer.Option(min=200, max=100_000, help="Resamples of dialogues.")] = ROUNDS,
     seed: SeedOption = 0,
     sequential: Annotated[bool, typer.Option("--sequential", help="Compare after every observation.")] = False,
@@ -112,27 +153,33 @@ def run_compare(
     alpha: Annotated[float, typer.Option(min=0.0001, max=0.5, help="Level of the sequence.")] = 0.05,
     margin: Annotated[float | None, typer.Option(min=0, help="Smallest difference that matters.")] = None,
     output: Annotated[Path | None, typer.Option(dir_okay=False, help="File for the result, as JSON.")] = None,
+    html: Annotated[Path | None, typer.Option(dir_okay=False, help="File for the page, with charts.")] = None,
 ) -> None:
-    """Compare two of your systems: by scores of their dialogues, or, while ratings come in, by people."""
+    """Compare your systems, every two of them, by scores of dialogues and by ratings; or two while ratings come in."""
     given = {"--method": method, "--bounds": bounds, "--margin": margin, "--systems": systems}
-    needless = {"--pair": paired, "--details": details or None} if sequential else given
+    refused = {"--pair": paired, "--details": details or None, "--ratings": ratings, "--html": html}
+    needless = refused if sequential else given
     for option, value in needless.items():
         if value is not None:
             raise typer.BadParameter(f"{'does not go' if sequential else 'goes'} with --sequential", param_hint=option)
     if margin is not None and not margin > 0:
         raise typer.BadParameter("must be above 0", param_hint="--margin")
-    if len(files) != (1 if systems else 2):
-        raise typer.BadParameter("two files of dialogues, or one of ratings with --sequential --systems A,B")
+    files = files or []
+    if sequential and len(files) != (1 if systems else 2):
+        raise typer.BadParameter("two files of dialogues, or one of ratings with --systems A,B, go with --sequential")
+    if not sequential and (len(files) > MOST_SYSTEMS or (len(files) < 2 and (files or not ratings))):
+        raise typer.BadParameter(f"needs files of 2 to {MOST_SYSTEMS} systems, or --ratings")
     names = _split(scorers, "--scorers") if scorers else None
     with reported_errors():
         if systems:
             followed = [_follow_ratings(files[0], systems, criterion, method, alpha, margin)]
             print_page(build_sequence_page(followed), followed, output)
             return
-        a, b = (read_score_file(path) for path in files)
-        for each in (a, b):
+        read = dict(zip(name_systems(files), map(read_score_file, files), strict=True))
+        for each in read.values():
             score_file(each, client_of(url), names)
         if sequential:
+            a, b = read.values()
             span = _read_bounds(bounds)
             chosen = method or ("asymptotic" if span is None else "betting")
             followed = compare_scores_sequentially(
@@ -140,8 +187,22 @@ def run_compare(
             )
             print_page(build_sequence_page(followed), followed, output)
             return
-        compared = compare_files(a, b, paired=paired, with_details=details, scorers=names, rounds=rounds, seed=seed)
-    print_page(build_comparison_page(compared), compared, output)
+        rated, note = read_rated_systems(ratings, list(read)) if ratings else ({}, None)
+        compared = compare_systems(
+            read,
+            rated,
+            notes=[note] if note else [],
+            paired=paired,
+            with_details=details,
+            scorers=names,
+            correction=correction,
+            rounds=rounds,
+            seed=seed,
+        )
+    page = build_comparison_page(compared)
+    print_page(page, compared, output)
+    if html is not None:
+        write_text(html, to_html(page))
 
 
 def _follow_ratings(

@@ -1,4 +1,4 @@
-"""Compares two systems without people: every scorer, one value per dialogue, and whether length explains a difference.
+"""Compares systems, every two of them: every scorer, one value per dialogue, and whether length explains a difference.
 
 At equal length, unpaired: score = a + d * [system A] + b * length. Paired: difference of scores = d + b * difference of
 lengths. The interval of d is t's with variances that may differ between dialogues (HC3, MacKinnon & White 1985).
@@ -6,9 +6,10 @@ lengths. The interval of d is t's with variances that may differ between dialogu
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from itertools import combinations
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -33,7 +34,8 @@ from turnscore_assessment.comparison.difference import (
 from turnscore_assessment.errors import AssessmentError, BadFileError, TooFewError
 from turnscore_assessment.figures import CONFIDENCE, Floats, Interval
 from turnscore_assessment.files import check_row, read_rows
-from turnscore_assessment.ratings.scoring import correct_benjamini_hochberg, correct_holm
+from turnscore_assessment.ratings.rating_file import read_ratings
+from turnscore_assessment.ratings.scoring import correct_benjamini_hochberg, correct_holm, judge_study
 
 MOST_DIALOGUES = 100_000  # Most dialogues in one file. Chosen: far above any study, and a few hundred MB of memory.
 
@@ -50,6 +52,7 @@ class _Tokens(BaseModel):
 
 class _Score(BaseModel):
     value: Finite
+    label: str | None = None
     details: dict[str, Finite] = {}
     tokens: _Tokens | None = None
 
@@ -318,17 +321,23 @@ def _find_warning(kind: str, found: SystemDifference, adjusted: Interval, share:
 # Share of the smaller file's dialogues that need a counterpart for the files to count as paired. Chosen.
 PAIRED_SHARE = 0.5
 
-# Fewest arrangements for each score. Chosen: Holm's p can then fall to .01, however many scores there are.
+# Fewest arrangements for each test. Chosen: Holm's p can then fall to .01, however many tests there are.
 LEAST_ROUNDS = 200
 
 Pairs = tuple[list[ScoredDialogue], list[ScoredDialogue]]
+PairKey = tuple[str, str, str]  # A score and two systems.
+Key = TypeVar("Key")
+
+Correction = Literal["holm", "bh"]
+CORRECTIONS: Mapping[Correction, str] = {"holm": "Holm", "bh": "Benjamini-Hochberg"}
+RATING = "rating"  # The score that a worker's ratings are.
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outlook:
     """Dialogues of each system that would decide at the observed difference; None: more than a million.
 
-    For several scores, the level of the planned test is divided by their number.
+    For several tests, the level of the planned test is divided by their number.
     """
 
     needed: int | None
@@ -338,112 +347,253 @@ class Outlook:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScorerComparison:
-    """One scorer's comparison of the two systems, or that of one detail."""
+class PairComparison:
+    """Two systems compared in one score, or in one detail of it."""
 
     scorer: str
+    a: str
+    b: str
     found: SystemDifference
-    p_holm: float | None
-    p_benjamini_hochberg: float | None
-    # Whether the systems differ: Holm's p is below .05, so that of all scorers' verdicts hardly any is false.
+    p_corrected: float | None
+    # Whether the systems differ: the corrected p is below .05.
     is_decided: bool
     outlook: Outlook
     lengths: Sequence[LengthEffect]
 
 
 @dataclass(frozen=True, kw_only=True)
-class SystemComparison:
-    """Every scorer's comparison, and what a reader must know of how it was made."""
+class SystemFigures:
+    """A system's means over its dialogues, with intervals, by score; and what is only counted."""
 
-    a: str
-    b: str
-    is_paired: bool
+    system: str
+    source: str
+    dialogues: int
+    figures: Mapping[str, Interval]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SystemsComparison:
+    """Every pair of systems in every score, and what a reader must know of how it was made."""
+
+    systems: Sequence[SystemFigures]
+    pairs: Sequence[PairComparison]
+    correction: Correction
     method: str
-    scorers: Sequence[ScorerComparison]
     notes: Sequence[str]
 
 
-def compare_files(
-    a: ScoreFile,
-    b: ScoreFile,
+@dataclass(frozen=True)
+class _Sample:
+    """Two systems' dialogues that have a score, and the values; `is_paired`: place by place."""
+
+    dialogues: Pairs
+    values: tuple[Floats, Floats]
+    is_paired: bool
+
+
+def name_systems(paths: Sequence[Path]) -> list[str]:
+    """The files' names without their endings; with their folders, or numbers, where two are the same."""
+    for names in ([path.name.partition(".")[0] or path.name for path in paths], list(map(str, paths))):
+        if len(set(names)) == len(names):
+            return names
+    return [f"{path} ({number})" for number, path in enumerate(paths, start=1)]
+
+
+def read_rated_systems(path: Path, systems: Sequence[str] = ()) -> tuple[dict[str, ScoreFile], str]:
+    """A study's systems, or these of them, in which each worker who passes is a dialogue; and a note of who passes.
+
+    A worker's `rating` of a system is the mean over criteria, 0 to 100 and negative ones reversed; details are those of
+    the criteria. AssessmentError names a system that the study has not.
+    """
+    study = judge_study(read_ratings(path))
+    names = study.ratings.description.names
+    found = {name: ScoreFile(path=path) for name in systems or study.table.systems}
+    for name in found:
+        if name not in study.table.systems:
+            raise AssessmentError(f"{path} rates no system {name!r}, but {', '.join(study.table.systems)}")
+        number = study.table.systems.index(name)
+        for worker in study.raters:
+            rows = study.chosen & (study.table.worker_of == worker) & (study.table.system_of == number)
+            if rows.any():
+                means = study.table.ratings[rows].mean(axis=0)
+                score = _Score(value=float(means.mean()), details=dict(zip(names, means.tolist(), strict=True)))
+                worker_name = study.table.workers[worker]
+                found[name].scored.append(ScoredDialogue(name=worker_name, line=0, scores=[{RATING: score}]))
+    return found, f"{RATING}: {len(study.raters)} of {len(study.workers)} workers of {path} pass the quality control"
+
+
+def compare_systems(
+    files: Mapping[str, ScoreFile],
+    rated: Mapping[str, ScoreFile] | None = None,
     *,
+    notes: Sequence[str] = (),
     paired: bool | None = None,
     with_details: bool = False,
     scorers: Sequence[str] | None = None,
+    correction: Correction = "holm",
     rounds: int = ROUNDS,
     seed: int = 0,
-) -> SystemComparison:
-    """Compares two files of scored dialogues; `paired` None pairs them where most have a counterpart. TooFewError."""
-    (left, right), is_paired, notes = _match(a, b, paired)
-    columns = [[dialogue.values(with_details=with_details) for dialogue in side] for side in (left, right)]
-    alone = sorted(_names_of(columns[0]).keys() ^ _names_of(columns[1]).keys())
-    notes.extend(f"{name}: scored in one of the files only; left out" for name in alone)
-    kept: dict[str, Pairs] = {}
-    scores: dict[str, tuple[Floats, Floats]] = {}
-    least = LEAST_PAIRS if is_paired else LEAST_DIALOGUES
-    for name in choose_names(columns, scorers):
-        a_has, b_has = (np.array([name in values for values in side]) for side in columns)
-        places = [np.flatnonzero(a_has & b_has)] * 2 if is_paired else [np.flatnonzero(a_has), np.flatnonzero(b_has)]
-        if min(map(len, places)) < least:
-            notes.append(f"{name}: fewer than {least} dialogues of a system have a score; left out")
-            continue
-        kept[name] = [left[place] for place in places[0]], [right[place] for place in places[1]]
-        first, second = (np.array([side[p][name] for p in own]) for side, own in zip(columns, places, strict=True))
-        scores[name] = first, second
-    if not kept:
-        raise TooFewError(f"no scorer has {least} dialogues of each system: {'; '.join(notes)}")
-    rounds = max(rounds, LEAST_ROUNDS * len(kept))
-    rows = [
-        replace(row, lengths=_measure_lengths(row, scores[row.scorer], kept[row.scorer], len(kept)))
-        for row in compare_scores(scores, paired=is_paired, rounds=rounds, seed=seed)
-    ]
-    return SystemComparison(
-        a=str(a.path),
-        b=str(b.path),
-        is_paired=is_paired,
-        method=_describe_method(is_paired, rounds, len(rows)),
-        scorers=rows,
+) -> SystemsComparison:
+    """Compares every two systems in every score; `paired` None pairs dialogues where most have a counterpart.
+
+    `rated` are systems of the same names by people's ratings; `notes` come before those that are made here. TooFewError
+    where there is nothing to compare.
+    """
+    failed = [each for each in files.values() if each.failed]
+    notes = [*notes, *(f"{each.path}: {each.failed} lines have no score but an error" for each in failed)]
+    samples: dict[PairKey, _Sample] = {}
+    figures: dict[str, dict[str, Interval]] = {name: {} for name in (*files, *(rated or ()))}
+    for systems, chosen in ((files, scorers), (rated or {}, None)):
+        if systems:
+            columns = {name: _compute_columns(each, with_details) for name, each in systems.items()}
+            kept = _drop_lonely(columns, chosen, notes)
+            for name, column in columns.items():
+                figures[name] |= _measure_system(systems[name], column, kept)
+            samples |= _draw_samples(systems, columns, kept, paired if systems is files else None, notes)
+    if not samples:
+        raise TooFewError(f"no scorer has enough dialogues of two systems: {'; '.join(notes)}")
+    rounds = max(rounds, LEAST_ROUNDS * len(samples))
+    found = {
+        key: measure_difference(*each.values, paired=each.is_paired, rounds=rounds, seed=seed)
+        for key, each in samples.items()
+    }
+    p_values = correct_p_values(found, correction)
+    sources = {**(rated or {}), **files}
+    return SystemsComparison(
+        systems=[
+            SystemFigures(
+                system=name, source=str(sources[name].path), dialogues=len(sources[name].scored), figures=each
+            )
+            for name, each in figures.items()
+        ],
+        pairs=[_conclude(key, each, p_values.get(key), samples) for key, each in found.items()],
+        correction=correction,
+        method=_describe_method([each.is_paired for each in samples.values()], rounds, correction),
         notes=notes,
     )
 
 
-def compare_scores(
-    scores: Mapping[str, tuple[Floats, Floats]], *, paired: bool, rounds: int = ROUNDS, seed: int = 0
-) -> list[ScorerComparison]:
-    """Each scorer's values of A's and of B's dialogues compared, with the verdicts; knows no lengths."""
-    found = {name: measure_difference(x, y, paired=paired, rounds=rounds, seed=seed) for name, (x, y) in scores.items()}
-    # Scores that are the same everywhere have no p-value and do not belong to the family.
-    p_values = {name: each.p_value for name, each in found.items() if each.p_value is not None}
-    holm = dict(zip(p_values, correct_holm(list(p_values.values())).tolist(), strict=True))
-    hochberg = dict(zip(p_values, correct_benjamini_hochberg(list(p_values.values())).tolist(), strict=True))
-    return [
-        ScorerComparison(
-            scorer=name,
-            found=each,
-            p_holm=holm.get(name),
-            p_benjamini_hochberg=hochberg.get(name),
-            is_decided=holm.get(name, 1.0) < LEVEL,
-            outlook=_look_ahead(each, holm.get(name, 1.0) < LEVEL, len(found)),
-            lengths=(),
-        )
-        for name, each in found.items()
-    ]
+def correct_p_values(found: Mapping[Key, SystemDifference], correction: Correction) -> dict[Key, float]:
+    """The p-values, corrected for their number; differences of scores that are the same everywhere have none."""
+    known = {key: each.p_value for key, each in found.items() if each.p_value is not None}
+    correct = correct_holm if correction == "holm" else correct_benjamini_hochberg
+    return dict(zip(known, correct(list(known.values())).tolist(), strict=True))
 
 
-def _match(a: ScoreFile, b: ScoreFile, paired: bool | None) -> tuple[Pairs, bool, list[str]]:
-    """The dialogues to compare, whether they are pairs, and what was left out."""
-    notes = [f"{each.path}: {each.failed} lines have no score but an error" for each in (a, b) if each.failed]
-    pairs = list(pair_dialogues(a, b))
-    smaller = min(len(a.scored), len(b.scored))
+def _conclude(
+    key: PairKey, found: SystemDifference, p_corrected: float | None, samples: Mapping[PairKey, _Sample]
+) -> PairComparison:
+    is_decided = p_corrected is not None and p_corrected < LEVEL
+    scorer, a, b = key
+    return PairComparison(
+        scorer=scorer,
+        a=a,
+        b=b,
+        found=found,
+        p_corrected=p_corrected,
+        is_decided=is_decided,
+        outlook=_look_ahead(found, is_decided, len(samples)),
+        lengths=_measure_lengths(scorer, found, samples[key], is_decided, len(samples)),
+    )
+
+
+def _compute_columns(file: ScoreFile, with_details: bool) -> list[dict[str, float]]:
+    return [dialogue.values(with_details=with_details) for dialogue in file.scored]
+
+
+def _drop_lonely(
+    columns: Mapping[str, Sequence[Mapping[str, float]]], scorers: Sequence[str] | None, notes: list[str]
+) -> list[str]:
+    """The names of the scores that all systems have; a note for each other one."""
+    sides = [_names_of(side) for side in columns.values()]
+    kept = choose_names(list(columns.values()), scorers)
+    every = sorted({name for side in sides for name in side})
+    alone = [name for name in every if not all(name in side for side in sides)]
+    notes.extend(f"{name}: not scored in all files; left out" for name in alone)
+    return kept
+
+
+def _measure_system(
+    file: ScoreFile, columns: Sequence[Mapping[str, float]], names: Sequence[str]
+) -> dict[str, Interval]:
+    """Means over dialogues; the share of dialogues with a `low` turn; lengths."""
+    figures = {name: bound_mean([values[name] for values in columns if name in values]) for name in names}
+    for name in names:
+        labels = [{turn[name].label for turn in dialogue.scores if name in turn} - {None} for dialogue in file.scored]
+        if any(labels):
+            figures[f"{name}: share with a low turn"] = bound_mean([float("low" in each) for each in labels if each])
+    if any(len(dialogue.scores) > 1 for dialogue in file.scored):
+        figures["turns"] = bound_mean([float(len(dialogue.scores)) for dialogue in file.scored])
+    if words := [dialogue.words for dialogue in file.scored if dialogue.words is not None]:
+        figures["words per turn"] = bound_mean(words)
+    return figures
+
+
+def bound_mean(values: Sequence[float]) -> Interval:
+    """The mean with its 95 % interval: Student's t, or for zeros and ones Wilson's (1927), which small counts need.
+
+    No interval where there are fewer than LEAST_DIALOGUES values, or all are the same number between 0 and 1.
+    """
+    found = np.asarray(values, dtype=np.float64)
+    mean, count = float(found.mean()), len(found)
+    if count < LEAST_DIALOGUES:
+        return Interval(mean)
+    if np.isin(found, (0, 1)).all():
+        share = stats.binomtest(int(found.sum()), count).proportion_ci(CONFIDENCE, method="wilson")
+        return Interval(mean, float(share.low), float(share.high))
+    if np.ptp(found) <= ROUNDING * np.abs(found).max():
+        return Interval(mean)
+    half = float(stats.t.ppf((1 + CONFIDENCE) / 2, count - 1) * stats.sem(found))
+    low, high = (0.0, 1.0) if found.min() >= 0 and found.max() <= 1 else (-np.inf, np.inf)
+    return Interval(mean, max(mean - half, low), min(mean + half, high))
+
+
+def _draw_samples(
+    systems: Mapping[str, ScoreFile],
+    columns: Mapping[str, Sequence[Mapping[str, float]]],
+    names: Sequence[str],
+    paired: bool | None,
+    notes: list[str],
+) -> dict[PairKey, _Sample]:
+    """Every two systems' dialogues to compare, by score; notes say what was left out."""
+    both = list(combinations(systems, 2))
+    counts = {pair: sum(1 for _ in pair_dialogues(*(systems[name] for name in pair))) for pair in both}
+    smaller = {pair: min(len(systems[name].scored) for name in pair) for pair in both}
     if paired is None:
-        paired = len(pairs) >= LEAST_PAIRS and len(pairs) >= PAIRED_SHARE * smaller
-    if not paired:
-        return (a.scored, b.scored), False, notes
-    if len(pairs) < LEAST_PAIRS:
-        raise TooFewError(f"{len(pairs)} dialogues have the same `id` in both files; {LEAST_PAIRS} are needed to pair")
-    alone = {each.path: len(each.scored) - len(pairs) for each in (a, b)}
-    notes.extend(f"{path}: {count} dialogues have no counterpart; left out" for path, count in alone.items() if count)
-    return ([left for left, _ in pairs], [right for _, right in pairs]), True, notes
+        paired = all(count >= max(LEAST_PAIRS, PAIRED_SHARE * smaller[pair]) for pair, count in counts.items())
+    for pair, count in counts.items() if paired else ():
+        if count < LEAST_PAIRS:
+            files = f"{systems[pair[0]].path} and {systems[pair[1]].path}"
+            raise TooFewError(f"{count} dialogues have the same `id` in {files}; {LEAST_PAIRS} are needed to pair")
+        lonely = {name: len(systems[name].scored) - count for name in pair}
+        notes.extend(
+            f"{systems[name].path}: {left} dialogues have no counterpart in {' or '.join(set(pair) - {name})}; left out"
+            for name, left in lonely.items()
+            if left
+        )
+    least, found = LEAST_PAIRS if paired else LEAST_DIALOGUES, {}
+    for scorer in names:
+        scored = {
+            name: [
+                (each, values[scorer])
+                for each, values in zip(file.scored, columns[name], strict=True)
+                if scorer in values
+            ]
+            for name, file in systems.items()
+        }
+        for pair in both:
+            sides = [scored[name] for name in pair]
+            if paired:
+                others = {each.name: (each, value) for each, value in sides[1]}
+                shared = [each for each in sides[0] if each[0].name is not None and each[0].name in others]
+                sides = [shared, [others[each.name] for each, _ in shared]]
+            if min(map(len, sides)) < least:
+                notes.append(f"{scorer}: {' or '.join(pair)} has fewer than {least} dialogues with a score; left out")
+                continue
+            left, right = ([each for each, _ in side] for side in sides)
+            x, y = (np.array([value for _, value in side]) for side in sides)
+            found[scorer, *pair] = _Sample((left, right), (x, y), paired)
+    return found
 
 
 def _names_of(side: Sequence[Mapping[str, float]]) -> dict[str, None]:
@@ -451,40 +601,40 @@ def _names_of(side: Sequence[Mapping[str, float]]) -> dict[str, None]:
 
 
 def choose_names(columns: Sequence[Sequence[Mapping[str, float]]], scorers: Sequence[str] | None) -> list[str]:
-    """The names of the scores that both sides have, those of these `scorers`. AssessmentError for another scorer."""
-    first, second = map(_names_of, columns)
-    common = [name for name in first if name in second]
+    """The names of the scores that all sides have, those of these `scorers`. AssessmentError for another scorer."""
+    first, *others = map(_names_of, columns)
+    common = [name for name in first if all(name in other for other in others)]
     for name in scorers or ():
         if name not in common:
-            raise AssessmentError(f"scorers: {name!r} is not scored in both files; choose from {', '.join(common)}")
+            raise AssessmentError(f"scorers: {name!r} is not scored in all files; choose from {', '.join(common)}")
     return [name for name in common if scorers is None or name.partition(".")[0] in scorers]
 
 
 def _measure_lengths(
-    row: ScorerComparison, scores: tuple[Floats, Floats], dialogues: Pairs, scorers: int
+    name: str, found: SystemDifference, sample: _Sample, is_decided: bool, tests: int
 ) -> list[LengthEffect]:
-    scorer = row.scorer.partition(".")[0]
-    lengths = [[dialogue.lengths(scorer) for dialogue in side] for side in dialogues]
+    scorer = name.partition(".")[0]
+    lengths = [[dialogue.lengths(scorer) for dialogue in side] for side in sample.dialogues]
     every = [known for side in lengths for known in side]
     kinds = [kind for kind in ("turns", "words", "tokens") if all(kind in known for known in every)]
     measured = [
         measure_length_effect(
             kind,
-            row.found,
-            scores,
+            found,
+            sample.values,
             ([m[kind] for m in lengths[0]], [n[kind] for n in lengths[1]]),
-            is_decided=row.is_decided,
-            tests=scorers * len(kinds),
+            is_decided=is_decided,
+            tests=tests * len(kinds),
         )
         for kind in kinds
     ]
     return [effect for effect in measured if effect is not None]
 
 
-def _look_ahead(found: SystemDifference, is_decided: bool, scorers: int) -> Outlook:
+def _look_ahead(found: SystemDifference, is_decided: bool, tests: int) -> Outlook:
     have = min(found.dialogues_a, found.dialogues_b)
     value, far = found.difference.value, max(abs(found.difference.low), abs(found.difference.high))
-    level, paired = LEVEL / scorers, found.is_paired
+    level, paired = LEVEL / tests, found.is_paired
     needed = find_needed_dialogues(value, found.spread, paired=paired, level=level)
     return Outlook(
         needed=needed,
@@ -496,11 +646,13 @@ def _look_ahead(found: SystemDifference, is_decided: bool, scorers: int) -> Outl
     )
 
 
-def _describe_method(is_paired: bool, rounds: int, scorers: int) -> str:
-    kind = "dialogues of the same id in pairs" if is_paired else "dialogues as two independent samples"
-    level = f"{LEVEL:g}" if scorers == 1 else f"{LEVEL:g} / {scorers}"
+def _describe_method(paired: Sequence[bool], rounds: int, correction: Correction) -> str:
+    pairs, samples = "dialogues of the same id in pairs", "dialogues as independent samples"
+    kind = pairs if all(paired) else f"{samples}, ratings of the same worker in pairs" if any(paired) else samples
+    level = f"{LEVEL:g}" if len(paired) == 1 else f"{LEVEL:g} / {len(paired)}"
     return (
         f"{kind}; a dialogue's score is the mean over its system turns; p-value of a permutation test of t with "
-        f"{rounds} arrangements and the 95 % interval that agrees with it; Holm and Benjamini-Hochberg over {scorers} "
-        f"scores; decided: Holm's p below {LEVEL:g}; dialogues needed: two-sided t-test, level {level}, power {POWER:g}"
+        f"{rounds} arrangements and the 95 % interval that agrees with it; {CORRECTIONS[correction]} over "
+        f"{len(paired)} tests; decided: its p below {LEVEL:g}; dialogues needed: two-sided t-test, level {level}, "
+        f"power {POWER:g}"
     )
