@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 import typer
+from turnscore_core.engine import open_file_engine
+from turnscore_models import BundleError
 
 from turnscore_assessment.command_line import SeedOption, client_of, reported_errors
 from turnscore_assessment.comparison.comparison import (
@@ -138,6 +140,9 @@ def run_compare(
     ratings: Ratings = None,
     scorers: Names = None,
     url: Annotated[str | None, typer.Option(help="Service for unscored dialogues; default: TURNSCORE_URL.")] = None,
+    engine: Annotated[
+        Literal["local"] | None, typer.Option(help="`local`: starter bundles score them here, without a service.")
+    ] = None,
     paired: Pairing = None,
     details: Annotated[bool, typer.Option("--details", help="Compare the scores' details, too.")] = False,
     correction: Annotated[Correction, typer.Option(help="Holm's for all tests, or Benjamini-Hochberg's.")] = "holm",
@@ -170,14 +175,15 @@ def run_compare(
     if not sequential and (len(files) > MOST_SYSTEMS or (len(files) < 2 and (files or not ratings))):
         raise typer.BadParameter(f"needs files of 2 to {MOST_SYSTEMS} systems, or --ratings")
     names = _split(scorers, "--scorers") if scorers else None
-    with reported_errors():
+    with reported_errors(BundleError):
         if systems:
             followed = [_follow_ratings(files[0], systems, criterion, method, alpha, margin)]
             print_page(build_sequence_page(followed), followed, output)
             return
         read = dict(zip(name_systems(files), map(read_score_file, files), strict=True))
+        local = open_file_engine(None, names) if engine and any(each.unscored for each in read.values()) else None
         for each in read.values():
-            score_file(each, client_of(url), names)
+            score_file(each, client_of(url), names, local)
         if sequential:
             a, b = read.values()
             span = _read_bounds(bounds)

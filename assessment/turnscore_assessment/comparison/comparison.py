@@ -16,7 +16,8 @@ from numpy.typing import ArrayLike
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from scipy import stats
 from turnscore_client import TurnScoreError
-from turnscore_wire import DialogueReply, Turn
+from turnscore_core.engine import LocalFileEngine
+from turnscore_wire import DialogueReply, DialogueRequest, ErrorReply, Turn
 
 from turnscore_assessment.command_line import CALLS_IN_FLIGHT, OpenClient, ask_all
 from turnscore_assessment.comparison.difference import (
@@ -39,6 +40,7 @@ from turnscore_assessment.ratings.scoring import correct_benjamini_hochberg, cor
 
 MOST_DIALOGUES = 100_000  # Most dialogues in one file. Chosen: far above any study, and a few hundred MB of memory.
 
+DIALOGUES_AT_ONCE = 64  # Dialogues whose turns are batched together here. Chosen: enough of like length.
 LARGEST_SCORE = 1e100  # Largest magnitude of a score. Chosen: squares and sums of such numbers are still numbers.
 MOST_TOKENS = 10**9  # Most tokens of one turn. Chosen: far above what any model reads.
 
@@ -128,6 +130,11 @@ class UnscoredDialogue:
     turns: list[Turn]
 
     @property
+    def spoken(self) -> list[Turn]:
+        """The turns without system turns that say nothing: those cannot be scored."""
+        return [turn for turn in self.turns if turn.speaker == "user" or turn.text.strip()]
+
+    @property
     def words(self) -> float:
         """Mean words per system turn."""
         return float(np.mean([len(turn.text.split()) for turn in self.turns if turn.speaker == "system"]))
@@ -209,11 +216,18 @@ class UnscoredError(AssessmentError):
     """The service did not score a dialogue; the message says which and why."""
 
 
-def score_file(found: ScoreFile, open_client: OpenClient, scorers: Sequence[str] | None) -> None:
-    """Moves the file's unscored dialogues to the scored ones, in the file's order. UnscoredError names the line."""
+def score_file(
+    found: ScoreFile, open_client: OpenClient, scorers: Sequence[str] | None, engine: LocalFileEngine | None = None
+) -> None:
+    """Moves the file's unscored dialogues to the scored ones, in the file's order. UnscoredError names the line.
+
+    They are scored by the engine, or where there is none by a service.
+    """
     if not found.unscored:
         return
-    answered = asyncio.run(_score(found, open_client, scorers))
+    answered = (
+        asyncio.run(_score(found, open_client, scorers)) if engine is None else _score_here(found, engine, scorers)
+    )
     found.scored = sorted([*found.scored, *answered], key=lambda dialogue: dialogue.line)
     found.unscored = []
 
@@ -222,13 +236,26 @@ async def _score(found: ScoreFile, open_client: OpenClient, scorers: Sequence[st
     async with open_client() as client:
 
         async def ask(dialogue: UnscoredDialogue) -> ScoredDialogue:
-            spoken = [turn for turn in dialogue.turns if turn.speaker == "user" or turn.text.strip()]
             try:
-                return read_reply(await client.score_dialogue(spoken, scorers=scorers), dialogue)
+                return read_reply(await client.score_dialogue(dialogue.spoken, scorers=scorers), dialogue)
             except TurnScoreError as error:
                 raise UnscoredError(f"{found.path}, line {dialogue.line}: {error}") from None
 
         return await ask_all(ask, found.unscored, CALLS_IN_FLIGHT)
+
+
+def _score_here(found: ScoreFile, engine: LocalFileEngine, scorers: Sequence[str] | None) -> list[ScoredDialogue]:
+    scored = []
+    for start in range(0, len(found.unscored), DIALOGUES_AT_ONCE):
+        asked = found.unscored[start : start + DIALOGUES_AT_ONCE]
+        names = None if scorers is None else list(scorers)
+        replies = engine.answer([DialogueRequest(turns=each.spoken, scorers=names) for each in asked])
+        for dialogue, reply in zip(asked, replies, strict=True):
+            if not isinstance(reply, DialogueReply):
+                reason = reply.error.message if isinstance(reply, ErrorReply) else "is no dialogue"
+                raise UnscoredError(f"{found.path}, line {dialogue.line}: {reason}")
+            scored.append(read_reply(reply, dialogue))
+    return scored
 
 
 LARGE_SHARE = 0.5  # Share of a difference that disappears at equal length, from which the report warns. Chosen.

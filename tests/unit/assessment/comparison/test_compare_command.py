@@ -283,3 +283,29 @@ def test_one_file_and_too_many_are_refused_and_namesakes_are_told_apart(files: l
     assert [each["system"] for each in run_json(tmp_path, files[0], files[0])["systems"]] == [
         f"{files[0]} (1)", f"{files[0]} (2)",
     ]  # fmt: skip
+
+
+def test_three_files_of_plain_dialogues_are_scored_here_by_the_shipped_models(tmp_path: Path) -> None:
+    asked = ["i lost my keys", "my cat is ill", "what do you do on sundays?", "i start a new job tomorrow"]
+    replies = {
+        "kind": ["oh no, where did you last see them?", "i am sorry, what does the vet say?",
+                 "i mostly read and go for walks.", "congratulations! what will you work on?"],
+        "dull": ["ok.", "ok.", "ok.", "ok."],
+        "mad": ["cows fly purple the", "the the banana", "seven is a green", "no no tax keys cow"],
+    }  # fmt: skip
+    files = []
+    for name, said in replies.items():
+        turns = [
+            [{"speaker": "user", "text": a}, {"speaker": "system", "text": b}] for a, b in zip(asked, said, strict=True)
+        ]
+        files.append(
+            str(write_lines(tmp_path / f"{name}.jsonl", *[{"id": str(n), "turns": t} for n, t in enumerate(turns)]))
+        )
+    found = run_json(tmp_path, *files, "--engine", "local", "--scorers", "quality")
+    means = {each["system"]: each["figures"]["quality"]["value"] for each in found["systems"]}
+    assert max(means, key=lambda name: means[name]) == "kind"
+    assert "quality: share with a low turn" in found["systems"][0]["figures"]
+    assert len(found["pairs"]) == 3
+    assert (
+        "names qualty, for which there is no bundle" in run(*files, "--engine", "local", "--scorers", "qualty").stderr
+    )
