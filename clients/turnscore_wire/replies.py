@@ -265,7 +265,7 @@ class VersionDescription(Reply):
         description="`split`: it answers some conversations instead of the served version. `shadow`: it scores some "
         "turns too, and its scores are not returned. There may be others."
     )
-    share: float = Field(description="The share that it gets, above 0 and at most 1: of conversations, or of turns.")
+    share: float = Field(description="The share that it gets, from 0 to 1: of conversations, or of turns.")
 
 
 class ModelsReply(Reply):

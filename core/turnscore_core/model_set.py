@@ -7,8 +7,9 @@ asked for like a scorer; nothing is computed or kept for it: its scorers are ask
 import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from dataclasses import field as dataclass_field
+from typing import TypeVar
 
 import numpy as np
 from pydantic import JsonValue
@@ -189,10 +190,26 @@ def choose_defaults(
     return ModelSet(
         scorers=scorers,
         defaults=defaults,
-        ranking=(QUALITY,) if QUALITY in defaults else defaults,
+        ranking=choose_ranking(defaults),
         encoder=encoder,
         combinations=combinations or {},
     )
+
+
+def choose_ranking(defaults: Sequence[str]) -> Sequence[str]:
+    """The scorers that a ranking asks where these are asked by default."""
+    return (QUALITY,) if QUALITY in defaults else defaults
+
+
+_Labelled = TypeVar("_Labelled", LoadedScorer, Combination)
+
+
+def with_thresholds(known: Mapping[str, _Labelled], thresholds: Mapping[str, float | None]) -> Mapping[str, _Labelled]:
+    """The scorers, or combinations, with those of these thresholds that are theirs."""
+    if thresholds.keys().isdisjoint(known):
+        return known
+    changed = {name: replace(known[name], threshold=thresholds[name]) for name in known if name in thresholds}
+    return {**known, **changed}
 
 
 def read_options(loaded: LoadedScorer, options: Mapping[str, JsonValue]) -> object:

@@ -17,7 +17,7 @@ from turnscore_service.api.http.app import create_app
 from turnscore_service.api.http.exchange import serving_with
 from turnscore_service.auth.access import UnusableKeysError
 from turnscore_service.lifecycle.admin import AdminSocket, UnusableFolderError, prepare_folder, unusable
-from turnscore_service.lifecycle.loading import find_named
+from turnscore_service.lifecycle.loading import find_offer
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.lifecycle.signals import (
     drain_before_stopping,
@@ -39,8 +39,9 @@ def _prepare(settings: Settings) -> tuple[Runtime, GrpcServer]:
         require_exporter(settings.telemetry)
         if settings.admin.folder is not None:
             prepare_folder(settings.admin.folder)
-        find_named(settings)
+        offer = find_offer(settings)
         runtime = Runtime(settings)
+        runtime.access.expect(offer)
         return runtime, GrpcServer(runtime)
     except FullDiskError as error:
         sys.exit(f"BENTOML_HOME: {error}")
@@ -49,7 +50,7 @@ def _prepare(settings: Settings) -> tuple[Runtime, GrpcServer]:
     except UnusableFolderError as error:
         sys.exit(unusable(error))
     except UnusableKeysError as error:
-        sys.exit(f"TURNSCORE_AUTH__KEYS_FILE: {error}")
+        sys.exit(f"TURNSCORE_AUTH__KEYS{'_FILE' if settings.auth.keys_file else ''}: {error}")
     except BundleNotFoundError as error:
         sys.exit(str(error))
     except UnusableCertificateError as error:

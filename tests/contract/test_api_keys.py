@@ -5,19 +5,24 @@ import hashlib
 import io
 import json
 import logging
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc
+import httpx
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 from prometheus_client import REGISTRY
-from support.transports import Transports, error_of, serve_transports
+from support.fakes import FakeReaction, FakeScorer, candidate_version
+from support.transports import Transports, error_of, grpc_stub, message_of, serve_transports, settings_with
 from turnscore_client import AsyncTurnScoreClient, UnauthenticatedError
+from turnscore_service.api.http.app import create_app
 from turnscore_service.log_setup import set_up_logging
+from turnscore_service.scheduling.versions import CandidateVersions
 from turnscore_wire import ErrorReply
-from turnscore_wire.v1 import turnscore_pb2
+from turnscore_wire.v1 import to_fields, turnscore_pb2
 from turnscore_wire.v1.turnscore_pb2_grpc import TurnScorerStub
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
@@ -203,3 +208,81 @@ async def test_the_log_names_the_key_and_never_holds_it(capsys: pytest.CaptureFi
     assert {line["level"] for line in lines} == {"INFO"}
     for secret in (KEY, "ts_another", "said in private"):
         assert secret not in output.getvalue()
+
+
+TEAMS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "strict": {"thresholds": {"fake": 0.05, "sum": 9.0}, "default_scorers": ["fake", "sum"]},
+    "lenient": {"thresholds": {"fake": None}, "default_scorers": ["fake"]},
+    "early": {"models": ["fake:1.1.0"], "default_scorers": ["fake", "other"]},
+    "late": {"models": ["fake:1.0.0"], "default_scorers": ["fake"]},
+}
+SUM = {"sum": {"weights": {"fake": 1.0, "other": 1.0}, "threshold": 0.0}}
+
+
+def facts_of(scores: dict[str, Any]) -> dict[str, tuple[str, str | None]]:
+    return {name: (score["model"].split("+")[0], score.get("label")) for name, score in scores.items()}
+
+
+async def test_each_team_has_its_own_thresholds_default_scorers_and_model_in_every_call():
+    fake, other = FakeScorer(), FakeScorer()
+    fake.threshold = 0.02
+    keys = {name: {"sha256": sha256(name), **given} for name, given in TEAMS.items()}
+    settings = settings_with(auth={"keys": keys}, default_scorers=["other"], combinations=SUM)
+    version = candidate_version(FakeScorer(), 0.5)
+    candidates = CandidateVersions(splits=[version])
+    expected: dict[str, list[dict[str, tuple[str, str | None]]]] = {
+        "plain": [{"other": ("other:1.0.0", None)}],
+        "strict": [
+            {"fake": (model, label), "sum": (model, "low")}
+            for model, label in (("fake:1.0.0", "low"), ("fake:1.1.0", "low"))
+        ],
+        "lenient": [{"fake": (model, None)} for model in ("fake:1.0.0", "fake:1.1.0")],
+        "early": [{"fake": ("fake:1.1.0", None), "other": ("other:1.0.0", None)}],
+        "late": [{"fake": ("fake:1.0.0", "fair")}],
+    }
+    async with grpc_stub(settings, candidates, fake=fake, other=other) as (stub, runtime):
+        transport = httpx.ASGITransport(create_app(runtime))
+        async with httpx.AsyncClient(transport=transport, base_url="http://turnscore") as http:
+            for team, allowed in expected.items():
+                headers, seen = [("x-api-key", team)], []
+                for number in range(12):
+                    asked = {"response": "a b", "conversation": f"c-{number}"}
+                    over_http = (await http.post("/v1/score", json=asked, headers=headers)).json()
+                    over_grpc = to_fields(await stub.Score(message_of("score", asked), metadata=headers))
+                    turns = {"turns": [USER, SYSTEM], "conversation": f"c-{number}"}
+                    dialogue = (await http.post("/v1/score_dialogue", json=turns, headers=headers)).json()
+                    stream = stub.ScoreStream(metadata=headers)
+                    for message in ({"open": {"conversation": f"c-{number}"}}, {"turn": {"speaker": 2, "text": "a b"}}):
+                        await stream.write(turnscore_pb2.ConversationMessage(**message))
+                        heard = to_fields(await stream.read())
+                    stream.cancel()
+                    replies = (over_http, over_grpc, dialogue["turns"][0], heard["scored"])
+                    facts = [facts_of(each["scores"]) for each in replies]
+                    assert facts == [facts[0]] * 4
+                    seen += facts[:1]
+                assert all(each in allowed for each in seen)
+                assert all(each in seen for each in allowed)
+                ranked = (await http.post("/v1/rank", json={"candidates": ["a b"]}, headers=headers)).json()
+                assert ranked["weights"].keys() == allowed[0].keys()
+            models = (await http.get("/v1/models", headers=[("x-api-key", "strict")])).json()["models"]
+            assert {each["scorer"]: (each.get("threshold"), each["is_default"]) for each in models} == {
+                "fake": (0.05, True), "other": (None, False), "sum": (9.0, True),
+            }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"default_scorers": ["fake", "reaction"]}, r"team\.default_scorers: reaction is not among fake"),
+        ({"thresholds": {"fakes": 1.0}}, r"team\.thresholds: fakes is not among .*; did you mean fake\?"),
+        ({"models": ["fake:9.9.9"]}, r"team\.models: fake:9\.9\.9 is not among fake:1\.0\.0, fake:1\.1\.0"),
+        ({"models": ["fake:1.0.0", "fake:1.1.0"]}, r"team\.models: name one version of each scorer"),
+    ],
+)
+async def test_a_key_that_names_what_is_not_loaded_leaves_the_service_not_ready(given: dict[str, Any], told: str):
+    settings = settings_with(auth={"keys": {"team": {"sha256": sha256("team"), **given}}})
+    candidates = CandidateVersions(splits=[candidate_version(FakeScorer(), 0.5)])
+    async with grpc_stub(settings, candidates, fake=FakeScorer(), reaction=FakeReaction()) as (_, runtime):
+        assert runtime.health.state == "refused"
+        assert re.search(told, runtime.health.reason)

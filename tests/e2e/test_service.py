@@ -78,6 +78,12 @@ def test_a_damaged_bundle_leaves_the_service_alive_and_not_ready_until_sigterm_e
     [
         ("LIMITS__MAX_TURNS", "none", True, ": input should be a valid integer"),
         ("MODELS", "engagement,qualty", True, r": no bundle qualty; .*; did you mean quality\?"),
+        (
+            "AUTH__KEYS",
+            json.dumps({"team": {"sha256": "0" * 64, "default_scorers": ["qualty"]}}),
+            True,
+            r": team.default_scorers: qualty is not among .*; did you mean quality\?",
+        ),
         ("SPLIT", "quality:9.9.9=0.5", False, ": no bundle quality:9.9.9; "),
     ],
 )

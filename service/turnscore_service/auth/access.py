@@ -9,13 +9,15 @@ import logging
 import math
 import time
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import lru_cache, partial
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from pathlib import Path
 from threading import Thread
+from typing import NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
 from turnscore_core.errors import OverloadedError, UnauthenticatedError
@@ -60,12 +62,21 @@ class TurnBudget:
         self._filled_at = now
 
 
+class Preferences(NamedTuple):
+    """What stands for a key's callers instead of the deployment's (`KeyEntry`)."""
+
+    thresholds: tuple[tuple[str, float | None], ...] = ()
+    default_scorers: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Caller:
     """A caller: a key's name, or an anonymous one if no key is required."""
 
     key_name: str | None = None
     budget: TurnBudget | None = None
+    preferences: Preferences | None = None
     # In whose name their work shares with others': of a key, or without one of the network (`network_of`).
     share: str = ""
 
@@ -143,7 +154,35 @@ _LOGGER = logging.getLogger("turnscore.access")
 
 
 class UnusableKeysError(Exception):
-    """The file of keys cannot be read; the message says why, and repeats nothing of it."""
+    """The keys cannot be used; the message says why, and repeats nothing of them but names."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Offer:
+    """The names that keys may use: of scorers and combinations, of those that may be asked by default, of models."""
+
+    scorers: Collection[str]
+    defaults: Collection[str]
+    models: Mapping[str, str]  # the scorers, by `name:version`
+
+
+def check_names(entries: Mapping[str, KeyEntry], offer: Offer) -> None:
+    """Raises UnusableKeysError, with key and field, for a name that is not offered, or two models of one scorer."""
+    for key, entry in entries.items():
+        for field, named, known in (
+            ("thresholds", entry.thresholds, offer.scorers),
+            ("default_scorers", entry.default_scorers, offer.defaults),
+            ("models", entry.models, offer.models),
+        ):
+            for name in named:
+                if name not in known:
+                    near = get_close_matches(name, known, n=1)
+                    raise UnusableKeysError(
+                        f"{key}.{field}: {name} is not among {', '.join(sorted(known))}"
+                        f"{f'; did you mean {near[0]}?' if near else ''}"
+                    )
+        if len({offer.models[model] for model in entry.models}) < len(entry.models):
+            raise UnusableKeysError(f"{key}.models: name one version of each scorer")
 
 
 def sent_key(headers: Mapping[str, str]) -> str | None:
@@ -179,9 +218,15 @@ class Access:
         self._proxies = settings.trusted_proxies
         self._clock = clock
         self._callers: dict[str, tuple[KeyEntry, Caller]] = {}
+        self._offer: Offer | None = None
         self._looked_at = clock()
         self._stamp = self._look()
         self._take(read_keys(self._file) if self._file is not None else {})
+
+    def expect(self, offer: Offer) -> None:
+        """From here on takes only keys whose names are offered. Raises UnusableKeysError where those there are not."""
+        check_names({name: entry for name, (entry, _) in self._callers.items()}, offer)
+        self._offer = offer
 
     def admit(self, key: str | None, peer: str = "", forwarded: str | None = None) -> Caller:
         """Who calls with that key; where none is needed, from that address, or as `forwarded` by a trusted proxy there.
@@ -205,8 +250,9 @@ class Access:
         digest = hashlib.sha256(key.encode(errors="replace")).hexdigest()
         for entry, caller in self._callers.values():
             # Every key is compared, each in constant time: the time shows neither the key nor its place.
-            if hmac.compare_digest(entry.sha256, digest):
-                found = caller
+            for known in (entry.sha256, entry.previous_sha256):
+                if known is not None and hmac.compare_digest(known, digest):
+                    found = caller
         if found is None:
             raise UnauthenticatedError("the API key is unknown")
         return found
@@ -234,12 +280,23 @@ class Access:
             self._is_reading = False
 
     def _take(self, of_file: Mapping[str, KeyEntry]) -> None:
-        """Replaces the keys; an unchanged key keeps the rest of its budget."""
-        callers = {}
-        for name, entry in {**self._fixed, **of_file}.items():
-            known = self._callers.get(name)
-            callers[name] = known if known is not None and known[0] == entry else (entry, _caller(name, entry))
-        self._callers = callers
+        """Replaces the keys; a name with the same rate keeps the rest of its budget."""
+        entries = {**self._fixed, **of_file}
+        if self._offer is not None:
+            check_names(entries, self._offer)
+        self._callers = {name: (entry, self._caller(name, entry)) for name, entry in entries.items()}
+
+    def _caller(self, name: str, entry: KeyEntry) -> Caller:
+        before, known = self._callers.get(name, (None, ANYBODY))
+        if before == entry:
+            return known
+        preferences = Preferences(tuple(entry.thresholds.items()), entry.default_scorers, entry.models)
+        budget = None
+        if before is not None and (before.turns_per_second, before.burst) == (entry.turns_per_second, entry.burst):
+            budget = known.budget
+        elif entry.turns_per_second is not None:
+            budget = TurnBudget(entry.turns_per_second, entry.burst or max(1, round(entry.turns_per_second)))
+        return Caller(name, budget, preferences if any(preferences) else None, f"key {name}")
 
     def _look(self) -> tuple[int, int, int] | None:
         if self._file is None:
@@ -249,13 +306,6 @@ class Access:
         except OSError:
             return None
         return found.st_mtime_ns, found.st_size, found.st_ino
-
-
-def _caller(name: str, entry: KeyEntry) -> Caller:
-    if entry.turns_per_second is None:
-        return Caller(name, share=f"key {name}")
-    burst = entry.burst or max(1, round(entry.turns_per_second))
-    return Caller(name, TurnBudget(entry.turns_per_second, burst), f"key {name}")
 
 
 def read_keys(file: Path) -> dict[str, KeyEntry]:

@@ -15,17 +15,17 @@ from turnscore_core.inference.concurrency import Concurrency
 from turnscore_core.inference.onnx_backend import DeviceError
 from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.model_loader import ModelLoader
-from turnscore_core.model_set import Combination
+from turnscore_core.model_set import Combination, ModelSet
 from turnscore_models import (
     Bundle,
     BundleError,
     BundleNotFoundError,
     CombinationCalibration,
-    Manifest,
     starter_bundles,
 )
 from turnscore_models.store import find_manifest, resolve
 
+from turnscore_service.auth.access import Offer
 from turnscore_service.scheduling.versions import CandidateVersion, CandidateVersions
 from turnscore_service.settings.group import VersionShare
 from turnscore_service.settings.service import CombinationSettings, Settings
@@ -33,15 +33,15 @@ from turnscore_service.settings.service import CombinationSettings, Settings
 VARIABLE = "TURNSCORE_COMBINATIONS"
 
 
-def find_named(settings: Settings) -> list[Manifest]:
-    """The manifests of the bundles that may answer callers, in milliseconds: before a worker loads anything.
+def find_offer(settings: Settings) -> Offer:
+    """What API keys may name, by the manifests alone: in milliseconds, before a worker loads anything.
 
-    One that cannot be read is left out: loading says what is wrong with it, and can be tried again. Raises
+    A manifest that cannot be read is left out: loading says what is wrong with it, and can be tried again. Raises
     BundleNotFoundError, with the setting's name, for a bundle that is not known.
     """
     served = settings.models or tuple(f"{folder}/" for folder in starter_bundles())
     splits, shadows = ([each.bundle for each in versions] for versions in (settings.split, settings.shadow))
-    found = []
+    models = {}
     for setting, references in {"MODELS": served, "SPLIT": splits, "SHADOW": shadows}.items():
         for reference in references:
             try:
@@ -51,8 +51,20 @@ def find_named(settings: Settings) -> list[Manifest]:
             except BundleError:
                 continue
             if setting != "SHADOW":
-                found.append(manifest)
-    return found
+                models[manifest.reference] = manifest.scorer
+    scorers = {*models.values(), *settings.combinations}
+    return Offer(scorers=scorers, defaults=scorers, models=models)
+
+
+def offer_of(model_set: ModelSet, candidates: CandidateVersions) -> Offer:
+    """What API keys may name where these are served."""
+    scorers = {*model_set.scorers, *model_set.combinations}
+    every = [*model_set.loaded.values(), *(each.loaded for each in candidates.splits)]
+    return Offer(
+        scorers=scorers,
+        defaults={name for name in scorers if model_set.speaker_of(name) == "system"},
+        models={each.model: each.kind for each in every},
+    )
 
 
 _LOGGER = logging.getLogger("turnscore.models")

@@ -24,6 +24,7 @@ from turnscore_models import CRITERION, Bundle, BundleError
 from turnscore_models.admin import AdminReport, MemoryReadings
 
 from turnscore_service import metrics
+from turnscore_service.auth.access import UnusableKeysError
 from turnscore_service.cache.redis_client import open_store
 from turnscore_service.cache.redis_level import RedisLevel
 from turnscore_service.cache.score_cache import ScoreCache
@@ -168,6 +169,7 @@ class Place:
     """Where the served pipeline stands: what answers at this moment, and how another comes to."""
 
     find: Callable[[], ScoringPipeline | None]
+    check: Callable[[ModelSet], object]  # raises UnusableKeysError where an API key names what would not be served
     take: Callable[[ScoringPipeline], object]
 
 
@@ -222,7 +224,7 @@ class ModelSwitch:
             done = await self._switch(find)
         except asyncio.CancelledError:
             refusal = "the service is shutting down"
-        except (SwitchRefusedError, BundleError, DeviceError) as error:
+        except (SwitchRefusedError, BundleError, DeviceError, UnusableKeysError) as error:
             refusal = str(error)
         except Exception as error:
             _LOGGER.exception("the switch failed")
@@ -272,6 +274,7 @@ class ModelSwitch:
     async def _take_place(self, model_set: ModelSet) -> ScoringPipeline:
         cache = await self._builder.open_cache(model_set)
         self._require_served()  # it may have begun to drain
+        self._place.check(model_set)
         pipeline = self._builder.build(model_set, cache)
         self._place.take(pipeline)
         self._may_be_given_up = False

@@ -10,15 +10,15 @@ from contextlib import suppress
 from turnscore_core.inference.onnx_backend import DeviceError
 from turnscore_core.kept_vectors import VectorStore
 from turnscore_core.model_loader import ModelLoader
-from turnscore_core.model_set import choose_defaults
+from turnscore_core.model_set import ModelSet, choose_defaults
 from turnscore_models import BundleError
 from turnscore_wire import ModelsReply
 
 from turnscore_service import metrics
-from turnscore_service.auth.access import Access
+from turnscore_service.auth.access import Access, UnusableKeysError
 from turnscore_service.conversations.registry import ConversationRegistry
 from turnscore_service.lifecycle.health import Health
-from turnscore_service.lifecycle.loading import load_combinations, load_versions
+from turnscore_service.lifecycle.loading import load_combinations, load_versions, offer_of
 from turnscore_service.lifecycle.model_switch import ModelSwitch, PipelineBuilder, Place, SwitchRefusedError
 from turnscore_service.scheduling.admission import RecentRequests
 from turnscore_service.scheduling.executor import ExecutorWatch
@@ -31,6 +31,7 @@ from turnscore_service.telemetry.recorder import TelemetryRecorder, open_telemet
 
 _WRITE_SECONDS = 0.5  # how much later than a worker's own scrapes those of the other workers may know what it counted
 
+_REFUSALS = {DeviceError: "the device cannot be used", UnusableKeysError: "the API keys cannot be used"}
 _LOGGER = logging.getLogger("turnscore.runtime")
 
 
@@ -77,7 +78,7 @@ class Runtime:
         `worker` is this process's number among the workers, from 0: it decides which CUDA device is this one's.
         """
         loader = self._loader = self._loader or ModelLoader(self.settings.loading(), worker=worker)
-        place = Place(find=lambda: self.served, take=self._take_pipeline)
+        place = Place(find=lambda: self.served, check=self._check_keys, take=self._take_pipeline)
         self.switch = ModelSwitch(self.settings, self.health, loader, self._builder, place)
         self.telemetry = open_telemetry(self.settings.telemetry)
         self._loading = asyncio.create_task(self._load(loader))
@@ -142,7 +143,7 @@ class Runtime:
         """What is loaded, and the limits in force. Raises NotReadyError."""
         return ModelsReply(
             request_id=request_id,
-            models=describe_models(self.pipeline().model_set),
+            models=describe_models(self.pipeline().split.model_set_for()),
             limits=self.settings.limits,
             candidates=list(describe_versions(self._builder.candidates)),
         )
@@ -154,9 +155,9 @@ class Runtime:
             candidates = await loop.run_in_executor(None, load_versions, self.settings, scorers, loader)
             combinations = await loop.run_in_executor(None, load_combinations, self.settings.combinations, scorers)
             model_set = choose_defaults(scorers, self.settings.default_scorers, combinations)
-        except (DeviceError, BundleError) as error:
-            what = "the device cannot be used" if isinstance(error, DeviceError) else "a bundle was refused"
-            _LOGGER.error("%s: %s", what, error)
+            self.access.expect(offer_of(model_set, candidates))
+        except (DeviceError, BundleError, UnusableKeysError) as error:
+            _LOGGER.error("%s: %s", _REFUSALS.get(type(error), "a bundle was refused"), error)
             self.health.become("refused", str(error))
             return
         except Exception as error:
@@ -169,6 +170,9 @@ class Runtime:
         gc.freeze()
         self.health.become("ready")
         _LOGGER.info("ready", extra={"models": [each.bundle.manifest.reference for each in scorers.values()]})
+
+    def _check_keys(self, model_set: ModelSet) -> None:
+        self.access.expect(offer_of(model_set, self._builder.candidates))
 
     def _take_pipeline(self, pipeline: ScoringPipeline) -> None:
         """Lets it answer every request that begins from here on."""

@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
+from turnscore_models import BundleNotFoundError
 
 import turnscore_service
 from turnscore_service._patches.bentoml_metrics import FullDiskError, refuse_full_disk
-from turnscore_service.auth.access import UnusableKeysError, read_keys
+from turnscore_service.auth.access import UnusableKeysError, check_names, read_keys
 from turnscore_service.cache.redis_client import cause_of, open_store
 from turnscore_service.lifecycle.admin import UnusableFolderError, check_folder, unusable
+from turnscore_service.lifecycle.loading import find_offer
 from turnscore_service.lifecycle.process import why_not
 from turnscore_service.settings.cache import CacheSettings
 from turnscore_service.settings.service import Settings
@@ -151,9 +153,11 @@ def _check_files(settings: Settings) -> Iterator[Problem]:
         yield Problem(f"{error}: free some space, or set BENTOML_HOME to another disk", is_fatal=True)
     if settings.auth.keys_file is not None:
         try:
-            read_keys(settings.auth.keys_file)
+            check_names(read_keys(settings.auth.keys_file), find_offer(settings))
+        except BundleNotFoundError:
+            pass  # reported with the bundles
         except UnusableKeysError as error:
-            yield Problem(f"the API keys cannot be read: {error}: `turnscore keys` makes entries", is_fatal=True)
+            yield Problem(f"the API keys cannot be used: {error}: `turnscore keys` makes entries", is_fatal=True)
     if settings.admin.folder is not None:
         try:
             check_folder(settings.admin.folder)

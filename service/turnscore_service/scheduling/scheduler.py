@@ -8,7 +8,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from operator import attrgetter
@@ -17,7 +17,7 @@ from turnscore_core.batches import PackCollector
 from turnscore_core.deadline import Deadline
 from turnscore_core.errors import DeadlineExceededError, FailedScoringError, ScoringError
 from turnscore_core.loaded_scorer import LoadedScorer
-from turnscore_core.model_set import Combinations, add_combinations, component_scorers
+from turnscore_core.model_set import Combinations, add_combinations, component_scorers, with_thresholds
 from turnscore_core.score_entries import TextHashes
 from turnscore_core.scorers.scorer import RawScore, Scorer, TokenPack, TurnToScore, count_chars
 from turnscore_core.scoring import Item, Outcome, ask_together, encode_in_pieces, encode_isolating, score_of
@@ -156,8 +156,8 @@ class PendingScore(CacheLookup):
         self.outcome.errors[self.asked] = DeadlineExceededError("the deadline passed before the turn was scored")
         self.leave(expired=True)
 
-    def assemble(self) -> None:
-        """Puts the score together from known fragments and computed ones."""
+    def assemble(self, thresholds: Mapping[str, float | None]) -> None:
+        """Puts the score together from known fragments and computed ones; labels it by its caller's threshold."""
         outcome, fragments = self.outcome, self.known
         if self.asked in outcome.errors:
             return
@@ -174,7 +174,10 @@ class PendingScore(CacheLookup):
             else:
                 outcome.queue = max(outcome.queue, time.monotonic() - self.joined_at)
         raw = self.loaded.scorer.join(self.turn, [fragments[each] for each in self.fragments])
-        outcome.scores[self.asked] = score_of(self.loaded, self.turn, raw, is_cached=not self.waits_for)
+        loaded = self.loaded
+        if self.asked in thresholds:
+            loaded = replace(loaded, threshold=thresholds[self.asked])
+        outcome.scores[self.asked] = score_of(loaded, self.turn, raw, is_cached=not self.waits_for)
         if raw.vector is not None:
             outcome.vectors[self.asked] = raw.vector
 
@@ -221,6 +224,7 @@ class ScorerRuntime:
             await self.jobs.wait_until_none()
             self.batcher.retire()
             self.tokenizer.retire()
+        del self.computes  # often itself: in a circle a replaced model would stay until a garbage collection
 
     def close(self) -> None:
         """Ends the threads; waiting work is dropped."""
@@ -387,6 +391,7 @@ class Scheduler:
         the budget of the caller's key; which pays for what is admitted or known, and nothing else.
         """
         caller = CALLER.get()
+        thresholds = {} if caller.preferences is None else dict(caller.preferences.thresholds)
         caller.require_budget(len(items))
         outcomes = [Outcome() for _ in items]
         slices = TimeSlice(self._cooperative, is_large=len(items) >= LARGE_TURNS)
@@ -399,10 +404,11 @@ class Scheduler:
             slices.renew()
             for each in pending:
                 await slices.pause()
-                each.assemble()
-            if self._combinations:
+                each.assemble(thresholds)
+            combinations = with_thresholds(self._combinations, thresholds) if thresholds else self._combinations
+            if combinations:
                 for item, outcome in zip(items, outcomes, strict=True):
-                    add_combinations(item.asked, outcome, self._combinations)
+                    add_combinations(item.asked, outcome, combinations)
         finally:
             for each in pending:
                 each.leave()

@@ -5,8 +5,10 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 
 from turnscore_core.loaded_scorer import LoadedScorer
-from turnscore_core.model_set import ModelSet
+from turnscore_core.model_set import ModelSet, choose_ranking, with_thresholds
 from turnscore_wire import ModelDescription, Turn, VersionDescription
+
+from turnscore_service.auth.access import CALLER, Preferences
 
 _HASH_BYTES = 8
 _HASHES = float(1 << 8 * _HASH_BYTES)
@@ -28,30 +30,62 @@ class CandidateVersions:
     splits: Sequence[CandidateVersion] = ()
 
 
+_MOST_SETS = 256  # of versions and preferences that are kept put together; chosen: more than teams have
+
+
 class TrafficSplit:
-    """Chooses the versions that answer a conversation, out of one model_set's."""
+    """Chooses the versions that answer a conversation, out of one model_set's, as its caller's key prefers them."""
 
     def __init__(self, model_set: ModelSet, versions: Sequence[CandidateVersion] = ()) -> None:
         self._model_set = model_set
         self._versions = versions
-        self._model_sets: dict[tuple[str, ...], ModelSet] = {(): model_set}
+        self._model_sets: dict[tuple[tuple[str, ...], Preferences | None], ModelSet] = {}
 
-    def model_set_for(self, conversation: str | None, turns: Iterable[Turn]) -> ModelSet:
+    def model_set_for(self, conversation: str | None = None, turns: Iterable[Turn] = ()) -> ModelSet:
         """The model_set that answers the conversation with this name, or else with these turns, oldest first.
 
-        The served versions' where it has no name and the user has not said anything.
+        Where it has no name and the user has not said anything, the served versions, and those that the key names.
         """
-        if not self._versions:
+        preferences = CALLER.get().preferences
+        if not self._versions and preferences is None:
             return self._model_set
-        key = conversation_key(conversation, turns)
-        if key is None:
+        key = conversation_key(conversation, turns) if self._versions else None
+        models = () if preferences is None else preferences.models
+        names = tuple([each.loaded.name for each in self._versions if self._answers(each, key, models)])
+        if not names and preferences is None:
             return self._model_set
-        chosen = [each.loaded for each in self._versions if is_drawn(key, each)]
-        names = tuple(each.name for each in chosen)
-        model_set = self._model_sets.get(names)
+        model_set = self._model_sets.get((names, preferences))
         if model_set is None:
-            model_set = self._model_sets[names] = _with_versions(self._model_set, chosen)
+            if len(self._model_sets) >= _MOST_SETS:
+                self._model_sets.clear()
+            model_set = self._model_sets[names, preferences] = self._put_together(names, preferences)
         return model_set
+
+    def _answers(self, version: CandidateVersion, key: str | None, models: Sequence[str]) -> bool:
+        """Whether it answers the conversation of that key, or a caller to whom these models are to answer."""
+        if version.loaded.model in models:
+            return True
+        is_free = self._model_set.scorers[version.loaded.kind].model not in models
+        return is_free and key is not None and is_drawn(key, version)
+
+    def _put_together(self, names: Sequence[str], preferences: Preferences | None) -> ModelSet:
+        chosen = [each.loaded for each in self._versions if each.loaded.name in names]
+        model_set = replace(
+            self._model_set,
+            scorers={**self._model_set.scorers, **{each.kind: each for each in chosen}},
+            versions={each.kind: each.name for each in chosen},
+        )
+        if preferences is None:
+            return model_set
+        thresholds = dict(preferences.thresholds)
+        defaults = tuple(dict.fromkeys(preferences.default_scorers)) or model_set.defaults
+        return replace(
+            model_set,
+            scorers=with_thresholds(model_set.scorers, thresholds),
+            combinations=with_thresholds(model_set.combinations, thresholds),
+            defaults=defaults,
+            ranking=choose_ranking(defaults),
+        )
 
 
 def conversation_key(conversation: str | None, turns: Iterable[Turn]) -> str | None:
@@ -69,14 +103,6 @@ def is_drawn(key: str, version: CandidateVersion) -> bool:
     content = f"{version.loaded.model}\n{key}".encode()
     number = int.from_bytes(blake2b(content, digest_size=_HASH_BYTES).digest(), "big")
     return number < version.share * _HASHES
-
-
-def _with_versions(model_set: ModelSet, chosen: Sequence[LoadedScorer]) -> ModelSet:
-    return replace(
-        model_set,
-        scorers={**model_set.scorers, **{each.kind: each for each in chosen}},
-        versions={each.kind: each.name for each in chosen},
-    )
 
 
 def describe_models(model_set: ModelSet) -> list[ModelDescription]:

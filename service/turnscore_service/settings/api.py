@@ -4,7 +4,16 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, FilePath, IPvAnyAddress, PositiveFloat, PositiveInt, field_validator, model_validator
+from pydantic import (
+    Field,
+    FilePath,
+    FiniteFloat,
+    IPvAnyAddress,
+    PositiveFloat,
+    PositiveInt,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 from pydantic_settings import NoDecode
 
@@ -129,12 +138,20 @@ KeyName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
 TurnsPerSecond = Annotated[float, Field(ge=0.001, allow_inf_nan=False)]
 
 
-class KeyEntry(SettingsGroup):
-    """One API key: what is known of it, which is not the key itself."""
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
-    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+class KeyEntry(SettingsGroup):
+    """What is known of the one or two keys of a name, which is not the keys themselves."""
+
+    sha256: Sha256
+    previous_sha256: Sha256 | None = None  # of the key that was rotated out, which is good until it is revoked
     turns_per_second: TurnsPerSecond | None = None
     burst: PositiveInt | None = None
+    # What stands for these callers instead of the deployment's; a model is `name:version`, served or of the split.
+    thresholds: dict[str, FiniteFloat | None] = Field(default_factory=dict)
+    default_scorers: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
 
     @model_validator(mode="after")
     def _burst_has_a_rate(self) -> "KeyEntry":

@@ -26,14 +26,14 @@ class VersionShare(SettingsGroup):
     """A bundle, and the share that it scores."""
 
     bundle: Annotated[str, StringConstraints(min_length=1)]
-    share: Annotated[float, Field(gt=0, le=1)]
+    share: Annotated[float, Field(ge=0, le=1)]
 
 
 def read_shares(value: object, default: float | None = None) -> object:
     """The bundles and shares of a text such as `engagement:1.1.0=0.1`, of which commas separate several.
 
     Anything but a text stays as it is. Raises PydanticCustomError, with what is wrong, for a share that is no number
-    above 0 and at most 1, or is missing where there is no `default`.
+    from 0 to 1, or is missing where there is no `default`; with one, 0 would be of no use and is refused.
     """
     parts = split_at_commas(value)
     if not isinstance(value, str) or not isinstance(parts, tuple):
@@ -51,8 +51,8 @@ def _read_share(part: str, default: float | None) -> VersionShare:
         share = float(number)
     except ValueError:
         raise _refusal(part, "must end with a share, such as 0.1") from None
-    if not 0 < share <= 1:
-        raise _refusal(part, "must have a share above 0 and at most 1")
+    if not 0 <= share <= 1 or (share == 0 and default is not None):
+        raise _refusal(part, f"must have a share {'from 0 to' if default is None else 'above 0 and at most'} 1")
     if not bundle.strip():
         raise _refusal(part, "must name a bundle before its share")
     return VersionShare(bundle=bundle.strip(), share=share)

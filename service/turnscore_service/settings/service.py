@@ -222,7 +222,7 @@ class Settings(BaseSettings):
     split: Annotated[tuple[VersionShare, ...], NoDecode, Field(max_length=8)] = Field(
         default=(),
         description="Versions that serve a share of conversations, one per scorer: `engagement:1.1.0=0.1` "
-        "([rollouts.md](rollouts.md#split)).",
+        "([rollouts.md](rollouts.md#split)). 0: only API keys that name the version.",
     )
     default_scorers: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(),

@@ -231,7 +231,9 @@ def _shed(runtime: Runtime, call: str, body: bytes, caller: Caller) -> None:
         return
     if body in runtime.answered:
         KNOWN_REQUEST.set(True)
-    elif asks(pipeline.model_set, call, body, scorer) and (error := pipeline.admission.shed(caller.share)) is not None:
+        return
+    is_asked = asks(pipeline.split.model_set_for(), call, body, scorer)
+    if is_asked and (error := pipeline.admission.shed(caller.share)) is not None:
         SHED.labels("http", call).inc()
         raise error
 

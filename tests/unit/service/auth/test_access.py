@@ -12,7 +12,7 @@ from prometheus_client import REGISTRY
 from pydantic import ValidationError
 from support.fakes import ManualClock
 from turnscore_core.errors import OverloadedError, UnauthenticatedError
-from turnscore_service.auth.access import Access, TurnBudget, UnusableKeysError, network_of, sent_key
+from turnscore_service.auth.access import Access, Offer, TurnBudget, UnusableKeysError, network_of, sent_key
 from turnscore_service.settings.api import AuthSettings, KeyEntry
 from turnscore_service.settings.service import Settings, read_settings
 
@@ -186,6 +186,47 @@ def test_reading_again_gives_an_unchanged_key_no_new_budget(file: Path):
     access.admit("secret-2")
     with pytest.raises(OverloadedError):
         access.admit("secret-1").require_budget(1)
+
+
+def test_two_keys_of_a_name_are_one_caller_and_a_rotation_gives_no_new_budget(file: Path):
+    write(file, {"team": entry("secret-1", turns_per_second=0.001, burst=5)})
+    access = access_to(file)
+    access.admit("secret-1").charge(5)
+    rotated = entry("secret-2", turns_per_second=0.001, burst=5)
+    write(file, {"team": f'{rotated}previous_sha256 = "{digest("secret-1")}"\n'})
+    assert [access.admit(key).key_name for key in ("secret-1", "secret-2")] == ["team", "team"]
+    with pytest.raises(OverloadedError):
+        access.admit("secret-2").require_budget(1)
+    write(file, {"team": rotated})
+    refused(access, "secret-1")
+
+
+OFFER = Offer(scorers={"quality", "fed"}, defaults={"quality"}, models={"quality:1.0.0": "quality"})
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ("thresholds = {qualty = 0.5}", "chatbot.thresholds: qualty is not among fed, quality; did you mean quality?"),
+        ('thresholds = {quality = "high"}', "chatbot.thresholds.quality: input should be a valid number"),
+        ("thresholds = {quality = nan}", "chatbot.thresholds.quality: input should be a finite number"),
+        ('default_scorers = ["fed"]', "chatbot.default_scorers: fed is not among quality"),
+        ('default_scorers = "quality"', "chatbot.default_scorers: input should be a valid tuple"),
+        ('models = ["quality:2.0.0"]', "chatbot.models: quality:2.0.0 is not among quality:1.0.0"),
+        ('previous_sha256 = "short"', "chatbot.previous_sha256: string should match pattern"),
+    ],
+)
+def test_a_changed_file_that_names_what_is_not_loaded_changes_nothing(
+    file: Path, fields: str, told: str, caplog: pytest.LogCaptureFixture
+):
+    access = access_to(file)
+    access.expect(OFFER)
+    write(file, {"chatbot": entry("secret-3") + fields + "\n"})
+    assert access.admit("secret-1").key_name == "chatbot"
+    refused(access, "secret-3")
+    assert told in caplog.text
+    with pytest.raises(UnusableKeysError):
+        access_to(file).expect(OFFER)
 
 
 def test_every_key_is_compared_whichever_fits(file: Path, monkeypatch: pytest.MonkeyPatch):

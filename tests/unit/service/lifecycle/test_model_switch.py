@@ -140,6 +140,17 @@ def test_a_process_tells_no_more_models_apart_than_it_may(monkeypatch: pytest.Mo
     assert metrics.model_label("fake:1.0.0") == "fake:1.0.0"
 
 
+async def test_a_version_that_a_key_names_is_not_switched_away() -> None:
+    loader = FakeLoader(loaded_fake(FakeScorer()))
+    reference = loader.add(second_version())
+    keys = {"team": {"sha256": "0" * 64, "models": ["fake:1.0.0"]}}
+    async with switchable(loader, Settings.model_validate({"auth": {"keys": keys}})) as (runtime, switch):
+        with pytest.raises(SwitchRefusedError, match=r"team\.models: fake:1\.0\.0 is not among fake:1\.1\.0"):
+            await switch.serve(reference)
+        assert runtime.pipeline().model_set.scorers["fake"].model == "fake:1.0.0"
+        assert runtime.health.is_ready
+
+
 REFUSED = [
     ("fake:9.9.9", "no bundle fake:9.9.9"),
     ("other:1.0.0", "no bundle named 'other' is served; served: fake"),
@@ -219,7 +230,7 @@ async def test_a_reload_cannot_change_which_scorers_there_are() -> None:
     loader = FakeLoader(loaded_fake(FakeScorer()))
     async with switchable(loader) as (_, switch):
         loader.named["other"] = second_version("other")
-        with pytest.raises(SwitchRefusedError, match="kinds fake, other, but fake are served: restart"):
+        with pytest.raises(SwitchRefusedError, match="scorers fake, other, but fake are served: restart"):
             await switch.reload()
 
 

@@ -86,7 +86,7 @@ def test_bundles_and_their_shares(monkeypatch: pytest.MonkeyPatch):
     [
         ("SPLIT", "engagement:1.1.0", "engagement:1.1.0 needs a share, such as engagement:1.1.0=0.1"),
         ("SHADOW", "fed=1.01", "fed=1.01 must have a share above 0 and at most 1"),
-        ("SPLIT", "fed=nan", "fed=nan must have a share above 0 and at most 1"),
+        ("SPLIT", "fed=nan", "fed=nan must have a share from 0 to 1"),
         ("SHADOW", "fed={share}", "fed={share} must end with a share, such as 0.1"),
         ("SHADOW", ",".join(f"bundle{number}" for number in range(9)), "at most 8 items"),
     ],
