@@ -31,6 +31,7 @@ from turnscore_exporters.calibration.recalibration import (
     calibrate_formula,
     choose_rate,
     describe_promises,
+    least_good_turns,
     make_threshold,
     weigh_rated,
 )
@@ -120,6 +121,7 @@ class Calibrated:
     rated: RatedTurns
     threshold: Threshold
     threshold_turns: int
+    good_threshold: Threshold | None = None
     choice: Choice | None  # None for scorers other than quality, whose value stays as it is.
 
 
@@ -151,7 +153,8 @@ def calibrate_bundle(
     source = f"{len(rated.good)} rated turns of {len(set(rated.dialogues))} dialogues, {sum(rated.good)} of them good"
     if options.scorer != QUALITY:
         threshold = make_threshold([each.value for each in scores], rated.good, rate, source)
-        bundle = _write(options, loaded.bundle, threshold, None, loaded.bundle.calibration())
+        old = loaded.bundle.manifest.good_threshold
+        bundle = _write(options, loaded.bundle, threshold, old, None, loaded.bundle.calibration())
         return Calibrated(bundle=bundle, rated=rated, threshold=threshold, threshold_turns=len(scores), choice=None)
     heads = RatedHeads(
         np.array([[each.details[name] for name in HEADS] for each in scores]),
@@ -162,9 +165,15 @@ def calibrate_bundle(
     shipped = QualityOptions.model_validate(loaded.bundle.manifest.options).value
     made = calibrate_formula(heads, shipped, rate=rate, source=source)
     curve = _new_curve(loaded.bundle, made.choice, shipped, heads)
-    bundle = _write(options, loaded.bundle, made.threshold, made.choice, curve)
+    kept = loaded.bundle.manifest.good_threshold if made.choice.formula == shipped else None
+    bundle = _write(options, loaded.bundle, made.threshold, made.good_threshold or kept, made.choice, curve)
     return Calibrated(
-        bundle=bundle, rated=rated, threshold=made.threshold, threshold_turns=made.threshold_turns, choice=made.choice
+        bundle=bundle,
+        rated=rated,
+        threshold=made.threshold,
+        threshold_turns=made.threshold_turns,
+        good_threshold=made.good_threshold or kept,
+        choice=made.choice,
     )
 
 
@@ -237,7 +246,12 @@ def _weighed_of(values: np.ndarray, formula: ValueFormula) -> np.ndarray:
 
 
 def _write(
-    options: CalibrateOptions, bundle: Bundle, threshold: Threshold, choice: Choice | None, curve: Calibration
+    options: CalibrateOptions,
+    bundle: Bundle,
+    threshold: Threshold,
+    good_threshold: Threshold | None,
+    choice: Choice | None,
+    curve: Calibration,
 ) -> Bundle:
     copied = copy_bundle(bundle, options.output)
     old = copied.manifest
@@ -251,6 +265,7 @@ def _write(
             "version": options.new_version or _next_version(old.version),
             "options": changed,
             "threshold": threshold,
+            "good_threshold": good_threshold,
             "agreement": agreement,
         }
     )
@@ -288,9 +303,11 @@ def describe(made: Calibrated, asked_rate: float) -> Iterator[str]:
         f"{threshold.false_alarm_rate:.1%} of good turns low, with {threshold.confidence:.0%} confidence"
     )
     if threshold.false_alarm_rate != asked_rate:
-        yield f"warning: {sum(rated.good)} good turns promise no less than that. {describe_promises()}"
+        yield f"warning: {sum(rated.good)} good turns allow no smaller share. {describe_promises()}"
     if threshold.recall is None:
         yield "warning: no turn is bad, so what the threshold will find is unknown"
     else:
         found = threshold.recall
         yield f"finds {found.share:.0%} of bad turns ({found.low:.0%} to {found.high:.0%}, of {found.turns})"
+    if made.choice is not None and made.good_threshold is None:
+        yield f"note: no turn is labelled good; with {least_good_turns(asked_rate)} bad ones, that has a threshold, too"

@@ -253,6 +253,8 @@ class ThresholdCalibration:
 
     choice: Choice
     threshold: Threshold
+    # None where the bad turns are too few; the shipped one then holds for the shipped formula.
+    good_threshold: Threshold | None
     threshold_turns: int
 
 
@@ -261,7 +263,7 @@ def calibrate_formula(rated: RatedHeads, shipped: ValueFormula, *, rate: float, 
 
     Too few good turns get the weaker promise of `choose_rate`, which raises ExporterError where there is none.
     """
-    rate = choose_rate(int(rated.good.sum()), rate)
+    asked, rate = rate, choose_rate(int(rated.good.sum()), rate)
     folds = assign_folds(rated.dialogues)
     fitted = np.isin(folds, FITTED_FOLDS)
     held = rated.take(~fitted)
@@ -270,10 +272,11 @@ def calibrate_formula(rated: RatedHeads, shipped: ValueFormula, *, rate: float, 
         reweighted = choose_formula(rated.take(fitted), shipped, with_weights=True)
         if not reweighted.keeps_order:
             choice, measured = reweighted, held
-    values = choice.formula.values_of(weigh_rated(choice.formula, measured))
-    return ThresholdCalibration(
-        choice, make_threshold(values.tolist(), measured.good.tolist(), rate, source), len(values)
-    )
+    values, good = choice.formula.values_of(weigh_rated(choice.formula, measured)).tolist(), measured.good.tolist()
+    threshold = make_threshold(values, good, rate, source)
+    enough = len(good) - sum(good) >= least_good_turns(asked)
+    good_threshold = make_good_threshold(values, good, asked, source) if enough else None
+    return ThresholdCalibration(choice, threshold, good_threshold, len(values))
 
 
 def make_threshold(values: Sequence[float], good: Sequence[bool], rate: float, source: str) -> Threshold:
@@ -282,6 +285,13 @@ def make_threshold(values: Sequence[float], good: Sequence[bool], rate: float, s
     threshold = find_threshold(found[is_good], rate)
     recall = measure_share(found[~is_good] < threshold)
     return Threshold(value=threshold, source=source, false_alarm_rate=rate, confidence=CONFIDENCE, recall=recall)
+
+
+def make_good_threshold(values: Sequence[float], good: Sequence[bool], rate: float, source: str) -> Threshold:
+    """The value from which a turn is called good: at most `rate` of bad turns are. Raises as `find_threshold` does."""
+    high = make_threshold([-value for value in values], [not each for each in good], rate, source)
+    # The greatest bad value that may be called good is not: what lies above it is.
+    return high.model_copy(update={"value": float(np.nextafter(-high.value, 2.0))})
 
 
 def choose_rate(good_turns: int, asked: float) -> float:

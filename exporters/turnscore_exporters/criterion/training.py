@@ -41,6 +41,7 @@ from turnscore_exporters.calibration.recalibration import (
     describe_promises,
     fit_logistic,
     fit_probability,
+    make_good_threshold,
     make_threshold,
 )
 from turnscore_exporters.criterion.judgements import (
@@ -351,11 +352,9 @@ def make_thresholds(values: Floats, judged: Judgements, rate: float) -> dict[str
     except ExporterError:
         return {}
     low = make_threshold(values[known].tolist(), good[known].tolist(), rates[0], source)
-    high = make_threshold((-values[known]).tolist(), bad[known].tolist(), rates[1], source)
-    # The greatest bad value that may be called good is not: what lies above it is.
     return {
         "threshold": low,
-        "good_threshold": high.model_copy(update={"value": float(np.nextafter(-high.value, 2.0))}),
+        "good_threshold": make_good_threshold(values[known].tolist(), good[known].tolist(), rates[1], source),
     }
 
 

@@ -178,10 +178,11 @@ def test_thirty_ratings_give_a_weaker_promise_and_two_runs_two_versions(
         result = run(rows, folder, "--bundle", f"{bundle.folder}/")
         assert result.exit_code == 0, result.output
         assert "at most 14.0% of good turns low, with 95% confidence" in result.output
-        assert f"warning: 21 good turns promise no less than that. {describe_promises()}" in result.output
+        assert f"warning: 21 good turns allow no smaller share. {describe_promises()}" in result.output
         manifest = read_bundle(folder / "new").manifest
         assert manifest.threshold is not None
         assert manifest.threshold.false_alarm_rate == 0.14
+        assert (manifest.good_threshold, "note: no turn is labelled good" in result.output) == (None, True)
         versions.append(manifest.version)
     assert versions[0] < versions[1]
 
@@ -190,6 +191,22 @@ def test_the_help_has_what_each_promise_needs():
     assert describe_promises() in " ".join((CalibrateOptions.__doc__ or "").split())
     for rate in PROMISES[:-1]:
         assert choose_rate(least_good_turns(rate), rate) == rate < choose_rate(least_good_turns(rate) - 1, rate)
+
+
+def test_enough_bad_turns_make_the_threshold_of_good(bundle: Bundle, tmp_path: Path):
+    rows = make_rows(240, 0.4)
+    result = run(rows, tmp_path, "--bundle", f"{bundle.folder}/")
+    assert result.exit_code == 0, result.output
+    loaded = load_scorer(read_bundle(tmp_path / "new"), "fp32")
+    turns = [TurnToScore([], row["response"]) for row in rows]
+    called = [loaded.label(each) for each in score_in_one_batch(loaded.scorer, turns)]
+    labels = [
+        [each for each, row in zip(called, rows, strict=True) if row["label"] == kind] for kind in ("good", "bad")
+    ]
+    assert labels[1].count("good") <= 0.05 * len(labels[1])
+    assert labels[0].count("low") <= 0.05 * len(labels[0])
+    assert min(labels[0].count("good"), labels[1].count("low")) > 20
+    assert "note: no turn is labelled good" not in result.output
 
 
 def test_another_scorer_gets_a_threshold_alone(tmp_path: Path):
