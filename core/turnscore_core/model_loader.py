@@ -140,18 +140,20 @@ class ModelLoader:
             checked = deque(executor.map(load, graphs.values()))
         # Taken out one by one, so that a session which one of other threads replaces is gone before the next scorer's:
         # kept until the end, they were 360 MB of a start's peak (all starter models, 2 cores of an AMD EPYC).
-        scorers, firsts = {}, dict[str, LoadedScorer]()  # by pass, the scorer that is measured for all of that pass
+        scorers: dict[str, LoadedScorer] = {}
+        firsts: dict[str, str] = {}  # by pass, the scorer that is measured for all of it
         for name in graphs:
             loaded = checked.popleft()
-            scorers[name] = self._finish(self._tune(loaded, firsts.get(loaded.pass_key)))
-            firsts.setdefault(loaded.pass_key, scorers[name])
-        for loaded in firsts.values():
+            first = firsts.setdefault(loaded.pass_key, name) if loaded.scorer.pass_key else name
+            scorers[name] = self._finish(self._tune(loaded, scorers.get(first)))
+        measured = {name: each for name, each in scorers.items() if firsts.get(each.pass_key, name) == name}
+        for loaded in measured.values():
             if loaded.device == CPU:
                 fill_arenas(loaded, self._most_tokens(loaded))
-        shared = self._share_memory(firsts)
+        shared = self._share_memory(measured)
         return {
-            name: self._keep_vectors(replace(loaded, budget=shared[loaded.pass_key].budget))
-            for name, loaded in scorers.items()
+            name: self._keep_vectors(replace(each, budget=shared[firsts.get(each.pass_key, name)].budget))
+            for name, each in scorers.items()
         }
 
     async def preflight(self, bundle: Bundle, like: LoadedScorer) -> str | None:

@@ -85,9 +85,7 @@ class KeyMaker:
 class TextHashes(dict[str, bytes]):
     """The hashes of one request's texts. Each text is hashed once, however many of its turns and scorers read it."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._packed: tuple[Fields, bytes] = ((), b"")
+    _packed: tuple[Fields, bytes] = (), b""
 
     def __missing__(self, text: str) -> bytes:
         hashed = self[text] = blake2b(text.encode(), digest_size=_TEXT_BYTES).digest()

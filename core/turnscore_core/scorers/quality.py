@@ -532,7 +532,11 @@ class HeadScorer(Scorer):
             return []
         turns = _structures(batch)
         vectors = self._encoder.read(turns)
-        scores = self._conclude_all(batch, self._encoder.run(turns, vectors))
+        features = self._encoder.run(turns, vectors)
+        if any(map(attrgetter("scorers"), batch)):
+            scores = self._conclude_all(batch, features)
+        else:
+            scores = self.conclude(batch, self.answer(features))
         sameness = self._encoder.measure_sameness(turns, vectors)
         if max(sameness) < STUCK_FROM:
             return scores
@@ -543,13 +547,11 @@ class HeadScorer(Scorer):
         ]
 
     def _conclude_all(self, batch: Sequence[TokenPack], features: Array) -> list[RawScore]:
-        """A score for each answer of the packs, by the pack's own scorers or else by this one."""
+        """A score for each answer of the packs, by their own scorers or else by this one."""
         places: dict[Scorer, list[int]] = {}
         for place, pack in enumerate(batch):
             for scorer in pack.scorers or (self,):
                 places.setdefault(scorer, []).append(place)
-        if places.keys() == {self}:
-            return self.conclude(batch, self.answer(features))
         found = {
             scorer: iter(scorer.conclude([batch[place] for place in own], scorer.answer(features[own])))
             for scorer, own in cast("dict[HeadScorer, list[int]]", places).items()

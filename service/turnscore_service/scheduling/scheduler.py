@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain
 from operator import attrgetter
 
 from turnscore_core.batches import PackCollector
@@ -60,16 +59,14 @@ class InFlight:
         key: str | None,
         fragments: Collection[bytes],
         *,
-        scorer: Scorer,
         turn: TurnToScore,
         chars: int,
         keep: Callable[[Mapping[bytes, RawScore]], object],
     ) -> None:
-        """`turn` is as its `scorer` is to see it; `chars` are those that the scorer reads of it.
+        """`turn` is as its scorer is to see it; `chars` are those that the scorer reads of it.
 
         `keep` is called with the finished fragments before any caller has them.
         """
-        self.scorer = scorer
         self.turn = turn
         self.chars = chars
         self.keep = keep
@@ -197,7 +194,7 @@ class ScorerRuntime:
     ) -> None:
         """`computes` is the one that computes for it; None: it does so itself."""
         self.loaded = loaded
-        self.computes = computes or self
+        self._other = computes  # never itself: a replaced model would stay until the next garbage collection
         if computes is not None:
             return
         self.batcher = Batcher(loaded, settings, watch)
@@ -207,6 +204,11 @@ class ScorerRuntime:
         self.jobs = OpenWork()
         """Those that have begun."""
         self.tokenize_seconds = metrics.TOKENIZE_SECONDS.labels(loaded.name)
+
+    @property
+    def computes(self) -> "ScorerRuntime":
+        """The one that computes for it."""
+        return self._other or self
 
     def encode(self, turns: Sequence[TurnToScore]) -> "asyncio.Future[Encoded]":
         """The turns' packs, made in a thread: raises as its `run` does. Stops soon after the future is cancelled."""
@@ -239,33 +241,35 @@ class ScoringJob:
     Knows no caller: it goes on while its work is waited for, and takes what is not out of the queue.
     """
 
-    def __init__(self, runtime: ScorerRuntime, works: Sequence[InFlight]) -> None:
-        self._runtime = runtime
-        own = runtime.loaded.scorer
-        by_turn: dict[int, list[InFlight]] = {}
-        self._asked: list[list[Scorer]] | None = None
-        if all([each.scorer is own for each in works]):  # noqa: C419 - no frame for a generator
-            by_turn = {place: [each] for place, each in enumerate(works)}
-        else:
-            for each in works:  # the scorers of a pass are asked of the very same turn
-                by_turn.setdefault(id(each.turn), []).append(each)
-            self._asked = [[each.scorer for each in same] for same in by_turn.values()]
-            for first, *others in by_turn.values():  # which are done in one step: each more to wait for would cost
-                for each in others:
-                    each.done = first.done
-        firsts = [same[0] for same in by_turn.values()]
-        self._works = list(chain.from_iterable(by_turn.values()))
-        self._turns, self._chars = [each.turn for each in firsts], sum([each.chars for each in firsts])
+    def __init__(self, runtime: ScorerRuntime, asked: Sequence[tuple[InFlight, Scorer]]) -> None:
+        """What is begun, each with its scorer; those of a pass are asked of the very same turn."""
+        self._runtime, own = runtime, runtime.loaded.scorer
+        by_turn: dict[int, list[tuple[InFlight, Scorer]]] = {}
+        for each in asked:
+            by_turn.setdefault(id(each[0].turn), []).append(each)
+        self._works: list[InFlight] = []
+        self._scorers: list[Scorer] = []
+        self._turns: list[TurnToScore] = []
+        self._asked: list[Sequence[Scorer]] = []  # of each turn
+        chars, self._is_shared = 0, False
+        for same in by_turn.values():
+            first, start = same[0][0], len(self._scorers)
+            for work, scorer in same:
+                work.done = first.done  # they are done in one step: each more to wait for would cost
+                self._works.append(work)
+                self._scorers.append(scorer)
+                self._is_shared |= scorer is not own
+            self._turns.append(first.turn)
+            self._asked.append(self._scorers[start:])
+            chars += first.chars
+        self._chars, tokenizing = chars, chars // _CHARS_PER_CHARGED_TOKEN
+        tokens = sum(map(own.estimate_tokens, self._turns)) + tokenizing
+        self.demand = Demand(len(self._turns), tokens, tokenizing)
         self._reservation: Reservation | None = None
         self._started_at = time.monotonic()
         self._tokenize_seconds = 0.0
         self._submitted = 0
         self._collector = PackCollector(own)
-
-    def demand(self) -> Demand:
-        """The room that it takes, under its runtime's name."""
-        estimate, tokenizing = self._runtime.loaded.scorer.estimate_tokens, self._chars // _CHARS_PER_CHARGED_TOKEN
-        return Demand(len(self._turns), sum(map(estimate, self._turns)) + tokenizing, tokenizing)
 
     def begin(self, reservation: Reservation) -> None:
         """Tokenizes, and goes on from there in callbacks of the event loop.
@@ -295,7 +299,7 @@ class ScoringJob:
     def _submit_all(self, packs: Sequence[TokenPack], failed: Mapping[int, ScoringError]) -> None:
         """Submits the packs that callers still wait for."""
         runtime = self._runtime
-        if self._asked is not None:
+        if self._is_shared:
             packs, failed = ask_together(packs, failed, self._asked)
         self._tokenize_seconds = time.monotonic() - self._started_at
         runtime.tokenize_seconds.observe(self._tokenize_seconds)
@@ -325,7 +329,7 @@ class ScoringJob:
                     if isinstance(answer, ScoringError):
                         work.finish(answer)
                         continue
-                    scorer = work.scorer
+                    scorer = self._scorers[place]
                     found = dict(zip(scorer.fragments_of(work.turn), scorer.split(work.turn, answer), strict=True))
                     work.keep(found)
                     work.finish(found, (self._tokenize_seconds, scores.queue_seconds, scores.inference_seconds))
@@ -382,6 +386,7 @@ class Scheduler:
     ) -> None:
         """The last three are of the process, whatever models answer."""
         self._runtimes, self._cache, self._combinations = runtimes, cache, combinations
+        self._computing = {name: runtime.computes for name, runtime in runtimes.items()}
         self.admission, self._in_flight, self._cooperative = admission, in_flight, cooperative
 
     async def answer(self, items: Sequence[Item]) -> list[Outcome]:
@@ -421,7 +426,7 @@ class Scheduler:
         """
         share = CALLER.get().share
         names = component_scorers(item.asked, self._combinations)
-        for runtime in dict.fromkeys(self._runtimes[item.versions.get(name, name)].computes for name in names):
+        for runtime in dict.fromkeys(self._computing[item.versions.get(name, name)] for name in names):
             try:
                 pack = runtime.loaded.scorer.read_ahead(item.turn_for(runtime.loaded))
                 demands = {} if pack is None else {runtime.loaded.name: Demand(1, pack.real_tokens)}
@@ -467,21 +472,20 @@ class Scheduler:
 
     def _begin(self, pending: Sequence[PendingScore], caller: str) -> None:
         """Has each wait for all that it lacks, and computes what is in flight for no other."""
-        begun: dict[ScorerRuntime, list[InFlight]] = {}
+        begun: dict[ScorerRuntime, list[tuple[InFlight, Scorer]]] = {}
         deadlines = []
         for each in pending:
             if each.missing:
                 self._join(each)
             if each.own is not None:
-                begun.setdefault(self._runtimes[each.loaded.name].computes, []).append(each.own)
+                computes = self._computing[each.loaded.name]
+                begun.setdefault(computes, []).append((each.own, each.loaded.scorer))
                 deadlines.append(each.deadline)
         if not begun:
-            self.admission.note_known(
-                {self._runtimes[each.loaded.name].computes.loaded.name for each in pending}, caller
-            )
+            self.admission.note_known({self._computing[each.loaded.name].loaded.name for each in pending}, caller)
             return
-        jobs = {runtime.loaded.name: ScoringJob(runtime, works) for runtime, works in begun.items()}
-        demands = {name: job.demand() for name, job in jobs.items()}
+        jobs = {runtime.loaded.name: ScoringJob(runtime, asked) for runtime, asked in begun.items()}
+        demands = {name: job.demand for name, job in jobs.items()}
         reservation = self.admission.reserve(demands, max(deadlines, key=attrgetter("expires_at")), caller)
         for job in jobs.values():
             job.begin(reservation)
@@ -507,7 +511,6 @@ class Scheduler:
             self._in_flight,
             pending.key,
             [pending.fragments[place] for place in computed],
-            scorer=pending.loaded.scorer,
             turn=turn,
             chars=count_chars(pending.inputs),
             keep=partial(self._cache.keep, pending),

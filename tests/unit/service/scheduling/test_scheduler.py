@@ -121,12 +121,12 @@ class CountedWork(InFlight):
 
 
 def begin(held: AnsweringNothing, turns: int) -> list[InFlight]:
-    scorer = held.runtime.loaded.scorer
-    given: Any = {"scorer": scorer, "turn": TurnToScore([], "ok"), "chars": 2, "keep": lambda _: None}
-    works: list[InFlight] = [CountedWork({}, None, [b"a"], **given) for _ in range(turns)]
+    given: Any = {"chars": 2, "keep": lambda _: None}
+    works: list[InFlight] = [CountedWork({}, None, [b"a"], turn=TurnToScore([], "ok"), **given) for _ in range(turns)]
     for work in works:
         work.waiting += 1
-    ScoringJob(held.runtime, works).begin(Reservation(Admission(AdmissionSettings()), {}))
+    scorer = held.runtime.loaded.scorer
+    ScoringJob(held.runtime, [(work, scorer) for work in works]).begin(Reservation(Admission(AdmissionSettings()), {}))
     return works
 
 
