@@ -17,10 +17,14 @@ def test_the_interval_covers_the_true_mean_as_often_as_it_says_where_turns_of_a_
     assert 0.91 <= covered / 400 <= 0.98
 
 
-def test_one_dialogue_has_a_mean_and_no_interval():
+def test_five_dialogues_have_a_mean_and_no_interval_and_six_have_students():
     mean = ClusteredMean()
-    mean.add([0.25, 0.75])
-    assert (mean.mean, mean.interval()) == (0.5, None)
+    for value in (0.1, 0.2, 0.3, 0.4, 0.5):
+        mean.add([value])
+    assert (round(mean.mean, 6), mean.interval(), mean.interval_within(1)) == (0.3, None, None)
+    mean.add([0.6])
+    low, high = mean.interval() or (0, 0)
+    assert abs((high - low) / 2 - 2.5706 * (0.035 / 6) ** 0.5) < 0.005
 
 
 def test_an_interval_of_shares_stays_within_them_and_says_something_where_all_are_equal():
@@ -30,7 +34,7 @@ def test_an_interval_of_shares_stays_within_them_and_says_something_where_all_ar
     low, high = none_low.interval_within(1) or (-1, -1)
     assert (low, round(high, 3)) == (0.0, 0.099)  # Wilson's, of 0 in 35
     few = ClusteredMean()
-    for value in (45.0, 99.0):
+    for value in (45.0, 99.0, 99.0, 98.0, 97.0, 99.0):
         few.add([value])
     low, high = few.interval_within(100) or (-1, -1)
     assert 0 < low < few.mean < high < 100
