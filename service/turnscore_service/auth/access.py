@@ -311,12 +311,20 @@ class Access:
 def read_keys(file: Path) -> dict[str, KeyEntry]:
     """The entries of a file of keys, by name. Raises UnusableKeysError."""
     try:
-        return _KEYS.validate_python(tomllib.loads(file.read_text(encoding="utf-8")))
+        return parse_keys(file, file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UnusableKeysError(f"{file}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UnusableKeysError(f"{file} is not TOML") from None
+
+
+def parse_keys(file: Path, text: str) -> dict[str, KeyEntry]:
+    """As `read_keys`, of what the file holds."""
+    try:
+        return _KEYS.validate_python(tomllib.loads(text))
     except ValidationError as error:
         field, message = describe_refusal(error)
         raise UnusableKeysError(f"{file}: {field}: {message}") from None
-    except OSError as error:
-        raise UnusableKeysError(f"{file}: {error.strerror}") from None
     except ValueError as error:
         where = f": {error}" if isinstance(error, tomllib.TOMLDecodeError) else ""
         raise UnusableKeysError(f"{file} is not TOML{where}") from None
