@@ -1,5 +1,6 @@
 """`compare`: systems by scores of their dialogues and by people's ratings, or two of them while ratings come in."""
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
@@ -37,55 +38,50 @@ MOST_SYSTEMS = 20  # Most files at once. Chosen: 190 pairs are more than a reade
 LOOKS_SHOWN = 20  # Rows of a table of looks. Chosen: a screen.
 
 
-def build_comparison_page(found: SystemsComparison) -> Page:
-    """A column per system, a row per pair and score; remarks on the method, and on differences that length explains."""
+def build_comparison_page(found: SystemsComparison, command: str = "") -> Page:
+    """A table with a column per system, then for each score a chart and every pair; and how it was made."""
     names = [each.system for each in found.systems]
     scores = list(dict.fromkeys(name for each in found.systems for name in each.figures))
-    means = [[score, *(each.figures.get(score) for each in found.systems)] for score in scores]
-    pairs = []
-    for row in found.pairs:
-        measured, difference = row.found, row.found.difference
-        more = "over 1,000,000" if row.outlook.more is None else f"{row.outlook.more:,}"
-        pairs.append(
-            [
-                *(row.scorer, f"{row.a} - {row.b}"),
-                f"{difference.value:+.3f} [{difference.low:+.3f}, {difference.high:+.3f}]",
-                show(measured.effect, 2),
-                f"{measured.superiority:.0%}",
-                *map(show_p, (measured.p_value, row.p_corrected)),
-                "decided" if row.is_decided else more,
-            ]
-        )
-    header = [
-        "score",
-        "pair",
-        "difference [95 %]",
-        "g",
-        "first higher",
-        "p",
-        CORRECTIONS[found.correction],
-        "more needed",
-    ]
+    means: list[list[object]] = [["dialogues", *(each.dialogues for each in found.systems)]]
+    means += [[score, *(each.figures.get(score) for each in found.systems)] for score in scores]
     warned = [
         f"warning: {row.scorer}, {row.a} - {row.b}: {each.warning}"
         for row in found.pairs
         for each in row.lengths
         if each.warning
     ]
-    compared = {row.scorer: None for row in found.pairs}
-    charts = [
-        draw_intervals(f"{score}: mean with its 95 % interval", known)
-        for score in compared
-        if (known := [(each.system, each.figures[score]) for each in found.systems if score in each.figures])
-    ]
-    sources = [f"{each.system}: {each.source}, {each.dialogues} dialogues" for each in found.systems]
     return Page(
         title=f"Comparison of {', '.join(names)}",
         sections=[
-            Section("Systems", sources, [Table("Means over dialogues", ["score", *names], means)], charts),
-            Section("Pairs", [found.method, *found.notes, *warned], [Table("All pairs", header, pairs)]),
+            Section("Systems", tables=[Table("Means over dialogues", ["", *names], means)]),
+            *(_show_score(found, score) for score in dict.fromkeys(row.scorer for row in found.pairs)),
+            Section("Method", [found.method, *found.notes, *warned]),
         ],
+        command=command,
     )
+
+
+def _show_score(found: SystemsComparison, score: str) -> Section:
+    rows = []
+    for row in found.pairs:
+        measured, difference = row.found, row.found.difference
+        more = "over 1,000,000" if row.outlook.more is None else f"{row.outlook.more:,}"
+        if row.scorer == score:
+            rows.append(
+                [
+                    f"{row.a} - {row.b}",
+                    f"{difference.value:+.3f} [{difference.low:+.3f}, {difference.high:+.3f}]",
+                    show(measured.effect, 2),
+                    f"{measured.superiority:.0%}",
+                    *map(show_p, (measured.p_value, row.p_corrected)),
+                    "decided" if row.is_decided else more,
+                ]
+            )
+    correction = CORRECTIONS[found.correction]
+    header = ["pair", "difference [95 %]", "g", "first higher", "p", correction, "more needed"]
+    known = [(each.system, each.figures[score]) for each in found.systems if score in each.figures]
+    chart = draw_intervals(f"{score}: mean with its 95 % interval", known)
+    return Section(score, tables=[Table(f"{score}: all pairs", header, rows)], charts=[chart])
 
 
 def build_sequence_page(found: Sequence[SequentialComparison]) -> Page:
@@ -205,7 +201,9 @@ def run_compare(
             rounds=rounds,
             seed=seed,
         )
-    page = build_comparison_page(compared)
+    words = ["turnscore", "compare", *(path.name for path in files), *(["--ratings", ratings.name] if ratings else [])]
+    words += ["--correction", correction, "--rounds", str(rounds), "--seed", str(seed)]
+    page = build_comparison_page(compared, shlex.join(words))
     print_page(page, compared, output)
     if html is not None:
         write_text(html, to_html(page))
