@@ -387,7 +387,6 @@ def describe_card(
     low, high = judged.scale
     rows = {name: int(judged.part(split).sum()) for split, name in PARTS.items()}
     measure = learned.held.measure
-    of_chance = "" if learned.held.is_yes_or_no else " (0 is chance)"
     agreements = [[options.name, learned.agreement], *learned.baselines.items()]
     curve = [[each.rows, each.draws, each.agreement] for each in learned.curve.points]
     gain = str(learned.curve)
@@ -402,7 +401,13 @@ def describe_card(
             Section(
                 "Agreement with the judges",
                 [f"{' and '.join(f'{count} responses {name}' for name, count in rows.items())}, by dialogue."],
-                [Table(f"{measure} on held-out dialogues, 95 % interval{of_chance}", ["score", measure], agreements)],
+                [
+                    Table(
+                        f"{measure} on held-out dialogues, 95 % interval ({learned.held.chance:g} is chance)",
+                        ["score", measure],
+                        agreements,
+                    )
+                ],
             ),
             Section(
                 "Would more judgements help?",

@@ -1,5 +1,6 @@
 """`turnscore train criterion` on the starter bundle of quality: what can be learned is, and what cannot is refused."""
 
+import hashlib
 import json
 import random
 import re
@@ -38,6 +39,8 @@ TOPICS = ("the garden shears", "your order", "the rain today", "this old film", 
 ASKED = ("Can you tell me about {}?", "What do you think of {}?", "I have a problem with {}.")
 ENDS = ("it is in the shop.", "we can look at it tomorrow.", "there are seven of them.", "ask again on Monday.")
 
+RUBRIC = "# Rubric\n\n## kind (1 to 5)\n\nHow kind the response is.\n"
+
 
 def judged_rows(count: int = 360) -> Iterator[dict[str, Any]]:
     generator = random.Random(0)
@@ -57,7 +60,7 @@ def judged_rows(count: int = 360) -> Iterator[dict[str, Any]]:
             "dialogue": f"d{number // 2}",
             "context": [{"speaker": "user", "text": generator.choice(ASKED).format(topic)}],
             "responses": [{"text": text, "judges": 1, **marks}],
-            "rubric": "sha256:made-up",
+            "rubric": f"sha256:{hashlib.sha256(RUBRIC.encode()).hexdigest()}",
             "models": ["judge-1"],
             "scales": {"kind": [1, 5], "chance": [0, 1], "long": [1, 5], "always": [0, 1]},
         }
@@ -148,13 +151,18 @@ def test_labels_promise_what_the_held_out_turns_allow(good: int, bad: int, said:
         assert (values[judged.wanted == 0] >= made["good_threshold"].value).mean() <= 0.14
 
 
-def test_percentiles_are_those_of_a_data_folders_turns_where_one_is_given(
+def test_a_data_folder_gives_the_percentiles_and_a_rubric_the_words(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kind = [LabelledTurn(context=(("user", "Hello."),), response=f"Of course, my friend {n}.") for n in range(40)]
     monkeypatch.setattr(training, "read_population", lambda _: Population(kind, frozenset()))
-    list(train_criterion(options_of(folder, "kind", output=folder / "kinder", data=folder, mark="kind")))
-    calibration = read_bundle(folder / "kinder").calibration()
+    (folder / "rubric.md").write_text(RUBRIC)
+    given = {"name": "kinder", "mark": "kind", "data": folder, "rubric": folder / "rubric.md"}
+    list(train_criterion(replace(options_of(folder, "kinder"), **given)))
+    bundle = read_bundle(folder / "kinder")
+    assert bundle.manifest.options["description"] == "How kind the response is."
+    assert "How kind the response is." in bundle.path_of("card.md").read_text(encoding="utf-8")
+    calibration = bundle.calibration()
     assert calibration.turns == 40
     assert calibration.percentiles[1] > 0.7
 
