@@ -112,6 +112,6 @@ def build_page(singles: Sequence[dict[str, Any]], pairs: Sequence[dict[str, Any]
         f"warning: {row['criterion']} by {row['judge']} follows {what} (Spearman {row[name]})"
         for row in singles
         for name, (least, what) in WARNINGS.items()
-        if abs(row[name].value) >= least and not row[name].low <= 0 <= row[name].high
+        if abs(row[name].value) >= least and (row[name].low > 0 or row[name].high < 0)
     ]
     return Page(title="Marks", summary=summary, sections=[Section("Marks", tables=tables, paragraphs=warnings)])

@@ -8,7 +8,7 @@ distinct values.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -19,7 +19,15 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 
 from turnscore_assessment.errors import AssessmentError, BadFileError, TooFewError
-from turnscore_assessment.figures import DRAWS_AT_ONCE, Floats, Integers, Interval, draw_counts, find_interval
+from turnscore_assessment.figures import (
+    DRAWS_AT_ONCE,
+    LEAST_DIALOGUES,
+    Floats,
+    Integers,
+    Interval,
+    draw_counts,
+    find_interval,
+)
 from turnscore_assessment.files import read_csv
 from turnscore_assessment.ratings.rating_file import build_table, read_ratings, standardize
 
@@ -65,9 +73,15 @@ def bound_intraclass(ratings: Floats, rounds: int, seed: int, units: Integers | 
     """The four figures with intervals from resampled items, or from resampled `units`: their number for each item."""
     found = measure_intraclass(ratings)
     units = np.arange(len(ratings)) if units is None else units
-    drawn = draw_counts(int(units.max()) + 1, rounds, seed)
-    resampled = np.concatenate([_measure_drawn_intraclass(ratings, counts[:, units]) for counts in drawn])
+    drawn = _draw_items(int(units.max()) + 1, rounds, seed)
+    measured = [_measure_drawn_intraclass(ratings, counts[:, units]) for counts in drawn]
+    resampled = np.concatenate([np.empty((0, len(_FIGURES))), *measured])
     return {name: find_interval(getattr(found, name), resampled[:, place]) for place, name in enumerate(_FIGURES)}
+
+
+def _draw_items(count: int, rounds: int, seed: int) -> Iterator[Floats]:
+    """How often each item is drawn; no rounds for too few items."""
+    return draw_counts(count, rounds if count >= LEAST_DIALOGUES else 0, seed)
 
 
 def _measure_drawn_intraclass(ratings: Floats, counts: Floats) -> Floats:
@@ -144,7 +158,7 @@ def bound_alpha(ratings: Floats, scale: AlphaScale, rounds: int, seed: int) -> I
         raise AssessmentError(f"a ratio scale takes at most {MOST_RATIO_VALUES} distinct values, not {len(values)}")
     cells = sparse.csr_array((np.ones(len(codes)), (np.nonzero(given)[0], codes)), shape=(len(rated), len(values)))
     cells.sum_duplicates()
-    counted = chain([np.ones((1, len(rated)))], draw_counts(len(rated), rounds, seed))
+    counted = chain([np.ones((1, len(rated)))], _draw_items(len(rated), rounds, seed))
     found = np.concatenate([_measure_drawn_alpha(cells, values, scale, counts) for counts in counted])
     return find_interval(float(found[0]), found[1:])
 

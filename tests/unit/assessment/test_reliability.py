@@ -98,7 +98,7 @@ def draw_tables() -> list[Floats]:
     whole = generator.normal(0, 1, (25, 1)) + generator.normal(0, 1, (25, 5))
     steps = np.round(2 + whole).clip(0, 4)
     gaps = np.where(generator.random((25, 5)) < 0.4, np.nan, steps)
-    few = np.array([[1, 1, _], [1, 1, 1], [1, _, 1], [2, 1, 1], [_, _, 1]], dtype=np.float64)
+    few = np.array([[1, 1, _], [1, 1, 1], [1, _, 1], [2, 1, 1], [_, _, 1], [2, 2, _], [_, 1, 2]], dtype=np.float64)
     return [whole - whole.min(), steps, gaps, few, SHROUT_FLEISS, KRIPPENDORFF]
 
 
@@ -121,6 +121,7 @@ def test_intervals_are_those_of_measuring_every_resample(number: int, monkeypatc
         for name, each in expected.items():
             each.append(getattr(found, name))
     bounds = bound_intraclass(table, 60, 7)
+    assert np.isnan(bound_intraclass(table[:5], 60, 7)["agreement"].low)  # Five items are too few for an interval.
     for name, each in expected.items():
         interval = find_interval(bounds[name].value, each)
         assert (bounds[name].low, bounds[name].high) == pytest.approx((interval.low, interval.high), nan_ok=True)
