@@ -40,6 +40,11 @@ KEY_TURNS = Counter(
     "Turns of callers with an API key, by the key's name and whether its rate `allowed` or `refused` them.",
     ["key", "outcome"],
 )
+KEY_LOCAL_REQUESTS = Counter(
+    "turnscore_key_local_requests_total",
+    "Requests of a key with a rate that one worker's share of it bounded, because the shared Redis did not answer.",
+    ["key"],
+)
 KEY_FILE_ERRORS = Counter(
     "turnscore_key_file_errors_total",
     "Times that the changed file of API keys could not be read; the keys stayed as they were.",

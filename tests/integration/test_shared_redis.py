@@ -1,17 +1,28 @@
 """Services that share one real Redis: what one has computed another finds, unless it runs another bundle."""
 
-from collections.abc import Sequence
+import asyncio
+import hashlib
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from support.bundles import make_bundle
-from support.cache_loads import running_runtime, uses_redis
+from support.cache_loads import QUICK, running_runtime, shared_level, state_of, total, until, uses_redis
 from support.fakes import FakeScorer
 from support.processes import RedisServer
+from support.transports import ready_runtime
 from turnscore_core.deadline import Deadline
+from turnscore_core.errors import OverloadedError
 from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.scorers.scorer import RawScore, TokenPack
 from turnscore_models import Bundle, write_bundle
+from turnscore_service import metrics
+from turnscore_service.cache.redis_client import Draw
+from turnscore_service.lifecycle.runtime import Runtime
+from turnscore_service.settings.service import Settings
 from turnscore_wire import ScoreRequest
 
 
@@ -50,3 +61,92 @@ async def test_services_serve_each_others_scores_of_the_same_bundle_and_of_no_ot
     assert (len(first.batches), second.batches) == (1, [])
     assert await ask(redis.url, loaded(TwiceScorer(), other)) == [(0.04, False), (0.04, True)]
     assert await ask(redis.url, loaded(second, there)) == [(0.02, True)] * 2
+
+
+KEY = {"sha256": hashlib.sha256(b"secret").hexdigest(), "turns_per_second": 0.001, "burst": 10}
+
+
+@asynccontextmanager
+async def replicas(url: str, count: int = 2, **groups: Any) -> AsyncIterator[list[Runtime]]:
+    """Services that share a Redis, and have asked it for a key's budget, without taking anything of it."""
+    cache = {**QUICK, "url": url, **groups.pop("cache", {})}
+    settings = Settings.model_validate({"cache": cache, "auth": {"keys": {"team": KEY}}, **groups})
+    async with AsyncExitStack() as stack:
+        runtimes = []
+        for _ in range(count):
+            runtime = await stack.enter_async_context(ready_runtime(settings, fake=FakeScorer()))
+            await shared_level(runtime).draw(Draw("other", 1.0, 1, 0), 1.0)
+            runtimes.append(runtime)
+        yield runtimes
+
+
+async def score(runtime: Runtime, turns: int = 1) -> str:
+    runtime.access.admit("secret")
+    items = [ScoreRequest(response=f"a {number}") for number in range(turns)]
+    try:
+        await runtime.pipeline().score_batch(items, "r", Deadline.after_ms(60_000))
+    except OverloadedError as error:
+        return error.message.partition(" allows ")[0]
+    return "ok"
+
+
+REFUSED = "this key"
+
+
+def local() -> float:
+    return total(metrics.KEY_LOCAL_REQUESTS, key="team")
+
+
+async def test_replicas_share_a_keys_budget_and_say_so_where_the_redis_is_away(redis: RedisServer):
+    async with replicas(redis.url) as (one, two):
+        await until(lambda: state_of("budget") == 0)
+        before = local()
+        assert [await score(each) for each in (one, two) * 7] == ["ok"] * 10 + [REFUSED] * 4
+        with redis.client() as client:
+            [key] = [each for each in client.scan_iter("*") if b"budget" in each and b":team" in each]
+            assert key == b"turnscore:budget:team"
+            assert 0 < client.pttl(key) <= 10_000_000
+        assert local() == before
+        redis.kill()
+    async with replicas(redis.url) as (one, two):
+        began_at = time.monotonic()
+        assert [await score(each) for each in (one, two) * 12] == ["ok"] * 20 + [REFUSED] * 4
+        assert time.monotonic() - began_at < 5
+        assert local() == before + 20
+
+
+async def test_a_batch_overdraws_the_shared_budget_once_and_what_is_refused_is_given_back(redis: RedisServer):
+    async with replicas(redis.url, admission={"max_items": 4}) as (one, two):
+        await until(lambda: state_of("budget") == 0)
+        fake = one.pipeline().model_set.scorers["fake"].scorer
+        assert isinstance(fake, FakeScorer)
+        fake.gate.clear()
+        held = asyncio.create_task(score(one, 4))
+        await until(lambda: len(fake.batches) > 0)
+        with redis.client() as client:
+            before = float(client.get("turnscore:budget:team") or 0)
+            for _ in range(3):
+                assert "in flight" in await score(one, 100)
+            await until(lambda: float(client.get("turnscore:budget:team") or 0) < before + 1)
+        fake.gate.set()
+        assert [await held, await score(two, 5), await score(one, 15)] == ["ok"] * 3
+        assert [await score(each) for each in (one, two)] == [REFUSED] * 2
+
+
+async def test_a_silent_redis_delays_a_key_by_one_timeout_until_it_is_left_alone(redis: RedisServer):
+    async with replicas(redis.url, 1, cache={"timeout_ms": 100, "breaker_retry_seconds": 60}) as (one,):
+        await until(lambda: state_of("budget") == state_of("read") == 0)
+        before = local()
+        redis.pause()
+        try:
+            took = []
+            for _ in range(5):
+                began_at = time.monotonic()
+                assert await score(one) == "ok"
+                took.append(time.monotonic() - began_at)
+        finally:
+            redis.resume()
+        assert took[0] >= 0.1
+        assert max(took) < 0.19  # both are asked at once: the sum would be twice the limit
+        assert took[-1] < 0.1
+        assert local() == before + 5

@@ -36,8 +36,8 @@ class TurnBudget:
     """
 
     def __init__(self, turns_per_second: float, burst: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self._rate = turns_per_second
-        self._burst = burst
+        self.turns_per_second = turns_per_second
+        self.burst = burst
         self._clock = clock
         self._level = float(burst)
         self._filled_at = clock()
@@ -47,8 +47,8 @@ class TurnBudget:
         self._fill()
         if self._level < 1:
             raise OverloadedError(
-                f"this key allows {self._rate:g} turns per second",
-                retry_after_ms=math.ceil(1000 * (1 - self._level) / self._rate) + 1,
+                f"this key allows {self.turns_per_second:g} turns per second",
+                retry_after_ms=math.ceil(1000 * (1 - self._level) / self.turns_per_second) + 1,
             )
 
     def take(self, turns: int) -> None:
@@ -56,9 +56,14 @@ class TurnBudget:
         self._fill()
         self._level -= turns
 
+    def adopt(self, level: float) -> None:
+        """From here on holds that many turns, which all replicas together have left."""
+        self._fill()
+        self._level = level
+
     def _fill(self) -> None:
         now = self._clock()
-        self._level = min(self._burst, self._level + (now - self._filled_at) * self._rate)
+        self._level = min(self.burst, self._level + (now - self._filled_at) * self.turns_per_second)
         self._filled_at = now
 
 
@@ -90,11 +95,11 @@ class Caller:
             metrics.KEY_TURNS.labels(self.key_name, "refused").inc(turns)
             raise
 
-    def charge(self, turns: int) -> None:
-        """Counts turns that are admitted or known already. Never refuses."""
+    def charge(self, turns: int, *, is_paid: bool = False) -> None:
+        """Counts turns that are admitted or known already, and may be paid from the shared budget. Never refuses."""
         if self.key_name is None:
             return
-        if self.budget is not None:
+        if self.budget is not None and not is_paid:
             self.budget.take(turns)
         metrics.KEY_TURNS.labels(self.key_name, "allowed").inc(turns)
 

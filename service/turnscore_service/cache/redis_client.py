@@ -71,7 +71,7 @@ def cause_of(error: BaseException) -> str:
     return next((cause for kinds, cause in _CAUSES if isinstance(error, kinds)), "other")
 
 
-_SPARE_CONNECTIONS = 3  # for writes, probes, and looking whether a model was cleared
+_SPARE_CONNECTIONS = 4  # for writes, probes, budgets of API keys, and looking whether a model was cleared
 _SCANNED_AT_ONCE = 1000  # keys looked at in one step of a removal, which other commands wait for: under a millisecond
 
 
@@ -79,6 +79,35 @@ _SCANNED_AT_ONCE = 1000  # keys looked at in one step of a removal, which other 
 class PendingWrite:
     entry: bytes
     ttl_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """Turns that are taken from a key's budget, or below 0 given back to it; 0 looks whether it can be used."""
+
+    key_name: str
+    turns_per_second: float
+    burst: int
+    turns: int
+
+
+Drawn = tuple[bool, float]
+"""Whether the budget had a turn left, which takes all of the draw's; and the turns that it then has, maybe below 0."""
+
+_BUDGET_PREFIX = "turnscore:budget:"
+# Keeps the time, in milliseconds of the Redis' own clock, at which the budget is full again; a full one is not kept.
+# What is taken a microsecond after the rest was may not be refused for the last digit: hence 1e-6 of a turn.
+_DRAW = """
+local clock = redis.call('TIME')
+local now = clock[1] * 1000 + clock[2] / 1000
+local ms_per_turn, burst, turns = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+local full_at = math.max(now, tonumber(redis.call('GET', KEYS[1]) or 0))
+local level = burst - (full_at - now) / ms_per_turn
+if turns > 0 and level + 1e-6 < 1 then return {0, string.format('%.9f', level)} end
+full_at = math.max(now, full_at + turns * ms_per_turn)
+redis.call('SET', KEYS[1], string.format('%.17g', full_at), 'PX', math.ceil(full_at - now) + 1)
+return {1, string.format('%.9f', burst - (full_at - now) / ms_per_turn)}
+"""
 
 
 class EntryStore:
@@ -97,6 +126,14 @@ class EntryStore:
         for key, each in entries.items():
             pipeline.set(key, each.entry, px=each.ttl_ms)
         return _refused(await pipeline.execute(raise_on_error=False))
+
+    async def draw(self, draws: Sequence[Draw]) -> list[Drawn]:
+        """What comes of each, one after the other, in one round trip. Raises the first error."""
+        pipeline = self._client.pipeline(transaction=False)
+        for each in draws:
+            key, ms_per_turn = f"{_BUDGET_PREFIX}{each.key_name}", 1000 / each.turns_per_second
+            pipeline.eval(_DRAW, 1, key, ms_per_turn, each.burst, each.turns)
+        return list(map(_read_drawn, await pipeline.execute(raise_on_error=False)))
 
     async def remove(self, pattern: str) -> int:
         """Removes the entries whose keys match the glob, in many round trips; how many there were."""
@@ -205,6 +242,14 @@ def _checked(found: object, count: int) -> list[bytes | None]:
     if isinstance(found, list) and len(found) == count and all(each is None or type(each) is bytes for each in found):
         return found
     raise GarbageError
+
+
+def _read_drawn(found: object) -> Drawn:
+    if isinstance(found, Exception):
+        raise found
+    if not (isinstance(found, list) and len(found) == 2 and type(found[1]) is bytes):
+        raise GarbageError
+    return found[0] == 1, float(found[1])
 
 
 def _refused(results: object) -> list[Exception]:

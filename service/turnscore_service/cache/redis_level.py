@@ -10,14 +10,14 @@ import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Literal, TypeVar
+from typing import Generic, Literal, TypeVar
 
 from turnscore_core.score_entries import PROBE_KEY, mark_key
 
 from turnscore_service import metrics
-from turnscore_service.cache.redis_client import EntryStore, PendingWrite, cause_of
+from turnscore_service.cache.redis_client import Draw, Drawn, EntryStore, PendingWrite, cause_of
 from turnscore_service.settings.cache import CacheSettings
 
 State = Literal["closed", "half_open", "open"]
@@ -98,35 +98,42 @@ class Breaker:
 
 
 Entries = Sequence[bytes | None]
-Load = Callable[[Sequence[str]], Awaitable[Entries | None]]
+_Asked = TypeVar("_Asked")
+_Found = TypeVar("_Found")
 
 _MAX_KEYS = 1024  # in one round trip, unless a single lookup has more: some 100 kB of FED's entries each way
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Wish:
-    keys: Sequence[str]
-    future: "asyncio.Future[Entries | None]"
+class _Wish(Generic[_Asked, _Found]):
+    keys: Sequence[_Asked]
+    future: "asyncio.Future[Sequence[_Found] | None]"
 
 
-class Coalescer:
-    """Lookups of one process. Belongs to one event loop."""
+class Coalescer(Generic[_Asked, _Found]):
+    """Lookups, or draws, of one process. Belongs to one event loop."""
 
-    def __init__(self, load: Load, connections: int) -> None:
+    def __init__(
+        self, load: Callable[[Sequence[_Asked]], Awaitable[Sequence[_Found] | None]], connections: int
+    ) -> None:
         """`load` must not raise; at most `connections` of it run at once."""
         self._load = load
         self._connections = connections
-        self._wishes: deque[_Wish] = deque()
+        self._wishes: deque[_Wish[_Asked, _Found]] = deque()
         self._running: set[asyncio.Task[None]] = set()
 
-    async def fetch(self, keys: Sequence[str], seconds: float) -> Entries | None:
-        """The entries in the order of `keys`; None where they cannot be had, or not within that time."""
-        wish = _Wish(keys, asyncio.get_running_loop().create_future())
+    def ask(self, keys: Sequence[_Asked]) -> "asyncio.Future[Sequence[_Found] | None]":
+        """As `fetch`, without a bound on time; nobody has to wait for it."""
+        wish: _Wish[_Asked, _Found] = _Wish(keys, asyncio.get_running_loop().create_future())
         self._wishes.append(wish)
         self._begin()
+        return wish.future
+
+    async def fetch(self, keys: Sequence[_Asked], seconds: float) -> Sequence[_Found] | None:
+        """The entries in the order of `keys`; None where they cannot be had, or not within that time."""
         try:
             async with asyncio.timeout(seconds):
-                return await wish.future
+                return await self.ask(keys)
         except TimeoutError:
             return None
 
@@ -141,9 +148,9 @@ class Coalescer:
         self._running.discard(task)
         self._begin()
 
-    def _take(self) -> list[_Wish]:
+    def _take(self) -> list[_Wish[_Asked, _Found]]:
         """As many lookups as one round trip takes, without those that no caller waits for any more."""
-        taken: list[_Wish] = []
+        taken: list[_Wish[_Asked, _Found]] = []
         count = 0
         while self._wishes and (not taken or count + len(self._wishes[0].keys) <= _MAX_KEYS):
             wish = self._wishes.popleft()
@@ -152,7 +159,7 @@ class Coalescer:
                 count += len(wish.keys)
         return taken
 
-    async def _serve(self, wishes: Sequence[_Wish]) -> None:
+    async def _serve(self, wishes: Sequence[_Wish[_Asked, _Found]]) -> None:
         entries = await self._load([key for wish in wishes for key in wish.keys])
         place = 0
         for wish in wishes:
@@ -206,6 +213,7 @@ _CONNECT_SECONDS = 1.0  # for a probe to open all connections, in the background
 _STOP_SECONDS = 0.5  # time to write waiting entries when the process ends
 
 _PROBE_KEYS = [PROBE_KEY] * 3  # several keys, like a lookup: a server with one answer to everything does not pass
+_PROBE_DRAW = Draw(":probe", turns_per_second=1.0, burst=1, turns=0)  # no key can have that name
 
 _Result = TypeVar("_Result")
 
@@ -219,7 +227,9 @@ class RedisLevel:
         self._timeout_seconds = settings.timeout_ms / 1000
         self._reading = Breaker("read", settings)
         self._writing = Breaker("write", settings)
-        self._lookups = Coalescer(self._read, settings.connections)
+        self._drawing: Breaker | None = None  # made by the first key with a rate
+        self._lookups: Coalescer[str, bytes | None] = Coalescer(self._read, settings.connections)
+        self._draws: Coalescer[Draw, Drawn] = Coalescer(self._draw, 1)
         self._writes = WriteBehind(self._write, settings.max_pending_writes, settings.write_delay_ms / 1000)
         self._tasks: list[asyncio.Task[None]] = []
         self._models: Sequence[str] = ()
@@ -271,6 +281,25 @@ class RedisLevel:
             self._writes.put(key, entry, ttl_ms)
         else:
             metrics.CACHE_DROPPED_WRITES.labels("open").inc()
+
+    async def draw(self, draw: Draw, seconds: float) -> Drawn | None:
+        """What came of it; None at once while the Redis is not used for budgets, or after the time allowed."""
+        if self._drawing is None:
+            self._drawing = Breaker("budget", self._settings)
+            self._tasks.append(asyncio.create_task(self._keep_probing(self._drawing, self._probe_drawing)))
+        if not self._drawing.is_closed:
+            return None
+        found = await self._draws.fetch([draw], min(seconds, self._timeout_seconds))
+        return found[0] if found else None
+
+    def give_back(self, draw: Draw) -> None:
+        """Gives back, in the background, what it took."""
+        self._draws.ask([replace(draw, turns=-draw.turns)])
+
+    async def _draw(self, draws: Sequence[Draw]) -> Sequence[Drawn] | None:
+        if self._drawing is None or not self._drawing.is_closed:
+            return None
+        return await self._attempt(self._drawing, self._store.draw(draws))
 
     async def _read(self, keys: Sequence[str]) -> Entries | None:
         if not self._reading.is_closed:
@@ -338,6 +367,12 @@ class RedisLevel:
             await self._store.drop_idle()
             for refusal in await self._store.write({PROBE_KEY: PendingWrite(b"", ttl_ms=1000)}):
                 raise refusal
+
+    async def _probe_drawing(self) -> None:
+        async with asyncio.timeout(_CONNECT_SECONDS):
+            await self._store.draw([_PROBE_DRAW] * 2)  # once to connect
+        async with asyncio.timeout(self._timeout_seconds):
+            await self._store.draw([_PROBE_DRAW])
 
     async def _keep_reading_marks(self) -> None:
         while True:

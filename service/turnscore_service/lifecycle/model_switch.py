@@ -93,7 +93,13 @@ class PipelineBuilder:
             model_set,
             self._runtimes,
             Scheduler(
-                self._runtimes, cache, model_set.combinations, self._admission, self._in_flight, self._cooperative
+                self._runtimes,
+                cache,
+                model_set.combinations,
+                self._admission,
+                self._in_flight,
+                self._cooperative,
+                self._shared,
             ),
             settings.limits,
             self._cooperative,

@@ -22,7 +22,9 @@ from turnscore_core.scorers.scorer import RawScore, Scorer, TokenPack, TurnToSco
 from turnscore_core.scoring import Item, Outcome, ask_together, encode_in_pieces, encode_isolating, score_of
 
 from turnscore_service import metrics
-from turnscore_service.auth.access import CALLER
+from turnscore_service.auth.access import CALLER, Caller
+from turnscore_service.cache.redis_client import Draw
+from turnscore_service.cache.redis_level import RedisLevel
 from turnscore_service.cache.score_cache import CacheLookup, ScoreCache
 from turnscore_service.scheduling.admission import Admission, Demand, Reservation
 from turnscore_service.scheduling.batcher import Batcher, PackScores, expire
@@ -226,7 +228,6 @@ class ScorerRuntime:
             await self.jobs.wait_until_none()
             self.batcher.retire()
             self.tokenizer.retire()
-        del self.computes  # often itself: in a circle a replaced model would stay until a garbage collection
 
     def close(self) -> None:
         """Ends the threads; waiting work is dropped."""
@@ -383,11 +384,13 @@ class Scheduler:
         admission: Admission,
         in_flight: SingleFlight,
         cooperative: CooperativeScheduler,
+        shared: RedisLevel | None = None,
     ) -> None:
-        """The last three are of the process, whatever models answer."""
+        """The last four are of the process, whatever models answer; `shared` has the budgets of all replicas' keys."""
         self._runtimes, self._cache, self._combinations = runtimes, cache, combinations
         self._computing = {name: runtime.computes for name, runtime in runtimes.items()}
         self.admission, self._in_flight, self._cooperative = admission, in_flight, cooperative
+        self._shared = shared
 
     async def answer(self, items: Sequence[Item]) -> list[Outcome]:
         """What each item's scorers say of it, in the order asked; a scorer that fails stands in `errors`.
@@ -400,11 +403,18 @@ class Scheduler:
         caller.require_budget(len(items))
         outcomes = [Outcome() for _ in items]
         slices = TimeSlice(self._cooperative, is_large=len(items) >= LARGE_TURNS)
-        pending = await self._look_up(items, outcomes, slices)
+        draw = None
+        if self._shared is None or caller.budget is None or not items:
+            pending = await self._look_up(items, outcomes, slices)
+        else:  # at once, so that a slow Redis costs no more than it does without a budget
+            pending, draw = await asyncio.gather(
+                self._look_up(items, outcomes, slices), self._draw(self._shared, caller, items)
+            )
         try:
-            caller.require_budget(len(items))  # again: others of the same key were answered meanwhile
-            self._begin(pending, caller.share)
-            caller.charge(len(items))
+            if draw is None:
+                caller.require_budget(len(items))  # again: others of the same key were answered meanwhile
+            self._begin(pending, caller, draw)
+            caller.charge(len(items), is_paid=draw is not None)
             await _wait(pending)
             slices.renew()
             for each in pending:
@@ -418,6 +428,26 @@ class Scheduler:
             for each in pending:
                 each.leave()
         return outcomes
+
+    async def _draw(self, shared: RedisLevel, caller: Caller, items: Sequence[Item]) -> Draw | None:
+        """What the key's budget of all replicas has paid; None where the Redis does not answer in time.
+
+        Raises OverloadedError where that budget has no turn left.
+        """
+        budget, name = caller.budget, caller.key_name
+        assert budget is not None
+        assert name is not None
+        draw = Draw(name, budget.turns_per_second, budget.burst, len(items))
+        left = min(each.deadline.expires_at for each in items) - time.monotonic()
+        drawn = await shared.draw(draw, _CACHE_SHARE * left)
+        if drawn is None:
+            metrics.KEY_LOCAL_REQUESTS.labels(name).inc()
+            return None
+        is_paid, level = drawn
+        budget.adopt(level)
+        if not is_paid:
+            caller.require_budget(len(items))
+        return draw if is_paid else None
 
     def read_ahead(self, item: Item) -> None:
         """Begins to read the latest turn of the item's context, where scorers keep what they read; there is no answer.
@@ -470,8 +500,11 @@ class Scheduler:
             outcome.cache = took
         return pending
 
-    def _begin(self, pending: Sequence[PendingScore], caller: str) -> None:
-        """Has each wait for all that it lacks, and computes what is in flight for no other."""
+    def _begin(self, pending: Sequence[PendingScore], caller: Caller, draw: Draw | None) -> None:
+        """Has each wait for all that it lacks, and computes what is in flight for no other.
+
+        Where there is no room for that, what was drawn is given back.
+        """
         begun: dict[ScorerRuntime, list[tuple[InFlight, Scorer]]] = {}
         deadlines = []
         for each in pending:
@@ -482,11 +515,17 @@ class Scheduler:
                 begun.setdefault(computes, []).append((each.own, each.loaded.scorer))
                 deadlines.append(each.deadline)
         if not begun:
-            self.admission.note_known({self._computing[each.loaded.name].loaded.name for each in pending}, caller)
+            self.admission.note_known({self._computing[each.loaded.name].loaded.name for each in pending}, caller.share)
             return
         jobs = {runtime.loaded.name: ScoringJob(runtime, asked) for runtime, asked in begun.items()}
         demands = {name: job.demand for name, job in jobs.items()}
-        reservation = self.admission.reserve(demands, max(deadlines, key=attrgetter("expires_at")), caller)
+        try:
+            reservation = self.admission.reserve(demands, max(deadlines, key=attrgetter("expires_at")), caller.share)
+        except ScoringError:
+            if draw is not None and self._shared is not None and caller.budget is not None:
+                self._shared.give_back(draw)
+                caller.budget.take(-draw.turns)
+            raise
         for job in jobs.values():
             job.begin(reservation)
 

@@ -169,7 +169,7 @@ class CacheSettings(BaseModel):
     connections: PositiveInt = Field(
         default=2,
         description="Concurrent lookups per worker; lookups that arrive meanwhile share the next round trip. Writes, "
-        "probes and clearing use up to three more connections.",
+        "probes, keys' budgets and clearing use up to four more connections.",
     )
     max_pending_writes: PositiveInt = Field(
         default=10_000, description="Scores that may wait to be written, per worker; more are dropped."
