@@ -28,6 +28,7 @@ from turnscore_assessment.comparison.difference import (
     ROUNDING,
     ROUNDS,
     SystemDifference,
+    find_least_dialogues,
     find_needed_dialogues,
     find_smallest_difference,
     measure_difference,
@@ -663,6 +664,8 @@ def _look_ahead(found: SystemDifference, is_decided: bool, tests: int) -> Outloo
     value, far = found.difference.value, max(abs(found.difference.low), abs(found.difference.high))
     level, paired = LEVEL / tests, found.is_paired
     needed = find_needed_dialogues(value, found.spread, paired=paired, level=level)
+    if needed is not None:
+        needed = max(needed, find_least_dialogues(paired=paired, level=level))
     return Outlook(
         needed=needed,
         more=0 if is_decided else None if needed is None else max(1, needed - have),

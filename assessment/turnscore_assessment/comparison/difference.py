@@ -55,6 +55,14 @@ def find_needed_dialogues(
     return needed if needed <= MOST_DIALOGUES else None
 
 
+def find_least_dialogues(*, paired: bool, level: float) -> int:
+    """The fewest dialogues of each system with which the permutation test's p can be below the level at all."""
+    n = LEAST_PAIRS if paired else LEAST_DIALOGUES
+    while 2 / (2**n if paired else math.comb(2 * n, n)) >= level:
+        n += 1
+    return n
+
+
 def find_smallest_difference(
     spread: float, dialogues: int, *, paired: bool, level: float = LEVEL, power: float = POWER
 ) -> float:

@@ -266,6 +266,15 @@ def test_three_systems_and_their_ratings_stand_on_one_page_with_all_pairs(files:
     )
 
 
+def test_few_workers_cannot_decide_many_tests_however_far_the_systems_are_apart(tmp_path: Path) -> None:
+    """Six pairs give no p below 2 / 2**6, and six tests need one below .05 / 6, which eight pairs can give."""
+    ratings = write_ratings_of(tmp_path / "r.jsonl", {"a": 80, "b": 50, "c": 20}, workers=6)
+    pairs = run_json(tmp_path, "--ratings", ratings, "--details")["pairs"]
+    assert [(row["found"]["p_value"], row["is_decided"], row["outlook"]["more"]) for row in pairs] == [
+        (1 / 32, False, 2)
+    ] * 6
+
+
 def test_a_share_of_few_dialogues_has_wilsons_interval_and_a_constant_score_none(tmp_path: Path) -> None:
     sides = []
     for name in "ab":
