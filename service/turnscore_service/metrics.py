@@ -122,7 +122,7 @@ CACHE_JOINS = Counter(
 CACHE_ERRORS = Counter(
     "turnscore_cache_errors_total",
     "Failed round trips to the shared cache, and single writes that it refused, by operation "
-    "(read, write, probe_read, probe_write) and cause: timeout, connection, garbage, full, read_only, "
+    "(read, write, budget, and `probe_` with each) and cause: timeout, connection, garbage, full, read_only, "
     "failing_over, loading, forbidden, refused or other.",
     ["operation", "cause"],
 )

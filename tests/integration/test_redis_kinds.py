@@ -4,11 +4,22 @@ import asyncio
 import ssl
 from pathlib import Path
 
-from support.cache_loads import assert_left_alone, errors, loaded_service, misses, round_trips, state_of, until, works
+import pytest
+from support.cache_loads import (
+    assert_left_alone,
+    errors,
+    loaded_service,
+    misses,
+    round_trips,
+    shared_level,
+    state_of,
+    until,
+    works,
+)
 from support.certificates import certificate, private_key
 from support.processes import RedisServer, relay, running_cluster, running_redis, running_sentinel
 from turnscore_service.cache.cli import app
-from turnscore_service.cache.redis_client import PendingWrite, open_store
+from turnscore_service.cache.redis_client import Draw, PendingWrite, open_store
 from turnscore_service.settings.cache import CacheSettings
 from typer.testing import CliRunner
 
@@ -24,14 +35,21 @@ async def test_a_socket_of_this_machine(redis: RedisServer):
 
 async def test_a_user_who_may_touch_nothing_but_the_caches_keys(redis: RedisServer):
     rules = ["on", ">p:a/s s", "~turnscore:*", "-@all", "+@connection", "+get", "+mget", "+set"]
-    with redis.client() as client:
-        client.execute_command("ACL", "SETUSER", "scores", *rules)
-        client.execute_command("ACL", "SETUSER", "default", "off")
+    admin = redis.client()
+    admin.execute_command("ACL", "SETUSER", "scores", *rules)
+    admin.execute_command("ACL", "SETUSER", "default", "off")
     address = f"127.0.0.1:{redis.port}"
     async with loaded_service(f"redis://scores:p%3Aa%2Fs%20s@{address}") as load:
         await works(load)
     async with loaded_service(f"redis://{address}", username="scores", password="p:a/s s") as load:
         await works(load)
+        before = errors("probe_budget", "forbidden")
+        assert await shared_level(load.runtime).draw(Draw("a", 1.0, 5, 4), 1.0) is None
+        await until(lambda: errors("probe_budget", "forbidden") > before)
+        admin.execute_command("ACL", "SETUSER", "scores", "+eval", "+time")
+        admin.close()
+        await until(lambda: state_of("budget") == 0)
+        assert await shared_level(load.runtime).draw(Draw("a", 1.0, 5, 4), 1.0) == (True, pytest.approx(1.0))
     before = errors("probe_read", "forbidden")
     async with loaded_service(f"redis://scores:wrong@{address}") as load:
         await until(lambda: errors("probe_read", "forbidden") > before)
@@ -73,6 +91,10 @@ async def test_a_cluster_keeps_and_clears_every_slots_scores_and_loses_those_of_
         entries = {key: key.encode() for key in (*keys, *others)}
         assert await store.write({key: PendingWrite(entry, 60_000) for key, entry in entries.items()}) == []
         assert await store.read(list(entries)) == list(entries.values())
+        draws = [Draw(f"key-{number % 20}", 0.001, 5, 4) for number in range(60)]  # of every slot, each name thrice
+        drawn = await store.draw(draws)
+        assert [is_paid for is_paid, _ in drawn] == [True] * 40 + [False] * 20
+        assert [level for _, level in drawn] == pytest.approx([1.0] * 20 + [-3.0] * 40, abs=0.01)
         await store.close()
         assert min(map(count, nodes)) > 0
         environment = {"TURNSCORE_CACHE__CLEAR_POLL_SECONDS": "0.05"}

@@ -1,3 +1,4 @@
+import itertools
 import re
 from pathlib import Path
 
@@ -115,6 +116,16 @@ def test_a_rotation_lets_both_keys_in_until_one_is_revoked_and_keeps_the_rest_of
     assert file.stat().st_mode & 0o777 == 0o640
     assert link.is_symlink()
     assert sorted(each.name for each in tmp_path.iterdir()) == ["keys.toml", "link.toml"]
+
+
+def test_a_running_service_takes_a_rotation_and_a_revocation(file: Path):
+    looks = itertools.count(step=10)  # every look at the clock finds the time for another look at the file come
+    access = Access(AuthSettings(keys_file=file), clock=lambda: next(looks), start=lambda work: work())
+    key = keys("rotate", "other", file=file).stdout.strip()
+    assert access.admit(key).key_name == "other"
+    keys("revoke", "other", file=file)
+    with pytest.raises(UnauthenticatedError):
+        access.admit(key)
 
 
 def test_a_revoked_name_is_gone_with_its_tables_and_comments_of_others_stay(file: Path):
