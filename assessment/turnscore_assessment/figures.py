@@ -81,6 +81,17 @@ def find_interval(value: float, resampled: ArrayLike, units: int | None = None) 
     return Interval(float(value), float(low), float(high))
 
 
+def find_resampled_p(resampled: ArrayLike, units: int) -> float:
+    """The two-sided p of 0 that agrees with `find_interval`: below .05 exactly where that excludes 0. NaN for none."""
+    found = np.sort(np.asarray(resampled, dtype=np.float64))
+    kept = found[~np.isnan(found)]
+    if not kept.size or units < 2:
+        return math.nan
+    share = float(np.interp(0, kept, np.linspace(0, 1, len(kept)), left=0, right=1))
+    tail = stats.norm.ppf(min(share, 1 - share)) * math.sqrt((units - 1) / units)
+    return float(2 * stats.t.cdf(tail, units - 1))
+
+
 def draw_counts(units: int, rounds: int, seed: int) -> Iterator[Floats]:
     """How often each unit is drawn, with replacement, a row per resample; some resamples at a time."""
     generator = np.random.default_rng(seed)

@@ -17,6 +17,7 @@ from turnscore_assessment.figures import (
     compute_spearman,
     correlate_rows,
     find_interval,
+    find_resampled_p,
 )
 from turnscore_assessment.ratings.rating_file import RatedDialogue, RatingFile, StudyDescription, group_rows
 from turnscore_assessment.ratings.scoring import (
@@ -232,11 +233,12 @@ def _compare(study: JudgedStudy, systems: Sequence[SystemScore], draws: Floats) 
     order = [system.system for system in systems]
     number_of = {name: number for number, name in enumerate(study.table.systems)}
     values = {name: study.means[study.chosen & (study.table.system_of == number_of[name])] for name in order}
-    differences: dict[tuple[str, str], Interval] = {}
+    differences: dict[tuple[str, str], tuple[Interval, float]] = {}
     for first, second in combinations(order, 2):
         gap = float(values[first].mean() - values[second].mean())
         drawn = draws[:, number_of[first], -1] - draws[:, number_of[second], -1]
-        differences[first, second] = find_interval(gap, drawn, len(study.raters))
+        workers = len(study.raters)
+        differences[first, second] = find_interval(gap, drawn, workers), find_resampled_p(drawn, workers)
     return compare_pairs(values, order, differences)
 
 
@@ -319,16 +321,15 @@ def _show_pairs(report: StudyReport) -> Section:
             cells[row, column] = _describe_cell(p, pair.p_holm)
     rows = [
         [f"{pair.first} over {pair.second}", pair.difference]
-        + [show_p(p) for p in (pair.p_better, pair.p_two_sided, pair.p_holm, pair.p_benjamini_hochberg)]
+        + [show_p(p) for p in (pair.p_workers, pair.p_better, pair.p_two_sided, pair.p_holm, pair.p_benjamini_hochberg)]
         for pair in report.pairs
     ]
-    header = ["pair", "difference", "p one-sided, as published", "p two-sided", "Holm", "Benjamini-Hochberg"]
+    header = ["pair", "difference", "its p", "p one-sided, as published", "p two-sided", "Holm", "Benjamini-Hochberg"]
     texts = [
         "A cell says whether the row's system is rated above the column's: its one-sided p as published. Dark: "
         f"p < {P:g} even two-sided after Holm's correction for all pairs; middle: p < {P:g}; light: p < 0.1.",
         "The published test corrects neither for the number of pairs nor for a worker's dialogues depending on "
-        "each other: believe Holm, and the difference's interval from resampled workers. `turnscore compare --ratings` "
-        "has a test of workers whose interval agrees with its p.",
+        "each other: believe Holm, and the difference's interval from resampled workers, which agrees with its p.",
     ]
     chart = draw_matrix("Which system in a row is better than which in a column", names, cells)
     table = Table("Pairs of systems", header, rows)

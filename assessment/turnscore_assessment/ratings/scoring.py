@@ -133,11 +133,12 @@ TIE_DIGITS = 12
 
 @dataclass(frozen=True, kw_only=True)
 class ComparedPair:
-    """Two systems, the first one with the higher mean; every p is of Mann-Whitney's U on means over criteria."""
+    """Two systems, the first one with the higher mean; p but `p_workers` is of Mann-Whitney's U on dialogues' means."""
 
     first: str
     second: str
     difference: Interval
+    p_workers: float  # Two-sided, of the resampled workers that the difference's interval is of: they agree.
     # One-sided: the first system's dialogues are rated higher. As published: neither corrected nor clustered.
     p_better: float
     p_worse: float
@@ -149,9 +150,9 @@ class ComparedPair:
 
 
 def compare_pairs(
-    values: Mapping[str, Floats], order: Sequence[str], differences: Mapping[tuple[str, str], Interval]
+    values: Mapping[str, Floats], order: Sequence[str], differences: Mapping[tuple[str, str], tuple[Interval, float]]
 ) -> list[ComparedPair]:
-    """Every pair of systems; `values`: one number per dialogue; `order`: best first; `differences`: its pairs."""
+    """Every pair of systems; `values`: one number per dialogue; `order`: best first; `differences`: its pairs and p."""
     pairs = list(combinations(order, 2))
     tests = {
         kind: [compare_ranks(values[first], values[second], kind) for first, second in pairs]
@@ -162,7 +163,8 @@ def compare_pairs(
         ComparedPair(
             first=pair[0],
             second=pair[1],
-            difference=differences[pair],
+            difference=differences[pair][0],
+            p_workers=differences[pair][1],
             p_better=tests["greater"][number],
             p_worse=tests["less"][number],
             p_two_sided=tests["two-sided"][number],

@@ -35,7 +35,7 @@ KNOWN = {
     "corpus": ("turnscore-corpus", "Score a corpus of dialogues offline, on one machine or on a Ray cluster."),
     "agreement": ("turnscore-assessment", "Correlate scores with people's judgements of the same turns."),
     "assess": ("turnscore-assessment", "Rating sheets, reliability, power and reports of studies with people."),
-    "compare": ("turnscore-assessment", "Compare two of your systems by scores or by people's ratings."),
+    "compare": ("turnscore-assessment", "Compare your systems, every two of them, by scores and by people's ratings."),
     "data": ("turnscore-assessment", "Convert public dialogue sets to the form that the other commands read."),
     "drift": ("turnscore-assessment", "Keep baselines of a service's scores, and report drift."),
     "judge": ("turnscore-assessment", "Collect large language models' marks of turns, or import marks."),

@@ -7,6 +7,7 @@ import pytest
 from scipy import stats
 from support.studies import make_study
 from turnscore_assessment.analysis.study_report import build_report
+from turnscore_assessment.figures import find_interval, find_resampled_p
 from turnscore_assessment.ratings.rating_file import (
     RatedDialogue,
     RatingFile,
@@ -100,6 +101,20 @@ def test_a_simulated_study_gives_the_true_order_and_leaves_out_who_guesses() -> 
     assert even.p_holm >= even.p_two_sided > 0.05
     assert even.difference.low < 0 < even.difference.high
     assert report.agreement["passed"].median > 0.5 > abs(report.agreement["failed"].median)
+
+
+def test_an_interval_of_resamples_and_its_p_never_say_the_opposite() -> None:
+    generator = np.random.default_rng(0)
+    verdicts = []
+    for place in np.linspace(-3, 3, 301):
+        drawn = generator.normal(place, 1, 200)
+        interval, p = find_interval(place, drawn, 9), find_resampled_p(drawn, 9)
+        verdicts.append(p < 0.05)
+        assert verdicts[-1] == (not interval.low <= 0 <= interval.high)
+    assert 50 < sum(verdicts) < 250
+    assert math.isnan(find_resampled_p([], 9))
+    for pair in build_report(make_study(TRUTH, workers=12), 200, 0).pairs:
+        assert (pair.p_workers < 0.05) == (not pair.difference.low <= 0 <= pair.difference.high)
 
 
 def test_resampling_draws_whole_workers_and_repeats_itself() -> None:
