@@ -134,7 +134,7 @@ async def test_a_batch_overdraws_the_shared_budget_once_and_what_is_refused_is_g
 
 
 async def test_a_silent_redis_delays_a_key_by_one_timeout_until_it_is_left_alone(redis: RedisServer):
-    async with replicas(redis.url, 1, cache={"timeout_ms": 100, "breaker_retry_seconds": 60}) as (one,):
+    async with replicas(redis.url, 1, cache={"timeout_ms": 400, "breaker_retry_seconds": 60}) as (one,):
         await until(lambda: state_of("budget") == state_of("read") == 0)
         before = local()
         redis.pause()
@@ -146,7 +146,7 @@ async def test_a_silent_redis_delays_a_key_by_one_timeout_until_it_is_left_alone
                 took.append(time.monotonic() - began_at)
         finally:
             redis.resume()
-        assert took[0] >= 0.1
-        assert max(took) < 0.19  # both are asked at once: the sum would be twice the limit
-        assert took[-1] < 0.1
+        assert took[0] >= 0.4
+        assert max(took) < 0.8  # scores and rate are asked for at once, or it would be twice the limit
+        assert took[-1] < 0.4
         assert local() == before + 5

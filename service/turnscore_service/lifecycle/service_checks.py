@@ -151,13 +151,14 @@ def _check_files(settings: Settings) -> Iterator[Problem]:
         refuse_full_disk()
     except FullDiskError as error:
         yield Problem(f"{error}: free some space, or set BENTOML_HOME to another disk", is_fatal=True)
-    if settings.auth.keys_file is not None:
-        try:
-            check_names(read_keys(settings.auth.keys_file), find_offer(settings))
-        except BundleNotFoundError:
-            pass  # reported with the bundles
-        except UnusableKeysError as error:
-            yield Problem(f"the API keys cannot be used: {error}: `turnscore keys` makes entries", is_fatal=True)
+    file = settings.auth.keys_file
+    try:
+        if entries := {**settings.auth.keys, **(read_keys(file) if file else {})}:
+            check_names(entries, find_offer(settings))
+    except BundleNotFoundError:
+        pass  # reported with the bundles
+    except UnusableKeysError as error:
+        yield Problem(f"the API keys cannot be used: {error}: `turnscore keys` makes entries", is_fatal=True)
     if settings.admin.folder is not None:
         try:
             check_folder(settings.admin.folder)

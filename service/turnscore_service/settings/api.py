@@ -176,7 +176,7 @@ class AuthSettings(SettingsGroup):
 
     keys_file: FilePath | None = Field(
         default=None,
-        description="TOML file of API keys (`turnscore keys new` writes it); read again when it changes. Without keys "
+        description="TOML file of API keys (`turnscore keys` writes it); read again when it changes. Without keys "
         "here and below, anyone may call.",
     )
     keys: dict[KeyName, KeyEntry] = Field(

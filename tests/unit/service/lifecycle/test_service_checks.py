@@ -74,6 +74,17 @@ def test_a_cache_that_does_not_answer_is_named_without_its_password():
     assert "verysecret" not in text
 
 
+@pytest.mark.parametrize(
+    ("field", "given"),
+    [("default_scorers", ["qualty"]), ("thresholds", {"qualty": 0.5}), ("models", ["qualty:1.0.0"])],
+)
+def test_a_key_that_names_what_would_not_be_loaded_is_fatal(field: str, given: object):
+    keys = {"shop": {"sha256": "0" * 64, field: given}}
+    [(text, fatal)] = find({"auth": {"keys": keys}})
+    assert (f"shop.{field}: qualty" in text, "did you mean quality" in text, fatal) == (True, True, True)
+    assert find({"models": "./nowhere", "auth": {"keys": keys}}) == []  # said with the bundles
+
+
 def test_unreadable_keys_and_a_full_disk_are_fatal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     keys = tmp_path / "keys.toml"
     keys.write_text("[shop\n")
