@@ -5,6 +5,7 @@ import math
 import pytest
 from support.fakes import FakeScorer, candidate_version, loaded_fake
 from turnscore_core.model_set import ModelSet, choose_defaults
+from turnscore_service.auth.access import CALLER, Caller, Preferences
 from turnscore_service.scheduling.versions import CandidateVersion, TrafficSplit, conversation_key, is_drawn
 from turnscore_wire import Turn
 
@@ -59,3 +60,14 @@ def test_before_the_user_said_anything_the_served_version_answers():
     assert conversation_key(None, [system("Welcome!"), user("  ")]) is None
     assert split.model_set_for(None, [system("Welcome!")]).versions == {}
     assert split.model_set_for(None, [user("hi")]).versions == {"fake": "fake:1.1.0"}
+
+
+def test_a_version_without_a_share_answers_the_keys_that_name_it_and_nobody_else():
+    split = TrafficSplit(roster_of(), [candidate_version(FakeScorer(), 0.0)])
+    assert {id(split.model_set_for(each)) for each in IDS[:500]} == {id(split.model_set_for())}
+    token = CALLER.set(Caller("team", preferences=Preferences(models=("fake:1.1.0",))))
+    try:
+        found = {split.model_set_for(each).scorers["fake"].model for each in (*IDS[:500], None)}
+        assert found == {"fake:1.1.0"}
+    finally:
+        CALLER.reset(token)

@@ -71,14 +71,17 @@ def test_every_variable_that_a_file_of_ours_sets_or_names_is_known():
 
 def test_bundles_and_their_shares(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("TURNSCORE_SHADOW", "engagement:1.1.0, ./a=b/quality=0.5,fed=1,")
-    monkeypatch.setenv("TURNSCORE_SPLIT", "engagement:1.1.0 = 1e-3")
+    monkeypatch.setenv("TURNSCORE_SPLIT", "engagement:1.1.0 = 1e-3,fed:1.1.0=0")
     settings = read_settings()
     assert settings.shadow == (
         VersionShare(bundle="engagement:1.1.0", share=SHADOW_SHARE),
         VersionShare(bundle="./a=b/quality", share=0.5),
         VersionShare(bundle="fed", share=1.0),
     )
-    assert settings.split == (VersionShare(bundle="engagement:1.1.0", share=0.001),)
+    assert settings.split == (
+        VersionShare(bundle="engagement:1.1.0", share=0.001),
+        VersionShare(bundle="fed:1.1.0", share=0.0),
+    )
 
 
 @pytest.mark.parametrize(
@@ -86,6 +89,8 @@ def test_bundles_and_their_shares(monkeypatch: pytest.MonkeyPatch):
     [
         ("SPLIT", "engagement:1.1.0", "engagement:1.1.0 needs a share, such as engagement:1.1.0=0.1"),
         ("SHADOW", "fed=1.01", "fed=1.01 must have a share above 0 and at most 1"),
+        ("SHADOW", "fed=0", "fed=0 must have a share above 0 and at most 1"),
+        ("SPLIT", "fed=-0.1", "fed=-0.1 must have a share from 0 to 1"),
         ("SPLIT", "fed=nan", "fed=nan must have a share from 0 to 1"),
         ("SHADOW", "fed={share}", "fed={share} must end with a share, such as 0.1"),
         ("SHADOW", ",".join(f"bundle{number}" for number in range(9)), "at most 8 items"),
