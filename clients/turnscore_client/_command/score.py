@@ -163,10 +163,12 @@ async def score_file(client: AsyncCalls, job: FileJob) -> int:
     async with client:
         with _open(job.output) as output:
             lines, known = _lines_left(job, output, summary), _KnownRows(iter(()))
-            is_again = summary.to_ask_again > 0
+            # What a pipe gave is read, and does not come again.
+            is_again = summary.to_ask_again > 0 and is_file(job.file) and job.file.is_file()
+            if summary.to_ask_again:
+                how = " and are asked again" if is_again else "; asking them again needs a file in place of a pipe"
+                typer.echo(f"turnscore: {summary.to_ask_again} lines in {job.output} failed{how}", err=True)
             if is_again:
-                failed = f"{summary.to_ask_again} lines in {job.output} failed"
-                typer.echo(f"turnscore: {failed} and are asked again", err=True)
                 lines, known, summary = read_lines(job.file), _KnownRows(output.rows()), Summary()
             elif summary.rows:
                 typer.echo(f"turnscore: {summary.rows} lines are in {job.output}; going on behind them", err=True)

@@ -73,7 +73,8 @@ _SPEAKERS = {
     **dict.fromkeys(("user", "human", "customer", "client", "you"), "user"),
     **dict.fromkeys(("bot", "assistant", "system", "agent", "chatbot", "ai"), "system"),
 }
-_SAID = re.compile(r"[\s>*-]*(\w+)\W*?:\W*?\s(.*)")
+# A speaker, and what was said behind it or, where the speaker has a line of its own, on the lines below.
+_SAID = re.compile(r"[\s>*-]*(\w+)\W{0,40}?:(?:\W{0,40}?\s(.*)|[*_]*)")
 # Of a dialogue in plain text: eight times what a service takes at most. Chosen.
 _MOST_CHARS = 8 * 1024 * 8000
 
@@ -133,7 +134,7 @@ def _tell(turns: list[dict[str, str]], line: str) -> bool:
     said = _SAID.fullmatch(line)
     speaker = _SPEAKERS.get(said[1].lower()) if said else None
     if said and speaker:
-        turns.append({"speaker": speaker, "text": said[2]})
+        turns.append({"speaker": speaker, "text": (said[2] or "").strip()})
     elif turns:
         turns[-1]["text"] = f"{turns[-1]['text']}\n{line}".strip()
     return bool(turns)

@@ -1,5 +1,6 @@
 """Runs of `turnscore score` from end to end: nothing is lost, nothing overwritten, and it says what it did."""
 
+import asyncio
 import gzip
 import json
 import re
@@ -8,7 +9,9 @@ import subprocess
 import sys
 import time
 from importlib.metadata import entry_points
+from io import BytesIO
 from pathlib import Path
+from types import SimpleNamespace
 from unittest.mock import patch
 from xml.etree import ElementTree
 
@@ -16,6 +19,7 @@ import pytest
 from turnscore_client import AsyncTurnScoreClient, InternalError, InvalidRequestError, OverloadedError
 from turnscore_client._command.registry import app
 from turnscore_client._command.score import FileJob, score_file
+from turnscore_client._files.rows import read_context, read_lines
 from turnscore_client._files.scoring import UndeliveredError
 from turnscore_client._mock import MockAnswers
 from turnscore_client.testing import MockTurnScore
@@ -233,6 +237,35 @@ def test_a_run_over_failed_lines_that_is_stopped_keeps_every_row(tmp_path):
     assert [path.name for path in tmp_path.iterdir() if "again" in path.name] == []
 
 
+@pytest.mark.parametrize("more", [0, 2])
+def test_a_pipe_s_failed_lines_are_not_asked_again_and_those_behind_them_are(tmp_path, monkeypatch, more):
+    file, output, asked = input_of(tmp_path, 4 + more), tmp_path / "scores.jsonl", []
+    lines = file.read_bytes().splitlines(keepends=True)
+
+    def scores(request):
+        asked.append(request.response)
+        if request.response == "2":
+            raise InternalError("the model failed")
+        return {"engagement": 0.5}
+
+    def pipe(raw):
+        monkeypatch.setattr("turnscore_client._files.rows.sys.stdin", SimpleNamespace(buffer=BytesIO(raw)))
+        mock = MockTurnScore(scores)
+        job = FileJob(file=Path("-"), output=output, scorers=None, concurrency=2, clock=mock.clock)
+        return asyncio.run(score_file(client_of(mock), job))
+
+    assert pipe(b"".join(lines[:4])) == 1
+    before = rows_of(output)
+    asked.clear()
+    assert pipe(b"".join(lines)) == 1
+    assert asked == ["5", "6"][:more]
+    assert rows_of(output)[:4] == before
+    assert [row["line"] for row in rows_of(output)] == [*range(1, 5 + more)]
+    asked.clear()
+    run(MockTurnScore(scores), file, "--output", output)
+    assert asked == ["2"]
+
+
 def test_what_is_demanded_of_a_run_decides_its_exit_code_and_is_told_to_ci(tmp_path):
     file, output, report = input_of(tmp_path, 3), tmp_path / "scores.jsonl", tmp_path / "junit.xml"
     mock = MockTurnScore(lambda request: {"quality": float(request.response) / 10}, thresholds={"quality": 0.15})
@@ -290,6 +323,29 @@ def test_transcripts_and_tables_are_scored(tmp_path):
     assert [(row["id"], [turn["speaker"] for turn in row["context"]]) for row in rows] == [
         ("1", ["user"]), ("2", ["system"]), ("3", ["user", "system"]),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("User:\nhi\nBot:\nhello!\nwell?", ["hi", "hello!\nwell?"]),
+        ("**User:**\nhi\n**Bot:**\nhello!", ["hi", "hello!"]),
+        ("- **User**:\nhi\n> Bot: \nhello!", ["hi", "hello!"]),
+        ("User: hi\nBot:\nUser: so?\nBot: ok", ["hi", "", "so?", "ok"]),
+        ("User: hi\nAI :)\nyou:???\nBot: ok", ["hi\nAI :)\nyou:???", "ok"]),
+        ("User: hi\nyou" + ":" * 300_000 + "x\nBot: ok", ["hi\nyou" + ":" * 300_000 + "x", "ok"]),  # in no time
+    ],
+)
+def test_a_speaker_may_have_a_line_of_its_own(tmp_path, text, said):
+    file, output = tmp_path / "a.txt", tmp_path / "b.jsonl"
+    file.write_text(text + "\n\nUser: ho\nBot: ho\n")
+    [turns, _] = [json.loads(line.raw)["turns"] for line in read_lines(file)]
+    assert [(turn["speaker"], turn["text"]) for turn in turns] == [*zip(("user", "system") * 2, said, strict=False)]
+    assert "AI" not in text or [turn["text"] for turn in read_context(text)] == said
+    if said[1] == "":
+        result = run(MockTurnScore({"quality": 0.5}), file, "--output", output)
+        assert (result.exit_code, "1 turns in which the system said nothing" in result.stderr) == (0, True)
+        assert "scores" not in rows_of(output)[0]["turns"][1]
 
 
 @pytest.mark.parametrize(
