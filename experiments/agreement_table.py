@@ -207,6 +207,7 @@ def main(
         if not sets:
             raise AgreementError(f"{data} has none of the development sets")
         scorers = load_bundles(bundles or [f"{folder}/" for folder in starter_bundles()])
+        scorers = {name: each for name, each in scorers.items() if each.speaker == "system"}
         scored = score_sets(sets, scorers, fed_turns, seed, lambda done: typer.echo(done, err=True))
         draws = bootstrap, seed
         relevance = measure_relevance(scorers[SCORER], data, contexts, draws) if SCORER in scorers else []

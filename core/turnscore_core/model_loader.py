@@ -9,7 +9,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from functools import cached_property, partial
 
-from turnscore_models import Bundle, BundleError, CorruptBundleError, GraphVariant, read_bundle, starter_bundles
+from turnscore_models import (
+    CRITERION,
+    Bundle,
+    BundleError,
+    CorruptBundleError,
+    GraphVariant,
+    read_bundle,
+    starter_bundles,
+)
 from turnscore_models.store import resolve
 from turnscore_wire import Turn
 
@@ -128,7 +136,10 @@ class ModelLoader:
         Raises BundleError where one is refused, where two are one scorer, or where there is none; DeviceError where
         the device that was asked for cannot be used.
         """
-        graphs = {name: (bundle, *self._choose_graph(bundle)) for name, bundle in self.find_bundles().items()}
+        bundles = self.find_bundles()
+        # Of those that share a pass, criteria come last: the first one computes for all, and is measured.
+        in_order = sorted(bundles.items(), key=lambda each: each[1].manifest.kind == CRITERION)
+        graphs = {name: (bundle, *self._choose_graph(bundle)) for name, bundle in in_order}
 
         def load(graph: tuple[Bundle, GraphVariant, Device]) -> LoadedScorer:
             bundle, variant, device = graph
@@ -152,8 +163,10 @@ class ModelLoader:
                 fill_arenas(loaded, self._most_tokens(loaded))
         shared = self._share_memory(measured)
         return {
-            name: self._keep_vectors(replace(each, budget=shared[firsts.get(each.pass_key, name)].budget))
-            for name, each in scorers.items()
+            name: self._keep_vectors(
+                replace(scorers[name], budget=shared[firsts.get(scorers[name].pass_key, name)].budget)
+            )
+            for name in bundles
         }
 
     async def preflight(self, bundle: Bundle, like: LoadedScorer) -> str | None:
@@ -201,7 +214,8 @@ class ModelLoader:
                 fill_arenas(loaded, self._most_tokens(loaded), beside_callers=True)
         elif device == like.device:
             loaded = replace(loaded, budget=like.budget)
-            fill_device(loaded, self._most_tokens(loaded))
+            if bundle.manifest.kind != CRITERION or loaded.pass_key != like.pass_key:  # else another computes for it
+                fill_device(loaded, self._most_tokens(loaded))
         else:
             [loaded] = self._share_memory({loaded.name: loaded}).values()
         return self._keep_vectors(loaded)

@@ -131,6 +131,7 @@ class PipelineBuilder:
         for loaded in sorted(working.values(), key=lambda each: each.bundle.manifest.kind == CRITERION):
             if loaded.pass_key not in computing:
                 computing[loaded.pass_key] = self._open_runtime(loaded)
+        self._admission.keep_only({each.loaded.name for each in computing.values()})
         opened = {}
         for name, loaded in working.items():
             computes = computing[loaded.pass_key]

@@ -1,7 +1,7 @@
 """Admission: whether there is room for more work, and while there is none, which requests are refused undecoded."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -97,6 +97,12 @@ class Admission:
         """From here on takes the scorer's pace from there, and learns again what its tokenizer makes of estimates."""
         self._paces[scorer] = pace
         self.real_shares.pop(scorer, None)
+
+    def keep_only(self, scorers: Container[str]) -> None:
+        """Forgets the paces of all others, which no longer compute, and with them their models."""
+        for gone in [each for each in self._paces if each not in scorers]:
+            del self._paces[gone]
+            self.real_shares.pop(gone, None)
 
     def reserve(self, demands: Mapping[str, Demand], deadline: Deadline, caller: str = "") -> Reservation:
         """Holds room for the whole request, to be given back scorer by scorer, or raises OverloadedError.

@@ -279,6 +279,10 @@ class ScoringPipeline:
         """By scorer; another pipeline may have some of them too."""
         return self._runtimes
 
+    def computed_by(self, scorer: str) -> list[str]:
+        """The scorers that this one computes for, itself among them."""
+        return [name for name, runtime in self._runtimes.items() if runtime.computes.loaded.name == scorer]
+
     async def retire(self, successor: "ScoringPipeline") -> None:
         """Returns when its requests are answered and the threads that the successor has no use for have been ended."""
         await self.requests.wait_until_none()

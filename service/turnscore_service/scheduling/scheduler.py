@@ -455,10 +455,13 @@ class Scheduler:
         Takes room and its caller's turn in the queue as scoring does; where there is no room it is left.
         """
         share = CALLER.get().share
-        names = component_scorers(item.asked, self._combinations)
-        for runtime in dict.fromkeys(self._computing[item.versions.get(name, name)] for name in names):
+        asked: dict[ScorerRuntime, LoadedScorer] = {}  # of each pass, one of the scorers that the item asks
+        for name in component_scorers(item.asked, self._combinations):
+            own = item.versions.get(name, name)
+            asked.setdefault(self._computing[own], self._runtimes[own].loaded)
+        for runtime, loaded in asked.items():
             try:
-                pack = runtime.loaded.scorer.read_ahead(item.turn_for(runtime.loaded))
+                pack = runtime.loaded.scorer.read_ahead(item.turn_for(loaded))
                 demands = {} if pack is None else {runtime.loaded.name: Demand(1, pack.real_tokens)}
                 if pack is None or self.admission.refusal(demands, item.deadline, share) is not None:
                     continue

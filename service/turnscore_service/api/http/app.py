@@ -232,7 +232,8 @@ def _shed(runtime: Runtime, call: str, body: bytes, caller: Caller) -> None:
     if body in runtime.answered:
         KNOWN_REQUEST.set(True)
         return
-    is_asked = asks(pipeline.split.model_set_for(), call, body, scorer)
+    models = pipeline.split.model_set_for()
+    is_asked = any(asks(models, call, body, each) for each in pipeline.computed_by(scorer))
     if is_asked and (error := pipeline.admission.shed(caller.share)) is not None:
         SHED.labels("http", call).inc()
         raise error

@@ -1,6 +1,7 @@
 """Criteria beside quality in a service: one pass computes all that a turn is asked, whoever lacks what."""
 
 import asyncio
+import weakref
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -8,12 +9,15 @@ from typing import Any
 
 import pytest
 from support.bundles import make_criterion_bundle, make_quality_bundle, make_quality_version
+from support.conditions import until
 from turnscore_core.deadline import Deadline
 from turnscore_core.scorers.quality import SplitEncoder, TurnRows
+from turnscore_core.scorers.scorer import TurnToScore
+from turnscore_core.scoring import Item
 from turnscore_models import Bundle
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.settings.service import Settings
-from turnscore_wire import BatchReply, Score, ScoreReply, ScoreRequest
+from turnscore_wire import BatchReply, Score, ScoreReply, ScoreRequest, Turn
 
 ALL = ["quality", "on_topic", "dull"]
 
@@ -126,3 +130,26 @@ async def test_a_criterion_outlives_the_switch_of_quality_to_another_encoder(
         passes.clear()
         assert (await ask(runtime, "good fine", cache="bypass"))["quality"].value == before["quality"].value
         assert passes == [1]
+
+
+async def test_a_replaced_criterion_that_computed_for_itself_is_freed(models: dict[str, Bundle], tmp_path: Path):
+    other = make_quality_version(tmp_path / "quality", "2.0.0", marks=2.0)
+    newer = make_criterion_bundle(tmp_path / "on_topic", other, "on_topic", version="2.0.0")
+    async with serving(models) as runtime:
+        assert runtime.switch is not None
+        await runtime.switch.serve(str(other.folder) + "/")  # from here on the criteria compute for themselves
+        await ask(runtime, "good fine")
+        replaced = weakref.ref(runtime.pipeline().runtimes["on_topic"].loaded)
+        await runtime.switch.serve(str(newer.folder) + "/")
+        assert runtime.pipeline().computed_by("quality") == ["quality", "on_topic"]
+        await until(lambda: replaced() is None)
+
+
+async def test_the_context_of_a_criterion_s_reply_is_read_ahead(models: dict[str, Bundle], caplog: Any):
+    async with serving(models) as runtime:
+        turn = Turn(speaker="user", text="that is great")
+        item = Item(context=[turn], response="", asked={"dull": None}, deadline=Deadline.after_ms(60_000))
+        runtime.pipeline().read_ahead(item)
+        await until(lambda: not runtime.pipeline().admission.has_work())
+        assert "reading ahead failed" not in caplog.text
+        assert runtime.pipeline().runtimes["quality"].loaded.scorer.read_ahead(TurnToScore([turn], "")) is None  # kept
