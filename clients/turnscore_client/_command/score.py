@@ -215,7 +215,7 @@ async def _score_left(
         outcomes = score_lines(client, lines, job.scorers, patient, models.limits, known.find)
         async with aclosing(outcomes):
             async for line, row in outcomes:
-                if job.deliver is not None and not known.takes(line):
+                if not known.takes(line) and job.deliver is not None:
                     await job.deliver(row)
                 output.append(row)
                 summary.add(row)

@@ -75,7 +75,7 @@ _SPEAKERS = {
 }
 # A speaker, and what was said behind it or, where the speaker has a line of its own, on the lines below.
 _SAID = re.compile(r"[\s>*-]*(\w+)\W{0,40}?:(?:\W{0,40}?\s(.*)|[*_]*)")
-# Of a dialogue in plain text: eight times what a service takes at most. Chosen.
+# Of a dialogue in plain text, or a table's cell: eight times what a service takes at most. Chosen.
 _MOST_CHARS = 8 * 1024 * 8000
 
 
@@ -85,15 +85,20 @@ def _read_json_lines(_: Path, file: Iterable[bytes]) -> Iterator[tuple[int, byte
 
 def _read_csv(path: Path, file: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
     """Of each row the columns: `response`, `context` as JSON or as `read_context` reads it, and others as they are."""
-    table = csv.DictReader(codecs.iterdecode(file, "utf-8-sig"), restkey="")
+    csv.field_size_limit(_MOST_CHARS)
+    table = csv.reader(codecs.iterdecode(file, "utf-8-sig"))
     try:
-        if "response" not in (table.fieldnames or ()):
+        names = next(table, [])
+        if "response" not in names:
             raise BadLayoutError(path, 1, "the header names no column `response`")
-        for row in table:
-            fields: Fields = {name: text for name, text in row.items() if name and text is not None}
-            if fields.get("context") is not None:
+        first = table.line_num + 1
+        for cells in table:
+            fields: Fields = {name: text for name, text in zip(names, cells, strict=False) if name}
+            if "context" in fields:
                 fields["context"] = read_context(fields["context"])
-            yield table.line_num, json.dumps(fields).encode()
+            if cells:
+                yield first, json.dumps(fields).encode()
+            first = table.line_num + 1
     except (csv.Error, UnicodeDecodeError) as error:
         raise BadLayoutError(path, table.line_num + 1, f"is no CSV in UTF-8: {error}") from None
 
@@ -101,7 +106,7 @@ def _read_csv(path: Path, file: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
 def read_context(text: str) -> object:
     """The turns of a context: JSON, or lines that begin with a speaker, or what the user said."""
     if text.lstrip().startswith("["):
-        with suppress(ValueError):
+        with suppress(ValueError, RecursionError):
             return json.loads(text)
     turns = [{"speaker": "user", "text": ""}]
     for line in text.splitlines():

@@ -18,7 +18,7 @@ from xml.etree import ElementTree
 import pytest
 from turnscore_client import AsyncTurnScoreClient, InternalError, InvalidRequestError, OverloadedError
 from turnscore_client._command.registry import app
-from turnscore_client._command.score import FileJob, score_file
+from turnscore_client._command.score import FileJob, _KnownRows, score_file
 from turnscore_client._files.rows import read_context, read_lines
 from turnscore_client._files.scoring import UndeliveredError
 from turnscore_client._mock import MockAnswers
@@ -220,6 +220,23 @@ def test_lines_that_failed_are_asked_again_and_no_others(tmp_path, name):
     assert [row["scores"]["engagement"]["value"] for row in rows] == [n / 10 for n in range(1, 10)]
 
 
+async def test_what_is_known_of_an_output_does_not_grow_with_it(tmp_path, mock, monkeypatch):
+    file, output, opened = input_of(tmp_path, 9), tmp_path / "scores.jsonl", []
+    rows = [{"line": n, "id": f"d-{n}", "response": f"{n}", "mood": n, "scores": {}, "errors": {}} for n in range(1, 9)]
+    rows[1]["error"] = {"code": "internal", "message": "the model failed"}
+    output.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    class Known(_KnownRows):
+        def __init__(self, rows):
+            super().__init__(rows)
+            opened.append(self)
+
+    monkeypatch.setattr("turnscore_client._command.score._KnownRows", Known)
+    assert await score_file(mock.async_client(), job_of(file, output, mock)) == 0
+    assert len([request for request in mock.requests if request.path == "/v1/score"]) == 2
+    assert [known._found for known in opened] == [set(), set()]
+
+
 def test_a_run_over_failed_lines_that_is_stopped_keeps_every_row(tmp_path):
     file, output = input_of(tmp_path, 9), tmp_path / "scores.jsonl"
 
@@ -356,13 +373,27 @@ def test_a_speaker_may_have_a_line_of_its_own(tmp_path, text, said):
         ("a.csv", b"context,reply\nhi,ho\n", "a.csv, line 1: the header names no column `response`"),
         ("a.csv", b"", "a.csv, line 1: the header names no column `response`"),
         ("a.csv", b"response\n\xff\n", "is no CSV in UTF-8"),
-        ("a.csv", b'response\n"' + b"x" * 140_000 + b'"\n', "is no CSV in UTF-8: field larger than field limit"),
+        ("a.csv", b'response\n"' + b"x" * 65_536_001 + b'"\n', "is no CSV in UTF-8: field larger than field limit"),
     ],
 )
 def test_a_file_of_another_layout_is_refused_with_its_line(tmp_path, name, content, told):
     (tmp_path / name).write_bytes(content)
     result = run(MockTurnScore({"quality": 0.5}), tmp_path / name, "--output", tmp_path / "out.jsonl")
     assert (result.exit_code, told in result.stderr.replace("\n", "")) == (1, True), result.stderr
+
+
+@pytest.mark.parametrize("cell", ["[" * 100_000, "x" * 140_000, *("[" * n + "]" * n for n in (500, 900, 100_000))])
+def test_a_cell_that_cannot_be_scored_is_a_row_and_ends_no_run(tmp_path, cell):
+    file, output = tmp_path / "a.csv", tmp_path / "b.jsonl"
+    file.write_text(f"id,context,response\n1,{cell},ok\n2,hi,{cell}\n3,hi,ok\n")
+    result = run(MockTurnScore({"quality": 0.5}), file, "--output", output)
+    assert [(row["id"], row["line"]) for row in rows_of(output)] == [("1", 2), ("2", 3), ("3", 4)]
+    assert "scores" in rows_of(output)[2], result.stderr
+
+
+def test_a_table_s_row_has_the_number_of_its_first_line(tmp_path):
+    (tmp_path / "a.csv").write_text('response\n"a\nb"\n\n"c\n\nd"\ne\n')
+    assert [line.number for line in read_lines(tmp_path / "a.csv")] == [2, 5, 8]
 
 
 async def test_every_row_is_delivered_before_it_is_written_and_none_is_left_out_after_a_failure(tmp_path, mock):
