@@ -118,7 +118,7 @@ def _ask(options: JudgeOptions, file: Path, output: Path, statistics: MarkStatis
         if lacking:
             said.append(f"{lacking:,} turns lack a judge's marks; the same command asks for them again")
         if options.price_in:
-            said.append(f"cost so far: ${options.cost(ledger.tokens):.4f}")
+            said.append(f"cost so far: ${interview.spent:.4f}")
     incomplete = INCOMPLETE if lacking or collection.too_long else 0
     return status or incomplete, [*said, f"wrote {output} and {ledger_path(output)}"]
 
@@ -152,7 +152,7 @@ def _collect(options: JudgeOptions, collection: Collection, interview: Interview
         typer.confirm("Ask?", default=True, abort=True, err=True)
     try:
         with show_progress("asking", turns) as advance:
-            asyncio.run(interview.ask(client, collection.to_ask(), advance))
+            asyncio.run(interview.ask(client, collection.to_ask, advance))
     except KeyboardInterrupt:
         typer.echo("stopped", err=True)
         return INTERRUPTED

@@ -59,6 +59,9 @@ class Ledger:
         self.marks: dict[str, dict[str, Marks]] = {}
         self.places: dict[str, dict[str, int]] = {}
         self.tokens: dict[str, Tokens] = {}  # By judge; none by a scorer that stands in for one.
+        self.dollars = 0.0  # Of the calls whose price was given.
+        self.unpriced: dict[str, Tokens] = {}  # By judge, of the other calls.
+        self.unanswered: dict[str, set[str]] = {}  # By judge, turns that were asked and lack marks.
         self._lines = 0
         for row in rows.rows():
             self._lines += 1
@@ -69,9 +72,16 @@ class Ledger:
             if self._lines > 1:
                 self._take(row)
 
-    def add(self, judge: str, answers: Mapping[str, Marks], tokens: Tokens | None = None) -> None:
-        """Keeps the answers of a call, or of a scorer, which needs no tokens."""
-        row = {"judge": judge, "answers": answers, "tokens": tokens}
+    @property
+    def is_begun(self) -> bool:
+        """Whether anything was answered."""
+        return self._lines > 0
+
+    def add(
+        self, judge: str, answers: Mapping[str, Marks], tokens: Tokens | None = None, dollars: float | None = None
+    ) -> None:
+        """Keeps the answers of a call, or of a scorer, which needs no tokens; `dollars` where the price is known."""
+        row = {"judge": judge, "answers": answers, "tokens": tokens, "dollars": dollars}
         if not self._lines:  # Until something is answered, there is no file, and the rubric may change.
             self._lines = 1
             self._rows.append({"line": 1, "rubric": self._rubric.sha256})
@@ -94,9 +104,15 @@ class Ledger:
             if found:  # What was marked stays when the turn is asked again for the rest.
                 marks[key] = {**found, **marks.get(key, {})}
                 places.setdefault(key, place)
+        unanswered = self.unanswered.setdefault(judge, set())
+        unanswered.difference_update(row["answers"])
+        unanswered.update(key for key in row["answers"] if self.lacks(judge, key))
         if row["tokens"]:
-            known = self.tokens.get(judge, (0, 0))
-            self.tokens[judge] = known[0] + row["tokens"][0], known[1] + row["tokens"][1]
+            dollars = row.get("dollars")
+            self.dollars += dollars or 0
+            for sums in (self.tokens,) if dollars is not None else (self.tokens, self.unpriced):
+                known = sums.get(judge, (0, 0))
+                sums[judge] = known[0] + row["tokens"][0], known[1] + row["tokens"][1]
 
 
 @contextmanager
@@ -140,7 +156,7 @@ class Judges:
         return list(dict.fromkeys(self.models or ()))
 
     def cost(self, tokens: Mapping[str, Tokens]) -> float:
-        """What so many tokens cost; 0 without prices."""
+        """What so many tokens cost at the prices given now; 0 without prices."""
         prices = zip(self.names, self.price_in or [], self.price_out or [], strict=False)
         used = [(tokens.get(name, (0, 0)), sent, received) for name, sent, received in prices]
         return sum(each[0] * sent + each[1] * received for each, sent, received in used) / 1e6
@@ -211,25 +227,37 @@ class Interview:
     def __init__(self, judges: Judges, rubric: Rubric, ledger: Ledger) -> None:
         self._judges, self._rubric, self._ledger = judges, rubric, ledger
         self._instruction = write_instruction(rubric)
+        # What earlier runs asked in vain is asked last, and is no failure that stops a run: it may be refused always.
+        self._tried = {name: frozenset(ledger.unanswered.get(name, ())) for name in judges.names}
         self._reserved = 0.0  # the estimated cost of calls in flight
         self._estimated = self._paid = 0.0  # of the calls that came back, to correct estimates by
         self._failures = 0
+        self._has_marks = False  # Whether any call gave one.
         self._stopped: JudgeError | None = None
         self.is_over_budget = False
         self.problems: Counter[str] = Counter()  # Why calls gave no marks.
+        if judges.budget is not None and (unknown := sorted(ledger.unpriced.keys() - set(judges.names))):
+            raise JudgeError(f"--budget needs the price of {', '.join(unknown)}, asked before: give --model and prices")
+
+    @property
+    def spent(self) -> float:
+        """Dollars of all runs so far; of calls whose price was not given then, at the prices of now."""
+        return self._ledger.dollars + self._judges.cost(self._ledger.unpriced)
 
     def estimate(self, turns: Iterable[Response]) -> tuple[int, int, dict[str, Tokens]]:
         """Turns and calls over all judges, and tokens by judge, that it takes to ask for what is lacking."""
         asked: Counter[str] = Counter()
         tokens: dict[str, Tokens] = dict.fromkeys(self._judges.names, (0, 0))
-        for judge, block in self._find_lacking(turns):
+        for judge, block in self._find_lacking(turns, (False, True)):
             asked[judge] += len(block)
             calls = -(-len(block) // self._judges.turns_per_call)
             sent, received = self._estimate(block, calls)
             tokens[judge] = tokens[judge][0] + sent, tokens[judge][1] + received
         return asked.total(), sum(-(-each // self._judges.turns_per_call) for each in asked.values()), tokens
 
-    async def ask(self, client: "AsyncOpenAI", turns: Iterable[Response], advance: Callable[[int], None]) -> None:
+    async def ask(
+        self, client: "AsyncOpenAI", read_turns: Callable[[], Iterable[Response]], advance: Callable[[int], None]
+    ) -> None:
         """Asks until nothing is lacking or the budget is used. Raises JudgeError; what was answered is kept."""
         async with client:
             self._client = client
@@ -241,25 +269,31 @@ class Interview:
                     self._stopped = self._stopped or error
                 advance(len(call[1]))
 
-            await ask_all(ask, self._plan(turns), self._judges.concurrency)
+            await ask_all(ask, self._plan(read_turns), self._judges.concurrency)
         if self._stopped is not None:
             raise self._stopped
 
-    def _find_lacking(self, turns: Iterable[Response]) -> Iterator[tuple[str, list[Response]]]:
-        """For some calls' turns at a time and each judge, those that it has not marked, each once."""
+    def _find_lacking(self, turns: Iterable[Response], tried: Sequence[bool]) -> Iterator[tuple[str, list[Response]]]:
+        """For some calls' turns at a time and each judge, those that it has not marked, each once.
+
+        `tried` says whether they are those that an earlier run asked in vain, the others, or both.
+        """
         seen: set[str] = set()
         waiting = iter(turns)
         while block := list(islice(waiting, CALLS_AT_ONCE * self._judges.turns_per_call)):
             new = {turn.key: turn for turn in block if turn.key not in seen}
             seen.update(new)
             for judge in self._judges.names:
-                yield judge, [turn for turn in new.values() if self._ledger.lacks(judge, turn.key)]
+                wanted = [turn for turn in new.values() if (turn.key in self._tried[judge]) in tried]
+                yield judge, [turn for turn in wanted if self._ledger.lacks(judge, turn.key)]
 
-    def _plan(self, turns: Iterable[Response]) -> Iterator[tuple[str, Sequence[Response]]]:
+    def _plan(self, read_turns: Callable[[], Iterable[Response]]) -> Iterator[tuple[str, Sequence[Response]]]:
         """The calls, made as they are asked for; every judge gets the turns shuffled in another way."""
         generators = {name: random.Random(f"{self._judges.seed} {name}") for name in self._judges.names}  # noqa: S311
         size = self._judges.turns_per_call
-        for judge, lacking in self._find_lacking(turns):
+        passes = (False, True) if any(self._tried.values()) else (False,)
+        found = (each for is_tried in passes for each in self._find_lacking(read_turns(), (is_tried,)))
+        for judge, lacking in found:
             generators[judge].shuffle(lacking)
             for call in (lacking[start : start + size] for start in range(0, len(lacking), size)):
                 if not self._may_call(judge, call):
@@ -267,11 +301,13 @@ class Interview:
                 yield judge, call
 
     async def _ask(self, judge: str, turns: Sequence[Response]) -> None:
-        await self._call(judge, turns)
+        is_new = turns[0].key not in self._tried[judge]
+        await self._call(judge, turns, counts=is_new)
         for turn in turns:
             for _ in range(AGAIN):
                 if self._ledger.lacks(judge, turn.key) and self._may_call(judge, [turn]):
-                    await self._call(judge, [turn])
+                    # Where other turns are answered, some turns that never are do not stop the run.
+                    await self._call(judge, [turn], counts=is_new and not self._has_marks)
 
     def _estimate(self, turns: Sequence[Response], calls: int = 1) -> Tokens:
         """Tokens sent and received: an answer's names and marks, and what JSON needs around them."""
@@ -286,11 +322,11 @@ class Interview:
         # Calls cost more than estimated where models reason, or texts need more tokens.
         factor = max(1.0, self._paid / self._estimated) if self._estimated else 1.0
         coming = factor * (self._reserved + self._judges.cost({judge: self._estimate(turns)}))
-        self.is_over_budget |= self._judges.cost(self._ledger.tokens) + coming > self._judges.budget
+        self.is_over_budget |= self.spent + coming > self._judges.budget
         return not self.is_over_budget
 
-    async def _call(self, judge: str, turns: Sequence[Response]) -> None:
-        """Asks once; what of the answer is usable goes to the ledger."""
+    async def _call(self, judge: str, turns: Sequence[Response], *, counts: bool) -> None:
+        """Asks once; what of the answer is usable goes to the ledger. `counts`: as a failure, where nothing is."""
         estimated = self._judges.cost({judge: self._estimate(turns)})
         self._reserved += estimated
         try:
@@ -298,18 +334,27 @@ class Interview:
         finally:
             self._reserved -= estimated
         answers = read_answers(self._rubric, turns, content)
+        paid = self._judges.cost({judge: tokens})
         if any(tokens):
-            self._ledger.add(judge, answers, tokens)
+            self._ledger.add(judge, answers, tokens, paid if self._judges.price_in else None)
             self._estimated += estimated
-            self._paid += self._judges.cost({judge: tokens})
+            self._paid += paid
+        elif self._ledger.is_begun:
+            self._ledger.add(judge, answers)
         if any(answers.values()):
-            self._failures = 0
+            self._failures, self._has_marks = 0, True
             return
         problem = problem or "an answer without a usable mark"
         self.problems[problem] += 1
-        self._failures += 1
-        if self._failures >= FAILURES_IN_A_ROW:
+        self._failures += counts
+        if counts and self._failures >= FAILURES_IN_A_ROW:
             raise JudgeError(f"{FAILURES_IN_A_ROW} calls in a row gave no mark; the last: {problem}")
+
+    @property
+    def _address(self) -> str:
+        """The endpoint's scheme, host and port: user, password and path may be secrets."""
+        url = self._client.base_url
+        return f"{url.scheme}://{url.netloc.decode()}"
 
     async def _send(self, judge: str, turns: Sequence[Response]) -> tuple[str, Tokens, str]:
         """The answer's text, its tokens, and what went wrong with this call alone. JudgeError where all calls would."""
@@ -330,7 +375,7 @@ class Interview:
             # The message is left out: it may repeat texts, or a part of the key.
             status = getattr(error, "status_code", None)
             codes = [type(error).__name__, *(str(each) for each in (error.code, error.param) if each)]
-            problem = f"{f'HTTP {status}' if status else self._client.base_url} ({', '.join(codes)})"
+            problem = f"{f'HTTP {status}' if status else self._address} ({', '.join(codes)})"
             if status is None or status in _STOPPING:
                 raise JudgeError(f"{judge}: {problem}") from None
             return "", (0, 0), problem

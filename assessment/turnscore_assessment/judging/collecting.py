@@ -17,6 +17,7 @@ from turnscore_assessment.judging.turns import (
     Response,
     Row,
     describe_response,
+    drop_marks,
     read_responses,
 )
 
@@ -82,8 +83,7 @@ class Collection:
             judges = len(marks)
             if not marks and not is_asked:
                 marks = find_marks(scorers, each.key)
-            fields = {name: value for name, value in each.fields.items() if name not in self.rubric.criteria}
-            response = describe_response(fields, marks, judges)
+            response = describe_response(drop_marks(each.fields, self.rubric.criteria), marks, judges)
             statistics.add(row.dialogue, response, self.ledger.find_places(each.key))
             return response
 

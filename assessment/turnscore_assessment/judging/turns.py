@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum
 from pathlib import Path
@@ -65,6 +65,16 @@ def describe_response(fields: Fields, marks: Mapping[str, Marks], judges: int | 
     return {**kept, **means, "judges": len(marks) if judges is None else judges, "marks": dict(marks)}
 
 
+def drop_marks(fields: Fields, criteria: Iterable[str]) -> dict[str, Any]:
+    """The fields without what an earlier judge or stand-in said: no mark stands under the name of another."""
+    given = fields.get("marks")
+    earlier = given.values() if isinstance(given, Mapping) else ()
+    dropped = {*criteria, *(name for marks in earlier if isinstance(marks, Mapping) for name in marks)}
+    if fields.get("judges") == 0:  # A stand-in's means, perhaps without the marks themselves.
+        dropped |= {name for name, value in fields.items() if isinstance(value, int | float)}
+    return {name: value for name, value in fields.items() if name not in dropped}
+
+
 def build_row(
     set_name: str, dialogue: str, context: Sequence[Spoken], responses: Sequence[Fields], line: int = 0, split: str = ""
 ) -> Row:
@@ -116,7 +126,8 @@ def _read_record(stem: str, line: int, record: Fields) -> Iterator[Row]:
             if speaker == SYSTEM and place:
                 yield build_row(stem, name or f"{stem} {line}", context[:place], [{"text": text}], line)
         return
-    columns = {name[len(COLUMN) :]: mark for name, mark in record.items() if name.startswith(COLUMN) and mark}
+    known = {name: mark for name, mark in record.items() if mark not in (None, "")}
+    columns = {name[len(COLUMN) :]: mark for name, mark in known.items() if name.startswith(COLUMN)}
     responses = record.get("responses", [{"text": record.get("response"), PEOPLE: record.get(PEOPLE) or columns}])
     if not isinstance(responses, list) or not all(isinstance(each, Mapping) for each in responses):
         raise ValueError("responses: must be a list of objects")
@@ -158,8 +169,14 @@ def check(adapter: TypeAdapter[Any], given: object, within: str) -> Any:
 
 
 def name_by_context(context: Sequence[Spoken]) -> str:
-    """Rows that begin with the same text count as one dialogue, so that none is trained on and tested on."""
-    return hashlib.sha256(context[0][1].encode() if context else b"").hexdigest()[:16]
+    """Rows that begin alike count as one dialogue, so that none is trained on and tested on.
+
+    Where the system begins, perhaps with the same greeting each time, the user's first text counts, too.
+    """
+    texts = [text for _, text in context[:1]]
+    if context and context[0][0] == SYSTEM:
+        texts += [text for speaker, text in context if speaker == USER][:1]
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16]
 
 
 def stem_of(path: Path) -> str:

@@ -317,6 +317,75 @@ def test_a_budget_is_not_passed_and_a_larger_one_goes_on(file: Path):
     assert run(file, None, "--budget", "1").exit_code == 2
 
 
+def test_a_budget_counts_what_an_earlier_judge_cost_even_where_its_price_is_not_given_again(file: Path):
+    prices = ("--price-in", "10000", "--price-out", "0", "--yes")  # a call of 100 tokens costs a dollar
+    with serving() as server:
+        assert run(file, server, *prices, output="a.jsonl").exit_code == 0
+        result = run(file, server, "--model", "n", *prices, "--budget", "6", output="a.jsonl")
+        assert result.exit_code == 3
+        assert len(server.calls) <= 6
+        assert f"cost so far: ${len(server.calls):.4f}" in result.output
+        assert run(file, server, output="b.jsonl").exit_code == 0
+        calls = len(server.calls)
+        result = run(file, server, "--model", "n", *prices, "--budget", "99", output="b.jsonl")
+        assert (result.exit_code, len(server.calls)) == (1, calls)
+        assert "--budget needs the price of m" in result.output
+
+
+def test_turns_that_are_always_refused_do_not_stop_later_runs_and_are_asked_last(file: Path):
+    def answer(model: str, items: list[Item], call: int) -> list[Any] | Reply:
+        refused = any(" 1 " in each["response"] or " 8 " in each["response"] for each in items)
+        return (400, JSON, b"{}") if refused else answer_well(model, items, call)
+
+    alone = ("--turns-per-call", "1", "--concurrency", "1")
+    with serving(answer) as server:
+        assert run(file, server, *alone).exit_code == 3
+        write(file, [talk(number) for number in (*range(10), 11)])
+        server.calls.clear()
+        result = run(file, server, *alone)
+        assert (result.exit_code, "in a row" in result.output) == (3, False)
+        assert all(" 11 " in text for text in server.asked()[:3])
+        assert len(server.calls) == 3 + 6 * 3
+    assert len(read(file.parent / "out.jsonl")) == 27
+
+
+def test_a_persons_mark_of_zero_is_kept(tmp_path: Path):
+    file = write(
+        tmp_path / "rows.jsonl", [{"context": ["hi"], "response": "a", "people.safe": 0, "people.on_brand": ""}]
+    )
+    with serving() as server:
+        assert run(file, server).exit_code == 0
+    assert read(tmp_path / "out.jsonl")[0]["responses"][0]["people"] == {"safe": 0}
+
+
+def test_a_password_in_the_endpoints_address_is_not_printed(file: Path):
+    result = run(file, None, "--base-url", "http://user:hidden@127.0.0.1:9/secret/v1")
+    assert "http://127.0.0.1:9 (APIConnectionError)" in result.output
+    assert "hidden" not in result.output
+    assert "secret" not in result.output
+
+
+def test_rows_that_are_judged_again_by_another_rubric_keep_no_earlier_mark(tmp_path: Path):
+    (tmp_path / "rubric.md").write_text("## polite (yes or no)\nIs polite.\n")
+    said = [
+        {"text": "a b", "on_brand": 3.7, "judges": 0, "marks": {"on_brand:1.0.0": {"on_brand": 3.7}}, "made": "here"},
+        {"text": "a c", "on_brand": 3.7, "judges": 0},
+        {"text": "a d", "on_brand": 4, "judges": 1, "marks": {"n": {"on_brand": 4}}, "seconds": 2},
+    ]
+    file = write(tmp_path / "rows.jsonl", [{"context": ["hi"], "responses": said}])
+
+    def answer(_model: str, items: list[Item], _call: int) -> list[Any]:
+        return [{"id": each["id"], "polite": "yes"} for each in items]
+
+    with serving(answer) as server:
+        assert run(file, server).exit_code == 0
+    new = {"polite": 1, "judges": 1, "marks": {"m": {"polite": 1}}}
+    [row] = read(tmp_path / "out.jsonl")
+    assert row["responses"] == [
+        {"text": "a b", "made": "here", **new}, {"text": "a c", **new}, {"text": "a d", "seconds": 2, **new}
+    ]  # fmt: skip
+
+
 def test_a_person_is_asked_before_the_first_call(file: Path, monkeypatch: pytest.MonkeyPatch):
     terminal = SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True))
     monkeypatch.setattr("turnscore_assessment.commands.judge.sys", terminal)
