@@ -413,8 +413,7 @@ def score(
     if junit is not None and (turn is not None or not is_file(output)):
         raise typer.BadParameter("needs a FILE and an --output", param_hint="--junit")
     demands = Demands(least=_read_least(fail_under or []), no_low=fail_on == "low")
-    if file is not None and is_file(file) and output.exists() and output.samefile(file):
-        raise typer.BadParameter("is the file to be scored", param_hint="--output")
+    _check_apart(file, output, junit)
     names, bundles = _split(scorers, "--scorers"), _split(models, "--models")
     tool = None if to is None else _open_tool(to)
     is_local = engine is not None and "://" not in engine
@@ -444,6 +443,22 @@ def score(
             tool.close()
             typer.echo(f"turnscore: {tool.written} scores written to {to}", err=True)
     raise typer.Exit(code)
+
+
+def _check_apart(file: Path | None, output: Path, junit: Path | None) -> None:
+    """Refuses to write over the input, or the report over the output."""
+    for path, option in ((output, "--output"), (junit, "--junit")):
+        if file is not None and path is not None and _are_same(path, file):
+            raise typer.BadParameter("is the file to be scored", param_hint=option)
+    if junit is not None and _are_same(junit, output):
+        raise typer.BadParameter("is the --output", param_hint="--junit")
+
+
+def _are_same(one: Path, other: Path) -> bool:
+    """Whether both are one file, which need not be there yet."""
+    if not one.exists() or not other.exists():
+        return is_file(one) and one.resolve() == other.resolve()
+    return is_file(one) and is_file(other) and one.samefile(other)
 
 
 async def _score_one(

@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import re
+import shutil
 import sys
 import time
 import zlib
@@ -399,9 +400,10 @@ class RowOutput:
     @contextmanager
     def rewriting(self) -> Iterator["RowOutput"]:
         """An output that takes this one's place at the end of the block, with the rows here that come after its own."""
-        again = self._path.with_name(f".{self._path.stem}.again{self._path.suffix}")
+        again = self._path.resolve().with_name(f".{self._path.stem}.again{self._path.suffix}")
         again.unlink(missing_ok=True)
         other = open_rows(again)
+        shutil.copymode(self._path, again)
         other.begin()
         try:
             yield other
@@ -417,10 +419,10 @@ class RowOutput:
             self._take_place(again)
 
     def _take_place(self, other: Path) -> None:
-        """That file becomes this output."""
+        """That file becomes this output, or what this one links to."""
         locked = other.open("ab")
         _lock(locked)  # before it gets the output's name, so that no other run finds it unlocked
-        other.replace(self._path)
+        other.replace(self._path.resolve())
         self._file.close()
         self._file, self._packer = locked, None
 
@@ -464,8 +466,9 @@ class RowOutput:
             if (end := sum(map(len, _whole_lines(self._path)))) < self._path.stat().st_size:
                 os.truncate(self._file.fileno(), end)
         elif not _is_whole(self._path):
-            whole = self._path.with_name(f".{self._path.name}.whole")
+            whole = self._path.resolve().with_name(f".{self._path.name}.whole")
             with gzip.open(whole, "wb") as kept:
+                shutil.copymode(self._path, whole)
                 kept.writelines(_whole_lines(self._path))
             self._take_place(whole)
 

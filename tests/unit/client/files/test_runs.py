@@ -237,6 +237,45 @@ async def test_what_is_known_of_an_output_does_not_grow_with_it(tmp_path, mock, 
     assert [known._found for known in opened] == [set(), set()]
 
 
+@pytest.mark.parametrize("name", ["scores.jsonl", "scores.jsonl.gz"])
+@pytest.mark.parametrize("is_cut_off", [False, True])
+def test_an_output_that_is_written_again_stays_a_link_and_keeps_its_mode(tmp_path, name, is_cut_off):
+    (tmp_path / "kept").mkdir()
+    file, output, kept, broken = input_of(tmp_path, 4), tmp_path / name, tmp_path / "kept" / name, ["2"]
+    output.symlink_to(kept)
+
+    def scores(request):
+        if request.response in broken:
+            raise InternalError("the model failed")
+        return {"engagement": 0.5}
+
+    run(MockTurnScore(scores), file, "--output", output)
+    kept.chmod(0o640)
+    if is_cut_off:
+        kept.write_bytes(kept.read_bytes()[:-10])
+    broken.clear()
+    assert run(MockTurnScore(scores), file, "--output", output).exit_code == 0
+    assert (output.is_symlink(), kept.stat().st_mode & 0o777) == (True, 0o640)
+    assert [(row["line"], "scores" in row) for row in rows_of(kept)] == [(n, True) for n in range(1, 5)]
+    assert sorted(path.name for path in kept.parent.iterdir()) == [name]
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+@pytest.mark.parametrize("option", ["--output", "--junit"])
+def test_no_file_is_two_of_input_output_and_report(tmp_path, option, is_there):
+    file, output, mock = input_of(tmp_path, 2), tmp_path / "scores.jsonl", MockTurnScore()
+    if is_there:
+        run(mock, file, "--output", output)
+    before, asked = [path.read_bytes() for path in tmp_path.iterdir()], len(mock.requests)
+    wrong = [["--output", output, "--junit", file]] if option == "--junit" else [["--output", file]]
+    if option == "--junit":
+        wrong.append(["--output", output, "--junit", tmp_path / "." / ".." / tmp_path.name / output.name])
+    for words in wrong:
+        refused = run(mock, file, *words)
+        assert (refused.exit_code, option in refused.stderr) == (2, True)
+    assert ([path.read_bytes() for path in tmp_path.iterdir()], len(mock.requests)) == (before, asked)
+
+
 def test_a_run_over_failed_lines_that_is_stopped_keeps_every_row(tmp_path):
     file, output = input_of(tmp_path, 9), tmp_path / "scores.jsonl"
 
