@@ -80,6 +80,9 @@ _SAID = re.compile(r"[\s>*-]*(\w+)\W{0,40}?:(?:\W{0,40}?\s(.*)|[*_]*)")
 _MOST_CHARS = 8 * 1024 * 8000
 
 
+_Told = list[tuple[str, list[str]]]  # of each turn its speaker and lines
+
+
 def _read_json_lines(_: Path, file: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
     return ((number, raw) for number, raw in enumerate(file, start=1) if raw.strip())
 
@@ -109,15 +112,15 @@ def read_context(text: str) -> object:
     if text.lstrip().startswith("["):
         with suppress(ValueError, RecursionError):
             return json.loads(text)
-    turns = [{"speaker": "user", "text": ""}]
+    told: _Told = [("user", [])]
     for line in text.splitlines():
-        _tell(turns, line)
-    return [turn for turn in turns if turn["text"]]
+        _tell(told, line)
+    return [turn for turn in _turns_of(told) if turn["text"]]
 
 
 def _read_transcripts(path: Path, file: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
     """Dialogues of lines that begin with a speaker such as `User:` or `Bot:`; a blank line is between two."""
-    turns: list[dict[str, str]] = []
+    told: _Told = []
     first = chars = 0
     for number, raw in enumerate(chain(file, [b""]), start=1):
         try:
@@ -125,25 +128,29 @@ def _read_transcripts(path: Path, file: Iterable[bytes]) -> Iterator[tuple[int, 
         except UnicodeDecodeError:
             raise BadLayoutError(path, number, "is not UTF-8") from None
         if line:
-            first, chars = first if turns else number, chars + len(line)
-            if not _tell(turns, line):
+            first, chars = first if told else number, chars + len(line)
+            if not _tell(told, line):
                 raise BadLayoutError(path, number, "a dialogue begins with its speaker, such as `User:` or `Bot:`")
             if chars > _MOST_CHARS:
                 raise BadLayoutError(path, number, "a dialogue is too long; a blank line ends one")
-        elif turns:
-            yield first, json.dumps({"turns": turns}).encode()
-            turns, chars = [], 0
+        elif told:
+            yield first, json.dumps({"turns": _turns_of(told)}).encode()
+            told, chars = [], 0
 
 
-def _tell(turns: list[dict[str, str]], line: str) -> bool:
+def _tell(told: _Told, line: str) -> bool:
     """Adds a line: a turn where it begins with a speaker, else more of the latest one; whether it was added."""
     said = _SAID.fullmatch(line)
     speaker = _SPEAKERS.get(said[1].lower()) if said else None
     if said and speaker:
-        turns.append({"speaker": speaker, "text": (said[2] or "").strip()})
-    elif turns:
-        turns[-1]["text"] = f"{turns[-1]['text']}\n{line}".strip()
-    return bool(turns)
+        told.append((speaker, [said[2] or ""]))
+    elif told:
+        told[-1][1].append(line)
+    return bool(told)
+
+
+def _turns_of(told: _Told) -> list[dict[str, str]]:
+    return [{"speaker": speaker, "text": "\n".join(lines).strip()} for speaker, lines in told]
 
 
 _READERS = {".csv": _read_csv, ".txt": _read_transcripts}
