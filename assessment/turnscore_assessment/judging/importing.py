@@ -38,6 +38,8 @@ _LISTS = ("data", "test_results", "testCases", "conversationalTestCases", "test_
 _TEXT_FIELDS = ("messages", "input", "inputs", "query", "question", "prompt", "content", "text", "message")
 _REPLY_FIELDS = ("content", "text", "output", "answer", "response", "message", "messages", "choices")
 _MESSAGES = TypeAdapter(list[ChatMessage])
+_ROLES = {"human": "user", "ai": "assistant", "model": "assistant"}  # Other frameworks' words.
+_UNREADABLE: list[Spoken] = [("", "")]  # In place of the turns of messages that cannot all be read.
 
 
 @dataclass
@@ -58,6 +60,7 @@ class Import:
         self._read: Callable[[str, Fields], _Found] = _READERS[source]
         self._rubric, self._judge = rubric, judge or source
         self._texts: dict[str, _Found] = {}
+        self._unreadable: set[str] = set()
         # By response, judge and criterion; several marks are averaged.
         self._marks: dict[str, dict[tuple[str, str], list[float]]] = defaultdict(lambda: defaultdict(list))
         self.left_out: Counter[str] = Counter()  # Why marks were left out.
@@ -67,7 +70,9 @@ class Import:
         for line, record in _read_records(path):
             try:
                 found = self._read(f"{path.name} {line}", record)
-                if found.text.strip():
+                if found.context == _UNREADABLE:
+                    self._unreadable.add(found.key)
+                elif found.text.strip():
                     self._texts.setdefault(found.key, found)
                 for judge, name, value in found.marks:
                     self._add(found.key, judge or self._judge, name, value)
@@ -112,12 +117,16 @@ class Import:
         for key, marks in self._marks.items():
             texts = self._texts.get(key)
             if texts is None:
-                self.left_out["no response is known: give the file that has the texts by --texts"] += len(marks)
+                reason = "no response is known: give the file that has the texts by --texts"
+                if key in self._unreadable:
+                    reason = "a message of the context has an unknown role or content"
+                self.left_out[reason] += len(marks)
                 continue
             by_judge: dict[str, Marks] = defaultdict(dict)
             for (judge, name), values in marks.items():
                 by_judge[judge][name] = math.fsum(values) / len(values)
-            row = build_row(set_name, str(texts.dialogue or key), texts.context, [{"text": texts.text}])
+            dialogue = texts.dialogue or (name_by_context(texts.context) if texts.context else key)
+            row = build_row(set_name, str(dialogue), texts.context, [{"text": texts.text}])
             response = describe_response({"text": texts.text, "people": by_judge.pop(PEOPLE, {})}, by_judge)
             yield row.to_json([response], **common, scales=scales, models=[*by_judge])
 
@@ -141,7 +150,7 @@ def _read_table(_: str, record: Fields) -> _Found:
 
 def _read_langfuse(_: str, record: Fields) -> _Found:
     """A score (API, table or blob storage), or a trace or observation, whose scores may be columns or listed."""
-    session = _pick(record, "sessionId", "session_id", "traceId", "trace_id")
+    session = _pick(record, "sessionId", "session_id")
     texts = (session, read_messages(record.get("input")), read_reply(record.get("output")))
     if "value" in record and "name" in record:
         subject = _pick(record, "observationId", "observation_id", "subject.id", "traceId", "trace_id", "sessionId")
@@ -178,7 +187,7 @@ def _read_phoenix(_: str, record: Fields) -> _Found:
         raise ValueError("span_id: is missing")
     said = _pick(record, "attributes.llm.input_messages", "attributes.input.value", "input")
     answered = _pick(record, "attributes.output.value", "attributes.llm.output_messages", "output")
-    dialogue = _pick(record, "attributes.session.id", "context.trace_id", "trace_id")
+    dialogue = _pick(record, "attributes.session.id")
     found = _Found(str(key), dialogue, read_messages(said), read_reply(answered))
     name = _pick(record, "annotation_name", "name") if "status_code" not in record else None
     score = _pick(record, "result.score", "score", "result.label", "label")
@@ -198,7 +207,9 @@ def _read_deepeval(place: str, record: Fields) -> _Found:
     if not isinstance(metrics, list) or not all(isinstance(each, Mapping) for each in metrics):
         raise ValueError("metrics_data: must be a list of objects")
     context, text = read_messages(record.get("input")), read_reply(_pick(record, "actual_output", "actualOutput"))
-    if turns := read_messages(record.get("turns")):
+    if (turns := read_messages(record.get("turns"))) == _UNREADABLE:
+        context = turns
+    elif turns:
         *context, (speaker, said) = turns
         text = said if speaker != USER else ""
     judges = [str(_pick(each, "evaluation_model", "evaluationModel") or "") for each in metrics]
@@ -263,23 +274,32 @@ def _read_number(value: object) -> float | None:
 
 
 def read_messages(given: object) -> list[Spoken]:
-    """The turns of a traced input: chat messages, an object that has some, or the user's text."""
+    """The turns of a traced input: chat messages, an object that has some, or the user's text.
+
+    Messages that cannot all be read are _UNREADABLE: without one of them, it would be another context.
+    """
     found = _parse(given)
     turns: list[Spoken] = []
     if isinstance(found, Mapping) and "role" not in found:
         turns = next((read_messages(found[name]) for name in _TEXT_FIELDS if found.get(name)), [])
     elif isinstance(found, Mapping | list):
         listed = [_unwrap(each) for each in ([found] if isinstance(found, Mapping) else found)]
-        with suppress(ValidationError):
+        try:
             turns = [(each.speaker, each.text) for each in map_messages(_MESSAGES.validate_python(listed)).turns]
+        except ValidationError:
+            if any(isinstance(each, Mapping) and "role" in each for each in listed):
+                return _UNREADABLE
     return turns or ([(USER, given)] if isinstance(given, str) and given.strip() else [])
 
 
 def _unwrap(message: Any) -> Any:
-    """OpenInference puts a message's fields into `message`, or that word before them."""
+    """OpenInference puts a message's fields into `message`, or that word before them; roles get OpenAI's names."""
     if isinstance(message, Mapping) and "message.role" in message:
-        return {"role": message["message.role"], "content": message.get("message.content") or ""}
-    return message.get("message", message) if isinstance(message, Mapping) else message
+        message = {"role": message["message.role"], "content": message.get("message.content") or ""}
+    found = message.get("message", message) if isinstance(message, Mapping) else message
+    if isinstance(found, Mapping) and isinstance(role := found.get("role"), str):
+        return {**found, "role": _ROLES.get(role, role)}
+    return found
 
 
 def read_reply(given: object) -> str:

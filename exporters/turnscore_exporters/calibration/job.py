@@ -31,6 +31,7 @@ from turnscore_exporters.calibration.recalibration import (
     calibrate_formula,
     choose_rate,
     describe_promises,
+    describe_sharing,
     least_good_turns,
     make_threshold,
     weigh_rated,
@@ -287,11 +288,7 @@ def describe(made: Calibrated, asked_rate: float) -> Iterator[str]:
     bad = len(rated.good) - sum(rated.good)
     yield f"{len(rated.good)} rated turns, {sum(rated.good)} good and {bad} bad"
     if rated.sharing:
-        yield (
-            f"warning: {rated.sharing} turns share a dialogue with another; turns of a dialogue are alike, so the "
-            "promise is weaker than it says (broken in 7 to 16 % of simulated draws of whole dialogues, instead of "
-            "5 %): rate turns of different dialogues"
-        )
+        yield f"{describe_sharing(rated.sharing)}: rate turns of different dialogues"
     if made.choice is not None:
         yield f"value: {made.choice.way}"
         for way, loss in sorted(made.choice.losses.items(), key=lambda each: each[1]):

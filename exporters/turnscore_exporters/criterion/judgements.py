@@ -1,7 +1,7 @@
 """Judged rows as turns with one criterion's mark, and their features, which are computed once and kept."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -47,6 +47,15 @@ class JudgedResponse(BaseModel):
         given = (self.model_extra or {}).items() if self.judges else ()
         marks = {name: float(mark) for name, mark in given if isinstance(mark, int | float)}
         return marks | {PEOPLE + name: mark for name, mark in self.people.items()}
+
+    def judges_of(self, mark: str, models: Sequence[str]) -> set[str]:
+        """Who gave the mark; where the response does not say it, the row's `models`."""
+        if mark.startswith(PEOPLE):
+            return {PEOPLE.removesuffix(".")}
+        given = (self.model_extra or {}).get("marks")
+        if not isinstance(given, Mapping):
+            return set(models)
+        return {judge for judge, found in given.items() if isinstance(found, Mapping) and mark in found}
 
 
 class JudgedRow(BaseModel):
@@ -108,10 +117,10 @@ def read_judgements(files: Sequence[Path], mark: str, scale: tuple[float, float]
             for each in row.responses:
                 if mark in each.marks and each.text.strip():
                     marked.append((path, line, row, each, each.marks[mark]))
+                    found.judges |= each.judges_of(mark, row.models)
+                    found.rubrics |= {row.rubric} - {""}
                 others |= each.marks.keys()
             scales |= {scale for name, scale in row.scales.items() if name == mark.removeprefix(PEOPLE)}
-            found.judges |= set(row.models)
-            found.rubrics |= {row.rubric} - {""}
     if not marked:
         raise ExporterError(f"no response has the mark {mark!r}; there are {', '.join(sorted(others)) or 'none'}")
     if len(scales) > 1 and scale is None:
@@ -119,6 +128,8 @@ def read_judgements(files: Sequence[Path], mark: str, scale: tuple[float, float]
     found.is_scale_guessed = scale is None and not scales
     guessed = (1.0, 5.0) if any(mark > 1 for *_, mark in marked) else (0.0, 1.0)
     low, high = found.scale = scale or next(iter(scales), guessed)
+    if not low < high:
+        raise ExporterError(f"the scale of {mark} is {low:g} to {high:g} in the rows; give the right one by --scale")
     for path, line, row, each, given in marked:
         if not low <= given <= high:
             raise BadFileError(path, line, f"the {mark} of a response is {given:g}, and the scale {low:g} to {high:g}")

@@ -39,14 +39,17 @@ from turnscore_exporters.calibration.recalibration import (
     CONFIDENCE,
     choose_rate,
     describe_promises,
+    describe_sharing,
     fit_logistic,
     fit_probability,
     make_good_threshold,
     make_threshold,
+    measure_share,
 )
 from turnscore_exporters.criterion.judgements import (
     HELD_OUT,
     MARK,
+    PEOPLE,
     TRAIN,
     FeatureReader,
     Features,
@@ -175,9 +178,10 @@ def _read_description(options: CriterionTrainOptions, judged: Judgements, mark: 
     if options.rubric is None:
         return ""
     rubric = read_rubric(options.rubric)
-    if mark not in rubric.criteria or judged.rubrics - {rubric.sha256}:
+    name = mark.removeprefix(PEOPLE)
+    if name not in rubric.criteria or judged.rubrics - {rubric.sha256}:
         raise ExporterError(f"{options.rubric}: is not the rubric by which these rows were judged for {mark}")
-    return rubric.criteria[mark].description
+    return rubric.criteria[name].description
 
 
 def check_enough(judged: Judgements, name: str) -> None:
@@ -352,10 +356,10 @@ def make_thresholds(values: Floats, judged: Judgements, rate: float) -> dict[str
     except ExporterError:
         return {}
     low = make_threshold(values[known].tolist(), good[known].tolist(), rates[0], source)
-    return {
-        "threshold": low,
-        "good_threshold": make_good_threshold(values[known].tolist(), good[known].tolist(), rates[1], source),
-    }
+    high = make_good_threshold(values[known].tolist(), good[known].tolist(), rates[1], source)
+    if high.value < low.value:  # No value may be both low and good; the promise holds all the more.
+        high = high.model_copy(update={"value": low.value, "recall": measure_share(values[good] >= low.value)})
+    return {"threshold": low, "good_threshold": high}
 
 
 def _split_held_out(judged: Judgements) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
@@ -370,12 +374,15 @@ def describe_thresholds(thresholds: Mapping[str, Threshold], judged: Judgements)
         good, bad = (int(called.sum()) for called in _split_held_out(judged))
         return f"no label: {good} good and {bad} bad responses are held out. {describe_promises()}"
     low, high = thresholds["threshold"], thresholds["good_threshold"]
+    called = np.logical_or(*_split_held_out(judged))
+    sharing = int(called.sum()) - len(np.unique(judged.dialogue_of[called]))
+    warning = f". {describe_sharing(sharing)}" if sharing else ""
     found = [each.recall for each in (low, high)]
     shares = ["?" if each is None else f"{each.share:.0%} [{each.low:.0%}, {each.high:.0%}]" for each in found]
     return (
         f"low below {low.value:.3f}, which at most {low.false_alarm_rate:.0%} of good responses are ({CONFIDENCE:.0%} "
         f"confidence) and {shares[0]} of bad ones; good from {high.value:.3f}, which at most "
-        f"{high.false_alarm_rate:.0%} of bad ones are and {shares[1]} of good ones"
+        f"{high.false_alarm_rate:.0%} of bad ones are and {shares[1]} of good ones{warning}"
     )
 
 

@@ -619,13 +619,43 @@ def test_langfuse_scores_are_joined_with_the_texts_of_traces(tmp_path: Path):
     assert row["responses"][0]["marks"] == {"langfuse": {"on_brand": 2, "safe": 0}}
 
 
+def test_traces_without_a_session_are_one_dialogue_where_they_begin_alike_and_unknown_roles_are_counted(tmp_path: Path):
+    talk = [{"role": "ai", "content": "hi, I am Bo"}, {"role": "human", "content": "is it open?"}]
+    more = [*talk, {"role": "model", "content": "until 6"}, {"role": "user", "content": "thanks"}]
+    other = [talk[0], {"role": "human", "content": "my order is late"}]
+    odd = [*talk, {"role": "narrator", "content": "a door opens"}]
+    traces = [
+        {"id": f"t{n}", "input": {"messages": said}, "output": "well", "scores": {"safe": [1]}}
+        for n, said in enumerate((talk, more, other, odd))
+    ]
+    write(tmp_path / "traces.jsonl", traces)
+    given = ["judge", str(tmp_path / "traces.jsonl"), "--import", "langfuse", "-o", str(tmp_path / "in.jsonl")]
+    result = CliRunner().invoke(app, given)
+    assert "left out 1 marks: a message of the context has an unknown role" in result.output
+    first, second, third = read(tmp_path / "in.jsonl")
+    assert first["dialogue"] == second["dialogue"] != third["dialogue"]
+    assert [each["speaker"] for each in second["context"]] == ["system", "user", "system", "user"]
+    spans = [
+        {"context": {"span_id": f"a{n}", "trace_id": f"t{n}"}, "input": said, "output": "well", "safe_score": score}
+        for n, (said, score) in enumerate((each, {"name": "safe", "score": 1}) for each in (talk, more))
+    ]
+    write(tmp_path / "spans.jsonl", spans)
+    first, second = imported(tmp_path, "phoenix", "spans.jsonl")
+    assert first["dialogue"] == second["dialogue"]
+    cases = [{"name": f"c{n}", "turns": [*said, {"role": "ai", "content": "well"}],
+              "metrics_data": [{"name": "safe", "score": 1}]} for n, said in enumerate((talk, odd))]  # fmt: skip
+    (tmp_path / "cases.json").write_text(json.dumps(cases))
+    [row] = imported(tmp_path, "deepeval", "cases.json")
+    assert (row["dialogue"], len(row["context"])) == ("c0", 2)
+
+
 def test_phoenix_annotations_are_joined_with_the_texts_of_spans(tmp_path: Path):
     (tmp_path / "annotations.csv").write_text(
         "span_id,annotation_name,annotator_kind,metadata,result.label,result.score\n"
         "a1,on_brand,LLM,{'model': 'gpt-x'},good,0.75\na1,on_brand,HUMAN,{},,1.0\na1,safe,LLM,{},correct,\n"
     )
     (tmp_path / "spans.csv").write_text(
-        "context.span_id,context.trace_id,name,status_code,attributes.llm.input_messages,attributes.output.value\n"
+        "context.span_id,attributes.session.id,name,status_code,attributes.llm.input_messages,attributes.output.value\n"
         "a1,t1,chat,OK,\"[{'message.role': 'user', 'message.content': 'is it open?'}]\",until 6\n"
     )
     [row] = imported(tmp_path, "phoenix", "annotations.csv", "--texts", str(tmp_path / "spans.csv"))

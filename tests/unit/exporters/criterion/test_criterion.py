@@ -251,6 +251,61 @@ def test_marks_of_a_stand_in_are_not_learned_from_and_scales_are_guessed(tmp_pat
     assert [turn.labels["mark"] for turn in read_judgements([path], "people.long").turns] == [0.25]
 
 
+def test_judges_are_those_of_the_mark_and_a_scale_of_one_number_is_refused(tmp_path: Path) -> None:
+    """And people's mark has the rubric's words."""
+    rows = list(judged_rows(4))
+    rows[0]["responses"][0] |= {"people": {"kind": 2}, "marks": {"a": {"kind": 4}, "b": {"long": 2}}}
+    rows[0]["models"] = ["a", "b", "stand-in"]
+    for row in rows[1:]:
+        del row["responses"][0]["kind"]
+        row |= {"models": ["c"], "rubric": "another", "scales": {"kind": [3, 3]}}
+    del rows[2]["scales"]
+    path = write_rows(tmp_path / "two.jsonl.gz", rows[:1] + rows[2:3])
+    assert read_judgements([path], "kind").judges == {"a"}
+    judged = read_judgements([path], "people.kind")
+    assert judged.judges == {"people"}
+    rubric = tmp_path / "rubric.md"
+    rubric.write_text(RUBRIC)
+    given = options_of(tmp_path, "kind", mark="people.kind", rubric=rubric)
+    assert training._read_description(given, judged, "people.kind") == "How kind the response is."
+    del rows[0]["scales"]
+    path = write_rows(tmp_path / "one.jsonl.gz", rows[:2])
+    with pytest.raises(ExporterError, match="the scale of kind is 3 to 3 in the rows; give the right one by --scale"):
+        read_judgements([path], "kind")
+
+
+def held_out(marks: Sequence[float], sharing: int = 1) -> Judgements:
+    return Judgements(
+        [
+            LabelledTurn(
+                context=(), response="x", split=HELD_OUT, dialogue=f"d{place // sharing}", labels={"mark": mark}
+            )
+            for place, mark in enumerate(marks)
+        ]
+    )
+
+
+def test_a_promise_over_turns_of_the_same_dialogues_is_called_weaker() -> None:
+    marks = [1.0] * 80 + [0.0] * 70
+    values = np.array(marks) + np.random.default_rng(0).normal(0, 0.5, len(marks))
+    for sharing, turns in ((1, 0), (3, 100)):
+        judged = held_out(marks, sharing)
+        said = training.describe_thresholds(training.make_thresholds(values, judged, 0.05), judged)
+        assert (f"warning: {turns} turns share a dialogue with another" in said) == (turns > 0)
+        assert ("share a dialogue" in said) == (turns > 0)
+
+
+def test_no_value_is_both_low_and_good() -> None:
+    judged = held_out([1.0] * 100 + [0.0] * 100)
+    values = np.concatenate([np.linspace(0.5, 1, 100), np.linspace(0, 0.3, 100)])
+    values[:3] = 0.4
+    made = training.make_thresholds(values, judged, 0.05)
+    low, good = made["threshold"], made["good_threshold"]
+    assert good.value == low.value
+    assert good.recall is not None
+    assert good.recall.share == pytest.approx((values[:100] >= low.value).mean())
+
+
 @pytest.mark.parametrize("shape", [(40, 90), (90, 40)])
 def test_crossed_predictions_are_those_of_heads_fitted_without_the_dialogue(shape: tuple[int, int]) -> None:
     generator = np.random.default_rng(0)
