@@ -469,9 +469,12 @@ def compare_systems(
     """
     failed = [each for each in files.values() if each.failed]
     notes = [*notes, *(f"{each.path}: {each.failed} lines have no score but an error" for each in failed)]
+    unrated = [name for name, each in (rated or {}).items() if not each.scored]
+    notes += [f"{RATING}: no worker who passes rated {name}; left out" for name in unrated]
+    rated = {name: each for name, each in (rated or {}).items() if each.scored}
     samples: dict[PairKey, _Sample] = {}
-    figures: dict[str, dict[str, Interval]] = {name: {} for name in (*files, *(rated or ()))}
-    for systems, chosen in ((files, scorers), (rated or {}, None)):
+    figures: dict[str, dict[str, Interval]] = {name: {} for name in (*files, *rated)}
+    for systems, chosen in ((files, scorers), (rated, None)):
         if systems:
             columns = {name: _compute_columns(each, with_details) for name, each in systems.items()}
             kept = _drop_lonely(columns, chosen, notes)
@@ -486,7 +489,7 @@ def compare_systems(
         for key, each in samples.items()
     }
     p_values = correct_p_values(found, correction)
-    sources = {**(rated or {}), **files}
+    sources = {**rated, **files}
     return SystemsComparison(
         systems=[
             SystemFigures(
@@ -496,7 +499,7 @@ def compare_systems(
         ],
         pairs=[_conclude(key, each, p_values.get(key), samples) for key, each in found.items()],
         correction=correction,
-        method=_describe_method([each.is_paired for each in samples.values()], rounds, correction),
+        method=_describe_method({key: each.is_paired for key, each in samples.items()}, rounds, correction),
         notes=notes,
     )
 
@@ -676,9 +679,15 @@ def _look_ahead(found: SystemDifference, is_decided: bool, tests: int) -> Outloo
     )
 
 
-def _describe_method(paired: Sequence[bool], rounds: int, correction: Correction) -> str:
-    pairs, samples = "dialogues of the same id in pairs", "dialogues as independent samples"
-    kind = pairs if all(paired) else f"{samples}, ratings of the same worker in pairs" if any(paired) else samples
+def _describe_method(paired: Mapping[PairKey, bool], rounds: int, correction: Correction) -> str:
+    words = {
+        (False, True): "dialogues of the same id in pairs",
+        (False, False): "dialogues as independent samples",
+        (True, True): "ratings of the same worker in pairs",
+        (True, False): "ratings as independent samples",
+    }
+    found = {(key[0].partition(".")[0] == RATING, is_paired) for key, is_paired in paired.items()}
+    kind = ", ".join(said for each, said in words.items() if each in found)
     level = f"{LEVEL:g}" if len(paired) == 1 else f"{LEVEL:g} / {len(paired)}"
     return (
         f"{kind}; a dialogue's score is the mean over its system turns; p-value of a permutation test of t with "
