@@ -201,8 +201,11 @@ def run_compare(
             rounds=rounds,
             seed=seed,
         )
-    words = ["turnscore", "compare", *(path.name for path in files), *(["--ratings", ratings.name] if ratings else [])]
-    words += ["--correction", correction, "--rounds", str(rounds), "--seed", str(seed)]
+    asked = {"--ratings": ratings and ratings.name, "--scorers": scorers, "--url": url, "--engine": engine}
+    asked |= {"--correction": correction, "--rounds": str(rounds), "--seed": str(seed)}
+    words = ["turnscore", "compare", *(path.name for path in files), *["--details"] * details]
+    words += [word for option, value in asked.items() if value for word in (option, value)]
+    words += [] if paired is None else ["--pair" if paired else "--no-pair"]
     page = build_comparison_page(compared, shlex.join(words))
     print_page(page, compared, output)
     if html is not None:
