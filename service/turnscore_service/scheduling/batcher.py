@@ -59,10 +59,11 @@ class PackScores:
 class QueuedPack(SizedPack):
     """One pack in the queue, whose it is, and the future that its caller waits for."""
 
-    __slots__ = ("arrived_at", "caller", "future", "number", "order", "request_id", "timer")
+    __slots__ = ("arrived_at", "caller", "future", "number", "order", "request_id", "timer", "turns")
 
     def __init__(self, pack: TokenPack, number: int, caller: str, future: "asyncio.Future[PackScores]") -> None:
         super().__init__(pack)
+        self.turns = 1 if pack.scorers else len(pack.answers)  # what is asked of it by several scorers is one turn
         self.number = number
         self.caller = caller
         self.future = future
@@ -256,7 +257,7 @@ class Batcher:
         for entry in batch:
             self._queue_seconds.observe(started_at - entry.arrived_at)
             rows, widest = rows + entry.rows, max(widest, entry.padded_width)
-            real, items = real + entry.real, items + len(entry.pack.answers)
+            real, items = real + entry.real, items + entry.turns
         if items:  # a batch that only reads ahead has none
             self._batch_items.observe(items)
         self._batch_tokens.observe(rows * widest)
@@ -283,7 +284,7 @@ class Batcher:
                 self._pace = pace if self._pace is None else self._pace + _PACE_WEIGHT * (pace - self._pace)
             for entry, result in zip(batch, results, strict=True):
                 if entry.future.done():
-                    metrics.WASTED_ITEMS.labels(self._loaded.name).inc(len(entry.pack.answers))
+                    metrics.WASTED_ITEMS.labels(self._loaded.name).inc(entry.turns)
                 elif isinstance(result, Exception):
                     _fail([entry], result)
                 else:
@@ -303,12 +304,12 @@ class Batcher:
             if entry.timer is not None:
                 entry.timer.cancel()
             if entry.future.cancelled():
-                outcomes["departed"] += len(entry.pack.answers)
+                outcomes["departed"] += entry.turns
             elif error := entry.future.exception():
                 outcome = "expired" if isinstance(error, DeadlineExceededError) else "failed"
-                outcomes[outcome] += len(entry.pack.answers)
+                outcomes[outcome] += entry.turns
             else:
-                for raw in entry.future.result().raw:
+                for raw in entry.future.result().raw[: entry.turns]:
                     outcomes["scored" if isinstance(raw, RawScore) else "failed"] += 1
         for outcome, turns in outcomes.items():
             metrics.ITEMS.labels(self._loaded.name, self._model, outcome).inc(turns)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import REGISTRY
 from support.bundles import make_criterion_bundle, make_quality_bundle, make_quality_version
 from support.conditions import until
 from turnscore_core.deadline import Deadline
@@ -64,10 +65,15 @@ async def ask(runtime: Runtime, response: str, *scorers: str, **fields: Any) -> 
 
 
 async def test_one_pass_computes_all_and_gives_each_what_it_gives_alone(models: dict[str, Bundle], passes: list[int]):
+    def counted() -> float:
+        labels = {"scorer": "quality", "model": models["quality"].manifest.reference, "outcome": "scored"}
+        return REGISTRY.get_sample_value("turnscore_items_total", labels) or 0.0
+
     async with serving(models) as runtime:
         passes.clear()
+        before = counted()
         together = await ask(runtime, "that is great, thanks")
-        assert (list(together), passes) == (ALL, [1])
+        assert (list(together), passes, counted() - before) == (ALL, [1], 1)
         alone = {name: (await ask(runtime, "that is great, thanks", name, cache="bypass"))[name] for name in ALL}
         assert {name: each.value for name, each in alone.items()} == {
             name: each.value for name, each in together.items()
