@@ -291,7 +291,7 @@ class CriterionTrainOptions:
         Option(
             "--output",
             "-o",
-            help="Folder for the bundle; default: build/NAME-VERSION. Features are kept beside it, for other criteria.",
+            help="Folder for the bundle; default: build/NAME-VERSION. Features stay next to it, for other criteria.",
         ),
     ] = None
     mark: Annotated[str | None, Option(help="The mark to learn; default: the name. People's are people.NAME.")] = None

@@ -306,11 +306,11 @@ def _show_systems(report: StudyReport) -> Section:
         + [show(each.means[name], 1) for name in names]
         for each in report.raw
     ]
-    beside = Table("Raw means of all workers, whether they pass or not", ["system", "dialogues", *names], everyone)
+    plain = Table("Raw means of all workers, whether they pass or not", ["system", "dialogues", *names], everyone)
     if not report.systems:
-        return Section("Systems", ["No worker passes the quality control, so no system is scored."], [beside])
+        return Section("Systems", ["No worker passes the quality control, so no system is scored."], [plain])
     chart = draw_intervals(title, [(system.system, system.scores[OVERALL]) for system in report.systems])
-    return Section("Systems", [text], [*tables, beside], [chart])
+    return Section("Systems", [text], [*tables, plain], [chart])
 
 
 def _show_pairs(report: StudyReport) -> Section:

@@ -1,4 +1,4 @@
-"""Measures what twenty criteria cost beside quality: conversations reply by reply, and many at once."""
+"""Measures what twenty criteria add to the cost of quality: conversations reply by reply, and many at once."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Criteria beside quality in a service: one pass computes all that a turn is asked, whoever lacks what."""
+"""Criteria and quality in a service: one pass computes all that a turn is asked, whoever lacks what."""
 
 import asyncio
 import weakref
