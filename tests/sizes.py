@@ -70,7 +70,7 @@ def measure(root: Path = ROOT) -> dict[str, int]:
         "docs_pages": len(pages),
         "make_targets": len(set(re.findall(r"^([a-z][a-z-]*):", (root / "Makefile").read_text(), re.MULTILINE))),
         "requirement_files": sum(name.startswith("requirements/") and name.endswith((".in", ".txt")) for name in files),
-        "console_scripts": sum(len(each.get("scripts", {})) for each in scripts),
+        "console_scripts": len({name for each in scripts for name in each.get("scripts", {})}),
         "installed_bytes": sum((root / name).stat().st_size for name in installed),
     }
 

@@ -155,5 +155,6 @@ def needs_extra(extra: str, what: str) -> Iterator[None]:
         yield
     except ImportError as error:
         raise ImportError(
-            f"{what} needs an extra; in a checkout of turnscore: pip install './clients[{extra}]'", name=error.name
+            f"{what} needs the extra `{extra}` of turnscore-client (in a checkout: pip install './clients[{extra}]')",
+            name=error.name,
         ) from error

@@ -254,7 +254,8 @@ class ModelLoader:
     def _devices(self) -> tuple[Device, ...]:
         choice = choose_devices(self._settings.device, self._machine, worker=self._worker)
         if choice.note:
-            _LOGGER.info("computing on the CPU: %s", choice.note)
+            # Without what a GPU would need: most machines have none.
+            _LOGGER.info("computing on the CPU: %s", choice.note.partition("; ")[0])
         return choice.devices
 
     def _choose_graph(self, bundle: Bundle) -> tuple[GraphVariant, Device]:

@@ -118,7 +118,7 @@ def report(
 
         from turnscore_corpus.report import build_page, read_corpus
     except ModuleNotFoundError as error:
-        typer.echo(f"error: a report needs {error.name}: pip install ./assessment in a checkout of turnscore", err=True)
+        typer.echo(f"error: a report needs {error.name}: install turnscore-assessment", err=True)
         raise typer.Exit(1) from None
 
     with reported_errors():

@@ -4,12 +4,13 @@ import asyncio
 import logging
 import os
 import sys
+from pathlib import Path
 
 import bentoml
 from starlette.types import ASGIApp, Receive, Scope, Send
 from turnscore_models import BundleNotFoundError
 
-from turnscore_service._patches.bentoml_metrics import FullDiskError, refuse_full_disk
+from turnscore_service._patches.bentoml_metrics import VARIABLE, FullDiskError, refuse_full_disk
 from turnscore_service._patches.circus_hangup import handle_hangup
 from turnscore_service._patches.uvicorn_websocket import install_protocols
 from turnscore_service.api.grpc.server import GrpcServer, UnusableCertificateError
@@ -18,6 +19,7 @@ from turnscore_service.api.http.exchange import serving_with
 from turnscore_service.auth.access import UnusableKeysError
 from turnscore_service.lifecycle.admin import AdminSocket, UnusableFolderError, prepare_folder, unusable
 from turnscore_service.lifecycle.loading import find_offer
+from turnscore_service.lifecycle.process import is_last_ready, served_url
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.lifecycle.signals import (
     drain_before_stopping,
@@ -71,6 +73,13 @@ install_protocols(serving_with(_SETTINGS, _API))
 _LOGGER = logging.getLogger("turnscore.bento")
 
 
+def _announce(worker: int) -> None:
+    """The line with which a start ends; of several workers, the last that is ready writes it."""
+    if not is_worker() or is_last_ready(worker, _SETTINGS.workers, Path(os.environ[VARIABLE])):
+        url = served_url(str(_SETTINGS.http.host), _SETTINGS.http.port)
+        _LOGGER.info("turnscore is ready: %s", url, extra={"url": url})
+
+
 async def _open_admin_socket(worker: int) -> AdminSocket | None:
     """This worker's socket, where there are any; one that cannot be opened ends the process with a sentence."""
     folder, switch = _SETTINGS.admin.folder, _RUNTIME.switch
@@ -116,7 +125,7 @@ class TurnScore:
     @bentoml.on_startup  # type: ignore[untyped-decorator]
     async def start(self) -> None:
         worker = (bentoml.server_context.worker_index or 1) - 1
-        _RUNTIME.start(worker=worker)
+        _RUNTIME.start(worker=worker, on_ready=lambda: _announce(worker))
         await _GRPC.start()
         reload_on_hangup(_RUNTIME.reload)
         self._admin = await _open_admin_socket(worker)

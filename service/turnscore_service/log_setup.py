@@ -1,8 +1,12 @@
-"""Logging: JSON lines on standard error, with the request id and its API key's name. No line holds dialogue text."""
+"""Logging on standard error, with the request id and its API key's name. No line holds dialogue text.
+
+A terminal gets sentences, and of the server's own lines warnings only; everything else gets JSON lines.
+"""
 
 import logging
 from contextvars import ContextVar
 
+from pythonjsonlogger.core import RESERVED_ATTRS
 from pythonjsonlogger.json import JsonFormatter
 
 from turnscore_service._patches import WEBSOCKET_LOGGER
@@ -34,12 +38,28 @@ class _RequestFilter(logging.Filter):
         return True
 
 
+class _TerminalFormatter(logging.Formatter):
+    """The message, with its level from WARNING on, and the other fields that it does not have already."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # the library's name
+        level = f"{record.levelname}: " if record.levelno > logging.INFO else ""
+        fields = "".join(
+            f"  {name}={value}"
+            for name, value in vars(record).items()
+            if name not in RESERVED_ATTRS and value is not None and str(value) not in record.message
+        )
+        return f"{level}{record.message}{fields}"
+
+
 def set_up_logging(level: str) -> None:
-    """Sends the loggers of turnscore and of the server to standard error, one JSON object a line; may be repeated."""
+    """Sends the loggers of turnscore and of the server to standard error; may be repeated."""
     handler = logging.StreamHandler()
     handler.addFilter(_RequestFilter())
+    is_terminal = handler.stream.isatty()
     handler.setFormatter(
-        JsonFormatter(
+        _TerminalFormatter()
+        if is_terminal
+        else JsonFormatter(
             "{asctime}{levelname}{name}{message}{request_id}",
             style="{",
             rename_fields={"asctime": "time", "levelname": "level", "name": "logger"},
@@ -49,13 +69,15 @@ def set_up_logging(level: str) -> None:
         logger = logging.getLogger(name)
         logger.handlers = [handler]
         logger.setLevel(level)
+        if is_terminal and name != LOGGER_NAME:
+            logger.setLevel(max(logging.WARNING, logger.level))
         logger.propagate = False
     for name in _HANDLED_ABOVE:
         logging.getLogger(name).handlers = []
     logging.getLogger().handlers = [handler]
     errors = logging.getLogger(_SERVER_ERRORS_LOGGER)
     # In detail the server's WebSocket library writes headers, with their keys, and frames, with their dialogues.
-    errors.setLevel(max(logging.INFO, logging.getLogger(LOGGER_NAME).level))
+    errors.setLevel(max(logging.WARNING if is_terminal else logging.INFO, logging.getLogger(LOGGER_NAME).level))
     socket = logging.getLogger(WEBSOCKET_LOGGER)
     socket.setLevel(logging.WARNING)
     socket.filters = [_is_no_refused_handshake]

@@ -10,6 +10,8 @@ import socket
 import sys
 from typing import NoReturn
 
+from turnscore_core.inference.onnx_backend import DeviceError, load_onnxruntime
+
 from turnscore_service.settings.service import Settings, read_settings
 
 # Between two requests of a connection; `bentoml serve --timeout-keep-alive` by default (docs/security.md).
@@ -21,6 +23,10 @@ def serve() -> None:
     # The server raises SIGTERM once more when it has ended well. As a container's first process we would not get it.
     signal.signal(signal.SIGTERM, _end)
     settings = read_settings()
+    try:
+        load_onnxruntime()
+    except DeviceError as error:
+        sys.exit(f"turnscore: {error}")
     if settings.workers > 1:
         # Becomes `bentoml serve`, which reads host and port from the same settings.
         command = [sys.executable, "-m", "bentoml", "serve", "turnscore_service.bento:TurnScore"]

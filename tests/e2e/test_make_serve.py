@@ -1,5 +1,6 @@
 """`make serve`: what its variables become; TLS at both transports of that service, two workers, and SIGTERM."""
 
+import json
 import os
 import shlex
 import ssl
@@ -78,6 +79,14 @@ def test_without_certificates_everything_is_plain():
     environment, options = command_of("HOST=127.0.0.2")
     assert environment == {"TURNSCORE_GRPC__HOST": "127.0.0.2", "TURNSCORE_GRPC__PORT": "50051"}
     assert options == []
+
+
+@pytest.mark.e2e
+def test_the_last_worker_that_is_ready_names_the_address_once(guarded: RunningService):
+    lines = [json.loads(line) for line in guarded.log.read_text().splitlines()]
+    assert sum(each["message"] == "serving" for each in lines) == 2
+    assert [each for each in lines if "url" in each] == [lines[-1]]
+    assert (lines[-1]["message"], lines[-1]["url"]) == (f"turnscore is ready: {guarded.url}", guarded.url)
 
 
 @pytest.mark.e2e

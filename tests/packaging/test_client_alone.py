@@ -89,5 +89,6 @@ def test_the_command_without_its_extra_says_what_to_install(python: Path, folder
     done = run(python.parent / "turnscore", "score", "dialogue.jsonl", cwd=folder)
     assert done.returncode == 2
     assert done.stderr == (
-        "turnscore: the command line needs an extra; in a checkout of turnscore: pip install './clients[cli]'\n"
+        "turnscore: the command line needs the extra `cli` of turnscore-client "
+        "(in a checkout: pip install './clients[cli]')\n"
     )

@@ -48,8 +48,8 @@ def test_a_command_that_is_not_installed_says_what_to_install(monkeypatch: pytes
     done = CliRunner().invoke(app, ["train", "quality", "--help"])
     assert (done.exit_code, done.stderr) == (
         2,
-        "turnscore: `train` is a command of turnscore-exporters, which is not installed; in a checkout of turnscore: "
-        "pip install ./exporters\n",
+        "turnscore: `train` is a command of turnscore-exporters, which is not installed (in a checkout: "
+        "pip install ./exporters)\n",
     )
     assert "Commands of turnscore-exporters, which is not installed" in CliRunner().invoke(app, ["--help"]).output
 

@@ -167,7 +167,8 @@ class Judges:
             from openai import AsyncOpenAI
         except ModuleNotFoundError:
             raise JudgeError(
-                "asking needs the openai package; in a checkout of turnscore: pip install './assessment[judge]'"
+                "asking needs the extra `judge` of turnscore-assessment (in a checkout: pip install "
+                "'./assessment[judge]')"
             ) from None
         key = os.environ.get("OPENAI_API_KEY") or ("none" if self.base_url else None)
         if key is None:

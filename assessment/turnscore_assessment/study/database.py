@@ -217,7 +217,8 @@ def _make_engine(database: str) -> Engine:
         return create_engine(url, pool_size=THREADS, pool_pre_ping=True, hide_parameters=True)
     except ModuleNotFoundError:
         raise DatabaseError(
-            "Postgres needs a driver; in a checkout of turnscore: pip install './assessment[postgres]'"
+            "Postgres needs the extra `postgres` of turnscore-assessment (in a checkout: pip install "
+            "'./assessment[postgres]')"
         ) from None
 
 

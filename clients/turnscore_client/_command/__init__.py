@@ -2,7 +2,10 @@
 
 import sys
 
-_MISSING = "turnscore: the command line needs an extra; in a checkout of turnscore: pip install './clients[cli]'"
+_MISSING = (
+    "turnscore: the command line needs the extra `cli` of turnscore-client "
+    "(in a checkout: pip install './clients[cli]')"
+)
 
 
 def main() -> None:

@@ -83,8 +83,8 @@ def _import(entry: EntryPoint) -> Any:
             raise
         # It comes in two distributions that own the same module, so no distribution of ours can require one.
         sys.exit(
-            f"turnscore: `{entry.name}` needs ONNX Runtime: install the extra `cpu` (pip install ./clients "
-            "'./core[cpu]' in a checkout of turnscore), or on a CUDA machine the extra `gpu`"
+            f"turnscore: `{entry.name}` needs ONNX Runtime: install the extra `cpu` of turnscore-core, or on a CUDA "
+            "machine `gpu` (in a checkout: pip install ./clients './core[cpu]')"
         )
 
 
@@ -100,8 +100,8 @@ def _load(entry: EntryPoint) -> Any:
 def _refuse(name: str) -> Any:
     distribution = KNOWN[name][0]
     typer.echo(
-        f"turnscore: `{name}` is a command of {distribution}, which is not installed; in a checkout of turnscore: "
-        f"pip install {FOLDERS[distribution]}",
+        f"turnscore: `{name}` is a command of {distribution}, which is not installed (in a checkout: "
+        f"pip install {FOLDERS[distribution]})",
         err=True,
     )
     raise typer.Exit(2)

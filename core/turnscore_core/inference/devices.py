@@ -191,8 +191,7 @@ class Machine:
 
 
 AUTO = "auto"
-_INSTALL_GPU = "pip uninstall -y onnxruntime onnxruntime-gpu, then pip install ./clients '.[gpu]'"
-_INSTALL_LIBRARIES = "install the extra `gpu`, which brings the CUDA and cuDNN wheels (pip install ./clients '.[gpu]')"
+_INSTALL_LIBRARIES = "install the extra `gpu`, which brings the CUDA and cuDNN wheels"
 
 
 @dataclass(frozen=True)
@@ -273,7 +272,10 @@ def _refuse_two(build: OnnxBuild) -> None:
 def _check_build(build: OnnxBuild) -> None:
     if build.has_cuda:
         return
-    raise DeviceError(f"the installed ONNX Runtime {build.version} is a CPU build: {_INSTALL_GPU}")
+    raise DeviceError(
+        f"the installed ONNX Runtime {build.version} is a CPU build; CUDA needs an environment with turnscore's extra "
+        "`gpu` instead of `cpu` (in a checkout: pip install ./clients ./core '.[gpu]')"
+    )
 
 
 def _read_driver(build: OnnxBuild, machine: Machine) -> CudaDevices:

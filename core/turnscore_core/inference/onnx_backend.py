@@ -98,8 +98,8 @@ def load_onnxruntime() -> Any:
     except ImportError as error:
         if error.name == "onnxruntime":
             raise DeviceError(
-                "ONNX Runtime is not installed: install the extra `cpu` (pip install ./clients '.[cpu]' in a checkout "
-                "of turnscore), or on a CUDA machine the extra `gpu`"
+                "ONNX Runtime is not installed: install the extra `cpu` of turnscore, or on a CUDA machine `gpu` "
+                "(turnscore[cpu]; in a checkout: pip install ./clients ./core '.[cpu]')"
             ) from None
         reason = str(error)
     if reason:

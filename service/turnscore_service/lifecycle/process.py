@@ -1,8 +1,11 @@
 """Runs blocking work in a thread of its own, and asks the system about memory and addresses."""
 
 import ctypes
+import os
 import socket
+import sys
 from contextlib import suppress
+from pathlib import Path
 
 import psutil
 
@@ -15,6 +18,30 @@ def return_free_memory() -> None:
     """Has the C library return to the system what nothing uses any more; elsewhere than on glibc does nothing."""
     with suppress(AttributeError, OSError):
         ctypes.CDLL(None).malloc_trim(0)
+
+
+def served_url(host: str, port: int) -> str:
+    """Where this process answers HTTP: the socket that `bentoml serve` gave this worker, else that address.
+
+    BentoML tells a worker neither `--host` nor `--port`, but the number of the open socket, and its certificate.
+    """
+    words = sys.argv
+    if "--fd" in words:
+        with socket.socket(fileno=os.dup(int(words[words.index("--fd") + 1]))) as listener:
+            host, port = listener.getsockname()[:2]
+    scheme = "https" if "--ssl-certfile" in words else "http"
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def is_last_ready(worker: int, workers: int, folder: Path) -> bool:
+    """Whether all workers are ready with this one; true for one of them, once. They share the folder."""
+    (folder / f"{worker}.ready").touch()
+    if sum(1 for _ in folder.glob("*.ready")) < workers:
+        return False
+    with suppress(FileExistsError):
+        (folder / "announced").touch(exist_ok=False)
+        return True
+    return False
 
 
 _EVERY_ADDRESS = ("0.0.0.0", "::")  # noqa: S104  # compared with, not bound to

@@ -71,12 +71,15 @@ class Runtime:
         # Where calls are recorded, once the process has started, if they are.
         self.telemetry: TelemetryRecorder | None = None
         self._writing: asyncio.Task[None] | None = None
+        self._on_ready: Callable[[], object] | None = None
 
-    def start(self, worker: int = 0) -> None:
+    def start(self, worker: int = 0, on_ready: Callable[[], object] | None = None) -> None:
         """Begins to load the models in the background, so that /livez and /readyz answer meanwhile.
 
         `worker` is this process's number among the workers, from 0: it decides which CUDA device is this one's.
+        `on_ready` is called once, when they are loaded.
         """
+        self._on_ready = on_ready
         loader = self._loader = self._loader or ModelLoader(self.settings.loading(), worker=worker)
         place = Place(find=lambda: self.served, check=self._check_keys, take=self._take_pipeline)
         self.switch = ModelSwitch(self.settings, self.health, loader, self._builder, place)
@@ -169,7 +172,9 @@ class Runtime:
         gc.collect()
         gc.freeze()
         self.health.become("ready")
-        _LOGGER.info("ready", extra={"models": [each.bundle.manifest.reference for each in scorers.values()]})
+        _LOGGER.info("serving", extra={"models": [each.bundle.manifest.reference for each in scorers.values()]})
+        if self._on_ready is not None:
+            self._on_ready()
 
     def _check_keys(self, model_set: ModelSet) -> None:
         self.access.expect(offer_of(model_set, self._builder.candidates))

@@ -249,7 +249,7 @@ class Settings(BaseSettings):
     )
     shutdown_seconds: PositiveFloat = Field(default=30.0, description="Time for work in flight after that.")
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
-        default="INFO", description="Lowest level that is logged."
+        default="INFO", description="Lowest level that is logged: JSON lines, on a terminal sentences."
     )
     log_requests: bool = Field(
         default=False, description="Whether every request is logged, without its text. Failures always are."

@@ -176,7 +176,9 @@ def require_exporter(settings: TelemetrySettings) -> None:
     """Raises MissingExporterError if telemetry is wanted and cannot be sent."""
     if settings.endpoint and not _is_installed(_PACKAGES[settings.protocol]):
         package = f"opentelemetry-exporter-otlp-proto-{settings.protocol}"
-        raise MissingExporterError(f"{package} is not installed; in a checkout: pip install '.[otel]'")
+        raise MissingExporterError(
+            f"{package} is not installed: install the extra `otel` of turnscore (in a checkout: pip install '.[otel]')"
+        )
 
 
 def open_telemetry(settings: TelemetrySettings) -> TelemetryRecorder | None:

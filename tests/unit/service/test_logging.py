@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from pythonjsonlogger.json import JsonFormatter
-from turnscore_service.log_setup import REQUEST_ID, set_up_logging
+from turnscore_service.log_setup import REQUEST_ID, _TerminalFormatter, set_up_logging
 
 
 @pytest.fixture(autouse=True)
@@ -17,7 +17,8 @@ def _logging_as_it_was() -> Iterator[None]:
         logging.getLogger(name).handlers.clear()
         logging.getLogger(name).propagate = True
     root = logging.getLogger()
-    root.handlers = [each for each in root.handlers if not isinstance(each.formatter, JsonFormatter)]
+    ours = JsonFormatter | _TerminalFormatter
+    root.handlers = [each for each in root.handlers if not isinstance(each.formatter, ours)]
 
 
 def test_a_line_is_json_with_the_request_id():
@@ -30,6 +31,30 @@ def test_a_line_is_json_with_the_request_id():
     REQUEST_ID.reset(token)
     line = json.loads(stream.getvalue())
     assert (line["level"], line["message"], line["request_id"], line["call"]) == ("INFO", "done", "r-1", "score")
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_gets_sentences_and_warnings_of_the_server_only(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sys, "stderr", shown := Terminal())
+    set_up_logging("INFO")
+    ours = logging.getLogger("turnscore.test")
+    ours.info("turnscore is ready: %s", "http://[::1]:3000", extra={"url": "http://[::1]:3000"})
+    ours.info("loaded", extra={"model": "quality:1", "wide_threads": None})
+    ours.warning("slow")
+    for name in ("uvicorn.error", "bentoml.serve"):
+        logging.getLogger(name).info("a step of the start")
+        logging.getLogger(name).warning("a fault")
+    assert shown.getvalue().splitlines() == [
+        "turnscore is ready: http://[::1]:3000",
+        "loaded  model=quality:1",
+        "WARNING: slow",
+        "WARNING: a fault",
+        "WARNING: a fault",
+    ]
 
 
 def test_the_server_writes_no_line_for_each_request():

@@ -129,7 +129,7 @@ def test_free_memory_leaves_no_context_behind(failing: dict[str, int]):
 STARTER = (f"{starter_bundles()[0]}/",)
 
 BROKEN = [
-    (FakeMachine(CPU_BUILD), "is a CPU build: pip uninstall -y onnxruntime onnxruntime-gpu, then pip install"),
+    (FakeMachine(CPU_BUILD), "is a CPU build; CUDA needs an environment with turnscore's extra `gpu`"),
     (FakeMachine(driver="libcuda.so.1: cannot open shared object file"), r"no working NVIDIA driver \(libcuda.so.1"),
     (FakeMachine(driver_cuda=(12, 4)), "runs CUDA up to 12.4, ONNX Runtime 1.31.1 needs CUDA 13: install a newer"),
     (FakeMachine(devices=0), "shows this process no device: check nvidia-smi, CUDA_VISIBLE_DEVICES"),
