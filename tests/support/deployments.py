@@ -47,21 +47,27 @@ FULL = {
     "cache.caSecret": "redis-ca",
     "keysSecret": "keys",
     "grpc.tlsSecret": "tls",
-    "gpu.enabled": "true",
     "serviceMonitor.enabled": "true",
     "secretSettings": "more",
     "settings.TURNSCORE_LOG_LEVEL": "DEBUG",
 }
+ROUTES = {"ingress.enabled": "true", "ingress.hosts": "{score.example}", "ingress.paths": "{/}"}
+ROUTES |= {"ingress.tlsSecret": "score-tls", "ingress.className": "public", "ingress.annotations.a": "b"}
+ROUTES |= {"gateway.enabled": "true", "gateway.hosts": "{bot.example}", "gateway.grpcHosts": "{grpc.example}"}
+ROUTES |= {"gateway.parentRefs[0].name": "public", "gateway.parentRefs[0].namespace": "gateways"}
+OBSERVED = {"prometheusRule.enabled": "true", "prometheusRule.labels.release": "kube", "dashboards.enabled": "true"}
+VOLUME = {"models.source": "volume", "models.claim": "bundles", "models.names": "{engagement,quality}"}
+GPU = {**VOLUME, "gpu.enabled": "true"}
 ARCHIVE = {"models.archive.url": "https://s3.example/bundles.tar.gz", "models.archive.sha256": "ab" * 32}
 ARCHIVE |= {"models.archive.credentialsSecret": "bucket"}
 # Values by a name for each; together they render every branch of the templates.
 CHOICES: dict[str, dict[str, str]] = {
     "default": {},
-    "keda": {"autoscaling.kind": "keda", **FULL},
-    "fixed": {"autoscaling.kind": "none", "networkPolicy.enabled": "false"},
-    "volume": {"models.source": "volume", "models.claim": "bundles", "models.names": "{engagement,quality}"},
+    "keda": {"autoscaling.kind": "keda", **FULL, **OBSERVED},
+    "fixed": {"autoscaling.kind": "none", "networkPolicy.enabled": "false", "models.names": "{quality}"},
+    "volume": {**VOLUME, **ROUTES},
     "image": {"models.source": "image", "models.image": "bundles:1", "models.names": "{engagement}"},
-    "archive": {"models.source": "archive", "models.names": "{engagement}", **ARCHIVE, **FULL},
+    "archive": {"models.source": "archive", "models.names": "{engagement}", **ARCHIVE, **FULL, "gpu.enabled": "true"},
 }
 
 Objects = list[dict[str, Any]]
@@ -81,8 +87,8 @@ def set_flags(values: dict[str, str]) -> Sequence[str]:
     ]
 
 
-def rendered(values: dict[str, str]) -> str:
-    done = helm("template", "turnscore", str(CHART), *set_flags(values))
+def rendered(values: dict[str, str], release: str = "turnscore", chart: Path = CHART) -> str:
+    done = helm("template", release, str(chart), *set_flags(values))
     assert done.returncode == 0, done.stderr
     return done.stdout
 

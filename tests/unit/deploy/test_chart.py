@@ -1,17 +1,26 @@
 """The chart and its plain manifests, by rules of our own and by Kubernetes' API schemas where the tools are there."""
 
+import json
 import math
 import os
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from support.deployments import (
     CHART,
     CHOICES,
     COMMITTED,
+    FOLDER,
+    FULL,
+    GPU,
     HELM,
+    OBSERVED,
     ROOT,
+    ROUTES,
     Objects,
     helm,
     objects_of,
@@ -23,7 +32,7 @@ from support.deployments import (
 from turnscore_service.settings.service import Settings, refusal_of_unknown
 
 needs_helm = pytest.mark.skipif(HELM is None, reason="there is no helm; `make deploy-tools` fetches one")
-API = "1.35"
+API = "1.37"
 
 
 @pytest.fixture(
@@ -40,6 +49,7 @@ def objects(request: pytest.FixtureRequest) -> Objects:
 def variables(objects: Objects) -> dict[str, str]:
     """The environment of the service's container; of a reference something that the field takes."""
     [container] = pod_of(objects)["containers"]
+    assert len({each["name"] for each in container["env"]}) == len(container["env"])
     return {each["name"]: each.get("value", "2") for each in container["env"]}
 
 
@@ -70,7 +80,7 @@ def test_probes_ask_ports_and_paths_that_there_are_and_liveness_is_not_readiness
     assert ports == {"http": Settings.model_fields["http"].default_factory().port, "grpc": 50051}  # type: ignore[call-arg, misc]
     probes = {each: container[f"{each}Probe"]["httpGet"] for each in ("startup", "readiness", "liveness")}
     assert {name: each["path"] for name, each in probes.items()} == {
-        "startup": "/readyz",
+        "startup": "/livez",  # a refused bundle must not restart its pod
         "readiness": "/readyz",
         "liveness": "/livez",
     }
@@ -91,11 +101,25 @@ def test_services_reach_the_pod_s_ports_and_grpc_s_has_no_address(objects: Objec
     headless = services["turnscore-grpc"]
     assert headless["clusterIP"] == "None"
     assert headless["ports"][0]["port"] == 50051  # clients dial the pods, so that it must be the pod's own
+    protocol = "https" if "TURNSCORE_GRPC__TLS_CERT_FILE" in variables(objects) else "kubernetes.io/h2c"
+    grpc = [port for spec in services.values() for port in spec["ports"] if port["name"] == "grpc"]
+    assert [port["appProtocol"] for port in grpc] == [protocol, protocol]
+
+
+def test_routes_lead_to_ports_of_a_service(objects: Objects):
+    services = [each for each in objects if each["kind"] == "Service"]
+    ports = {(each["metadata"]["name"], port["port"]) for each in services for port in each["spec"]["ports"]}
+    names = {(each["metadata"]["name"], port["name"]) for each in services for port in each["spec"]["ports"]}
+    for each in objects:
+        for rule in each.get("spec", {}).get("rules", []):
+            assert {(to["name"], to["port"]) for to in rule.get("backendRefs", [])} <= ports
+            for path in rule.get("http", {}).get("paths", []):
+                assert (path["backend"]["service"]["name"], path["backend"]["service"]["port"]["name"]) in names
 
 
 def selectors(objects: Objects) -> Iterator[dict[str, str]]:
     for each in objects:
-        spec = each["spec"]
+        spec = each.get("spec")
         if each["kind"] in ("Deployment", "PodDisruptionBudget"):
             yield spec["selector"]["matchLabels"]
         if each["kind"] == "NetworkPolicy":
@@ -158,8 +182,55 @@ def test_what_scales_rules_alone_and_on_series_that_there_are(objects: Objects):
 def test_objects_are_what_kubernetes_api_takes(objects: Objects):
     validator: Any = pytest.importorskip("kubernetes_validate", reason="`make deploy-tools` installs it")
     for each in objects:
-        if each["apiVersion"].split("/")[0] not in ("keda.sh", "monitoring.coreos.com"):
+        if each["kind"] not in CUSTOM:
             validator.validate(each, API, strict=True)
+
+
+# The fields that we use, as npm's @kubernetes-models/gateway-api 2.0.0, prometheus-operator 6.0.0 and keda 2.0.0 have
+# them. Those of type int say so; below a name that ends with a dot, any name goes.
+_METADATA = "kind metadata.name metadata.labels. metadata.annotations. "
+_ROUTE = "apiVersion=gateway.networking.k8s.io/v1 spec.parentRefs[].name spec.parentRefs[].namespace spec.hostnames[] "
+_ROUTE += "spec.rules[].backendRefs[].name spec.rules[].backendRefs[].port:int "
+_MONITORING = "apiVersion=monitoring.coreos.com/v1 "
+_RULE = "spec.groups[].rules[]."
+CUSTOM = {
+    "HTTPRoute": f"{_ROUTE}spec.rules[].matches[].path.type spec.rules[].matches[].path.value",
+    "GRPCRoute": _ROUTE,
+    "ServiceMonitor": f"{_MONITORING}spec.selector.matchLabels. "
+    "spec.endpoints[].port spec.endpoints[].path spec.endpoints[].interval",
+    "PrometheusRule": f"{_MONITORING}spec.groups[].name spec.groups[].interval {_RULE}record {_RULE}alert {_RULE}expr "
+    f"{_RULE}for {_RULE}labels. {_RULE}annotations.",
+    "ScaledObject": "apiVersion=keda.sh/v1alpha1 spec.scaleTargetRef.name spec.minReplicaCount:int "
+    "spec.maxReplicaCount:int spec.pollingInterval:int spec.fallback.failureThreshold:int spec.fallback.replicas:int "
+    "spec.fallback.behavior spec.advanced.horizontalPodAutoscalerConfig.behavior. spec.triggers[].type "
+    "spec.triggers[].metricType spec.triggers[].metadata.",
+}
+
+
+def fields_of(found: Any, path: str = "") -> Iterator[str]:
+    if isinstance(found, dict):
+        for name, value in found.items():
+            yield from fields_of(value, f"{path}.{name}" if path else name)
+    elif isinstance(found, list):
+        for each in found:
+            yield from fields_of(each, f"{path}[]")
+    elif path == "apiVersion":
+        yield f"{path}={found}"
+    else:
+        yield path if isinstance(found, str) else f"{path}:{type(found).__name__}"
+
+
+def unknown_fields(found: dict[str, Any]) -> set[str]:
+    known = (_METADATA + CUSTOM[found["kind"]]).split()
+    open_ended = tuple(each for each in known if each.endswith("."))
+    return {each for each in fields_of(found) if each not in known and not each.startswith(open_ended)}
+
+
+def test_objects_of_other_apis_have_fields_that_these_have(objects: Objects):
+    for each in objects:
+        if each["kind"] in CUSTOM:
+            assert unknown_fields(each) == set()
+            assert unknown_fields({**each, "spec": {"replica": 2}}) == {"spec.replica:int"}
 
 
 @needs_helm
@@ -171,15 +242,148 @@ def test_the_plain_manifests_are_what_the_chart_gives():
 
 
 @needs_helm
+def test_a_packaged_chart_has_the_rules_and_dashboards_of_deploy_observability(tmp_path: Path):
+    helm("package", str(CHART), "--destination", str(tmp_path))
+    [package] = tmp_path.iterdir()
+    objects = objects_of(rendered(OBSERVED, chart=package))
+    assert only(objects, "PrometheusRule")["spec"] == yaml.safe_load((FOLDER / "rules/turnscore.yml").read_text())
+    dashboards = only(objects, "ConfigMap")
+    assert dashboards["metadata"]["labels"]["grafana_dashboard"] == "1"
+    written = {f"turnscore-{path.name}": json.loads(path.read_text()) for path in FOLDER.glob("dashboards/*.json")}
+    assert {name: json.loads(text) for name, text in dashboards["data"].items()} == written
+
+
+@needs_helm
+def test_releases_of_any_name_share_a_namespace():
+    every = {**ROUTES, **OBSERVED, "serviceMonitor.enabled": "true"}
+    releases = ["a" * 53, "a" * 52 + "b", "team.bot"]
+    objects = {release: objects_of(rendered(every, release)) for release in releases}
+    names = [(each["kind"], each["metadata"]["name"]) for release in releases for each in objects[release]]
+    assert len(set(names)) == len(names)
+    assert all(re.fullmatch("[a-z][a-z0-9-]{0,62}", name) for kind, name in names if kind == "Service")
+    chosen = [next(selectors(objects[release]))["app.kubernetes.io/instance"] for release in releases]
+    assert chosen == releases
+    assert "such as turnscore-1bot" in helm("template", "1bot", str(CHART)).stderr
+
+
+@needs_helm
+def test_a_gpu_has_its_image_its_device_and_nothing_of_the_cpu_s():
+    gpu = objects_of(rendered({**GPU, "image.tag": "1.2-cuda"}))
+    [container] = pod_of(gpu)["containers"]
+    assert container["image"] == "turnscore:1.2-cuda"
+    [untagged] = pod_of(objects_of(rendered(GPU)))["containers"]
+    assert untagged["image"].endswith("-cuda")
+    assert container["resources"]["limits"]["nvidia.com/gpu"] == 1
+    assert variables(gpu)["TURNSCORE_RUNTIME__DEVICE"] == "cuda"
+    assert "TURNSCORE_RUNTIME__CONCURRENT_BATCHES" not in variables(gpu)
+    assert {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"} in pod_of(gpu)["tolerations"]
+
+
+@needs_helm
+def test_settings_replace_the_chart_s_and_are_written_as_the_service_reads_them(tmp_path: Path):
+    given = {"TURNSCORE_CACHE__LOCAL_MAX_BYTES": 33554432, "TURNSCORE_LOG_REQUESTS": True}
+    given |= {"TURNSCORE_THRESHOLDS": {"quality": 0.35}, "TURNSCORE_RUNTIME__THREADS": 2}
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump({"settings": given}))
+    done = helm("template", "turnscore", str(CHART), "--values", str(file))
+    found = variables(objects_of(done.stdout))
+    assert {name: json.loads(found[name]) for name in given} == given
+
+
+@needs_helm
+def test_pages_may_be_opened_by_the_host_of_a_route_that_leads_to_them():
+    allowed = variables(objects_of(rendered(ROUTES)))["TURNSCORE_HTTP__ALLOWED_HOSTS"].split(",")
+    assert {"score.example", "bot.example", "turnscore", "turnscore.default.svc"} <= set(allowed)
+    for others in ({**ROUTES, "ingress.paths": "{/v1}"}, {**ROUTES, "ingress.hosts": "{*.example}"}):
+        assert "TURNSCORE_HTTP__ALLOWED_HOSTS" not in variables(objects_of(rendered(others)))
+
+
+@needs_helm
+@pytest.mark.parametrize("name", [*(each for each in FULL if each != "serviceMonitor.enabled"), "drainSeconds"])
+def test_a_changed_value_of_the_service_restarts_its_pods(name: str):
+    assert pod_of(objects_of(rendered({name: FULL.get(name, "21")}))) != pod_of(objects_of(rendered({})))
+
+
+@needs_helm
+def test_only_those_that_are_named_may_call_through_the_network_policy():
+    named = "networkPolicy.from[0].namespaceSelector.matchLabels.kubernetes\\.io/metadata\\.name"
+    policy = only(objects_of(rendered({named: "ingress"})), "NetworkPolicy")["spec"]
+    [rule] = policy["ingress"]
+    assert rule["from"] == [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "ingress"}}}]
+
+
+@needs_helm
+@pytest.mark.parametrize(
+    ("values", "sentences"),
+    [
+        (
+            {},
+            ["port-forward service/turnscore 3000:80", "dns:///turnscore-grpc.default.svc:50051", "2 to 10 pods"],
+        ),
+        (ROUTES, ["https://score.example/", "GRPCRoute: grpc.example", "No API keys", "TRUSTED_PROXIES"]),
+        ({**ROUTES, "grpc.tlsSecret": "a"}, ["BackendTLSPolicy"]),
+        ({"autoscaling.kind": "keda", "autoscaling.min": "1"}, ["serviceMonitor.enabled", "One pod"]),
+        (GPU, ["1 nvidia.com/gpu each", "one more GPU"]),
+        ({"serviceMonitor.enabled": "true", "networkPolicy.from[0].podSelector.a": "b"}, ["namespaces of Prometheus"]),
+        ({"settings.TURNSCORE_TELEMETRY__ENDPOINT": "http://collector:4318"}, ["networkPolicy.egress"]),
+    ],
+)
+def test_the_notes_say_how_to_reach_it_and_what_is_missing(values: dict[str, str], sentences: list[str]):
+    done = helm("install", "turnscore", str(CHART), "--dry-run=client", *set_flags(values))
+    notes = done.stdout.partition("NOTES:")[2]
+    assert [each for each in sentences if each not in notes] == []
+    assert ("!" in notes) == bool(values)
+
+
+SCHEMA = json.loads((CHART / "values.schema.json").read_text())
+
+
+def described(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
+    """The path and description of each value; not of names that the schema knows to refuse them with a hint."""
+    for name, each in schema.get("properties", {}).items():
+        if "const" not in each:
+            yield path + name, each["description"]
+            yield from described(each, f"{path}{name}.")
+
+
+def test_the_schema_describes_every_value_as_its_comment_does():
+    found, parents = {}, [""]
+    for line in (CHART / "values.yaml").read_text().splitlines():
+        if match := re.fullmatch(r"( *)(\w+):.*?  # (.+)", line):
+            parents[len(match[1]) // 2 :] = [match[2]]
+            found[".".join(parents)] = match[3]
+    assert dict(described(SCHEMA)) == {**found, "global": "Helm's; not read."}
+    assert len(found) == len(re.findall(r"^ *\w+:", (CHART / "values.yaml").read_text(), re.MULTILINE))
+
+
+@needs_helm
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
         ({"settings.LOG_LEVEL": "INFO"}, "LOG_LEVEL"),
         ({"replica": "3"}, "replica"),
-        ({"resources.requests.cpu": "500m"}, "cpu"),
+        ({"replicaCount": "3"}, "set as replicas"),
+        ({"autoscaling.enabled": "true"}, "set as autoscaling.kind"),
+        ({"replicas": "5"}, "set autoscaling.min and autoscaling.max, or autoscaling.kind=none"),
+        ({"autoscaling.kind": "none", "autoscaling.max": "20"}, "set replicas"),
+        ({"autoscaling.min": "11"}, "autoscaling.min=11 is more than autoscaling.max=10"),
+        ({"resources.requests.cpu": "500m"}, "must be whole CPUs"),
+        ({"podDisruptionBudget.maxUnavailable": "0"}, "want 1"),
         ({"models.source": "volume", "models.names": "{a}"}, "models.claim is empty"),
         ({"models.source": "image", "models.image": "a"}, "models.names must name"),
         ({"models.source": "archive", "models.names": "{../a}"}, "models"),
+        ({"models.claim": "a"}, "set models.source=volume"),
+        ({"gpu.enabled": "true"}, "turnscore export KIND --graph cuda-fp16"),
+        ({**GPU, "settings.TURNSCORE_RUNTIME__DEVICE": "auto"}, "leave the setting out"),
+        ({**GPU, "gpu.count": "2"}, "settings.TURNSCORE_WORKERS=2"),
+        ({"settings.TURNSCORE_RUNTIME__DEVICE": "cuda:0"}, "needs gpu.enabled=true"),
+        ({"resources.limits.nvidia\\.com/gpu": "1"}, "set gpu.enabled=true"),
+        ({"settings.TURNSCORE_DRAIN_SECONDS": "5"}, "but as drainSeconds"),
+        ({"settings.TURNSCORE_HTTP__PORT": "80"}, "Services and probes"),
+        ({"ingress.enabled": "true"}, "ingress.hosts is empty"),
+        ({**ROUTES, "gateway.parentRefs": "null"}, "gateway.parentRefs is empty"),
+        ({**ROUTES, "gateway.grpcHosts": "{bot.example}"}, "in hosts and grpcHosts"),
+        ({"gateway.enabled": "true", "gateway.parentRefs[0].name": "a"}, "set gateway.hosts"),
     ],
 )
 def test_values_that_make_no_sense_are_refused_by_name(values: dict[str, str], sentence: str):

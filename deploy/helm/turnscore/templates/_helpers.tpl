@@ -1,5 +1,5 @@
 {{- define "turnscore.name" -}}
-{{ .Release.Name | trunc 50 | trimSuffix "-" }}
+{{ .Release.Name | replace "." "-" }}
 {{- end }}
 
 {{- define "turnscore.selector" -}}
@@ -14,14 +14,18 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end }}
 
 {{- define "turnscore.image" -}}
-{{ .Values.image.repository }}{{ if .Values.image.digest }}@{{ .Values.image.digest }}{{ else }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ end }}
+{{- $tag := .Values.image.tag | default .Chart.AppVersion -}}
+{{- with .Values.gpu }}{{ if .enabled }}{{ $tag = printf "%s%s" (trimSuffix .tagSuffix $tag) .tagSuffix }}{{ end }}{{ end -}}
+{{ .Values.image.repository }}{{ with .Values.image.digest }}@{{ . }}{{ else }}:{{ $tag }}{{ end }}
 {{- end }}
 
 {{- define "turnscore.models" -}}
-{{- if ne .Values.models.source "starter" -}}
-{{- if not .Values.models.names }}{{ fail "models.names must name the bundles' folders" }}{{ end -}}
-{{- range $at, $name := .Values.models.names }}{{ if $at }},{{ end }}/models/{{ $name }}{{ end -}}
-{{- end -}}
+{{- $folder := eq .Values.models.source "starter" | ternary "" "/models/" -}}
+{{- range $at, $name := .Values.models.names }}{{ if $at }},{{ end }}{{ $folder }}{{ $name }}{{ end -}}
+{{- end }}
+
+{{- define "turnscore.grpcProtocol" -}}
+{{ empty .Values.grpc.tlsSecret | ternary "kubernetes.io/h2c" "https" }}
 {{- end }}
 
 {{- define "turnscore.scaling" -}}
@@ -31,4 +35,18 @@ scaleUp:
 scaleDown:
   stabilizationWindowSeconds: 300
   policies: [{type: Pods, value: 1, periodSeconds: 60}]
+{{- end }}
+
+{{- /* The names by which callers may ask, where a route leads browsers to the page: it refuses all others. */}}
+{{- define "turnscore.allowedHosts" -}}
+{{- $hosts := list -}}
+{{- $page := false -}}
+{{- range list .Values.ingress .Values.gateway }}{{ if .enabled -}}
+{{- $hosts = concat $hosts .hosts -}}
+{{- $page = or $page (and .hosts (has "/" .paths)) -}}
+{{- end }}{{ end -}}
+{{- $service := printf "%s.%s" (include "turnscore.name" .) .Release.Namespace -}}
+{{- if and $page (not (contains "*" (join "" $hosts))) -}}
+{{ concat $hosts (list (include "turnscore.name" .) $service (print $service ".svc") (print $service ".svc.cluster.local")) | uniq | join "," }}
+{{- end -}}
 {{- end }}

@@ -1,14 +1,27 @@
 {{- define "turnscore.env" -}}
+{{- $settings := .Values.settings -}}
 # What the pod asks for is all it should use; a request of CPUs cannot be seen from inside.
+{{- if not (hasKey $settings "TURNSCORE_RUNTIME__THREADS") }}
 - {name: TURNSCORE_RUNTIME__THREADS, value: "1"}
+{{- end }}
+{{- if not (or .Values.gpu.enabled (hasKey $settings "TURNSCORE_RUNTIME__CONCURRENT_BATCHES")) }}
 - name: TURNSCORE_RUNTIME__CONCURRENT_BATCHES
   valueFrom:
     resourceFieldRef: {containerName: turnscore, resource: requests.cpu, divisor: "1"}
+{{- end }}
+{{- if and .Values.gpu.enabled (not (hasKey $settings "TURNSCORE_RUNTIME__DEVICE")) }}
+- {name: TURNSCORE_RUNTIME__DEVICE, value: cuda}
+{{- end }}
 - {name: TURNSCORE_DRAIN_SECONDS, value: {{ .Values.drainSeconds | quote }}}
 - {name: TURNSCORE_SHUTDOWN_SECONDS, value: {{ .Values.shutdownSeconds | quote }}}
 - {name: TURNSCORE_GRPC__MAX_CONNECTION_AGE_SECONDS, value: {{ .Values.grpc.maxConnectionAgeSeconds | quote }}}
 {{- with include "turnscore.models" . }}
 - {name: TURNSCORE_MODELS, value: {{ . | quote }}}
+{{- end }}
+{{- with include "turnscore.allowedHosts" . }}
+{{- if not (hasKey $settings "TURNSCORE_HTTP__ALLOWED_HOSTS") }}
+- {name: TURNSCORE_HTTP__ALLOWED_HOSTS, value: {{ . | quote }}}
+{{- end }}
 {{- end }}
 {{- with .Values.cache.secret }}
 - name: TURNSCORE_CACHE__URL
@@ -22,8 +35,8 @@
 - {name: TURNSCORE_GRPC__TLS_CERT_FILE, value: /etc/turnscore/tls/tls.crt}
 - {name: TURNSCORE_GRPC__TLS_KEY_FILE, value: /etc/turnscore/tls/tls.key}
 {{- end }}
-{{- range $name, $value := .Values.settings }}
-- {name: {{ $name }}, value: {{ $value | quote }}}
+{{- range $name, $value := $settings }}
+- {name: {{ $name }}, value: {{ kindIs "string" $value | ternary $value (toJson $value) | quote }}}
 {{- end }}
 {{- end }}
 
@@ -56,10 +69,10 @@
   emptyDir: {medium: Memory, sizeLimit: 128Mi}
 {{- if eq .Values.models.source "volume" }}
 - name: models
-  persistentVolumeClaim: {claimName: {{ required "models.claim is empty" .Values.models.claim }}, readOnly: true}
+  persistentVolumeClaim: {claimName: {{ .Values.models.claim }}, readOnly: true}
 {{- else if eq .Values.models.source "image" }}
 - name: models
-  image: {reference: {{ required "models.image is empty" .Values.models.image | quote }}, pullPolicy: IfNotPresent}
+  image: {reference: {{ .Values.models.image | quote }}, pullPolicy: IfNotPresent}
 {{- else if eq .Values.models.source "archive" }}
 - name: models
   emptyDir: {sizeLimit: {{ .Values.models.archive.size }}}
@@ -84,8 +97,8 @@
   imagePullPolicy: {{ .Values.image.pullPolicy }}
   command: [turnscore, models, fetch]
   args:
-    - {{ required "models.archive.url is empty" .Values.models.archive.url | quote }}
-    - --sha256={{ required "models.archive.sha256 is empty" .Values.models.archive.sha256 }}
+    - {{ .Values.models.archive.url | quote }}
+    - --sha256={{ .Values.models.archive.sha256 }}
     - --folder=/models
   {{- with .Values.models.archive.credentialsSecret }}
   envFrom: [{secretRef: {name: {{ . }}}}]
