@@ -261,7 +261,7 @@ class ModelLoader:
     def _choose_graph(self, bundle: Bundle) -> tuple[GraphVariant, Device]:
         variant, device = choose_graph(bundle, self._devices)
         if device != self._devices[0]:
-            # A warning, because the device is held for nothing; where it was named, `choose_graph` has refused.
+            # The device is held for nothing; `choose_graph` refuses where it was named.
             _LOGGER.warning("%s has no graph for %s; it runs on the CPU", bundle.manifest.reference, self._devices[0])
         return variant, device
 

@@ -54,6 +54,7 @@ FULL = {
 ROUTES = {"ingress.enabled": "true", "ingress.hosts": "{score.example}", "ingress.paths": "{/}"}
 ROUTES |= {"ingress.tlsSecret": "score-tls", "ingress.className": "public", "ingress.annotations.a": "b"}
 ROUTES |= {"gateway.enabled": "true", "gateway.hosts": "{bot.example}", "gateway.grpcHosts": "{grpc.example}"}
+ROUTES |= {"gateway.timeouts.request": "0s"}
 ROUTES |= {"gateway.parentRefs[0].name": "public", "gateway.parentRefs[0].namespace": "gateways"}
 OBSERVED = {"prometheusRule.enabled": "true", "prometheusRule.labels.release": "kube", "dashboards.enabled": "true"}
 VOLUME = {"models.source": "volume", "models.claim": "bundles", "models.names": "{engagement,quality}"}

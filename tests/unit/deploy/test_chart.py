@@ -194,7 +194,7 @@ _ROUTE += "spec.rules[].backendRefs[].name spec.rules[].backendRefs[].port:int "
 _MONITORING = "apiVersion=monitoring.coreos.com/v1 "
 _RULE = "spec.groups[].rules[]."
 CUSTOM = {
-    "HTTPRoute": f"{_ROUTE}spec.rules[].matches[].path.type spec.rules[].matches[].path.value",
+    "HTTPRoute": f"{_ROUTE}spec.rules[].timeouts.request spec.rules[].matches[].path.type spec.rules[].matches[].path.value",
     "GRPCRoute": _ROUTE,
     "ServiceMonitor": f"{_MONITORING}spec.selector.matchLabels. "
     "spec.endpoints[].port spec.endpoints[].path spec.endpoints[].interval",
@@ -323,7 +323,7 @@ def test_only_those_that_are_named_may_call_through_the_network_policy():
         (ROUTES, ["https://score.example/", "GRPCRoute: grpc.example", "No API keys", "TRUSTED_PROXIES"]),
         ({**ROUTES, "grpc.tlsSecret": "a"}, ["BackendTLSPolicy"]),
         ({"autoscaling.kind": "keda", "autoscaling.min": "1"}, ["serviceMonitor.enabled", "One pod"]),
-        (GPU, ["1 nvidia.com/gpu each", "one more GPU"]),
+        (GPU, ["1 nvidia.com/gpu each", "one more GPU", "keda reads its batches"]),
         ({"serviceMonitor.enabled": "true", "networkPolicy.from[0].podSelector.a": "b"}, ["namespaces of Prometheus"]),
         ({"settings.TURNSCORE_TELEMETRY__ENDPOINT": "http://collector:4318"}, ["networkPolicy.egress"]),
     ],
