@@ -274,7 +274,7 @@ def _check_build(build: OnnxBuild) -> None:
         return
     raise DeviceError(
         f"the installed ONNX Runtime {build.version} is a CPU build; CUDA needs an environment with turnscore's extra "
-        "`gpu` instead of `cpu` (in a checkout: pip install ./clients ./core '.[gpu]')"
+        "`gpu` instead of `cpu` (in a checkout: pip install ./clients ./core '.[gpu]'), or the CUDA image"
     )
 
 

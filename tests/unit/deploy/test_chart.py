@@ -194,7 +194,8 @@ _ROUTE += "spec.rules[].backendRefs[].name spec.rules[].backendRefs[].port:int "
 _MONITORING = "apiVersion=monitoring.coreos.com/v1 "
 _RULE = "spec.groups[].rules[]."
 CUSTOM = {
-    "HTTPRoute": f"{_ROUTE}spec.rules[].timeouts.request spec.rules[].matches[].path.type spec.rules[].matches[].path.value",
+    "HTTPRoute": f"{_ROUTE}spec.rules[].matches[].path.type spec.rules[].matches[].path.value "
+    "spec.rules[].timeouts.request",
     "GRPCRoute": _ROUTE,
     "ServiceMonitor": f"{_MONITORING}spec.selector.matchLabels. "
     "spec.endpoints[].port spec.endpoints[].path spec.endpoints[].interval",
