@@ -4,7 +4,7 @@ import logging
 import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from operator import attrgetter
 
 from turnscore_core.errors import FailedScoringError, OverloadedError, ScoringError
@@ -179,8 +179,9 @@ class PackCollector:
                     _LOGGER.error("merging failed: %s", type(error).__name__, exc_info=error)
                     whole = to_scoring_error(error)
             if isinstance(whole, RawScore):
-                warnings = pack.warnings[number] if pack.warnings else ()
-                whole = replace(whole, tokens=pack.tokens[number], warnings=(*warnings, *whole.warnings))
+                whole.tokens = pack.tokens[number]
+                if pack.warnings and (warnings := pack.warnings[number]):
+                    whole.warnings = (*warnings, *whole.warnings)
             found.append((place, whole))
         return found
 

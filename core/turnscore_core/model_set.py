@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from dataclasses import field as dataclass_field
 from typing import TypeVar
 
-import numpy as np
 from pydantic import JsonValue
 from turnscore_models import BundleError
 from turnscore_wire import ModelDescription, Score, ScoreRequest, Speaker, TokenCount
@@ -19,9 +18,8 @@ from turnscore_wire.requests import NO_RESPONSE, ScorerChoice
 
 from turnscore_core.errors import FailedScoringError, InvalidRequestError, NotComputableError
 from turnscore_core.loaded_scorer import LoadedScorer
+from turnscore_core.scorers.scorer import interpolate
 from turnscore_core.scoring import ComponentOptions, Outcome
-
-_RANKS = np.arange(101.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +50,7 @@ class Combination:
         is_comparable = all(each.percentile is not None for each in scores)
         percentile = label = None
         if is_comparable and self.percentiles is not None:
-            percentile = float(np.interp(value, self.percentiles, _RANKS))
+            percentile = interpolate(value, self.percentiles)
         if is_comparable and self.threshold is not None:
             label = "low" if value < self.threshold else "fair"
         return Score(
@@ -85,7 +83,7 @@ class Combination:
             is_default=is_default,
             stand_in=any(each.bundle.manifest.stand_in for each in behind),
             threshold=self.threshold,
-            threshold_percentile=None if known is None else float(np.interp(self.threshold or 0.0, known, _RANKS)),
+            threshold_percentile=None if known is None else interpolate(self.threshold or 0.0, known),
         )
 
 

@@ -5,6 +5,7 @@ serves quality and all of them.
 """
 
 from collections.abc import Sequence
+from math import tanh
 from pathlib import Path
 from typing import Annotated, ClassVar
 
@@ -13,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from turnscore_models import CRITERION, Bundle
 
 from turnscore_core.inference.onnx_backend import Array, Backend
-from turnscore_core.scorers.quality import Floats, HeadScorer, RowLayout
+from turnscore_core.scorers.quality import HeadScorer, RowLayout
 from turnscore_core.scorers.reaction import Calibrated
 from turnscore_core.scorers.scorer import RawScore, TokenPack
 from turnscore_core.scorers.turn_warnings import REPEAT_TURNS
@@ -54,14 +55,8 @@ class CriterionScorer(HeadScorer):
         if self._weights.ndim != 1 or not (np.isfinite(self._weights).all() and np.isfinite(self._bias)):
             raise RuntimeError(f"{path.name} does not hold one finite weight for each column")
 
-    def answer(self, features: Array) -> Floats:
-        """What the head gives [turns, 1] for features [turns, columns].
-
-        Turn by turn, as a product with a matrix would give other last digits in another batch.
-        """
-        return np.array([float(np.dot(each, self._weights)) + self._bias for each in features])[:, None]
-
-    def conclude(self, batch: Sequence[TokenPack], heads: Floats) -> list[RawScore]:
-        """The value of each turn."""
-        slope, bias = self._calibrated.slope, self._calibrated.bias
-        return [RawScore(value) for value in (1 / (1 + np.exp(-(heads[:, 0] * slope + bias)))).tolist()]
+    def read_features(self, batch: Sequence[TokenPack], features: Array) -> list[RawScore]:
+        """The value of each turn, by itself: a product with a matrix would give other last digits in another batch."""
+        weights, bias, slope, offset = self._weights, self._bias, self._calibrated.slope, self._calibrated.bias
+        logits = [slope * (float(weights.dot(each)) + bias) + offset for each in features]
+        return [RawScore(0.5 + 0.5 * tanh(0.5 * each)) for each in logits]  # the logistic function; never overflows

@@ -30,6 +30,7 @@ from turnscore_core.scorers.scorer import (
     TokenPack,
     TurnToScore,
     context_fields,
+    interpolate,
 )
 from turnscore_core.scorers.turn_warnings import (
     NOT_IN_LANGUAGE,
@@ -330,7 +331,6 @@ _SENTIMENT = HEADS.index("sentiment")
 _CLIP = 1e-4
 """A probability is kept so far from 0 and 1. Chosen."""
 _CHARS_PER_TOKEN = 2
-_RANKS = np.arange(101.0)
 
 
 class ValueFormula(BaseModel):
@@ -536,7 +536,7 @@ class HeadScorer(Scorer):
         if any(map(attrgetter("scorers"), batch)):
             scores = self._conclude_all(batch, features)
         else:
-            scores = self.conclude(batch, self.answer(features))
+            scores = self.read_features(batch, features)
         sameness = self._encoder.measure_sameness(turns, vectors)
         if max(sameness) < STUCK_FROM:
             return scores
@@ -553,10 +553,18 @@ class HeadScorer(Scorer):
             for scorer in pack.scorers or (self,):
                 places.setdefault(scorer, []).append(place)
         found = {
-            scorer: iter(scorer.conclude([batch[place] for place in own], scorer.answer(features[own])))
+            scorer: iter(
+                scorer.read_features(batch, features)
+                if len(own) == len(batch)
+                else scorer.read_features([batch[place] for place in own], features[own])
+            )
             for scorer, own in cast("dict[HeadScorer, list[int]]", places).items()
         }
         return [next(found[scorer]) for pack in batch for scorer in cast("tuple[HeadScorer]", pack.scorers) or (self,)]
+
+    def read_features(self, batch: Sequence[TokenPack], features: Array) -> list[RawScore]:
+        """The scores of turns whose features [turns, columns] these are."""
+        return self.conclude(batch, self.answer(features))
 
     def conclude(self, batch: Sequence[TokenPack], heads: Floats) -> list[RawScore]:
         """The scores of turns whose heads [turns, heads] these are."""
@@ -615,7 +623,7 @@ class QualityScorer(HeadScorer):
         options = bundle.read_options(QualityOptions)
         curves = read_document(HeadCurves, bundle.path_of(options.heads)).curves
         self._formula = options.value
-        self._curves = [(name, np.array(curves[name].percentiles)) for name in HEADS]
+        self._curves = [(f"{name}{PERCENTILE_SUFFIX}", tuple(curves[name].percentiles)) for name in HEADS]
         super().__init__(bundle, backend, options.layout, options.language)
 
     def conclude(self, batch: Sequence[TokenPack], heads: Floats) -> list[RawScore]:
@@ -624,9 +632,10 @@ class QualityScorer(HeadScorer):
         for pack, own in zip(batch, heads, strict=True):
             # Each by itself: a product of many rows differs in its last bit with their number.
             [weighed] = self._formula.weigh(own[None])
-            details: dict[str, float] = dict(zip(HEADS, own.tolist(), strict=True))
-            for name, curve in self._curves:
-                details[f"{name}{PERCENTILE_SUFFIX}"] = float(np.interp(details[name], curve, _RANKS))
+            values = own.tolist()
+            details: dict[str, float] = dict(zip(HEADS, values, strict=True))
+            for value, (name, curve) in zip(values, self._curves, strict=True):
+                details[name] = interpolate(value, curve)
             scores.append(RawScore(self._formula.value_of(weighed - self._formula.deduct(pack.warnings[0])), details))
         return scores
 

@@ -138,7 +138,7 @@ def train_criterion(options: CriterionTrainOptions) -> Iterator[str]:
         scorer = CriterionScorer(draft, open_examined(draft, choose_variant(draft)))
 
         def score(rows: Features) -> Floats:
-            return np.array([each.value for each in scorer.conclude([], scorer.answer(rows))])
+            return np.array([each.value for each in scorer.read_features([], rows)])
 
         values = score(features)
         thresholds = make_thresholds(values, judged, options.false_alarms)

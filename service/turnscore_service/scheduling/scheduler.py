@@ -18,7 +18,7 @@ from turnscore_core.errors import DeadlineExceededError, FailedScoringError, Sco
 from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.model_set import Combinations, add_combinations, component_scorers, with_thresholds
 from turnscore_core.score_entries import TextHashes
-from turnscore_core.scorers.scorer import RawScore, Scorer, TokenPack, TurnToScore, count_chars
+from turnscore_core.scorers.scorer import Fields, RawScore, Scorer, TokenPack, TurnToScore, count_chars
 from turnscore_core.scoring import Item, Outcome, ask_together, encode_in_pieces, encode_isolating, score_of
 
 from turnscore_service import metrics
@@ -62,15 +62,15 @@ class InFlight:
         fragments: Collection[bytes],
         *,
         turn: TurnToScore,
-        chars: int,
+        inputs: Fields,
         keep: Callable[[Mapping[bytes, RawScore]], object],
     ) -> None:
-        """`turn` is as its scorer is to see it; `chars` are those that the scorer reads of it.
+        """`turn` is as its scorer is to see it, `inputs` what the scorer reads of it.
 
         `keep` is called with the finished fragments before any caller has them.
         """
         self.turn = turn
-        self.chars = chars
+        self.inputs = inputs
         self.keep = keep
         self.waiting = 0
         """Callers that wait."""
@@ -262,7 +262,7 @@ class ScoringJob:
                 self._is_shared |= scorer is not own
             self._turns.append(first.turn)
             self._asked.append(self._scorers[start:])
-            chars += first.chars
+            chars += count_chars(first.inputs)
         self._chars, tokenizing = chars, chars // _CHARS_PER_CHARGED_TOKEN
         tokens = sum(map(own.estimate_tokens, self._turns)) + tokenizing
         self.demand = Demand(len(self._turns), tokens, tokenizing)
@@ -554,7 +554,7 @@ class Scheduler:
             pending.key,
             [pending.fragments[place] for place in computed],
             turn=turn,
-            chars=count_chars(pending.inputs),
+            inputs=pending.inputs,
             keep=partial(self._cache.keep, pending),
         )
         pending.join(pending.own)
