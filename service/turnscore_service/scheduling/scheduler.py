@@ -7,7 +7,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import attrgetter
@@ -18,7 +18,7 @@ from turnscore_core.errors import DeadlineExceededError, FailedScoringError, Sco
 from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.model_set import Combinations, add_combinations, component_scorers, with_thresholds
 from turnscore_core.score_entries import TextHashes
-from turnscore_core.scorers.scorer import Fields, RawScore, Scorer, TokenPack, TurnToScore, count_chars
+from turnscore_core.scorers.scorer import RawScore, Scorer, TokenPack, TurnToScore, count_chars
 from turnscore_core.scoring import Item, Outcome, ask_together, encode_in_pieces, encode_isolating, score_of
 
 from turnscore_service import metrics
@@ -49,64 +49,47 @@ Encoded = tuple[list[TokenPack], Mapping[int, ScoringError]]
 
 
 class InFlight:
-    """Fragments of one turn's score that are being computed, for all callers that wait for them.
+    """What scorers of one pass say of one turn, being computed, for all callers that wait for some of it.
 
-    They are computed while any caller waits. Each caller decides for itself how long it waits, and the last to leave
-    ends it. A failure goes to every caller that waits, and is not kept.
+    It is computed while any caller waits. Each caller decides for itself how long it waits, and the last to leave ends
+    it. A failure goes to every caller that waits, and is not kept.
     """
 
-    def __init__(
-        self,
-        others: "SingleFlight",
-        key: str | None,
-        fragments: Collection[bytes],
-        *,
-        turn: TurnToScore,
-        inputs: Fields,
-        keep: Callable[[Mapping[bytes, RawScore]], object],
-    ) -> None:
-        """`turn` is as its scorer is to see it, `inputs` what the scorer reads of it.
-
-        `keep` is called with the finished fragments before any caller has them.
-        """
+    def __init__(self, others: "SingleFlight", turn: TurnToScore) -> None:
+        """`turn` is as its scorers are to see it."""
         self.turn = turn
-        self.inputs = inputs
-        self.keep = keep
+        self.parts: list[Part] = []
         self.waiting = 0
-        """Callers that wait."""
+        """Scores that wait for it."""
         self.is_done = False
-        self.found: Mapping[bytes, RawScore] = {}
-        self.error: ScoringError | None = None
         self.seconds = (0.0, 0.0, 0.0)
         """Of tokenizing, of waiting for a batch, and of the batch."""
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.on_abandoned: list[Callable[[bool], object]] = []
         """Called if the last caller leaves before it is done; with whether its time ran out."""
         self._others = others
-        self._keys = [] if key is None else [(key, fragment) for fragment in fragments]
-        for each in self._keys:  # fragments that others compute already stay theirs for the next caller
-            others.setdefault(each, self)
+
+    def add(self, part: "Part") -> None:
+        """Another scorer's; before it is begun."""
+        self.parts.append(part)
+        for fragment in part.shared:  # fragments that others compute already stay theirs for the next caller
+            self._others.setdefault((part.key, fragment), (self, part))
 
     def leave(self, *, expired: bool = False) -> None:
-        """One caller no longer waits."""
+        """A score no longer waits for it."""
         self.waiting -= 1
         if not self.waiting and not self.is_done:
             for stop in self.on_abandoned:
                 stop(expired)
             self._end()
 
-    def finish(
-        self,
-        found: Mapping[bytes, RawScore] | ScoringError,
-        seconds: tuple[float, float, float] = (0.0, 0.0, 0.0),
-    ) -> None:
-        """Gives the fragments, or the error, to every caller; only the first result counts."""
+    def finish(self, error: ScoringError | None = None, seconds: tuple[float, float, float] = (0.0, 0.0, 0.0)) -> None:
+        """Lets every caller have what the parts found, or the error; only the first call counts."""
         if self.is_done:
             return
-        if isinstance(found, ScoringError):
-            self.error = found
-        else:
-            self.found, self.seconds = found, seconds
+        for part in self.parts if error is not None else ():
+            part.error = part.error or error
+        self.seconds = seconds
         self.is_done = True
         if not self.done.done():
             self.done.set_result(None)
@@ -114,14 +97,40 @@ class InFlight:
 
     def _end(self) -> None:
         """Lets no other caller join."""
-        for each in self._keys:
-            if self._others.get(each) is self:
-                del self._others[each]
+        others = self._others
+        for part in self.parts:
+            for fragment in part.shared:
+                if (held := others.get((part.key, fragment))) is not None and held[0] is self:
+                    del others[part.key, fragment]
         # Its calls know it, and it knows the scorer: a replaced model would stay until the next garbage collection.
         self.on_abandoned.clear()
 
 
-SingleFlight = dict[tuple[str, bytes], InFlight]
+@dataclass(slots=True, eq=False)
+class Part:
+    """Of work in flight what one scorer says: fragments of the turn's score, or why there are none."""
+
+    scorer: Scorer
+    key: str
+    fragments: Sequence[bytes]
+    """Those that are computed."""
+    shared: Sequence[bytes]
+    """Those of them that other callers may wait for; none without a key."""
+    keep: Callable[[Mapping[bytes, RawScore]], object]
+    """Called with the finished fragments before any caller has them."""
+    found: Mapping[bytes, RawScore] = field(default_factory=dict)
+    error: ScoringError | None = None
+
+    def take(self, turn: TurnToScore, answer: RawScore | ScoringError) -> None:
+        """What the scorer said of the turn."""
+        if isinstance(answer, ScoringError):
+            self.error = answer
+            return
+        self.found = dict(zip(self.fragments, self.scorer.split(turn, answer), strict=True))
+        self.keep(self.found)
+
+
+SingleFlight = dict[tuple[str, bytes], tuple[InFlight, Part]]
 """What is being computed in one process, by key and fragment, so that equal turns are computed once."""
 
 
@@ -133,20 +142,20 @@ class PendingScore(CacheLookup):
     """The scorer's name in the outcome, whichever version of it answers."""
     deadline: Deadline
     outcome: Outcome
-    waits_for: list[InFlight] = field(default_factory=list)
+    waits_for: list[tuple[InFlight, Part]] = field(default_factory=list)
     own: InFlight | None = None
     """What was begun for it."""
     joined_at: float = 0.0
 
-    def join(self, work: InFlight) -> None:
+    def join(self, work: InFlight, part: Part) -> None:
         """Waits for it."""
         work.waiting += 1
-        self.waits_for.append(work)
+        self.waits_for.append((work, part))
         self.joined_at = time.monotonic()
 
     def leave(self, *, expired: bool = False) -> None:
         """Waits for nothing any more."""
-        for work in self.waits_for:
+        for work, _ in self.waits_for:
             work.leave(expired=expired)
         self.waits_for, self.own = [], None  # which would keep each other, and the scorer
 
@@ -160,11 +169,11 @@ class PendingScore(CacheLookup):
         outcome, fragments = self.outcome, self.known
         if self.asked in outcome.errors:
             return
-        for work in self.waits_for:
-            if work.error is not None:
-                outcome.errors[self.asked] = work.error
+        for work, part in self.waits_for:
+            if part.error is not None:
+                outcome.errors[self.asked] = part.error
                 return
-            fragments = {**fragments, **work.found}
+            fragments = {**fragments, **part.found} if fragments else part.found
             if work is self.own:
                 tokenize, queue, inference = work.seconds
                 outcome.tokenize = max(outcome.tokenize, tokenize)
@@ -242,28 +251,17 @@ class ScoringJob:
     Knows no caller: it goes on while its work is waited for, and takes what is not out of the queue.
     """
 
-    def __init__(self, runtime: ScorerRuntime, asked: Sequence[tuple[InFlight, Scorer]]) -> None:
-        """What is begun, each with its scorer; those of a pass are asked of the very same turn."""
+    def __init__(self, runtime: ScorerRuntime, works: Sequence[InFlight]) -> None:
+        """What is begun, of scorers for which the runtime computes."""
         self._runtime, own = runtime, runtime.loaded.scorer
-        by_turn: dict[int, list[tuple[InFlight, Scorer]]] = {}
-        for each in asked:
-            by_turn.setdefault(id(each[0].turn), []).append(each)
-        self._works: list[InFlight] = []
-        self._scorers: list[Scorer] = []
-        self._turns: list[TurnToScore] = []
-        self._asked: list[Sequence[Scorer]] = []  # of each turn
-        chars, self._is_shared = 0, False
-        for same in by_turn.values():
-            first, start = same[0][0], len(self._scorers)
-            for work, scorer in same:
-                work.done = first.done  # they are done in one step: each more to wait for would cost
-                self._works.append(work)
-                self._scorers.append(scorer)
-                self._is_shared |= scorer is not own
-            self._turns.append(first.turn)
-            self._asked.append(self._scorers[start:])
-            chars += count_chars(first.inputs)
-        self._chars, tokenizing = chars, chars // _CHARS_PER_CHARGED_TOKEN
+        self._works = works
+        self._turns = [work.turn for work in works]
+        self._asked = [[part.scorer for part in work.parts] for work in works]  # of each turn
+        self._is_shared = any([len(asked) > 1 or asked[0] is not own for asked in self._asked])  # noqa: C419
+        # By the place of a pack's answer.
+        self._answers = [(work, part) for work in works for part in work.parts]
+        self._chars = sum([count_chars(own.inputs_of(turn)) for turn in self._turns])
+        tokenizing = self._chars // _CHARS_PER_CHARGED_TOKEN
         tokens = sum(map(own.estimate_tokens, self._turns)) + tokenizing
         self.demand = Demand(len(self._turns), tokens, tokenizing)
         self._reservation: Reservation | None = None
@@ -285,14 +283,14 @@ class ScoringJob:
             self._submit_all(*encode_isolating(loaded, turns))
             return
         encoding = self._runtime.encode(turns)
-        self._stop_unwanted(range(len(self._works)), lambda _: encoding.cancel())
+        self._stop_unwanted(self._works, lambda _: encoding.cancel())
         encoding.add_done_callback(self._take)
 
     def _take(self, encoding: "asyncio.Future[Encoded]") -> None:
         if encoding.cancelled():  # no caller waits for any of them
             self._end()
         elif error := encoding.exception():
-            self._fail(error, range(len(self._works)))
+            self._fail(error, self._works)
             self._end()
         else:
             self._submit_all(*encoding.result())
@@ -300,42 +298,47 @@ class ScoringJob:
     def _submit_all(self, packs: Sequence[TokenPack], failed: Mapping[int, ScoringError]) -> None:
         """Submits the packs that callers still wait for."""
         runtime = self._runtime
+        for place, error in failed.items():
+            self._works[place].finish(error)
         if self._is_shared:
-            packs, failed = ask_together(packs, failed, self._asked)
+            packs, _ = ask_together(packs, {}, self._asked)
         self._tokenize_seconds = time.monotonic() - self._started_at
         runtime.tokenize_seconds.observe(self._tokenize_seconds)
         if self._reservation is not None:
             self._reservation.observe_tokens(runtime.loaded.name, sum([pack.real_tokens for pack in packs]))
-        for place, error in failed.items():
-            self._works[place].finish(error)
         try:
             for pack in packs:
-                if any([self._works[place].waiting for place in pack.answers]):  # noqa: C419 - no frame for a generator
+                works = self._works_of(pack)
+                if any([work.waiting for work in works]):  # noqa: C419 - no frame for a generator
                     # No deadline: the callers that wait say for how long, and one may join that has more time.
                     future = runtime.batcher.submit(pack)
                     self._submitted += 1
-                    self._stop_unwanted(pack.answers, partial(_stop, future))
-                    future.add_done_callback(partial(self._deliver, pack))
+                    self._stop_unwanted(works, partial(_stop, future))
+                    future.add_done_callback(partial(self._deliver, pack, works))
         except Exception as error:
-            self._fail(error, range(len(self._works)))
+            self._fail(error, self._works)
         if not self._submitted:
             self._end()
 
-    def _deliver(self, pack: TokenPack, done: "asyncio.Future[PackScores]") -> None:
+    def _works_of(self, pack: TokenPack) -> Sequence[InFlight]:
+        """Those that the pack answers, each once."""
+        if self._is_shared:  # one turn, of several scorers
+            return (self._answers[pack.answers[0]][0],)
+        return [self._works[place] for place in pack.answers]
+
+    def _deliver(self, pack: TokenPack, works: Sequence[InFlight], done: "asyncio.Future[PackScores]") -> None:
         if not done.cancelled():
             try:
                 scores = done.result()
+                answered = {}
                 for place, answer in self._collector.take(pack, scores.raw):
-                    work = self._works[place]
-                    if isinstance(answer, ScoringError):
-                        work.finish(answer)
-                        continue
-                    scorer = self._scorers[place]
-                    found = dict(zip(scorer.fragments_of(work.turn), scorer.split(work.turn, answer), strict=True))
-                    work.keep(found)
-                    work.finish(found, (self._tokenize_seconds, scores.queue_seconds, scores.inference_seconds))
+                    work, part = self._answers[place]
+                    part.take(work.turn, answer)
+                    answered[work] = True
+                for work in answered:
+                    work.finish(None, (self._tokenize_seconds, scores.queue_seconds, scores.inference_seconds))
             except Exception as error:
-                self._fail(error, pack.answers)
+                self._fail(error, works)
         self._submitted -= 1
         if not self._submitted:
             self._end()
@@ -345,16 +348,16 @@ class ScoringJob:
         if self._reservation is not None:
             self._reservation.release(self._runtime.loaded.name)
 
-    def _fail(self, error: BaseException, places: Sequence[int]) -> None:
+    def _fail(self, error: BaseException, works: Sequence[InFlight]) -> None:
         if not isinstance(error, ScoringError):
             _LOGGER.error("computing failed: %s", type(error).__name__, exc_info=error)
             error = FailedScoringError("an internal error occurred; the service's log has the details")
-        for place in places:
-            self._works[place].finish(error)
+        for work in works:
+            work.finish(error)
 
-    def _stop_unwanted(self, places: Sequence[int], stop: Callable[[bool], object]) -> None:
+    def _stop_unwanted(self, works: Sequence[InFlight], stop: Callable[[bool], object]) -> None:
         """Calls `stop` when the last caller that waits for any of these has left."""
-        left = [self._works[place] for place in places]
+        left = list(works)
 
         def look(expired: bool) -> None:
             while left and (left[-1].is_done or not left[-1].waiting):  # never wanted again: each is looked at once
@@ -362,7 +365,7 @@ class ScoringJob:
             if not left:
                 stop(expired)
 
-        for work in tuple(left):
+        for work in works:
             work.on_abandoned.append(look)
 
 
@@ -508,19 +511,21 @@ class Scheduler:
 
         Where there is no room for that, what was drawn is given back.
         """
-        begun: dict[ScorerRuntime, list[tuple[InFlight, Scorer]]] = {}
+        # By what computes, and by turn: the scorers of a pass are asked of the very same one.
+        begun: dict[ScorerRuntime, dict[int, InFlight]] = {}
         deadlines = []
         for each in pending:
-            if each.missing:
-                self._join(each)
-            if each.own is not None:
-                computes = self._computing[each.loaded.name]
-                begun.setdefault(computes, []).append((each.own, each.loaded.scorer))
+            if each.missing and (own := self._join(each)) is not None:
+                turn, part = own
+                works = begun.setdefault(self._computing[each.loaded.name], {})
+                work = each.own = works.get(id(turn)) or works.setdefault(id(turn), InFlight(self._in_flight, turn))
+                work.add(part)
+                each.join(work, part)
                 deadlines.append(each.deadline)
         if not begun:
             self.admission.note_known({self._computing[each.loaded.name].loaded.name for each in pending}, caller.share)
             return
-        jobs = {runtime.loaded.name: ScoringJob(runtime, asked) for runtime, asked in begun.items()}
+        jobs = {runtime.loaded.name: ScoringJob(runtime, list(works.values())) for runtime, works in begun.items()}
         demands = {name: job.demand for name, job in jobs.items()}
         try:
             reservation = self.admission.reserve(demands, max(deadlines, key=attrgetter("expires_at")), caller.share)
@@ -532,32 +537,26 @@ class Scheduler:
         for job in jobs.values():
             job.begin(reservation)
 
-    def _join(self, pending: PendingScore) -> None:
-        """Joins what has fragments that it lacks, and begins work of its own on those that no other has."""
+    def _join(self, pending: PendingScore) -> tuple[TurnToScore, Part] | None:
+        """Joins what has fragments that it lacks; what of the turn no other computes, as a turn for its scorer."""
         places = []
         for place in pending.missing:
-            work = None if pending.key is None else self._in_flight.get((pending.key, pending.fragments[place]))
-            if work is None:
+            held = None if pending.key is None else self._in_flight.get((pending.key, pending.fragments[place]))
+            if held is None:
                 places.append(place)
-            elif work not in pending.waits_for:
-                pending.join(work)
+            elif held not in pending.waits_for:
+                pending.join(*held)
         if pending.waits_for:
             metrics.CACHE_JOINS.labels(pending.loaded.name).inc()
         if not places:
-            return
-        turn = pending.turn
-        computed: Sequence[int] = range(len(pending.fragments))
-        if len(places) < len(computed):
+            return None
+        turn, fragments = pending.turn, pending.fragments
+        if len(places) < len(fragments):
             turn, computed = pending.loaded.scorer.narrow(turn, places)
-        pending.own = InFlight(
-            self._in_flight,
-            pending.key,
-            [pending.fragments[place] for place in computed],
-            turn=turn,
-            inputs=pending.inputs,
-            keep=partial(self._cache.keep, pending),
-        )
-        pending.join(pending.own)
+            fragments = tuple([fragments[place] for place in computed])
+        shared = () if pending.key is None else fragments
+        scorer = pending.loaded.scorer
+        return turn, Part(scorer, pending.key or "", fragments, shared, keep=partial(self._cache.keep, pending))
 
 
 def _end_reading(runtime: ScorerRuntime, reservation: Reservation, reading: "asyncio.Future[PackScores]") -> None:
@@ -571,10 +570,10 @@ def _end_reading(runtime: ScorerRuntime, reservation: Reservation, reading: "asy
 async def _wait(pending: Sequence[PendingScore]) -> None:
     """Returns when all work that is waited for is done; those that run out of time before that leave."""
     for expiry in sorted({each.deadline.expires_at for each in pending}):
-        works = {work.done for each in pending for work in each.waits_for if not work.is_done}
+        works = {work.done for each in pending for work, _ in each.waits_for if not work.is_done}
         if not works:
             return
         await asyncio.wait(works, timeout=max(0.0, expiry - time.monotonic()))
         for each in pending:
-            if each.deadline.expires_at <= expiry and not all([work.is_done for work in each.waits_for]):  # noqa: C419
+            if each.deadline.expires_at <= expiry and not all([work.is_done for work, _ in each.waits_for]):  # noqa: C419
                 each.give_up()

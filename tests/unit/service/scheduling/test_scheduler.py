@@ -15,7 +15,7 @@ from turnscore_core.inference.devices import CPU, Device
 from turnscore_core.loaded_scorer import TokenizingPace, measure_tokenizing
 from turnscore_core.scorers.scorer import TokenPack, TurnToScore
 from turnscore_service.scheduling.admission import Admission, Reservation
-from turnscore_service.scheduling.scheduler import InFlight, ScorerRuntime, ScoringJob
+from turnscore_service.scheduling.scheduler import InFlight, Part, ScorerRuntime, ScoringJob
 from turnscore_service.settings.service import AdmissionSettings, BatchingSettings
 from turnscore_wire import TokenCount, Turn
 
@@ -121,12 +121,11 @@ class CountedWork(InFlight):
 
 
 def begin(held: AnsweringNothing, turns: int) -> list[InFlight]:
-    given: Any = {"chars": 2, "keep": lambda _: None}
-    works: list[InFlight] = [CountedWork({}, None, [b"a"], turn=TurnToScore([], "ok"), **given) for _ in range(turns)]
+    works: list[InFlight] = [CountedWork({}, TurnToScore([], "ok")) for _ in range(turns)]
     for work in works:
+        work.add(Part(held.runtime.loaded.scorer, "", [b"a"], (), keep=lambda _: None))
         work.waiting += 1
-    scorer = held.runtime.loaded.scorer
-    ScoringJob(held.runtime, [(work, scorer) for work in works]).begin(Reservation(Admission(AdmissionSettings()), {}))
+    ScoringJob(held.runtime, works).begin(Reservation(Admission(AdmissionSettings()), {}))
     return works
 
 
