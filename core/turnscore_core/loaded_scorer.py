@@ -164,6 +164,11 @@ class LoadedScorer:
         """The bundle, as `name:version`."""
         return self.bundle.manifest.reference
 
+    @cached_property
+    def is_stand_in(self) -> bool:
+        """Whether the model only stands in for the one that its scorer is meant for."""
+        return self.bundle.manifest.stand_in
+
     @property
     def first_graph_digest(self) -> str:
         """Of the files of the graph that reads each text alone: other heads, and what reads its results, may differ."""

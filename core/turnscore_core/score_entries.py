@@ -1,7 +1,7 @@
 """Keys and entries of finished scores: what makes two turns equal, and the fragments of a score as bytes.
 
     turnscore:3:<namespace>:<bundle>:<version>:<identity>:<input>
-              │                              │          └ hash of what the scorer reads of the turn
+              │                              │          └ hash of namespace and what the scorer reads of the turn
               │                              └ hash of kind, digest, graph, code, mark: bundles of one version differ
               └ the format of entries: another one is never read
 
@@ -53,11 +53,7 @@ class KeyMaker:
         self._model = loaded.bundle.manifest.reference
         self._mark = b""
         self._identity = self._identify()
-        self._prefix: tuple[str | None, str, bytes] = (
-            None,
-            "",
-            b"",
-        )  # of the latest namespace: that, the prefix of its keys, and what stands for it
+        self._prefix: tuple[str | None, str] = None, ""  # of the latest namespace: that, and the prefix of its keys
 
     def take_mark(self, mark: bytes) -> bool:
         """Makes the keys that belong to this mark; whether it is another than before."""
@@ -65,18 +61,17 @@ class KeyMaker:
             return False
         self._mark = mark
         self._identity = self._identify()
-        self._prefix = None, "", b""
+        self._prefix = None, ""
         return True
 
     def key(self, namespace: str, inputs: Fields, hashes: "TextHashes | None" = None) -> str:
         """The key of a turn of which the scorer reads `inputs`; `hashes` are those of its request."""
         hashes = TextHashes() if hashes is None else hashes
-        latest, prefix, packed = self._prefix
+        latest, prefix = self._prefix
         if latest != namespace:
-            prefix = f"{_PREFIX}:{namespace}:{self._model}:{self._identity}"
-            packed = hashes.pack(prefix)
-            self._prefix = namespace, prefix, packed
-        return f"{prefix}:{_hash(packed + hashes.pack_all(inputs), _INPUT_BYTES, self._secret)}"
+            prefix = f"{_PREFIX}:{namespace}:{self._model}:{self._identity}:"
+            self._prefix = namespace, prefix
+        return prefix + hashes.hash_all(namespace, inputs, self._secret)
 
     def _identify(self) -> str:
         return _hash(pack_fields((*self._fields, self._mark.hex())), _IDENTITY_BYTES)
@@ -85,17 +80,18 @@ class KeyMaker:
 class TextHashes(dict[str, bytes]):
     """The hashes of one request's texts. Each text is hashed once, however many of its turns and scorers read it."""
 
-    _packed: tuple[Fields, bytes] = (), b""
+    _latest: tuple[str, Fields | None, str] = "", None, ""
 
     def __missing__(self, text: str) -> bytes:
         hashed = self[text] = blake2b(text.encode(), digest_size=_TEXT_BYTES).digest()
         return hashed
 
-    def pack_all(self, inputs: Fields) -> bytes:
-        """`pack` of all, which is made once where the scorers of a pass ask one after the other."""
-        if self._packed[0] is not inputs:
-            self._packed = inputs, b"".join(map(self.pack, inputs))
-        return self._packed[1]
+    def hash_all(self, namespace: str, inputs: Fields, secret: bytes) -> str:
+        """Of all inputs in a namespace; made once where the scorers of a pass ask one after the other."""
+        if self._latest[0] != namespace or self._latest[1] is not inputs:
+            content = b"".join(map(self.pack, (namespace, *inputs)))
+            self._latest = namespace, inputs, _hash(content, _INPUT_BYTES, secret)
+        return self._latest[2]
 
     def pack(self, field: Field) -> bytes:
         """As `pack_fields`, with the hash of each text in its place."""

@@ -232,7 +232,7 @@ def score_of(loaded: LoadedScorer, turn: TurnToScore, raw: RawScore, *, is_cache
         label=loaded.label(raw),
         reasons=loaded.reasons(raw),
         signals=loaded.signals(raw),
-        stand_in=loaded.bundle.manifest.stand_in,
+        stand_in=loaded.is_stand_in,
     )
 
 

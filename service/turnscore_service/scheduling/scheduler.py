@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import attrgetter
+from typing import cast
 
 from turnscore_core.batches import PackCollector
 from turnscore_core.deadline import Deadline
@@ -166,7 +167,7 @@ class PendingScore(CacheLookup):
 
     def assemble(self, thresholds: Mapping[str, float | None]) -> None:
         """Puts the score together from known fragments and computed ones; labels it by its caller's threshold."""
-        outcome, fragments = self.outcome, self.known
+        outcome, fragments = self.outcome, cast("Mapping[bytes, RawScore]", self.known)
         if self.asked in outcome.errors:
             return
         for work, part in self.waits_for:
