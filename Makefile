@@ -19,7 +19,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .PHONY: help setup serve test check format lock generate wheels image test-image release deploy-tools
-.PHONY: load bench bench-quick bench-gpu test-gpu-tiny test-ray integrations
+.PHONY: load endurance bench bench-gpu test-gpu-tiny test-ray integrations
 
 help:  ## Lists the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -149,8 +149,9 @@ bench load: $(SERVE)/.ready $$(RUNNER)/.ready
 load:  ## Runs a load test, on the service at port 3000 or on its own: SCENARIO=steady, soak, overload, ... ARGS="--seconds 60"
 bench:  ## Measures, with the bare runtime where there is one: SCENARIO=bench, cache, start, ... ARGS="--results results"
 
-bench-quick: $(SERVE)/.ready $(DEV)/.ready  ## Runs a short `make bench`: mixed lengths, 1 and 32 clients
-	$(DEV)/bin/python loadtests/run.py bench --rounds 2 --turns 200 --mixes mixed --clients 1,32 $(ARGS)
+HOURS ?= 8
+endurance: $(SERVE)/.ready $(DEV)/.ready  ## Kills, stops, slows and restarts every part under all callers; repeated, it goes on: HOURS=8
+	$(DEV)/bin/python loadtests/run.py endurance --hours $(HOURS) $(ARGS)
 
 bench-gpu: $(GPU)/.ready  ## Measures models and the service on a GPU: DEVICE=cuda:0 WORKERS=1,4 ARGS="--results results"
 	$(GPU)/bin/python loadtests/run.py gpu --device $(DEVICE) --workers $(WORKERS) --serving $(GPU)/bin $(ARGS)

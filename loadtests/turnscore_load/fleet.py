@@ -1,180 +1,150 @@
-"""Several replicas behind haproxy with one Redis, the callers of such an address, and damaged copies of bundles."""
+"""Replicas behind haproxy with a Redis that Sentinel watches, and changed or damaged copies of bundles."""
 
-import asyncio
 import hashlib
 import json
-import random
 import shutil
-import time
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
-from itertools import islice
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from turnscore_client import AsyncTurnScoreClient, TurnScoreError
-
-from turnscore_load.answers import CallAnswer, Stage
-from turnscore_load.generator import Generator, connect_to, http_generator, score_request
-from turnscore_load.machine import LOOPBACK, free_port, port_of
-from turnscore_load.processes import Process, find_program, redis_process, running, started
+from turnscore_load.machine import LOOPBACK, free_port
+from turnscore_load.processes import Process, find_program, redis_process, wait_until
 from turnscore_load.services import ONE_BATCH_AT_A_TIME, service_process
-from turnscore_load.traffic import texts
 
 STARTER = Path(__file__).parents[2] / "model_store" / "starter"
-_TIMEOUT_SECONDS = 20.0
-_OF_CALLS = 0.4  # share of the load that each of the two kinds makes that call; the rest are conversations; chosen
-_EXCHANGES = 12
-_KEPT_VALUES = 200
 _CONFIGURATION = Path(__file__).with_name("replicas_haproxy.cfg").read_text()
-RETRIES = "retries 3\n    retry-on conn-failure empty-response response-timeout"
+_MASTER = "scores"
+_DOWN_AFTER_MS, _FAILOVER_MS = 1000, 5000
 
 
 @dataclass(kw_only=True)
 class Fleet:
-    """What runs: the replicas behind the proxy, and the Redis."""
+    """What runs: the replicas behind the proxy, two Redis servers of which one is master, and their Sentinel."""
 
     replicas: Sequence[Process]
     proxy: Process
-    redis: Process
+    plain_port: int
+    grpc_port: int
+    redis: Sequence[Process]
+    sentinel: Process
+    bundles: Sequence[Path]
+    folder: Path
+    record: Path
 
     @property
     def url(self) -> str:
         return self.proxy.url
 
-    def replace(self, replica: Process) -> None:
-        """Starts a replica that has ended, and returns once the proxy has taken it in again."""
-        replica.wait()
-        replica.start()
-        time.sleep(1.5)  # two checks of haproxy's, 500 ms apart, and one between
+    @property
+    def grpc_target(self) -> str:
+        return f"{LOOPBACK}:{self.grpc_port}"
+
+    @property
+    def redis_url(self) -> str:
+        return f"redis+sentinel://{LOOPBACK}:{self.sentinel.port}/{_MASTER}"
+
+    def master_first(self) -> list[Process]:
+        """The Redis servers, that which Sentinel names first."""
+        from redis import Redis
+
+        with Redis(port=self.sentinel.port, socket_timeout=5) as client:
+            port = int(client.execute_command("SENTINEL", "get-master-addr-by-name", _MASTER)[1])
+        return sorted(self.redis, key=lambda each: each.port != port)
+
+    def wait_until_whole(self) -> None:
+        """Returns when everything is ready, and one Redis follows the other. Raises StartError."""
+        for each in (*self.replicas, self.proxy, *self.redis, self.sentinel):
+            each.wait_until_ready()
+        wait_until(self._is_followed, "the Redis that follows the other")
+
+    def _is_followed(self) -> bool:
+        from redis import Redis, exceptions
+
+        try:
+            master, follower = self.master_first()
+            with (
+                Redis(port=master.port, socket_timeout=5) as first,
+                Redis(port=follower.port, socket_timeout=5) as next_,
+            ):
+                told = next_.info("replication")
+                followed = (told["role"], told.get("master_port"), told.get("master_link_status"))
+                return first.info("replication")["role"] == "master" and followed == ("slave", master.port, "up")
+        except (exceptions.ConnectionError, exceptions.TimeoutError, exceptions.ResponseError):
+            return False
 
 
 @contextmanager
-def fleet(serve: Path, folder: Path, *, proxy_retries: bool = False) -> Iterator[Fleet]:
-    """Starts three replicas and the rest, and stops all again. Raises StartError."""
-    folder, program, port = folder.absolute(), find_program("haproxy"), free_port()
+def fleet(programs: Path, folder: Path, bundles: Sequence[Path], keys: Path, record: Path) -> Iterator[Fleet]:
+    """Starts three replicas and the rest, and stops all again. Raises StartError.
+
+    Two replicas ask Sentinel for the master; the third is told the first Redis, whichever that is later. `keys` is the
+    file of API keys, and `record` one that keeps every process's id.
+    """
+    folder = folder.absolute()
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    bind = (
+        "--bind",
+        LOOPBACK,
+        "--save",
+        "",
+        "--appendonly",
+        "no",
+        "--maxmemory",
+        "64mb",
+        "--maxmemory-policy",
+        "allkeys-lru",
+    )
+    first = redis_process(folder / "redis-0", *bind)
+    second = redis_process(folder / "redis-1", *bind, "--replicaof", LOOPBACK, str(first.port))
+    watched = folder / "sentinel.conf"
+    watched.write_text(
+        f"sentinel monitor {_MASTER} {LOOPBACK} {first.port} 1\n"
+        f"sentinel down-after-milliseconds {_MASTER} {_DOWN_AFTER_MS}\n"
+        f"sentinel failover-timeout {_MASTER} {_FAILOVER_MS}\n"
+    )
+    sentinel = redis_process(folder / "sentinel", str(watched), "--sentinel", "--bind", LOOPBACK)
+    urls = [f"redis+sentinel://{LOOPBACK}:{sentinel.port}/{_MASTER}"] * 2 + [f"redis://{LOOPBACK}:{first.port}/0"]
+    replicas = []
+    for number, url in enumerate(urls):
+        settings = {**_settings(bundles, keys, url), "TURNSCORE_ADMIN__FOLDER": str(folder / f"admin-{number}")}
+        replicas.append(service_process(programs / "turnscore", folder / f"replica-{number}", settings, clean=True))
+    port, plain_port, grpc_port = free_port(), free_port(), free_port()
+    http = [f"    server replica{at} {LOOPBACK}:{each.port}" for at, each in enumerate(replicas)]
+    grpc = [f"    server replica{at} {each.grpc_target} check port {each.port}" for at, each in enumerate(replicas)]
+    written = folder / "haproxy.cfg"
+    written.write_text(
+        _CONFIGURATION.format(
+            address=LOOPBACK, port=port, plain_port=plain_port, grpc_port=grpc_port,
+            servers="\n".join(http), grpc_servers="\n".join(grpc),
+        )
+    )  # fmt: skip
+    proxy = Process([find_program("haproxy"), "-db", "-f", written], folder, port=port, ready="/readyz")
+    found = Fleet(
+        replicas=replicas, proxy=proxy, plain_port=plain_port, grpc_port=grpc_port, redis=(first, second),
+        sentinel=sentinel, bundles=bundles, folder=folder, record=record,
+    )  # fmt: skip
     with ExitStack() as stack:
-        redis = stack.enter_context(started(redis_process(folder)))
-        settings = {
-            "TURNSCORE_MODELS": "engagement", "TURNSCORE_DRAIN_SECONDS": "2", **ONE_BATCH_AT_A_TIME,
-            "TURNSCORE_CACHE__URL": f"redis://{LOOPBACK}:{redis.port}/0",
-        }  # fmt: skip
-        replicas = [service_process(serve, folder / f"replica-{each}", settings) for each in range(3)]
-        for replica in replicas:
-            stack.callback(replica.stop)
-            replica.start(wait=False)
-        for replica in replicas:
-            replica.wait_until_ready()
-        written = folder / "haproxy.cfg"
-        head = _CONFIGURATION.format(address=LOOPBACK, port=port, retries=RETRIES if proxy_retries else "retries 3")
-        servers = [f"    server replica{at} {LOOPBACK}:{each.port}" for at, each in enumerate(replicas)]
-        written.write_text("\n".join([head.rstrip(), *servers, ""]))
-        command = [program, "-db", "-f", written]
-        proxy = stack.enter_context(running(command, folder, port=port, ready="/readyz"))
-        yield Fleet(replicas=replicas, proxy=proxy, redis=redis)
+        for each in (first, second, sentinel, *replicas, found.proxy):
+            each.record = record
+            stack.callback(each.stop)
+            each.start(wait=False)
+        found.wait_until_whole()
+        yield found
 
 
-@dataclass(kw_only=True)
-class Callers:
-    """What three kinds of callers got through one address: one that never tries again, our client, conversations."""
-
-    took_ms: dict[str, list[float]] = field(default_factory=lambda: {"raw": [], "client": [], "talk": []})
-    failures: dict[str, list[str]] = field(default_factory=lambda: {"raw": [], "client": [], "talk": []})
-    # Of the first turns, by their text: to be compared with those of one service alone.
-    values: dict[str, float] = field(default_factory=dict)
-
-    def count_failures(self) -> int:
-        return sum(map(len, self.failures.values()))
-
-    def count(self) -> int:
-        return self.count_failures() + sum(map(len, self.took_ms.values()))
-
-    async def call(self, url: str, per_second: float, conversations: int, event: Awaitable[Any]) -> None:
-        """Calls until the event is over: two fifths of `per_second` from each kind that makes calls, the rest talks."""
-        port, over = port_of(url), asyncio.ensure_future(event)
-        async with AsyncTurnScoreClient(url, timeout_seconds=_TIMEOUT_SECONDS) as client:
-
-            async def ours() -> "_OurClient":
-                return _OurClient(client)
-
-            raw = Generator(connect_to(port), 1000 * _TIMEOUT_SECONDS, keeps_replies=True)
-            calling = Generator(ours, 1000 * _TIMEOUT_SECONDS, keeps_replies=True)
-            rate = _OF_CALLS * per_second
-            said = {name: [f"{text} {name}" for text in islice(texts(name), 20_000)] for name in self.took_ms}
-            requests = (score_request(port, {"response": text}) for text in said["raw"])
-            stages = await asyncio.gather(
-                raw.run_open(requests, rate, until=over.done),
-                calling.run_open(iter(said["client"]), rate, until=over.done),
-                *(self._talk(client, number, conversations, per_second, over) for number in range(conversations)),
-            )
-            raw.close()
-        for name, stage in zip(("raw", "client"), stages, strict=False):
-            assert isinstance(stage, Stage)
-            self._add(name, said[name], stage)
-        await over
-
-    def _add(self, name: str, said: Sequence[str], stage: Stage) -> None:
-        for text, call in zip(said, stage.calls, strict=False):
-            if call.answer.outcome != "answered":
-                self.failures[name].append(call.answer.why or call.answer.outcome)
-                continue
-            self.took_ms[name].append(call.took_ms)
-            if len(self.values) < 2 * _KEPT_VALUES:
-                self.values[text] = float(json.loads(call.body)["scores"]["engagement"]["value"])
-
-    async def _talk(
-        self, client: AsyncTurnScoreClient, number: int, conversations: int, per_second: float, over: Any
-    ) -> None:
-        """One conversation after the other, of twelve exchanges each, faster than people talk so that more are hit."""
-        said, chance, loop = texts(f"talk {number}"), random.Random(number), asyncio.get_running_loop()
-        pause = conversations / ((1 - 2 * _OF_CALLS) * per_second)
-        while not over.done():
-            async with client.conversation() as conversation:
-                for index in range(_EXCHANGES):
-                    if over.done():
-                        return
-                    begun = loop.time()
-                    try:
-                        await conversation.say("user", next(said))
-                        scored = await conversation.say("system", next(said))
-                    except TurnScoreError as error:
-                        self.failures["talk"].append(type(error).__name__)
-                        break
-                    counted = scored.dialogue["engagement"].turns
-                    if (scored.index, counted) != (2 * index + 1, index + 1):  # one was lost, or counted twice
-                        self.failures["talk"].append(f"turn {index} came back as {scored.index}, {counted} scored")
-                    self.took_ms["talk"].append(1000 * (loop.time() - begun))
-                    await asyncio.sleep(chance.uniform(0.5, 1.5) * pause)
-
-
-class _OurClient:
-    """The client as a connection of the generator; a request is a response's text."""
-
-    is_open = True
-
-    def __init__(self, client: AsyncTurnScoreClient) -> None:
-        self._client = client
-
-    async def call(self, request: str) -> tuple[CallAnswer, bytes]:
-        try:
-            reply = await self._client.score(response=request)
-        except TurnScoreError as error:
-            return CallAnswer(outcome="failed", why=type(error).__name__), b""
-        return CallAnswer(outcome="answered"), reply.model_dump_json().encode()
-
-    def abort(self, why: str) -> None:
-        """The client gives up by itself."""
-
-
-async def capacity(url: str, seconds: float = 6.0, clients: int = 24) -> float:
-    """Requests per second that callers get answered who ask again at once."""
-    port = port_of(url)
-    generator = http_generator(port, 60_000)
-    said = (score_request(port, {"response": f"{text} {time.monotonic()}"}) for text in texts("capacity"))
-    stage = await generator.run_closed(clients, seconds, said, 0.0)
-    generator.close()
-    return stage.count("answered") / seconds
+def _settings(bundles: Sequence[Path], keys: Path, url: str) -> Mapping[str, str]:
+    return {
+        "TURNSCORE_MODELS": ",".join(f"{each}/" for each in bundles),
+        "TURNSCORE_DRAIN_SECONDS": "2",
+        **ONE_BATCH_AT_A_TIME,
+        "TURNSCORE_CACHE__URL": url,
+        "TURNSCORE_CACHE__LOCAL_MAX_BYTES": str(4 * 1024 * 1024),  # so that the Redis answers, too
+        "TURNSCORE_AUTH__KEYS_FILE": str(keys),
+        "TURNSCORE_GRPC__MAX_CONNECTION_AGE_SECONDS": "30",
+    }
 
 
 def copy_as(version: str, folder: Path, bundle: Path = STARTER / "engagement") -> Path:

@@ -55,11 +55,11 @@ class Connection(Protocol):
 Connect = Callable[[], Awaitable[Connection]]
 
 
-def post_bytes(path: str, port: int, body: bytes) -> bytes:
-    """A POST of JSON as it goes over the connection."""
+def post_bytes(path: str, port: int, body: bytes, more: str = "") -> bytes:
+    """A POST of JSON as it goes over the connection; `more` are further header lines, each with its end."""
     head = (
         f"POST {path} HTTP/1.1\r\nHost: {LOOPBACK}:{port}\r\nContent-Type: application/json\r\n"
-        f"Content-Length: {len(body)}\r\n\r\n"
+        f"{more}Content-Length: {len(body)}\r\n\r\n"
     )
     return head.encode() + body
 

@@ -61,6 +61,7 @@ class Process:
         self.log = folder / f"{Path(program).name}.log"
         self.grpc_port = int(self.environment.get("TURNSCORE_GRPC__PORT", 0))
         self.scheme = "http"
+        self.record: Path | None = None  # keeps the id of every process that is started, for `end_recorded`
         self._talks, self._clean = talks, clean
         self._process: Any = None
 
@@ -99,6 +100,9 @@ class Process:
                 )
             except OSError as error:
                 raise StartError(f"{self.command[0]} cannot be started: {error.strerror}") from None
+        if self.record is not None:
+            with self.record.open("a") as record:
+                record.write(f"{self._process.pid} {self._process.create_time()}\n")
         if wait:
             self.wait_until_ready()
 
@@ -195,6 +199,18 @@ class Process:
             for pipe in (self._process.stdin, self._process.stdout):
                 if pipe is not None and not self.is_running:
                     pipe.close()
+
+
+def end_recorded(record: Path) -> None:
+    """Ends what a run that was killed had started and recorded there, with all children, and empties the record."""
+    for line in record.read_text().splitlines() if record.exists() else ():
+        pid, created = line.split()
+        with suppress(psutil.NoSuchProcess):
+            process = psutil.Process(int(pid))
+            if process.create_time() == float(created):
+                for each in (*process.children(recursive=True), process):
+                    each.kill()
+    record.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -146,13 +146,6 @@ def _turn(speaker: str, text: str) -> dict[str, str]:
     return {"speaker": speaker, "text": text}
 
 
-def texts(name: str) -> Iterator[str]:
-    """New system turns without end, the same for the same name."""
-    traffic = Traffic(TrafficSettings(seed=23), name)
-    while True:
-        yield str(traffic.next_ask().item["response"])
-
-
 # Silent reading of English, mean of 190 studies (Brysbaert 2019, How Many Words Do We Read Per Minute).
 READING_WORDS_PER_MINUTE = 238
 # Mean of 168,000 volunteers (Dhakal et al. 2018, Observations on Typing from 136 Million Keystrokes).

@@ -1,6 +1,6 @@
 """Three services behind the balancer of deploy/compose, a real haproxy: one dies, all restart, conversations move on.
 
-They are in this process, on scorers without a model: `make load SCENARIO=replicas` does it to real ones under load.
+They are in this process, on scorers without a model: `make endurance` does it to real ones under load.
 """
 
 import asyncio

@@ -14,8 +14,8 @@ from turnscore_load.scenario import Scenario
 from turnscore_load.scenarios import gpu
 
 SCENARIOS = {
-    "bench", "cache", "conversation", "criteria", "equal", "gpu", "hostile", "latency",
-    "overload", "replicas", "scorers", "shadow", "soak", "start", "steady", "streams", "switches",
+    "bench", "cache", "conversation", "criteria", "endurance", "equal", "gpu", "hostile", "latency",
+    "overload", "scorers", "shadow", "soak", "start", "steady", "streams",
 }  # fmt: skip
 
 

@@ -1,0 +1,217 @@
+"""The endurance run's own judgement: made-up runs break each promise, and an honest one none."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from turnscore_load.answers import CallAnswer
+from turnscore_load.callers import CORPUS, FILE, PLAIN, RAW, judge_corpus, judge_file, judge_raw, judge_said
+from turnscore_load.oracle import Ask, Asker, Ledger, Oracle, Place, Verdict
+from turnscore_load.scenarios.endurance import check_lines, count_requests, find_failures, read_lines
+
+TURNS = [{"speaker": speaker, "text": text} for speaker, text in zip(["user", "system"] * 2, "abcd", strict=True)]
+SCORERS = ("engagement", "quality")
+PLACES = [Place(0, 1), Place(0, 3)]
+
+
+def value_of(place: Place, model: str) -> tuple[float, float]:
+    return place.turn / 10 + 0.05 * (model == "engagement:2"), 10.0 * place.turn
+
+
+ORACLE = Oracle(
+    [TURNS],
+    {
+        model: {place: value_of(place, model) for place in [*PLACES, Place(0, 0)]}
+        for model in ("engagement:1", "engagement:2", "quality:1", "fed:1")
+    },
+)
+TURN, DIALOGUE = Ask("score", PLACES[:1], SCORERS), Ask("score_dialogue", PLACES, SCORERS)
+BATCH = Ask("score_batch", PLACES, SCORERS)
+
+
+def scores_of(place: Place, engagement: str = "engagement:1", moved: float = 0.0) -> dict[str, Any]:
+    found = {}
+    for model in (engagement, "quality:1"):
+        value, percentile = value_of(place, model)
+        scored = {"value": value + moved, "percentile": percentile, "model": model, "cached": model == "quality:1"}
+        found[model.partition(":")[0]] = scored
+    return {"scores": found, "errors": {}, "index": place.turn}
+
+
+def dialogue_reply(**first: Any) -> dict[str, Any]:
+    turns = [scores_of(PLACES[0], **first), scores_of(PLACES[1])]
+    means = {each: {"mean": sum(turn["scores"][each]["value"] for turn in turns) / 2, "turns": 2} for each in SCORERS}
+    return {"turns": turns, "dialogue": means}
+
+
+@pytest.mark.parametrize(
+    ("ask", "reply", "outcome"),
+    [
+        (TURN, scores_of(PLACES[0]), "answered"),
+        (TURN, scores_of(PLACES[0], "engagement:2"), "answered"),
+        (TURN, scores_of(PLACES[0], moved=2e-6), "wrong"),
+        (TURN, scores_of(PLACES[1]), "wrong"),
+        (TURN, scores_of(PLACES[0], "engagement:3"), "wrong"),
+        (TURN, {"scores": {"engagement": scores_of(PLACES[0])["scores"]["engagement"]}, "errors": {}}, "lost"),
+        (TURN, {"scores": {}, "errors": {"engagement": {"code": "overloaded"}}}, "refused"),
+        (TURN, {"error": {"code": "not_ready"}}, "refused"),
+        (TURN, {"score": 1}, "unclear"),
+        (TURN, [], "unclear"),
+        (BATCH, {"results": [scores_of(each) for each in PLACES]}, "answered"),
+        (BATCH, {"results": [scores_of(PLACES[0])]}, "lost"),
+        (BATCH, {"results": [scores_of(PLACES[0]), {"error": {"code": "overloaded"}}]}, "refused"),
+        (BATCH, {"results": [{"error": {"code": "overloaded"}}, scores_of(PLACES[0])]}, "wrong"),
+        (DIALOGUE, dialogue_reply(), "answered"),
+        (DIALOGUE, dialogue_reply(engagement="engagement:2"), "answered"),
+        (DIALOGUE, {**dialogue_reply(), "turns": dialogue_reply()["turns"][:1]}, "lost"),
+        (DIALOGUE, {**dialogue_reply(), "turns": 2 * dialogue_reply()["turns"]}, "wrong"),
+        (DIALOGUE, {**dialogue_reply(), "dialogue": {each: {"mean": 0.3} for each in SCORERS}}, "wrong"),
+    ],
+)
+def test_a_wrong_value_and_an_answer_with_less_than_was_asked_are_found(ask: Ask, reply: Any, outcome: str):
+    assert ORACLE.judge(ask, reply).outcome == outcome
+
+
+def test_a_percentile_that_is_not_the_values_is_wrong():
+    reply = scores_of(PLACES[0])
+    reply["scores"]["quality"]["percentile"] += 0.02
+    assert ORACLE.judge(TURN, reply).outcome == "wrong"
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "outcome"),
+    [
+        ("200", json.dumps(scores_of(PLACES[0])), "answered"),
+        ("503", "<html>", "failed"),
+        ("503", '{"error": {"code": "not_ready"}}', "refused"),
+        ("200", '{"error": {"code": "not_ready"}}', "unclear"),
+        ("200", "{}", "unclear"),
+    ],
+)
+def test_an_http_reply_is_an_answer_an_error_of_ours_or_the_proxys_page(status: str, body: str, outcome: str):
+    assert judge_raw(ORACLE, TURN, CallAnswer(outcome="refused", why=status), body.encode()).outcome == outcome
+
+
+def test_a_turn_of_a_conversation_that_is_lost_or_counted_twice_is_found():
+    def said(counted: int, place: Place = PLACES[1]) -> dict[str, Any]:
+        return {**scores_of(place), "dialogue": {each: {"turns": counted} for each in SCORERS}}
+
+    assert judge_said(ORACLE, PLACES[1], said(2)).outcome == "answered"
+    assert [judge_said(ORACLE, PLACES[1], said(each)).outcome for each in (1, 3)] == ["wrong", "wrong"]
+    assert judge_said(ORACLE, PLACES[1], None).outcome == "lost"
+    assert judge_said(ORACLE, Place(0, 0), None).outcome == "answered"
+
+
+def row(line: int, place: Place, **more: Any) -> bytes:
+    return json.dumps({"line": line, **scores_of(place, **more)}).encode()
+
+
+@pytest.mark.parametrize(
+    ("rows", "broken"),
+    [
+        ([row(1, PLACES[0]), row(2, PLACES[1])], {}),
+        ([row(1, PLACES[0])], {"missing": 1}),
+        ([row(1, PLACES[0]), row(1, PLACES[0]), row(2, PLACES[1])], {"duplicated": 1}),
+        ([row(1, PLACES[1]), row(2, PLACES[1])], {"wrong": 1}),
+    ],
+)
+def test_rows_of_a_file_that_are_missing_double_or_wrong_are_found(rows: list[bytes], broken: dict[str, int]):
+    ledger = Ledger("none")
+    judge_file(ORACLE, [Ask("score", [each], SCORERS) for each in PLACES], rows, ledger)
+    counts = ledger.counts[FILE]
+    assert {name: counts[name] for name in ("missing", "duplicated", "wrong") if counts[name]} == broken
+    assert bool(ledger.broken) == bool(broken)
+
+
+def corpus_row(place: Place, **more: Any) -> dict[str, Any]:
+    scores = scores_of(place, **more)["scores"]
+    fields = {f"{name}_{field}": each[field] for name, each in scores.items() for field in each}
+    return {"dialogue": str(place.dialogue), "index": place.turn, **fields}
+
+
+@pytest.mark.parametrize(
+    ("rows", "broken"),
+    [
+        ([corpus_row(each) for each in PLACES], {}),
+        ([corpus_row(PLACES[0])], {"missing": 1}),
+        ([corpus_row(PLACES[0]), *map(corpus_row, PLACES)], {"duplicated": 1}),
+        ([corpus_row(PLACES[0]), corpus_row(PLACES[1], moved=0.1)], {"wrong": 1}),
+    ],
+)
+def test_rows_of_a_corpus_that_are_missing_double_or_wrong_are_found(rows: list[Any], broken: dict[str, int]):
+    ledger = Ledger("none")
+    judge_corpus(ORACLE, PLACES, rows, ledger)
+    counts = ledger.counts[CORPUS]
+    assert {name: counts[name] for name in ("missing", "duplicated", "wrong") if counts[name]} == broken
+
+
+def honest(ledger: Ledger) -> None:
+    ledger.ask("JavaScript")
+    ledger.settle("JavaScript", Verdict("answered", is_computed=True), 0.02)
+    for _ in range(9):
+        ledger.ask(PLAIN)
+        ledger.settle(PLAIN, Verdict("failed", "the connection was lost"))
+
+
+def line_of(spoil: Callable[[Ledger], None], fault: str = "a replica: killed") -> dict[str, Any]:
+    ledger = Ledger(fault)
+    honest(ledger)
+    spoil(ledger)
+    ledger.close()
+    line = {"seconds": 1.0, **ledger.as_json()}
+    return {**line, "broken": [*line["broken"], *find_failures(line)]}
+
+
+def test_an_honest_line_keeps_every_claim():
+    assert all(each.holds for each in check_lines([line_of(lambda _: None)]))
+
+
+def fail(ledger: Ledger, caller: str, times: int = 1) -> None:
+    for _ in range(times):
+        ledger.ask(caller)
+        ledger.settle(caller, Verdict("failed", "connection_failed"))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "claim"),
+    [
+        (lambda each: each.ask("JavaScript"), "no acknowledged answer is lost"),
+        (lambda each: each.count(CORPUS, "rows lost"), "no acknowledged answer is lost"),
+        (lambda each: each.count(FILE, "missing", 3), "no row is missing or double"),
+        (lambda each: (each.ask(RAW), each.settle(RAW, Verdict("wrong", "0.1 for 0.2"))), "no value is wrong"),
+        (lambda each: (each.ask(RAW), each.settle(RAW, Verdict("unclear", "{}"))), "every error is a clear one"),
+        (lambda each: fail(each, "JavaScript"), "every fault is survived as promised"),
+        (lambda each: fail(each, RAW, 100), "every fault is survived as promised"),
+        (lambda each: each.breaks("a switch was not made"), "every fault is survived as promised"),
+    ],
+)
+def test_each_claim_can_break_and_names_the_fault(spoil: Callable[[Ledger], None], claim: str):
+    lines = [line_of(lambda _: None), line_of(spoil)]
+    broken = {each.claim: each.found for each in check_lines(lines) if each.holds is False}
+    assert "a replica: killed" in broken[claim]
+    assert set(broken) <= {claim, "every fault is survived as promised"}
+
+
+def test_callers_may_see_that_the_proxy_is_gone():
+    line = line_of(lambda each: fail(each, "JavaScript", 100), "the proxy: killed")
+    assert all(each.holds for each in check_lines([line]))
+
+
+def test_a_state_whose_last_line_was_cut_goes_on_after_the_one_before(tmp_path: Path):
+    file = tmp_path / "pieces.jsonl"
+    whole = json.dumps(line_of(lambda _: None))
+    file.write_text(f"{whole}\n{whole[:50]}")
+    assert count_requests(read_lines(file)) == 10
+    assert file.read_text() == f"{whole}\n"
+    assert read_lines(tmp_path / "none") == []
+
+
+def test_the_same_seed_asks_the_same_and_what_is_asked_can_be_judged():
+    asks = [Asker(ORACLE, "1").draw("a b") for _ in range(2)]
+    assert asks[0] == asks[1]
+    asker = Asker(ORACLE, "2")
+    calls = {(ask.call, *ask.scorers[:1]) for ask in (asker.draw("a b") for _ in range(800))}
+    assert {("score", "reaction"), ("score", "fed"), ("score_batch", "engagement")} <= calls
+    assert ORACLE.body(BATCH)["items"][1]["context"] == TURNS[:3]
