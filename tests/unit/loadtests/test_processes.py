@@ -7,7 +7,7 @@ import psutil
 import pytest
 from support.conditions import wait_until
 from turnscore_load.machine import ForeignHostError, free_port, port_of
-from turnscore_load.processes import Process, StartError, answers, running, started
+from turnscore_load.processes import Process, StartError, answers, end_recorded, running, started
 
 SERVER = """
 import sys, subprocess
@@ -56,3 +56,21 @@ def test_load_goes_to_this_machine_alone(url: str):
     with pytest.raises(ForeignHostError):
         port_of(url)
     assert port_of("http://127.0.0.1:3000") == 3000
+
+
+def test_what_a_run_that_was_killed_had_started_is_ended_and_nothing_else(tmp_path: Path):
+    record = tmp_path / "processes"
+    with started(server(tmp_path)) as other:
+        process = server(tmp_path)
+        process.record = record
+        with started(process):
+            record.write_text(f"{record.read_text()}{other.process.pid} 1.0\n")  # an id that came to another program
+            tree = process.tree()
+            end_recorded(record)
+            psutil.wait_procs(tree, timeout=30)
+            assert not process.is_running
+            assert len(tree) == 2
+            assert not any(each.is_running() for each in tree)
+            assert other.is_running
+    assert not record.exists()
+    end_recorded(record)
