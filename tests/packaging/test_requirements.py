@@ -1,11 +1,25 @@
-"""The pinned dependencies of the CPU's and the GPU's service, and who takes them."""
+"""The pinned dependencies of the CPU's and the GPU's service, who takes them, and their licences."""
 
+import json
+import runpy
+from importlib.metadata import metadata
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from support.environments import pins, unhashed
 
 ROOT = Path(__file__).parents[2]
+licences: Any = SimpleNamespace(**runpy.run_path(str(ROOT / "deploy" / "licences.py")))
+OURS = (
+    "turnscore",
+    "turnscore-core",
+    "turnscore-client",
+    "turnscore-assessment",
+    "turnscore-exporters",
+    "turnscore-corpus",
+)
 
 
 def test_what_the_tests_run_with_is_what_is_served():
@@ -38,3 +52,55 @@ def test_every_image_that_installs_checks_the_hashes():
     installs = [line for line in (ROOT / "Dockerfile").read_text().splitlines() if "--requirement" in line]
     assert len(installs) == 2
     assert all('"--require-hashes"' in line for line in installs)
+
+
+def described(name: str) -> dict[str, Any]:
+    """The installed distribution, with the licence that it declares."""
+    found = metadata(name)
+    classifiers = [each for each in found.get_all("Classifier") or () if each.startswith("License ::")]
+    names = [found[field] for field in ("License-Expression",) if found[field]] or classifiers or [found["License"]]
+    return {"name": found["Name"], "licenses": [{"license": {"name": each}} for each in names if each]}
+
+
+def test_every_distribution_that_ours_need_has_a_licence_within_the_policy():
+    needed = {each for name in OURS for each in licences.needs_of(name)}
+    assert {"onnxruntime", "torch", "pyarrow", "rich"} <= needed
+    assert not needed & {"pytest", "locust", "ray"}  # the extra `dev`, and what is not installed
+    refused = {name: licences.refusal_of(described(name)) for name in needed}
+    assert {name: why for name, why in refused.items() if why} == {}
+
+
+@pytest.mark.parametrize(
+    ("licence", "reason"),
+    [
+        ("MIT", None),
+        ("License :: OSI Approved :: MIT License", None),
+        ("GPL-3.0-only OR MIT", None),
+        ("LGPL-3.0-only", None),
+        ("GPL-3.0-only", "GPL-3.0-only is not allowed"),
+        ("MIT AND AGPL-3.0-or-later", "MIT AND AGPL-3.0-or-later is not allowed"),
+        ("(MIT OR GPL-2.0-only) AND ISC", "(MIT OR GPL-2.0-only) AND ISC is not allowed"),
+        ("", "its licence is unknown"),
+    ],
+)
+def test_a_component_outside_the_policy_or_unknown_is_refused(licence: str, reason: str | None):
+    component = {"name": "made-up", "licenses": [{"license": {"name": licence}}] if licence else []}
+    assert licences.refusal_of(component) == reason
+    assert licences.refusal_of({**component, "name": "protobuf"}) is None  # found by hand
+    assert licences.refusal_of({**component, "purl": "pkg:deb/debian/bash@5"}) is None
+
+
+def test_what_a_person_found_has_a_reason():
+    assert all(each["licence"] and each["reason"] for each in licences.POLICY["by_hand"].values())
+
+
+def test_a_refused_component_stops_the_release_and_the_table_names_all(tmp_path: Path):
+    component = {"name": "made-up", "version": "1", "licenses": [{"license": {"id": "GPL-3.0-only"}}]}
+    bill = tmp_path / "turnscore-image-cpu-0.1.0.cdx.json"
+    (environment := tmp_path / "environment.json").write_text("{}")
+    bill.write_text(json.dumps({"components": [component]}))
+    assert licences.main(tmp_path, environment) == 1
+    assert "| made-up | 1 | GPL-3.0-only |  | turnscore-image-cpu |" in (tmp_path / "LICENCES.md").read_text()
+    bill.write_text(json.dumps({"components": [{**component, "licenses": [{"license": {"id": "LGPL-3.0-only"}}]}]}))
+    assert licences.main(tmp_path, environment) == 0
+    assert "| made-up | 1 | LGPL-3.0-only * |" in (tmp_path / "LICENCES.md").read_text()
