@@ -91,7 +91,7 @@ def _bytes_of(name: str) -> int:
 
 def bill_of(wheel: Path, environment: Mapping[str, Any]) -> dict[str, Any]:
     """The wheel, all that it needs as installed here, and the bundles inside it."""
-    known = {canonicalize_name(each["name"]): each for each in environment["components"]}
+    known: dict[str, Component] = {canonicalize_name(each["name"]): each for each in environment["components"]}
     name = canonicalize_name(wheel.name.split("-")[0])
     needs = needs_of(name)
     digest = {"alg": "SHA-256", "content": hashlib.sha256(wheel.read_bytes()).hexdigest()}

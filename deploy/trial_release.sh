@@ -20,4 +20,4 @@ if ! grep -q "^## \[$version\] - " CHANGELOG.md; then
     sed -i "s/^## \[Unreleased\]\$/&\n\n## [$version] - $(date -u +%F)/" CHANGELOG.md
     git -c user.name=trial -c user.email=trial@localhost commit --quiet --all --message "A trial of $version"
 fi
-BENTOML_HOME=$PWD/build/bentoml exec make --no-print-directory release "$@"
+BENTOML_HOME=$PWD/build/bentoml exec make --no-print-directory release TRIAL= "$@"  # or it would be a trial again
