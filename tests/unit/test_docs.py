@@ -102,21 +102,38 @@ def test_a_documented_command_has_the_options_that_it_is_given(words: tuple[str,
 
 
 def refusal_of(requirement: str) -> str | None:
-    """Why the requirement cannot be installed in a checkout; None where it can, or is not ours."""
-    if requirement.startswith("turnscore"):
-        return "is on no index"
+    """Why there is no such distribution or extra of ours; None where there is, or it is not ours."""
     path, _, extras = requirement.partition("[")
-    if not path.startswith("."):
+    if not path.startswith((".", "turnscore")):
         return None
-    if path not in OWN:
+    projects = {each: tomllib.loads((ROOT / each / "pyproject.toml").read_text())["project"] for each in OWN}
+    projects |= {each["name"]: each for each in projects.values()}
+    if path not in projects:
         return "is no distribution of ours"
-    project = tomllib.loads((ROOT / path / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    project = projects[path]
     unknown = {each for each in extras.rstrip("]").split(",") if each}
     unknown -= {*project["optional-dependencies"], "{extra}"}
     return f"has no extra {', '.join(sorted(unknown))}" if unknown else None
 
 
-def test_what_pages_and_errors_tell_to_install_is_installable_in_a_checkout():
+def asks_an_index(line: str) -> bool:
+    """Whether a command in it installs a distribution of ours, or npm's package, by name and not from a folder."""
+    commands = re.findall(r"(?:pip install|uvx|pipx run|npm install)((?: +(?:'[^']+'|[^\s`'#(]+))+)", line)
+    ours = re.compile(r"[ ']turnscore(?:-[a-z]+)?(?:\[[a-z,]+\])?(?:[' ]|$)")
+    return any(ours.search(each) for each in commands if "--find-links" not in each)
+
+
+def test_nothing_is_installed_from_an_index_before_it_is_published():
+    lines = [(str(name), line) for name, text in {**PAGES, **SOURCES}.items() for line in text.splitlines()]
+    told = [(name, line) for name, line in lines if asks_an_index(line)]
+    assert [each for each in told if "nce published" not in each[1]] == []
+    assert asks_an_index("run `uvx 'turnscore[cpu]' serve`")
+    assert asks_an_index("pip install turnscore-client  # in a checkout")
+    assert not asks_an_index("pip install --find-links . 'turnscore[cpu]'")
+    assert not asks_an_index("pip install ./clients")
+
+
+def test_what_pages_and_errors_tell_to_install_are_distributions_and_extras_of_ours():
     found = []
     for name, text in {**PAGES, **SOURCES}.items():
         text = text.replace(" in a checkout of turnscore", "")

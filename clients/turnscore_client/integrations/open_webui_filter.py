@@ -1,6 +1,7 @@
 """Open WebUI: a filter function that scores every answer of a chat behind its back, and may gate it.
 
-In Open WebUI's admin panel a function of two lines holds it:
+In Open WebUI's admin panel a function of two lines holds it. Once the client is published, the first installs it; until
+then install it in Open WebUI's environment.
 
     # requirements: turnscore-client
     from turnscore_client.integrations.open_webui_filter import Filter

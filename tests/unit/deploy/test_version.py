@@ -1,6 +1,9 @@
 """One version: the service's pyproject.toml says it, and every other place follows."""
 
+import os
 import re
+import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -8,12 +11,14 @@ import pytest
 ROOT = Path(__file__).parents[3]
 VERSION = re.findall(r'^version = "(.*)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)[0]
 PLACES = {
+    "core/pyproject.toml": r'^version = "(.*)"$',
+    "clients/javascript/package.json": r'^  "version": "(.*)",$',
     "clients/pyproject.toml": r'^version = "(.*)"$',
     "assessment/pyproject.toml": r'^version = "(.*)"$',
     "exporters/pyproject.toml": r'^version = "(.*)"$',
     "corpora/pyproject.toml": r'^version = "(.*)"$',
     "pyproject.toml": r'"turnscore-client==(.*)"',
-    "bentofile.yaml": r"turnscore(?:_client)?-([0-9.]+)-py3",
+    "bentofile.yaml": r"turnscore\w*-([0-9.]+)-py3",
     "deploy/helm/turnscore/Chart.yaml": r"^(?:appV|v)ersion: (.*)$",
     "deploy/corpus/Dockerfile": r"--tag turnscore-corpus:(\S+)",
     "deploy/corpus/rayjob.yaml": r"image: turnscore-corpus:(.*)$",
@@ -27,3 +32,13 @@ PLACES = {
 def test_every_place_has_the_version_of_the_service(place: str):
     found = re.findall(PLACES[place], (ROOT / place).read_text(), re.MULTILINE)
     assert set(found) == {VERSION}
+
+
+def test_a_trial_of_a_release_makes_a_release_and_no_further_trial():
+    """make hands its own variables, TRIAL too, to every make below it."""
+    last = (ROOT / "deploy" / "trial_release.sh").read_text().splitlines()[-1]
+    words = shlex.split(last.partition("exec ")[2].replace('"$@"', "TARGETS="), comments=True)
+    environment = {**os.environ, "MAKEFLAGS": "-- TRIAL=yes"}
+    done = subprocess.run([*words, "-n"], cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    assert "deploy/release.sh gather" in done.stdout
+    assert "trial_release.sh" not in done.stdout
