@@ -51,7 +51,9 @@ done
 [ "$(ls "$out"/*.whl | wc -l)" = "$(ls "$out"/*.tar.gz | wc -l)" ] || refuse "a wheel is missing: $(ls -m "$out")"
 "$bentoml" export turnscore:latest "$PWD/$out/turnscore-$version.bento" >/dev/null  # a relative path would start at /
 pack "$PWD/$out"
-"$tools/syft" scan dir:clients/javascript --quiet --output "cyclonedx-json=$out/turnscore-javascript-$version.cdx.json"
+# Of a folder syft would read lock files only, of which a client without dependencies has none.
+"$tools/syft" scan dir:clients/javascript --quiet --override-default-catalogers javascript-package-cataloger \
+    --output "cyclonedx-json=$out/turnscore-javascript-$version.cdx.json"
 tar czf "$out/turnscore-manifests-$version.tar.gz" deploy/kubernetes deploy/compose deploy/observability
 
 for target in "$@"; do
