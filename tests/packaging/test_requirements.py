@@ -68,6 +68,8 @@ def test_every_distribution_that_ours_need_has_a_licence_within_the_policy():
     assert not needed & {"pytest", "locust", "ray"}  # the extra `dev`, and what is not installed
     refused = {name: licences.refusal_of(described(name)) for name in needed}
     assert {name: why for name, why in refused.items() if why} == {}
+    elsewhere = pins("serve-gpu.txt").keys() - pins("dev.txt").keys()  # not installed here, so a person looked them up
+    assert elsewhere - licences.POLICY["by_hand"].keys() == {"onnxruntime-gpu"}
 
 
 @pytest.mark.parametrize(

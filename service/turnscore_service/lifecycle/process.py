@@ -34,12 +34,13 @@ def served_url(host: str, port: int) -> str:
 
 
 def is_last_ready(worker: int, workers: int, folder: Path) -> bool:
-    """Whether all workers are ready with this one; true for one of them, once. They share the folder."""
-    (folder / f"{worker}.ready").touch()
-    if sum(1 for _ in folder.glob("*.ready")) < workers:
+    """Whether all workers are ready with this one; true for one of them, once. They share folder and supervisor."""
+    service = os.getppid()
+    (folder / f"{service}-{worker}.ready").touch()
+    if sum(1 for _ in folder.glob(f"{service}-*.ready")) < workers:
         return False
     with suppress(FileExistsError):
-        (folder / "announced").touch(exist_ok=False)
+        (folder / f"{service}.announced").touch(exist_ok=False)
         return True
     return False
 
