@@ -221,12 +221,13 @@ class Outcome:
 
 def score_of(loaded: LoadedScorer, turn: TurnToScore, raw: RawScore, *, is_cached: bool) -> Score:
     """The score as it travels; `turn` is as the scorer was given it."""
+    dropped = raw.tokens.dropped or int(turn.is_cut)
     return Score(
         value=raw.value,
         percentile=loaded.percentile(raw),
         details=raw.details,
         model=loaded.model,
-        tokens=count_tokens(raw.tokens.used, raw.tokens.dropped, turn.is_cut),
+        tokens=count_tokens(raw.tokens.used, dropped, dropped > 0),
         cached=is_cached,
         warnings=list(raw.warnings),
         label=loaded.label(raw),

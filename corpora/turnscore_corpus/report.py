@@ -140,8 +140,7 @@ def _selections(corpus: Corpus, scorer: str, rows: NDArray[np.bool_], keys: Keys
 def _count_turns(corpus: Corpus, scorer: str, table: Any, keys: Keys) -> None:
     values, percentiles = _numbers(table, scorer, "value"), _numbers(table, scorer, "percentile")
     labels = np.array(table[f"{scorer}_label"].to_pylist(), dtype=object)
-    dropped = np.nan_to_num(_numbers(table, scorer, "tokens_dropped")) > 0
-    cut = dropped | np.array(table[f"{scorer}_truncated"].fill_null(False))
+    cut = np.nan_to_num(_numbers(table, scorer, "tokens_dropped")) > 0
     foreign = np.array([bool(each) and FOREIGN in each for each in table[f"{scorer}_warnings"].to_pylist()])
     bins = np.clip(np.ceil(np.nan_to_num(percentiles) * BINS / 100) - 1, 0, BINS - 1).astype(np.int64)
     ranked = ~np.isnan(percentiles)

@@ -15,7 +15,9 @@ from support.plain_http import REFUSED, SCORED, Behaviour, Reply, plain_server_i
 from turnscore_load.traffic import Traffic, TrafficSettings
 from turnscore_wire import Limits, ModelDescription, ModelsReply
 
-MODEL = ModelDescription(scorer="fed", model="fed:1.0.0", digest="0", graph="fp32", token_limit=128)
+MODEL = ModelDescription(
+    scorer="fed", model="fed:1.0.0", digest="0", graph="fp32", max_text_tokens=128, max_turn_tokens=384
+)
 EXPIRED: Reply = (504, {}, b"{}")
 MODELS: Reply = (200, {}, ModelsReply(request_id="a", models=[MODEL], limits=Limits()).model_dump_json().encode())
 

@@ -149,7 +149,7 @@ def _count_score(values: LiveValues, score: Score) -> None:
     if score.label is not None:
         values.labelled += 1
         values.low += score.label == "low"
-    values.cut += score.tokens.dropped > 0 or score.tokens.truncated
+    values.cut += score.tokens.dropped > 0
     values.foreign += _FOREIGN in score.warnings
 
 

@@ -116,7 +116,8 @@ export interface ModelDescription {
   model: string;
   digest: string;
   graph: string;
-  token_limit: number;
+  max_text_tokens: number;
+  max_turn_tokens: number;
   option_limits: Record<string, number>;
   /** Whose turns it scores. */
   speaker: Speaker;

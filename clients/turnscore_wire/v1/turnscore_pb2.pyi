@@ -476,7 +476,7 @@ class SimilarityReply(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., texts: _Optional[_Iterable[_Union[TextSimilarities, _Mapping]]] = ..., references: _Optional[_Iterable[_Union[EncodedText, _Mapping]]] = ..., model: _Optional[str] = ..., digest: _Optional[str] = ..., timing_ms: _Optional[_Union[Timing, _Mapping]] = ...) -> None: ...
 
 class ModelDescription(_message.Message):
-    __slots__ = ("scorer", "model", "digest", "graph", "token_limit", "option_limits", "is_default", "stand_in", "threshold", "threshold_percentile", "good_threshold", "speaker")
+    __slots__ = ("scorer", "model", "digest", "graph", "max_text_tokens", "option_limits", "is_default", "stand_in", "threshold", "threshold_percentile", "good_threshold", "speaker", "max_turn_tokens")
     class OptionLimitsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -488,7 +488,7 @@ class ModelDescription(_message.Message):
     MODEL_FIELD_NUMBER: _ClassVar[int]
     DIGEST_FIELD_NUMBER: _ClassVar[int]
     GRAPH_FIELD_NUMBER: _ClassVar[int]
-    TOKEN_LIMIT_FIELD_NUMBER: _ClassVar[int]
+    MAX_TEXT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     OPTION_LIMITS_FIELD_NUMBER: _ClassVar[int]
     IS_DEFAULT_FIELD_NUMBER: _ClassVar[int]
     STAND_IN_FIELD_NUMBER: _ClassVar[int]
@@ -496,11 +496,12 @@ class ModelDescription(_message.Message):
     THRESHOLD_PERCENTILE_FIELD_NUMBER: _ClassVar[int]
     GOOD_THRESHOLD_FIELD_NUMBER: _ClassVar[int]
     SPEAKER_FIELD_NUMBER: _ClassVar[int]
+    MAX_TURN_TOKENS_FIELD_NUMBER: _ClassVar[int]
     scorer: str
     model: str
     digest: str
     graph: str
-    token_limit: int
+    max_text_tokens: int
     option_limits: _containers.ScalarMap[str, int]
     is_default: bool
     stand_in: bool
@@ -508,7 +509,8 @@ class ModelDescription(_message.Message):
     threshold_percentile: float
     good_threshold: float
     speaker: Speaker
-    def __init__(self, scorer: _Optional[str] = ..., model: _Optional[str] = ..., digest: _Optional[str] = ..., graph: _Optional[str] = ..., token_limit: _Optional[int] = ..., option_limits: _Optional[_Mapping[str, int]] = ..., is_default: _Optional[bool] = ..., stand_in: _Optional[bool] = ..., threshold: _Optional[float] = ..., threshold_percentile: _Optional[float] = ..., good_threshold: _Optional[float] = ..., speaker: _Optional[_Union[Speaker, str]] = ...) -> None: ...
+    max_turn_tokens: int
+    def __init__(self, scorer: _Optional[str] = ..., model: _Optional[str] = ..., digest: _Optional[str] = ..., graph: _Optional[str] = ..., max_text_tokens: _Optional[int] = ..., option_limits: _Optional[_Mapping[str, int]] = ..., is_default: _Optional[bool] = ..., stand_in: _Optional[bool] = ..., threshold: _Optional[float] = ..., threshold_percentile: _Optional[float] = ..., good_threshold: _Optional[float] = ..., speaker: _Optional[_Union[Speaker, str]] = ..., max_turn_tokens: _Optional[int] = ...) -> None: ...
 
 class VersionDescription(_message.Message):
     __slots__ = ("scorer", "model", "digest", "graph", "role", "share")

@@ -32,6 +32,10 @@ class EngagementScorer(Scorer):
         self._token_limit = bundle.manifest.token_limit
         self._backend = backend
 
+    def max_turn_tokens(self, token_limit: int) -> int:
+        """Query and reply have a row each."""
+        return 2 * token_limit
+
     def estimate_tokens(self, turn: TurnToScore) -> int:
         query = sum(map(len, last_user_run(turn.context)))
         most, reply = self._token_limit, len(turn.response)

@@ -466,6 +466,11 @@ class HeadScorer(Scorer):
         response, response_cut = keep_ends(turn.response, most, CHARS_PER_TOKEN * layout.response_end_tokens)
         return turn.trimmed(context, response, is_cut=first_read > 0 or response_cut or any(cut for _, cut in kept))
 
+    def max_turn_tokens(self, token_limit: int) -> int:
+        """A row of the response, and one of each context turn that is read."""
+        layout = self._layout
+        return layout.response_tokens + ROW_MARKS + layout.context_turns * (layout.turn_tokens + ROW_MARKS)
+
     def estimate_tokens(self, turn: TurnToScore) -> int:
         """Tokens of all rows, from the characters of what they may hold."""
         layout = self._layout

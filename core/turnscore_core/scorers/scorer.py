@@ -204,6 +204,10 @@ class Scorer:
         """Whether `encode` takes no longer than the turn's text: False where a question has to be planned first."""
         return True
 
+    def max_turn_tokens(self, token_limit: int) -> int:
+        """The most tokens that one turn's score is read from, where one row has `token_limit` at most."""
+        return token_limit
+
     def estimate_tokens(self, turn: TurnToScore) -> int:
         """Tokens the turn may cost, cheaply and before tokenizing; more rather than fewer."""
         raise NotImplementedError

@@ -62,8 +62,8 @@ TURN_SCORES = (
     Column("warnings", pa.list_(pa.string()), "what to know before the score is believed"),
     Column("signals", pa.list_(pa.string()), "what a user's turn shows, the most probable first"),
     Column("tokens_used", pa.int32(), "tokens that the model saw"),
-    Column("tokens_dropped", pa.int32(), "tokens that were cut"),
-    Column("truncated", pa.bool_(), "whether text was left out before it became tokens"),
+    Column("tokens_dropped", pa.int32(), "tokens that were left out, at least"),
+    Column("truncated", pa.bool_(), "whether anything was left out"),
     Column("model", pa.string(), "the bundle, as `name:version`"),
     Column("digest", pa.string(), "SHA-256 of what in the bundle can change a score"),
 )

@@ -48,7 +48,7 @@ class _Tally:
             self.bins[bisect_left(_BOUNDS, percentile)] += 1
             self.percentiles += percentile
         tokens = score.tokens
-        if tokens.dropped or tokens.truncated:
+        if tokens.dropped:
             self.cut += 1
         if score.warnings:
             for warning in score.warnings:

@@ -127,6 +127,10 @@ class FedScorer(Scorer):
         context, context_cut = history_of(turn.context).latest(turns=turns, chars=chars)
         return turn.trimmed(context, response, is_cut=response_cut or context_cut)
 
+    def max_turn_tokens(self, token_limit: int) -> int:
+        """The conversation, and as many follow-ups as a caller may ask for."""
+        return token_limit + max(self._questions.default.fed_tokens, self.option_limits["own_follow_up_tokens"])
+
     def estimate_tokens(self, turn: TurnToScore) -> int:
         """Tokens of the conversation, from its characters, and of the follow-ups."""
         conversation = len(turn.response) // _CHARS_PER_TOKEN + 2

@@ -115,6 +115,14 @@ def test_what_is_left_is_bounded_whatever_was_sent(scorer: Any):
     assert scorer.estimate_tokens(left) <= scorer.estimate_tokens(TurnToScore(context, "and? " * 1600))
 
 
+def test_a_turn_takes_as_many_tokens_as_its_model_names_and_no_more(scorer: Any):
+    context = [Turn(speaker="user", text="so what? " * 100) for _ in range(1024)]
+    [count] = scorer.encode([scorer.trim(TurnToScore(context, "and? " * 1600))])[0].tokens
+    most = scorer.max_turn_tokens(limit_of(scorer) // CHARS_PER_TOKEN)
+    assert count.used <= most
+    assert count.used == most or isinstance(scorer, FedScorer)  # whose callers may ask for more follow-ups
+
+
 @pytest.mark.parametrize("blank", [" ", "\n", "\t "])
 def test_white_space_around_a_text_takes_nothing_from_it(scorer: Any, blank: str):
     padded, plain = blank * 4000 + "how are you?", "how are you?"
