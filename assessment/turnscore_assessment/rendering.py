@@ -106,6 +106,7 @@ def print_page(page: Page, result: object = None, output: Path | None = None) ->
     for section in page.sections:
         for table in section.tables:
             printed = rich.table.Table(*table.header, title=table.caption or None, title_justify="left")
+            printed.box = printed.box if console.is_terminal else None
             for row in table.rows:
                 printed.add_row(*map(show, row))
             console.print(printed, markup=False, highlight=False)

@@ -386,6 +386,9 @@ class BackgroundScorer:
         if turn is None:
             return None
         metadata = {"traceparent": job.traceparent} if job.traceparent else None
+        ids = job.ids
+        if self._given.get("on_scored") is None:  # a log names the turn, by its place where the framework does not
+            ids = replace(ids, span_id=ids.span_id or ids.trace_id or str(len(turn.context) + 1))
         try:
             reply = self._client.score(
                 context=turn.context,
@@ -394,15 +397,16 @@ class BackgroundScorer:
                 metadata=metadata,
                 timeout_seconds=self._timeout_seconds,
             )
-            return Scored(job.ids, reply, None)
+            return Scored(ids, reply, None)
         except TurnScoreError as error:
-            return Scored(job.ids, None, error)
+            return Scored(ids, None, error)
 
     def _log(self, scored: Scored) -> None:
-        """Logs the outcome where no `on_scored` was given; failures at most once a minute."""
+        """Logs the outcome where no `on_scored` was given, with the turn's ids; failures at most once a minute."""
         if scored.reply is not None:
+            ids = scored.tag if isinstance(scored.tag, TurnIds) else NO_IDS
             for name, score in scored.reply.scores.items():
-                _LOGGER.info("%s %.4f percentile %s %s", name, score.value, score.percentile, score.label or "")
+                _LOGGER.info("conversation %s, turn %s: %s %s", ids.session_id or "-", ids.span_id, name, score)
             return
         if time.monotonic() - self._warned_at >= _SECONDS_BETWEEN_WARNINGS:
             self._warned_at = time.monotonic()

@@ -1,30 +1,51 @@
 """Replies: what the service sends. A reader ignores fields it does not know, so that fields may be added."""
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from turnscore_wire.errors import ErrorDetail, ErrorReply
 from turnscore_wire.messages import Limits, Speaker
 
+# What a print leaves out, so that it is one line.
+_UNPRINTED = frozenset({"request_id", "timing_ms", "details", "tokens", "cached", "digest", "min", "max"})
+
 
 class Reply(BaseModel):
-    """What every reply shares: it is read-only, and fields that a reader does not know are left out."""
+    """What every reply shares: it is read-only, and fields that a reader does not know are left out.
+
+    Printed, it is one line with what most look for; `model_dump()` has everything.
+    """
 
     model_config = ConfigDict(frozen=True)
 
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        defaults = {name: each.get_default(call_default_factory=True) for name, each in type(self).model_fields.items()}
+        for name, value in super().__repr_args__():
+            if name not in _UNPRINTED and value != defaults.get(name or ""):
+                yield name, _shown(value)
+
+
+def _shown(value: Any) -> Any:
+    """A number with four decimal places; of a list of replies how many there are."""
+    if isinstance(value, list) and value and isinstance(value[0], BaseModel):
+        return len(value)
+    return round(value, 4) if isinstance(value, float) else value
+
 
 class TokenCount(Reply):
-    """Tokens the model saw, and tokens cut because they were more than it takes."""
+    """How much of a turn and its context the model read, and how much it did not."""
 
-    used: int
-    dropped: int = Field(description="Tokens that were cut; at least so many if `truncated` is true.")
-    truncated: bool = Field(
-        default=False,
-        description="Whether text was left out before tokenizing, because it has too many characters or its turns "
-        "are older than the scorer reads. `dropped` does not count its tokens.",
+    used: int = Field(
+        description="Tokens that the model read, its marks between texts included; at most the model's "
+        "`max_turn_tokens`."
     )
+    dropped: int = Field(
+        description="Tokens that were left out, at least: text that is cut before it is tokenized, such as turns older "
+        "than the scorer reads, counts as one token."
+    )
+    truncated: bool = Field(default=False, description="Whether anything was left out: `dropped` is then 1 or more.")
 
 
 Label = Literal["low", "fair", "good"]
@@ -68,6 +89,13 @@ class Score(Reply):
         description="Whether the model only stands in for the one that the scorer is meant for. It shows that the "
         "scorer works; do not act on its numbers.",
     )
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        found = dict(super().__repr_args__())
+        yield from sorted(found.items(), key=lambda each: _PRINTED_FIRST.get(each[0], len(found)))
+
+
+_PRINTED_FIRST: dict[str | None, int] = {"value": 0, "percentile": 1, "label": 2}
 
 
 class Timing(Reply):
@@ -225,6 +253,12 @@ class RankReply(Reply):
     timing_ms: Timing
     skipped: int = SKIPPED
 
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        if self.candidates:
+            yield "best", self.candidates[0].index
+            yield "combined", _shown(self.candidates[0].combined)
+        yield from super().__repr_args__()
+
 
 class ModelDescription(Reply):
     """One loaded bundle."""
@@ -233,7 +267,14 @@ class ModelDescription(Reply):
     model: str = Field(description="`name:version`, as replies carry it.")
     digest: str = Field(description="SHA-256 over every file of the bundle that can change a score.")
     graph: str = Field(description="The graph that runs, such as `cpu-int8`.")
-    token_limit: int = Field(description="Tokens the model takes for one text.")
+    max_text_tokens: int = Field(
+        description="Tokens that the model reads of one text, its marks included; for a scorer that reads the context "
+        "and the response as one text, of both together."
+    )
+    max_turn_tokens: int = Field(
+        description="Tokens that the model reads of a turn with its context, all texts together: `tokens.used` is at "
+        "most this."
+    )
     speaker: Speaker = Field(default="system", description="Whose turns it scores.")
     option_limits: dict[str, int] = Field(
         default_factory=dict,

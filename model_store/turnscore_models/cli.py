@@ -1,9 +1,9 @@
-"""`turnscore info`: lists, shows, checks, imports, exports and fetches bundles, has them served. Decides nothing."""
+"""`turnscore models`: lists, shows, checks, imports, exports and fetches bundles, has them served. Decides nothing."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -26,13 +26,15 @@ Reference = Annotated[
 @app.command("list")
 def list_() -> None:
     """Lists the stored bundles and the starter bundles; a broken one with the reason."""
-    table = Table("bundle", "kind", "graphs", "where")
+    console = Console()
+    look: dict[str, Any] = {} if console.is_terminal else {"box": None, "pad_edge": False}
+    table = Table("bundle", "kind", "graphs", "where", **look)
     with _refusals():
         for known in store.list_bundles():
             table.add_row(*_row(known.reference, known.folder), "store")
     for folder in starter_bundles():
         table.add_row(*_row(folder.name, folder), "starter")
-    Console().print(table)
+    console.print(table)
 
 
 @app.command()

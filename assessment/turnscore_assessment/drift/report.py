@@ -361,7 +361,7 @@ _LABELS = ("served", "shadow", "turns")
 
 
 def _name(values: ShadowValues) -> str:
-    return f"{values.model} beside {values.served}"
+    return f"{values.model} compared with {values.served}"
 
 
 def _figures(values: ShadowValues) -> list[tuple[str, str]]:

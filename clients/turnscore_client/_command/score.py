@@ -188,7 +188,7 @@ async def score_file(client: AsyncCalls, job: FileJob) -> int:
                 stopped = "interrupted"
                 if (task := asyncio.current_task()) is not None:
                     task.uncancel()
-    typer.echo(summary.text(clock.now() - began_at), err=True)
+    summary.show(clock.now() - began_at, Console(stderr=True))
     if stopped is not None:
         typer.echo(f"turnscore: stopped: {stopped}; repeat the command to resume", err=True)
         return STOPPED
@@ -373,7 +373,7 @@ Bundles = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the whole reply as JSON.")]
 
-_MODEL_FIGURES = ("tokens", "low below", "default")
+_MODEL_COLUMNS = ("tokens of a text", "of a turn", "low below", "default")
 _PLAIN_WIDTH = 200  # columns of text that no terminal shows, so that a pipe gets a model's row in one line
 
 
@@ -521,14 +521,17 @@ def info(
         typer.echo(reply.model_dump_json())
         return
     console = Console() if Console().is_terminal else Console(width=_PLAIN_WIDTH)
-    table = Table(*(Column(each, overflow="fold") for each in ("scorer", "model", "graph")), *_MODEL_FIGURES)
+    look: dict[str, Any] = {} if console.is_terminal else {"box": None, "pad_edge": False}
+    names = (Column(each, overflow="fold") for each in ("scorer", "model", "graph"))
+    table = Table(*names, *_MODEL_COLUMNS, **look)
     for model in reply.models:
         below = "" if model.threshold is None else f"{model.threshold:g}"
         default = "yes" if model.is_default else "stand-in" if model.stand_in else "no"
-        table.add_row(model.scorer, model.model, model.graph, str(model.token_limit), below, default)
+        limits = map(str, (model.max_text_tokens, model.max_turn_tokens))
+        table.add_row(model.scorer, model.model, model.graph, *limits, below, default)
     console.print(table)
     if reply.candidates:
-        candidates = Table("scorer", "candidate version", "graph", "role", "share")
+        candidates = Table("scorer", "candidate version", "graph", "role", "share", **look)
         for each in reply.candidates:
             candidates.add_row(each.scorer, each.model, each.graph, each.role, f"{each.share:g}")
         console.print(candidates)

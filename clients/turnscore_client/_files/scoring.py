@@ -17,6 +17,7 @@ from xml.sax.saxutils import quoteattr
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.table import Table
 from turnscore_wire import DialogueReply, ErrorCode, Limits, ScoreReply
 
 from turnscore_client import _defaults
@@ -189,6 +190,9 @@ class _Scorer:
     models: set[str] = field(default_factory=set)
 
 
+_COLUMNS = ("turns", "mean", "percentile", "low", "models")
+
+
 @dataclass
 class Summary:
     """Counts rows as they come, in memory that does not grow with them."""
@@ -235,30 +239,42 @@ class Summary:
         told += [f"{name}: {count} turns are low" for name, count in lows.items() if demands.no_low]
         return told
 
-    def text(self, seconds: float) -> str:
-        """Some lines for a person."""
+    def show(self, seconds: float, console: Console) -> None:
+        """Prints a table and some lines for a person; lines alone where no terminal shows them."""
         lines = [f"scored {self.rows - self.failed} of {self.rows} lines in {seconds:.1f} s{self._failures()}"]
-        lines += [self._describe(name, scorer) for name, scorer in self.scorers.items()]
+        if console.is_terminal and self.scorers:
+            table = Table("scorer", *_COLUMNS)
+            for name, scorer in self.scorers.items():
+                found = dict(self._figures(scorer))
+                table.add_row(name, *(found.get(column, "") for column in _COLUMNS))
+            console.print(table, markup=False)
+        else:
+            lines += [self._describe(name, scorer) for name, scorer in self.scorers.items()]
         if self.blank:
             lines.append(f"{self.blank} turns in which the system said nothing are not scored")
         if worst := sorted(self._worst, reverse=True):
             named = ", ".join(f"line {-number}{name} ({-mean:.0f})" for mean, number, name in worst)
             lines.append(f"lowest mean percentiles: {named}")
-        return "\n".join(lines)
+        console.print("\n".join(lines), soft_wrap=True, markup=False, highlight=False)
 
     def _failures(self) -> str:
         counts = [f"{count} {what}" for count, what in ((self.failed, "failed"), (self.in_part, "in part")) if count]
         return f"; {', '.join(counts)}, the first: {self.first_failure}" if counts else ""
 
     def _describe(self, name: str, scorer: _Scorer) -> str:
-        parts = [f"{name}: {scorer.value.count} turns", f"mean {_with_interval(scorer.value, 3)}"]
+        (_, turns), *figures = self._figures(scorer)
+        return ", ".join([f"{name}: {turns} turns", *(f"{column} {figure}" for column, figure in figures)])
+
+    def _figures(self, scorer: _Scorer) -> Iterator[tuple[str, str]]:
+        """What there is to say, by its column."""
+        yield "turns", str(scorer.value.count)
+        yield "mean", _with_interval(scorer.value, 3)
         if scorer.percentile.count:
-            parts.append(f"percentile {_with_interval(scorer.percentile, 1, most=100)}")
+            yield "percentile", _with_interval(scorer.percentile, 1, most=100)
         if scorer.low.count:
-            parts.append(f"low {_with_interval(scorer.low, 1, 100, most=1)} %")
+            yield "low", f"{_with_interval(scorer.low, 1, 100, most=1)} %"
         if len(scorer.models) > 1:
-            parts.append(f"by {len(scorer.models)} models: {', '.join(sorted(scorer.models))}")
-        return ", ".join(parts)
+            yield "models", ", ".join(sorted(scorer.models))
 
     def _add_scores(self, scorer: _Scorer, scores: list[Mapping[str, Any]]) -> None:
         scorer.value.add([score["value"] for score in scores])

@@ -228,7 +228,10 @@ def print_diagnosis(found: Diagnosis, console: Console) -> None:
     """Three short tables and the problems."""
     console.print(_machine_table(found))
     if found.scorers:
-        console.print(_scorer_table(found))
+        table = _scorer_table(found)
+        if not console.is_terminal:
+            table.box = None
+        console.print(table)
     for problem in found.problems:
         mark = "[bold red]problem[/]" if problem.is_fatal else "[bold yellow]warning[/]"
         console.print(f"{mark} {escape(problem.text)}", soft_wrap=True)

@@ -10,6 +10,7 @@ import pytest
 from turnscore_client import TurnScoreClient, UnexpectedReplyError
 from turnscore_client._defaults import MAX_REPLY_BYTES
 from turnscore_client._http import HttpAnswer, read_reply, retry_after_header_ms
+from turnscore_client.testing import MockTurnScore
 from turnscore_wire import ModelsReply
 
 
@@ -89,3 +90,19 @@ def test_a_service_that_never_ends_its_reply_is_left(head):
             client.score(response="a", timeout_seconds=60)
         server.join(60)
         assert not server.is_alive()
+
+
+def test_a_printed_reply_is_one_line_with_what_most_look_for():
+    with MockTurnScore(scores=lambda request: {"quality": 0.25}, thresholds={"quality": 0.4}).client() as client:
+        reply = client.score(response="ok.")
+        dialogue = client.score_dialogue([("system", f"turn {number}") for number in range(60)])
+        ranking = client.rank([f"reply {number}" for number in range(60)])
+        batch = client.score_batch([{"response": "ok."}] * 60)
+    score = reply.scores["quality"]
+    assert repr(score) == "Score(value=0.25, percentile=25.0, label='low', model='quality:0.0.0')"
+    assert str(score.model_copy(update={"warnings": ["response_cut"]})).endswith("warnings=['response_cut']")
+    assert repr(reply) == f"ScoreReply(scores={{'quality': {score!r}}})"
+    assert str(dialogue).startswith("turns=60 dialogue={'quality': DialogueAggregate(mean=0.25, turns=60, ")
+    assert str(ranking).startswith("best=0 combined=")
+    assert str(batch) == "results=60"
+    assert all(len(repr(each)) < 200 and "\n" not in repr(each) for each in (reply, dialogue, ranking, batch))

@@ -98,6 +98,21 @@ def test_nothing_that_breaks_reaches_the_chatbot_or_the_log(mock, caplog, broken
     assert "secret" not in caplog.text
 
 
+def test_the_log_names_the_conversation_and_the_turn(mock, caplog):
+    with caplog.at_level("INFO"):
+        watch = BackgroundScorer(client=mock.client(max_retries=0))
+        for ids in (IDS, TurnIds(session_id="chat 8"), TurnIds()):
+            watch.submit(DIALOGUE, ids)
+            assert watch.wait_until_idle(30)
+        watch.close()
+    lines = [record.getMessage().split(": ", 1) for record in caplog.records if "background" in record.name]
+    assert [names for names, _ in lines] == [
+        "conversation chat 7, turn s", "conversation chat 8, turn 2", "conversation -, turn 2",
+    ]  # fmt: skip
+    assert all(told.startswith("engagement value=0.5 ") for _, told in lines)
+    assert "secret" not in caplog.text
+
+
 def test_a_service_that_is_down_is_one_warning_a_minute_without_a_text(caplog):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
