@@ -220,10 +220,12 @@ class Callers:
             await asyncio.sleep(2 * _PAUSE_SECONDS)
 
     async def _repeat(self, caller: str, work: Callable[[int, random.Random], Awaitable[None]]) -> None:
-        chance = random.Random(f"{self._seed} {caller}")
+        chance, loop = random.Random(f"{self._seed} {caller}"), asyncio.get_running_loop()
         for number in count():
             await work(number, chance)
-            await asyncio.sleep(_BETWEEN_SECONDS[caller])
+            end = loop.time() + _BETWEEN_SECONDS[caller]
+            while loop.time() < end and not self.is_disk_full:  # which a command has to meet
+                await asyncio.sleep(_PAUSE_SECONDS)
 
     async def _score_file(self, number: int, chance: random.Random) -> None:
         """A file of turns and dialogues, by a command that is killed in between and repeated."""

@@ -41,7 +41,7 @@ _DIALOGUES, _FED_DIALOGUES, _MOST_TURNS = 500, 40, 6
 _SETTLED_SECONDS = 2.0  # of load before a fault and after it; chosen
 _OUT_SECONDS = 5.0  # how long a part stands still, or is slow; longer than Sentinel waits; chosen
 _SLICE_SECONDS = 0.1
-_FULL_SECONDS = 12.0  # how long the disk is full: a command starts in between
+_FULL_SECONDS = 20.0  # how long the disk is full: commands start in between, and fail
 _DISK_MIB = 8
 _ANSWER_SECONDS = 600.0
 _LAST_ANSWER_SECONDS = 70.0  # after a fault, for what was asked during it: more than any caller's patience
@@ -89,22 +89,21 @@ class Endurance(Scenario[list[Line]]):
             loop.add_signal_handler(number, own.cancel)
         record, file = self.state / "processes", self.state / "pieces.jsonl"
         end_recorded(record)
-        other = scale(copy_as("90.0.1", self.state / "engagement"))
-        next_quality = copy_as("90.0.1", self.state / "quality", STARTER / "quality")
-        broken = [
-            damage(copy_as("90.1.0", self.state / "damaged")),
-            falsify(copy_as("90.1.1", self.state / "falsified")),
-        ]
+        copies = self.state / "bundles"
+        other = scale(copy_as("90.0.1", copies / "engagement"))
+        next_quality = copy_as("90.0.1", copies / "quality", STARTER / "quality")
+        broken = [damage(copy_as("90.1.0", copies / "damaged")), falsify(copy_as("90.1.1", copies / "falsified"))]
         bundles = [STARTER / name for name in ("quality", "engagement", "sentiment_stop", "reaction", "fed")]
         oracle = self._oracle(bundles, other, next_quality)
         keys_file = self.state / "keys.toml"
         keys_file.unlink(missing_ok=True)
         make = [_COMMANDS / "turnscore", "keys", "new", "--file", keys_file]
         everyone = run_quietly([*make, "everyone"]).strip()
-        keys = Keys(everyone=everyone, metered=run_quietly([*make, "metered", "--turns-per-second", "5"]).strip())
+        keys = Keys(everyone=everyone, metered=run_quietly([*make, "metered", "--turns-per-second", "2"]).strip())
         lines = read_lines(file)
         with ExitStack() as stack:
             stack.callback(record.unlink, missing_ok=True)
+            stack.callback(shutil.rmtree, copies)
             disk, can_fill = stack.enter_context(small_disk(self.state / "disk"))
             running = stack.enter_context(fleet(self.serving, self.state / "parts", bundles, keys_file, record))
             seed = f"{self.seed} {len(lines)}"
