@@ -443,8 +443,15 @@ class RowOutput:
             if time.monotonic() - self._through_at >= _PACK_SECONDS:
                 raw += self._packer.flush(zlib.Z_SYNC_FLUSH)
                 self._through_at = time.monotonic()
-        self._file.write(raw)
-        self._file.flush()
+        self._write(raw)
+
+    def _write(self, raw: bytes) -> None:
+        """Raises OSError with the file's name, which that of a full disk lacks."""
+        try:
+            self._file.write(raw)
+            self._file.flush()
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(self._path)) from None
 
     def __enter__(self) -> Self:
         return self
@@ -454,9 +461,7 @@ class RowOutput:
 
     def close(self) -> None:
         """Writes what is still held, and lets other runs write."""
-        if self._packer is not None:
-            self._file.write(self._packer.flush(zlib.Z_FINISH))
-        self._file.flush()
+        self._write(b"" if self._packer is None else self._packer.flush(zlib.Z_FINISH))
         if is_file(self._path):
             if self._is_new and not self._has_begun:
                 self._path.unlink()

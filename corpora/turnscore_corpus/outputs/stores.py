@@ -62,10 +62,14 @@ class LocalStore:
         path = self._folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f".{path.name}.{uuid4().hex}{TEMPORARY}")
-        with temporary.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+        try:
+            with temporary.open("xb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            temporary.unlink(missing_ok=True)  # or it would keep a full disk full
+            raise OSError(error.errno, error.strerror, str(path)) from None
         os.replace(temporary, path)  # noqa: PTH105
         _synchronise_folder(path.parent)
 

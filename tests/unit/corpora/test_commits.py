@@ -1,5 +1,6 @@
 """Blocks are committed whole or not at all: killed at every step, torn, gone on with, the output is one run's."""
 
+import errno
 import json
 import os
 from collections.abc import Iterator
@@ -235,3 +236,15 @@ def test_a_run_that_left_a_block_undone_does_not_say_that_it_is_finished(made: P
     with pytest.raises(RunStoppedError, match="2 blocks were not committed, the first of them block 1"):
         run._finish(output, made)
     assert not (tmp_path / "out" / output_folder.FINISHED_FILE).exists()
+
+
+def test_a_full_disk_is_named_with_the_file_and_nothing_half_written_keeps_it_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def fill(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", fill)
+    with pytest.raises(OSError, match=r"No space left on device: '.*turns/part-0'"):
+        LocalStore(str(tmp_path)).put("turns/part-0", b"rows")
+    assert list((tmp_path / "turns").iterdir()) == []

@@ -2,12 +2,14 @@
 
 import gzip
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from turnscore_client._files.rows import NotOurOutputError, open_rows, rows_in
+from turnscore_client._files.rows import NotOurOutputError, RowOutput, open_rows, rows_in
 
+FULL = Path("/dev/full")
 NAMES = ["scores.jsonl", "scores.jsonl.gz"]
 
 
@@ -67,3 +69,16 @@ def test_a_second_run_does_not_write_between(tmp_path):
     path = tmp_path / "scores.jsonl"
     with open_rows(path), pytest.raises(NotOurOutputError, match="another run"), open_rows(path):
         pass
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="this system has no device that is always full")
+@pytest.mark.parametrize("name", NAMES)
+def test_a_full_disk_is_named_with_the_file(tmp_path, name):
+    path = tmp_path / name
+    path.touch()
+    with (
+        pytest.raises(OSError, match=f"No space left on device: '.*{name}'"),
+        FULL.open("ab", buffering=0) as full,
+        RowOutput(path, full, is_new=False) as output,
+    ):
+        output.append({"line": 1})
