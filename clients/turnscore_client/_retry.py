@@ -10,8 +10,16 @@ from dataclasses import dataclass, replace
 from turnscore_wire import ERROR_TABLE, MAX_DEADLINE_MS
 
 from turnscore_client import _defaults
-from turnscore_client._errors import ConnectionFailedError, DeadlineExceededError, ServiceError, TurnScoreError
+from turnscore_client._errors import (
+    ConnectionFailedError,
+    DeadlineExceededError,
+    ServiceError,
+    TurnScoreError,
+    UnexpectedReplyError,
+)
 from turnscore_client._settings import check_timeout
+
+_NOBODY_BEHIND = (502, 503, 504)  # what a proxy answers while the service behind it restarts (RFC 9110, 15.6)
 
 
 class SystemClock:
@@ -61,6 +69,8 @@ def is_retryable(error: TurnScoreError) -> bool:
     """Whether the same call may succeed later. Scoring changes nothing, so that sending it twice is safe."""
     if isinstance(error, ServiceError):
         return ERROR_TABLE[error.code].is_retryable
+    if isinstance(error, UnexpectedReplyError):
+        return error.status in _NOBODY_BEHIND
     return isinstance(error, ConnectionFailedError)
 
 

@@ -60,6 +60,11 @@ export class UnexpectedReplyError extends TurnScoreError {
     this.status = status;
     this.bodyStart = bodyStart;
   }
+
+  /** A proxy answers these while the service behind it restarts. */
+  get isRetryable() {
+    return [502, 503, 504].includes(this.status);
+  }
 }
 
 /** The error of a call whose time ran out on this side. @param {number} timeoutMs */

@@ -72,10 +72,11 @@ test("a broken connection, overloaded and not_ready are tried again, and no othe
     new TypeError("down"),
     refusal(429, "overloaded", { retry_after_ms: 1 }),
     refusal(503, "not_ready"),
+    new Response("<html>no server is available</html>", { status: 503 }),
     Response.json(REPLY),
   ]);
   assert.deepEqual(await client.score(TURN), REPLY);
-  assert.equal(sent.length, 4);
+  assert.equal(sent.length, 5);
   for (const [status, code] of [
     [401, "unauthenticated"],
     [404, "not_found"],

@@ -27,7 +27,6 @@ from turnscore_client._errors import (
     ServiceError,
     TurnScoreError,
     UnauthenticatedError,
-    UnexpectedReplyError,
 )
 from turnscore_client._files.rows import (
     Asked,
@@ -399,7 +398,6 @@ class _Lines:
 
 
 T = TypeVar("T")
-_NOBODY_BEHIND = (502, 503, 504)  # what a proxy answers while the service behind it restarts (RFC 9110, 15.6)
 
 
 class StoppedError(Exception):
@@ -482,8 +480,6 @@ class Patient:
 
 def _may_pass(error: TurnScoreError) -> bool:
     """Whether the same line may be answered later: no room, no time, no service, or a proxy that reports that."""
-    if isinstance(error, UnexpectedReplyError):
-        return error.status in _NOBODY_BEHIND
     return is_retryable(error) or isinstance(error, DeadlineExceededError)
 
 

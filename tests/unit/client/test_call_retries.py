@@ -1,9 +1,10 @@
 """Every client over the mock: what is tried again, when, and within which deadline."""
 
 import math
+from contextlib import nullcontext
 
 import pytest
-from turnscore_client import DeadlineExceededError, ErrorCode, NotReadyError, OverloadedError
+from turnscore_client import DeadlineExceededError, ErrorCode, NotReadyError, OverloadedError, UnexpectedReplyError
 from turnscore_client._errors import ERROR_CLASSES
 from turnscore_wire import ERROR_TABLE
 
@@ -20,6 +21,14 @@ def test_retryable_codes_are_retried_and_no_others(ask, mock, code):
         assert (raised.value.message, raised.value.field, raised.value.request_id) == ("because", "response", "r-3")
         assert len(mock.requests) == 1
         assert mock.clock.sleeps == []
+
+
+@pytest.mark.parametrize(("status", "times"), [(502, 2), (503, 2), (504, 2), (500, 1), (404, 1), (200, 1)])
+def test_a_proxy_that_finds_no_service_is_asked_again_and_no_other_page_is(ask_http, mock, status, times):
+    mock.answer_next(status, b"<html>no server is available</html>")
+    with pytest.raises(UnexpectedReplyError) if times == 1 else nullcontext():
+        ask_http(mock, "score", response="a")
+    assert len(mock.requests) == times
 
 
 def test_retries_end_with_the_last_error(ask, mock):
