@@ -1,6 +1,7 @@
 """The distributions: what their wheels hold, what they declare, and that their versions are one."""
 
 import ast
+import re
 import sys
 import tomllib
 import zipfile
@@ -101,6 +102,15 @@ def test_the_versions_are_one_and_each_asks_for_the_others_of_it():
     for folder in PACKAGES:
         pins = {name: str(each.specifier) for name, each in declared(folder).items() if name in ours}
         assert set(pins.values()) <= {f"=={version}"}, folder
+
+
+@pytest.mark.parametrize("file", ["Dockerfile", "deploy/corpus/Dockerfile"])
+def test_an_image_is_given_the_wheels_that_its_wheels_need(file: str):
+    projects = {each["name"]: each for each in map(project_of, PACKAGES)}
+    given = {each.replace("_", "-") for each in re.findall(r"(turnscore\w*)-\*\.whl", (ROOT / file).read_text())}
+    assert given >= {"turnscore"}
+    needed = {Requirement(word).name for name in given for word in projects[name]["dependencies"]}
+    assert needed & projects.keys() <= given
 
 
 def test_the_service_asks_for_no_trainer_and_no_tables():
