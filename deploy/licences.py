@@ -28,7 +28,7 @@ Component = Mapping[str, Any]
 
 def licences_of(component: Component) -> list[str]:
     """All that holds at once: licences or expressions of SPDX, or classifiers; empty where none is known."""
-    if by_hand := POLICY["by_hand"].get(component["name"]):
+    if by_hand := POLICY["by_hand"].get(canonicalize_name(component["name"])):
         return [by_hand["licence"]]
     found = [each.get("expression") or each["license"] for each in component.get("licenses", [])]
     texts = [each if isinstance(each, str) else each.get("id") or each.get("name", "") for each in found]
@@ -38,7 +38,9 @@ def licences_of(component: Component) -> list[str]:
 def refusal_of(component: Component) -> str | None:
     """Why the policy refuses it; None where it does not."""
     licences = licences_of(component)
-    if component["name"] in POLICY["by_hand"] or component.get("purl", "").startswith(tuple(POLICY["base"])):
+    if canonicalize_name(component["name"]) in POLICY["by_hand"] or component.get("purl", "").startswith(
+        tuple(POLICY["base"])
+    ):
         return None
     bad = [each for each in licences if not _is_allowed(each)]
     return "its licence is unknown" if not licences else f"{', '.join(bad)} is not allowed" if bad else None
@@ -81,12 +83,11 @@ def _requirements_of(name: str) -> tuple[Requirement, ...] | None:
 
 
 @cache
-def _bytes_of(name: str) -> int:
-    """Of the installed distribution; 0 where there is none."""
-    try:
-        return sum(file.size or 0 for file in distribution(name).files or [])
-    except PackageNotFoundError:
+def _bytes_of(name: str, version: str) -> int:
+    """Of the installed distribution; 0 where there is none of that version."""
+    if _requirements_of(name) is None or (found := distribution(name)).version != version:
         return 0
+    return sum(file.size or 0 for file in found.files or [])
 
 
 def bill_of(wheel: Path, environment: Mapping[str, Any]) -> dict[str, Any]:
@@ -121,16 +122,26 @@ def _bundles_in(wheel: Path) -> Iterator[Component]:
                 }
 
 
-def table_of(files: Iterable[Path], bills: Mapping[str, Mapping[str, Any]]) -> str:
+def _components_of(bill: Mapping[str, Any], environment: Mapping[str, Any]) -> list[Component]:
+    """All but the operating system; those of the environment as it has them, since syft reads fewer licences."""
+
+    def key(each: Component) -> tuple[str, str]:
+        return canonicalize_name(each["name"]), each.get("version", "")
+
+    known = {key(each): each for each in environment["components"]}
+    return [known.get(key(each), each) for each in bill["components"] if each["type"] != "operating-system"]
+
+
+def table_of(files: Iterable[Path], bills: Mapping[str, Iterable[Component]]) -> str:
     """The files of the release, and what the bills name, as Markdown."""
     lines = ["# Sizes and licences", "", "| file | MB |", "|---|---|"]
     lines += [f"| {file.name} | {file.stat().st_size / 1e6:.2f} |" for file in files]
     where: dict[tuple[str, ...], list[str]] = {}
     for name, bill in bills.items():
-        for each in bill["components"]:
+        for each in bill:
             licence = ", ".join(licences_of(each)) or "unknown"
             mark = " *" * any(listed in licence for listed in POLICY["listed"])
-            size = _bytes_of(each["name"])
+            size = _bytes_of(each["name"], each.get("version", ""))
             row = (each["name"], each.get("version", ""), licence + mark, f"{size / 1e6:.2f}" if size else "")
             where.setdefault(row, []).append(name)
     lines += ["", "\\*: copyleft for the component's own files. MB are those installed from a wheel.", ""]
@@ -147,14 +158,15 @@ def main(folder: Path, environment: Path) -> int:
     for wheel in folder.glob("*.whl"):
         Path(f"{wheel}.cdx.json").write_text(json.dumps(bill_of(wheel, described), indent=1) + "\n")
     bills = {
-        re.sub(r"-\d.*", "", file.name): json.loads(file.read_text()) for file in sorted(folder.glob("*.cdx.json"))
+        re.sub(r"-\d.*", "", file.name): _components_of(json.loads(file.read_text()), described)
+        for file in sorted(folder.glob("*.cdx.json"))
     }
     files = sorted(file for file in folder.iterdir() if not file.name.endswith(".cdx.json"))
     (folder / "LICENCES.md").write_text(table_of(files, bills))
     refused = {
         f"{each['name']} {each.get('version', '')} in {name}: {reason}"
         for name, bill in bills.items()
-        for each in bill["components"]
+        for each in bill
         if (reason := refusal_of(each)) is not None
     }
     sys.stderr.writelines(

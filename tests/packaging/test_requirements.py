@@ -97,9 +97,14 @@ def test_what_a_person_found_has_a_reason():
 
 
 def test_a_refused_component_stops_the_release_and_the_table_names_all(tmp_path: Path):
-    component = {"name": "made-up", "version": "1", "licenses": [{"license": {"id": "GPL-3.0-only"}}]}
+    component = {
+        "type": "library",
+        "name": "made-up",
+        "version": "1",
+        "licenses": [{"license": {"id": "GPL-3.0-only"}}],
+    }
     bill = tmp_path / "turnscore-image-cpu-0.1.0.cdx.json"
-    (environment := tmp_path / "environment.json").write_text("{}")
+    (environment := tmp_path / "environment.json").write_text('{"components": []}')
     bill.write_text(json.dumps({"components": [component]}))
     assert licences.main(tmp_path, environment) == 1
     assert "| made-up | 1 | GPL-3.0-only |  | turnscore-image-cpu |" in (tmp_path / "LICENCES.md").read_text()
