@@ -1,24 +1,22 @@
-// Errors: everything that the client throws about a call. `code` is one word that a program can branch on.
+// Errors: everything that the client throws about a call, in one tree; arguments that make no sense are a TypeError or a RangeError.
 //
-// TurnScoreError                 code
-// ├── ServiceError               invalid_request, unauthenticated, not_found, too_large, overloaded, internal,
-// │                              not_ready, deadline_exceeded: the service refused, or the time ran out here
-// ├── ConnectionFailedError      connection_failed: no answer came over the network
-// └── UnexpectedReplyError       unexpected_reply: the answer is not turnscore's, such as a proxy's page
+// TurnScoreError                    code
+// ├── ServiceError                                       the service refused; field, retryAfterMs, requestId
+// │   ├── InvalidRequestError       invalid_request      a field is wrong and named
+// │   ├── UnauthenticatedError      unauthenticated      the API key is missing or wrong
+// │   ├── NotFoundError             not_found            there is no such path
+// │   ├── TooLargeError             too_large            beyond the service's limits, which `models()` returns
+// │   ├── OverloadedError           overloaded           no room at this moment; retried
+// │   ├── InternalError             internal             the service failed on this request
+// │   ├── NotReadyError             not_ready            models are loading or the service is draining; retried
+// │   └── DeadlineExceededError     deadline_exceeded    the time ran out, at the service or here
+// ├── ConnectionFailedError         connection_failed    no answer came over the network; retried
+// └── UnexpectedReplyError          unexpected_reply     the answer is not turnscore's, such as a proxy's page
 
 const RETRYABLE = new Set(["overloaded", "not_ready", "connection_failed"]);
-const CODES = new Set([
-  "invalid_request",
-  "unauthenticated",
-  "not_found",
-  "too_large",
-  "overloaded",
-  "internal",
-  "not_ready",
-  "deadline_exceeded",
-]);
+const BODY_START_CHARS = 200; // how much of a body that is not turnscore's goes into the error
 
-/** Something went wrong with a call. */
+/** Something went wrong with a call. `code` is one word that a program can branch on. */
 export class TurnScoreError extends Error {
   /** @param {string} code @param {string} message @param {string | null} [requestId] @param {unknown} [cause] */
   constructor(code, message, requestId = null, cause = undefined) {
@@ -36,13 +34,45 @@ export class TurnScoreError extends Error {
 
 /** The service refused the request, or had no time for it. `field` is the path of what is wrong, such as `turns.3.text`. */
 export class ServiceError extends TurnScoreError {
-  /** @param {{code: string, message: string, field?: string | null, retry_after_ms?: number | null}} detail @param {string | null} [requestId] */
+  /** @param {{code?: string, message: string, field?: string | null, retry_after_ms?: number | null}} detail @param {string | null} [requestId] */
   constructor(detail, requestId = null) {
-    super(detail.code, detail.message, requestId);
+    super(detail.code ?? new.target.code, detail.message, requestId);
     this.field = detail.field ?? null;
     this.retryAfterMs = detail.retry_after_ms ?? null;
   }
 }
+
+export class InvalidRequestError extends ServiceError {
+  static code = "invalid_request";
+}
+export class UnauthenticatedError extends ServiceError {
+  static code = "unauthenticated";
+}
+export class NotFoundError extends ServiceError {
+  static code = "not_found";
+}
+export class TooLargeError extends ServiceError {
+  static code = "too_large";
+}
+export class OverloadedError extends ServiceError {
+  static code = "overloaded";
+}
+export class InternalError extends ServiceError {
+  static code = "internal";
+}
+export class NotReadyError extends ServiceError {
+  static code = "not_ready";
+}
+export class DeadlineExceededError extends ServiceError {
+  static code = "deadline_exceeded";
+}
+
+const CLASSES = new Map(
+  [
+    ...[InvalidRequestError, UnauthenticatedError, NotFoundError, TooLargeError],
+    ...[OverloadedError, InternalError, NotReadyError, DeadlineExceededError],
+  ].map((each) => [each.code, each]),
+);
 
 /** No answer came: the host is unknown, refused, or broke the connection off. */
 export class ConnectionFailedError extends TurnScoreError {
@@ -52,13 +82,13 @@ export class ConnectionFailedError extends TurnScoreError {
   }
 }
 
-/** An answer came that turnscore does not give. */
+/** An answer came that turnscore does not give; `bodyStart` has its first characters. */
 export class UnexpectedReplyError extends TurnScoreError {
-  /** @param {string} message @param {number | null} [status] @param {string} [bodyStart] */
-  constructor(message, status = null, bodyStart = "") {
-    super("unexpected_reply", message);
+  /** @param {string} message @param {number | null} [status] @param {string} [body] @param {string | null} [requestId] */
+  constructor(message, status = null, body = "", requestId = null) {
+    super("unexpected_reply", message, requestId);
     this.status = status;
-    this.bodyStart = bodyStart;
+    this.bodyStart = body.slice(0, BODY_START_CHARS);
   }
 
   /** A proxy answers these while the service behind it restarts. */
@@ -67,12 +97,17 @@ export class UnexpectedReplyError extends TurnScoreError {
   }
 }
 
-/** The error of a call whose time ran out on this side. @param {number} timeoutMs */
-export function outOfTime(timeoutMs) {
-  return new ServiceError({ code: "deadline_exceeded", message: `no answer within ${timeoutMs / 1000} s` });
+/** The typed error that one error of a reply stands for, such as those in `errors`. @param {any} detail @param {string | null} [requestId] */
+export function errorFromDetail(detail, requestId = null) {
+  return new (CLASSES.get(detail.code) ?? ServiceError)(detail, requestId);
+}
+
+/** The typed error that an error reply stands for, such as one of the results of `scoreBatch`. @param {any} reply */
+export function errorFromReply(reply) {
+  return errorFromDetail(reply.error, reply.request_id ?? null);
 }
 
 /** Whether this is an error of the wire: an object with a code of the table. @param {any} detail */
 export function isErrorDetail(detail) {
-  return typeof detail?.code === "string" && CODES.has(detail.code) && typeof detail.message === "string";
+  return typeof detail?.code === "string" && CLASSES.has(detail.code) && typeof detail.message === "string";
 }

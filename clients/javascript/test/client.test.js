@@ -1,7 +1,14 @@
 // The client without a service: what it sends, what it throws, and when it tries again.
 import assert from "node:assert/strict";
 import test from "node:test";
-import { ConnectionFailedError, ServiceError, TurnScoreClient, UnexpectedReplyError } from "../src/turnscore.js";
+import {
+  ConnectionFailedError,
+  InvalidRequestError,
+  ServiceError,
+  TurnScoreClient,
+  UnexpectedReplyError,
+  errorFromReply,
+} from "../src/turnscore.js";
 
 const TURN = { context: [{ speaker: "user", text: "hi" }], response: "hello" };
 const REPLY = { request_id: "r", scores: {}, errors: {}, timing_ms: {} };
@@ -54,10 +61,56 @@ test("the caller's own shorter deadline is kept, for every item of a batch too",
   assert.ok(short <= 50 && long > 1000);
 });
 
+test("what is said of a batch holds for items that do not say it themselves", async () => {
+  const { client, sent } = scripted([Response.json({ request_id: "r", results: [REPLY, REPLY] })]);
+  await client.scoreBatch({ items: [TURN, { ...TURN, scorers: ["fed"] }], scorers: ["quality"], cache: "bypass" });
+  const asked = sent[0].body.items.map(({ scorers, cache }) => [scorers, cache]);
+  assert.deepEqual(asked, [
+    [["quality"], "bypass"],
+    [["fed"], "bypass"],
+  ]);
+});
+
+test("of messages only what a speaker reads is sent, and a wrong one is named before anything is", async () => {
+  const { client, sent } = scripted([Response.json(REPLY)]);
+  const image = { type: "image_url", image_url: { url: "data:image/png;base64,c2VjcmV0" } };
+  const messages = [
+    { role: "system", content: "secret prompt" },
+    { role: "user", content: [{ type: "text", text: "what is it?" }, image], name: "secret" },
+    { role: "assistant", content: null, tool_calls: [{ function: { arguments: "secret" } }] },
+    { role: "tool", content: "secret result" },
+    { role: "assistant", content: "a cat." },
+  ];
+  await client.score({ messages });
+  assert.deepEqual(sent[0].body.messages, [
+    { role: "system" },
+    { role: "user", parts: [{ type: "text", text: "what is it?" }, { type: "image_url" }] },
+    { role: "assistant", calls_tools: true },
+    { role: "tool" },
+    { role: "assistant", content: "a cat." },
+  ]);
+  const wrong = [{ messages }, { messages: [{ role: "user", content: [{ type: "mood" }] }] }];
+  await assert.rejects(client.scoreBatch({ items: wrong }), { field: "items.1.messages.0.content.0.type" });
+  assert.equal(sent.length, 1);
+});
+
+test("metadata travels as headers, and what no header can carry, or is the client's own, is refused", async () => {
+  const { client, sent } = scripted([Response.json(REPLY)]);
+  await client.score(TURN, { metadata: { Traceparent: "00-a" } });
+  assert.equal(sent[0].headers.traceparent, "00-a");
+  for (const [call, field] of [
+    [{ metadata: { Authorization: "x" } }, "metadata"],
+    [{ metadata: { trace: "a\nb" } }, "metadata.trace"],
+    [{ requestId: "two words" }, "request_id"],
+  ])
+    await assert.rejects(client.models(call), (error) => error instanceof InvalidRequestError && error.field === field);
+  assert.equal(sent.length, 1);
+});
+
 test("a refusal becomes an error with its code, its field and the request's id", async () => {
   const { client, sent } = scripted([refusal(400, "invalid_request", { field: "turns.1.text" })]);
   await assert.rejects(client.scoreDialogue({ turns: [] }), (error) => {
-    assert.ok(error instanceof ServiceError);
+    assert.ok(error instanceof InvalidRequestError && error instanceof ServiceError);
     assert.deepEqual(
       [error.code, error.field, error.requestId, error.isRetryable],
       ["invalid_request", "turns.1.text", "r", false],
@@ -87,6 +140,15 @@ test("a broken connection, overloaded and not_ready are tried again, and no othe
     const other = scripted([refusal(status, code)]);
     await assert.rejects(other.client.models(), { code });
     assert.equal(other.sent.length, 1, code);
+  }
+});
+
+test("every code has its class", () => {
+  const codes = ["invalid_request", "unauthenticated", "not_found", "too_large"];
+  for (const code of [...codes, "overloaded", "internal", "not_ready", "deadline_exceeded"]) {
+    const error = errorFromReply({ error: { code, message: "no", field: null, retry_after_ms: 5 }, request_id: "r" });
+    assert.equal(error.name.toLowerCase(), `${code.replaceAll("_", "")}error`);
+    assert.deepEqual([error.code, error.constructor.code, error.retryAfterMs, error.requestId], [code, code, 5, "r"]);
   }
 });
 
@@ -126,6 +188,7 @@ test("a call ends with its caller's own signal, also while it waits to try again
 
 test("an answer that is not turnscore's is an error with the beginning of what it says", async () => {
   for (const [body, status] of [
+    ["", 307],
     ["<h1>gateway</h1>", 502],
     ["[]]", 200],
     ['{"error": "no"}', 503],
@@ -145,8 +208,11 @@ test("isReady is false for a service that is away or not ready", async () => {
 });
 
 test("arguments that make no sense are refused", async () => {
-  assert.throws(() => new TurnScoreClient("nowhere"), TypeError);
-  await assert.rejects(scripted([]).client.models({ timeoutMs: 0 }), RangeError);
+  for (const url of ["nowhere", "ftp://scores.test", "http://me@scores.test", "http://scores.test/?a=b"])
+    assert.throws(() => new TurnScoreClient(url), TypeError, url);
+  assert.throws(() => new TurnScoreClient("http://scores.test", { apiKey: "two words" }), TypeError);
+  assert.throws(() => new TurnScoreClient("http://scores.test", { timeoutMs: 0 }), RangeError);
+  await assert.rejects(scripted([]).client.models({ timeoutMs: NaN }), RangeError);
   await assert.rejects(scripted([]).client.models({ maxRetries: 1.5 }), RangeError);
   await assert.rejects(new TurnScoreClient("http://scores.test", { WebSocket: null }).conversation(), /no WebSocket/);
 });
@@ -169,6 +235,7 @@ test("what looks like a reply but is none is refused", async () => {
     ["scoreBatch", { items: [] }, { results: [5] }],
     ["scoreDialogue", { turns: [] }, { turns: [{ index: 0 }], dialogue: {} }],
     ["rank", { candidates: [] }, { candidates: [{ index: 0 }] }],
+    ["similarity", { texts: [] }, { texts: [{}] }],
     ["models", undefined, { models: {} }],
   ];
   for (const [call, request, reply] of calls) {

@@ -1,7 +1,14 @@
 // Live conversations over a WebSocket that the test holds the other end of: what a service says, and how connections end.
 import assert from "node:assert/strict";
 import test from "node:test";
-import { ConnectionFailedError, ServiceError, TurnScoreClient, UnexpectedReplyError } from "../src/turnscore.js";
+import {
+  ConnectionFailedError,
+  NotReadyError,
+  ServiceError,
+  TurnScoreClient,
+  UnexpectedReplyError,
+} from "../src/turnscore.js";
+import { MockTurnScore } from "../testing.js";
 
 const OPENED = { opened: { request_id: "r", scorers: ["quality"], turns: 0 } };
 
@@ -94,7 +101,7 @@ test("each speaker's turns are answered by their own scores", async () => {
     opens(socket, message);
     if (!message.turn) return;
     const kind = message.turn.speaker === "user" ? "user_turn" : "scored";
-    socket.says({ [kind]: { index: 0, scores: { [kind]: { value: 1, signals: [] } }, errors: {} } });
+    socket.says({ [kind]: { index: 0, scores: { [kind]: { value: 1 } }, errors: {}, dialogue: {} } });
   });
   const conversation = await client.conversation({ scorers: ["quality", "reaction"] });
   assert.deepEqual(Object.keys((await conversation.say("user", "no!")).scores), ["user_turn"]);
@@ -104,7 +111,7 @@ test("each speaker's turns are answered by their own scores", async () => {
 
 test("the service's last word is the end's reason, also where it answers nothing", async () => {
   const { client, opened } = socketsOf(opens);
-  const conversation = await client.conversation();
+  const conversation = await client.conversation({}, { maxReopenings: 0 });
   const ended = ending(conversation);
   opened[0].says({ error: { code: "deadline_exceeded", message: "nobody spoke" } });
   opened[0].end(4504);
@@ -112,19 +119,56 @@ test("the service's last word is the end's reason, also where it answers nothing
   await assert.rejects(conversation.say("user", "hi"), { code: "deadline_exceeded", message: "nobody spoke" });
 });
 
-test("a broken connection rejects everything that is due", async () => {
+test("a broken connection that is not to be reopened rejects everything that is due", async () => {
   const { client, opened } = socketsOf(opens);
-  const conversation = await client.conversation();
+  const conversation = await client.conversation({}, { maxReopenings: 0 });
   const due = Promise.allSettled([conversation.say("user", "a"), conversation.say("system", "b")]);
-  opened[0].end(1006);
+  setImmediate(() => opened[0].end(1006));
   for (const { reason } of await due) assert.ok(reason instanceof ConnectionFailedError);
-  assert.deepEqual(conversation.turns, []);
+  assert.deepEqual(conversation.turns, [{ speaker: "user", text: "a" }]); // the service may have received it
 });
 
-test("an answer that is no JSON ends the conversation", async () => {
-  const { client } = socketsOf((socket, message) => (message.open ? socket.says(OPENED) : socket.says("<html>")));
+test("a conversation that ended while nobody spoke is reopened for the next turn, with its turns", async () => {
+  const { client, opened } = socketsOf((socket, message) => socket.says(message.open ? OPENED : { ack: { index: 0 } }));
+  const conversation = await client.conversation({ scorers: ["quality"] });
+  await conversation.say("user", "a");
+  opened[0].says({ error: { code: "deadline_exceeded", message: "nobody spoke" } });
+  opened[0].end(4504);
+  await conversation.say("user", "b");
+  const turns = ["a", "b"].map((text) => ({ speaker: "user", text }));
+  const [{ open }, { turn }] = opened[1].sent;
+  assert.deepEqual([open, turn.text], [{ scorers: ["quality"], context: turns.slice(0, 1) }, "b"]);
+  assert.deepEqual([conversation.turns, conversation.isClosed], [turns, false]);
+});
+
+test("an answer that is no JSON is thrown, and the conversation goes on", async () => {
+  const { client } = socketsOf((socket, message) => {
+    if (message.open) socket.says(OPENED);
+    else socket.says(message.turn.text === "a" ? "<html>" : { ack: { index: 1 } });
+  });
   const conversation = await client.conversation();
-  await assert.rejects(conversation.say("user", "hi"), UnexpectedReplyError);
+  await assert.rejects(conversation.say("user", "a"), { code: "unexpected_reply", bodyStart: "<html>" });
+  assert.equal(await conversation.say("user", "b"), null);
+});
+
+test("the answer to a turn that nobody waits for any more is no other turn's", async () => {
+  const due = [];
+  const { client } = socketsOf((socket, message) => {
+    if (message.open) return socket.says(OPENED);
+    due.push({ scored: { index: due.length, scores: { quality: { value: due.length } }, errors: {}, dialogue: {} } });
+    return due.length < 2 || socket.says(...due);
+  });
+  const waiting = setInterval(() => {}, 1000); // a real socket keeps the process alive
+  const conversation = await client.conversation();
+  await assert.rejects(conversation.say("system", "a", { timeoutMs: 20 }), { code: "deadline_exceeded" });
+  assert.equal((await conversation.say("system", "b")).scores.quality.value, 1);
+  const stopped = conversation.say("system", "c", { signal: AbortSignal.abort(new Error("enough")) });
+  await assert.rejects(stopped, { message: "enough" });
+  assert.deepEqual(
+    conversation.turns.map(({ text }) => text),
+    ["a", "b"],
+  );
+  clearInterval(waiting);
 });
 
 test("an opening that takes too long, or that its caller no longer wants, is closed", async () => {
@@ -137,4 +181,91 @@ test("an opening that takes too long, or that its caller no longer wants, is clo
   await assert.rejects(stopped, { message: "enough" });
   clearInterval(waiting);
   assert.equal(opened.length, 2);
+});
+
+const [HI, HELLO] = [
+  { role: "user", content: "hi" },
+  { role: "assistant", content: "hello" },
+];
+const RESULT = { role: "tool", content: "b" };
+
+test("it is reopened as often as it may be, and its aggregates go on", async () => {
+  const mock = new MockTurnScore();
+  const conversation = await mock.client().conversation({}, { maxReopenings: 2 });
+  const ended = ending(conversation);
+  for (const [place, text] of ["a", "b"].entries()) {
+    mock.breakNext();
+    const { index, dialogue } = await conversation.say("system", text);
+    assert.deepEqual([index, dialogue.engagement.turns, dialogue.engagement.mean], [place, place + 1, 0.5]);
+  }
+  mock.breakNext();
+  await assert.rejects(conversation.say("system", "c"), ConnectionFailedError);
+  assert.deepEqual(
+    conversation.turns.map(({ text }) => text),
+    ["a", "b", "c"],
+  );
+  assert.ok((await ended) instanceof ConnectionFailedError && conversation.isClosed);
+});
+
+test("places of messages go on where the conversation is reopened, also because the service drains", async () => {
+  const mock = new MockTurnScore();
+  const prompt = { role: "system", content: "be nice" };
+  const calling = { role: "assistant", tool_calls: [{ id: "a" }] };
+  const conversation = await mock.client().conversation({ messages: [prompt] });
+  await conversation.sayMessages([prompt, HI]);
+  mock.breakNext();
+  assert.equal((await conversation.sayMessages([HELLO])).index, 3);
+  assert.equal((await conversation.sayMessages([HI, calling, RESULT, HELLO])).index, 7);
+  mock.breakNext();
+  assert.equal((await conversation.say("system", "a")).index, 8);
+  mock.beginDrain();
+  assert.equal((await conversation.sayMessages([HI, HELLO])).index, 10);
+  assert.equal(conversation.isDraining, true);
+  assert.equal((await conversation.sayMessages([HI, HELLO])).index, 12);
+  assert.equal(mock.requests.filter(({ body }) => body.open).length, 4);
+});
+
+test("a turn around a tool is one turn where the conversation is reopened within it", async () => {
+  const mock = new MockTurnScore();
+  const conversation = await mock.client().conversation();
+  const calling = { role: "assistant", content: "let me see", tool_calls: [{ id: "a" }] };
+  assert.equal(await conversation.sayMessages([HI, calling]), null);
+  mock.breakNext();
+  assert.equal(await conversation.sayMessages([RESULT]), null);
+  mock.breakNext();
+  const scored = await conversation.sayMessages([HELLO]);
+  assert.deepEqual([scored.index, scored.dialogue.engagement.turns], [3, 1]);
+  assert.deepEqual(
+    conversation.turns.map(({ text }) => text),
+    ["hi", "let me see hello"],
+  );
+});
+
+test("a turn that finds no replica is thrown and the next one reopens the conversation", async () => {
+  const mock = new MockTurnScore();
+  const conversation = await mock.client().conversation();
+  await conversation.say("user", "hi");
+  const loses = async (text) => {
+    mock.breakNext();
+    mock.failNext("not_ready", { retryAfterMs: 60_000 });
+    await assert.rejects(conversation.say("system", text), NotReadyError);
+  };
+  await loses("lost");
+  assert.equal((await conversation.say("system", "a")).index, 1);
+  await loses("b");
+  assert.equal(conversation.isClosed, true);
+  await assert.rejects(conversation.say("system", "b"), NotReadyError);
+  assert.deepEqual(
+    conversation.turns.map(({ text }) => text),
+    ["hi", "a"],
+  );
+});
+
+test("one that is closed while it is being reopened stays closed", async () => {
+  const mock = new MockTurnScore();
+  const clock = { now: () => 0, sleep: async () => conversation.close() };
+  const conversation = await mock.client({ clock }).conversation();
+  mock.breakNext(2);
+  await assert.rejects(conversation.say("user", "hi"), { message: "the conversation is closed" });
+  assert.equal(mock.requests.length, 3);
 });

@@ -1,7 +1,7 @@
 // The client and a real service, whose scorer "fake" gives a response its number of words / 100. Needs TURNSCORE_URL.
 import assert from "node:assert/strict";
 import test from "node:test";
-import { ConnectionFailedError, ServiceError, TurnScoreClient } from "../src/turnscore.js";
+import { ConnectionFailedError, NotFoundError, ServiceError, TurnScoreClient } from "../src/turnscore.js";
 
 const url = process.env.TURNSCORE_URL;
 const key = process.env.TURNSCORE_API_KEY;
@@ -28,10 +28,11 @@ test("every call is answered", { skip }, async () => {
     [1, 0],
   );
   await assert.rejects(client.score({ response: "" }), { code: "invalid_request", field: "response" });
+  await assert.rejects(client.similarity({ texts: ["a"] }), NotFoundError); // no encoder is loaded
 });
 
 test("without the key every call is refused, a conversation too", { skip: skip || !key }, async () => {
-  const stranger = new TurnScoreClient(url, { maxRetries: 0 });
+  const stranger = new TurnScoreClient(url, { apiKey: null, maxRetries: 0 });
   await assert.rejects(stranger.models(), { code: "unauthenticated" });
   if (!live) await assert.rejects(stranger.conversation(), ConnectionFailedError);
   stranger.useApiKey(key);
@@ -70,7 +71,7 @@ test("a conversation that the service refuses to open throws its reason", { skip
 });
 
 test("one that the service ends rejects what is due, and says why", { skip: live }, async () => {
-  const conversation = await client.conversation();
+  const conversation = await client.conversation({}, { maxReopenings: 0 });
   const ended = new Promise((resolve) => conversation.addEventListener("close", (event) => resolve(event.detail)));
   await assert.rejects(conversation.say("user", "a".repeat(1_100_000)), { code: "too_large" });
   assert.ok((await ended).code);

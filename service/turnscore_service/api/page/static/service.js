@@ -1,6 +1,6 @@
 // The service: the one client of the page, its models, and what the page does while the service is away or wants a key.
 import { announce } from "./dom.js";
-import { TurnScoreClient } from "./turnscore/turnscore.js";
+import { TurnScoreClient } from "./turnscore/client.js";
 import { explain } from "./words.js";
 
 const FIRST = ["quality", "engagement", "sentiment_stop"]; // the order of scorers; others follow by name
@@ -114,7 +114,11 @@ export function askForKey(why) {
       field.value = "";
       if (keyDialog.returnValue === "forget") client.useApiKey(null);
       if (keyDialog.returnValue !== "use" || !given) return reject(new GivenUp("no key"));
-      client.useApiKey(given);
+      try {
+        client.useApiKey(given);
+      } catch (error) {
+        return reject(shown(error));
+      }
       return resolve();
     };
     keyDialog.addEventListener("close", finish, { once: true });

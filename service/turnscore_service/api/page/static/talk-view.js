@@ -77,7 +77,8 @@ export class TalkView {
     await loadModels(); // waits for the service, and asks for a key: a page cannot see why a WebSocket is refused
     this.#request ??= { turns: this.#turns, scorers: [...(await chosenScorers()), ...userScorers()] };
     try {
-      this.#live = await client.conversation({ scorers: this.#request.scorers, context: this.#turns });
+      const opening = { scorers: this.#request.scorers, context: this.#turns };
+      this.#live = await client.conversation(opening, { maxReopenings: 0 });
     } catch (error) {
       throw shown(error);
     }

@@ -1,0 +1,118 @@
+// What the JavaScript client makes of questions that test_javascript.py puts to both clients: JSON in, JSON out.
+import { readFile } from "node:fs/promises";
+import * as turnscore from "../../../clients/javascript/src/turnscore.js";
+import * as testing from "../../../clients/javascript/testing.js";
+
+const { scripts, base } = JSON.parse(await readFile("/dev/stdin", "utf8"));
+const { MockTurnScore, ManualClock } = testing;
+
+// Messages in every form, also wrong ones: each alone, and as a reply of the assistant's that goes on.
+const product = (left, right, join) => left.flatMap((one) => right.map((other) => join(one, other)));
+const kinds = ["text", "refusal", "image_url", "tool_use", "tool_result", "thinking", "mood"];
+const parts = product(kinds, [{ text: "b" }, { content: " c" }, {}], (type, said) => ({ type, ...said }));
+const contents = [
+  ...["hi", "", " \x85", "a ", null, 5, "\0", "\ud800"].map((content) => ({ content })),
+  ...parts.map((part) => ({ content: [part, parts[0]] })),
+  ...[
+    {},
+    { parts: parts.slice(0, 2) },
+    { content: "a", parts: parts.slice(0, 1) },
+    { parts: 5 },
+    { content: "a", parts: [] },
+  ],
+  ...[
+    { content: null, refusal: "no" },
+    { content: null, audio: { id: "1" } },
+    { content: "a", calls_tools: "yes" },
+  ],
+  ...[{ content: "a", tool_calls: [{}] }, { content: "a", tool_calls: [] }, { function_call: { name: "f" } }],
+];
+const roles = ["user", "assistant", "tool", "system", "judge", null];
+const each = product(roles, contents, (role, content) => ({ role, ...content }));
+const begin = [
+  { role: "user", content: "hi" },
+  { role: "assistant", content: "let me see", tool_calls: [{}] },
+];
+const messages = [
+  ...each.flatMap((message) => [[message], [...begin, message, { role: "assistant", content: "so" }]]),
+  ...[[], ["a"], [...begin, { role: "user", content: [{ type: "tool_result" }] }]],
+];
+const turns = [
+  { speaker: "user", text: "hi" },
+  { speaker: "system", text: "hello you" },
+  { speaker: "user", text: "no" },
+];
+const chat = [begin[0], { role: "assistant", content: [{ type: "image" }, { type: "text", text: "a" }] }];
+const requests = Object.entries({
+  score: [
+    ...[{ response: "a b" }, { context: turns, response: "a" }, { messages: chat }, { response: " " }, {}],
+    ...[
+      { messages: begin.slice(0, 1), scorers: ["reaction"] },
+      { response: "a", scorers: ["mood"] },
+    ],
+    ...[
+      { response: "a", scorers: ["reaction"] },
+      { response: "a", mood: 1 },
+      { context: turns, messages: chat },
+    ],
+  ],
+  score_batch: [{ items: [{ response: "a" }, { response: "a", scorers: ["mood"] }] }],
+  score_dialogue: [
+    ...[["quality"], ["reaction", "quality"]].map((scorers) => ({ turns, scorers })),
+    ...[{ messages: chat }, { turns: turns.slice(0, 1) }, { messages: begin.slice(0, 1) }, { turns: [] }],
+  ],
+  rank: [
+    ...[{}, { weights: { quality: 1, sentiment: 3 } }].map((given) => ({ candidates: ["a", "b"], ...given })),
+    ...[{ mood: 1 }, { quality: 0 }].map((weights) => ({ candidates: ["a"], scorers: ["quality"], weights })),
+  ],
+  similarity: [[], ["b", "a b c"]].map((references) => ({ texts: ["a b", "b"], references })),
+  elsewhere: [{}],
+}).flatMap(([call, bodies]) => bodies.map((body) => [`/v1/${call}`, body]));
+
+function namesOf(value) {
+  const own = {
+    BackgroundScorer: () => new value(null, () => {}),
+    MockTurnScore: () => new value(),
+    ManualClock: () => new value(),
+  };
+  const members = typeof value === "function" && value.prototype ? Object.getOwnPropertyNames(value.prototype) : [];
+  return { code: value.code ?? null, members: [...members, ...Object.keys(own[value.name]?.() ?? {})] };
+}
+
+function attempt(act) {
+  try {
+    return act();
+  } catch ({ field, message }) {
+    return { field, message };
+  }
+}
+
+async function follow({ options, call, request }, place) {
+  const client = new turnscore.TurnScoreClient(`${base}/javascript/${place}`, options);
+  try {
+    await client.score(request, call);
+    return [null, null];
+  } catch ({ code, retryAfterMs = null }) {
+    return [code, retryAfterMs];
+  }
+}
+
+const mock = new MockTurnScore({
+  scores: { quality: 0.25, reaction: 0.2, sentiment: 0.75 },
+  thresholds: { quality: 0.5 },
+  signals: { reaction: ["frustrated"] },
+});
+const answered = [];
+for (const [path, body] of requests) {
+  const response = await mock.fetch(`http://turnscore.test${path}`, { method: "POST", body: JSON.stringify(body) });
+  answered.push([path, body, response.status, await response.json()]);
+}
+const named = (module) => Object.fromEntries(Object.entries(module).map(([name, value]) => [name, namesOf(value)]));
+console.log(
+  JSON.stringify({
+    names: { ...named(turnscore), ...named(testing) },
+    messages: messages.map((each) => [each, attempt(() => turnscore.readMessages(each))]),
+    requests: answered,
+    scripts: await Promise.all(scripts.map(follow)),
+  }),
+);
