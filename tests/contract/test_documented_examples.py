@@ -9,6 +9,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -176,6 +177,22 @@ def test_a_nights_conversations_are_scored_once_however_often_the_script_runs(tm
     assert [row["id"] for row in rows] == [f"c-{number}" for number in range(20)]
     assert all(row["messages"][1]["scores"]["quality"]["value"] > 0 for row in rows)
     assert kept[0] == kept[1]
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="there is no Node: apt-get install nodejs")
+def test_the_examples_of_the_javascript_client_run(served: tuple[str, str]):
+    script = "\n".join(blocks("clients/javascript/README.md", "js")).replace("http://localhost:3000", served[0])
+    command = ["node", "--no-warnings", "--experimental-websocket", "--input-type=module"]
+    done = subprocess.run(
+        command, cwd=ROOT / "clients/javascript", input=script, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    first, turn, ended, background, *mocked = done.stdout.splitlines()
+    assert re.fullmatch(r"[\d.]+ (good|fair)", first)
+    assert re.fullmatch(r"[\d.]+ [\d.]+", turn)
+    assert ended == "ended: by us"
+    assert re.fullmatch(r"chat 7 [\d.]+", background)
+    assert mocked == ["0.9", "3"]
 
 
 @pytest.mark.parametrize("commands", blocks("docs/client.md", "sh"))

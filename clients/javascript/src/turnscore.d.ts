@@ -311,7 +311,9 @@ export class LiveConversation extends EventTarget {
   readonly scorers: string[];
   readonly isDraining: boolean;
   readonly isClosed: boolean;
-  /** Null where `scorers` score the turns of the other speaker alone. */
+  /** Null where `scorers` are of user turns alone, whatever the type says here. */
+  say(speaker: "system", text: string, options?: TurnOptions): Promise<ConversationScored>;
+  /** Null for a user's turn where no `scorers` are of user turns. */
   say(speaker: Speaker, text: string, options?: TurnOptions): Promise<ConversationScored | null>;
   /** Null while tools are at work, and where nobody scores the turn that they end with. */
   sayMessages(messages: readonly ChatMessage[], options?: TurnOptions): Promise<ConversationScored | null>;
@@ -319,6 +321,11 @@ export class LiveConversation extends EventTarget {
   addEventListener<K extends keyof ConversationEvents>(
     type: K,
     listener: (event: ConversationEvents[K]) => void,
+    options?: boolean | AddEventListenerOptions,
+  ): void;
+  addEventListener(
+    type: string,
+    listener: EventListenerOrEventListenerObject | null,
     options?: boolean | AddEventListenerOptions,
   ): void;
 }

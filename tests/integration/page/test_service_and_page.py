@@ -211,6 +211,6 @@ async def test_the_client_runs_in_a_browser_by_itself(visit: Open) -> None:
       return [scored.scores.quality.value, ranked.candidates[0].index, refused, said.scores.quality.value, await ended];
     }"""
     async with visit() as seen:
-        refused = ["ServiceError", "invalid_request", "response"]
+        refused = ["InvalidRequestError", "invalid_request", "response"]
         assert await seen.page.evaluate(script) == [0.1, 1, refused, 0.15, None]
         seen.forgive("status of 400")

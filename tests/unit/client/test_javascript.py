@@ -91,7 +91,7 @@ SCRIPTS: list[tuple[list[Any], Any, Any]] = [
     ([refusal(429, "overloaded", 500), SCORED], {}, {"deadline_ms": 200}),
     ([refusal(429, "overloaded", 1)], {"max_retries": 2}, {}),
     ([None], {"max_retries": 1}, {}),
-    ([(502, {}, b"<html>")], {}, {}),
+    ([(502, {}, b"<html>"), SCORED], {}, {}),
     ([(200, {}, b"{}")], {}, {}),
     ([(307, {"Location": "/elsewhere"}, b"")], {}, {}),
     *[([refusal(400, code)], {}, {}) for code in ("invalid_request", "mood")],

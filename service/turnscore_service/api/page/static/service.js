@@ -1,6 +1,6 @@
 // The service: the one client of the page, its models, and what the page does while the service is away or wants a key.
 import { announce } from "./dom.js";
-import { TurnScoreClient } from "./turnscore/client.js";
+import { TurnScoreClient } from "./turnscore/turnscore.js";
 import { explain } from "./words.js";
 
 const FIRST = ["quality", "engagement", "sentiment_stop"]; // the order of scorers; others follow by name
