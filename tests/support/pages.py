@@ -120,12 +120,12 @@ class Visit:
 
     async def judge(self, text: str) -> None:
         await self.page.get_by_label("A conversation").fill(text)
-        await self.page.get_by_role("button", name="Judge it").click()
+        await self.page.get_by_role("button", name="Score it").click()
         await self.done()
 
     async def done(self) -> None:
         """Waits until the page says that it has judged."""
-        await self.page.get_by_role("status").get_by_text("Judged.").wait_for(state="attached")
+        await self.page.get_by_role("status").get_by_text("Scored.").wait_for(state="attached")
 
     async def numbers(self) -> list[str]:
         return await self.page.locator("section:not([hidden]) .turn > .verdict .number").all_text_contents()

@@ -24,7 +24,7 @@ async def judge(page: Any, name: str) -> None:
 
 
 async def done(page: Any) -> None:
-    await page.get_by_role("status").get_by_text("Judged.").wait_for(state="attached")
+    await page.get_by_role("status").get_by_text("Scored.").wait_for(state="attached")
 
 
 async def show_reading(page: Any) -> None:

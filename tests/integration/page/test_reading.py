@@ -90,7 +90,7 @@ async def test_turns_and_charts_are_linked_both_ways_and_go_by_keyboard(visit: O
         (json.dumps(OPENAI), "Recognised as OpenAI messages: 2 turns, 1 of the chatbot’s; 3 parts left out", ["25"]),
         (TEXT, "Recognised as labelled text: 4 turns, 2 of the chatbot’s.", ["25", "5"]),
         ("Ann: hi\nEliza: do you say hi?", "Recognised as labelled text, ann as the user: 2 turns, 1", ["20"]),
-        (LINES, "Recognised as JSON lines (turns): 2 conversations, of which the chosen one is judged.", ["10"]),
+        (LINES, "Recognised as JSON lines (turns): 2 conversations, of which the chosen one is scored.", ["10"]),
     ],
 )
 async def test_what_is_pasted_is_recognised(visit: Open, pasted: str, told: str, numbers: list[str]) -> None:
@@ -145,7 +145,7 @@ async def test_a_reply_is_edited_ranked_and_replaced_and_the_page_says_by_how_mu
         assert await last.locator(".said").text_content() == "one two three four five six"
 
 
-async def test_details_have_every_head_the_qualities_of_fed_the_cut_text_the_models_and_the_times(visit: Open) -> None:
+async def test_details_have_every_head_the_qualities_of_fed_the_tokens_left_out_the_models_and_the_times(visit: Open) -> None:
     async with visit() as seen:
         page = seen.page
         await seen.judge(TEXT)
@@ -159,7 +159,7 @@ async def test_details_have_every_head_the_qualities_of_fed_the_cut_text_the_mod
             "kind",
             "clear",
         ]
-        for fact in ("25 % would call it good", "5 read, none cut", "quality:1.0.0, fp32", "inference"):
+        for fact in ("25 % would call it good", "5 read, none left out", "quality:1.0.0, fp32", "inference"):
             assert fact in told
         await seen.look()
         summary = page.locator("#read summary")
@@ -209,7 +209,7 @@ async def test_two_conversations_are_compared_turn_by_turn(visit: Open) -> None:
         await page.get_by_role("button", name="Show an example").click()
         await seen.done()
         assert (
-            "conversation A goes better: 53 of 100 on average, B 20."
+            "conversation A goes better: mean percentile 53, B 20."
             in await page.locator("#compare .summary").text_content()
         )
         means = await page.locator("#compare .means tbody tr").first.inner_text()

@@ -57,11 +57,11 @@ async def test_a_conversation_pasted_while_the_service_is_away_is_judged_when_it
         await page.get_by_text("Models: quality:1.0.0").wait_for()
         await service.stop()
         await page.get_by_label("A conversation").fill(TEXT)
-        await page.get_by_role("button", name="Judge it").click()
+        await page.get_by_role("button", name="Score it").click()
         stop = page.get_by_role("button", name="Do not wait")
         await stop.click()
         await page.get_by_role("alert").wait_for(state="hidden")
-        await page.get_by_role("button", name="Judge it").click()
+        await page.get_by_role("button", name="Score it").click()
         await stop.wait_for()
         await service.start()
         await seen.done()
@@ -125,7 +125,7 @@ async def test_hostile_texts_stay_texts(visit: Open) -> None:
         too_long = [{"speaker": "user", "text": "hi"}, {"speaker": "system", "text": "a" * 8001}]
         await page.get_by_role("button", name="Change text").click()
         await page.get_by_label("A conversation").fill(json.dumps(too_long))
-        await page.get_by_role("button", name="Judge it").click()
+        await page.get_by_role("button", name="Score it").click()
         await page.get_by_role("alert").get_by_text("Turn 2: ").wait_for()
         seen.forgive("status of 413")
 
@@ -167,7 +167,7 @@ async def test_a_thousand_turns_scroll_and_redraw_without_a_frame_above_100_ms(v
         row = page.locator(".turn").nth(499)
 
         async def judge() -> None:
-            await page.get_by_role("button", name="Judge it").click()
+            await page.get_by_role("button", name="Score it").click()
             await seen.done()
 
         async def scroll() -> None:

@@ -59,7 +59,7 @@ export class CompareView {
 
   async #judge() {
     const asking = (this.#asking += 1);
-    announce("Judging…", { isSeen: true });
+    announce("Scoring…", { isSeen: true });
     const requestOf = async ({ turns }) => ({ turns, scorers: await scorersFor(turns) });
     const requests = await Promise.all(this.#pastes.map(requestOf));
     const replies = await asked(() => Promise.all(requests.map((request) => client.scoreDialogue(request))));
@@ -80,7 +80,7 @@ export class CompareView {
     await Promise.all(
       [...this.#result.querySelectorAll("ts-conversation")].map((each, place) => each.show(this.#judged[place])),
     );
-    announce(`Judged. ${told}`);
+    announce(`Scored. ${told}`);
   }
 
   #startOver() {
@@ -105,10 +105,10 @@ function verdictOf(both) {
   const difference = differenceOf(both, main);
   if (difference === null) return "";
   const means = both.map((judged) => whole(meanOf(judged, main)));
-  if (!difference) return `By ${plain(main)} the two go alike (${means.join(" and ")} of 100 on average).`;
+  if (!difference) return `By ${plain(main)} the two go alike (mean percentiles ${means.join(" and ")}).`;
   const [better, worse] = difference > 0 ? ["B", "A"] : ["A", "B"];
   const [high, low] = difference > 0 ? [means[1], means[0]] : means;
-  return `By ${plain(main)} conversation ${better} goes better: ${high} of 100 on average, ${worse} ${low}. Two conversations are no proof of two systems.`;
+  return `By ${plain(main)} conversation ${better} goes better: mean percentile ${high}, ${worse} ${low}. Two conversations say little about two systems.`;
 }
 
 function meansOf(both) {
@@ -130,7 +130,7 @@ function meansOf(both) {
     el("th", { scope: "row", text: "turns called low" }),
     ...[...lows, "", "", ""].map((text) => el("td", { class: "number", text })),
   );
-  const caption = el("caption", { text: "Percentiles: how many of 100 real turns score lower." });
+  const caption = el("caption", { text: "Percentiles: how many of 100 reference turns score lower." });
   return el(
     "table",
     {},

@@ -214,7 +214,7 @@ function failures(turn) {
   );
 }
 
-/** The signals of a user's turn, beside it. */
+/** The signals of a user's turn. */
 function marks(turn) {
   const shown = signalsOf(turn).map(({ text, isGood }) => el("span", { class: isGood ? "badge" : "badge low", text }));
   return shown.length ? [el("p", { class: "signals", "aria-label": "Signals" }, ...shown)] : [];
@@ -232,8 +232,8 @@ function verdict(judged, index, turn) {
     el(
       "span",
       { class: "score", title: spoken(judged.main, score) },
+      "percentile ",
       el("strong", { class: "number", text: whole(score.percentile) }),
-      " of 100",
     ),
     bar(percentileOf(score), { threshold: judged.thresholdOf(), isLow: score.label === "low" }),
     badge(score.label),

@@ -1,4 +1,4 @@
-// Details of one turn: every scorer's number and parts, the text that was cut, the model and the times.
+// Details of one turn: every scorer's number and parts, how much was read, the model and the times.
 import { badge, bar, el } from "./dom.js";
 import { SCORERS, partsOf, plain, warningsOf, whole } from "./words.js";
 
@@ -48,12 +48,12 @@ function partOf({ name, value, percentile }) {
 
 function factsOf(judged, name, score) {
   const { used, dropped, truncated } = score.tokens;
-  const cut = `${dropped || "none"} cut${truncated ? "; further text was left out" : ""}`;
+  const cut = truncated ? `at least ${dropped} left out` : "none left out";
   const value = name === "quality" ? `${Math.round(100 * score.value)} % would call it good` : score.value.toFixed(3);
   const facts = [
     ["value", value],
     ["tokens", `${used} read, ${cut}`],
-    ["model", `${score.model}, ${judged.models.get(name)?.graph ?? "?"}${score.cached ? ", known before" : ""}`],
+    ["model", `${score.model}, ${judged.models.get(name)?.graph ?? "?"}${score.cached ? ", from the cache" : ""}`],
   ];
   for (const warning of warningsOf(score)) facts.push(["warning", warning]);
   return el(

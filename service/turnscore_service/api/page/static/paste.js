@@ -82,7 +82,7 @@ function told({ form, dialogues }) {
   const left = skipped ? `; ${counted(skipped, "part")} left out, such as prompts` : "";
   const several =
     dialogues.length > 1
-      ? `${counted(dialogues.length, "conversation")}, of which the chosen one is judged. The first: `
+      ? `${counted(dialogues.length, "conversation")}, of which the chosen one is scored. The first: `
       : "";
   return `Recognised as ${form}: ${several}${counted(turns.length, "turn")}, ${own} of the chatbot’s${left}.`;
 }

@@ -1,4 +1,4 @@
-// The first view: a conversation is pasted, judged, read turn by turn, changed, and judged again.
+// The first view: a conversation is pasted, scored, read turn by turn, changed, and scored again.
 import { offerRanking } from "./candidates.js";
 import { announce, el } from "./dom.js";
 import { EXAMPLES } from "./examples.js";
@@ -113,7 +113,7 @@ export class ReadView {
     const conversation = this.#result.querySelector("ts-conversation");
     if (!isSame) focusHeading(this.#result);
     await (isSame ? conversation.update(judged) : conversation.show(judged));
-    announce(`Judged. ${summaryOf(judged)}`);
+    announce(`Scored. ${summaryOf(judged)}`);
   }
 
   #startOver() {
@@ -127,7 +127,7 @@ export class ReadView {
 
   #setBusy(isBusy) {
     this.#root.toggleAttribute("data-busy", isBusy);
-    if (isBusy) announce("Judging…", { isSeen: true });
+    if (isBusy) announce("Scoring…", { isSeen: true });
     for (const each of this.#root.querySelectorAll(".judge, .example")) each.disabled = isBusy;
   }
 }

@@ -1,8 +1,8 @@
-// The summary of a judged dialogue, in a sentence; and what may be taken away from it.
+// The summary of a scored dialogue, in a sentence; and what may be taken away from it.
 import { announce, button, copyOf, download } from "./dom.js";
 import { asCsv, asCurl, asJson, asPython } from "./snippets.js";
 import { client } from "./service.js";
-import { counted, whole } from "./words.js";
+import { whole } from "./words.js";
 
 /** How it went: how many turns are low, the mean and the lowest. */
 export function summaryOf(judged) {
@@ -10,14 +10,16 @@ export function summaryOf(judged) {
   const low = judged.lowPlaces.length;
   const aggregate = judged.reply.dialogue?.[judged.main];
   const hasLabels = places.some((index) => judged.scoreOf(index)?.label);
-  const labels = hasLabels
-    ? `${low || "None"} of ${counted(places.length, "turn")} ${low > 1 ? "are" : "is"} low. `
-    : "";
+  const told =
+    places.length === 1
+      ? `The turn is ${low ? "" : "not "}low. `
+      : `${low || "None"} of ${places.length} turns ${low > 1 ? "are" : "is"} low. `;
+  const labels = hasLabels ? told : "";
   const lowest = judged.lowestPlace;
   if (lowest === null) return labels;
   const mean = aggregate?.percentile_mean ?? null;
   const average =
-    mean === null ? "" : `On average the chatbot’s turns are better than ${whole(mean)} of 100 real ones; `;
+    mean === null ? "" : `The chatbot’s mean percentile is ${whole(mean)}; `;
   return `${labels}${average}${average ? "the" : "The"} lowest is turn ${lowest + 1}, with ${whole(judged.scoreOf(lowest).percentile)}.`;
 }
 

@@ -19,7 +19,7 @@ function makeTable(judged, isWanted) {
   const head = ["Turn", "The chatbot said", ...judged.scorers.map(plain), "Label"];
   const body = el("tbody");
   const caption = el("caption", {
-    text: "Percentiles of the chatbot's turns: how many of 100 real turns score lower.",
+    text: "Percentiles of the chatbot's turns: how many of 100 reference turns score lower.",
   });
   const table = el(
     "table",

@@ -10,7 +10,7 @@ export const SCORERS = {
   reaction: "How does the user take it?",
 };
 
-/** What a user's turn shows, as a mark beside it. */
+/** What a user's turn shows, as a badge. */
 const SIGNALS = {
   frustrated: "frustrated",
   corrects: "corrects the chatbot",
@@ -94,7 +94,7 @@ export function warningsOf(score) {
 /** A score in one phrase, for those who hear it. */
 export function spoken(name, score) {
   if (!score) return `${plain(name)}: no score`;
-  return `${plain(name)} ${whole(score.percentile)} of 100${score.label ? `, ${score.label}` : ""}`;
+  return `${plain(name)}: percentile ${whole(score.percentile)}${score.label ? `, ${score.label}` : ""}`;
 }
 
 /** "1 turn", "2 turns". */
