@@ -319,7 +319,7 @@ class Answers {
     const { scores, signals, thresholds, limits } = this.mock;
     const names = typeof scores === "function" ? ["engagement", ...Object.keys(signals)] : Object.keys(scores);
     const models = names.map((scorer) => ({
-      ...{ scorer, model: `${scorer}:0.0.0`, digest: "0".repeat(64), graph: "mock", token_limit: 512 },
+      ...{ scorer, model: `${scorer}:0.0.0`, digest: "0".repeat(64), graph: "mock", max_text_tokens: 512, max_turn_tokens: 512 },
       ...{
         speaker: this.speakerOf(scorer),
         option_limits: {},

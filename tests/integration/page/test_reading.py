@@ -145,7 +145,7 @@ async def test_a_reply_is_edited_ranked_and_replaced_and_the_page_says_by_how_mu
         assert await last.locator(".said").text_content() == "one two three four five six"
 
 
-async def test_details_have_every_head_the_qualities_of_fed_the_tokens_left_out_the_models_and_the_times(visit: Open) -> None:
+async def test_details_have_every_head_and_quality_what_was_left_out_the_models_and_the_times(visit: Open) -> None:
     async with visit() as seen:
         page = seen.page
         await seen.judge(TEXT)
