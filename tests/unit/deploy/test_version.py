@@ -42,3 +42,8 @@ def test_a_trial_of_a_release_makes_a_release_and_no_further_trial():
     done = subprocess.run([*words, "-n"], cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
     assert "deploy/release.sh gather" in done.stdout
     assert "trial_release.sh" not in done.stdout
+
+
+def test_a_release_has_the_sdist_of_every_distribution():
+    [folders] = re.findall(r"^for folder in (.*); do$", (ROOT / "deploy" / "release.sh").read_text(), re.MULTILINE)
+    assert set(folders.split()) == {".", *(each.parent.name for each in ROOT.glob("*/pyproject.toml"))}
