@@ -52,7 +52,7 @@ class ScorerChoice(WireRequest):
     scorers: Annotated[list[ScorerName], Field(min_length=1, max_length=64)] | None = Field(
         default=None,
         description="Names of the scorers to ask. When left out: the service's default scorers, in a ranking those "
-        "that `weights` names, else quality alone if it is loaded; and those that `options` names. Scorers of user "
+        "that `weights` names, else only quality if it is loaded; and those that `options` names. Scorers of user "
         "turns, such as reaction, are asked by name only.",
     )
     options: Annotated[dict[ScorerName, dict[str, JsonValue]] | None, AfterValidator(_refuse_unsendable)] = Field(

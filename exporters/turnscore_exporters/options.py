@@ -8,7 +8,7 @@ from typer import Argument, Option
 
 DataFolder = Annotated[Path, Option(help="Folder with the data files under their published names.")]
 OptionalDataFolder = Annotated[Path | None, Option(help="Folder with the data files under their published names.")]
-DialogueFiles = Annotated[list[Path] | None, Option(help="Dialogues (JSON lines) in place of --data; repeatable.")]
+DialogueFiles = Annotated[list[Path] | None, Option(help="Dialogues (JSON lines) instead of --data; repeatable.")]
 BundleFolder = Annotated[Path, Option(help="Folder for the bundle; must be empty or missing.")]
 BundleVersion = Annotated[str, Option(help="Version of the bundle, such as 1.0.0.")]
 Checkpoint = Annotated[Path, Option(help="Folder that turnscore train wrote.")]
@@ -102,7 +102,7 @@ class UsrExportOptions(PublishedOptions):
     """Write the bundle of USR, of any BERT or RoBERTa; fails unless graphs and checkpoints agree as served."""
 
     checkpoint: Annotated[
-        Path | None, Option(help="Folder of usr that experiments/baselines.py wrote, in place of the next three.")
+        Path | None, Option(help="Folder of usr that experiments/baselines.py wrote, instead of the next three.")
     ] = None
     masked: Annotated[str | None, Option(help="A BERT or RoBERTa for masked words: folder or hub name.")] = None
     retrieval: Annotated[str | None, Option(help="A BERT or RoBERTa for pairs: folder or hub name.")] = None
@@ -126,7 +126,7 @@ class FedExportOptions:
     dialogues: Annotated[list[Path] | None, Option(help="Dialogues for the percentiles; repeatable.")] = None
     turns: Annotated[int, Option(min=100, help="System turns of these dialogues to score.")] = 300
     graph: GraphNames = None
-    qualities: Annotated[Path | None, Option(help="A JSON file of qualities in place of the published.")] = None
+    qualities: Annotated[Path | None, Option(help="A JSON file of qualities instead of the published ones.")] = None
     join: Annotated[Literal["stripped", "spaced"], Option(help="Whether texts keep the spaces next to separators.")] = (
         "stripped"
     )
@@ -301,7 +301,7 @@ class CriterionTrainOptions:
     ] = None
     encoder: Annotated[str, Option(help="The bundle of quality on whose features it works.")] = "quality"
     data: Annotated[
-        Path | None, Option(help="Data folder, for percentiles among its turns in place of the judged ones.")
+        Path | None, Option(help="Data folder, for percentiles among its turns instead of the judged ones.")
     ] = None
     turns: Annotated[int, Option(min=100, help="Most of these turns.")] = 2000
     false_alarms: Annotated[
@@ -327,6 +327,8 @@ class CalibrateOptions:
     output: Annotated[Path, Option(file_okay=False, help="Folder for the new version; empty or missing.")] = Path(
         "build/calibrated"
     )
-    new_version: Annotated[str | None, Option(help="Version of the new bundle; default: one of this run alone.")] = None
+    new_version: Annotated[
+        str | None, Option(help="Version of the new bundle; default: one that only this run has.")
+    ] = None
     good_from: Annotated[float | None, Option(help="The rating from which a turn is good.")] = None
     false_alarms: FalseAlarms = 0.05

@@ -92,7 +92,7 @@ def ask_workers(folder: Path, order: AdminOrder) -> Iterator[AdminReport]:
 def describe(report: AdminReport) -> str:
     """One line about what a worker did."""
     who = f"worker {report.worker} (process {report.pid}): {report.outcome}"
-    replaced = ", ".join(f"{new} in place of {old}" for new, old in report.replaced.items())
+    replaced = ", ".join(f"{new} instead of {old}" for new, old in report.replaced.items())
     served = ", ".join(report.models.values())
     parts = [replaced or f"serves {served or 'nothing'}"]
     if report.outcome == "refused":

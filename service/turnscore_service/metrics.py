@@ -143,7 +143,7 @@ CACHE_DROPPED_WRITES = Counter(
 )
 CACHE_LOCAL_BYTES = _sum_of_workers("turnscore_cache_local_bytes", "Memory of the cache in the process.")
 KEPT_VECTOR_BYTES = _sum_of_workers(
-    "turnscore_kept_vector_bytes", "Memory of what models computed of texts alone and may use again."
+    "turnscore_kept_vector_bytes", "Memory of what models computed of single texts and may use again."
 )
 KEPT_VECTOR_HITS = Counter(
     "turnscore_kept_vector_hits_total",

@@ -293,6 +293,6 @@ def _note(pilot: Pilot, difference: float | None) -> Iterator[str]:
             "difference that matters with --difference"
         )
     if not pilot.is_paired:
-        yield "workers see one system each: so many are needed of each"
+        yield "workers see one system each: this many are needed of each"
     if min(len(pilot.a), len(pilot.b)) < FEW_WORKERS:
         yield f"fewer than {FEW_WORKERS} workers: how much workers differ is hardly known"

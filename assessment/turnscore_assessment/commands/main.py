@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 PlanFile = Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="STUDY.toml (docs/studies.md).")]
 PublicUrl = Annotated[str | None, typer.Option(help="The address that workers open, as in https://study.example.org.")]
-HostOption = Annotated[str, typer.Option(help="Where to listen; default: this machine alone.")]
+HostOption = Annotated[str, typer.Option(help="Where to listen; default: on this machine only.")]
 PortOption = Annotated[int, typer.Option(min=1, max=65535)]
 
 PORT = 8200
@@ -46,7 +46,7 @@ def run_serve(
     host: HostOption = HOST,
     port: PortOption = PORT,
     public_url: PublicUrl = None,
-    invite: Annotated[int, typer.Option(min=0, max=10_000, help="Print links for so many new workers first.")] = 0,
+    invite: Annotated[int, typer.Option(min=0, max=10_000, help="Print links for this many new workers first.")] = 0,
 ) -> None:
     """Run a study: workers open their links, talk with the systems or read dialogues, and rate."""
     from turnscore_assessment.study.database import open_database
@@ -98,7 +98,7 @@ def run_progress(plan: PlanFile) -> None:
 def run_delete(
     plan: PlanFile,
     worker: Annotated[str | None, typer.Option(help="The worker's code: dialogues and ratings are deleted.")] = None,
-    texts: Annotated[bool, typer.Option("--texts", help="What was said in rated dialogues; ratings stay.")] = False,
+    texts: Annotated[bool, typer.Option("--texts", help="The texts of rated dialogues; ratings stay.")] = False,
 ) -> None:
     """Delete a worker's part of a study, or the texts of all workers."""
     from turnscore_assessment.study.workers import delete_texts, delete_worker
@@ -108,7 +108,7 @@ def run_delete(
     with _opened(plan) as (_, database):
         if worker is not None:
             database.run_here(delete_worker, database.study_id, worker, time.time())
-            typer.echo(f"deleted what {worker} said and rated")
+            typer.echo(f"deleted the texts and ratings of {worker}")
         else:
             typer.echo(f"deleted {database.run_here(delete_texts, database.study_id)} turns")
         database.erase_here()
@@ -117,7 +117,7 @@ def run_delete(
 def run_export_ratings(
     plan: PlanFile,
     output: Annotated[Path, typer.Option(dir_okay=False, help="Where to write; gzipped if it ends in .gz.")],
-    texts: Annotated[bool, typer.Option("--texts/--no-texts", help="With what was said.")] = True,
+    texts: Annotated[bool, typer.Option("--texts/--no-texts", help="With the texts of the dialogues.")] = True,
 ) -> None:
     """Write a study's ratings under made-up names; also while it runs."""
     from turnscore_assessment.ratings.rating_file import write_ratings
@@ -156,7 +156,7 @@ def run_demo(
     ],
     port: Annotated[int, typer.Option(min=1, max=65535, help="On 127.0.0.1.")] = DEMO_PORT,
     raters: Annotated[
-        int, typer.Option(min=0, max=1000, help="Instead of serving: let so many simulated raters take part first.")
+        int, typer.Option(min=0, max=1000, help="Instead of serving, let this many simulated raters take part.")
     ] = 0,
 ) -> None:
     """Serve three demo chatbots on this machine, and write a study of them to try, or fill it with simulated raters."""

@@ -402,12 +402,12 @@ class DialogueSet(BaseModel):
     )
     goes_on: Literal["observed", "answered", "unknown"] = Field(
         description="`observed`: a user turn follows, or the user stopped. `answered`: only turns that were answered. "
-        "`unknown`: neither means anything; the turns carry a sentiment alone."
+        "`unknown`: neither means anything; the turns carry only a sentiment."
     )
     reason: str = Field(description="Why `goes_on` is what it is.")
     licence: str
     left_out_systems: list[str] = []
-    every: dict[str, PositiveInt] = Field({}, description="Rows of this source are thinned: one in so many is read.")
+    every: dict[str, PositiveInt] = Field({}, description="Rows of this source are thinned: one in this many is read.")
     most_turns: PositiveInt | None = Field(None, description="A random draw of this many turns.")
 
 

@@ -63,7 +63,7 @@ def make_encoder_cosine(encoder: SentenceEncoder | None, name: str = "encoder") 
             found[start : start + len(part)] = np.einsum("ij,ij->i", own, other, dtype=np.float64)
         return found
 
-    instead = f", in place of {UNOBTAINABLE[name]}, whose model cannot be had" if name in UNOBTAINABLE else ""
+    instead = f", instead of {UNOBTAINABLE[name]}, whose model cannot be had" if name in UNOBTAINABLE else ""
     definition = f"cosine of sentence vectors by {encoder.name}{instead}"
     return Metric(name=name, tokenisation="the encoder's own", definition=definition, compare=compare)
 

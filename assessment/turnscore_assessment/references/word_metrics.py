@@ -284,7 +284,7 @@ def _find_wordnet() -> Any:
     except LookupError:
         raise MissingResourceError(
             "meteor@nltk needs WordNet 3.0, which is not installed: put it under $NLTK_DATA/corpora/wordnet, or ask "
-            "for meteor-stem@nltk, which matches words and stems alone"
+            "for meteor-stem@nltk, which matches only words and stems"
         ) from None
     return wordnet
 

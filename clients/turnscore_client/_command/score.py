@@ -166,7 +166,7 @@ async def score_file(client: AsyncCalls, job: FileJob) -> int:
             # What a pipe gave is read, and does not come again.
             is_again = summary.to_ask_again > 0 and is_file(job.file) and job.file.is_file()
             if summary.to_ask_again:
-                how = " and are asked again" if is_again else "; asking them again needs a file in place of a pipe"
+                how = " and are asked again" if is_again else "; asking them again needs a file instead of a pipe"
                 typer.echo(f"turnscore: {summary.to_ask_again} lines in {job.output} failed{how}", err=True)
             if is_again:
                 lines, known, summary = read_lines(job.file), _KnownRows(output.rows()), Summary()
@@ -327,7 +327,7 @@ InputFile = Annotated[
         help="Input: JSON lines, a table (.csv) or transcripts (.txt); .gz is unpacked, - is the standard input.",
     ),
 ]
-OneTurn = Annotated[str | None, typer.Option(help="Score this one response in place of a file.")]
+OneTurn = Annotated[str | None, typer.Option(help="Score this one response instead of a file.")]
 ItsContext = Annotated[
     list[str] | None,
     typer.Option(help="With --turn: a turn before it, oldest first, the user's last; repeatable."),
@@ -349,7 +349,7 @@ Concurrency = Annotated[
     typer.Option(
         min=1,
         show_default=False,
-        help=f"Lines scored at once, at the most; default: {_defaults.CONCURRENCY}, or of an engine "
+        help=f"Most lines scored at once; default: {_defaults.CONCURRENCY}, or of an engine "
         f"{_defaults.ENGINE_CONCURRENCY}.",
     ),
 ]

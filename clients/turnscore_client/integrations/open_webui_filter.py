@@ -34,7 +34,7 @@ class Filter:
         on_low: str = Field(default="", description="ask_again, fallback_model or hand_over, when an answer is low.")
         on_user: str = Field(default="", description="The user's signals, separated by commas, that do the same.")
         fallback_model: str = Field(default="", description="The id of a stronger model here.")
-        hand_over: str = Field(default="", description="A message in place of the answer.")
+        hand_over: str = Field(default="", description="A message instead of the answer.")
         min_quality: float | None = Field(default=None, description="The value of an answer that is not low.")
         deadline_seconds: float = Field(default=GATE_DEADLINE_SECONDS, description="What an answer may wait.")
         priority: int = Field(default=0, description="Filters of lower priority run first.")

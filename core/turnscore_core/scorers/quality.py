@@ -87,7 +87,7 @@ class RowLayout(BaseModel):
     turn_tokens: PositiveInt = Field(64, description="Tokens of a context turn that are read, from its end.")
     response_tokens: PositiveInt = Field(254, description="Tokens of a response that are read.")
     response_end_tokens: int = Field(
-        64, ge=0, description="Of a response with more, so many of them are its last ones; the middle is not read."
+        64, ge=0, description="How many of these are the last ones of a longer response, whose middle is not read."
     )
 
     @property

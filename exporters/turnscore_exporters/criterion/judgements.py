@@ -124,7 +124,7 @@ def read_judgements(files: Sequence[Path], mark: str, scale: tuple[float, float]
     if not marked:
         raise ExporterError(f"no response has the mark {mark!r}; there are {', '.join(sorted(others)) or 'none'}")
     if len(scales) > 1 and scale is None:
-        raise ExporterError(f"{mark} has marks on {len(scales)} scales: give --scale, and rows of that scale alone")
+        raise ExporterError(f"{mark} has marks on {len(scales)} scales: give --scale, and rows of that scale only")
     found.is_scale_guessed = scale is None and not scales
     guessed = (1.0, 5.0) if any(mark > 1 for *_, mark in marked) else (0.0, 1.0)
     low, high = found.scale = scale or next(iter(scales), guessed)

@@ -179,7 +179,7 @@ def run_engagement_training(options: EngagementTrainOptions) -> None:
     write_json(options.output / TRAINING_FILE, _describe(options, encoder.name))
     for test_set in test_sets:
         figures, length = report[test_set.name], baselines[test_set.name]["characters"]
-        typer.echo(f"{test_set.name}: AUC {figures['auc']['value']:.3f} (characters alone {length.auc.value:.3f})")
+        typer.echo(f"{test_set.name}: AUC {figures['auc']['value']:.3f} (length in characters {length.auc.value:.3f})")
 
 
 def _describe(options: EngagementTrainOptions, encoder: str) -> dict[str, Any]:

@@ -225,7 +225,7 @@ def export_usr(options: UsrExportOptions) -> Bundle:
     Raises EncoderError or CheckpointError where the checkpoints cannot be read or do not go together.
     """
     if "cuda-fp16" in (options.graph or ()):
-        raise ExporterError("--graph cuda-fp16: usr has fp32 and cpu-int8 alone")
+        raise ExporterError("--graph cuda-fp16: usr has only fp32 and cpu-int8")
     names = _name_checkpoints(options)
     reference = choose_reference_turns(options.data, options.dialogues or [], options.turns)
     masked, retrieval = load_masked_model(names[0], options.token_limit), load_pair_model(names[1], options.token_limit)

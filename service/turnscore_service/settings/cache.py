@@ -66,7 +66,7 @@ def read_address(url: str) -> RedisAddress:
     scheme = parts.scheme.replace("rediss", "redis", 1)
     if scheme not in _KINDS:
         known = ", ".join(f"{each}://" for each in _KINDS)
-        raise ValueError(f"must begin with one of {known}, or rediss in place of redis")
+        raise ValueError(f"must begin with one of {known}, or rediss instead of redis")
     kind = _KINDS[scheme]
     is_encrypted = parts.scheme.startswith("rediss")
     credentials, _, hosts = parts.netloc.rpartition("@")

@@ -133,7 +133,7 @@ class RuntimeSettings(SettingsGroup):
     )
     kept_vector_bytes: Annotated[int, Field(ge=0)] = Field(
         default=KEPT_VECTOR_BYTES,
-        description="Memory of one worker for what its models computed of texts alone, so that a conversation's "
+        description="Memory of one worker for what its models computed of single texts, so that a conversation's "
         "earlier turns are not read again; enough for 500 conversations. 0: nothing is kept "
         "([architecture.md](architecture.md#kept-vectors)).",
     )

@@ -68,7 +68,7 @@ def test_every_result_names_metric_definition_reducer_and_tokenisation(file: Pat
     assert {each["level"] for each in found["results"]} == {"segment", "corpus"}
     assert {each["reducer"] for each in found["results"] if each["metric"] == "encoder"} == set(reducers) - {"joint"}
     [stand_in] = {each["definition"] for each in found["results"] if each["metric"] == "skip-thought"}
-    assert "in place of Skip-Thought, whose model cannot be had" in stand_in
+    assert "instead of Skip-Thought, whose model cannot be had" in stand_in
     against = {each["metric"]: each["against_first"] for each in found["correlations"] if each["reducer"] == "max"}
     assert against["encoder"] is None
     assert 0 <= against["bleu-2"]["p"] <= 1

@@ -42,7 +42,7 @@ def test_links_are_printed_once_and_progress_shows_codes_alone(plan: Path) -> No
         assert f"{code}  -         0 of 0 rated" in progress
         assert secret not in progress
     done = RUNNER.invoke(app, ["delete", str(plan), "--worker", code])
-    assert done.output == f"deleted what {code} said and rated\n"
+    assert done.output == f"deleted the texts and ratings of {code}\n"
     assert f"{code}  left" in RUNNER.invoke(app, ["progress", str(plan)]).output
 
 

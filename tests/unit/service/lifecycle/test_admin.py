@@ -65,7 +65,7 @@ async def test_the_command_has_every_worker_switch_and_says_what_each_did(folder
         lines = said.splitlines()
         for number, line in enumerate(lines):
             assert line.startswith(
-                f"worker {number} (process {os.getpid()}): switched: fake:1.1.0 in place of fake:1.0.0"
+                f"worker {number} (process {os.getpid()}): switched: fake:1.1.0 instead of fake:1.0.0"
             )
             assert "MiB before" in line
             assert "a restart would serve what TURNSCORE_MODELS names" in line
@@ -73,7 +73,7 @@ async def test_the_command_has_every_worker_switch_and_says_what_each_did(folder
         code, said = await run_command("serving", "--folder", str(folder))
         assert (code, said.count("serving: serves fake:1.1.0")) == (0, 2)
         code, said = await run_command("reload", "--folder", str(folder))
-        assert (code, said.count("switched: fake:1.0.0 in place of fake:1.1.0")) == (0, 2)
+        assert (code, said.count("switched: fake:1.0.0 instead of fake:1.1.0")) == (0, 2)
     assert not list(folder.iterdir())
 
 
