@@ -85,20 +85,8 @@ def fleet(programs: Path, folder: Path, bundles: Sequence[Path], keys: Path, rec
     folder = folder.absolute()
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    bind = (
-        "--bind",
-        LOOPBACK,
-        "--save",
-        "",
-        "--appendonly",
-        "no",
-        "--maxmemory",
-        "64mb",
-        "--maxmemory-policy",
-        "allkeys-lru",
-    )
-    first = redis_process(folder / "redis-0", *bind)
-    second = redis_process(folder / "redis-1", *bind, "--replicaof", LOOPBACK, str(first.port))
+    first = _redis(folder / "redis-0")
+    second = _redis(folder / "redis-1", f"replicaof {LOOPBACK} {first.port}")
     watched = folder / "sentinel.conf"
     watched.write_text(
         f"sentinel monitor {_MASTER} {LOOPBACK} {first.port} 1\n"
@@ -133,6 +121,15 @@ def fleet(programs: Path, folder: Path, bundles: Sequence[Path], keys: Path, rec
             each.start(wait=False)
         found.wait_until_whole()
         yield found
+
+
+def _redis(folder: Path, *more: str) -> Process:
+    """By a file, which Sentinel has rewritten: the server is started again in the role that it had last."""
+    folder.mkdir()
+    options = (f"bind {LOOPBACK}", 'save ""', "maxmemory 64mb", "maxmemory-policy allkeys-lru", *more)
+    file = folder / "redis.conf"
+    file.write_text("".join(f"{each}\n" for each in options))
+    return redis_process(folder, str(file))
 
 
 def _settings(bundles: Sequence[Path], keys: Path, url: str) -> Mapping[str, str]:
