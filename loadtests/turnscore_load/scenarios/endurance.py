@@ -9,6 +9,7 @@ import fcntl
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import socket
@@ -100,6 +101,7 @@ class Endurance(Scenario[list[Line]]):
         make = [_COMMANDS / "turnscore", "keys", "new", "--file", keys_file]
         everyone = run_quietly([*make, "everyone"]).strip()
         keys = Keys(everyone=everyone, metered=run_quietly([*make, "metered", "--turns-per-second", "2"]).strip())
+        cut_broken_line(file)
         lines = read_lines(file)
         with ExitStack() as stack:
             stack.callback(record.unlink, missing_ok=True)
@@ -460,12 +462,15 @@ def find_failures(line: Line) -> list[str]:
 
 
 def read_lines(file: Path) -> list[Line]:
-    """Of a file that may end in the middle of a line."""
+    """Those that are whole: the last one may still be written, or have been cut off by a kill."""
     written = file.read_text() if file.exists() else ""
-    whole = written[: written.rfind("\n") + 1]
-    if whole != written:
-        file.write_text(whole)
-    return [json.loads(each) for each in whole.splitlines()]
+    return [json.loads(each) for each in written.split("\n")[:-1]]
+
+
+def cut_broken_line(file: Path) -> None:
+    """Takes away what a run that was killed had begun to write."""
+    if file.exists():
+        os.truncate(file, file.read_bytes().rfind(b"\n") + 1)
 
 
 def sum_counts(lines: Sequence[Line], *callers: str) -> Counter[str]:
@@ -511,7 +516,9 @@ def describe(lines: Sequence[Line]) -> Iterator[str]:
     rows = []
     for caller in sorted({caller for each in lines for caller in each["counts"]}):
         counts = sum_counts(lines, caller)
-        why = ", ".join(f"{each:,} {name}" for name, each in sorted(counts.items()) if ": " in name or "ended" in name)
+        why = ", ".join(
+            f"{each:,} {name}" for name, each in sorted(counts.items()) if re.search(": |ended|killed", name)
+        )
         rows.append([caller, *(f"{counts[each]:,}" for each in ("asked", "answered", "computed")), why])
     yield table(["", "asked", "answered", "computed", "otherwise"], rows)
 

@@ -9,7 +9,13 @@ import pytest
 from turnscore_load.answers import CallAnswer
 from turnscore_load.callers import CORPUS, FILE, PLAIN, RAW, judge_corpus, judge_file, judge_raw, judge_said
 from turnscore_load.oracle import Ask, Asker, Ledger, Oracle, Place, Verdict
-from turnscore_load.scenarios.endurance import check_lines, count_requests, find_failures, read_lines
+from turnscore_load.scenarios.endurance import (
+    check_lines,
+    count_requests,
+    cut_broken_line,
+    find_failures,
+    read_lines,
+)
 
 TURNS = [{"speaker": speaker, "text": text} for speaker, text in zip(["user", "system"] * 2, "abcd", strict=True)]
 SCORERS = ("engagement", "quality")
@@ -204,7 +210,9 @@ def test_a_state_whose_last_line_was_cut_goes_on_after_the_one_before(tmp_path: 
     whole = json.dumps(line_of(lambda _: None))
     file.write_text(f"{whole}\n{whole[:50]}")
     assert count_requests(read_lines(file)) == 10
+    cut_broken_line(file)
     assert file.read_text() == f"{whole}\n"
+    cut_broken_line(tmp_path / "none")
     assert read_lines(tmp_path / "none") == []
 
 
