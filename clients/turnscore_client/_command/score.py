@@ -56,7 +56,7 @@ from turnscore_client._files.scoring import (
     write_junit,
 )
 from turnscore_client._options import Clock, Tls
-from turnscore_client._retry import Attempts, SystemClock
+from turnscore_client._retry import Attempts, SystemClock, is_retryable
 from turnscore_client._settings import CommonSettings
 
 T = TypeVar("T")
@@ -209,7 +209,19 @@ async def _score_left(
     patient: Patient,
     summary: Summary,
 ) -> None:
-    models = await patient.ask(lambda timeout: client.models(timeout_seconds=timeout))
+    is_told = False
+
+    async def read_models(timeout: float) -> ModelsReply:
+        nonlocal is_told
+        try:
+            return await client.models(timeout_seconds=timeout)
+        except TurnScoreError as error:
+            if is_retryable(error) and job.wait_seconds and not is_told:
+                is_told = True
+                typer.echo(f"turnscore: waits {job.wait_seconds:.0f} s at most: {error}", err=True)
+            raise
+
+    models = await patient.ask(read_models)
     output.begin()
     with show_progress(size_of(job.file), job.output, patient.clock) as shown:
         outcomes = score_lines(client, lines, job.scorers, patient, models.limits, known.find)

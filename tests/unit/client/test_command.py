@@ -98,6 +98,7 @@ def test_an_unreachable_service_is_one_sentence_and_leaves_the_output_alone(mock
     mock.break_next(times=999)
     result, _ = run(mock, "score", file, "--output", output, "--wait", 3)
     assert result.exit_code == 3
+    assert result.stderr.count("turnscore: waits 3 s at most: ") == 1
     assert "turnscore: stopped: the service took no line for" in result.stderr
     assert "no answer from" in result.stderr
     assert not output.exists()
