@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, Protocol, TypeVar, cast
 
 import typer
+from rich import box
 from rich.console import Console
 from rich.table import Column, Table
 from turnscore_wire import (
@@ -385,7 +386,7 @@ Bundles = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the whole reply as JSON.")]
 
-_MODEL_COLUMNS = ("tokens of a text", "of a turn", "low below", "default")
+_MODEL_COLUMNS = ("tokens of\ntext / turn", "low\nbelow", "default")
 _PLAIN_WIDTH = 200  # columns of text that no terminal shows, so that a pipe gets a model's row in one line
 
 
@@ -533,14 +534,15 @@ def info(
         typer.echo(reply.model_dump_json())
         return
     console = Console() if Console().is_terminal else Console(width=_PLAIN_WIDTH)
-    look: dict[str, Any] = {} if console.is_terminal else {"box": None, "pad_edge": False}
+    # Fits 80 columns.
+    look: dict[str, Any] = {"box": box.SIMPLE_HEAD if console.is_terminal else None, "padding": (0, 1, 0, 0)}
     names = (Column(each, overflow="fold") for each in ("scorer", "model", "graph"))
     table = Table(*names, *_MODEL_COLUMNS, **look)
     for model in reply.models:
-        below = "" if model.threshold is None else f"{model.threshold:g}"
+        below = "" if model.threshold is None else f"{model.threshold:.3g}"
         default = "yes" if model.is_default else "stand-in" if model.stand_in else "no"
-        limits = map(str, (model.max_text_tokens, model.max_turn_tokens))
-        table.add_row(model.scorer, model.model, model.graph, *limits, below, default)
+        limits = f"{model.max_text_tokens} / {model.max_turn_tokens}"
+        table.add_row(model.scorer, model.model, model.graph, limits, below, default)
     console.print(table)
     if reply.candidates:
         candidates = Table("scorer", "candidate version", "graph", "role", "share", **look)
