@@ -29,7 +29,10 @@ test("each turn has its outcome by its tag, and errors are outcomes", async () =
 
 test("what finds no room, or has no time at the end, is dropped and counted", async () => {
   let running = 0;
-  const fetch = () => new Promise(() => (running += 1));
+  const fetch = (_url, { signal }) => {
+    running += 1;
+    return new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason)));
+  };
   const client = new MockTurnScore().client({ fetch });
   const options = { maxWaiting: 2, concurrency: 3, goodbyeMs: 10 };
   const background = new BackgroundScorer(client, () => assert.fail("none is scored"), options);

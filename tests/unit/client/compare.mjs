@@ -67,6 +67,7 @@ const requests = Object.entries({
   ],
   similarity: [[], ["b", "a b c"]].map((references) => ({ texts: ["a b", "b"], references })),
   elsewhere: [{}],
+  models: [null],
 }).flatMap(([call, bodies]) => bodies.map((body) => [`/v1/${call}`, body]));
 
 function namesOf(value) {
@@ -104,7 +105,8 @@ const mock = new MockTurnScore({
 });
 const answered = [];
 for (const [path, body] of requests) {
-  const response = await mock.fetch(`http://turnscore.test${path}`, { method: "POST", body: JSON.stringify(body) });
+  const sent = body === null ? {} : { method: "POST", body: JSON.stringify(body) };
+  const response = await mock.fetch(`http://turnscore.test${path}`, sent);
   answered.push([path, body, response.status, await response.json()]);
 }
 const named = (module) => Object.fromEntries(Object.entries(module).map(([name, value]) => [name, namesOf(value)]));

@@ -169,7 +169,8 @@ def test_the_mock_answers_as_pythons_does(javascript):
     scores = {"quality": 0.25, "reaction": 0.2, "sentiment": 0.75}
     mock = MockTurnScore(scores, thresholds={"quality": 0.5}, signals={"reaction": ["frustrated"]})
     for path, body, status, reply in javascript["requests"]:
-        answer = mock.transport.handle_request(httpx.Request("POST", f"http://turnscore.test{path}", json=body))
+        method, own = ("GET", {}) if body is None else ("POST", {"json": body})
+        answer = mock.transport.handle_request(httpx.Request(method, f"http://turnscore.test{path}", **own))
         assert (status, reply) == (answer.status_code, answer.json()), (path, body)
 
 
