@@ -319,7 +319,14 @@ class Answers {
     const { scores, signals, thresholds, limits } = this.mock;
     const names = typeof scores === "function" ? ["engagement", ...Object.keys(signals)] : Object.keys(scores);
     const models = names.map((scorer) => ({
-      ...{ scorer, model: `${scorer}:0.0.0`, digest: "0".repeat(64), graph: "mock", max_text_tokens: 512, max_turn_tokens: 512 },
+      ...{
+        scorer,
+        model: `${scorer}:0.0.0`,
+        digest: "0".repeat(64),
+        graph: "mock",
+        max_text_tokens: 512,
+        max_turn_tokens: 512,
+      },
       ...{
         speaker: this.speakerOf(scorer),
         option_limits: {},
@@ -352,7 +359,7 @@ class Conversation {
     this.#hasAnnounced ||= notice.length > 0;
     try {
       if (body.open) {
-        if (planned) throw planned;
+        if (planned) return [{ error: detailOf(planned) }];
         return [...notice, { opened: this.#open(checked("open", body.open, "open.")) }];
       }
       return [...notice, body.turn ? this.#say(body.turn, planned) : this.#addMessages(body.messages, planned)];

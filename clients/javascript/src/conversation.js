@@ -143,7 +143,9 @@ export class LiveConversation extends EventTarget {
     try {
       await this.#open(attempts, signal);
     } catch (error) {
-      if (!this.#reopeningsLeft) this.#end(error);
+      const message =
+        "the connection is gone, and maxReopenings is used up; open another conversation with these turns";
+      if (!this.#reopeningsLeft) this.#end(new ConnectionFailedError(message, error));
       throw error;
     }
   }

@@ -98,11 +98,51 @@ async function follow({ options, call, request }, place) {
   }
 }
 
-const mock = new MockTurnScore({
+// Conversations of steps drawn at random: what is said, and what becomes of the service meanwhile.
+const spoken = [
+  ["say", "user", "hi"],
+  ["say", "system", "a b"],
+  ["say", "system", " "],
+  ["sayMessages", begin.slice(0, 1)],
+  ["sayMessages", begin],
+  ["sayMessages", [{ role: "tool", content: "b" }]],
+  ["sayMessages", [{ role: "assistant", content: "so" }]],
+  ["sayMessages", [{ role: "assistant", content: "" }]],
+];
+const events = [
+  ["breakNext"],
+  ["beginDrain"],
+  ...["not_ready", "too_large", "internal"].map((code) => ["failNext", code]),
+];
+let seed = 7;
+const draw = (list) => list[(seed = (seed * 48271) % 2147483647) % list.length];
+const talks = Array.from({ length: 150 }, (_, place) => ({
+  opening: draw([{}, { messages: begin }, { scorers: ["quality", "reaction"], context: turns }]),
+  maxReopenings: place % 4,
+  steps: Array.from({ length: 9 }, () => draw([...spoken, ...spoken, ...events])),
+}));
+
+async function talk({ opening, maxReopenings, steps }) {
+  const mock = new MockTurnScore(known);
+  const conversation = await mock.client().conversation(opening, { maxReopenings });
+  const told = [];
+  for (const [name, ...given] of steps)
+    try {
+      const scored = await (name.startsWith("say") ? conversation : mock)[name](...given);
+      told.push(scored ? [scored.index, Object.keys(scored.scores), scored.dialogue] : null);
+    } catch ({ code, field }) {
+      told.push([code, field ?? null]);
+      if (code === "connection_failed") break; // Python's mock would go on over a connection that is gone
+    }
+  return { told, turns: conversation.turns, requests: mock.requests.length, isDraining: conversation.isDraining };
+}
+
+const known = {
   scores: { quality: 0.25, reaction: 0.2, sentiment: 0.75 },
   thresholds: { quality: 0.5 },
   signals: { reaction: ["frustrated"] },
-});
+};
+const mock = new MockTurnScore(known);
 const answered = [];
 for (const [path, body] of requests) {
   const sent = body === null ? {} : { method: "POST", body: JSON.stringify(body) };
@@ -115,6 +155,7 @@ console.log(
     names: { ...named(turnscore), ...named(testing) },
     messages: messages.map((each) => [each, attempt(() => turnscore.readMessages(each))]),
     requests: answered,
+    talks: await Promise.all(talks.map(async (each) => [each, await talk(each)])),
     scripts: await Promise.all(scripts.map(follow)),
   }),
 );

@@ -165,9 +165,35 @@ def test_messages_are_read_as_in_python(javascript):
         assert told == read(messages), messages
 
 
-def test_the_mock_answers_as_pythons_does(javascript):
+def mock_of_both() -> MockTurnScore:
     scores = {"quality": 0.25, "reaction": 0.2, "sentiment": 0.75}
-    mock = MockTurnScore(scores, thresholds={"quality": 0.5}, signals={"reaction": ["frustrated"]})
+    return MockTurnScore(scores, thresholds={"quality": 0.5}, signals={"reaction": ["frustrated"]})
+
+
+def test_conversations_go_on_break_and_are_reopened_as_in_python(javascript):
+    def talk(opening: Any, max_reopenings: int, steps: Any) -> Any:
+        mock, told = mock_of_both(), []
+        with mock.client() as client, client.conversation(**opening, max_reopenings=max_reopenings) as conversation:
+            for name, *given in steps:
+                act = getattr(conversation if name.startswith("say") else mock, re.sub("([A-Z])", r"_\1", name).lower())
+                try:
+                    scored = act(*given)
+                    dialogue = {name: each.model_dump() for name, each in (scored.dialogue if scored else {}).items()}
+                    told.append([scored.index, list(scored.scores), dialogue] if scored else None)
+                except TurnScoreError as error:
+                    told.append([error.code, getattr(error, "field", None)])
+                    if error.code == "connection_failed":
+                        break
+            turns = [{"speaker": each.speaker, "text": each.text} for each in conversation.turns]
+            state = {"requests": len(mock.requests), "isDraining": conversation.is_draining}
+            return {"told": told, "turns": turns, **state}
+
+    for given, told in javascript["talks"]:
+        assert told == talk(given["opening"], given["maxReopenings"], given["steps"]), given
+
+
+def test_the_mock_answers_as_pythons_does(javascript):
+    mock = mock_of_both()
     for path, body, status, reply in javascript["requests"]:
         method, own = ("GET", {}) if body is None else ("POST", {"json": body})
         answer = mock.transport.handle_request(httpx.Request(method, f"http://turnscore.test{path}", **own))
