@@ -31,8 +31,8 @@ def opening_with(opening: ConversationOpening, turns: Sequence[Turn]) -> Convers
 
 
 def has_ended(reply: ConversationReply) -> bool:
-    """Whether the replica says that it shuts down, which ends the conversation; what it was asked it has not taken."""
-    return reply.error is not None and reply.error.code == "not_ready"
+    """Whether this ends the conversation, as the replica shuts down or nobody spoke; the turn was then not taken."""
+    return reply.error is not None and reply.error.code in ("not_ready", "deadline_exceeded")
 
 
 def join(before: Dialogue, after: Dialogue) -> dict[str, DialogueAggregate]:

@@ -106,7 +106,8 @@ export class LiveConversation extends EventTarget {
         try {
           const left = attempts.deadlineMs(deadline_ms ?? this.#opening.deadline_ms);
           const reply = await attempts.once((ending) => this.#ask(kind, sent, left, ending), signal);
-          const hasEnded = reply.error?.code === "not_ready"; // that replica shuts down, and has not taken the turn
+          // That replica shuts down, or nobody spoke for too long: it has not taken the turn.
+          const hasEnded = ["not_ready", "deadline_exceeded"].includes(reply.error?.code);
           if (!hasEnded || !this.#reopeningsLeft) return readAnswer(reply, this.opened.request_id);
         } catch (error) {
           if (!(error instanceof ConnectionFailedError) || !this.#reopeningsLeft) throw error;

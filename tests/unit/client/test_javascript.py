@@ -84,7 +84,7 @@ LATER = {"Date": "Thu, 26 Nov 2026 10:00:00 GMT", "Retry_After": "Thu, 26 Nov 20
 SCRIPTS: list[tuple[list[Any], Any, Any]] = [
     ([refusal(429, "overloaded", 20), refusal(503, "not_ready", Retry_After="0.02"), None, SCORED], {}, {}),
     ([SCORED], {}, {"timeout_seconds": 0}),
-    (["slow"], {}, {"timeout_seconds": 0.3}),
+    (["slow"], {}, {"timeout_seconds": 1.5}),
     ([refusal(429, "overloaded", 60_000)], {}, {}),
     ([refusal(503, "not_ready", Retry_After="60")], {}, {}),
     ([refusal(503, "not_ready", **LATER)], {}, {}),
@@ -123,7 +123,7 @@ def javascript() -> Any:
         asked[f"{client}/{place}"] += 1
         answers = SCRIPTS[int(place)][0]
         answer = answers[min(asked[f"{client}/{place}"], len(answers)) - 1]
-        return await asyncio.sleep(2) if answer == "slow" else answer
+        return await asyncio.sleep(60) if answer == "slow" else answer
 
     scripts = []
     for _, own, call in SCRIPTS:

@@ -135,6 +135,14 @@ async def test_a_conversation_that_ended_says_why_at_the_next_turn(talk, service
         assert [turn.text for turn in conversation.turns] == ["hi"]  # the first was refused, the second may be heard
 
 
+async def test_a_conversation_that_ended_while_nobody_spoke_is_reopened_for_the_next_turn(talk, service):
+    settings = settings_with(conversations={"idle_seconds": 0.5})
+    async with service(settings) as (address, runtime), talk(address) as conversation:
+        await conversation.say("user", "hi")
+        await asyncio.wait_for(runtime.conversations.wait_until_empty(), 30)
+        assert (await conversation.say("system", "one two")).index == 1
+
+
 async def test_draining_is_noticed_and_its_end_is_typed(talk, service):
     async with service() as (address, runtime), talk(address) as conversation:
         runtime.begin_drain()
