@@ -56,9 +56,10 @@ class InFlight:
     it. A failure goes to every caller that waits, and is not kept.
     """
 
-    def __init__(self, others: "SingleFlight", turn: TurnToScore) -> None:
-        """`turn` is as its scorers are to see it."""
+    def __init__(self, others: "SingleFlight", turn: TurnToScore, chars: int) -> None:
+        """`turn` is as its scorers are to see it; `chars` are those that they read of it."""
         self.turn = turn
+        self.chars = chars
         self.parts: list[Part] = []
         self.waiting = 0
         """Scores that wait for it."""
@@ -123,12 +124,22 @@ class Part:
     error: ScoringError | None = None
 
     def take(self, turn: TurnToScore, answer: RawScore | ScoringError) -> None:
-        """What the scorer said of the turn."""
+        """What the scorer said of the turn. One that cannot be read or kept is an error of this scorer alone."""
         if isinstance(answer, ScoringError):
             self.error = answer
             return
-        self.found = dict(zip(self.fragments, self.scorer.split(turn, answer), strict=True))
-        self.keep(self.found)
+        try:
+            found = dict(zip(self.fragments, self.scorer.split(turn, answer), strict=True))
+            self.keep(found)
+            self.found = found
+        except Exception as error:
+            self.error = _internal_error(error)
+
+
+def _internal_error(error: BaseException) -> ScoringError:
+    """What callers are told; the log has the rest."""
+    _LOGGER.error("computing failed: %s", type(error).__name__, exc_info=error)
+    return FailedScoringError("an internal error occurred; the service's log has the details")
 
 
 SingleFlight = dict[tuple[str, bytes], tuple[InFlight, Part]]
@@ -261,7 +272,7 @@ class ScoringJob:
         self._is_shared = any([len(asked) > 1 or asked[0] is not own for asked in self._asked])  # noqa: C419
         # By the place of a pack's answer.
         self._answers = [(work, part) for work in works for part in work.parts]
-        self._chars = sum([count_chars(own.inputs_of(turn)) for turn in self._turns])
+        self._chars = sum([work.chars for work in works])
         tokenizing = self._chars // _CHARS_PER_CHARGED_TOKEN
         tokens = sum(map(own.estimate_tokens, self._turns)) + tokenizing
         self.demand = Demand(len(self._turns), tokens, tokenizing)
@@ -350,11 +361,9 @@ class ScoringJob:
             self._reservation.release(self._runtime.loaded.name)
 
     def _fail(self, error: BaseException, works: Sequence[InFlight]) -> None:
-        if not isinstance(error, ScoringError):
-            _LOGGER.error("computing failed: %s", type(error).__name__, exc_info=error)
-            error = FailedScoringError("an internal error occurred; the service's log has the details")
+        known = error if isinstance(error, ScoringError) else _internal_error(error)
         for work in works:
-            work.finish(error)
+            work.finish(known)
 
     def _stop_unwanted(self, works: Sequence[InFlight], stop: Callable[[bool], object]) -> None:
         """Calls `stop` when the last caller that waits for any of these has left."""
@@ -519,7 +528,9 @@ class Scheduler:
             if each.missing and (own := self._join(each)) is not None:
                 turn, part = own
                 works = begun.setdefault(self._computing[each.loaded.name], {})
-                work = each.own = works.get(id(turn)) or works.setdefault(id(turn), InFlight(self._in_flight, turn))
+                if (work := works.get(id(turn))) is None:
+                    work = works[id(turn)] = InFlight(self._in_flight, turn, count_chars(each.inputs))
+                each.own = work
                 work.add(part)
                 each.join(work, part)
                 deadlines.append(each.deadline)

@@ -11,10 +11,12 @@ from support.conditions import until
 from support.fakes import FakeScorer, loaded_fake
 from support.transports import ready_runtime
 from support.versions import ask
+from turnscore_core.errors import FailedScoringError
 from turnscore_core.inference.devices import CPU, Device
 from turnscore_core.loaded_scorer import TokenizingPace, measure_tokenizing
-from turnscore_core.scorers.scorer import TokenPack, TurnToScore
+from turnscore_core.scorers.scorer import WHOLE, RawScore, TokenPack, TurnToScore
 from turnscore_service.scheduling.admission import Admission, Reservation
+from turnscore_service.scheduling.batcher import PackScores
 from turnscore_service.scheduling.scheduler import InFlight, Part, ScorerRuntime, ScoringJob
 from turnscore_service.settings.service import AdmissionSettings, BatchingSettings
 from turnscore_wire import TokenCount, Turn
@@ -121,7 +123,7 @@ class CountedWork(InFlight):
 
 
 def begin(held: AnsweringNothing, turns: int) -> list[InFlight]:
-    works: list[InFlight] = [CountedWork({}, TurnToScore([], "ok")) for _ in range(turns)]
+    works: list[InFlight] = [CountedWork({}, TurnToScore([], "ok"), 2) for _ in range(turns)]
     for work in works:
         work.add(Part(held.runtime.loaded.scorer, "", [b"a"], (), keep=lambda _: None))
         work.waiting += 1
@@ -161,3 +163,24 @@ async def test_leaving_many_turns_looks_at_each_a_few_times():
     for work in works:
         work.leave(expired=True)
     assert CountedWork.asked <= 3 * turns
+
+
+class Unreadable(FakeScorer):
+    """Says nothing that can be kept."""
+
+    def split(self, turn: TurnToScore, whole: RawScore) -> Sequence[RawScore]:
+        raise ValueError(turn)
+
+
+async def test_a_scorer_of_a_pass_whose_score_cannot_be_read_fails_alone():
+    held = AnsweringNothing([pack([0])])
+    work = InFlight({}, SHORT, 3)
+    own, broken = (Part(each, "", [WHOLE], (), keep=lambda _: None) for each in (FakeScorer(), Unreadable()))
+    work.add(broken)
+    work.add(own)
+    work.waiting = 2
+    ScoringJob(held.runtime, [work]).begin(Reservation(Admission(AdmissionSettings()), {}))
+    held.submitted[0].set_result(PackScores((RawScore(0.1), RawScore(0.2)), 0.0, 0.0))
+    await work.done
+    assert (own.found[WHOLE].value, own.error) == (0.2, None)
+    assert isinstance(broken.error, FailedScoringError)
