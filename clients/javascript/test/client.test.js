@@ -170,7 +170,7 @@ test("a call whose time runs out ends as deadline_exceeded, also between attempt
     message: "no answer within 0.02 s",
   });
   const { client } = scripted([new TypeError("down")]);
-  await assert.rejects(client.models({ timeoutMs: 20 }), { code: "deadline_exceeded" });
+  await assert.rejects(client.models({ timeoutMs: 700 }), { code: "deadline_exceeded" }); // the machine may be busy
 });
 
 test("a call ends with its caller's own signal, also while it waits to try again", async () => {
