@@ -1,11 +1,12 @@
 """Measures criteria learned from people's judgements of turns that quality's encoder was not trained on.
 
     .venv-dev/bin/python experiments/criterion_figures.py DATA results/criterion.json
+    .venv-dev/bin/python experiments/criterion_figures.py DATA results/criterion.json --deep empathetic irrelevant
 
 Nine behaviours of abc-eval, four grades of mrbench's tutors and dstc7's `informative`, each from 200, 500, 1,000 and
 2,000 rows or all that there are: what they rank of unseen dialogues, next to the response's length, TF-IDF with a
 logistic regression on the same rows, and the head of quality that is nearest. It measures only: nothing that ships is
-made of these sets.
+made of these sets. `--deep` adds to a file of such figures what training the upper layers gives for some criteria.
 Intervals of 95 %, by bootstrap over dialogues.
 """
 
@@ -23,6 +24,7 @@ from turnscore_assessment.data.dialogues import LabelledTurn
 from turnscore_assessment.figures import Interval
 from turnscore_assessment.files import read_rows
 from turnscore_core.scorers.quality import read_heads
+from turnscore_exporters.criterion.deep import train_deep
 from turnscore_exporters.criterion.judgements import HELD_OUT, MARK, TRAIN, FeatureReader, Judgements
 from turnscore_exporters.criterion.learning import Floats, HeldOut, draw_rows, fit_head
 from turnscore_exporters.criterion.training import score_baselines
@@ -118,13 +120,54 @@ def measure_all(data: Path, reader: FeatureReader) -> Iterator[tuple[str, dict[s
             yield f"{name}, {criterion}", measure(marked, features, heads)
 
 
+def measure_deep(turns: list[LabelledTurn], reader: FeatureReader, folder: Path) -> dict[str, Any]:
+    """What the upper layers, trained on as many rows, give of one criterion."""
+    judged = Judgements(turns)
+    train, held = judged.part(TRAIN), judged.part(HELD_OUT)
+    if train.sum() > MOST_ROWS:
+        numbered = np.unique(judged.dialogue_of[train], return_inverse=True)[1]
+        chosen = np.flatnonzero(train)[draw_rows(np.random.default_rng(MOST_ROWS), numbered, MOST_ROWS)]
+        rows = np.sort(np.concatenate([chosen, np.flatnonzero(held)]))
+        return measure_deep([turns[row] for row in rows], reader, folder)
+    features, unseen = reader.read(turns), HeldOut(judged.wanted[held], judged.dialogue_of[held])
+    wanted, dialogue_of = judged.wanted[train], judged.dialogue_of[train]
+    head = fit_head(features[train].astype(np.float64), wanted, dialogue_of)
+    found = train_deep(reader.loaded, judged, features, folder)
+    deep = fit_head(found.features[train].astype(np.float64), wanted, dialogue_of)
+    scores = [head.predict(features[held]), deep.predict(found.features[held])]
+    (own, resampled), (without, others) = ((unseen.agree(each), unseen.resample(each)) for each in scores[::-1])
+    return {
+        "encoder": reader.loaded.model,
+        "rows": len(wanted),
+        "step": int(found.recipe["best_step"]),
+        "criterion": summarise([(without, others)]),
+        "deep": summarise([(own, resampled)]),
+        "deep over criterion": summarise([(own - without, resampled - others)]),
+    }
+
+
+def add_deep(path: Path, data: Path, reader: FeatureReader, wanted: list[str], folder: Path) -> None:
+    """Adds the figures of `measure_deep` to those of a file, criterion by criterion."""
+    for name, turns in read_sets(data / "turn_feedback.jsonl.gz").items():
+        for criterion in [each for each in turns[0].labels if each in wanted]:
+            marked = [replace(turn, labels={MARK: turn.labels[criterion]}) for turn in turns]
+            found = measure_deep(marked, reader, folder)
+            figures = json.loads(path.read_text(encoding="utf-8"))
+            figures["criteria"][f"{name}, {criterion}"]["deep"] = found
+            path.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
     parser.add_argument("output", type=Path)
     parser.add_argument("--features", type=Path, default=Path("build/features"))
+    parser.add_argument("--deep", nargs="+", metavar="CRITERION")
     given = parser.parse_args()
     bundle = read_bundle(next(each for each in starter_bundles() if each.name == "quality"))
+    if given.deep:
+        add_deep(given.output, given.data, FeatureReader(bundle, given.features), given.deep, given.features)
+        return
     figures = {
         "encoder": bundle.manifest.reference,
         "date": f"{datetime.now(UTC):%Y-%m-%d}",

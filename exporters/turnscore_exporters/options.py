@@ -300,6 +300,11 @@ class CriterionTrainOptions:
         Path | None, Option(exists=True, dir_okay=False, help="The rubric that judges were given, for the card.")
     ] = None
     encoder: Annotated[str, Option(help="The bundle of quality on whose features it works.")] = "quality"
+    deep: Annotated[
+        bool,
+        Option("--deep", help="Train the upper layers, too; kept where that is better: it costs a pass for each turn."),
+    ] = False
+    keep_deep: Annotated[bool, Option("--keep-deep", help="--deep, kept also where it may be no better.")] = False
     data: Annotated[
         Path | None, Option(help="Data folder, for percentiles among its turns instead of the judged ones.")
     ] = None

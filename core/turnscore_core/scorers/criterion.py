@@ -1,7 +1,7 @@
 """Criterion: what one team asks of a reply, learned from its own judgements on the features of quality's encoder.
 
 A service may have many: each is a scorer under its bundle's name. The head is linear, so that one pass of the encoder
-serves quality and all of them.
+serves quality and all of them. One whose bundle has a second graph of its own takes a pass of its own.
 """
 
 from collections.abc import Sequence

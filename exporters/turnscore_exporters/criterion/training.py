@@ -6,8 +6,9 @@ thresholds and learning curve come from the others.
 
 import platform
 import re
+import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -22,8 +23,18 @@ from turnscore_assessment.rendering import Page, Section, Table, to_markdown
 from turnscore_core.loaded_scorer import choose_variant
 from turnscore_core.scorers.criterion import CriterionOptions, CriterionScorer
 from turnscore_core.scorers.quality import HEADS, read_heads
-from turnscore_models import CRITERION, Bundle, HeadsSpec, Manifest, SharedFiles, Threshold, write_bundle
-from turnscore_models.bundle import known_kinds, sha256_of
+from turnscore_models import (
+    CRITERION,
+    Bundle,
+    GraphSpec,
+    GraphVariant,
+    HeadsSpec,
+    Manifest,
+    SharedFiles,
+    Threshold,
+    write_bundle,
+)
+from turnscore_models.bundle import encoder_digest, known_kinds, sha256_of
 from turnscore_models.manifest import NAME_PATTERN, VERSION_PATTERN
 from turnscore_models.store import resolve
 
@@ -46,6 +57,7 @@ from turnscore_exporters.calibration.recalibration import (
     make_threshold,
     measure_share,
 )
+from turnscore_exporters.criterion.deep import DeepFeatures, ReadTurns, train_deep
 from turnscore_exporters.criterion.judgements import (
     HELD_OUT,
     MARK,
@@ -57,11 +69,13 @@ from turnscore_exporters.criterion.judgements import (
     read_judgements,
 )
 from turnscore_exporters.criterion.learning import HeldOut, LearningCurve, LinearHead, draw_curve, fit_head
-from turnscore_exporters.errors import ExporterError
+from turnscore_exporters.errors import ExporterError, ParityError
 from turnscore_exporters.json_files import write_json
 from turnscore_exporters.options import CriterionTrainOptions
+from turnscore_exporters.quality.dequantize import GRAPH
 
 HEAD_FILE, CARD_FILE, LENGTH = "criterion.npz", "card.md", "length"
+WITHOUT_DEEP = "without --deep"
 GOOD_FROM, BAD_UP_TO = 0.625, 0.375  # Of a mark as 0 to 1, as quality's thresholds: 3.5 and 2.5 of 5.
 # Fewest rows, dialogues, and rows with another mark than the commonest, of each part. Chosen: with fewer, the interval
 # of an agreement is wider than what there is to find.
@@ -77,12 +91,16 @@ class Learned:
 
     head: LinearHead
     held: HeldOut
+    scores: Floats  # Of the held-out turns.
+    lengths: Floats  # Theirs, turned round where shorter ones are better.
     agreement: Interval
     baselines: Mapping[str, Interval]
     over_length: Interval
     curve: LearningCurve
     slope: float  # Of the calibrated value: the sigmoid of what the head gives times it, plus `bias`.
     bias: float
+    deep: DeepFeatures | None = None  # The head's features, where it is one of --deep.
+    choice: str = ""  # How the heads with and without --deep compare.
 
     def describe(self) -> Iterator[str]:
         """A line for each finding."""
@@ -128,6 +146,11 @@ def train_criterion(options: CriterionTrainOptions) -> Iterator[str]:
     features = reader.read(judged.turns)
     learned = learn(judged, features, read_heads(reader.answer(features)))
     yield from learned.describe()
+    if options.deep or options.keep_deep:
+        yield "training the upper layers: a minute or more for 1,000 short responses"
+        found = train_deep(reader.loaded, judged, features, output.resolve().parent / "features")
+        learned = choose_deep(judged, learned, found, always=options.keep_deep)
+        yield learned.choice
     learned.refuse_chance(options.name)
     reference, source = [], f"the judged responses themselves: {len(judged.turns)} of {judged.dialogues} dialogues"
     if options.data is not None:
@@ -140,9 +163,13 @@ def train_criterion(options: CriterionTrainOptions) -> Iterator[str]:
         def score(rows: Features) -> Floats:
             return np.array([each.value for each in scorer.read_features([], rows)])
 
-        values = score(features)
+        values = score(features if learned.deep is None else learned.deep.features)
         thresholds = make_thresholds(values, judged, options.false_alarms)
-        known = score(reader.read(reference)) if reference else _unseen_values(values, judged, learned)
+        known = _unseen_values(values, judged, learned)
+        if reference and learned.deep is None:
+            known = score(reader.read(reference))
+        elif reference and learned.deep is not None:
+            known = score(ReadTurns(reader.loaded, reference).compute_features(learned.deep.joint_file))
         write_json(draft.path_of(draft.manifest.calibration), calibrate(known.tolist(), source))
         card = describe_card(options, judged, learned, thresholds, source, description)
         (output / CARD_FILE).write_text(to_markdown(card), encoding="utf-8")
@@ -219,6 +246,8 @@ def learn(judged: Judgements, features: Features, heads: Floats) -> Learned:
     return Learned(
         head=head,
         held=unseen,
+        scores=scores,
+        lengths=simple[LENGTH][held],
         agreement=unseen.compare(scores),
         baselines={name: unseen.compare(each[held]) for name, each in simple.items()},
         over_length=unseen.compare(scores, simple[LENGTH][held]),
@@ -226,6 +255,37 @@ def learn(judged: Judgements, features: Features, heads: Floats) -> Learned:
         slope=round(slope, 4),
         bias=round(bias, 4),
     )
+
+
+def learn_deep(judged: Judgements, learned: Learned, deep: DeepFeatures) -> Learned:
+    """The head on the features of trained layers, calibrated on the dialogues that these were not trained on."""
+    train, wanted = judged.part(TRAIN), judged.wanted[judged.part(TRAIN)]
+    own = deep.features[train].astype(np.float64)
+    head = fit_head(own, wanted, np.unique(judged.dialogue_of[train], return_inverse=True)[1])
+    scores = head.predict(deep.features[judged.part(HELD_OUT)])
+    slope, bias = fit_probability(head.crossed[deep.is_left_out], wanted[deep.is_left_out])
+    return replace(
+        learned,
+        head=head,
+        scores=scores,
+        agreement=learned.held.compare(scores),
+        baselines={WITHOUT_DEEP: learned.agreement, **learned.baselines},
+        over_length=learned.held.compare(scores, learned.lengths),
+        slope=round(slope, 4),
+        bias=round(bias, 4),
+        deep=deep,
+    )
+
+
+def choose_deep(judged: Judgements, learned: Learned, found: DeepFeatures, *, always: bool) -> Learned:
+    """The head of --deep where that is better on the held-out dialogues, or wanted `always`; `choice` says why."""
+    made = learn_deep(judged, learned, found)
+    gain = made.held.compare(made.scores, learned.scores)
+    said = f"--deep: {made.held.measure} {made.agreement}, without it {learned.agreement}, higher by {gain}"
+    if gain.low > 0 or always:
+        doubt = "" if gain.low > 0 else ", which may be none"
+        return replace(made, choice=f"{said}{doubt}; it is kept, and takes a pass of its own for each turn")
+    return replace(learned, choice=f"{said}, which may be none; what is kept is without it (--keep-deep keeps it)")
 
 
 def score_baselines(judged: Judgements, heads: Floats) -> dict[str, Floats]:
@@ -271,10 +331,14 @@ def _write(
     tested = self_test_turns(CRITERION)
     write_json(output / older.calibration, calibrate([0.0, 1.0], "nothing yet"))
     write_json(output / older.self_test, build_self_test(tested, [None] * len(tested)))
+    graphs, encoders = older.graphs, older.heads[older.kind].encoders
+    shared = [file for graph in graphs.values() for file in graph.files]
+    if learned.deep is not None:
+        graphs, encoders, shared = _write_joint_graph(output, older, learned)
     spec = HeadsSpec(
         file=HEAD_FILE,
         sha256=sha256_of(path),
-        encoders=older.heads[older.kind].encoders,
+        encoders=encoders,
         outputs=["value"],
         parity_measured={"max_abs": float(np.abs(weights - head.weights).max())},
     )
@@ -287,15 +351,15 @@ def _write(
             "language": older.options.get("language", "en"),
         }
     )
-    graphs = [file for graph in older.graphs.values() for file in graph.files]
+    lender = older.name if older.shared is None else older.shared.bundle
     manifest = Manifest(
         name=options.name,
         version=options.version,
         kind=CRITERION,
         files=older.files,
-        graphs=older.graphs,
+        graphs=graphs,
         heads={CRITERION: spec},
-        shared=older.shared or SharedFiles(bundle=older.name, files=[*graphs, older.tokenizer]),
+        shared=SharedFiles(bundle=lender, files=[*shared, older.tokenizer]),
         tokenizer=older.tokenizer,
         calibration=older.calibration,
         self_test=older.self_test,
@@ -308,6 +372,7 @@ def _write(
             "judges": sorted(judged.judges),
             "rows": {split: int(judged.part(split).sum()) for split in PARTS},
             "penalty": head.penalty,
+            "deep": None if learned.deep is None else learned.deep.recipe,
             "command": _command_of(options),
             "date": datetime.now(UTC).date().isoformat(),
             "python": platform.python_version(),
@@ -316,6 +381,26 @@ def _write(
         licence=options.licence,
     )
     return write_bundle(output, manifest, encoder.lenders or [encoder.folder])
+
+
+def _write_joint_graph(
+    output: Path, older: Manifest, learned: Learned
+) -> tuple[dict[GraphVariant, GraphSpec], list[str], list[str]]:
+    """The bundle's own second graph: the graphs, the encoders that its head is for, and which graphs are shared.
+
+    Raises ParityError where int8 moves a value by more than the encoder's own graph may.
+    """
+    assert learned.deep is not None
+    spec = older.graphs[GRAPH]
+    assert spec.joint is not None
+    measured = learned.deep.measure_parity(learned.head, learned.slope, learned.bias)
+    if not measured["max_abs"] <= spec.parity_tolerance:
+        raise ParityError(f"int8 moves a value of --deep by {measured['max_abs']:.3f}, above {spec.parity_tolerance:g}")
+    own = output / spec.joint.file
+    own.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(learned.deep.joint_file, own)
+    graphs: dict[GraphVariant, GraphSpec] = {GRAPH: spec.model_copy(update={"parity_measured": measured})}
+    return graphs, [encoder_digest(older.files[spec.file], sha256_of(own))], [spec.file]
 
 
 def _report(learned: Learned) -> JsonValue:
@@ -334,15 +419,21 @@ def _report(learned: Learned) -> JsonValue:
 def _command_of(options: CriterionTrainOptions) -> str:
     given = {"mark": options.mark, "scale": options.scale, "encoder": options.encoder, "data": options.data and "DATA"}
     named = " ".join(f"--{name} {value}" for name, value in given.items() if value not in (None, "quality"))
+    named += " --keep-deep" if options.keep_deep else " --deep" if options.deep else ""
     files = " ".join(path.name for path in options.files)
     return f"turnscore train criterion {files} --name {options.name} --version {options.version} {named}".strip()
 
 
 def _unseen_values(values: Floats, judged: Judgements, learned: Learned) -> Floats:
-    """The values of the judged responses; of those that were trained on, by heads that did not see their dialogue."""
-    unseen = values.copy()
+    """The values of the judged responses; of those that were trained on, by heads that did not see their dialogue.
+
+    Without those that the layers of --deep were trained on.
+    """
+    known, unseen = np.ones(len(values), bool), values.copy()
     unseen[judged.part(TRAIN)] = 1 / (1 + np.exp(-(learned.head.crossed * learned.slope + learned.bias)))
-    return unseen
+    if learned.deep is not None:
+        known[judged.part(TRAIN)] = learned.deep.is_left_out
+    return unseen[known]
 
 
 def make_thresholds(values: Floats, judged: Judgements, rate: float) -> dict[str, Threshold]:
@@ -407,7 +498,10 @@ def describe_card(
         sections=[
             Section(
                 "Agreement with the judges",
-                [f"{' and '.join(f'{count} responses {name}' for name, count in rows.items())}, by dialogue."],
+                [
+                    f"{' and '.join(f'{count} responses {name}' for name, count in rows.items())}, by dialogue.",
+                    *([f"{learned.choice}."] if learned.choice else []),
+                ],
                 [
                     Table(
                         f"{measure} on held-out dialogues, 95 % interval ({learned.held.chance:g} is chance)",
@@ -419,7 +513,7 @@ def describe_card(
             Section(
                 "Would more judgements help?",
                 [f"{gain[:1].upper()}{gain[1:]}."],
-                [Table("Heads learned from fewer rows", ["rows", "draws", measure], curve)],
+                [Table("Heads (without --deep) learned from fewer rows", ["rows", "draws", measure], curve)],
             ),
             Section("Labels", [f"{describe_thresholds(thresholds, judged).rstrip('.')}."]),
             Section(

@@ -14,21 +14,22 @@ import numpy as np
 import onnx
 import torch
 from numpy.typing import NDArray
-from onnx import GraphProto, numpy_helper
+from onnx import GraphProto, NodeProto, numpy_helper
 from turnscore_core.scorers.quality import QualityOptions
-from turnscore_models import Bundle
+from turnscore_models import Bundle, GraphVariant
 from turnscore_models.store import resolve
 
 from turnscore_exporters.errors import CheckpointError
+from turnscore_exporters.graphs.int8 import quantize_matrix
 from turnscore_exporters.json_files import write_json
 from turnscore_exporters.options import DequantizeOptions
 from turnscore_exporters.quality.bundle import KIND
-from turnscore_exporters.quality.model import QualityModel, QualitySettings, save_model
+from turnscore_exporters.quality.model import JointLayers, QualityModel, QualitySettings, save_model
 from turnscore_exporters.quality.value import FittedFormula, write_formula
 from turnscore_exporters.training.encoders import Factors, load_encoder, write_smoothing
 from turnscore_exporters.training.loop import REPORT_FILE, TRAINING_FILE
 
-GRAPH = "cpu-int8"
+GRAPH: GraphVariant = "cpu-int8"
 # Names that the expanded attention gives its parts (`plain_operators`).
 _PART = re.compile(r"/encoder/encoder/layer\.(?P<layer>\d+)/attention/self/.*/(?P<part>query|key|value)/(bias|product)")
 _PROJECTION = re.compile(r"(?P<part>query|key|value|key_places|value_places)(?P<call>_\d+)?")
@@ -109,30 +110,97 @@ def _smoothing(graph: GraphProto, constants: Mapping[str, Array]) -> Iterator[Ar
             )
 
 
-def _matrices(graph: GraphProto, constants: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
-    """The encoder's weight matrices: int8 by the scale of each column, and by the factor of each input channel."""
+def _products(graph: GraphProto, constants: Mapping[str, Array]) -> Iterator[tuple[str, NodeProto, Array | None]]:
+    """Every product with a weight matrix: the module it is of, and what its input was multiplied by, where smoothed.
+
+    The context's inputs are rounded by another graph, so that theirs is not found here.
+    """
     producers = {output: node for node in graph.node for output in node.output}
     scaled = {node.input[0]: node.output[0] for node in graph.node if node.op_type == "Mul"}
     for node in graph.node:
-        if node.op_type == "MatMulIntegerToFloat" and node.input[0] in producers:  # else the context's, on an input
-            matrix = constants[node.input[1]] * constants[node.input[3]]
-            quantized = producers.get(producers[node.input[0]].input[0])
-            if quantized is not None and quantized.op_type == "Mul":  # the input was smoothed, the weights took it back
-                [smoothing] = [constants[name] for name in quantized.input if name in constants]
-                matrix = matrix * smoothing[:, None]
+        if node.op_type == "MatMulIntegerToFloat":
             name = scaled[node.output[0]]
-            yield f"{_attention_part(name) or _module_of(name)}.weight", matrix.T
+            yield _attention_part(name) or _module_of(name), node, _smoothing_of(node, producers, constants)
+
+
+def _smoothing_of(
+    product: NodeProto, producers: Mapping[str, NodeProto], constants: Mapping[str, Array]
+) -> Array | None:
+    rounded = producers.get(product.input[0])
+    source = None if rounded is None else producers.get(rounded.input[0])
+    if source is None or source.op_type != "Mul":
+        return None
+    [smoothing] = [constants[each] for each in source.input if each in constants]
+    return smoothing
+
+
+def _matrices(graph: GraphProto, constants: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
+    """The encoder's weight matrices: int8 by the scale of each column, and by the factor of each input channel."""
+    given = {each.name for each in graph.input}
+    for module, node, smoothing in _products(graph, constants):
+        if node.input[0] not in given:  # else the context's, which are the response's
+            matrix = constants[node.input[1]] * constants[node.input[3]]
+            yield f"{module}.weight", (matrix if smoothing is None else matrix * smoothing[:, None]).T
+
+
+def _lookups(graph: GraphProto) -> Iterator[tuple[str, str, str]]:
+    """Every embedding table: the name of its weight, and those of its values and of its rows' scales."""
+    looked_up = {node.output[0]: node.input[0] for node in graph.node if node.op_type == "Gather"}
+    for node in graph.node:
+        if node.op_type == "DequantizeLinear":
+            values, scales = (looked_up[name] for name in node.input[:2])
+            yield f"{_module_of(node.output[0])}.weight", values, scales
 
 
 def _tables(graph: GraphProto, constants: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
     """The embedding tables: int8 by the scale of each row."""
-    looked_up = {node.output[0]: constants.get(node.input[0]) for node in graph.node if node.op_type == "Gather"}
-    for node in graph.node:
-        if node.op_type == "DequantizeLinear":
-            table, scales = (looked_up[name] for name in node.input[:2])
-            assert table is not None
-            assert scales is not None
-            yield f"{_module_of(node.output[0])}.weight", table * scales
+    for name, values, scales in _lookups(graph):
+        yield name, constants[values] * constants[scales]
+
+
+def read_joint_layers(path: Path) -> tuple[JointLayers, list[Array]]:
+    """The layers of an encoder's second int8 graph, and what their context's vectors [width] were multiplied by.
+
+    Raises CheckpointError where one of the weights is missing.
+    """
+    graph = onnx.load(path).graph
+    constants = read_constants(graph)
+    found = {name: value for name, value in constants.items() if name.startswith("joint.")}
+    found |= dict(_matrices(graph, constants)) | dict(_tables(graph, constants))
+    smoothing = {module: factors for module, _, factors in _products(graph, constants) if factors is not None}
+    shapes = [constants.get(node.input[1]) for node in graph.node if node.op_type == "Reshape"]
+    heads = next((int(each[2]) for each in shapes if each is not None and each.shape == (4,)), 0)
+    norms = [node for node in graph.node if node.op_type == "LayerNormalization"]
+    try:
+        inner, width = found["joint.0.outer.weight"].T.shape
+        epsilon = next(each.f for node in norms for each in node.attribute if each.name == "epsilon")
+        layers = JointLayers(width, heads, inner, epsilon)
+        layers.load_state_dict({name: torch.from_numpy(found[f"joint.{name}"].copy()) for name in layers.state_dict()})
+        return layers, [smoothing[f"joint.{place}.key"] for place in range(len(layers.layers))]
+    except (KeyError, StopIteration) as error:
+        raise CheckpointError(f"{path}: is not the second int8 graph of an encoder: it holds no {error}") from error
+
+
+def write_joint_layers(layers: JointLayers, source: Path, target: Path) -> None:
+    """Writes the second int8 graph of `source` with the weights of these layers, which `read_joint_layers` gave."""
+    model = onnx.load(source)
+    graph, constants = model.graph, read_constants(model.graph)
+    weights = {f"joint.{name}": weight.detach().numpy() for name, weight in layers.state_dict().items()}
+    written = {name: weights[name] for name in constants.keys() & weights.keys()}
+    products = list(_products(graph, constants))
+    smoothing = {module: factors for module, _, factors in products if factors is not None}
+    for module, node, _ in products:
+        matrix = weights[f"{module}.weight"].T
+        if module in smoothing:
+            matrix = matrix / smoothing[module][:, None]
+        written[node.input[1]], scales = quantize_matrix(matrix, axis=0)
+        written[node.input[3]] = scales[0]
+    for name, *parts in _lookups(graph):
+        written |= dict(zip(parts, quantize_matrix(weights[name], axis=1), strict=True))
+    for tensor in graph.initializer:
+        if tensor.name in written:
+            tensor.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(written[tensor.name]), tensor.name))
+    onnx.save(model, target)
 
 
 def _attention_biases(constants: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
@@ -151,7 +219,7 @@ def _attention_part(name: str) -> str | None:
 def _module_of(output: str) -> str:
     """The module whose operator gives the tensor: `/encoder/pooler/MatMul_output_0` is of `encoder.pooler`.
 
-    Projections of the joint layers are named in the order in which `QualityModel.attend` calls them: of keys and values
+    Projections of the joint layers are named in the order in which `JointLayers.attend` calls them: of keys and values
     each layer has two, of the context's vectors and of the response's.
     """
     module = ".".join(output.strip("/").split("/")[:-1])

@@ -168,6 +168,45 @@ class JointLayer(nn.Module):
         return vectors.view(pairs, tokens, self.heads, width // self.heads).transpose(1, 2)
 
 
+class JointLayers(nn.ModuleList):
+    """The layers in which the response attends to its context, lower first."""
+
+    def __init__(self, width: int, heads: int, inner: int, epsilon: float) -> None:
+        super().__init__(JointLayer(width, heads, inner, epsilon) for _ in range(JOINT_LAYERS))
+
+    @property
+    def layers(self) -> list[JointLayer]:
+        """The two."""
+        return [layer for layer in self if isinstance(layer, JointLayer)]
+
+    def attend(
+        self,
+        response: Tensor,
+        response_mask: Tensor,
+        kept: tuple[Tensor, Tensor],
+        context_tokens: Tensor,
+        places: Tensor,
+        key_order: Tensor | None = None,
+    ) -> Tensor:
+        """Joint vectors [pairs, 2 x width]: mean and [CLS] of the response after it attended to its context.
+
+        `response` are its lower token vectors [pairs, tokens, width]; `kept` those of all context texts, lower and
+        upper, [..., width]. `context_tokens` [pairs, context tokens] number them as if they were [tokens, width],
+        NO_ROW for none; `places` are theirs (turnscore_core.scorers.quality.lay_out_tokens). `key_order` changes
+        nothing but the last bits (JointLayer).
+        """
+        lower, upper = self.layers
+        is_there = context_tokens >= 0
+        context = lower.choose(lower.keys_of(kept[0]), context_tokens, places)
+        queries, own = lower.queries_of(response), lower.keys_of(response)
+        tokens = lower(response, response_mask, queries, own, context, is_there, key_order)
+        context = upper.choose(upper.keys_of(kept[1]), context_tokens, places)
+        queries, own = upper.queries_of(tokens), upper.keys_of(tokens)
+        tokens = upper(tokens, response_mask, queries, own, context, is_there, key_order).float()
+        mean = _mean_of_tokens(tokens, response_mask.unsqueeze(-1).to(tokens.dtype))
+        return torch.cat([mean, tokens[:, 0]], dim=-1)
+
+
 class QualityModel(BertGraph):
     """Answers every question about pairs of a response and its context, and about user turns in the same pass."""
 
@@ -178,10 +217,7 @@ class QualityModel(BertGraph):
         config = encoder.config
         width = int(config.hidden_size)
         self.dropout = nn.Dropout(settings.dropout)
-        self.joint = nn.ModuleList(
-            JointLayer(width, config.num_attention_heads, config.intermediate_size, config.layer_norm_eps)
-            for _ in range(JOINT_LAYERS)
-        )
+        self.joint = JointLayers(width, config.num_attention_heads, config.intermediate_size, config.layer_norm_eps)
         self.hidden = nn.Linear(width * 11 + 6, HIDDEN_UNITS)
         self.head = nn.Linear(HIDDEN_UNITS, len(HEADS) + 1)
         self.reaction_hidden = nn.Linear(width * 11 + 6, REACTION_UNITS)
@@ -214,42 +250,10 @@ class QualityModel(BertGraph):
         length = self.log_lengths[attention_mask.sum(1, keepdim=True)]
         return RowStates(states[-3], states[-2], torch.cat([mean, highest, length], dim=-1), attention_mask)
 
-    @property
-    def joint_layers(self) -> list[JointLayer]:
-        """The two, lower first."""
-        return [layer for layer in self.joint if isinstance(layer, JointLayer)]
-
     def start_joint_layers(self) -> None:
         """Starts them from the encoder's upper layers."""
-        for own, theirs in zip(self.joint_layers, self.encoder.encoder.layer[-JOINT_LAYERS:], strict=True):
+        for own, theirs in zip(self.joint.layers, self.encoder.encoder.layer[-JOINT_LAYERS:], strict=True):
             own.take_weights(theirs)
-
-    def attend(
-        self,
-        response: Tensor,
-        response_mask: Tensor,
-        kept: tuple[Tensor, Tensor],
-        context_tokens: Tensor,
-        places: Tensor,
-        key_order: Tensor | None = None,
-    ) -> Tensor:
-        """Joint vectors [pairs, 2 x width]: mean and [CLS] of the response after it attended to its context.
-
-        `response` are its lower token vectors [pairs, tokens, width]; `kept` those of all context texts, lower and
-        upper, [..., width]. `context_tokens` [pairs, context tokens] number them as if they were [tokens, width],
-        NO_ROW for none; `places` are theirs (turnscore_core.scorers.quality.lay_out_tokens). `key_order` changes
-        nothing but the last bits (JointLayer).
-        """
-        lower, upper = self.joint_layers
-        is_there = context_tokens >= 0
-        context = lower.choose(lower.keys_of(kept[0]), context_tokens, places)
-        queries, own = lower.queries_of(response), lower.keys_of(response)
-        tokens = lower(response, response_mask, queries, own, context, is_there, key_order)
-        context = upper.choose(upper.keys_of(kept[1]), context_tokens, places)
-        queries, own = upper.queries_of(tokens), upper.keys_of(tokens)
-        tokens = upper(tokens, response_mask, queries, own, context, is_there, key_order).float()
-        mean = _mean_of_tokens(tokens, response_mask.unsqueeze(-1).to(tokens.dtype))
-        return torch.cat([mean, tokens[:, 0]], dim=-1)
 
     def compare(self, response: Tensor, context: Tensor, context_rows: Tensor) -> Tensor:
         """Features [pairs, 9 x width + 6] of pooled vectors; in the column 9 x width the latest turn's cosine.
@@ -327,7 +331,7 @@ class JointPart(BertGraph):
         super().__init__()
         self.config = model.encoder.config
         self.joint = model.joint
-        self._attend, self._compare = model.attend, model.compare
+        self._compare = model.compare
 
     def forward(
         self,
@@ -348,7 +352,7 @@ class JointPart(BertGraph):
         `context_tokens` and `places` [pairs, context tokens] and `key_order` are those of `attend`.
         """
         kept = context_lower, context_upper
-        joint = self._attend(response_lower, response_mask, kept, context_tokens, places, key_order)
+        joint = self.joint.attend(response_lower, response_mask, kept, context_tokens, places, key_order)
         return torch.cat([self._compare(response_pooled, context_pooled, context_rows), joint], -1)
 
 
@@ -452,14 +456,16 @@ def answer_rows(model: QualityModel, turns: Sequence[TurnRows], *, fixed_context
         kept = _read_by_width(model, list(places) or [turns[0].response[:1]])
     order: list[int] = []
     joint, pooled = [], []
-    for chunk in _by_width([turn.response for turn in turns]):
+    for chunk in group_by_width([turn.response for turn in turns]):
         order += chunk
         states = model.read_rows(*pad_rows([turns[index].response for index in chunk]))
         width = kept.mask.shape[1]
         begins = {row: width * place for row, place in places.items()}
         tokens, where = lay_out_tokens([turns[index] for index in chunk], begins)
         context = kept.lower, kept.upper
-        joint.append(model.attend(states.lower, states.mask, context, torch.as_tensor(tokens), torch.as_tensor(where)))
+        joint.append(
+            model.joint.attend(states.lower, states.mask, context, torch.as_tensor(tokens), torch.as_tensor(where))
+        )
         pooled.append(states.pooled)
     back = torch.tensor(order).argsort()
     vectors, attended = torch.cat(pooled)[back], torch.cat(joint)[back]
@@ -472,7 +478,7 @@ def answer_rows(model: QualityModel, turns: Sequence[TurnRows], *, fixed_context
 
 def smooth_joint_layers(model: QualityModel, turns: Sequence[TurnRows]) -> None:
     """Prepares the joint layers for int8 in place; on no turn do the answers change but by rounding."""
-    layers = model.joint_layers
+    layers = model.joint.layers
     ranges = [torch.zeros(len(layer.scale)) for layer in layers]
 
     def note(place: int, states: Tensor) -> None:
@@ -504,7 +510,7 @@ def score_rows(model: QualityModel, turns: Sequence[TurnRows]) -> tuple[Tensor, 
     return heads, reactions
 
 
-def _by_width(rows: Sequence[Sequence[int]]) -> list[list[int]]:
+def group_by_width(rows: Sequence[Sequence[int]]) -> list[list[int]]:
     """The places of rows, those of a width class together, so that short ones are not padded to a long one."""
     chunks: dict[int, list[int]] = {}
     for index, row in enumerate(rows):
@@ -514,7 +520,7 @@ def _by_width(rows: Sequence[Sequence[int]]) -> list[list[int]]:
 
 def _read_by_width(model: QualityModel, rows: Sequence[Sequence[int]]) -> RowStates:
     """The states of rows in their order, padded to one width."""
-    chunks = _by_width(rows)
+    chunks = group_by_width(rows)
     longest = max(map(len, rows))
     parts = [model.read_rows(*pad_rows([rows[index] for index in chunk])) for chunk in chunks]
     back = torch.tensor([index for chunk in chunks for index in chunk]).argsort()

@@ -10,17 +10,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from numpy.typing import NDArray
 from support.exporter_data import write_rows
 from turnscore_assessment.agreement.scoring import make_turn
 from turnscore_assessment.data.dialogues import LabelledTurn, Population
 from turnscore_assessment.errors import BadFileError
+from turnscore_core.dialogues import Dialogue
+from turnscore_core.engine import Engine
 from turnscore_core.loaded_scorer import LoadedScorer, choose_variant, load_scorer
-from turnscore_core.scorers.quality import QualityScorer
+from turnscore_core.scorers.quality import QualityScorer, SplitEncoder
 from turnscore_core.scoring import score_turns
-from turnscore_exporters.criterion import training
-from turnscore_exporters.criterion.judgements import HELD_OUT, Judgements, read_judgements
+from turnscore_exporters.criterion import deep, training
+from turnscore_exporters.criterion.judgements import HELD_OUT, TRAIN, Judgements, read_judgements
 from turnscore_exporters.criterion.learning import (
     CurvePoint,
     HeldOut,
@@ -29,9 +32,12 @@ from turnscore_exporters.criterion.learning import (
     solve_ridge,
 )
 from turnscore_exporters.criterion.training import train_criterion
-from turnscore_exporters.errors import ExporterError
+from turnscore_exporters.errors import CheckpointError, ExporterError
 from turnscore_exporters.options import CriterionTrainOptions
-from turnscore_models import Bundle, MismatchedGraphError, read_bundle, starter_bundles, write_bundle
+from turnscore_exporters.quality.dequantize import read_constants, read_joint_layers, write_joint_layers
+from turnscore_exporters.training.loop import choose_batch
+from turnscore_models import Bundle, Manifest, MismatchedGraphError, read_bundle, starter_bundles, write_bundle
+from turnscore_wire import Turn
 
 KIND = ("Thank you so much for asking,", "Of course, I am happy to help you:", "Please take your time, dear friend,")
 RUDE = ("What a stupid question,", "Stop bothering me, you fool:", "I do not care about you,")
@@ -226,6 +232,172 @@ def test_another_rubric_than_the_rows_is_refused(folder: Path, tmp_path: Path) -
     rubric.write_text("# Rubric\n\n## kind (1 to 5)\n\n- 5: kind\n- 1: rude\n")
     with pytest.raises(ExporterError, match="is not the rubric by which these rows were judged"):
         list(train_criterion(options_of(folder, "kind", output=folder / "new", rubric=rubric)))
+
+
+TINY = deep.DeepRecipe(epochs=1, batch=12, looks=1)
+
+
+@pytest.fixture(scope="module")
+def deepened(folder: Path, made: object) -> Iterator[tuple[Bundle, list[str]]]:
+    """A bundle of --deep, whose training was interrupted once."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(deep, "RECIPE", TINY)
+
+        def stop(items: int, batch: int, step: int) -> Sequence[int]:
+            if step == 12:
+                raise KeyboardInterrupt
+            return choose_batch(items, batch, step)
+
+        given = options_of(folder, "kind", output=folder / "deep", keep_deep=True)
+        patched.setattr(deep, "choose_batch", stop)
+        with pytest.raises(KeyboardInterrupt):
+            list(train_criterion(given))
+        assert not (folder / "deep").exists()
+        steps: list[int] = []
+
+        def note(items: int, batch: int, step: int) -> Sequence[int]:
+            steps.append(step)
+            return choose_batch(items, batch, step)
+
+        patched.setattr(deep, "choose_batch", note)
+        lines = list(train_criterion(given))
+        assert steps[0] == 10
+        yield read_bundle(folder / "deep"), lines
+
+
+def test_deep_layers_are_served_and_share_what_reads_each_text(
+    deepened: tuple[Bundle, list[str]], served: LoadedScorer
+) -> None:
+    bundle, lines = deepened
+    assert re.search(r"--deep: Spearman 0\.\d.*without it .*it is kept, and takes a pass of its own", "\n".join(lines))
+    assert sorted(bundle.manifest.shared.files if bundle.manifest.shared else []) == [
+        "graphs/cpu-int8.onnx",
+        "tokenizer.json",
+    ]
+    assert sum((bundle.folder / name).stat().st_size for name in bundle.own_files) < 5_000_000
+    assert 0 < bundle.manifest.graphs["cpu-int8"].parity_measured["max_abs"] < 0.1
+    loaded = load_scorer(bundle, "cpu-int8")
+    assert loaded.pass_key != served.pass_key
+    assert loaded.first_graph_digest == served.first_graph_digest
+    said = ("Of course, my friend, it is on its way.", "Stupid fool, who cares about it.")
+    kind, rude = values_of(loaded, [LabelledTurn(context=(("user", "Where is it?"),), response=each) for each in said])
+    assert rude < 0.3 < 0.7 < kind
+    card = bundle.path_of("card.md").read_text(encoding="utf-8")
+    assert "| without --deep | 0." in card
+    assert "takes a pass of its own" in card
+
+
+def test_a_deep_criterion_scores_alike_with_quality_and_reads_no_text_twice(
+    deepened: tuple[Bundle, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows: list[tuple[int, ...]] = []
+    compute = SplitEncoder._compute
+
+    def note(own: SplitEncoder, asked: Sequence[tuple[int, ...]]) -> Any:
+        rows.extend(asked)
+        return compute(own, asked)
+
+    monkeypatch.setattr(SplitEncoder, "_compute", note)
+    turns = [Turn(speaker=("user", "system")[n % 2], text=f"It is {n} o'clock, my friend.") for n in range(6)]
+
+    def values(*bundles: Path) -> dict[str, list[float]]:
+        with Engine(bundles) as engine:
+            rows.clear()
+            [found] = engine.score([Dialogue("a", turns)])
+        return {name: [turn.scores[name].value for turn in found.turns] for name in engine.models}
+
+    quality = next(each for each in starter_bundles() if each.name == "quality")
+    together = values(quality, deepened[0].folder)
+    assert len(rows) == len(set(rows)) == 6
+    assert together == values(quality) | values(deepened[0].folder)
+
+
+def test_a_seeded_deep_training_gives_the_same_bundle(
+    deepened: tuple[Bundle, list[str]], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deep, "RECIPE", TINY)
+    for state in (folder / "features").glob("deep-*"):
+        state.unlink()
+    list(train_criterion(options_of(folder, "kind", output=folder / "again", keep_deep=True)))
+    made, again = (dict(each.manifest.files) for each in (deepened[0], read_bundle(folder / "again")))
+    del made["card.md"], again["card.md"]  # which have the time of day
+    assert made == again
+
+
+def test_what_is_not_better_is_not_kept_and_nothing_is_trained_again(
+    deepened: object, made: tuple[Bundle, list[str]], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deep, "RECIPE", TINY)
+    monkeypatch.setattr(deep, "choose_batch", None)
+    lines = list(train_criterion(options_of(folder, "kind", output=folder / "shallow", deep=True)))
+    assert any("which may be none; what is kept is without it (--keep-deep keeps it)" in line for line in lines)
+    bundle = read_bundle(folder / "shallow")
+    assert "graphs/cpu-int8-joint.onnx" not in bundle.own_files
+    assert bundle.manifest.heads == made[0].manifest.heads
+    assert "--deep: Spearman" in bundle.path_of("card.md").read_text(encoding="utf-8")
+
+
+def test_deep_is_kept_where_held_out_dialogues_show_that_it_is_better() -> None:
+    generator = np.random.default_rng(0)
+    wanted = generator.random(400)
+    turns = [
+        LabelledTurn(
+            context=(),
+            response=" ".join(generator.choice(["aa", "bb", "cc", "dd"], 5)),
+            dialogue=f"d{place // 4}",
+            split=TRAIN if place < 200 else HELD_OUT,
+            labels={"mark": float(mark)},
+        )
+        for place, mark in enumerate(wanted)
+    ]
+    judged, noise = Judgements(turns), generator.normal(0, 1, (400, 4)).astype(np.float32)
+    features = noise + wanted[:, None].astype(np.float32)
+    shallow = training.learn(judged, features, generator.normal(0, 1, (400, 6)))
+    better = np.column_stack([features, wanted + generator.normal(0, 0.1, 400)]).astype(np.float32)
+    left_out = deep.choose_left_out(judged.dialogue_of[:200], wanted[:200], 5)
+    with pytest.raises(ExporterError, match="the marks differ within too few dialogues"):
+        deep.choose_left_out(judged.dialogue_of[:200], (judged.dialogue_of[:200] == 0) * 1.0, 5)
+    assert {int(each) for each in judged.dialogue_of[:200][left_out]}.isdisjoint(judged.dialogue_of[:200][~left_out])
+    for found, is_kept in ((better, True), (features, False)):
+        made = deep.DeepFeatures(joint_file=Path(), features=found, is_left_out=left_out, unrounded=np.zeros((0, 4)))
+        chosen = training.choose_deep(judged, shallow, made, always=False)
+        assert (chosen.deep is made) == is_kept
+        assert (chosen.agreement.value > shallow.agreement.value) == is_kept
+    assert training.choose_deep(judged, shallow, made, always=True).deep is made
+
+
+def test_layers_that_were_not_trained_are_written_as_they_were(tmp_path: Path) -> None:
+    graphs = next(each for each in starter_bundles() if each.name == "quality") / "graphs"
+    layers, _ = read_joint_layers(graphs / "cpu-int8-joint.onnx")
+    write_joint_layers(layers, graphs / "cpu-int8-joint.onnx", tmp_path / "joint.onnx")
+    before, after = (
+        read_constants(onnx.load(each).graph) for each in (graphs / "cpu-int8-joint.onnx", tmp_path / "joint.onnx")
+    )
+    assert before.keys() == after.keys()
+    for name, constant in before.items():
+        np.testing.assert_allclose(after[name], constant, rtol=1e-6, err_msg=name)
+    with pytest.raises(CheckpointError, match=r"cpu-int8.onnx: is not the second int8 graph of an encoder"):
+        read_joint_layers(graphs / "cpu-int8.onnx")
+
+
+def test_deep_needs_an_int8_encoder(served: LoadedScorer, folder: Path) -> None:
+    with pytest.raises(ExporterError, match="--deep needs the graph cpu-int8"):
+        deep.ReadTurns(replace(served, variant="fp32", bundle=replace(served.bundle, manifest=as_fp32(served))), [])
+
+
+def as_fp32(loaded: LoadedScorer) -> Manifest:
+    graphs = loaded.bundle.manifest.graphs
+    return loaded.bundle.manifest.model_copy(update={"graphs": {"fp32": graphs["cpu-int8"]}})
+
+
+def test_a_deep_head_is_bound_to_its_own_layers(deepened: tuple[Bundle, list[str]], tmp_path: Path) -> None:
+    bundle, quality = deepened[0], next(each for each in starter_bundles() if each.name == "quality")
+    for name in bundle.own_files:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(bundle.path_of(name).read_bytes())
+    (tmp_path / "graphs/cpu-int8-joint.onnx").write_bytes((quality / "graphs/cpu-int8-joint.onnx").read_bytes())
+    with pytest.raises(MismatchedGraphError, match=r"kind:1.0.0: the heads 'criterion' .* are bound to the encoder"):
+        write_bundle(tmp_path, bundle.manifest, bundle.lenders)
 
 
 def test_the_head_is_bound_to_its_encoder(made: tuple[Bundle, list[str]], tmp_path: Path) -> None:
