@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -260,6 +261,18 @@ def last_turn(messages: Iterable[Mapping[str, Any]]) -> ScoreRequest | None:
     return ScoreRequest(context=turns[:-1], response=turns[-1].text)
 
 
+class RecentMessages(deque[dict[str, str]]):
+    """The last messages that a dialogue's speakers said; `forgotten` counts those before them."""
+
+    def __init__(self) -> None:
+        super().__init__(maxlen=_defaults.BACKGROUND_MESSAGES)
+        self.forgotten = 0
+
+    def append(self, message: dict[str, str], /) -> None:
+        self.forgotten += len(self) == self.maxlen
+        super().append(message)
+
+
 Messages = Iterable[Any]
 _SECONDS_BETWEEN_WARNINGS = 60.0  # chosen: a service that is down is one line a minute
 
@@ -267,10 +280,19 @@ _SECONDS_BETWEEN_WARNINGS = 60.0  # chosen: a service that is down is one line a
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Job:
     messages: tuple[Any, ...]
+    earlier: tuple[Any, ...]  # of the caller's messages those that are not sent, only counted
+    forgotten: int  # how many were said before all of these
     convert: Convert | None
     ids: TurnIds
     traceparent: str | None
     begin_at: float
+
+
+def _count_before(job: _Job) -> int:
+    """How many turns of the dialogue came before the messages that are sent."""
+    earlier = job.convert(job.earlier) if job.convert and job.earlier else job.earlier
+    said = (each for each in earlier if isinstance(each, Mapping) and (each.get("content") or each.get("parts")))
+    return job.forgotten + sum(each.get("role") in ("user", "assistant") for each in said)
 
 
 class BackgroundScorer:
@@ -301,10 +323,13 @@ class BackgroundScorer:
         try:
             if not self._take_room():
                 return False
-            recent = tuple(messages)[-_defaults.BACKGROUND_MESSAGES :]
+            known = tuple(messages)
+            recent = known[-_defaults.BACKGROUND_MESSAGES :]
             kept = recent if convert else tuple(dict(each) for each in recent)  # the chatbot's own go on
             job = _Job(
                 messages=kept,
+                earlier=known[: -_defaults.BACKGROUND_MESSAGES],
+                forgotten=messages.forgotten if isinstance(messages, RecentMessages) else 0,
                 convert=convert,
                 ids=current_ids(ids),
                 traceparent=current_traceparent(),
@@ -388,7 +413,7 @@ class BackgroundScorer:
         metadata = {"traceparent": job.traceparent} if job.traceparent else None
         ids = job.ids
         if self._given.get("on_scored") is None:  # a log names the turn, by its place where the framework does not
-            ids = replace(ids, span_id=ids.span_id or ids.trace_id or str(len(turn.context) + 1))
+            ids = replace(ids, span_id=ids.span_id or ids.trace_id or str(_count_before(job) + len(turn.context) + 1))
         try:
             reply = self._client.score(
                 context=turn.context,

@@ -20,6 +20,7 @@ from turnscore_wire import Score, Turn
 from turnscore_client import _defaults
 from turnscore_client._background import (
     Convert,
+    RecentMessages,
     ServiceOptions,
     check_positive,
     current_traceparent,
@@ -351,9 +352,9 @@ class Conversations(OrderedDict[str, T]):
         return found
 
 
-def new_dialogues() -> Conversations[deque[dict[str, str]]]:
+def new_dialogues() -> Conversations[RecentMessages]:
     """The last messages of each conversation."""
-    return Conversations(lambda: deque(maxlen=_defaults.BACKGROUND_MESSAGES))
+    return Conversations(RecentMessages)
 
 
 class _Budget:

@@ -2,14 +2,20 @@
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import AsyncIterator, Iterable
 from math import comb
 from typing import Any, Unpack
 from uuid import uuid4
 
 from turnscore_client import _defaults
-from turnscore_client._background import BackgroundOptions, BackgroundScorer, ServiceOptions, TurnIds, open_client
+from turnscore_client._background import (
+    BackgroundOptions,
+    BackgroundScorer,
+    RecentMessages,
+    ServiceOptions,
+    TurnIds,
+    open_client,
+)
 from turnscore_client._errors import needs_extra
 from turnscore_client.integrations._gate import QualityGate
 
@@ -29,7 +35,7 @@ def listen(session: Any, *, session_id: str | None = None, **given: Unpack[Backg
     A turn that the user interrupted is context and is not scored: the rest was not heard.
     """
     background = BackgroundScorer(**given)
-    dialogue: deque[dict[str, str]] = deque(maxlen=_defaults.BACKGROUND_MESSAGES)
+    dialogue = RecentMessages()
 
     def on_item(event: Any) -> None:
         for message in _to_openai([event.item]):
