@@ -18,7 +18,10 @@ type Scores = Record<string, number> | ((request: ScoreRequest & { response: str
 /** A turnscore without a network or a model: it checks requests as the service does and answers with your scores. */
 export class MockTurnScore {
   constructor(known?: {
-    /** The values by scorer, or a function that returns them; it may throw a ServiceError. `{engagement: 0.5}` by default. */
+    /**
+     * The values by scorer, or a function that returns them; it may throw a ServiceError, and anything else it throws
+     * reaches the caller. `{engagement: 0.5}` by default.
+     */
     scores?: Scores;
     /** The values, by scorer, below which a score's label is `low`. */
     thresholds?: Record<string, number>;

@@ -50,10 +50,10 @@ export class ManualClock {
  * A turnscore without a network or a model: it checks requests as the service does and answers with your scores.
  *
  * `scores` are the values by scorer, or a function of the request that returns them; it may throw a ServiceError, which in a
- * batch becomes that item's result. `thresholds` are the values, by scorer, below which a score's label is `low`; without one
- * it has none. `signals` makes scorers those of user turns: by name, the signals that their scores show. `similarity` says how
- * near two texts are; without one, what share of their words both have. `requests` are all that came, in order; each message
- * of a conversation is one, of the method `CONVERSATION`.
+ * batch becomes that item's result; anything else that it throws reaches the caller at once. `thresholds` are the values, by
+ * scorer, below which a score's label is `low`; without one it has none. `signals` makes scorers those of user turns: by name,
+ * the signals that their scores show. `similarity` says how near two texts are; without one, what share of their words both
+ * have. `requests` are all that came, in order; each message of a conversation is one, of the method `CONVERSATION`.
  */
 export class MockTurnScore {
   requests = [];
@@ -118,11 +118,14 @@ export class MockTurnScore {
     const headers = Object.fromEntries(new Headers(sent));
     this.requests.push({ method, path: pathname, headers, body: text && JSON.parse(text) });
     const request_id = this.#requestId(headers);
+    const planned = this.#planned.shift();
     try {
-      if (this.#planned.length) return this.#planned.shift()();
-      return Response.json(new Answers(this, request_id).answer(pathname, text && JSON.parse(text)));
+      return planned?.() ?? Response.json(new Answers(this, request_id).answer(pathname, text && JSON.parse(text)));
     } catch (error) {
-      if (!(error instanceof ServiceError)) throw error;
+      if (!(error instanceof ServiceError)) {
+        if (planned) throw error;
+        return new Unanswerable(error);
+      }
       const retry = error.retryAfterMs === null ? {} : { "retry-after": String(Math.ceil(error.retryAfterMs / 1000)) };
       return Response.json({ error: detailOf(error), request_id }, { status: STATUSES[error.code], headers: retry });
     }
@@ -133,20 +136,32 @@ export class MockTurnScore {
     const key = protocols.find((each) => each.startsWith("turnscore.key."))?.slice("turnscore.key.".length);
     const headers = key === undefined ? {} : { authorization: `Bearer ${key}` };
     const conversation = new Conversation(this, () => new Answers(this, this.#requestId({})));
-    return async (body) => {
+    return (body) => {
       this.requests.push({ method: "CONVERSATION", path: "/v1/conversations", headers, body });
       let planned = null;
       try {
         const response = this.#planned.shift()?.();
-        if (response) planned = await response.text();
+        if (response) return response.text().then((text) => [text]);
       } catch (error) {
         if (!(error instanceof ServiceError)) return null;
         planned = error;
       }
-      return typeof planned === "string"
-        ? [planned]
-        : conversation.answer(body, planned).map((each) => JSON.stringify(each));
+      return conversation.answer(body, planned).map((each) => JSON.stringify(each));
     };
+  }
+}
+
+/** Throws what `scores` threw when the client reads it: a `fetch` that rejects is a failed connection, and is tried again. */
+class Unanswerable {
+  body = null;
+  #error;
+
+  constructor(error) {
+    this.#error = error;
+  }
+
+  get status() {
+    throw this.#error;
   }
 }
 
@@ -160,8 +175,13 @@ class MockSocket extends EventTarget {
     queueMicrotask(() => this.dispatchEvent(new Event("open")));
   }
 
-  async send(text) {
-    const answers = await this.#answer(JSON.parse(text));
+  /** Throws what `scores` throws. */
+  send(text) {
+    this.#hear(this.#answer(JSON.parse(text)));
+  }
+
+  async #hear(coming) {
+    const answers = await coming;
     if (answers === null) return this.close(1006);
     for (const data of this.#isOpen ? answers : []) this.dispatchEvent(Object.assign(new Event("message"), { data }));
   }

@@ -122,9 +122,10 @@ export class LiveConversation extends EventTarget {
   /** The answer to one message; to none of what is due where the caller wants no more. */
   #ask(kind, sent, deadline_ms, ending) {
     const exchange = this.#exchange;
+    if (!this.#socket) throw closed(1006);
     const content = kind === "turn" ? sent : kind === "messages" ? { messages: sent } : this.#opening;
-    const answer = exchange.expect(kind === "open" ? null : sent);
     this.#socket.send(JSON.stringify({ [kind]: kind === "open" ? content : { ...content, deadline_ms } }));
+    const answer = exchange.expect(kind === "open" ? null : sent); // of what could not be sent none is due
     const stop = () => exchange.giveUp(ending.reason);
     ending.addEventListener("abort", stop, { once: true });
     return answer.finally(() => ending.removeEventListener("abort", stop));
@@ -162,12 +163,13 @@ export class LiveConversation extends EventTarget {
         const deadline_ms = attempts.deadlineMs(this.#opening.deadline_ms);
         const waiting = this.#exchange.takeWaiting();
         if (waiting.length) readAnswer(await this.#ask("messages", waiting, deadline_ms, ending), null);
+        if (!this.#socket) throw this.#exchange.lastWord ?? closed(1006); // closed together with its last answer
+        this.#isOpen = true;
       } catch (error) {
         this.#drop();
         throw error;
       }
     }, signal);
-    this.#isOpen = true;
   }
 
   /** Connects, and hears what is said. */

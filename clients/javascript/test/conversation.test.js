@@ -269,3 +269,41 @@ test("one that is closed while it is being reopened stays closed", async () => {
   await assert.rejects(conversation.say("user", "hi"), { message: "the conversation is closed" });
   assert.equal(mock.requests.length, 3);
 });
+
+test("one that the service closes as soon as it is open is opened again, and ends where it may not be", async () => {
+  let closing = 1;
+  const { client, opened } = socketsOf((socket, message) => {
+    opens(socket, message);
+    if (message.turn) socket.says({ ack: { index: 0 } });
+    if ((closing -= 1) >= 0) socket.end(1012);
+  });
+  const conversation = await client.conversation({}, { maxReopenings: 1, maxRetries: 1 });
+  assert.equal(await conversation.say("user", "a"), null);
+  assert.equal(opened.length, 2);
+  const ended = ending(conversation);
+  closing = 2; // both attempts to open another
+  opened[1].end(1006);
+  await assert.rejects(conversation.say("user", "b"), ConnectionFailedError);
+  assert.ok((await ended) instanceof ConnectionFailedError);
+  await assert.rejects(conversation.say("user", "b"), /maxReopenings is used up/);
+  assert.equal(opened.length, 4);
+});
+
+test("what the mock's scores throw reaches the caller at once", async () => {
+  const mock = new MockTurnScore({
+    scores: ({ response }) => {
+      if (response === "a") throw new TypeError("not as expected");
+      return { engagement: 0.5 };
+    },
+  });
+  const client = mock.client();
+  const conversation = await client.conversation();
+  for (const call of [
+    () => client.score({ response: "a" }),
+    () => client.scoreBatch({ items: [{ response: "a" }] }),
+    () => conversation.say("system", "a"),
+  ])
+    await assert.rejects(call(), { name: "TypeError", message: "not as expected" });
+  assert.equal(mock.requests.length, 4);
+  assert.deepEqual((await conversation.say("system", "b")).scores.engagement.value, 0.5);
+});
