@@ -244,7 +244,7 @@ interface Waiting {
   timeoutMs?: number;
 }
 export interface CallOptions extends Waiting {
-  /** How often a call is sent again after a failed connection, `overloaded` or `not_ready`; 5 by default. */
+  /** How often a call is sent again: after a failed connection, `overloaded`, `not_ready`, a proxy's 502, 503 or 504; 5 by default. */
   maxRetries?: number;
   /** An id of your own, which the reply and the service's log repeat. */
   requestId?: string;
