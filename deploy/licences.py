@@ -28,19 +28,29 @@ Component = Mapping[str, Any]
 
 def licences_of(component: Component) -> list[str]:
     """All that holds at once: licences or expressions of SPDX, or classifiers; empty where none is known."""
-    if by_hand := POLICY["by_hand"].get(canonicalize_name(component["name"])):
-        return [by_hand["licence"]]
+    by_hand = _found_by_hand(component)
+    return _declared_by(component) if by_hand is None else [by_hand]
+
+
+def _declared_by(component: Component) -> list[str]:
     found = [each.get("expression") or each["license"] for each in component.get("licenses", [])]
     texts = [each if isinstance(each, str) else each.get("id") or each.get("name", "") for each in found]
     return [text.removeprefix("License :: ").removeprefix("OSI Approved :: ") for text in texts if text]
 
 
+def _found_by_hand(component: Component) -> str | None:
+    """What a person found; None where nobody looked, or where it declares something else than it did then."""
+    entry = POLICY["by_hand"].get(canonicalize_name(component["name"]))
+    # A tool may read nothing of a declaration that another reads, so that nothing is no change.
+    if entry is None or any(each != entry.get("declared") for each in _declared_by(component)):
+        return None
+    return str(entry["licence"])
+
+
 def refusal_of(component: Component) -> str | None:
     """Why the policy refuses it; None where it does not."""
     licences = licences_of(component)
-    if canonicalize_name(component["name"]) in POLICY["by_hand"] or component.get("purl", "").startswith(
-        tuple(POLICY["base"])
-    ):
+    if _found_by_hand(component) is not None or component.get("purl", "").startswith(tuple(POLICY["base"])):
         return None
     bad = [each for each in licences if not _is_allowed(each)]
     return "its licence is unknown" if not licences else f"{', '.join(bad)} is not allowed" if bad else None
@@ -100,7 +110,7 @@ def bill_of(wheel: Path, environment: Mapping[str, Any]) -> dict[str, Any]:
         **{field: environment[field] for field in ("$schema", "bomFormat", "specVersion")},
         "version": 1,
         "metadata": {"component": {**known[name], "hashes": [digest]}},
-        "components": [*(known[each] for each in sorted(needs.keys() - {name})), *_bundles_in(wheel)],
+        "components": [*(known[each] for each in sorted(needs.keys() - {name})), *bundles_in(wheel)],
         "dependencies": [
             {"ref": known[each]["bom-ref"], "dependsOn": sorted(known[other]["bom-ref"] for other in needs[each])}
             for each in sorted(needs)
@@ -108,7 +118,8 @@ def bill_of(wheel: Path, environment: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _bundles_in(wheel: Path) -> Iterator[Component]:
+def bundles_in(wheel: Path) -> Iterator[Component]:
+    """With all that their manifests say about licences: what is in brackets may forbid more than what is before."""
     with zipfile.ZipFile(wheel) as opened:
         for file in opened.namelist():
             if file.endswith("/manifest.json"):
@@ -118,7 +129,7 @@ def _bundles_in(wheel: Path) -> Iterator[Component]:
                     "bom-ref": f"bundle:{manifest['name']}",
                     "name": f"bundle:{manifest['name']}",
                     "version": manifest["version"],
-                    "licenses": [{"license": {"name": manifest["licence"].partition(" (")[0]}}],
+                    "licenses": [{"license": {"name": manifest["licence"]}}],
                 }
 
 

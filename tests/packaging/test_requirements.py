@@ -2,6 +2,7 @@
 
 import json
 import runpy
+import zipfile
 from importlib.metadata import metadata
 from pathlib import Path
 from types import SimpleNamespace
@@ -88,12 +89,37 @@ def test_every_distribution_that_ours_need_has_a_licence_within_the_policy():
 def test_a_component_outside_the_policy_or_unknown_is_refused(licence: str, reason: str | None):
     component = {"name": "made-up", "licenses": [{"license": {"name": licence}}] if licence else []}
     assert licences.refusal_of(component) == reason
-    assert licences.refusal_of({**component, "name": "protobuf"}) is None  # found by hand
+    if reason != "its licence is unknown":
+        assert licences.refusal_of({**component, "name": "protobuf"}) == reason  # by hand for another declaration
     assert licences.refusal_of({**component, "purl": "pkg:deb/debian/bash@5"}) is None
+
+
+@pytest.mark.parametrize("declared", [[], [{"license": {"name": "3-Clause BSD License"}}]])
+def test_what_a_person_found_holds_while_a_component_declares_what_it_did_or_nothing(declared: list[Any]):
+    component = {"name": "protobuf", "licenses": declared}
+    assert (licences.refusal_of(component), licences.licences_of(component)) == (None, ["BSD-3-Clause"])
+    component["licenses"] = [*declared, {"license": {"id": "AGPL-3.0-only"}}]
+    assert "AGPL-3.0-only is not allowed" in licences.refusal_of(component)
+    assert "BSD-3-Clause" not in licences.licences_of(component)
 
 
 def test_what_a_person_found_has_a_reason():
     assert all(each["licence"] and each["reason"] for each in licences.POLICY["by_hand"].values())
+
+
+def test_bundles_are_judged_and_listed_by_the_whole_licence_of_their_manifests(tmp_path: Path):
+    wheel = tmp_path / "made_up-1-py3-none-any.whl"
+    made_up = {"name": "made-up", "version": "1", "licence": "MIT (trained on X, CC BY-NC 4.0)"}
+    with zipfile.ZipFile(wheel, "w") as opened:
+        opened.writestr("made_up/manifest.json", json.dumps(made_up))
+        for file in (ROOT / "model_store/starter").glob("*/manifest.json"):
+            opened.write(file, f"{file.parent.name}/manifest.json")
+    bundles = {each["name"]: each for each in licences.bundles_in(wheel)}
+    assert licences.refusal_of(bundles.pop("bundle:made-up")) == f"{made_up['licence']} is not allowed"
+    assert {name: licences.refusal_of(each) for name, each in bundles.items()} == dict.fromkeys(bundles)
+    rows = licences.table_of([], {"core": bundles.values()}).splitlines()
+    marked = {row.split(" | ")[0].removeprefix("| ") for row in rows if "CC-BY-SA-4.0" in row and " * |" in row}
+    assert marked == {"bundle:engagement", "bundle:fed", "bundle:sentiment_stop"}
 
 
 def test_a_refused_component_stops_the_release_and_the_table_names_all(tmp_path: Path):
