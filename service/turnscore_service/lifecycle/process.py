@@ -34,15 +34,21 @@ def served_url(host: str, port: int) -> str:
 
 
 def is_last_ready(worker: int, workers: int, folder: Path) -> bool:
-    """Whether all workers are ready with this one; true for one of them, once. They share folder and supervisor."""
+    """Whether all workers are ready with this one; true for one of them, once. They share folder and supervisor.
+
+    True for each worker that cannot write there: a line too many tells more than none.
+    """
     service = os.getppid()
-    (folder / f"{service}-{worker}.ready").touch()
-    if sum(1 for _ in folder.glob(f"{service}-*.ready")) < workers:
-        return False
-    with suppress(FileExistsError):
+    try:
+        (folder / f"{service}-{worker}.ready").touch()
+        if sum(1 for _ in folder.glob(f"{service}-*.ready")) < workers:
+            return False
         (folder / f"{service}.announced").touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    except OSError:  # the folder is full or read-only
         return True
-    return False
+    return True
 
 
 _EVERY_ADDRESS = ("0.0.0.0", "::")  # noqa: S104  # compared with, not bound to

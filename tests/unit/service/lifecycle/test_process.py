@@ -13,6 +13,10 @@ def test_one_worker_is_the_last_that_is_ready_whatever_restarts(tmp_path: Path):
     assert told == [False, False, False, True, False, False]
 
 
+def test_each_worker_that_cannot_write_into_the_folder_says_that_it_is_ready(tmp_path: Path):
+    assert [is_last_ready(worker, 3, tmp_path / "missing") for worker in (0, 1)] == [True, True]
+
+
 def test_the_address_is_that_of_the_settings_where_bentoml_gave_no_socket():
     assert served_url("127.0.0.1", 3000) == "http://127.0.0.1:3000"
     assert served_url("::1", 3000) == "http://[::1]:3000"
