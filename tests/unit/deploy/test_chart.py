@@ -327,6 +327,7 @@ def test_only_those_that_are_named_may_call_through_the_network_policy():
         ({"autoscaling.kind": "keda", "autoscaling.min": "1"}, ["serviceMonitor.enabled", "One pod"]),
         (GPU, ["1 nvidia.com/gpu each", "one more GPU", "keda reads its batches"]),
         ({"serviceMonitor.enabled": "true", "networkPolicy.from[0].podSelector.a": "b"}, ["namespaces of Prometheus"]),
+        ({"serviceMonitor.labels.a": "b", "prometheusRule.labels.a": "b"}, ["Monitor has labels", "Rule has labels"]),
         ({"settings.TURNSCORE_TELEMETRY__ENDPOINT": "http://collector:4318"}, ["networkPolicy.egress"]),
     ],
 )
@@ -369,6 +370,7 @@ def test_the_schema_describes_every_value_as_its_comment_does():
         ({"autoscaling.enabled": "true"}, "set as autoscaling.kind"),
         ({"replicas": "5"}, "set autoscaling.min and autoscaling.max, or autoscaling.kind=none"),
         ({"autoscaling.kind": "none", "autoscaling.max": "20"}, "set replicas"),
+        ({"autoscaling.kind": "none", "autoscaling.cpuPercent": "50"}, "set replicas"),
         ({"autoscaling.min": "11"}, "autoscaling.min=11 is more than autoscaling.max=10"),
         ({"resources.requests.cpu": "500m"}, "must be whole CPUs"),
         ({"podDisruptionBudget.maxUnavailable": "0"}, "want 1"),
@@ -376,6 +378,7 @@ def test_the_schema_describes_every_value_as_its_comment_does():
         ({"models.source": "image", "models.image": "a"}, "models.names must name"),
         ({"models.source": "archive", "models.names": "{../a}"}, "models"),
         ({"models.claim": "a"}, "set models.source=volume"),
+        ({"models.archive.credentialsSecret": "a"}, "set models.source=archive"),
         ({"gpu.enabled": "true"}, "turnscore export KIND --graph cuda-fp16"),
         ({**GPU, "settings.TURNSCORE_RUNTIME__DEVICE": "auto"}, "leave the setting out"),
         ({**GPU, "gpu.count": "2"}, "settings.TURNSCORE_WORKERS=2"),

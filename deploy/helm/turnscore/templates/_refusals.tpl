@@ -1,4 +1,8 @@
-{{- /* Fails where values contradict each other, or would do nothing: values.schema.json sees each alone. */}}
+{{- /*
+Fails where values contradict each other, and where most would do nothing: values.schema.json sees each alone. What is
+set to its default cannot be told from what is not set; autoscaling.keda is not read for other kinds, and NOTES.txt names
+what has values but is off.
+*/}}
 {{- define "turnscore.refuse" -}}
 {{- include "turnscore.refuseScaling" . }}
 {{- include "turnscore.refuseModels" . }}
@@ -17,8 +21,8 @@
 {{- define "turnscore.refuseScaling" -}}
 {{- with .Values.autoscaling }}
 {{- if eq .kind "none" }}
-{{- if or (ne (int .min) 2) (ne (int .max) 10) }}
-{{- fail "autoscaling.min and autoscaling.max do nothing with autoscaling.kind=none: set replicas, or autoscaling.kind=hpa" }}
+{{- if or (ne (int .min) 2) (ne (int .max) 10) (ne (int .cpuPercent) 70) }}
+{{- fail "autoscaling.min, autoscaling.max and autoscaling.cpuPercent do nothing with autoscaling.kind=none: set replicas, or autoscaling.kind=hpa" }}
 {{- end }}
 {{- else }}
 {{- if $.Values.replicas }}
@@ -35,6 +39,9 @@
 {{- with .Values.models }}
 {{- if and (ne .source "starter") (not .names) }}
 {{- fail (printf "models.source=%s: models.names must name the bundles' folders in it" .source) }}
+{{- end }}
+{{- if and .archive.credentialsSecret (ne .source "archive") }}
+{{- fail (printf "models.archive.credentialsSecret does nothing with models.source=%s: set models.source=archive" .source) }}
 {{- end }}
 {{- range $source, $values := dict "volume" (list "claim") "image" (list "image") "archive" (list "url" "sha256") }}
 {{- range $value := $values }}
