@@ -104,6 +104,8 @@ def test_a_documented_command_has_the_options_that_it_is_given(words: tuple[str,
 def refusal_of(requirement: str) -> str | None:
     """Why there is no such distribution or extra of ours; None where there is, or it is not ours."""
     path, _, extras = requirement.partition("[")
+    if wheel := re.fullmatch(r"\./(turnscore\w*)-[0-9.]+-py3-none-any\.whl", path):
+        path = wheel[1].replace("_", "-")
     if not path.startswith((".", "turnscore")):
         return None
     projects = {each: tomllib.loads((ROOT / each / "pyproject.toml").read_text())["project"] for each in OWN}
@@ -118,9 +120,11 @@ def refusal_of(requirement: str) -> str | None:
 
 def asks_an_index(line: str) -> bool:
     """Whether a command in it installs a distribution of ours, or npm's package, by name and not from a folder."""
-    commands = re.findall(r"(?:pip install|uvx|pipx run|npm install)((?: +(?:'[^']+'|[^\s`'#(]+))+)", line)
+    commands = re.findall(r"(?:pip install|uvx|pipx run|npm install)((?: +(?:'[^']+'|[^\s`'#(&]+))+)", line)
+    # Behind --from or --spec, which say what is installed, a name is that of a command.
+    commands = [re.sub(r"(--(?:from|spec) .*) turnscore [a-z]+", r"\1", each) for each in commands]
     ours = re.compile(r"[ ']turnscore(?:-[a-z]+)?(?:\[[a-z,]+\])?(?:[' ]|$)")
-    return any(ours.search(each) for each in commands if "--find-links" not in each)
+    return any(ours.search(each) for each in commands)
 
 
 def test_nothing_is_installed_from_an_index_before_it_is_published():
@@ -129,7 +133,9 @@ def test_nothing_is_installed_from_an_index_before_it_is_published():
     assert [each for each in told if "nce published" not in each[1]] == []
     assert asks_an_index("run `uvx 'turnscore[cpu]' serve`")
     assert asks_an_index("pip install turnscore-client  # in a checkout")
-    assert not asks_an_index("pip install --find-links . 'turnscore[cpu]'")
+    assert asks_an_index("pip install --find-links . 'turnscore[cpu]'")  # the highest version wins, wherever it is
+    assert asks_an_index("uvx --from 'turnscore[cpu]' turnscore serve")
+    assert not asks_an_index("pip install './turnscore-0.1.0-py3-none-any.whl[cpu]'")
     assert not asks_an_index("pip install ./clients")
 
 
