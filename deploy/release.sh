@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Puts everything of one version into dist/release/. `make release` calls it twice: before it builds, and after `make image TARGET=bento`.
-#   release.sh pack FOLDER                      npm's package of the JavaScript client, and the chart
+#   release.sh pack FOLDER                      npm's package of the JavaScript client, plain manifests, and the chart
 #   release.sh check PYTHON                     refuses what cannot be released
-#   release.sh gather PYTHON BENTOML TARGET...  wheels, sdists, the JavaScript client, the bento, chart, plain manifests, and
+#   release.sh gather PYTHON BENTOML TARGET...  wheels, sdists, the bento, what pack makes, and
 #       of each of the Dockerfile's targets the image as an archive; bills of materials (CycloneDX), the table of licences
 #       and sizes, which stops the release where the policy refuses one, and checksums of all
 set -euo pipefail
@@ -12,11 +12,17 @@ refuse() { echo "no release: $*" >&2; exit 1; }
 helm=$(ls build/tools/helm 2>/dev/null || command -v helm || true)
 command -v npm >/dev/null || refuse "there is no npm, which packs the JavaScript client"
 
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
 pack() {
+    # Only what git knows: no passwords in an .env, nothing else that somebody left there. The chart has links into deploy/.
+    git ls-files -z deploy clients/javascript | tar cf - --null --files-from - | tar xf - -C "$work"
     # Both would be turnscore-$version.tgz.
-    mv "$1/$(npm pack --silent --pack-destination "$1" ./clients/javascript)" "$1/turnscore-javascript-$version.tgz"
+    mv "$1/$(npm pack --silent --pack-destination "$1" "$work/clients/javascript")" "$1/turnscore-javascript-$version.tgz"
+    tar czf "$1/turnscore-manifests-$version.tar.gz" -C "$work" deploy/kubernetes deploy/compose deploy/observability
     [ -n "$helm" ] || refuse "there is no helm; make deploy-tools fetches one"
-    "$helm" package deploy/helm/turnscore --destination "$1" >/dev/null
+    "$helm" package "$work/deploy/helm/turnscore" --destination "$1" >/dev/null
 }
 if [ "$1" = pack ]; then
     pack "$2"
@@ -54,7 +60,6 @@ pack "$PWD/$out"
 # Of a folder syft would read lock files only, of which a client without dependencies has none.
 "$tools/syft" scan dir:clients/javascript --quiet --override-default-catalogers javascript-package-cataloger \
     --output "cyclonedx-json=$out/turnscore-javascript-$version.cdx.json"
-tar czf "$out/turnscore-manifests-$version.tar.gz" deploy/kubernetes deploy/compose deploy/observability
 
 for target in "$@"; do
     tag=$version
@@ -67,8 +72,7 @@ for target in "$@"; do
     "$tools/syft" scan "docker-archive:$out/$name.tar" --quiet --output "cyclonedx-json=$out/$name.cdx.json"
     gzip "$out/$name.tar"
 done
-described=$(mktemp)
-trap 'rm -f "$described"' EXIT
+described=$work/environment.json
 "$tools/cyclonedx-py" environment --output-format JSON --output-file "$described" "$python"
 "$python" deploy/licences.py "$out" "$described"
 (cd "$out" && sha256sum -- * > ../SHA256SUMS && mv ../SHA256SUMS .)

@@ -4,6 +4,8 @@ import os
 import re
 import shutil
 import subprocess
+import tarfile
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +19,8 @@ from turnscore_load.machine import free_port
 pytestmark = pytest.mark.packaging
 ROOT = Path(__file__).parents[2]
 NPM = shutil.which("npm")
+VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+OURS = ("turnscore", "turnscore_core", "turnscore_client")
 SCORE = """
 import { TurnScoreClient } from "turnscore";
 const { scores } = await new TurnScoreClient(process.argv[2]).score({ response: "i hiked up a volcano!" });
@@ -59,9 +63,10 @@ def served_on_a_terminal(program: Path, folder: Path) -> Iterator[str]:
 
 @pytest.mark.skipif(NPM is None, reason="there is no npm")
 def test_the_service_serves_its_starter_bundles_to_the_client_of_npm_without_a_checkout(release: Path, tmp_path: Path):
-    """pip and npm find everything in the folder, or in what is installed already; neither may ask an index."""
+    """pip and npm are given files, as docs/deploy.md does, and need nothing that is not installed already."""
     interpreter = environment_with(tmp_path / "environment", pins("serve.txt"))
-    done = pip_install(interpreter, "--no-index", "--find-links", release, "turnscore[cpu]")
+    ours, core, client = (release / f"{name}-{VERSION}-py3-none-any.whl" for name in OURS)
+    done = pip_install(interpreter, "--no-index", f"{ours}[cpu]", core, client)
     assert done.returncode == 0, done.stdout + done.stderr
     page = tmp_path / "page"
     page.mkdir()
@@ -75,10 +80,35 @@ def test_the_service_serves_its_starter_bundles_to_the_client_of_npm_without_a_c
     assert 0 < float(scored.stdout) < 1
 
 
-@pytest.mark.skipif(HELM is None, reason="there is no helm: make deploy-tools fetches it")
+needs_both = pytest.mark.skipif(HELM is None or NPM is None, reason="there is no npm, or no helm: make deploy-tools")
+
+
+@needs_both
 def test_the_packed_chart_renders_what_the_charts_folder_does(release: Path):
     [chart] = [each for each in release.glob("turnscore-*.tgz") if "javascript" not in each.name]
     done = helm("template", "turnscore", str(chart))
     assert done.returncode == 0, done.stderr
     assert done.stdout == helm("template", "turnscore", str(ROOT / "deploy/helm/turnscore")).stdout
     assert len(list(yaml.safe_load_all(done.stdout))) > 5
+
+
+@needs_both
+def test_what_is_packed_has_only_what_git_knows(tmp_path: Path):
+    checkout, folder = tmp_path / "checkout", tmp_path / "release"
+    folder.mkdir()
+    for each in ("deploy", "clients/javascript"):
+        shutil.copytree(ROOT / each, checkout / each, symlinks=True)
+    (checkout / "pyproject.toml").write_text(f'version = "{VERSION}"\n')
+    for words in (["init", "--quiet"], ["add", "."]):
+        subprocess.run(["git", *words], cwd=checkout, check=True)
+    for stray in ("deploy/compose/.env", "deploy/helm/turnscore/files/stray.env", "clients/javascript/src/stray.env"):
+        (checkout / stray).write_text("REDIS_PASSWORD=secret")
+    path = f"{Path(str(HELM)).parent}{os.pathsep}{os.environ['PATH']}"
+    subprocess.run([checkout / "deploy/release.sh", "pack", folder], env={**os.environ, "PATH": path}, check=True)
+    names: list[list[str]] = []
+    for each in folder.iterdir():
+        with tarfile.open(each) as opened:
+            names.append(opened.getnames())
+    assert len(names) == 3
+    assert all(len(each) > 5 for each in names)
+    assert [name for each in names for name in each if name.endswith(".env")] == []
