@@ -20,7 +20,7 @@ from turnscore_load.answers import CallAnswer, Outcome
 from turnscore_load.fleet import Fleet
 from turnscore_load.generator import HttpConnection, post_bytes
 from turnscore_load.machine import LOOPBACK
-from turnscore_load.oracle import Ask, Asker, Ledger, Oracle, Place, Verdict, system_places
+from turnscore_load.oracle import Ask, Asker, Ledger, Oracle, Place, Verdict, system_places, worst
 from turnscore_load.processes import Process, find_program
 
 RAW, PLAIN = "raw, the proxy repeats", "raw, the proxy does not"
@@ -211,11 +211,10 @@ class Callers:
         asker = self._asker(caller)
         while True:
             dialogue, turns = asker.dialogue()
-            ask = Ask("talk", system_places(dialogue, turns), SCORED)
             await self._settle(
                 caller,
                 lambda: self._order("talk", {"turns": turns, "scorers": list(SCORED)}),  # noqa: B023
-                lambda reply: judge_talk(self.oracle, ask, reply["turns"]),  # noqa: B023
+                lambda reply: judge_talk(self.oracle, dialogue, reply),  # noqa: B023
             )
             await asyncio.sleep(2 * _PAUSE_SECONDS)
 
@@ -362,15 +361,17 @@ def _read_status(status: int, _: str | None, __: bytes, why: str) -> CallAnswer:
 
 
 def judge_raw(oracle: Oracle, ask: Ask, answer: CallAnswer, body: bytes) -> Verdict:
-    """Of an HTTP reply; an error page of the proxy's is a failed connection."""
+    """Of an HTTP reply: scores come with 200, errors do not. An error page of the proxy's is a failed connection."""
     if answer.outcome == "failed":
         return Verdict("failed", answer.why)
     try:
         reply = json.loads(body)
     except ValueError:
         return Verdict("failed", f"status {answer.why} of the proxy")
-    verdict = oracle.judge(ask, reply)
-    return Verdict("unclear", f"200 with {verdict.why}") if answer.why == "200" and "error" in reply else verdict
+    verdict, is_error = oracle.judge(ask, reply), isinstance(reply, Mapping) and "error" in reply
+    if verdict.outcome in ("answered", "refused") and is_error == (answer.why == "200"):
+        return Verdict("unclear", f"status {answer.why} with {verdict.why or 'scores'}")
+    return verdict
 
 
 def judge_said(oracle: Oracle, place: Place, reply: Any) -> Verdict:
@@ -382,18 +383,18 @@ def judge_said(oracle: Oracle, place: Place, reply: Any) -> Verdict:
     fields = reply if isinstance(reply, Mapping) else reply.model_dump()
     verdict = oracle.judge_scores(place, SCORED, fields)
     before = len(system_places(place.dialogue, oracle.dialogues[place.dialogue][: place.turn + 1]))
-    counted = {fields["dialogue"][scorer]["turns"] for scorer in SCORED if scorer in fields["dialogue"]}
+    counted = {fields["dialogue"].get(scorer, {}).get("turns", 0) for scorer in SCORED}
     if verdict.outcome == "answered" and (fields["index"], counted) != (place.turn, {before}):
         return Verdict("wrong", f"{place} came back as turn {fields['index']}, {counted} of {before} counted")
     return verdict
 
 
-def judge_talk(oracle: Oracle, ask: Ask, replies: Sequence[Any]) -> Verdict:
-    """Of a conversation's replies in the JavaScript client, whose counts begin again where it was reopened."""
-    if [each["index"] for each in replies] != [each.turn for each in ask.places]:
-        return Verdict("lost", f"turns {[each['index'] for each in replies]} of {ask.places}")
-    verdicts = [oracle.judge_scores(*each) for each in zip(ask.places, [SCORED] * len(replies), replies, strict=True)]
-    return max(verdicts, key=lambda each: each.outcome != "answered")
+def judge_talk(oracle: Oracle, dialogue: int, replies: Sequence[Any]) -> Verdict:
+    """Of a conversation's replies, one for each turn up to the first with an error, which later ones do not count."""
+    verdict = worst(judge_said(oracle, Place(dialogue, index), reply) for index, reply in enumerate(replies))
+    if verdict.outcome == "answered" and len(replies) < len(oracle.dialogues[dialogue]):
+        return Verdict("lost", f"{len(replies)} replies to dialogue {dialogue}")
+    return verdict
 
 
 def whole_lines(file: Path) -> list[bytes]:

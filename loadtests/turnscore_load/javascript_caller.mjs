@@ -1,32 +1,23 @@
 // Calls a service through the JavaScript client: `node javascript_caller.mjs CLIENT URL` takes an order as a line of JSON, and answers
-// {id, reply}, or {id, error} with the error's code, in whatever order they come.
+// {id, reply}, or {id, error} with the code of a TurnScoreError, "" of any other error, in whatever order they come.
 import { createInterface } from "node:readline";
 
-const { TurnScoreClient } = await import(process.argv[2]);
-const REOPENINGS = 3;
+const { TurnScoreClient, TurnScoreError } = await import(process.argv[2]);
 
-/** Says the turns; where a connection breaks or drains, goes on in another conversation as the client's README says. */
+/** What each turn is answered, up to the first with an error. The client itself goes on where a connection breaks or drains. */
 async function talk(client, { turns, scorers }) {
-  let conversation = await client.conversation({ scorers });
+  const conversation = await client.conversation({ scorers });
   const replies = [];
-  for (const { speaker, text } of turns) {
-    for (let left = REOPENINGS; ; left -= 1) {
-      try {
-        if (conversation.isDraining || conversation.isClosed) {
-          const next = await client.conversation({ scorers, context: conversation.turns });
-          conversation.close();
-          conversation = next;
-        }
-        const reply = await conversation.say(speaker, text);
-        if (speaker === "system") replies.push(reply);
-        break;
-      } catch (error) {
-        if (!left || !error.isRetryable) throw error;
-      }
+  try {
+    for (const { speaker, text } of turns) {
+      const reply = await conversation.say(speaker, text);
+      replies.push(reply);
+      if (Object.keys(reply?.errors ?? {}).length) break;
     }
+  } finally {
+    conversation.close();
   }
-  conversation.close();
-  return { turns: replies };
+  return replies;
 }
 
 for await (const line of createInterface({ input: process.stdin })) {
@@ -35,6 +26,6 @@ for await (const line of createInterface({ input: process.stdin })) {
   const work = call === "talk" ? talk(client, body) : client[call](body);
   work.then(
     (reply) => console.log(JSON.stringify({ id, reply })),
-    (error) => console.log(JSON.stringify({ id, error: error.code ?? "", what: String(error) })),
+    (error) => console.log(JSON.stringify({ id, error: error instanceof TurnScoreError ? error.code : "", what: String(error) })),
   );
 }

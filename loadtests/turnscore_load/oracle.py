@@ -120,17 +120,16 @@ class Oracle:
             return Verdict("unclear", f"a reply without {error}")
 
     def judge_scores(self, place: Place, scorers: Iterable[str], reply: Mapping[str, Any]) -> Verdict:
-        """Of a turn's `scores` and `errors`."""
-        scores, errors, is_computed = reply["scores"], reply.get("errors") or {}, False
-        for scorer in scorers:
-            score = scores.get(scorer)
-            if score is None:
-                error = errors.get(scorer)
-                return Verdict("refused", error["code"]) if error else Verdict("lost", f"no {scorer} of {place}")
-            if wrong := self._find_wrong(place, scorer, score):
-                return Verdict("wrong", wrong)
-            is_computed |= not score.get("cached", True)
-        return Verdict("answered", is_computed=is_computed)
+        """Of a turn's `scores` and `errors`: the gravest, as one scorer's refusal excuses no other's value."""
+        scores, errors = reply["scores"], reply.get("errors") or {}
+        return worst(self._judge_score(place, each, scores.get(each), errors.get(each)) for each in scorers)
+
+    def _judge_score(self, place: Place, scorer: str, score: Any, error: Any) -> Verdict:
+        if score is None:
+            return Verdict("refused", error["code"]) if error else Verdict("lost", f"no {scorer} of {place}")
+        if wrong := self._find_wrong(place, scorer, score):
+            return Verdict("wrong", wrong)
+        return Verdict("answered", is_computed=not score.get("cached", True))
 
     def find_wrong_value(self, place: Place, model: str, value: float, percentile: float | None) -> str:
         """What is wrong, or nothing."""
@@ -172,16 +171,17 @@ class Oracle:
             for scorer in ask.scorers:
                 values = [turns[each.turn]["scores"][scorer]["value"] for each in ask.places]
                 mean = reply["dialogue"][scorer]["mean"]
-                if abs(mean - sum(values) / len(values)) > BOUNDS.get(scorer, _BOUND):
+                if not abs(mean - sum(values) / len(values)) <= BOUNDS.get(scorer, _BOUND):
                     return Verdict("wrong", f"mean {mean} of {values}")
         return verdict
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
-    """The gravest of a request's several; computed if any was."""
+    """The gravest of a request's several, for all their reasons; computed if any was."""
     every = list(verdicts)
-    found = max(every, key=lambda each: _SEVERITY.index(each.outcome))
-    return found._replace(is_computed=any(each.is_computed for each in every))
+    outcome = max((each.outcome for each in every), key=_SEVERITY.index)
+    why = ", ".join(sorted({each.why for each in every if each.outcome == outcome}))
+    return Verdict(outcome, why, any(each.is_computed for each in every))
 
 
 def system_places(dialogue: int, turns: Turns) -> list[Place]:
@@ -260,7 +260,7 @@ class Ledger:
     def settle(self, caller: str, verdict: Verdict, took_seconds: float = 0.0) -> None:
         counts = self.counts[caller]
         counts[verdict.outcome] += 1
-        counts["computed"] += verdict.is_computed
+        counts["computed"] += verdict.outcome == "answered" and verdict.is_computed
         if verdict.outcome in ("refused", "failed"):
             counts[f"{verdict.outcome}: {verdict.why}"] += 1
         elif verdict.outcome != "answered":
