@@ -139,7 +139,7 @@ def measure_deep(turns: list[LabelledTurn], reader: FeatureReader, folder: Path)
     return {
         "encoder": reader.loaded.model,
         "rows": len(wanted),
-        "step": int(found.recipe["best_step"]),
+        "step": found.recipe["best_step"],
         "criterion": summarise([(without, others)]),
         "deep": summarise([(own, resampled)]),
         "deep over criterion": summarise([(own - without, resampled - others)]),

@@ -206,8 +206,13 @@ def train_deep(loaded: LoadedScorer, judged: Judgements, features: Features, fol
         features=read.compute_features(joint_file),
         is_left_out=left_out,
         unrounded=attend(range(min(MIN_PARITY_TURNS, len(judged.turns)))),
-        recipe={**asdict(recipe), "best_step": best.found["step"]},
+        recipe={**asdict(recipe), "best_step": int(best.found["step"])},
     )
+
+
+def read_deep(loaded: LoadedScorer, deep: DeepFeatures, turns: Sequence[LabelledTurn]) -> Features:
+    """The features of other turns by the trained layers."""
+    return ReadTurns(loaded, turns).compute_features(deep.joint_file)
 
 
 def choose_left_out(dialogue_of: Integers, marks: Floats, one_of: int) -> NDArray[np.bool_]:

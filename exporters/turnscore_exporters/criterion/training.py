@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -57,7 +58,7 @@ from turnscore_exporters.calibration.recalibration import (
     make_threshold,
     measure_share,
 )
-from turnscore_exporters.criterion.deep import DeepFeatures, ReadTurns, train_deep
+from turnscore_exporters.criterion.deep import DeepFeatures, read_deep, train_deep
 from turnscore_exporters.criterion.judgements import (
     HELD_OUT,
     MARK,
@@ -163,13 +164,15 @@ def train_criterion(options: CriterionTrainOptions) -> Iterator[str]:
         def score(rows: Features) -> Floats:
             return np.array([each.value for each in scorer.read_features([], rows)])
 
-        values = score(features if learned.deep is None else learned.deep.features)
+        deep = learned.deep
+        values = score(features if deep is None else deep.features)
         thresholds = make_thresholds(values, judged, options.false_alarms)
-        known = _unseen_values(values, judged, learned)
-        if reference and learned.deep is None:
-            known = score(reader.read(reference))
-        elif reference and learned.deep is not None:
-            known = score(ReadTurns(reader.loaded, reference).compute_features(learned.deep.joint_file))
+        if reference:
+            read = reader.read if deep is None else partial(read_deep, reader.loaded, deep)
+            known = score(read(reference))
+        else:
+            known = _unseen_values(values, judged, learned)
+            source = source if deep is None else f"the {len(known)} judged responses that --deep was not trained on"
         write_json(draft.path_of(draft.manifest.calibration), calibrate(known.tolist(), source))
         card = describe_card(options, judged, learned, thresholds, source, description)
         (output / CARD_FILE).write_text(to_markdown(card), encoding="utf-8")

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import onnx
@@ -20,10 +20,11 @@ from turnscore_assessment.errors import BadFileError
 from turnscore_core.dialogues import Dialogue
 from turnscore_core.engine import Engine
 from turnscore_core.loaded_scorer import LoadedScorer, choose_variant, load_scorer
+from turnscore_core.scorers.criterion import CriterionScorer
 from turnscore_core.scorers.quality import QualityScorer, SplitEncoder
 from turnscore_core.scoring import score_turns
 from turnscore_exporters.criterion import deep, training
-from turnscore_exporters.criterion.judgements import HELD_OUT, TRAIN, Judgements, read_judgements
+from turnscore_exporters.criterion.judgements import HELD_OUT, TRAIN, FeatureReader, Judgements, read_judgements
 from turnscore_exporters.criterion.learning import (
     CurvePoint,
     HeldOut,
@@ -285,6 +286,8 @@ def test_deep_layers_are_served_and_share_what_reads_each_text(
     card = bundle.path_of("card.md").read_text(encoding="utf-8")
     assert "| without --deep | 0." in card
     assert "takes a pass of its own" in card
+    assert 100 < bundle.calibration().turns < 300
+    assert f"{bundle.calibration().turns} judged responses that --deep was not trained on" in card
 
 
 def test_a_deep_criterion_scores_alike_with_quality_and_reads_no_text_twice(
@@ -378,6 +381,33 @@ def test_layers_that_were_not_trained_are_written_as_they_were(tmp_path: Path) -
         np.testing.assert_allclose(after[name], constant, rtol=1e-6, err_msg=name)
     with pytest.raises(CheckpointError, match=r"cpu-int8.onnx: is not the second int8 graph of an encoder"):
         read_joint_layers(graphs / "cpu-int8.onnx")
+
+
+def test_deep_features_of_other_turns_are_those_that_are_served(
+    deepened: tuple[Bundle, list[str]], reader: FeatureReader
+) -> None:
+    turns = [
+        LabelledTurn(context=(("user", "Hello."),), response=f"Of course, my friend {n}." * n) for n in range(1, 40)
+    ]
+    bundle = deepened[0]
+    joint = bundle.path_of("graphs/cpu-int8-joint.onnx")
+    made = deep.DeepFeatures(
+        joint_file=joint,
+        features=np.zeros((0, 4), np.float32),
+        is_left_out=np.zeros(0, bool),
+        unrounded=np.zeros((0, 4)),
+    )
+    loaded = load_scorer(bundle, "cpu-int8")
+    scorer = cast("CriterionScorer", loaded.scorer)
+    values = [each.value for each in scorer.read_features([], deep.read_deep(reader.loaded, made, turns))]
+    assert values == values_of(loaded, turns).tolist()
+
+
+@pytest.fixture(scope="module")
+def reader(folder: Path) -> FeatureReader:
+    return FeatureReader(
+        read_bundle(next(each for each in starter_bundles() if each.name == "quality")), folder / "features"
+    )
 
 
 def test_deep_needs_an_int8_encoder(served: LoadedScorer, folder: Path) -> None:
