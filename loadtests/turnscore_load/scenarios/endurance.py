@@ -52,7 +52,8 @@ _COMMANDS = Path(sys.executable).parent  # of the development environment, which
 PARTS = ("a replica", "the Redis master", "the Redis replica", "Sentinel", "the proxy")
 ACTIONS = ("killed", "stopped", "slow", "restarted")
 _PROXY = "the proxy: "
-# Of requests that nobody repeats, in a fault of a process: those that it was answering.
+# Of requests that nobody repeats, in a fault of a process that answers them: those that it was answering.
+_ANSWERING = ("a replica: ", "every replica ", _PROXY)
 _MOST_FAILED = {RAW: 2 * RAW_CALLERS[RAW], PLAIN: 2 * RAW_CALLERS[PLAIN], METERED: 2, STRANGER: 2}
 # What raw callers may be refused with at any time. Our clients repeat it, and may not be refused.
 _REFUSALS = {
@@ -457,14 +458,14 @@ async def _finish(ledger: Ledger, line: Line, lines: list[Line], file: Path) -> 
 
 
 def find_failures(line: Line) -> list[str]:
-    """What callers may not see of a fault: failures reach those who repeat them only if they are the proxy's."""
+    """What callers may not see of a fault: a failure reaches only those who repeat nothing."""
     fault, found = line["fault"], []
-    is_of_process = any(each in fault for each in ACTIONS)
+    is_answering = fault.startswith(_ANSWERING)
     for caller, counts in line["counts"].items():
         refusals = {f"refused: {code}" for code in _REFUSALS.get(caller, ())}
         failed = sum(number for name, number in counts.items() if name.startswith("refused: ") and name not in refusals)
-        failed += 0 if fault.startswith(_PROXY) else counts.get("failed", 0)
-        if failed > (_MOST_FAILED.get(caller, 0) if is_of_process else 0):
+        failed += 0 if fault.startswith(_PROXY) and caller in RAW_CALLERS else counts.get("failed", 0)
+        if failed > (_MOST_FAILED.get(caller, 0) if is_answering else 0):
             found.append(f"{caller}: {failed} failed of {counts['asked']}")
     return found
 

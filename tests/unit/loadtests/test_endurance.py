@@ -354,9 +354,14 @@ async def test_a_stopped_run_keeps_no_line_of_a_fault_whose_requests_it_cancelle
     assert (len(made), lines, read_lines(tmp_path / "pieces.jsonl")) == (2, [], [])
 
 
-def test_callers_may_see_that_the_proxy_is_gone():
-    line = line_of(lambda each: fail(each, "JavaScript", 100), "the proxy: killed")
-    assert all(each.holds for each in check_lines([line]))
+@pytest.mark.parametrize(("caller", "may"), [(RAW, True), ("JavaScript", False)])
+def test_only_callers_who_repeat_nothing_see_that_the_proxy_is_gone(caller: str, may: bool):
+    line = line_of(lambda each: fail(each, caller, 100), "the proxy: killed")
+    assert all(each.holds for each in check_lines([line])) == may
+
+
+def test_no_caller_sees_that_a_redis_is_gone():
+    assert find_failures(line_of(lambda each: fail(each, RAW, 1), "the Redis master: killed"))
 
 
 def test_a_state_whose_last_line_was_cut_goes_on_after_the_one_before(tmp_path: Path):
