@@ -320,7 +320,7 @@ class ScoringJob:
             self._reservation.observe_tokens(runtime.loaded.name, sum([pack.real_tokens for pack in packs]))
         try:
             for pack in packs:
-                works = self._works_of(pack)
+                works = list(dict.fromkeys([self._answers[place][0] for place in pack.answers]))
                 if any([work.waiting for work in works]):  # noqa: C419 - no frame for a generator
                     # No deadline: the callers that wait say for how long, and one may join that has more time.
                     future = runtime.batcher.submit(pack)
@@ -331,12 +331,6 @@ class ScoringJob:
             self._fail(error, self._works)
         if not self._submitted:
             self._end()
-
-    def _works_of(self, pack: TokenPack) -> Sequence[InFlight]:
-        """Those that the pack answers, each once."""
-        if self._is_shared:  # one turn, of several scorers
-            return (self._answers[pack.answers[0]][0],)
-        return [self._works[place] for place in pack.answers]
 
     def _deliver(self, pack: TokenPack, works: Sequence[InFlight], done: "asyncio.Future[PackScores]") -> None:
         if not done.cancelled():

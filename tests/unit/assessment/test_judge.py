@@ -2,6 +2,7 @@
 
 import _thread
 import json
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -292,6 +293,8 @@ def test_a_run_that_died_goes_on_and_a_cut_off_line_is_repaired(file: Path):
 
 
 def test_a_run_that_is_interrupted_keeps_what_was_answered(file: Path):
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # tests that run in the background ignore it
+
     def interrupt(model: str, items: list[Item], call: int) -> list[Any]:
         if call == 2:
             _thread.interrupt_main()
