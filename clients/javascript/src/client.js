@@ -101,7 +101,7 @@ export class TurnScoreClient {
    * `call.timeoutMs` is for the opening, retries included, and for each turn.
    */
   async conversation(opening = {}, call = {}) {
-    if (!this.#WebSocket) throw new TypeError("this runtime has no WebSocket: pass one as the client's option");
+    if (!this.#WebSocket) throw new TypeError("this runtime has no WebSocket: pass one as the client's option WebSocket");
     const { signal, maxReopenings = MAX_REOPENINGS, ...own } = call;
     const url = new URL("v1/conversations", this.url);
     url.protocol = url.protocol.replace("http", "ws");
