@@ -23,6 +23,7 @@ def serve() -> None:
     # The server raises SIGTERM once more when it has ended well. As a container's first process we would not get it.
     signal.signal(signal.SIGTERM, _end)
     settings = read_settings()
+    os.environ.setdefault("BENTOML_DO_NOT_TRACK", "True")  # no usage reports, unless they were asked for
     try:
         load_onnxruntime()
     except DeviceError as error:

@@ -3,6 +3,7 @@
 Knows names and hashes of keys; never keeps, logs or repeats a key.
 """
 
+import asyncio
 import hashlib
 import hmac
 import logging
@@ -13,10 +14,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import lru_cache, partial
+from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from pathlib import Path
-from threading import Thread
 from typing import NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
@@ -153,7 +153,7 @@ API_KEY_KEY = "x-api-key"
 
 FORWARDED_KEY = "x-forwarded-for"  # believed only from `trusted_proxies`
 
-_LOOK_SECONDS = 1.0  # how often, at most, the file is looked at; so long may a key that was taken out still be good
+_LOOK_SECONDS = 0.5  # between two looks at the file: with reading it, a change takes effect within a second
 _KEYS = TypeAdapter(dict[KeyName, KeyEntry])
 _LOGGER = logging.getLogger("turnscore.access")
 
@@ -198,33 +198,16 @@ def sent_key(headers: Mapping[str, str]) -> str | None:
     return headers.get(API_KEY_KEY)
 
 
-def _in_thread(work: Callable[[], None]) -> None:
-    Thread(target=work, name="keys", daemon=True).start()
-
-
 class Access:
-    """The keys of the settings and of their file, which is read again when it changes."""
+    """The keys of the settings and of their file, which is read again when it changes, while it is watched."""
 
-    def __init__(
-        self,
-        settings: AuthSettings,
-        clock: Callable[[], float] = time.monotonic,
-        start: Callable[[Callable[[], None]], None] = _in_thread,
-    ) -> None:
-        """Raises UnusableKeysError where the file cannot be read.
-
-        `start` has a changed file read apart from the event loop: one of 10,000 keys takes a third of a second. Until
-        that is done the keys stay what they were.
-        """
-        self._start = start
-        self._is_reading = False
+    def __init__(self, settings: AuthSettings) -> None:
+        """Raises UnusableKeysError where the file cannot be read."""
         self._fixed = settings.keys
         self._file = settings.keys_file
         self._proxies = settings.trusted_proxies
-        self._clock = clock
         self._callers: dict[str, tuple[KeyEntry, Caller]] = {}
         self._offer: Offer | None = None
-        self._looked_at = clock()
         self._stamp = self._look()
         self._take(read_keys(self._file) if self._file is not None else {})
 
@@ -242,7 +225,6 @@ class Access:
         if self._file is None and not self._fixed:
             caller = anybody_from(address_of(peer, forwarded, self._proxies) if forwarded else peer)
         else:
-            self._read_if_changed()
             caller = self._recognize(key)
         KEY_NAME.set(caller.key_name)
         CALLER.set(caller)
@@ -262,27 +244,32 @@ class Access:
             raise UnauthenticatedError("the API key is unknown")
         return found
 
-    def _read_if_changed(self) -> None:
-        now = self._clock()
-        if self._file is None or self._is_reading or now < self._looked_at + _LOOK_SECONDS:
-            return
-        self._looked_at = now
-        stamp = self._look()
-        if stamp == self._stamp:
-            return
-        self._stamp, self._is_reading = stamp, True
-        self._start(partial(self._read, self._file))
+    async def watch(self) -> None:
+        """Reads the file whenever it has changed, until cancelled, whether anybody calls or not.
 
-    def _read(self, file: Path) -> None:
+        Apart from the event loop: a file of 10,000 keys takes a third of a second. The keys stay what they were until
+        that is done.
+        """
+        while self._file is not None:
+            try:
+                await asyncio.to_thread(self.read_if_changed)
+            except Exception:
+                _LOGGER.exception("keeping the previous API keys")
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    def read_if_changed(self) -> None:
+        """Takes the keys of the file, unless it is the one that was read last, or cannot be used: that is logged."""
+        stamp = self._look()
+        if self._file is None or stamp == self._stamp:
+            return
+        self._stamp = stamp
         try:
-            self._take(read_keys(file))
+            self._take(read_keys(self._file))
         except UnusableKeysError as error:
             metrics.KEY_FILE_ERRORS.inc()
             _LOGGER.error("keeping the previous API keys: %s", error)
         else:
             _LOGGER.info("API keys read", extra={"keys": sorted(self._callers)})
-        finally:
-            self._is_reading = False
 
     def _take(self, of_file: Mapping[str, KeyEntry]) -> None:
         """Replaces the keys; a name with the same rate keeps the rest of its budget."""

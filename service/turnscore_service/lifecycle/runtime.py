@@ -70,7 +70,7 @@ class Runtime:
         self._loading: asyncio.Task[None] | None = None
         # Where calls are recorded, once the process has started, if they are.
         self.telemetry: TelemetryRecorder | None = None
-        self._writing: asyncio.Task[None] | None = None
+        self._background: list[asyncio.Task[None]] = []
         self._on_ready: Callable[[], object] | None = None
 
     def start(self, worker: int = 0, on_ready: Callable[[], object] | None = None) -> None:
@@ -85,7 +85,10 @@ class Runtime:
         self.switch = ModelSwitch(self.settings, self.health, loader, self._builder, place)
         self.telemetry = open_telemetry(self.settings.telemetry)
         self._loading = asyncio.create_task(self._load(loader))
-        self._writing = asyncio.create_task(_write_metrics_out(loader.kept))
+        self._background = [
+            asyncio.create_task(_write_metrics_out(loader.kept)),
+            asyncio.create_task(self.access.watch()),
+        ]
 
     async def wait_until_loaded(self) -> None:
         """Returns when the models are loaded or refused; `health` says which."""
@@ -132,8 +135,8 @@ class Runtime:
         await self._builder.stop()
         if self.telemetry is not None:
             await asyncio.to_thread(self.telemetry.close)
-        if self._writing is not None:
-            self._writing.cancel()
+        for task in self._background:
+            task.cancel()
         metrics.write_out()
 
     def pipeline(self) -> ScoringPipeline:

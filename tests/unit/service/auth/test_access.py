@@ -1,10 +1,11 @@
 """Callers: who is let in, by which key and address, and what a key may spend."""
 
+import asyncio
 import hashlib
 import json
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -15,15 +16,6 @@ from turnscore_core.errors import OverloadedError, UnauthenticatedError
 from turnscore_service.auth.access import Access, Offer, TurnBudget, UnusableKeysError, network_of, sent_key
 from turnscore_service.settings.api import AuthSettings, KeyEntry
 from turnscore_service.settings.service import Settings, read_settings
-
-
-class PassingClock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        self.now += 10  # every look finds the time for another one come
-        return self.now
 
 
 def digest(key: str) -> str:
@@ -46,11 +38,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def access_to(file: Path, **settings: object) -> Access:
-    return Access(AuthSettings.model_validate({"keys_file": file, **settings}), clock=PassingClock(), start=at_once)
-
-
-def at_once(work: Callable[[], None]) -> None:
-    work()
+    return Access(AuthSettings.model_validate({"keys_file": file, **settings}))
 
 
 def refused(access: Access, key: str | None) -> str:
@@ -94,28 +82,16 @@ def test_a_key_comes_in_either_header(headers: dict[str, str], key: str | None):
     assert sent_key(headers) == key
 
 
-def test_a_changed_file_is_read_again(file: Path):
+async def test_a_changed_file_is_in_force_before_the_next_call(file: Path):
+    """Nobody calls between the change and the call that must see it; the event loop goes on meanwhile."""
     access = access_to(file)
-    access.admit("secret-1")
+    watching = asyncio.create_task(access.watch())
+    await asyncio.sleep(0.1)
     write(file, {"lab": entry("secret-2"), "late": entry("secret-5")})
+    await asyncio.sleep(1)
     assert access.admit("secret-5").key_name == "late"
     refused(access, "secret-1")
-
-
-def test_a_changed_file_is_read_apart_from_the_caller_who_finds_it_changed(file: Path):
-    """Its keys hold once it is read, and until then the ones before do; it is not read twice at a time."""
-    begun: list[Callable[[], None]] = []
-    access = Access(AuthSettings(keys_file=file), clock=PassingClock(), start=begun.append)
-    write(file, {"lab": entry("secret-2"), "late": entry("secret-5")})
-    for _ in range(3):
-        assert access.admit("secret-1").key_name == "chatbot"
-        refused(access, "secret-5")
-    [read] = begun
-    read()
-    assert access.admit("secret-5").key_name == "late"
-    write(file, {"lab": entry("secret-2")})
-    access.admit("secret-2")
-    assert len(begun) == 2
+    watching.cancel()
 
 
 @pytest.mark.parametrize("broken", ["not toml at all", '[chatbot]\nsha256 = "short"\n', "gone"])
@@ -124,12 +100,14 @@ def test_a_broken_file_changes_nothing_and_is_told_once(file: Path, broken: str,
     file.unlink() if broken == "gone" else file.write_text(broken)
     before = unreadable()
     for _ in range(3):
+        access.read_if_changed()
         assert access.admit("secret-1").key_name == "chatbot"
     assert unreadable() == before + 1
     errors = [each.message for each in caplog.records if each.levelno == logging.ERROR]
     assert len(errors) == 1
     assert errors[0].startswith(f"keeping the previous API keys: {file}")
     write(file, {"late": entry("secret-5")})
+    access.read_if_changed()
     assert access.admit("secret-5").key_name == "late"
 
 
@@ -183,6 +161,7 @@ def test_reading_again_gives_an_unchanged_key_no_new_budget(file: Path):
     access = access_to(file)
     access.admit("secret-1").charge(5)
     write(file, {"slow": slow, "lab": entry("secret-2")})
+    access.read_if_changed()
     access.admit("secret-2")
     with pytest.raises(OverloadedError):
         access.admit("secret-1").require_budget(1)
@@ -194,10 +173,12 @@ def test_two_keys_of_a_name_are_one_caller_and_a_rotation_gives_no_new_budget(fi
     access.admit("secret-1").charge(5)
     rotated = entry("secret-2", turns_per_second=0.001, burst=5)
     write(file, {"team": f'{rotated}previous_sha256 = "{digest("secret-1")}"\n'})
+    access.read_if_changed()
     assert [access.admit(key).key_name for key in ("secret-1", "secret-2")] == ["team", "team"]
     with pytest.raises(OverloadedError):
         access.admit("secret-2").require_budget(1)
     write(file, {"team": rotated})
+    access.read_if_changed()
     refused(access, "secret-1")
 
 
@@ -222,6 +203,7 @@ def test_a_changed_file_that_names_what_is_not_loaded_changes_nothing(
     access = access_to(file)
     access.expect(OFFER)
     write(file, {"chatbot": entry("secret-3") + fields + "\n"})
+    access.read_if_changed()
     assert access.admit("secret-1").key_name == "chatbot"
     refused(access, "secret-3")
     assert told in caplog.text
