@@ -18,7 +18,7 @@ from turnscore_service.api.http.app import create_app
 from turnscore_service.api.http.exchange import serving_with
 from turnscore_service.auth.access import UnusableKeysError
 from turnscore_service.lifecycle.admin import AdminSocket, UnusableFolderError, prepare_folder, unusable
-from turnscore_service.lifecycle.loading import find_offer
+from turnscore_service.lifecycle.loading import WrongSettingError, find_offer
 from turnscore_service.lifecycle.process import is_last_ready, served_url
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.lifecycle.signals import (
@@ -53,7 +53,7 @@ def _prepare(settings: Settings) -> tuple[Runtime, GrpcServer]:
         sys.exit(unusable(error))
     except UnusableKeysError as error:
         sys.exit(f"TURNSCORE_AUTH__KEYS{'_FILE' if settings.auth.keys_file else ''}: {error}")
-    except BundleNotFoundError as error:
+    except (BundleNotFoundError, WrongSettingError) as error:
         sys.exit(str(error))
     except UnusableCertificateError as error:
         sys.exit(f"TURNSCORE_GRPC__TLS_CERT_FILE: {error}")

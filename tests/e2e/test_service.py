@@ -84,6 +84,7 @@ def test_a_damaged_bundle_leaves_the_service_alive_and_not_ready_until_sigterm_e
             True,
             r": team.default_scorers: qualty is not among .*; did you mean quality\?",
         ),
+        ("THRESHOLDS", '{"qualty": 0.9}', True, r": qualty is not among .*; did you mean quality\?"),
         ("SPLIT", "quality:9.9.9=0.5", False, ": no bundle quality:9.9.9; "),
     ],
 )

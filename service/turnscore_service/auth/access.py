@@ -171,6 +171,15 @@ class Offer:
     models: Mapping[str, str]  # the scorers, by `name:version`
 
 
+def unknown_name(named: Collection[str], known: Collection[str]) -> str:
+    """What is wrong with the first name that is not known, with the closest that is; empty where all are known."""
+    for name in named:
+        if name not in known:
+            near = get_close_matches(name, known, n=1)
+            return f"{name} is not among {', '.join(sorted(known))}{f'; did you mean {near[0]}?' if near else ''}"
+    return ""
+
+
 def check_names(entries: Mapping[str, KeyEntry], offer: Offer) -> None:
     """Raises UnusableKeysError, with key and field, for a name that is not offered, or two models of one scorer."""
     for key, entry in entries.items():
@@ -179,13 +188,8 @@ def check_names(entries: Mapping[str, KeyEntry], offer: Offer) -> None:
             ("default_scorers", entry.default_scorers, offer.defaults),
             ("models", entry.models, offer.models),
         ):
-            for name in named:
-                if name not in known:
-                    near = get_close_matches(name, known, n=1)
-                    raise UnusableKeysError(
-                        f"{key}.{field}: {name} is not among {', '.join(sorted(known))}"
-                        f"{f'; did you mean {near[0]}?' if near else ''}"
-                    )
+            if refusal := unknown_name(named, known):
+                raise UnusableKeysError(f"{key}.{field}: {refusal}")
         if len({offer.models[model] for model in entry.models}) < len(entry.models):
             raise UnusableKeysError(f"{key}.models: name one version of each scorer")
 

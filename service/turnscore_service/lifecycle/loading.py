@@ -5,7 +5,7 @@ is right without them, and a switch goes on.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -21,11 +21,12 @@ from turnscore_models import (
     BundleError,
     BundleNotFoundError,
     CombinationCalibration,
+    Manifest,
     starter_bundles,
 )
 from turnscore_models.store import find_manifest, resolve
 
-from turnscore_service.auth.access import Offer
+from turnscore_service.auth.access import Offer, unknown_name
 from turnscore_service.scheduling.versions import CandidateVersion, CandidateVersions
 from turnscore_service.settings.group import VersionShare
 from turnscore_service.settings.service import CombinationSettings, Settings
@@ -33,27 +34,63 @@ from turnscore_service.settings.service import CombinationSettings, Settings
 VARIABLE = "TURNSCORE_COMBINATIONS"
 
 
+class WrongSettingError(Exception):
+    """A setting names what would not be served; the message begins with the setting's name."""
+
+
 def find_offer(settings: Settings) -> Offer:
     """What API keys may name, by the manifests alone: in milliseconds, before a worker loads anything.
 
     A manifest that cannot be read is left out: loading says what is wrong with it, and can be tried again. Raises
-    BundleNotFoundError, with the setting's name, for a bundle that is not known.
+    BundleNotFoundError, with the setting's name, for a bundle that is not known, and WrongSettingError for a candidate
+    version or a scorer's name that could not be served.
     """
-    served = settings.models or tuple(f"{folder}/" for folder in starter_bundles())
-    splits, shadows = ([each.bundle for each in versions] for versions in (settings.split, settings.shadow))
-    models = {}
-    for setting, references in {"MODELS": served, "SPLIT": splits, "SHADOW": shadows}.items():
-        for reference in references:
-            try:
-                manifest = find_manifest(reference)
-            except BundleNotFoundError as error:
-                raise BundleNotFoundError(f"TURNSCORE_{setting}: {error}") from None
-            except BundleError:
-                continue
-            if setting != "SHADOW":
-                models[manifest.reference] = manifest.scorer
+    references = settings.models or tuple(f"{folder}/" for folder in starter_bundles())
+    served = _read_manifests("MODELS", references)
+    splits, shadows = (
+        _read_manifests(setting, [each.bundle for each in versions])
+        for setting, versions in (("SPLIT", settings.split), ("SHADOW", settings.shadow))
+    )
+    models = {each.reference: each.scorer for each in (*served, *splits)}
     scorers = {*models.values(), *settings.combinations}
+    if len(served) == len(references):
+        by_scorer = {each.scorer: each.reference for each in served}
+        _check_candidates("SPLIT", splits, by_scorer)
+        _check_candidates("SHADOW", shadows, by_scorer)
+        _check_scorers(settings, by_scorer)
     return Offer(scorers=scorers, defaults=scorers, models=models)
+
+
+def _read_manifests(setting: str, references: Sequence[str]) -> list[Manifest]:
+    found = []
+    for reference in references:
+        try:
+            found.append(find_manifest(reference))
+        except BundleNotFoundError as error:
+            raise BundleNotFoundError(f"TURNSCORE_{setting}: {error}") from None
+        except BundleError:
+            continue
+    return found
+
+
+def _check_candidates(setting: str, candidates: Sequence[Manifest], served: Mapping[str, str]) -> None:
+    found: list[str] = []
+    for each in candidates:
+        if refusal := _refusal(each, served.get(each.scorer), found):
+            raise WrongSettingError(f"TURNSCORE_{setting}: {each.reference} {refusal}")
+        found.append(each.scorer)
+
+
+def _check_scorers(settings: Settings, served: Collection[str]) -> None:
+    parts = [part for each in settings.combinations.values() for part in each.weights]
+    for setting, named, known in (
+        ("COMBINATIONS", [part.partition(".")[0] for part in parts], served),
+        ("DEFAULT_SCORERS", settings.default_scorers, {*served, *settings.combinations}),
+        ("THRESHOLDS", settings.thresholds, served),  # a combination's is in COMBINATIONS
+        ("OPTIONS", settings.options, served),
+    ):
+        if refusal := unknown_name(named, known):
+            raise WrongSettingError(f"TURNSCORE_{setting}: {refusal}")
 
 
 def offer_of(model_set: ModelSet, candidates: CandidateVersions) -> Offer:
@@ -176,23 +213,24 @@ def _find(
     found: dict[str, tuple[Bundle, float]] = {}
     for each in wanted:
         bundle = find(each.bundle)
-        scorer = bundle.manifest.scorer
-        if refusal := _refusal(bundle, served.get(scorer), [*found]):
-            raise BundleError(f"{bundle.manifest.reference} {refusal}")
-        found[scorer] = bundle, each.share
+        manifest = bundle.manifest
+        like = served.get(manifest.scorer)
+        refusal = _refusal(manifest, like and like.model, [*found])
+        if like is not None and like.scorer.vector_width:
+            refusal = f"is the scorer {manifest.scorer}, which scores no turns of a conversation"
+        if refusal:
+            raise BundleError(f"{manifest.reference} {refusal}")
+        found[manifest.scorer] = bundle, each.share
     return list(found.values())
 
 
-def _refusal(bundle: Bundle, served: LoadedScorer | None, found: Sequence[str]) -> str:
-    """Why the bundle cannot be a candidate; empty where it can."""
-    scorer = bundle.manifest.scorer
+def _refusal(manifest: Manifest, served: str | None, found: Sequence[str]) -> str:
+    """Why it cannot be a candidate where that model is served, and those scorers have one; empty where it can."""
     if served is None:
-        return f"is the scorer {scorer}, of which no version is served"
-    if served.scorer.vector_width:
-        return f"is the scorer {scorer}, which scores no turns of a conversation"
-    if scorer in found:
-        return f"is the second version of {scorer}; name one of each scorer"
-    if bundle.manifest.reference == served.model:
+        return f"is the scorer {manifest.scorer}, of which no version is served"
+    if manifest.scorer in found:
+        return f"is the second version of {manifest.scorer}; name one of each scorer"
+    if manifest.reference == served:
         return "is what is served; name another version"
     return ""
 

@@ -163,7 +163,7 @@ class Runtime:
             model_set = choose_defaults(scorers, self.settings.default_scorers, combinations)
             self.access.expect(offer_of(model_set, candidates))
         except (DeviceError, BundleError, UnusableKeysError) as error:
-            _LOGGER.error("%s: %s", _REFUSALS.get(type(error), "a bundle was refused"), error)
+            _LOGGER.error("%s: %s", _REFUSALS.get(type(error), "the models cannot be served"), error)
             self.health.become("refused", str(error))
             return
         except Exception as error:

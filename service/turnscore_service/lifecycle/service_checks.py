@@ -15,7 +15,7 @@ from turnscore_service._patches.bentoml_metrics import FullDiskError, refuse_ful
 from turnscore_service.auth.access import UnusableKeysError, check_names, read_keys
 from turnscore_service.cache.redis_client import cause_of, open_store
 from turnscore_service.lifecycle.admin import UnusableFolderError, check_folder, unusable
-from turnscore_service.lifecycle.loading import find_offer
+from turnscore_service.lifecycle.loading import WrongSettingError, find_offer
 from turnscore_service.lifecycle.process import why_not
 from turnscore_service.settings.cache import CacheSettings
 from turnscore_service.settings.service import Settings
@@ -64,6 +64,7 @@ def check_service(settings: Settings, graph_bytes: int, around: Surroundings) ->
         *_check_limits(settings),
         *_check_clock(around),
         *_check_files(settings),
+        *_check_names(settings),
         *_check_cache(settings.cache),
     ]
 
@@ -151,19 +152,28 @@ def _check_files(settings: Settings) -> Iterator[Problem]:
         refuse_full_disk()
     except FullDiskError as error:
         yield Problem(f"{error}: free some space, or set BENTOML_HOME to another disk", is_fatal=True)
-    file = settings.auth.keys_file
-    try:
-        if entries := {**settings.auth.keys, **(read_keys(file) if file else {})}:
-            check_names(entries, find_offer(settings))
-    except BundleNotFoundError:
-        pass  # reported with the bundles
-    except UnusableKeysError as error:
-        yield Problem(f"the API keys cannot be used: {error}: `turnscore keys` makes entries", is_fatal=True)
     if settings.admin.folder is not None:
         try:
             check_folder(settings.admin.folder)
         except UnusableFolderError as error:
             yield Problem(unusable(error), is_fatal=True)
+
+
+def _check_names(settings: Settings) -> Iterator[Problem]:
+    offer = None
+    try:
+        offer = find_offer(settings)
+    except BundleNotFoundError:
+        pass  # reported with the bundles
+    except WrongSettingError as error:
+        yield Problem(str(error), is_fatal=True)
+    file = settings.auth.keys_file
+    try:
+        entries = {**settings.auth.keys, **(read_keys(file) if file else {})}
+        if offer is not None:
+            check_names(entries, offer)
+    except UnusableKeysError as error:
+        yield Problem(f"the API keys cannot be used: {error}: `turnscore keys` makes entries", is_fatal=True)
 
 
 def _check_cache(settings: CacheSettings) -> Iterator[Problem]:

@@ -1,15 +1,18 @@
 """The doctor's look at a service's surroundings: silent where all is well, else a sentence with a remedy."""
 
+import re
 import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.processes import running_redis
+from turnscore_models import starter_bundles
 from turnscore_service._patches import bentoml_metrics
 from turnscore_service.lifecycle.service_checks import Surroundings, check_service
 from turnscore_service.settings.service import Settings
 
+STARTER = starter_bundles()[0]
 GOOD: dict[str, Any] = {
     "descriptors": 65_536, "memory_bytes": 1 << 40, "now": 2e9, "installed_at": 1e9, "clock_step": 1e-9,
     "refuse_port": lambda host, port: None,
@@ -83,6 +86,29 @@ def test_a_key_that_names_what_would_not_be_loaded_is_fatal(field: str, given: o
     [(text, fatal)] = find({"auth": {"keys": keys}})
     assert (f"shop.{field}: qualty" in text, "did you mean quality" in text, fatal) == (True, True, True)
     assert find({"models": "./nowhere", "auth": {"keys": keys}}) == []  # said with the bundles
+
+
+@pytest.mark.parametrize(
+    ("setting", "given", "told"),
+    [
+        ("thresholds", {"qualty": 0.9}, r"qualty is not among engagement, fed, .*; did you mean quality\?"),
+        ("default_scorers", ["qualty"], r"qualty is not among .*; did you mean quality\?"),
+        ("options", {"fd": {}}, r"fd is not among .*; did you mean fed\?"),
+        ("combinations", {"sum": {"weights": {"qualty": 1}}}, r"qualty is not among .*; did you mean quality\?"),
+        ("split", f"{STARTER}/=0.5", rf"{STARTER.name}:\d.* is what is served; name another version"),
+    ],
+)
+def test_a_setting_that_names_what_would_not_be_served_is_fatal(setting: str, given: object, told: str):
+    [(text, fatal)] = find({setting: given})
+    assert re.fullmatch(f"TURNSCORE_{setting.upper()}: {told}", text)
+    assert fatal
+
+
+def test_names_of_scorers_and_combinations_are_known_where_they_are_of_use():
+    combinations = {"sum": {"weights": {"quality": 1}}}
+    assert find({"combinations": combinations, "default_scorers": ["sum", "fed"], "thresholds": {"fed": 0.5}}) == []
+    [(text, _)] = find({"combinations": combinations, "thresholds": {"sum": 0.5}})  # has its own
+    assert text.startswith("TURNSCORE_THRESHOLDS: sum is not among")
 
 
 def test_unreadable_keys_and_a_full_disk_are_fatal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
