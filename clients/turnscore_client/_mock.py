@@ -225,7 +225,9 @@ class MockAnswers:
         )
 
     def models(self) -> ModelsReply:
-        names = ["engagement", *self._signals] if callable(self._scores) else list(self._scores)
+        names = (
+            [*(self._thresholds or ["engagement"]), *self._signals] if callable(self._scores) else list(self._scores)
+        )
         models = [
             ModelDescription(
                 scorer=name,

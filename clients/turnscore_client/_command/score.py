@@ -4,7 +4,7 @@ import asyncio
 import math
 import signal
 import zlib
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Sequence
 from contextlib import aclosing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -163,14 +163,15 @@ async def score_file(client: AsyncCalls, job: FileJob) -> int:
     short = [("user", "well?"), ("system", "ok.")]  # for scorers of user turns, and the others
     async with client:
         with _open(job.output) as output:
-            lines, known = _lines_left(job, output, summary), _KnownRows(iter(()))
+            lines = _lines_left(job, output, summary)
+            known = _KnownRows(iter(()), summary.asked)
             # What a pipe gave is read, and does not come again.
             is_again = summary.to_ask_again > 0 and is_file(job.file) and job.file.is_file()
             if summary.to_ask_again:
                 how = " and are asked again" if is_again else "; asking them again needs a file instead of a pipe"
                 typer.echo(f"turnscore: {summary.to_ask_again} lines in {job.output} failed{how}", err=True)
             if is_again:
-                lines, known, summary = read_lines(job.file), _KnownRows(output.rows()), Summary()
+                lines, known, summary = read_lines(job.file), _KnownRows(output.rows(), summary.asked), Summary()
             elif summary.rows:
                 typer.echo(f"turnscore: {summary.rows} lines are in {job.output}; going on behind them", err=True)
             patient = Patient(
@@ -223,6 +224,7 @@ async def _score_left(
             raise
 
     models = await patient.ask(read_models)
+    _check_scorers(job, models, known.scorers)
     output.begin()
     with show_progress(size_of(job.file), job.output, patient.clock) as shown:
         outcomes = score_lines(client, lines, job.scorers, patient, models.limits, known.find)
@@ -236,9 +238,10 @@ async def _score_left(
 
 
 class _KnownRows:
-    """The rows of an output that is written again, of which those that failed are not known."""
+    """The rows of an output that is written again, of which those that failed are not known; and its scorers."""
 
-    def __init__(self, rows: Iterator[Row]) -> None:
+    def __init__(self, rows: Iterator[Row], scorers: set[str]) -> None:
+        self.scorers = scorers
         self._rows = rows
         self._next = next(rows, None)
         self._found: set[int] = set()
@@ -258,6 +261,29 @@ class _KnownRows:
         was_found = line.number in self._found
         self._found.discard(line.number)
         return was_found
+
+
+def _check_scorers(job: FileJob, models: ModelsReply, made: set[str]) -> None:
+    """Refuses an output of other scorers than are asked now, and demands that these scorers cannot meet.
+
+    An engine lists no models: of it only what the command names is checked.
+    """
+    asked = set(job.scorers or (each.scorer for each in models.models if each.is_default))
+    if made and asked and made != asked:
+        told = f"'{job.output}' holds scores of {_join(made)}, and those of {_join(asked)} are asked"
+        raise typer.BadParameter(f"{told}; name another output, or the same --scorers", param_hint="--output")
+    known = {each.scorer for each in models.models}
+    if known and (unknown := job.demands.least.keys() - known):
+        message = f"no such scorer: {_join(unknown)}; there are {_join(known)}"
+        raise typer.BadParameter(message, param_hint="--fail-under")
+    labelled = {each.scorer for each in models.models if each.threshold is not None}
+    if known and job.demands.no_low and not asked & labelled:
+        message = f"{_join(asked)} gives no labels, as it has no threshold; with labels: {_join(labelled) or 'none'}"
+        raise typer.BadParameter(message, param_hint="--fail-on")
+
+
+def _join(names: Collection[str]) -> str:
+    return ", ".join(sorted(names))
 
 
 def _lines_left(job: FileJob, output: RowOutput, summary: Summary) -> Iterator[Line]:
@@ -354,7 +380,8 @@ JUnit = Annotated[
     typer.Option(dir_okay=False, help="Also write the rows as JUnit's XML, for CI; needs --output."),
 ]
 OutputFile = Annotated[
-    Path, typer.Option(dir_okay=False, help="Output, JSON lines; .gz is packed, - is the standard output.")
+    Path,
+    typer.Option("--output", "-o", dir_okay=False, help="Output, JSON lines; .gz is packed, - is the standard output."),
 ]
 ScorerNames = Annotated[str | None, typer.Option(help="Scorers, separated by commas; default: the service's.")]
 Concurrency = Annotated[

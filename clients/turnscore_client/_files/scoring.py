@@ -203,6 +203,7 @@ class Summary:
     blank: int = 0
     first_failure: str = ""
     scorers: dict[str, _Scorer] = field(default_factory=dict)
+    asked: set[str] = field(default_factory=set)  # those that the command asked, not a line
     _worst: list[tuple[float, int, str]] = field(default_factory=list)
 
     def add(self, row: Mapping[str, Any]) -> None:
@@ -220,6 +221,8 @@ class Summary:
                 found.setdefault(name, []).append(score)
         for name, scores_of_one in found.items():
             self._add_scores(self.scorers.setdefault(name, _Scorer()), scores_of_one)
+        if not row.get("scorers"):
+            self.asked.update(found, *_errors_of_scorers(row))
         self._note_worst(row, found)
 
     def exit_code(self) -> int:
@@ -231,11 +234,14 @@ class Summary:
         told = []
         for name, least in demands.least.items():
             values = self.scorers[name].value if name in self.scorers else ClusteredMean()
-            if not values.count or values.mean < least:
-                found = f"{values.mean:.3f}" if values.count else "of no turn"
-                told.append(f"{name}: the mean value is {found}, and at least {least:g} is demanded")
+            if not values.count:
+                told.append(f"{name}: no turn has its score; there are scores of {', '.join(self.scorers) or 'none'}")
+            elif values.mean < least:
+                told.append(f"{name}: the mean value is {values.mean:.3f}, and at least {least:g} is demanded")
         lows = {name: int(each.low.total) for name, each in self.scorers.items() if each.low.total}
         told += [f"{name}: {count} turns are low" for name, count in lows.items() if demands.no_low]
+        if demands.no_low and not any(each.low.count for each in self.scorers.values()):
+            told.append("no turn has a label, so that it is not known whether one is low")
         return told
 
     def show(self, seconds: float, console: Console) -> None:
@@ -303,6 +309,12 @@ def _scores_in(row: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     for turn in turns_in(row):
         if isinstance(turn, dict) and isinstance(scores := turn.get("scores"), dict):
             yield scores
+
+
+def _errors_of_scorers(row: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """By scorer, of a turn's row or of each turn of a dialogue's."""
+    yield row.get("errors") or {}
+    yield from (turn.get("errors") or {} for turn in turns_in(row) if isinstance(turn, dict))
 
 
 def write_junit(

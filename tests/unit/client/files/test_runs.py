@@ -227,8 +227,8 @@ async def test_what_is_known_of_an_output_does_not_grow_with_it(tmp_path, mock, 
     output.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
     class Known(_KnownRows):
-        def __init__(self, rows):
-            super().__init__(rows)
+        def __init__(self, *given):
+            super().__init__(*given)
             opened.append(self)
 
     monkeypatch.setattr("turnscore_client._command.score._KnownRows", Known)
@@ -327,14 +327,13 @@ def test_what_is_demanded_of_a_run_decides_its_exit_code_and_is_told_to_ci(tmp_p
     mock = MockTurnScore(lambda request: {"quality": float(request.response) / 10}, thresholds={"quality": 0.15})
     words = [file, "--output", output, "--junit", report]
     assert run(mock, *words, "--fail-under", "quality=0.2").exit_code == 0
-    low = run(mock, *words, "--fail-on", "low", "--fail-under", "quality=0.21", "--fail-under", "mood=0")
+    low = run(mock, *words, "--fail-on", "low", "--fail-under", "quality=0.21")
     assert low.exit_code == 4
     assert "quality: the mean value is 0.200, and at least 0.21 is demanded" in low.stderr
-    assert "mood: the mean value is of no turn" in low.stderr
     suite = ElementTree.parse(report).getroot()
     told = {case.get("name"): [each.get("message") for each in case] for case in suite}
     assert told["line 1, d-1"] == ["scored turn 1: quality is low: 0.100"]
-    assert (told["line 2, d-2"], len(told["all turns"])) == ([], 3)
+    assert (told["line 2, d-2"], len(told["all turns"])) == ([], 2)
 
 
 def test_a_failed_line_is_an_error_for_ci_and_no_text_breaks_its_xml(tmp_path):
@@ -552,3 +551,30 @@ def test_an_engine_that_is_not_installed_says_what_to_install(tmp_path, monkeypa
     install(monkeypatch)
     result = run(MockTurnScore(), input_of(tmp_path, 1), "--engine", name)
     assert (result.exit_code, reason in re.sub(r"[\s│]+", " ", result.stderr)) == (2, True)
+
+
+def test_an_output_of_other_scorers_is_refused_and_kept(tmp_path):
+    file, output = input_of(tmp_path, 3), tmp_path / "scores.jsonl"
+    mock = MockTurnScore({"quality": 0.5, "engagement": 0.5})
+    assert run(mock, file, "-o", output, "--scorers", "quality").exit_code == 0
+    before = output.read_bytes()
+    for others in (["--scorers", "quality,engagement"], []):
+        refused = run(mock, file, "-o", output, *others)
+        assert (refused.exit_code, output.read_bytes()) == (2, before)
+        told = " ".join(refused.stderr.replace("│", " ").split())
+        assert "holds scores of quality, and those of engagement, quality are asked" in told
+    assert run(mock, file, "-o", output, "--scorers", "quality").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["--fail-on", "low", "--scorers", "engagement"], "engagement gives no labels, .* with labels: quality"),
+        (["--fail-under", "qualty=0.4"], "no such scorer: qualty; there are engagement, quality"),
+    ],
+)
+def test_a_demand_that_no_score_can_meet_is_a_usage_error(tmp_path, words, reason):
+    mock = MockTurnScore({"quality": 0.5, "engagement": 0.5}, thresholds={"quality": 0.15})
+    refused = run(mock, input_of(tmp_path, 1), *words)
+    assert refused.exit_code == 2
+    assert re.search(reason, " ".join(refused.stderr.replace("│", " ").split()))
