@@ -25,15 +25,14 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, help="Makes, lists
 _KEY_BYTES = 32  # 256 random bits are too many to try, so one round of SHA-256 without salt is enough
 _ID_CHARS = 8  # of the hash, which tell the keys of a file apart
 _NAME = typer.Argument(help="Name of the key; it may appear in logs and metrics.")
-KeysFile = Annotated[Path, typer.Option(help="The file of TURNSCORE_AUTH__KEYS_FILE.")]
+_VARIABLE = "TURNSCORE_AUTH__KEYS_FILE"
+KeysFile = Annotated[Path, typer.Option(envvar=_VARIABLE, help="The file of the keys.")]
 
 
 @app.command()
 def new(
     name: Annotated[str, _NAME],
-    file: Annotated[
-        Path | None, typer.Option(help="File to append the entry to, for TURNSCORE_AUTH__KEYS_FILE.")
-    ] = None,
+    file: Annotated[Path | None, typer.Option(envvar=_VARIABLE, help="File to append the entry to.")] = None,
     turns_per_second: Annotated[float | None, typer.Option(help="Turns per second that the key may ask for.")] = None,
 ) -> None:
     """Prints a new key, and the entry that lets it in."""

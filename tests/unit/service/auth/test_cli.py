@@ -170,3 +170,10 @@ def test_what_is_laid_out_otherwise_is_refused_and_left_alone(text: str, tmp_pat
 def test_a_folder_that_takes_no_file_is_said_and_nothing_is_printed_as_a_key(tmp_path: Path):
     done = keys("new", "a", file=tmp_path / "nowhere" / "keys.toml", expect=2)
     assert "ts_" not in done.stdout
+
+
+def test_the_file_of_the_settings_is_the_one_that_is_edited(tmp_path):
+    variables = {"TURNSCORE_AUTH__KEYS_FILE": str(tmp_path / "keys.toml")}
+    assert CliRunner().invoke(app, ["new", "bot"], env=variables).exit_code == 0
+    listed = CliRunner().invoke(app, ["list"], env=variables)
+    assert (listed.exit_code, listed.stdout.split()[0]) == (0, "bot")
