@@ -284,7 +284,12 @@ class CriterionTrainOptions:
     files: Annotated[
         list[Path], Argument(exists=True, dir_okay=False, help="Rows that turnscore judge wrote; .gz is unpacked.")
     ]
-    name: Annotated[str, Option(help="The criterion, by which callers will ask for it.")]
+    name: Annotated[
+        str,
+        Option(
+            help="The criterion, by which callers will ask for it; also the mark to learn, unless --mark says another."
+        ),
+    ]
     version: BundleVersion = "1.0.0"
     output: Annotated[
         Path | None,

@@ -122,7 +122,8 @@ def read_judgements(files: Sequence[Path], mark: str, scale: tuple[float, float]
                 others |= each.marks.keys()
             scales |= {scale for name, scale in row.scales.items() if name == mark.removeprefix(PEOPLE)}
     if not marked:
-        raise ExporterError(f"no response has the mark {mark!r}; there are {', '.join(sorted(others)) or 'none'}")
+        known = ", ".join(sorted(others)) or "none"
+        raise ExporterError(f"no response has the mark {mark!r}; there are {known}; --mark names the one to learn")
     if len(scales) > 1 and scale is None:
         raise ExporterError(f"{mark} has marks on {len(scales)} scales: give --scale, and rows of that scale only")
     found.is_scale_guessed = scale is None and not scales

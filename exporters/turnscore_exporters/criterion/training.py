@@ -179,7 +179,9 @@ def train_criterion(options: CriterionTrainOptions) -> Iterator[str]:
         made = write_self_test(draft, draft.manifest.model_copy(update={**thresholds}), draft.self_test())
     yield describe_thresholds(thresholds, judged)
     yield f"{made.manifest.reference} written to {output}; {CARD_FILE} there says what it is worth"
-    yield f"to serve it: turnscore models import {output}"
+    both = f"TURNSCORE_MODELS={options.encoder},"
+    yield f"to serve it: {both}{output}/ turnscore serve"
+    yield f"or from the store: turnscore models import {output} && {both}{options.name} turnscore serve"
 
 
 def _check_names(options: CriterionTrainOptions) -> None:

@@ -231,7 +231,9 @@ def _refusal(manifest: Manifest, served: str | None, found: Sequence[str]) -> st
     if manifest.scorer in found:
         return f"is the second version of {manifest.scorer}; name one of each scorer"
     if manifest.reference == served:
-        return "is what is served; name another version"
+        # A name without a version means the newest stored one, so that an import may have changed what is served.
+        pinned = f"TURNSCORE_MODELS={manifest.name}:VERSION"
+        return f"is what is served; name another version, or pin the one to serve: {pinned}"
     return ""
 
 

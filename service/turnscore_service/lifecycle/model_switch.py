@@ -339,7 +339,10 @@ def _without_unchanged(bundles: Mapping[str, Bundle], served: ScoringPipeline) -
 
 def _require_served_name(name: str, served: Mapping[str, str]) -> None:
     if name not in served:
-        raise SwitchRefusedError(f"no bundle named {name!r} is served; served: {', '.join(sorted(served))}")
+        known = ", ".join(sorted(served))
+        raise SwitchRefusedError(
+            f"no bundle named {name!r} is served; served: {known}; add it to TURNSCORE_MODELS and restart"
+        )
 
 
 def _described(done: Switched) -> dict[str, object]:

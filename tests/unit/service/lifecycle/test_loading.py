@@ -72,7 +72,11 @@ def test_versions_work_under_names_of_their_own_and_a_shadow_one_batch_at_a_time
     ("named", "sentence"),
     [
         (["fake:9.9.9"], "no bundle fake:9.9.9; known: fake:1.0.0"),
-        (["fake:1.0.0"], "fake:1.0.0 is what is served; name another version"),
+        (
+            ["fake:1.0.0"],
+            "fake:1.0.0 is what is served; name another version, "
+            "or pin the one to serve: TURNSCORE_MODELS=fake:VERSION",
+        ),
         (["mood:1.0.0"], "mood:1.0.0 is the scorer mood, of which no version is served"),
         (["encoder:2.0.0"], "encoder:2.0.0 is the scorer encoder, which scores no turns of a conversation"),
         (["fake:1.1.0", "fake:1.2.0"], "fake:1.2.0 is the second version of fake; name one of each scorer"),

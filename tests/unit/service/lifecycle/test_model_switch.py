@@ -153,7 +153,7 @@ async def test_a_version_that_a_key_names_is_not_switched_away() -> None:
 
 REFUSED = [
     ("fake:9.9.9", "no bundle fake:9.9.9"),
-    ("other:1.0.0", "no bundle named 'other' is served; served: fake"),
+    ("other:1.0.0", "no bundle named 'other' is served; served: fake; add it to TURNSCORE_MODELS and restart"),
     ("fake:1.2.0", "self-test turn 0"),
 ]
 
