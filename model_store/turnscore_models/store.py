@@ -303,7 +303,8 @@ def _find_stored(reference: str) -> KnownBundle | None:
 
 
 def _import_bentoml() -> ModuleType | None:
-    """Imported when it is needed, as that takes a second; None where it is not installed."""
+    """Imported when it is needed, as that takes a second; None where it is not installed. Sends no usage reports."""
+    os.environ.setdefault("BENTOML_DO_NOT_TRACK", "True")
     try:
         import bentoml
         import bentoml.exceptions

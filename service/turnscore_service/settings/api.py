@@ -174,7 +174,7 @@ class AdminSettings(SettingsGroup):
 class AuthSettings(SettingsGroup):
     """API keys, for HTTP and gRPC."""
 
-    keys_file: FilePath | None = Field(
+    keys_file: Path | None = Field(
         default=None,
         description="TOML file of API keys (`turnscore keys` writes it); read again when it changes. Without keys "
         "here and below, anyone may call.",

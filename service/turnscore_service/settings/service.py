@@ -3,6 +3,7 @@
 Nothing else reads the environment. A variable that no setting reads is refused: its owner would rely on it in vain.
 """
 
+import json
 import os
 import re
 import sys
@@ -23,6 +24,7 @@ from pydantic import (
     ValidationError,
     field_validator,
 )
+from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, SettingsError
 from turnscore_core.load_settings import KEPT_VECTOR_BYTES, DeviceName, LoadSettings
@@ -84,7 +86,8 @@ def refusal_of_unknown(settings: type[BaseModel], environment: Mapping[str, str]
 
     Names are compared as the settings are read, in any case. No value is repeated.
     """
-    known = {**dict(_names_of(settings, PREFIX)), **dict.fromkeys(CLIENT_VARIABLES, False)}
+    mappings = {name: get_origin(field.annotation) is dict for name, field in _fields_of(settings, PREFIX)}
+    known = {**mappings, **dict.fromkeys(CLIENT_VARIABLES, False)}
     endings = [each.removeprefix(PREFIX) for each in known]  # with the prefix everything would be alike
     lines = []
     for name in sorted(each for each in environment if each.upper().startswith(PREFIX)):
@@ -101,12 +104,36 @@ def _is_known(name: str, value: str, known: Mapping[str, bool]) -> bool:
     return bool(name in known or is_entry or is_port or _OF_A_CLUSTER.fullmatch(name))
 
 
-def _names_of(model: type[BaseModel], prefix: str) -> Iterator[tuple[str, bool]]:
-    """Every setting and group of settings, and whether it is a mapping, whose entries are variables too."""
+def refusal_of_no_json(settings: type[BaseModel], environment: Mapping[str, str]) -> str:
+    """A line for each variable that should hold JSON and does not, with an example; no value is repeated."""
+    values = {name.upper(): value for name, value in environment.items()}
+    lines = []
+    for name, field in _fields_of(settings, PREFIX):
+        if name in values and (get_origin(field.annotation) is dict or _group_of(field)) and not _is_json(values[name]):
+            example = re.search("as JSON: `(.+?)`", field.description or "")
+            lines.append(f"{name} is not JSON{f', such as {example[1]}' if example else ''}")
+    return "\n".join(lines)
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _fields_of(model: type[BaseModel], prefix: str) -> Iterator[tuple[str, FieldInfo]]:
+    """Every setting and group of settings by its variable. The entries of one that is a mapping are variables too."""
     for name, field in model.model_fields.items():
-        yield f"{prefix}{name}".upper(), get_origin(field.annotation) is dict
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            yield from _names_of(field.annotation, f"{prefix}{name}__")
+        yield f"{prefix}{name}".upper(), field
+        if group := _group_of(field):
+            yield from _fields_of(group, f"{prefix}{name}__")
+
+
+def _group_of(field: FieldInfo) -> type[BaseModel] | None:
+    kind = field.annotation
+    return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
 
 
 class RuntimeSettings(SettingsGroup):
@@ -324,6 +351,11 @@ def read_settings(given: Mapping[str, Any] | None = None) -> Settings:
         return Settings(**(given or {}))
     except ValidationError as error:
         field, message = describe_refusal(error)
+        if (first := error.errors(include_url=False)[0])["type"] == "path_not_file":
+            message = f"there is no file {first['input']}"
         sys.exit(f"TURNSCORE_{field.upper().replace('.', '__')}: {message}")
     except SettingsError as error:  # which repeats no value
-        sys.exit(f"a TURNSCORE_ setting that takes JSON holds something else: {error}")
+        sys.exit(
+            refusal_of_no_json(Settings, os.environ)
+            or f"a TURNSCORE_ setting that takes JSON holds something else: {error}"
+        )

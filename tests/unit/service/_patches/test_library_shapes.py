@@ -94,6 +94,29 @@ def test_series_have_the_parts_that_are_written_directly() -> None:
     assert {"_multiprocess", "inc", "set", "get"} <= set(dir(values.MultiProcessValue()))
 
 
+ASK = "from bentoml._internal.utils.analytics.usage_stats import do_not_track; print(not do_not_track())"
+SERVE = f"""if True:
+    import os
+    from turnscore_service import serving
+    execute = os.execv
+    serving.os.execv = lambda path, words: execute(path, [path, "-c", {ASK!r}])
+    serving.serve()
+"""
+
+
+@pytest.mark.parametrize("code", [SERVE, f"from turnscore_models.store import list_bundles; list_bundles(); {ASK}"])
+@pytest.mark.parametrize(("given", "sent"), [({}, False), ({"BENTOML_DO_NOT_TRACK": "False"}, True)])
+def test_bentoml_sends_usage_reports_only_where_told_to(
+    code: str, given: dict[str, str], sent: bool, tmp_path: Path
+) -> None:
+    """The supervisor that `turnscore serve` becomes with several workers, and whatever stores a bundle."""
+    environment = {name: value for name, value in os.environ.items() if name != "BENTOML_DO_NOT_TRACK"}
+    environment |= {"TURNSCORE_WORKERS": "2", "BENTOML_HOME": str(tmp_path), **given}
+    command = [sys.executable, "-c", code]
+    printed = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
+    assert printed.split()[-1] == str(sent)
+
+
 def test_bentoml_gives_its_workers_the_folder_that_is_replaced(tmp_path: Path) -> None:
     code = "from bentoml.serving import ensure_prometheus_dir; print(ensure_prometheus_dir())"
     environment = {**os.environ, "BENTOML_HOME": str(tmp_path)}

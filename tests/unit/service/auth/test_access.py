@@ -141,7 +141,7 @@ def test_keys_come_from_the_environment_as_json(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("value", ['{"a": {"sha256": "my-key"}}', '{"my-key"'])
 def test_wrong_keys_in_the_environment_end_the_start_and_are_not_repeated(value: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("TURNSCORE_AUTH__KEYS", value)
-    with pytest.raises(SystemExit, match=r'TURNSCORE_AUTH__KEYS|"auth"') as ended:
+    with pytest.raises(SystemExit, match="TURNSCORE_AUTH__KEYS") as ended:
         read_settings()
     assert "my-key" not in str(ended.value)
 

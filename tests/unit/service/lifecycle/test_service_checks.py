@@ -119,3 +119,7 @@ def test_unreadable_keys_and_a_full_disk_are_fatal(tmp_path: Path, monkeypatch: 
     assert [fatal for _, fatal in found] == [True, True]
     assert "BENTOML_HOME" in found[0][0]
     assert str(keys) in found[1][0]
+    monkeypatch.undo()
+    keys.unlink()
+    [(text, fatal)] = find({"auth": {"keys_file": str(keys)}})
+    assert (f"{keys}: No such file or directory" in text, fatal) == (True, True)

@@ -60,6 +60,28 @@ def test_settings_the_clients_and_a_clusters_variables_are_known(environment: di
     assert refusal_of_unknown(Settings, environment) == ""
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("TURNSCORE_THRESHOLDS", "{quality:0.3}", 'TURNSCORE_THRESHOLDS is not JSON, such as {"quality": 0.35}'),
+        (
+            "TURNSCORE_CACHE__SCORER_TTL_SECONDS", "fed=3600",
+            'TURNSCORE_CACHE__SCORER_TTL_SECONDS is not JSON, such as {"fed": 3600, "engagement": 0}',
+        ),
+        ("TURNSCORE_LIMITS", "{max_turns", "TURNSCORE_LIMITS is not JSON"),
+        ("TURNSCORE_GRPC__TLS_CERT_FILE", "no.pem", "TURNSCORE_GRPC__TLS_CERT_FILE: there is no file no.pem"),
+    ],
+)  # fmt: skip
+def test_a_value_of_another_form_stops_the_start_with_its_name_and_what_is_right(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, told: str
+):
+    monkeypatch.setenv("TURNSCORE_AUTH__KEYS_FILE", "keys.toml")  # no JSON, and none is expected
+    monkeypatch.setenv(name, value)
+    with pytest.raises(SystemExit) as ended:
+        read_settings()
+    assert str(ended.value) == told
+
+
 def test_every_variable_that_a_file_of_ours_sets_or_names_is_known():
     patterns = ["Makefile", "Dockerfile", "bentofile.yaml", "README.md", "docs/*.md", "*.py", "*.yml", "*.yaml"]
     listed = subprocess.run(["git", "ls-files", *patterns], cwd=ROOT, capture_output=True, text=True, check=True)
