@@ -210,6 +210,7 @@ def run_compare(
     print_page(page, compared, output)
     if html is not None:
         write_text(html, to_html(page))
+        typer.echo(f"wrote {html}")
 
 
 def _follow_ratings(

@@ -88,6 +88,8 @@ def _import(options: JudgeOptions, file: Path, output: Path, statistics: MarkSta
     write_rows(output, rows)
     for row in rows:
         statistics.add(row["dialogue"], row["responses"][0], {})
+    if found.averaged:
+        left_out.append(f"averaged {found.averaged:,} marks with another of the same response, judge and criterion")
     scales = ", ".join(f"{name} {low:g} to {high:g}" for name, (low, high) in found.scales.items())
     said = f"scales: {scales}{'' if rubric else ', as the marks suggest; a --rubric says it'}"
     return 0, [*left_out, said, f"wrote {output}: {len(rows):,} responses"]

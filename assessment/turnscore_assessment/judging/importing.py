@@ -96,6 +96,11 @@ class Import:
             self._marks[key][judge, name].append(mark)
 
     @property
+    def averaged(self) -> int:
+        """How many marks came after another of the same response, judge and criterion."""
+        return sum(len(values) - 1 for each in self._marks.values() for values in each.values())
+
+    @property
     def scales(self) -> dict[str, list[float]]:
         """The rubric's scales; without a rubric the narrowest usual one that holds all marks of a criterion."""
         if self._rubric:
@@ -223,7 +228,7 @@ _READERS = {"csv": _read_table, "deepeval": _read_deepeval, "langfuse": _read_la
 def _read_records(path: Path) -> Iterable[tuple[int, Fields]]:
     """The records of CSV, of JSON lines, or of JSON: a list, or an object that has one."""
     if ".csv" in path.suffixes:
-        return read_csv(path).rows
+        return read_csv(path, separators=",;\t").rows
     if ".json" not in path.suffixes:
         return read_rows(path)
     try:

@@ -90,11 +90,16 @@ def _read_json_lines(_: Path, file: Iterable[bytes]) -> Iterator[tuple[int, byte
 def _read_csv(path: Path, file: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
     """Of each row the columns: `response`, `context` as JSON or as `read_context` reads it, and others as they are."""
     csv.field_size_limit(_MOST_CHARS)
-    table = csv.reader(codecs.iterdecode(file, "utf-8-sig"))
+    file = iter(file)
+    head = next(file, b"")
+    separator = max(",;\t", key=lambda each: head.count(each.encode()))  # Excel writes semicolons in many languages
+    table = csv.reader(codecs.iterdecode(chain([head], file), "utf-8-sig"), delimiter=separator)
     try:
-        names = next(table, [])
+        names = [_name_column(name) for name in next(table, [])]
         if "response" not in names:
-            raise BadLayoutError(path, 1, "the header names no column `response`")
+            raise BadLayoutError(
+                path, 1, f"the header names no column `response`; it names {', '.join(names) or 'none'}"
+            )
         first = table.line_num + 1
         for cells in table:
             fields: Fields = {name: text for name, text in zip(names, cells, strict=False) if name}
@@ -105,6 +110,12 @@ def _read_csv(path: Path, file: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
             first = table.line_num + 1
     except (csv.Error, UnicodeDecodeError) as error:
         raise BadLayoutError(path, table.line_num + 1, f"is no CSV in UTF-8: {error}") from None
+
+
+def _name_column(given: str) -> str:
+    """Ours in any case; others as they are."""
+    own = given.strip().lower()
+    return own if own in ("context", "response") else given
 
 
 def read_context(text: str) -> object:

@@ -736,3 +736,12 @@ def test_a_wrong_row_of_a_file_is_named_before_anything_is_asked(tmp_path: Path,
         result = run(write(tmp_path / "rows.jsonl", [row]), server)
         assert (result.exit_code, server.calls) == (1, [])
         assert f"rows.jsonl, line 1: {said}" in result.output
+
+
+def test_marks_of_one_response_are_averaged_and_counted(tmp_path: Path):
+    (tmp_path / "a.csv").write_text("context;response;safe\nhi;ho;1\nhi;ho;0\nhi;hey;1\n")
+    given = ["judge", str(tmp_path / "a.csv"), "--import", "csv", "-o", str(tmp_path / "in.jsonl"), "--rounds", "50"]
+    result = CliRunner().invoke(app, given)
+    assert result.exit_code == 0, result.output
+    assert "averaged 1 marks with another of the same response, judge and criterion" in result.output
+    assert [row["responses"][0]["safe"] for row in read(tmp_path / "in.jsonl")] == [0.5, 1]

@@ -342,3 +342,8 @@ def test_three_files_of_plain_dialogues_are_scored_here_by_the_shipped_models(tm
     assert (
         "names qualty, for which there is no bundle" in run(*files, "--engine", "local", "--scorers", "qualty").stderr
     )
+
+
+def test_the_page_that_is_written_is_named(files: list[str], tmp_path: Path) -> None:
+    done = run(*files, "--html", str(tmp_path / "page.html"))
+    assert f"wrote {tmp_path / 'page.html'}" in done.output

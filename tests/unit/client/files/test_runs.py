@@ -408,7 +408,11 @@ def test_a_speaker_may_have_a_line_of_its_own(tmp_path, text, said):
     [
         ("a.txt", b"hello\n", "a.txt, line 1: a dialogue begins with its speaker"),
         ("a.txt", b"User: hi\nBot: \xff\n", "a.txt, line 2: is not UTF-8"),
-        ("a.csv", b"context,reply\nhi,ho\n", "a.csv, line 1: the header names no column `response`"),
+        (
+            "a.csv",
+            b"context,reply\nhi,ho\n",
+            "a.csv, line 1: the header names no column `response`; it names context, reply",
+        ),
         ("a.csv", b"", "a.csv, line 1: the header names no column `response`"),
         ("a.csv", b"response\n\xff\n", "is no CSV in UTF-8"),
         ("a.csv", b'response\n"' + b"x" * 65_536_001 + b'"\n', "is no CSV in UTF-8: field larger than field limit"),
@@ -432,6 +436,16 @@ def test_a_cell_that_cannot_be_scored_is_a_row_and_ends_no_run(tmp_path, cell):
 def test_a_table_s_row_has_the_number_of_its_first_line(tmp_path):
     (tmp_path / "a.csv").write_text('response\n"a\nb"\n\n"c\n\nd"\ne\n')
     assert [line.number for line in read_lines(tmp_path / "a.csv")] == [2, 5, 8]
+
+
+@pytest.mark.parametrize(
+    "header", ["context;response", "\ufeffContext;Response", "context\tresponse", "CONTEXT,RESPONSE"]
+)
+def test_a_table_may_have_other_separators_and_capitals(tmp_path, header):
+    separator = next(each for each in ";\t," if each in header)
+    (tmp_path / "a.csv").write_text(f"{header}\nhi{separator}ho\n")
+    [line] = read_lines(tmp_path / "a.csv")
+    assert json.loads(line.raw) == {"context": [{"speaker": "user", "text": "hi"}], "response": "ho"}
 
 
 async def test_every_row_is_delivered_before_it_is_written_and_none_is_left_out_after_a_failure(tmp_path, mock):
