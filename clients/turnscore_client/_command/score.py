@@ -172,8 +172,6 @@ async def score_file(client: AsyncCalls, job: FileJob) -> int:
                 typer.echo(f"turnscore: {summary.to_ask_again} lines in {job.output} failed{how}", err=True)
             if is_again:
                 lines, known, summary = read_lines(job.file), _KnownRows(output.rows(), summary.asked), Summary()
-            elif summary.rows:
-                typer.echo(f"turnscore: {summary.rows} lines are in {job.output}; going on behind them", err=True)
             patient = Patient(
                 pace=Pace(job.concurrency, clock),
                 clock=clock,
@@ -225,6 +223,8 @@ async def _score_left(
 
     models = await patient.ask(read_models)
     _check_scorers(job, models, known.scorers)
+    if summary.rows:
+        typer.echo(f"turnscore: {summary.rows} lines are in {job.output}; going on behind them", err=True)
     output.begin()
     with show_progress(size_of(job.file), job.output, patient.clock) as shown:
         outcomes = score_lines(client, lines, job.scorers, patient, models.limits, known.find)
