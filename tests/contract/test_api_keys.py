@@ -7,6 +7,7 @@ import json
 import logging
 import re
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -15,6 +16,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 from prometheus_client import REGISTRY
+from support.conditions import until
 from support.fakes import FakeReaction, FakeScorer, candidate_version
 from support.transports import Transports, error_of, grpc_stub, message_of, serve_transports, settings_with
 from turnscore_client import AsyncTurnScoreClient, UnauthenticatedError
@@ -59,6 +61,22 @@ async def grpc_refusal(call: Any) -> grpc.aio.AioRpcError:
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await call
     return refused.value
+
+
+async def test_a_changed_file_of_keys_is_in_force_though_nobody_has_called_since(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level(logging.INFO, "turnscore.access")
+    file = tmp_path / "keys.toml"
+    file.write_text(f'[old]\nsha256 = "{sha256("old")}"\n')
+    async with serve_transports({"keys_file": file}) as transports:
+        file.write_text(f'[new]\nsha256 = "{sha256("new")}"\n')
+        await until(lambda: "API keys read" in caplog.text)
+        codes = {
+            key: (await transports.http.get("/v1/models", headers={"x-api-key": key})).status_code
+            for key in ("new", "old")
+        }
+    assert codes == {"new": 200, "old": 401}
 
 
 @pytest.mark.parametrize("credentials", CREDENTIALS)

@@ -215,7 +215,7 @@ def _find(
         bundle = find(each.bundle)
         manifest = bundle.manifest
         like = served.get(manifest.scorer)
-        refusal = _refusal(manifest, like and like.model, [*found])
+        refusal = _refusal(manifest, None if like is None else like.model, [*found])
         if like is not None and like.scorer.vector_width:
             refusal = f"is the scorer {manifest.scorer}, which scores no turns of a conversation"
         if refusal:

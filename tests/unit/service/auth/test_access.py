@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import REGISTRY
 from pydantic import ValidationError
+from support.conditions import until
 from support.fakes import ManualClock
 from turnscore_core.errors import OverloadedError, UnauthenticatedError
 from turnscore_service.auth.access import Access, Offer, TurnBudget, UnusableKeysError, network_of, sent_key
@@ -82,13 +83,20 @@ def test_a_key_comes_in_either_header(headers: dict[str, str], key: str | None):
     assert sent_key(headers) == key
 
 
-async def test_a_changed_file_is_in_force_before_the_next_call(file: Path):
-    """Nobody calls between the change and the call that must see it; the event loop goes on meanwhile."""
+async def test_a_reading_that_fails_for_an_unforeseen_reason_does_not_end_the_watch(
+    file: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level(logging.INFO, "turnscore.access")
     access = access_to(file)
-    watching = asyncio.create_task(access.watch())
-    await asyncio.sleep(0.1)
-    write(file, {"lab": entry("secret-2"), "late": entry("secret-5")})
-    await asyncio.sleep(1)
+    monkeypatch.setattr("turnscore_service.auth.access._LOOK_SECONDS", 0.001)
+    with monkeypatch.context() as context:
+        context.setattr("turnscore_service.auth.access.read_keys", lambda _: 1 / 0)
+        watching = asyncio.create_task(access.watch())
+        write(file, {"lab": entry("secret-2")})
+        await until(lambda: "keeping the previous API keys" in caplog.text)
+    assert access.admit("secret-1").key_name == "chatbot"
+    write(file, {"late": entry("secret-5")})
+    await until(lambda: "API keys read" in caplog.text)
     assert access.admit("secret-5").key_name == "late"
     refused(access, "secret-1")
     watching.cancel()
