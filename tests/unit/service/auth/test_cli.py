@@ -25,30 +25,6 @@ def test_a_new_key_is_let_in_by_the_entry_written_for_it(tmp_path: Path):
     assert not any(key in file.read_text() for key in keys)
 
 
-@pytest.mark.parametrize("arguments", [["two words"], ["a", "--turns-per-second", "0"]])
-def test_what_the_service_would_not_read_is_not_made(arguments: list[str], tmp_path: Path):
-    file = tmp_path / "keys.toml"
-    done = CliRunner().invoke(app, ["new", *arguments, "--file", str(file)])
-    assert done.exit_code == 2
-    assert not file.exists()
-
-
-def test_a_name_that_the_file_has_already_is_refused(tmp_path: Path):
-    file = tmp_path / "keys.toml"
-    CliRunner().invoke(app, ["new", "a", "--file", str(file)])
-    done = CliRunner().invoke(app, ["new", "a", "--file", str(file)])
-    assert done.exit_code == 2
-    Access(AuthSettings(keys_file=file))
-
-
-def test_a_file_that_the_service_could_not_read_is_left_alone(tmp_path: Path):
-    file = tmp_path / "keys.toml"
-    file.write_text("[a\n")
-    done = CliRunner().invoke(app, ["new", "b", "--file", str(file)])
-    assert done.exit_code == 2
-    assert file.read_text() == "[a\n"
-
-
 def keys(*arguments: str, file: Path, expect: int = 0) -> Result:
     done = CliRunner().invoke(app, [*arguments, "--file", str(file)])
     assert done.exit_code == expect, done.output
@@ -117,17 +93,6 @@ def test_a_rotation_lets_both_keys_in_until_one_is_revoked_and_keeps_the_rest_of
     assert sorted(each.name for each in tmp_path.iterdir()) == ["keys.toml", "link.toml"]
 
 
-def test_a_running_service_takes_a_rotation_and_a_revocation(file: Path):
-    access = Access(AuthSettings(keys_file=file))
-    key = keys("rotate", "other", file=file).stdout.strip()
-    access.read_if_changed()
-    assert access.admit(key).key_name == "other"
-    keys("revoke", "other", file=file)
-    access.read_if_changed()
-    with pytest.raises(UnauthenticatedError):
-        access.admit(key)
-
-
 def test_a_revoked_name_is_gone_with_its_tables_and_comments_of_others_stay(file: Path):
     keys("revoke", "lab", file=file)
     text = file.read_text()
@@ -167,13 +132,29 @@ def test_what_is_laid_out_otherwise_is_refused_and_left_alone(text: str, tmp_pat
     assert file.read_text() == text
 
 
-def test_a_folder_that_takes_no_file_is_said_and_nothing_is_printed_as_a_key(tmp_path: Path):
-    done = keys("new", "a", file=tmp_path / "nowhere" / "keys.toml", expect=2)
-    assert "ts_" not in done.stdout
-
-
 def test_the_file_of_the_settings_is_the_one_that_is_edited(tmp_path):
     variables = {"TURNSCORE_AUTH__KEYS_FILE": str(tmp_path / "keys.toml")}
     assert CliRunner().invoke(app, ["new", "bot"], env=variables).exit_code == 0
     listed = CliRunner().invoke(app, ["list"], env=variables)
     assert (listed.exit_code, listed.stdout.split()[0]) == (0, "bot")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "before"),
+    [
+        (["two words"], None),
+        (["a", "--turns-per-second", "0"], None),
+        (["other"], WRITTEN),  # the name is taken
+        (["b"], "[a\n"),  # the service could not read it
+    ],
+)
+def test_what_the_service_would_not_read_is_not_made(arguments: list[str], before: str | None, tmp_path: Path):
+    file = tmp_path / "keys.toml"
+    if before is not None:
+        file.write_text(before)
+    assert "ts_" not in keys("new", *arguments, file=file, expect=2).stdout
+    assert (file.read_text() if file.exists() else None) == before
+
+
+def test_a_folder_that_takes_no_file_is_said_and_nothing_is_printed_as_a_key(tmp_path: Path):
+    assert "ts_" not in keys("new", "a", file=tmp_path / "nowhere" / "keys.toml", expect=2).stdout

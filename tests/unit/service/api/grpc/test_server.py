@@ -11,8 +11,6 @@ from typing import Any
 
 import grpc
 import pytest
-from google.protobuf.descriptor_pool import DescriptorPool
-from google.protobuf.message_factory import GetMessageClass
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 from pydantic import ValidationError
@@ -74,40 +72,8 @@ async def test_health_tells_what_readyz_tells_from_start_to_drain():
     await runtime.stop()
 
 
-async def test_a_tool_that_knows_nothing_lists_describes_and_calls_the_service():
-    async with grpc_server(fake=FakeScorer()) as (server, _):
-        told = await asyncio.to_thread(explore, f"127.0.0.1:{server.port}")
-    assert told["services"] == sorted((SERVICE, "grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"))
-    assert told["methods"] == ["Score", "ScoreBatch", "ScoreDialogue", "Rank", "Similarity", "Models", "ScoreStream"]
-    assert told["value"] == 0.03
-
-
-def explore(target: str) -> dict[str, Any]:
-    """What a public client does with reflection alone: no generated code, a descriptor pool of its own."""
-    with grpc.insecure_channel(target) as channel:
-        database = ProtoReflectionDescriptorDatabase(channel)
-        services = sorted(database.get_services())
-        pool = DescriptorPool(database)
-        service = pool.FindServiceByName(SERVICE)
-        method = service.methods_by_name["Score"]
-        request, reply = GetMessageClass(method.input_type), GetMessageClass(method.output_type)
-        call = channel.unary_unary(
-            f"/{service.full_name}/{method.name}",
-            request_serializer=request.SerializeToString,
-            response_deserializer=reply.FromString,
-        )
-        speaker = pool.FindEnumTypeByName("turnscore.v1.Speaker").values_by_name["SPEAKER_USER"].number
-        answer = call(request(context=[{"speaker": speaker, "text": "hi"}], response="one two three"))
-    return {
-        "services": services,
-        "methods": [each.name for each in service.methods],
-        "value": answer.scores["fake"].value,
-    }
-
-
 async def test_reflection_can_be_turned_off():
-    settings = settings_with(grpc={"reflection": False})
-    async with grpc_server(settings, fake=FakeScorer()) as (server, _):
+    async with grpc_server(settings_with(grpc={"reflection": False}), fake=FakeScorer()) as (server, _):
         with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel, pytest.raises(grpc.RpcError) as refused:
             await asyncio.to_thread(lambda: list(ProtoReflectionDescriptorDatabase(channel).get_services()))
     assert refused.value.code() == grpc.StatusCode.UNIMPLEMENTED
@@ -227,40 +193,7 @@ def test_settings_that_make_no_sense_are_refused(group: dict[str, Any], sentence
     assert describe_refusal(refused.value)[1] == sentence
 
 
-AUTHORITY = certificate("authority").read_bytes()
 TLS = {"tls_cert_file": certificate("server"), "tls_key_file": private_key("server")}
-MUTUAL = {**TLS, "tls_client_ca_file": certificate("authority")}
-
-
-async def score_with(server: GrpcServer, credentials: grpc.ChannelCredentials | None) -> float:
-    target, own = f"localhost:{server.port}", [("grpc.use_local_subchannel_pool", 1)]
-    channel = (
-        grpc.aio.insecure_channel(target, options=own)
-        if credentials is None
-        else grpc.aio.secure_channel(target, credentials, options=own)
-    )
-    async with channel:
-        reply = await TurnScorerStub(channel).Score(turnscore_pb2.ScoreRequest(response="one two"), timeout=30)
-    return float(reply.scores["fake"].value)
-
-
-def trusting(authority: bytes = AUTHORITY, caller: str | None = None) -> grpc.ChannelCredentials:
-    if caller is None:
-        return grpc.ssl_channel_credentials(authority)
-    return grpc.ssl_channel_credentials(authority, private_key(caller).read_bytes(), certificate(caller).read_bytes())
-
-
-async def assert_turned_away(server: GrpcServer, credentials: grpc.ChannelCredentials | None) -> None:
-    with pytest.raises(grpc.aio.AioRpcError) as refused:
-        await score_with(server, credentials)
-    assert refused.value.code() == grpc.StatusCode.UNAVAILABLE
-
-
-async def test_mutual_tls_serves_only_whom_the_authority_signed():
-    async with grpc_server(settings_with(grpc=MUTUAL), fake=FakeScorer()) as (server, _):
-        assert await score_with(server, trusting(caller="caller")) == 0.02
-        await assert_turned_away(server, trusting())
-        await assert_turned_away(server, trusting(caller="stranger"))
 
 
 async def shown_certificate(server: GrpcServer) -> bytes:
