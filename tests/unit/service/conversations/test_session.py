@@ -64,22 +64,6 @@ async def test_a_user_s_turn_is_answered_by_its_scores_where_their_scorer_is_ask
     }  # fmt: skip
 
 
-async def test_a_user_s_turn_has_the_conversation_s_time_and_its_own():
-    reaction = FakeReaction()
-    reaction.gate.clear()
-    async with talking(reaction=reaction) as (channel, _, _):
-        channel.tell({"open": {"scorers": ["reaction"], "deadline_ms": 60_000}})
-        channel.say("user", "a", deadline_ms=20)
-        _, late = [await channel.hear() for _ in range(2)]
-        reaction.gate.set()
-        channel.say("system", "b")
-        channel.say("user", "c")
-        heard, scored = [await channel.hear() for _ in range(2)]
-    assert late.user_turn.errors["reaction"].code == "deadline_exceeded"
-    assert heard.ack.index == 1  # nobody scores it
-    assert scored.user_turn.scores["reaction"].value == 0.99
-
-
 async def test_a_flood_of_user_turns_waits_for_its_answers_and_pays_for_each():
     reaction = FakeReaction()
     reaction.gate.clear()
