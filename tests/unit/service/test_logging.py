@@ -1,7 +1,6 @@
 import io
 import json
 import logging
-import subprocess
 import sys
 from collections.abc import Iterator
 
@@ -55,32 +54,3 @@ def test_a_terminal_gets_sentences_and_warnings_of_the_server_only(monkeypatch: 
         "WARNING: a fault",
         "WARNING: a fault",
     ]
-
-
-def test_the_server_writes_no_line_for_each_request():
-    access = logging.getLogger("uvicorn.access")
-    access.addHandler(logging.NullHandler())
-    set_up_logging("INFO")
-    assert not access.hasHandlers()  # which the server asks before it makes one
-
-
-SERVER_LINES = """
-import logging
-from bentoml._internal.log import configure_server_logging
-from turnscore_service.log_setup import WEBSOCKET_LOGGER, set_up_logging
-
-configure_server_logging()  # as BentoML does before it imports the service
-set_up_logging("INFO")
-logging.getLogger("uvicorn.error").info("started")
-logging.getLogger("bentoml.worker").info("loaded")
-logging.getLogger("circus").warning("a worker ended")
-logging.getLogger("somebody.else").warning("hm")
-logging.getLogger(WEBSOCKET_LOGGER).info("connection open")
-logging.getLogger(WEBSOCKET_LOGGER).error("it broke")
-"""
-
-
-def test_each_line_of_the_server_is_written_once_and_as_json():
-    run = subprocess.run([sys.executable, "-c", SERVER_LINES], capture_output=True, text=True, check=True, timeout=300)
-    lines = [json.loads(line)["message"] for line in (run.stdout + run.stderr).splitlines()]
-    assert lines == ["started", "loaded", "a worker ended", "hm", "it broke"]

@@ -53,19 +53,6 @@ def started() -> Iterator[list[Service]]:
             each.stop()
 
 
-def test_workers_share_a_folder_that_another_service_leaves_alone(tmp_path: Path, started: list[Service]):
-    first = Service(tmp_path, workers=2)
-    started.append(first)
-    [folder] = first.folders
-    before = sorted(folder.glob("counter_*.db"))
-    assert len(before) == 2
-    second = Service(tmp_path)
-    started.append(second)
-    assert second.folders != first.folders
-    assert sorted(folder.glob("counter_*.db")) == before
-    assert list((tmp_path / "prometheus_multiproc_dir").iterdir()) == []
-
-
 def test_what_ended_services_left_is_removed_by_the_next(tmp_path: Path, started: list[Service]):
     first = Service(tmp_path)
     [folder] = first.folders

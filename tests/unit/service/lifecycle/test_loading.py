@@ -2,17 +2,13 @@
 
 from typing import Any
 
-import httpx
 import pytest
 from support.fakes import FakeEncoder, FakeScorer, loaded_fake
 from turnscore_core.inference.concurrency import Concurrency
-from turnscore_core.inference.devices import Machine, choose_devices
 from turnscore_core.inference.onnx_backend import DeviceError
 from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_models import Bundle, BundleError, BundleNotFoundError, MismatchedGraphError
-from turnscore_service.api.http.app import create_app
 from turnscore_service.lifecycle.loading import load_versions
-from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.scheduling.versions import CandidateVersions
 from turnscore_service.settings.group import VersionShare
 from turnscore_service.settings.service import Settings
@@ -95,25 +91,3 @@ def test_what_cannot_be_a_candidate_of_a_served_scorer_is_refused_before_anythin
 def test_a_version_that_fails_its_proof_is_refused():
     with pytest.raises(BundleError, match=r"^TURNSCORE_SPLIT: its graph gives self-test turn 0 another value"):
         load(split=["fake:6.6.6"])
-
-
-async def test_a_service_that_cannot_use_its_cuda_device_is_never_ready_and_says_why_and_what_to_do(
-    caplog: pytest.LogCaptureFixture,
-):
-    try:
-        choose_devices("cuda:0", Machine())
-    except DeviceError as error:
-        reason = str(error)
-    else:
-        pytest.skip("cuda:0 works here")
-    runtime = Runtime(Settings.model_validate({"runtime": {"device": "cuda:0"}}))
-    runtime.start()
-    await runtime.wait_until_loaded()
-    transport = httpx.ASGITransport(create_app(runtime))
-    async with httpx.AsyncClient(transport=transport, base_url="http://turnscore") as client:
-        told = await client.get("/readyz")
-        assert (told.status_code, told.json()["error"]["message"]) == (503, f"refused: {reason}")
-        assert (await client.post("/v1/score", json={"response": "hi"})).json()["error"]["code"] == "not_ready"
-    assert "pip install" in reason or "driver" in reason
-    assert f"the device cannot be used: {reason}" in caplog.messages
-    await runtime.stop()

@@ -253,28 +253,6 @@ async def test_models_that_were_refused_at_the_start_can_be_loaded_by_a_reload()
         assert (await ask(runtime)).scores["fake"].model == "fake:1.0.0"
 
 
-async def test_an_open_conversation_goes_on_with_the_version_of_each_turns_moment() -> None:
-    loader = FakeLoader(loaded_fake(FakeScorer()))
-    reference = loader.add(second_version())
-    async with switchable(loader) as (runtime, switch):
-        channel = HeldChannel()
-        talking = asyncio.create_task(runtime.conversations.hold(runtime.pipeline, channel, "r-1"))
-        for text in ("one", "one two"):
-            channel.say("user", "hi")
-            channel.say("system", text)
-            await channel.hear()
-            scored = (await channel.hear()).scored
-            assert scored is not None
-            if text == "one":
-                assert scored.scores["fake"].model == "fake:1.0.0"
-                await switch.serve(reference)
-        assert scored.scores["fake"].model == "fake:1.1.0"
-        dialogue = scored.dialogue["fake"]
-        assert (dialogue.turns, dialogue.min, dialogue.max) == (2, 0.01, 0.52)  # every turn as it was answered
-        channel.inbox.put_nowait(None)
-        await talking
-
-
 async def test_everything_that_belongs_to_the_models_follows() -> None:
     parts = {"both": CombinationSettings(weights={"fake": 1.0}, threshold=0.3)}
     stand_in = FakeScorer()
