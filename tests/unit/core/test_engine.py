@@ -5,14 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.fakes import NOT_A_NUMBER, POISON, FakeEncoder, FakeReaction, FakeScorer, loaded_fake
+from support.fakes import NOT_A_NUMBER, POISON, FakeEncoder, FakeScorer, loaded_fake
 from support.versions import dialogue, engine_of, values
 from turnscore_core.dialogues import Dialogue
-from turnscore_core.engine import Engine, LocalFileEngine, OptionsError
+from turnscore_core.engine import Engine, OptionsError
 from turnscore_core.load_settings import LoadSettings
 from turnscore_core.scorers.scorer import TokenPack, TurnToScore
 from turnscore_models import BundleError
-from turnscore_wire import DialogueRequest, ErrorCode, ScoreRequest, Turn
+from turnscore_wire import ErrorCode, Turn
 
 
 def test_every_system_turn_is_scored_in_the_order_of_the_dialogues(fake_scorer: FakeScorer):
@@ -79,26 +79,6 @@ def test_a_system_turn_without_a_text_costs_that_turn_alone(fake_scorer: FakeSco
     assert result.aggregates["fake"].turns == 1
 
 
-def test_user_turns_are_scored_by_their_scorers_and_system_turns_by_the_others(fake_scorer: FakeScorer):
-    with engine_of(fake=fake_scorer, reaction=FakeReaction()) as engine:
-        both, one_sided = engine.score([dialogue("a", "a b c", "one two", " ", "three"), dialogue("b", "hi")])
-        asked = [
-            ScoreRequest(response="a b c", speaker="user", scorers=["reaction"]),
-            ScoreRequest(response="a b c", scorers=["fake", "reaction"]),
-            DialogueRequest(turns=[Turn(speaker="user", text="a b c")], scorers=["reaction"]),
-            ScoreRequest(response="a b c"),
-        ]
-        user, refused, lonely, system = LocalFileEngine(engine).answer(asked)
-    assert [(turn.index, list(turn.scores)) for turn in both.turns] == [(0, ["reaction"]), (1, ["fake"]), (3, ["fake"])]
-    assert {name: whole.turns for name, whole in both.aggregates.items()} == {"fake": 2}
-    assert one_sided.error is not None
-    assert one_sided.error.message == "there is no system turn to score"
-    assert user.scores["reaction"].signals == ["pleased", "frustrated"]
-    assert (refused.error.field, refused.error.code) == ("scorers.1", "invalid_request")
-    assert [turn.scores["reaction"].value for turn in lonely.turns] == [0.97]
-    assert list(system.scores) == ["fake"]
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -116,13 +96,6 @@ def test_a_turn_that_cannot_be_computed_fails_alone(fake_scorer: FakeScorer, tex
     assert spoken.scores["fake"].value == 0.01
     assert bad.error is None
     assert values(good) == [0.01]
-
-
-def test_a_batch_too_large_for_the_device_is_computed_in_parts(fake_scorer: FakeScorer):
-    fake_scorer.most_tokens = 24
-    with engine_of(fake=fake_scorer) as engine:
-        results = engine.score([dialogue(str(n), "hi", f"{n} " * 8) for n in range(8)])
-    assert [values(each) for each in results] == [[0.08]] * 8
 
 
 class OnePassScorer(FakeScorer):

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -176,22 +175,6 @@ def test_no_key_tells_a_text_and_none_is_another_stores_or_roles():
     assert all(np.array(row, np.int32).tobytes() not in key for key in keys)
 
 
-def test_a_candidate_of_another_encoder_never_meets_the_vectors_of_what_serves(tmp_path: Path):
-    served = make_quality_bundle(tmp_path / "served")
-    candidate = make_quality_version(tmp_path / "candidate", "1.1.0", marks=-1)
-    loader = ModelLoader(LoadSettings(models=(str(served.folder),), device="cpu", threads=1))
-    one = loader.load_all()["quality"]
-    other = loader.load_candidate(candidate, one)
-    plain = [open_scorer(each) for each in (served, candidate)]
-    for seed in range(5):
-        for turn in replies(converse(seed, 10)):
-            found = [score_in_one_batch(each.scorer, [turn])[0] for each in (one, other)]
-            assert found == [score_in_one_batch(each, [turn])[0] for each in plain]
-            assert found[0].value != found[1].value
-    counts = loader.kept.counts()
-    assert min(counts.hits[CONTEXT], counts.misses[CONTEXT]) > 20
-
-
 def test_a_version_with_the_same_encoder_uses_what_the_other_read(tmp_path: Path):
     served = make_quality_bundle(tmp_path / "served")
     other = make_quality_version(tmp_path / "other", "1.1.0", marks=1, value={"weights": {"overall": 2.0}, "bias": 0.0})
@@ -205,14 +188,6 @@ def test_a_version_with_the_same_encoder_uses_what_the_other_read(tmp_path: Path
     second = score_in_one_batch(two.scorer, [turn])[0]
     assert rows == []
     assert (second.details, second.value != first.value) == (first.details, True)
-
-
-def test_without_bytes_nothing_is_kept(tmp_path: Path):
-    served = make_quality_bundle(tmp_path / "served")
-    loader = ModelLoader(LoadSettings(models=(str(served.folder),), device="cpu", threads=1, kept_vector_bytes=0))
-    scorer = loader.load_all()["quality"].scorer
-    score_each(scorer, list(replies(converse(0, 8))))
-    assert loader.kept.counts() == replace(loader.kept.counts(), hits={}, misses={}, bytes=0, entries=0)
 
 
 def test_many_threads_share_a_small_store(bundle: Bundle):

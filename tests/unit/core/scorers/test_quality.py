@@ -6,14 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
-from support.bundles import GRAPH, LAYOUT, WEIGHTS, describe_heads, make_quality_bundle, open_quality, save_heads
-from turnscore_core.errors import InvalidRequestError
+from support.bundles import GRAPH, LAYOUT, WEIGHTS, make_quality_bundle, open_quality, save_heads
 from turnscore_core.inference.onnx_backend import OnnxBackend
 from turnscore_core.loaded_scorer import load_scorer, score_in_one_batch
 from turnscore_core.scorers.quality import (
-    FEATURES,
     HEADS,
     QualityScorer,
     RowLayout,
@@ -21,16 +18,14 @@ from turnscore_core.scorers.quality import (
     lay_out_rows,
     lay_out_tokens,
 )
-from turnscore_core.scorers.scorer import RawScore, TurnToScore, pack_fields
+from turnscore_core.scorers.scorer import RawScore, TurnToScore
 from turnscore_models import (
     Bundle,
     CorruptBundleError,
     InvalidManifestError,
     MismatchedGraphError,
-    read_manifest,
     write_bundle,
 )
-from turnscore_models.bundle import encoder_digest
 from turnscore_wire import Turn
 
 
@@ -114,17 +109,6 @@ def test_of_a_long_response_the_beginning_and_the_end_are_read(scorer: QualitySc
     assert (pack.tokens[0].used, pack.tokens[0].dropped, pack.warnings) == (18, 4, (("response_cut",),))
 
 
-def test_batching_changes_no_score(scorer: QualityScorer):
-    turns = [turn("a b c d e f g h i j", "k"), turn("good"), turn("l m n o p q r s t u v w", "x", "y z")]
-    packs = scorer.encode(turns)
-    assert [len(pack.rows) for pack in packs] == [2, 1, 3]
-    together = scorer.score(packs)
-    alone = [scorer.score([pack])[0] for pack in packs]
-    for one, other in zip(together, alone, strict=True):
-        assert one.value == pytest.approx(other.value, abs=1e-6)
-        assert one.details == pytest.approx(other.details, abs=1e-4)
-
-
 def test_a_graph_is_told_of_each_context_token_where_it_is_and_who_said_it():
     layout = RowLayout(context_turns=3, turn_tokens=2, response_tokens=4, response_end_tokens=1)
     asked = lay_out_rows([(False, [9]), (False, [10, 11, 12]), (True, [13]), (False, [14])], [15], layout, 1, 2)
@@ -199,66 +183,10 @@ def test_what_lies_beyond_the_layout_is_counted_as_dropped(scorer: QualityScorer
     assert scorer.trim(turn("a" * 500)).is_cut
 
 
-def test_turns_of_equal_inputs_are_the_same_tokens(scorer: QualityScorer):
-    one, other = turn("a", "x", *"bc" * 8), turn("a", "y", *"bc" * 8)
-    assert pack_fields(scorer.inputs_of(one)) == pack_fields(scorer.inputs_of(other))
-    assert scorer.encode([one])[0].rows == scorer.encode([other])[0].rows
-    assert pack_fields(scorer.inputs_of(turn("a b", "c"))) != pack_fields(scorer.inputs_of(turn("a", "b c")))
-
-
 def test_the_token_estimate_is_not_less_than_the_tokens(scorer: QualityScorer):
     for words in (1, 3, 6, 7, 12, 16, 40):
         asked = turn("a " * words, "b c", "d e")
         assert scorer.estimate_tokens(asked) >= scorer.encode([asked])[0].real_tokens
-
-
-def test_options_are_refused_by_name(scorer: QualityScorer):
-    scorer.read_options({})
-    with pytest.raises(InvalidRequestError) as refused:
-        scorer.read_options({"mood": 1})
-    assert refused.value.field == "mood"
-
-
-def test_exchanged_heads_leave_the_encoder_and_all_other_heads_as_they_are(tmp_path: Path):
-    folder = make_quality_bundle(tmp_path / "b").folder
-    save_heads(folder / "heads/mood.onnx", outputs=["mood"], sign=3.0)
-    save_heads(tmp_path / "b/heads/new.onnx", sign=-1.0)
-    manifest = read_manifest(folder)
-    both = {name: describe_heads(folder, f"heads/{name}.onnx") for name in ("quality", "mood")}
-    before = write_bundle(folder, manifest.model_copy(update={"heads": both}))
-    kept = {name: sha256 for name, sha256 in before.manifest.files.items() if name.startswith("graph")}
-    turns = [turn("good fine", "a b"), turn("bad ugly wrong")]
-
-    def answer(bundle: Bundle) -> tuple[list[float], Any]:
-        encoder = open_quality(bundle.folder)
-        scorer = QualityScorer(bundle, encoder)
-        mood = encoder.open_part(bundle.path_of(bundle.manifest.heads["mood"].file))
-        features = scorer.compute_features(scorer.encode(turns))
-        return [each.value for each in score(scorer, *turns)], mood.run({FEATURES: features})["mood"].tolist()
-
-    (values, mood), digest = answer(before), before.digest
-    exchanged = both | {"quality": describe_heads(folder, "heads/new.onnx")}
-    after = write_bundle(folder, manifest.model_copy(update={"heads": exchanged}))
-    new_values, same_mood = answer(after)
-    assert same_mood == mood
-    assert kept.items() <= after.manifest.files.items()
-    assert [value > 0.5 for value in new_values] != [value > 0.5 for value in values]
-    assert after.digest != digest
-
-
-def test_heads_of_another_encoder_are_refused_with_both_digests(tmp_path: Path):
-    donor, bundle = make_quality_bundle(tmp_path / "donor"), make_quality_bundle(tmp_path / "b")
-    graph = onnx.load(donor.folder / GRAPH)
-    graph.doc_string = "trained anew"
-    onnx.save(graph, donor.folder / GRAPH)
-    foreign = describe_heads(donor.folder, "heads/quality.onnx")
-    with pytest.raises(
-        MismatchedGraphError,
-        match=rf"'quality' .*{foreign.encoders[0][:12]}.*{GRAPH} with joint\.onnx has SHA-256 (\w+)",
-    ) as refused:
-        write_bundle(bundle.folder, bundle.manifest.model_copy(update={"heads": {"quality": foreign}}))
-    own = encoder_digest(bundle.manifest.files[GRAPH], bundle.manifest.files["joint.onnx"])
-    assert own[:12] in str(refused.value)
 
 
 def test_a_file_of_heads_without_its_own_entry_is_refused(tmp_path: Path):
@@ -268,26 +196,6 @@ def test_a_file_of_heads_without_its_own_entry_is_refused(tmp_path: Path):
         write_bundle(bundle.folder, bundle.manifest)
     with pytest.raises(MismatchedGraphError, match="no heads 'quality'"):
         load_scorer(write_bundle(bundle.folder, bundle.manifest.model_copy(update={"heads": {}})), "fp32")
-
-
-def test_a_number_that_is_none_is_never_a_score(bundle: Bundle):
-    class Broken:
-        inputs = outputs = ()
-        joint = property(lambda self: self)
-
-        def run(self, feeds: Any) -> dict[str, Any]:
-            found = {name: np.full(1, 0.5, np.float32) for name in (*HEADS, FEATURES)}
-            found["fluent"][:] = np.nan
-            return found
-
-        def open_part(self, graph: Path) -> Any:
-            return self
-
-        def round_width(self, longest: int) -> int:
-            return longest
-
-    [found] = score(QualityScorer(bundle, Broken()), turn("a"))  # type: ignore[arg-type]
-    assert np.isnan(found.value)
 
 
 def test_a_curve_bends_the_value():
