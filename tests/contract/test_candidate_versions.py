@@ -54,14 +54,6 @@ def models_in(reply: Any) -> set[str]:
     return set().union(*map(models_in, reply)) if isinstance(reply, list) else set()
 
 
-@pytest.mark.parametrize(("call", "fields"), CALLS)
-async def test_both_transports_say_the_version_that_answered(call: str, fields: dict[str, Any]):
-    async with both_transports(all_drawn()) as (http, stub):
-        over_http = (await http.post(f"/v1/{call}", json=fields)).json()
-        over_grpc = to_fields(await getattr(stub, METHODS[call])(message_of(call, fields)))
-    assert models_in(over_http) == models_in(over_grpc) == {OTHER}
-
-
 async def test_a_user_s_first_turn_is_answered_by_the_version_of_its_conversation():
     candidates = CandidateVersions(splits=[candidate_version(FakeReaction(), name="reaction")])
     said, asked = {"role": "user", "content": "hello"}, {"scorers": ["reaction"]}

@@ -20,30 +20,6 @@ async def served(serve, tmp_path: Path) -> AsyncIterator[tuple[httpx.AsyncClient
         yield client, backend
 
 
-async def test_details_hold_each_qualitys_value_and_percentile(served) -> None:
-    client, _ = served
-    reply = (await client.post("/v1/score", json={"response": "hello"})).json()
-    score = reply["scores"]["fed"]
-    assert score["details"].keys() == {"kind", "kind_percentile", "clear", "clear_percentile"}
-    assert score["value"] == pytest.approx((score["details"]["kind"] + score["details"]["clear"]) / 2)
-    assert 0 <= score["percentile"] <= 100
-
-
-async def test_a_dialogues_turns_get_in_one_row_what_they_get_alone(served) -> None:
-    client, backend = served
-    texts = ["hi", "hello", "how are you?", "fine, thanks!", "good", "what next?"]
-    turns = [{"speaker": ("user", "system")[place % 2], "text": text} for place, text in enumerate(texts)]
-    reply = (await client.post("/v1/score_dialogue", json={"turns": turns})).json()
-    in_one_row, backend.tokens_fed = backend.tokens_fed, 0
-    for turn in reply["turns"]:
-        place = turn["index"]
-        asked = {"context": turns[:place], "response": texts[place], "cache": "bypass"}
-        alone = (await client.post("/v1/score", json=asked)).json()["scores"]["fed"]
-        assert turn["scores"]["fed"] == alone
-    assert in_one_row < backend.tokens_fed
-    assert reply["dialogue"]["fed"]["turns"] == 3
-
-
 def many_own(chars: int) -> dict[str, dict[str, list[str]]]:
     """Follow-ups of so many characters, no two alike, in eight qualities."""
     texts = (f"{number}".ljust(chars, "x") for number in itertools.count(100))

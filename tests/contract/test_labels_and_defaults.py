@@ -8,7 +8,6 @@ import pytest
 from conftest import ServeFakes
 from support.bundles import make_quality_bundle
 from support.fakes import FakeReaction, FakeScorer, loaded_fake
-from support.transports import grpc_stub
 from turnscore_core.load_settings import LoadSettings
 from turnscore_core.model_loader import load_scorers
 from turnscore_core.model_set import choose_defaults
@@ -16,7 +15,6 @@ from turnscore_core.scorers.scorer import RawScore
 from turnscore_models import Bundle, BundleError, Threshold, write_bundle
 from turnscore_service.lifecycle.loading import load_combinations
 from turnscore_service.settings.service import CombinationSettings, Settings
-from turnscore_wire.v1 import to_fields, turnscore_pb2
 
 TURNS = [
     {"speaker": "user", "text": "hi"},
@@ -59,21 +57,6 @@ async def test_every_score_over_http_has_its_label(serve: ServeFakes, call: str,
         assert labels_in(again) == labels
     async with serve(fake=fake()) as (client, _):
         assert set(labels_in((await client.post(f"/v1/{call}", json=fields)).json())) == {None}
-
-
-async def test_over_grpc_too_and_in_a_conversation():
-    async with grpc_stub(fake=fake(threshold=0.02)) as (stub, _):
-        reply = to_fields(await stub.Score(turnscore_pb2.ScoreRequest(response="a")))
-        assert labels_in(reply) == ["low"]
-        turn = turnscore_pb2.ConversationTurn(speaker="SPEAKER_SYSTEM", text="a b")
-        call = stub.ScoreStream()
-        await call.write(turnscore_pb2.ConversationMessage(turn=turn))
-        scored = to_fields(await call.read())
-        assert scored["scored"]["scores"]["fake"]["label"] == "fair"
-        call.cancel()
-    async with grpc_stub(fake=fake()) as (stub, _):
-        scores = to_fields(await stub.Score(turnscore_pb2.ScoreRequest(response="a")))["scores"]
-        assert "label" not in scores["fake"]
 
 
 def test_a_value_that_no_reference_turn_was_scored_as_has_no_label():
@@ -151,11 +134,3 @@ async def test_a_default_that_is_not_loaded_keeps_the_service_from_being_ready(s
         ready = await client.get("/readyz")
     assert ready.status_code == 503
     assert "TURNSCORE_DEFAULT_SCORERS names humour" in json.dumps(ready.json())
-
-
-async def test_a_dialogue_aggregates_percentiles_too(serve: ServeFakes):
-    async with serve(fake=fake()) as (client, _):
-        reply = (await client.post("/v1/score_dialogue", json={"turns": TURNS})).json()
-    aggregate = reply["dialogue"]["fake"]
-    assert aggregate["percentile_mean"] == pytest.approx(2.0)
-    assert (aggregate["percentile_min"], aggregate["percentile_max"]) == (pytest.approx(1.0), pytest.approx(3.0))

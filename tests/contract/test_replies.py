@@ -1,14 +1,11 @@
 """What successful replies promise: order, partial failure, aggregates, request ids, timings, counts."""
 
 import asyncio
-import logging
 
 import pytest
 from conftest import ServeFakes
 from prometheus_client import REGISTRY
-from starlette.types import ASGIApp
 from support.fakes import POISON, FakeReaction, FakeScorer
-from turnscore_service.api.http.app import create_app
 from turnscore_service.settings.service import Settings
 from turnscore_wire import BatchReply, DialogueReply, ErrorReply, ScoreReply
 
@@ -87,15 +84,6 @@ async def test_a_dialogue_is_the_mean_over_the_turns_that_count(serve: ServeFake
     assert (aggregate.mean, aggregate.min, aggregate.max, aggregate.turns) == (pytest.approx(0.02), 0.01, 0.03, 2)
 
 
-async def test_a_failing_turn_of_a_dialogue_leaves_the_others(serve: ServeFakes):
-    async with serve(fake=FakeScorer()) as (client, _):
-        response = await client.post("/v1/score_dialogue", json={"turns": dialogue("q", "a b", "q", POISON)})
-    reply = DialogueReply.model_validate_json(response.content)
-    assert [list(turn.scores) for turn in reply.turns] == [["fake"], []]
-    assert reply.turns[1].errors["fake"].code == "internal"
-    assert reply.dialogue["fake"].turns == 1
-
-
 USER, SYSTEM = {"speaker": "user", "text": "a b c"}, {"speaker": "system", "text": "a b"}
 ASKED, SAID = {"role": "user", "content": "a b c"}, {"role": "assistant", "content": "a"}
 
@@ -164,14 +152,6 @@ async def test_a_service_of_user_turns_alone_asks_nobody_by_default(serve: Serve
     assert (model["speaker"], model["is_default"]) == ("user", False)
 
 
-async def test_the_longest_dialogue_is_scored_on_both_sides(serve: ServeFakes):
-    turns = [{"speaker": ("user", "system")[place % 2], "text": f"a {place}"} for place in range(1024)]
-    asked = {"turns": turns, "scorers": ["fake", "reaction"]}
-    async with serve(fake=FakeScorer(), reaction=FakeReaction()) as (client, _):
-        reply = DialogueReply.model_validate_json((await client.post("/v1/score_dialogue", json=asked)).content)
-    assert [turn.index for turn in reply.turns] == list(range(1024))
-
-
 async def test_counters_equal_the_requests_sent(serve: ServeFakes):
     def counted(code: str) -> float:
         labels = {"transport": "http", "call": "score", "code": code}
@@ -192,42 +172,6 @@ async def test_the_openapi_page_needs_nothing_from_elsewhere(serve: ServeFakes):
         page = (await client.get("/docs")).text
         assert "https://" not in page
         assert (await client.get("/static-offline-docs/swagger-ui-bundle.js")).status_code == 200
-
-
-async def call_and_leave(app: ASGIApp, *messages: dict[str, object]) -> list[object]:
-    """Calls /v1/score with these ASGI messages from the caller; what the app sent."""
-    sent: list[object] = []
-    waiting = list(messages)
-    scope = {
-        "type": "http",
-        "method": "POST",
-        "path": "/v1/score",
-        "headers": [(b"content-type", b"application/json")],
-        "query_string": b"",
-    }
-
-    async def receive() -> dict[str, object]:
-        return waiting.pop(0)
-
-    async def send(message: object) -> None:
-        sent.append(message)
-
-    await app(scope, receive, send)
-    return sent
-
-
-def departed_calls() -> float:
-    labels = {"transport": "http", "call": "score", "code": "departed"}
-    return REGISTRY.get_sample_value("turnscore_requests_total", labels) or 0.0
-
-
-async def test_a_caller_that_leaves_while_sending_is_no_error(serve: ServeFakes, caplog: pytest.LogCaptureFixture):
-    before = departed_calls()
-    async with serve(fake=FakeScorer()) as (_, runtime):
-        half = {"type": "http.request", "body": b'{"resp', "more_body": True}
-        await call_and_leave(create_app(runtime), half, {"type": "http.disconnect"})
-    assert departed_calls() == before + 1
-    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
 async def test_an_items_own_deadline_stands_instead_of_the_default(serve: ServeFakes):

@@ -9,9 +9,8 @@ import grpc
 import pytest
 from prometheus_client import REGISTRY
 from support.conditions import until
-from support.fakes import FakeReaction, FakeScorer
-from support.transports import error_of, grpc_server, grpc_stub, settings_with
-from turnscore_service.api.grpc.endpoints import SERVICE
+from support.fakes import FakeScorer
+from support.transports import error_of, grpc_stub, settings_with
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.settings.service import Settings
 from turnscore_wire import ConversationReply
@@ -66,43 +65,6 @@ async def test_a_caller_that_has_said_everything_still_gets_every_answer():
         assert await stream.read() is grpc.aio.EOF
 
 
-async def test_a_user_s_turn_is_answered_by_its_scores():
-    async with grpc_stub(fake=FakeScorer(), reaction=FakeReaction()) as (stub, _):
-        stream = stub.ScoreStream()
-        await tell(stream, turnscore_pb2.ConversationMessage(open={"scorers": ["fake", "reaction"]}))
-        assert (await say(stream, "user", "a b c")).user_turn.scores["reaction"].signals == ["pleased", "frustrated"]
-        assert list((await say(stream, "system", "a")).scored.scores) == ["fake"]
-
-
-@pytest.mark.parametrize(
-    ("message", "field"),
-    [
-        (turnscore_pb2.ConversationMessage(), "body"),
-        (turnscore_pb2.ConversationMessage(turn={"text": "hi"}), "turn.speaker"),
-        (turn("system", ""), "turn.text"),
-    ],
-)
-async def test_a_wrong_message_is_told_and_the_conversation_goes_on(message: Any, field: str):
-    async with conversation() as (stream, _):
-        await say(stream, "user", "hi")
-        reply = await tell(stream, message)
-        assert (reply.error.code, reply.error.field) == ("invalid_request", field)
-        assert (await say(stream, "user", "hi")).ack.index == 1
-
-
-async def test_bytes_that_are_no_message_are_told_too():
-    async with (
-        grpc_server(fake=FakeScorer()) as (server, _),
-        grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel,
-    ):
-        stream = channel.stream_stream(f"/{SERVICE}/ScoreStream")()
-        await stream.write(turn("user", "hi").SerializeToString())
-        await stream.read()
-        await stream.write(b"\xff")
-        reply = turnscore_pb2.ConversationReply.FromString(await stream.read())
-    assert reply.error.field == "body"
-
-
 @pytest.mark.parametrize(
     ("groups", "messages", "code"),
     [
@@ -125,19 +87,6 @@ async def test_a_conversation_that_the_service_ends_says_why(groups: dict[str, A
         told = error_of(await ending(stream))
         other.cancel()
     assert (told.error.code, told.request_id) == (code, "mine-1")
-
-
-async def test_no_more_is_read_while_as_many_answers_are_due_as_may_be():
-    scorer = FakeScorer()
-    scorer.gate.clear()
-    settings = settings_with(conversations={"max_pending": 2}, cache={"ttl_seconds": 0})
-    async with conversation(settings, scorer) as (stream, _):
-        for number in range(6):
-            await stream.write(turn("system", f"turn {number}"))
-        await until(lambda: REGISTRY.get_sample_value("turnscore_items_in_flight", IN_FLIGHT) == 2)
-        scorer.gate.set()
-        for number in range(6):
-            assert (await hear(stream)).scored.index == number
 
 
 def counted(code: str) -> float:

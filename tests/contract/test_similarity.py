@@ -17,7 +17,7 @@ from turnscore_core.loaded_scorer import LoadedScorer, load_scorer
 from turnscore_service.api.http.app import asks
 from turnscore_service.scheduling.pipeline import SIMILARITY
 from turnscore_service.settings.service import AdmissionSettings, Settings
-from turnscore_wire import ErrorReply, Limits, SimilarityReply
+from turnscore_wire import ErrorReply, SimilarityReply
 
 KEY = "ts_a-slow-key-for-tests"
 LONG = "a b c d e f g h"
@@ -98,26 +98,6 @@ async def test_a_text_that_was_read_before_is_not_read_again(serve: ServeFakes):
     assert again.texts[0].similarities[0] == first.texts[0].similarities[0] == bypassed.texts[0].similarities[0]
     assert [each.cached for each in other.texts] == [each.cached for each in bypassed.texts] == [False]
     assert sum(scorer.encoded) == 2 + 1 + 2 + 2
-
-
-@pytest.mark.parametrize(
-    ("fields", "status", "field"),
-    [
-        ({"texts": []}, 400, "texts"),
-        ({"texts": ["a", 1]}, 400, "texts.1"),
-        ({"texts": ["a"], "references": ["b", "\t"]}, 400, "references.1"),
-        ({"texts": ["a"] * 4}, 413, "texts"),
-        ({"texts": ["a"] * 5, "references": ["b"] * 2}, 413, "texts"),
-        ({"texts": ["a" * 21]}, 413, "texts.0"),
-    ],
-)
-async def test_a_wrong_request_names_its_field_before_any_work(
-    serve: ServeFakes, fields: dict[str, Any], status: int, field: str
-):
-    scorer = FakeEncoder()
-    async with serve(Settings(limits=Limits(max_text_chars=20, max_items=6)), encoder=scorer) as (client, _):
-        assert (await refusal(client, **fields))[::2] == (status, field)
-    assert not scorer.encoded
 
 
 async def test_many_texts_are_refused_before_they_are_checked_one_by_one(serve: ServeFakes):

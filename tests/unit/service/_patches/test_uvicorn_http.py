@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 from conftest import ServeFakes
 from prometheus_client import REGISTRY
+from support.conditions import until
 from support.fakes import FakeScorer
 from support.transports import listening, listening_service
 from turnscore_service.api.http.app import create_app
@@ -205,12 +207,21 @@ async def test_a_caller_that_hangs_up_is_counted_and_its_turn_is_not_computed(se
         host, port = address.split(":")
         _, writer = await asyncio.open_connection(host, int(port))
         writer.write(request("a b c d e"))
-        async with asyncio.timeout(30):
-            while REGISTRY.get_sample_value("turnscore_queued_items", {"scorer": "fake"}) != 1:
-                await asyncio.sleep(0.001)
-            writer.close()
-            while departed() != before + 1:
-                await asyncio.sleep(0.001)
+        await until(lambda: REGISTRY.get_sample_value("turnscore_queued_items", {"scorer": "fake"}) == 1)
+        writer.close()
+        await until(lambda: departed() == before + 1)
         scorer.gate.set()
         assert (await busy).status_code == 200
     assert scorer.batches == [[3]]
+
+
+async def test_a_caller_that_leaves_in_the_middle_of_its_body_is_no_error(caplog: pytest.LogCaptureFixture):
+    before = departed()
+    async with transport() as at:
+        _, writer = await asyncio.open_connection(*at)
+        writer.write(request("a b c")[:-5])
+        await writer.drain()
+        await asyncio.sleep(0.02)  # so that the head is read before the end
+        writer.close()
+        await until(lambda: departed() == before + 1)
+    assert [each for each in caplog.records if each.levelno >= logging.WARNING] == []

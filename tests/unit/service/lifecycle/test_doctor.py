@@ -67,7 +67,8 @@ def test_both_runtimes_at_once_are_a_problem_even_where_cuda_works(monkeypatch: 
     assert not found["can_serve"]
 
 
-def test_a_damaged_bundle_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_it_loads_what_would_be_served_and_tells_a_damaged_bundle(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    assert run(monkeypatch, FakeMachine(CPU_BUILD), "--load").exit_code == 0
     shutil.copytree(STARTER, tmp_path / "bundle")
     (tmp_path / "bundle" / "tokenizer.json").write_text("{}")
     monkeypatch.setenv("TURNSCORE_MODELS", f"{tmp_path}/bundle")
