@@ -98,10 +98,9 @@ GENERATE_observability = $(DEV)/bin/python deploy/observability/dashboards.py
 GENERATE_manifests = for kind in none:fixed keda:autoscaled; do $(HELM) template turnscore deploy/helm/turnscore \
 	--set autoscaling.kind=$${kind%:*} > deploy/kubernetes/$${kind\#*:}.yaml || exit 1; done
 GENERATE_screenshots = PYTHONPATH=tests:loadtests $(DEV)/bin/python -m support.screenshots docs/page
-GENERATE_reading = $(DEV)/bin/python -m turnscore_exporters.quality.reading_page docs/reading-the-scores.md
 GENERATE_scores = PYTHONPATH=tests:loadtests $(DEV)/bin/python -m support.every_way
 WHAT ?= schema proto observability
-generate: $(DEV)/.ready  ## Writes what is made of other files: WHAT="schema proto observability manifests screenshots reading scores"
+generate: $(DEV)/.ready  ## Writes what is made of other files: WHAT="schema proto observability manifests screenshots scores"
 	$(foreach what,$(WHAT),$(if $(GENERATE_$(what)),$(GENERATE_$(what)),$(error nothing generates $(what))) &&) true
 
 wheels: $(SERVE)/.ready  ## Builds the wheels of all distributions into dist/

@@ -17,7 +17,6 @@ from turnscore_exporters.calibration.recalibration import (
     RatedHeads,
     ThresholdCalibration,
     calibrate_formula,
-    compute_values,
 )
 
 POPULATION = 40_000  # Turns on which the true rate of false alarms is counted: to 0.3 points, at 5 %.
@@ -62,7 +61,7 @@ def run_draws(draws: int, turns: int = 200, rate: float = 0.05, seed: int = 0) -
         rated_heads, rated_good = draw_heads(turns, generator)
         rated = RatedHeads(rated_heads, rated_good, [str(place) for place in range(turns)], [()] * turns)
         made = calibrate_formula(rated, SHIPPED, rate=rate, source="simulated raters")
-        low = compute_values(made.choice.formula, heads) < made.threshold.value
+        low = made.choice.formula.values_of(made.choice.formula.weigh(heads)) < made.threshold.value
         outcomes.append(observe_draw(low, good, made))
     return tally_outcomes(outcomes, rate)
 

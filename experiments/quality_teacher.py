@@ -34,9 +34,9 @@ from turnscore_assessment.data.dialogues import (
     read_population,
 )
 from turnscore_assessment.files import read_rows
+from turnscore_exporters.quality.examples import NegativeKind, Negatives
 from turnscore_exporters.quality.job import read_material, read_spoken
 from turnscore_exporters.quality.model import CONTINUES, SENTIMENT, load_model
-from turnscore_exporters.quality.negatives import NegativeKind, Negatives
 from turnscore_exporters.quality.training import (
     HEAD_OF_MARK,
     JudgedRecipe,

@@ -34,7 +34,6 @@ EXPORT: dict[str, tuple[type, str]] = {
     "self-test": (of.SelfTestOptions, "rebuild_bundle:rebuild_self_test"),
     "percentiles": (of.PercentilesOptions, "rebuild_bundle:rebuild_percentiles"),
     "dequantize": (of.DequantizeOptions, "quality.dequantize:dequantize_quality"),
-    "release": (of.ReleaseOptions, "training.encoders:release_checkpoint"),
 }
 
 

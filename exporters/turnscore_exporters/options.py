@@ -184,14 +184,6 @@ class DequantizeOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReleaseOptions:
-    """Pack a checkpoint into one file to keep, and print its checksum as sha256sum does."""
-
-    checkpoint: Checkpoint
-    output: Annotated[Path, Option(dir_okay=False, help="The file, such as quality-checkpoint-1.0.0.tar.")]
-
-
-@dataclass(frozen=True, kw_only=True)
 class TrainOptions:
     """What every training is given."""
 
@@ -247,14 +239,9 @@ class QualityTrainOptions(TrainOptions):
     """Train the quality model on judged responses and user turns, and on what people really said."""
 
     encoder: EncoderName = "minilm-l6"
-    init_from: Annotated[
-        Path | None, Option(help="A checkpoint to start from, also of quality:1.3.0 or before.", exists=True)
-    ] = None
+    init_from: Annotated[Path | None, Option(help="A checkpoint to start from.", exists=True)] = None
     marks: Annotated[
         Path | None, Option(help="Turns with a teacher's marks (experiments/quality_teacher.py).", exists=True)
-    ] = None
-    finish_only: Annotated[
-        Path | None, Option(help="A trained checkpoint: fit its value again, and train nothing.", exists=True)
     ] = None
     passes: Annotated[float, Option(min=0.001, help="How often the judged responses are read.")] = 2.5
     share: Annotated[float, Option(min=0.0001, max=1, help="Share of the data; small in a trial.")] = 1.0

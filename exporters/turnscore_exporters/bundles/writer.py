@@ -225,25 +225,15 @@ def check_parity(
             f"the difference {differences[worst]:.2e} exceeds the tolerance {tolerance:.2g}"
             f"{'' if graph == 'fp32' else '; --graph fp32 exports without it'}"
         )
-    drift = Drift(
-        turns=len(turns),
-        max_abs=float(differences[worst]),
-        mean_abs=float(differences.mean()),
-        spearman=compute_spearman(served, expected),
-    )
-    if keeps_order:
-        check_order(graph, drift)
-    return drift
-
-
-def check_order(graph: GraphVariant, drift: Drift) -> None:
-    """Raises ParityError unless the graph keeps the order of the turns as well as its precision must."""
-    least = MIN_SPEARMAN.get(graph, -1.0)
-    if not drift.spearman >= least:
+    spearman, least = compute_spearman(served, expected), MIN_SPEARMAN.get(graph, -1.0)
+    if keeps_order and not spearman >= least:
         raise ParityError(
-            f"graph {graph}: the order of {drift.turns} turns correlates with the checkpoint's by "
-            f"{drift.spearman:.5f}; at least {least} is needed"
+            f"graph {graph}: the order of {len(turns)} turns correlates with the checkpoint's by "
+            f"{spearman:.5f}; at least {least} is needed"
         )
+    return Drift(
+        turns=len(turns), max_abs=float(differences[worst]), mean_abs=float(differences.mean()), spearman=spearman
+    )
 
 
 def turns_of(pairs: Sequence[tuple[str, str]]) -> list[TurnToScore]:

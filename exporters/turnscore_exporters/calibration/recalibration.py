@@ -64,10 +64,6 @@ class Choice:
         return not self.way.startswith(REWEIGHTED)
 
 
-def compute_values(formula: ValueFormula, heads: Floats) -> Floats:
-    return formula.values_of(formula.weigh(heads))
-
-
 def weigh_rated(formula: ValueFormula, rated: RatedHeads) -> Floats:
     """The formula's weighted sum [turns], less its deductions for repeats."""
     deducted: Floats = np.array([formula.deduct(each) for each in rated.warnings])

@@ -30,7 +30,6 @@ from turnscore_exporters.data.pairs import (
 )
 from turnscore_exporters.engagement.model import EngagementModel, cross_validate_blend, save_model
 from turnscore_exporters.engagement.training import (
-    PAPER_ENCODER,
     MixedRecipe,
     PairVectors,
     PaperRecipe,
@@ -43,15 +42,6 @@ from turnscore_exporters.json_files import write_json
 from turnscore_exporters.options import EngagementTrainOptions
 from turnscore_exporters.training.encoders import load_encoder
 from turnscore_exporters.training.loop import REPORT_FILE, STATE_FOLDER, TRAINING_FILE, claim_folder, describe_run
-
-PROBE_QUERY = "hi, what did you do today?"
-DULL_PROBES = ("ok.", "i don't know.", "lol", "yes.", "no.", "i see.")
-LIVELY_PROBES = (
-    "i hiked up a volcano and nearly lost my hat. ever been on one?",
-    "i spent the day baking sourdough with my grandmother. do you like to cook?",
-    "not much, but i saw a documentary about octopuses. did you know they have three hearts?",
-    "i went to the market and bought fresh peaches. what about you?",
-)
 
 
 @dataclass(frozen=True)
@@ -73,18 +63,11 @@ def list_test_sets(data: EngagementData) -> list[TestSet]:
     `validation` sets the length baseline's threshold; the judged pairs have none of their own and take the corrected
     reading's.
     """
-    convai = data.convai
-    corrected = convai.pairs[Labels.CORRECTED][ConvaiSplit.VALIDATION]
-    return [
-        TestSet(
-            "published",
-            convai.pairs[Labels.PUBLISHED][ConvaiSplit.TEST],
-            convai.pairs[Labels.PUBLISHED][ConvaiSplit.VALIDATION],
-        ),
-        TestSet("corrected", convai.pairs[Labels.CORRECTED][ConvaiSplit.TEST], corrected),
-        TestSet("judged", data.judged, corrected),
-        TestSet("thumbs", convai.thumbs[ConvaiSplit.TEST], convai.thumbs[ConvaiSplit.VALIDATION]),
-    ]
+    published, corrected = (data.convai.pairs[labels] for labels in (Labels.PUBLISHED, Labels.CORRECTED))
+    splits = {"published": published, "corrected": corrected, "thumbs": data.convai.thumbs}
+    sets = {name: TestSet(name, of[ConvaiSplit.TEST], of[ConvaiSplit.VALIDATION]) for name, of in splits.items()}
+    judged = TestSet("judged", data.judged, sets["corrected"].validation)
+    return [sets["published"], sets["corrected"], judged, sets["thumbs"]]
 
 
 def measure_lengths(pairs: Sequence[TextPair]) -> dict[str, list[float]]:
@@ -111,17 +94,14 @@ def report_baselines(test_sets: Sequence[TestSet], rounds: int) -> dict[str, dic
 def report_model(
     model: EngagementModel, vectors: PairVectors, test_sets: Sequence[TestSet], rounds: int
 ) -> dict[str, Any]:
-    """One model's agreement on each test set, with partial correlations given length, and its scores of the probes."""
+    """One model's agreement on each test set, with partial correlations given length."""
     report: dict[str, Any] = {}
     for test_set in test_sets:
-        scores = score_texts(model, vectors, texts_of(test_set.pairs))
+        scores = model.probability(vectors.features(texts_of(test_set.pairs))).detach().tolist()
         report[test_set.name] = {
             **asdict(measure_agreement(scores, test_set.labels, rounds=rounds)),
             "given_length": measure_partial_correlations(scores, test_set.labels, measure_lengths(test_set.pairs)),
         }
-    probes = [*DULL_PROBES, *LIVELY_PROBES]
-    scores = score_texts(model, vectors, [(PROBE_QUERY, reply) for reply in probes])
-    report["probes"] = dict(zip(probes, (round(score, 3) for score in scores), strict=True))
     return report
 
 
@@ -142,12 +122,6 @@ def report_transfer(
     }
 
 
-def score_texts(model: EngagementModel, vectors: PairVectors, pairs: Sequence[tuple[str, str]]) -> list[float]:
-    """Probabilities of (query, reply) texts, from cached vectors."""
-    scores: list[float] = model.probability(vectors.features(pairs)).detach().tolist()
-    return scores
-
-
 BOOTSTRAP_ROUNDS = 1000
 MIXED_LABELS = "heads: contrast text, corrected, thumbs, published; blend: transfer pairs"
 
@@ -162,10 +136,10 @@ def run_engagement_training(options: EngagementTrainOptions) -> None:
         recipe = MixedRecipe(pooling=pooling)
         if options.steps is not None:
             recipe = replace(recipe, adaptation_steps=options.steps)
-        named = options.encoder or "minilm-l6"
-        model, encoder, vectors = train_mixed_recipe(data, options.data / TEXT_FILE, named, recipe, options.seed, state)
+        text = options.data / TEXT_FILE
+        model, encoder, vectors = train_mixed_recipe(data, text, options.encoder, recipe, options.seed, state)
     else:
-        encoder = load_encoder(options.encoder or PAPER_ENCODER)
+        encoder = load_encoder(options.encoder)
         paper = PaperRecipe(labels=Labels(options.labels), pooling=pooling, with_transfer=options.transfer)
         model, vectors = train_paper_recipe(data, encoder, paper, options.seed, state)
     save_model(model, encoder, options.output)

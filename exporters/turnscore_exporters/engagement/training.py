@@ -196,7 +196,6 @@ def _ask_labels(name: str, pairs: Sequence[TextPair], step: int, seed: int) -> Q
 
 
 LEAST_SPREAD = 1e-4  # Least standard deviation of a trained head's probabilities. Chosen.
-PAPER_ENCODER = "google-bert/bert-base-uncased"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -40,17 +40,17 @@ from turnscore_exporters.bundles.writer import (
     GRAPH_FILES,
     SELF_TEST_FILE,
     TOKENIZER_FILE,
-    Drift,
     GraphPromise,
     calibrate,
-    check_order,
+    check_parity,
     choose_graphs,
     finish_bundle,
     fresh_folder,
     start_bundle,
 )
 from turnscore_exporters.errors import CheckpointError, ExporterError, ParityError
-from turnscore_exporters.fed.model import FedCheckpoint, export_graph, export_int8, load_checkpoint
+from turnscore_exporters.fed.model import FedCheckpoint, build_probe, export_graph, load_checkpoint
+from turnscore_exporters.graphs.int8 import quantize_int8
 from turnscore_exporters.json_files import read_json, write_json
 from turnscore_exporters.options import FedExportOptions
 from turnscore_exporters.training.encoders import chunks
@@ -279,9 +279,8 @@ def _check_window(job: FedExport, tokenizer: Path) -> None:
 def _write_graphs(checkpoint: FedCheckpoint, variants: Sequence[GraphVariant], output: Path) -> None:
     export_graph(checkpoint.model, output / GRAPH_FILES[FP32])
     if "cpu-int8" in variants:
-        export_int8(
-            output / GRAPH_FILES[FP32], output / GRAPH_FILES["cpu-int8"], int(checkpoint.model.config.vocab_size)
-        )
+        probe = build_probe(int(checkpoint.model.config.vocab_size))
+        quantize_int8(output / GRAPH_FILES[FP32], output / GRAPH_FILES["cpu-int8"], probe)
     if "cuda-fp16" in variants:
         export_graph(checkpoint.model, output / GRAPH_FILES["cuda-fp16"], torch.float16, is_fused=True)
 
@@ -296,19 +295,8 @@ def _examine(
     """The drift of the default value, by the default loss, from the fp32 graph's, and that of the worst quality."""
     served = serve_both_losses(_scorer(bundle, variant), job.reference, job.options)[job.options.loss]
     wanted = expected[job.options.loss]
-    values, wanted_values = mean_values(served, job.options), mean_values(wanted, job.options)
-    differences = np.abs(values - wanted_values)
-    if not differences.max() <= TOLERANCES[variant]:
-        worst = job.reference[int(differences.argmax())]
-        raise ParityError(
-            f"graph {variant}: the value after {worst[-1]!r} differs from the fp32 graph's by {differences.max():.2e}; "
-            f"the tolerance is {TOLERANCES[variant]}"
-        )
-    spearman = compute_spearman(values.tolist(), wanted_values.tolist())
-    drift = Drift(
-        turns=len(values), max_abs=float(differences.max()), mean_abs=float(differences.mean()), spearman=spearman
-    )
-    check_order(variant, drift)
+    values, wanted_values = (mean_values(each, job.options).tolist() for each in (served, wanted))
+    drift = check_parity(variant, list(map(build_turn, job.reference)), values, wanted_values, TOLERANCES[variant])
     by_quality = [
         compute_spearman(served[:, each].tolist(), wanted[:, each].tolist()) for each in range(wanted.shape[1])
     ]

@@ -22,7 +22,7 @@ from turnscore_core.scorers.fed.batch import Branch, Conversation, FedBatch, bui
 from turnscore_exporters.errors import CheckpointError, GraphExportError
 from turnscore_exporters.graphs.export import GraphContract, check_graph, trace_graph
 from turnscore_exporters.graphs.fp16 import DATA_SUFFIX
-from turnscore_exporters.graphs.int8 import OPSET, quantize_int8
+from turnscore_exporters.graphs.int8 import OPSET
 from turnscore_exporters.training.encoders import plain_tokenizer
 
 
@@ -377,11 +377,6 @@ def export_graph(
     if fused != wanted:
         raise GraphExportError(f"{path}: has {fused} fused attentions, expected {wanted}")
     save_graph(graph, path, max_inline_bytes)
-
-
-def export_int8(fp32: Path, target: Path, vocabulary: int) -> None:
-    """Writes the int8 form of an fp32 graph that `export_graph` wrote."""
-    quantize_int8(fp32, target, build_probe(vocabulary))
 
 
 def save_graph(graph: onnx.ModelProto, path: Path, max_inline_bytes: int = MAX_INLINE_BYTES) -> None:

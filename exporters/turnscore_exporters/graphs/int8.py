@@ -14,7 +14,7 @@ layer norms, GELU and heads on pooled vectors stay fp32. Measured in docs/decisi
 
 import math
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -159,17 +159,11 @@ _ROUNDS = {"ConstantOfShape", "Max", "Mul", "Neg", "QuantizeLinear", "ReduceMax"
 KEEPS_TOKENS = LAYER_NORMS | GELUS | {"Add", "MatMul"}
 
 
-def quantize_int8(
-    source: Path,
-    target: Path,
-    probe_inputs: Mapping[str, Array] | None = None,
-    smoothing: Iterable[Array] | None = None,
-) -> None:
+def quantize_int8(source: Path, target: Path, probe_inputs: Mapping[str, Array] | None = None) -> None:
     """Writes the int8 form of a transformer's graph, plain or with fused attention.
 
-    `probe_inputs` feed the graph to find the large channels; without any, a BERT's are generated. `smoothing` are the
-    factors [channels] of each smoothed input in the graph's order, for weights that were trained with them; without,
-    they are found. Raises GraphExportError if it finds nothing to quantise, or the factors are not the graph's.
+    `probe_inputs` feed the graph to find the large channels; without any, a BERT's are generated. Raises
+    GraphExportError if it finds nothing to quantise.
     """
     model = onnx.load(source)
     if next(entry.version for entry in model.opset_import if not entry.domain) < OPSET:
@@ -181,16 +175,9 @@ def quantize_int8(
         raise GraphExportError(f"{source}: has no matmul with a constant weight matrix to quantise")
     producers = {output: node for node in model.graph.node for output in node.output}
     smoothed = [name for name in layers if name in producers and producers[name].op_type in LAYER_NORMS]
-    if smoothing is None:
-        ranges = _probe_ranges(model, weights, smoothed, probe_inputs) if smoothed else {}
-        matrices = {name: [weights[node.input[1]] for node in layers[name]] for name in smoothed}
-        factors = {name: smoothing_factors(ranges[name], matrices[name]) for name in smoothed}
-    else:
-        wanted = [len(weights[layers[name][0].input[1]]) for name in smoothed]
-        chosen = list(smoothing)
-        if (given := [len(each) for each in chosen]) != wanted:
-            raise GraphExportError(f"{source}: smooths inputs of {wanted} channels, the factors are of {given}")
-        factors = dict(zip(smoothed, chosen, strict=True))
+    ranges = _probe_ranges(model, weights, smoothed, probe_inputs) if smoothed else {}
+    matrices = {name: [weights[node.input[1]] for node in layers[name]] for name in smoothed}
+    factors = {name: smoothing_factors(ranges[name], matrices[name]) for name in smoothed}
     _Int8Rewriter(model.graph, weights, factors).rewrite()
     store_half(model.graph)
     if not any(entry.domain == MICROSOFT for entry in model.opset_import):

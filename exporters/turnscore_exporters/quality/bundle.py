@@ -81,7 +81,7 @@ from turnscore_exporters.quality.model import (
     smooth_joint_layers,
 )
 from turnscore_exporters.quality.value import VALUE_FILE, read_formula
-from turnscore_exporters.training.encoders import Encoder, Factors, chunks, read_smoothing
+from turnscore_exporters.training.encoders import Encoder, chunks
 
 KIND = "quality"
 # A checkpoint may have the second: the manifest's `threshold`.
@@ -197,7 +197,7 @@ def _write(options: QualityExportOptions, choice: GraphChoice, reference: Qualit
     smooth_joint_layers(model, probed)
     tested = self_test_turns(KIND)
     self_test = build_self_test(tested, score_turns(model, encoder, tested).values(formula))
-    write_encoder(model, choice, output, probed, read_smoothing(options.checkpoint))
+    write_encoder(model, choice, output, probed)
     write_rest(encoder.tokenizer, values, reference.source, self_test, output)
     curves = {name: calibrate(heads[:, place].tolist(), reference.source) for place, name in enumerate(HEADS)}
     write_json(output / HEADS_FILE, HeadCurves.model_validate({"curves": curves}))
@@ -215,26 +215,18 @@ def _write(options: QualityExportOptions, choice: GraphChoice, reference: Qualit
     return finish_bundle(bundle, measured, choice.kept, said)
 
 
-def write_encoder(
-    model: QualityModel, choice: GraphChoice, output: Path, probed: Sequence[TurnRows], smoothing: Factors | None = None
-) -> None:
-    """Writes the encoder's two graphs in each precision.
-
-    `probed` turns show which channels are large; `smoothing` are the factors of the first graph's smoothed inputs, then
-    of the second's.
-    """
+def write_encoder(model: QualityModel, choice: GraphChoice, output: Path, probed: Sequence[TurnRows]) -> None:
+    """Writes the encoder's two graphs in each precision; `probed` turns show which channels are large."""
     fp32, joint = output / GRAPH_FILES["fp32"], output / JOINT_FILES["fp32"]
     width = int(model.encoder.config.hidden_size)
     export_fp32(RowPart(model), ROW_CONTRACT, fp32)
     export_fp32(JointPart(model), joint_contract(width), joint)
     if "cpu-int8" in choice.kept:
         whole, second = output / GRAPH_FILES["cpu-int8"], output / JOINT_FILES["cpu-int8"]
-        inputs = 2 * int(model.encoder.config.num_hidden_layers)  # each layer's attention and its inner part
-        own, rest = (None, None) if smoothing is None else (smoothing[:inputs], smoothing[inputs:])
         ids, mask = pad_rows(list(dict.fromkeys(row for turn in probed for row in (turn.response, *turn.context))), 0)
-        quantize_int8(fp32, whole, {"input_ids": ids, "attention_mask": mask}, own)
+        quantize_int8(fp32, whole, {"input_ids": ids, "attention_mask": mask})
         encoder = SplitEncoder(OnnxBackend(fp32, threads=1), OnnxBackend(joint, threads=1), 0, 0)
-        quantize_int8(joint, second, encoder.prepare(probed), rest)
+        quantize_int8(joint, second, encoder.prepare(probed))
         move_rounding(whole, second, KEPT)
         skip_padding(whole)
     if "cuda-fp16" in choice.kept:

@@ -26,7 +26,7 @@ from turnscore_exporters.options import DequantizeOptions
 from turnscore_exporters.quality.bundle import KIND
 from turnscore_exporters.quality.model import JointLayers, QualityModel, QualitySettings, save_model
 from turnscore_exporters.quality.value import FittedFormula, write_formula
-from turnscore_exporters.training.encoders import Factors, load_encoder, write_smoothing
+from turnscore_exporters.training.encoders import load_encoder
 from turnscore_exporters.training.loop import REPORT_FILE, TRAINING_FILE
 
 GRAPH: GraphVariant = "cpu-int8"
@@ -50,9 +50,8 @@ def recover_checkpoint(bundle: Bundle, output: Path) -> None:
     encoder = load_encoder(named, options.layout.row_tokens)
     model = QualityModel(encoder.model, QualitySettings(named, options.layout))
     heads = [bundle.path_of(each.file) for each in manifest.heads.values()]
-    smoothing = put_weights(model, list(map(bundle.path_of, manifest.graphs[GRAPH].files)), heads)
+    put_weights(model, list(map(bundle.path_of, manifest.graphs[GRAPH].files)), heads)
     save_model(model, encoder, output)
-    write_smoothing(output, smoothing)
     fitted_on = str(manifest.training.get("value.json", ""))
     write_formula(output, FittedFormula(**options.value.model_dump(), fitted_on=fitted_on))
     training = {name: value for name, value in manifest.training.items() if name != "value.json"}
@@ -66,11 +65,10 @@ def dequantize_quality(options: DequantizeOptions) -> list[str]:
     return [f"{options.output}: a checkpoint of {options.bundle}"]
 
 
-def put_weights(model: QualityModel, encoder: Sequence[Path], heads: Sequence[Path]) -> Factors:
+def put_weights(model: QualityModel, encoder: Sequence[Path], heads: Sequence[Path]) -> None:
     """Puts the weights of an encoder's int8 graphs, as they are exported, and of sets of heads into the model.
 
-    Returns the factors [smoothed inputs, width] that give the same int8 weights again. Raises CheckpointError where one
-    of the weights is missing.
+    Raises CheckpointError where one of the weights is missing.
     """
     graphs = [onnx.load(path).graph for path in encoder]
     constants: dict[str, Array] = {}
@@ -89,7 +87,6 @@ def put_weights(model: QualityModel, encoder: Sequence[Path], heads: Sequence[Pa
     if missing := sorted(wanted.keys() - found.keys()):
         raise CheckpointError(f"{encoder[0]}: holds no {missing[0]}, nor {len(missing) - 1} others")
     model.load_state_dict({name: torch.from_numpy(found[name].copy()).reshape(wanted[name].shape) for name in wanted})
-    return np.stack([factors for graph, own in parts for factors in _smoothing(graph, own)])
 
 
 def read_constants(graph: GraphProto) -> dict[str, Array]:
@@ -98,16 +95,6 @@ def read_constants(graph: GraphProto) -> dict[str, Array]:
     return {name: numpy_helper.to_array(each) for name, each in nodes.items()} | {
         tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer
     }
-
-
-def _smoothing(graph: GraphProto, constants: Mapping[str, Array]) -> Iterator[Array]:
-    """The factors of the smoothed inputs: an input is multiplied by one over them before it is rounded."""
-    rounded = {node.input[0] for node in graph.node if node.op_type == "QuantizeLinear"}
-    for node in graph.node:
-        if node.op_type == "Mul" and node.output[0] in rounded:
-            yield from (
-                1 / constants[name] for name in node.input if name in constants and name.startswith("int8/smoothing")
-            )
 
 
 def _products(graph: GraphProto, constants: Mapping[str, Array]) -> Iterator[tuple[str, NodeProto, Array | None]]:

@@ -1,7 +1,7 @@
-"""One training run of the quality model, from data files to a checkpoint with its value."""
+"""One training run of the quality model, from data files to a checkpoint, its value and its report."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from itertools import chain, groupby, islice
@@ -9,34 +9,35 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import torch
 import typer
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field
 from turnscore_assessment.data.dialogues import (
     MODERN_FILE,
     TURNS_FILE,
     USER_TURNS_FILE,
     JudgedContext,
     LabelledTurn,
+    read_development_sets,
     read_judged_contexts,
+    read_judged_turns,
     read_judged_user_turns,
     read_population,
 )
-from turnscore_assessment.errors import BadFileError
-from turnscore_assessment.files import read_rows
-from turnscore_core.scorers.quality import Head
+from turnscore_assessment.figures import compute_auc, compute_spearman
+from turnscore_assessment.files import check_row, read_rows
+from turnscore_core.scorers.quality import HEADS, Head, ValueFormula
 from turnscore_wire import Speaker
 
 from turnscore_exporters.json_files import write_json
 from turnscore_exporters.options import QualityTrainOptions
-from turnscore_exporters.quality.development import measure_development
 from turnscore_exporters.quality.drills import make_user_turn
-from turnscore_exporters.quality.examples import ExampleMaker, ExampleRecipe, make_bot_examples
-from turnscore_exporters.quality.model import QualityModel, QualitySettings, load_model, save_model, start_from_compared
-from turnscore_exporters.quality.negatives import Negatives
+from turnscore_exporters.quality.examples import ExampleMaker, Negatives, make_bot_examples
+from turnscore_exporters.quality.model import QualityModel, QualitySettings, save_model
 from turnscore_exporters.quality.spoken_turns import SOURCES, SpokenTurn, read_source
 from turnscore_exporters.quality.training import JudgedRecipe, Material, plan_steps, train_judged
-from turnscore_exporters.quality.value import fit_value, score_heads, write_formula
+from turnscore_exporters.quality.value import Floats, compute_values, fit_value, score_heads, write_formula
 from turnscore_exporters.training.encoders import WEIGHTS_FILE, Encoder, load_encoder
 from turnscore_exporters.training.loop import REPORT_FILE, STATE_FOLDER, TRAINING_FILE, claim_folder, describe_run
 
@@ -48,40 +49,32 @@ def run_quality_training(options: QualityTrainOptions) -> None:
     """
     settings, marked = QualitySettings(options.encoder), 12 if options.marks else 0
     recipe = JudgedRecipe(passes=options.passes, learning_rate=options.learning_rate, marked=marked)
-    if options.finish_only:
-        model, encoder = load_model(options.finish_only)
-    else:
-        claim_folder(options.output, options.data)
-        material = read_material(options.data, options.share, options.seed)
-        if options.marks:
-            by_context = groupby(read_marked_turns(options.marks), key=attrgetter("context"))
-            material = replace(material, marked=[list(turns) for _, turns in by_context])
-        torch.manual_seed(options.seed)
-        model, encoder = start_model(settings, options.init_from)
-        steps = plan_steps(material, recipe, options.seed)
-        typer.echo(f"{len(steps)} steps of {len(material.judged) + len(material.modern)} judged contexts")
-        train_judged(
-            model.to(options.device), encoder, steps, recipe, options.output / STATE_FOLDER / "judged.pt", options.seed
-        )
-        model.cpu()
+    claim_folder(options.output, options.data)
+    material = read_material(options.data, options.share, options.seed)
+    if options.marks:
+        by_context = groupby(read_marked_turns(options.marks), key=attrgetter("context"))
+        material = replace(material, marked=[list(turns) for _, turns in by_context])
+    torch.manual_seed(options.seed)
+    model, encoder = start_model(settings, options.init_from)
+    steps = plan_steps(material, recipe, options.seed)
+    typer.echo(f"{len(steps)} steps of {len(material.judged) + len(material.modern)} judged contexts")
+    state = options.output / STATE_FOLDER / "judged.pt"
+    train_judged(model.to(options.device), encoder, steps, recipe, state, options.seed)
+    model.cpu()
     save_model(model, encoder, options.output)
     formula = fit_value(partial(score_heads, model, encoder), options.data)
     write_formula(options.output, formula)
-    if not options.finish_only:
-        write_json(options.output / TRAINING_FILE, describe_training(options, settings, recipe))
-    write_json(options.output / REPORT_FILE, measure_development(model, encoder, formula, options.data))
+    write_json(options.output / TRAINING_FILE, describe_training(options, settings, recipe))
+    ratings = measure_development(model, encoder, formula, options.data)
+    write_json(options.output / REPORT_FILE, {"ratings": ratings})
 
 
 def start_model(settings: QualitySettings, init_from: Path | None) -> tuple[QualityModel, Encoder]:
-    """The untrained model: of the named encoder, or of an older checkpoint."""
+    """The untrained model: of the named encoder, or with the weights of a checkpoint."""
     encoder = load_encoder(settings.encoder, settings.layout.row_tokens)
     model = QualityModel(encoder.model, settings)
     if init_from:
-        weights = torch.load(init_from / WEIGHTS_FILE, weights_only=True)
-        if "joint.0.query.weight" in weights:
-            model.load_state_dict(weights)
-        else:
-            start_from_compared(model, weights)
+        model.load_state_dict(torch.load(init_from / WEIGHTS_FILE, weights_only=True))
     else:
         model.start_joint_layers()
     return model, encoder
@@ -111,8 +104,7 @@ def read_material(folder: Path, share: float, seed: int) -> Material:
     people, bots = read_spoken(folder, seed)
     generator = random.Random(seed)  # noqa: S311
     generator.shuffle(bots)
-    recipe = ExampleRecipe(negatives=3)
-    groups = ExampleMaker(people, Negatives(people), recipe, seed).epoch(0)
+    groups = ExampleMaker(people, Negatives(people), seed).epoch(0)
     count = max(1, int(share * _GROUPS))
 
     kinds = [kind for each in (judged, modern) if (kind := [one for one in each if one[0].split == "train"])]
@@ -128,7 +120,7 @@ def read_material(folder: Path, share: float, seed: int) -> Material:
         modern=thin(modern),
         user_turns=user_turns,
         groups=list(islice(groups, count)),
-        bots=[[each] for each in make_bot_examples(bots[:count], recipe.labels)],
+        bots=[[each] for each in make_bot_examples(bots[:count])],
     )
 
 
@@ -146,11 +138,7 @@ def read_marked_turns(path: Path) -> Iterator[LabelledTurn]:
     BadFileError naming the line and the field.
     """
     for number, row in read_rows(path):
-        try:
-            turn = MarkedTurn.model_validate(row)
-        except ValidationError as error:
-            wrong = error.errors()[0]
-            raise BadFileError(path, number, f"{'.'.join(map(str, wrong['loc']))}: {wrong['msg']}") from None
+        turn = check_row(MarkedTurn.model_validate, path, number, row)
         labels = {str(name): mark for name, mark in turn.marks.items()}
         yield LabelledTurn(context=turn.context, response=turn.response, labels=labels, set_name="marked")
 
@@ -164,7 +152,7 @@ def describe_training(options: QualityTrainOptions, settings: QualitySettings, r
     marked = {"marked by a teacher": [options.marks.name]} if options.marks else {}
     return describe_run(
         "turnscore train quality --data DATA --output CHECKPOINT"
-        + (" --init-from CHECKPOINT_OF_1.3.0" if options.init_from else ""),
+        + (" --init-from OLDER_CHECKPOINT" if options.init_from else ""),
         encoder=settings.encoder,
         init_from=options.init_from.name if options.init_from else None,
         layout=settings.layout.model_dump(),
@@ -176,3 +164,29 @@ def describe_training(options: QualityTrainOptions, settings: QualitySettings, r
             **{source.name: list(source.files) for source in SOURCES},
         },
     )
+
+
+def measure_development(
+    model: QualityModel, encoder: Encoder, formula: ValueFormula, folder: Path
+) -> dict[str, dict[str, float]]:
+    """How value, heads and length agree with people's ratings on each development set that the folder has."""
+    sets = read_development_sets(folder)
+    for turn in read_judged_turns(folder, ["report"]):
+        sets.setdefault(f"{turn.set_name} (report)", []).append(turn)
+    heads = {
+        name: score_heads(model, encoder, [(each.context, each.response) for each in turns])
+        for name, turns in sets.items()
+    }
+    return {name: measure_set(turns, heads[name], formula) for name, turns in sets.items()}
+
+
+def measure_set(turns: Sequence[LabelledTurn], heads: Floats, formula: ValueFormula) -> dict[str, float]:
+    """Spearman with the ratings (where they are 0 or 1 the area under the ROC curve) of value, each head and length."""
+    ratings = [turn.rating for turn in turns]
+    measure = compute_auc if set(ratings) <= {0.0, 1.0} else compute_spearman
+    columns: dict[str, Floats] = {
+        "value": compute_values(formula, heads, [(each.context, each.response) for each in turns])
+    }
+    columns |= {name: heads[:, place] for place, name in enumerate(HEADS)}
+    columns["length"] = np.array([len(turn.response) for turn in turns], dtype=np.float64)
+    return {"turns": len(turns), **{name: round(measure(column, ratings), 4) for name, column in columns.items()}}

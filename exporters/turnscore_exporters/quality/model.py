@@ -373,28 +373,6 @@ class HeadSet(nn.Module):
         )
 
 
-def start_from_compared(model: QualityModel, weights: Mapping[str, Tensor]) -> None:
-    """Starts from the weights of `quality:1.3.0` or before, which compared vectors alone.
-
-    Encoder, hidden units and heads are theirs, and the joint layers start from the encoder's upper two.
-    """
-    model.encoder.load_state_dict(
-        {name.removeprefix("encoder."): weight for name, weight in weights.items() if name.startswith("encoder.")}
-    )
-    model.start_joint_layers()
-    units, columns = weights["hidden.weight"].shape
-    with torch.no_grad():
-        model.hidden.weight[:units].zero_()
-        model.hidden.weight[:units, :columns] = weights["hidden.weight"]
-        model.hidden.bias[:units] = weights["hidden.bias"]
-        for place, name in enumerate(HEADS):
-            for own_place in (place, FITS) if name == "relevant" else (place,):
-                model.head.weight[own_place].zero_()
-                model.head.weight[own_place, :units] = weights["head.weight"][place]
-                model.head.bias[own_place] = weights["head.bias"][place]
-        model.slope.copy_(weights["slope"])
-
-
 class RowBuilder:
     """Lays texts out as the service does, each text tokenized once."""
 

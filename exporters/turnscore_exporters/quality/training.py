@@ -14,7 +14,7 @@ from turnscore_core.scorers.quality import HEADS
 from turnscore_core.scorers.reaction import REACTIONS
 
 from turnscore_exporters.quality.drills import make_filler, make_moods, make_short_answers
-from turnscore_exporters.quality.examples import Group
+from turnscore_exporters.quality.examples import LABELS, Group, NegativeKind
 from turnscore_exporters.quality.model import (
     CONTINUES,
     FITS,
@@ -26,7 +26,6 @@ from turnscore_exporters.quality.model import (
     RowBuilder,
     answer_rows,
 )
-from turnscore_exporters.quality.negatives import LABELS, NegativeKind
 from turnscore_exporters.training.encoders import Encoder, chunks
 from turnscore_exporters.training.loop import LoopSettings, WeightAverage, train
 

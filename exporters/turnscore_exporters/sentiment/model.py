@@ -91,11 +91,6 @@ def asks(response: str) -> bool:
     return "?" in text or bool(_QUESTION.match(_SENTENCE_END.split(text)[-1].strip()))
 
 
-def begins_with_negation(utterance: str) -> bool:
-    """Whether the utterance begins like a short negative answer."""
-    return bool(_NEGATION.match(utterance))
-
-
 def strip_negation(utterance: str) -> str:
     """The utterance without its leading negations; empty where it is nothing else."""
     before = None

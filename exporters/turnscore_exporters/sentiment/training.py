@@ -1,16 +1,17 @@
-"""Trains the sentiment/stop model: rows, made-up negatives, batches, loss, a run from data to report; and the export.
+"""Trains the sentiment/stop model: rows, made-up negatives, batches, loss, a run from data to report; and exports it.
 
 The export refuses a graph without parity.
 """
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import typer
 from torch import Tensor
@@ -24,7 +25,8 @@ from turnscore_assessment.data.dialogues import (
     read_sets,
     read_turns,
 )
-from turnscore_assessment.figures import compute_spearman
+from turnscore_assessment.figures import compute_pearson, compute_spearman
+from turnscore_assessment.rendering import table_head, table_row
 from turnscore_core.scorers.scorer import TurnToScore
 from turnscore_core.scorers.sentiment_stop import DialogueRow, SentimentStopScorer, WindowLayout
 from turnscore_models import Bundle
@@ -43,17 +45,11 @@ from turnscore_exporters.sentiment.model import (
     Target,
     WindowBuilder,
     collate_rows,
+    complains,
     label_sentiment,
     load_model,
     save_model,
     score_rows,
-)
-from turnscore_exporters.sentiment.report import (
-    compare_labellings,
-    count_labels,
-    count_short_answers,
-    measure_development,
-    render_table,
 )
 from turnscore_exporters.training.encoders import POOLED, Encoder, chunks, load_long_encoder
 from turnscore_exporters.training.loop import (
@@ -337,12 +333,8 @@ def run_sentiment_training(options: SentimentTrainOptions) -> None:
     claim_folder(options.output, options.data)
     sets = read_sets(options.sets or DEFAULT_SETS)
     by_set = read_turns(options.data, sets, options.seed)
-    report: dict[str, Any] = {
-        "labels": {name: count_labels(turns, recipe.labels) for name, turns in by_set.items()},
-        "short_answers": {name: count_short_answers(turns) for name, turns in by_set.items()},
-    }
+    report: dict[str, Any] = {"labels": {name: count_labels(turns, recipe.labels) for name, turns in by_set.items()}}
     typer.echo(render_table(report["labels"], "set"))
-    typer.echo(render_table(report["short_answers"], "set"))
     judged = _read_judged(options.data)
     torch.manual_seed(options.seed)  # draws a pooling layer that the encoder lacks
     encoder = load_long_encoder(settings.encoder, settings.token_limit, has_pooler=settings.pooling == POOLED)
@@ -368,6 +360,75 @@ def run_sentiment_training(options: SentimentTrainOptions) -> None:
         data={each.name: {"files": each.files, "goes_on": each.goes_on} for each in sets},
     )
     write_json(options.output / TRAINING_FILE, described)
+
+
+LABELLINGS: Mapping[str, LabelRules] = {
+    "VADER": LabelRules(handles_short_answers=False, complaint_weight=0.0),
+    "VADER, short answers handled": LabelRules(complaint_weight=0.0),
+    "VADER, complaints": LabelRules(handles_short_answers=False),
+    "VADER, short answers handled, complaints": LabelRules(),
+}
+
+
+def count_labels(turns: Sequence[LabelledTurn], rules: LabelRules) -> dict[str, Any]:
+    """The numbers of turns, sentiments and ends of one set."""
+    labels = [label_sentiment(turn.next_user, turn.response, rules) for turn in turns if turn.next_user is not None]
+    ends = [turn.goes_on for turn in turns]
+    return {
+        "turns": len(turns),
+        "sentiments": len(labels),
+        "positive": sum(label > 0 for label in labels),
+        "neutral": sum(label == 0 for label in labels),
+        "negative": sum(label < 0 for label in labels),
+        "mean_sentiment": round(sum(labels) / len(labels), 4) if labels else None,
+        "goes_on": ends.count(True),
+        "stops": ends.count(False),
+        "unknown_end": ends.count(None),
+        "complaints": sum(complains(turn.next_user) for turn in turns if turn.next_user is not None),
+    }
+
+
+def compare_labellings(judged: Sequence[LabelledTurn]) -> dict[str, dict[str, float]]:
+    """How far each labelling of the real next utterance agrees with people's view of the response: no model."""
+    answered = [each for each in judged if each.next_user is not None]
+    qualities = [each.rating for each in answered]
+    found = {}
+    for name, rules in LABELLINGS.items():
+        labels = [label_sentiment(each.next_user or "", each.response, rules) for each in answered]
+        found[name] = _correlate(labels, qualities) | {"turns": len(answered)}
+    return found
+
+
+def measure_development(
+    model: SentimentStopModel, encoder: Encoder, judged: Sequence[LabelledTurn]
+) -> dict[str, dict[str, float]]:
+    """Correlations of the value and its parts with people's judgements; those of the value also by system."""
+    rows = WindowBuilder(encoder, model.settings)
+    scores = score_rows(model, [rows.build(each.context, each.response) for each in judged]).numpy().astype(np.float64)
+    qualities = [each.rating for each in judged]
+    values = scores.sum(1)
+    found = {
+        "value": _correlate(values, qualities),
+        "sentiment": _correlate(scores[:, 0], qualities),
+        "goes_on": _correlate(scores[:, 1], qualities),
+    }
+    for system in sorted({each.system for each in judged}):
+        chosen = [place for place, each in enumerate(judged) if each.system == system]
+        found[f"value, {system}"] = _correlate(values[chosen], [qualities[place] for place in chosen])
+    return found
+
+
+def _correlate(scores: Any, qualities: Sequence[float]) -> dict[str, float]:
+    figures = {"spearman": compute_spearman(scores, qualities), "pearson": compute_pearson(scores, qualities)}
+    return {name: round(figure, 4) for name, figure in figures.items() if not math.isnan(figure)}
+
+
+def render_table(rows: Mapping[str, Mapping[str, Any]], first: str) -> str:
+    """A Markdown table of figures by name: a row each, the first column being what `first` says."""
+    columns = list(dict.fromkeys(column for figures in rows.values() for column in figures))
+    lines = table_head([first, *(column.replace("_", " ") for column in columns)])
+    lines += [table_row([name, *(figures.get(column, "") for column in columns)]) for name, figures in rows.items()]
+    return "\n".join(lines)
 
 
 CONTRACT = GraphContract(

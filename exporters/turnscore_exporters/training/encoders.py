@@ -1,24 +1,18 @@
 """BERT encoders by folder, hub name or short name, texts as padded rows, and checkpoints of what was trained."""
 
 import json
-import tarfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 from tqdm import tqdm
 from transformers import AutoConfig, AutoTokenizer, BertConfig, BertModel
-from turnscore_models.bundle import sha256_of
 
 from turnscore_exporters.errors import CheckpointError, EncoderError
-from turnscore_exporters.options import ReleaseOptions
-from turnscore_exporters.training.loop import STATE_FOLDER, TRAINING_FILE
 
 _Item = TypeVar("_Item")
 
@@ -181,9 +175,6 @@ SHORT_NAMES: dict[str, Callable[[], str]] = {"minilm-l6": _minilm_folder}
 
 WEIGHTS_FILE, SETTINGS_FILE, TOKENIZER_FILE, BERT_FILE = "weights.pt", "settings.json", "tokenizer.json", "bert.json"
 POOLED = "pooled"  # A model's pooling by BERT's own pooling layer, which other models do without.
-SMOOTHING_FILE = "smoothing.npy"  # Where the weights were trained with int8 rounding: the factors to round with.
-
-Factors = NDArray[np.float32]
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -217,52 +208,3 @@ def read_checkpoint(
     return model.eval(), Encoder(
         name=settings["encoder"], model=bert, tokenizer=tokenizer, token_limit=settings["token_limit"]
     )
-
-
-def write_smoothing(folder: Path, factors: Factors | None) -> None:
-    """Keeps the factors [smoothed inputs, width] next to the weights; removes older ones where there are none."""
-    if factors is None:
-        (folder / SMOOTHING_FILE).unlink(missing_ok=True)
-    else:
-        np.save(folder / SMOOTHING_FILE, factors)
-
-
-def read_smoothing(folder: Path) -> Factors | None:
-    """What write_smoothing wrote, None if there is nothing; CheckpointError where it cannot be read."""
-    path = folder / SMOOTHING_FILE
-    if not path.exists():
-        return None
-    try:
-        with path.open("rb") as file:
-            factors: Factors = np.lib.format.read_array(file)  # np.load also takes archives and pickles for it
-    except (OSError, ValueError, EOFError) as error:
-        raise CheckpointError(f"{path}: cannot be read ({error})") from error
-    return factors
-
-
-def release_checkpoint(options: ReleaseOptions) -> list[str]:
-    """Writes all that an export needs to the tar file `output`; the line that sha256sum would print.
-
-    The state of an interrupted training is left out. Raises CheckpointError where the folder is not a finished
-    checkpoint; the file appears whole or not at all.
-    """
-    folder, output = options.checkpoint, options.output
-    if not (folder / TRAINING_FILE).is_file():
-        raise CheckpointError(f"{folder}: has no {TRAINING_FILE}: its training is not finished")
-    if output.resolve().is_relative_to(folder.resolve()):
-        raise CheckpointError(f"{output}: lies inside the checkpoint; choose another place")
-    partial = output.with_name(output.name + ".partial")
-    output.parent.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(partial, "w") as archive:
-        for path in sorted(folder.rglob("*")):
-            name = path.relative_to(folder)
-            if path.is_file() and name.parts[0] != STATE_FOLDER:
-                archive.add(path, str(name), filter=_plain)
-    partial.replace(output)
-    return [f"{sha256_of(output)}  {output}"]
-
-
-def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    """The member without owners and times, which differ between machines and days."""
-    member.mtime, member.uid, member.gid, member.uname, member.gname, member.mode = 0, 0, 0, "", "", 0o644
-    return member

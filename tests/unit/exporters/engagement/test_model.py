@@ -12,9 +12,7 @@ from turnscore_exporters.engagement.model import (
     EngagementSettings,
     TextCombination,
     TokenPooling,
-    load_model,
     pool,
-    save_model,
     score_pairs,
 )
 from turnscore_exporters.sentiment.model import SentimentSettings
@@ -42,17 +40,6 @@ def test_score_alone_equals_score_in_a_batch(tiny_bert: Path, combination: TextC
     pairs = [("hi", "hello you"), ("", "whales"), ("what did you do today", "i saw a film about the sea")]
     together = score_pairs(model, encoder, pairs)
     assert together == pytest.approx([score_pairs(model, encoder, [pair])[0] for pair in pairs], abs=1e-5)
-
-
-def test_checkpoint_scores_as_the_model_it_came_from(tiny_bert: Path, tmp_path: Path) -> None:
-    model = build_model(tiny_bert, combination="compare", heads=2, is_blended=True)
-    encoder = load_encoder(str(tiny_bert))
-    encoder = replace(encoder, name="tiny", model=model.encoder)
-    save_model(model, encoder, tmp_path)
-    loaded, loaded_encoder = load_model(tmp_path)
-    pairs = [("hi", "hello you"), ("", "whales")]
-    assert score_pairs(loaded, loaded_encoder, pairs) == pytest.approx(score_pairs(model, encoder, pairs), abs=1e-6)
-    assert loaded.settings == model.settings
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ from turnscore_core.scorers.reaction import REACTIONS
 from turnscore_exporters.errors import CheckpointError, EncoderError
 from turnscore_exporters.quality.drills import RIGHT, make_filler, make_moods, make_short_answers
 from turnscore_exporters.quality.model import (
-    FITS,
     OVERALL,
     RELEVANT,
     SENTIMENT,
@@ -20,12 +19,10 @@ from turnscore_exporters.quality.model import (
     QualityModel,
     QualitySettings,
     RowBuilder,
-    answer_rows,
     load_model,
     save_model,
     score_rows,
     smooth_joint_layers,
-    start_from_compared,
 )
 from turnscore_exporters.quality.training import (
     JudgedRecipe,
@@ -106,30 +103,6 @@ def test_smoothing_the_joint_layers_changes_no_answer(encoder: Encoder, builder:
     assert torch.allclose(before, score_rows(model, turns)[0], atol=1e-5)
 
 
-def test_a_new_model_starts_from_the_heads_of_one_that_compared(encoder: Encoder, builder: RowBuilder) -> None:
-    width, units = encoder.width, 16
-    weights = {f"encoder.{name}": weight for name, weight in encoder.model.state_dict().items()}
-    weights |= {
-        "hidden.weight": torch.randn(units, 9 * width + 6) * 0.1,
-        "hidden.bias": torch.randn(units),
-        "head.weight": torch.randn(len(HEADS), units),
-        "head.bias": torch.randn(len(HEADS)),
-        "slope": torch.tensor(3.0),
-    }
-    model = QualityModel(encoder.model, QualitySettings(encoder.name, LAYOUT)).eval()
-    start_from_compared(model, weights)
-    with torch.inference_mode():
-        turns = builder.build([(CONTEXT, "i like whales")])
-        found = answer_rows(model, turns)
-        states = model.read_rows(*(torch.tensor([each]) for each in (turns[0].response, [1] * len(turns[0].response))))
-        features = model.compare(states.pooled, found.context, found.context_rows)
-        hidden = torch.nn.functional.gelu(features @ weights["hidden.weight"].T + weights["hidden.bias"])
-        expected = hidden @ weights["head.weight"].T + weights["head.bias"]
-        expected[:, RELEVANT] += 3.0 * features[:, 9 * width]
-    assert torch.allclose(found.quality[:, : len(HEADS)], expected, atol=1e-4)
-    assert found.quality[0, FITS] == pytest.approx(float(expected[0, RELEVANT]), abs=1e-4)
-
-
 def test_a_checkpoint_is_read_as_it_was_written(model: QualityModel, encoder: Encoder, tmp_path: Path) -> None:
     save_model(model, encoder, tmp_path)
     read, read_encoder = load_model(tmp_path)
@@ -207,44 +180,15 @@ def test_a_plan_reads_modern_contexts_as_often_as_asked_and_is_the_same_twice() 
     assert (said.count("i like word5"), said.count("i like word0")) == (6, 18)
     assert said.count("you said that already") == 18
     again = plan_steps(MATERIAL, RECIPE, 3)
-    assert [[each.response for each in step] for step in again] == [[e.response for e in step] for step in steps]
+    assert [each.response for step in again for each in step] == said
 
 
-def test_training_is_the_same_after_an_interruption_and_learns(tiny_bert: Path, tmp_path: Path) -> None:
-    steps = plan_steps(MATERIAL, RECIPE, 0)
-
-    def trained(folder: Path, stop: int | None) -> QualityModel:
-        for count in (stop, len(steps)):
-            if count is None:
-                continue
-            torch.manual_seed(0)
-            encoder = load_encoder(str(tiny_bert))
-            model = QualityModel(encoder.model, QualitySettings(encoder.name, LAYOUT))
-            done: list[int] = []
-
-            class StoppedError(Exception):
-                pass
-
-            def planned(place: int, done: list[int] = done, count: int = count) -> list[TrainingItem]:
-                if len(done) == count:
-                    raise StoppedError
-                done.append(place)
-                return steps[place]
-
-            class Steps(list[list[TrainingItem]]):
-                def __getitem__(self, place: int) -> list[TrainingItem]:  # type: ignore[override]
-                    return planned(place)
-
-            try:
-                train_judged(model, encoder, Steps(steps), RECIPE, folder / "state.pt", save_every=5)
-            except StoppedError:
-                continue
-        return model
-
-    whole, resumed = trained(tmp_path / "whole", None), trained(tmp_path / "resumed", 10)
-    assert all(torch.equal(whole.state_dict()[name], weight) for name, weight in resumed.state_dict().items())
-    builder = RowBuilder(load_encoder(str(tiny_bert)), LAYOUT)
-    heads, _ = score_rows(whole, builder.build([(CONTEXT, "i like word3"), (CONTEXT, "no lol")]))
+def test_training_learns_which_response_was_marked_better(tiny_bert: Path, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    encoder = load_encoder(str(tiny_bert))
+    model = QualityModel(encoder.model, QualitySettings(encoder.name, LAYOUT))
+    train_judged(model, encoder, plan_steps(MATERIAL, RECIPE, 0), RECIPE, tmp_path / "state.pt")
+    heads, _ = score_rows(model, RowBuilder(encoder, LAYOUT).build([(CONTEXT, "i like word3"), (CONTEXT, "no lol")]))
     assert float(heads[0, OVERALL]) > float(heads[1, OVERALL]) + 0.1
 
 

@@ -3,15 +3,15 @@
 import random
 
 import pytest
-from turnscore_exporters.quality.examples import ExampleMaker, ExampleRecipe, join_pieces
-from turnscore_exporters.quality.negatives import (
+from turnscore_exporters.quality.examples import (
     CHEERFUL,
     GLOOMY,
     LABELS,
-    SHARES,
+    ExampleMaker,
     NegativeKind,
     Negatives,
     is_insult,
+    join_pieces,
     length_class,
 )
 from turnscore_exporters.quality.spoken_turns import SpokenTurn
@@ -51,8 +51,8 @@ def made(negatives: Negatives, index: int, kind: NegativeKind) -> set[str | None
 
 
 def test_every_kind_has_a_share_and_labels() -> None:
-    assert set(SHARES) == set(LABELS) == set(NegativeKind)
-    assert sum(SHARES.values()) == pytest.approx(1.0)
+    assert set(LABELS) == set(NegativeKind)
+    assert sum(each.share for each in LABELS.values()) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("kind", NegativeKind)
@@ -104,19 +104,18 @@ def test_an_insult_is_short_and_at_somebody(text: str, hostile: bool) -> None:
 
 
 def test_a_group_begins_with_what_was_really_said(negatives: Negatives) -> None:
-    recipe = ExampleRecipe(long_share=0)
-    groups = list(ExampleMaker(TURNS, negatives, recipe).epoch(0))
+    groups = list(ExampleMaker(TURNS, negatives, long_share=0).epoch(0))
     assert len(groups) == len(TURNS)
     for real, *spoilt in groups:
         assert (real.kind, real.relevant, real.fluent) == ("", 1.0, 1.0)
         assert all(each.context == real.context and each.response != real.response for each in spoilt)
         assert all(each.relevant < 0.5 and each.continues == 0.0 for each in spoilt)
-    assert groups == list(ExampleMaker(TURNS, negatives, recipe).epoch(0))
-    assert groups != list(ExampleMaker(TURNS, negatives, recipe).epoch(1))
+    assert groups == list(ExampleMaker(TURNS, negatives, long_share=0).epoch(0))
+    assert groups != list(ExampleMaker(TURNS, negatives, long_share=0).epoch(1))
 
 
 def test_a_long_group_differs_by_the_bad_piece_alone(negatives: Negatives) -> None:
-    groups = list(ExampleMaker(TURNS, negatives, ExampleRecipe(long_share=1.0)).epoch(0))
+    groups = list(ExampleMaker(TURNS, negatives, long_share=1.0).epoch(0))
     long = next(
         group
         for group in groups

@@ -1,15 +1,12 @@
 """The training loop, its states and folders, and encoders."""
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from support.exporter_data import save_tiny_bert
 from torch import Tensor, nn
 from turnscore_exporters.errors import CheckpointError, EncoderError, ExporterError
-from turnscore_exporters.training import loop
 from turnscore_exporters.training.encoders import load_encoder, load_long_encoder
 from turnscore_exporters.training.loop import (
     BestWeights,
@@ -65,36 +62,14 @@ def test_broken_state_is_refused_by_name(tmp_path: Path) -> None:
         train_tiny(tmp_path / "state")
 
 
-def train_one_weight(
-    state: Path | None, values: Sequence[float], *, stop_at: int | None = None
-) -> tuple[float, BestWeights]:
-    """A weight that every step makes greater, looked at after every second step; the looks find these values."""
-    model = nn.Linear(1, 1, bias=False)
-    nn.init.zeros_(model.weight)
-
-    def look() -> float:
-        return values[round(model.weight.item()) // 2 - 1]
-
-    def step_loss(step: int) -> Tensor:
-        if step == stop_at:
-            raise InterruptionError
-        return -model.weight.sum()
-
-    def descend(groups: Any, **_: object) -> torch.optim.Optimizer:
-        return torch.optim.SGD(groups, lr=1.0)
-
-    chosen = LoopSettings(steps=8, run_key="best", warm_up_steps=0, save_every=2, optimizer=descend)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop, "LOOKS", 4)
-        patch.setattr(loop, "_rate_at", lambda step, settings: 1.0)
-        best = BestWeights(look, chosen.steps)
-        train(model, step_loss, chosen, state_path=state, follower=best)
-    return model.weight.item(), best
-
-
 def test_the_best_weights_are_those_of_the_first_look_that_found_most() -> None:
-    weight, best = train_one_weight(None, [0.1, 0.7, 0.7, 0.3])
-    assert (weight, best.found) == (pytest.approx(4), {"value": 0.7, "step": 4})
+    model, values = nn.Linear(1, 1, bias=False), iter([0.1, 0.7, 0.7, 0.3])
+    best = BestWeights(values.__next__, steps=8, looks=4)
+    for step in range(8):
+        nn.init.constant_(model.weight, step + 1)
+        best.update(model, step)
+    best.put_into(model)
+    assert (model.weight.item(), best.found) == (4, {"value": 0.7, "step": 4})
 
 
 def test_a_folder_whose_training_began_on_other_data_is_refused(tmp_path: Path) -> None:
