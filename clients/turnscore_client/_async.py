@@ -44,7 +44,7 @@ from turnscore_client._options import (
     check_names,
 )
 from turnscore_client._retry import Attempts, OutOfTimeError, RetryPolicy, SystemClock
-from turnscore_client._settings import ClientSettings, CommonSettings, GrpcClientSettings
+from turnscore_client._settings import Settings, resolve_grpc, resolve_http
 
 R = TypeVar("R", bound=BaseModel)
 
@@ -267,7 +267,7 @@ class AsyncCallTransport(Protocol):
 class AsyncCalls:
     """The calls; every method raises a TurnScoreError."""
 
-    def __init__(self, transport: AsyncCallTransport, settings: CommonSettings, clock: Clock | None) -> None:
+    def __init__(self, transport: AsyncCallTransport, settings: Settings, clock: Clock | None) -> None:
         self._transport = transport
         self._clock = clock or SystemClock()
         self._policy = RetryPolicy(
@@ -415,7 +415,7 @@ class AsyncTurnScoreClient(AsyncCalls):
         transport: httpx.AsyncBaseTransport | None = None,
         **given: Unpack[ClientOptions],
     ) -> None:
-        settings = ClientSettings.resolve(url, given)
+        settings = resolve_http(url, given)
         super().__init__(AsyncHttpTransport(settings, given.get("tls"), transport), settings, given.get("clock"))
 
 
@@ -439,5 +439,5 @@ class AsyncTurnScoreGrpcClient(AsyncCalls):
     ) -> None:
         from turnscore_client._grpc import AsyncGrpcTransport
 
-        settings = GrpcClientSettings.resolve(address, given)
+        settings = resolve_grpc(address, given)
         super().__init__(AsyncGrpcTransport(settings, given.get("tls"), channel), settings, given.get("clock"))

@@ -5,29 +5,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar, cast
 
+import turnscore_wire as wire
 from pydantic import BaseModel, ValidationError
-from turnscore_wire import (
-    REQUEST_ID_PATTERN,
-    BatchReply,
-    BatchRequest,
-    ChatMessage,
-    ConversationMessage,
-    ConversationMessages,
-    ConversationOpening,
-    DialogueReply,
-    DialogueRequest,
-    MappedMessages,
-    ModelsReply,
-    RankReply,
-    RankRequest,
-    ScoreReply,
-    ScoreRequest,
-    SimilarityReply,
-    SimilarityRequest,
-    Speaker,
-    describe_refusal,
-    map_messages,
-)
 
 from turnscore_client._errors import InvalidRequestError
 from turnscore_client._options import (
@@ -39,7 +18,7 @@ from turnscore_client._options import (
     check_names,
 )
 
-Request = ScoreRequest | BatchRequest | DialogueRequest | RankRequest | SimilarityRequest
+Request = wire.ScoreRequest | wire.BatchRequest | wire.DialogueRequest | wire.RankRequest | wire.SimilarityRequest
 R_co = TypeVar("R_co", bound=BaseModel, covariant=True)
 
 
@@ -62,16 +41,18 @@ class Endpoint(Generic[R_co]):
         return f"{self.rpc}Request" if self.request_type is None else self.request_type.__name__
 
 
-SCORE = Endpoint(path="/v1/score", rpc="Score", reply_type=ScoreReply, request_type=ScoreRequest)
-SCORE_BATCH = Endpoint(path="/v1/score_batch", rpc="ScoreBatch", reply_type=BatchReply, request_type=BatchRequest)
+SCORE = Endpoint(path="/v1/score", rpc="Score", reply_type=wire.ScoreReply, request_type=wire.ScoreRequest)
+SCORE_BATCH = Endpoint(
+    path="/v1/score_batch", rpc="ScoreBatch", reply_type=wire.BatchReply, request_type=wire.BatchRequest
+)
 SCORE_DIALOGUE = Endpoint(
-    path="/v1/score_dialogue", rpc="ScoreDialogue", reply_type=DialogueReply, request_type=DialogueRequest
+    path="/v1/score_dialogue", rpc="ScoreDialogue", reply_type=wire.DialogueReply, request_type=wire.DialogueRequest
 )
-RANK = Endpoint(path="/v1/rank", rpc="Rank", reply_type=RankReply, request_type=RankRequest)
+RANK = Endpoint(path="/v1/rank", rpc="Rank", reply_type=wire.RankReply, request_type=wire.RankRequest)
 SIMILARITY = Endpoint(
-    path="/v1/similarity", rpc="Similarity", reply_type=SimilarityReply, request_type=SimilarityRequest
+    path="/v1/similarity", rpc="Similarity", reply_type=wire.SimilarityReply, request_type=wire.SimilarityRequest
 )
-MODELS = Endpoint(path="/v1/models", rpc="Models", reply_type=ModelsReply)
+MODELS = Endpoint(path="/v1/models", rpc="Models", reply_type=wire.ModelsReply)
 
 ENDPOINTS: tuple[Endpoint[BaseModel], ...] = (SCORE, SCORE_BATCH, SCORE_DIALOGUE, RANK, SIMILARITY, MODELS)
 
@@ -118,30 +99,29 @@ def items_of(items: Iterable[ItemLike], given: ScoringOptions) -> Any:
 
 def opening_of(
     context: Iterable[TurnLike], given: ScoringOptions, messages: Iterable[MessageLike] | None = None
-) -> ConversationOpening:
-    return _checked(ConversationOpening, {**dialogue_of("context", context, messages), **choice_of(given)})
+) -> wire.ConversationOpening:
+    return _checked(wire.ConversationOpening, {**dialogue_of("context", context, messages), **choice_of(given)})
 
 
-def turn_message(speaker: Speaker, text: str, deadline_ms: int | None) -> ConversationMessage:
-    turn = {"speaker": speaker, "text": text}
-    return _checked(
-        ConversationMessage, {"turn": turn if deadline_ms is None else {**turn, "deadline_ms": deadline_ms}}
-    )
+def turn_message(speaker: wire.Speaker, text: str, deadline_ms: int | None) -> wire.ConversationMessage:
+    return _conversation_message("turn", {"speaker": speaker, "text": text}, deadline_ms)
 
 
-def messages_message(messages: Iterable[MessageLike], deadline_ms: int | None) -> ConversationMessage:
-    fields: dict[str, Any] = {"messages": _messages(messages)}
-    return _checked(
-        ConversationMessage, {"messages": fields if deadline_ms is None else {**fields, "deadline_ms": deadline_ms}}
-    )
+def messages_message(messages: Iterable[MessageLike], deadline_ms: int | None) -> wire.ConversationMessage:
+    return _conversation_message("messages", {"messages": _messages(messages)}, deadline_ms)
 
 
-def read_messages(messages: Iterable[MessageLike]) -> MappedMessages:
+def _conversation_message(kind: str, fields: dict[str, Any], deadline_ms: int | None) -> wire.ConversationMessage:
+    own = fields if deadline_ms is None else {**fields, "deadline_ms": deadline_ms}
+    return _checked(wire.ConversationMessage, {kind: own})
+
+
+def read_messages(messages: Iterable[MessageLike]) -> wire.MappedMessages:
     """The turns in a chatbot's messages, as the service reads them: `turns`, and for each its message in `indices`.
 
     Raises InvalidRequestError with the field at fault, such as `messages.3.content.1.type`.
     """
-    return map_messages(_checked(ConversationMessages, {"messages": _messages(messages)}).messages)
+    return wire.map_messages(_checked(wire.ConversationMessages, {"messages": _messages(messages)}).messages)
 
 
 def make_call(endpoint: Endpoint[R], given: Mapping[str, object], fields: Mapping[str, Any] | None = None) -> Call[R]:
@@ -166,13 +146,13 @@ def _checked(request_type: type[Q], fields: Mapping[str, Any]) -> Q:
 
 def invalid_request(error: ValidationError) -> InvalidRequestError:
     """The error of the first field at fault, as the service reports it: rule and path, never the field's value."""
-    field, message = describe_refusal(error)
+    field, message = wire.describe_refusal(error)
     return InvalidRequestError(message, field)
 
 
 def checked_id(request_id: str | None) -> str | None:
     """The id, where the service will keep it; it replaces any other with one of its own, without a word."""
-    if request_id is None or (isinstance(request_id, str) and re.fullmatch(REQUEST_ID_PATTERN, request_id)):
+    if request_id is None or (isinstance(request_id, str) and re.fullmatch(wire.REQUEST_ID_PATTERN, request_id)):
         return request_id
     raise InvalidRequestError("must be 1 to 128 letters, digits or any of . _ : -", "request_id")
 
@@ -203,7 +183,7 @@ def chosen(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _item(item: Any, choice: Mapping[str, Any]) -> Any:
     """An item as a plain mapping; anything else is left for the wire types to refuse by its place."""
-    if isinstance(item, ScoreRequest):
+    if isinstance(item, wire.ScoreRequest):
         item = {name: getattr(item, name) for name in item.model_fields_set}
     if not isinstance(item, Mapping):
         return item
@@ -232,7 +212,7 @@ def _messages(messages: Any) -> Any:
 
 def _message(message: Any) -> Any:
     """A mapping or the wire's own type; what a library keeps as a model of its own is asked for its fields."""
-    if isinstance(message, ChatMessage | Mapping) or not hasattr(message, "model_dump"):
+    if isinstance(message, wire.ChatMessage | Mapping) or not hasattr(message, "model_dump"):
         return message
     return message.model_dump()
 
@@ -255,7 +235,7 @@ def _is_series(value: object) -> bool:
 
 
 def _with_deadlines(request: Request, deadline_ms_left: Callable[[int | None], int]) -> Request:
-    if isinstance(request, BatchRequest):
+    if isinstance(request, wire.BatchRequest):
         items = [item.model_copy(update={"deadline_ms": deadline_ms_left(item.deadline_ms)}) for item in request.items]
         return request.model_copy(update={"items": items})
     return request.model_copy(update={"deadline_ms": deadline_ms_left(request.deadline_ms)})

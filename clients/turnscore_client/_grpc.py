@@ -26,7 +26,7 @@ from turnscore_client._errors import (
 )
 from turnscore_client._options import Tls
 from turnscore_client._retry import Attempts, OutOfTimeError
-from turnscore_client._settings import USER_AGENT, GrpcClientSettings, load_authorities, load_own_pair
+from turnscore_client._settings import USER_AGENT, Settings, load_authorities, load_own_pair
 from turnscore_client._sync import run_now
 
 R = TypeVar("R", bound=BaseModel)
@@ -250,7 +250,7 @@ class AsyncGrpcTransport:
 
     _library: Any = grpc.aio
 
-    def __init__(self, settings: GrpcClientSettings, tls: Tls | None, channel: Any) -> None:
+    def __init__(self, settings: Settings, tls: Tls | None, channel: Any) -> None:
         self._settings = settings
         self._credentials = credentials_of(tls)
         self._opened = channel
@@ -260,7 +260,7 @@ class AsyncGrpcTransport:
         left = attempts.seconds_left()
         if left <= 0:
             raise OutOfTimeError
-        metadata = self._settings.metadata(call.request_id, call.metadata)
+        metadata = tuple(self._settings.own(call.request_id, call.metadata).items())
         ask = self._channel().unary_unary(f"/turnscore.v1.TurnScorer/{call.endpoint.rpc}")
         try:
             data = await self._result_of(ask(write_request(call, attempts), timeout=left, metadata=metadata))
@@ -269,8 +269,8 @@ class AsyncGrpcTransport:
         return read_message(data, call.endpoint.reply_type)
 
     async def open_stream(self, metadata: Mapping[str, str], request_id: str | None, attempts: Attempts) -> Any:
-        pairs = self._settings.metadata(request_id, metadata)
-        return self._stream(pairs) if self._open_stream is None else self._open_stream(dict(pairs))
+        own = self._settings.own(request_id, metadata)
+        return self._stream(tuple(own.items())) if self._open_stream is None else self._open_stream(own)
 
     async def close(self) -> None:
         if self._opened is not None:
@@ -293,7 +293,7 @@ class GrpcTransport(AsyncGrpcTransport):
 
     _library = grpc
 
-    def __init__(self, settings: GrpcClientSettings, tls: Tls | None, channel: Any) -> None:
+    def __init__(self, settings: Settings, tls: Tls | None, channel: Any) -> None:
         super().__init__(settings, tls, channel)
         self._channel()  # before there are several threads
 

@@ -28,7 +28,7 @@ from turnscore_client._errors import (
 )
 from turnscore_client._options import Tls
 from turnscore_client._retry import Attempts, OutOfTimeError
-from turnscore_client._settings import ClientSettings, load_authorities, load_own_pair
+from turnscore_client._settings import Settings, load_authorities, load_own_pair
 
 R = TypeVar("R", bound=BaseModel)
 
@@ -227,15 +227,15 @@ class AsyncHttpTransport:
 
     _blocks = False
 
-    def __init__(self, settings: ClientSettings, tls: Tls | None, transport: Any) -> None:
+    def __init__(self, settings: Settings, tls: Tls | None, transport: Any) -> None:
         self._settings = settings
-        self._stream_context = context_of(settings.url, tls)
+        self._stream_context = context_of(settings.address, tls)
         self._client = self._open_client(tls, transport)
         self._open_stream = getattr(transport, "open_stream", None)  # a mock's own
 
     def _open_client(self, tls: Tls | None, transport: Any) -> Any:
         verify = self._stream_context or True
-        return httpx.AsyncClient(base_url=self._settings.url, verify=verify, transport=transport, limits=_LIMITS)
+        return httpx.AsyncClient(base_url=self._settings.address, verify=verify, transport=transport, limits=_LIMITS)
 
     async def send(self, call: Call[R], attempts: Attempts) -> R:
         """The reply to one attempt. Raises a TurnScoreError, or OutOfTimeError."""
@@ -243,7 +243,7 @@ class AsyncHttpTransport:
         try:
             answer = await self._exchange(request, attempts)
         except _SENDING_ERRORS as error:
-            raise _translate(error, self._settings.url) from error
+            raise _translate(error, self._settings.address) from error
         return read_reply(answer, call.endpoint.reply_type)
 
     async def _exchange(self, request: httpx.Request, attempts: Attempts) -> HttpAnswer:
@@ -267,7 +267,7 @@ class AsyncHttpTransport:
         from turnscore_client._websocket import AsyncWebSocketStream, WebSocketStream
 
         stream = WebSocketStream if self._blocks else AsyncWebSocketStream
-        return await stream.open(self._settings.url, self._stream_context, headers, attempts)
+        return await stream.open(self._settings.address, self._stream_context, headers, attempts)
 
     async def close(self) -> None:
         await self._client.aclose()
@@ -279,8 +279,8 @@ class HttpTransport(AsyncHttpTransport):
     _blocks = True
 
     def _open_client(self, tls: Tls | None, transport: Any) -> Any:
-        url = httpx.URL(self._settings.url)
-        bounded = transport or BoundedTransport(url, context_of(self._settings.url, tls))
+        url = httpx.URL(self._settings.address)
+        bounded = transport or BoundedTransport(url, context_of(self._settings.address, tls))
         return httpx.Client(base_url=url, transport=bounded)
 
     async def _exchange(self, request: httpx.Request, attempts: Attempts) -> HttpAnswer:
@@ -338,7 +338,7 @@ class TimeLeft(Mapping[str, float]):
 
 
 def _build(
-    client: httpx.Client | httpx.AsyncClient, settings: ClientSettings, call: Call[R], attempts: Attempts
+    client: httpx.Client | httpx.AsyncClient, settings: Settings, call: Call[R], attempts: Attempts
 ) -> httpx.Request:
     _check_time(attempts)
     headers = dict(settings.headers(call.request_id, call.metadata))

@@ -4,43 +4,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import turnscore_wire as wire
 from pydantic import BaseModel
-from turnscore_wire import (
-    BatchReply,
-    BatchRequest,
-    ConversationAck,
-    ConversationDraining,
-    ConversationMessage,
-    ConversationMessages,
-    ConversationOpened,
-    ConversationOpening,
-    ConversationReply,
-    ConversationTurn,
-    DialogueAggregate,
-    DialogueReply,
-    DialogueRequest,
-    DialogueTurnScores,
-    EncodedText,
-    ErrorCode,
-    ErrorReply,
-    Limits,
-    ModelDescription,
-    ModelsReply,
-    RankReply,
-    RankRequest,
-    Score,
-    ScoreReply,
-    ScoreRequest,
-    SimilarityReply,
-    SimilarityRequest,
-    Speaker,
-    TextSimilarities,
-    Timing,
-    TokenCount,
-    Turn,
-    map_messages,
-    order_candidates,
-)
 from turnscore_wire.conversations import Transcript
 from turnscore_wire.messages import count_skipped
 from turnscore_wire.requests import NO_RESPONSE
@@ -58,14 +23,14 @@ from turnscore_client._retry import OutOfTimeError
 Pairs = Sequence[tuple[str, str]]
 
 
-Scores = Mapping[str, float] | Callable[[ScoreRequest], Mapping[str, float]]
+Scores = Mapping[str, float] | Callable[[wire.ScoreRequest], Mapping[str, float]]
 
 Similarity = Callable[[str, str], float]  # how near two texts are
 Signals = Mapping[str, Sequence[str]]  # what user turns show, by scorer of user turns
 
 _BY_PATH = {endpoint.path: endpoint for endpoint in ENDPOINTS}
 
-NO_TIME = Timing(total=0.0, tokenize=0.0, queue=0.0, inference=0.0)
+NO_TIME = wire.Timing(total=0.0, tokenize=0.0, queue=0.0, inference=0.0)
 
 
 class MockAnswers:
@@ -74,7 +39,7 @@ class MockAnswers:
     def __init__(
         self,
         scores: Scores,
-        limits: Limits,
+        limits: wire.Limits,
         request_id: str,
         thresholds: Mapping[str, float] | None = None,
         similarity: Similarity | None = None,
@@ -93,26 +58,26 @@ class MockAnswers:
         if endpoint is None:
             raise NotFoundError("there is no such path")
         match None if endpoint.request_type is None else endpoint.request_type.model_validate_json(body):
-            case ScoreRequest() as request:
+            case wire.ScoreRequest() as request:
                 return self.score(request)
-            case BatchRequest(items=items):
-                return BatchReply(request_id=self.request_id, results=[self.result(item) for item in items])
-            case DialogueRequest() as request:
+            case wire.BatchRequest(items=items):
+                return wire.BatchReply(request_id=self.request_id, results=[self.result(item) for item in items])
+            case wire.DialogueRequest() as request:
                 return self._score_dialogue(request)
-            case RankRequest() as request:
+            case wire.RankRequest() as request:
                 return self._rank(request)
-            case SimilarityRequest() as request:
+            case wire.SimilarityRequest() as request:
                 return self._compare(request)
             case None:
                 return self.models()
 
-    def result(self, item: ScoreRequest) -> ScoreReply | ErrorReply:
+    def result(self, item: wire.ScoreRequest) -> wire.ScoreReply | wire.ErrorReply:
         try:
             return self.score(item)
         except ServiceError as error:
-            return ErrorReply(error=error.detail(), request_id=self.request_id)
+            return wire.ErrorReply(error=error.detail(), request_id=self.request_id)
 
-    def score(self, request: ScoreRequest) -> ScoreReply:
+    def score(self, request: wire.ScoreRequest) -> wire.ScoreReply:
         """The scores of one turn; raises what `scores` raises."""
         values = self._scores(request) if callable(self._scores) else self._scores
         asked = self._of_system(values) if request.scorers is None else request.scorers
@@ -130,7 +95,7 @@ class MockAnswers:
             for name in asked
         }
         found = request.place()
-        return ScoreReply(
+        return wire.ScoreReply(
             request_id=self.request_id,
             scores=scores,
             timing_ms=NO_TIME,
@@ -138,11 +103,11 @@ class MockAnswers:
             skipped=found.get("skipped", 0),
         )
 
-    def speaker_of(self, name: str) -> Speaker:
+    def speaker_of(self, name: str) -> wire.Speaker:
         """Whose turns that scorer scores."""
         return "user" if name in self._signals else "system"
 
-    def asked_of(self, turn: Turn, scorers: list[str] | None) -> list[str] | None:
+    def asked_of(self, turn: wire.Turn, scorers: list[str] | None) -> list[str] | None:
         """Those of the scorers asked that score the turn; None for the default ones, which score the system's."""
         if scorers is None and turn.speaker == "system":
             return None
@@ -151,7 +116,7 @@ class MockAnswers:
     def _of_system(self, names: Iterable[str]) -> list[str]:
         return [name for name in names if self.speaker_of(name) == "system"]
 
-    def _score_dialogue(self, request: DialogueRequest) -> DialogueReply:
+    def _score_dialogue(self, request: wire.DialogueRequest) -> wire.DialogueReply:
         turns, mapped = [], request.mapped
         for index, turn in enumerate(request.turns):
             asked = self.asked_of(turn, request.scorers)
@@ -159,15 +124,15 @@ class MockAnswers:
                 raise InvalidRequestError("a system turn must not be empty", f"turns.{index}.text")
             if asked is None or asked:
                 context = request.turns[:index]
-                one = ScoreRequest(context=context, response=turn.text, speaker=turn.speaker, scorers=asked)
+                one = wire.ScoreRequest(context=context, response=turn.text, speaker=turn.speaker, scorers=asked)
                 place = mapped.indices[index] if request.messages else index
-                turns.append(DialogueTurnScores(index=place, scores=self.score(one).scores))
+                turns.append(wire.DialogueTurnScores(index=place, scores=self.score(one).scores))
         names = request.scorers or ()
         missing = [self.speaker_of(name) for name in names if all(name not in each.scores for each in turns)]
         if missing or not turns:
             message = f"there is no {[*missing, 'system'][0]} turn to score"
             raise InvalidRequestError(message, "messages" if request.messages else "turns")
-        return DialogueReply(
+        return wire.DialogueReply(
             request_id=self.request_id,
             turns=turns,
             dialogue=aggregate(turns),
@@ -175,35 +140,37 @@ class MockAnswers:
             skipped=mapped.skipped,
         )
 
-    def _rank(self, request: RankRequest) -> RankReply:
+    def _rank(self, request: wire.RankRequest) -> wire.RankReply:
         """As the service ranks; a candidate whose scores are an error comes last, and all failing raises the first."""
         scorers = self._ranked_by(request)
-        asked = [ScoreRequest(context=request.context, response=text, scorers=scorers) for text in request.candidates]
+        asked = [
+            wire.ScoreRequest(context=request.context, response=text, scorers=scorers) for text in request.candidates
+        ]
         results = list(map(self.result, asked))
-        scored = [each.scores for each in results if isinstance(each, ScoreReply)]
-        failed = [each.error for each in results if isinstance(each, ErrorReply)]
-        wrong = [error for error in failed if error.code == ErrorCode.INVALID_REQUEST or not scored]
+        scored = [each.scores for each in results if isinstance(each, wire.ScoreReply)]
+        failed = [each.error for each in results if isinstance(each, wire.ErrorReply)]
+        wrong = [error for error in failed if error.code == wire.ErrorCode.INVALID_REQUEST or not scored]
         if wrong:
             raise ERROR_CLASSES[wrong[0].code](wrong[0].message, wrong[0].field, wrong[0].retry_after_ms)
         weights = _weights(request, list(scored[0]))
-        scores = [each.scores if isinstance(each, ScoreReply) else {} for each in results]
-        errors = [dict.fromkeys(weights, each.error) if isinstance(each, ErrorReply) else {} for each in results]
-        return RankReply(
+        scores = [each.scores if isinstance(each, wire.ScoreReply) else {} for each in results]
+        errors = [dict.fromkeys(weights, each.error) if isinstance(each, wire.ErrorReply) else {} for each in results]
+        return wire.RankReply(
             request_id=self.request_id,
-            candidates=order_candidates(scores, errors, weights),
+            candidates=wire.order_candidates(scores, errors, weights),
             weights=weights,
             timing_ms=NO_TIME,
             skipped=count_skipped(request.messages),
         )
 
-    def _ranked_by(self, request: RankRequest) -> list[str] | None:
+    def _ranked_by(self, request: wire.RankRequest) -> list[str] | None:
         """Those that the request names, by `scorers` or else by `weights`, else quality where it is known."""
         if request.scorers is not None or callable(self._scores):
             return request.scorers
         known = [name for name in request.weights or () if name in self._scores]
         return known or (["quality"] if "quality" in self._scores else None)
 
-    def _compare(self, request: SimilarityRequest) -> SimilarityReply:
+    def _compare(self, request: wire.SimilarityRequest) -> wire.SimilarityReply:
         """As the service compares, by the mock's own similarity."""
         others = request.references or request.texts
         if len(request.texts) + len(others) > self._limits.max_items:
@@ -214,22 +181,22 @@ class MockAnswers:
             found = [self._similarity(text, other) for other in others]
             rivals = [each for each in range(len(others)) if request.references or each != place]
             best = max(rivals, key=found.__getitem__, default=None)
-            texts.append(TextSimilarities(similarities=found, best=best, tokens=_tokens_of(text), cached=False))
-        return SimilarityReply(
+            texts.append(wire.TextSimilarities(similarities=found, best=best, tokens=_tokens_of(text), cached=False))
+        return wire.SimilarityReply(
             request_id=self.request_id,
             texts=texts,
-            references=[EncodedText(tokens=_tokens_of(text), cached=False) for text in request.references],
+            references=[wire.EncodedText(tokens=_tokens_of(text), cached=False) for text in request.references],
             model="encoder:0.0.0",
             digest="0" * 64,
             timing_ms=NO_TIME,
         )
 
-    def models(self) -> ModelsReply:
+    def models(self) -> wire.ModelsReply:
         names = (
             [*(self._thresholds or ["engagement"]), *self._signals] if callable(self._scores) else list(self._scores)
         )
         models = [
-            ModelDescription(
+            wire.ModelDescription(
                 scorer=name,
                 model=f"{name}:0.0.0",
                 digest="0" * 64,
@@ -242,7 +209,7 @@ class MockAnswers:
             )
             for name in names
         ]
-        return ModelsReply(request_id=self.request_id, models=models, limits=self._limits)
+        return wire.ModelsReply(request_id=self.request_id, models=models, limits=self._limits)
 
 
 def share_words(left: str, right: str) -> float:
@@ -251,11 +218,11 @@ def share_words(left: str, right: str) -> float:
     return len(own & other) / max(1, len(own | other))
 
 
-def _tokens_of(text: str) -> TokenCount:
-    return TokenCount(used=len(text.split()), dropped=0)
+def _tokens_of(text: str) -> wire.TokenCount:
+    return wire.TokenCount(used=len(text.split()), dropped=0)
 
 
-def _weights(request: RankRequest, names: list[str]) -> dict[str, float]:
+def _weights(request: wire.RankRequest, names: list[str]) -> dict[str, float]:
     given = request.weights or {}
     for name in given:
         if name not in names:
@@ -266,8 +233,10 @@ def _weights(request: RankRequest, names: list[str]) -> dict[str, float]:
     return weights
 
 
-def _score_of(name: str, value: float, response: str, threshold: float | None, signals: Sequence[str] | None) -> Score:
-    return Score(
+def _score_of(
+    name: str, value: float, response: str, threshold: float | None, signals: Sequence[str] | None
+) -> wire.Score:
+    return wire.Score(
         value=value,
         percentile=100 * min(max(value, 0.0), 1.0),
         details=dict.fromkeys(signals or (), 1.0),
@@ -279,14 +248,16 @@ def _score_of(name: str, value: float, response: str, threshold: float | None, s
     )
 
 
-def aggregate(turns: list[DialogueTurnScores]) -> dict[str, DialogueAggregate]:
+def aggregate(turns: list[wire.DialogueTurnScores]) -> dict[str, wire.DialogueAggregate]:
     """Each scorer's view of the turns."""
     names = sorted({name for turn in turns for name in turn.scores})
-    return {name: DialogueAggregate.of([turn.scores[name] for turn in turns if name in turn.scores]) for name in names}
+    return {
+        name: wire.DialogueAggregate.of([turn.scores[name] for turn in turns if name in turn.scores]) for name in names
+    }
 
 
 # Records a message; the error that the test planned for it. Raises where it planned that no service answers.
-NextError = Callable[[ConversationMessage], ServiceError | None]
+NextError = Callable[[wire.ConversationMessage], ServiceError | None]
 
 _NOT_TAKEN = (InvalidRequestError, TooLargeError)
 
@@ -301,17 +272,17 @@ class MockConversation:
         self._next_error = next_error
         self._is_draining = is_draining
         self._has_announced_draining = False
-        self._opening = ConversationOpening()
+        self._opening = wire.ConversationOpening()
         self._transcript = Transcript([], 0)
-        self._scored: list[DialogueTurnScores] = []
+        self._scored: list[wire.DialogueTurnScores] = []
 
-    def answer(self, message: ConversationMessage) -> list[ConversationReply]:
+    def answer(self, message: wire.ConversationMessage) -> list[wire.ConversationReply]:
         """The answer, and `draining` before it once. Raises the error of a refused opening."""
         planned = self._next_error(message)
         notice = []
         if self._is_draining() and not self._has_announced_draining:
             self._has_announced_draining = True
-            notice = [ConversationReply(draining=ConversationDraining(ends_in_ms=1000))]
+            notice = [wire.ConversationReply(draining=wire.ConversationDraining(ends_in_ms=1000))]
         if message.open is not None:
             if planned is not None:
                 raise planned
@@ -321,46 +292,48 @@ class MockConversation:
         assert message.turn is not None  # exactly one field is set, by the type
         return [*notice, self._say(message.turn, planned)]
 
-    def _open(self, opening: ConversationOpening) -> ConversationReply:
+    def _open(self, opening: wire.ConversationOpening) -> wire.ConversationReply:
         self._opening = opening
         self._transcript = Transcript(list(opening.context), len(opening.messages or opening.context))
         answers = self._answers()
         scorers = opening.scorers or [model.scorer for model in answers.models().models if model.is_default]
-        opened = ConversationOpened(request_id=answers.request_id, scorers=scorers, turns=self._transcript.taken)
-        return ConversationReply(opened=opened)
+        opened = wire.ConversationOpened(request_id=answers.request_id, scorers=scorers, turns=self._transcript.taken)
+        return wire.ConversationReply(opened=opened)
 
-    def _say(self, turn: ConversationTurn, planned: ServiceError | None) -> ConversationReply:
+    def _say(self, turn: wire.ConversationTurn, planned: ServiceError | None) -> wire.ConversationReply:
         if turn.speaker == "system" and not turn.text.strip():
             planned = InvalidRequestError("a system turn must not be empty", "turn.text")
         if isinstance(planned, _NOT_TAKEN):
-            return ConversationReply(error=planned.detail())
+            return wire.ConversationReply(error=planned.detail())
         return self._hear(self._transcript.add_turn(turn), turn, planned)
 
-    def _add_messages(self, sent: ConversationMessages, planned: ServiceError | None) -> ConversationReply:
-        if map_messages(sent.messages).ends_silent:
+    def _add_messages(self, sent: wire.ConversationMessages, planned: ServiceError | None) -> wire.ConversationReply:
+        if wire.map_messages(sent.messages).ends_silent:
             planned = InvalidRequestError("the assistant's last message has no text to score", "messages.messages")
         if isinstance(planned, _NOT_TAKEN):
-            return ConversationReply(error=planned.detail())
+            return wire.ConversationReply(error=planned.detail())
         index, turn = self._transcript.add_messages(sent.messages)
         return self._hear(index, turn, planned, count_skipped(sent.messages))
 
-    def _hear(self, index: int, turn: Turn | None, planned: ServiceError | None, skipped: int = 0) -> ConversationReply:
+    def _hear(
+        self, index: int, turn: wire.Turn | None, planned: ServiceError | None, skipped: int = 0
+    ) -> wire.ConversationReply:
         answers, context = self._answers(), self._transcript.turns[:-1]
         asked = [] if turn is None else answers.asked_of(turn, self._opening.scorers)
         if turn is None or asked == []:
             last = self._transcript.taken + len(self._transcript.waiting) - 1
-            return ConversationReply(ack=ConversationAck(index=last, skipped=skipped))
+            return wire.ConversationReply(ack=wire.ConversationAck(index=last, skipped=skipped))
         try:
             if planned is not None:
                 raise planned
-            one = ScoreRequest(context=context, response=turn.text, speaker=turn.speaker, scorers=asked)
-            scored = DialogueTurnScores(index=index, scores=answers.score(one).scores)
+            one = wire.ScoreRequest(context=context, response=turn.text, speaker=turn.speaker, scorers=asked)
+            scored = wire.DialogueTurnScores(index=index, scores=answers.score(one).scores)
         except ServiceError as error:
-            scored = DialogueTurnScores(index=index, scores={}, errors={"mock": error.detail()})
+            scored = wire.DialogueTurnScores(index=index, scores={}, errors={"mock": error.detail()})
         self._scored.append(scored)
         fields = scored.model_dump() | {"dialogue": aggregate(self._scored), "timing_ms": NO_TIME, "skipped": skipped}
         kind = "scored" if turn.speaker == "system" else "user_turn"
-        return ConversationReply.model_validate({kind: fields})
+        return wire.ConversationReply.model_validate({kind: fields})
 
 
 class MockStream:
@@ -368,12 +341,12 @@ class MockStream:
 
     def __init__(self, conversation: MockConversation) -> None:
         self._conversation = conversation
-        self._replies: deque[ConversationReply] = deque()
+        self._replies: deque[wire.ConversationReply] = deque()
 
-    async def send(self, message: ConversationMessage, seconds_left: Callable[[], float]) -> None:
+    async def send(self, message: wire.ConversationMessage, seconds_left: Callable[[], float]) -> None:
         self._replies.extend(self._conversation.answer(message))
 
-    async def receive(self, seconds_left: Callable[[], float]) -> ConversationReply:
+    async def receive(self, seconds_left: Callable[[], float]) -> wire.ConversationReply:
         """The next answer; without one the time is over at once."""
         if not self._replies:
             raise OutOfTimeError

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import httpx
 
@@ -22,14 +21,16 @@ USER_AGENT = f"turnscore-client/{__version__} python/{sys.version_info.major}.{s
 
 
 @dataclass(frozen=True, kw_only=True)
-class CommonSettings:
-    """Checked settings of one client, whatever its transport. The key is in no representation of them."""
+class Settings:
+    """Checked settings of one client. The key is in no representation of them."""
 
+    # A URL; over gRPC host:port.
+    address: str
     api_key: str | None = field(repr=False)
     timeout_seconds: float
     max_retries: int
 
-    def own(self, request_id: str | None, metadata: Mapping[str, str] | None) -> dict[str, str]:
+    def own(self, request_id: str | None, metadata: Mapping[str, str] | None = None) -> dict[str, str]:
         """What travels with one request over either transport; `metadata` is the caller's own, and checked."""
         own = dict(metadata or {})
         if self.api_key is not None:
@@ -38,51 +39,31 @@ class CommonSettings:
             own["x-request-id"] = request_id
         return own
 
-
-@dataclass(frozen=True, kw_only=True)
-class ClientSettings(CommonSettings):
-    """Those of a client over HTTP."""
-
-    url: str
-
-    @classmethod
-    def resolve(cls, url: str | None, given: ClientOptions) -> "ClientSettings":
-        """Arguments first, then the environment, then the defaults; raises ValueError for what makes no sense."""
-        url = url or os.environ.get(_defaults.URL_VARIABLE) or _defaults.URL
-        _check_url(url)
-        return cls(url=url.rstrip("/"), **_common(given))
-
     def headers(self, request_id: str | None, metadata: Mapping[str, str] | None = None) -> dict[str, str]:
-        """The headers of one request; `metadata` is the caller's own, and checked."""
+        """The same as the headers of a request over HTTP."""
         return {**self.own(request_id, metadata), "Accept": "application/json", "User-Agent": USER_AGENT}
 
 
-@dataclass(frozen=True, kw_only=True)
-class GrpcClientSettings(CommonSettings):
-    """Those of a client over gRPC."""
-
-    address: str
-
-    @classmethod
-    def resolve(cls, address: str | None, given: ClientOptions) -> "GrpcClientSettings":
-        """Arguments first, then the environment, then the defaults; raises ValueError for what makes no sense."""
-        address = address or os.environ.get(_defaults.GRPC_ADDRESS_VARIABLE) or _defaults.GRPC_ADDRESS
-        matched = re.fullmatch(_ADDRESS_PATTERN, address, re.ASCII)
-        if matched is None or not 0 < int(matched["port"]) < 2**16:
-            raise ValueError("address must look like host:port, without http://")
-        return cls(address=address, **_common(given))
-
-    def metadata(
-        self, request_id: str | None, metadata: Mapping[str, str] | None = None
-    ) -> tuple[tuple[str, str], ...]:
-        """What travels with one request; `metadata` is the caller's own, and checked."""
-        return tuple(self.own(request_id, metadata).items())
+def resolve_http(url: str | None, given: ClientOptions) -> Settings:
+    """Arguments first, then the environment, then the defaults; raises ValueError for what makes no sense."""
+    url = url or os.environ.get(_defaults.URL_VARIABLE) or _defaults.URL
+    _check_url(url)
+    return _resolve(url.rstrip("/"), given)
 
 
 _ADDRESS_PATTERN = r"(dns:///)?(\[[0-9A-Fa-f:.]+\]|[^\s:/?#@\[\]]+):(?P<port>[0-9]{1,5})"
 
 
-def _common(given: ClientOptions) -> dict[str, Any]:
+def resolve_grpc(address: str | None, given: ClientOptions) -> Settings:
+    """The same for a client over gRPC."""
+    address = address or os.environ.get(_defaults.GRPC_ADDRESS_VARIABLE) or _defaults.GRPC_ADDRESS
+    matched = re.fullmatch(_ADDRESS_PATTERN, address, re.ASCII)
+    if matched is None or not 0 < int(matched["port"]) < 2**16:
+        raise ValueError("address must look like host:port, without http://")
+    return _resolve(address, given)
+
+
+def _resolve(address: str, given: ClientOptions) -> Settings:
     check_names(given, ClientOptions.__optional_keys__)
     api_key = given.get("api_key") or os.environ.get(_defaults.API_KEY_VARIABLE) or None
     if not all("!" <= character <= "~" for character in api_key or ""):
@@ -94,7 +75,7 @@ def _common(given: ClientOptions) -> dict[str, Any]:
         raise ValueError("timeout_seconds must be more than 0")
     if max_retries < 0:
         raise ValueError("max_retries must be 0 or more")
-    return {"api_key": api_key, "timeout_seconds": timeout_seconds, "max_retries": max_retries}
+    return Settings(address=address, api_key=api_key, timeout_seconds=timeout_seconds, max_retries=max_retries)
 
 
 def check_timeout(timeout_seconds: float) -> None:

@@ -18,7 +18,7 @@ from turnscore_client._async import AsyncCalls, AsyncConversation
 from turnscore_client._http import HttpTransport
 from turnscore_client._options import ClientOptions, Clock, MessageLike, ScoringOptions, TurnLike, TurnOptions
 from turnscore_client._retry import SystemClock
-from turnscore_client._settings import ClientSettings, CommonSettings, GrpcClientSettings
+from turnscore_client._settings import Settings, resolve_grpc, resolve_http
 
 if TYPE_CHECKING:  # an installation without the extra has the classes, which say what to install when one is made
     import grpc
@@ -123,9 +123,7 @@ class Conversation:
 class Calls:
     """The calls; every method raises a TurnScoreError."""
 
-    def __init__(
-        self, transport: "HttpTransport | GrpcTransport", settings: CommonSettings, clock: Clock | None
-    ) -> None:
+    def __init__(self, transport: "HttpTransport | GrpcTransport", settings: Settings, clock: Clock | None) -> None:
         self._inner = AsyncCalls(transport, settings, _BlockingClock(clock or SystemClock()))
 
     score = _for_threads(AsyncCalls.score)
@@ -180,7 +178,7 @@ class TurnScoreClient(Calls):
     def __init__(
         self, url: str | None = None, *, transport: httpx.BaseTransport | None = None, **given: Unpack[ClientOptions]
     ) -> None:
-        settings = ClientSettings.resolve(url, given)
+        settings = resolve_http(url, given)
         super().__init__(HttpTransport(settings, given.get("tls"), transport), settings, given.get("clock"))
 
 
@@ -200,5 +198,5 @@ class TurnScoreGrpcClient(Calls):
     ) -> None:
         from turnscore_client._grpc import GrpcTransport
 
-        settings = GrpcClientSettings.resolve(address, given)
+        settings = resolve_grpc(address, given)
         super().__init__(GrpcTransport(settings, given.get("tls"), channel), settings, given.get("clock"))

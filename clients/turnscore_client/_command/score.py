@@ -58,7 +58,7 @@ from turnscore_client._files.scoring import (
 )
 from turnscore_client._options import Clock, Tls
 from turnscore_client._retry import Attempts, SystemClock, is_retryable
-from turnscore_client._settings import CommonSettings
+from turnscore_client._settings import Settings
 
 T = TypeVar("T")
 Deliver = Callable[[Row], Awaitable[None]]
@@ -226,7 +226,7 @@ async def _score_left(
     if summary.rows:
         typer.echo(f"turnscore: {summary.rows} lines are in {job.output}; going on behind them", err=True)
     output.begin()
-    with show_progress(size_of(job.file), job.output, patient.clock) as shown:
+    with show_progress(size_of(job.file), job.output, patient.clock) as note:
         outcomes = score_lines(client, lines, job.scorers, patient, models.limits, known.find)
         async with aclosing(outcomes):
             async for line, row in outcomes:
@@ -234,7 +234,7 @@ async def _score_left(
                     await job.deliver(row)
                 output.append(row)
                 summary.add(row)
-                shown.note(line, summary.failed)
+                note(line, summary.failed)
 
 
 class _KnownRows:
@@ -596,7 +596,7 @@ def _open_engine(name: str, bundles: list[str] | None, scorers: list[str] | None
     except Exception as error:  # of another distribution, whose errors say what to do
         typer.echo(f"turnscore: {error}", err=True)
         raise typer.Exit(1) from None
-    settings = CommonSettings(api_key=None, timeout_seconds=_defaults.WAIT_SECONDS, max_retries=0)
+    settings = Settings(address=name, api_key=None, timeout_seconds=_defaults.WAIT_SECONDS, max_retries=0)
     return AsyncCalls(EngineTransport(engine), settings, None)
 
 

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from statistics import fmean
 from typing import Any, TypeVar
@@ -360,11 +361,14 @@ def _with_interval(mean: ClusteredMean, digits: int, factor: int = 1, most: floa
 
 
 @contextmanager
-def show_progress(total_bytes: int | None, output: Path, clock: Clock) -> Iterator["_Bar | _Lines"]:
-    """A bar over the bytes read, as how many lines there are is not known before the end; or lines, for a log."""
-    console = Console(stderr=True)
+def show_progress(total_bytes: int | None, output: Path, clock: Clock) -> Iterator[Callable[[Line, int], None]]:
+    """Gives what notes each line, and how many failed, on a bar or, for a log, in lines.
+
+    The bar is over the bytes read, as how many lines there are is not known before the end.
+    """
+    console, lines = Console(stderr=True), count(1)
     if not console.is_terminal or (not is_file(output) and sys.stdout.isatty()):
-        yield _Lines(total_bytes, clock)
+        yield _progress_in_lines(total_bytes, clock)
         return
     columns = (
         TextColumn("{task.description}"),
@@ -374,39 +378,28 @@ def show_progress(total_bytes: int | None, output: Path, clock: Clock) -> Iterat
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=console, redirect_stdout=False, redirect_stderr=False) as progress:
-        yield _Bar(progress, total_bytes)
+        task = progress.add_task("scoring", total=total_bytes, lines=0)
+        yield lambda line, _: progress.update(task, completed=line.position_bytes, lines=next(lines))
 
 
-class _Bar:
-    def __init__(self, progress: Progress, total_bytes: int | None) -> None:
-        self._progress = progress
-        self._task = progress.add_task("scoring", total=total_bytes, lines=0)
-        self._lines = 0
+def _progress_in_lines(total_bytes: int | None, clock: Clock) -> Callable[[Line, int], None]:
+    began_at = told_at = clock.now()
+    lines = 0
 
-    def note(self, line: Line, failed: int) -> None:
-        self._lines += 1
-        self._progress.update(self._task, completed=line.position_bytes, lines=self._lines)
-
-
-class _Lines:
-    def __init__(self, total_bytes: int | None, clock: Clock) -> None:
-        self._total_bytes = total_bytes
-        self._clock = clock
-        self._began_at = self._told_at = clock.now()
-        self._lines = 0
-
-    def note(self, line: Line, failed: int) -> None:
-        self._lines += 1
-        now = self._clock.now()
-        if now - self._told_at < _defaults.PROGRESS_SECONDS:
+    def note(line: Line, failed: int) -> None:
+        nonlocal lines, told_at
+        lines, now = lines + 1, clock.now()
+        if now - told_at < _defaults.PROGRESS_SECONDS:
             return
-        self._told_at = now
-        parts = [f"line {line.number}", f"{self._lines / (now - self._began_at):.1f} lines per second"]
-        if self._total_bytes and line.position_bytes:
-            parts.append(f"{100 * line.position_bytes / self._total_bytes:.0f} %")
+        told_at = now
+        parts = [f"line {line.number}", f"{lines / (now - began_at):.1f} lines per second"]
+        if total_bytes and line.position_bytes:
+            parts.append(f"{100 * line.position_bytes / total_bytes:.0f} %")
         if failed:
             parts.append(f"{failed} failed")
         typer.echo("turnscore: " + ", ".join(parts), err=True)
+
+    return note
 
 
 T = TypeVar("T")

@@ -5,7 +5,7 @@ import json
 import pytest
 from turnscore_client import ChatMessage, InvalidRequestError, ScoreRequest, Turn
 from turnscore_client._calls import opening_of
-from turnscore_client._settings import ClientSettings
+from turnscore_client._settings import resolve_http
 from turnscore_client._sync import Calls
 
 HI = {"speaker": "user", "text": "hi"}
@@ -24,7 +24,7 @@ class Recorder:
 def made(method, *args, **given):
     """The call that a client makes of these arguments."""
     recorder = Recorder()
-    getattr(Calls(recorder, ClientSettings.resolve(None, {}), None), method)(*args, **given)
+    getattr(Calls(recorder, resolve_http(None, {}), None), method)(*args, **given)
     return recorder.call
 
 

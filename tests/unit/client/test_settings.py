@@ -6,17 +6,17 @@ import pytest
 from support.certificates import certificate, private_key
 from turnscore_client import AsyncTurnScoreClient, AsyncTurnScoreGrpcClient, Tls, TurnScoreClient, TurnScoreGrpcClient
 from turnscore_client._grpc import credentials_of
-from turnscore_client._settings import ClientSettings, GrpcClientSettings
+from turnscore_client._settings import resolve_grpc, resolve_http
 
 
 def resolve(url=None, **given):
-    return ClientSettings.resolve(url, given)
+    return resolve_http(url, given)
 
 
 def test_the_environment_goes_before_the_defaults(monkeypatch):
     monkeypatch.setenv("TURNSCORE_URL", "https://scores.example/prefix/")
     monkeypatch.setenv("TURNSCORE_API_KEY", "from-outside")
-    assert resolve().url == "https://scores.example/prefix"
+    assert resolve().address == "https://scores.example/prefix"
     assert resolve().headers(None)["authorization"] == "Bearer from-outside"
 
 
@@ -57,21 +57,15 @@ def test_the_key_is_in_no_representation():
     assert "s3cret" not in repr(resolve(api_key="s3cret"))
 
 
-def resolve_grpc(address=None, **given):
-    return GrpcClientSettings.resolve(address, given)
-
-
 def test_a_grpc_client_takes_address_and_key_from_the_environment_where_none_is_given(monkeypatch):
-    assert resolve_grpc().address == "localhost:50051"
+    assert resolve_grpc(None, {}).address == "localhost:50051"
     monkeypatch.setenv("TURNSCORE_GRPC_ADDRESS", "scores.example:443")
     monkeypatch.setenv("TURNSCORE_API_KEY", "from-outside")
-    assert resolve_grpc().address == "scores.example:443"
-    assert resolve_grpc().metadata(None) == (("authorization", "Bearer from-outside"),)
-    assert resolve_grpc("other:1", api_key="given").metadata("r-1") == (
-        ("authorization", "Bearer given"),
-        ("x-request-id", "r-1"),
-    )
-    assert "from-outside" not in repr(resolve_grpc())
+    found = resolve_grpc(None, {})
+    assert (found.address, found.own(None)) == ("scores.example:443", {"authorization": "Bearer from-outside"})
+    assert "from-outside" not in repr(found)
+    given = resolve_grpc("other:1", {"api_key": "given"}).own("r-1")
+    assert given == {"authorization": "Bearer given", "x-request-id": "r-1"}
 
 
 @pytest.mark.parametrize("client", [TurnScoreGrpcClient, AsyncTurnScoreGrpcClient])
