@@ -1,9 +1,14 @@
-"""Waiting for a condition, never for a time; and how long the event loop was silent."""
+"""Waiting for a condition, never for a time; how long the event loop was silent; and one in a thread of its own."""
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from typing import TypeVar
+
+from anyio.from_thread import start_blocking_portal
+
+T = TypeVar("T")
 
 
 async def until(claim: Callable[[], object], seconds: float = 120) -> None:
@@ -54,3 +59,10 @@ async def pulse() -> AsyncIterator[Pulse]:
         await asyncio.sleep(0)
     finally:
         task.cancel()
+
+
+@contextmanager
+def in_a_thread(opened: AbstractAsyncContextManager[T]) -> Iterator[T]:
+    """What is opened, in an event loop of a thread, for tests that block or run a program against it."""
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(opened) as found:
+        yield found

@@ -9,9 +9,8 @@ import functools
 import json
 import platform
 import sys
-import threading
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -57,6 +56,7 @@ from turnscore_wire import (
 from turnscore_wire.v1 import to_fields
 from turnscore_wire.v1.turnscore_pb2_grpc import TurnScorerStub
 
+from support.conditions import in_a_thread
 from support.transports import METHODS, error_of, listening, message_of, settings_with
 
 # Small ones, so that requests beyond them are small too.
@@ -217,38 +217,24 @@ class EveryWay:
 @contextmanager
 def every_way(settings: Settings) -> Iterator[EveryWay]:
     """A ready service on the bundles of the settings, in a thread of its own, and the ways to it."""
-    ready: list[EveryWay] = []
-    is_up, may_end = threading.Event(), asyncio.Event()
 
-    async def serve() -> None:
+    @asynccontextmanager
+    async def serve() -> AsyncIterator[EveryWay]:
         runtime = Runtime(settings)
         server = GrpcServer(runtime)
         runtime.start()
         await server.start()
         await runtime.wait_until_loaded()
         async with listening(create_app(runtime)) as address:
-            ready.append(EveryWay(asyncio.get_running_loop(), runtime, f"http://{address}", f"127.0.0.1:{server.port}"))
-            is_up.set()
-            await may_end.wait()
+            yield EveryWay(asyncio.get_running_loop(), runtime, f"http://{address}", f"127.0.0.1:{server.port}")
         await server.stop()
         await runtime.stop()
 
-    def run() -> None:
+    with in_a_thread(serve()) as ways:
         try:
-            asyncio.run(serve())
+            yield ways
         finally:
-            is_up.set()
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    assert is_up.wait(_SECONDS)
-    [ways] = ready
-    try:
-        yield ways
-    finally:
-        ways.close()
-        ways._loop.call_soon_threadsafe(may_end.set)
-        thread.join()
+            ways.close()
 
 
 def _refusal(reply: ErrorReply) -> Refusal:

@@ -10,11 +10,13 @@ import gzip
 import json
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import httpx
+
+from support.conditions import in_a_thread
 
 get = partial(httpx.get, verify=False, timeout=60)
 post = partial(httpx.post, verify=False, timeout=60)
@@ -92,29 +94,6 @@ async def plain_server(behave: Behaviour) -> AsyncIterator[int]:
         server.close()
 
 
-@contextmanager
-def plain_server_in_a_thread(behave: Behaviour) -> Iterator[int]:
+def plain_server_in_a_thread(behave: Behaviour) -> AbstractContextManager[int]:
     """The same for tests that run a program against it."""
-    started, port = threading.Event(), []
-    loop = asyncio.new_event_loop()
-    stopped = asyncio.Event()
-
-    async def run() -> None:
-        async with plain_server(behave) as bound:
-            port.append(bound)
-            started.set()
-            await stopped.wait()
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
-
-    thread = threading.Thread(target=loop.run_until_complete, args=(run(),))
-    thread.start()
-    assert started.wait(60)
-    try:
-        yield port[0]
-    finally:
-        loop.call_soon_threadsafe(stopped.set)
-        thread.join()
-        loop.close()
+    return in_a_thread(plain_server(behave))

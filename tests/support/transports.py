@@ -1,7 +1,6 @@
 """The HTTP and gRPC APIs of one service on fakes, served in this process, and scripted ones."""
 
 import asyncio
-import threading
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -14,7 +13,6 @@ from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.message import Message
 from starlette.types import ASGIApp
 from turnscore_core.errors import CallerLeftError
-from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_service._patches.uvicorn_websocket import bounded_protocols
 from turnscore_service.api.calls import decode
 from turnscore_service.api.grpc.endpoints import status_of
@@ -37,6 +35,7 @@ from turnscore_wire import (
 from turnscore_wire.v1 import to_fields, to_message, turnscore_pb2
 from turnscore_wire.v1.turnscore_pb2_grpc import TurnScorerStub
 
+from support.conditions import in_a_thread
 from support.fakes import FakeScorer, candidates_are, loaded_fake, loader_of
 
 
@@ -67,27 +66,15 @@ async def serve_transports(
 @contextmanager
 def served_transports(settings: Settings | None = None, **scorers: Any) -> Iterator[tuple[int, int]]:
     """The HTTP port and the gRPC port. `settings` come from `settings_with`."""
-    started = threading.Event()
-    loop = asyncio.new_event_loop()
-    stopped = asyncio.Event()
-    opened: list[tuple[int, int]] = []
 
-    async def run() -> None:
+    @asynccontextmanager
+    async def serve() -> AsyncIterator[tuple[int, int]]:
         async with grpc_server(settings, **scorers) as (server, runtime), listening(create_app(runtime)) as address:
             assert server.port is not None
-            opened.append((int(address.rpartition(":")[2]), server.port))
-            started.set()
-            await stopped.wait()
+            yield int(address.rpartition(":")[2]), server.port
 
-    thread = threading.Thread(target=loop.run_until_complete, args=(run(),))
-    thread.start()
-    try:
-        assert started.wait(60)
-        yield opened[0]
-    finally:
-        loop.call_soon_threadsafe(stopped.set)
-        thread.join()
-        loop.close()
+    with in_a_thread(serve()) as ports:
+        yield ports
 
 
 class QuietServer(uvicorn.Server):
@@ -99,8 +86,13 @@ class QuietServer(uvicorn.Server):
 
 
 @asynccontextmanager
-async def listening(app: ASGIApp, settings: Settings | None = None, *, port: int = 0) -> AsyncIterator[str]:
-    """The app's address as `127.0.0.1:port`, configured as BentoML configures its server, with our protocols."""
+async def listening(
+    app: ASGIApp, settings: Settings | None = None, *, port: int = 0, **options: Any
+) -> AsyncIterator[str]:
+    """The app's address as `127.0.0.1:port`, configured as BentoML configures its server, with our protocols.
+
+    `options` are more of uvicorn's, which BentoML's are.
+    """
     http, websocket = bounded_protocols(serving_with(settings or Settings()))
     server = QuietServer(
         uvicorn.Config(
@@ -110,8 +102,7 @@ async def listening(app: ASGIApp, settings: Settings | None = None, *, port: int
             log_config=None,
             lifespan="off",
             proxy_headers=False,
-            http=http,
-            ws=websocket,
+            **{"http": http, "ws": websocket, **options},
         )
     )
     serving = asyncio.create_task(server.serve())
@@ -129,41 +120,20 @@ async def listening(app: ASGIApp, settings: Settings | None = None, *, port: int
 
 @contextmanager
 def served_app(
-    settings: Settings | None = None,
-    *,
-    tls: Mapping[str, Any] | None = None,
-    loaded: Mapping[str, LoadedScorer] | None = None,
-    **scorers: Any,
+    settings: Settings | None = None, *, tls: Mapping[str, Any] | None = None, **scorers: Any
 ) -> Iterator[str]:
-    """The base URL of a ready service with these scorers; `tls` are uvicorn's options, which BentoML's are."""
-    served = {**(loaded or {}), **{name: loaded_fake(scorer, name) for name, scorer in scorers.items()}}
-    runtime = Runtime(settings or Settings(), loader_of(served))
-    transport = create_app(runtime)
-    config = uvicorn.Config(transport, host="127.0.0.1", port=0, log_config=None, lifespan="off", **(tls or {}))
-    server = uvicorn.Server(config)
-    server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
-    started = threading.Event()
-    ports: list[int] = []
+    """The base URL of a ready service with these scorers and uvicorn's protocols; `tls` are its options."""
 
-    async def run() -> None:
-        runtime.start()
-        await runtime.wait_until_loaded()
-        serving = asyncio.create_task(server.serve())
-        while not server.started:
-            await asyncio.sleep(0.01)  # uvicorn tells it in no other way
-        ports.append(server.servers[0].sockets[0].getsockname()[1])
-        started.set()
-        await serving
-        await runtime.stop()
+    @asynccontextmanager
+    async def serve() -> AsyncIterator[str]:
+        async with (
+            ready_runtime(settings, **scorers) as runtime,
+            listening(create_app(runtime), settings, http="auto", ws="auto", **(tls or {})) as address,
+        ):
+            yield f"{'https' if tls else 'http'}://{address}"
 
-    thread = threading.Thread(target=asyncio.run, args=(run(),))
-    thread.start()
-    try:
-        assert started.wait(60)
-        yield f"{'https' if tls else 'http'}://127.0.0.1:{ports[0]}"
-    finally:
-        server.should_exit = True
-        thread.join()
+    with in_a_thread(serve()) as url:
+        yield url
 
 
 def settings_with(**groups: Any) -> Settings:
@@ -176,18 +146,13 @@ async def grpc_server(
     settings: Settings | None = None, candidates: CandidateVersions | None = None, **scorers: Any
 ) -> AsyncIterator[tuple[GrpcServer, Runtime]]:
     """A started server on fakes; `settings` come from `settings_with`."""
-    loaded = {name: loaded_fake(scorer, name) for name, scorer in scorers.items()}
-    runtime = Runtime(settings or settings_with(), loader_of(loaded))
-    server = GrpcServer(runtime)
-    with candidates_are(candidates or CandidateVersions()):
-        runtime.start()
+    async with ready_runtime(settings or settings_with(), candidates, **scorers) as runtime:
+        server = GrpcServer(runtime)
         await server.start()
-        await runtime.wait_until_loaded()
-    try:
-        yield server, runtime
-    finally:
-        await server.stop()
-        await runtime.stop()
+        try:
+            yield server, runtime
+        finally:
+            await server.stop()
 
 
 @asynccontextmanager
