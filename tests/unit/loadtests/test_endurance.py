@@ -1,16 +1,11 @@
 """The endurance run's own judgement: made-up runs break each promise, and an honest one none."""
 
-import asyncio
 import json
-import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from turnscore_load import callers
 from turnscore_load.answers import CallAnswer
 from turnscore_load.callers import (
     CORPUS,
@@ -22,13 +17,10 @@ from turnscore_load.callers import (
     judge_corpus,
     judge_file,
     judge_raw,
-    judge_said,
     judge_talk,
 )
-from turnscore_load.oracle import Ask, Asker, Ledger, Oracle, Place, Verdict
-from turnscore_load.scenarios import endurance
+from turnscore_load.oracle import Ask, Ledger, Oracle, Place, Verdict
 from turnscore_load.scenarios.endurance import (
-    Endurance,
     check_lines,
     count_requests,
     cut_broken_line,
@@ -65,6 +57,10 @@ def scores_of(place: Place, engagement: str = "engagement:1", moved: float = 0.0
     return {"scores": found, "errors": {}, "index": place.turn}
 
 
+PERCENTILE_MOVED = scores_of(PLACES[0])
+PERCENTILE_MOVED["scores"]["quality"]["percentile"] += 0.02
+
+
 def partly_refused(place: Place, **more: Any) -> dict[str, Any]:
     reply = scores_of(place, **more)
     del reply["scores"]["engagement"]
@@ -84,42 +80,24 @@ def dialogue_reply(**first: Any) -> dict[str, Any]:
         (TURN, scores_of(PLACES[0], "engagement:2"), "answered"),
         (TURN, scores_of(PLACES[0], moved=2e-6), "wrong"),
         (TURN, scores_of(PLACES[1]), "wrong"),
-        (TURN, scores_of(PLACES[0], "engagement:3"), "wrong"),
         (TURN, {"scores": {"engagement": scores_of(PLACES[0])["scores"]["engagement"]}, "errors": {}}, "lost"),
-        (TURN, {"scores": {}, "errors": {each: {"code": "overloaded"} for each in SCORERS}}, "refused"),
         (TURN, {"scores": {}, "errors": {"engagement": {"code": "overloaded"}}}, "lost"),
         (TURN, partly_refused(PLACES[0]), "refused"),
         (TURN, partly_refused(PLACES[0], moved=0.1), "wrong"),
         (TURN, {"error": {"code": "not_ready"}}, "refused"),
         (TURN, {"score": 1}, "unclear"),
-        (TURN, [], "unclear"),
+        (TURN, PERCENTILE_MOVED, "wrong"),
         (BATCH, {"results": [scores_of(each) for each in PLACES]}, "answered"),
         (BATCH, {"results": [scores_of(PLACES[0])]}, "lost"),
-        (BATCH, {"results": [scores_of(PLACES[0]), {"error": {"code": "overloaded"}}]}, "refused"),
         (BATCH, {"results": [{"error": {"code": "overloaded"}}, scores_of(PLACES[0])]}, "wrong"),
         (DIALOGUE, dialogue_reply(), "answered"),
-        (DIALOGUE, dialogue_reply(engagement="engagement:2"), "answered"),
         (DIALOGUE, {**dialogue_reply(), "turns": dialogue_reply()["turns"][:1]}, "lost"),
         (DIALOGUE, {**dialogue_reply(), "turns": 2 * dialogue_reply()["turns"]}, "wrong"),
-        *[
-            (DIALOGUE, {**dialogue_reply(), "dialogue": {each: {"mean": mean} for each in SCORERS}}, "wrong")
-            for mean in (0.3, float("nan"))
-        ],
+        (DIALOGUE, {**dialogue_reply(), "dialogue": {each: {"mean": float("nan")} for each in SCORERS}}, "wrong"),
     ],
 )
 def test_a_wrong_value_and_an_answer_with_less_than_was_asked_are_found(ask: Ask, reply: Any, outcome: str):
     assert ORACLE.judge(ask, reply).outcome == outcome
-
-
-def test_a_reply_with_two_errors_names_both():
-    errors = {name: {"code": code} for name, code in zip(SCORERS, ("overloaded", "internal"), strict=True)}
-    assert ORACLE.judge(TURN, {"scores": {}, "errors": errors}) == Verdict("refused", "internal, overloaded")
-
-
-def test_a_percentile_that_is_not_the_values_is_wrong():
-    reply = scores_of(PLACES[0])
-    reply["scores"]["quality"]["percentile"] += 0.02
-    assert ORACLE.judge(TURN, reply).outcome == "wrong"
 
 
 @pytest.mark.parametrize(
@@ -129,9 +107,6 @@ def test_a_percentile_that_is_not_the_values_is_wrong():
         ("503", "<html>", "failed"),
         ("503", '{"error": {"code": "not_ready"}}', "refused"),
         ("200", '{"error": {"code": "not_ready"}}', "unclear"),
-        ("200", "{}", "unclear"),
-        ("200", "1", "unclear"),
-        ("200", json.dumps(partly_refused(PLACES[0])), "refused"),
         ("500", json.dumps(scores_of(PLACES[0])), "unclear"),
         ("500", json.dumps(scores_of(PLACES[1])), "wrong"),
     ],
@@ -145,14 +120,6 @@ def said(place: Place, counted: int | None = None, scorers: Any = SCORERS, **mor
     return {**scores_of(place, **more), "dialogue": {each: {"turns": counted} for each in scorers}}
 
 
-def test_a_turn_of_a_conversation_that_is_lost_or_counted_twice_is_found():
-    assert judge_said(ORACLE, PLACES[1], said(PLACES[1])).outcome == "answered"
-    assert [judge_said(ORACLE, PLACES[1], said(PLACES[1], each)).outcome for each in (1, 3)] == ["wrong", "wrong"]
-    assert judge_said(ORACLE, PLACES[1], said(PLACES[1], scorers=["quality"])).outcome == "wrong"
-    assert judge_said(ORACLE, PLACES[1], None).outcome == "lost"
-    assert judge_said(ORACLE, Place(0, 0), None).outcome == "answered"
-
-
 REFUSED_TURN = {**said(PLACES[0]), **partly_refused(PLACES[0])}
 
 
@@ -160,96 +127,44 @@ REFUSED_TURN = {**said(PLACES[0]), **partly_refused(PLACES[0])}
     ("replies", "outcome"),
     [
         ([None, said(PLACES[0]), None, said(PLACES[1])], "answered"),
-        ([None, said(PLACES[0]), None, said(PLACES[1], 1)], "wrong"),
+        *[([None, said(PLACES[0]), None, said(PLACES[1], counted)], "wrong") for counted in (1, 3)],
+        ([None, said(PLACES[0], scorers=["quality"])], "wrong"),
         ([None, said(PLACES[0]), None], "lost"),
-        ([None, said(PLACES[0]), None, None], "lost"),
         ([None, REFUSED_TURN], "refused"),
         ([None, REFUSED_TURN, None, said(PLACES[1], moved=0.1)], "wrong"),
     ],
 )
 def test_a_conversation_is_judged_turn_by_turn_and_its_gravest_fault_counts(replies: list[Any], outcome: str):
-    verdict = judge_talk(ORACLE, 0, replies)
-    assert verdict.outcome == outcome
-    assert outcome != "answered" or verdict.is_computed
+    assert judge_talk(ORACLE, 0, replies).outcome == outcome
 
 
-CLIENT = """
-export class TurnScoreError extends Error { code = "overloaded"; }
-export class TurnScoreClient {
-  async conversation() {
-    if (this.isOpen) throw new Error("a second conversation");
-    this.isOpen = true;
-    const said = [];
-    return { isDraining: true, isClosed: false, turns: said, close() {}, async say(speaker, text) {
-      said.push(text);
-      if (text === "b") return { errors: { quality: {} }, said: [...said] };
-      return null;
-    } };
-  }
-  async score({ kind }) {
-    if (kind === "ours") throw new TurnScoreError("no");
-    if (kind === "Node's") throw Object.assign(new Error("no"), { code: "ERR_INVALID_ARG_TYPE" });
-    throw new DOMException("no", "AbortError");
-  }
-}
-"""
+def line_of_file(at: int, place: Place, **more: Any) -> bytes:
+    return json.dumps({"line": at + 1, **scores_of(place, **more)}).encode()
 
 
-@pytest.mark.skipif(shutil.which("node") is None, reason="there is no Node: apt-get install nodejs")
-def test_the_javascript_caller_leaves_reopening_to_its_client_and_tells_only_the_clients_codes(tmp_path: Path):
-    client = tmp_path / "client.mjs"
-    client.write_text(CLIENT)
-    bodies = [("score", {"kind": each}) for each in ("ours", "Node's", "the platform's")]
-    orders = [*bodies, ("talk", {"turns": TURNS, "scorers": SCORERS})]
-    given = [json.dumps({"id": at, "key": "k", "call": call, "body": body}) for at, (call, body) in enumerate(orders)]
-    command = ["node", Path(callers.__file__).with_name("javascript_caller.mjs"), client, "http://127.0.0.1"]
-    run = subprocess.run(command, input="\n".join(given), capture_output=True, text=True, timeout=60, check=True)
-    told = {each["id"]: each for each in map(json.loads, run.stdout.splitlines())}
-    assert [told[each]["error"] for each in range(3)] == ["overloaded", "", ""]
-    assert told[3]["reply"] == [None, {"errors": {"quality": {}}, "said": ["a", "b"]}]
-
-
-def row(line: int, place: Place, **more: Any) -> bytes:
-    return json.dumps({"line": line, **scores_of(place, **more)}).encode()
-
-
-@pytest.mark.parametrize(
-    ("rows", "broken"),
-    [
-        ([row(1, PLACES[0]), row(2, PLACES[1])], {}),
-        ([row(1, PLACES[0])], {"missing": 1}),
-        ([row(1, PLACES[0]), row(1, PLACES[0]), row(2, PLACES[1])], {"duplicated": 1}),
-        ([row(1, PLACES[1]), row(2, PLACES[1])], {"wrong": 1}),
-    ],
-)
-def test_rows_of_a_file_that_are_missing_double_or_wrong_are_found(rows: list[bytes], broken: dict[str, int]):
-    ledger = Ledger("none")
-    judge_file(ORACLE, [Ask("score", [each], SCORERS) for each in PLACES], rows, ledger)
-    counts = ledger.counts[FILE]
-    assert {name: counts[name] for name in ("missing", "duplicated", "wrong") if counts[name]} == broken
-    assert bool(ledger.broken) == bool(broken)
-
-
-def corpus_row(place: Place, **more: Any) -> dict[str, Any]:
+def corpus_row(_: int, place: Place, **more: Any) -> dict[str, Any]:
     scores = scores_of(place, **more)["scores"]
     fields = {f"{name}_{field}": each[field] for name, each in scores.items() for field in each}
     return {"dialogue": str(place.dialogue), "index": place.turn, **fields}
 
 
 @pytest.mark.parametrize(
-    ("rows", "broken"),
-    [
-        ([corpus_row(each) for each in PLACES], {}),
-        ([corpus_row(PLACES[0])], {"missing": 1}),
-        ([corpus_row(PLACES[0]), *map(corpus_row, PLACES)], {"duplicated": 1}),
-        ([corpus_row(PLACES[0]), corpus_row(PLACES[1], moved=0.1)], {"wrong": 1}),
-    ],
+    ("chosen", "moved", "broken"),
+    [([0, 1], 0.0, {}), ([0], 0.0, {"missing": 1}), ([0, 0, 1], 0.0, {"duplicated": 1}), ([0, 1], 0.1, {"wrong": 2})],
 )
-def test_rows_of_a_corpus_that_are_missing_double_or_wrong_are_found(rows: list[Any], broken: dict[str, int]):
-    ledger = Ledger("none")
-    judge_corpus(ORACLE, PLACES, rows, ledger)
-    counts = ledger.counts[CORPUS]
+@pytest.mark.parametrize("caller", [FILE, CORPUS])
+def test_rows_that_are_missing_double_or_wrong_are_found(
+    caller: str, chosen: list[int], moved: float, broken: dict[str, int]
+):
+    ledger, make = Ledger("none"), line_of_file if caller == FILE else corpus_row
+    rows: list[Any] = [make(at, PLACES[at], moved=moved) for at in chosen]
+    if caller == FILE:
+        judge_file(ORACLE, [Ask("score", [each], SCORERS) for each in PLACES], rows, ledger)
+    else:
+        judge_corpus(ORACLE, PLACES, rows, ledger)
+    counts = ledger.counts[caller]
     assert {name: counts[name] for name in ("missing", "duplicated", "wrong") if counts[name]} == broken
+    assert bool(ledger.broken) == bool(broken)
 
 
 def honest(ledger: Ledger) -> None:
@@ -304,12 +219,8 @@ def test_each_claim_can_break_and_names_the_fault(spoil: Callable[[Ledger], None
     [
         ("a replica: killed", RAW, "", 28),
         ("every replica restarted in turn", RAW, "", 28),
-        *[(each, RAW, "", 0) for each in ("none", "models switched", "switches refused", "keys rotated")],
-        ("the disk full", STRANGER, "", 0),
-        *[
-            ("none", RAW, each, 0)
-            for each in ("unauthenticated", "internal", "invalid_request", "internal, overloaded")
-        ],
+        ("models switched", RAW, "", 0),
+        *[("none", RAW, each, 0) for each in ("unauthenticated", "internal, overloaded")],
         ("the proxy: killed", RAW, "unauthenticated", 28),
         ("none", METERED, "overloaded", 1000),
         ("none", STRANGER, "unauthenticated", 1000),
@@ -328,40 +239,19 @@ def test_raw_callers_see_failures_only_of_processes_and_refusals_only_of_their_o
     assert most == 1000 or failures(most + 1) == [f"{caller}: {most + 1} failed of {most + 1}"]
 
 
-async def test_a_stopped_run_keeps_no_line_of_a_fault_whose_requests_it_cancelled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("fault", "caller", "may"),
+    [
+        ("the proxy: killed", RAW, True),
+        ("the proxy: killed", "JavaScript", False),
+        ("the Redis master: killed", RAW, False),
+    ],
+)
+def test_only_callers_who_repeat_nothing_see_that_the_proxy_is_gone_and_nobody_a_redis(
+    fault: str, caller: str, may: bool
 ):
-    monkeypatch.setattr(endurance, "_SETTLED_SECONDS", 0.0)
-    monkeypatch.setattr(endurance, "_LAST_ANSWER_SECONDS", 0.3)
-    calling, made = SimpleNamespace(ledger=None), list[str]()
-
-    async def call() -> None:
-        calling.ledger.ask(RAW)
-        await asyncio.Event().wait()
-
-    async def make(fault: str, _: Any) -> list[str]:
-        made.append(fault)
-        if len(made) == 2:
-            raise OSError("the machine's")
-        return []
-
-    calling.run = call
-    whole = SimpleNamespace(wait_until_whole=lambda: None)
-    maker: Any = SimpleNamespace(make=make, names=lambda: ["none"], memory_mib=list, running=whole)
-    lines: list[Any] = []
-    with pytest.raises(OSError, match="the machine's"):
-        await Endurance()._run_faults(maker, calling, lines, tmp_path / "pieces.jsonl")  # type: ignore[arg-type]
-    assert (len(made), lines, read_lines(tmp_path / "pieces.jsonl")) == (2, [], [])
-
-
-@pytest.mark.parametrize(("caller", "may"), [(RAW, True), ("JavaScript", False)])
-def test_only_callers_who_repeat_nothing_see_that_the_proxy_is_gone(caller: str, may: bool):
-    line = line_of(lambda each: fail(each, caller, 100), "the proxy: killed")
+    line = line_of(lambda each: fail(each, caller, 100), fault)
     assert all(each.holds for each in check_lines([line])) == may
-
-
-def test_no_caller_sees_that_a_redis_is_gone():
-    assert find_failures(line_of(lambda each: fail(each, RAW, 1), "the Redis master: killed"))
 
 
 def test_a_state_whose_last_line_was_cut_goes_on_after_the_one_before(tmp_path: Path):
@@ -373,12 +263,3 @@ def test_a_state_whose_last_line_was_cut_goes_on_after_the_one_before(tmp_path: 
     assert file.read_text() == f"{whole}\n"
     cut_broken_line(tmp_path / "none")
     assert read_lines(tmp_path / "none") == []
-
-
-def test_the_same_seed_asks_the_same_and_what_is_asked_can_be_judged():
-    asks = [Asker(ORACLE, "1").draw("a b") for _ in range(2)]
-    assert asks[0] == asks[1]
-    asker = Asker(ORACLE, "2")
-    calls = {(ask.call, *ask.scorers[:1]) for ask in (asker.draw("a b") for _ in range(800))}
-    assert {("score", "reaction"), ("score", "fed"), ("score_batch", "engagement")} <= calls
-    assert ORACLE.body(BATCH)["items"][1]["context"] == TURNS[:3]

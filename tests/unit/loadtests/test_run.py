@@ -8,10 +8,8 @@ from types import ModuleType
 
 import pytest
 import run
-from turnscore_load.machine import ScenarioError
 from turnscore_load.results import Check
 from turnscore_load.scenario import Scenario
-from turnscore_load.scenarios import gpu
 
 SCENARIOS = {
     "bench", "cache", "conversation", "criteria", "endurance", "equal", "gpu", "hostile", "latency",
@@ -62,26 +60,3 @@ def test_the_exit_code_is_the_verdict_and_the_figures_are_kept(outcome: list[Che
     assert (stored["machine"], stored["parts"]) == ("an abacus", ["3 rounds"])
     assert stored["command"].startswith("loadtests/run.py latency --rounds 3")
     assert "| it holds | so much |" in Path("build/load/latency.md").read_text()
-
-
-def test_what_is_known_is_written_before_the_end(outcome: list[Check], monkeypatch: pytest.MonkeyPatch):
-    def measure(scenario: Scenario[int]) -> int:
-        scenario.write(7)
-        raise ScenarioError("the device is gone")
-
-    monkeypatch.setattr(run.import_module("latency").Latency, "measure", measure)
-    assert run.main(["latency", "--results", "kept"]) == 1
-    stored = json.loads(Path("kept/latency.json").read_text())
-    assert (stored["parts"], stored["command"]) == (["7 rounds"], "loadtests/run.py latency --results kept")
-
-
-def test_measuring_a_gpu_that_is_stopped_ends_with_what_was_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    def stop(race: object) -> None:
-        race.found.starts.append({"model": "bert", "what": "half"})  # type: ignore[attr-defined]
-        raise SystemExit(143)
-
-    monkeypatch.setattr(gpu._Race, "encoder", stop)
-    found = gpu.Gpu(device="cpu", tiny=True, reports=tmp_path).run()
-    assert any("| bert | half |" in part for part in found.parts)
-    assert "stopped before its end" in (tmp_path / "gpu.md").read_text()
-    assert not found.holds

@@ -8,22 +8,15 @@ from turnscore_load.sampling import Growth, ProcessSample, growths, soak_windows
 SECONDS = 900
 
 
-def run(
-    rss_mib: Callable[[float], float] = lambda _: 500,
-    handles: Callable[[float], float] = lambda _: 40,
-    threads: Callable[[float], float] = lambda _: 20,
-) -> list[Growth]:
-    samples = [
-        ProcessSample(
-            seconds=second,
-            rss_bytes=int(rss_mib(second) * 1024**2),
-            handles=round(handles(second)),
-            threads=round(threads(second)),
-            cpu_seconds=0.0,
-            machine_cpu_seconds=0.0,
-        )
-        for second in range(SECONDS)
-    ]
+def run(**grown: Callable[[float], float]) -> list[Growth]:
+    usual: dict[str, Callable[[float], float]] = {
+        "rss_mib": lambda _: 500, "handles": lambda _: 40, "threads": lambda _: 20, **grown,
+    }  # fmt: skip
+    samples = []
+    for second in range(SECONDS):
+        rss_mib, handles, threads = (usual[each](second) for each in ("rss_mib", "handles", "threads"))
+        sizes = {"rss_bytes": int(rss_mib * 1024**2), "handles": round(handles), "threads": round(threads)}
+        samples.append(ProcessSample(seconds=second, cpu_seconds=0.0, machine_cpu_seconds=0.0, **sizes))
     return growths(samples, *soak_windows(SECONDS))
 
 
