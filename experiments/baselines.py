@@ -6,9 +6,10 @@
 from pathlib import Path
 from typing import Annotated
 
+import torch
 import typer
 from development_sets import to_results
-from paper_systems.job import SYSTEMS, SystemJob, run_job
+from paper_systems.job import SYSTEMS, run_job
 from paper_systems.page import build_page, collect_rows, find_trained, read_eval_sets, read_reports
 from paper_systems.plan import TrainingPlan, find_size
 from turnscore_assessment.command_line import reported_errors
@@ -43,13 +44,19 @@ def train(
 ) -> None:
     """Train the papers' other systems, skipping finished ones, and report their agreement with people."""
     chosen = names or list(SYSTEMS)
+    if threads:
+        torch.set_num_threads(threads)
     with reported_errors(ExporterError):
         compared = [] if larger is None else read_reports(find_trained(larger, list(SYSTEMS)))
         changed = {"exchanges": exchanges, "steps": steps, "learning_rate": learning_rate, "batch_size": batch_size}
         sizes = {name: find_size(name, is_full=paper_size).with_choices(**changed) for name in chosen}
         for name, size in sizes.items():
-            plan = TrainingPlan(data=data, output=output / name, size=size, encoder=encoder, words=words, seed=seed)
-            run_job(SystemJob(name=name, plan=plan, threads=threads, most_turns=turns, check_counts=not any_counts))
+            run_job(
+                TrainingPlan(
+                    name=name, data=data, output=output / name, size=size, encoder=encoder, words=words, seed=seed,
+                    most_turns=turns, check_counts=not any_counts,
+                )
+            )  # fmt: skip
         reports = read_reports([output / name for name in chosen])
     told = ["--paper-size"] if paper_size else []
     command = " ".join(["experiments/baselines.py --data DATA --output OUTPUT", *told, *(names or ())])

@@ -29,7 +29,7 @@ from turnscore_exporters.pair_models.models import (
 )
 from turnscore_exporters.training.loop import BestWeights, LoopSettings, choose_batch, train
 
-from paper_systems.data import EvalTurn, Floats, NegativeSampler, ReplyPool, split_words
+from paper_systems.data import EvalTurn, Floats, RandomNegatives, split_words
 from paper_systems.ruber import FUSED_ADAM
 
 # Specified: a port's released code: Adam, weight decay 1e-4, 256 pairs a step.
@@ -40,7 +40,7 @@ PAIR_DECAY, PAIR_BATCH = 1e-4, 256
 def train_pair_network(
     network: PairNetwork,
     exchanges: Sequence[TextPair],
-    negatives: NegativeSampler,
+    negatives: RandomNegatives,
     vectors: FrozenVectors,
     settings: LoopSettings,
     *,
@@ -55,7 +55,7 @@ def train_pair_network(
     """
 
     def step_loss(step: int) -> Tensor:
-        judged = compose_step(exchanges, negatives, extra, step, settings.seed)
+        judged = compose_step(exchanges, negatives, step, settings.seed, extra=extra)
         logits = network(vectors.of([each.query for each in judged]), vectors.of([each.reply for each in judged]))
         return functional.binary_cross_entropy_with_logits(logits, torch.tensor([each.label for each in judged]))
 
@@ -85,10 +85,16 @@ def choose_by_auc(
 
 
 def compose_step(
-    exchanges: Sequence[TextPair], negatives: NegativeSampler, extra: Sequence[TextPair], step: int, seed: int
+    exchanges: Sequence[TextPair],
+    negatives: RandomNegatives,
+    step: int,
+    seed: int,
+    *,
+    batch_size: int = PAIR_BATCH,
+    extra: Sequence[TextPair] = (),
 ) -> list[TextPair]:
     """True replies, as many wrong ones to the same queries, and as many of `extra`."""
-    half = PAIR_BATCH // 2
+    half = max(1, batch_size // 2)
     epoch = step // -(-len(exchanges) // half)
     chosen = choose_batch(len(exchanges), half, step, seed)
     true = [TextPair(exchanges[index].query, exchanges[index].reply, 1.0) for index in chosen]
@@ -108,22 +114,22 @@ Judge = Callable[[Sequence[tuple[str, str]]], Floats]
 Vectors = NDArray[np.float32]
 
 
-def find_candidates(pool: ReplyPool, queries: Vectors, seed: int = 0) -> list[tuple[int, str]]:
+def find_candidates(exchanges: Sequence[TextPair], queries: Vectors, seed: int = 0) -> list[tuple[int, str]]:
     """Several (index, text) for each exchange: replies to the most similar queries, and altered copies.
 
     `queries` [exchanges, width] are the queries' vectors, scaled to length 1. PONE also writes replies by a language
     model; replies to the nearest queries replace these.
     """
     found: list[tuple[int, str]] = []
-    for start in range(0, len(pool), QUERIES_AT_ONCE):
+    for start in range(0, len(exchanges), QUERIES_AT_ONCE):
         likeness = queries[start : start + QUERIES_AT_ONCE] @ queries.T
         for row in range(len(likeness)):
             index = start + row
-            near = _nearest(likeness[row], index, pool.exchanges)
-            found += [(index, pool.exchanges[other].reply) for other in near]
+            near = _nearest(likeness[row], index, exchanges)
+            found += [(index, exchanges[other].reply) for other in near]
             generator = random.Random(f"{seed} {index}")
             for _ in range(COPIES - len(near)):
-                found.append((index, alter_reply(pool.exchanges[index].reply, generator)))
+                found.append((index, alter_reply(exchanges[index].reply, generator)))
     return found
 
 
@@ -183,36 +189,10 @@ def train_joint(
         chosen = draw(step)
         with torch.autocast("cpu", dtype=torch.bfloat16):
             logits = read_logits(checkpoint, [(each.query, each.reply) for each in chosen])
-        return judgement_loss(logits.float(), [each.label for each in chosen], class_weight)
+        labels, weight = torch.tensor([each.label for each in chosen]), torch.tensor(class_weight)
+        return functional.binary_cross_entropy_with_logits(logits.float(), labels, pos_weight=weight)
 
     train(model, step_loss, settings, state_path=state_path)
-
-
-def judgement_loss(logits: Tensor, fits: Sequence[float], class_weight: float) -> Tensor:
-    """The mean cross entropy, fitting judgements weighted by `class_weight`."""
-    weight = torch.tensor(class_weight)
-    return functional.binary_cross_entropy_with_logits(logits, torch.tensor(fits), pos_weight=weight)
-
-
-def draw_retrieval(exchanges: Sequence[TextPair], negatives: NegativeSampler, batch_size: int, seed: int) -> Draw:
-    """Half true replies, half wrong ones to the same queries."""
-    half = max(1, batch_size // 2)
-    batches = -(-len(exchanges) // half)
-
-    def draw(step: int) -> list[TextPair]:
-        found = []
-        for index in choose_batch(len(exchanges), half, step, seed):
-            other = negatives.draw(index, step // batches)
-            found.append(TextPair(exchanges[index].query, exchanges[index].reply, 1.0))
-            found.append(TextPair(exchanges[index].query, exchanges[other].reply, 0.0))
-        return found
-
-    return draw
-
-
-def draw_annotated(judgements: Sequence[TextPair], batch_size: int, seed: int) -> Draw:
-    """The judgements in epochs of random order."""
-    return lambda step: [judgements[index] for index in choose_batch(len(judgements), batch_size, step, seed)]
 
 
 # Shares of tokens: predicted ones; of these, ones kept, and ones replaced by another token. Specified.

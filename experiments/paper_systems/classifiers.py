@@ -133,20 +133,20 @@ ROUNDS = 200  # Resamples of an interval. Chosen: its ends then vary by some .01
 Classifier = SvmClassifier | BiRnnClassifier
 
 
-def train_svm(plan: TrainingPlan, *, check_counts: bool = True) -> Trained:
+def train_svm(plan: TrainingPlan) -> Trained:
     def fit(pairs: Sequence[TextPair], _validation: Sequence[TextPair], _labels: Labels) -> SvmClassifier:
         return SvmClassifier(pairs, plan.seed)
 
-    return _train_both("svm", plan, fit, border=0.0, check_counts=check_counts)
+    return _train_both("svm", plan, fit, border=0.0)
 
 
-def train_birnn(plan: TrainingPlan, *, check_counts: bool = True) -> Trained:
+def train_birnn(plan: TrainingPlan) -> Trained:
     def fit(pairs: Sequence[TextPair], validation: Sequence[TextPair], labels: Labels) -> BiRnnClassifier:
         vectors = plan.word_vectors([text for pair in pairs for text in (pair.query, pair.reply)])
         name = f"bi-rnn {labels}"
         return train_bi_rnn(pairs, validation, vectors, plan.settings(name), plan.state(name.replace(" ", "-")))
 
-    return _train_both("bi-rnn", plan, fit, border=0.5, check_counts=check_counts)
+    return _train_both("bi-rnn", plan, fit, border=0.5)
 
 
 def _train_both(
@@ -155,9 +155,8 @@ def _train_both(
     fit: Callable[[Sequence[TextPair], Sequence[TextPair], Labels], Classifier],
     *,
     border: float,
-    check_counts: bool,
 ) -> Trained:
-    data = read_engagement_data(plan.data, check_counts=check_counts)
+    data = read_engagement_data(plan.data, check_counts=plan.check_counts)
     sets = list_test_sets(data)
     found: dict[Labels, Classifier] = {}
     tested = {}

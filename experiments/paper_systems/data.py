@@ -154,24 +154,24 @@ CANDIDATES, TEMPERATURE = 100, 0.07
 Vectors = NDArray[np.float32]
 
 
-class NegativeSampler(Protocol):
-    def draw(self, index: int, epoch: int) -> int:
-        """The index of an exchange whose reply is wrong for the exchange at `index`, another one in each epoch."""
+class RandomNegatives:
+    """Draws for an exchange a reply that is certainly wrong for it, all with the same probability."""
 
-
-class ReplyPool:
-    """The replies of some exchanges, and which of them may be drawn for which exchange."""
-
-    def __init__(self, exchanges: Sequence[TextPair]) -> None:
+    def __init__(self, exchanges: Sequence[TextPair], seed: int = 0) -> None:
         self.exchanges = exchanges
+        self._seed = seed
         self._queries = [normalize(each.query) for each in exchanges]
         self._replies = [normalize(each.reply) for each in exchanges]
         self._fitting: dict[str, set[str]] = defaultdict(set)
         for query, reply in zip(self._queries, self._replies, strict=True):
             self._fitting[query].add(reply)
 
-    def __len__(self) -> int:
-        return len(self.exchanges)
+    def draw(self, index: int, epoch: int) -> int:
+        """The index of an exchange whose reply is wrong for the exchange at `index`, another one in each epoch.
+
+        Raises ExporterError where there is none.
+        """
+        return self._draw(index, self._generator(index, epoch))
 
     def is_wrong(self, index: int, other: int) -> bool:
         """Whether the reply at `other` is certainly wrong for the query at `index`."""
@@ -181,8 +181,10 @@ class ReplyPool:
             and self._replies[other] != self._queries[index]
         )
 
-    def draw_wrong(self, index: int, generator: random.Random) -> int:
-        """The index of a wrong reply; ExporterError where the pool has none."""
+    def _generator(self, index: int, epoch: int) -> random.Random:
+        return random.Random(f"{self._seed} {epoch} {index}")
+
+    def _draw(self, index: int, generator: random.Random) -> int:
         for _ in range(TRIES):
             other = generator.randrange(len(self.exchanges))
             if self.is_wrong(index, other):
@@ -196,51 +198,23 @@ class ReplyPool:
         return generator.choice(wrong)
 
 
-class RandomNegatives:
-    """Draws any wrong reply, all with the same probability."""
-
-    def __init__(self, pool: ReplyPool, seed: int = 0) -> None:
-        self._pool = pool
-        self._seed = seed
-
-    def draw(self, index: int, epoch: int) -> int:
-        return self._pool.draw_wrong(index, _generator(self._seed, epoch, index))
-
-
-class WeightedNegatives:
+class WeightedNegatives(RandomNegatives):
     """PONE's sampler: the softmax of their likeness to the true reply draws one of some candidates.
 
     Every second epoch draws at random instead, as PONE alternates.
     """
 
-    def __init__(
-        self,
-        pool: ReplyPool,
-        vectors: Vectors,
-        *,
-        candidates: int = CANDIDATES,
-        temperature: float = TEMPERATURE,
-        seed: int = 0,
-    ) -> None:
+    def __init__(self, exchanges: Sequence[TextPair], vectors: Vectors, seed: int = 0) -> None:
         """`vectors` [exchanges, width] are the replies', scaled to length 1."""
-        self._pool = pool
+        super().__init__(exchanges, seed)
         self._vectors = vectors
-        self._candidates = candidates
-        self._temperature = temperature
-        self._seed = seed
 
     def draw(self, index: int, epoch: int) -> int:
-        generator = _generator(self._seed, epoch, index)
-        if epoch % 2:
-            return self._pool.draw_wrong(index, generator)
-        count = min(self._candidates, len(self._pool))
-        found = [each for each in generator.sample(range(len(self._pool)), count) if self._pool.is_wrong(index, each)]
+        generator = self._generator(index, epoch)
+        count = min(CANDIDATES, len(self.exchanges))
+        drawn = [] if epoch % 2 else generator.sample(range(len(self.exchanges)), count)
+        found = [each for each in drawn if self.is_wrong(index, each)]
         if not found:
-            return self._pool.draw_wrong(index, generator)
+            return self._draw(index, generator)
         likeness = np.asarray(self._vectors[found] @ self._vectors[index], dtype=np.float64)
-        weights = softmax(likeness / self._temperature)
-        return generator.choices(found, weights=list(weights))[0]
-
-
-def _generator(seed: int, epoch: int, index: int) -> random.Random:
-    return random.Random(f"{seed} {epoch} {index}")
+        return generator.choices(found, weights=list(softmax(likeness / TEMPERATURE)))[0]

@@ -4,7 +4,7 @@ import random
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,20 +18,17 @@ from turnscore_exporters.json_files import read_json, write_json
 from turnscore_exporters.training.loop import REPORT_FILE, STATE_FOLDER, TRAINING_FILE, claim_folder
 
 from paper_systems.classifiers import train_birnn, train_svm
-from paper_systems.data import Baseline, EvalTurn, RandomNegatives, ReplyPool
+from paper_systems.data import Baseline, EvalTurn, RandomNegatives
 from paper_systems.page import (
-    AdversarialContext,
-    EvalSet,
     measure_adversarial,
     measure_baseline,
     read_adversarial,
     read_eval_sets,
 )
-from paper_systems.plan import Trained, TrainingPlan
-from paper_systems.trainers import TRAINERS
+from paper_systems.plan import TrainingPlan
+from paper_systems.trainers import TRAINERS, Train
 
-ENGAGEMENT = {"svm": train_svm, "bi-rnn": train_birnn}
-SYSTEMS = (*TRAINERS, *ENGAGEMENT)
+SYSTEMS: Mapping[str, Train] = {**TRAINERS, "svm": train_svm, "bi-rnn": train_birnn}
 MOST_HELD_OUT = 1000  # Held-out exchanges that are scored. Chosen: an AUC is then known to some .01.
 PATHS_FILE = "paths.json"  # Below the state folder: what a report names by the last part of a path alone, whole.
 ROUNDS, SEED = 500, 0  # Resamples of dialogues, as docs/agreement.md takes them.
@@ -42,41 +39,36 @@ SLOW = ("usr",)
 SLOW_TURNS = 100
 
 
-@dataclass(frozen=True, kw_only=True)
-class SystemJob:
-    """What to train, and how much to measure."""
-
-    name: str
-    plan: TrainingPlan
-    threads: int = 0
-    most_turns: int = 3000
-    check_counts: bool = True
-
-
-def run_job(job: SystemJob) -> dict[str, Any]:
+def run_job(plan: TrainingPlan) -> dict[str, Any]:
     """Trains and measures; returns the report, which is also written next to the checkpoint.
 
     A finished run with the same options is not repeated. Raises BadFileError for data.
     """
-    if job.threads:
-        torch.set_num_threads(job.threads)
-    described = _describe(job)
-    output = job.plan.output
-    claim_folder(output, job.plan.data)
-    paths = {"encoder": job.plan.encoder, "words": str(job.plan.words)}
+    described, output, is_slow = _describe(plan), plan.output, plan.name in SLOW
+    claim_folder(output, plan.data)
+    paths = {"encoder": plan.encoder, "words": str(plan.words)}
     known = read_json(output / STATE_FOLDER / PATHS_FILE)
     write_json(output / STATE_FOLDER / PATHS_FILE, paths)
     done = read_json(output / REPORT_FILE)
     if done and done.get("choices") == described["choices"] and known in ({}, paths):
-        typer.echo(f"{job.name}: is trained already in {output}")
+        typer.echo(f"{plan.name}: is trained already in {output}")
         return done
     output.mkdir(parents=True, exist_ok=True)
     is_resumed = any((output / STATE_FOLDER).glob("*.state"))
     begun = time.perf_counter(), time.process_time()
-    sets = read_eval_sets(job.plan.data)
-    contexts = read_adversarial(job.plan.data, SLOW_CONTEXTS if job.name in SLOW else MOST_CONTEXTS, job.plan.seed)
-    trained, plan = _train(job, sets, contexts)
-    report = {"name": job.name, **described, "training": trained.facts, **_measure(job, plan, trained, sets)}
+    sets = read_eval_sets(plan.data)
+    contexts = read_adversarial(plan.data, SLOW_CONTEXTS if is_slow else MOST_CONTEXTS, plan.seed)
+    judged = [each for found in sets for each in found.asked]
+    judged += [each for found in contexts for own in found.values() for each in own]
+    plan = replace(plan, judged=judged)
+    trained = SYSTEMS[plan.name](plan)
+    report = {"name": plan.name, **described, "training": trained.facts}
+    if trained.exchanges:
+        report["trained_on"] = trained.exchanges
+        most_held_out = SLOW_TURNS if is_slow else MOST_HELD_OUT
+        report["held_out"] = measure_held_out(trained.baseline, plan.parts[1], plan.seed, most_held_out)
+    most = min(plan.most_turns, SLOW_TURNS) if is_slow else plan.most_turns
+    report["development"] = measure_baseline(trained.baseline, sets, most, (ROUNDS, SEED), trained.seen)
     if contexts:
         report["adversarial"] = measure_adversarial(trained.baseline, contexts)
     report["seconds"] = round(time.perf_counter() - begun[0])
@@ -87,34 +79,12 @@ def run_job(job: SystemJob) -> dict[str, Any]:
     return report
 
 
-def _train(
-    job: SystemJob, sets: Sequence[EvalSet], contexts: Sequence[AdversarialContext]
-) -> tuple[Trained, TrainingPlan]:
-    if job.name in ENGAGEMENT:
-        return ENGAGEMENT[job.name](job.plan, check_counts=job.check_counts), job.plan
-    judged = [each for found in sets for each in found.asked]
-    judged += [each for found in contexts for own in found.values() for each in own]
-    plan = replace(job.plan, judged=judged)
-    return TRAINERS[job.name](plan), plan
-
-
-def _measure(job: SystemJob, plan: TrainingPlan, trained: Trained, sets: Sequence[EvalSet]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    if trained.exchanges:
-        found["trained_on"] = trained.exchanges
-        held_out = SLOW_TURNS if job.name in SLOW else MOST_HELD_OUT
-        found["held_out"] = measure_held_out(trained.baseline, plan.parts[1], job.plan.seed, held_out)
-    most = min(job.most_turns, SLOW_TURNS) if job.name in SLOW else job.most_turns
-    found["development"] = measure_baseline(trained.baseline, sets, most, (ROUNDS, SEED), trained.seen)
-    return found
-
-
 def measure_held_out(baseline: Baseline, exchanges: Sequence[TextPair], seed: int, most: int) -> dict[str, Any]:
     """AUC of true against random replies of held-out dialogues, for each score and for the reply's length."""
     chosen = list(exchanges)
     random.Random(seed).shuffle(chosen)
     chosen = chosen[:most]
-    negatives = RandomNegatives(ReplyPool(chosen), seed)
+    negatives = RandomNegatives(chosen, seed)
     wrong = [chosen[negatives.draw(index, 0)].reply for index in range(len(chosen))]
     asked = [EvalTurn(context=(each.query,), response=each.reply) for each in chosen]
     asked += [EvalTurn(context=(each.query,), response=other) for each, other in zip(chosen, wrong, strict=True)]
@@ -128,16 +98,15 @@ def measure_held_out(baseline: Baseline, exchanges: Sequence[TextPair], seed: in
     }
 
 
-def _describe(job: SystemJob) -> dict[str, Any]:
+def _describe(plan: TrainingPlan) -> dict[str, Any]:
     """The options, with file names alone, since folders differ between machines."""
-    plan = job.plan
     choices: Mapping[str, Any] = {
-        "baseline": job.name,
+        "baseline": plan.name,
         "encoder": Path(plan.encoder).name,
         "words": None if plan.words is None else plan.words.name,
         **asdict(plan.size),
         "seed": plan.seed,
-        "most_turns": job.most_turns,
+        "most_turns": plan.most_turns,
     }
     return {
         "choices": choices,

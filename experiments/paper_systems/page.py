@@ -1,8 +1,9 @@
 """The figures of all trainings as tables: data for results/, and the Markdown page made of it."""
 
+import json
 import math
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -94,7 +95,14 @@ class EvalSet:
 def read_eval_sets(folder: Path) -> list[EvalSet]:
     """The development sets of turns that the folder has, and the rated responses with references."""
     found = [
-        EvalSet(judged, [_ask(item) for item in judged.items])
+        EvalSet(
+            judged,
+            [
+                EvalTurn(context=tuple(each.text for each in turn.context), response=turn.response)
+                for item in judged.items
+                for turn in item.turns
+            ],
+        )
         for judged in read_judged_sets(folder, MOST_TURNS, SEED)
         if judged.unit == TURNS
     ]
@@ -154,11 +162,6 @@ def _round(interval: Interval) -> list[float | None]:
     return [None if math.isnan(each) else round(each, 4) for each in (interval.value, interval.low, interval.high)]
 
 
-def _ask(item: JudgedItem) -> EvalTurn:
-    [turn] = item.turns
-    return EvalTurn(context=tuple(each.text for each in turn.context), response=turn.response)
-
-
 def _read_multiref(path: Path) -> EvalSet:
     """Rated responses; a reference equal to the response is left out."""
     items: list[JudgedItem] = []
@@ -168,123 +171,49 @@ def _read_multiref(path: Path) -> EvalSet:
         references = true_references(response, row["references"])
         if not response.strip() or not references:
             continue
-        each = EvalTurn(context=context, response=response, references=references)
-        asked.append(each)
-        items.append(_item(row, each))
+        asked.append(EvalTurn(context=context, response=response, references=references))
+        turns = [make_turn(alternate(context), response)]
+        items.append(
+            JudgedItem(dialogue=row["context_id"], system=row["system"], rating=float(row["rating"]), turns=turns)
+        )
     return EvalSet(JudgedSet(name=MULTIREF, unit=TURNS, items=items), asked)
-
-
-def _item(row: Mapping[str, Any], asked: EvalTurn) -> JudgedItem:
-    turn = make_turn(alternate(asked.context), asked.response)
-    return JudgedItem(dialogue=row["context_id"], system=row["system"], rating=float(row["rating"]), turns=[turn])
 
 
 Report = Mapping[str, Any]
 
 CONVAI2, CONVAI2_PARTS = "convai2-grade", ("fitted on", "chosen on")
-OTHERWISE_TRAINED = (
-    "published blended with references, by BERT-base on DailyDialog's exchanges; here unreferenced, by MiniLM on "
-    "dialogue_text"
-)
-OTHER_RESPONSES = (
-    "published is trained on DailyDialog++'s own random responses; here on dialogue_text, without DailyDialog"
-)
-OTHER_MODEL = (
-    "published by RoBERTa-base tuned on Topical-Chat, with the context for a fact; here by MiniLM, without facts, "
-    "whose head for masked words is new"
-)
-HELD_BACK = "the set is held back, so that nobody tunes to it"
-BAR = "a bar of Figure 4, without a number"
 KINDS = ("random", "adversarial")
-GRADE = "GRADE's turns of ConvAI2: Spearman"
-
-Find = Callable[[Report], float | None]
-
-
-@dataclass(frozen=True)
-class PublishedFigure:
-    """One figure of one system. `here` finds it in the system's report; None where it was not measured."""
-
-    system: str
-    figure: str
-    published: float | str
-    here: Find
-    why: str  # Why the two differ, or why nothing here compares.
+# The published figures, by system, `at` what place of a report the same figure is here, and why the two differ, or why
+# nothing here compares. A name in place of a place is that of a score, on GRADE's turns of ConvAI2. Of ConvAI2:
+# DialEvalMetrics (Yeh et al. 2021). Of DailyDialog++: the predictions that its authors released. Of DailyDialog's
+# pairs: Ghazarian et al. 2020, Table 5. Of 3P: Ghazarian et al. 2022. Of the classifiers: Ghazarian et al. 2020.
+PUBLISHED: list[dict[str, Any]] = json.loads(Path(__file__).with_name("published.json").read_text(encoding="utf-8"))
 
 
-def _convai2(score: str) -> Find:
-    """The mean over both parts of GRADE's turns of ConvAI2, weighted by turns."""
-
-    def find(report: Report) -> float | None:
-        parts = [report["development"].get(f"{CONVAI2} ({part})") for part in CONVAI2_PARTS]
-        rows = [found["rows"][score] for found in parts if found is not None]
-        known = [(row["n"], row["agreement"][0]) for row in rows if row["agreement"][0] is not None]
-        turns = sum(count for count, _ in known)
-        return sum(count * value for count, value in known) / turns if turns else None
-
-    return find
-
-
-def _at(*path: str | int) -> Find:
+def _at(report: Any, *path: str | int) -> float | None:
     """What stands at the end of that path in a report; None where it ends before."""
-
-    def find(report: Report) -> float | None:
-        found: Any = report
-        for step in path:
-            found = found.get(step) if isinstance(found, Mapping) else found and found[step]
-        value: float | None = found
-        return value
-
-    return find
+    for step in path:
+        report = report.get(step) if isinstance(report, Mapping) else report and report[step]
+    return None if report is None else float(report)
 
 
-def _not_measured(_: Report) -> None:
-    return None
+def _find_here(published: Mapping[str, Any], report: Report | None) -> list[object]:
+    """The figure here and its distance from the published one."""
+    at, wanted = published["at"], published["published"]
+    if report is None or at is None:
+        here = None
+    else:
+        here = _over_convai2(report, at) if isinstance(at, str) else _at(report, *at)
+    return [here, None if here is None or isinstance(wanted, str) else f"{here - wanted:+.3f}"]
 
 
-def _classifier(system: str) -> list[PublishedFigure]:
-    """Paper 004's bars, and the same pairs under the corrected labels, which the paper does not have."""
-    return [
-        PublishedFigure(
-            f"{system}, {labels} labels",
-            f"{name}: balanced accuracy",
-            BAR if labels == "published" else "none: the paper's labels alone",
-            _at("training", "tested", labels, test_set, "balanced_accuracy", 0),
-            "no number to measure against",
-        )
-        for labels in ("published", "corrected")
-        for name, test_set in (("ConvAI test", labels), ("pairs of AMT raters", "judged"))
-    ]
-
-
-def _ruber(kind: str, accuracy: float) -> PublishedFigure:
-    found = _at("adversarial", kind, "unreferenced", "accuracy")
-    figure = f"DailyDialog++ test, {kind} responses: accuracy"
-    return PublishedFigure("ruber: unreferenced", figure, accuracy, found, OTHER_RESPONSES)
-
-
-THUMBS = _at("development", "convai-thumbs (chosen on)", "rows", "3p", "agreement", 0)
-# Of ConvAI2: DialEvalMetrics (Yeh et al. 2021). Of DailyDialog++: the predictions that its authors released. Of
-# DailyDialog's pairs: Ghazarian et al. 2020, Table 5. Of 3P: Ghazarian et al. 2022.
-COMPARISONS: Mapping[str, Sequence[PublishedFigure]] = {
-    "ruber": [
-        _ruber("random", 0.783),
-        _ruber("adversarial", 0.650),
-        PublishedFigure("ruber", "600 pairs of DailyDialog: Spearman", 0.30, _not_measured, HELD_BACK),
-    ],
-    "ctx-ruber": [PublishedFigure("ctx-ruber", GRADE, 0.31, _convai2("ctx-ruber"), OTHERWISE_TRAINED)],
-    "pone": [PublishedFigure("pone", GRADE, 0.37, _convai2("pone"), OTHERWISE_TRAINED)],
-    "usr": [PublishedFigure("usr", GRADE, 0.50, _convai2("usr"), OTHER_MODEL)],
-    "3p": [
-        PublishedFigure(
-            "3p", "Alexa's turns (RUI-3P): Spearman", 0.28, _not_measured, "Amazon's own turns, never released"
-        ),
-        PublishedFigure("3p", "ConTurE: Spearman", 0.11, _not_measured, HELD_BACK),
-        PublishedFigure("3p", "ConvAI's thumbs (chosen on): AUC", "none", THUMBS, "the nearest that is at hand"),
-    ],
-    "svm": _classifier("svm"),
-    "bi-rnn": _classifier("bi-rnn"),
-}
+def _over_convai2(report: Report, score: str) -> float | None:
+    """The mean over both parts of GRADE's turns of ConvAI2, weighted by turns."""
+    parts = [report["development"].get(f"{CONVAI2} ({part})") for part in CONVAI2_PARTS]
+    rows = [found["rows"][score] for found in parts if found is not None]
+    known = [(row["n"], row["agreement"][0]) for row in rows if row["agreement"][0] is not None]
+    turns = sum(count for count, _ in known)
+    return sum(count * value for count, value in known) / turns if turns else None
 
 
 def read_reports(folders: Sequence[Path]) -> list[Report]:
@@ -353,17 +282,11 @@ def _compare_published(reports: Sequence[Report], larger: Sequence[Report]) -> S
     columns += ["paper's size", "distance"] if larger else []
     rows = []
     for report in reports:
-        for each in COMPARISONS[report["name"]]:
-            cells = [each.system, each.figure, each.published, *_find_here(each, report)]
-            rows.append([*cells, *(_find_here(each, by_name.get(report["name"])) if larger else ()), each.why])
+        for each in (each for each in PUBLISHED if each["system"] == report["name"]):
+            cells = [each["row"], each["figure"], each["published"], *_find_here(each, report)]
+            rows.append([*cells, *(_find_here(each, by_name.get(report["name"])) if larger else ()), each["why"]])
     note = "Here: of the turns of the set that stand in no held-back set and were not trained on."
     return _show("Beside published figures", note, [*columns, "why"], rows)
-
-
-def _find_here(each: PublishedFigure, report: Report | None) -> list[object]:
-    """The figure here and its distance from the published one."""
-    here = None if report is None else each.here(report)
-    return [here, None if here is None or isinstance(each.published, str) else f"{here - each.published:+.3f}"]
 
 
 def _list_costs(title: str, reports: Sequence[Report]) -> Section:
@@ -463,9 +386,8 @@ def _compare_sizes(small: Sequence[Report], larger: Sequence[Report]) -> Section
 
 
 def _figures(report: Report, score: str, sets: Sequence[str]) -> list[float | None]:
-    found = [_at("held_out", "auc", score), *(_at("adversarial", kind, score, "auc") for kind in KINDS)]
-    found += [_at("development", name, "rows", score, "agreement", 0) for name in sets]
-    return [find(report) for find in found]
+    found = [_at(report, "held_out", "auc", score), *(_at(report, "adversarial", kind, score, "auc") for kind in KINDS)]
+    return found + [_at(report, "development", name, "rows", score, "agreement", 0) for name in sets]
 
 
 def _development(reports: Sequence[Report]) -> Iterator[Section]:

@@ -70,12 +70,15 @@ TEXT_FILE = "dialogue_text.jsonl.gz"
 class TrainingPlan:
     """What a training is given."""
 
+    name: str
     data: Path
     output: Path
     size: Size
     encoder: str = "minilm-l6"
     words: Path | None = None
     seed: int = 0
+    most_turns: int = 3000  # judged ones that are scored of a set
+    check_counts: bool = True  # whether ConvAI's pairs have to be as many as were published
     judged: Sequence[EvalTurn] = field(default_factory=tuple)  # Judged turns that no training may have seen.
 
     def state(self, name: str) -> Path:

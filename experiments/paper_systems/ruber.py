@@ -18,7 +18,7 @@ from turnscore_exporters.pair_models.models import PairHead
 from turnscore_exporters.training.encoders import Encoder
 from turnscore_exporters.training.loop import LoopSettings, choose_batch, train
 
-from paper_systems.data import EvalTurn, Floats, NegativeSampler, split_words
+from paper_systems.data import EvalTurn, Floats, RandomNegatives, split_words
 
 WordArray = NDArray[np.float32]
 
@@ -142,11 +142,6 @@ class Texts:
         return self.words, self.lengths
 
 
-def hinge_loss(fitting: Tensor, wrong: Tensor, margin: float = MARGIN) -> Tensor:
-    """RUBER's ranking loss: the mean of max(0, margin - fitting + wrong)."""
-    return (margin - fitting + wrong).clamp_min(0.0).mean()
-
-
 LOW, HIGH = 0.01, 0.99  # Quantiles that become 0 and 1: the extremes would depend on two turns. Chosen.
 
 
@@ -172,19 +167,10 @@ class TrainingScale:
         return found
 
 
-def blend_min(left: Floats, right: Floats) -> Floats:
-    return np.minimum(left, right)
-
-
-def blend_mean(left: Floats, right: Floats) -> Floats:
-    return (left + right) / 2
-
-
 # Specified: Adam, 128 pairs a step.
 FUSED_ADAM = partial(torch.optim.Adam, fused=True)
 RUBER_BATCH = 128
 RUBER_PAIRS_AT_ONCE = 256
-UNREFERENCED, REFERENCED, BLEND_MIN, BLEND_MEAN = "unreferenced", "referenced", "min", "mean"
 
 Pair = tuple[str, str]
 
@@ -204,20 +190,16 @@ class Ruber:
             score_ruber_network(self.network, self.vectors, [(a.query, a.response) for a in asked])
         )
         if not asked or not all(each.references for each in asked):
-            return {UNREFERENCED: fits}
+            return {"unreferenced": fits}
         near = self.referenced.apply([compare_references(self.vectors, a.response, a.references) for a in asked])
-        return {
-            UNREFERENCED: fits,
-            REFERENCED: near,
-            BLEND_MIN: blend_min(fits, near),
-            BLEND_MEAN: blend_mean(fits, near),
-        }
+        blends = {"min": np.minimum(fits, near), "mean": (fits + near) / 2}
+        return {"unreferenced": fits, "referenced": near, **blends}
 
 
 def train_ruber_network(
     network: RuberNetwork,
     exchanges: Sequence[TextPair],
-    negatives: NegativeSampler,
+    negatives: RandomNegatives,
     vectors: WordVectors,
     settings: LoopSettings,
     state_path: Path | None = None,
@@ -230,7 +212,8 @@ def train_ruber_network(
         wrong = [exchanges[negatives.draw(index, step // batches)].reply for index in chosen]
         query = read_texts(vectors, [exchanges[index].query for index in chosen], QUERY_WORDS)
         replies = read_texts(vectors, [*(exchanges[index].reply for index in chosen), *wrong], REPLY_WORDS)
-        return hinge_loss(*network(query, replies).chunk(2))
+        fitting, wrongly = network(query, replies).chunk(2)
+        return (MARGIN - fitting + wrongly).clamp_min(0.0).mean()  # the mean of max(0, margin - fitting + wrong)
 
     train(network, step_loss, replace(settings, optimizer=FUSED_ADAM), state_path=state_path)
 

@@ -22,13 +22,12 @@ from turnscore_exporters.pair_models.models import (
     score_pairs,
 )
 from turnscore_exporters.training.encoders import load_encoder
-from turnscore_exporters.training.loop import BestWeights
+from turnscore_exporters.training.loop import choose_batch
 
 from paper_systems.bert_systems import (
     Usr,
     choose_by_auc,
-    draw_annotated,
-    draw_retrieval,
+    compose_step,
     filter_candidates,
     find_candidates,
     fit_overall,
@@ -36,7 +35,7 @@ from paper_systems.bert_systems import (
     train_masked,
     train_pair_network,
 )
-from paper_systems.data import EvalTurn, PairJudge, RandomNegatives, ReplyPool, WeightedNegatives, split_validation
+from paper_systems.data import EvalTurn, PairJudge, RandomNegatives, WeightedNegatives, split_validation
 from paper_systems.plan import Trained, TrainingPlan
 from paper_systems.ruber import Ruber, RuberNetwork, fit_scales, train_ruber_network
 
@@ -49,12 +48,12 @@ def train_ruber(plan: TrainingPlan) -> Trained:
     """Trains RUBER: the ranking loss, then the scales, from training exchanges alone."""
     exchanges = plan.train
     vectors = plan.word_vectors([text for each in exchanges for text in (each.query, each.reply)])
-    negatives = RandomNegatives(ReplyPool(exchanges), plan.seed)
+    negatives = RandomNegatives(exchanges, plan.seed)
     torch.manual_seed(plan.seed)
     network = RuberNetwork(vectors.width)
     train_ruber_network(network, exchanges, negatives, vectors, plan.settings("ruber"), plan.state("ruber"))
     chosen = exchanges[:SCALE_EXCHANGES]
-    pool = RandomNegatives(ReplyPool(chosen), plan.seed)
+    pool = RandomNegatives(chosen, plan.seed)
     scales = fit_scales(network, vectors, chosen, lambda index: pool.draw(index, -1))
     torch.save(network.state_dict(), plan.output / "weights.pt")
     baseline = Ruber(network=network, vectors=vectors, unreferenced=scales[0], referenced=scales[1])
@@ -77,10 +76,10 @@ def train_usr(plan: TrainingPlan) -> Trained:
     masked_model.save(plan.output / "masked")
     torch.manual_seed(plan.seed)
     retrieval = load_pair_model(str(plan.output / "masked"))
-    negatives = RandomNegatives(ReplyPool(exchanges), plan.seed)
+    negatives = RandomNegatives(exchanges, plan.seed)
     train_joint(
         retrieval,
-        draw_retrieval(exchanges, negatives, plan.size.batch_size, plan.seed),
+        lambda step: compose_step(exchanges, negatives, step, plan.seed, batch_size=plan.size.batch_size),
         plan.settings("usr retrieval"),
         state_path=plan.state("retrieval"),
     )
@@ -106,7 +105,7 @@ def train_annotated(plan: TrainingPlan) -> Trained:
     checkpoint = load_pair_model(plan.encoder)
     train_joint(
         checkpoint,
-        draw_annotated(judgements, plan.size.batch_size, plan.seed),
+        lambda step: [judgements[at] for at in choose_batch(len(judgements), plan.size.batch_size, step, plan.seed)],
         plan.settings("3p"),
         class_weight=(len(judgements) - up) / up,
         state_path=plan.state("3p"),
@@ -149,71 +148,31 @@ def train_contextual(name: str, plan: TrainingPlan) -> Trained:
     torch.manual_seed(plan.seed)
     network = PairNetwork(vectors.width, is_pone=is_pone)
     network.fit_scale(vectors.of([text for each in exchanges for text in (each.query, each.reply)]))
-    pool = ReplyPool(exchanges)
-    negatives: RandomNegatives | WeightedNegatives = RandomNegatives(pool, plan.seed)
+    negatives = RandomNegatives(exchanges, plan.seed)
     if is_pone:
-        negatives = WeightedNegatives(pool, vectors.unit([each.reply for each in exchanges]), seed=plan.seed)
-    best = _choose_step(plan, network, vectors, exchanges, validation)
-    _run_contextual(plan, network, exchanges, negatives, vectors, name, best=best)
+        negatives = WeightedNegatives(exchanges, vectors.unit([each.reply for each in exchanges]), plan.seed)
+    best = None
+    if validation:  # so little data may leave no dialogue to choose by
+        together = [*validation, *exchanges]
+        drawn = RandomNegatives(together, plan.seed)
+        wrong = [together[drawn.draw(index, -1)].reply for index in range(len(validation))]
+        best = choose_by_auc(network, vectors, validation, wrong, plan.settings("choice"))
+    run = partial(train_pair_network, network, exchanges, negatives, vectors)
+    run(plan.settings(name), best=best, state_path=plan.state(name))
     facts: dict[str, Any] = {"validation": len(validation), "chosen": {} if best is None else dict(best.found)}
     judge = partial(score_network, network, vectors)
     if is_pone:
-        candidates = find_candidates(pool, vectors.unit([each.query for each in exchanges]), plan.seed)
+        candidates = find_candidates(exchanges, vectors.unit([each.query for each in exchanges]), plan.seed)
         facts["rounds"] = []
-        for number in range(PONE_ROUNDS):
+        for number in range(1, PONE_ROUNDS + 1):
             extra = filter_candidates(exchanges, candidates, judge)
             counts = {"kept": len(extra), "fitting": sum(each.label for each in extra), "of": len(candidates)}
             facts["rounds"].append(counts)
-            _run_contextual(plan, network, exchanges, negatives, vectors, f"pone round {number + 1}", extra=extra)
-    save_pair_network(plan, network, is_pone=is_pone)
-    return Trained(PairJudge(name, judge), facts, exchanges=len(exchanges))
-
-
-def _choose_step(
-    plan: TrainingPlan,
-    network: PairNetwork,
-    vectors: FrozenVectors,
-    exchanges: Sequence[TextPair],
-    validation: Sequence[TextPair],
-) -> BestWeights | None:
-    """None where so little data leaves no dialogue to choose by."""
-    if not validation:
-        return None
-    together = [*validation, *exchanges]
-    negatives = RandomNegatives(ReplyPool(together), plan.seed)
-    wrong = [together[negatives.draw(index, -1)].reply for index in range(len(validation))]
-    return choose_by_auc(network, vectors, validation, wrong, plan.settings("choice"))
-
-
-def _run_contextual(
-    plan: TrainingPlan,
-    network: PairNetwork,
-    exchanges: Sequence[TextPair],
-    negatives: RandomNegatives | WeightedNegatives,
-    vectors: FrozenVectors,
-    name: str,
-    *,
-    extra: Sequence[TextPair] | None = None,
-    best: BestWeights | None = None,
-) -> None:
-    """Runs the first stage, or a round with the `extra` judgements."""
-    is_round = extra is not None
-    train_pair_network(
-        network,
-        exchanges,
-        negatives,
-        vectors,
-        plan.settings(name, *((PONE_SHARE, PONE_RATE) if is_round else ())),
-        extra=extra or (),
-        best=best,
-        state_path=plan.state(name.replace(" ", "-")),
-    )
-
-
-def save_pair_network(plan: TrainingPlan, network: PairNetwork, *, is_pone: bool) -> None:
-    """Writes what an export needs: the weights, and the name of their encoder."""
-    plan.output.mkdir(parents=True, exist_ok=True)
+            settings = plan.settings(f"pone round {number}", PONE_SHARE, PONE_RATE)
+            run(settings, extra=extra, state_path=plan.state(f"pone-round-{number}"))
+    # What an export needs: the weights, and the name of their encoder.
     torch.save({"network": network.state_dict(), "encoder": plan.encoder, "is_pone": is_pone}, plan.output / "pair.pt")
+    return Trained(PairJudge(name, judge), facts, exchanges=len(exchanges))
 
 
 Train = Callable[[TrainingPlan], Trained]

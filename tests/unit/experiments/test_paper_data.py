@@ -2,11 +2,10 @@
 
 from pathlib import Path
 
-from paper_systems.bert_systems import compose_step, draw_retrieval
+from paper_systems.bert_systems import compose_step
 from paper_systems.data import (
     EvalTurn,
     RandomNegatives,
-    ReplyPool,
     normalize,
     without_judged,
 )
@@ -53,9 +52,13 @@ EXCHANGES = [
 
 
 def test_no_step_of_any_training_has_a_wrong_reply_that_was_given() -> None:
-    negatives = RandomNegatives(ReplyPool(EXCHANGES))
-    draw = draw_retrieval(EXCHANGES, negatives, 8, 0)
-    judged = [each for step in range(60) for each in (*draw(step), *compose_step(EXCHANGES, negatives, (), step, 0))]
+    negatives = RandomNegatives(EXCHANGES)
+    judged = [
+        each
+        for step in range(60)
+        for size in (8, 256)
+        for each in compose_step(EXCHANGES, negatives, step, 0, batch_size=size)
+    ]
     wrong = [each for each in judged if not each.label]
     assert len(wrong) == len(judged) / 2
     assert not [each for each in wrong if normalize(each.reply) in GIVEN[each.query]]
