@@ -1,7 +1,7 @@
 """Measures criteria learned from people's judgements of turns that quality's encoder was not trained on.
 
     .venv-dev/bin/python experiments/criterion_figures.py DATA results/criterion.json
-    .venv-dev/bin/python experiments/criterion_figures.py DATA results/criterion.json --deep empathetic irrelevant
+    .venv-dev/bin/python experiments/criterion_figures.py DATA results/criterion.json --deep empathetic
 
 Nine behaviours of abc-eval, four grades of mrbench's tutors and dstc7's `informative`, each from 200, 500, 1,000 and
 2,000 rows or all that there are: what they rank of unseen dialogues, next to the response's length, TF-IDF with a
@@ -10,25 +10,22 @@ made of these sets. `--deep` adds to a file of such figures what training the up
 Intervals of 95 %, by bootstrap over dialogues.
 """
 
-import argparse
 import json
-import platform
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+import typer
+from quality_figures import read_starter, write_record
 from turnscore_assessment.data.dialogues import LabelledTurn
-from turnscore_assessment.figures import Interval
 from turnscore_assessment.files import read_rows
 from turnscore_core.scorers.quality import read_heads
 from turnscore_exporters.criterion.deep import train_deep
 from turnscore_exporters.criterion.judgements import HELD_OUT, MARK, TRAIN, FeatureReader, Judgements
 from turnscore_exporters.criterion.learning import Floats, HeldOut, draw_rows, fit_head
 from turnscore_exporters.criterion.training import score_baselines
-from turnscore_models import read_bundle, starter_bundles
 
 SIZES, MOST_ROWS = (200, 500, 1000), 2000
 FEWEST_MARKS = 8  # Held-out rows with a behaviour, below which there is nothing to measure.
@@ -107,8 +104,7 @@ def measure(turns: list[LabelledTurn], features: Floats, heads: Floats) -> dict[
 def summarise(draws: list[tuple[float, Floats]]) -> list[float]:
     """The mean over draws with its interval: [figure, low, high]."""
     low, high = np.nanpercentile(np.mean([resampled for _, resampled in draws], axis=0), [2.5, 97.5])
-    mean = Interval(float(np.mean([value for value, _ in draws])), float(low), float(high))
-    return [round(each, 3) for each in (mean.value, mean.low, mean.high)]
+    return [round(float(each), 3) for each in (np.mean([value for value, _ in draws]), low, high)]
 
 
 def measure_all(data: Path, reader: FeatureReader) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -157,26 +153,21 @@ def add_deep(path: Path, data: Path, reader: FeatureReader, wanted: list[str], f
             path.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", type=Path)
-    parser.add_argument("output", type=Path)
-    parser.add_argument("--features", type=Path, default=Path("build/features"))
-    parser.add_argument("--deep", nargs="+", metavar="CRITERION")
-    given = parser.parse_args()
-    bundle = read_bundle(next(each for each in starter_bundles() if each.name == "quality"))
-    if given.deep:
-        add_deep(given.output, given.data, FeatureReader(bundle, given.features), given.deep, given.features)
+def main(
+    data: Path,
+    output: Path,
+    features: Path = Path("build/features"),
+    deep: Annotated[list[str] | None, typer.Option(metavar="CRITERION", help="Add figures of training deeper.")] = None,
+) -> None:
+    """Measures, and writes the figures to OUTPUT, or adds those of `--deep` to it."""
+    bundle = read_starter("quality")
+    reader = FeatureReader(bundle, features)
+    if deep:
+        add_deep(output, data, reader, deep, features)
         return
-    figures = {
-        "encoder": bundle.manifest.reference,
-        "date": f"{datetime.now(UTC):%Y-%m-%d}",
-        "machine": f"{platform.machine()}, Python {platform.python_version()}",
-        "command": "experiments/criterion_figures.py DATA OUTPUT",
-        "criteria": dict(measure_all(given.data, FeatureReader(bundle, given.features))),
-    }
-    given.output.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    figures = {"encoder": bundle.manifest.reference, "criteria": dict(measure_all(data, reader))}
+    write_record(output, "criterion_figures.py", figures)
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -8,7 +8,6 @@ marks are a language model's. `multiref`: the weak one is the best of four netwo
 marks are people's. The gate, on the shipped `quality`, takes every reply for low, asks again, and sends the better.
 """
 
-import argparse
 import math
 import random
 from collections.abc import Iterator, Sequence
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import typer
 from quality_figures import with_interval, write_record
 from turnscore_assessment.data.dialogues import MODERN_FILE, read_judged_contexts
 from turnscore_assessment.files import read_rows
@@ -142,21 +142,18 @@ def _mean(questions: Sequence[Question], model: str) -> float:
     return round(float(np.mean([getattr(each, model)[1] for each in questions])), 2)
 
 
-def main(given: Sequence[str] | None = None) -> None:
-    arguments = argparse.ArgumentParser()
-    arguments.add_argument("data", type=Path)
-    arguments.add_argument("output", type=Path)
-    told = arguments.parse_args(given)
+def main(data: Path, output: Path) -> None:
+    """Measures, and writes the figures to OUTPUT."""
     engine = open_file_engine(None, ["quality"])
     sets = ((MODERN_FILE, read_modern), (MULTIREF_FILE, read_multiref))
     figures = {
-        name.split("/")[0].split(".")[0]: measure(list(read(told.data / name)), LocalClient(engine))
+        name.split("/")[0].split(".")[0]: measure(list(read(data / name)), LocalClient(engine))
         for name, read in sets
-        if (told.data / name).exists()
+        if (data / name).exists()
     }
     engine.close()
-    write_record(told.output, "gate_gain.py", {"figures": figures})
+    write_record(output, "gate_gain.py", {"figures": figures})
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -6,16 +6,16 @@
 commit writes them. Intervals of 95 % are by bootstrap over dialogues.
 """
 
-import argparse
-import gzip
 import json
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+import typer
 from numpy.typing import NDArray
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import Ridge
@@ -26,16 +26,20 @@ from turnscore_assessment.data.dialogues import (
     LIVE_SETS,
     MODERN_FILE,
     TURNS_FILE,
+    LabelledTurn,
+    Spoken,
     alternate,
     read_development_sets,
     read_judged_contexts,
     read_judged_turns,
 )
 from turnscore_assessment.figures import compute_auc, compute_spearman
-from turnscore_core.loaded_scorer import choose_variant, load_scorer
+from turnscore_assessment.files import read_rows
+from turnscore_core.loaded_scorer import LoadedScorer, choose_variant, load_scorer
 from turnscore_core.scorers.scorer import RawScore
 from turnscore_core.scoring import score_turns
-from turnscore_models import read_bundle, starter_bundles
+from turnscore_models import Bundle, read_bundle, starter_bundles
+from typer import Option
 
 # Written for this measurement. `fillers` by kind, an echo of the user's turn makes a fifth; `short_answers` that are
 # right; `faults`, by words in the name of a modern reply's fault; and texts in which only the group named is
@@ -44,69 +48,63 @@ PROBES = json.loads(Path(__file__).with_name("quality_probes.json").read_text(en
 ROUNDS = 500
 GOOD, BAD, LONG_WORDS = 4.0, 2.5, 80
 Floats = NDArray[np.float64]
-Row = dict[str, Any]
 
 
-def read_rows(folder: Path) -> Iterator[Row]:
-    """The turns to measure on: `set`, `group` (the dialogue), `context`, `response` and `rating`."""
-    for turn in read_judged_turns(folder, ["report"]):
-        yield row(turn.set_name, turn.dialogue, turn.context, turn.response, turn.rating)
-    with gzip.open(folder / "turn_feedback.jsonl.gz", "rt", encoding="utf-8") as file:
-        for each in map(json.loads, file):
-            if each["set"] in ("wochat", "abc-eval") and not each.get("held_back"):
-                context = list(zip(each["speakers"], each["context"], strict=True))
-                yield row(each["set"], each["dialogue"], context, each["response"], each["rating"])
+def read_turns(folder: Path) -> Iterator[LabelledTurn]:
+    """The turns to measure on."""
+    yield from read_judged_turns(folder, ["report"])
+    for _, each in read_rows(folder / "turn_feedback.jsonl.gz"):
+        if each["set"] in ("wochat", "abc-eval") and not each.get("held_back"):
+            yield LabelledTurn(
+                context=tuple(zip(each["speakers"], each["context"], strict=True)),
+                response=each["response"],
+                labels={"rating": each["rating"]},
+                set_name=each["set"],
+                dialogue=each["dialogue"],
+            )
     for name, turns in read_development_sets(folder).items():
         if "thumbs" not in name:
-            for turn in turns:
-                yield row(name, turn.dialogue, turn.context, turn.response, turn.rating)
+            yield from (replace(turn, set_name=name) for turn in turns)
 
 
-def row(name: str, group: str, context: Sequence[tuple[str, str]], response: str, rating: float) -> Row:
-    return {"set": name, "group": group, "context": [list(t) for t in context], "response": response, "rating": rating}
+def read_starter(name: str) -> Bundle:
+    return read_bundle(next(each for each in starter_bundles() if each.name == name))
 
 
-def score(rows: Sequence[Row], name: str) -> tuple[list[RawScore], list[str | None], Floats]:
-    """Scores, labels and percentiles of the starter bundle of that name."""
-    [folder] = [each for each in starter_bundles() if each.name == name]
-    bundle = read_bundle(folder)
+def score(asked: Sequence[tuple[Sequence[Spoken], str]], name: str = "quality") -> tuple[LoadedScorer, list[RawScore]]:
+    """The starter bundle of that name, and its scores of responses in their contexts."""
+    bundle = read_starter(name)
     loaded = load_scorer(bundle, choose_variant(bundle), threads=1)
-    turns = [loaded.trim(make_turn([tuple(t) for t in each["context"]], each["response"])) for each in rows]
-    raws = score_turns(loaded, turns)
-    return raws, [loaded.label(raw) for raw in raws], np.array([loaded.percentile(raw) for raw in raws])
+    return loaded, score_turns(loaded, [make_turn(*each) for each in asked])
 
 
-def values_of(raws: Sequence[RawScore]) -> Floats:
-    return np.array([raw.value for raw in raws])
-
-
-def ask(name: str, turns: Sequence[tuple[Sequence[Sequence[str]], str]]) -> Floats:
-    """Values of a starter bundle for contexts and responses."""
-    return values_of(score([row("", "", context, response, 0.0) for context, response in turns], name)[0])
+def ask(asked: Sequence[tuple[Sequence[Spoken], str]], name: str = "quality") -> Floats:
+    """The values alone."""
+    return np.array([raw.value for raw in score(asked, name)[1]])
 
 
 def auc_between(good: Floats, bad: Floats) -> float:
     return round(compute_auc(np.concatenate([good, bad]), np.repeat([1.0, 0.0], [len(good), len(bad)])), 3)
 
 
-def measure_short(rows: Sequence[Row], values: Floats) -> dict[str, Any]:
+def measure_short(rows: Sequence[LabelledTurn], values: Floats) -> dict[str, Any]:
     """AUC of good modern replies against fillers in their contexts, and of short right answers against fillers."""
     good = [(each, value) for each, value in zip(rows, values, strict=True) if is_good_modern(each)]
-    contexts = {str(each["context"]): each["context"] for each, _ in good}.values()
+    contexts = {str(each.context): each.context for each, _ in good}.values()
     kept = np.array([value for _, value in good])
     found: dict[str, Any] = {}
     for name, texts in PROBES["fillers"].items():
-        found[name] = auc_between(kept, ask("quality", [(c, texts[n % len(texts)]) for n, c in enumerate(contexts)]))
-    found["echo"] = auc_between(kept, ask("quality", [(context, context[-1][1]) for context in contexts]))
+        found[name] = auc_between(kept, ask([(c, texts[n % len(texts)]) for n, c in enumerate(contexts)]))
+    found["echo"] = auc_between(kept, ask([(context, context[-1][1]) for context in contexts]))
     asked = [[("user", question)] for question, _ in PROBES["short_answers"]]
-    right = ask("quality", [(said, answer) for said, (_, answer) in zip(asked, PROBES["short_answers"], strict=True)])
+    right = ask([(said, answer) for said, (_, answer) in zip(asked, PROBES["short_answers"], strict=True)])
     bare = [text for name in ("ok", "no idea") for text in PROBES["fillers"][name]]
-    found["short right answers"] = auc_between(right, ask("quality", [(said, text) for said in asked for text in bare]))
+    found["short right answers"] = auc_between(right, ask([(said, text) for said in asked for text in bare]))
     return found
 
 
-def is_good_modern(each: Row) -> bool:
-    return bool(each["set"] == "judged-modern" and each["rating"] >= GOOD)
+def is_good_modern(each: LabelledTurn) -> bool:
+    return each.set_name == "judged-modern" and each.rating >= GOOD
 
 
 def measure_faults(folder: Path) -> dict[str, list[float]]:
@@ -116,7 +114,7 @@ def measure_faults(folder: Path) -> dict[str, list[float]]:
     """
     contexts = [each for each in read_judged_contexts(folder / MODERN_FILE) if each[0].split != "train"]
     turns = [(turn.context, turn.response) for each in contexts for turn in each]
-    values = iter(ask("quality", turns))
+    values = iter(ask(turns))
     found: dict[str, list[bool]] = {name: [] for name in PROBES["faults"]}
     for each in contexts:
         own = [(turn, next(values)) for turn in each]
@@ -131,53 +129,48 @@ def measure_exchange() -> dict[str, float]:
     """How far the value moves where only the group that is named changes: largest and mean range of a turn."""
     ranges = []
     for said, response in PROBES["exchanged"]:
-        ranges.append(
-            np.ptp(ask("quality", [([("user", said.format(g))], response.format(g)) for g in PROBES["groups"]]))
-        )
+        ranges.append(np.ptp(ask([([("user", said.format(g))], response.format(g)) for g in PROBES["groups"]])))
     return {"largest": round(float(max(ranges)), 3), "mean": round(float(np.mean(ranges)), 3)}
 
 
 def measure_dialogues(folder: Path) -> dict[str, float]:
     """ieval's dialogues that nothing was fitted on: the mean value of the bot's turns with four ratings' mean."""
-    turns, places, ratings = [], [], []
-    with gzip.open(folder / "dialogue_feedback.jsonl.gz", "rt", encoding="utf-8") as file:
-        for each in map(json.loads, file):
-            if each["set"] != "ieval" or each["split"] != "dev":
-                continue
-            said = [(turn["speaker"], turn["text"]) for turn in each["turns"] if turn["text"].strip()]
-            own = [(said[:n], text) for n, (who, text) in enumerate(said) if n and who == "system"]
-            names = ("likable", "sensible", "understood_feelings", "answered_feelings")
-            if own:
-                turns += own
-                places += [len(ratings)] * len(own)
-                ratings.append(np.mean([each["ratings"][name] for name in names]))
-    values = ask("quality", turns)
+    turns: list[tuple[Sequence[Spoken], str]] = []
+    places: list[int] = []
+    ratings: list[float] = []
+    for _, each in read_rows(folder / "dialogue_feedback.jsonl.gz"):
+        if each["set"] != "ieval" or each["split"] != "dev":
+            continue
+        said = [(turn["speaker"], turn["text"]) for turn in each["turns"] if turn["text"].strip()]
+        own = [(said[:n], text) for n, (who, text) in enumerate(said) if n and who == "system"]
+        names = ("likable", "sensible", "understood_feelings", "answered_feelings")
+        if own:
+            turns += own
+            places += [len(ratings)] * len(own)
+            ratings.append(float(np.mean([each["ratings"][name] for name in names])))
+    values = ask(turns)
     means = np.bincount(places, values) / np.bincount(places)
     return {"dialogues": len(ratings), "Spearman": round(compute_spearman(means, np.array(ratings)), 3)}
 
 
 def measure_relevant(folder: Path) -> dict[str, float]:
     """DailyDialog++: accuracy of `relevant` at .5 for fitting responses against random and adversarial ones."""
-    turns: dict[str, list[Row]] = {kind: [] for kind in ADVERSARIAL_KINDS}
-    with gzip.open(folder / ADVERSARIAL_FILE, "rt", encoding="utf-8") as file:
-        for each in list(map(json.loads, file))[::4]:
-            for kind in ADVERSARIAL_KINDS:
-                turns[kind] += [row("", "", alternate(each["context"]), text, 0.0) for text in each[kind]]
-    called = {
-        kind: float(np.mean([raw.details["relevant"] >= 0.5 for raw in score(own, "quality")[0]]))
-        for kind, own in turns.items()
-    }
+    rows = [row for _, row in read_rows(folder / ADVERSARIAL_FILE)][::4]
+    called = {}
+    for kind in ADVERSARIAL_KINDS:
+        _, raws = score([(alternate(row["context"]), text) for row in rows for text in row[kind]])
+        called[kind] = float(np.mean([raw.details["relevant"] >= 0.5 for raw in raws]))
     return {kind: round((called["relevant"] + 1 - called[kind]) / 2, 3) for kind in ADVERSARIAL_KINDS[1:]}
 
 
-def compare_lengths(rows: Sequence[Row], percentiles: Floats) -> float:
+def compare_lengths(rows: Sequence[LabelledTurn], percentiles: Floats) -> float:
     """Mean percentile of good modern replies of LONG_WORDS and more, less that of the others."""
     chosen = np.array([is_good_modern(each) for each in rows])
-    long = np.array([len(each["response"].split()) >= LONG_WORDS for each in rows])
+    long = np.array([len(each.response.split()) >= LONG_WORDS for each in rows])
     return round(float(percentiles[chosen & long].mean() - percentiles[chosen & ~long].mean()), 1)
 
 
-def learn_words(folder: Path, rows: Sequence[Row]) -> Floats:
+def learn_words(folder: Path, rows: Sequence[LabelledTurn]) -> Floats:
     """TF-IDF of the latest context turn and the response, ridge regression on the judged part `train`."""
 
     def text(context: Sequence[Sequence[str]], response: str) -> str:
@@ -192,7 +185,7 @@ def learn_words(folder: Path, rows: Sequence[Row]) -> Floats:
     ]
     vectors = TfidfVectorizer(ngram_range=(1, 2), min_df=3, sublinear_tf=True)
     model = Ridge(alpha=3.0).fit(vectors.fit_transform([each for each, _ in trained]), [mark for _, mark in trained])
-    return np.asarray(model.predict(vectors.transform([text(each["context"], each["response"]) for each in rows])))
+    return np.asarray(model.predict(vectors.transform([text(each.context, each.response) for each in rows])))
 
 
 def ordered_share(values: Floats, ratings: Floats, groups: Sequence[str]) -> float:
@@ -234,15 +227,15 @@ def with_interval(
     return [round(float(each), 3) for each in (measure(np.arange(len(dialogues))), low, high)]
 
 
-def measure(rows: Sequence[Row], values: Floats) -> dict[str, list[float]]:
+def measure(rows: Sequence[LabelledTurn], values: Floats) -> dict[str, list[float]]:
     """Every figure of the card for one scorer's values."""
-    names = np.array([each["set"] for each in rows])
-    ratings = np.array([each["rating"] for each in rows], dtype=np.float64)
-    words = np.array([len(each["response"].split()) for each in rows])
+    names = np.array([each.set_name for each in rows])
+    ratings = np.array([each.rating for each in rows], dtype=np.float64)
+    words = np.array([len(each.response.split()) for each in rows])
     found: dict[str, list[float]] = {}
 
     def add(title: str, chosen: NDArray[np.bool_], figure: Callable[[Floats, Floats], float]) -> None:
-        own = [rows[place]["group"] for place in np.flatnonzero(chosen)]
+        own = [each.dialogue for each, is_chosen in zip(rows, chosen, strict=True) if is_chosen]
         mine, rated = values[chosen], ratings[chosen]
         found[title] = with_interval(own, lambda places: figure(mine[places], rated[places]))
 
@@ -252,7 +245,7 @@ def measure(rows: Sequence[Row], values: Floats) -> dict[str, list[float]]:
     modern = names == "judged-modern"
     add("modern: AUC", modern, auc_of_good)
     add("modern, long replies: AUC", modern & (words >= LONG_WORDS), auc_of_good)
-    groups = [rows[place]["group"] for place in np.flatnonzero(modern)]
+    groups = [each.dialogue for each, is_modern in zip(rows, modern, strict=True) if is_modern]
     own, rated = values[modern], ratings[modern]
     found["modern: pairs in order"] = [round(ordered_share(own, rated, groups), 3)]
     for name in dict.fromkeys(names):
@@ -261,28 +254,30 @@ def measure(rows: Sequence[Row], values: Floats) -> dict[str, list[float]]:
     return found
 
 
-def share_labelled(rows: Sequence[Row], labels: Sequence[str | None]) -> dict[str, dict[str, float]]:
+def share_labelled(rows: Sequence[LabelledTurn], labels: Sequence[str | None]) -> dict[str, dict[str, float]]:
     """By set, the shares of good and bad turns that get each label."""
     found = {}
     for name in ("judged-live", "judged-modern"):
-        own = [(each["rating"], label) for each, label in zip(rows, labels, strict=True) if each["set"] == name]
+        own = [(each.rating, label) for each, label in zip(rows, labels, strict=True) if each.set_name == name]
         good = [label for rating, label in own if rating >= 3.5]
         bad = [label for rating, label in own if rating <= BAD]
-        found[name] = {
-            "good turns": len(good),
-            "bad turns": len(bad),
-            "good: low": round(good.count("low") / len(good), 3),
-            "bad: low": round(bad.count("low") / len(bad), 3),
-            "bad: good": round(bad.count("good") / len(bad), 3),
-            "good: good": round(good.count("good") / len(good), 3),
+        shares = {
+            f"{kind}: {label}": round(of.count(label) / len(of), 3)
+            for kind, of, label in (
+                ("good", good, "low"),
+                ("bad", bad, "low"),
+                ("bad", bad, "good"),
+                ("good", good, "good"),
+            )
         }
+        found[name] = {"good turns": len(good), "bad turns": len(bad), **shares}
     return found
 
 
-def calibration_of(rows: Sequence[Row], values: Floats) -> dict[str, float]:
+def calibration_of(rows: Sequence[LabelledTurn], values: Floats) -> dict[str, float]:
     """Expected calibration error in ten bins, and Brier skill over the share of good turns, on judged turns."""
-    chosen = np.array([each["set"] in ("judged-live", "judged-modern") for each in rows])
-    good = np.array([each["rating"] >= 3.5 for each in rows])[chosen]
+    chosen = np.array([each.set_name in ("judged-live", "judged-modern") for each in rows])
+    good = np.array([each.rating >= 3.5 for each in rows])[chosen]
     given = values[chosen]
     bins = np.minimum((given * 10).astype(int), 9)
     error = sum(
@@ -304,39 +299,44 @@ def write_record(output: Path, program: str, figures: Mapping[str, Any]) -> None
     output.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 
-def main() -> None:
-    arguments = argparse.ArgumentParser()
-    arguments.add_argument("data", type=Path)
-    arguments.add_argument("output", type=Path)
-    arguments.add_argument("--older", type=Path, help="values of an older version on the same turns")
-    arguments.add_argument("--values", action="store_true", help="write the starter's values instead of figures")
-    given = arguments.parse_args()
-    rows = list(read_rows(given.data))
-    if given.values:
-        given.output.write_text(json.dumps(values_of(score(rows, "quality")[0]).tolist()), encoding="utf-8")
+def main(
+    data: Path,
+    output: Path,
+    older: Annotated[Path | None, Option(help="Values of an older version on the same turns.")] = None,
+    values_alone: Annotated[bool, Option("--values", help="Write the starter's values instead of figures.")] = False,
+) -> None:
+    """Measures, and writes the figures to OUTPUT."""
+    rows = list(read_turns(data))
+    asked = [(each.context, each.response) for each in rows]
+    loaded, raws = score(asked)
+    values = np.array([raw.value for raw in raws])
+    if values_alone:
+        output.write_text(json.dumps(values.tolist()), encoding="utf-8")
         return
-    raws, labels, percentiles = score(rows, "quality")
-    values = values_of(raws)
-    reactions = sum(values_of(score(rows, name)[0]) for name in ("engagement", "sentiment_stop"))
-    columns = {"quality": values, "engagement + sentiment_stop": np.asarray(reactions)}
-    if given.older:
-        columns["older version"] = np.array(json.loads(given.older.read_text(encoding="utf-8")))
-    columns["TF-IDF and ridge regression"] = learn_words(given.data, rows)
-    columns["length"] = np.array([float(len(each["response"])) for each in rows])
+    columns = {
+        "quality": values,
+        "engagement + sentiment_stop": ask(asked, "engagement") + ask(asked, "sentiment_stop"),
+    }
+    if older:
+        columns["older version"] = np.array(json.loads(older.read_text(encoding="utf-8")))
+    columns["TF-IDF and ridge regression"] = learn_words(data, rows)
+    columns["length"] = np.array([float(len(each.response)) for each in rows])
     found = {
         "live sets": list(LIVE_SETS),
         "figures": {name: measure(rows, column) for name, column in columns.items()},
-        "labels": share_labelled(rows, labels),
+        "labels": share_labelled(rows, [loaded.label(raw) for raw in raws]),
         "calibration": calibration_of(rows, values),
         "AUC against short replies": measure_short(rows, values),
-        "modern, good over faulty replies, and pairs": measure_faults(given.data),
+        "modern, good over faulty replies, and pairs": measure_faults(data),
         "value's range with groups exchanged": measure_exchange(),
-        "percentile of long good replies over that of shorter ones": compare_lengths(rows, percentiles),
-        "ieval, means of dialogues": measure_dialogues(given.data),
-        "DailyDialog++, accuracy of relevant at .5": measure_relevant(given.data),
+        "percentile of long good replies over that of shorter ones": compare_lengths(
+            rows, np.array([loaded.percentile(raw) for raw in raws])
+        ),
+        "ieval, means of dialogues": measure_dialogues(data),
+        "DailyDialog++, accuracy of relevant at .5": measure_relevant(data),
     }
-    write_record(given.output, "quality_figures.py", found)
+    write_record(output, "quality_figures.py", found)
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

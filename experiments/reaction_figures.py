@@ -6,29 +6,30 @@ The baselines are a list of words for each signal, VADER, and TF-IDF with a logi
 same turns. Intervals of 95 %: exact ones of shares, by bootstrap over dialogues of all else.
 """
 
-import argparse
-import gzip
 import json
 import random
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import typer
 from numpy.typing import NDArray
-from quality_figures import with_interval, write_record
+from quality_figures import read_starter, with_interval, write_record
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import f1_score
 from turnscore_assessment.data.dialogues import USER_TURNS_FILE, LabelledTurn, read_judged_user_turns
 from turnscore_assessment.figures import compute_auc, compute_spearman
+from turnscore_assessment.files import read_rows
 from turnscore_core.scorers.reaction import SIGNALS
 from turnscore_exporters.calibration.recalibration import measure_share
 from turnscore_exporters.quality.reaction import FITTED_ON, RANDOM, score_user_turns, shown_by
 from turnscore_exporters.sentiment.model import score_vader
-from turnscore_models import read_bundle, starter_bundles
 
 NEGATIVE = SIGNALS[:5]
 ROUNDS = 1000
@@ -74,8 +75,7 @@ def score_baselines(turns: Sequence[LabelledTurn]) -> dict[str, Floats]:
 
 def most_f1(scores: Floats, shown: Floats) -> float:
     """The threshold with the greatest F1, as a baseline's probabilities are none."""
-    least = np.unique(scores)
-    return float(least[np.argmax([f1_score(shown, scores >= each, zero_division=0) for each in least])])
+    return float(max(np.unique(scores).tolist(), key=lambda least: f1_score(shown, scores >= least, zero_division=0)))
 
 
 def measure_signal(calls: NDArray[np.bool_], shown: Floats) -> dict[str, Any]:
@@ -130,8 +130,7 @@ def measure(turns: Sequence[LabelledTurn], scores: dict[str, Floats], thresholds
 
 def read_task_turns(file: Path) -> Iterator[LabelledTurn]:
     """User turns of USS after the rated system turn; the mark was given at the user's turn."""
-    with gzip.open(file, "rt", encoding="utf-8") as opened:
-        rows = list(map(json.loads, opened))
+    rows = [row for _, row in read_rows(file)]
     after = {(row["dialogue"], len(row["context"])): row for row in rows}
     for row in rows:
         following = after.get((row["dialogue"], len(row["context"]) + 2))
@@ -174,13 +173,10 @@ def measure_probes(score: Callable[[Sequence[LabelledTurn]], Floats]) -> dict[st
     return {name: round(compute_auc(found[:, 1 + k], shown[:, k]), 3) for k, name in enumerate(SIGNALS)}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", type=Path)
-    parser.add_argument("output", type=Path)
-    given = parser.parse_args()
-    turns = list(read_judged_user_turns(given.data / USER_TURNS_FILE))
-    bundle = read_bundle(next(each for each in starter_bundles() if each.name == "reaction"))
+def main(data: Path, output: Path) -> None:
+    """Measures, and writes the figures to OUTPUT."""
+    turns = list(read_judged_user_turns(data / USER_TURNS_FILE))
+    bundle = read_starter("reaction")
     scores = {"reaction": score_user_turns(bundle, turns), **score_baselines(turns)}
     own = bundle.manifest.options["thresholds"]
     shown = shown_by(turns)
@@ -190,22 +186,18 @@ def main() -> None:
         columns = np.nan_to_num(scores[name][:, 1:])
         thresholds[name] = np.array([most_f1(columns[chosen_on, k], shown[chosen_on, k]) for k in range(len(SIGNALS))])
     report = np.array([turn.split == "report" for turn in turns])
-    kept = [turn for turn, is_kept in zip(turns, report, strict=True) if is_kept]
-    random_part = shown_by([turn for turn in turns if turn.system == RANDOM])
+    random_part = shown_by([turn for turn in turns if turn.system == RANDOM]).mean(0)
+    ask = partial(score_user_turns, bundle)
     figures = {
         "bundle": bundle.manifest.reference,
         "judged by": "a large language model",
-        "share of turns drawn at random": {
-            name: round(float(share), 4) for name, share in zip(SIGNALS, random_part.mean(0), strict=True)
-        },
-        **measure(kept, {name: found[report] for name, found in scores.items()}, thresholds),
-        "turns to help desks, AUC": measure_probes(lambda asked: score_user_turns(bundle, asked)),
-        "USS, people's satisfaction, Spearman": measure_task_sets(
-            given.data / "satisfaction_turns.jsonl.gz", lambda asked: score_user_turns(bundle, asked)
-        ),
+        "share of turns drawn at random": dict(zip(SIGNALS, random_part.round(4).tolist(), strict=True)),
+        **measure(list(compress(turns, report)), {name: found[report] for name, found in scores.items()}, thresholds),
+        "turns to help desks, AUC": measure_probes(ask),
+        "USS, people's satisfaction, Spearman": measure_task_sets(data / "satisfaction_turns.jsonl.gz", ask),
     }
-    write_record(given.output, "reaction_figures.py", figures)
+    write_record(output, "reaction_figures.py", figures)
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -4,21 +4,19 @@
 made from dialogues that go on well, and 40 were written by hand (stuck_loops.json).
 """
 
-import gzip
 import json
-import platform
 import random
 import re
-import sys
 import time
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, cast
 
 import typer
+from quality_figures import write_record
 from turnscore_assessment.agreement.scoring import load_bundles
+from turnscore_assessment.files import read_rows
 from turnscore_core.kept_vectors import VectorStore
 from turnscore_core.scorers.quality import QualityScorer, TurnRows
 from turnscore_core.scorers.scorer import TurnToScore
@@ -94,8 +92,7 @@ def make_loops(data: Path, seed: int = 37) -> Iterator[tuple[str, Dialogue]]:
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:
-    with gzip.open(path, "rt", encoding="utf-8") as file:
-        return [json.loads(line) for line in file]
+    return [row for _, row in read_rows(path)]
 
 
 def say(texts: Dialogue) -> list[TurnToScore]:
@@ -171,13 +168,7 @@ def main(
         "conditions": conditions,
         "rows": rows,
     }
-    told = {
-        "command": f"python {' '.join(sys.argv[:1])} DATA",
-        "machine": f"2 shared cores, {platform.machine()}",
-        "date": f"{datetime.now(UTC).date()}",
-        "tables": [table],
-    }
-    (results / "stuck.json").write_text(json.dumps(told, indent=1) + "\n")
+    write_record(results / "stuck.json", "stuck.py", {"tables": [table]})
     typer.echo("\n".join("  ".join(row) for row in [*rows, conditions]))
 
 

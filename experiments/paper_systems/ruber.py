@@ -213,7 +213,8 @@ def train_ruber_network(
         query = read_texts(vectors, [exchanges[index].query for index in chosen], QUERY_WORDS)
         replies = read_texts(vectors, [*(exchanges[index].reply for index in chosen), *wrong], REPLY_WORDS)
         fitting, wrongly = network(query, replies).chunk(2)
-        return (MARGIN - fitting + wrongly).clamp_min(0.0).mean()  # the mean of max(0, margin - fitting + wrong)
+        ranking: Tensor = (MARGIN - fitting + wrongly).clamp_min(0.0)
+        return ranking.mean()
 
     train(network, step_loss, replace(settings, optimizer=FUSED_ADAM), state_path=state_path)
 
