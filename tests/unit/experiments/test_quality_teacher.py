@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import quality_teacher
 import torch
-from quality_teacher import Rated, Teacher, people_loss
+from quality_teacher import Teacher
 from turnscore_assessment.data.dialogues import MARKS, LabelledTurn, Population
 from turnscore_assessment.errors import BadFileError
 from turnscore_core.scorers.quality import HEADS
@@ -20,13 +20,6 @@ CONTEXT = (("system", "a b c"), ("user", "d e f g"))
 def teacher(tiny_bert: Path) -> Teacher:
     torch.manual_seed(0)
     return Teacher(str(tiny_bert)).eval()
-
-
-def test_a_turn_has_the_same_marks_alone_as_in_company(teacher: Teacher) -> None:
-    alone = teacher.mark([(CONTEXT, "a good b")])
-    together = teacher.mark([(CONTEXT, "c " * 40), (CONTEXT, "a good b"), ((), "d")])
-    assert torch.allclose(together[1], alone[0], atol=0.02)
-    assert not torch.allclose(together[1], together[0], atol=0.02)
 
 
 def test_marks_are_learned_as_they_were_written(
@@ -51,13 +44,6 @@ def test_marks_are_learned_as_they_were_written(
         turn.response: turn.labels["overall"] for turn in turns
     }
     assert len({item.context_key for item in step if item.response in ("a good b", "c d") and item.weight < 1}) == 1
-
-
-def test_people_order_turns_of_one_set_alone() -> None:
-    turns = [Rated((CONTEXT, "a"), rating, name) for rating, name in ((1.0, "x"), (5.0, "x"), (90.0, "y"), (10.0, "y"))]
-    right, wrong = (people_loss(torch.tensor(given), turns) for given in ([0.0, 9.0, 5.0, -4.0], [9.0, 0.0, -4.0, 5.0]))
-    assert right < 0.01 < 1 < wrong
-    assert torch.allclose(people_loss(torch.tensor([100.0, 109.0, 5.0, -4.0]), turns), right)
 
 
 def test_teachers_see_no_rating_that_is_measured_or_not_for_sale(
