@@ -13,7 +13,6 @@ from turnscore_load.results import percentile
 Outcome = Literal["answered", "refused", "expired", "failed"]
 OUTCOMES: tuple[Outcome, ...] = ("answered", "refused", "expired", "failed")
 _REFUSED, _EXPIRED = ERROR_TABLE[ErrorCode.OVERLOADED], ERROR_TABLE[ErrorCode.DEADLINE_EXCEEDED]
-EXPIRED_GRPC_STATUS = _EXPIRED.grpc_code
 _HONEST: Mapping[str, Outcome] = {ErrorCode.OVERLOADED: "refused", ErrorCode.DEADLINE_EXCEEDED: "expired"}
 _FOREIGN_REFUSALS = (429, 503)
 _FOREIGN_RETRY_SECONDS = 0.05  # between a refusal that names no time and the next attempt; chosen
@@ -28,7 +27,6 @@ class CallAnswer:
     """
 
     outcome: Outcome
-    size: int = 0
     why: str = ""
     retry_after_seconds: float | None = None
 
@@ -39,41 +37,37 @@ def judge_http(status: int, retry_after: str | None, body: bytes, why: str = "")
         return _judge_body(body)
     if status == _REFUSED.http_status:
         if retry_after is None or not retry_after.isdecimal():
-            return CallAnswer(outcome="failed", size=len(body), why="429 without a Retry-After in seconds")
-        return CallAnswer(
-            outcome="refused", size=len(body), retry_after_seconds=_retry_seconds(body, float(retry_after))
-        )
+            return CallAnswer(outcome="failed", why="429 without a Retry-After in seconds")
+        return CallAnswer(outcome="refused", retry_after_seconds=_retry_seconds(body, float(retry_after)))
     if status == _EXPIRED.http_status:
-        return CallAnswer(outcome="expired", size=len(body))
-    return CallAnswer(outcome="failed", size=len(body), why=why or f"status {status}")
+        return CallAnswer(outcome="expired")
+    return CallAnswer(outcome="failed", why=why or f"status {status}")
 
 
 def judge_foreign(status: int, _: str | None, body: bytes, why: str = "") -> CallAnswer:
     """The same of a server that is not ours: 200 is an answer, 429 and 503 are refusals."""
     if status == 200:
-        return CallAnswer(outcome="answered", size=len(body))
+        return CallAnswer(outcome="answered")
     if status in _FOREIGN_REFUSALS:
         seconds = _retry_seconds(body, _FOREIGN_RETRY_SECONDS)
-        return CallAnswer(outcome="refused", size=len(body), retry_after_seconds=seconds)
-    return CallAnswer(
-        outcome="failed", size=len(body), why=why or f"status {status}: {body[:300].decode(errors='replace')}"
-    )
+        return CallAnswer(outcome="refused", retry_after_seconds=seconds)
+    return CallAnswer(outcome="failed", why=why or f"status {status}: {body[:300].decode(errors='replace')}")
 
 
-def judge_grpc(status: str, reply: Mapping[str, Any], size: int, pushback: str | None = None) -> CallAnswer:
-    """The answer that a gRPC reply is: the name of its status, its fields, its bytes, and the advice in its trailers.
+def judge_grpc(status: str, reply: Mapping[str, Any], pushback: str | None = None) -> CallAnswer:
+    """The answer that a gRPC reply is: the name of its status, its fields, and the advice in its trailers.
 
     A deadline that no service reported, since none answered, is the status DEADLINE_EXCEEDED too: name it otherwise.
     """
     if status == "OK":
-        return _judge_fields(reply, size, "OK")
+        return judge_fields(reply, "OK")
     if status == _REFUSED.grpc_code:
         if pushback is None or not pushback.isdecimal():
-            return CallAnswer(outcome="failed", size=size, why=f"{status} without advice in milliseconds")
-        return CallAnswer(outcome="refused", size=size, retry_after_seconds=int(pushback) / 1000)
-    if status == EXPIRED_GRPC_STATUS:
-        return CallAnswer(outcome="expired", size=size)
-    return CallAnswer(outcome="failed", size=size, why=status)
+            return CallAnswer(outcome="failed", why=f"{status} without advice in milliseconds")
+        return CallAnswer(outcome="refused", retry_after_seconds=int(pushback) / 1000)
+    if status == _EXPIRED.grpc_code:
+        return CallAnswer(outcome="expired")
+    return CallAnswer(outcome="failed", why=status)
 
 
 def _retry_seconds(body: bytes, otherwise: float) -> float:
@@ -89,18 +83,19 @@ def _judge_body(body: bytes) -> CallAnswer:
         reply = json.loads(body)
     except ValueError:
         reply = None
-    return _judge_fields(reply, len(body), "200")
+    return judge_fields(reply, "200")
 
 
-def _judge_fields(reply: Any, size: int, status: str) -> CallAnswer:
+def judge_fields(reply: Any, status: str) -> CallAnswer:
+    """Of a reply's fields, whatever it came by."""
     try:
         codes = set(_error_codes(reply))
     except (ValueError, KeyError, TypeError, AttributeError):
-        return CallAnswer(outcome="failed", size=size, why=f"{status} with a body that is no reply")
+        return CallAnswer(outcome="failed", why=f"{status} with a body that is no reply")
     if wrong := sorted(codes - set(_HONEST)):
-        return CallAnswer(outcome="failed", size=size, why=f"{status} with {', '.join(wrong)} inside")
+        return CallAnswer(outcome="failed", why=f"{status} with {', '.join(wrong)} inside")
     outcomes = {_HONEST[code] for code in codes}
-    return CallAnswer(outcome="expired" if "expired" in outcomes else "refused" if outcomes else "answered", size=size)
+    return CallAnswer(outcome="expired" if "expired" in outcomes else "refused" if outcomes else "answered")
 
 
 def _error_codes(reply: Any) -> Iterator[str]:

@@ -151,14 +151,14 @@ class GrpcConnection:
             reply = await self._calling
         except grpc.aio.AioRpcError as error:
             trailers = dict(error.trailing_metadata() or ())
-            return judge_grpc(error.code().name, {}, 0, trailers.get("grpc-retry-pushback-ms")), b""
+            return judge_grpc(error.code().name, {}, trailers.get("grpc-retry-pushback-ms")), b""
         except asyncio.CancelledError:
             if self.is_open:
                 raise
             return CallAnswer(outcome="failed", why="no answer"), b""
         message = ScoreReply.FromString(reply)
         fields = to_fields(message) if message.errors else {"scores": bool(message.scores)}
-        return judge_grpc("OK", fields, len(reply)), reply
+        return judge_grpc("OK", fields), reply
 
     def abort(self, why: str) -> None:
         self.is_open = False

@@ -1,12 +1,8 @@
 """docs/haproxy.cfg, by a real haproxy: what it is said to keep from the service, and whom it says it forwards."""
 
 import asyncio
-import os
 import shutil
-import subprocess
-import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +10,7 @@ import httpx
 import pytest
 from support.conditions import until
 from support.fakes import FakeScorer, say
+from support.processes import behind_haproxy
 from support.transports import listening_service
 from turnscore_load.machine import free_port
 from turnscore_service.settings.service import Settings
@@ -42,34 +39,11 @@ class Proxied:
         return httpx.AsyncClient(transport=transport, base_url=self.url, timeout=60)
 
 
-@asynccontextmanager
-async def haproxy(service: str, port: int, folder: Path) -> AsyncIterator[None]:
-    environment = {**os.environ, "LISTEN": f"127.0.0.1:{port}", "TURNSCORE": service}
-    log = folder / "haproxy.log"
-    with log.open("wb") as output:
-        process = subprocess.Popen(["haproxy", "-db", "-f", str(CONFIG)], env=environment, stdout=output, stderr=output)
-    try:
-        async with httpx.AsyncClient(timeout=60, verify=False) as client:
-            end = time.monotonic() + 60
-            while True:
-                assert process.poll() is None, log.read_text()
-                assert time.monotonic() < end, log.read_text()
-                try:
-                    if (await client.get(f"http://127.0.0.1:{port}/readyz")).status_code == 200:
-                        break
-                except httpx.TransportError:
-                    await asyncio.sleep(0.05)  # polling another process: there is nothing to wait on
-        yield
-    finally:
-        process.terminate()
-        process.wait(60)
-
-
 @pytest.fixture
 async def proxied(tmp_path: Path) -> AsyncIterator[Proxied]:
     scorer, port = FakeScorer(), free_port()
     async with listening_service(SETTINGS, fake=scorer) as (address, _):
-        async with haproxy(address, port, tmp_path):
+        async with behind_haproxy(tmp_path, CONFIG, port, LISTEN=f"127.0.0.1:{port}", TURNSCORE=address):
             yield Proxied(port, scorer)
         scorer.gate.set()
 

@@ -3,14 +3,11 @@
 import asyncio
 import csv
 import json
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import psutil
-from support.conditions import wait_until
 from support.plain_http import REFUSED, SCORED, Behaviour, Reply, plain_server_in_a_thread
 from turnscore_load.traffic import Traffic, TrafficSettings
 from turnscore_wire import Limits, ModelDescription, ModelsReply
@@ -101,50 +98,3 @@ def test_locust_alone_sends_no_load_to_another_machine(tmp_path: Path):
     done = run_command(tmp_path, "-m", "locust", "--headless", *words)
     assert done.returncode != 0
     assert "load goes to http://127.0.0.1:PORT only" in done.stderr
-
-
-_FAKE_BENTOML = """#!{python}
-import sys
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
-
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def answer(self):
-        body = {models!r} if self.path == "/v1/models" else {scored!r}
-        self.rfile.read(int(self.headers.get("content-length", 0)))
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-        if self.command == "POST":
-            Path({loaded!r}).touch()
-
-    do_GET = do_POST = answer
-
-ThreadingHTTPServer(("127.0.0.1", int(sys.argv[sys.argv.index("--port") + 1])), Handler).serve_forever()
-"""
-
-
-def test_a_load_that_is_stopped_stops_what_it_started(tmp_path: Path):
-    loaded = tmp_path / "loaded"
-    assert MODELS is not None
-    assert SCORED is not None
-    bentoml = tmp_path / "bentoml"
-    bentoml.write_text(
-        _FAKE_BENTOML.format(python=sys.executable, models=MODELS[2], scored=SCORED[2], loaded=str(loaded))
-    )
-    bentoml.chmod(0o700)
-    command = [
-        sys.executable, str(LOADTESTS / "run.py"), "steady", "--port", "1", "--reports", str(tmp_path / "out"),
-        "--serving", str(tmp_path), "--mix", "flood=1", "--seconds", "600",
-    ]  # fmt: skip
-    with subprocess.Popen(command, start_new_session=True, cwd=tmp_path) as process:
-        wait_until(lambda: loaded.exists() or process.poll() is not None)
-        assert process.poll() is None
-        started = psutil.Process(process.pid).children(recursive=True)
-        assert len(started) == 2, "Locust and the service"
-        process.terminate()
-        assert process.wait(120) == 128 + signal.SIGTERM
-    assert psutil.wait_procs(started, timeout=120)[1] == []

@@ -6,10 +6,7 @@ They are in this process, on scorers without a model: `make endurance` does it t
 import asyncio
 import re
 import shutil
-import subprocess
-import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
 from itertools import count
 from pathlib import Path
 
@@ -19,6 +16,7 @@ import uvicorn
 from starlette.types import Receive, Scope, Send
 from support.conditions import until
 from support.fakes import FakeScorer, loaded_fake, loader_of
+from support.processes import behind_haproxy
 from support.transports import QuietServer
 from turnscore_client import AsyncTurnScoreClient
 from turnscore_load.machine import free_port
@@ -105,19 +103,6 @@ def configuration(port: int, replicas: list[Replica]) -> str:
     return template.sub("\n".join(servers), text)
 
 
-@contextmanager
-def balancer(folder: Path, port: int, replicas: list[Replica]) -> Iterator[None]:
-    file = folder / "haproxy.cfg"
-    file.write_text(configuration(port, replicas))
-    with (folder / "haproxy.log").open("wb") as output:
-        process = subprocess.Popen(["haproxy", "-db", "-f", str(file)], stdout=output, stderr=output)
-    try:
-        yield
-    finally:
-        process.terminate()
-        process.wait(60)
-
-
 @pytest.fixture
 async def replicas() -> AsyncIterator[list[Replica]]:
     started = [Replica() for _ in range(3)]
@@ -130,22 +115,10 @@ async def replicas() -> AsyncIterator[list[Replica]]:
 
 @pytest.fixture
 async def url(replicas: list[Replica], tmp_path: Path) -> AsyncIterator[str]:
-    port = free_port()
-    with balancer(tmp_path, port, replicas):
-        address = f"http://127.0.0.1:{port}"
-        async with httpx.AsyncClient(timeout=60) as client:
-            end = time.monotonic() + 60
-            while not await _is_ready(client, address):
-                assert time.monotonic() < end, (tmp_path / "haproxy.log").read_text()
-        yield address
-
-
-async def _is_ready(client: httpx.AsyncClient, address: str) -> bool:
-    try:
-        return (await client.get(f"{address}/readyz")).status_code == 200
-    except httpx.TransportError:
-        await asyncio.sleep(0.02)  # polling another process: there is nothing to wait on
-        return False
+    port, file = free_port(), tmp_path / "haproxy.cfg"
+    file.write_text(configuration(port, replicas))
+    async with behind_haproxy(tmp_path, file, port) as url:
+        yield url
 
 
 async def test_what_is_in_flight_on_a_replica_that_dies_is_answered_by_another(url: str, replicas: list[Replica]):

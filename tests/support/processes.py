@@ -57,6 +57,18 @@ def _answers_https(url: str, tls: ssl.SSLContext) -> bool:
         return False
 
 
+@asynccontextmanager
+async def behind_haproxy(folder: Path, configuration: Path, port: int, **environment: str) -> AsyncIterator[str]:
+    """The URL of a haproxy with that configuration, of which a server behind it, in this event loop, is ready."""
+    words = ["haproxy", "-db", "-f", configuration]
+    proxy = Process(words, folder, port=port, environment=environment, ready="/readyz")
+    try:
+        await asyncio.to_thread(proxy.start)
+        yield proxy.url
+    finally:
+        await asyncio.to_thread(proxy.stop)
+
+
 class RedisServer(Process):
     """One server that can be made sick. Keeps its port through every restart."""
 

@@ -5,27 +5,27 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from queue import SimpleQueue
 from typing import Any, ClassVar
 
 import gevent
 import grpc
 from geventhttpclient import HTTPClient
 from geventhttpclient.response import HTTPParseError
-from google.protobuf.message import Message
 from locust import User, task
 from locust.env import Environment
-from turnscore_wire.v1 import to_fields, turnscore_pb2
-from turnscore_wire.v1.turnscore_pb2_grpc import TurnScorerStub
+from pydantic import BaseModel
+from turnscore_client import (
+    Conversation,
+    DeadlineExceededError,
+    OverloadedError,
+    TurnScoreError,
+    TurnScoreGrpcClient,
+)
 
-from turnscore_load.answers import EXPIRED_GRPC_STATUS, CallAnswer, judge_grpc, judge_http
+from turnscore_load.answers import CallAnswer, judge_fields, judge_http
 from turnscore_load.machine import LOOPBACK, port_of
-from turnscore_load.traffic import PATIENCE_SECONDS, TYPICAL_PAUSE_SECONDS, Item, Traffic, as_grpc, pause_seconds
+from turnscore_load.traffic import PATIENCE_SECONDS, TYPICAL_PAUSE_SECONDS, Item, Traffic, pause_seconds
 from turnscore_load.users.budgets import statistics_name
-
-_PUSHBACK = "grpc-retry-pushback-ms"
-_DETAILS = "grpc-status-details-bin"
 
 
 class HttpUserConnection:
@@ -46,110 +46,47 @@ class HttpUserConnection:
             content = bytes(reply.read())
         except (OSError, HTTPParseError) as error:
             return judge_http(0, None, b"", f"no reply: {type(error).__name__}")
-        retry_after = reply.get("retry-after")
-        return judge_http(reply.status_code, retry_after if isinstance(retry_after, str) else None, content)
+        return judge_http(reply.status_code, reply.get("retry-after"), content)
 
     def close(self) -> None:
         self._client.close()
 
 
-class NoReplyError(Exception):
-    """A stream gave no answer in time."""
-
-
 class GrpcUserConnection:
-    """The same over gRPC."""
+    """The same over gRPC, by our client."""
 
     kind = "grpc"
 
     def __init__(self, port: int) -> None:
         options = [("grpc.use_local_subchannel_pool", 1)]  # else all users would share a connection
-        self._channel = grpc.insecure_channel(f"{LOOPBACK}:{port}", options=options)
-        self._stub = TurnScorerStub(self._channel)  # type: ignore[no-untyped-call]
+        target = f"{LOOPBACK}:{port}"
+        channel = grpc.insecure_channel(target, options=options)
+        self.client = TurnScoreGrpcClient(target, channel=channel, timeout_seconds=PATIENCE_SECONDS, max_retries=0)
 
     def ask(self, items: Sequence[Item], *, is_batch: bool = False) -> CallAnswer:
-        given = [as_grpc(item) for item in items]
-        try:
-            if is_batch:
-                reply = self._stub.ScoreBatch(turnscore_pb2.BatchRequest(items=given), timeout=PATIENCE_SECONDS)
-            else:
-                reply = self._stub.Score(turnscore_pb2.ScoreRequest(**given[0]), timeout=PATIENCE_SECONDS)
-        except grpc.RpcError as error:
-            return _judge_error(error)
-        return judge_grpc("OK", to_fields(reply), reply.ByteSize())
-
-    def open_stream(self, item: Item, context: Sequence[Mapping[str, str]]) -> "GrpcStream":
-        """A live conversation that asks what the item asks, after the turns of `context`."""
-        choice = {name: value for name, value in item.items() if name not in ("context", "response")}
-        return GrpcStream(self._stub.ScoreStream, as_grpc({**choice, "context": context}))
+        if is_batch:
+            return judge_client(lambda: self.client.score_batch(items))
+        return judge_client(lambda: self.client.score(**items[0]))
 
     def close(self) -> None:
-        self._channel.close()
+        self.client.close()
 
 
-class GrpcStream:
-    """One live conversation. What goes wrong with it is the answer to its next system turn, and the last."""
-
-    def __init__(self, call: Any, opening: Mapping[str, Any]) -> None:
-        self._messages: SimpleQueue[Message | None] = SimpleQueue()
-        self._replies = call(iter(self._messages.get, None))
-        self._problem: CallAnswer | None = None
-        self._ask(turnscore_pb2.ConversationMessage(open=opening), "opened")
-
-    @property
-    def is_over(self) -> bool:
-        return self._problem is not None
-
-    def say(self, turn: Mapping[str, str]) -> None:
-        self._ask(turnscore_pb2.ConversationMessage(turn=_turn(turn["speaker"], turn["text"])), "ack")
-
-    def score(self, text: str) -> CallAnswer:
-        """Says a system turn."""
-        answer = self._ask(turnscore_pb2.ConversationMessage(turn=_turn("system", text)), "scored")
-        if answer is None:
-            return self._problem or CallAnswer(outcome="failed", why="no scores")
-        return judge_grpc("OK", to_fields(answer), answer.ByteSize())
-
-    def close(self) -> None:
-        """Says that everything is said; where the service does not end the stream then, leaves."""
-        self._messages.put(None)
-        if not self.is_over:
-            with gevent.Timeout(PATIENCE_SECONDS, False), suppress(grpc.RpcError):
-                list(self._replies)  # over, one way or the other
-        self._replies.cancel()
-
-    def _ask(self, message: Message, kind: str) -> Any:
-        """The answer of that kind; None where the stream is, or is now, over."""
-        if self._problem is not None:
-            return None
-        self._messages.put(message)
-        try:
-            with gevent.Timeout(PATIENCE_SECONDS, NoReplyError):
-                reply = next(self._replies)
-        except grpc.RpcError as error:
-            self._problem = _judge_error(error)
-        except StopIteration:
-            self._problem = CallAnswer(outcome="failed", why="the stream ended")
-        except NoReplyError:
-            self._problem = CallAnswer(outcome="failed", why="no reply in time")
-        else:
-            found = reply.WhichOneof("message")
-            if found == kind:
-                return getattr(reply, found)
-            self._problem = CallAnswer(outcome="failed", size=reply.ByteSize(), why=f"{found} instead of {kind}")
-        return None
+def judge_client(call: Callable[[], BaseModel | None]) -> CallAnswer:
+    """The answer that a client's reply or error is."""
+    try:
+        reply = call()
+    except TurnScoreError as error:
+        return judge_error(error)
+    return judge_fields(reply.model_dump() if reply else None, "OK")
 
 
-def _judge_error(error: Any) -> CallAnswer:
-    status, trailers = error.code().name, dict(error.trailing_metadata() or ())
-    if status == EXPIRED_GRPC_STATUS and _DETAILS not in trailers:
-        return CallAnswer(outcome="failed", why="no reply in time")
-    return judge_grpc(status, {}, 0, trailers.get(_PUSHBACK))
-
-
-def _turn(speaker: str, text: str) -> dict[str, str]:
-    [turn] = as_grpc({"context": [{"speaker": speaker, "text": text}]})["context"]
-    return dict(turn)
+def judge_error(error: TurnScoreError) -> CallAnswer:
+    if isinstance(error, OverloadedError):
+        return CallAnswer(outcome="refused", retry_after_seconds=(error.retry_after_ms or 0) / 1000)
+    if isinstance(error, DeadlineExceededError) and error.request_id:  # the service's own, not the client's patience
+        return CallAnswer(outcome="expired")
+    return CallAnswer(outcome="failed", why=error.code)
 
 
 UserConnection = HttpUserConnection | GrpcUserConnection
@@ -188,7 +125,7 @@ class ScoringUser(User):
     def on_stop(self) -> None:
         self.connection.close()
 
-    def call(self, send: Callable[[], CallAnswer]) -> None:
+    def call(self, send: Callable[[], CallAnswer]) -> CallAnswer:
         """Makes one call, reports it, and waits as long as a refusal advises."""
         started_at = time.perf_counter()
         answer = send()
@@ -196,7 +133,7 @@ class ScoringUser(User):
             request_type=self.connection.kind,
             name=statistics_name(self.kind, answer.outcome),
             response_time=1000 * (time.perf_counter() - started_at),
-            response_length=answer.size,
+            response_length=0,
             exception=FailedAnswerError(answer.why) if answer.outcome == "failed" else None,
             context={},
         )
@@ -204,6 +141,7 @@ class ScoringUser(User):
             gevent.sleep(_AFTER_FAILURE_SECONDS)
         elif answer.retry_after_seconds is not None:
             gevent.sleep(min(answer.retry_after_seconds, _MOST_OBEDIENT_SECONDS))
+        return answer
 
 
 class ConversationUser(ScoringUser):
@@ -245,27 +183,35 @@ class StreamUser(ConversationUser):
     kind = "stream"
     api = "grpc"
 
-    def __init__(self, environment: Environment) -> None:
-        super().__init__(environment)
-        self._stream: GrpcStream | None = None
-        self._said: list[dict[str, str]] = []
+    _stream: Conversation | None = None
+    _said: Sequence[Mapping[str, str]] = ()
 
     def ask_for(self, item: Item) -> None:
         """Says the person's turn and the chatbot's; opens another stream where another dialogue begins."""
         *before, typed = item["context"]
-        if self._stream is None or self._stream.is_over or before != self._said:
-            self.leave()
-            assert isinstance(self.connection, GrpcUserConnection)
-            self._stream = self.connection.open_stream(item, before)
-        stream = self._stream
-        stream.say(typed)
-        self.call(lambda: stream.score(item["response"]))
+        try:
+            if self._stream is None or before != self._said:
+                self.leave()
+                assert isinstance(self.connection, GrpcUserConnection)
+                choice = {name: value for name, value in item.items() if name not in ("context", "response")}
+                self._stream = self.connection.client.conversation(context=before, max_reopenings=0, **choice)
+                self._stream.__enter__()
+            stream = self._stream
+            stream.say("user", typed["text"])
+        except TurnScoreError as error:  # is the answer to the chatbot's turn
+            problem = judge_error(error)
+            answer = self.call(lambda: problem)
+        else:
+            answer = self.call(lambda: judge_client(lambda: stream.say("system", item["response"])))
         self._said = [*item["context"], {"speaker": "system", "text": item["response"]}]
+        if answer.outcome == "failed":
+            self.leave()
 
     def leave(self) -> None:
         """Ends the stream, if one is open."""
         if self._stream is not None:
             self._stream.close()
+            self._stream = None
 
     def on_stop(self) -> None:
         self.leave()

@@ -40,7 +40,7 @@ def test_a_refusal_carries_its_advice_in_milliseconds_where_the_body_has_it():
     assert judge_http(429, "2", b"{}").retry_after_seconds == 2.0
     body = json.dumps({"error": {"code": "overloaded", "retry_after_ms": 250}}).encode()
     assert judge_http(429, "1", body).retry_after_seconds == 0.25
-    assert judge_grpc("RESOURCE_EXHAUSTED", {}, 0, "1500").retry_after_seconds == 1.5
+    assert judge_grpc("RESOURCE_EXHAUSTED", {}, "1500").retry_after_seconds == 1.5
 
 
 GRPC_REPLIES = [
@@ -56,7 +56,7 @@ GRPC_REPLIES = [
 
 @pytest.mark.parametrize(("status", "reply", "pushback", "outcome", "why"), GRPC_REPLIES)
 def test_every_grpc_reply_is_judged(status: str, reply: dict, pushback: str | None, outcome: str, why: str):
-    answer = judge_grpc(status, reply, 10, pushback)
+    answer = judge_grpc(status, reply, pushback)
     assert (answer.outcome, answer.why) == (outcome, why)
 
 
