@@ -11,13 +11,11 @@ from pydantic import (
     IPvAnyAddress,
     PositiveFloat,
     PositiveInt,
-    field_validator,
     model_validator,
 )
 from pydantic_core import PydanticCustomError
-from pydantic_settings import NoDecode
 
-from turnscore_service.settings.group import SettingsGroup, split_at_commas
+from turnscore_service.settings.group import Listed, SettingsGroup
 
 
 class HttpSettings(SettingsGroup):
@@ -31,13 +29,13 @@ class HttpSettings(SettingsGroup):
     port: Annotated[int, Field(ge=1, le=65_535)] = Field(
         default=3000, description="Port of the HTTP server, unless `bentoml serve` gets `--port`."
     )
-    allowed_origins: Annotated[tuple[str, ...], NoDecode] = Field(
+    allowed_origins: Listed[str] = Field(
         default=(),
         description="Origins whose pages may use the service from a browser (CORS and WebSockets): "
         "`https://chat.example`. The service's own pages may if they are opened by an IP address, as localhost or by "
         "a name in `TURNSCORE_HTTP__ALLOWED_HOSTS`. Programs send no origin.",
     )
-    allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
+    allowed_hosts: Listed[str] = Field(
         default=(),
         description="Host names by which callers may address the service; others are refused, except IP addresses and "
         "localhost. Empty: programs may use any name, pages none.",
@@ -53,11 +51,6 @@ class HttpSettings(SettingsGroup):
         description="Bytes of a request's first line and headers (at most 128 headers); beyond, `too_large` (431) and "
         "closed.",
     )
-
-    @field_validator("allowed_origins", "allowed_hosts", mode="before")
-    @classmethod
-    def _split(cls, value: object) -> object:
-        return split_at_commas(value)
 
 
 class PageSettings(SettingsGroup):
@@ -184,14 +177,9 @@ class AuthSettings(SettingsGroup):
         description='Further keys by name, as JSON: `{"chatbot": {"sha256": "...", "turns_per_second": 50}}`, with '
         "the hexadecimal SHA-256 of a random key.",
     )
-    trusted_proxies: Annotated[tuple[IPv4Network | IPv6Network, ...], NoDecode] = Field(
+    trusted_proxies: Listed[IPv4Network | IPv6Network] = Field(
         default=(),
         description="Addresses and networks of proxies whose `X-Forwarded-For` names the caller. Callers without keys "
         "are distinguished by address; all callers behind another proxy count as one.",
     )
     metrics_need_key: bool = Field(default=False, description="Whether `/metrics` requires a key, too.")
-
-    @field_validator("trusted_proxies", mode="before")
-    @classmethod
-    def _split(cls, value: object) -> object:
-        return split_at_commas(value)

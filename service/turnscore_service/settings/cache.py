@@ -17,8 +17,6 @@ from typing import Annotated, Literal
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from pydantic import (
-    BaseModel,
-    ConfigDict,
     Field,
     NonNegativeInt,
     PositiveFloat,
@@ -28,6 +26,8 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 from turnscore_wire import CacheNamespace
+
+from turnscore_service.settings.group import SettingsGroup
 
 Kind = Literal["single", "unix", "sentinel", "cluster"]
 
@@ -124,10 +124,8 @@ def _read_query(parts: SplitResult, kind: Kind, *, is_encrypted: bool) -> dict[s
     return query
 
 
-class CacheSettings(BaseModel):
+class CacheSettings(SettingsGroup):
     """What is remembered, for how long, and where."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     url: SecretStr | None = Field(
         default=None,

@@ -1,16 +1,20 @@
 """Reads what several groups of settings share: lists separated by commas, and bundles with their shares."""
 
-from typing import Annotated
+from functools import partial
+from typing import Annotated, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 from pydantic_core import PydanticCustomError
+from pydantic_settings import NoDecode
 
 
-def split_at_commas(value: object) -> object:
+def _split(value: object) -> object:
     """The parts of a text, without those that are empty; anything else as it is."""
-    if isinstance(value, str):
-        return tuple(part.strip() for part in value.split(",") if part.strip())
-    return value
+    return value if not isinstance(value, str) else tuple(filter(None, map(str.strip, value.split(","))))
+
+
+_Part = TypeVar("_Part")
+Listed = Annotated[tuple[_Part, ...], NoDecode, BeforeValidator(_split)]  # written with commas between
 
 
 class SettingsGroup(BaseModel):
@@ -29,16 +33,15 @@ class VersionShare(SettingsGroup):
     share: Annotated[float, Field(ge=0, le=1)]
 
 
-def read_shares(value: object, default: float | None = None) -> object:
+def _read_shares(default: float | None, value: object) -> object:
     """The bundles and shares of a text such as `engagement:1.1.0=0.1`, of which commas separate several.
 
     Anything but a text stays as it is. Raises PydanticCustomError, with what is wrong, for a share that is no number
     from 0 to 1, or is missing where there is no `default`; with one, 0 would be of no use and is refused.
     """
-    parts = split_at_commas(value)
-    if not isinstance(value, str) or not isinstance(parts, tuple):
+    if not isinstance(value, str):
         return value
-    return tuple(_read_share(part, default) for part in parts)
+    return tuple(_read_share(part, default) for part in filter(None, map(str.strip, value.split(","))))
 
 
 def _read_share(part: str, default: float | None) -> VersionShare:
@@ -60,3 +63,8 @@ def _read_share(part: str, default: float | None) -> VersionShare:
 
 def _refusal(part: str, why: str) -> PydanticCustomError:
     return PydanticCustomError("version_share", f"{{part}} {why}", {"part": part})
+
+
+_Versions = Annotated[tuple[VersionShare, ...], NoDecode, Field(max_length=8)]
+ShadowVersions = Annotated[_Versions, BeforeValidator(partial(_read_shares, SHADOW_SHARE))]
+SplitVersions = Annotated[_Versions, BeforeValidator(partial(_read_shares, None))]

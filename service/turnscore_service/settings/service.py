@@ -14,7 +14,6 @@ from typing import Annotated, Any, Literal, get_origin
 
 from pydantic import (
     BaseModel,
-    ConfigDict,
     Field,
     FiniteFloat,
     JsonValue,
@@ -26,13 +25,13 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, SettingsError
+from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 from turnscore_core.load_settings import KEPT_VECTOR_BYTES, DeviceName, LoadSettings
 from turnscore_wire import Limits, describe_refusal
 
 from turnscore_service.settings.api import AdminSettings, AuthSettings, GrpcSettings, HttpSettings, PageSettings
 from turnscore_service.settings.cache import CacheSettings
-from turnscore_service.settings.group import SHADOW_SHARE, SettingsGroup, VersionShare, read_shares, split_at_commas
+from turnscore_service.settings.group import Listed, SettingsGroup, ShadowVersions, SplitVersions
 
 
 class TelemetrySettings(SettingsGroup):
@@ -218,10 +217,8 @@ class ConversationSettings(SettingsGroup):
 PartName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*(\.[a-z0-9_ -]+)?$", max_length=128)]
 
 
-class CombinationSettings(BaseModel):
+class CombinationSettings(SettingsGroup):
     """A score made of several scorers' parts."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     weights: Annotated[dict[PartName, FiniteFloat], Field(min_length=1, max_length=32)]
     threshold: FiniteFloat | None = None
@@ -236,22 +233,22 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="TURNSCORE_", env_nested_delimiter="__", frozen=True, extra="ignore")
 
-    models: Annotated[tuple[str, ...], NoDecode] = Field(
+    models: Listed[str] = Field(
         default=(),
         description="Bundles to load, separated by commas: `name`, `name:version` or `name:latest` of the model store "
         "or the starter bundles, or a folder's path (with a `/`). Empty: all starter bundles.",
     )
-    shadow: Annotated[tuple[VersionShare, ...], NoDecode, Field(max_length=8)] = Field(
+    shadow: ShadowVersions = Field(
         default=(),
         description="Versions that score a sample of live turns without serving the result, one per scorer: "
         "`engagement:1.1.0`, or `engagement:1.1.0=0.05` with the share, else 0.1 ([rollouts.md](rollouts.md#shadow)).",
     )
-    split: Annotated[tuple[VersionShare, ...], NoDecode, Field(max_length=8)] = Field(
+    split: SplitVersions = Field(
         default=(),
         description="Versions that serve a share of conversations, one per scorer: `engagement:1.1.0=0.1` "
         "([rollouts.md](rollouts.md#split)). 0: only API keys that name the version.",
     )
-    default_scorers: Annotated[tuple[str, ...], NoDecode] = Field(
+    default_scorers: Listed[str] = Field(
         default=(),
         description="Scorers for requests that name none. Empty: all but stand-ins, or all if there are only "
         "stand-ins. A ranking asks quality only, if it is one of them.",
@@ -286,7 +283,7 @@ class Settings(BaseSettings):
         description="Duration from which a request or a conversation's turn is logged as slow, with the time of each "
         "stage and without its text; at most ten lines per second. 0: none.",
     )
-    metric_tenants: Annotated[tuple[str, ...], NoDecode, Field(max_length=32)] = Field(
+    metric_tenants: Annotated[Listed[str], Field(max_length=32)] = Field(
         default=(),
         description="Up to 32 names of API keys that the metrics on values distinguish by `tenant`; other callers are "
         "`other`. Empty: no distinction.",
@@ -309,35 +306,10 @@ class Settings(BaseSettings):
     admin: AdminSettings = Field(default_factory=AdminSettings)
     telemetry: TelemetrySettings = Field(default_factory=TelemetrySettings)
 
-    @field_validator("models", "default_scorers", "metric_tenants", mode="before")
-    @classmethod
-    def _split(cls, value: object) -> object:
-        return split_at_commas(value)
-
-    @field_validator("shadow", mode="before")
-    @classmethod
-    def _read_shadow(cls, value: object) -> object:
-        return read_shares(value, SHADOW_SHARE)
-
-    @field_validator("split", mode="before")
-    @classmethod
-    def _read_split(cls, value: object) -> object:
-        return read_shares(value)
-
     def loading(self) -> LoadSettings:
-        """What of them concerns loading models."""
-        return LoadSettings(
-            models=self.models,
-            options=self.options,
-            thresholds=self.thresholds,
-            device=self.runtime.device,
-            gpu_memory_share=self.runtime.gpu_memory_share,
-            threads=self.runtime.threads,
-            concurrent_batches=self.runtime.concurrent_batches,
-            max_batch_tokens=self.batching.max_batch_tokens,
-            kept_vector_bytes=self.runtime.kept_vector_bytes,
-            workers=self.workers,
-        )
+        """What of them concerns loading models: the settings of these names."""
+        known = {**dict(self.runtime), **dict(self.batching), **dict(self)}
+        return LoadSettings(**{name: known[name] for name in LoadSettings.model_fields})
 
 
 def read_settings(given: Mapping[str, Any] | None = None) -> Settings:
