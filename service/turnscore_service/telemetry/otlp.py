@@ -20,7 +20,8 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
-from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, SpanKind, StatusCode, TraceFlags
+from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, SpanKind, StatusCode
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from pydantic import BaseModel
 from turnscore_wire import (
     ERROR_TABLE,
@@ -34,7 +35,8 @@ from turnscore_wire import (
     ScoreReply,
 )
 
-from turnscore_service.telemetry.recorder import CallerSpan, EndedCall, stage_seconds
+from turnscore_service.settings.service import TelemetrySettings
+from turnscore_service.telemetry.recorder import TRACEPARENT, EndedCall, stage_seconds
 
 # OpenTelemetry's semantic conventions 1.44.0: `http.*` and `error.type` are stable, `rpc.*` in development.
 SPAN_SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.44.0"
@@ -100,6 +102,7 @@ def _turns_of(reply: BaseModel | None) -> Iterator[_Turn]:
             yield {"turnscore.candidate_index": candidate.index}, candidate.scores, candidate.errors
 
 
+_PROPAGATOR = TraceContextTextMapPropagator()
 _SCOPE = "turnscore"
 _VERSION = version("turnscore")
 _LOG_DELAY_MS = 5000.0  # as long as spans wait: OpenTelemetry's second makes five times the requests
@@ -127,8 +130,13 @@ class OtlpExporter:
         self._tracer = self._spans.get_tracer(_SCOPE, _VERSION, schema_url=SPAN_SCHEMA_URL)
         self._logger = self._logs.get_logger(_SCOPE, _VERSION, schema_url=EVENT_SCHEMA_URL)
 
+    def find_caller(self, traceparent: str) -> SpanContext | None:
+        found = trace.get_current_span(_PROPAGATOR.extract({TRACEPARENT: traceparent})).get_span_context()
+        return found if found.is_valid else None
+
     def export(self, ended: EndedCall) -> None:
-        context = _context_of(ended.trace.caller)
+        caller = ended.trace.caller
+        context = None if caller is None else trace.set_span_in_context(NonRecordingSpan(caller), Context())
         if ended.trace.is_sampled:
             span = self._span_of(ended, context)
             context = context or trace.set_span_in_context(span)
@@ -163,14 +171,6 @@ class OtlpExporter:
         return span
 
 
-def _context_of(caller: CallerSpan | None) -> Context | None:
-    if caller is None:
-        return None
-    flags = TraceFlags(TraceFlags.SAMPLED if caller.is_sampled else TraceFlags.DEFAULT)
-    span = NonRecordingSpan(SpanContext(caller.trace_id, caller.span_id, is_remote=True, trace_flags=flags))
-    return trace.set_span_in_context(span, Context())
-
-
 def _described(ended: EndedCall) -> tuple[str, Mapping[str, Any]]:
     """The span's name and what the conventions say of a server's spans."""
     own: dict[str, Any] = {"turnscore.call": ended.trace.call, "turnscore.request_id": ended.request_id}
@@ -192,10 +192,10 @@ def _described(ended: EndedCall) -> tuple[str, Mapping[str, Any]]:
     return f"{method} {route}", {**own, **known}
 
 
-def open_exporter(endpoint: str, protocol: str, headers: Mapping[str, str], service_name: str) -> OtlpExporter:
+def open_exporter(settings: TelemetrySettings) -> OtlpExporter:
     """The exporter to a collector. Raises ModuleNotFoundError where the protocol's package is not installed."""
-    spans, logs = _over_grpc(endpoint, headers) if protocol == "grpc" else _over_http(endpoint, headers)
-    return OtlpExporter(spans, logs, service_name)
+    connect = _over_grpc if settings.protocol == "grpc" else _over_http
+    return OtlpExporter(*connect(settings.endpoint, settings.headers), settings.service_name)
 
 
 def _over_http(endpoint: str, headers: Mapping[str, str]) -> tuple[SpanExporter, LogRecordExporter]:

@@ -6,41 +6,23 @@ event next to the span that the caller named in `traceparent` (W3C Trace Context
 
 import logging
 import random
-import re
 import threading
 import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from pydantic import BaseModel
 from turnscore_wire import BatchReply, ScoreReply, Timing
 
 from turnscore_service.settings.service import TelemetrySettings
 
+if TYPE_CHECKING:
+    from opentelemetry.trace import SpanContext
+
 TRACEPARENT = "traceparent"
-_PATTERN = re.compile(r"(?!ff)([0-9a-f]{2})-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
-_SAMPLED = 0x01
-
-
-@dataclass(frozen=True, slots=True)
-class CallerSpan:
-    trace_id: int
-    span_id: int
-    is_sampled: bool
-
-
-def caller_span(carrier: Mapping[str, str]) -> CallerSpan | None:
-    """The caller's span, from a request's headers or a call's metadata."""
-    sent = carrier.get(TRACEPARENT)
-    matched = None if sent is None else _PATTERN.fullmatch(sent)
-    if matched is None or (matched[1] == "00" and matched[5]):
-        return None
-    return CallerSpan(int(matched[2], 16), int(matched[3], 16), bool(int(matched[4], 16) & _SAMPLED))
-
-
 _STAGES = ("tokenize", "queue", "inference", "cache")
 
 
@@ -76,7 +58,10 @@ class EndedCall:
 
 
 class Exporter(Protocol):
-    """Where ended calls go; called only in the recorder's thread."""
+    """Where ended calls go; but for `find_caller` called only in the recorder's thread."""
+
+    def find_caller(self, traceparent: str) -> "SpanContext | None":
+        """The caller's span; None where the header does not name one."""
 
     def export(self, ended: EndedCall) -> None:
         """Makes a span and events of it."""
@@ -92,7 +77,7 @@ class CallTrace:
     recorder: "TelemetryRecorder"
     transport: str
     call: str
-    caller: CallerSpan | None
+    caller: "SpanContext | None"
     is_sampled: bool
     started_at_ns: int = field(default_factory=time.time_ns)
 
@@ -127,8 +112,9 @@ class TelemetryRecorder:
 
         A caller's own span decides whether the call is sampled; without one, chance does.
         """
-        caller = caller_span(carrier)
-        is_sampled = random.random() < self._sample_share if caller is None else caller.is_sampled  # noqa: S311
+        sent = carrier.get(TRACEPARENT)
+        caller = None if sent is None else self._exporter.find_caller(sent)
+        is_sampled = random.random() < self._sample_share if caller is None else caller.trace_flags.sampled  # noqa: S311
         if not is_sampled and self.events != "all":
             return None
         return CallTrace(self, transport, call, caller, is_sampled)
@@ -187,8 +173,7 @@ def open_telemetry(settings: TelemetrySettings) -> TelemetryRecorder | None:
         return None
     from turnscore_service.telemetry.otlp import open_exporter
 
-    exporter = open_exporter(settings.endpoint, settings.protocol, settings.headers, settings.service_name)
-    return TelemetryRecorder(exporter, sample_share=settings.sample_share, events=settings.events)
+    return TelemetryRecorder(open_exporter(settings), sample_share=settings.sample_share, events=settings.events)
 
 
 def _is_installed(package: str) -> bool:

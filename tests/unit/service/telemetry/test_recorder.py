@@ -4,7 +4,8 @@ import threading
 
 import pytest
 from turnscore_service.telemetry import recorder as module
-from turnscore_service.telemetry.recorder import CallerSpan, EndedCall, TelemetryRecorder, caller_span
+from turnscore_service.telemetry.otlp import OtlpExporter
+from turnscore_service.telemetry.recorder import EndedCall, TelemetryRecorder
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 
@@ -19,6 +20,8 @@ class Collected:
         self.error: Exception | None = None
         self.is_closed = False
 
+    find_caller = OtlpExporter.find_caller
+
     def export(self, ended: EndedCall) -> None:
         self.gate.wait()
         self.ended.append(ended)
@@ -27,35 +30,6 @@ class Collected:
 
     def close(self) -> None:
         self.is_closed = True
-
-
-@pytest.mark.parametrize(
-    ("sent", "is_sampled"),
-    [
-        (f"00-{TRACE}-{SPAN}-01", True),
-        (f"00-{TRACE}-{SPAN}-00", False),
-        (f"00-{TRACE}-{SPAN}-03", True),  # level 2's flags may be set
-        (f"cc-{TRACE}-{SPAN}-01-what-the-future-brings", True),
-    ],
-)
-def test_a_traceparent_names_the_callers_span(sent: str, is_sampled: bool):
-    assert caller_span({"traceparent": sent}) == CallerSpan(int(TRACE, 16), int(SPAN, 16), is_sampled)
-
-
-@pytest.mark.parametrize(
-    "sent",
-    [
-        None,
-        "",
-        f"00-{TRACE}-{SPAN}",
-        f"00-{TRACE.upper()}-{SPAN}-01",
-        f"00-{'0' * 32}-{SPAN}-01",
-        f"00-{TRACE}-{SPAN}-01\n",
-        "x" * 100_000,
-    ],
-)
-def test_what_is_no_traceparent_is_left_out(sent: str | None):
-    assert caller_span({} if sent is None else {"traceparent": sent}) is None
 
 
 @pytest.mark.parametrize(
@@ -68,6 +42,7 @@ def test_what_is_no_traceparent_is_left_out(sent: str | None):
         (0.0, "off", "01", True),  # the caller's span decides
         (1.0, "off", "00", False),
         (1.0, "all", "00", True),
+        (0.0, "sampled", "01-" + "x" * 100_000, False),  # which names no span
     ],
 )
 def test_only_what_is_to_be_recorded_is_begun(share: float, events, flag: str | None, is_begun: bool):
