@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 from turnscore_models import Bundle, InvalidManifestError
 from turnscore_wire import TokenCount, Turn
 
-from turnscore_core.inference.onnx_backend import Backend, pad_rows
+from turnscore_core.inference.onnx_backend import Backend
 from turnscore_core.inference.tokenizer import TextTokenizer
+from turnscore_core.scorers.engagement import feed_distinct
 from turnscore_core.scorers.history import CHARS_PER_TOKEN, keep_beginning
-from turnscore_core.scorers.scorer import Fields, RawScore, Scorer, TokenPack, TokenRow, TurnToScore
+from turnscore_core.scorers.scorer import Fields, RawScore, Scorer, TokenPack, TurnToScore
 from turnscore_core.scorers.turn_warnings import reading_warnings
 
 KIND = "encoder"
@@ -66,15 +67,10 @@ class TextEncoder(Scorer):
 
     def score(self, batch: Sequence[TokenPack]) -> list[RawScore]:
         """A cosine and the response's vector for each pack. Equal rows of a batch are computed once."""
-        places: dict[TokenRow, int] = {}
-        for pack in batch:
-            for row in pack.rows:
-                places.setdefault(row, len(places))
-        input_ids, attention_mask = pad_rows(list(places), self._tokenizer.pad_id)
-        found = self._backend.run({"input_ids": input_ids, "attention_mask": attention_mask})["vector"]
-        vectors = np.asarray(found, dtype=np.float32)
+        feeds, before, response = feed_distinct(batch, self._tokenizer.pad_id)
+        vectors = np.asarray(self._backend.run(feeds)["vector"], dtype=np.float32)
         vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), _LEAST_LENGTH)
-        return [self._score(vectors[places[pack.rows[0]]], vectors[places[pack.rows[-1]]]) for pack in batch]
+        return [self._score(*each) for each in zip(vectors[before], vectors[response], strict=True)]
 
     def counts_in_dialogue(self, turn: TurnToScore) -> bool:
         return False

@@ -12,7 +12,7 @@ import numpy as np
 from turnscore_models import Bundle
 from turnscore_wire import Turn
 
-from turnscore_core.inference.onnx_backend import Backend, pad_rows
+from turnscore_core.inference.onnx_backend import Array, Backend, pad_rows
 from turnscore_core.inference.tokenizer import TextTokenizer
 from turnscore_core.scorers.history import CHARS_PER_TOKEN, history_of, keep_beginning, keep_end
 from turnscore_core.scorers.scorer import Fields, RawScore, Scorer, TokenPack, TokenRow, TurnToScore, count_tokens
@@ -20,6 +20,17 @@ from turnscore_core.scorers.turn_warnings import reading_warnings
 
 # English text has four to five characters a token; half of that is on the safe side for other scripts.
 _CHARS_PER_TOKEN = 2
+
+
+def feed_distinct(batch: Sequence[TokenPack], pad_id: int) -> tuple[dict[str, Array], Array, Array]:
+    """The inputs of a graph for a batch's rows, equal ones once; and of each pack the places of its first and last."""
+    places: dict[TokenRow, int] = {}
+    for pack in batch:
+        for row in pack.rows:
+            places.setdefault(row, len(places))
+    input_ids, attention_mask = pad_rows(list(places), pad_id)
+    first, last = (np.array([places[pack.rows[end]] for pack in batch], dtype=np.int64) for end in (0, -1))
+    return {"input_ids": input_ids, "attention_mask": attention_mask}, first, last
 
 
 class EngagementScorer(Scorer):
@@ -76,18 +87,9 @@ class EngagementScorer(Scorer):
 
     def score(self, batch: Sequence[TokenPack]) -> list[RawScore]:
         """One probability a turn. Equal rows of a batch, such as one query with many replies, are computed once."""
-        places: dict[TokenRow, int] = {}
-        for pack in batch:
-            for row in pack.rows:
-                places.setdefault(row, len(places))
-        input_ids, attention_mask = pad_rows(list(places), self._tokenizer.pad_id)
-        feeds = {
-            "input_ids": input_ids,
-            "attention_mask": attention_mask,
-            "query_row": np.array([places[pack.rows[0]] for pack in batch], dtype=np.int64),
-            "reply_row": np.array([places[pack.rows[-1]] for pack in batch], dtype=np.int64),
-        }
-        return [RawScore(value=float(value)) for value in self._backend.run(feeds)["probability"]]
+        feeds, query, reply = feed_distinct(batch, self._tokenizer.pad_id)
+        found = self._backend.run({**feeds, "query_row": query, "reply_row": reply})
+        return [RawScore(value=float(value)) for value in found["probability"]]
 
     def counts_in_dialogue(self, turn: TurnToScore) -> bool:
         """A dialogue's score is taken over its pairs: turns that answer something the user said."""

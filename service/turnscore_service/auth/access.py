@@ -114,7 +114,6 @@ def anybody_from(address: str) -> Caller:
     return Caller(share=network_of(address))
 
 
-@lru_cache(maxsize=1024)
 def network_of(address: str) -> str:
     """The network that shares as one caller: an IPv4 address, or the /64 of an IPv6 one, which one host may have whole.
 
