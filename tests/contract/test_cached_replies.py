@@ -8,9 +8,8 @@ from typing import Any
 import httpx
 import pytest
 from conftest import ServeFakes
-from prometheus_client import REGISTRY
 from support.conditions import until
-from support.fakes import POISON, FakeScorer
+from support.fakes import POISON, FakeScorer, sample
 from support.fed import make_fed_scorer
 from turnscore_service.settings.service import AdmissionSettings, Settings
 
@@ -22,7 +21,7 @@ async def score(client: httpx.AsyncClient, response: str = "a b", **asked: Any) 
 
 
 def joins() -> float:
-    return REGISTRY.get_sample_value("turnscore_cache_joins_total", {"scorer": "fake"}) or 0.0
+    return sample("cache_joins_total", scorer="fake")
 
 
 @pytest.fixture

@@ -9,9 +9,8 @@ from typing import Any
 
 import grpc
 import pytest
-from prometheus_client import REGISTRY
 from support.conditions import until
-from support.fakes import FakeReaction, FakeScorer
+from support.fakes import FakeReaction, FakeScorer, sample
 from support.transports import METHODS, Transports, error_of, message_of, serve_transports
 from turnscore_wire.v1.turnscore_pb2_grpc import TurnScorerStub
 from websockets.asyncio.client import connect
@@ -41,7 +40,7 @@ async def ask_over_grpc(transports: Transports, call: str, fields: dict[str, Any
 
 
 def charged(outcome: str = "allowed") -> float:
-    return REGISTRY.get_sample_value("turnscore_key_turns_total", {"key": "slow", "outcome": outcome}) or 0.0
+    return sample("key_turns_total", key="slow", outcome=outcome)
 
 
 def fresh(turns: int) -> dict[str, Any]:

@@ -4,8 +4,7 @@ import asyncio
 
 import pytest
 from conftest import ServeFakes
-from prometheus_client import REGISTRY
-from support.fakes import POISON, FakeReaction, FakeScorer
+from support.fakes import POISON, FakeReaction, FakeScorer, sample
 from turnscore_service.settings.service import Settings
 from turnscore_wire import BatchReply, DialogueReply, ErrorReply, ScoreReply
 
@@ -154,8 +153,7 @@ async def test_a_service_of_user_turns_alone_asks_nobody_by_default(serve: Serve
 
 async def test_counters_equal_the_requests_sent(serve: ServeFakes):
     def counted(code: str) -> float:
-        labels = {"transport": "http", "call": "score", "code": code}
-        return REGISTRY.get_sample_value("turnscore_requests_total", labels) or 0.0
+        return sample("requests_total", transport="http", call="score", code=code)
 
     codes = ("ok", "invalid_request", "internal")
     before = [counted(code) for code in codes]

@@ -7,16 +7,13 @@ from typing import Any
 
 import grpc
 import pytest
-from prometheus_client import REGISTRY
 from support.conditions import until
-from support.fakes import FakeScorer
+from support.fakes import FakeScorer, sample
 from support.transports import error_of, grpc_stub, settings_with
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.settings.service import Settings
 from turnscore_wire import ConversationReply
 from turnscore_wire.v1 import to_fields, turnscore_pb2
-
-IN_FLIGHT = {"scorer": "fake"}
 
 
 @asynccontextmanager
@@ -90,8 +87,7 @@ async def test_a_conversation_that_the_service_ends_says_why(groups: dict[str, A
 
 
 def counted(code: str) -> float:
-    labels = {"transport": "grpc", "call": "conversation", "code": code}
-    return REGISTRY.get_sample_value("turnscore_requests_total", labels) or 0.0
+    return sample("requests_total", transport="grpc", call="conversation", code=code)
 
 
 # The deadline leaves time for the stream to open on a busy machine.
@@ -105,10 +101,10 @@ async def test_a_stream_cut_in_the_middle_leaves_nothing_behind(timeout: float |
         await asyncio.to_thread(scorer.started.wait)
         if timeout is None:
             stream.cancel()
-        await until(lambda: REGISTRY.get_sample_value("turnscore_open_conversations") == 0)
-        await until(lambda: REGISTRY.get_sample_value("turnscore_items_in_flight", IN_FLIGHT) == 0)
+        await until(lambda: sample("open_conversations") == 0)
+        await until(lambda: sample("items_in_flight", scorer="fake") == 0)
         scorer.gate.set()
-        await until(lambda: REGISTRY.get_sample_value("turnscore_queued_items", IN_FLIGHT) == 0)
+        await until(lambda: sample("queued_items", scorer="fake") == 0)
         await until(lambda: counted(code) == before + 1)
     assert len(scorer.batches) == 1
 

@@ -6,9 +6,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import httpx
-from prometheus_client import REGISTRY
 from support.conditions import until
-from support.fakes import FakeScorer
+from support.fakes import FakeScorer, sample
 from support.transports import served_app
 from turnscore_service.scheduling.admission import REFUSALS_IN_A_ROW, SHED_PER_WITNESS
 from turnscore_service.settings.service import AdmissionSettings, RuntimeSettings, Settings
@@ -22,12 +21,11 @@ NUMBERS = itertools.count()
 
 
 def count_shed() -> float:
-    return REGISTRY.get_sample_value("turnscore_requests_shed_total", {"transport": "http", "call": "score"}) or 0.0
+    return sample("requests_shed_total", transport="http", call="score")
 
 
 def count_refused() -> float:
-    labels = {"transport": "http", "call": "score", "code": "overloaded"}
-    return REGISTRY.get_sample_value("turnscore_requests_total", labels) or 0.0
+    return sample("requests_total", transport="http", call="score", code="overloaded")
 
 
 @asynccontextmanager

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 from unittest.mock import patch
 
 import numpy as np
+from prometheus_client import REGISTRY
 from pydantic import JsonValue
 from turnscore_client import TurnScoreClient, TurnScoreGrpcClient
 from turnscore_core.errors import InvalidRequestError
@@ -24,6 +25,12 @@ from turnscore_models import Bundle, GraphSpec, Manifest, TensorSpec
 from turnscore_service.scheduling.versions import CandidateVersion, CandidateVersions
 from turnscore_wire import ConversationReply, TokenCount
 from websockets.sync.client import ClientConnection
+
+
+def sample(name: str, **labels: str) -> float:
+    """The number of one of this process's series; 0 for one that does not exist yet."""
+    return REGISTRY.get_sample_value(f"turnscore_{name}", labels) or 0.0
+
 
 POISON = "poison"
 NOT_A_NUMBER = "not a number"

@@ -23,7 +23,7 @@ from turnscore_service.settings.cache import CacheSettings
 from turnscore_service.settings.service import Settings
 from turnscore_wire import Score, ScoreReply, ScoreRequest, TokenCount, Turn
 
-from support.fakes import FakeScorer, candidate_version, loaded_fake
+from support.fakes import FakeScorer, candidate_version, loaded_fake, sample
 
 NO_CACHE = Settings(cache=CacheSettings(local_max_bytes=0))
 
@@ -35,7 +35,7 @@ async def ask(runtime: Runtime, text: str = "one two", **fields: Any) -> ScoreRe
 
 def counted(outcome: str) -> float:
     """Switches that ended so."""
-    return REGISTRY.get_sample_value("turnscore_model_switches_total", {"outcome": outcome}) or 0.0
+    return sample("model_switches_total", outcome=outcome)
 
 
 class ShiftedScorer(FakeScorer):
@@ -120,7 +120,7 @@ LABELS = {"scorer": "fake", "model": "fake:1.1.0", "served": "fake:1.0.0"}
 
 
 def read(series: str, **labels: str) -> float:
-    return REGISTRY.get_sample_value(f"turnscore_shadow_{series}", {**LABELS, **labels}) or 0.0
+    return sample(f"shadow_{series}", **{**LABELS, **labels})
 
 
 class Since:

@@ -126,17 +126,6 @@ def test_a_short_response_is_kept_as_such_and_a_long_one_only_as_what_comes_befo
     assert rows == [1, 1, 1, 1]
 
 
-@pytest.mark.parametrize("max_bytes", [1, 3_000, 6_000])
-def test_what_makes_room_in_the_middle_of_a_conversation_changes_nothing(bundle: Bundle, max_bytes: int):
-    store = VectorStore(max_bytes)
-    kept, plain = open_scorer(bundle, store), open_scorer(bundle)
-    for seed in range(6):
-        turns = list(replies(converse(seed, 12)))
-        assert score_each(kept, turns) == score_each(plain, turns)
-        assert store.counts().bytes <= max_bytes
-    assert (store.counts().evictions > 0) == (max_bytes > 1)
-
-
 def fill(size: int) -> Vectors:
     return (np.zeros(size, np.uint8),)
 

@@ -9,7 +9,6 @@ import pytest
 from pydantic import JsonValue
 from support.bundles import make_encoder_bundle, make_quality_bundle
 from support.fakes import CPU_BUILD, FakeMachine
-from support.fed import make_fed_bundle
 from turnscore_core import loaded_scorer, model_loader
 from turnscore_core.batches import padded_tokens
 from turnscore_core.inference.concurrency import Concurrency
@@ -27,17 +26,6 @@ from turnscore_models import (
     write_bundle,
 )
 from turnscore_models import bundle as bundle_module
-
-FUNNY = {"funny": {"positive": ["haha"], "negative": []}}
-
-
-def test_a_deployments_options_stand_over_the_bundles_and_change_its_digest(tmp_path: Path) -> None:
-    bundle = make_fed_bundle(tmp_path / "fed")
-    changed = ModelLoader(LoadSettings(options={"fed": {"own_qualities": FUNNY}})).with_options(bundle)
-    assert changed.manifest.options == {**bundle.manifest.options, "own_qualities": FUNNY}
-    assert changed.digest != bundle.digest
-    assert ModelLoader(LoadSettings()).with_options(bundle) is bundle
-
 
 MOST_TOKENS = 256
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from prometheus_client import REGISTRY
+from support.fakes import sample
 
 
 @pytest.fixture
@@ -13,7 +13,7 @@ async def nothing_is_left() -> AsyncIterator[None]:
     before = asyncio.all_tasks()
     yield
     assert {task for task in asyncio.all_tasks() - before if task is not asyncio.current_task()} == set()
-    assert REGISTRY.get_sample_value("turnscore_open_conversations") == 0
+    assert sample("open_conversations") == 0
     for scorer in ("fake", "other"):
-        assert not REGISTRY.get_sample_value("turnscore_items_in_flight", {"scorer": scorer})
-        assert not REGISTRY.get_sample_value("turnscore_queued_items", {"scorer": scorer})
+        assert not sample("items_in_flight", scorer=scorer)
+        assert not sample("queued_items", scorer=scorer)

@@ -7,8 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from prometheus_client import REGISTRY
-from support.fakes import FakeMachine, FakeScorer, encoded, loaded_fake
+from support.fakes import FakeMachine, FakeScorer, encoded, loaded_fake, sample
 from support.fed import make_fed_scorer
 from turnscore_core import model_loader
 from turnscore_core.batches import FIRST_TOKENS, TokenLimit, cuda_budget, find_most_tokens
@@ -66,10 +65,6 @@ def test_the_limit_shrinks_at_once_and_comes_back_slowly_but_never_beyond():
     assert limit.tokens == 6_400
 
 
-def counted(name: str, **labels: str) -> float:
-    return REGISTRY.get_sample_value(name, {"scorer": "fake", **labels}) or 0.0
-
-
 async def hold(batcher: Batcher, scorer: FakeScorer) -> "asyncio.Future[object]":
     scorer.gate.clear()
     first = batcher.submit(encoded(3), LATER)
@@ -80,16 +75,16 @@ async def hold(batcher: Batcher, scorer: FakeScorer) -> "asyncio.Future[object]"
 async def test_a_batch_that_finds_no_memory_is_halved_and_every_turn_is_scored(fake_scorer: FakeScorer):
     batcher = Batcher(loaded_fake(fake_scorer), BatchingSettings(max_batch_tokens=4_096))
     fake_scorer.most_tokens = 100
-    failed = counted("turnscore_items_total", model="fake:1.0.0", outcome="failed")
-    halved = counted("turnscore_out_of_memory_batches_total")
+    failed = sample("items_total", scorer="fake", model="fake:1.0.0", outcome="failed")
+    halved = sample("out_of_memory_batches_total", scorer="fake")
     first = await hold(batcher, fake_scorer)
     futures = [batcher.submit(encoded(32), LATER) for _ in range(8)]
     fake_scorer.gate.set()
     scores = await asyncio.gather(first, *futures)
     assert [each.raw[0].value for each in scores[1:]] == [0.32] * 8
     assert fake_scorer.batches[1:4] == [[32] * 8, [32] * 4, [32] * 2]
-    assert counted("turnscore_items_total", model="fake:1.0.0", outcome="failed") == failed
-    assert counted("turnscore_out_of_memory_batches_total") == halved + 3
+    assert sample("items_total", scorer="fake", model="fake:1.0.0", outcome="failed") == failed
+    assert sample("out_of_memory_batches_total", scorer="fake") == halved + 3
     batcher.close()
 
 

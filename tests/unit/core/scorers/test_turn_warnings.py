@@ -12,7 +12,7 @@ from support.bundles import make_quality_bundle
 from support.fakes import FakeScorer, encoded
 from support.fed import PathBackend
 from turnscore_core.inference.tokenizer import TextTokenizer
-from turnscore_core.kept_vectors import Vectors, VectorStore
+from turnscore_core.kept_vectors import Vectors
 from turnscore_core.loaded_scorer import choose_variant, load_scorer
 from turnscore_core.scorers.engagement import EngagementScorer
 from turnscore_core.scorers.quality import QualityScorer, TokenIds
@@ -213,21 +213,6 @@ def test_loops_written_by_hand_are_found_by_kind(shipped: QualityScorer):
         found.setdefault(kind, []).append(any(stuck(shipped, texts)))
     assert len(found) == 4
     assert all(sum(each) >= 8 for each in found.values()), found
-
-
-def test_stuck_is_the_same_with_kept_vectors_and_changes_no_value(
-    shipped: QualityScorer, monkeypatch: pytest.MonkeyPatch
-):
-    turns = [shipped.trim(turn) for texts in (RESET_LINKS, GOES_ON) for turn in replies_of(texts)]
-    alone = [shipped.score(shipped.encode([turn]))[0] for turn in turns]
-    with monkeypatch.context() as patched:
-        patched.setattr(shipped._encoder, "_kept", VectorStore().of("a"))
-        for _ in range(2):
-            assert [shipped.score(shipped.encode([turn]))[0] for turn in turns] == alone
-    monkeypatch.setattr("turnscore_core.scorers.quality.find_suspect", lambda *_: None)
-    unwarned = [shipped.score(shipped.encode([turn]))[0] for turn in turns]
-    assert [(each.value, each.details) for each in unwarned] == [(each.value, each.details) for each in alone]
-    assert [each.warnings for each in alone] == [(), (), ("stuck",), (), (), (), ()]
 
 
 def test_older_turns_are_read_only_where_a_turn_may_be_stuck(shipped: QualityScorer, monkeypatch: pytest.MonkeyPatch):

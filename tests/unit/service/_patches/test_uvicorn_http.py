@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 from conftest import ServeFakes
-from prometheus_client import REGISTRY
 from support.conditions import until
-from support.fakes import FakeScorer
+from support.fakes import FakeScorer, sample
 from support.transports import listening, listening_service
 from turnscore_service.api.http.app import create_app
 from turnscore_service.settings.api import HttpSettings
@@ -176,8 +175,7 @@ def request(response: str, *, is_last: bool = False) -> bytes:
 
 
 def departed() -> float:
-    labels = {"transport": "http", "call": "score", "code": "departed"}
-    return REGISTRY.get_sample_value("turnscore_requests_total", labels) or 0.0
+    return sample("requests_total", transport="http", call="score", code="departed")
 
 
 async def test_requests_in_pieces_and_sent_ahead_are_answered_in_order():
@@ -207,7 +205,7 @@ async def test_a_caller_that_hangs_up_is_counted_and_its_turn_is_not_computed(se
         host, port = address.split(":")
         _, writer = await asyncio.open_connection(host, int(port))
         writer.write(request("a b c d e"))
-        await until(lambda: REGISTRY.get_sample_value("turnscore_queued_items", {"scorer": "fake"}) == 1)
+        await until(lambda: sample("queued_items", scorer="fake") == 1)
         writer.close()
         await until(lambda: departed() == before + 1)
         scorer.gate.set()

@@ -8,10 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from prometheus_client import REGISTRY
 from pydantic import ValidationError
 from support.conditions import until
-from support.fakes import ManualClock
+from support.fakes import ManualClock, sample
 from turnscore_core.errors import OverloadedError, UnauthenticatedError
 from turnscore_service.auth.access import Access, Offer, TurnBudget, UnusableKeysError, network_of
 from turnscore_service.settings.api import AuthSettings, KeyEntry
@@ -45,10 +44,6 @@ def refused(access: Access, key: str | None) -> str:
     with pytest.raises(UnauthenticatedError) as error:
         access.admit(key)
     return error.value.message
-
-
-def unreadable() -> float:
-    return REGISTRY.get_sample_value("turnscore_key_file_errors_total") or 0.0
 
 
 def test_each_key_is_let_in_by_its_name(file: Path):
@@ -86,11 +81,11 @@ async def test_a_reading_that_fails_for_an_unforeseen_reason_does_not_end_the_wa
 def test_a_broken_file_changes_nothing_and_is_told_once(file: Path, broken: str, caplog: pytest.LogCaptureFixture):
     access = access_to(file)
     file.unlink() if broken == "gone" else file.write_text(broken)
-    before = unreadable()
+    before = sample("key_file_errors_total")
     for _ in range(3):
         access.read_if_changed()
         assert access.admit("secret-1").key_name == "chatbot"
-    assert unreadable() == before + 1
+    assert sample("key_file_errors_total") == before + 1
     errors = [each.message for each in caplog.records if each.levelno == logging.ERROR]
     assert len(errors) == 1
     assert errors[0].startswith(f"keeping the previous API keys: {file}")
@@ -136,7 +131,9 @@ def test_two_keys_of_a_name_are_one_caller_and_a_rotation_gives_no_new_budget(fi
     refused(access, "secret-1")
 
 
-OFFER = Offer(scorers={"quality", "fed"}, defaults={"quality"}, models={"quality:1.0.0": "quality"})
+OFFER = Offer(
+    scorers={"quality", "fed"}, defaults={"quality"}, models={"quality:1.0.0": "quality", "quality:1.1.0": "quality"}
+)
 
 
 @pytest.mark.parametrize(
@@ -148,6 +145,7 @@ OFFER = Offer(scorers={"quality", "fed"}, defaults={"quality"}, models={"quality
         ('default_scorers = ["fed"]', "chatbot.default_scorers: fed is not among quality"),
         ('default_scorers = "quality"', "chatbot.default_scorers: input should be a valid tuple"),
         ('models = ["quality:2.0.0"]', "chatbot.models: quality:2.0.0 is not among quality:1.0.0"),
+        ('models = ["quality:1.0.0", "quality:1.1.0"]', "chatbot.models: name one version of each scorer"),
         ('previous_sha256 = "short"', "chatbot.previous_sha256: string should match pattern"),
     ],
 )

@@ -5,10 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prometheus_client import REGISTRY
 from support.cache_loads import DictLevel
 from support.conditions import until
-from support.fakes import FakeScorer, ManualClock, loaded_fake
+from support.fakes import FakeScorer, ManualClock, loaded_fake, sample
 from support.fed import make_fed_scorer
 from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.score_entries import mark_key
@@ -39,17 +38,13 @@ def values(lookup: CacheLookup) -> Sequence[float | None]:
 
 @pytest.mark.parametrize(("damage", "cause"), [(b"\x03", "unreadable"), (b"", "unreadable"), (b"\x02x", "stale")])
 async def test_an_entry_that_cannot_be_read_is_a_miss_by_its_cause(damage: bytes, cause: str):
-    def counted() -> float:
-        labels = {"scorer": "fake", "cause": cause}
-        return REGISTRY.get_sample_value("turnscore_cache_misses_total", labels) or 0.0
-
     loaded, shared = loaded_fake(FakeScorer()), DictLevel()
     cache = ScoreCache({"fake": loaded}, CacheSettings(local_max_bytes=0), shared)
     keep(cache, await ask(cache, loaded))
     shared.entries = dict.fromkeys(shared.entries, damage)
-    before = counted()
+    before = sample("cache_misses_total", scorer="fake", cause=cause)
     assert values(await ask(cache, loaded)) == [None]
-    assert counted() == before + 1
+    assert sample("cache_misses_total", scorer="fake", cause=cause) == before + 1
 
 
 async def test_pieces_kept_by_two_requests_at_once_are_both_kept(tmp_path: Path):

@@ -5,9 +5,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from prometheus_client import REGISTRY
 from support.conditions import until
-from support.fakes import POISON, FakeReaction, FakeScorer
+from support.fakes import POISON, FakeReaction, FakeScorer, sample
 from support.transports import talking
 from turnscore_core.scorers.scorer import RawScore, TokenPack, TurnToScore
 from turnscore_service.settings.service import AdmissionSettings, Settings
@@ -43,7 +42,7 @@ async def test_every_message_is_answered_once_and_in_order():
 
 async def test_a_user_s_turn_is_answered_by_its_scores_where_their_scorer_is_asked():
     def count(outcome: str) -> float:
-        return REGISTRY.get_sample_value("turnscore_conversation_turns_total", {"outcome": outcome}) or 0.0
+        return sample("conversation_turns_total", outcome=outcome)
 
     before = {outcome: count(outcome) for outcome in ("acknowledged", "scored", "failed")}
     async with talking(fake=FakeScorer(), reaction=FakeReaction()) as (channel, _, _):

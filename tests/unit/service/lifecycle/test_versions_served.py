@@ -8,9 +8,9 @@ from pathlib import Path
 
 import httpx
 import pytest
-from prometheus_client import REGISTRY
 from support.bundles import converse, make_quality_version
 from support.conditions import until
+from support.fakes import sample
 from support.transports import HeldChannel
 from turnscore_core.engine import Dialogue, Engine
 from turnscore_core.model_loader import ModelLoader
@@ -74,8 +74,7 @@ class Talks:
 
 def compared(served: str, series: str, **more: str) -> float:
     """Of the shadow beside that version."""
-    labels = {"scorer": "quality", "model": SHADOW, "served": served, **more}
-    return REGISTRY.get_sample_value(f"turnscore_shadow_{series}", labels) or 0.0
+    return sample(f"shadow_{series}", scorer="quality", model=SHADOW, served=served, **more)
 
 
 async def check_shadow(answered: Answered, served: str, plain: Plain) -> None:

@@ -6,9 +6,8 @@ from typing import Any
 
 import grpc
 import pytest
-from prometheus_client import REGISTRY
 from support.conditions import until
-from support.fakes import FakeScorer
+from support.fakes import FakeScorer, sample
 from support.transports import error_of, grpc_server, grpc_stub, settings_with
 from turnscore_service.api.grpc.endpoints import SERVICE, deadline_of
 from turnscore_wire import Limits
@@ -19,8 +18,7 @@ A_TURN = ScoreRequest(response="one two")
 
 
 def requests(call: str, code: str) -> float:
-    labels = {"transport": "grpc", "call": call, "code": code}
-    return REGISTRY.get_sample_value("turnscore_requests_total", labels) or 0.0
+    return sample("requests_total", transport="grpc", call=call, code=code)
 
 
 async def refusal(call: Any) -> grpc.aio.AioRpcError:
@@ -123,7 +121,7 @@ async def test_work_of_a_call_that_is_cut_is_dropped_and_counted_by_why(timeout:
         first = stub.Score(A_TURN)
         await asyncio.to_thread(scorer.started.wait)
         cut = stub.Score(ScoreRequest(response="never computed " * 5), timeout=timeout)
-        await until(lambda: REGISTRY.get_sample_value("turnscore_items_in_flight", {"scorer": "fake"}) == 2)
+        await until(lambda: sample("items_in_flight", scorer="fake") == 2)
         if timeout is None:
             cut.cancel()
         await until(lambda: requests("score", code) == before + 1)
