@@ -12,15 +12,12 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from pydantic import BaseModel
 from turnscore_wire import BatchReply, ScoreReply, Timing
 
 from turnscore_service.settings.service import TelemetrySettings
-
-if TYPE_CHECKING:
-    from opentelemetry.trace import SpanContext
 
 TRACEPARENT = "traceparent"
 _STAGES = ("tokenize", "queue", "inference", "cache")
@@ -60,8 +57,8 @@ class EndedCall:
 class Exporter(Protocol):
     """Where ended calls go; but for `find_caller` called only in the recorder's thread."""
 
-    def find_caller(self, traceparent: str) -> "SpanContext | None":
-        """The caller's span; None where the header does not name one."""
+    def find_caller(self, traceparent: str) -> Any:
+        """The caller's span, as OpenTelemetry's SpanContext; None where the header does not name one."""
 
     def export(self, ended: EndedCall) -> None:
         """Makes a span and events of it."""
@@ -77,7 +74,7 @@ class CallTrace:
     recorder: "TelemetryRecorder"
     transport: str
     call: str
-    caller: "SpanContext | None"
+    caller: Any  # as `Exporter.find_caller` gives it
     is_sampled: bool
     started_at_ns: int = field(default_factory=time.time_ns)
 
