@@ -17,13 +17,16 @@ from turnscore_assessment.references.evaluation import (
     ENCODER,
     REDUCERS,
     Correlated,
+    Diversity,
     Evaluation,
+    ReferencedReplies,
     Resources,
     evaluate,
     find_metrics,
     metric_names,
+    read_comparisons,
+    read_rated,
 )
-from turnscore_assessment.references.replies import Diversity, ReferencedReplies, read_comparisons, read_rated
 from turnscore_assessment.references.vector_metrics import BundleEncoder, ReferenceWordVectors, read_word_vectors
 from turnscore_assessment.references.word_metrics import find_tokenisation
 from turnscore_assessment.rendering import Page, Section, Table, draw_lines, print_page, show, show_p

@@ -33,10 +33,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from turnscore_assessment.errors import AssessmentError
-from turnscore_assessment.study import conversations, workers
-from turnscore_assessment.study.blind_scorer import BlindScorer, make_scoring
+from turnscore_assessment.study import workers
 from turnscore_assessment.study.chatbots import ChatbotError, Chatbots, clean_text
-from turnscore_assessment.study.conversations import hash_consent, show_standing, show_study
 from turnscore_assessment.study.database import StudyDatabase
 from turnscore_assessment.study.page_requests import (
     ConsentRequest,
@@ -52,8 +50,8 @@ from turnscore_assessment.study.page_requests import (
     read_body,
 )
 from turnscore_assessment.study.plan import StudyPlan
-from turnscore_assessment.study.recordings import Recordings, read_recordings
-from turnscore_assessment.study.workers import Worker, parse_link
+from turnscore_assessment.study.recordings import BlindScorer, Recordings, make_scoring, read_recordings
+from turnscore_assessment.study.workers import Worker, hash_consent, parse_link, show_standing, show_study
 
 _log = logging.getLogger(__name__)
 
@@ -89,7 +87,7 @@ class RunningStudy:
 
     async def show(self, worker: Worker) -> dict[str, Any]:
         """The study, and where the worker stands."""
-        standing = await self._database.read(conversations.find_standing, worker.id)
+        standing = await self._database.read(workers.find_standing, worker.id)
         recorded = None
         if standing.open is not None and standing.open.recorded is not None:
             recorded = self._recordings.find(standing.open.system, standing.open.recorded)
@@ -120,13 +118,13 @@ class RunningStudy:
     async def begin(self, worker: Worker) -> None:
         """Opens the worker's next dialogue, unless one is open."""
         _check_agreed(worker)
-        await self._database.run(conversations.open_next, self._database.study_id, worker.id, self.plan, self._now())
+        await self._database.run(workers.open_next, self._database.study_id, worker.id, self.plan, self._now())
 
     async def say(self, worker: Worker, dialogue_id: str, number: int, text: str) -> str:
         """The system's reply to the worker's message; a repeated message gets the same reply."""
         _check_agreed(worker)
         dialogue = await self._database.run(
-            conversations.take_message,
+            workers.take_message,
             worker.id,
             dialogue_id,
             number,
@@ -140,25 +138,25 @@ class RunningStudy:
             reply = await self._chatbots.reply(self.plan.find_system(dialogue.system), dialogue.texts, dialogue_id)
         except ChatbotError as error:
             _log.warning("system %r gave no reply: %s", dialogue.system, error)
-            await self._database.run(conversations.note_failure, dialogue_id)
+            await self._database.run(workers.note_failure, dialogue_id)
             raise RefusedError(StudyRefusal.NO_REPLY) from None
         except Exception:
-            await self._database.run(conversations.note_failure, dialogue_id)  # the message can be asked again at once
+            await self._database.run(workers.note_failure, dialogue_id)  # the message can be asked again at once
             raise
-        await self._database.run(conversations.store_reply, dialogue_id, number, reply, self._now())
+        await self._database.run(workers.store_reply, dialogue_id, number, reply, self._now())
         return reply
 
     async def rate(self, worker: Worker, dialogue_id: str, ratings: dict[str, float]) -> None:
         """Stores the ratings of a dialogue and ends it."""
         _check_agreed(worker)
         checked = check_ratings(ratings, self.plan)
-        await self._database.run(conversations.rate, worker.id, dialogue_id, checked, self.plan, self._now())
+        await self._database.run(workers.rate, worker.id, dialogue_id, checked, self.plan, self._now())
         self._on_rating()
 
     async def give_up(self, worker: Worker, dialogue_id: str) -> None:
         """Ends a dialogue whose chatbot fails again and again, unrated."""
         _check_agreed(worker)
-        await self._database.run(conversations.give_up, worker.id, dialogue_id, self._now())
+        await self._database.run(workers.give_up, worker.id, dialogue_id, self._now())
 
     async def leave(self, worker: Worker) -> None:
         """Deletes everything that the worker said and rated."""

@@ -9,8 +9,17 @@ import numpy as np
 import pytest
 from support.files import find_data
 from turnscore_assessment.figures import compute_pearson, compute_spearman
-from turnscore_assessment.references.evaluation import Resources, Tables, find_metrics, groups_of
-from turnscore_assessment.references.replies import RATINGS_FILE, TEST_FILE, ReferencedReplies, read_rated, read_replies
+from turnscore_assessment.references.evaluation import (
+    RATINGS_FILE,
+    TEST_FILE,
+    ReferencedReplies,
+    Resources,
+    Tables,
+    find_metrics,
+    groups_of,
+    read_rated,
+    read_replies,
+)
 from turnscore_assessment.references.vector_metrics import BundleEncoder, make_encoder_cosine
 from turnscore_core.deadline import Deadline
 from turnscore_service.lifecycle.runtime import Runtime

@@ -6,8 +6,14 @@ import numpy as np
 import pytest
 from turnscore_assessment.commands.references import build_page
 from turnscore_assessment.figures import Floats
-from turnscore_assessment.references.evaluation import Tables, evaluate
-from turnscore_assessment.references.replies import ReferencedReplies, adjusted_distinct, distinct, self_bleu
+from turnscore_assessment.references.evaluation import (
+    ReferencedReplies,
+    Tables,
+    adjusted_distinct,
+    distinct,
+    evaluate,
+    self_bleu,
+)
 from turnscore_assessment.references.word_metrics import Metric, Pair, make_bleu
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from turnscore_assessment.errors import BadFileError
-from turnscore_assessment.references.replies import read_comparisons
+from turnscore_assessment.references.evaluation import read_comparisons
 
 ROW: dict[str, Any] = {"context_id": "c", "hypotheses": ["a b"], "references": ["a", "b"]}
 

@@ -13,10 +13,9 @@ from support.conditions import until
 from support.studies import Served, served_study
 from turnscore_assessment.errors import TooFewError
 from turnscore_assessment.ratings.rating_file import RatingFile, read_ratings, write_ratings
-from turnscore_assessment.study import blind_scorer
-from turnscore_assessment.study.blind_scorer import BlindScorer, Score, score_by
+from turnscore_assessment.study import recordings
 from turnscore_assessment.study.database import dialogues
-from turnscore_assessment.study.recordings import export_ratings, read_recordings
+from turnscore_assessment.study.recordings import BlindScorer, Score, export_ratings, read_recordings, score_by
 from turnscore_assessment.study.workers import delete_texts
 from turnscore_client import (
     ConnectionFailedError,
@@ -111,7 +110,7 @@ def read_scores(served: Served) -> list[Any]:
 async def test_while_turnscore_is_down_the_study_goes_on_and_is_scored_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(blind_scorer, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(recordings, "POLL_SECONDS", 0.01)
     is_down, tried = True, 0
 
     async def score(turns: list[Turn]) -> Mapping[str, float]:
