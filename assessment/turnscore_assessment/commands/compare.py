@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -9,11 +10,13 @@ import numpy as np
 import typer
 from turnscore_core.engine import open_file_engine
 from turnscore_models import BundleError
+from typer import Argument, Option
 
-from turnscore_assessment.command_line import SeedOption, client_of, reported_errors
+from turnscore_assessment.command_line import client_of, command_of, reported_errors
 from turnscore_assessment.comparison.comparison import (
     CORRECTIONS,
-    Correction,
+    ComparisonOptions,
+    ScoreFile,
     SystemsComparison,
     compare_systems,
     name_systems,
@@ -21,7 +24,6 @@ from turnscore_assessment.comparison.comparison import (
     read_score_file,
     score_file,
 )
-from turnscore_assessment.comparison.difference import ROUNDS
 from turnscore_assessment.comparison.sequential import (
     SequenceMethod,
     SequentialComparison,
@@ -108,127 +110,113 @@ def build_sequence_page(found: Sequence[SequentialComparison]) -> Page:
     return Page(title="A and B, look by look", sections=sections)
 
 
-Files = Annotated[
-    list[Path] | None,
-    typer.Argument(
-        exists=True,
-        dir_okay=False,
-        help="A file of dialogues per system, scored by `turnscore score` or not yet; with --sequential two, or one of "
-        "ratings.",
-    ),
-]
-Ratings = Annotated[
-    Path | None,
-    typer.Option(exists=True, dir_okay=False, help="People's ratings of these systems, named as the files are."),
-]
-Pairing = Annotated[
-    bool | None, typer.Option("--pair/--no-pair", help="Pair dialogues by `id`; default: if most have a counterpart.")
-]
-Names = Annotated[
-    str | None, typer.Option("--scorers", help="Scorers, separated by commas; default: all that all files have.")
-]
-Systems = Annotated[str | None, typer.Option(help="Two systems of the ratings, as in `A,B`.")]
-Bounds = Annotated[str | None, typer.Option(help="Least and greatest possible score, as in `0,1`; betting needs them.")]
-
-
-def run_compare(
-    files: Files = None,
-    ratings: Ratings = None,
-    scorers: Names = None,
-    url: Annotated[str | None, typer.Option(help="Service for unscored dialogues; default: TURNSCORE_URL.")] = None,
-    engine: Annotated[
-        Literal["local"] | None, typer.Option(help="`local`: starter bundles score them here, without a service.")
-    ] = None,
-    paired: Pairing = None,
-    details: Annotated[bool, typer.Option("--details", help="Compare the scores' details, too.")] = False,
-    correction: Annotated[Correction, typer.Option(help="Holm's for all tests, or Benjamini-Hochberg's.")] = "holm",
-    rounds: Annotated[int, typer.Option(min=200, max=100_000, help="Resamples of dialogues.")] = ROUNDS,
-    seed: SeedOption = 0,
-    sequential: Annotated[bool, typer.Option("--sequential", help="Compare after every observation.")] = False,
-    systems: Systems = None,
-    criterion: Annotated[str, typer.Option(help="Criterion of the ratings.")] = OVERALL,
-    method: Annotated[
-        SequenceMethod | None, typer.Option(help="Method of the sequence; default: betting if bounds are given.")
-    ] = None,
-    bounds: Bounds = None,
-    alpha: Annotated[float, typer.Option(min=0.0001, max=0.5, help="Level of the sequence.")] = 0.05,
-    margin: Annotated[float | None, typer.Option(min=0, help="Smallest difference that matters.")] = None,
-    output: Annotated[Path | None, typer.Option(dir_okay=False, help="File for the result, as JSON.")] = None,
-    html: Annotated[Path | None, typer.Option(dir_okay=False, help="File for the page, with charts.")] = None,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class CompareOptions(ComparisonOptions):
     """Compare your systems, every two of them, by scores of dialogues and by ratings; or two while ratings come in."""
-    given = {"--method": method, "--bounds": bounds, "--margin": margin, "--systems": systems}
-    refused = {"--pair": paired, "--details": details or None, "--ratings": ratings, "--html": html}
-    needless = refused if sequential else given
+
+    files: Annotated[
+        list[Path] | None,
+        Argument(
+            exists=True,
+            dir_okay=False,
+            help="A file of dialogues per system, scored by `turnscore score` or not yet; with --sequential two, or "
+            "one of ratings.",
+        ),
+    ] = None
+    ratings: Annotated[
+        Path | None, Option(exists=True, dir_okay=False, help="People's ratings of these systems, named as files are.")
+    ] = None
+    scorers: Annotated[str | None, Option(help="Scorers, separated by commas; default: all that all files have.")] = (
+        None
+    )
+    url: Annotated[str | None, Option(help="Service for unscored dialogues; default: TURNSCORE_URL.")] = None
+    engine: Annotated[
+        Literal["local"] | None, Option(help="`local`: starter bundles score them here, without a service.")
+    ] = None
+    sequential: Annotated[bool, Option("--sequential", help="Compare after every observation.")] = False
+    systems: Annotated[str | None, Option(help="Two systems of the ratings, as in `A,B`.")] = None
+    criterion: Annotated[str, Option(help="Criterion of the ratings.")] = OVERALL
+    method: Annotated[
+        SequenceMethod | None, Option(help="Method of the sequence; default: betting if bounds are given.")
+    ] = None
+    bounds: Annotated[
+        str | None, Option(help="Least and greatest possible score, as in `0,1`; betting needs them.")
+    ] = None
+    alpha: Annotated[float, Option(min=0.0001, max=0.5, help="Level of the sequence.")] = 0.05
+    margin: Annotated[float | None, Option(min=0, help="Smallest difference that matters.")] = None
+    output: Annotated[Path | None, Option(dir_okay=False, help="File for the result, as JSON.")] = None
+    html: Annotated[Path | None, Option(dir_okay=False, help="File for the page, with charts.")] = None
+
+
+def run(options: CompareOptions) -> None:
+    """Checks that the options go together, and compares."""
+    files, sequential = options.files or [], options.sequential
+    needless: dict[str, object] = {"--pair": options.paired, "--details": options.details or None}
+    needless |= {"--ratings": options.ratings, "--html": options.html}
+    if not sequential:
+        needless = {"--method": options.method, "--bounds": options.bounds, "--margin": options.margin}
+        needless |= {"--systems": options.systems}
     for option, value in needless.items():
         if value is not None:
             raise typer.BadParameter(f"{'does not go' if sequential else 'goes'} with --sequential", param_hint=option)
-    if margin is not None and not margin > 0:
+    if options.margin is not None and not options.margin > 0:
         raise typer.BadParameter("must be above 0", param_hint="--margin")
-    files = files or []
-    if sequential and len(files) != (1 if systems else 2):
+    if sequential and len(files) != (1 if options.systems else 2):
         raise typer.BadParameter("two files of dialogues, or one of ratings with --systems A,B, go with --sequential")
-    if not sequential and (len(files) > MOST_SYSTEMS or (len(files) < 2 and (files or not ratings))):
+    if not sequential and (len(files) > MOST_SYSTEMS or (len(files) < 2 and (files or not options.ratings))):
         raise typer.BadParameter(f"needs files of 2 to {MOST_SYSTEMS} systems, or --ratings")
-    names = _split(scorers, "--scorers") if scorers else None
+    names = _split(options.scorers, "--scorers") if options.scorers else None
     with reported_errors(BundleError):
-        if systems:
-            followed = [_follow_ratings(files[0], systems, criterion, method, alpha, margin)]
-            print_page(build_sequence_page(followed), followed, output)
-            return
-        read = dict(zip(name_systems(files), map(read_score_file, files), strict=True))
-        local = open_file_engine(None, names) if engine and any(each.unscored for each in read.values()) else None
-        for each in read.values():
-            score_file(each, client_of(url), names, local)
         if sequential:
-            a, b = read.values()
-            span = _read_bounds(bounds)
-            chosen = method or ("asymptotic" if span is None else "betting")
-            followed = compare_scores_sequentially(
-                a, b, scorers=names, method=chosen, bounds=span, alpha=alpha, margin=margin
-            )
-            print_page(build_sequence_page(followed), followed, output)
+            followed = _follow(options, files, names)
+            print_page(build_sequence_page(followed), followed, options.output)
             return
-        rated, note = read_rated_systems(ratings, list(read)) if ratings else ({}, None)
-        compared = compare_systems(
-            read,
-            rated,
-            notes=[note] if note else [],
-            paired=paired,
-            with_details=details,
-            scorers=names,
-            correction=correction,
-            rounds=rounds,
-            seed=seed,
-        )
-    asked = {"--ratings": ratings and ratings.name, "--scorers": scorers, "--url": url, "--engine": engine}
-    asked |= {"--correction": correction, "--rounds": str(rounds), "--seed": str(seed)}
-    words = ["turnscore", "compare", *(path.name for path in files), *["--details"] * details]
-    words += [word for option, value in asked.items() if value for word in (option, value)]
-    words += [] if paired is None else ["--pair" if paired else "--no-pair"]
-    page = build_comparison_page(compared, shlex.join(words))
-    print_page(page, compared, output)
-    if html is not None:
-        write_text(html, to_html(page))
-        typer.echo(f"wrote {html}")
+        read = _read_scored(options, files, names)
+        rated, note = read_rated_systems(options.ratings, list(read)) if options.ratings else ({}, None)
+        compared = compare_systems(read, rated, names, options, [note] if note else [])
+    page = build_comparison_page(compared, _write_command(options, files))
+    print_page(page, compared, options.output)
+    if options.html is not None:
+        write_text(options.html, to_html(page))
+        typer.echo(f"wrote {options.html}")
 
 
-def _follow_ratings(
-    path: Path, systems: str, criterion: str, method: SequenceMethod | None, alpha: float, margin: float | None
-) -> SequentialComparison:
-    names = _split(systems, "--systems")
-    if len(names) != 2:
+run_compare = command_of(CompareOptions, run)
+
+
+def _read_scored(options: CompareOptions, files: Sequence[Path], names: list[str] | None) -> dict[str, ScoreFile]:
+    """The files by system, all of their dialogues scored."""
+    read = dict(zip(name_systems(files), map(read_score_file, files), strict=True))
+    needs_engine = options.engine and any(each.unscored for each in read.values())
+    local = open_file_engine(None, names) if needs_engine else None
+    for each in read.values():
+        score_file(each, client_of(options.url), names, local)
+    return read
+
+
+def _follow(options: CompareOptions, files: Sequence[Path], names: list[str] | None) -> list[SequentialComparison]:
+    if options.systems is None:
+        span = _read_bounds(options.bounds)
+        method = options.method or ("asymptotic" if span is None else "betting")
+        pair = _read_scored(options, files, names).values()
+        return compare_scores_sequentially(*pair, names, method, span, options.alpha, options.margin)
+    systems, criterion = _split(options.systems, "--systems"), options.criterion
+    if len(systems) != 2:
         raise typer.BadParameter("must name two systems, as in `A,B`", param_hint="--systems")
-    a, b = names
-    return compare_sequentially(
-        collect_observations(read_ratings(path), a, b, criterion),
-        a=a,
-        b=b,
-        what=criterion,
-        method=method or "betting",
-        alpha=alpha,
-        margin=margin,
-    )
+    observed = collect_observations(read_ratings(files[0]), *systems, criterion)
+    method = options.method or "betting"
+    return [compare_sequentially(observed, *systems, criterion, method, options.alpha, options.margin)]
+
+
+def _write_command(options: CompareOptions, files: Sequence[Path]) -> str:
+    """The command that gives the same figures, with names in place of local paths."""
+    asked = {"--ratings": options.ratings and options.ratings.name, "--scorers": options.scorers, "--url": options.url}
+    asked |= {"--engine": options.engine, "--correction": options.correction}
+    asked |= {"--rounds": str(options.rounds), "--seed": str(options.seed)}
+    words = ["turnscore", "compare", *(path.name for path in files), *["--details"] * options.details]
+    words += [word for option, value in asked.items() if value for word in (option, value)]
+    words += [] if options.paired is None else ["--pair" if options.paired else "--no-pair"]
+    return shlex.join(words)
 
 
 def _read_bounds(bounds: str | None) -> tuple[float, float] | None:

@@ -18,8 +18,9 @@ from scipy import stats
 from turnscore_client import TurnScoreError
 from turnscore_core.engine import LocalFileEngine
 from turnscore_wire import DialogueReply, DialogueRequest, ErrorReply, Turn
+from typer import Option
 
-from turnscore_assessment.command_line import CALLS_IN_FLIGHT, OpenClient, ask_all
+from turnscore_assessment.command_line import CALLS_IN_FLIGHT, OpenClient, SeedOption, ask_all
 from turnscore_assessment.comparison.difference import (
     LEAST_DIALOGUES,
     LEAST_PAIRS,
@@ -262,7 +263,7 @@ def _score_here(found: ScoreFile, engine: LocalFileEngine, scorers: Sequence[str
 LARGE_SHARE = 0.5  # Share of a difference that disappears at equal length, from which the report warns. Chosen.
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class LengthEffect:
     """One kind of length, and one score. `at_equal_length` is None where length and system cannot be separated."""
 
@@ -308,14 +309,7 @@ def measure_length_effect(
     else:
         is_new = p_value * tests < LEVEL
         warning = f"{kind}: only at equal length is there a visible difference" if is_new else None
-    return LengthEffect(
-        kind=kind,
-        mean_a=float(m.mean()),
-        mean_b=float(n.mean()),
-        at_equal_length=adjusted,
-        explained=share,
-        warning=warning,
-    )
+    return LengthEffect(kind, float(m.mean()), float(n.mean()), adjusted, share, warning)
 
 
 def _regress(design: Floats, values: Floats) -> tuple[Interval | None, float]:
@@ -361,7 +355,7 @@ CORRECTIONS: Mapping[Correction, str] = {"holm": "Holm", "bh": "Benjamini-Hochbe
 RATING = "rating"  # The score that a worker's ratings are.
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Outlook:
     """Dialogues of each system that would decide at the observed difference; None: more than a million.
 
@@ -374,7 +368,7 @@ class Outlook:
     smallest_difference: float  # The difference that the dialogues at hand show in four of five studies.
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class PairComparison:
     """Two systems compared in one score, or in one detail of it."""
 
@@ -389,7 +383,7 @@ class PairComparison:
     lengths: Sequence[LengthEffect]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class SystemFigures:
     """A system's means over its dialogues, with intervals, by score; and what is only counted."""
 
@@ -399,7 +393,7 @@ class SystemFigures:
     figures: Mapping[str, Interval]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class SystemsComparison:
     """Every pair of systems in every score, and what a reader must know of how it was made."""
 
@@ -450,58 +444,69 @@ def read_rated_systems(path: Path, systems: Sequence[str] = ()) -> tuple[dict[st
     return found, f"{RATING}: {len(study.raters)} of {len(study.workers)} workers of {path} pass the quality control"
 
 
+@dataclass(frozen=True, kw_only=True)
+class ComparisonOptions:
+    """How systems are compared; options of the command."""
+
+    paired: Annotated[
+        bool | None,
+        Option("--pair/--no-pair", help="Pair dialogues by `id`; default: if most have a counterpart."),
+    ] = None
+    details: Annotated[bool, Option("--details", help="Compare the scores' details, too.")] = False
+    correction: Annotated[Correction, Option(help="Holm's for all tests, or Benjamini-Hochberg's.")] = "holm"
+    rounds: Annotated[int, Option(min=200, max=100_000, help="Resamples of dialogues.")] = ROUNDS
+    seed: SeedOption = 0
+
+
 def compare_systems(
     files: Mapping[str, ScoreFile],
-    rated: Mapping[str, ScoreFile] | None = None,
-    *,
+    rated: Mapping[str, ScoreFile],
+    scorers: Sequence[str] | None,
+    options: ComparisonOptions,
     notes: Sequence[str] = (),
-    paired: bool | None = None,
-    with_details: bool = False,
-    scorers: Sequence[str] | None = None,
-    correction: Correction = "holm",
-    rounds: int = ROUNDS,
-    seed: int = 0,
 ) -> SystemsComparison:
-    """Compares every two systems in every score; `paired` None pairs dialogues where most have a counterpart.
+    """Compares every two systems in every score.
 
     `rated` are systems of the same names by people's ratings; `notes` come before those that are made here. TooFewError
     where there is nothing to compare.
     """
     failed = [each for each in files.values() if each.failed]
     notes = [*notes, *(f"{each.path}: {each.failed} lines have no score but an error" for each in failed)]
-    unrated = [name for name, each in (rated or {}).items() if not each.scored]
+    unrated = [name for name, each in rated.items() if not each.scored]
     notes += [f"{RATING}: no worker who passes rated {name}; left out" for name in unrated]
-    rated = {name: each for name, each in (rated or {}).items() if each.scored}
+    rated = {name: each for name, each in rated.items() if each.scored}
     samples: dict[PairKey, _Sample] = {}
     figures: dict[str, dict[str, Interval]] = {name: {} for name in (*files, *rated)}
     for systems, chosen in ((files, scorers), (rated, None)):
         if systems:
-            columns = {name: _compute_columns(each, with_details) for name, each in systems.items()}
+            columns = {
+                name: [dialogue.values(with_details=options.details) for dialogue in each.scored]
+                for name, each in systems.items()
+            }
             kept = _drop_lonely(columns, chosen, notes)
             for name, column in columns.items():
                 figures[name] |= _measure_system(systems[name], column, kept)
-            samples |= _draw_samples(systems, columns, kept, paired if systems is files else None, notes)
+            samples |= _draw_samples(systems, columns, kept, options.paired if systems is files else None, notes)
     if not samples:
         raise TooFewError(f"no scorer has enough dialogues of two systems: {'; '.join(notes)}")
-    rounds = max(rounds, LEAST_ROUNDS * len(samples))
+    rounds = max(options.rounds, LEAST_ROUNDS * len(samples))
     found = {
-        key: measure_difference(*each.values, paired=each.is_paired, rounds=rounds, seed=seed)
+        key: measure_difference(*each.values, paired=each.is_paired, rounds=rounds, seed=options.seed)
         for key, each in samples.items()
     }
-    p_values = correct_p_values(found, correction)
-    sources = {**rated, **files}
-    return SystemsComparison(
-        systems=[
-            SystemFigures(
-                system=name, source=str(sources[name].path), dialogues=len(sources[name].scored), figures=each
-            )
-            for name, each in figures.items()
-        ],
-        pairs=[_conclude(key, each, p_values.get(key), samples) for key, each in found.items()],
-        correction=correction,
-        method=_describe_method({key: each.is_paired for key, each in samples.items()}, rounds, correction),
-        notes=notes,
-    )
+    p_values = correct_p_values(found, options.correction)
+    sources, pairs = {**rated, **files}, []
+    for key, each in found.items():
+        p_corrected = p_values.get(key)
+        is_decided = p_corrected is not None and p_corrected < LEVEL
+        outlook = _look_ahead(each, is_decided, len(samples))
+        lengths = _measure_lengths(key[0], each, samples[key], is_decided, len(samples))
+        pairs.append(PairComparison(*key, each, p_corrected, is_decided, outlook, lengths))
+    described = [
+        SystemFigures(name, str(sources[name].path), len(sources[name].scored), each) for name, each in figures.items()
+    ]
+    method = _describe_method({key: each.is_paired for key, each in samples.items()}, rounds, options.correction)
+    return SystemsComparison(described, pairs, options.correction, method, notes)
 
 
 def correct_p_values(found: Mapping[Key, SystemDifference], correction: Correction) -> dict[Key, float]:
@@ -509,27 +514,6 @@ def correct_p_values(found: Mapping[Key, SystemDifference], correction: Correcti
     known = {key: each.p_value for key, each in found.items() if each.p_value is not None}
     correct = correct_holm if correction == "holm" else correct_benjamini_hochberg
     return dict(zip(known, correct(list(known.values())).tolist(), strict=True))
-
-
-def _conclude(
-    key: PairKey, found: SystemDifference, p_corrected: float | None, samples: Mapping[PairKey, _Sample]
-) -> PairComparison:
-    is_decided = p_corrected is not None and p_corrected < LEVEL
-    scorer, a, b = key
-    return PairComparison(
-        scorer=scorer,
-        a=a,
-        b=b,
-        found=found,
-        p_corrected=p_corrected,
-        is_decided=is_decided,
-        outlook=_look_ahead(found, is_decided, len(samples)),
-        lengths=_measure_lengths(scorer, found, samples[key], is_decided, len(samples)),
-    )
-
-
-def _compute_columns(file: ScoreFile, with_details: bool) -> list[dict[str, float]]:
-    return [dialogue.values(with_details=with_details) for dialogue in file.scored]
 
 
 def _drop_lonely(
@@ -669,14 +653,9 @@ def _look_ahead(found: SystemDifference, is_decided: bool, tests: int) -> Outloo
     needed = find_needed_dialogues(value, found.spread, paired=paired, level=level)
     if needed is not None:
         needed = max(needed, find_least_dialogues(paired=paired, level=level))
-    return Outlook(
-        needed=needed,
-        more=0 if is_decided else None if needed is None else max(1, needed - have),
-        needed_at_best=find_needed_dialogues(far, found.spread, paired=paired, level=level)
-        if np.isfinite(far)
-        else None,
-        smallest_difference=find_smallest_difference(found.spread, have, paired=paired, level=level),
-    )
+    more = 0 if is_decided else None if needed is None else max(1, needed - have)
+    at_best = find_needed_dialogues(far, found.spread, paired=paired, level=level) if np.isfinite(far) else None
+    return Outlook(needed, more, at_best, find_smallest_difference(found.spread, have, paired=paired, level=level))
 
 
 def _describe_method(paired: Mapping[PairKey, bool], rounds: int, correction: Correction) -> str:

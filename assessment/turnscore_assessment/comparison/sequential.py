@@ -7,7 +7,7 @@ workers of each system are paired in the order in which they came. Of scores, it
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -28,7 +28,7 @@ BURN_IN = 30
 TIGHTEST_AT = 200  # Observations at which the asymptotic sequence is tightest. Chosen: the size of a usual study.
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class FollowedMean:
     """The state after each observation: the interval never widens, and `p_value` never rises.
 
@@ -61,7 +61,7 @@ class BettingSequence:
         span = self.highest - self.lowest
         scaled = self._scale(observations)
         low, high = self._bounds(scaled, self._bets(scaled))
-        return FollowedMean(low=self.lowest + span * low, high=self.lowest + span * high, p_value=p_values, null=null)
+        return FollowedMean(self.lowest + span * low, self.lowest + span * high, p_values, null)
 
     def follow_p(self, observations: ArrayLike, null: float = 0.0) -> Floats:
         """The p-value after each observation alone, which costs a thousandth of the interval."""
@@ -125,12 +125,8 @@ class AsymptoticSequence:
         """The interval after each observation, the running intersection of those so far."""
         count, means, spreads = _run(observations)
         half = np.where(count >= self.burn_in, spreads * self._margins(count), np.inf)
-        return FollowedMean(
-            low=np.maximum.accumulate(means - half),
-            high=np.minimum.accumulate(means + half),
-            p_value=self.follow_p(observations, null),
-            null=null,
-        )
+        low, high = np.maximum.accumulate(means - half), np.minimum.accumulate(means + half)
+        return FollowedMean(low, high, self.follow_p(observations, null), null)
 
     def follow_p(self, observations: ArrayLike, null: float = 0.0) -> Floats:
         """The p-value after each observation; 1 before `burn_in`."""
@@ -169,10 +165,14 @@ def _run(observations: ArrayLike) -> tuple[NDArray[np.intp], Floats, Floats]:
 
 
 SequenceMethod = Literal["betting", "asymptotic"]
+METHODS: Mapping[SequenceMethod, str] = {
+    "betting": "hedged-capital betting confidence sequence (Waudby-Smith & Ramdas 2024)",
+    "asymptotic": "asymptotic normal-mixture confidence sequence (Waudby-Smith et al. 2024)",
+}
 SequentialVerdict = Literal["a is better", "b is better", "no difference larger than the margin", "undecided"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class RatedHit:
     """One worker's ratings in one HIT: those of each system's dialogues, and the places of all its dialogues."""
 
@@ -181,7 +181,7 @@ class RatedHit:
     places: list[int]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class PairedDifferences:
     """Differences in the order in which they became known, and remarks on how they were made."""
 
@@ -191,7 +191,7 @@ class PairedDifferences:
     notes: Sequence[str]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class SequentialLook:
     """The interval after so many observations."""
 
@@ -202,7 +202,7 @@ class SequentialLook:
     p_value: float
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class SequentialComparison:
     """Every look at a comparison, and its verdict, which stands from `decided_at` observations on."""
 
@@ -237,12 +237,11 @@ def collect_observations(ratings: RatingFile, a: str, b: str, criterion: str = O
     left = sum(a in hit.values or b in hit.values for hit in hits) - len(first)
     if left:
         notes.append(f"{left} HITs are no observation: of a worker seen before, or with one of the two systems only")
-    return PairedDifferences(differences=np.array(found), reach=reach, unit=unit, notes=notes)
+    return PairedDifferences(np.array(found), reach, unit, notes)
 
 
 def compare_sequentially(
     observed: PairedDifferences,
-    *,
     a: str,
     b: str,
     what: str = OVERALL,
@@ -259,22 +258,10 @@ def compare_sequentially(
     followed = _follow(observed, method, alpha)
     means = np.cumsum(observed.differences) / np.arange(1, len(observed.differences) + 1)
     columns = zip(means.tolist(), followed.low.tolist(), followed.high.tolist(), followed.p_value.tolist(), strict=True)
-    looks = [
-        SequentialLook(observations=place, mean=mean, low=low, high=high, p_value=p_value)
-        for place, (mean, low, high, p_value) in enumerate(columns, start=1)
-    ]
+    looks = [SequentialLook(place, *row) for place, row in enumerate(columns, start=1)]
     verdict, decided_at = _judge(followed, margin)
-    return SequentialComparison(
-        a=a,
-        b=b,
-        what=what,
-        method=_describe(method, alpha),
-        unit=observed.unit,
-        verdict=verdict,
-        decided_at=decided_at,
-        looks=looks,
-        notes=observed.notes,
-    )
+    how = f"{METHODS[method]}, alpha {alpha:g}, running intersection"
+    return SequentialComparison(a, b, what, how, observed.unit, verdict, decided_at, looks, observed.notes)
 
 
 def _follow(observed: PairedDifferences, method: SequenceMethod, alpha: float) -> FollowedMean:
@@ -295,14 +282,6 @@ def _judge(followed: FollowedMean, margin: float | None) -> tuple[SequentialVerd
     if decided_at is None:
         return "undecided", None
     return ("a is better" if followed.low[decided_at - 1] > 0 else "b is better"), decided_at
-
-
-def _describe(method: SequenceMethod, alpha: float) -> str:
-    name = {
-        "betting": "hedged-capital betting confidence sequence (Waudby-Smith & Ramdas 2024)",
-        "asymptotic": "asymptotic normal-mixture confidence sequence (Waudby-Smith et al. 2024)",
-    }[method]
-    return f"{name}, alpha {alpha:g}, running intersection"
 
 
 def _rate(ratings: RatingFile, criterion: str) -> tuple[Floats, float]:
@@ -356,7 +335,7 @@ def _collect_hits(ratings: RatingFile, places: Sequence[int], values: Floats) ->
     hits: dict[tuple[str, str], RatedHit] = {}
     for place in places:
         row = ratings.dialogues[place]
-        hit = hits.pop((row.worker, row.hit), None) or RatedHit(worker=row.worker, values={}, places=[])
+        hit = hits.pop((row.worker, row.hit), None) or RatedHit(row.worker, {}, [])
         hit.places.append(place)
         hit.values.setdefault(row.system, []).append(float(values[place]))
         hits[row.worker, row.hit] = hit  # restored at the end
@@ -369,7 +348,6 @@ Bounds = tuple[float, float]
 def compare_scores_sequentially(
     a: ScoreFile,
     b: ScoreFile,
-    *,
     scorers: list[str] | None = None,
     method: SequenceMethod = "asymptotic",
     bounds: Bounds | None = None,
@@ -398,19 +376,8 @@ def compare_scores_sequentially(
         ]
         _check_bounds(name, kept, bounds)
         differences = np.array([left - right for left, right in kept])
-        found.append(
-            compare_sequentially(
-                PairedDifferences(differences=differences, reach=reach, unit=unit, notes=notes),
-                a=str(a.path),
-                b=str(b.path),
-                what=name,
-                method=method,
-                alpha=alpha / len(names),
-                margin=margin,
-            )
-        )
-    if not found:
-        raise TooFewError("no scorer has scored dialogues of both files")
+        observed = PairedDifferences(differences, reach, unit, notes)
+        found.append(compare_sequentially(observed, str(a.path), str(b.path), name, method, alpha / len(names), margin))
     return found
 
 

@@ -124,13 +124,7 @@ class RunningStudy:
         """The system's reply to the worker's message; a repeated message gets the same reply."""
         _check_agreed(worker)
         dialogue = await self._database.run(
-            workers.take_message,
-            worker.id,
-            dialogue_id,
-            number,
-            check_text(text, self.plan),
-            self.plan,
-            self._now(),
+            workers.take_message, worker.id, dialogue_id, number, check_text(text, self.plan), self.plan, self._now()
         )
         if len(dialogue.texts) > 2 * number + 1:
             return dialogue.texts[2 * number + 1]

@@ -257,10 +257,7 @@ def test_a_refused_turn_leaves_the_others_of_its_call_their_marks(file: Path):
 @pytest.mark.parametrize(
     ("reply", "said"),
     [
-        (
-            completion("I would rather not."),
-            "10 calls in a row gave no mark; the last: an answer without a usable",
-        ),
+        (completion("I would rather not."), "10 calls in a row gave no mark; the last: an answer without a usable"),
         ((200, JSON, b"<html>"), "10 calls in a row gave no mark; the last: an answer that is no chat completion"),
         ((401, {}, f"Incorrect API key {KEY}".encode()), "m: HTTP 401 (AuthenticationError)"),
         ((429, {"Retry-After": "900"}, b"{}"), "m: HTTP 429 (RateLimitError)"),

@@ -37,10 +37,7 @@ TABLE_4_SINGLE = {
     "rouge-l": (0.0715, 0.1408),
 }
 METEOR_SINGLE = (0.1064, 0.1871)
-TABLE_6_HUMAN = {
-    "bleu-4": (0.0245, 0.0791, "max"),
-    "rouge-l": (0.1682, 0.3502, "joint"),
-}
+TABLE_6_HUMAN = {"bleu-4": (0.0245, 0.0791, "max"), "rouge-l": (0.1682, 0.3502, "joint")}
 # Not published: what other definitions give on the same rows.
 LIBRARY_SINGLE = {
     "bleu-4@sacrebleu": (0.0302, 0.1502),
