@@ -8,11 +8,14 @@ is replaced by the planned one.
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
+from typer import Option
 
+from turnscore_assessment.command_line import SeedOption
 from turnscore_assessment.comparison.difference import LEVEL, POWER, find_needed_dialogues
 from turnscore_assessment.errors import AssessmentError, TooFewError
 from turnscore_assessment.figures import Flags, Floats
@@ -62,7 +65,7 @@ class Pilot:
 
 
 def read_pilot(
-    ratings: RatingFile, a: str, b: str, *, criterion: str = OVERALL, transform: RatingUnit = "z", dialogues: int = 1
+    ratings: RatingFile, a: str, b: str, criterion: str = OVERALL, transform: RatingUnit = "z", dialogues: int = 1
 ) -> Pilot:
     """The pilot's workers who pass the quality control and rated as many dialogues of a system as are planned, two at
     least if that is more than one. Raises AssessmentError or TooFewError naming what is missing.
@@ -154,68 +157,63 @@ class PowerPlan:
 Simulate = Callable[[int], PowerPoint]
 
 
-def plan_study(
-    pilot: Pilot,
-    *,
-    difference: float | None = None,
-    dialogues: int = 1,
-    level: float = LEVEL,
-    power: float = POWER,
-    simulations: int = SIMULATIONS,
-    seed: int = 0,
-) -> PowerPlan:
-    """The fewest workers with that power; `difference` is the pilot's own unless said. AssessmentError for none."""
-    planned = pilot.difference if difference is None else difference
+@dataclass(frozen=True, kw_only=True)
+class PowerOptions:
+    """What is planned; options of the command."""
+
+    difference: Annotated[
+        float | None,
+        Option(help="Smallest difference that matters, in the unit of --transform; default: the pilot's own."),
+    ] = None
+    dialogues: Annotated[int, Option(min=1, max=100, help="Dialogues of each system that a worker rates.")] = 1
+    level: Annotated[float, Option(min=0.00001, max=0.5, help="Level of the test.")] = LEVEL
+    power: Annotated[float, Option(min=0.1, max=0.99, help="Share of studies that must see the difference.")] = POWER
+    simulations: Annotated[int, Option(min=100, max=MOST_SIMULATIONS, help="Studies simulated.")] = SIMULATIONS
+    seed: SeedOption = 0
+
+
+def plan_study(pilot: Pilot, asked: PowerOptions) -> PowerPlan:
+    """The fewest workers with that power; the difference is the pilot's own unless said. AssessmentError for none."""
+    planned = pilot.difference if asked.difference is None else asked.difference
     if not planned or not math.isfinite(planned):
         raise AssessmentError("difference: must be a number other than 0; no study sees that there is none")
 
     def simulate(workers: int, shift: float = planned) -> PowerPoint:
-        return simulate_power(
-            pilot, workers, shift, dialogues=dialogues, level=level, simulations=simulations, seed=seed
-        )
+        return simulate_power(pilot, workers, shift, asked)
 
-    guess = find_needed_dialogues(planned, pilot.spread, paired=pilot.is_paired, level=level, power=power)
-    needed = None if guess is None or guess > MOST_WORKERS else _search(simulate, guess, power)
+    guess = find_needed_dialogues(planned, pilot.spread, paired=pilot.is_paired, level=asked.level, power=asked.power)
+    needed = None if guess is None or guess > MOST_WORKERS else _search(simulate, guess, asked.power)
     points = [] if needed is None else [simulate(max(FEWEST_WORKERS, round(share * needed))) for share in CURVE]
-    low, high = (None, None) if needed is None else _bound(simulate(needed), level, power)
+    low, high = (None, None) if needed is None else _bound(simulate(needed), asked.level, asked.power)
     return PowerPlan(
         difference=planned,
-        level=level,
-        power=power,
-        dialogues=dialogues,
+        level=asked.level,
+        power=asked.power,
+        dialogues=asked.dialogues,
         is_paired=pilot.is_paired,
         needed=needed,
         needed_low=low,
         needed_high=high,
         curve=points,
         false_alarms=None if needed is None else simulate(needed, 0.0),
-        simulations=simulations,
+        simulations=asked.simulations,
         spread=pilot.spread,
         pilot_difference=pilot.difference,
         pilot_error=pilot.error,
         pilot_workers=(len(pilot.a), len(pilot.b)),
-        notes=list(_note(pilot, difference)),
+        notes=list(_note(pilot, asked.difference)),
         transforms=list(pilot.transforms),
     )
 
 
-def simulate_power(
-    pilot: Pilot,
-    workers: int,
-    difference: float,
-    *,
-    dialogues: int = 1,
-    level: float = LEVEL,
-    simulations: int = SIMULATIONS,
-    seed: int = 0,
-) -> PowerPoint:
+def simulate_power(pilot: Pilot, workers: int, difference: float, asked: PowerOptions) -> PowerPoint:
     """Power of studies in which so many workers (per system if not paired) rate so many dialogues of each system."""
-    generator = np.random.default_rng(seed)
+    generator, simulations = np.random.default_rng(asked.seed), asked.simulations
     shift = difference - pilot.difference
     seen = wrong = 0
-    step = max(1, DRAWS_AT_ONCE // (workers * dialogues))
+    step = max(1, DRAWS_AT_ONCE // (workers * asked.dialogues))
     for start in range(0, simulations, step):
-        statistics, edges = _test(pilot, min(step, simulations - start), workers, dialogues, shift, level, generator)
+        statistics, edges = _test(pilot, min(step, simulations - start), workers, shift, asked, generator)
         right = statistics if difference >= 0 else -statistics
         seen += int((right > edges).sum())
         wrong += int((right < -edges).sum())
@@ -225,13 +223,13 @@ def simulate_power(
 
 
 def _test(
-    pilot: Pilot, studies: int, workers: int, dialogues: int, shift: float, level: float, generator: np.random.Generator
+    pilot: Pilot, studies: int, workers: int, shift: float, asked: PowerOptions, generator: np.random.Generator
 ) -> tuple[Floats, Floats]:
     """The t statistic of each simulated study, and the value beyond which it is significant."""
     drawn = generator.integers(0, len(pilot.a), (studies, workers))
     others = drawn if pilot.is_paired else generator.integers(0, len(pilot.b), (studies, workers))
-    a = _draw(pilot.a, drawn, dialogues, generator) + shift
-    b = _draw(pilot.b, others, dialogues, generator)
+    a = _draw(pilot.a, drawn, asked.dialogues, generator) + shift
+    b = _draw(pilot.b, others, asked.dialogues, generator)
     if pilot.is_paired:
         differences = a - b
         means, variances = differences.mean(axis=1), differences.var(axis=1, ddof=1) / workers
@@ -243,7 +241,7 @@ def _test(
             freedom = variances**2 * (workers - 1) / (parts[0] ** 2 + parts[1] ** 2)
     with np.errstate(divide="ignore", invalid="ignore"):
         statistics = means / np.sqrt(variances)
-    edges = stats.t.ppf(1 - level / 2, np.nan_to_num(freedom, nan=1.0))
+    edges = stats.t.ppf(1 - asked.level / 2, np.nan_to_num(freedom, nan=1.0))
     return np.nan_to_num(statistics, nan=0.0), np.asarray(edges, dtype=np.float64)
 
 

@@ -3,7 +3,7 @@
 import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from statistics import fmean
@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 from typer import Argument, Option
 
-from turnscore_assessment.analysis.power import MOST_SIMULATIONS, SIMULATIONS, PowerPlan, plan_study, read_pilot
+from turnscore_assessment.analysis.power import PowerOptions, PowerPlan, plan_study, read_pilot
 from turnscore_assessment.command_line import RatingsFile, RoundsOption, SeedOption, refuse_input, reported_errors
 from turnscore_assessment.commands.agreement import choose_scorers, show_progress
-from turnscore_assessment.comparison.difference import LEVEL, POWER
 from turnscore_assessment.figures import ROUNDS
 from turnscore_assessment.files import to_csv, write_rows, write_text
 from turnscore_assessment.ratings.rating_file import RatingFile, RatingUnit, read_published, read_ratings, write_ratings
@@ -157,40 +156,26 @@ def list_remarks(plan: PowerPlan) -> Iterator[str]:
     yield f"transforms: {', '.join(plan.transforms)}"
 
 
-def run_power(
-    pilot: RatingsFile,
-    systems: Annotated[str, Option(help="Two systems of the pilot, as in `A,B`.")],
-    difference: Annotated[
-        float | None,
-        Option(help="Smallest difference that matters, in the unit of --transform; default: the pilot's own."),
-    ] = None,
-    criterion: Annotated[str, Option(help="Criterion of the pilot.")] = OVERALL,
-    transform: Annotated[RatingUnit, Option(help="Unit of ratings: z per worker, or raw points.")] = "z",
-    dialogues: Annotated[int, Option(min=1, max=100, help="Dialogues of each system that a worker rates.")] = 1,
-    level: Annotated[float, Option(min=0.00001, max=0.5, help="Level of the test.")] = LEVEL,
-    power: Annotated[float, Option(min=0.1, max=0.99, help="Share of studies that must see the difference.")] = POWER,
-    simulations: Annotated[int, Option(min=100, max=MOST_SIMULATIONS, help="Studies simulated.")] = SIMULATIONS,
-    seed: SeedOption = 0,
-    output: Annotated[Path | None, Option(dir_okay=False, help="File for the plan, as JSON.")] = None,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class PilotOptions(PowerOptions):
     """Plan how many workers and dialogues show a difference between two systems, from the ratings of a pilot study."""
-    names = [name.strip() for name in systems.split(",")]
+
+    pilot: RatingsFile
+    systems: Annotated[str, Option(help="Two systems of the pilot, as in `A,B`.")]
+    criterion: Annotated[str, Option(help="Criterion of the pilot.")] = OVERALL
+    transform: Annotated[RatingUnit, Option(help="Unit of ratings: z per worker, or raw points.")] = "z"
+    output: Annotated[Path | None, Option(dir_okay=False, help="File for the plan, as JSON.")] = None
+
+
+def run_power(options: PilotOptions) -> None:
+    """Plans, and says how."""
+    names = [name.strip() for name in options.systems.split(",")]
     if len(names) != 2 or not all(names):
         raise typer.BadParameter("must name two systems, as in `A,B`", param_hint="--systems")
     with reported_errors():
-        found = read_pilot(
-            read_ratings(pilot), names[0], names[1], criterion=criterion, transform=transform, dialogues=dialogues
-        )
-        plan = plan_study(
-            found,
-            difference=difference,
-            dialogues=dialogues,
-            level=level,
-            power=power,
-            simulations=simulations,
-            seed=seed,
-        )
-    print_page(build_power_page(plan), plan, output)
+        ratings = read_ratings(options.pilot)
+        plan = plan_study(read_pilot(ratings, *names, options.criterion, options.transform, options.dialogues), options)
+    print_page(build_power_page(plan), plan, options.output)
 
 
 def run_reliability(

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.files import find_data, write_lines
-from turnscore_assessment.analysis.power import Pilot, plan_study, read_pilot, simulate_power
+from turnscore_assessment.analysis.power import Pilot, PowerOptions, plan_study, read_pilot, simulate_power
 from turnscore_assessment.commands.main import app
 from turnscore_assessment.comparison.difference import find_power
 from turnscore_assessment.errors import AssessmentError, TooFewError
@@ -32,7 +32,7 @@ def make_pilot(workers: int = 60, *, paired: bool = True, taste: float = 10, noi
 @pytest.mark.parametrize("workers", [20, 80])
 def test_of_normal_ratings_the_power_is_the_t_tests(paired: bool, workers: int) -> None:
     pilot = make_pilot(300, paired=paired)
-    found = simulate_power(pilot, workers, 6.0, simulations=4000)
+    found = simulate_power(pilot, workers, 6.0, PowerOptions(simulations=4000))
     expected = find_power(6.0, pilot.spread, workers, paired=paired)
     assert found.power == pytest.approx(expected, abs=4 * found.error + 0.01)
     assert found.error == pytest.approx(np.sqrt(found.power * (1 - found.power) / 4000))
@@ -40,20 +40,20 @@ def test_of_normal_ratings_the_power_is_the_t_tests(paired: bool, workers: int) 
 
 @pytest.mark.parametrize("paired", [True, False])
 def test_without_a_difference_studies_see_one_at_the_level(paired: bool) -> None:
-    found = simulate_power(make_pilot(paired=paired), 40, 0.0, simulations=4000)
+    found = simulate_power(make_pilot(paired=paired), 40, 0.0, PowerOptions(simulations=4000))
     assert found.power + found.wrong == pytest.approx(0.05, abs=0.015)
 
 
 def test_the_workers_planned_reach_the_power_and_fewer_do_not() -> None:
     pilot = make_pilot()
-    plan = plan_study(pilot, difference=6.0)
+    plan = plan_study(pilot, PowerOptions(difference=6.0))
     assert plan.needed is not None
     assert plan.needed_low is not None
     assert plan.needed_high is not None
     assert plan.needed_low <= plan.needed <= plan.needed_high
-    other_seed = simulate_power(pilot, plan.needed, 6.0, seed=9)
-    assert other_seed.power == pytest.approx(0.8, abs=0.04)
-    assert simulate_power(pilot, round(0.6 * plan.needed), 6.0, seed=9).power < 0.72
+    other_seed = PowerOptions(seed=9)
+    assert simulate_power(pilot, plan.needed, 6.0, other_seed).power == pytest.approx(0.8, abs=0.04)
+    assert simulate_power(pilot, round(0.6 * plan.needed), 6.0, other_seed).power < 0.72
     assert [point.workers for point in plan.curve] == sorted(point.workers for point in plan.curve)
     assert plan.false_alarms is not None
     assert plan.false_alarms.power + plan.false_alarms.wrong < 0.07
@@ -112,5 +112,5 @@ def test_the_published_study_is_a_pilot() -> None:
     pilot = read_pilot(read_published(files, "free1"), "A", "B")
     assert (len(pilot.a), round(pilot.difference, 3), round(pilot.spread, 3)) == (56, 0.126, 0.741)
     assert pilot.notes == ["75 of 248 workers do not pass the quality control"]
-    plan = plan_study(pilot, difference=0.2, simulations=400)
+    plan = plan_study(pilot, PowerOptions(difference=0.2, simulations=400))
     assert plan.needed == pytest.approx(116, abs=18)
