@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
+from rich.console import Console
+from rich.progress import Progress
 from turnscore_client import AsyncTurnScoreClient
 
 from turnscore_assessment.errors import AssessmentError
@@ -72,6 +74,17 @@ async def ask_all(ask: Callable[[Asked], Awaitable[Answer]], asked: Iterable[Ask
     except ExceptionGroup as errors:
         raise errors.exceptions[0] from errors
     return [answers[place] for place in range(len(answers))]
+
+
+Advance = Callable[[int], None]  # Called with how many were done since the last call.
+
+
+@contextmanager
+def show_progress(title: str, total: int | None) -> Iterator[Advance]:
+    """A progress bar on stderr, removed at the end; `total` is None where it is unknown."""
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(title, total=total)
+        yield lambda done: progress.update(task, advance=done)
 
 
 def command_of(options: type, run: Callable[[Any], None]) -> Callable[..., None]:

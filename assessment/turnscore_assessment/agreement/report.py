@@ -9,16 +9,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from turnscore_assessment.agreement.scoring import (
+    VALUE,
+    AgreementOptions,
     DialogueScores,
     JudgedDialogue,
     ScoredFile,
-    ScorerSelection,
-    ShowProgress,
     drop_empty_turns,
     read_judged_dialogues,
     score_dialogues,
@@ -36,7 +34,6 @@ from turnscore_assessment.figures import (
 from turnscore_assessment.rendering import Page, Section, Table, show, write_report
 
 Level = Literal["turn", "dialogue"]
-Levels = Literal["turn", "dialogue", "both"]
 
 CHARACTERS, WORDS = "length in characters", "length in words"
 POSITION: Mapping[Level, str] = {"turn": "position in the dialogue", "dialogue": "turns in the dialogue"}
@@ -72,7 +69,7 @@ class Observations:
         return [column for column in self.columns if column.is_baseline]
 
 
-def find_levels(dialogues: Sequence[JudgedDialogue], asked: Levels) -> tuple[list[Level], list[str]]:
+def find_levels(dialogues: Sequence[JudgedDialogue], asked: str) -> tuple[list[Level], list[str]]:
     """The levels to measure: `turn`, `dialogue`, or with `both` those that the file has judgements for.
 
     Also the sentences that say why a level is left out. Raises AgreementError with them where none can be measured.
@@ -308,9 +305,10 @@ MOST_COLOURS = 10  # Systems with a colour of their own, as many as matplotlib's
 
 def draw_scatter(levels: Sequence[MeasuredLevel], path: Path) -> None:
     """Writes a PNG: a row of panels per score, a panel per level, systems in colours."""
+    from matplotlib.figure import Figure
+
     names = [column.name for column in levels[0].observations.columns if not column.is_baseline]
     figure = Figure(figsize=(PANEL_INCHES * len(levels), PANEL_INCHES * len(names)), layout="constrained")
-    FigureCanvasAgg(figure)
     panels = figure.subplots(len(names), len(levels), squeeze=False)
     for across, level in enumerate(levels):
         for down, name in enumerate(names):
@@ -341,37 +339,28 @@ def _draw_panel(panel: Any, level: MeasuredLevel, name: str) -> None:
     panel.set_ylabel("quality")
 
 
-def measure_file(
-    file: Path, choice: ScorerSelection, level: Levels, rounds: int, seed: int, show_progress: ShowProgress
-) -> AgreementReport:
+def measure_file(options: AgreementOptions) -> AgreementReport:
     """The figures. Raises BadFileError for the file, AgreementError for what cannot be scored or measured."""
+    file, rounds, seed = options.file, options.bootstrap, options.seed
     read = read_judged_dialogues(file)
     dialogues = [dialogue for dialogue in map(drop_empty_turns, read) if dialogue.is_judged]
     try:
-        levels, left_out = find_levels(dialogues, level)
+        levels, left_out = find_levels(dialogues, options.level)
     except AgreementError as error:
         raise AgreementError(f"{file}: {error}") from None
-    chosen = choose_parts(scored := score_dialogues(choice, dialogues, show_progress), choice.parts)
+    chosen = choose_parts(scored := score_dialogues(options, dialogues), options.parts or [VALUE])
     observed = [observe(dialogues, chosen, level) for level in levels]
+    words = ["turnscore", "agreement", file.name, *options.words, "--level", options.level]
     return AgreementReport(
         file=file.name,
         sha256=hashlib.sha256(file.read_bytes()).hexdigest(),
-        command=_write_command(file, choice, level, rounds, seed),
+        command=shlex.join([*words, "--bootstrap", str(rounds), "--seed", str(seed)]),
         rounds=rounds,
         seed=seed,
         scored=scored,
         levels=[MeasuredLevel(each, measure(each, rounds, seed)) for each in observed],
         left_out=[*_count_empty(read), *left_out],
     )
-
-
-def _write_command(file: Path, choice: ScorerSelection, level: Levels, rounds: int, seed: int) -> str:
-    """The command that gives the same figures, with names in place of local paths."""
-    options = [("--scorer", name) for name in choice.scorers]
-    options += [("--part", name) for name in choice.parts if len(choice.parts) > 1 or name != "value"]
-    options += [("--bundle", Path(name).name) for name in choice.bundles]
-    options += [("--level", level), ("--bootstrap", str(rounds)), ("--seed", str(seed))]
-    return shlex.join(["turnscore", "agreement", file.name, *(word for option in options for word in option)])
 
 
 def write_agreement(report: AgreementReport, page: Page, folder: Path) -> list[Path]:

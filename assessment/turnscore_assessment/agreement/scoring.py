@@ -5,12 +5,12 @@ docs/agreement.md describes the form.
 
 import asyncio
 import math
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
+import typer
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from turnscore_client import AsyncTurnScoreClient, DialogueReply, TurnScoreError
 from turnscore_core.batches import Answer
@@ -22,10 +22,12 @@ from turnscore_core.scoring import score_groups
 from turnscore_models import BundleError
 from turnscore_models.store import resolve
 from turnscore_wire import DialogueAggregate, ModelDescription, Turn
+from typer import Argument, Option
 
-from turnscore_assessment.command_line import ask_all
+from turnscore_assessment.command_line import CALL_SECONDS, CALLS_IN_FLIGHT, Advance, ask_all, client_of, show_progress
 from turnscore_assessment.data.dialogues import Spoken
 from turnscore_assessment.errors import AgreementError, BadFileError
+from turnscore_assessment.figures import ROUNDS
 from turnscore_assessment.files import check_row, read_rows
 
 Quality = Annotated[float, Field(allow_inf_nan=False)]
@@ -119,8 +121,6 @@ def _build_dialogue(record: dict[str, Any], path: Path, row: int) -> JudgedDialo
 
 
 VALUE = "value"  # The part of a score that is its value; the other parts are its details.
-
-Advance = Callable[[int], None]  # Called with the number of dialogues scored since the last call.
 
 
 @dataclass(frozen=True)
@@ -317,28 +317,54 @@ def _average_counted(turns: Sequence[Mapping[str, float]], aggregate: DialogueAg
     return means if is_consistent else {}
 
 
-# Opens a progress bar with a title and a number of dialogues.
-ShowProgress = Callable[[str, int], AbstractContextManager[Advance]]
+@dataclass(frozen=True, kw_only=True)
+class ScorerOptions:
+    """Who scores, and which parts of the scores count; options of commands."""
+
+    scorers: Annotated[list[str] | None, Option("--scorer", help="A scorer to ask; repeatable.")] = None
+    parts: Annotated[
+        list[str] | None, Option("--part", help="A detail of the score instead of its `value`; repeatable.")
+    ] = None
+    bundles: Annotated[
+        list[str] | None,
+        Option("--bundle", help="Instead of a service: a bundle's folder (with a /) or name; repeatable."),
+    ] = None
+    url: Annotated[str | None, Option(help="The service's address; default: TURNSCORE_URL, else localhost.")] = None
+    concurrency: Annotated[int, Option(min=1, help="Dialogues in flight at the service.")] = CALLS_IN_FLIGHT
+    timeout: Annotated[float, Option(help="Seconds for one dialogue, retries included.")] = CALL_SECONDS
+
+    def __post_init__(self) -> None:
+        if self.bundles and self.url is not None:
+            raise typer.BadParameter("give either --url or --bundle")
+
+    @property
+    def words(self) -> list[str]:
+        """The options as a command has them, with names in place of local paths."""
+        options = [("--scorer", name) for name in self.scorers or ()]
+        options += [("--part", name) for name in self.parts or ()]
+        options += [("--bundle", Path(name).name) for name in self.bundles or ()]
+        return [word for option in options for word in option]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScorerSelection:
-    """Scorers by name, and the parts of their scores. Without bundles, `open_client` opens the service that scores."""
+class AgreementOptions(ScorerOptions):
+    """Correlate scores, and trivial baselines, with people's judgements of the same turns."""
 
-    scorers: Sequence[str]
-    parts: Sequence[str]
-    bundles: Sequence[str]
-    open_client: Callable[[], AsyncTurnScoreClient]
-    concurrency: int
+    file: Annotated[Path, Argument(exists=True, dir_okay=False, help="JSON lines; .gz is unpacked.")]
+    scorers: Annotated[list[str], Option("--scorer", help="A scorer to measure; repeatable.")]
+    output: Annotated[Path, Option(file_okay=False, help="Folder for the figures.")] = Path("build/agreement")
+    level: Annotated[
+        Literal["turn", "dialogue", "both"], Option(help="`both`: every level that the file has judgements for.")
+    ] = "both"
+    bootstrap: Annotated[int, Option(min=1, help="Resamples of dialogues per interval.")] = ROUNDS
+    seed: Annotated[int, Option(min=0)] = 0
 
 
-def score_dialogues(
-    choice: ScorerSelection, dialogues: Sequence[JudgedDialogue], show_progress: ShowProgress
-) -> list[ScoredFile]:
+def score_dialogues(choice: ScorerOptions, dialogues: Sequence[JudgedDialogue]) -> list[ScoredFile]:
     """Each scorer's scores of the dialogues. AgreementError for a missing scorer, or one that fails on a dialogue."""
-    names = list(dict.fromkeys(choice.scorers))
+    names = list(dict.fromkeys(choice.scorers or ()))
     if not choice.bundles:
-        return asyncio.run(_ask_service(choice, names, dialogues, show_progress))
+        return asyncio.run(_ask_service(choice, names, dialogues))
     loaded = load_bundles(choice.bundles)
     for name in names:
         if name not in loaded:
@@ -351,8 +377,8 @@ def score_dialogues(
 
 
 async def _ask_service(
-    choice: ScorerSelection, names: Sequence[str], dialogues: Sequence[JudgedDialogue], show_progress: ShowProgress
+    choice: ScorerOptions, names: Sequence[str], dialogues: Sequence[JudgedDialogue]
 ) -> list[ScoredFile]:
-    async with choice.open_client() as client:
+    async with client_of(choice.url, choice.timeout)() as client:
         with show_progress(", ".join(names), len(dialogues)) as advance:
             return await score_with_service(client, names, dialogues, choice.concurrency, advance)

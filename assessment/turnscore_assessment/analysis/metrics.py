@@ -10,21 +10,25 @@ from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 from statistics import fmean
+from typing import Annotated
 
 import numpy as np
+from typer import Argument, Option
 
 from turnscore_assessment.agreement.report import choose_parts
 from turnscore_assessment.agreement.scoring import (
+    VALUE,
     JudgedDialogue,
     JudgedTurn,
     ScoredFile,
-    ScorerSelection,
-    ShowProgress,
+    ScorerOptions,
     score_dialogues,
 )
+from turnscore_assessment.command_line import RatingsFile, RoundsOption, SeedOption
 from turnscore_assessment.errors import AgreementError, BadFileError, TooFewError
 from turnscore_assessment.figures import (
     CONFIDENCE,
+    ROUNDS,
     Flags,
     Floats,
     Integers,
@@ -46,18 +50,6 @@ from turnscore_assessment.ratings.scoring import (
     sum_values,
 )
 from turnscore_assessment.rendering import Page, Section, Table, draw_intervals
-
-
-def draw_rows(study: JudgedStudy, per_system: int | None, seed: int) -> Integers:
-    """The rows that count, or so many of each system's drawn at random."""
-    rows = np.flatnonzero(study.chosen)
-    if per_system is None:
-        return rows
-    generator = np.random.default_rng(seed)
-    systems = study.table.system_of[rows]
-    drawn = [generator.permutation(rows[systems == each])[:per_system] for each in range(len(study.table.systems))]
-    return np.sort(np.concatenate(drawn))
-
 
 FIRST_LINE = 2  # Line of a ratings file's first dialogue.
 LINE, DIALOGUE, SYSTEM = "line", "dialogue", "system"
@@ -328,7 +320,6 @@ class MetricsReport:
     workers: int
     metrics: Sequence[MeasuredMetric]
     pairs: Sequence[ComparedMetrics]
-    notes: Sequence[str]
     rounds: int
     seed: int
 
@@ -340,7 +331,6 @@ def build_page(report: MetricsReport, command: str) -> Page:
         title=f"Metrics against the people of {report.study}",
         summary=[
             f"{report.workers} workers, {report.systems} systems.",
-            *report.notes,
             *(
                 f"{each.name}: r = {each.systems[OVERALL].pearson} over {len(each.means)} systems"
                 + (f", {each.dialogues.pearson} over {each.dialogues.dialogues} dialogues" if each.dialogues else "")
@@ -405,43 +395,48 @@ def _write_name(metric: MeasuredMetric) -> str:
     return f"{metric.name} (baseline)" if metric.is_baseline else metric.name
 
 
-def measure_file(
-    file: Path,
-    scores: Sequence[Path],
-    choice: ScorerSelection,
-    per_system: int | None,
-    keep: Path | None,
-    rounds: int,
-    seed: int,
-    show_progress: ShowProgress,
-) -> MetricsReport:
-    """The figures. BadFileError for a file, AgreementError for a scorer, TooFewError where nothing can be measured.
+@dataclass(frozen=True, kw_only=True)
+class MetricsOptions(ScorerOptions):
+    """Correlate scorers, columns of numbers and lengths with people's judgements of systems and of dialogues."""
 
-    Scorers score `per_system` dialogues of each system at most; `keep` names a CSV for their scores, so that they need
-    not be computed again.
-    """
-    ratings = read_ratings(file)
+    ratings: RatingsFile
+    scores: Annotated[
+        list[Path] | None,
+        Argument(exists=True, dir_okay=False, help="CSV with a column `line`, `dialogue` or `system`."),
+    ] = None
+    parts: Annotated[
+        list[str] | None, Option("--part", help="An entry of a score's details besides `value`; repeatable.")
+    ] = None
+    keep: Annotated[
+        Path | None, Option(dir_okay=False, help="CSV for the scorers' scores, which then need not be asked again.")
+    ] = None
+    output: Annotated[Path, Option(file_okay=False, help="Folder for the figures.")] = Path("build/metrics")
+    rounds: RoundsOption = ROUNDS
+    seed: SeedOption = 0
+
+
+def measure_file(options: MetricsOptions) -> MetricsReport:
+    """The figures. BadFileError for a file, AgreementError for a scorer, TooFewError where nothing can be measured."""
+    ratings = read_ratings(options.ratings)
     study = judge_study(ratings)
     if len(study.table.systems) < 2:
         raise TooFewError("metrics need at least two systems; the ratings have one")
-    scored = _score(file, choice, study, draw_rows(study, per_system, seed), show_progress) if choice.scorers else []
-    if keep and scored:
-        keep_columns(keep, scored, ratings)
-    files = [column for path in scores for column in read_columns(path, ratings)]
+    scored = _score(options, study) if options.scorers else []
+    if options.keep and scored:
+        keep_columns(options.keep, scored, ratings)
+    files = [column for path in options.scores or () for column in read_columns(path, ratings)]
     columns = [*scored, *files, *gather_recorded(ratings), *measure_baselines(ratings)]
     if not columns:
         raise TooFewError("there is no metric: give scorers or files of scores")
-    measured = measure_metrics(study, columns, rounds, seed)
-    sampled = f"Scorers were asked about at most {per_system} dialogues of each system, drawn at random."
+    measured = measure_metrics(study, columns, options.rounds, options.seed)
     return MetricsReport(
         study=study.name,
         systems=len(study.table.systems),
         workers=len(study.sums.dialogues),
         metrics=measured,
         pairs=compare_metrics(study, measured),
-        notes=[sampled] if scored and per_system else [],
-        rounds=rounds,
-        seed=seed,
+        rounds=options.rounds,
+        seed=options.seed,
     )
 
 
@@ -456,15 +451,13 @@ def keep_columns(path: Path, columns: Sequence[MetricColumn], ratings: RatingFil
     write_text(path, to_csv([LINE, SYSTEM, *(column.name for column in columns)], rows))
 
 
-def _score(
-    file: Path, choice: ScorerSelection, study: JudgedStudy, rows: Integers, show_progress: ShowProgress
-) -> list[MetricColumn]:
-    ratings = study.ratings
+def _score(options: MetricsOptions, study: JudgedStudy) -> list[MetricColumn]:
+    ratings, rows = study.ratings, np.flatnonzero(study.chosen)
     rows = rows[[bool(ratings.dialogues[row].turns) for row in rows]]
     dialogues = to_judged(ratings, rows)
     spoken = [bool(dialogue.system_places) for dialogue in dialogues]
     rows, dialogues = rows[spoken], [each for each, says in zip(dialogues, spoken, strict=True) if says]
     if not dialogues:
-        raise AgreementError(f"{file}: no rated dialogue has `turns` to score")
-    scored = score_dialogues(choice, dialogues, show_progress)
-    return gather_scored(choose_parts(scored, choice.parts), rows, len(ratings.dialogues))
+        raise AgreementError(f"{options.ratings}: no rated dialogue has `turns` to score")
+    parts = choose_parts(score_dialogues(options, dialogues), [VALUE, *(options.parts or [])])
+    return gather_scored(parts, rows, len(ratings.dialogues))

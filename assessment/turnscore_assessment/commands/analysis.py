@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 from typer import Argument, Option
 
+from turnscore_assessment.analysis.metrics import MetricsOptions, measure_file
+from turnscore_assessment.analysis.metrics import build_page as build_metrics_page
 from turnscore_assessment.analysis.power import PowerOptions, PowerPlan, plan_study, read_pilot
 from turnscore_assessment.command_line import RatingsFile, RoundsOption, SeedOption, refuse_input, reported_errors
-from turnscore_assessment.commands.agreement import choose_scorers, show_progress
 from turnscore_assessment.figures import ROUNDS
 from turnscore_assessment.files import to_csv, write_rows, write_text
 from turnscore_assessment.ratings.rating_file import RatingFile, RatingUnit, read_published, read_ratings, write_ratings
@@ -69,40 +70,13 @@ def run_replicate(
     _finish(output, "replication", build_page(found, shlex.join(words)), found, {"replication": rows})
 
 
-def run_metrics(
-    ratings: RatingsFile,
-    scores: Annotated[
-        list[Path] | None,
-        Argument(exists=True, dir_okay=False, help="CSV with a column `line`, `dialogue` or `system`."),
-    ] = None,
-    scorers: Annotated[list[str] | None, Option("--scorer", help="A scorer to ask; repeatable.")] = None,
-    bundles: Annotated[
-        list[str] | None, Option("--bundle", help="Instead of a service: a bundle's folder or name; repeatable.")
-    ] = None,
-    url: Annotated[str | None, Option(help="The service; else TURNSCORE_URL, else localhost.")] = None,
-    parts: Annotated[
-        list[str] | None, Option("--part", help="An entry of a score's details besides `value`; repeatable.")
-    ] = None,
-    per_system: Annotated[int | None, Option(min=1, help="Most dialogues of each system that scorers score.")] = None,
-    keep: Annotated[Path | None, Option(dir_okay=False, help="CSV to write the scorers' scores to.")] = None,
-    output: Annotated[Path, Option(file_okay=False, help="Folder for the figures.")] = Path("build/metrics"),
-    rounds: RoundsOption = ROUNDS,
-    seed: SeedOption = 0,
-) -> None:
-    """Correlate scorers, columns of numbers and lengths with people's judgements of systems and of dialogues."""
-    from turnscore_assessment.analysis.metrics import build_page, measure_file
-
-    choice = choose_scorers(scorers, ["value", *(parts or [])], bundles, url)
+def run_metrics(options: MetricsOptions) -> None:
+    """Writes the figures, and prints their summary."""
     with reported_errors():
-        report = measure_file(ratings, scores or [], choice, per_system, keep, rounds, seed, show_progress)
-    # The command that gives the same figures, with names in place of local paths.
-    words = ["turnscore", "assess", "metrics", ratings.name, *(path.name for path in scores or [])]
-    words += [word for name in choice.scorers for word in ("--scorer", name)]
-    words += [word for name in choice.bundles for word in ("--bundle", Path(name).name)]
-    words += [word for name in choice.parts[1:] for word in ("--part", name)]
-    words += ["--per-system", str(per_system)] if per_system else []
-    command = shlex.join([*words, "--rounds", str(rounds), "--seed", str(seed)])
-    _finish(output, "metrics", build_page(report, command), report, {"metrics": report.metrics})
+        report = measure_file(options)
+    words = ["turnscore", "assess", "metrics", options.ratings.name, *(path.name for path in options.scores or [])]
+    command = shlex.join([*words, *options.words, "--rounds", str(options.rounds), "--seed", str(options.seed)])
+    _finish(options.output, "metrics", build_metrics_page(report, command), report, {"metrics": report.metrics})
 
 
 def _finish(

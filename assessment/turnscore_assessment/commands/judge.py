@@ -15,8 +15,7 @@ import numpy as np
 import typer
 from typer import Argument, Option
 
-from turnscore_assessment.command_line import RoundsOption, command_of, refuse_input, reported_errors
-from turnscore_assessment.commands.agreement import show_progress
+from turnscore_assessment.command_line import RoundsOption, command_of, refuse_input, reported_errors, show_progress
 from turnscore_assessment.errors import BadFileError
 from turnscore_assessment.figures import (
     LEAST_OBSERVATIONS,

@@ -186,7 +186,7 @@ app = typer.Typer(
 ASSESS: dict[str, Callable[..., None]] = {
     "convert": analysis.run_convert,
     "distort": analysis.run_distort,
-    "metrics": analysis.run_metrics,
+    "metrics": command_of(analysis.MetricsOptions, analysis.run_metrics),
     "power": command_of(analysis.PilotOptions, analysis.run_power),
     "readability": analysis.run_readability,
     "reliability": analysis.run_reliability,
