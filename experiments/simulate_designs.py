@@ -119,8 +119,7 @@ class SimulatedRaters:
 
 
 def run_study(key: DesignKey, seed: int, transform: RatingUnit = "z", *, splits: int = 0) -> CriterionAnalysis:
-    questions = {(question.rater, question.question): question for question in key.questions}
-    table = build_option_table(key, questions, SimulatedRaters(key, seed).answer())
+    table = build_option_table(key, SimulatedRaters(key, seed).answer())
     return analyse_criterion(key, CRITERION, table, transform, splits=splits)
 
 

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from turnscore_assessment.agreement.scoring import (
     VALUE,
     AgreementOptions,
-    DialogueScores,
     JudgedDialogue,
     ScoredFile,
     drop_empty_turns,
@@ -52,7 +51,7 @@ class ScoreColumn:
     is_baseline: bool
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Observations:
     """The columns and judgements of one level."""
 
@@ -101,29 +100,22 @@ def observe(
 ) -> Observations:
     """Scores, baselines and judgements of one level; `chosen` holds scores of these dialogues in their order."""
     qualities = _judge(dialogues, level)
-    columns = [
-        ScoreColumn(
-            file.name_of(part),
-            _floats(_find_score(file.dialogues[number], place, part) for number, place in qualities),
-            is_baseline=False,
-        )
-        for file, part in chosen
-    ]
+    columns = []
+    for file, part in chosen:
+        known = [(file.dialogues[number], place) for number, place in qualities]
+        parts = [scores.dialogue if place is None else scores.turns[place] for scores, place in known]
+        columns.append(ScoreColumn(file.name_of(part), _floats(each.get(part, math.nan) for each in parts), False))
     measures = [_measure(dialogues[number], place) for number, place in qualities]
     columns += [
-        ScoreColumn(name, _floats(column), is_baseline=True)
+        ScoreColumn(name, _floats(column), True)
         for name, column in zip((CHARACTERS, WORDS, POSITION[level]), zip(*measures, strict=True), strict=True)
     ]
     judged = JUDGED_TURNS if level == "turn" else JUDGED_DIALOGUES
     is_averaged = level == "dialogue" and all(dialogue.quality is None for dialogue in dialogues)
-    return Observations(
-        level=level,
-        against=AVERAGED_TURNS if is_averaged else judged,
-        qualities=_floats(qualities.values()),
-        dialogue_of=np.array([number for number, _ in qualities], dtype=np.intp),
-        systems=[dialogues[number].system for number, _ in qualities],
-        columns=columns,
-    )
+    against = AVERAGED_TURNS if is_averaged else judged
+    dialogue_of = np.array([number for number, _ in qualities], dtype=np.intp)
+    systems = [dialogues[number].system for number in dialogue_of]
+    return Observations(level, against, _floats(qualities.values()), dialogue_of, systems, columns)
 
 
 def _find_problem(qualities: Sequence[float], level: Level) -> str | None:
@@ -153,11 +145,6 @@ def _judge(dialogues: Sequence[JudgedDialogue], level: Level) -> _Places:
     }
 
 
-def _find_score(scores: DialogueScores, place: int | None, part: str) -> float:
-    parts = scores.dialogue if place is None else scores.turns[place]
-    return parts.get(part, math.nan)
-
-
 def _measure(dialogue: JudgedDialogue, place: int | None) -> tuple[float, float, float]:
     """A turn's characters, words and position; a dialogue's means over its system turns, and its number of turns."""
     places = dialogue.system_places if place is None else [place]
@@ -183,7 +170,7 @@ class MeasuredColumn(Correlations):
     observations: int  # The observations with both a judgement and a score.
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Group:
     """One system's dialogues, or those of all."""
 
@@ -206,9 +193,8 @@ def measure(observations: Observations, rounds: int, seed: int) -> list[Group]:
 
 
 def _measure_group(observations: Observations, system: str, chosen: NDArray[np.bool_], rounds: int, seed: int) -> Group:
-    dialogues = len(np.unique(observations.dialogue_of[chosen]))
     rows = [_measure_row(observations, column, chosen, rounds, seed) for column in observations.columns]
-    return Group(system=system, observations=int(chosen.sum()), dialogues=dialogues, rows=rows)
+    return Group(system, int(chosen.sum()), len(np.unique(observations.dialogue_of[chosen])), rows)
 
 
 def _measure_row(
@@ -224,9 +210,8 @@ def _measure_row(
         rounds,
         seed,
     )
-    return MeasuredColumn(
-        name=column.name, is_baseline=column.is_baseline, observations=int(kept.sum()), **vars(figures)
-    )
+    shown = {"name": column.name, "is_baseline": column.is_baseline, "observations": int(kept.sum())}
+    return MeasuredColumn(**shown, **vars(figures))
 
 
 HEADER = ("system", "score", "n", "Pearson", "Spearman", "Kendall", "Pearson given length", "Spearman given length")

@@ -131,7 +131,7 @@ class DialogueScores:
     dialogue: Mapping[str, float]  # Their means over the turns that count; a part without such a turn is left out.
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class ScoredFile:
     """One scorer's scores of every dialogue, in the file's order."""
 
@@ -185,14 +185,7 @@ def score_with_bundle(loaded: LoadedScorer, dialogues: Sequence[JudgedDialogue],
         chunk = dialogues[start : start + DIALOGUES_AT_ONCE]
         scored += _score_chunk(loaded, chunk)
         advance(len(chunk))
-    manifest = loaded.bundle.manifest
-    return ScoredFile(
-        scorer=loaded.name,
-        model=manifest.reference,
-        digest=loaded.bundle.digest,
-        graph=loaded.variant,
-        dialogues=scored,
-    )
+    return ScoredFile(loaded.name, loaded.bundle.manifest.reference, loaded.bundle.digest, loaded.variant, scored)
 
 
 def make_turn(context: Sequence[Spoken], response: str) -> TurnToScore:
@@ -202,15 +195,11 @@ def make_turn(context: Sequence[Spoken], response: str) -> TurnToScore:
 
 def _score_chunk(loaded: LoadedScorer, dialogues: Sequence[JudgedDialogue]) -> list[DialogueScores]:
     options = loaded.scorer.read_options({})
-    groups = [
-        [
-            loaded.trim(TurnToScore(dialogue.turns[:at], dialogue.turns[at].text, options=options))
-            for at in dialogue.system_places
-        ]
-        for dialogue in dialogues
-    ]
-    answers = score_groups(loaded, groups)
-    return [_collect(loaded, *each) for each in zip(dialogues, groups, answers, strict=True)]
+    groups = []
+    for each in dialogues:
+        turns = [TurnToScore(each.turns[:at], each.turns[at].text, options=options) for at in each.system_places]
+        groups.append([loaded.trim(turn) for turn in turns])
+    return [_collect(loaded, *each) for each in zip(dialogues, groups, score_groups(loaded, groups), strict=True)]
 
 
 def _collect(
@@ -253,13 +242,7 @@ async def score_with_service(
 
     replies = await ask_all(score, dialogues, concurrency)
     return [
-        ScoredFile(
-            scorer=name,
-            model=model.model,
-            digest=model.digest,
-            graph=model.graph,
-            dialogues=[_read_scores(name, reply) for reply in replies],
-        )
+        ScoredFile(name, model.model, model.digest, model.graph, [_read_scores(name, reply) for reply in replies])
         for name, model in models.items()
     ]
 

@@ -22,6 +22,7 @@ from turnscore_assessment.agreement.scoring import (
     JudgedTurn,
     ScoredFile,
     ScorerOptions,
+    drop_empty_turns,
     score_dialogues,
 )
 from turnscore_assessment.command_line import RatingsFile, RoundsOption, SeedOption
@@ -59,7 +60,7 @@ MOST_COLUMNS = 100  # Most columns. Chosen: every two are compared.
 SYSTEM_WORDS, USER_WORDS, TURNS = "words per system turn", "words per user turn", "turns in the dialogue"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class MetricColumn:
     """One metric: a number by row of the ratings file, NaN for none, or by system alone."""
 
@@ -85,21 +86,14 @@ def measure_baselines(ratings: RatingFile) -> list[MetricColumn]:
         USER_WORDS: [count(row, "user") for row in rows],
         TURNS: [float(len(row.turns)) if row.turns else math.nan for row in rows],
     }
-    return [
-        MetricColumn(name=name, source="baseline", values=np.array(values), is_baseline=True)
-        for name, values in columns.items()
-    ]
+    return [MetricColumn(name, "baseline", np.array(values), is_baseline=True) for name, values in columns.items()]
 
 
 def gather_recorded(ratings: RatingFile) -> list[MetricColumn]:
     """The scores that the study recorded with its ratings."""
     names = sorted({name for row in ratings.dialogues for name in row.scores})
-    return [
-        MetricColumn(
-            name=name, source="recorded", values=np.array([row.scores.get(name, math.nan) for row in ratings.dialogues])
-        )
-        for name in names
-    ]
+    scores = [row.scores for row in ratings.dialogues]
+    return [MetricColumn(name, "recorded", np.array([each.get(name, math.nan) for each in scores])) for name in names]
 
 
 def gather_scored(chosen: Sequence[tuple[ScoredFile, str]], rows: Integers, count: int) -> list[MetricColumn]:
@@ -108,24 +102,18 @@ def gather_scored(chosen: Sequence[tuple[ScoredFile, str]], rows: Integers, coun
     for file, part in chosen:
         values = np.full(count, np.nan)
         values[rows] = [dialogue.dialogue.get(part, math.nan) for dialogue in file.dialogues]
-        columns.append(MetricColumn(name=file.name_of(part), source=f"{file.model} ({file.graph})", values=values))
+        columns.append(MetricColumn(file.name_of(part), f"{file.model} ({file.graph})", values))
     return columns
 
 
 def to_judged(ratings: RatingFile, rows: Integers) -> list[JudgedDialogue]:
     """The dialogues in the scorers' form, in order: without system turns that have no text."""
-    return [
-        JudgedDialogue(
-            id=f"line {row + FIRST_LINE}",
-            system=ratings.dialogues[row].system,
-            turns=[
-                JudgedTurn(speaker=turn.speaker, text=turn.text)
-                for turn in ratings.dialogues[row].turns
-                if turn.speaker == "user" or turn.text.strip()
-            ],
-        )
-        for row in rows
-    ]
+    found = []
+    for row in rows:
+        rated = ratings.dialogues[row]
+        turns = [JudgedTurn(speaker=turn.speaker, text=turn.text) for turn in rated.turns]
+        found.append(drop_empty_turns(JudgedDialogue(id=f"line {row + FIRST_LINE}", system=rated.system, turns=turns)))
+    return found
 
 
 def read_columns(path: Path, ratings: RatingFile) -> list[MetricColumn]:
@@ -192,13 +180,13 @@ def _place(
     path: Path, key: str, column: str, found: Mapping[str, Mapping[str, float]], ratings: RatingFile
 ) -> MetricColumn:
     if key == SYSTEM:
-        return MetricColumn(name=column, source=path.name, systems={name: row[column] for name, row in found.items()})
+        return MetricColumn(column, path.name, systems={name: row[column] for name, row in found.items()})
     nothing: Mapping[str, float] = {}
     values = [found.get(name or "", nothing).get(column, math.nan) for name in _list_keys(key, ratings)]
-    return MetricColumn(name=column, source=path.name, values=np.array(values))
+    return MetricColumn(column, path.name, np.array(values))
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class DialogueCorrelation:
     """One metric against the mean z of each dialogue; intervals from resampling workers."""
 
@@ -210,7 +198,7 @@ class DialogueCorrelation:
     within_systems: Interval
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class MeasuredMetric:
     """All figures of one metric."""
 
@@ -223,7 +211,7 @@ class MeasuredMetric:
     dialogues: DialogueCorrelation | None  # None for a metric by system alone.
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class ComparedMetrics:
     """Two metrics' correlations with people's overall scores of systems, by Williams' test."""
 
@@ -248,7 +236,7 @@ def compare_metrics(study: JudgedStudy, measured: Sequence[MeasuredMetric]) -> l
     for first, second in combinations(measured, 2):
         systems = [name for name in overall if name in first.means and name in second.means]
         values = [np.array([each[name] for name in systems]) for each in (first.means, second.means, overall)]
-        pairs.append(ComparedMetrics(first=first.name, second=second.name, found=williams_test(*values)))
+        pairs.append(ComparedMetrics(first.name, second.name, williams_test(*values)))
     return pairs
 
 
@@ -268,21 +256,14 @@ def _measure(
         dialogues = _correlate_dialogues(study, column, rows, lengths, rounds, seed)
     known = ~np.isnan(by_system)
     order = [len(study.columns) - 1, *range(len(study.columns) - 1)]
-    return MeasuredMetric(
-        name=column.name,
-        source=column.source,
-        is_baseline=column.is_baseline,
-        means={name: float(by_system[place]) for place, name in enumerate(study.table.systems) if known[place]},
-        systems={
-            study.columns[place]: correlate_systems(
-                by_system[known], people[known, place], draws[:, known], human[:, known, place]
-            )
-            for place in order
-        }
-        if known.sum() >= LEAST_SYSTEMS
-        else {},
-        dialogues=dialogues,
-    )
+    means = {name: float(by_system[place]) for place, name in enumerate(study.table.systems) if known[place]}
+    systems = {
+        study.columns[place]: correlate_systems(
+            by_system[known], people[known, place], draws[:, known], human[:, known, place]
+        )
+        for place in (order if len(means) >= LEAST_SYSTEMS else ())
+    }
+    return MeasuredMetric(column.name, column.source, column.is_baseline, means, systems, dialogues)
 
 
 def _correlate_dialogues(
@@ -296,13 +277,8 @@ def _correlate_dialogues(
     within = correlate_clustered(
         _take_means_off(scores, systems), _take_means_off(people, systems), {}, workers, rounds, seed
     )
-    return DialogueCorrelation(
-        dialogues=int(rows.sum()),
-        pearson=found.pearson,
-        spearman=found.spearman,
-        given_length=found.given["length"]["spearman"] if given else Interval(float("nan")),
-        within_systems=within.pearson,
-    )
+    given_length = found.given["length"]["spearman"] if given else Interval(float("nan"))
+    return DialogueCorrelation(int(rows.sum()), found.pearson, found.spearman, given_length, within.pearson)
 
 
 def _take_means_off(values: Floats, groups: Integers) -> Floats:

@@ -58,7 +58,7 @@ Studies = tuple[ScoredStudy, ScoredStudy]
 FEWEST_WORKERS = 5  # First number of workers of the curve; each next one is double. Chosen.
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class SameConclusions:
     """The verdicts of a significance test on each pair of systems in both studies: better, worse, or nothing."""
 
@@ -69,7 +69,7 @@ class SameConclusions:
     share: float
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class CurvePoint:
     """Pearson's r of so many workers of the first study with all of the second."""
 
@@ -109,7 +109,11 @@ def compare_studies(first: RatingFile, second: RatingFile, rounds: int, seed: in
         columns={kind: _correlate_columns(studies, systems, columns, kind, rounds, seed) for kind in (Z, RAW)},
         conclusions=[_compare_conclusions(studies, systems, threshold) for threshold in THRESHOLDS],
         curve=draw_curve(studies, systems, rounds, seed),
-        filters=_correlate_groups(studies, systems),
+        filters={
+            name: _correlate_known(*(_pick_means(study, study.groups[name], systems)[-1] for study in studies))
+            for name in studies[0].groups
+            if name in studies[1].groups
+        },
         left_out=_find_left_out(studies),
         rounds=rounds,
         seed=seed,
@@ -132,7 +136,7 @@ def draw_curve(studies: Studies, systems: Sequence[str], rounds: int, seed: int)
             found.append(_correlate_known(_pick_means(studies[0], sums, systems, weights)[-1], whole))
         kept = np.array([r for r in found if not np.isnan(r)])
         if kept.size:
-            points.append(CurvePoint(workers=size, median=float(np.median(kept)), low=float(np.percentile(kept, 5))))
+            points.append(CurvePoint(size, float(np.median(kept)), float(np.percentile(kept, 5))))
     return points
 
 
@@ -170,26 +174,13 @@ def _compare_conclusions(studies: Studies, systems: Sequence[str], threshold: fl
     pairs = [pair for pair in combinations(systems, 2) if all(pair in study.p_greater for study in studies)]
     said = [[_conclude(study, pair, threshold) for study in studies] for pair in pairs]
     same = sum(one == other for one, other in said)
-    return SameConclusions(
-        threshold=threshold,
-        pairs=len(pairs),
-        same=same,
-        share=same / len(pairs),
-        opposite=sum(one * other < 0 for one, other in said),
-    )
+    opposite = sum(one * other < 0 for one, other in said)
+    return SameConclusions(threshold, len(pairs), same, opposite, same / len(pairs))
 
 
 def _conclude(study: ScoredStudy, pair: tuple[str, str], threshold: float) -> int:
     """1 where the first system is better, -1 where it is worse, 0 where the test says nothing."""
     return int(study.p_greater[pair] < threshold) - int(study.p_greater[pair[::-1]] < threshold)
-
-
-def _correlate_groups(studies: Studies, systems: Sequence[str]) -> dict[str, float]:
-    return {
-        name: _correlate_known(*(_pick_means(study, study.groups[name], systems)[-1] for study in studies))
-        for name in studies[0].groups
-        if name in studies[1].groups
-    }
 
 
 def _find_left_out(studies: Studies) -> list[str]:

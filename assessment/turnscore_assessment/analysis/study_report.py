@@ -62,7 +62,8 @@ class Effort:
 def measure_effort(dialogues: Iterable[RatedDialogue]) -> Effort:
     """The effort behind these dialogues."""
     rows = list(dialogues)
-    inputs = [_count_words(row) for row in rows if row.turns and not row.degraded]
+    typed = [row.turns for row in rows if row.turns and not row.degraded]
+    inputs = [[len(turn.text.split()) for turn in turns if turn.speaker == "user"] for turns in typed]
     return Effort(
         workers=len({row.worker for row in rows}),
         dialogues=len(rows),
@@ -71,10 +72,6 @@ def measure_effort(dialogues: Iterable[RatedDialogue]) -> Effort:
         words_per_dialogue=_apply(median, [sum(counts) for counts in inputs]),
         words_per_input=_apply(median, [count for counts in inputs for count in counts]),
     )
-
-
-def _count_words(dialogue: RatedDialogue) -> list[int]:
-    return [len(turn.text.split()) for turn in dialogue.turns if turn.speaker == "user"]
 
 
 def _apply(statistic: Callable[[Sequence[float]], float], values: Sequence[float]) -> float | None:
@@ -142,7 +139,7 @@ def _correlate_all(groups: Sequence[Sequence[Floats]]) -> PairAgreement:
 PASSED, FAILED, EVERYONE = "passed", "failed", "all"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class CorrelatedCriteria:
     """How two criteria go together over systems, by raw scores as published."""
 
@@ -152,7 +149,7 @@ class CorrelatedCriteria:
     spearman: float
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class RawMeans:
     """A system's mean ratings by all workers, those who fail among them; negative criteria reversed."""
 
@@ -171,7 +168,7 @@ def average_raw(study: JudgedStudy) -> list[RawMeans]:
     for (system, degraded), rows in rows_of.items():
         means = study.table.ratings[rows].mean(axis=0).tolist()
         by_name = dict(zip([OVERALL, *study.ratings.description.names], [fmean(means), *means], strict=True))
-        found.append(RawMeans(system=system, degraded=degraded, dialogues=len(rows), means=by_name))
+        found.append(RawMeans(system, degraded, len(rows), by_name))
     return sorted(found, key=lambda each: -each.means[OVERALL])
 
 
@@ -199,6 +196,7 @@ def build_report(ratings: RatingFile, rounds: int, seed: int) -> StudyReport:
     study = judge_study(ratings, needs_passing=False)
     draws = resample_systems(study.sums, rounds, seed)
     systems = score_systems(study, [draws, resample_systems(study.raw_sums, rounds, seed)])
+    rows = list(zip(ratings.dialogues, study.passing[study.table.worker_of], strict=True))
     return StudyReport(
         description=ratings.description,
         rounds=rounds,
@@ -209,7 +207,11 @@ def build_report(ratings: RatingFile, rounds: int, seed: int) -> StudyReport:
         pairs=_compare(study, systems, draws),
         criteria=correlate_criteria(systems, [OVERALL, *ratings.description.names]),
         agreement={PASSED if does_pass else FAILED: found for does_pass, found in measure_pairs(study).items()},
-        effort=_measure_effort(study),
+        effort={
+            PASSED: measure_effort(row for row, passes in rows if passes),
+            FAILED: measure_effort(row for row, passes in rows if not passes),
+            EVERYONE: measure_effort(ratings.dialogues),
+        },
     )
 
 
@@ -220,10 +222,7 @@ def correlate_criteria(systems: Sequence[SystemScore], names: Sequence[str]) -> 
     columns = {name: [system.raw[name].value for system in systems] for name in names}
     return [
         CorrelatedCriteria(
-            first=left,
-            second=right,
-            pearson=compute_pearson(columns[left], columns[right]),
-            spearman=compute_spearman(columns[left], columns[right]),
+            left, right, compute_pearson(columns[left], columns[right]), compute_spearman(columns[left], columns[right])
         )
         for left, right in combinations(names, 2)
     ]
@@ -240,15 +239,6 @@ def _compare(study: JudgedStudy, systems: Sequence[SystemScore], draws: Floats) 
         workers = len(study.raters)
         differences[first, second] = find_interval(gap, drawn, workers), find_resampled_p(drawn, workers)
     return compare_pairs(values, order, differences)
-
-
-def _measure_effort(study: JudgedStudy) -> dict[str, Effort]:
-    rows = list(zip(study.ratings.dialogues, study.passing[study.table.worker_of], strict=True))
-    return {
-        PASSED: measure_effort(row for row, passes in rows if passes),
-        FAILED: measure_effort(row for row, passes in rows if not passes),
-        EVERYONE: measure_effort(row for row, _ in rows),
-    }
 
 
 P = 0.05

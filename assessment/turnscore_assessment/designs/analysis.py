@@ -1,7 +1,7 @@
 """Analysis of filled sheets: systems' scores with intervals, every pair's difference, and raters' agreement."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
@@ -22,7 +22,7 @@ ChoiceRow = tuple[int, list[int], float, int]
 PENALTY = 0.01
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Choices:
     """One choice per row: which of the remaining options was chosen, its weight, and its answer."""
 
@@ -56,12 +56,8 @@ def build_choices(rows: Sequence[ChoiceRow], systems: int) -> Choices:
     offered = np.zeros((len(rows), systems), dtype=bool)
     for place, (_, options, _, _) in enumerate(rows):
         offered[place, options] = True
-    return Choices(
-        chosen=np.array([row[0] for row in rows], dtype=np.intp),
-        offered=offered,
-        weights=np.array([row[2] for row in rows]),
-        answer_of=np.array([row[3] for row in rows], dtype=np.intp),
-    )
+    chosen, _, weights, answer_of = zip(*rows, strict=True)
+    return Choices(np.array(chosen, dtype=np.intp), offered, np.array(weights), np.array(answer_of, dtype=np.intp))
 
 
 def fit_choices(choices: Choices, penalty: float = PENALTY) -> tuple[Floats, Floats]:
@@ -102,7 +98,7 @@ def _bend(choices: Choices, strengths: Floats) -> Floats:
     return np.asarray(np.diag(weighted.sum(axis=0)) - shares.T @ weighted)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Estimates:
     """Values and the parts of their errors; a way of clustering with a single cluster makes none."""
 
@@ -130,11 +126,7 @@ def build_estimates(values: Floats, influences: Floats, raters: Integers, dialog
     counts = [len(np.unique(way)) for way in ways]
     if len(ways) == 2:
         ways.append(np.unique(np.column_stack([raters, dialogues]), axis=0, return_inverse=True)[1].reshape(-1))
-    return Estimates(
-        values=values,
-        covariances=tuple(_covariance(influences, way) for way in ways),
-        freedom=min(counts, default=1) - 1,
-    )
+    return Estimates(values, tuple(_covariance(influences, way) for way in ways), min(counts, default=1) - 1)
 
 
 def _covariance(influences: Floats, way: Integers) -> Floats:
@@ -207,7 +199,7 @@ SPLITS = 100  # Random splits of the raters in halves, as Kiritchenko & Mohammad
 LEAST_ITEMS = 3  # Fewest items in both halves for a correlation: of two it is always 1 or -1. Specified.
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class RaterAgreement:
     """Agreement of the values that the scores are made of; None where too few raters judged the same items."""
 
@@ -220,19 +212,14 @@ class RaterAgreement:
 
 def measure_rater_agreement(values: Floats, table: OptionTable, *, splits: int = SPLITS) -> RaterAgreement:
     """The agreement about items; a rater's several answers about one item count by their mean."""
-    nothing = RaterAgreement(alpha_interval=None, intraclass=None, split_half=None)
     kept = np.isfinite(values)
     try:
         ratings = lay_out(table.item[kept], table.rater[kept], values[kept])
         alpha = measure_alpha(ratings, "interval")
         intraclass = measure_intraclass(ratings)
     except AssessmentError:
-        return nothing
-    return RaterAgreement(
-        alpha_interval=None if np.isnan(alpha) else alpha,
-        intraclass=intraclass,
-        split_half=_split_half(ratings, splits),
-    )
+        return RaterAgreement(None, None, None)
+    return RaterAgreement(None if np.isnan(alpha) else alpha, intraclass, _split_half(ratings, splits))
 
 
 def _split_half(ratings: Floats, splits: int) -> float | None:
@@ -252,7 +239,7 @@ def _split_half(ratings: Floats, splits: int) -> float | None:
     return step_up(float(np.mean(kept)), 2) if kept else None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class ScoredSystem:
     """One system's score by one method."""
 
@@ -261,7 +248,7 @@ class ScoredSystem:
     score: Interval
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class SystemPair:
     """How two systems differ, the first one scored higher."""
 
@@ -273,7 +260,7 @@ class SystemPair:
     p_benjamini_hochberg: float
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Scoring:
     """One method of scoring answers, best system first."""
 
@@ -297,7 +284,7 @@ class CriterionAnalysis:
     agreement: RaterAgreement
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class DesignAnalysis:
     study: str
     design: DesignKind
@@ -318,15 +305,8 @@ def analyse_design(
     key: DesignKey, tables: Mapping[str, OptionTable], transform: RatingUnit = "z", *, splits: int = 100
 ) -> DesignAnalysis:
     """The analysis of every criterion; TooFewError where one has no answers."""
-    return DesignAnalysis(
-        study=key.study,
-        design=key.design,
-        errors=ERRORS,
-        criteria=[
-            analyse_criterion(key, criterion, tables[criterion.name], transform, splits=splits)
-            for criterion in key.criteria
-        ],
-    )
+    criteria = [analyse_criterion(key, each, tables[each.name], transform, splits=splits) for each in key.criteria]
+    return DesignAnalysis(key.study, key.design, ERRORS, criteria)
 
 
 def analyse_criterion(
@@ -389,28 +369,17 @@ def _collect(method: str, steps: Sequence[str], estimates: Estimates, table: Opt
     shown = np.bincount(table.system, minlength=len(table.systems))
     order = [int(place) for place in np.argsort(-estimates.values, kind="stable") if shown[place]]
     unit = np.eye(len(table.systems))
-    usable = Estimates(
-        values=np.nan_to_num(estimates.values), covariances=estimates.covariances, freedom=estimates.freedom
-    )
+    usable = replace(estimates, values=np.nan_to_num(estimates.values))
     pairs = [(first, second, *usable.contrast(unit[first] - unit[second])) for first, second in combinations(order, 2)]
     p_values = [1.0 if np.isnan(p_value) else p_value for *_, p_value in pairs]
     holm, hochberg = correct_holm(p_values).tolist(), correct_benjamini_hochberg(p_values).tolist()
+    named = table.systems
     return Scoring(
-        method=method,
-        transforms=list(steps),
-        systems=[
-            ScoredSystem(system=table.systems[place], shown=int(shown[place]), score=usable.contrast(unit[place])[0])
-            for place in order
-        ],
-        pairs=[
-            SystemPair(
-                first=table.systems[first],
-                second=table.systems[second],
-                difference=difference,
-                p_value=p_value,
-                p_holm=holm[number],
-                p_benjamini_hochberg=hochberg[number],
-            )
+        method,
+        list(steps),
+        [ScoredSystem(named[place], int(shown[place]), usable.contrast(unit[place])[0]) for place in order],
+        [
+            SystemPair(named[first], named[second], difference, p_value, holm[number], hochberg[number])
             for number, (first, second, difference, p_value) in enumerate(pairs)
         ],
     )

@@ -323,7 +323,7 @@ LONGEST_NUMBER = 9  # Most digits of a question's number. Chosen: far above the 
 Given = tuple[str, int, str, Mapping[str, str], int]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class OptionTable:
     """One criterion's answers: a row per option that a rater answered about."""
 
@@ -363,7 +363,7 @@ def read_answers(key: DesignKey, paths: Sequence[Path]) -> dict[str, OptionTable
             if (rater, number) in found[criterion]:
                 raise BadFileError(path, line, f"{criterion}: {rater}'s question {number} was already answered")
             found[criterion][rater, number] = answer
-    return {criterion: build_option_table(key, questions, answers) for criterion, answers in found.items()}
+    return {criterion: build_option_table(key, answers) for criterion, answers in found.items()}
 
 
 def _read_sheet(path: Path) -> Iterator[Given]:
@@ -381,39 +381,15 @@ def _read_sheet(path: Path) -> Iterator[Given]:
     return ((*place, cells, line) for place, (cells, line) in groups.items())
 
 
-def build_option_table(
-    key: DesignKey,
-    questions: Mapping[tuple[str, int], DesignQuestion],
-    answers: Mapping[tuple[str, int], Mapping[str, float]],
-) -> OptionTable:
+def build_option_table(key: DesignKey, answers: Mapping[tuple[str, int], Mapping[str, float]]) -> OptionTable:
     """`answers` are by rater and question, then by option, as `read_answer` returns them."""
-    systems = sorted({item.system for item in key.items.values()})
-    rows = list(_number_rows(key, questions, answers))
-    columns = np.array(rows, dtype=np.float64).reshape(-1, 7).T
-    rater, dialogue, system, item_of, question_of = (column.astype(np.intp) for column in columns[:5])
-    return OptionTable(
-        systems=systems,
-        rater=rater,
-        dialogue=dialogue,
-        system=system,
-        item=item_of,
-        question=question_of,
-        answer=columns[5],
-        standard=columns[6],
-        unanswered=len(key.questions) - len(answers),
+    questions = {(question.rater, question.question): question for question in key.questions}
+    raters, dialogues = (
+        _number({each[0] for each in questions}),
+        _number({each.dialogue for each in key.items.values()}),
     )
-
-
-def _number_rows(
-    key: DesignKey,
-    questions: Mapping[tuple[str, int], DesignQuestion],
-    answers: Mapping[tuple[str, int], Mapping[str, float]],
-) -> Iterator[tuple[float, ...]]:
-    """A row per option: the numbers of its rater, dialogue, system, item and question, the answer, the standard."""
-    raters = _number({question.rater for question in key.questions})
-    dialogues = _number({item.dialogue for item in key.items.values()})
-    systems = _number({item.system for item in key.items.values()})
-    items = _number(set(key.items))
+    systems, items = _number({each.system for each in key.items.values()}), _number(set(key.items))
+    rows: list[tuple[float, ...]] = []
     for number, (place, given) in enumerate(sorted(answers.items())):
         question = questions[place]
         standard = np.nan if question.standard is None else question.standard
@@ -421,7 +397,10 @@ def _number_rows(
             if option in given:
                 item = key.items[option]
                 who = raters[question.rater], dialogues[item.dialogue], systems[item.system]
-                yield *who, items[option], number, given[option], standard
+                rows.append((*who, items[option], number, given[option], standard))
+    columns = np.array(rows, dtype=np.float64).reshape(-1, 7).T
+    unanswered = len(key.questions) - len(answers)
+    return OptionTable(list(systems), *columns[:5].astype(np.intp), *columns[5:], unanswered)
 
 
 def _number(names: set[str]) -> dict[str, int]:

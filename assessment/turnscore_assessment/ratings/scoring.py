@@ -237,7 +237,7 @@ class SystemSums:
         return np.ones(len(self.dialogues))
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class SystemScore:
     system: str
     dialogues: int
@@ -339,7 +339,7 @@ def score_systems(study: JudgedStudy, draws: Sequence[Floats]) -> list[SystemSco
     """Every system's scores, best first; `draws` are the resamples of the standardized and of the raw means."""
     names = study.columns
     means = [sums.average(sums.everyone) for sums in (study.sums, study.raw_sums)]
-    counts = study.sums.dialogues.sum(axis=0).astype(int)
+    counts = study.sums.dialogues.sum(axis=0).astype(int).tolist()
     workers = len(study.sums.dialogues)
 
     def gather(kind: int, system: int) -> dict[str, Interval]:
@@ -349,20 +349,14 @@ def score_systems(study: JudgedStudy, draws: Sequence[Floats]) -> list[SystemSco
         }
 
     found = [
-        SystemScore(
-            system=name,
-            dialogues=int(counts[number]),
-            ratings=int(counts[number]) * (len(names) - 1),
-            scores=gather(0, number),
-            raw=gather(1, number),
-        )
+        SystemScore(name, counts[number], counts[number] * (len(names) - 1), gather(0, number), gather(1, number))
         for number, name in enumerate(study.table.systems)
         if counts[number]
     ]
     return sorted(found, key=lambda score: -score.scores[OVERALL].value)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class SystemCorrelation:
     """How two columns of numbers, one per system, correlate; intervals from resampling the workers behind them."""
 
@@ -377,13 +371,8 @@ def correlate_systems(left: Floats, right: Floats, left_draws: Floats, right_dra
     known = ~np.isnan(left) & ~np.isnan(right)
     left, right, draws = left[known], right[known], [each[:, known] for each in (left_draws, right_draws)]
     if len(left) < LEAST_SYSTEMS:
-        nothing = Interval(math.nan)
-        return SystemCorrelation(pearson=nothing, fisher=nothing, spearman=nothing, kendall=math.nan)
+        return SystemCorrelation(*[Interval(math.nan)] * 3, math.nan)
     ranks = [stats.rankdata(each, axis=1) if len(each) else each for each in draws]
-    pearson = compute_pearson(left, right)
-    return SystemCorrelation(
-        pearson=find_interval(pearson, correlate_rows(*draws)),
-        fisher=bound_by_fisher(pearson, len(left)),
-        spearman=find_interval(compute_spearman(left, right), correlate_rows(*ranks)),
-        kendall=compute_kendall(left, right),
-    )
+    r, rho = compute_pearson(left, right), compute_spearman(left, right)
+    pearson, spearman = find_interval(r, correlate_rows(*draws)), find_interval(rho, correlate_rows(*ranks))
+    return SystemCorrelation(pearson, bound_by_fisher(r, len(left)), spearman, compute_kendall(left, right))

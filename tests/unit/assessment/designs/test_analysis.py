@@ -71,8 +71,7 @@ def test_one_way_errors_are_those_of_cluster_means() -> None:
 
 def fill(kind: DesignKind, seed: int = 1, size: StudySize | None = None) -> tuple[DesignKey, OptionTable]:
     key = make_key(kind, size or StudySize(raters=6, per_rater=8, dialogues=12), seed)
-    questions = {(question.rater, question.question): question for question in key.questions}
-    return key, build_option_table(key, questions, SimulatedRaters(key, seed).answer())
+    return key, build_option_table(key, SimulatedRaters(key, seed).answer())
 
 
 def test_magnitudes_are_compared_on_a_logarithmic_scale_with_their_standard() -> None:
