@@ -19,7 +19,7 @@ self-bleu-n   BLEU of each response of a row against the row's others, mean (Zhu
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -70,10 +70,6 @@ class ReferencedReplies:
     hypotheses: tuple[str, ...]
     references: tuple[str, ...]  # The original reply first: `single` compares with it.
     rating: float | None = None
-
-    def with_references(self, count: int) -> "ReferencedReplies":
-        """The row with its first `count` references."""
-        return replace(self, references=self.references[:count])
 
 
 class _ReferenceRow(BaseModel):
@@ -326,55 +322,35 @@ class Tables:
     def __init__(self, metric: Metric, rows: Sequence[ReferencedReplies]) -> None:
         self.metric = metric
         self.rows = rows
-        self._tables: list[Floats] | None = None
-        self._joint: Floats | None = None
 
-    def take(self, places: Sequence[int]) -> "Tables":
-        """Those of some rows; what was compared is not compared again."""
-        taken = Tables(self.metric, [self.rows[place] for place in places])
-        if self._tables is not None:
-            taken._tables = [self._tables[place] for place in places]
-        if self._joint is not None:
-            taken._joint = self._joint[list(places)]
-        return taken
+    def reduce(self, reducer: str, references: int | None = None) -> Floats:
+        """One number per row, in order, or those of the first `references` of each row.
 
-    def reduce(self, reducer: str) -> Floats:
-        """One number per row, in order. Raises ReferencesError for a reducer that does not fit."""
+        Raises ReferencesError for a reducer that does not fit.
+        """
         check_reducer(reducer, self.metric)
-        if reducer == JOINT and self.metric.compare_jointly is not None:
-            return self._reduce_jointly(self.metric.compare_jointly)
-        return np.array([_OF_TABLE[reducer](table) for table in self._compared()])
+        if reducer != JOINT:
+            return np.array([_OF_TABLE[reducer](table[:, :references]) for table in self._compared])
+        if references is None or all(len(row.references) <= references for row in self.rows):
+            return self._joint
+        return Tables(self.metric, [replace(row, references=row.references[:references]) for row in self.rows])._joint
 
-    def reduce_first(self, reducer: str, references: int) -> Floats:
-        """The result of `reduce` with the first references of each row alone."""
-        if all(len(row.references) <= references for row in self.rows):
-            return self.reduce(reducer)
-        if reducer == JOINT:
-            return Tables(self.metric, [row.with_references(references) for row in self.rows]).reduce(reducer)
-        check_reducer(reducer, self.metric)
-        return np.array([_OF_TABLE[reducer](table[:, :references]) for table in self._compared()])
-
+    @cached_property
     def _compared(self) -> list[Floats]:
-        if self._tables is None:
-            pairs: list[Pair] = [
-                (own, other) for row in self.rows for own in row.hypotheses for other in row.references
-            ]
-            found = self.metric.compare(pairs)
-            tables, start = [], 0
-            for row in self.rows:
-                size = len(row.hypotheses) * len(row.references)
-                tables.append(found[start : start + size].reshape(len(row.hypotheses), -1))
-                start += size
-            self._tables = tables
-        return self._tables
+        pairs: list[Pair] = [(own, other) for row in self.rows for own in row.hypotheses for other in row.references]
+        found, tables, start = self.metric.compare(pairs), [], 0
+        for row in self.rows:
+            size = len(row.hypotheses) * len(row.references)
+            tables.append(found[start : start + size].reshape(len(row.hypotheses), -1))
+            start += size
+        return tables
 
-    def _reduce_jointly(self, compare: Callable[[Sequence[Group]], Floats]) -> Floats:
-        if self._joint is None:
-            found = compare(groups_of(self.rows))
-            counts = [len(row.hypotheses) for row in self.rows]
-            starts = np.cumsum([0, *counts[:-1]])
-            self._joint = np.asarray(np.add.reduceat(found, starts) / counts)
-        return self._joint
+    @cached_property
+    def _joint(self) -> Floats:
+        assert self.metric.compare_jointly is not None
+        counts = [len(row.hypotheses) for row in self.rows]
+        starts = np.cumsum([0, *counts[:-1]])
+        return np.asarray(np.add.reduceat(self.metric.compare_jointly(groups_of(self.rows)), starts) / counts)
 
 
 def groups_of(rows: Sequence[ReferencedReplies]) -> list[Group]:
@@ -382,7 +358,7 @@ def groups_of(rows: Sequence[ReferencedReplies]) -> list[Group]:
     return [(own, row.references) for row in rows for own in row.hypotheses]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class RatingCorrelation:
     """One column's correlations with the ratings; NaN where a side is constant."""
 
@@ -399,19 +375,16 @@ def correlate_contexts(
     numbers = np.unique(np.asarray(contexts), return_inverse=True)[1]
     count = int(numbers.max()) + 1
     columns, draws = np.stack([scores, ratings]), draw_dialogues(count, rounds, seed=0)
-    return RatingCorrelation(
-        rows=len(scores),
-        contexts=count,
-        pearson=find_interval(compute_pearson(scores, ratings), resample_pearson(columns, numbers, draws)[:, 0, 1]),
-        spearman=find_interval(compute_spearman(scores, ratings), resample_spearman(columns, numbers, draws)[:, 0, 1]),
-    )
+    pearson = find_interval(compute_pearson(scores, ratings), resample_pearson(columns, numbers, draws)[:, 0, 1])
+    spearman = find_interval(compute_spearman(scores, ratings), resample_spearman(columns, numbers, draws)[:, 0, 1])
+    return RatingCorrelation(len(scores), count, pearson, spearman)
 
 
 Level = Literal["segment", "corpus"]
 GROWING: Final = ("max", "mean")  # Reducers whose correlation is also taken with the first one, two, ... references.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class MetricResult:
     """One system by one metric under one reducer: the mean over rows, or the number of the pooled statistics."""
 
@@ -426,7 +399,7 @@ class MetricResult:
     value: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Correlated:
     """One metric under one reducer against the ratings, with the first `references` references of each row."""
 
@@ -467,12 +440,8 @@ def evaluate(
         empty=_count_empty(rows, tokenisation),
         results=[result for each in tables for result in _measure(each, reducers)],
         diversity=measure_diversity(rows, tokenisation),
-        correlations=_correlate_all([each.take(rated) for each in tables], reducers) if rated else [],
+        correlations=_correlate_all(tables, rated, reducers) if rated else [],
     )
-
-
-def _name(metric: Metric) -> dict[str, str]:
-    return {"metric": metric.name, "definition": metric.definition, "tokenisation": metric.tokenisation}
 
 
 def _count_empty(rows: Sequence[ReferencedReplies], tokenisation: str) -> dict[str, int]:
@@ -484,53 +453,34 @@ def _count_empty(rows: Sequence[ReferencedReplies], tokenisation: str) -> dict[s
 
 
 def _measure(tables: Tables, reducers: Sequence[str]) -> list[MetricResult]:
-    metric, rows = tables.metric, tables.rows
+    metric = tables.metric
     reduced = {reducer: tables.reduce(reducer) for reducer in reducers if fits(reducer, metric)}
+    named = metric.name, metric.definition, metric.tokenisation
     found = []
-    places: dict[str, list[int]] = {}
-    for place, row in enumerate(rows):
-        places.setdefault(row.system, []).append(place)
-    for system, own in by_system(rows).items():
-        hypotheses = sum(len(row.hypotheses) for row in own)
-        values: list[tuple[str, Level, float]] = [
-            (reducer, "segment", float(column[places[system]].mean())) for reducer, column in reduced.items()
-        ]
+    for system, own in by_system(tables.rows).items():
+        is_own, counts = [row.system == system for row in tables.rows], (len(own), len(groups_of(own)))
+        for reducer, column in reduced.items():
+            found.append(MetricResult(system, *named, reducer, "segment", *counts, float(column[is_own].mean())))
         if metric.compare_corpus is not None:
-            values.append((JOINT, "corpus", metric.compare_corpus(groups_of(own))))
-        for reducer, level, value in values:
-            counted = MetricResult(
-                **_name(metric),
-                system=system,
-                reducer=reducer,
-                level=level,
-                rows=len(own),
-                hypotheses=hypotheses,
-                value=value,
-            )
-            found.append(counted)
+            found.append(MetricResult(system, *named, JOINT, "corpus", *counts, metric.compare_corpus(groups_of(own))))
     return found
 
 
-def _correlate_all(of_metrics: Sequence[Tables], reducers: Sequence[str]) -> list[Correlated]:
-    rows = of_metrics[0].rows
+def _correlate_all(of_metrics: Sequence[Tables], rated: Sequence[int], reducers: Sequence[str]) -> list[Correlated]:
+    rows = [of_metrics[0].rows[place] for place in rated]
     ratings = np.array([row.rating for row in rows], dtype=np.float64)
     contexts = [row.context_id for row in rows]
     first: dict[tuple[str, int], Floats] = {}
     found = []
     for tables in of_metrics:
         metric = tables.metric
+        named = metric.name, metric.definition, metric.tokenisation
         for reducer, references in _choose_columns(metric, rows, reducers):
-            column = tables.reduce_first(reducer, references)
+            column = tables.reduce(reducer, references)[rated]
             leader = first.setdefault((reducer, references), column)
-            found.append(
-                Correlated(
-                    **_name(metric),
-                    reducer=reducer,
-                    references=references,
-                    agreement=correlate_contexts(column, ratings, contexts),
-                    against_first=None if leader is column else williams_test(leader, column, ratings),
-                )
-            )
+            against = None if leader is column else williams_test(leader, column, ratings)
+            agreement = correlate_contexts(column, ratings, contexts)
+            found.append(Correlated(*named, reducer, references, agreement, against))
     return found
 
 

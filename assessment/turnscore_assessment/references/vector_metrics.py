@@ -147,14 +147,6 @@ def _read_text(path: Path) -> Iterator[str]:
         raise ReferencesError(f"{path} cannot be read: {error}") from None
 
 
-def _average(own: Floats, other: Floats) -> float:
-    return _cosine(own.sum(axis=0), other.sum(axis=0))
-
-
-def _extrema(own: Floats, other: Floats) -> float:
-    return _cosine(_take_extrema(own), _take_extrema(other))
-
-
 def _take_extrema(rows: Floats) -> Floats:
     places = np.abs(rows).argmax(axis=0)
     return np.asarray(rows[places, np.arange(rows.shape[1])])
@@ -170,13 +162,17 @@ def _unit(rows: Floats) -> Floats:
     return np.asarray(np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 0))
 
 
-def _cosine(left: Floats, right: Floats) -> float:
-    return float(_unit(left) @ _unit(right))
+def _cosine_of(summarize: Callable[[Floats], Floats]) -> Callable[[Floats, Floats], float]:
+    """The cosine of what is made of the words' vectors."""
+    return lambda own, other: float(_unit(summarize(own)) @ _unit(summarize(other)))
 
 
 _COMPARE: Final[Mapping[str, tuple[Callable[[Floats, Floats], float], str]]] = {
-    "embedding-average": (_average, "cosine of the sums of word vectors"),
-    "vector-extrema": (_extrema, "cosine of the vectors that have, in each dimension, the value of largest magnitude"),
+    "embedding-average": (_cosine_of(lambda rows: rows.sum(axis=0)), "cosine of the sums of word vectors"),
+    "vector-extrema": (
+        _cosine_of(_take_extrema),
+        "cosine of the vectors that have, in each dimension, the value of largest magnitude",
+    ),
     "greedy-matching": (_greedy, "mean over words of the best cosine, in both directions, averaged"),
 }
 WORD_VECTOR_METRICS: Final = tuple(_COMPARE)
@@ -197,9 +193,6 @@ def make_word_vector_metric(name: str, vectors: ReferenceWordVectors | None, tok
     )
 
 
-ENCODER_KIND = "encoder"
-
-
 class BundleEncoder:
     """A bundle's vectors. Keeps no text and no vector."""
 
@@ -211,10 +204,8 @@ class BundleEncoder:
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
         try:
             bundle = resolve(reference)
-            if bundle.manifest.kind != ENCODER_KIND:
-                raise MissingResourceError(
-                    f"{reference} is a bundle of kind {bundle.manifest.kind}, not {ENCODER_KIND}"
-                )
+            if (kind := bundle.manifest.kind) != "encoder":
+                raise MissingResourceError(f"{reference} is a bundle of kind {kind}, not encoder")
             loaded = load_scorer(bundle, choose_variant(bundle), threads=threads)
         except BundleError as error:
             raise MissingResourceError(str(error)) from None

@@ -132,19 +132,18 @@ class StudyDatabase:
         self, work: Callable[Concatenate[Connection, Taken], Given], *taken: Taken.args, **named: Taken.kwargs
     ) -> Given:
         """Runs work that only reads, and waits for no other transaction."""
-        return await anyio.to_thread.run_sync(lambda: self._read_here(work, *taken, **named), limiter=self._limiter)
+
+        def read_here() -> Given:
+            with self._engine.execution_options(**{_ONLY_READS: True}).begin() as connection:
+                return work(connection, *taken, **named)
+
+        return await anyio.to_thread.run_sync(read_here, limiter=self._limiter)
 
     def run_here(
         self, work: Callable[Concatenate[Connection, Taken], Given], *taken: Taken.args, **named: Taken.kwargs
     ) -> Given:
         """Runs the work in this thread."""
         with self._engine.begin() as connection:
-            return work(connection, *taken, **named)
-
-    def _read_here(
-        self, work: Callable[Concatenate[Connection, Taken], Given], *taken: Taken.args, **named: Taken.kwargs
-    ) -> Given:
-        with self._engine.execution_options(**{_ONLY_READS: True}).begin() as connection:
             return work(connection, *taken, **named)
 
     async def erase(self) -> None:

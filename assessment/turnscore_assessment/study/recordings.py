@@ -9,10 +9,10 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
-from sqlalchemy import Connection, Row, select, update
+from sqlalchemy import Connection, select, update
 from sqlalchemy.exc import SQLAlchemyError
 from turnscore_client import (
     AsyncTurnScoreClient,
@@ -97,7 +97,21 @@ def export_ratings(
     if not any(not row.degraded for row in rows):
         raise TooFewError(f"study {plan.name!r} has no rated dialogue yet")
     said = _read_texts(connection, study_id) if with_texts else {}
-    return RatingFile(plan.description, [_build(row, _find_turns(row, said, recordings, with_texts)) for row in rows])
+    found = []
+    for row in rows:
+        spoken = (said.get(row.id) or recordings.find(row.system, row.recorded) or ()) if with_texts else ()
+        dialogue = RatedDialogue(
+            **{name: getattr(row, name) for name in ("position", "system", "degraded", "ratings", "topic")},
+            worker=row.rater,
+            hit=row.rater,
+            dialogue=row.recorded,
+            submitted_at=datetime.fromtimestamp(row.rated_at, UTC),
+            seconds=round(max(0.0, row.rated_at - row.opened_at), 1),
+            scores=row.scores or {},
+            turns=tuple(spoken),
+        )
+        found.append(dialogue)
+    return RatingFile(plan.description, found)
 
 
 def _read_texts(connection: Connection, study_id: int) -> dict[str, list[RatedDialogueTurn]]:
@@ -113,27 +127,6 @@ def _read_texts(connection: Connection, study_id: int) -> dict[str, list[RatedDi
         turn = RatedDialogueTurn(speaker="system" if number % 2 else "user", text=text)
         found.setdefault(dialogue_id, []).append(turn)
     return found
-
-
-def _find_turns(
-    row: Row[Any], said: dict[str, list[RatedDialogueTurn]], recordings: Recordings, with_texts: bool
-) -> list[RatedDialogueTurn]:
-    if not with_texts:
-        return []
-    return said.get(row.id) or list(recordings.find(row.system, row.recorded) or ())
-
-
-def _build(row: Row[Any], spoken: list[RatedDialogueTurn]) -> RatedDialogue:
-    return RatedDialogue(
-        **{name: getattr(row, name) for name in ("position", "system", "degraded", "ratings", "topic")},
-        worker=row.rater,
-        hit=row.rater,
-        dialogue=row.recorded,
-        submitted_at=datetime.fromtimestamp(row.rated_at, UTC),
-        seconds=round(max(0.0, row.rated_at - row.opened_at), 1),
-        scores=row.scores or {},
-        turns=tuple(spoken),
-    )
 
 
 POLL_SECONDS = 20.0  # Seconds between looks for dialogues without scores. Chosen: no rater waits for them.
@@ -239,15 +232,8 @@ def _find_unscored(
         .limit(AT_A_TIME)
     ).all()
     said = select(turns.c.text).order_by(turns.c.number)
-    return [
-        (
-            row.id,
-            row.system,
-            row.recorded,
-            list(connection.execute(said.where(turns.c.dialogue_id == row.id)).scalars()),
-        )
-        for row in rows
-    ]
+    texts = [list(connection.execute(said.where(turns.c.dialogue_id == row.id)).scalars()) for row in rows]
+    return [(row.id, row.system, row.recorded, own) for row, own in zip(rows, texts, strict=True)]
 
 
 def _store_scores(connection: Connection, dialogue_id: str, scores: Mapping[str, float]) -> None:

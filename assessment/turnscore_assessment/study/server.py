@@ -86,7 +86,8 @@ class RunningStudy:
         return await self._database.read(workers.find_worker, self._database.study_id, parsed)
 
     async def show(self, worker: Worker) -> dict[str, Any]:
-        """The study, and where the worker stands."""
+        """The study, and where the worker stands, whose study may have ended since."""
+        worker = await self._database.read(workers.read_worker, worker.id)
         standing = await self._database.read(workers.find_standing, worker.id)
         recorded = None
         if standing.open is not None and standing.open.recorded is not None:
@@ -95,10 +96,6 @@ class RunningStudy:
                 _log.error("system %r: dialogue %r is gone", standing.open.system, standing.open.recorded)
                 raise RefusedError(StudyRefusal.BROKEN)
         return {"study": show_study(self.plan), **show_standing(self.plan, worker, standing, recorded)}
-
-    async def show_again(self, worker: Worker) -> dict[str, Any]:
-        """The study and the worker's standing after an action, which may have ended the worker's study."""
-        return await self.show(await self._database.read(workers.read_worker, worker.id))
 
     async def agree(self, worker: Worker, consent_hash: str) -> None:
         """Records the worker's agreement to the text with that hash, and assigns dialogues."""
@@ -309,7 +306,7 @@ def _serve_act(study: RunningStudy, name: str, origins: Sequence[str]) -> Callab
         reply = await act(study, worker, read_body(form, fields))
         if name == "message":
             return JSONResponse({"reply": reply})
-        return JSONResponse({} if name == "leaving" else await study.show_again(worker))
+        return JSONResponse({} if name == "leaving" else await study.show(worker))
 
     return serve
 

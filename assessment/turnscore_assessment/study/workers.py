@@ -41,11 +41,6 @@ class WorkerLink:
         return f"{self.code}.{self.secret}"
 
 
-def make_link() -> WorkerLink:
-    """A new random link."""
-    return WorkerLink(make_word(10), secrets.token_urlsafe(SECRET_BYTES))
-
-
 def make_word(letters: int) -> str:
     """A random word that can be read aloud."""
     return "".join(secrets.choice(_LETTERS) for _ in range(letters))
@@ -73,7 +68,7 @@ def is_right_secret(secret: str, stored_hash: str | None) -> bool:
 Thing = TypeVar("Thing")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Assigned:
     """One dialogue that a worker is to rate."""
 
@@ -122,13 +117,7 @@ def _assign_system(
         names = [None] * count
     topics = plan.chat.topics if plan.kind == "chat" else ()
     return [
-        Assigned(
-            system=system.name,
-            degraded=system.degraded,
-            recorded=name,
-            topic=generator.choice(topics) if topics else None,
-        )
-        for name in names
+        Assigned(system.name, system.degraded, name, generator.choice(topics) if topics else None) for name in names
     ]
 
 
@@ -143,7 +132,7 @@ def _take_least(
 MOST_WORKERS = 10_000  # Most workers of one study. Chosen: forty times the published one.
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Worker:
     """A worker with a valid link."""
 
@@ -153,7 +142,7 @@ class Worker:
     has_finished: bool
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class WorkerProgress:
     """How far a worker is, for those who run the study."""
 
@@ -176,7 +165,7 @@ def invite_workers(connection: Connection, study_id: int, count: int, now: float
     there = connection.scalar(select(func.count()).select_from(workers).where(workers.c.study_id == study_id)) or 0
     if there + count > MOST_WORKERS:
         raise AssessmentError(f"the study has {there} workers, and may have {MOST_WORKERS}")
-    links = [make_link() for _ in range(count)]
+    links = [WorkerLink(make_word(10), secrets.token_urlsafe(SECRET_BYTES)) for _ in range(count)]
     rows = [
         {
             "study_id": study_id,
@@ -285,23 +274,16 @@ def list_progress(connection: Connection, study_id: int) -> list[WorkerProgress]
             .group_by(dialogues.c.worker_id, dialogues.c.state)
         )
     }
-    states = ("waiting", "open", "rated", "given_up")
-    return [
-        WorkerProgress(
-            code=row.code,
-            agreed=row.consented_at is not None,
-            rated=counted.get((row.id, "rated"), 0),
-            given_up=counted.get((row.id, "given_up"), 0),
-            total=sum(counted.get((row.id, state), 0) for state in states),
-            finished=row.finished_at is not None,
-            left=row.withdrawn_at is not None,
-        )
-        for row in connection.execute(select(workers).where(workers.c.study_id == study_id).order_by(workers.c.id))
-    ]
+    found = []
+    for row in connection.execute(select(workers).where(workers.c.study_id == study_id).order_by(workers.c.id)):
+        rated, given_up, *others = (counted.get((row.id, each), 0) for each in ("rated", "given_up", "open", "waiting"))
+        agreed, finished, left = (each is not None for each in (row.consented_at, row.finished_at, row.withdrawn_at))
+        found.append(WorkerProgress(row.code, agreed, rated, given_up, rated + given_up + sum(others), finished, left))
+    return found
 
 
 def _build_worker(row: Row[Any]) -> Worker:
-    return Worker(id=row.id, code=row.code, consent_hash=row.consent_hash, has_finished=row.finished_at is not None)
+    return Worker(row.id, row.code, row.consent_hash, row.finished_at is not None)
 
 
 FAILURES_TO_GIVE_UP = 3  # Failed replies in a row after which a worker may go on to the next system. Chosen.
@@ -337,7 +319,7 @@ class WorkerDialogue:
         return len(self.texts) % 2 == 0
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Standing:
     """Where a worker stands; `open` is the dialogue under way."""
 
@@ -350,12 +332,8 @@ def find_standing(connection: Connection, worker_id: int) -> Standing:
     rows = connection.execute(
         select(dialogues).where(dialogues.c.worker_id == worker_id).order_by(dialogues.c.position)
     ).all()
-    begun = [row for row in rows if row.state == "open"]
-    return Standing(
-        total=len(rows),
-        done=sum(row.state in ("rated", "given_up") for row in rows),
-        open=_build_dialogue(connection, begun[0]) if begun else None,
-    )
+    begun = [_build_dialogue(connection, row) for row in rows if row.state == "open"]
+    return Standing(len(rows), sum(row.state in ("rated", "given_up") for row in rows), begun[0] if begun else None)
 
 
 def open_next(connection: Connection, study_id: int, worker_id: int, plan: StudyPlan, now: float) -> None:
