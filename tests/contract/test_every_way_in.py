@@ -185,17 +185,6 @@ def test_no_score_is_another_than_in_the_committed_table(ways: EveryWay):
             assert is_alike(row, table["scores"][request.name], allowed), (request.name, transport)
 
 
-def test_a_score_that_moved_is_seen_on_every_machine():
-    wanted = [{"fed": [0.5, 40.0, {}]}, {}]
-    assert is_alike([{"fed": [0.5, 40.0, {}]}, {}], wanted, {})
-    assert not is_alike([{"fed": [0.5000000000000001, 40.0, {}]}, {}], wanted, {})
-    assert is_alike([{"fed": [0.59, 49.0, {}]}, {}], wanted, {"fed": 0.1})
-    assert not is_alike([{"fed": [0.61, 40.0, {}]}, {}], wanted, {"fed": 0.1})
-    assert not is_alike([{"fed": [0.5, 40.0, {}]}], wanted, {"fed": 0.1})
-    assert not is_alike([{}, {}], wanted, {"fed": 0.1})
-    assert not is_alike(["overloaded", None], wanted, {"fed": 0.1})
-
-
 def test_in_a_crowd_every_turn_has_the_score_that_it_has_alone(ways: EveryWay):
     crowd = [each for each in requests() if each.kind != "broken" and each.name != "items-that-are-not-well-formed"]
     for request, together in zip(crowd, ways.all_at_once(crowd), strict=True):

@@ -1,8 +1,16 @@
+"""The OpenAPI document is the committed one, and whatever is sent is answered as it says."""
+
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+import schemathesis
 from generated_docs import openapi_document
+from hypothesis import settings
+from support.every_way import SCHEMA, assert_documented
 from support.fakes import FakeEncoder, FakeScorer
+from support.transports import served_app
 from turnscore_service.api.calls import CALLS
 from turnscore_service.api.http.rerank import RERANK
 
@@ -51,3 +59,18 @@ async def test_every_example_of_the_document_is_answered_by_any_service_with_an_
         for path, example in examples.items():
             answer = await client.post(path, json=example)
             assert (answer.status_code, '"error"' in answer.text) == (200, False), path
+
+
+fuzzed = settings(max_examples=20, deadline=None, derandomize=True, database=None)
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with served_app(fake=FakeScorer()) as started:
+        yield started
+
+
+@SCHEMA.parametrize()
+@fuzzed
+def test_every_answer_is_documented(case: schemathesis.Case, url: str):
+    assert_documented(case, url)

@@ -1,7 +1,8 @@
-"""How large batches may be, on a device whose memory is made up."""
+"""How many batches run at once, and how large they may be on a device whose memory is made up."""
 
 import asyncio
 import logging
+import threading
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -13,7 +14,7 @@ from turnscore_core import model_loader
 from turnscore_core.batches import FIRST_TOKENS, TokenLimit, cuda_budget, find_most_tokens
 from turnscore_core.deadline import Deadline
 from turnscore_core.errors import OverloadedError
-from turnscore_core.inference.concurrency import Concurrency
+from turnscore_core.inference.concurrency import Concurrency, Sample, choose, take_sample
 from turnscore_core.inference.devices import Device
 from turnscore_core.inference.onnx_backend import OutOfMemoryError, padded_width
 from turnscore_core.load_settings import LoadSettings
@@ -153,3 +154,28 @@ def test_workers_scorers_and_concurrent_batches_divide_the_free_memory(
     named = settings.model_copy(update={"max_batch_tokens": 512})
     model_loader.load_scorers(named, machine=FakeMachine())
     assert parts == []
+
+
+def test_concurrent_batches_take_the_threads_that_cost_least():
+    samples = {1: Sample(0.010, 0.010), 4: Sample(0.010, 0.015), 16: Sample(0.010, 0.030)}
+    assert choose(samples, 16) == Concurrency(batches=16, threads=1)
+
+
+def test_an_idle_runtime_gets_more_threads_where_that_is_clearly_faster():
+    samples = {1: Sample(0.047, 0.046), 2: Sample(0.033, 0.054)}
+    assert choose(samples, 2) == Concurrency(batches=2, threads=1, wide_threads=2)
+    samples[2] = Sample(0.043, 0.054)
+    assert choose(samples, 2) == Concurrency(batches=2, threads=1)
+
+
+def test_the_cost_is_taken_with_every_concurrent_batch_busy():
+    meeting = threading.Barrier(3)
+    seen = {threading.main_thread()}
+
+    def call() -> None:
+        if threading.current_thread() not in seen:
+            seen.add(threading.current_thread())
+            meeting.wait(60)  # passes only when three run at once
+
+    assert take_sample(call, concurrent_batches=3).latency_seconds > 0
+    assert len(seen) == 4

@@ -1,7 +1,6 @@
 """Model switches: what takes which place, what is refused, and what follows."""
 
 import asyncio
-import gc
 import weakref
 from typing import Any
 
@@ -16,7 +15,6 @@ from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_models import Bundle, BundleError, MismatchedGraphError
 from turnscore_service import metrics
 from turnscore_service.lifecycle.model_switch import SwitchRefusedError
-from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.settings.service import CombinationSettings, RuntimeSettings, Settings
 from turnscore_wire import DialogueRequest, RankRequest, SimilarityRequest, Turn
 
@@ -87,35 +85,6 @@ async def test_the_replaced_model_is_freed_without_a_garbage_collection() -> Non
         assert runtime.pipeline().runtimes["kept"] is held
         channel.inbox.put_nowait(None)
         await talking
-
-
-async def test_many_switches_under_load_fail_no_request_and_leave_one_version_in_memory() -> None:
-    versions = [loaded_fake(FakeScorer()), second_version()]
-    loader = FakeLoader(*versions[:1])
-    loader.add(versions[1])
-    loader.add(second_version(version="6.6.6"), BundleError("it is broken"))
-    answered: list[str] = []
-    is_over = asyncio.Event()
-
-    async def keep_asking(runtime: Runtime, number: int) -> None:
-        while not is_over.is_set():
-            answered.append((await ask(runtime, f"turn {number} {len(answered)}")).scores["fake"].model)
-
-    async with switchable(loader, NO_CACHE) as (runtime, switch):
-        asking = [asyncio.create_task(keep_asking(runtime, number)) for number in range(4)]
-        dropped = []
-        for number in range(20):
-            before = len(answered)
-            dropped.append(weakref.ref(runtime.pipeline()))
-            await switch.serve(versions[(number + 1) % 2].bundle.manifest.reference)
-            with pytest.raises(SwitchRefusedError, match="it is broken"):
-                await switch.serve("fake:6.6.6")
-            await until(lambda: len(answered) > before)  # noqa: B023
-        is_over.set()
-        await asyncio.gather(*asking)  # raises what anybody got instead of an answer
-        gc.collect()
-        assert [number for number, each in enumerate(dropped) if each() is not None] == []
-    assert set(answered) == {"fake:1.0.0", "fake:1.1.0"}
 
 
 async def test_a_version_whose_stage_is_dead_can_be_switched_away_from() -> None:

@@ -1,16 +1,20 @@
-"""Signals: SIGHUP reloads, SIGTERM drains before it stops."""
+"""Signals: SIGHUP reloads, SIGTERM drains before it stops; and the line with which a start ends."""
 
 import asyncio
 import os
 import signal
+import socket
 import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from support.conditions import until
 from turnscore_service import metrics
 from turnscore_service.lifecycle import signals
 from turnscore_service.lifecycle.health import Health
+from turnscore_service.lifecycle.process import is_last_ready, served_url
 from turnscore_service.lifecycle.signals import drain_before_stopping, hang_up_children, reload_on_hangup
 
 
@@ -91,3 +95,27 @@ async def test_conversations_end_then_the_server_stops_then_it_waits_no_longer(h
         assert done == ["drain", []]  # conversations end before the server stops
     finally:
         asyncio.get_running_loop().remove_signal_handler(signal.SIGTERM)
+
+
+def test_one_worker_is_the_last_that_is_ready_whatever_restarts(tmp_path: Path):
+    told = [is_last_ready(worker, 3, tmp_path) for worker in (0, 0, 2, 1, 1, 0)]
+    assert told == [False, False, False, True, False, False]
+
+
+def test_each_worker_that_cannot_write_into_the_folder_says_that_it_is_ready(tmp_path: Path):
+    assert [is_last_ready(worker, 3, tmp_path / "missing") for worker in (0, 1)] == [True, True]
+
+
+def test_the_address_is_that_of_the_settings_where_bentoml_gave_no_socket():
+    assert served_url("127.0.0.1", 3000) == "http://127.0.0.1:3000"
+    assert served_url("::1", 3000) == "http://[::1]:3000"
+
+
+@pytest.mark.parametrize(("words", "scheme"), [([], "http"), (["--ssl-certfile", "cert.pem"], "https")])
+def test_the_address_is_that_of_the_socket_that_bentoml_gave(
+    words: list[str], scheme: str, monkeypatch: pytest.MonkeyPatch
+):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        monkeypatch.setattr(sys, "argv", ["worker", "--fd", str(listener.fileno()), *words])
+        assert served_url("0.0.0.0", 3000) == f"{scheme}://127.0.0.1:{listener.getsockname()[1]}"
+        assert listener.fileno() > 0  # still open

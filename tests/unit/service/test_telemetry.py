@@ -1,10 +1,15 @@
-"""The recorder: who is sampled, and that telemetry never costs a call its answer."""
+"""Who is sampled, that telemetry never costs a call its answer, and that a collector's reply is bounded."""
 
+import gzip
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 import pytest
+import requests
+from support.plain_http import Handler, handled_by
 from turnscore_service.telemetry import recorder as module
-from turnscore_service.telemetry.otlp import OtlpExporter
+from turnscore_service.telemetry.otlp import MAX_REPLY_BYTES, OtlpExporter, _bounded_session
 from turnscore_service.telemetry.recorder import EndedCall, TelemetryRecorder
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
@@ -76,3 +81,38 @@ def test_an_exporter_that_fails_loses_that_call_alone(caplog: pytest.LogCaptureF
     assert len(collected.ended) == 2
     assert "ValueError" in caplog.text
     assert "secret" not in caplog.text
+
+
+SENT_AT_MOST = 64 * MAX_REPLY_BYTES
+
+
+@contextmanager
+def collector(kind: str) -> Iterator[tuple[str, list[int]]]:
+    """An address, and how many bytes of its reply were sent when it ended or its reader left."""
+    sent = [0]
+
+    class TooMuch(Handler):
+        protocol_version = "HTTP/1.0"
+
+        def do_POST(self) -> None:
+            self.body()
+            with suppress(OSError):
+                if kind == "packed":
+                    self.answer(200, gzip.compress(bytes(SENT_AT_MOST)), content_encoding="gzip")
+                else:
+                    self.send_response(200)
+                    self.end_headers()
+                    while sent[0] < SENT_AT_MOST:
+                        self.wfile.write(bytes(65536))
+                        sent[0] += 65536
+
+    with handled_by(TooMuch) as url:
+        yield f"{url}/v1/traces", sent
+
+
+@pytest.mark.parametrize("kind", ["endless", "packed"])
+def test_a_reply_of_too_much_is_left_and_is_a_failed_export(kind: str):
+    with collector(kind) as (url, sent), _bounded_session() as session:
+        with pytest.raises(requests.exceptions.ConnectionError, match=f"more than {MAX_REPLY_BYTES} bytes"):
+            session.post(url, data=b"spans", timeout=10)
+        assert sent[0] < SENT_AT_MOST

@@ -1,4 +1,4 @@
-"""What a live conversation answers: order, aggregates, errors, counts."""
+"""What a live conversation answers, how it is bounded, how it ends, and what a cut leaves: nothing."""
 
 import asyncio
 from collections.abc import Sequence
@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from support.conditions import until
 from support.fakes import POISON, FakeReaction, FakeScorer, sample
-from support.transports import talking
+from support.transports import bounded, talking
+from turnscore_core.errors import CallerLeftError, DeadlineExceededError
 from turnscore_core.scorers.scorer import RawScore, TokenPack, TurnToScore
 from turnscore_service.settings.service import AdmissionSettings, Settings
 from turnscore_wire import Limits
@@ -250,3 +251,28 @@ async def test_messages_that_are_not_taken_leave_the_conversation_as_it_was():
         ("too_large", "messages"),
     ]
     assert (replies[4].scored.index, replies[4].scored.scores["fake"].value) == (1, 0.02)
+
+
+async def test_a_caller_that_takes_no_answers_is_not_read_and_at_last_treated_as_gone():
+    async with talking(bounded(max_pending=2, idle_seconds=0.2)) as (channel, holding, _):
+        channel.room.clear()
+        for _ in range(5):
+            channel.say("system", "a")
+        with pytest.raises(CallerLeftError):
+            await asyncio.wait_for(holding, 30)
+        assert channel.read == 2
+
+
+async def test_time_spent_on_scoring_is_not_idle_time():
+    scorer = FakeScorer()
+    scorer.gate.clear()
+    async with talking(bounded(idle_seconds=0.5), fake=scorer) as (channel, holding, _):
+        channel.say("system", "a")
+        await asyncio.sleep(1.0)  # twice as long as it may be idle
+        assert not holding.done()
+        scorer.gate.set()
+        assert (await channel.hear()).scored.scores
+        channel.say("user", "still there")
+        assert (await channel.hear()).ack
+        with pytest.raises(DeadlineExceededError):
+            await asyncio.wait_for(holding, 30)
