@@ -9,7 +9,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import chain
+from functools import partial
 from typing import Protocol
 from weakref import ref
 
@@ -71,74 +71,54 @@ class Channel(Protocol):
         """Hands one message to the caller; returns when there is room for another."""
 
 
-@dataclass(frozen=True, slots=True)
-class PendingTurn:
-    context: Sequence[Turn]
-    turn: Turn
-    deadline: Deadline
-
-
 class OpenDialogue:
     """Belongs to one conversation. Keeps no model: those that served before were dropped if others took their place."""
 
     def __init__(self, opening: ConversationOpening, pipeline: ScoringPipeline, settings: Settings) -> None:
         """Raises TooLargeError or InvalidRequestError for an opening that this service cannot take."""
         self._opening = opening
-        self._deadline_ms = opening.deadline_ms or settings.default_deadline_ms
+        self.deadline_ms = opening.deadline_ms or settings.default_deadline_ms
         model_set = pipeline.split.model_set_for(opening.conversation, opening.context)
-        self._asked = check_opening(opening, settings.limits, model_set)
+        self.asked = check_opening(opening, settings.limits, model_set)
         self._pipeline, self._model_set = ref(pipeline), ref(model_set)
         self._names: dict[Speaker, list[str]] = {
-            "system": list(model_set.asked_of("system", self._asked)),
-            "user": list(model_set.asked_of("user", self._asked)),
+            "system": list(model_set.asked_of("system", self.asked)),
+            "user": list(model_set.asked_of("user", self.asked)),
         }
         self.transcript = Transcript(list(opening.context), len(opening.messages or opening.context))
-        self.tally = DialogueTally(self._asked)
-
-    @property
-    def scorers(self) -> list[str]:
-        return list(self._asked)
+        self.tally = DialogueTally(self.asked)
 
     def asked_of(self, turn: Turn) -> list[str]:
         """The scorers that are asked of the turn."""
         return self._names[turn.speaker] if turn.text.strip() else []
 
-    def latest(self, deadline_ms: int | None) -> PendingTurn:
-        """The latest turn, to be scored; in that time, else in the opening's."""
-        *context, turn = self.transcript.turns
-        return PendingTurn(context, turn, Deadline.after_ms(deadline_ms or self._deadline_ms))
-
-    def expected(self) -> PendingTurn:
-        """The system turn that may come next, of which nothing is known but those before it."""
-        turn = Turn.model_construct(speaker="system", text="")
-        return PendingTurn(tuple(self.transcript.turns), turn, Deadline.after_ms(self._deadline_ms))
-
-    def item_for(self, turn: PendingTurn, pipeline: ScoringPipeline) -> tuple[Item, ModelSet]:
-        """The turn as these models score it, and which of their versions do.
+    def item_for(self, turns: Sequence[Turn], deadline: Deadline, pipeline: ScoringPipeline) -> tuple[Item, ModelSet]:
+        """The last of the turns as these models score it, and which of their versions do.
 
         Raises InvalidRequestError where they do not take the opening's options, which those before them took.
         """
-        model_set = self._choose_versions(turn, pipeline)
-        asked = {name: self._asked[name] for name in self._names[turn.turn.speaker]}
-        return Item.of(self._opening, turn.context, turn.turn.text, asked, turn.deadline, model_set.versions), model_set
+        *context, turn = turns
+        model_set = self._choose_versions(turns, pipeline)
+        asked = {name: self.asked[name] for name in self._names[turn.speaker]}
+        return Item.of(self._opening, context, turn.text, asked, deadline, model_set.versions), model_set
 
-    def _choose_versions(self, turn: PendingTurn, pipeline: ScoringPipeline) -> ModelSet:
+    def _choose_versions(self, turns: Sequence[Turn], pipeline: ScoringPipeline) -> ModelSet:
         """Others than before only after the user's first turn, or where other models are served.
 
         Where a split's versions do not take the opening's options, those that took them go on.
         """
         before = self._model_set() if self._pipeline() is pipeline else None
-        model_set = pipeline.split.model_set_for(self._opening.conversation, chain(turn.context, (turn.turn,)))
+        model_set = pipeline.split.model_set_for(self._opening.conversation, turns)
         if model_set is before:
             return model_set
         try:
-            asked = ask_again(self._opening, self._asked, model_set)
+            asked = ask_again(self._opening, self.asked, model_set)
         except ScoringError:
             if before is not None:
                 return before
             model_set = pipeline.model_set
-            asked = ask_again(self._opening, self._asked, model_set)
-        self._asked, self._pipeline, self._model_set = asked, ref(pipeline), ref(model_set)
+            asked = ask_again(self._opening, self.asked, model_set)
+        self.asked, self._pipeline, self._model_set = asked, ref(pipeline), ref(model_set)
         return model_set
 
 
@@ -149,16 +129,8 @@ _LOGGER = logging.getLogger("turnscore.conversations")
 _Scored = tuple[Outcome, Item | None, ModelSet | None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _TurnInWork:
-    index: int
-    speaker: Speaker
-    started_at: float
-    work: "asyncio.Task[_Scored]"
-    skipped: int
-
-
-_Answer = ConversationReply | _TurnInWork
+# A reply, or the work that makes it once those before it are sent.
+_Answer = ConversationReply | Callable[[], Awaitable[ConversationReply]]
 
 
 class LiveConversation:
@@ -272,7 +244,7 @@ class LiveConversation:
             raise InvalidRequestError("the conversation is already open", field="open")
         self._dialogue = dialogue = OpenDialogue(opening, self._pipeline(), self._settings)
         taken = dialogue.transcript.taken
-        opened = ConversationOpened(request_id=self._request_id, scorers=dialogue.scorers, turns=taken)
+        opened = ConversationOpened(request_id=self._request_id, scorers=list(dialogue.asked), turns=taken)
         return ConversationReply(opened=opened)
 
     def _take_turn(self, turn: ConversationTurn, dialogue: OpenDialogue) -> _Answer:
@@ -293,69 +265,69 @@ class LiveConversation:
         if turn is None or not dialogue.asked_of(turn):
             last = dialogue.transcript.taken + len(dialogue.transcript.waiting) - 1
             return ConversationReply(ack=ConversationAck(index=last, skipped=skipped))
-        work = asyncio.create_task(self._score(dialogue.latest(deadline_ms), dialogue))
+        deadline = Deadline.after_ms(deadline_ms or dialogue.deadline_ms)
+        work = asyncio.create_task(self._score(list(dialogue.transcript.turns), deadline, dialogue))
         self._in_work.add(work)
         work.add_done_callback(self._in_work.discard)
-        return _TurnInWork(index=index, speaker=turn.speaker, started_at=time.monotonic(), work=work, skipped=skipped)
+        return partial(self._finish, work, index, turn.speaker, skipped, time.monotonic())
 
     def _read_ahead(self, dialogue: OpenDialogue) -> None:
         """Has the user's turn read before the reply to it is there, so that scoring waits for the reply alone."""
         if self._may_read_ahead:
             self._may_read_ahead = False
-            pipeline = self._pipeline()
+            pipeline, deadline = self._pipeline(), Deadline.after_ms(dialogue.deadline_ms)
+            reply = Turn.model_construct(speaker="system", text="")  # of which nothing is known yet
             with suppress(ScoringError):  # scoring the reply will say so
-                item, _ = dialogue.item_for(dialogue.expected(), pipeline)
+                item, _ = dialogue.item_for([*dialogue.transcript.turns, reply], deadline, pipeline)
                 pipeline.read_ahead(item)
 
-    async def _score(self, turn: PendingTurn, dialogue: OpenDialogue) -> _Scored:
-        """The turn's outcome; what refuses or breaks its scoring as a whole is every scorer's error."""
+    async def _score(self, turns: Sequence[Turn], deadline: Deadline, dialogue: OpenDialogue) -> _Scored:
+        """The last turn's outcome; what refuses or breaks its scoring as a whole is every scorer's error."""
         pipeline = self._pipeline()
         try:
-            item, model_set = dialogue.item_for(turn, pipeline)
+            item, model_set = dialogue.item_for(turns, deadline, pipeline)
             outcome = await pipeline.score_turn(item)
-            self._may_read_ahead = self._may_read_ahead or turn.turn.speaker == "system"
+            self._may_read_ahead = self._may_read_ahead or turns[-1].speaker == "system"
             return outcome, item, model_set
         except ScoringError as refusal:
             error: ScoringError = refusal
         except Exception:
             _LOGGER.exception("unforeseen error")
             error = FailedScoringError("an internal error occurred; the service's log has the details")
-        return Outcome(errors=dict.fromkeys(dialogue.asked_of(turn.turn), error)), None, None
+        return Outcome(errors=dict.fromkeys(dialogue.asked_of(turns[-1]), error)), None, None
 
     async def _answer_all(self) -> None:
         while (answer := await self._outbox.get()) is not None:
-            reply = await self._finish(answer) if isinstance(answer, _TurnInWork) else answer
+            reply = answer if isinstance(answer, ConversationReply) else await answer()
             del answer  # while the next one is waited for, nothing may keep the models that answered
-            await self._within_idle_time(self._channel.send(reply))
+            try:
+                await within(self._bounds.idle_seconds, self._channel.send(reply))
+            except TimeoutError:  # a caller that does not take its answers for so long is treated as gone
+                raise CallerLeftError from None
             if reply.draining is None:
                 self._count_answered(reply)
 
-    async def _finish(self, turn: _TurnInWork) -> ConversationReply:
-        outcome, item, model_set = await turn.work
+    async def _finish(
+        self, work: "asyncio.Task[_Scored]", index: int, speaker: Speaker, skipped: int, started_at: float
+    ) -> ConversationReply:
+        outcome, item, model_set = await work
         assert self._dialogue is not None
         if item is not None and model_set is not None:
             self._dialogue.tally.add(item, outcome, model_set)
         scored = ConversationScored(
-            index=turn.index,
+            index=index,
             scores=outcome.scores,
             errors=error_details(outcome),
             dialogue=self._dialogue.tally.aggregates(),
-            timing_ms=timing_of([outcome], turn.started_at),
-            skipped=turn.skipped,
+            timing_ms=timing_of([outcome], started_at),
+            skipped=skipped,
         )
-        seconds = time.monotonic() - turn.started_at
+        seconds = time.monotonic() - started_at
         metrics.CONVERSATION_TURN_SECONDS.observe(seconds)
         self._slow.note("conversation turn", "ok" if outcome.scores else "failed", seconds, scored)
         if self._trace is not None:
             self._trace.end("ok", scored, self._request_id, seconds)
-        return ConversationReply(scored=scored) if turn.speaker == "system" else ConversationReply(user_turn=scored)
-
-    async def _within_idle_time(self, sending: Awaitable[None]) -> None:
-        """A caller that does not take its answers for so long is treated as gone."""
-        try:
-            await within(self._bounds.idle_seconds, sending)
-        except TimeoutError:
-            raise CallerLeftError from None
+        return ConversationReply(scored=scored) if speaker == "system" else ConversationReply(user_turn=scored)
 
     def _count_answered(self, reply: ConversationReply) -> None:
         if reply.ack is not None:
