@@ -163,7 +163,7 @@ def _look_at_devices(found: Diagnosis, settings: Settings, machine: Machine) -> 
         return ()
     found.worker_devices = [str(choice) for choice in choices]
     if asked == AUTO and choices[0].devices == (CPU,) and found.gpus:
-        found.problems.append(Problem(f"there is a GPU, but the CPU would be used: {choices[0].note}", is_fatal=False))
+        found.problems.append(Problem(f"there is a GPU, but the CPU would be used: {choices[0].note}"))
     return choices[0].devices
 
 

@@ -39,7 +39,7 @@ class Problem:
     """One thing that is wrong, with its fix; `is_fatal` where what was configured cannot run."""
 
     text: str
-    is_fatal: bool
+    is_fatal: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,8 +100,7 @@ def _check_memory(settings: Settings, graph_bytes: int, around: Surroundings) ->
     if needed > around.memory_bytes:
         yield Problem(
             f"{settings.workers} workers need more than {needed:,} bytes for graphs and cache, and "
-            f"{around.memory_bytes:,} are free: lower TURNSCORE_WORKERS, load fewer TURNSCORE_MODELS, or add memory",
-            is_fatal=False,
+            f"{around.memory_bytes:,} are free: lower TURNSCORE_WORKERS, load fewer TURNSCORE_MODELS, or add memory"
         )
 
 
@@ -110,8 +109,7 @@ def _check_descriptors(settings: Settings, around: Surroundings) -> Iterator[Pro
     if 0 <= around.descriptors < needed:
         yield Problem(
             f"a process may open {around.descriptors:,} files, and TURNSCORE_CONVERSATIONS__MAX_OPEN needs {needed:,}: "
-            f"raise `ulimit -n` (systemd: LimitNOFILE=), or lower the setting",
-            is_fatal=False,
+            f"raise `ulimit -n` (systemd: LimitNOFILE=), or lower the setting"
         )
 
 
@@ -127,8 +125,7 @@ def _check_limits(settings: Settings) -> Iterator[Problem]:
         if value < least:
             yield Problem(
                 f"TURNSCORE_{name} is {value:,}, so what TURNSCORE_{least_name} allows ({least:,}) can never be "
-                "accepted: raise the first or lower the second",
-                is_fatal=False,
+                "accepted: raise the first or lower the second"
             )
 
 
@@ -136,14 +133,12 @@ def _check_clock(around: Surroundings) -> Iterator[Problem]:
     if around.now < around.installed_at:
         yield Problem(
             "the clock is earlier than the installation of turnscore, so certificates and cache lifetimes "
-            "are misjudged: set it, or run NTP",
-            is_fatal=False,
+            "are misjudged: set it, or run NTP"
         )
     if around.clock_step > _COARSE_SECONDS:
         yield Problem(
             f"the clock moves in steps of {1000 * around.clock_step:g} ms, so timings and deadlines are that coarse: "
-            "select another kernel clock source",
-            is_fatal=False,
+            "select another kernel clock source"
         )
 
 
@@ -185,13 +180,12 @@ def _check_cache(settings: CacheSettings) -> Iterator[Problem]:
     except Exception as error:
         cause = cause_of(error)
         remedy = _CACHE_REMEDIES.get(cause, _CACHE_REMEDY)
-        yield Problem(f"the shared cache cannot be used ({cause}): {remedy}", is_fatal=False)
+        yield Problem(f"the shared cache cannot be used ({cause}): {remedy}")
         return
     if took > settings.timeout_ms / 1000:
         yield Problem(
             f"the shared cache answered in {1000 * took:.0f} ms, and TURNSCORE_CACHE__TIMEOUT_MS is "
-            f"{settings.timeout_ms}: move it closer, or raise the setting",
-            is_fatal=False,
+            f"{settings.timeout_ms}: move it closer, or raise the setting"
         )
 
 
