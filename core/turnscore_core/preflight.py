@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from threading import Lock, Thread
+from threading import Thread
 from typing import IO, TypeVar
 
 from pydantic import BaseModel, JsonValue, ValidationError
@@ -122,11 +122,27 @@ async def run_preflight(
 
     Raises BundleError with the reason for which the bundle is refused, FailedPreflightError where there is none.
     """
-    process = PreflightProcess(reference, request, command)
+    paths = os.pathsep.join(each or os.curdir for each in sys.path)  # it finds the code that this process found
     try:
-        result = await run_in_background(lambda: process.run(seconds))
+        # Here and not in a thread: the process ends with the thread that started it.
+        process = subprocess.Popen(  # noqa: S603 our own interpreter and module; a few milliseconds
+            command,
+            bufsize=0,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": paths, "PYTHONIOENCODING": "utf-8"},
+        )
+    except OSError as error:
+        raise FailedPreflightError(f"no process could be started to check {reference}: {error.strerror}") from error
+    with suppress(OSError):  # it has ended
+        os.setpriority(os.PRIO_PROCESS, process.pid, PRIORITY)
+    try:
+        result = await run_in_background(
+            lambda: _wait_for_result(f"the preflight of {reference}", process, request, seconds)
+        )
     finally:
-        process.end()
+        process.kill()
     if result.refusal:
         raise BundleError(result.refusal)
     return result.digest
@@ -152,83 +168,46 @@ class _Pipe:
                 del self._kept[:-MOST_KEPT]
 
 
-class PreflightProcess:
-    """One process, from its start to its result. `run` blocks; `end` may be called at any time, from any thread."""
-
-    def __init__(self, reference: str, request: PreflightRequest, command: Sequence[str] = _COMMAND) -> None:
-        self._reference = reference
-        self._request = request
-        self._command = command
-        self._lock = Lock()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._is_ended = False
-
-    def run(self, seconds: float) -> PreflightResult:
-        """Starts it and waits for its result. Raises FailedPreflightError."""
-        with self._start() as process:
-            pipes = [_Pipe(each) for each in (process.stdout, process.stderr) if each is not None]
-            Thread(target=self._send_request, args=(process.stdin,), daemon=True).start()
-            try:
-                process.wait(seconds)
-            except subprocess.TimeoutExpired:
-                raise FailedPreflightError(
-                    f"the preflight of {self._reference} did not end within {seconds:g} s: its graph hangs, or this "
-                    "machine has no CPU to spare; try again when it is quieter"
-                ) from None
-            finally:
-                process.kill()
-                printed, complained = [pipe.read_end() for pipe in pipes]
-        if process.returncode:
-            raise FailedPreflightError(self._describe_end(process.returncode, complained))
+def _wait_for_result(
+    preflight: str, process: "subprocess.Popen[bytes]", request: PreflightRequest, seconds: float
+) -> PreflightResult:
+    """What the process says, which is collected. Blocks; raises FailedPreflightError."""
+    with process:
+        pipes = [_Pipe(each) for each in (process.stdout, process.stderr) if each is not None]
+        Thread(target=_send_request, args=(process.stdin, request), daemon=True).start()
         try:
-            return PreflightResult.model_validate_json(printed.splitlines()[-1])
-        except (IndexError, ValidationError):
-            raise FailedPreflightError(f"the preflight of {self._reference} ended without a result") from None
+            process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise FailedPreflightError(
+                f"{preflight} did not end within {seconds:g} s: its graph hangs, or this machine has no CPU to spare; "
+                "try again when it is quieter"
+            ) from None
+        finally:
+            process.kill()
+            printed, complained = [pipe.read_end() for pipe in pipes]
+    if process.returncode:
+        raise FailedPreflightError(f"{preflight} {_describe_end(preflight, process.returncode, complained)}")
+    try:
+        return PreflightResult.model_validate_json(printed.splitlines()[-1])
+    except (IndexError, ValidationError):
+        raise FailedPreflightError(f"{preflight} ended without a result") from None
 
-    def end(self) -> None:
-        """Ends it where it runs, and keeps it from starting where it does not yet. `run` collects what is left."""
-        with self._lock:
-            self._is_ended = True
-            if self._process is not None:
-                self._process.kill()
 
-    def _start(self) -> "subprocess.Popen[bytes]":
-        paths = os.pathsep.join(each or os.curdir for each in sys.path)  # it finds the code that this process found
-        with self._lock:
-            if self._is_ended:
-                raise FailedPreflightError(f"the preflight of {self._reference} was given up")
-            try:
-                self._process = subprocess.Popen(  # noqa: S603 our own interpreter and module
-                    self._command,
-                    bufsize=0,
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.PIPE,
-                    env={**os.environ, "PYTHONPATH": paths, "PYTHONIOENCODING": "utf-8"},
-                )
-            except OSError as error:
-                raise FailedPreflightError(
-                    f"no process could be started to check {self._reference}: {error.strerror}"
-                ) from error
-        with suppress(OSError):  # it has ended
-            os.setpriority(os.PRIO_PROCESS, self._process.pid, PRIORITY)
-        return self._process
+def _send_request(pipe: IO[bytes], request: PreflightRequest) -> None:
+    """In a thread, as a process that reads nothing takes no more than a pipe holds."""
+    with suppress(OSError, ValueError), pipe:  # it has ended
+        pipe.write(request.model_dump_json().encode())
 
-    def _send_request(self, pipe: IO[bytes]) -> None:
-        """In a thread, as a process that reads nothing takes no more than a pipe holds."""
-        with suppress(OSError, ValueError), pipe:  # it has ended
-            pipe.write(self._request.model_dump_json().encode())
 
-    def _describe_end(self, status: int, complained: str) -> str:
-        preflight = f"the preflight of {self._reference}"
-        if status == -signal.SIGKILL:
-            return f"{preflight} was ended by SIGKILL, as the system does where memory is short"
-        if status < 0:
-            name = signal.Signals(-status).name
-            return f"{preflight} was ended by {name}{': its graph crashes here' if name in _CRASHES else ''}"
-        _LOGGER.error("%s failed: %s", preflight, complained.strip())
-        last = complained.strip().rpartition("\n")[2][-_MOST_SHOWN:]
-        return f"{preflight} failed: {last or f'exit status {status}'}; the log has all that it printed"
+def _describe_end(preflight: str, status: int, complained: str) -> str:
+    if status == -signal.SIGKILL:
+        return "was ended by SIGKILL, as the system does where memory is short"
+    if status < 0:
+        name = signal.Signals(-status).name
+        return f"was ended by {name}{': its graph crashes here' if name in _CRASHES else ''}"
+    _LOGGER.error("%s failed: %s", preflight, complained.strip())
+    last = complained.strip().rpartition("\n")[2][-_MOST_SHOWN:]
+    return f"failed: {last or f'exit status {status}'}; the log has all that it printed"
 
 
 if __name__ == "__main__":

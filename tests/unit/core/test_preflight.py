@@ -16,7 +16,6 @@ from turnscore_core.preflight import (
     MOST_KEPT,
     PRIORITY,
     FailedPreflightError,
-    PreflightProcess,
     PreflightRequest,
     run_preflight,
     with_options,
@@ -66,10 +65,9 @@ async def test_of_a_proof_that_prints_without_end_the_end_is_kept_alone() -> Non
             os.write(2, b"a warning" * 1000)
         os.write(1, b'\\n{{"digest": "checked"}}\\n')
     """
-    process = PreflightProcess("a:1", REQUEST, command=code(prints))
     tracemalloc.start()
     try:
-        assert process.run(60).digest == "checked"
+        assert await run_preflight("a:1", REQUEST, command=code(prints)) == "checked"
         assert tracemalloc.get_traced_memory()[1] < 20 * MOST_KEPT
     finally:
         tracemalloc.stop()
