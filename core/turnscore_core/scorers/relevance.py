@@ -8,18 +8,18 @@ compares (contextualised RUBER, PONE), as engagement does.
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, cast
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 from turnscore_models import Bundle
 from turnscore_wire import TokenCount, Turn
 
-from turnscore_core.inference.onnx_backend import Backend, pad_rows
+from turnscore_core.inference.onnx_backend import Array, Backend, pad_rows
 from turnscore_core.inference.tokenizer import TextTokenizer
 from turnscore_core.scorers.engagement import EngagementScorer
 from turnscore_core.scorers.history import CHARS_PER_TOKEN, history_of, keep_beginning, keep_end
-from turnscore_core.scorers.scorer import Fields, RawScore, Scorer, TokenPack, TurnToScore
+from turnscore_core.scorers.scorer import Fields, RawScore, Scorer, TokenPack, TokenRow, TurnToScore
 from turnscore_core.scorers.turn_warnings import reading_warnings
 
 
@@ -100,40 +100,77 @@ class RelevanceOptions(BaseModel):
     response_tokens: int = Field(default=64, ge=1, description="Of a joint row, that the response may take.")
 
 
-class JointReader:
+def estimate_text(text: str) -> int:
+    """Tokens of a text, from its bytes."""
+    return len(text.encode()) // BYTES_PER_TOKEN + 1
+
+
+class JointScorer(Scorer):
     """Turns as joint rows: the latest turns of the context that say something, from their end, and the response."""
 
-    def __init__(self, bundle: Bundle, options: RelevanceOptions) -> None:
-        self.tokenizer = TextTokenizer.of(bundle.path_of(bundle.manifest.tokenizer))
-        self.marks = marks_of(self.tokenizer)
-        self.token_limit = bundle.manifest.token_limit
-        self._options = options
+    KIND: ClassVar[str] = KIND
 
-    def said_before(self, turn: TurnToScore) -> tuple[str, ...]:
-        """The texts that a row holds before the response, oldest first."""
-        said = [each.text for each in turn.context if each.text.strip()]
-        return tuple(said[max(0, len(said) - self._options.context_turns) :])
+    def __init__(self, bundle: Bundle, backend: Backend, layout: RelevanceOptions) -> None:
+        self._tokenizer = TextTokenizer.of(bundle.path_of(bundle.manifest.tokenizer))
+        self._marks = marks_of(self._tokenizer)
+        self._token_limit = bundle.manifest.token_limit
+        self._layout = layout
+        self._backend = backend
+        self._has_segments = any(each.name.endswith(SEGMENTS) for each in backend.inputs)
 
     def trim(self, turn: TurnToScore) -> TurnToScore:
         """As much of the context as a row may hold, and the response from its beginning."""
-        chars = CHARS_PER_TOKEN * self.token_limit
-        latest, are_more = history_of(turn.context).latest(turns=self._options.context_turns, chars=sys.maxsize)
+        chars = CHARS_PER_TOKEN * self._token_limit
+        latest, are_more = history_of(turn.context).latest(turns=self._layout.context_turns, chars=sys.maxsize)
         kept = [keep_end(each.text, chars) for each in latest]
         context = [
             Turn.model_construct(speaker=each.speaker, text=text) for each, (text, _) in zip(latest, kept, strict=True)
         ]
-        response, response_cut = keep_beginning(turn.response, CHARS_PER_TOKEN * self._options.response_tokens)
+        response, response_cut = keep_beginning(turn.response, CHARS_PER_TOKEN * self._layout.response_tokens)
         return turn.trimmed(context, response, is_cut=are_more or response_cut or any(cut for _, cut in kept))
 
-    def estimate_tokens(self, texts: Sequence[str]) -> int:
-        return min(self.token_limit, sum(map(estimate_text, texts)) + self.marks.count)
+    def estimate_tokens(self, turn: TurnToScore) -> int:
+        return self.estimate_row([*self.said_before(turn), turn.response])
 
-    def pack(self, place: int, said: Sequence[list[int]], response: list[int]) -> tuple[TokenPack, int]:
-        """The row of a turn, and where its response ends."""
-        joined = [token for ids in said for token in (self.marks.last, *ids)][1:]
-        row = lay_out_pair(
-            joined, response, self.marks, token_limit=self.token_limit, response_tokens=self._options.response_tokens
+    def inputs_of(self, turn: TurnToScore) -> Fields:
+        return self.said_before(turn), turn.response
+
+    def encode(self, turns: Sequence[TurnToScore]) -> list[TokenPack]:
+        said = [self.said_before(turn) for turn in turns]
+        ids = self._tokenizer.encode_each(
+            text for turn, own in zip(turns, said, strict=True) for text in (*own, turn.response)
         )
+        return [
+            self.pack_row(place, [ids[text] for text in own], ids[turn.response])[0]
+            for place, (turn, own) in enumerate(zip(turns, said, strict=True))
+        ]
+
+    def score(self, batch: Sequence[TokenPack]) -> list[RawScore]:
+        feeds = self.feed_rows([pack.rows[0] for pack in batch], [cast("int", pack.structure) for pack in batch])
+        return [RawScore(value=float(value)) for value in self._backend.run(feeds)["probability"]]
+
+    def counts_in_dialogue(self, turn: TurnToScore) -> bool:
+        """Turns that answer something."""
+        return bool(self.said_before(turn))
+
+    def said_before(self, turn: TurnToScore) -> tuple[str, ...]:
+        """The texts that a row holds before the response, oldest first."""
+        said = [each.text for each in turn.context if each.text.strip()]
+        return tuple(said[max(0, len(said) - self._layout.context_turns) :])
+
+    def estimate_row(self, texts: Sequence[str]) -> int:
+        """Tokens of the row that holds these texts."""
+        return min(self._token_limit, sum(map(estimate_text, texts)) + self._marks.count)
+
+    def lay_out(self, said: Sequence[int], response: Sequence[int]) -> PairRow:
+        return lay_out_pair(
+            said, response, self._marks, token_limit=self._token_limit, response_tokens=self._layout.response_tokens
+        )
+
+    def pack_row(self, place: int, said: Sequence[list[int]], response: list[int]) -> tuple[TokenPack, int]:
+        """The row of a turn, and where its response ends."""
+        joined = [token for ids in said for token in (self._marks.last, *ids)][1:]
+        row = self.lay_out(joined, response)
         warnings = reading_warnings(
             context_read=not said or len(joined) - row.said_dropped >= len(said[-1]),
             response_read=not row.response_dropped,
@@ -144,49 +181,13 @@ class JointReader:
         )
         return pack, row.response_end
 
-
-def estimate_text(text: str) -> int:
-    """Tokens of a text, from its bytes."""
-    return len(text.encode()) // BYTES_PER_TOKEN + 1
-
-
-class _JointScorer(Scorer):
-    KIND: ClassVar[str] = KIND
-
-    def __init__(self, bundle: Bundle, backend: Backend, options: RelevanceOptions) -> None:
-        self._reader = JointReader(bundle, options)
-        self._backend = backend
-        self._has_segments = any(each.name == SEGMENTS for each in backend.inputs)
-
-    def trim(self, turn: TurnToScore) -> TurnToScore:
-        return self._reader.trim(turn)
-
-    def estimate_tokens(self, turn: TurnToScore) -> int:
-        return self._reader.estimate_tokens([*self._reader.said_before(turn), turn.response])
-
-    def inputs_of(self, turn: TurnToScore) -> Fields:
-        return self._reader.said_before(turn), turn.response
-
-    def encode(self, turns: Sequence[TurnToScore]) -> list[TokenPack]:
-        said = [self._reader.said_before(turn) for turn in turns]
-        ids = self._reader.tokenizer.encode_each(
-            text for turn, own in zip(turns, said, strict=True) for text in (*own, turn.response)
-        )
-        return [
-            self._reader.pack(place, [ids[text] for text in own], ids[turn.response])[0]
-            for place, (turn, own) in enumerate(zip(turns, said, strict=True))
-        ]
-
-    def score(self, batch: Sequence[TokenPack]) -> list[RawScore]:
-        ids, mask = pad_rows([pack.rows[0] for pack in batch], self._reader.marks.pad)
-        feeds = {"input_ids": ids, "attention_mask": mask}
+    def feed_rows(self, rows: Sequence[TokenRow], starts: Sequence[int], model: str = "") -> dict[str, Array]:
+        """The inputs of a graph, or of that model in it, for rows whose responses begin at these places."""
+        ids, mask = pad_rows(rows, self._marks.pad)
+        feeds = {f"{model}input_ids": ids, f"{model}attention_mask": mask}
         if self._has_segments:
-            starts = np.array([[pack.structure] for pack in batch], dtype=np.int64)
-            feeds[SEGMENTS] = (np.arange(ids.shape[1]) >= starts) * mask
-        return [RawScore(value=float(value)) for value in self._backend.run(feeds)["probability"]]
-
-    def counts_in_dialogue(self, turn: TurnToScore) -> bool:
-        return bool(self._reader.said_before(turn))
+            feeds[f"{model}{SEGMENTS}"] = (np.arange(ids.shape[1]) >= np.array(starts)[:, None]) * mask
+        return feeds
 
 
 class _ApartScorer(EngagementScorer):
@@ -203,4 +204,4 @@ class RelevanceScorer(Scorer):
         options = bundle.read_options(RelevanceOptions)
         if options.form == "apart":
             return _ApartScorer(bundle, backend)
-        return _JointScorer(bundle, backend, options)
+        return JointScorer(bundle, backend, options)

@@ -18,17 +18,9 @@ from turnscore_models import Bundle
 from turnscore_wire import TokenCount
 
 from turnscore_core.errors import InvalidRequestError
-from turnscore_core.inference.onnx_backend import Backend, pad_rows
-from turnscore_core.scorers.relevance import (
-    SEGMENTS,
-    JointReader,
-    PairMarks,
-    RelevanceOptions,
-    estimate_text,
-    lay_out_pair,
-    masked_copies,
-)
-from turnscore_core.scorers.scorer import Fields, RawScore, Scorer, TokenPack, TokenRow, TurnToScore
+from turnscore_core.inference.onnx_backend import Backend
+from turnscore_core.scorers.relevance import JointScorer, RelevanceOptions, estimate_text, masked_copies
+from turnscore_core.scorers.scorer import Fields, RawScore, TokenPack, TokenRow, TurnToScore
 
 KIND = "usr"
 MASKED, RETRIEVAL, FACTS = "mlm", "retrieval", "facts"
@@ -85,7 +77,7 @@ class _Plan:
         return len(self.places)
 
 
-class UsrScorer(Scorer):
+class UsrScorer(JointScorer):
     """What people would call the turn, by USR's regression; its parts in `details`."""
 
     KIND: ClassVar[str] = KIND
@@ -95,12 +87,10 @@ class UsrScorer(Scorer):
         """Raises RuntimeError where the manifest's options are wrong or the tokenizer has no mask."""
         self._options = bundle.read_options(UsrOptions)
         layout = RelevanceOptions(form="joint", response_tokens=self._options.response_tokens)
-        self._reader = JointReader(bundle, layout)
-        if self._reader.marks.mask is None:
+        super().__init__(bundle, backend, layout)
+        if self._marks.mask is None:
             raise RuntimeError(f"{bundle.manifest.tokenizer} has no mask")
-        self._mask = self._reader.marks.mask
-        self._backend = backend
-        self._has_segments = any(each.name == f"{RETRIEVAL_INPUTS}{SEGMENTS}" for each in backend.inputs)
+        self._mask = self._marks.mask
 
     def read_options(self, options: Mapping[str, JsonValue]) -> tuple[str, ...]:
         """`facts`: at most 8 texts of at most 256 characters. Raises InvalidRequestError for anything else."""
@@ -114,25 +104,19 @@ class UsrScorer(Scorer):
             raise InvalidRequestError(f"{len(facts)} facts; at most {MOST_FACTS} are allowed", field=FACTS)
         return tuple(_read_fact(fact, place) for place, fact in enumerate(facts))
 
-    def trim(self, turn: TurnToScore) -> TurnToScore:
-        """As much of the turn as a joint row may hold."""
-        return self._reader.trim(turn)
-
     def estimate_tokens(self, turn: TurnToScore) -> int:
         """Tokens of all copies and rows, from the texts' sizes."""
         response = min(self._options.response_tokens, estimate_text(turn.response))
-        row = self._reader.estimate_tokens([*self._reader.said_before(turn), turn.response])
-        facts = sum(self._reader.estimate_tokens([fact, turn.response]) for fact in _facts_of(turn))
+        row = super().estimate_tokens(turn)
+        facts = sum(self.estimate_row([fact, turn.response]) for fact in _facts_of(turn))
         return response * row + row + facts
 
     def inputs_of(self, turn: TurnToScore) -> Fields:
-        return self._reader.said_before(turn), turn.response, _facts_of(turn)
+        return self.said_before(turn), turn.response, _facts_of(turn)
 
     def encode(self, turns: Sequence[TurnToScore]) -> list[TokenPack]:
-        read = [(self._reader.said_before(turn), turn.response, _facts_of(turn)) for turn in turns]
-        ids = self._reader.tokenizer.encode_each(
-            text for said, response, facts in read for text in (*said, response, *facts)
-        )
+        read = [(self.said_before(turn), turn.response, _facts_of(turn)) for turn in turns]
+        ids = self._tokenizer.encode_each(text for said, response, facts in read for text in (*said, response, *facts))
         return [
             self._pack(place, [ids[text] for text in said], ids[response], [ids[text] for text in facts])
             for place, (said, response, facts) in enumerate(read)
@@ -149,10 +133,6 @@ class UsrScorer(Scorer):
             scores.append(self._score(float(np.mean(found)) if found else None, fitting, facts))
         return scores
 
-    def counts_in_dialogue(self, turn: TurnToScore) -> bool:
-        """Turns that answer something."""
-        return bool(self._reader.said_before(turn))
-
     def _score(self, masked: float | None, fitting: float, facts: Sequence[float]) -> RawScore:
         parts = {RETRIEVAL: fitting, **({} if masked is None else {MASKED: masked})}
         formula = self._options.overall
@@ -168,18 +148,18 @@ class UsrScorer(Scorer):
         self, place: int, said: Sequence[list[int]], response: list[int], facts: Sequence[list[int]]
     ) -> TokenPack:
         """The rows, and as its tokens those of the row that the copies are made of."""
-        pack, end = self._reader.pack(place, said, response)
+        pack, end = self.pack_row(place, said, response)
         start = cast("int", pack.structure)
         copies = masked_copies(pack.rows[0], start, end, self._mask)
-        rows = [lay_out_fact(fact, response, self._reader, self._options.response_tokens) for fact in facts]
+        rows = [self.lay_out(fact, response) for fact in facts]  # of a long fact the end is kept
         plan = _Plan(
             places=tuple(copy[1] for copy in copies),
             targets=tuple(copy[2] for copy in copies),
-            starts=(*(start,) * (len(copies) + 1), *(row[1] for row in rows)),
+            starts=(*(start,) * (len(copies) + 1), *(row.response_start for row in rows)),
         )
         tokens = TokenCount(used=pack.tokens[0].used, dropped=pack.tokens[0].dropped)
         return TokenPack(
-            rows=(*(copy[0] for copy in copies), pack.rows[0], *(row[0] for row in rows)),
+            rows=(*(copy[0] for copy in copies), pack.rows[0], *(row.ids for row in rows)),
             answers=(place,),
             tokens=(tokens,),
             structure=plan,
@@ -195,10 +175,10 @@ class UsrScorer(Scorer):
         ]
         for chunk in _chunks(copies):
             rows, places, targets, starts = zip(*chunk, strict=True)
-            feeds = self._feeds(MASKED_INPUTS, rows, starts)
+            feeds = self.feed_rows(rows, starts, MASKED_INPUTS)
             feeds[f"{MASKED_INPUTS}place"] = np.array(places, dtype=np.int64)
             feeds[f"{MASKED_INPUTS}token"] = np.array(targets, dtype=np.int64)
-            feeds |= self._feeds(RETRIEVAL_INPUTS, [self._empty_row()], [0])
+            feeds |= self.feed_rows([self._empty_row()], [0], RETRIEVAL_INPUTS)
             yield from map(float, self._backend.run(feeds)[f"{MASKED_INPUTS}log_probability"])
 
     def _probabilities(self, batch: Sequence[TokenPack]) -> Iterator[float]:
@@ -209,27 +189,13 @@ class UsrScorer(Scorer):
             plan = cast("_Plan", pack.structure)
             rows += pack.rows[plan.copies :]
             starts += plan.starts[plan.copies :]
-        feeds = self._feeds(RETRIEVAL_INPUTS, rows, starts) | self._feeds(MASKED_INPUTS, [self._empty_row()], [0])
+        feeds = self.feed_rows(rows, starts, RETRIEVAL_INPUTS) | self.feed_rows([self._empty_row()], [0], MASKED_INPUTS)
         feeds[f"{MASKED_INPUTS}place"] = feeds[f"{MASKED_INPUTS}token"] = np.zeros(1, dtype=np.int64)
         yield from map(float, self._backend.run(feeds)[f"{RETRIEVAL_INPUTS}probability"])
 
-    def _feeds(self, model: str, rows: Sequence[TokenRow], starts: Sequence[int]) -> dict[str, NDArray[np.int64]]:
-        ids, mask = pad_rows(rows, self._reader.marks.pad)
-        feeds = {f"{model}input_ids": ids, f"{model}attention_mask": mask}
-        if self._has_segments:
-            feeds[f"{model}{SEGMENTS}"] = (np.arange(ids.shape[1]) >= np.array(starts)[:, None]) * mask
-        return feeds
-
     def _empty_row(self) -> TokenRow:
         """The least that the other model of the graph can be given."""
-        return self._reader.marks.first, self._reader.marks.last
-
-
-def lay_out_fact(fact: list[int], response: list[int], reader: JointReader, most: int) -> tuple[TokenRow, int]:
-    """The row of a fact and the response, and where the response begins; of a long fact the end is kept."""
-    marks: PairMarks = reader.marks
-    row = lay_out_pair(fact, response, marks, token_limit=reader.token_limit, response_tokens=most)
-    return row.ids, row.response_start
+        return self._marks.first, self._marks.last
 
 
 def _zip_copies(pack: TokenPack, plan: _Plan) -> Iterator[tuple[TokenRow, int, int, int]]:
