@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from turnscore_core.scorers.quality import HEADS, ValueFormula
 from turnscore_exporters.calibration.recalibration import (
     RatedHeads,
-    ThresholdCalibration,
     calibrate_formula,
 )
 
@@ -60,15 +59,10 @@ def run_draws(draws: int, turns: int = 200, rate: float = 0.05, seed: int = 0) -
     for _ in range(draws):
         rated_heads, rated_good = draw_heads(turns, generator)
         rated = RatedHeads(rated_heads, rated_good, [str(place) for place in range(turns)], [()] * turns)
-        made = calibrate_formula(rated, SHIPPED, rate=rate, source="simulated raters")
-        low = made.choice.formula.values_of(made.choice.formula.weigh(heads)) < made.threshold.value
-        outcomes.append(observe_draw(low, good, made))
+        choice, made = calibrate_formula(rated, SHIPPED, rate=rate, source="simulated raters")
+        low = choice.formula.values_of(choice.formula.weigh(heads)) < made.threshold.value
+        outcomes.append((float(low[good].mean()), float(low[~good].mean()), not choice.keeps_order))
     return tally_outcomes(outcomes, rate)
-
-
-def observe_draw(low: NDArray[np.bool_], good: NDArray[np.bool_], made: ThresholdCalibration) -> Outcome:
-    """A calibration's outcome on the other turns: which it calls low, and which are good."""
-    return float(low[good].mean()), float(low[~good].mean()), not made.choice.keeps_order
 
 
 def tally_outcomes(outcomes: Sequence[Outcome], rate: float) -> CountedDraws:

@@ -4,7 +4,7 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from turnscore_core.scorers.quality import HEADS, QualityOptions, ValueFormula
 from turnscore_core.scorers.scorer import RawScore, TurnToScore
 from turnscore_core.scorers.turn_warnings import find_repeats
 from turnscore_core.scoring import score_turns
-from turnscore_models import Bundle, Calibration, SelfTest, Threshold, copy_bundle
+from turnscore_models import Bundle, Calibration, SelfTest, copy_bundle
 from turnscore_wire import ScoreRequest, describe_refusal
 
 from turnscore_exporters.bundles.self_test import check_empty, write_self_test
@@ -28,6 +28,7 @@ from turnscore_exporters.bundles.writer import calibrate
 from turnscore_exporters.calibration.recalibration import (
     Choice,
     RatedHeads,
+    ThresholdCalibration,
     calibrate_formula,
     choose_rate,
     describe_promises,
@@ -120,10 +121,7 @@ class Calibrated:
 
     bundle: Bundle
     rated: RatedTurns
-    threshold: Threshold
-    threshold_turns: int
-    good_threshold: Threshold | None = None
-    choice: Choice | None  # None for scorers other than quality, whose value stays as it is.
+    found: ThresholdCalibration
 
 
 def run_calibration(options: CalibrateOptions) -> Iterator[str]:
@@ -154,9 +152,9 @@ def calibrate_bundle(
     source = f"{len(rated.good)} rated turns of {len(set(rated.dialogues))} dialogues, {sum(rated.good)} of them good"
     if options.scorer != QUALITY:
         threshold = make_threshold([each.value for each in scores], rated.good, rate, source)
-        old = loaded.bundle.manifest.good_threshold
-        bundle = _write(options, loaded.bundle, threshold, old, None, loaded.bundle.calibration())
-        return Calibrated(bundle=bundle, rated=rated, threshold=threshold, threshold_turns=len(scores), choice=None)
+        alone = ThresholdCalibration(None, threshold, loaded.bundle.manifest.good_threshold, len(scores))
+        bundle = _write(options, loaded.bundle, alone, loaded.bundle.calibration())
+        return Calibrated(bundle=bundle, rated=rated, found=alone)
     heads = RatedHeads(
         np.array([[each.details[name] for name in HEADS] for each in scores]),
         np.array(rated.good),
@@ -164,18 +162,11 @@ def calibrate_bundle(
         [find_repeats(turn.context, turn.response) for turn in map(loaded.trim, rated.turns)],
     )
     shipped = QualityOptions.model_validate(loaded.bundle.manifest.options).value
-    made = calibrate_formula(heads, shipped, rate=rate, source=source)
-    curve = _new_curve(loaded.bundle, made.choice, shipped, heads)
-    kept = loaded.bundle.manifest.good_threshold if made.choice.formula == shipped else None
-    bundle = _write(options, loaded.bundle, made.threshold, made.good_threshold or kept, made.choice, curve)
-    return Calibrated(
-        bundle=bundle,
-        rated=rated,
-        threshold=made.threshold,
-        threshold_turns=made.threshold_turns,
-        good_threshold=made.good_threshold or kept,
-        choice=made.choice,
-    )
+    choice, made = calibrate_formula(heads, shipped, rate=rate, source=source)
+    curve = _new_curve(loaded.bundle, choice, shipped, heads)
+    if made.good_threshold is None and choice.formula == shipped:
+        made = replace(made, good_threshold=loaded.bundle.manifest.good_threshold)
+    return Calibrated(bundle=_write(options, loaded.bundle, made, curve), rated=rated, found=made)
 
 
 async def score_by_service(
@@ -246,27 +237,20 @@ def _weighed_of(values: np.ndarray, formula: ValueFormula) -> np.ndarray:
     return np.asarray(sums[middle])
 
 
-def _write(
-    options: CalibrateOptions,
-    bundle: Bundle,
-    threshold: Threshold,
-    good_threshold: Threshold | None,
-    choice: Choice | None,
-    curve: Calibration,
-) -> Bundle:
+def _write(options: CalibrateOptions, bundle: Bundle, found: ThresholdCalibration, curve: Calibration) -> Bundle:
     copied = copy_bundle(bundle, options.output)
     old = copied.manifest
     changed: dict[str, JsonValue] = dict(old.options)
     agreement: dict[str, JsonValue] = dict(old.agreement)
-    if choice is not None:
+    if (choice := found.choice) is not None:
         changed["value"] = choice.formula.model_dump(mode="json")
         agreement["recalibration"] = {"of": old.reference, "way": choice.way, "log_loss": {**choice.losses}}
     manifest = old.model_copy(
         update={
             "version": options.new_version or _next_version(old.version),
             "options": changed,
-            "threshold": threshold,
-            "good_threshold": good_threshold,
+            "threshold": found.threshold,
+            "good_threshold": found.good_threshold,
             "agreement": agreement,
         }
     )
@@ -284,19 +268,19 @@ def _next_version(version: str) -> str:
 
 def describe(made: Calibrated, asked_rate: float) -> Iterator[str]:
     """A line for each finding, warnings among them."""
-    rated, threshold = made.rated, made.threshold
+    rated, threshold, choice = made.rated, made.found.threshold, made.found.choice
     bad = len(rated.good) - sum(rated.good)
     yield f"{len(rated.good)} rated turns, {sum(rated.good)} good and {bad} bad"
     if rated.sharing:
         yield f"{describe_sharing(rated.sharing)}: rate turns of different dialogues"
-    if made.choice is not None:
-        yield f"value: {made.choice.way}"
-        for way, loss in sorted(made.choice.losses.items(), key=lambda each: each[1]):
+    if choice is not None:
+        yield f"value: {choice.way}"
+        for way, loss in sorted(choice.losses.items(), key=lambda each: each[1]):
             yield f"  log loss {loss:.4f} over folds of dialogues: {way}"
-        if not made.choice.keeps_order:
+        if not choice.keeps_order:
             yield "note: percentiles of the value are now among the rated turns, as the heads have new weights"
     yield (
-        f"threshold {threshold.value:.4f}, of {made.threshold_turns} turns: calls at most "
+        f"threshold {threshold.value:.4f}, of {made.found.threshold_turns} turns: calls at most "
         f"{threshold.false_alarm_rate:.1%} of good turns low, with {threshold.confidence:.0%} confidence"
     )
     if threshold.false_alarm_rate != asked_rate:
@@ -306,5 +290,5 @@ def describe(made: Calibrated, asked_rate: float) -> Iterator[str]:
     else:
         found = threshold.recall
         yield f"finds {found.share:.0%} of bad turns ({found.low:.0%} to {found.high:.0%}, of {found.turns})"
-    if made.choice is not None and made.good_threshold is None:
+    if choice is not None and made.found.good_threshold is None:
         yield f"note: no turn is labelled good; with {least_good_turns(asked_rate)} bad ones, that has a threshold, too"

@@ -247,14 +247,16 @@ FITTED_FOLDS = (0, 1)
 class ThresholdCalibration:
     """What a calibration found in the rated turns."""
 
-    choice: Choice
+    choice: Choice | None  # None for scorers other than quality, whose value stays as it is.
     threshold: Threshold
     # None where the bad turns are too few; the shipped one then holds for the shipped formula.
     good_threshold: Threshold | None
     threshold_turns: int
 
 
-def calibrate_formula(rated: RatedHeads, shipped: ValueFormula, *, rate: float, source: str) -> ThresholdCalibration:
+def calibrate_formula(
+    rated: RatedHeads, shipped: ValueFormula, *, rate: float, source: str
+) -> tuple[Choice, ThresholdCalibration]:
     """The formula, and a threshold that calls at most `rate` of the good turns low, with 95 % confidence.
 
     Too few good turns get the weaker promise of `choose_rate`, which raises ExporterError where there is none.
@@ -272,7 +274,7 @@ def calibrate_formula(rated: RatedHeads, shipped: ValueFormula, *, rate: float, 
     threshold = make_threshold(values, good, rate, source)
     enough = len(good) - sum(good) >= least_good_turns(asked)
     good_threshold = make_good_threshold(values, good, asked, source) if enough else None
-    return ThresholdCalibration(choice, threshold, good_threshold, len(values))
+    return choice, ThresholdCalibration(choice, threshold, good_threshold, len(values))
 
 
 def make_threshold(values: Sequence[float], good: Sequence[bool], rate: float, source: str) -> Threshold:

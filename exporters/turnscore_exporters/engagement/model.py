@@ -32,11 +32,11 @@ from turnscore_exporters.options import EngagementExportOptions
 from turnscore_exporters.training.encoders import (
     Encoder,
     check_choice,
-    chunks,
     cut_end,
     cut_start,
     pad_rows,
     read_checkpoint,
+    score_alike,
     write_checkpoint,
 )
 
@@ -195,17 +195,11 @@ def load_model(folder: Path) -> tuple[EngagementModel, Encoder]:
     return read_checkpoint(folder, "engagement", build)
 
 
-def score_pairs(
-    model: EngagementModel, encoder: Encoder, pairs: Sequence[tuple[str, str]], batch_size: int = 64
-) -> list[float]:
+def score_pairs(model: EngagementModel, encoder: Encoder, pairs: Sequence[tuple[str, str]]) -> list[float]:
     """Probabilities of (query, reply) texts in order; an empty query counts as missing."""
-    scores = [0.0] * len(pairs)
-    order = sorted(range(len(pairs)), key=lambda index: sum(map(len, pairs[index])))
-    with torch.inference_mode():
-        for chosen in chunks(order, batch_size):
-            probabilities = model(*collate_pairs(encoder, [pairs[index] for index in chosen]))
-            for index, probability in zip(chosen, probabilities.tolist(), strict=True):
-                scores[index] = probability
+    scores: list[float] = score_alike(
+        pairs, lambda pair: sum(map(len, pair)), lambda chosen: model(*collate_pairs(encoder, chosen))
+    ).tolist()
     return scores
 
 

@@ -23,6 +23,7 @@ from turnscore_exporters.training.encoders import (
     load_pretrained,
     pad_rows,
     plain_tokenizer,
+    score_alike,
 )
 
 RESPONSE_SHARE = 0.5  # Most tokens of a row for the response, so that what it answers always stays in the row. Chosen.
@@ -221,9 +222,6 @@ def score_network(network: PairNetwork, vectors: FrozenVectors, pairs: Sequence[
     return np.asarray(torch.cat(found).numpy(), dtype=np.float64)
 
 
-PAIRS_AT_ONCE = 64
-
-
 def read_logits(checkpoint: PairCheckpoint, pairs: Sequence[tuple[str, str]]) -> Tensor:
     """How well each (said, response) fits, [pairs]: the logit, or the second class's margin."""
     return margin_of(checkpoint.model(**collate_pairs(checkpoint, pairs)).logits)
@@ -241,12 +239,10 @@ def collate_pairs(checkpoint: PairCheckpoint, pairs: Sequence[tuple[str, str]]) 
 
 def score_pairs(checkpoint: PairCheckpoint, pairs: Sequence[tuple[str, str]]) -> Floats:
     """The probability of each pair, in batches of like length."""
-    scores = np.zeros(len(pairs))
-    order = sorted(range(len(pairs)), key=lambda index: sum(map(len, pairs[index])))
-    with torch.inference_mode():
-        for chosen in chunks(order, PAIRS_AT_ONCE):
-            scores[chosen] = read_logits(checkpoint, [pairs[index] for index in chosen]).sigmoid().numpy()
-    return scores
+    found = score_alike(
+        pairs, lambda pair: sum(map(len, pair)), lambda chosen: read_logits(checkpoint, chosen).sigmoid()
+    )
+    return np.asarray(found.numpy(), dtype=np.float64)
 
 
 TOKENS_AT_ONCE = 4096

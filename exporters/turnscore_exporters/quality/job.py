@@ -9,10 +9,10 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import torch
 import typer
 from pydantic import BaseModel, Field
+from turnscore_assessment.agreement.scoring import make_turn
 from turnscore_assessment.data.dialogues import (
     MODERN_FILE,
     TURNS_FILE,
@@ -32,12 +32,13 @@ from turnscore_wire import Speaker
 
 from turnscore_exporters.json_files import write_json
 from turnscore_exporters.options import QualityTrainOptions
+from turnscore_exporters.quality.bundle import score_turns
 from turnscore_exporters.quality.drills import make_user_turn
 from turnscore_exporters.quality.examples import ExampleMaker, Negatives, make_bot_examples
 from turnscore_exporters.quality.model import QualityModel, QualitySettings, save_model
 from turnscore_exporters.quality.spoken_turns import SOURCES, SpokenTurn, read_source
 from turnscore_exporters.quality.training import JudgedRecipe, Material, plan_steps, train_judged
-from turnscore_exporters.quality.value import Floats, compute_values, fit_value, score_heads, write_formula
+from turnscore_exporters.quality.value import fit_value, score_heads, write_formula
 from turnscore_exporters.training.encoders import WEIGHTS_FILE, Encoder, load_encoder
 from turnscore_exporters.training.loop import REPORT_FILE, STATE_FOLDER, TRAINING_FILE, claim_folder, describe_run
 
@@ -173,20 +174,19 @@ def measure_development(
     sets = read_development_sets(folder)
     for turn in read_judged_turns(folder, ["report"]):
         sets.setdefault(f"{turn.set_name} (report)", []).append(turn)
-    heads = {
-        name: score_heads(model, encoder, [(each.context, each.response) for each in turns])
-        for name, turns in sets.items()
-    }
-    return {name: measure_set(turns, heads[name], formula) for name, turns in sets.items()}
+    return {name: measure_set(model, encoder, turns, formula) for name, turns in sets.items()}
 
 
-def measure_set(turns: Sequence[LabelledTurn], heads: Floats, formula: ValueFormula) -> dict[str, float]:
+def measure_set(
+    model: QualityModel, encoder: Encoder, turns: Sequence[LabelledTurn], formula: ValueFormula
+) -> dict[str, float]:
     """Spearman with the ratings (where they are 0 or 1 the area under the ROC curve) of value, each head and length."""
     ratings = [turn.rating for turn in turns]
     measure = compute_auc if set(ratings) <= {0.0, 1.0} else compute_spearman
-    columns: dict[str, Floats] = {
-        "value": compute_values(formula, heads, [(each.context, each.response) for each in turns])
+    found = score_turns(model, encoder, [make_turn(each.context, each.response) for each in turns])
+    columns: dict[str, Sequence[float]] = {
+        "value": found.values(formula),
+        **dict(zip(HEADS, found.heads.T.tolist(), strict=True)),
+        "length": [float(len(turn.response)) for turn in turns],
     }
-    columns |= {name: heads[:, place] for place, name in enumerate(HEADS)}
-    columns["length"] = np.array([len(turn.response) for turn in turns], dtype=np.float64)
     return {"turns": len(turns), **{name: round(measure(column, ratings), 4) for name, column in columns.items()}}

@@ -6,12 +6,11 @@ each set, so that sets with other scales and questions count alike; the sigmoid 
 ones were called good.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from turnscore_assessment.agreement.scoring import make_turn
 from turnscore_assessment.data.dialogues import (
     DAILYDIALOG,
     GOOD_FROM,
@@ -23,7 +22,6 @@ from turnscore_assessment.data.dialogues import (
     read_rated_turns,
 )
 from turnscore_core.scorers.quality import HEADS, ValueFormula, read_heads
-from turnscore_core.scorers.turn_warnings import find_repeats
 
 from turnscore_exporters.calibration.recalibration import fit_probability
 from turnscore_exporters.errors import ExporterError
@@ -52,13 +50,6 @@ class FittedFormula(ValueFormula):
     """A trained formula. `curve` is left to recalibration on a deployment's own turns."""
 
     fitted_on: str = ""
-
-
-def compute_values(formula: ValueFormula, heads: Floats, turns: Iterable[Asked]) -> Floats:
-    """Values [turns] of the heads' outputs [turns, heads], less what repeats take from each turn."""
-    asked = [make_turn(context, response) for context, response in turns]
-    deducted = np.array([formula.deduct(find_repeats(each.context, each.response)) for each in asked])
-    return formula.values_of(formula.weigh(heads) - deducted)
 
 
 def fit_weights(sets: Sequence[tuple[Floats, Floats]], ridge: float, names: Sequence[str] = HEADS) -> dict[str, float]:

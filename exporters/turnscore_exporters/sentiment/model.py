@@ -26,9 +26,9 @@ from turnscore_exporters.training.encoders import (
     POOLED,
     Encoder,
     check_choice,
-    chunks,
     pad_rows,
     read_checkpoint,
+    score_alike,
     write_checkpoint,
 )
 
@@ -187,7 +187,6 @@ def _shuffle_words(words: Words, generator: random.Random) -> Words:
     return generator.sample(words, len(words))
 
 
-ROWS_AT_ONCE = 64
 DEFAULT_LAYOUT = WindowLayout(context_turns=3, turn_marks="separator", response_segment=1)
 
 RowPooling = Literal["mean", "pooled"]  # The mean of a row's token vectors, or BERT's pooled output.
@@ -283,13 +282,11 @@ def collate_rows(rows: Sequence[DialogueRow], layout: WindowLayout) -> tuple[Ten
 
 def score_rows(model: SentimentStopModel, rows: Sequence[DialogueRow]) -> Tensor:
     """Sentiment and probability of going on, [rows, 2], in order."""
-    found = torch.zeros(len(rows), 2)
-    order = sorted(range(len(rows)), key=lambda index: len(rows[index].ids))
-    with torch.inference_mode():
-        for chosen in chunks(order, ROWS_AT_ONCE):
-            inputs = collate_rows([rows[index] for index in chosen], model.settings.layout)
-            found[chosen] = torch.stack(model(*inputs), dim=-1)
-    return found
+
+    def score(chosen: list[DialogueRow]) -> Tensor:
+        return torch.stack(model(*collate_rows(chosen, model.settings.layout)), dim=-1)
+
+    return score_alike(rows, lambda row: len(row.ids), score)
 
 
 def save_model(model: SentimentStopModel, encoder: Encoder, folder: Path) -> None:
