@@ -6,11 +6,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
+from turnscore_client import AsyncTurnScoreClient
+from turnscore_client._command.registry import app
 from turnscore_client._files.rows import Line
 from turnscore_client._files.scoring import Pace, Patient
-from turnscore_client.testing import ManualClock
+from turnscore_client.testing import ManualClock, MockTurnScore
+from typer.testing import CliRunner, Result
 
 
 @asynccontextmanager
@@ -75,6 +79,20 @@ def patient_with(clock=None, most=4, wait=60.0, timeout=10.0, probe=None):
     clock = clock or ManualClock()
     pace = Pace(most, clock)
     return Patient(pace=pace, clock=clock, wait_seconds=wait, timeout_seconds=timeout, probe=probe)
+
+
+def run_command(mock: MockTurnScore, *arguments: object) -> Result:
+    """What the `turnscore` command does at the mock, which gets the options of its client as headers and deadlines."""
+
+    def open_client(url: str | None, *, api_key: str | None, timeout_seconds: float, **_: Any) -> AsyncTurnScoreClient:
+        given: Any = {"api_key": api_key, "timeout_seconds": timeout_seconds, "max_retries": 0, "clock": mock.clock}
+        return AsyncTurnScoreClient(url, transport=mock.transport, **given)
+
+    with patch("turnscore_client._command.score.AsyncTurnScoreClient", open_client):
+        result = CliRunner().invoke(app, [str(each) for each in arguments])
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
 
 
 def write_lines(path: Path, *lines: Any) -> Path:

@@ -15,7 +15,6 @@ from starlette.types import ASGIApp
 from turnscore_core.errors import CallerLeftError
 from turnscore_service._patches.uvicorn_websocket import bounded_protocols
 from turnscore_service.api.calls import decode
-from turnscore_service.api.grpc.endpoints import status_of
 from turnscore_service.api.grpc.server import GrpcServer
 from turnscore_service.api.http.app import create_app
 from turnscore_service.api.http.exchange import serving_with
@@ -27,8 +26,6 @@ from turnscore_wire import (
     ChatMessage,
     ConversationMessage,
     ConversationReply,
-    ErrorCode,
-    ErrorDetail,
     ErrorReply,
     ModelsReply,
 )
@@ -210,12 +207,6 @@ async def scripted(*answers: Answer) -> AsyncIterator[tuple[str, list[dict[str, 
     await server.start()
     yield f"127.0.0.1:{port}", calls
     await server.stop(None)
-
-
-def told(code: ErrorCode, retry_after_ms: int | None = None) -> Answer:
-    """The status of an error of turnscore's, with its details."""
-    detail = ErrorDetail(code=code, message="because", field="response", retry_after_ms=retry_after_ms)
-    return status_of(ErrorReply(error=detail, request_id="r-9"))
 
 
 def bare(code: grpc.StatusCode, *trailers: tuple[str, str | bytes], details: str = "a library's words") -> Answer:

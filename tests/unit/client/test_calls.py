@@ -69,24 +69,6 @@ def test_everything_given_is_sent_even_an_option_that_is_null():
     }
 
 
-@pytest.mark.parametrize(
-    ("fields", "field"),
-    [
-        ({"response": ""}, "response"),
-        ({"response": "a\x00b"}, "response"),
-        ({"context": "hi"}, "context"),
-        ({"context": [HI, ("bot", "hi")]}, "context.1.speaker"),
-        ({"deadline_ms": 0}, "deadline_ms"),
-        ({"request_id": "two words"}, "request_id"),
-        ({"request_id": "a\r\nX-Evil: 1"}, "request_id"),
-    ],
-)
-def test_a_wrong_field_is_named(fields, field):
-    with pytest.raises(InvalidRequestError) as raised:
-        score(**fields)
-    assert raised.value.field == field
-
-
 def test_the_error_of_a_wrong_field_never_holds_dialogue_text():
     with pytest.raises(InvalidRequestError) as raised:
         score([{"speaker": "my secret", "text": "my secret"}])
@@ -109,21 +91,6 @@ def test_items_of_a_batch_take_the_batchs_choice_unless_they_have_their_own():
             {"context": [], "response": "three", "scorers": ["engagement"], "deadline_ms": 20, "cache": "use"},
         ]
     }
-
-
-@pytest.mark.parametrize(
-    ("items", "field"),
-    [
-        ([], "items"),
-        ("hi", "items"),
-        ([{"response": "a"}, {"context": []}], "items.1.response"),
-        ([{"response": "a", "context": [("bot", "hi")]}], "items.0.context.0.speaker"),
-    ],
-)
-def test_a_wrong_item_is_named(items, field):
-    with pytest.raises(InvalidRequestError) as raised:
-        made("score_batch", items)
-    assert raised.value.field == field
 
 
 class LibraryMessage:
@@ -149,31 +116,34 @@ def test_messages_are_sent_instead_of_turns_without_what_is_not_read():
     assert opening_of((), {}, messages).context[0].text == "a"
 
 
+WRONG = [{"role": "user", "content": [{}]}]
+
+
 @pytest.mark.parametrize(
-    ("call", "field"),
+    ("method", "arguments", "fields", "field"),
     [
-        (lambda wrong: made("score", messages=[wrong]), "messages.0.content.0.type"),
-        (
-            lambda wrong: made(
-                "score", context=[("user", "a")], response="b", messages=[{"role": "user", "content": "a"}]
-            ),
-            "context",
-        ),
-        (lambda wrong: made("score"), "response"),
-        (lambda wrong: made("score_batch", [{"messages": [wrong]}]), "items.0.messages.0.content.0.type"),
+        ("score", (), {}, "response"),
+        ("score", (), {"response": ""}, "response"),
+        ("score", (), {"response": "a\x00b"}, "response"),
+        ("score", (), {"response": "a", "context": "hi"}, "context"),
+        ("score", (), {"response": "a", "context": [HI, ("bot", "hi")]}, "context.1.speaker"),
+        ("score", (), {"response": "a", "deadline_ms": 0}, "deadline_ms"),
+        ("score", (), {"response": "a", "request_id": "two words"}, "request_id"),
+        ("score", (), {"response": "a", "request_id": "a\r\nX-Evil: 1"}, "request_id"),
+        ("score", (), {"messages": WRONG}, "messages.0.content.0.type"),
+        ("score", (), {"context": [HI], "response": "b", "messages": [{"role": "user", "content": "a"}]}, "context"),
+        ("score_batch", ([],), {}, "items"),
+        ("score_batch", ("hi",), {}, "items"),
+        ("score_batch", ([{"response": "a"}, {"context": []}],), {}, "items.1.response"),
+        ("score_batch", ([{"response": "a", "context": [("bot", "hi")]}],), {}, "items.0.context.0.speaker"),
+        ("score_batch", ([{"messages": WRONG}],), {}, "items.0.messages.0.content.0.type"),
+        ("similarity", ("one text",), {}, "texts"),
+        ("similarity", ([],), {}, "texts"),
+        ("similarity", (["a", " "],), {}, "texts.1"),
+        ("similarity", (["a"], ["b", 7]), {}, "references.1"),
     ],
 )
-def test_a_wrong_message_is_named_before_anything_is_sent(call, field):
+def test_what_is_wrong_is_named_before_anything_is_sent(method, arguments, fields, field):
     with pytest.raises(InvalidRequestError) as refused:
-        call({"role": "user", "content": [{}]})
+        made(method, *arguments, **fields)
     assert refused.value.field == field
-
-
-@pytest.mark.parametrize(
-    ("texts", "references", "field"),
-    [("one text", (), "texts"), ([], (), "texts"), (["a", " "], (), "texts.1"), (["a"], ["b", 7], "references.1")],
-)
-def test_a_wrong_text_to_compare_is_named(texts: object, references: object, field: str):
-    with pytest.raises(InvalidRequestError) as raised:
-        made("similarity", texts, references)  # type: ignore[arg-type]
-    assert raised.value.field == field

@@ -12,42 +12,42 @@ from importlib.metadata import entry_points
 from io import BytesIO
 from pathlib import Path
 from types import SimpleNamespace
-from unittest.mock import patch
 from xml.etree import ElementTree
 
 import pytest
-from turnscore_client import AsyncTurnScoreClient, InternalError, InvalidRequestError, OverloadedError
-from turnscore_client._command.registry import app
-from turnscore_client._command.score import FileJob, _KnownRows, score_file
+from support.files import run_command, write_lines
+from turnscore_client import InternalError, InvalidRequestError, OverloadedError
+from turnscore_client._command.score import FileJob, score_file
 from turnscore_client._files.rows import read_context, read_lines
 from turnscore_client._files.scoring import UndeliveredError
 from turnscore_client._mock import MockAnswers
 from turnscore_client.testing import MockTurnScore
 from turnscore_wire import Limits
 from typer import BadParameter
-from typer.testing import CliRunner
 
 TURNS = [{"speaker": "user", "text": "hi"}, {"speaker": "system", "text": "hello there"}]
 
 
 def run(mock, *arguments):
-    def open_client(url, *, timeout_seconds, **_):
-        return AsyncTurnScoreClient(
-            url, timeout_seconds=timeout_seconds, max_retries=0, transport=mock.transport, clock=mock.clock
-        )
-
-    with patch("turnscore_client._command.score.AsyncTurnScoreClient", open_client):
-        result = CliRunner().invoke(app, ["score", *map(str, arguments)])
-    if result.exception and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
+    return run_command(mock, "score", *arguments)
 
 
 def input_of(tmp_path, count):
-    path = tmp_path / "dialogues.jsonl"
     lines = [{"id": f"d-{number}", "response": f"{number}", "mood": number} for number in range(1, count + 1)]
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return path
+    return write_lines(tmp_path / "dialogues.jsonl", *lines)
+
+
+def failing(broken, asked=None):
+    """A service that fails on these responses, and notes what it is asked."""
+
+    def scores(request):
+        if asked is not None:
+            asked.append(request.response)
+        if request.response in broken:
+            raise InternalError("the model failed")
+        return {"engagement": float(request.response) / 10}
+
+    return MockTurnScore(scores)
 
 
 def rows_of(path):
@@ -129,6 +129,9 @@ def test_an_output_that_is_done_is_summarized_and_not_touched(tmp_path, name):
     ("text", "reason"),
     [
         ("of yesterday", "is no row of this command"),
+        ('{"line": 2}\n{"line": 2}\n', "is no row of this command"),
+        ('{"line": "1"}\n', "is no row of this command"),
+        ("[]\n", "is no row of this command"),
         ('{"line": 3, "id": "d-3", "response": "another text"}\n', "holds the scores of another file"),
         ('{"line": 1, "id": "d-1", "response": "another text"}\n', "holds the scores of another file"),
         ('{"line": 9, "error": {}}\n', "holds the scores of another file"),
@@ -169,9 +172,8 @@ def _handles(pid, number):
 
 def test_a_dialogue_s_row_has_the_user_turns_signals_and_a_user_s_turn_is_a_line_of_its_own(tmp_path):
     mock = MockTurnScore({"quality": 0.5, "reaction": 0.2}, signals={"reaction": ["frustrated"]})
-    file, output = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
     lines = [{"turns": TURNS}, {"context": TURNS, "response": "no!", "speaker": "user", "scorers": ["reaction"]}]
-    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    file, output = write_lines(tmp_path / "a.jsonl", *lines), tmp_path / "b.jsonl"
     assert run(mock, file, "--output", output, "--scorers", "quality,reaction").exit_code == 0
     dialogue, turn = rows_of(output)
     user, system = dialogue["turns"]
@@ -180,10 +182,9 @@ def test_a_dialogue_s_row_has_the_user_turns_signals_and_a_user_s_turn_is_a_line
 
 
 def test_the_summary_has_means_with_intervals_low_turns_and_the_worst_dialogues(tmp_path):
-    file = tmp_path / "dialogues.jsonl"
     lines = [{"id": f"d-{n}", "turns": [*TURNS, *TURNS[: 2 * (n % 2)]]} for n in range(20)]
     lines += [{"id": "blank", "turns": [*TURNS, {"speaker": "system", "text": " "}]}]
-    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    file = write_lines(tmp_path / "dialogues.jsonl", *lines)
     values = iter([*range(100), *range(100)])
     mock = MockTurnScore(lambda request: {"engagement": next(values) / 100}, thresholds={"engagement": 0.1})
     result = run(mock, file, "--output", tmp_path / "scores.jsonl")
@@ -198,63 +199,29 @@ def test_the_summary_has_means_with_intervals_low_turns_and_the_worst_dialogues(
 
 @pytest.mark.parametrize("name", ["scores.jsonl", "scores.jsonl.gz"])
 def test_lines_that_failed_are_asked_again_and_no_others(tmp_path, name):
-    file, output, broken, asked = input_of(tmp_path, 9), tmp_path / name, {"2", "5"}, []
-
-    def scores(request):
-        asked.append(request.response)
-        if request.response in broken:
-            raise InternalError("the model failed")
-        return {"engagement": float(request.response) / 10}
-
-    assert run(MockTurnScore(scores), file, "--output", output).exit_code == 1
-    broken.remove("2")
-    asked.clear()
-    again = run(MockTurnScore(scores), file, "--output", output)
+    file, output, asked = input_of(tmp_path, 9), tmp_path / name, []
+    assert run(failing({"2", "5"}), file, "--output", output).exit_code == 1
+    again = run(failing({"5"}, asked), file, "--output", output)
     assert again.exit_code == 1
     assert f"2 lines in {output} failed and are asked again" in again.stderr
     assert asked == ["2", "5"]
-    broken.clear()
-    assert run(MockTurnScore(scores), file, "--output", output).exit_code == 0
+    assert run(failing(()), file, "--output", output).exit_code == 0
     rows = rows_of(output)
     assert [row["line"] for row in rows] == [*range(1, 10)]
     assert [row["scores"]["engagement"]["value"] for row in rows] == [n / 10 for n in range(1, 10)]
-
-
-async def test_what_is_known_of_an_output_does_not_grow_with_it(tmp_path, mock, monkeypatch):
-    file, output, opened = input_of(tmp_path, 9), tmp_path / "scores.jsonl", []
-    rows = [{"line": n, "id": f"d-{n}", "response": f"{n}", "mood": n, "scores": {}, "errors": {}} for n in range(1, 9)]
-    rows[1]["error"] = {"code": "internal", "message": "the model failed"}
-    output.write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-    class Known(_KnownRows):
-        def __init__(self, *given):
-            super().__init__(*given)
-            opened.append(self)
-
-    monkeypatch.setattr("turnscore_client._command.score._KnownRows", Known)
-    assert await score_file(mock.async_client(), job_of(file, output, mock)) == 0
-    assert len([request for request in mock.requests if request.path == "/v1/score"]) == 2
-    assert [known._found for known in opened] == [set(), set()]
 
 
 @pytest.mark.parametrize("name", ["scores.jsonl", "scores.jsonl.gz"])
 @pytest.mark.parametrize("is_cut_off", [False, True])
 def test_an_output_that_is_written_again_stays_a_link_and_keeps_its_mode(tmp_path, name, is_cut_off):
     (tmp_path / "kept").mkdir()
-    file, output, kept, broken = input_of(tmp_path, 4), tmp_path / name, tmp_path / "kept" / name, ["2"]
+    file, output, kept = input_of(tmp_path, 4), tmp_path / name, tmp_path / "kept" / name
     output.symlink_to(kept)
-
-    def scores(request):
-        if request.response in broken:
-            raise InternalError("the model failed")
-        return {"engagement": 0.5}
-
-    run(MockTurnScore(scores), file, "--output", output)
+    run(failing({"2"}), file, "--output", output)
     kept.chmod(0o640)
     if is_cut_off:
         kept.write_bytes(kept.read_bytes()[:-10])
-    broken.clear()
-    assert run(MockTurnScore(scores), file, "--output", output).exit_code == 0
+    assert run(failing(()), file, "--output", output).exit_code == 0
     assert (output.is_symlink(), kept.stat().st_mode & 0o777) == (True, 0o640)
     assert [(row["line"], "scores" in row) for row in rows_of(kept)] == [(n, True) for n in range(1, 5)]
     assert sorted(path.name for path in kept.parent.iterdir()) == [name]
@@ -278,13 +245,7 @@ def test_no_file_is_two_of_input_output_and_report(tmp_path, option, is_there):
 
 def test_a_run_over_failed_lines_that_is_stopped_keeps_every_row(tmp_path):
     file, output = input_of(tmp_path, 9), tmp_path / "scores.jsonl"
-
-    def scores(request):
-        if request.response == "3":
-            raise InternalError("the model failed")
-        return {"engagement": 0.5}
-
-    run(MockTurnScore(scores), file, "--output", output)
+    run(failing({"3"}), file, "--output", output)
     before = rows_of(output)
     mock = MockTurnScore({"engagement": 0.5})
     mock.break_next(times=1000)
@@ -298,17 +259,11 @@ def test_a_pipe_s_failed_lines_are_not_asked_again_and_those_behind_them_are(tmp
     file, output, asked = input_of(tmp_path, 4 + more), tmp_path / "scores.jsonl", []
     lines = file.read_bytes().splitlines(keepends=True)
 
-    def scores(request):
-        asked.append(request.response)
-        if request.response == "2":
-            raise InternalError("the model failed")
-        return {"engagement": 0.5}
-
     def pipe(raw):
         monkeypatch.setattr("turnscore_client._files.rows.sys.stdin", SimpleNamespace(buffer=BytesIO(raw)))
-        mock = MockTurnScore(scores)
+        mock = failing({"2"}, asked)
         job = FileJob(file=Path("-"), output=output, scorers=None, concurrency=2, clock=mock.clock)
-        return asyncio.run(score_file(client_of(mock), job))
+        return asyncio.run(score_file(mock.async_client(max_retries=0), job))
 
     assert pipe(b"".join(lines[:4])) == 1
     before = rows_of(output)
@@ -318,7 +273,7 @@ def test_a_pipe_s_failed_lines_are_not_asked_again_and_those_behind_them_are(tmp
     assert rows_of(output)[:4] == before
     assert [row["line"] for row in rows_of(output)] == [*range(1, 5 + more)]
     asked.clear()
-    run(MockTurnScore(scores), file, "--output", output)
+    run(failing({"2"}, asked), file, "--output", output)
     assert asked == ["2"]
 
 
@@ -484,19 +439,15 @@ async def test_two_runs_on_one_output_never_write_a_row_twice(tmp_path, name, ot
             raise UndeliveredError("stopped here")
 
     refused = []
-    await score_file(client_of(first), job_of(file, output, first, deliver=deliver))
+    await score_file(first.async_client(max_retries=0), job_of(file, output, first, deliver=deliver))
     assert refused == ([] if begins == "after it has ended" else ["is being written by another run"])
     assert len(rows_of(output)) == (40 if other == "ends" else 29)
-    await score_file(client_of(second), job_of(file, output, second))
+    await score_file(second.async_client(max_retries=0), job_of(file, output, second))
     assert [row["line"] for row in rows_of(output)] == list(range(1, 41))
 
 
 def by_number(request):
     return {"engagement": float(request.response) / 1000}
-
-
-def client_of(mock):
-    return AsyncTurnScoreClient("http://mock", max_retries=0, transport=mock.transport, clock=mock.clock)
 
 
 def job_of(file, output, mock, deliver=None):
@@ -506,7 +457,7 @@ def job_of(file, output, mock, deliver=None):
 async def refusal_of(mock, file, output):
     """What a second run says when it is begun now."""
     with pytest.raises(BadParameter) as refused:
-        await score_file(client_of(mock), job_of(file, output, mock))
+        await score_file(mock.async_client(max_retries=0), job_of(file, output, mock))
     return refused.value.message.split(": ", 1)[1]
 
 

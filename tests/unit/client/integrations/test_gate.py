@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,6 +20,20 @@ AGAIN = {"ask": lambda _: "good"}
 @pytest.fixture
 def mock() -> MockTurnScore:
     return MockTurnScore(scores=lambda request: {"quality": VALUES[request.response]}, thresholds={"quality": 0.5})
+
+
+@pytest.fixture
+def make(mock: MockTurnScore) -> Iterator[Callable[..., QualityGate]]:
+    """Gates of the mock's service, which are closed at the end."""
+    made: list[QualityGate] = []
+
+    def make_one(on_low: Any = None, **given: Any) -> QualityGate:
+        made.append(QualityGate(on_low, **{"client": mock.client(max_retries=0), **given}))
+        return made[-1]
+
+    yield make_one
+    for gate in made:
+        gate.close()
 
 
 def with_threads(gate: QualityGate, first: str, **given: Any) -> str:
@@ -51,27 +65,24 @@ def choose(request: pytest.FixtureRequest):
     ],
 )
 @pytest.mark.parametrize("min_quality", [None, 0.3])
-def test_a_low_reply_is_asked_for_again(choose, mock, first, second, chosen, asked, min_quality):
-    gate, models = QualityGate("ask_again", min_quality=min_quality, client=mock.client()), []
+def test_a_low_reply_is_asked_for_again(choose, make, first, second, chosen, asked, min_quality):
+    gate, models = make("ask_again", min_quality=min_quality), []
     assert choose(gate, first, ask=lambda model: (models.append(model), second)[1]) == chosen
     assert models == [None] * asked
     assert (gate.passed, gate.low) == (1 - asked, asked)
-    gate.close()
 
 
-def test_a_label_is_not_a_value(choose, mock):
-    gate = QualityGate("ask_again", min_quality=0.1, client=mock.client())
+def test_a_label_is_not_a_value(choose, make):
+    gate = make("ask_again", min_quality=0.1)
     assert choose(gate, "bad", **AGAIN) == "bad"
-    gate.close()
 
 
-def test_a_scorer_without_a_label_lets_all_pass_and_says_so_once(choose, mock, caplog):
+def test_a_scorer_without_a_label_lets_all_pass_and_says_so_once(choose, make, mock, caplog):
     mock.thresholds.clear()
-    gate = QualityGate("ask_again", client=mock.client())
+    gate = make("ask_again")
     assert [choose(gate, "bad", **AGAIN) for _ in range(2)] == ["bad", "bad"]
     assert gate.unknown == 2
     assert caplog.text.count("min_quality") == 1
-    gate.close()
 
 
 def events() -> tuple[list[GateEvent], Mapping[str, Callable[[GateEvent], Any]]]:
@@ -90,30 +101,26 @@ def events() -> tuple[list[GateEvent], Mapping[str, Callable[[GateEvent], Any]]]
 
 @pytest.mark.parametrize("action", ["fallback_model", "hand_over"])
 @pytest.mark.parametrize("kind", ["function", "coroutine", "partial"])
-def test_a_function_answers_in_place_of_a_low_reply(choose, mock, action, kind):
+def test_a_function_answers_in_place_of_a_low_reply(choose, make, action, kind):
     told, functions = events()
-    gate = QualityGate(action, client=mock.client(), **{action: functions[kind]})
+    gate = make(action, **{action: functions[kind]})
     assert choose(gate, "bad", conversation="chat 7") == "good"
     [event] = told
     assert (event.messages, event.reply, event.score.value) == (ASKED, "bad", 0.2)
     assert (event.signal, event.conversation) == (None, "chat 7")
-    gate.close()
 
 
-def test_a_stronger_model_is_asked_by_its_name(choose, mock):
-    gate = QualityGate("fallback_model", fallback_model="strong", client=mock.client())
+def test_a_stronger_model_is_asked_by_its_name(choose, make):
+    gate = make("fallback_model", fallback_model="strong")
     assert choose(gate, "bad", ask={"strong": "good"}.get) == "good"
-    gate.close()
 
 
-def test_a_message_is_said_though_it_scores_lower_or_nothing_where_a_person_was_told(choose, mock):
-    gate = QualityGate("hand_over", hand_over="worse", client=mock.client())
+def test_a_message_is_said_though_it_scores_lower_or_nothing_where_a_person_was_told(choose, make, mock):
+    gate = make("hand_over", hand_over="worse")
     assert choose(gate, "bad") == "worse"
     assert len(mock.requests) == 1
-    gate.close()
-    gate = QualityGate("hand_over", hand_over=lambda event: None, client=mock.client())
+    gate = make("hand_over", hand_over=lambda event: None)
     assert choose(gate, "bad") == "bad"
-    gate.close()
 
 
 def asked_of(mock: MockTurnScore) -> list[tuple[str, str, str, int]]:
@@ -125,16 +132,10 @@ def asked_of(mock: MockTurnScore) -> list[tuple[str, str, str, int]]:
     ]
 
 
-@pytest.fixture
-def with_reaction(mock: MockTurnScore) -> Callable[..., MockTurnScore]:
-    """The service with a scorer `reaction` that finds these signals, the likeliest first, in any user's turn."""
-
-    def find(*signals: str) -> MockTurnScore:
-        mock.signals = {"reaction": list(signals)}
-        mock.scores = lambda request: {"reaction": 0.5, "quality": VALUES.get(request.response, 0.5)}
-        return mock
-
-    return find
+def react(mock: MockTurnScore, *signals: str) -> None:
+    """Gives the service a scorer `reaction` that finds these signals, the likeliest first, in any user's turn."""
+    mock.signals = {"reaction": list(signals)}
+    mock.scores = lambda request: {"reaction": 0.5, "quality": VALUES.get(request.response, 0.5)}
 
 
 REACTION, FIRST = ("reaction", "user", "a secret question", 0), ("quality", "system", "bad", 1)
@@ -152,12 +153,11 @@ REACTION, FIRST = ("reaction", "user", "a secret question", 0), ("quality", "sys
         ({"corrects": "ask_again", "abuse": "hand_over"}, ["abuse", "corrects"], "a person", [REACTION]),
     ],
 )
-def test_a_user_s_signal_has_the_reply_replaced(choose, with_reaction, on_user, signals, chosen, asked):
-    mock = with_reaction(*signals)
-    gate = QualityGate(on_user=on_user, hand_over="a person", fallback_model="strong", client=mock.client())
+def test_a_user_s_signal_has_the_reply_replaced(choose, make, mock, on_user, signals, chosen, asked):
+    react(mock, *signals)
+    gate = make(on_user=on_user, hand_over="a person", fallback_model="strong")
     assert choose(gate, "bad", ask=lambda model: "good" if model else "worse") == chosen
     assert asked_of(mock) == asked
-    gate.close()
     assert gate.signalled == (chosen != "bad" or len(asked) > 1)
 
 
@@ -171,33 +171,32 @@ CALL = {"role": "assistant", "content": None, "tool_calls": [{"id": "1", "type":
         [CALL, {"role": "tool", "tool_call_id": "1", "content": "no order of that number"}],
     ],
 )
-def test_the_user_s_last_turn_is_asked_about_whatever_was_said_and_called_since(with_reaction, since):
-    mock = with_reaction("wants_out")
-    gate = QualityGate(on_user="wants_out", hand_over="a person", client=mock.client())
+def test_the_user_s_last_turn_is_asked_about_whatever_was_said_and_called_since(make, mock, since):
+    react(mock, "wants_out")
+    gate = make(on_user="wants_out", hand_over="a person")
     assert gate.choose([*ASKED, *since], "bad") == "a person"
     assert asked_of(mock) == [REACTION]
-    gate.close()
 
 
-def test_a_turn_of_the_user_is_handed_over_once_however_many_messages_answer_it(with_reaction):
-    gate = QualityGate(on_user="wants_out", hand_over="a person", client=with_reaction("wants_out").client())
+def test_a_turn_of_the_user_is_handed_over_once_however_many_messages_answer_it(make, mock):
+    react(mock, "wants_out")
+    gate = make(on_user="wants_out", hand_over="a person")
     first = {"role": "assistant", "content": "one moment"}
     answered = [gate.choose(said, "bad", conversation="c") for said in (ASKED, [*ASKED, first])]
     again = [*ASKED, first, {"role": "user", "content": "are you there?"}]
     assert [*answered, gate.choose(again, "bad", conversation="c")] == ["a person", "bad", "a person"]
-    gate.close()
 
 
-def test_a_signal_that_nobody_knows_is_told_once(with_reaction, caplog):
-    gate = QualityGate(on_user="frustated", client=with_reaction("frustrated").client())
+def test_a_signal_that_nobody_knows_is_told_once(make, mock, caplog):
+    react(mock, "frustrated")
+    gate = make(on_user="frustated")
     assert [gate.choose(ASKED, "bad", **AGAIN) for _ in range(2)] == ["bad"] * 2
     assert [record.message for record in caplog.records].count(
         "reaction:0.0.0 has no signal frustated, on which the gate is to act"
     ) == 1
-    gate.close()
 
 
-def test_what_had_not_begun_when_its_time_was_over_never_begins(with_reaction, monkeypatch):
+def test_what_had_not_begun_when_its_time_was_over_never_begins(make, mock, monkeypatch):
     monkeypatch.setattr(module._defaults, "GATE_THREADS", 1)
     released, told = threading.Event(), []
 
@@ -205,26 +204,24 @@ def test_what_had_not_begun_when_its_time_was_over_never_begins(with_reaction, m
         told.append(event.conversation)
         released.wait(5)
 
-    options = {"on_user": "wants_out", "hand_over": tell, "deadline_seconds": 0.3}
-    gate = QualityGate(client=with_reaction("wants_out").client(), **options)
+    react(mock, "wants_out")
+    gate = make(on_user="wants_out", hand_over=tell, deadline_seconds=0.3)
     assert [gate.choose(ASKED, "bad", conversation=name) for name in "ab"] == ["bad", "bad"]
     released.set()
     gate._threads.shutdown(wait=True)
     assert told == ["a"]
-    gate.close()
 
 
-def test_a_service_without_reaction_still_has_low_replies_replaced(choose, mock):
-    gate = QualityGate("ask_again", on_user="wants_out", client=mock.client())
+def test_a_service_without_reaction_still_has_low_replies_replaced(choose, make):
+    gate = make("ask_again", on_user="wants_out")
     assert [choose(gate, "bad", **AGAIN, conversation=name) for name in "abcd"] == ["good"] * 4
-    gate.close()
 
 
 @pytest.mark.parametrize("is_named", [True, False])
-def test_a_conversation_has_its_budget_of_calls_and_all_have_that_of_an_hour(choose, mock, monkeypatch, is_named):
+def test_a_conversation_has_its_budget_of_calls_and_all_have_that_of_an_hour(choose, make, monkeypatch, is_named):
     clock = SimpleNamespace(now=1000.0)
     monkeypatch.setattr(module.time, "monotonic", lambda: clock.now)
-    gate = QualityGate("ask_again", max_calls_per_conversation=2, max_calls_per_hour=3, client=mock.client())
+    gate = make("ask_again", max_calls_per_conversation=2, max_calls_per_hour=3)
 
     def talk(name: str, times: int) -> list[str]:
         own = {"conversation": name} if is_named else {}
@@ -237,48 +234,43 @@ def test_a_conversation_has_its_budget_of_calls_and_all_have_that_of_an_hour(cho
     assert talk("chat 7", 1) == ["bad"]
     assert talk("chat 8", 2) == ["good", "bad"]
     assert (gate.low, gate.over_budget) == (8, 4)
-    gate.close()
 
 
-def test_to_hand_over_is_no_call_of_a_model(choose, mock):
-    gate = QualityGate("hand_over", hand_over="a person", max_calls_per_hour=1, client=mock.client())
+def test_to_hand_over_is_no_call_of_a_model(choose, make):
+    gate = make("hand_over", hand_over="a person", max_calls_per_hour=1)
     assert [choose(gate, "bad") for _ in range(3)] == ["a person"] * 3
-    gate.close()
 
 
-def test_conversations_are_forgotten_when_there_are_too_many(mock, monkeypatch):
+def test_conversations_are_forgotten_when_there_are_too_many(make, monkeypatch):
     monkeypatch.setattr(module._defaults, "CONVERSATIONS", 2)
-    gate = QualityGate("ask_again", max_calls_per_conversation=1, client=mock.client())
+    gate = make("ask_again", max_calls_per_conversation=1)
     said = [gate.choose(ASKED, "bad", **AGAIN, conversation=name) for name in "abbca"]
     assert said == ["good", "good", "bad", "good", "good"]
-    gate.close()
 
 
 @pytest.mark.parametrize("code", ["overloaded", "internal", "unauthenticated"])
-def test_a_service_that_refuses_lets_the_first_reply_pass(choose, mock, code, caplog):
-    gate = QualityGate("ask_again", client=mock.client(max_retries=0))
+def test_a_service_that_refuses_lets_the_first_reply_pass(choose, make, mock, code, caplog):
+    gate = make("ask_again")
     mock.fail_next(code)
     assert choose(gate, "bad", ask=lambda _: pytest.fail("nobody knows that it is low")) == "bad"
     assert gate.unknown == 1
     assert "secret" not in caplog.text
-    gate.close()
 
 
 @pytest.mark.parametrize("action", ["ask_again", "fallback_model", "hand_over"])
-def test_what_fails_leaves_the_first_reply(choose, mock, caplog, action):
+def test_what_fails_leaves_the_first_reply(choose, make, caplog, action):
     def explode(_: object) -> str:
         raise RuntimeError("a secret answer")
 
-    gate = QualityGate(action, fallback_model=explode, hand_over=explode, client=mock.client())
+    gate = make(action, fallback_model=explode, hand_over=explode)
     assert choose(gate, "bad", ask=explode) == "bad"
     assert "RuntimeError" in caplog.text
     assert "secret" not in caplog.text
-    gate.close()
 
 
 @pytest.mark.parametrize("is_stubborn", [False, True])
-async def test_a_second_answer_that_comes_too_late_is_cancelled(mock, is_stubborn):
-    gate, ended, cancelled = QualityGate("ask_again", client=mock.client(), deadline_seconds=0.3), asyncio.Event(), []
+async def test_a_second_answer_that_comes_too_late_is_cancelled(make, is_stubborn):
+    gate, ended, cancelled = make("ask_again", deadline_seconds=0.3), asyncio.Event(), []
 
     async def again(_: object) -> str:
         try:
@@ -293,23 +285,21 @@ async def test_a_second_answer_that_comes_too_late_is_cancelled(mock, is_stubbor
     assert await gate.achoose(ASKED, "bad", ask=again) == "bad"
     await until(lambda: cancelled, 30)
     ended.set()
-    gate.close()
 
 
 @pytest.mark.parametrize("action", ["ask_again", "fallback_model", "hand_over"])
-def test_a_second_answer_that_hangs_in_a_thread_keeps_no_reply(mock, action):
+def test_a_second_answer_that_hangs_in_a_thread_keeps_no_reply(make, action):
     ended = threading.Event()
 
     def hang(_: object) -> str:
         assert ended.wait(30)
         return "good"
 
-    gate = QualityGate(action, fallback_model=hang, hand_over=hang, client=mock.client(), deadline_seconds=0.3)
+    gate = make(action, fallback_model=hang, hand_over=hang, deadline_seconds=0.3)
     assert gate.choose(ASKED, "bad", ask=hang) == "bad"
     if action != "ask_again":
         assert with_asyncio(gate, "bad") == "bad"
     ended.set()
-    gate.close()
 
 
 class HungClient:
@@ -326,10 +316,10 @@ class HungClient:
 
 
 @pytest.mark.parametrize("more", [{}, {"on_user": "frustrated"}])
-def test_a_service_that_hangs_costs_the_deadline_and_after_some_times_nothing(choose, monkeypatch, more):
+def test_a_service_that_hangs_costs_the_deadline_and_after_some_times_nothing(choose, make, monkeypatch, more):
     monkeypatch.setattr(module._defaults, "GATE_OPEN_SECONDS", 60.0)
     hung = HungClient()
-    gate = QualityGate("ask_again", client=hung, deadline_seconds=0.1, **more)
+    gate = make("ask_again", client=hung, deadline_seconds=0.1, **more)
     for _ in range(3):
         assert choose(gate, "bad", **AGAIN) == "bad"
     assert hung.calls == 3
@@ -338,7 +328,6 @@ def test_a_service_that_hangs_costs_the_deadline_and_after_some_times_nothing(ch
     assert hung.calls == 3
     assert gate.unknown == 23
     hung.gate.set()
-    gate.close()
 
 
 @pytest.mark.parametrize(
@@ -363,12 +352,10 @@ def test_options_without_sense_are_refused_at_the_start(given, named):
         QualityGate(**{"on_low": "ask_again", **given})
 
 
-def test_a_gate_that_needs_a_model_refuses_a_caller_without_one(choose, mock):
-    gate = QualityGate("ask_again", client=mock.client())
+def test_a_gate_that_needs_a_model_refuses_a_caller_without_one(choose, make):
+    gate = make("ask_again")
     with pytest.raises(ValueError, match="ask_again"):
         choose(gate, "good")
-    gate.close()
-    gate = QualityGate("fallback_model", fallback_model="strong", client=mock.client())
+    gate = make("fallback_model", fallback_model="strong")
     with pytest.raises(ValueError, match="fallback_model"):
         gate.check("a framework without names", dict)
-    gate.close()

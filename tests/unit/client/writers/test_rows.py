@@ -2,17 +2,14 @@
 
 import json
 from pathlib import Path
-from unittest.mock import patch
 
 import pytest
+from support.files import run_command, write_lines
 from support.studies import AGGREGATES, SPAN, TRACE, scored
 from turnscore_client import InvalidRequestError
-from turnscore_client._command.registry import app
 from turnscore_client.integrations import TurnIds
-from turnscore_client.testing import MockTurnScore
 from turnscore_client.writers import ScoreEntry, ScoreWriter
 from turnscore_client.writers._entries import row_entries
-from typer.testing import CliRunner, Result
 
 PLACE = TurnIds(trace_id=TRACE, span_id=SPAN, session_id="chat 7")
 
@@ -76,25 +73,16 @@ def tool(monkeypatch: pytest.MonkeyPatch) -> Tool:
     return tool
 
 
-def score(mock: MockTurnScore, *arguments: object) -> Result:
-    with patch(
-        "turnscore_client._command.score.AsyncTurnScoreClient", lambda *_, **__: mock.async_client(max_retries=0)
-    ):
-        return CliRunner().invoke(app, ["score", *map(str, arguments)])
-
-
 @pytest.fixture
 def history(tmp_path: Path) -> Path:
-    file = tmp_path / "history.jsonl"
     lines = [{"response": f"answer {place}", "trace_id": f"trace {place}"} for place in range(20)]
     turns = [{"speaker": "user", "text": "hi"}, {"speaker": "system", "text": "hello", "span_id": "span 20"}]
     lines.append({"turns": turns, "session_id": "chat 7"})
-    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return file
+    return write_lines(tmp_path / "history.jsonl", *lines)
 
 
 def test_history_is_written_to_the_tool_and_to_the_output(tool, mock, history, tmp_path):
-    done = score(mock, history, "--output", tmp_path / "scores.jsonl", "--to", "langfuse")
+    done = run_command(mock, "score", history, "--output", tmp_path / "scores.jsonl", "--to", "langfuse")
     assert done.exit_code == 0, done.output
     assert [entry.ids.trace_id for entry in tool.entries[:20]] == [f"trace {place}" for place in range(20)]
     assert [(entry.ids.span_id, entry.ids.session_id, entry.is_session) for entry in tool.entries[20:]] == [
@@ -109,16 +97,16 @@ def test_history_is_written_to_the_tool_and_to_the_output(tool, mock, history, t
 def test_a_tool_that_is_gone_stops_the_run_and_the_same_command_goes_on(tool, mock, history, tmp_path):
     tool.room = 7
     arguments = (history, "--output", tmp_path / "scores.jsonl", "--to", "langfuse")
-    stopped = score(mock, *arguments)
+    stopped = run_command(mock, "score", *arguments)
     assert stopped.exit_code == 3, stopped.output
     assert "langfuse: no route to the tool" in stopped.stderr
     assert len((tmp_path / "scores.jsonl").read_text().splitlines()) == 7
     tool.room = 1000
-    assert score(mock, *arguments).exit_code == 0
+    assert run_command(mock, "score", *arguments).exit_code == 0
     assert [entry.ids.trace_id for entry in tool.entries[:20]] == [f"trace {place}" for place in range(20)]  # each once
 
 
 def test_a_tool_that_there_is_not_is_a_usage_error(mock, history, tmp_path):
-    done = score(mock, history, "--output", tmp_path / "scores.jsonl", "--to", "langfues")
+    done = run_command(mock, "score", history, "--output", tmp_path / "scores.jsonl", "--to", "langfues")
     assert done.exit_code == 2
     assert not (tmp_path / "scores.jsonl").exists()
