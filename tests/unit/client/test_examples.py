@@ -1,6 +1,5 @@
 """The examples: each is run, as a caller runs it, on a service in this process."""
 
-import gzip
 import importlib.util
 import json
 import runpy
@@ -15,6 +14,7 @@ from gate_gain import main as measure_gate
 from support.fakes import FakeScorer
 from support.transports import served_app
 from turnscore_assessment.data.dialogues import part_of
+from turnscore_assessment.files import write_rows
 from turnscore_client import AsyncBackgroundScorer, Scored
 from turnscore_client.testing import MockTurnScore
 
@@ -117,33 +117,16 @@ def test_a_gate_s_second_calls_gain_most_where_the_shipped_quality_says_low(tmp_
     fine, faulty = "i hiked up a volcano and nearly lost my hat. ever been on one?", "ok."
     marks = dict.fromkeys(("overall", "relevant", "engaging", "sound"), 0.0)
     replies = [(fine, "none", 4.5), (faulty, "bare", 1.5)]
-    rows = [
-        {
-            "set": "modern",
-            "dialogue": name,
-            "split": "dev",
-            "context": [{"speaker": "user", "text": "hi, what did you do today?"}],
-            "responses": [{"text": text, "made": made, **marks, "overall": mark} for text, made, mark in replies],
-        }
-        for name in [name for name in map(str, range(40)) if part_of(name, "dev") == "report"][:3]
-    ]
-    asked = {"context_id": "1", "context": ["hi, what did you do today?"]}
-    people = [
-        {**asked, "system": "hredf", "response": faulty, "rating": 2.0},
-        {**asked, "system": "human", "response": fine, "rating": 4.0},
-    ]
-    for name, written in (("judged_modern.jsonl.gz", rows), ("multiref/ratings.jsonl.gz", people)):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        with gzip.open(tmp_path / name, "wt", encoding="utf-8") as file:
-            file.writelines(json.dumps(row) + "\n" for row in written)
+    names = [name for name in map(str, range(40)) if part_of(name, "dev") == "report"][:3]
+    context = [{"speaker": "user", "text": "hi, what did you do today?"}]
+    responses = [{"text": text, "made": made, **marks, "overall": mark} for text, made, mark in replies]
+    told = {"set": "modern", "split": "dev", "context": context, "responses": responses}
+    write_rows(tmp_path / "judged_modern.jsonl.gz", [{**told, "dialogue": name} for name in names])
     measure_gate([str(tmp_path), str(tmp_path / "gate.json")])
-    figures = json.loads((tmp_path / "gate.json").read_text())["figures"]
-    modern, person = figures["judged_modern"], figures["multiref"]["fallback_model"]
-    strong = modern["fallback_model"]
-    assert strong["any"]["calls"] == 4 * len(rows) > strong["low"]["calls"] > 0
-    assert strong["low"]["gain per call"] == strong["low"]["gain per call, the second always sent"] == 3.0
-    share = strong["low"]["calls"] / strong["any"]["calls"]
-    assert strong["any"]["gain per call"] == pytest.approx(3 * share, abs=0.01)
+    modern = json.loads((tmp_path / "gate.json").read_text())["figures"]["judged_modern"]
+    low, any_reply = modern["fallback_model"]["low"], modern["fallback_model"]["any"]
+    assert any_reply["calls"] == 4 * len(names) > low["calls"] > 0
+    assert low["gain per call"] == low["gain per call, the second always sent"] == 3.0
+    assert any_reply["gain per call"] == pytest.approx(3 * low["calls"] / any_reply["calls"], abs=0.01)
     assert 0 < modern["ask_again"]["low"]["gain per call"] < 3.0
     assert modern["ask_again"]["any"]["gain per call"] > 0, "a worse second answer is not sent"
-    assert person["low"] == {**person["any"], "calls": 1, "gain per call": 2.0}
