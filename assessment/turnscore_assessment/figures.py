@@ -230,7 +230,7 @@ def bootstrap(statistic: Statistic, left: ArrayLike, right: ArrayLike, rounds: i
     return find_interval(statistic(x, y), values)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class BinaryAgreement:
     """How one score agrees with binary judgements of people."""
 
@@ -249,13 +249,8 @@ def measure_agreement(
     def balanced(left: Floats, right: Floats) -> float:
         return compute_balanced_accuracy(left, right, threshold)
 
-    return BinaryAgreement(
-        pairs=len(_floats(labels)),
-        balanced_accuracy=bootstrap(balanced, scores, labels, rounds),
-        auc=bootstrap(compute_auc, scores, labels, rounds),
-        pearson=bootstrap(compute_pearson, scores, labels, rounds),
-        spearman=bootstrap(compute_spearman, scores, labels, rounds),
-    )
+    figures = (balanced, compute_auc, compute_pearson, compute_spearman)
+    return BinaryAgreement(len(_floats(labels)), *(bootstrap(each, scores, labels, rounds) for each in figures))
 
 
 def measure_partial_correlations(
@@ -283,7 +278,7 @@ _DIALOGUES_AT_ONCE = 256  # Dialogues whose pairs with all dialogues are held at
 _NUMBERS_AT_ONCE = 2**15
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Correlations:
     """One column's correlations with people's judgements; NaN where undefined."""
 
@@ -300,31 +295,25 @@ def correlate_clustered(
     """The correlations of two columns, and those given others; `dialogue_of` numbers each observation's dialogue."""
     dialogue_of = np.unique(dialogue_of, return_inverse=True)[1]
     if len(scores) < LEAST_OBSERVATIONS:
-        nothing = find_interval(float("nan"), [])
-        return Correlations(
-            pearson=nothing,
-            spearman=nothing,
-            kendall=nothing,
-            given={kind: dict.fromkeys(_METHODS, nothing) for kind in given},
-        )
+        nothing = Interval(math.nan)
+        return Correlations(nothing, nothing, nothing, {kind: dict.fromkeys(_METHODS, nothing) for kind in given})
     draws = draw_dialogues(int(dialogue_of.max()) + 1, rounds, seed)
     columns = np.stack([scores, qualities, *given.values()])
     resampled = {name: method(columns, dialogue_of, draws) for name, method in _METHODS.items()}
-    return Correlations(
-        pearson=find_interval(compute_pearson(scores, qualities), resampled["pearson"][:, 0, 1]),
-        spearman=find_interval(compute_spearman(scores, qualities), resampled["spearman"][:, 0, 1]),
-        kendall=find_interval(compute_kendall(scores, qualities), resample_kendall(columns[:2], dialogue_of, draws)),
-        given={
-            kind: {
-                name: find_interval(
-                    compute_partial_correlation(scores, qualities, given[kind], ranks=name == "spearman"),
-                    find_partial(matrices, place),
-                )
-                for name, matrices in resampled.items()
-            }
-            for place, kind in enumerate(given, start=2)
-        },
-    )
+    partial = {
+        kind: {
+            name: find_interval(
+                compute_partial_correlation(scores, qualities, given[kind], ranks=name == "spearman"),
+                find_partial(matrices, place),
+            )
+            for name, matrices in resampled.items()
+        }
+        for place, kind in enumerate(given, start=2)
+    }
+    pearson = find_interval(compute_pearson(scores, qualities), resampled["pearson"][:, 0, 1])
+    spearman = find_interval(compute_spearman(scores, qualities), resampled["spearman"][:, 0, 1])
+    kendall = find_interval(compute_kendall(scores, qualities), resample_kendall(columns[:2], dialogue_of, draws))
+    return Correlations(pearson, spearman, kendall, partial)
 
 
 def draw_dialogues(count: int, rounds: int, seed: int) -> Floats:

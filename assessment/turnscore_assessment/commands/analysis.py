@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer import Argument, Option
@@ -209,9 +209,6 @@ def run_readability(
         str | None, Option(help="A bundle of kind encoder: a folder (with a /) or name. Without it no coherence.")
     ] = None,
     context_turns: Annotated[int, Option(min=1, max=50, help="Turns of context to compare a response with.")] = 1,
-    penalty: Annotated[
-        Literal["published", "released"], Option(help="`released`: inverted, as a published script has it.")
-    ] = "published",
     dull: Annotated[Path | None, Option(exists=True, dir_okay=False, help="Dull patterns, a line each.")] = None,
     function_words: Annotated[
         Path | None, Option(exists=True, dir_okay=False, help="Words that say nothing, a line each.")
@@ -219,17 +216,12 @@ def run_readability(
 ) -> None:
     """Measure how easy replies read (Flesch), and their distance from the context, times a penalty for dull ones."""
     from turnscore_assessment.data.dialogues import read_conversations
-    from turnscore_assessment.readability.text_scores import TextSettings, read_patterns, score_texts
+    from turnscore_assessment.readability.text_scores import read_patterns, score_texts
     from turnscore_assessment.references.vector_metrics import BundleEncoder
 
     with reported_errors():
-        settings = TextSettings(
-            patterns=read_patterns(dull, function_words),
-            encoder=BundleEncoder(encoder) if encoder else None,
-            context_turns=context_turns,
-            form=penalty,
-        )
-        found = list(score_texts(list(read_conversations(dialogues)), settings))
+        patterns, read = read_patterns(dull, function_words), list(read_conversations(dialogues))
+        found = list(score_texts(read, patterns, BundleEncoder(encoder) if encoder else None, context_turns))
         if not found:
             raise typer.BadParameter("no system turn has a text", param_hint="dialogues")
     _write_texts(output, found)

@@ -2,10 +2,11 @@
 
 import json
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -76,7 +77,7 @@ class DriftVerdict(StrEnum):
     TOO_FEW = f"fewer than {LEAST_DIALOGUES} dialogues"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class DriftComparison:
     """Live values against one reference."""
 
@@ -86,7 +87,7 @@ class DriftComparison:
     verdict: DriftVerdict
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class DriftFinding:
     """One bundle's live values, their comparisons, and warnings."""
 
@@ -103,11 +104,11 @@ class DriftFinding:
 
 def find_drift(live: Sequence[LiveValues], baseline: Sequence[LiveValues] = ()) -> list[DriftFinding]:
     """A finding for each bundle, with a warning where the baseline is of another version."""
-    known = {(each.scorer, each.model): each for each in baseline}
-    return [_look_at(each, known.get((each.scorer, each.model)), baseline) for each in live]
+    return [_look_at(each, baseline) for each in live]
 
 
-def _look_at(live: LiveValues, baseline: LiveValues | None, all_baselines: Sequence[LiveValues]) -> DriftFinding:
+def _look_at(live: LiveValues, baselines: Sequence[LiveValues]) -> DriftFinding:
+    baseline = next((each for each in baselines if (each.scorer, each.model) == (live.scorer, live.model)), None)
     comparisons = []
     if any(live.bins):
         comparisons.append(_compare("bundle", live, None, baseline))
@@ -116,12 +117,12 @@ def _look_at(live: LiveValues, baseline: LiveValues | None, all_baselines: Seque
     warnings = []
     if live.turns and live.foreign / live.turns > FOREIGN_LIMIT:
         warnings.append(f"{live.foreign / live.turns:.0%} of turns are hardly in the model's language")
-    others = sorted({each.model for each in all_baselines if each.scorer == live.scorer})
+    others = sorted({each.model for each in baselines if each.scorer == live.scorer})
     if baseline is None and others:
         warnings.append(f"the baseline is of {', '.join(others)}: take a new one with {live.model}")
     if not any(live.bins):
         warnings.append("no turn has a percentile")
-    return DriftFinding(live=live, baseline=baseline, comparisons=comparisons, warnings=warnings)
+    return DriftFinding(live, baseline, comparisons, warnings)
 
 
 def _compare(against: str, live: LiveValues, baseline: LiveValues | None, known: LiveValues | None) -> DriftComparison:
@@ -132,7 +133,7 @@ def _compare(against: str, live: LiveValues, baseline: LiveValues | None, known:
     limit = _choose_limit(live, baseline, known)
     if fewest >= LEAST_DIALOGUES:
         verdict = DriftVerdict.DRIFTED if index > limit else DriftVerdict.STABLE
-    return DriftComparison(against=against, index=index, limit=limit, verdict=verdict)
+    return DriftComparison(against, index, limit, verdict)
 
 
 def _choose_limit(live: LiveValues, baseline: LiveValues | None, known: LiveValues | None) -> float:
@@ -169,9 +170,28 @@ def build_page(findings: Sequence[DriftFinding], command: str) -> Page:
 
 
 def _make_section(finding: DriftFinding) -> Section:
-    shares = Table("Share of turns by percentile", _SHARES, _share_rows(finding))
-    others = Table("What else was counted", _SHARES, _other_rows(finding))
-    return Section(f"{finding.live.scorer}: {finding.live.model}", tables=[shares, others])
+    live, baseline = finding.live, finding.baseline
+    shown = [_describe(live), {} if baseline is None else _describe(baseline)]
+    rows = [(name, value, shown[1].get(name, "-")) for name, value in shown[0].items()]
+    shares = Table("Share of turns by percentile", _SHARES, rows[:BINS])
+    others = Table("What else was counted", _SHARES, rows[BINS:])
+    return Section(f"{live.scorer}: {live.model}", tables=[shares, others])
+
+
+def _describe(values: LiveValues) -> dict[str, str]:
+    """The share of each bin, then what else was counted."""
+    return {
+        **{f"up to {bin_name(place)}": f"{share:.1%}" for place, share in enumerate(find_shares(values.bins))},
+        "labelled turns that are low": _share(values.low, values.labelled),
+        "turns that were not read whole": _share(values.cut, values.turns),
+        "turns hardly in the model's language": _share(values.foreign, values.turns),
+        "turns whose score is not a number": _share(values.not_computable, values.turns + values.not_computable),
+        "tokens per character": f"{values.tokens / values.chars:.3f}" if values.chars else "-",
+    }
+
+
+def _share(part: float, whole: float) -> str:
+    return f"{part / whole:.1%}" if whole else "-"
 
 
 def make_rules(baseline: Iterable[LiveValues]) -> str:
@@ -209,37 +229,6 @@ def _rows(findings: Iterable[DriftFinding]) -> list[tuple[str, ...]]:
     ]
 
 
-def _share_rows(finding: DriftFinding) -> list[tuple[str, ...]]:
-    baseline = finding.baseline
-    now = find_shares(finding.live.bins)
-    before = find_shares(baseline.bins) if baseline is not None else None
-    return [
-        (f"up to {bin_name(place)}", f"{share:.1%}", "-" if before is None else f"{before[place]:.1%}")
-        for place, share in enumerate(now)
-    ]
-
-
-def _other_rows(finding: DriftFinding) -> list[tuple[str, ...]]:
-    now, before = _others(finding.live), None if finding.baseline is None else _others(finding.baseline)
-    return [(name, value, "-" if before is None else before[name]) for name, value in now.items()]
-
-
-def _others(values: LiveValues) -> dict[str, str]:
-    return {
-        "labelled turns that are low": _share(values.low, values.labelled),
-        "turns that were not read whole": _share(values.cut, values.turns),
-        "turns hardly in the model's language": _share(values.foreign, values.turns),
-        "turns whose score is not a number": _share(values.not_computable, values.turns + values.not_computable),
-        "tokens per character": f"{values.tokens / values.chars:.3f}" if values.chars else "-",
-    }
-
-
-def _share(part: float, whole: float) -> str:
-    return f"{part / whole:.1%}" if whole else "-"
-
-
-_Key = TypeVar("_Key")
-
 _PREFIX = "turnscore_shadow_"
 # Series that add up over replicas and windows.
 TOTALS = tuple(
@@ -250,6 +239,10 @@ CORRELATION = f"{_PREFIX}rank_correlation"  # The series whose least value count
 FAR = 10  # Difference of percentiles that counts as far; a bound of the metric's buckets. Chosen.
 
 
+def _zeros() -> Any:
+    return defaultdict(float)
+
+
 @dataclass(kw_only=True)
 class ShadowValues:
     """Counts of one scorer's shadow of one served version; floats, because Prometheus extrapolates."""
@@ -257,34 +250,34 @@ class ShadowValues:
     scorer: str
     model: str
     served: str
-    turns: dict[str, float] = field(default_factory=dict)  # By outcome: compared, failed, full, late.
-    percentiles: dict[str, float] = field(default_factory=dict)  # Sums by version: served, shadow.
+    turns: dict[str, float] = field(default_factory=_zeros)  # By outcome: compared, failed, full, late.
+    percentiles: dict[str, float] = field(default_factory=_zeros)  # Sums by version: served, shadow.
     # Turns by the served version's label and the shadow's.
-    labels: dict[tuple[str, str], float] = field(default_factory=dict)
-    shifts: dict[float, float] = field(default_factory=dict)  # Turns whose percentiles differ by at most the key.
+    labels: dict[tuple[str, str], float] = field(default_factory=_zeros)
+    shifts: dict[float, float] = field(default_factory=_zeros)  # Turns whose percentiles differ by at most the key.
     cpu_seconds: float = 0.0
     correlation: float | None = None
 
     @property
     def compared(self) -> float:
         """Turns that both versions scored."""
-        return self.turns.get("compared", 0.0)
+        return self.turns["compared"]
 
     @property
     def dropped(self) -> float:
         """Turns that were dropped: no room or time."""
-        return self.turns.get("full", 0.0) + self.turns.get("late", 0.0)
+        return self.turns["full"] + self.turns["late"]
 
     @property
     def mean_shift(self) -> float:
         """Mean percentile of the shadow minus that of the served version."""
-        return (self.percentiles.get("shadow", 0.0) - self.percentiles.get("served", 0.0)) / self.compared
+        return (self.percentiles["shadow"] - self.percentiles["served"]) / self.compared
 
     @property
     def far_share(self) -> float:
         """Share of compared turns whose percentiles differ by more than `FAR`."""
-        every = self.shifts.get(math.inf, 0.0)
-        return max(0.0, 1 - self.shifts.get(float(FAR), 0.0) / every) if every else math.nan
+        every = self.shifts[math.inf]
+        return max(0.0, 1 - self.shifts[FAR] / every) if every else math.nan
 
     @property
     def labelled(self) -> float:
@@ -321,40 +314,28 @@ def collect_shadows(samples: Iterable[Sample]) -> list[ShadowValues]:
 def _count(values: ShadowValues, series: str, labels: Mapping[str, str], value: float) -> None:
     name = series.removeprefix(_PREFIX)
     if name == "turns_total":
-        _add(values.turns, labels.get("outcome", ""), value)
+        values.turns[labels.get("outcome", "")] += value
     elif name == "percentiles_total":
-        _add(values.percentiles, labels.get("by", ""), value)
+        values.percentiles[labels.get("by", "")] += value
     elif name == "labels_total":
-        _add(values.labels, (labels.get("served_label", ""), labels.get("shadow_label", "")), value)
+        values.labels[labels.get("served_label", ""), labels.get("shadow_label", "")] += value
     elif name == "percentile_shift_bucket":
-        _add(values.shifts, float(labels["le"]), value)
+        values.shifts[float(labels["le"])] += value
     elif name == "cpu_seconds_total":
         values.cpu_seconds += value
     elif series == CORRELATION:
         values.correlation = value if values.correlation is None else min(values.correlation, value)
 
 
-def _add(counts: dict[_Key, float], key: _Key, value: float) -> None:
-    counts[key] = counts.get(key, 0.0) + value
-
-
 def build_shadow_page(found: Sequence[ShadowValues], command: str) -> Page:
     """For each candidate what would change, and every pair of labels."""
-    return Page(
-        title="Shadows",
-        summary=[f"{_name(each)}: {each.compared:,.0f} turns compared." for each in found],
-        sections=[
-            Section(
-                _name(each),
-                tables=[
-                    Table(_name(each), ("", "figure"), _figures(each)),
-                    Table("Labels", _LABELS, _label_rows(each)),
-                ],
-            )
-            for each in found
-        ],
-        command=command,
-    )
+    sections = []
+    for each in found:
+        counts = [(*pair, f"{count:,.0f}") for pair, count in sorted(each.labels.items()) if count >= 1]
+        tables = [Table(_name(each), ("", "figure"), _figures(each)), Table("Labels", _LABELS, counts)]
+        sections.append(Section(_name(each), tables=tables))
+    summary = [f"{_name(each)}: {each.compared:,.0f} turns compared." for each in found]
+    return Page(title="Shadows", summary=summary, sections=sections, command=command)
 
 
 _LABELS = ("served", "shadow", "turns")
@@ -374,7 +355,7 @@ def _figures(values: ShadowValues) -> list[tuple[str, str]]:
     return [
         ("turns compared", f"{turns:,.0f}"),
         ("turns dropped, as no moment was idle", f"{values.dropped:,.0f}"),
-        ("turns failed", f"{values.turns.get('failed', 0.0):,.0f}"),
+        ("turns failed", f"{values.turns['failed']:,.0f}"),
         ("mean percentile, the shadow's less the served version's", f"{values.mean_shift:+.2f}"),
         (f"turns whose percentiles differ by more than {FAR}", f"{values.far_share:.1%}"),
         ("rank correlation, latest turns", correlation),
@@ -382,7 +363,3 @@ def _figures(values: ShadowValues) -> list[tuple[str, str]]:
         *((f"become {label}", f"{values.flipped(label):,.0f}") for label in ("low", "fair", "good")),
         ("CPU per compared turn", f"{1000 * values.cpu_seconds / turns:.1f} ms"),
     ]
-
-
-def _label_rows(values: ShadowValues) -> list[tuple[str, str, str]]:
-    return [(was, becomes, f"{count:,.0f}") for (was, becomes), count in sorted(values.labels.items()) if count >= 1]

@@ -284,7 +284,7 @@ ALPHAS = {f"alpha {scale}": scale for scale in SCALES}
 FIGURES = [*INTRACLASS, *ALPHAS]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Reliability:
     name: str
     items: int
@@ -308,10 +308,5 @@ def measure_reliability(rated: RatedItems, rounds: int, seed: int) -> Reliabilit
         except AssessmentError as error:
             undefined.append(str(error))
     per_item = (~np.isnan(table)).sum(axis=1)
-    return Reliability(
-        name=rated.name,
-        items=len(table),
-        raters=float(len(table) / (1 / per_item).sum()),
-        figures=figures,
-        undefined=list(dict.fromkeys(undefined)),
-    )
+    raters = float(len(table) / (1 / per_item).sum())
+    return Reliability(rated.name, len(table), raters, figures, list(dict.fromkeys(undefined)))

@@ -11,11 +11,11 @@ from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from turnscore_assessment.data.dialogues import SYSTEM, RecordedDialogue, Spoken
+from turnscore_assessment.data.dialogues import SYSTEM, RecordedDialogue
 from turnscore_assessment.errors import BadFileError
 from turnscore_assessment.references.vector_metrics import SentenceEncoder
 
@@ -25,24 +25,14 @@ _LETTER = re.compile(r"[^\W\d_]")
 _SENTENCE_END = re.compile(r"[.!?]+(?:[\"'\u201d\u2019)\]]*)(?=\s|$)")
 
 
-def join_clitics(text: str) -> str:
-    """The text with `i 'm sure you do n't` as `i'm sure you don't`."""
-    return _CLITIC_APART.sub("", text)
-
-
 def split_words(text: str) -> list[str]:
-    """Words and numbers, as written."""
-    return _WORD.findall(join_clitics(text))
+    """Words and numbers, as written; `i 'm sure you do n't` has those of `i'm sure you don't`."""
+    return _WORD.findall(_CLITIC_APART.sub("", text))
 
 
 def count_sentences(text: str) -> int:
     """The parts with a word that end in a full stop, question mark or exclamation mark, or at the text's end."""
     return sum(bool(_LETTER.search(part)) for part in _SENTENCE_END.split(text))
-
-
-def has_letter(word: str) -> bool:
-    """Whether it can be read aloud as a word: a number's syllables cannot be counted."""
-    return bool(_LETTER.search(word))
 
 
 _CLITIC = re.compile(r"['\u2019](?:s|m|d|re|ve|ll)$")
@@ -101,7 +91,7 @@ class Readability:
 
 def measure_readability(text: str) -> Readability:
     """Counts words, sentences and syllables. Numbers are not words: how they are read is unknown."""
-    words = [word for word in split_words(text) if has_letter(word)]
+    words = [word for word in split_words(text) if _LETTER.search(word)]
     return Readability(len(words), count_sentences(text), sum(count_syllables(word) for word in words))
 
 
@@ -181,34 +171,19 @@ def _compile(pattern: str) -> re.Pattern[str]:
     return re.compile(joined)
 
 
-PenaltyForm = Literal["published", "released"]
-
-
-def find_penalty(response: str, patterns: DullPatterns, form: PenaltyForm = "published") -> float:
+def find_penalty(response: str, patterns: DullPatterns) -> float:
     """1 + log10((2 + L') / (2 + L'')) with L' content words, L'' of them not dull: 1 and more, more for dull ones.
 
-    `released` is the script of Santhanam and Shaikh (2019), which inverts the fraction and so rewards dullness.
+    The script of Santhanam and Shaikh (2019) inverts the fraction and so rewards dullness.
     """
-    ratio = (2 + patterns.count_content(response)) / (2 + patterns.count_lively(response))
-    return 1 + math.log10(ratio if form == "published" else 1 / ratio)
+    return 1 + math.log10((2 + patterns.count_content(response)) / (2 + patterns.count_lively(response)))
 
 
 DIALOGUES_AT_ONCE = 200  # Dialogues whose texts are encoded together. Chosen: some 4,000 texts, 6 MB of vectors.
 
 
-@dataclass(frozen=True, kw_only=True)
-class TextSettings:
-    """How texts are measured; without an encoder only coherence's penalty is known."""
-
-    patterns: DullPatterns
-    encoder: SentenceEncoder | None = None
-    context_turns: int = 1
-    form: PenaltyForm = "published"
-
-
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class TurnTexts:
-    index: int
     readability: Readability
     penalty: float
     cosine: float | None  # With what was said before; None without an encoder, or where nothing was.
@@ -237,38 +212,30 @@ class DialogueReadability:
         }
 
 
-def score_texts(dialogues: Sequence[RecordedDialogue], settings: TextSettings) -> Iterator[DialogueReadability]:
-    """Every dialogue in which the system says something."""
+def score_texts(
+    dialogues: Sequence[RecordedDialogue],
+    patterns: DullPatterns,
+    encoder: SentenceEncoder | None = None,
+    context_turns: int = 1,
+) -> Iterator[DialogueReadability]:
+    """Every dialogue in which the system says something; without an encoder only coherence's penalty is known.
+
+    A response's context are the texts of the last so many turns before that have one. Each text is encoded once.
+    """
     for start in range(0, len(dialogues), DIALOGUES_AT_ONCE):
-        yield from _score_chunk(dialogues[start : start + DIALOGUES_AT_ONCE], settings)
-
-
-def find_context(turns: Sequence[Spoken], place: int, count: int) -> str:
-    """The texts of the last so many turns before, joined by blanks; turns without text do not count."""
-    before = [text.strip() for _, text in turns[:place] if text.strip()]
-    return " ".join(before[-count:])
-
-
-def _score_chunk(dialogues: Sequence[RecordedDialogue], settings: TextSettings) -> Iterator[DialogueReadability]:
-    """Each text is encoded once."""
-    found = [
-        (dialogue, place, text, find_context(dialogue.spoken, place, settings.context_turns))
-        for dialogue in dialogues
-        for place, (speaker, text) in enumerate(dialogue.spoken)
-        if speaker == SYSTEM and text.strip()
-    ]
-    texts = list(dict.fromkeys(text for *_, said, context in found if context for text in (context, said)))
-    vectors = {}
-    if settings.encoder is not None and texts:
-        vectors = dict(zip(texts, settings.encoder.encode(texts), strict=True))
-    for dialogue, own in groupby(found, key=itemgetter(0)):
-        turns = [
-            TurnTexts(
-                index=place,
-                readability=measure_readability(text),
-                penalty=find_penalty(text, settings.patterns, settings.form),
-                cosine=float(np.dot(vectors[context], vectors[text])) if context and vectors else None,
-            )
-            for _, place, text, context in own
-        ]
-        yield DialogueReadability(line=dialogue.line, system=dialogue.system, turns=turns)
+        found = []
+        for dialogue in dialogues[start : start + DIALOGUES_AT_ONCE]:
+            texts = [text.strip() for _, text in dialogue.spoken]
+            for place, (speaker, text) in enumerate(dialogue.spoken):
+                if speaker == SYSTEM and text.strip():
+                    found.append((dialogue, text, " ".join([*filter(None, texts[:place])][-context_turns:])))
+        compared = list(dict.fromkeys(text for _, said, context in found if context for text in (context, said)))
+        vectors = {}
+        if encoder is not None and compared:
+            vectors = dict(zip(compared, encoder.encode(compared), strict=True))
+        for dialogue, own in groupby(found, key=itemgetter(0)):
+            turns = []
+            for _, text, context in own:
+                cosine = float(np.dot(vectors[context], vectors[text])) if context and vectors else None
+                turns.append(TurnTexts(measure_readability(text), find_penalty(text, patterns), cosine))
+            yield DialogueReadability(line=dialogue.line, system=dialogue.system, turns=turns)
