@@ -5,7 +5,7 @@ The same seed gives the same bytes. Nothing that is measured or trained on it me
 
 import json
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from turnscore_assessment.data.dialogues import SAMPLE_FILE
 from turnscore_assessment.errors import AssessmentError
-from turnscore_assessment.files import to_csv, write_rows
+from turnscore_assessment.files import to_csv, write_rows, write_text
 
 SENTENCES: dict[str, Any] = json.loads(files(__package__).joinpath("sample_sentences.json").read_text(encoding="utf-8"))
 TOPICS: dict[str, list[str]] = SENTENCES["topics"]
@@ -109,17 +109,16 @@ def make_convai(talk: SmallTalk) -> Iterator[Row]:
             "id": f"s{number}",
             "order": number,
             "participants": {"Alice": "human", "Bob": "bot" if has_bot else "human"},
-            "ratings": {"Alice": _rate_convai(0 if has_bot else rating), "Bob": _rate_convai(rating)},
+            "ratings": {
+                name: dict.fromkeys(("engagement", "quality", "breadth"), given)
+                for name, given in (("Alice", 0 if has_bot else rating), ("Bob", rating))
+            },
             "turns": [
                 {"speaker": "Bob" if each.kind else "Alice", "text": each.text, "thumb": _thumb(talk, each)}
                 for each in turns
             ],
             "topic_paragraph": ORIGIN,
         }
-
-
-def _rate_convai(rating: int) -> Row:
-    return {"engagement": rating, "quality": rating, "breadth": rating}
 
 
 def _thumb(talk: SmallTalk, said: MadeUpTurn) -> int:
@@ -289,32 +288,19 @@ public set that docs/data.md names, so that each command can be tried. Nothing m
 LEFT_OUT = 10  # Dialogues of ConvAI that stand for those judged turn by turn.
 
 
-def write_sample(folder: Path, seed: int = 0) -> list[Path]:
-    """Writes every file into the empty or missing folder; AssessmentError where it is in use."""
+def write_sample(folder: Path, seed: int = 0) -> int:
+    """Writes every file into the empty or missing folder; AssessmentError where it is in use. The number of files."""
     if folder.exists() and any(folder.iterdir()):
         raise AssessmentError(f"{folder}: is not empty; choose another folder")
-    written = []
     for name, make in ROW_FILES.items():
-        written.append(_write_rows(folder / name, make(talk_for(name, seed))))
+        write_rows(folder / name, make(talk_for(name, seed)))
     for name in ASSESSED_FILES:
-        path = folder / "human_assessment" / f"{name}.jsonl.gz"
-        written.append(_write_rows(path, make_assessed(talk_for(name, seed), name)))
-    published = folder / "predictive_engagement"
-    published.mkdir()
+        write_rows(folder / "human_assessment" / f"{name}.jsonl.gz", make_assessed(talk_for(name, seed), name))
+    texts = {SAMPLE_FILE: NOTE}
     for name, count in PAIR_FILES.items():
         rows = [(number, *row) for number, row in enumerate(make_pairs(talk_for(name, seed), count))]
-        written.append(_write(published / f"{name}.csv", to_csv(["id", "query", "reply", "label"], rows)))
-    left_out = "".join(f"s{number}\t3\n" for number in range(LEFT_OUT))
-    written.append(_write(published / "50convs_AMT.txt", left_out))
-    _write(folder / SAMPLE_FILE, NOTE)
-    return written
-
-
-def _write_rows(path: Path, rows: Iterable[dict[str, Any]]) -> Path:
-    write_rows(path, rows)
-    return path
-
-
-def _write(path: Path, text: str) -> Path:
-    path.write_text(text, encoding="utf-8")
-    return path
+        texts[f"predictive_engagement/{name}.csv"] = to_csv(["id", "query", "reply", "label"], rows)
+    texts["predictive_engagement/50convs_AMT.txt"] = "".join(f"s{number}\t3\n" for number in range(LEFT_OUT))
+    for name, text in texts.items():
+        write_text(folder / name, text)
+    return len(ROW_FILES) + len(ASSESSED_FILES) + len(PAIR_FILES) + 1

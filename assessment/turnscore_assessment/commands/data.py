@@ -418,7 +418,7 @@ def sample(
     """Write a made-up sample in place of every public set, to try each command with."""
     with reported_errors():
         written = write_sample(output, seed)
-    typer.echo(f"wrote {len(written)} files to {output}; nothing that is measured on them means anything")
+    typer.echo(f"wrote {written} files to {output}; nothing that is measured on them means anything")
 
 
 def _read_checked(rows: Iterator[Record], source: Path) -> Iterator[Record]:

@@ -222,7 +222,6 @@ def read_thumbs(path: Path) -> list[LabelledTurn]:
                 turns.append(
                     LabelledTurn(
                         set_name=THUMBS_SET,
-                        system="",
                         dialogue=dialogue.id,
                         context=context,
                         response=turn.text,
@@ -263,11 +262,8 @@ def _link_keys(context: Iterable[str]) -> list[str]:
     return long or [" | ".join(normalized)]
 
 
-TURNS_FILE, MODERN_FILE, USER_TURNS_FILE = (
-    "judged_turns.jsonl.gz",
-    "judged_modern.jsonl.gz",
-    "judged_user_turns.jsonl.gz",
-)
+TURNS_FILE, MODERN_FILE = "judged_turns.jsonl.gz", "judged_modern.jsonl.gz"
+USER_TURNS_FILE = "judged_user_turns.jsonl.gz"
 # What a response is marked for, 1 to 5; the files call `fluent` `sound`.
 MARKS = ("relevant", "fluent", "engaging", "overall")
 LIVE_SETS = ("dstc9", "convai", "human_assessment")  # Of the judged sets, those of chatbots' turns as they were said.
@@ -307,10 +303,7 @@ def read_judged_contexts(path: Path) -> Iterator[JudgedContext]:
                 context=context,
                 response=each["text"],
                 system=each.get("made", ""),
-                labels={
-                    name: scale_mark(each[key])
-                    for name, key in zip(MARKS, ("relevant", "sound", "engaging", "overall"), strict=True)
-                },
+                labels={name: scale_mark(each["sound" if name == "fluent" else name]) for name in MARKS},
             )
             for each in row["responses"]
             if each["text"].strip()
@@ -346,15 +339,12 @@ def read_judged_turns(folder: Path, parts: Sequence[Part]) -> list[LabelledTurn]
     """
     turns = []
     for name in (TURNS_FILE, MODERN_FILE):
-        if not (folder / name).exists():
-            continue
-        for each in chain.from_iterable(read_judged_contexts(folder / name)):
-            if each.split not in parts:
-                continue
-            live = each.set_name in LIVE_SETS
-            named = "judged-modern" if name == MODERN_FILE else "judged-live" if live else "judged-made"
-            rating = 1 + 4 * each.labels["overall"]
-            turns.append(replace(each, set_name=named, system=each.set_name, split="", labels={"rating": rating}))
+        contexts = read_judged_contexts(folder / name) if (folder / name).exists() else ()
+        for each in chain.from_iterable(contexts):
+            kind = "modern" if name == MODERN_FILE else "live" if each.set_name in LIVE_SETS else "made"
+            rating = {"rating": 1 + 4 * each.labels["overall"]}
+            if each.split in parts:
+                turns.append(replace(each, set_name=f"judged-{kind}", system=each.set_name, split="", labels=rating))
     return turns
 
 
@@ -366,19 +356,11 @@ ADVERSARIAL_KINDS = ("relevant", "random", "adversarial")
 def read_development_sets(folder: Path) -> dict[str, list[LabelledTurn]]:
     """The rated turns by set, those fitted on apart, DBDC3's development turns, and ConvAI's thumbs."""
     found: dict[str, list[LabelledTurn]] = {}
-    if (folder / RATINGS_FILE).exists():
-        for turn in read_rated_turns(folder / RATINGS_FILE):
-            found.setdefault(f"{turn.set_name} ({_part(turn)})", []).append(turn)
-    if (folder / THUMBS_FILE).exists():
-        for turn in read_thumbs(folder / THUMBS_FILE):
-            found.setdefault(f"{turn.set_name} ({_part(turn)})", []).append(turn)
-    if (folder / DBDC3_FILE).exists():
-        found["dbdc3"] = read_dbdc3(folder / DBDC3_FILE)
+    for file, read in ((RATINGS_FILE, read_rated_turns), (THUMBS_FILE, read_thumbs), (DBDC3_FILE, read_dbdc3)):
+        for turn in read(folder / file) if (folder / file).exists() else ():
+            part = "" if file == DBDC3_FILE else " (fitted on)" if turn.is_fitted_on else " (chosen on)"
+            found.setdefault(f"{turn.set_name}{part}", []).append(turn)
     return found
-
-
-def _part(turn: LabelledTurn) -> str:
-    return "fitted on" if turn.is_fitted_on else "chosen on"
 
 
 DEFAULT_SETS = Path(__file__).with_name("dialogue_sets.json")
@@ -431,9 +413,7 @@ def _draw(described: DialogueSet, folder: Path, seed: int) -> Sequence[LabelledT
         for row, dialogue in enumerate(read_dialogues(folder / file)):
             if row % described.every.get(dialogue.source, 1) == 0 and dialogue.system not in described.left_out_systems:
                 turns += observe_turns(described, _assign_speakers(described, dialogue, row))
-    if described.most_turns is None or described.most_turns >= len(turns):
-        return turns
-    return random.Random(seed).sample(turns, described.most_turns)  # noqa: S311
+    return draw_turns(turns, described.most_turns, seed)
 
 
 def _assign_speakers(described: DialogueSet, dialogue: RecordedDialogue, row: int) -> list[Spoken]:
