@@ -1,6 +1,7 @@
 """Studies, simulated raters and scored turns for the tests of the assessment."""
 
 import asyncio
+import json
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -101,8 +102,8 @@ class Served:
         return await self.http.get("/api/standing", headers={"Authorization": f"Bearer {link}"})
 
     async def post(self, link: object, act: str, **fields: Any) -> httpx.Response:
-        headers = {"Authorization": f"Bearer {link}", "Origin": ORIGIN}
-        return await self.http.post(f"/api/{act}", json=fields, headers=headers)
+        headers = {"Authorization": f"Bearer {link}", "Origin": ORIGIN, "Content-Type": "application/json"}
+        return await self.http.post(f"/api/{act}", content=json.dumps(fields), headers=headers)
 
     async def agree(self, link: object) -> dict[str, Any]:
         """The first dialogue's standing, after agreeing and beginning."""

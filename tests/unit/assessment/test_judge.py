@@ -223,11 +223,6 @@ def test_a_turn_that_is_never_answered_has_no_mark_and_the_exit_status_says_so(f
     with serving() as server:  # the same command asks for it alone
         assert run(file, server).exit_code == 0
         assert len(server.asked()) == 1
-        # Judged again, with another rubric and by another judge, the rows keep no mark of before.
-        again = file.with_name("out.jsonl").rename(file.parent / "again.jsonl")
-        (file.parent / "rubric.md").write_text(RUBRIC + "\n")
-        assert run(again, server, "--model", "n", output="new.jsonl").exit_code == 0
-        assert {*read(file.parent / "new.jsonl")[0]["responses"][0]["marks"]} == {"n"}
 
 
 def test_retry_after_is_waited_for_and_errors_of_the_server_are_retried(file: Path):

@@ -2,17 +2,14 @@
 
 import json
 import math
-from itertools import permutations
 from pathlib import Path
 
 import numpy as np
 import pytest
-from support.files import find_data
 from support.studies import make_study
 from turnscore_assessment.commands.main import app
 from turnscore_assessment.errors import AssessmentError, TooFewError
 from turnscore_assessment.figures import Floats, find_interval
-from turnscore_assessment.files import read_rows
 from turnscore_assessment.ratings import reliability
 from turnscore_assessment.ratings.rating_file import RatingFile, write_ratings
 from turnscore_assessment.ratings.reliability import (
@@ -62,35 +59,6 @@ def test_spearman_and_brown_say_what_more_raters_are_worth() -> None:
 )
 def test_alpha_is_krippendorffs(scale: AlphaScale, expected: float) -> None:
     assert measure_alpha(KRIPPENDORFF, scale) == pytest.approx(expected, abs=0.0005)
-
-
-def count_pairs(table: Floats, scale: AlphaScale) -> float:
-    """Alpha by its definition: every ordered pair of ratings of an item, and of all items."""
-    kept = [row[~np.isnan(row)] for row in table if (~np.isnan(row)).sum() > 1]
-    everything = np.concatenate(kept)
-
-    def differ(left: float, right: float) -> float:
-        if scale == "nominal":
-            return float(left != right)
-        if scale == "interval":
-            return (left - right) ** 2
-        if scale == "ratio":
-            return ((left - right) / (left + right)) ** 2 if left + right else 0
-        low, high = sorted((left, right))
-        between = ((everything >= low) & (everything <= high)).sum()
-        return float(between - (np.isin(everything, [low]).sum() + np.isin(everything, [high]).sum()) / 2) ** 2
-
-    within = sum(sum(differ(*pair) for pair in permutations(row, 2)) / (len(row) - 1) for row in kept)
-    among = sum(differ(*pair) for pair in permutations(everything, 2)) / (len(everything) - 1)
-    return 1 - within / among
-
-
-@pytest.mark.parametrize("scale", SCALES)
-def test_alpha_is_what_counting_every_pair_gives(scale: AlphaScale) -> None:
-    generator = np.random.default_rng(3)
-    table = np.floor(generator.normal(size=(25, 1)) * 2 + generator.normal(size=(25, 4)) + 9)
-    table[generator.random(table.shape) < 0.3] = np.nan
-    assert measure_alpha(table, scale) == pytest.approx(count_pairs(table, scale))
 
 
 def draw_tables() -> list[Floats]:
@@ -183,24 +151,3 @@ def test_a_wrong_csv_is_named_by_line(tmp_path: Path, content: str, reason: str)
     done = CliRunner().invoke(app, ["reliability", str(file)])
     assert done.exit_code == 1
     assert reason in done.stderr
-
-
-def test_public_ratings_are_as_unreliable_as_docs_say() -> None:
-    """docs/studies.md has these."""
-    breakdowns, dialogues = find_data("dbdc3_dev.jsonl.gz", "dstc9_interactive.jsonl.gz")
-    votes = [
-        turn["breakdown_votes"]
-        for _, row in read_rows(breakdowns)
-        for turn in row["turns"]
-        if "breakdown_votes" in turn
-    ]
-    judged = np.array([[1.0] * each["O"] + [0.5] * each["T"] + [0.0] * each["X"] for each in votes])
-    assert judged.shape == (3000, 30)
-    found = [measure_alpha(judged, scale) for scale in ("nominal", "ordinal", "interval")]
-    assert found == pytest.approx([0.113, 0.169, 0.169], abs=0.0005)
-    rated = [[each["human (overall)"] for each in row["ratings"]] for _, row in read_rows(dialogues)]
-    three = np.array([each for each in rated if len(each) == 3], dtype=np.float64)
-    assert len(three) == 1965
-    assert [measure_alpha(three, scale) for scale in ("interval", "ordinal")] == pytest.approx(
-        [0.051, 0.037], abs=0.0005
-    )

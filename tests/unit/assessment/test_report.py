@@ -11,10 +11,11 @@ import pytest
 import simulate_reports as simulation
 from support.studies import make_study
 from turnscore_assessment.analysis import study_report
-from turnscore_assessment.analysis.study_report import build_page, build_report
+from turnscore_assessment.analysis.study_report import build_page, build_report, measure_pairs
 from turnscore_assessment.commands.main import app
 from turnscore_assessment.figures import jsonable
 from turnscore_assessment.ratings.rating_file import write_ratings
+from turnscore_assessment.ratings.scoring import judge_study
 from turnscore_assessment.rendering import write_report
 from typer.testing import CliRunner
 
@@ -87,21 +88,13 @@ def test_where_no_worker_passes_each_is_listed_with_the_reason_and_raw_means_sta
     assert "no system is scored" in done.output
     assert "0 of 2 workers pass the quality control" in done.output
     report = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert "--rounds 20" in report["command"]
     assert (report["systems"], report["pairs"]) == ([], [])
     assert {worker["verdict"] for worker in report["workers"]} == {"rates the degraded system no lower"}
     [one] = [each for each in report["raw"] if each["system"] == "A"]
     given = [each.ratings["fun"] for each in study.dialogues if each.system == "A"]
     assert (one["dialogues"], one["means"]["fun"]) == (len(given), pytest.approx(np.mean(given)))
     assert "Every worker" in (tmp_path / "out" / "report.html").read_text()
-
-
-def test_the_command_writes_the_report(tmp_path: Path) -> None:
-    ratings = tmp_path / "ratings.jsonl"
-    write_ratings(ratings, make_study(TRUTH, guessers=2))
-    done = CliRunner().invoke(app, ["report", str(ratings), "--output", str(tmp_path / "out"), "--rounds", "20"])
-    assert done.exit_code == 0, done.output
-    assert "workers pass the quality control" in done.output
-    assert "--rounds 20" in json.loads((tmp_path / "out" / "report.json").read_text())["command"]
 
 
 def test_intervals_hold_the_truth_about_as_often_as_promised(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,13 +106,7 @@ def test_intervals_hold_the_truth_about_as_often_as_promised(monkeypatch: pytest
 
 
 def test_of_many_pairs_of_assignments_a_bounded_number_is_correlated(monkeypatch: pytest.MonkeyPatch) -> None:
-    groups = [
-        np.random.default_rng(0).normal(size=(90, 5)),
-        np.ones((2, 3)),
-        np.random.default_rng(1).normal(size=(9, 4)),
-    ]
-    assert study_report._correlate_all(groups).pairs == 90 * 89 // 2 + 36
+    study = judge_study(make_study(TRUTH, workers=60))
+    assert measure_pairs(study)[True].pairs > 1500
     monkeypatch.setattr(study_report, "MOST_PAIRS", 400)
-    found = study_report._correlate_all(groups)
-    assert 300 < found.pairs <= 400
-    assert found.undefined == 1
+    assert 300 < measure_pairs(study)[True].pairs <= 400

@@ -31,19 +31,18 @@ def copy_resample(drawn):
     )
 
 
+def resample_pair(pair, dialogue_of, draws):
+    return resample_kendall(pair, dialogue_of, draws)[:, None, None].repeat(2, axis=2)
+
+
 @pytest.mark.parametrize(
-    ("resample", "expected"), [(resample_pearson, stats.pearsonr), (resample_spearman, stats.spearmanr)]
+    ("resample", "expected"),
+    [(resample_pearson, stats.pearsonr), (resample_spearman, stats.spearmanr), (resample_pair, stats.kendalltau)],
 )
 def test_resampled_coefficients_equal_scipys_on_the_copied_resample(resample, expected) -> None:
     found = resample(np.stack([SCORES, QUALITIES]), DIALOGUES, DRAWS)[:, 0, 1]
     chosen = [copy_resample(drawn) for drawn in DRAWS]
     assert found == pytest.approx([expected(SCORES[each], QUALITIES[each]).statistic for each in chosen])
-
-
-def test_resampled_kendall_equals_scipys_on_the_copied_resample() -> None:
-    found = resample_kendall(np.stack([SCORES, QUALITIES]), DIALOGUES, DRAWS)
-    chosen = [copy_resample(drawn) for drawn in DRAWS]
-    assert found == pytest.approx([stats.kendalltau(SCORES[each], QUALITIES[each]).statistic for each in chosen])
 
 
 def test_resampled_kendall_holds_no_table_of_all_pairs_of_dialogues() -> None:

@@ -24,16 +24,16 @@ def observe(turns: list[tuple[str, str]], goes_on: str) -> list[tuple[str, str |
     return [(turn.response, turn.next_user, turn.goes_on) for turn in found]
 
 
-def test_where_users_could_leave_the_last_system_turn_is_a_stop() -> None:
-    assert observe(DIALOGUE, "observed") == [("hello", "nice", True), ("what?", None, False)]
-
-
-def test_where_inputs_were_compulsory_there_is_a_sentiment_and_no_end() -> None:
-    assert observe(DIALOGUE, "unknown") == [("hello", "nice", None)]
-
-
-def test_where_only_answered_turns_are_taken_none_is_a_stop() -> None:
-    assert observe(DIALOGUE, "answered") == [("hello", "nice", True)]
+@pytest.mark.parametrize(
+    ("goes_on", "found"),
+    [
+        ("observed", [("hello", "nice", True), ("what?", None, False)]),
+        ("unknown", [("hello", "nice", None)]),
+        ("answered", [("hello", "nice", True)]),
+    ],
+)
+def test_only_where_users_could_leave_the_last_system_turn_is_a_stop(goes_on: str, found: list[object]) -> None:
+    assert observe(DIALOGUE, goes_on) == found
 
 
 def test_a_stop_after_the_users_goodbye_is_not_blamed_on_the_response() -> None:

@@ -131,6 +131,7 @@ def refuse(study: Path, *sheets: str | Path) -> str:
         ("pairwise", "answer", "both", "ITEM: must be `better` or `tie`, not 'both'"),
         ("likert", "rater", "r9", "question: 'r9' was not asked a number"),
         ("likert", "criterion", "wit", "criterion: 'wit' is not one of fun"),
+        ("continuous", "answer", "nan", "nan is not within 0 and 100"),
     ],
 )
 def test_what_does_not_fit_the_key_is_named(kind: str, column: str, value: str, reason: str, tmp_path: Path) -> None:
@@ -154,7 +155,6 @@ def test_a_question_answered_in_two_files_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "cell", "reason"),
     [
-        ("continuous", "nan", "nan is not within 0 and 100"),
         ("ranking", "1", "must give each rank from 1 to 3 once"),
         ("best-worst", "best", "says `best` more than once"),
         ("pairwise", "better", "says `better` or `tie` more than once"),

@@ -20,15 +20,7 @@ from turnscore_assessment.references.evaluation import (
     read_rated,
     read_replies,
 )
-from turnscore_assessment.references.vector_metrics import BundleEncoder, make_encoder_cosine
-from turnscore_core.deadline import Deadline
-from turnscore_service.lifecycle.runtime import Runtime
-from turnscore_service.settings.service import Settings
-from turnscore_wire import SimilarityRequest
 
-SMALL_BATCHES = {"max_batch_tokens": 512}
-# By what a cosine differs where texts are computed in other batches: replies round to six places. Measured: 5e-7.
-MOST_BY_PACKING = 1e-6
 # Spearman and Pearson, as published. BLEU-3's (.0608/.1269) is given by no weights and no smoothing.
 TABLE_4_SINGLE = {
     "bleu-1": (0.0241, 0.1183),
@@ -98,44 +90,6 @@ def test_the_human_column_is_the_published_one(folder: Path, name: str):
 def measure(name: str, rows: list, reducer: str) -> float:
     [metric] = find_metrics([name], Resources())
     return float(Tables(metric, rows).reduce(reducer).mean())
-
-
-def find_minilm() -> str:
-    """A bundle of all-MiniLM-L6-v2, where `MINILM_BUNDLE` says that it lies."""
-    bundle = os.environ.get("MINILM_BUNDLE")
-    if not bundle:
-        pytest.skip("MINILM_BUNDLE names no bundle of all-MiniLM-L6-v2, which turnscore export encoder makes")
-    return bundle
-
-
-def test_minilm_s_int8_graph_loses_little(folder: Path):
-    encoder = BundleEncoder(find_minilm())
-    assert "cpu-int8" in encoder.name
-    resources = Resources(encoder=encoder)
-    assert correlate(folder, "encoder", "single", resources) == pytest.approx((0.316, 0.352), abs=0.005)
-    assert correlate(folder, "encoder", "max", resources) == pytest.approx((0.442, 0.468), abs=0.005)
-
-
-async def test_the_service_gives_the_similarities_of_its_bundle(folder: Path):
-    bundle, rows = find_minilm(), read_rated(folder)
-    settings = {
-        "models": [bundle],
-        "runtime": {"device": "cpu", "threads": 1, "concurrent_batches": 1},
-        "batching": SMALL_BATCHES,
-    }
-    runtime = Runtime(Settings.model_validate(settings))
-    runtime.start()
-    await runtime.wait_until_loaded()
-    asked = [SimilarityRequest(texts=list(row.hypotheses), references=list(row.references)) for row in rows]
-    replies = [await runtime.pipeline().similarity(each, "r", Deadline.after_ms(60_000)) for each in asked]
-    await runtime.stop()
-    served = np.array([reply.texts[0].similarities for reply in replies])
-    pairs = [(row.hypotheses[0], other) for row in rows for other in row.references]
-    alone = make_encoder_cosine(BundleEncoder(bundle)).compare(pairs).reshape(served.shape)
-    assert np.abs(served - alone).max() < MOST_BY_PACKING
-    ratings = [row.rating for row in rows]
-    assert compute_spearman(served.max(axis=1), ratings) == pytest.approx(0.442, abs=0.005)
-    assert compute_pearson(served.max(axis=1), ratings) == pytest.approx(0.468, abs=0.005)
 
 
 def find_jar() -> Resources:

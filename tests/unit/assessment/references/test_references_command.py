@@ -43,7 +43,7 @@ def run(*arguments: object) -> Any:
     return CliRunner().invoke(app, ["references", *(str(each) for each in arguments)])
 
 
-def test_the_default_metric_is_the_encoder_over_the_best_reference(file: Path, bundle: str, tmp_path: Path):
+def test_the_default_metric_is_the_encoder_if_given_over_the_best_reference(file: Path, bundle: str, tmp_path: Path):
     done = run(file, "--encoder", bundle, "--json", tmp_path / "found.json")
     assert done.exit_code == 0, done.output
     found = json.loads((tmp_path / "found.json").read_text())
@@ -53,6 +53,8 @@ def test_the_default_metric_is_the_encoder_over_the_best_reference(file: Path, b
     assert "cosine of sentence vectors by encoder:0.0.1" in found["results"][0]["definition"]
     assert [each["references"] for each in found["correlations"]] == [1, 2, 3]
     assert "encoder" in done.output
+    assert run(file, "--json", tmp_path / "found.json").exit_code == 0
+    assert {each["metric"] for each in json.loads((tmp_path / "found.json").read_text())["results"]} == {"rouge-l"}
 
 
 def test_every_result_names_metric_definition_reducer_and_tokenisation(file: Path, bundle: str, tmp_path: Path):
@@ -75,13 +77,6 @@ def test_every_result_names_metric_definition_reducer_and_tokenisation(file: Pat
     drawn = ElementTree.fromstring((tmp_path / "plot.svg").read_text())
     names = {text.text for text in drawn.iter("{http://www.w3.org/2000/svg}text")}
     assert set(metrics) <= names
-
-
-def test_without_a_bundle_replies_are_compared_by_words(file: Path, bundle: str, tmp_path: Path):
-    found = tmp_path / "found.json"
-    for options, metric in (([], "rouge-l"), (["--encoder", bundle], "encoder")):
-        assert run(file, *options, "--json", found).exit_code == 0
-        assert {each["metric"] for each in json.loads(found.read_text())["results"]} == {metric}
 
 
 def test_a_file_without_ratings_has_no_correlations_and_no_plot(file: Path, tmp_path: Path):

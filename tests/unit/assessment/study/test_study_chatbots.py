@@ -76,22 +76,12 @@ async def test_a_system_is_asked_in_openai_s_form(monkeypatch: pytest.MonkeyPatc
         (respond(200, b'{"choices": []}'), "has no choices"),
         (respond(200, saying(" \n")), "empty"),
         (respond(200, saying("x" * 101)), "longer than 100 characters"),
-        (respond(200, saying("x" * 1001)), "longer than 1000 bytes"),
+        (respond(200, gzip.compress(saying("x" * 50)), **{"content-encoding": "gzip"}), "compressed"),
     ],
 )
 async def test_an_answer_that_cannot_be_shown_is_no_reply(answer: httpx.Response, reason: str) -> None:
     with pytest.raises(ChatbotError, match=reason):
         await ask(lambda _: answer)
-
-
-async def test_a_compressed_answer_is_never_unpacked() -> None:
-    packed = gzip.compress(saying("x" * 50))
-
-    def answer(_request: httpx.Request) -> httpx.Response:
-        return respond(200, packed, **{"content-encoding": "gzip"})
-
-    with pytest.raises(ChatbotError, match="compressed"):
-        await ask(answer)
 
 
 async def test_an_endless_answer_is_read_only_to_its_bound() -> None:

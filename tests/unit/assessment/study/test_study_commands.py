@@ -82,9 +82,3 @@ def test_simulated_raters_fill_a_study_whose_report_says_why_each_worker_counts(
     assert [each["system"] for each in report["raw"]] == ["companion", "brief", "echo", "degraded"]
     assert report["systems"][0]["scores"]["overall"]["low"] is None  # Four workers are too few for an interval.
     assert 1 < report["effort"]["passed"]["minutes_per_dialogue"] < 10
-
-
-def test_a_missing_key_stops_the_start_by_name(plan: Path) -> None:
-    plan.write_text(plan.read_text().replace('model = "echo"', 'model = "echo"\nkey_variable = "ECHO_KEY"'))
-    done = RUNNER.invoke(app, ["serve", str(plan)])
-    assert (done.exit_code, done.stderr) == (1, "error: key_variable: the environment has no ECHO_KEY\n")

@@ -1,101 +1,105 @@
-"""The study's server over ASGI: who may do something, and what is shown to no rater."""
+"""The study's server over ASGI: who may do something, what no rater is shown, and each thing done once, in order."""
 
+import asyncio
 import json
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.studies import ORIGIN, begin, code_of, served_study
+from support.conditions import until
+from support.studies import ORIGIN, ScriptedBot, Served, begin, code_of, served_study
 from turnscore_assessment.study import workers
+from turnscore_assessment.study.chatbots import Chatbots
 
 RATINGS = {"fun": 70, "repetitive": 20.5}
 
 
-async def test_nothing_that_a_worker_is_shown_names_a_system_or_which_one_is_degraded(tmp_path: Path) -> None:
-    async with served_study(tmp_path) as served:
-        [link] = served.invite()
-        seen = [await served.agree(link)]
-        await served.talk(link, seen[0]["dialogue"]["id"])
-        seen.append((await served.get(link)).json())
-        text = json.dumps(seen)
-        for secret in ("secretly", "degraded", "bots.test", "direction", "negative", "quality"):
-            assert secret not in text
+@pytest.fixture
+async def served(tmp_path: Path) -> AsyncIterator[Served]:
+    async with served_study(tmp_path) as study:
+        yield study
 
 
-async def test_another_worker_s_dialogue_does_not_exist(tmp_path: Path) -> None:
-    async with served_study(tmp_path) as served:
-        link, dialogue = await begin(served)
-        await served.talk(link, dialogue)
-        other, own = await begin(served)
-        assert own != dialogue
-        for act, fields in (
-            ("message", {"number": 3, "text": "hi"}),
-            ("rating", {"ratings": RATINGS}),
-            ("giving-up", {}),
-        ):
-            theirs = await served.post(other, act, dialogue=dialogue, **fields)
-            none = await served.post(other, act, dialogue="abc", **fields)
-            assert code_of(theirs) == code_of(none) == (404, "no_such_dialogue")
-            assert theirs.text == none.text
-        assert (await served.get(other)).json()["dialogue"]["turns"] == []
-        await served.post(link, "rating", dialogue=dialogue, ratings=RATINGS)
-        rated = await served.post(other, "rating", dialogue=dialogue, ratings=RATINGS)
-        assert code_of(rated) == (404, "no_such_dialogue")
+async def test_nothing_that_a_worker_is_shown_names_a_system_or_which_one_is_degraded(served: Served) -> None:
+    [link] = served.invite()
+    seen = [await served.agree(link)]
+    await served.talk(link, seen[0]["dialogue"]["id"])
+    seen.append((await served.get(link)).json())
+    text = json.dumps(seen)
+    for secret in ("secretly", "degraded", "bots.test", "direction", "negative", "quality"):
+        assert secret not in text
 
 
-async def test_before_agreeing_nothing_can_be_done_and_an_old_text_is_not_agreed_to(tmp_path: Path) -> None:
-    async with served_study(tmp_path) as served:
-        [link] = served.invite()
-        seen = (await served.get(link)).json()
-        assert (seen["agreed"], seen["total"], seen["dialogue"]) == (False, 0, None)
-        assert code_of(await served.post(link, "begin")) == (409, "not_agreed")
-        old = await served.post(link, "agreement", consent_hash="0" * 64)
-        assert code_of(old) == (409, "text_changed")
-        for _ in range(2):
-            done = await served.post(link, "agreement", consent_hash=seen["study"]["consent_hash"])
-            assert (done.json()["agreed"], done.json()["total"]) == (True, 2)
+async def test_another_worker_s_dialogue_does_not_exist(served: Served) -> None:
+    link, dialogue = await begin(served)
+    await served.talk(link, dialogue)
+    other, own = await begin(served)
+    assert own != dialogue
+    for act, fields in (
+        ("message", {"number": 3, "text": "hi"}),
+        ("rating", {"ratings": RATINGS}),
+        ("giving-up", {}),
+    ):
+        theirs = await served.post(other, act, dialogue=dialogue, **fields)
+        none = await served.post(other, act, dialogue="abc", **fields)
+        assert code_of(theirs) == code_of(none) == (404, "no_such_dialogue")
+        assert theirs.text == none.text
+    assert (await served.get(other)).json()["dialogue"]["turns"] == []
+    await served.post(link, "rating", dialogue=dialogue, ratings=RATINGS)
+    rated = await served.post(other, "rating", dialogue=dialogue, ratings=RATINGS)
+    assert code_of(rated) == (404, "no_such_dialogue")
 
 
-async def test_who_leaves_leaves_nothing_behind(tmp_path: Path) -> None:
-    async with served_study(tmp_path) as served:
-        link, dialogue = await begin(served)
-        await served.talk(link, dialogue)
-        await served.post(link, "rating", dialogue=dialogue, ratings=RATINGS)
-        assert (await served.post(link, "leaving")).json() == {}
-        assert code_of(await served.get(link)) == (410, "left")
-        assert code_of(await served.post(link, "begin")) == (410, "left")
-        stored = b"".join(file.read_bytes() for file in tmp_path.iterdir())  # while the study is served
-        assert b"spring" in stored
-        assert b"hello 0" not in stored
+async def test_before_agreeing_nothing_can_be_done_and_an_old_text_is_not_agreed_to(served: Served) -> None:
+    [link] = served.invite()
+    seen = (await served.get(link)).json()
+    assert (seen["agreed"], seen["total"], seen["dialogue"]) == (False, 0, None)
+    assert code_of(await served.post(link, "begin")) == (409, "not_agreed")
+    old = await served.post(link, "agreement", consent_hash="0" * 64)
+    assert code_of(old) == (409, "text_changed")
+    for _ in range(2):
+        done = await served.post(link, "agreement", consent_hash=seen["study"]["consent_hash"])
+        assert (done.json()["agreed"], done.json()["total"]) == (True, 2)
+
+
+async def test_who_leaves_leaves_nothing_behind(served: Served, tmp_path: Path) -> None:
+    link, dialogue = await begin(served)
+    await served.talk(link, dialogue)
+    await served.post(link, "rating", dialogue=dialogue, ratings=RATINGS)
+    assert (await served.post(link, "leaving")).json() == {}
+    assert code_of(await served.get(link)) == (410, "left")
+    assert code_of(await served.post(link, "begin")) == (410, "left")
+    stored = b"".join(file.read_bytes() for file in tmp_path.iterdir())  # while the study is served
+    assert b"spring" in stored
+    assert b"hello 0" not in stored
 
 
 @pytest.mark.parametrize("link", ["", "unknown.link", "x" * 201, "abc", ".x", "é.é"])
-async def test_a_wrong_link_opens_nothing(tmp_path: Path, link: str) -> None:
-    async with served_study(tmp_path) as served:
-        headers = {b"Authorization": b"Bearer " + link.encode()}
-        assert code_of(await served.http.get("/api/standing", headers=headers)) == (401, "unknown_link")
+async def test_a_wrong_link_opens_nothing(served: Served, link: str) -> None:
+    headers = {b"Authorization": b"Bearer " + link.encode()}
+    assert code_of(await served.http.get("/api/standing", headers=headers)) == (401, "unknown_link")
 
 
 async def test_the_secret_is_compared_in_constant_time_and_stored_nowhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with served_study(tmp_path) as served:
-        link, other = served.invite(2)
-        compared: list[tuple[str, str]] = []
+    link, other = served.invite(2)
+    compared: list[tuple[str, str]] = []
 
-        def compare(given: str, stored: str) -> bool:
-            compared.append((given, stored))
-            return given == stored
+    def compare(given: str, stored: str) -> bool:
+        compared.append((given, stored))
+        return given == stored
 
-        monkeypatch.setattr(workers.hmac, "compare_digest", compare)
-        assert (await served.get(link)).status_code == 200
-        assert (await served.get(f"{link.code}.{other.secret}")).status_code == 401
-        assert (await served.get(f"unknown.{link.secret}")).status_code == 401
-        assert len(compared) == 3  # also where there is no such worker
-        assert all(len(given) == len(stored) == 64 for given, stored in compared)
-        stored = b"".join(file.read_bytes() for file in tmp_path.iterdir())
-        assert link.code.encode() in stored
-        assert link.secret.encode() not in stored
+    monkeypatch.setattr(workers.hmac, "compare_digest", compare)
+    assert (await served.get(link)).status_code == 200
+    assert (await served.get(f"{link.code}.{other.secret}")).status_code == 401
+    assert (await served.get(f"unknown.{link.secret}")).status_code == 401
+    assert len(compared) == 3  # also where there is no such worker
+    assert all(len(given) == len(stored) == 64 for given, stored in compared)
+    stored = b"".join(file.read_bytes() for file in tmp_path.iterdir())
+    assert link.code.encode() in stored
+    assert link.secret.encode() not in stored
 
 
 @pytest.mark.parametrize(
@@ -110,54 +114,50 @@ async def test_the_secret_is_compared_in_constant_time_and_stored_nowhere(
     ],
 )
 async def test_only_the_study_s_own_page_may_do_anything(
-    tmp_path: Path, headers: dict[str, str], status: int, code: str
+    served: Served, headers: dict[str, str], status: int, code: str
 ) -> None:
-    async with served_study(tmp_path) as served:
-        [link] = served.invite()
-        sent = {"Authorization": f"Bearer {link}", "Content-Type": "application/json", **headers}
-        assert code_of(await served.http.post("/api/begin", content=b"{}", headers=sent)) == (status, code)
+    [link] = served.invite()
+    sent = {"Authorization": f"Bearer {link}", "Content-Type": "application/json", **headers}
+    assert code_of(await served.http.post("/api/begin", content=b"{}", headers=sent)) == (status, code)
 
 
-async def test_a_body_is_measured_before_it_is_read_whole(tmp_path: Path) -> None:
-    async with served_study(tmp_path) as served:
-        [link] = served.invite()
-        headers = {"Authorization": f"Bearer {link}", "Origin": ORIGIN, "Content-Type": "application/json"}
-        sent = 0
+async def test_a_body_is_measured_before_it_is_read_whole(served: Served) -> None:
+    [link] = served.invite()
+    headers = {"Authorization": f"Bearer {link}", "Origin": ORIGIN, "Content-Type": "application/json"}
+    sent = 0
 
-        async def endless() -> Any:
-            nonlocal sent
-            while True:
-                sent += 1
-                yield b"[" * 50_000
+    async def endless() -> Any:
+        nonlocal sent
+        while True:
+            sent += 1
+            yield b"[" * 50_000
 
-        assert code_of(await served.http.post("/api/begin", content=endless(), headers=headers)) == (413, "too_large")
-        assert sent < 10
-        for body in (b"[" * 90_000, b"{", b"\xff", b"[]"):
-            answer = await served.http.post("/api/begin", content=body, headers=headers)
-            assert answer.status_code in (409, 422), body
-
-
-async def test_the_server_answers_under_its_own_names_alone(tmp_path: Path) -> None:
-    async with served_study(tmp_path) as served:
-        foreign = await served.http.get("/", headers={"Host": "rebound.test"})
-        assert foreign.status_code == 421
-        assert (await served.http.get("/")).status_code == 200
+    assert code_of(await served.http.post("/api/begin", content=endless(), headers=headers)) == (413, "too_large")
+    assert sent < 10
+    for body in (b"[" * 90_000, b"{", b"\xff", b"[]"):
+        answer = await served.http.post("/api/begin", content=body, headers=headers)
+        assert answer.status_code in (409, 422), body
 
 
-async def test_every_answer_carries_a_policy_without_inline_or_foreign_scripts(tmp_path: Path) -> None:
-    async with served_study(tmp_path) as served:
-        for path, status in (("/", 200), ("/study.js", 200), ("/api/standing", 401), ("/none", 404)):
-            answer = await served.http.get(path)
-            assert answer.status_code == status
-            policy = answer.headers["content-security-policy"]
-            assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self';")
-            assert "unsafe" not in policy
-            assert answer.headers["referrer-policy"] == "no-referrer"
-            assert answer.headers["cache-control"] == "no-store"
-        page = (await served.http.get("/")).text
-        assert "<style" not in page
-        assert " style=" not in page
-        assert " on" not in "".join(part.partition(">")[0] for part in page.split("<button")[1:])
+async def test_the_server_answers_under_its_own_names_alone(served: Served) -> None:
+    foreign = await served.http.get("/", headers={"Host": "rebound.test"})
+    assert foreign.status_code == 421
+    assert (await served.http.get("/")).status_code == 200
+
+
+async def test_every_answer_carries_a_policy_without_inline_or_foreign_scripts(served: Served) -> None:
+    for path, status in (("/", 200), ("/study.js", 200), ("/api/standing", 401), ("/none", 404)):
+        answer = await served.http.get(path)
+        assert answer.status_code == status
+        policy = answer.headers["content-security-policy"]
+        assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self';")
+        assert "unsafe" not in policy
+        assert answer.headers["referrer-policy"] == "no-referrer"
+        assert answer.headers["cache-control"] == "no-store"
+    page = (await served.http.get("/")).text
+    assert "<style" not in page
+    assert " style=" not in page
+    assert " on" not in "".join(part.partition(">")[0] for part in page.split("<button")[1:])
 
 
 @pytest.mark.parametrize(
@@ -170,27 +170,168 @@ async def test_every_answer_carries_a_policy_without_inline_or_foreign_scripts(t
     ],
 )
 async def test_what_does_not_exist_is_refused_in_the_one_shape(
-    tmp_path: Path, method: str, path: str, status: int
+    served: Served, method: str, path: str, status: int
 ) -> None:
-    async with served_study(tmp_path) as served:
-        answer = await served.http.request(method, path)
-        assert answer.status_code == status
-        assert set(answer.json()["error"]) == {"code", "message"}
+    answer = await served.http.request(method, path)
+    assert answer.status_code == status
+    assert set(answer.json()["error"]) == {"code", "message"}
 
 
-async def test_a_fault_is_reported_without_what_it_was_about(tmp_path: Path) -> None:
-    async with served_study(tmp_path) as served:
+async def test_a_fault_is_reported_without_what_it_was_about(served: Served) -> None:
+    link, dialogue = await begin(served)
+    served.database.run_here(lambda connection: connection.exec_driver_sql("drop table turns"))
+    answer = await served.post(link, "message", dialogue=dialogue, number=0, text="my secret")
+    assert code_of(answer) == (500, "broken")
+    assert "turns" not in answer.text
+
+
+async def test_a_name_that_no_answer_can_hold_is_refused_as_any_other(served: Served) -> None:
+    link, dialogue = await begin(served)
+    assert code_of(await served.post(link, "rating", dialogue=dialogue, ratings={"\ud800": 3})) == (422, "invalid")
+
+
+async def test_a_message_that_is_sent_twice_is_stored_and_asked_once(tmp_path: Path) -> None:
+    bot = ScriptedBot()
+    async with served_study(tmp_path, bot.transport) as served:
         link, dialogue = await begin(served)
-        served.database.run_here(lambda connection: connection.exec_driver_sql("drop table turns"))
-        answer = await served.post(link, "message", dialogue=dialogue, number=0, text="my secret")
-        assert code_of(answer) == (500, "broken")
-        assert "turns" not in answer.text
+        first = await served.post(link, "message", dialogue=dialogue, number=0, text=" hello ")
+        again = await served.post(link, "message", dialogue=dialogue, number=0, text="hello")
+        assert first.json() == again.json() == {"reply": "reply 1"}
+        assert len(bot.asked) == 1
+        assert bot.asked[0] == {
+            "model": bot.asked[0]["model"], "messages": [{"role": "user", "content": "hello"}], "stream": False,
+        }  # fmt: skip
+        for number, text in ((0, "another text"), (2, "too early"), (1000, "far too early")):
+            refused = await served.post(link, "message", dialogue=dialogue, number=number, text=text)
+            assert code_of(refused) == (409, "out_of_turn")
+        assert len((await served.get(link)).json()["dialogue"]["turns"]) == 2
 
 
-async def test_a_name_that_no_answer_can_hold_is_refused_as_any_other(tmp_path: Path) -> None:
-    async with served_study(tmp_path) as served:
+async def test_while_a_reply_is_under_way_the_message_waits_and_nothing_else_is_taken(tmp_path: Path) -> None:
+    bot = ScriptedBot()
+    async with served_study(tmp_path, bot.transport) as served:
         link, dialogue = await begin(served)
-        body = json.dumps({"dialogue": dialogue, "ratings": {"\ud800": 3}})
-        headers = {"Authorization": f"Bearer {link}", "Origin": ORIGIN, "Content-Type": "application/json"}
-        answer = await served.http.post("/api/rating", content=body, headers=headers)
-        assert code_of(answer) == (422, "invalid")
+        bot.gate.clear()
+        asking = asyncio.create_task(served.post(link, "message", dialogue=dialogue, number=0, text="hello"))
+        await until(lambda: bot.asked)
+        again = await served.post(link, "message", dialogue=dialogue, number=0, text="hello")
+        assert code_of(again) == (409, "busy")
+        assert len((await served.get(link)).json()["dialogue"]["turns"]) == 1  # as a second tab sees it
+        bot.gate.set()
+        assert (await asking).json() == {"reply": "reply 1"}
+        assert len(bot.asked) == 1
+
+
+async def test_who_asked_and_died_holds_a_message_up_only_for_a_while(tmp_path: Path) -> None:
+    bot = ScriptedBot()
+    async with served_study(tmp_path, bot.transport) as served:
+        link, dialogue = await begin(served)
+        bot.gate.clear()
+        dying = asyncio.create_task(served.post(link, "message", dialogue=dialogue, number=0, text="hello"))
+        await until(lambda: bot.asked)
+        dying.cancel()
+        await asyncio.gather(dying, return_exceptions=True)
+        bot.gate.set()
+        served.clock.now += 14
+        assert code_of(await served.post(link, "message", dialogue=dialogue, number=0, text="hello")) == (409, "busy")
+        served.clock.now += 2  # reply_seconds and ten more are over
+        again = await served.post(link, "message", dialogue=dialogue, number=0, text="hello")
+        assert again.json() == {"reply": "reply 2"}
+
+
+async def test_a_system_that_fails_is_asked_again_and_given_up_after_three_times(tmp_path: Path) -> None:
+    bot = ScriptedBot()
+    bot.status = 500
+    async with served_study(tmp_path, bot.transport) as served:
+        link, dialogue = await begin(served)
+        for _ in range(2):
+            failed = await served.post(link, "message", dialogue=dialogue, number=0, text="hello")
+            assert code_of(failed) == (502, "no_reply")
+            assert code_of(await served.post(link, "giving-up", dialogue=dialogue)) == (409, "still_answers")
+        assert "500" not in failed.text
+        bot.status = 200
+        assert (await served.post(link, "message", dialogue=dialogue, number=0, text="hello")).status_code == 200
+        bot.status = 500
+        for _ in range(3):
+            await served.post(link, "message", dialogue=dialogue, number=1, text="hello")
+        assert (await served.get(link)).json()["dialogue"]["may_give_up"]
+        standing = (await served.post(link, "giving-up", dialogue=dialogue)).json()
+        assert (standing["done"], standing["dialogue"]) == (1, None)
+        assert code_of(await served.post(link, "rating", dialogue=dialogue, ratings=RATINGS)) == (409, "not_open")
+
+
+async def test_a_fault_of_our_own_while_asking_leaves_the_message_to_be_asked_again(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link, dialogue = await begin(served)
+    with monkeypatch.context() as broken:
+        broken.setattr(Chatbots, "reply", lambda *_: 1 / 0)
+        failed = await served.post(link, "message", dialogue=dialogue, number=0, text="hello")
+        assert code_of(failed) == (500, "broken")
+    again = await served.post(link, "message", dialogue=dialogue, number=0, text="hello")
+    assert again.status_code == 200
+
+
+async def test_a_rating_needs_all_inputs_and_is_taken_once(served: Served) -> None:
+    link, dialogue = await begin(served)
+    await served.talk(link, dialogue, inputs=2)
+    early = await served.post(link, "rating", dialogue=dialogue, ratings=RATINGS)
+    assert code_of(early) == (409, "too_few_inputs")
+    await served.talk(link, dialogue, inputs=4)
+    fifth = await served.post(link, "message", dialogue=dialogue, number=4, text="more")
+    assert code_of(fifth) == (409, "no_more_inputs")
+    first = await served.post(link, "rating", dialogue=dialogue, ratings=RATINGS)
+    again = await served.post(link, "rating", dialogue=dialogue, ratings=RATINGS)
+    assert first.json() == again.json()
+    other = await served.post(link, "rating", dialogue=dialogue, ratings={**RATINGS, "fun": 71})
+    assert code_of(other) == (409, "already_rated")
+    late = await served.post(link, "message", dialogue=dialogue, number=4, text="more")
+    assert code_of(late) == (409, "not_open")
+
+
+@pytest.mark.parametrize(
+    ("ratings", "reason"),
+    [
+        ({"fun": 70}, "ratings.repetitive: is missing"),
+        ({**RATINGS, "kind": 3}, "ratings.kind: is no criterion of this study"),
+        ({**RATINGS, "fun": float("nan")}, "ratings.fun: must be from 0 to 100"),
+        ({**RATINGS, "fun": 10**400}, "ratings.fun: must be from 0 to 100"),
+    ],
+)
+async def test_a_wrong_rating_is_named(served: Served, ratings: dict[str, Any], reason: str) -> None:
+    link, dialogue = await begin(served)
+    await served.talk(link, dialogue)
+    answer = await served.post(link, "rating", dialogue=dialogue, ratings=ratings)
+    assert code_of(answer) == (422, "invalid")
+    assert answer.json()["error"]["message"].startswith(reason)
+
+
+@pytest.mark.parametrize(("text", "reason"), [("", "must not be empty"), ("é" * 51, "may have at most 50 characters")])
+async def test_a_wrong_message_is_refused_and_leaves_nothing(served: Served, text: str, reason: str) -> None:
+    link, dialogue = await begin(served)
+    answer = await served.post(link, "message", dialogue=dialogue, number=0, text=text)
+    assert answer.json()["error"] == {"code": "invalid", "message": f"text: {reason}"}
+    assert (await served.get(link)).json()["dialogue"]["turns"] == []
+    most = await served.post(link, "message", dialogue=dialogue, number=0, text="\U0001f600" * 50)
+    assert most.status_code == 200
+
+
+async def test_halves_of_characters_and_nul_are_stored_as_what_every_database_keeps(served: Served) -> None:
+    link, dialogue = await begin(served)
+    assert (await served.post(link, "message", dialogue=dialogue, number=0, text="a\ud800b\0c")).status_code == 200
+    assert (await served.get(link)).json()["dialogue"]["turns"][0]["text"] == "a\ufffdb\ufffdc"
+
+
+async def test_the_number_of_open_dialogues_is_bounded(tmp_path: Path) -> None:
+    async with served_study(tmp_path, limits={"open_dialogues": 2, "idle_minutes": 30}) as served:
+        first, dialogue = await begin(served)
+        await begin(served)
+        [third] = served.invite()
+        full = await served.agree(third)
+        assert full["error"]["code"] == "full"
+        assert (await served.get(first)).json()["dialogue"]["id"] == dialogue
+        served.clock.now += 29 * 60
+        await served.talk(first, dialogue, inputs=1)
+        served.clock.now += 2 * 60  # the second one is idle
+        assert (await served.post(third, "begin")).json()["dialogue"] is not None
+        assert (await served.post(first, "begin")).json()["dialogue"]["id"] == dialogue
