@@ -1,21 +1,156 @@
-"""Word metrics: against libraries where these compute the same, against slow definitions and by hand where not."""
+"""References: rows, reducers, diversity and word metrics, against libraries and by hand."""
 
+import json
 import random
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from turnscore_assessment.errors import MissingResourceError, ReferencesError
-from turnscore_assessment.references.evaluation import Resources, find_metrics, metric_names
+from support.files import write_lines
+from turnscore_assessment.commands.references import build_page
+from turnscore_assessment.errors import BadFileError, MissingResourceError, ReferencesError
+from turnscore_assessment.figures import Floats
+from turnscore_assessment.references.evaluation import (
+    ReferencedReplies,
+    Resources,
+    Tables,
+    adjusted_distinct,
+    distinct,
+    evaluate,
+    find_metrics,
+    metric_names,
+    read_comparisons,
+    self_bleu,
+)
 from turnscore_assessment.references.vector_metrics import make_word_vector_metric, read_word_vectors
 from turnscore_assessment.references.word_metrics import (
+    Metric,
+    Pair,
     count_common_subsequence,
     make_bleu,
     make_gleu,
     make_meteor,
     make_rouge_l,
 )
+
+ROW: dict[str, Any] = {"context_id": "c", "hypotheses": ["a b"], "references": ["a", "b"]}
+
+
+def test_a_row_is_read_whole(tmp_path: Path):
+    rated = {**ROW, "system": "s", "rating": 3, "other": "left alone"}
+    [row] = read_comparisons(write_lines(tmp_path / "f.jsonl", rated))
+    assert (row.context_id, row.system, row.hypotheses, row.references, row.rating) == (
+        "c",
+        "s",
+        ("a b",),
+        ("a", "b"),
+        3,
+    )
+
+
+def test_the_original_comes_first_and_stands_once(tmp_path: Path):
+    path = tmp_path / "f.jsonl"
+    assert read_comparisons(write_lines(path, {**ROW, "reference": "b"}))[0].references == ("b", "a")
+    assert read_comparisons(write_lines(path, {**ROW, "reference": "c"}))[0].references == ("c", "a", "b")
+
+
+def test_contexts_are_told_apart_by_their_texts(tmp_path: Path):
+    said = [{"context": context, "response": "r", "references": ["x"]} for context in (["a", "b"], ["a"], ["a", "b"])]
+    names = [row.context_id for row in read_comparisons(write_lines(tmp_path / "f.jsonl", *said))]
+    assert names[0] == names[2] != names[1]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"hypotheses": []}, "hypotheses"),
+        ({"hypotheses": ["x"] * 1001}, "hypotheses: tuple should have at most 1000"),
+        ({"response": "a"}, "either hypotheses or response"),
+        ({"references": ["x" * 100_001]}, "references.0: string should have at most 100000 characters"),
+        ({"rating": float("nan")}, "rating"),
+        ({"context_id": "", "context": []}, "context_id"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_line(tmp_path: Path, change: dict[str, Any], said: str):
+    path = write_lines(tmp_path / "f.jsonl", ROW, {**ROW, **change})
+    with pytest.raises(BadFileError) as refused:
+        read_comparisons(path)
+    assert "line 2" in str(refused.value)
+    assert said in str(refused.value)
+
+
+@pytest.mark.parametrize("content", [b"{\n", b"", b"\n \n"])
+def test_what_is_no_file_of_rows_is_refused(tmp_path: Path, content: bytes):
+    (tmp_path / "f.jsonl").write_bytes(content)
+    with pytest.raises(BadFileError, match=r"f\.jsonl"):
+        read_comparisons(tmp_path / "f.jsonl")
+
+
+def row(hypotheses: list[str], references: list[str], system: str = "s") -> ReferencedReplies:
+    return ReferencedReplies(context_id="c", system=system, hypotheses=tuple(hypotheses), references=tuple(references))
+
+
+def test_each_reducer_asks_another_question():
+    values = {"ap": 0.1, "aq": 0.4, "ar": 0.6, "bp": 0.5, "bq": 0.2, "br": 0.0}
+    calls: list[Sequence[Pair]] = []
+
+    def compare(pairs: Sequence[Pair]) -> Floats:
+        calls.append(pairs)
+        return np.array([values[own + other] for own, other in pairs])
+
+    metric = Metric(name="named", definition="named", tokenisation="named", compare=compare)
+    tables = Tables(metric, [row(["a", "b"], ["p", "q", "r"])])
+    found = {name: float(tables.reduce(name)[0]) for name in ("single", "max", "mean", "recall")}
+    assert found == pytest.approx({"single": 0.3, "max": 0.55, "mean": 1.8 / 6, "recall": 1.5 / 3})
+    assert len(calls) == 1
+
+
+def test_joint_and_max_differ_where_references_complete_each_other():
+    tables = Tables(make_bleu(1), [row(["a b"], ["a x", "y b"])])
+    assert (tables.reduce("joint")[0], tables.reduce("max")[0]) == (1.0, 0.5)
+
+
+def test_distinct_by_hand():
+    texts = [("a", "b"), ("a", "b", "a")]
+    assert distinct(texts, 1) == 2 / 5
+    assert distinct(texts, 2) == 2 / 3
+    assert distinct(texts, 9) == 0
+
+
+def test_adjusted_distinct_does_not_punish_length():
+    # 2 of V = 4, 5 draws: 2 / (4 (1 - (3/4)^5))
+    assert adjusted_distinct([("a", "b"), ("a", "b", "a")], 1, 4) == pytest.approx(2 / (4 * (1 - 0.75**5)))
+    generator = np.random.default_rng(0)
+    short, long = (tuple(map(str, generator.integers(0, 200, size))) for size in (100, 2000))
+    assert distinct([long], 1) < 0.3 * distinct([short], 1)
+    assert adjusted_distinct([long], 1, 200) == pytest.approx(adjusted_distinct([short], 1, 200), abs=0.1)
+
+
+def test_self_bleu_by_hand():
+    assert self_bleu([["a b", "a b", "a b"]])[2] == 1
+    assert self_bleu([["a b", "c d"]])[2] == 0
+    assert self_bleu([["a b", "a c"], ["x", "y"]])[1] == 0.25
+    texts = ["a b c d", "a b c e f", "a c d"]
+    for order, found in self_bleu([texts]).items():
+        groups = [(text, [other for other in texts if other != text]) for text in texts]
+        compare = make_bleu(order).compare_jointly
+        assert compare is not None
+        assert found == pytest.approx(np.mean(compare(groups)))
+
+
+@pytest.mark.parametrize("tokenisation", ["blanks", "words"])
+def test_empty_replies_are_counted_and_warned_of(tokenisation: str):
+    """They are compared as a full stop, so silence scores where references end with one."""
+    rows = [row(["", "  "], ["i see ."], "mute"), row([".", "i see ."], ["i see ."], "other")]
+    found = evaluate(rows, [make_bleu(1, tokenisation)], ["max"], tokenisation)
+    assert found.results[0].value > 0
+    assert found.empty == {"mute": 2}
+    assert "warning: 2 empty replies of mute are compared as a full stop" in build_page(found).summary[1]
+    assert len(build_page(evaluate(rows[1:], [make_bleu(1, tokenisation)], ["max"], tokenisation)).summary) == 1
+
 
 WORDS = ["a", "b", "c", "d", "e", "?", "the"]
 

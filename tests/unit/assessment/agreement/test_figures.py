@@ -1,4 +1,4 @@
-"""Correlations with dialogue-wise intervals, against SciPy on resamples that are really copied."""
+"""Our statistics against SciPy and scikit-learn; intervals on resamples that are really copied."""
 
 import math
 import tracemalloc
@@ -6,15 +6,61 @@ import tracemalloc
 import numpy as np
 import pytest
 from scipy import stats
+from sklearn import metrics
 from turnscore_assessment.figures import (
+    compute_auc,
+    compute_balanced_accuracy,
     compute_kendall,
     compute_partial_correlation,
+    compute_pearson,
+    compute_spearman,
     correlate_clustered,
     draw_dialogues,
+    find_best_threshold,
     resample_kendall,
     resample_pearson,
     resample_spearman,
 )
+
+DRAWN = np.random.default_rng(3)
+LABELS = DRAWN.integers(0, 2, 200)
+MARKS = np.round(DRAWN.normal(size=200) + LABELS * 0.7, 1)
+OTHER = DRAWN.normal(size=200) + MARKS
+
+
+def test_auc_equals_scikit_learns_with_ties() -> None:
+    assert compute_auc(MARKS, LABELS) == pytest.approx(metrics.roc_auc_score(LABELS, MARKS))
+
+
+def test_balanced_accuracy_equals_scikit_learns() -> None:
+    expected = metrics.balanced_accuracy_score(LABELS, MARKS >= 0.3)
+    assert compute_balanced_accuracy(MARKS, LABELS, 0.3) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("ranks", [False, True])
+def test_partial_correlation_equals_the_textbook_formula(ranks: bool) -> None:
+    given = DRAWN.normal(size=200) + MARKS
+    correlate = compute_spearman if ranks else compute_pearson
+    xy, xz, yz = correlate(MARKS, OTHER), correlate(MARKS, given), correlate(OTHER, given)
+    expected = (xy - xz * yz) / math.sqrt((1 - xz**2) * (1 - yz**2))
+    assert compute_partial_correlation(MARKS, OTHER, given, ranks=ranks) == pytest.approx(expected)
+
+
+def test_a_constant_has_no_partial_correlation() -> None:
+    constant = np.full(len(MARKS), 7.0)
+    assert math.isnan(compute_partial_correlation(constant, MARKS, OTHER, ranks=True))
+
+
+def test_one_class_or_a_constant_gives_nan() -> None:
+    assert math.isnan(compute_auc([1, 2], [1, 1]))
+    assert math.isnan(compute_balanced_accuracy([1, 2], [0, 0]))
+    assert math.isnan(compute_pearson([1, 1], [1, 2]))
+
+
+def test_best_threshold_beats_every_other() -> None:
+    best = compute_balanced_accuracy(MARKS, LABELS, find_best_threshold(MARKS, LABELS))
+    assert all(best >= compute_balanced_accuracy(MARKS, LABELS, other) for other in MARKS)
+
 
 GENERATOR = np.random.default_rng(5)
 DIALOGUES = np.repeat(np.arange(20), GENERATOR.integers(1, 8, 20))
