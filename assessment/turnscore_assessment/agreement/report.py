@@ -210,8 +210,9 @@ def _measure_row(
         rounds,
         seed,
     )
-    shown = {"name": column.name, "is_baseline": column.is_baseline, "observations": int(kept.sum())}
-    return MeasuredColumn(**shown, **vars(figures))
+    return MeasuredColumn(
+        name=column.name, is_baseline=column.is_baseline, observations=int(kept.sum()), **vars(figures)
+    )
 
 
 HEADER = ("system", "score", "n", "Pearson", "Spearman", "Kendall", "Pearson given length", "Spearman given length")

@@ -428,7 +428,8 @@ def keep_columns(path: Path, columns: Sequence[MetricColumn], ratings: RatingFil
 
 
 def _score(options: MetricsOptions, study: JudgedStudy) -> list[MetricColumn]:
-    ratings, rows = study.ratings, np.flatnonzero(study.chosen)
+    ratings = study.ratings
+    rows: Integers = np.flatnonzero(study.chosen)
     rows = rows[[bool(ratings.dialogues[row].turns) for row in rows]]
     dialogues = to_judged(ratings, rows)
     spoken = [bool(dialogue.system_places) for dialogue in dialogues]

@@ -15,7 +15,14 @@ from typer import Argument, Option
 from turnscore_assessment.analysis.metrics import MetricsOptions, measure_file
 from turnscore_assessment.analysis.metrics import build_page as build_metrics_page
 from turnscore_assessment.analysis.power import PowerOptions, PowerPlan, plan_study, read_pilot
-from turnscore_assessment.command_line import RatingsFile, RoundsOption, SeedOption, refuse_input, reported_errors
+from turnscore_assessment.command_line import (
+    RatingsFile,
+    RoundsOption,
+    SeedOption,
+    command_of,
+    refuse_input,
+    reported_errors,
+)
 from turnscore_assessment.figures import ROUNDS
 from turnscore_assessment.files import to_csv, write_rows, write_text
 from turnscore_assessment.ratings.rating_file import RatingFile, RatingUnit, read_published, read_ratings, write_ratings
@@ -77,6 +84,9 @@ def run_metrics(options: MetricsOptions) -> None:
     words = ["turnscore", "assess", "metrics", options.ratings.name, *(path.name for path in options.scores or [])]
     command = shlex.join([*words, *options.words, "--rounds", str(options.rounds), "--seed", str(options.seed)])
     _finish(options.output, "metrics", build_metrics_page(report, command), report, {"metrics": report.metrics})
+
+
+metrics = command_of(MetricsOptions, run_metrics)
 
 
 def _finish(
@@ -148,8 +158,12 @@ def run_power(options: PilotOptions) -> None:
         raise typer.BadParameter("must name two systems, as in `A,B`", param_hint="--systems")
     with reported_errors():
         ratings = read_ratings(options.pilot)
-        plan = plan_study(read_pilot(ratings, *names, options.criterion, options.transform, options.dialogues), options)
+        found = read_pilot(ratings, names[0], names[1], options.criterion, options.transform, options.dialogues)
+        plan = plan_study(found, options)
     print_page(build_power_page(plan), plan, options.output)
+
+
+power = command_of(PilotOptions, run_power)
 
 
 def run_reliability(

@@ -198,14 +198,14 @@ def _follow(options: CompareOptions, files: Sequence[Path], names: list[str] | N
     if options.systems is None:
         span = _read_bounds(options.bounds)
         method = options.method or ("asymptotic" if span is None else "betting")
-        pair = _read_scored(options, files, names).values()
-        return compare_scores_sequentially(*pair, names, method, span, options.alpha, options.margin)
+        first, second = _read_scored(options, files, names).values()
+        return compare_scores_sequentially(first, second, names, method, span, options.alpha, options.margin)
     systems, criterion = _split(options.systems, "--systems"), options.criterion
     if len(systems) != 2:
         raise typer.BadParameter("must name two systems, as in `A,B`", param_hint="--systems")
-    observed = collect_observations(read_ratings(files[0]), *systems, criterion)
-    method = options.method or "betting"
-    return [compare_sequentially(observed, *systems, criterion, method, options.alpha, options.margin)]
+    a, b = systems
+    observed = collect_observations(read_ratings(files[0]), a, b, criterion)
+    return [compare_sequentially(observed, a, b, criterion, options.method or "betting", options.alpha, options.margin)]
 
 
 def _write_command(options: CompareOptions, files: Sequence[Path]) -> str:

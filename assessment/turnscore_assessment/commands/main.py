@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from turnscore_assessment.command_line import RoundsOption, SeedOption, command_of, reported_errors
+from turnscore_assessment.command_line import RoundsOption, SeedOption, reported_errors
 from turnscore_assessment.commands import analysis, design
 from turnscore_assessment.figures import ROUNDS
 
@@ -186,8 +186,8 @@ app = typer.Typer(
 ASSESS: dict[str, Callable[..., None]] = {
     "convert": analysis.run_convert,
     "distort": analysis.run_distort,
-    "metrics": command_of(analysis.MetricsOptions, analysis.run_metrics),
-    "power": command_of(analysis.PilotOptions, analysis.run_power),
+    "metrics": analysis.metrics,
+    "power": analysis.power,
     "readability": analysis.run_readability,
     "reliability": analysis.run_reliability,
     "replicate": analysis.run_replicate,

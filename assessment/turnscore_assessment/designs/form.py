@@ -399,8 +399,9 @@ def build_option_table(key: DesignKey, answers: Mapping[tuple[str, int], Mapping
                 who = raters[question.rater], dialogues[item.dialogue], systems[item.system]
                 rows.append((*who, items[option], number, given[option], standard))
     columns = np.array(rows, dtype=np.float64).reshape(-1, 7).T
-    unanswered = len(key.questions) - len(answers)
-    return OptionTable(list(systems), *columns[:5].astype(np.intp), *columns[5:], unanswered)
+    rater, dialogue, system, item_of, question_of = columns[:5].astype(np.intp)
+    asked = rater, dialogue, system, item_of, question_of
+    return OptionTable(list(systems), *asked, columns[5], columns[6], len(key.questions) - len(answers))
 
 
 def _number(names: set[str]) -> dict[str, int]:

@@ -371,7 +371,8 @@ def correlate_systems(left: Floats, right: Floats, left_draws: Floats, right_dra
     known = ~np.isnan(left) & ~np.isnan(right)
     left, right, draws = left[known], right[known], [each[:, known] for each in (left_draws, right_draws)]
     if len(left) < LEAST_SYSTEMS:
-        return SystemCorrelation(*[Interval(math.nan)] * 3, math.nan)
+        nothing = Interval(math.nan)
+        return SystemCorrelation(nothing, nothing, nothing, math.nan)
     ranks = [stats.rankdata(each, axis=1) if len(each) else each for each in draws]
     r, rho = compute_pearson(left, right), compute_spearman(left, right)
     pearson, spearman = find_interval(r, correlate_rows(*draws)), find_interval(rho, correlate_rows(*ranks))

@@ -1,6 +1,5 @@
 """References: rows, reducers, diversity and word metrics, against libraries and by hand."""
 
-import json
 import random
 import shutil
 from collections.abc import Sequence
