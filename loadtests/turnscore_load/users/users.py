@@ -46,7 +46,7 @@ class HttpUserConnection:
             content = bytes(reply.read())
         except (OSError, HTTPParseError) as error:
             return judge_http(0, None, b"", f"no reply: {type(error).__name__}")
-        return judge_http(reply.status_code, reply.get("retry-after"), content)
+        return judge_http(reply.status_code, str(reply.get("retry-after") or "") or None, content)
 
     def close(self) -> None:
         self._client.close()
