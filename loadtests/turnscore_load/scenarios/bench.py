@@ -4,9 +4,9 @@ BentoML is installed from PyPI into an environment of its own.
 """
 
 import json
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from statistics import median
 from typing import Annotated, Any
 
@@ -40,78 +40,31 @@ _SINGLE_TURNS = 100
 _MOST_BATCHED_TURNS = 2048
 
 
-@dataclass(frozen=True, kw_only=True)
-class Measurement:
-    """One contender in one round, with one mix of lengths and one number of clients; the bare runtime has 0 clients."""
-
-    contender: str
-    mix: str
-    clients: int
-    turns: int  # answered
-    wall_seconds: float
-    cpu_seconds: float  # of the server's process tree
-    client_cpu_seconds: float = 0.0
-    p50_ms: float = 0.0
-    p99_ms: float = 0.0
-    refused: int = 0  # requests that were refused and came again
-    failed: int = 0
-    first_error: str = ""
-
-
-Cell = Mapping[str, float]  # medians over the rounds, by the names of MEASURES
-MEASURES: Mapping[str, Callable[[Measurement], float]] = {
-    "cpu_ms": lambda each: 1000 * each.cpu_seconds / each.turns,  # per turn, which are CPU seconds per 1,000 turns
-    "wall_ms": lambda each: 1000 * each.wall_seconds / each.turns,
-    "turns_per_second": lambda each: each.turns / each.wall_seconds,
-    "p50_ms": lambda each: each.p50_ms,
-    "p99_ms": lambda each: each.p99_ms,
-    "client_share": lambda each: each.client_cpu_seconds / max(each.client_cpu_seconds + each.cpu_seconds, 1e-9),
-    "refused": lambda each: each.refused,
-    "failed": lambda each: each.failed,
-}
+Cell = Mapping[str, float]  # medians over the rounds
+MEASURES = ("cpu_ms", "wall_ms", "turns_per_second", "p50_ms", "p99_ms", "client_share", "refused", "failed")
 
 
 @dataclass(kw_only=True)
 class ServerComparison:
-    """Everything that one run measured, and what it could not."""
+    """Everything that one run measured, and what it could not.
+
+    A row is a contender in one round with one mix of lengths and one number of clients; `cpu_ms` and `wall_ms` are of a
+    turn. The bare runtime has 0 clients, and 1 where it runs the turns one by one.
+    """
 
     labels: dict[str, str] = field(default_factory=dict)  # the contenders by key, in the order of the tables
-    measurements: list[Measurement] = field(default_factory=list)
-    bare_plans: dict[str, Any] = field(default_factory=dict)
-    # Of a batch of one, by mix, a number per round.
-    bare_single_p50_ms: dict[str, list[float]] = field(default_factory=dict)
+    rows: list[dict[str, Any]] = field(default_factory=list)
     not_run: dict[str, str] = field(default_factory=dict)
 
-    def mixes(self) -> list[str]:
-        return list(dict.fromkeys(each.mix for each in self.measurements))
-
-    def rounds(self) -> int:
-        """How many rounds were measured, of the mix that was measured most often."""
-        return max(Counter(each.mix for each in self.measurements if each.contender == BARE).values(), default=0)
-
-    def clients(self) -> list[int]:
-        return sorted({each.clients for each in self.measurements if each.contender != BARE})
+    def all_of(self, column: str) -> list[Any]:
+        """What the contenders' rows have in that column, each once."""
+        return list(dict.fromkeys(row[column] for row in self.rows if row["contender"] != BARE))
 
     def cell(self, contender: str, mix: str, clients: int = 0) -> Cell | None:
         """The medians of one contender in one condition; None where it was not measured."""
-        condition = (contender, mix, clients)
-        found = [e for e in self.measurements if (e.contender, e.mix, e.clients) == condition and e.turns]
-        return {name: median(map(measure, found)) for name, measure in MEASURES.items()} if found else None
-
-    def served_over_bare(self, contender: str, mix: str, clients: int) -> float | None:
-        """CPU seconds per turn, over those of the bare runtime in ideal batches."""
-        served, bare = self.cell(contender, mix, clients), self.cell(BARE, mix)
-        return served["cpu_ms"] / bare["cpu_ms"] if served and bare else None
-
-    def throughput_over(self, contender: str, other: str, mix: str, clients: int) -> float | None:
-        """Turns per second, over another contender's."""
-        mine, theirs = self.cell(contender, mix, clients), self.cell(other, mix, clients)
-        return theirs["wall_ms"] / mine["wall_ms"] if mine and theirs else None
-
-    def latency_above_bare(self, contender: str, mix: str) -> float | None:
-        """Milliseconds that the median answer to one client takes longer than the bare runtime's batch of one."""
-        served, bare = self.cell(contender, mix, 1), self.bare_single_p50_ms.get(mix)
-        return served["p50_ms"] - median(bare) if served and bare else None
+        condition = {"contender": contender, "mix": mix, "clients": clients}
+        rows = [each for each in self.rows if condition.items() <= each.items()]
+        return {name: median(row.get(name, 0.0) for row in rows) for name in MEASURES} if rows else None
 
 
 def turns_for(turns: int, mix: LengthMix, clients: int, turns_per_request: int = 1) -> int:
@@ -141,9 +94,9 @@ class Bench(Scenario[ServerComparison]):
         return run.found
 
     def report(self, found: ServerComparison) -> Iterator[str]:
-        yield f"{VERSIONS}. Medians of {found.rounds()} rounds."
+        yield f"{VERSIONS}. Medians of {self.rounds} rounds."
         yield f"### Ratios\n\n{ratios(found)}"
-        for name in found.mixes():
+        for name in found.all_of("mix"):
             mix = LENGTH_MIXES[name]
             yield f"### {name.capitalize()}: {mix.least} to {mix.most} tokens per turn"
             yield _mix_table(found, name)
@@ -173,7 +126,7 @@ class _Run:
         """Every contender that can be, round after round, each round begun by another one."""
         for mix in self._mixes:
             searched = self._rows.traffic.items(mix, round(_SEARCH_TURNS * mix.turns_factor))
-            plan = self.found.bare_plans[mix.name] = self._bare.order("find_best", mix.name, searched)
+            plan = self._bare.order("find_best", mix.name, searched)
             typer.echo(f"bare runtime, {mix.name}: best with {plan['best']}")
         entered = [each for each in self._contenders if self._enters(each)]
         for round_ in range(self._options.rounds):
@@ -217,10 +170,9 @@ class _Run:
     def _measure_bare(self, mix: LengthMix) -> None:
         items = self._rows.traffic.items(mix, round(self._options.turns * mix.turns_factor))
         took = self._bare.order("run_best", mix.name, items)
-        del took["values"]
-        self.found.measurements.append(Measurement(contender=BARE, mix=mix.name, clients=0, turns=len(items), **took))
+        self._keep(BARE, mix, 0, len(items), took)
         single = self._bare.order("run_singly", mix.name, self._rows.traffic.items(mix, _SINGLE_TURNS))
-        self.found.bare_single_p50_ms.setdefault(mix.name, []).append(single["p50_ms"])
+        self.found.rows.append({"contender": BARE, "mix": mix.name, "clients": 1, **single})
 
     def _measure(self, contender: Contender, mix: LengthMix, clients: int) -> None:
         size = contender.turns_per_request
@@ -230,13 +182,22 @@ class _Run:
         except StartError as error:
             self.found.not_run[f"{contender.label}, {mix.name}, {clients} clients"] = str(error)
             return
+        if not done["answered"]:
+            self.found.not_run[f"{contender.label}, {mix.name}, {clients} clients"] = done["first_error"]
+            return
         p50, p99 = (percentile(done["latencies_ms"], each) for each in (50, 99))
-        names = ("wall_seconds", "cpu_seconds", "client_cpu_seconds", "refused", "failed", "first_error")
-        self.found.measurements.append(
-            Measurement(
-                contender=contender.key, mix=mix.name, clients=clients, turns=done["answered"] * size, p50_ms=p50,
-                p99_ms=p99, **{name: done[name] for name in names},
-            )
+        more = {"p50_ms": p50, "p99_ms": p99, **{name: done[name] for name in ("refused", "failed", "first_error")}}
+        self._keep(contender.key, mix, clients, done["answered"] * size, done, **more)
+
+    def _keep(self, key: str, mix: LengthMix, clients: int, turns: int, took: Mapping[str, Any], **more: Any) -> None:
+        cpu, client_cpu = took["cpu_seconds"], took.get("client_cpu_seconds", 0.0)
+        self.found.rows.append(
+            {
+                "contender": key, "mix": mix.name, "clients": clients, "turns": turns,
+                "cpu_ms": 1000 * cpu / turns, "wall_ms": 1000 * took["wall_seconds"] / turns,
+                "turns_per_second": turns / took["wall_seconds"],
+                "client_share": client_cpu / max(client_cpu + cpu, 1e-9), **more,
+            }
         )  # fmt: skip
 
 
@@ -254,15 +215,14 @@ def ratios(found: ServerComparison) -> str:
     """Served over bare, throughput over each other server, latency above bare: every mix and number of clients."""
     others = [key for key in found.labels if not key.startswith("turnscore")]
     rows = []
-    for mix in found.mixes():
-        for clients in found.clients():
-            for key in found.labels:
-                if not key.startswith("turnscore") or found.cell(key, mix, clients) is None:
-                    continue
-                above = found.latency_above_bare(key, mix) if clients == 1 and key != "turnscore-16" else None
-                throughputs = [number(found.throughput_over(key, other, mix, clients), 1) for other in others]
-                over_bare = number(found.served_over_bare(key, mix, clients), 2)
-                rows.append([mix, str(clients), found.labels[key], over_bare, number(above, 1), *throughputs])
+    for mix, clients, key in product(found.all_of("mix"), sorted(found.all_of("clients")), found.labels):
+        if not key.startswith("turnscore") or not (own := found.cell(key, mix, clients)):
+            continue
+        bare, single = found.cell(BARE, mix), found.cell(BARE, mix, 1)
+        above = own["p50_ms"] - single["p50_ms"] if single and clients == 1 and key != "turnscore-16" else None
+        cells = [found.cell(other, mix, clients) for other in others]
+        throughputs = [number(each["wall_ms"] / own["wall_ms"] if each else None, 1) for each in cells]
+        rows.append([mix, str(clients), found.labels[key], _over_bare(own, bare), number(above, 1), *throughputs])
     head = ["lengths", "clients", "", "CPU, served over bare", "p50 above bare, ms"]
     return table([*head, *(f"turns/s over {found.labels[key]}" for key in others)], rows, texts=3)
 
@@ -272,16 +232,19 @@ def _mix_table(found: ServerComparison, mix: str) -> str:
     bare, rows = found.cell(BARE, mix), []
     if bare:
         rows.append(["bare runtime, ideal batches", "", *_cells(bare, bare)[:3], *["-"] * 5])
-    for clients in found.clients():
+    for clients in sorted(found.all_of("clients")):
         for key, label in found.labels.items():
             if cell := found.cell(key, mix, clients):
                 rows.append([label, str(clients), *_cells(cell, bare)])
     return table([*head, "client's share of CPU", "refused", "failed"], rows, texts=1)
 
 
+def _over_bare(cell: Cell, bare: Cell | None) -> str:
+    return number(cell["cpu_ms"] / bare["cpu_ms"] if bare else None, 2)
+
+
 def _cells(cell: Cell, bare: Cell | None) -> list[str]:
-    over_bare = number(cell["cpu_ms"] / bare["cpu_ms"] if bare else None, 2)
     times = [number(cell[name], 1) for name in ("p50_ms", "p99_ms")]
     counts = [number(cell[name]) for name in ("refused", "failed")]
     rate, share = number(cell["turns_per_second"]), f"{100 * cell['client_share']:.1f} %"
-    return [number(cell["cpu_ms"], 2), over_bare, rate, *times, share, *counts]
+    return [number(cell["cpu_ms"], 2), _over_bare(cell, bare), rate, *times, share, *counts]

@@ -5,7 +5,7 @@ from turnscore_core.loaded_scorer import load_scorer
 from turnscore_core.scorers.scorer import TurnToScore
 from turnscore_load.bare_runtime import BareRuntime, BatchPlan
 from turnscore_load.contenders import EngagementRows
-from turnscore_load.scenarios.bench import BARE, Measurement, ServerComparison, ratios
+from turnscore_load.scenarios.bench import BARE, ServerComparison, ratios
 from turnscore_load.traffic import LENGTH_MIXES
 from turnscore_wire import Turn
 
@@ -22,33 +22,17 @@ def test_the_bare_runtime_gives_the_service_s_values_in_the_order_of_the_turns()
     assert found["cpu_seconds"] > 0
 
 
-def measured(contender: str, clients: int, turns: int, wall: float, cpu: float, **more: float) -> Measurement:
-    return Measurement(
-        contender=contender, mix="mixed", clients=clients, turns=turns, wall_seconds=wall, cpu_seconds=cpu, **more
-    )  # type: ignore[arg-type]
-
-
-COMPARISON = ServerComparison(
-    labels={"turnscore": "turnscore", "other": "another"},
-    measurements=[
-        *(measured(BARE, 0, 100, 0.5, cpu) for cpu in (0.7, 0.8, 9.0)),
-        *(measured("turnscore", 32, 200, 2.0, cpu, client_cpu_seconds=0.5, refused=3) for cpu in (1.9, 2.0, 2.2)),
-        measured("turnscore", 1, 50, 1.0, 1.0, p50_ms=7.5),
-        measured("turnscore", 8, 0, 1.0, 1.0),  # nothing was answered
-        measured("other", 32, 100, 4.0, 5.0),
-    ],
-    bare_single_p50_ms={"mixed": [6.0, 6.5, 99.0]},
-)
-
-
 def test_a_comparison_holds_medians_and_their_ratios_and_no_number_for_what_was_not_measured():
-    cell = COMPARISON.cell("turnscore", "mixed", 32)
-    assert cell is not None
-    assert (cell["cpu_ms"], cell["wall_ms"], cell["turns_per_second"], cell["refused"]) == (10.0, 10.0, 100.0, 3)
-    assert cell["client_share"] == pytest.approx(0.2)
-    assert COMPARISON.served_over_bare("turnscore", "mixed", 32) == pytest.approx(10 / 8)
-    assert COMPARISON.throughput_over("turnscore", "other", "mixed", 32) == pytest.approx(4.0)
-    assert COMPARISON.latency_above_bare("turnscore", "mixed") == pytest.approx(1.0)
-    assert COMPARISON.cell("turnscore", "mixed", 8) is None
-    assert COMPARISON.throughput_over("turnscore", "other", "mixed", 1) is None
-    assert "| mixed | 32 | turnscore | 1.25 | - | 4.0 |" in ratios(COMPARISON)
+    rows = [
+        *[(BARE, 0, {"cpu_ms": cpu}) for cpu in (7.0, 8.0, 90.0)],
+        *[(BARE, 1, {"p50_ms": p50}) for p50 in (6.0, 6.5, 99.0)],
+        *[("turnscore", 32, {"cpu_ms": cpu, "wall_ms": 10.0}) for cpu in (9.5, 10.0, 11.0)],
+        ("turnscore", 1, {"cpu_ms": 20.0, "wall_ms": 20.0, "p50_ms": 7.5}),
+        ("other", 32, {"wall_ms": 40.0}),
+    ]
+    found = ServerComparison(
+        labels={"turnscore": "turnscore", "other": "another"},
+        rows=[{"contender": each, "mix": "mixed", "clients": clients, **more} for each, clients, more in rows],
+    )
+    assert "| mixed | 32 | turnscore | 1.25 | - | 4.0 |" in ratios(found)
+    assert "| mixed | 1 | turnscore | 2.50 | 1.0 | - |" in ratios(found)
