@@ -3,16 +3,16 @@
 import json
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import median
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
-from turnscore_models import starter_bundles
 from typer import Option
 
 from turnscore_load.contenders import EngagementRows
+from turnscore_load.fleet import STARTER
 from turnscore_load.generator import Job, drive
 from turnscore_load.machine import LOOPBACK
 from turnscore_load.processes import Process, StartError, redis_process, started
@@ -37,8 +37,7 @@ _WARM_UP_TRIES = 4
 _TURNS_PER_CLIENT, _BATCHES_PER_CLIENT = 2, 3
 
 
-@dataclass(frozen=True, slots=True)
-class CacheQuestion:
+class CacheQuestion(NamedTuple):
     """A scorer, the turns of one request, and the clients that ask at once."""
 
     scorer: str
@@ -66,71 +65,53 @@ WAYS: Mapping[str, tuple[str, str, str]] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class CacheCost:
-    """One way in one round; milliseconds per turn."""
-
-    way: str
-    question: CacheQuestion
-    cpu_ms: float
-    redis_ms: float
-    wall_ms: float
-    p50_ms: float
-    p99_ms: float
-    failed: int
+# One way in one round: its name, the question, and by name milliseconds per turn, and requests that failed.
+CacheCost = tuple[str, CacheQuestion, Mapping[str, float]]
 
 
-@dataclass(kw_only=True)
-class CacheRun:
-    """Everything one run measured."""
+def figures_of(found: Sequence[CacheCost], way: str, question: CacheQuestion, figure: str) -> list[float]:
+    return [figures[figure] for own, asked, figures in found if (own, asked) == (way, question)]
 
-    costs: list[CacheCost] = field(default_factory=list)
-    failed: int = 0
 
-    def of(self, way: str, question: CacheQuestion) -> list[CacheCost]:
-        return [each for each in self.costs if (each.way, each.question) == (way, question)]
-
-    def ratio(
-        self, way: str, base: str, question: CacheQuestion, measure: Callable[[CacheCost], float]
-    ) -> float | None:
-        """The median of the rounds' ratios: both sides of one were measured one soon after the other."""
-        pairs = list(zip(self.of(way, question), self.of(base, question), strict=False))
-        return median(measure(one) / measure(other) for one, other in pairs) if pairs else None
+def ratio(found: Sequence[CacheCost], way: str, base: str, question: CacheQuestion, figure: str) -> float | None:
+    """The median of the rounds' ratios: both sides of one were measured one soon after the other."""
+    ones, others = (figures_of(found, each, question, figure) for each in (way, base))
+    pairs = list(zip(ones, others, strict=False))
+    return median(one / other for one, other in pairs) if pairs else None
 
 
 @dataclass(kw_only=True)
-class Cache(Scenario[CacheRun]):
+class Cache(Scenario[list[CacheCost]]):
     """Measure hits, misses and repeats, and compare each with its target."""
 
     rounds: Annotated[int, Option(min=1)] = 3
     turns: Annotated[int, Option(min=8, help="Engagement turns a measurement; FED has a third.")] = 100
     batches: Annotated[bool, Option(help="Also measure 16 turns per request.")] = True
 
-    def measure(self) -> CacheRun:
+    def measure(self) -> list[CacheCost]:
         with started(redis_process(self.folder / "redis")) as redis:
             run = _Run(self, redis)
             try:
-                run.measure_costs()
+                return list(run.measure_costs())
             finally:
                 run.stop()
-        return run.found
 
-    def report(self, found: CacheRun) -> Iterator[str]:
+    def report(self, found: list[CacheCost]) -> Iterator[str]:
         yield f"Medians of {self.rounds} rounds."
         head = ["", "CPU ms per turn", "CPU ms of Redis", "turns/s", "p50 ms", "p99 ms"]
-        for question in dict.fromkeys(each.question for each in found.costs):
+        for question in dict.fromkeys(asked for _, asked, _ in found):
             rows = []
             for way, (label, _, _) in WAYS.items():
-                if costs := found.of(way, question):
-                    cpu, redis, p50, p99 = (
-                        number(median(getattr(each, name) for each in costs), 2)
-                        for name in ("cpu_ms", "redis_ms", "p50_ms", "p99_ms")
-                    )
-                    rows.append([label, cpu, redis, number(median(1000 / each.wall_ms for each in costs)), p50, p99])
+                own = {
+                    name: median(figures_of(found, way, question, name))
+                    for name in ("cpu_ms", "redis_ms", "wall_ms", "p50_ms", "p99_ms")
+                }
+                cpu, redis, p50, p99 = (number(own[name], 2) for name in ("cpu_ms", "redis_ms", "p50_ms", "p99_ms"))
+                rows.append([label, cpu, redis, number(1000 / own["wall_ms"]), p50, p99])
             yield f"### {str(question).capitalize()}"
             yield table(head, rows, texts=1)
 
-    def checks(self, found: CacheRun) -> Iterator[Check]:
+    def checks(self, found: list[CacheCost]) -> Iterator[Check]:
         return judge(found)
 
 
@@ -142,34 +123,32 @@ class _Run:
         self._traffic = EngagementRows().traffic
         self._known = self._traffic.items(_MIX, _KNOWN)
         self._services: dict[str, Process] = {}
-        self.found = CacheRun()
 
     def stop(self) -> None:
         while self._services:
             self._services.popitem()[1].stop()
 
-    def measure_costs(self) -> None:
+    def measure_costs(self) -> Iterator[CacheCost]:
         """Every way for every question, round after round, each round begun by another way."""
         url = f"redis://{LOOPBACK}:{self._redis.port}"
-        self._start(NO_CACHE, "engagement,fed", TTL_SECONDS="0")
-        self._start("local", "engagement,fed")
-        self._start("redis", "engagement,fed", URL=url, LOCAL_MAX_BYTES="0")
-        self._start("both", "engagement,fed", URL=url)
+        self._start(NO_CACHE, TTL_SECONDS="0")
+        self._start("local")
+        self._start("redis", URL=url, LOCAL_MAX_BYTES="0")
+        self._start("both", URL=url)
         for scorer in ("engagement", "fed"):
             self._make_known(CacheQuestion(scorer, 1, 1))
         for round_ in range(self._options.rounds):
             for question in [*QUESTIONS, *BATCHES] if self._options.batches else QUESTIONS:
                 typer.echo(f"round {round_ + 1}: {question}")
-                self.found.costs += [self._measure(way, question) for way in rotate(WAYS, round_)]
-        self.stop()
+                for way in rotate(WAYS, round_):
+                    yield way, question, self._measure(way, question)
 
-    def _start(self, name: str, scorers: str, **cache: str) -> None:
+    def _start(self, name: str, **cache: str) -> None:
         """Each with the machine to itself."""
         typer.echo(f"starting {name}")
-        bundles = {folder.name: folder for folder in starter_bundles()}
         settings = {
             "TURNSCORE_GRPC__ENABLED": "false",
-            "TURNSCORE_MODELS": ",".join(str(bundles[each]) for each in scorers.split(",")),
+            "TURNSCORE_MODELS": f"{STARTER / 'engagement'},{STARTER / 'fed'}",
             **{f"TURNSCORE_CACHE__{setting}": value for setting, value in cache.items()},
         }
         service = self._services[name] = self._options.service(name, settings)
@@ -196,7 +175,7 @@ class _Run:
         replies = [json.loads(each) for each in self._drive(service, question, bodies, keeps_replies=True)["replies"]]
         return [reply["scores"][question.scorer] for reply in replies]
 
-    def _measure(self, way: str, question: CacheQuestion) -> CacheCost:
+    def _measure(self, way: str, question: CacheQuestion) -> Mapping[str, float]:
         _, service, sent = WAYS[way]
         count = turns_of(sent, question, self._options.turns)
         if sent == "known":
@@ -210,10 +189,10 @@ class _Run:
         done = self._drive(service, question, self._pack(items, question, bypass=service == NO_CACHE))
         p50, p99 = (percentile(done["latencies_ms"], each) for each in (50, 99))
         turns, redis = done["answered"] * question.turns_per_request, self._redis.cpu_seconds() - before
-        return CacheCost(
-            way=way, question=question, cpu_ms=1000 * done["cpu_seconds"] / turns, redis_ms=1000 * redis / turns,
-            wall_ms=1000 * done["wall_seconds"] / turns, p50_ms=p50, p99_ms=p99, failed=done["failed"],
-        )  # fmt: skip
+        return {
+            "cpu_ms": 1000 * done["cpu_seconds"] / turns, "redis_ms": 1000 * redis / turns,
+            "wall_ms": 1000 * done["wall_seconds"] / turns, "p50_ms": p50, "p99_ms": p99, "failed": done["failed"],
+        }  # fmt: skip
 
     def _pack(self, items: Sequence[Item], question: CacheQuestion, *, bypass: bool = False) -> list[str]:
         choice = {"cache": "bypass"} if bypass else {}
@@ -224,9 +203,7 @@ class _Run:
         path = "/v1/score" if question.turns_per_request == 1 else "/v1/score_batch"
         process = self._services[service]
         whole = Job(port=process.port, path=path, bodies=bodies, clients=question.clients, **job)
-        done = drive(process, whole, _SETTLE_SECONDS)
-        self.found.failed += done["failed"]
-        return done
+        return drive(process, whole, _SETTLE_SECONDS)
 
     def _wait_until_in_use(self, name: str) -> None:
         """Returns when the breakers are closed. Raises StartError where it takes too long."""
@@ -252,22 +229,24 @@ def turns_of(sent: str, question: CacheQuestion, turns: int) -> int:
     return (requests + requests % 2) * size
 
 
-def judge(found: CacheRun) -> Iterator[Check]:
+def judge(found: list[CacheCost]) -> Iterator[Check]:
     """Every target of which something was measured."""
-    for question in dict.fromkeys(each.question for each in found.costs):
+    for question in dict.fromkeys(asked for _, asked, _ in found):
         share = HIT_SHARE[question.scorer]
-        hit = found.ratio("hit_redis", "miss_redis", question, lambda each: each.cpu_ms)
+        hit = ratio(found, "hit_redis", "miss_redis", question, "cpu_ms")
         if hit is not None:
             claim = f"CPU of a Redis hit is at most 1/{1 / share:.0f} of a miss: {question}"
             yield Check(claim, f"1/{1 / max(hit, 1e-3):.1f}", hit <= share)
         for way, label in (("miss_local", "in-process level"), ("miss_both", "both levels")):
-            miss = found.ratio(way, "off", question, lambda each: each.cpu_ms)
+            miss = ratio(found, way, "off", question, "cpu_ms")
             if miss is not None:
                 claim = f"CPU of a miss is at most {MISS_OVERHEAD} of no cache, {label}: {question}"
                 yield Check(claim, f"{miss:.3f}", miss <= MISS_OVERHEAD)
-        twice = found.ratio("half_both", "off", question, lambda each: 1 / each.wall_ms)
+        slower = ratio(found, "half_both", "off", question, "wall_ms")
+        twice = 1 / slower if slower else None
         if twice is not None:
             claim = f"throughput at 50 % repeats is at least {NEARLY_TWICE} of no cache's at none: {question}"
             # One client's throughput is its latency, and it leaves CPUs idle.
             yield Check(claim, f"{twice:.2f}", None if question.clients == 1 else twice >= NEARLY_TWICE)
-    yield Check("every request is answered with scores", f"{found.failed} failed", found.failed == 0)
+    failed = sum(figures["failed"] for _, _, figures in found)
+    yield Check("every request is answered with scores", f"{failed:.0f} failed", not failed)
