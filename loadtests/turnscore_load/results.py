@@ -98,3 +98,17 @@ def rotate(ways: Iterable[_Way], round_: int) -> list[_Way]:
 def in_turn(ways: Mapping[str, Any], rounds: int) -> Iterator[tuple[int, str]]:
     """Each way once a round."""
     return ((number, name) for number in range(rounds) for name in rotate(ways, number))
+
+
+# One way of asking in one round, whom or what it asked, and its figures by name.
+Cost = tuple[str, Any, Mapping[str, float]]
+
+
+def figures_of(found: Iterable[Cost], way: str, asked: object, figure: str) -> list[float]:
+    return [figures[figure] for own, of, figures in found if (own, of) == (way, asked)]
+
+
+def ratio(found: Sequence[Cost], figure: str, one: tuple[str, object], other: tuple[str, object]) -> float | None:
+    """The median of the rounds' ratios: both sides of one were measured one soon after the other."""
+    pairs = list(zip(*(figures_of(found, *each, figure) for each in (one, other)), strict=False))
+    return median(left / right for left, right in pairs) if pairs else None

@@ -16,7 +16,7 @@ from turnscore_load.fleet import STARTER
 from turnscore_load.generator import Job, drive
 from turnscore_load.machine import LOOPBACK
 from turnscore_load.processes import Process, StartError, redis_process, started
-from turnscore_load.results import Check, number, percentile, rotate, table
+from turnscore_load.results import Check, Cost, figures_of, number, percentile, ratio, rotate, table
 from turnscore_load.scenario import Scenario
 from turnscore_load.services import metric
 from turnscore_load.traffic import LENGTH_MIXES, Item, pack
@@ -65,30 +65,15 @@ WAYS: Mapping[str, tuple[str, str, str]] = {
 }
 
 
-# One way in one round: its name, the question, and by name milliseconds per turn, and requests that failed.
-CacheCost = tuple[str, CacheQuestion, Mapping[str, float]]
-
-
-def figures_of(found: Sequence[CacheCost], way: str, question: CacheQuestion, figure: str) -> list[float]:
-    return [figures[figure] for own, asked, figures in found if (own, asked) == (way, question)]
-
-
-def ratio(found: Sequence[CacheCost], way: str, base: str, question: CacheQuestion, figure: str) -> float | None:
-    """The median of the rounds' ratios: both sides of one were measured one soon after the other."""
-    ones, others = (figures_of(found, each, question, figure) for each in (way, base))
-    pairs = list(zip(ones, others, strict=False))
-    return median(one / other for one, other in pairs) if pairs else None
-
-
 @dataclass(kw_only=True)
-class Cache(Scenario[list[CacheCost]]):
+class Cache(Scenario[list[Cost]]):
     """Measure hits, misses and repeats, and compare each with its target."""
 
     rounds: Annotated[int, Option(min=1)] = 3
     turns: Annotated[int, Option(min=8, help="Engagement turns a measurement; FED has a third.")] = 100
     batches: Annotated[bool, Option(help="Also measure 16 turns per request.")] = True
 
-    def measure(self) -> list[CacheCost]:
+    def measure(self) -> list[Cost]:
         with started(redis_process(self.folder / "redis")) as redis:
             run = _Run(self, redis)
             try:
@@ -96,7 +81,7 @@ class Cache(Scenario[list[CacheCost]]):
             finally:
                 run.stop()
 
-    def report(self, found: list[CacheCost]) -> Iterator[str]:
+    def report(self, found: list[Cost]) -> Iterator[str]:
         yield f"Medians of {self.rounds} rounds."
         head = ["", "CPU ms per turn", "CPU ms of Redis", "turns/s", "p50 ms", "p99 ms"]
         for question in dict.fromkeys(asked for _, asked, _ in found):
@@ -111,7 +96,7 @@ class Cache(Scenario[list[CacheCost]]):
             yield f"### {str(question).capitalize()}"
             yield table(head, rows, texts=1)
 
-    def checks(self, found: list[CacheCost]) -> Iterator[Check]:
+    def checks(self, found: list[Cost]) -> Iterator[Check]:
         return judge(found)
 
 
@@ -128,7 +113,7 @@ class _Run:
         while self._services:
             self._services.popitem()[1].stop()
 
-    def measure_costs(self) -> Iterator[CacheCost]:
+    def measure_costs(self) -> Iterator[Cost]:
         """Every way for every question, round after round, each round begun by another way."""
         url = f"redis://{LOOPBACK}:{self._redis.port}"
         self._start(NO_CACHE, TTL_SECONDS="0")
@@ -229,20 +214,20 @@ def turns_of(sent: str, question: CacheQuestion, turns: int) -> int:
     return (requests + requests % 2) * size
 
 
-def judge(found: list[CacheCost]) -> Iterator[Check]:
+def judge(found: list[Cost]) -> Iterator[Check]:
     """Every target of which something was measured."""
     for question in dict.fromkeys(asked for _, asked, _ in found):
         share = HIT_SHARE[question.scorer]
-        hit = ratio(found, "hit_redis", "miss_redis", question, "cpu_ms")
+        hit = ratio(found, "cpu_ms", ("hit_redis", question), ("miss_redis", question))
         if hit is not None:
             claim = f"CPU of a Redis hit is at most 1/{1 / share:.0f} of a miss: {question}"
             yield Check(claim, f"1/{1 / max(hit, 1e-3):.1f}", hit <= share)
         for way, label in (("miss_local", "in-process level"), ("miss_both", "both levels")):
-            miss = ratio(found, way, "off", question, "cpu_ms")
+            miss = ratio(found, "cpu_ms", (way, question), ("off", question))
             if miss is not None:
                 claim = f"CPU of a miss is at most {MISS_OVERHEAD} of no cache, {label}: {question}"
                 yield Check(claim, f"{miss:.3f}", miss <= MISS_OVERHEAD)
-        slower = ratio(found, "half_both", "off", question, "wall_ms")
+        slower = ratio(found, "wall_ms", ("half_both", question), ("off", question))
         twice = 1 / slower if slower else None
         if twice is not None:
             claim = f"throughput at 50 % repeats is at least {NEARLY_TWICE} of no cache's at none: {question}"

@@ -1,6 +1,7 @@
 """Measures what kept vectors save: conversations reply by reply, many at once, rankings in them, and mixed traffic."""
 
 import json
+import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -14,7 +15,7 @@ from typer import Option
 from turnscore_load.fleet import STARTER
 from turnscore_load.generator import Job, drive
 from turnscore_load.processes import Process
-from turnscore_load.results import Check, in_turn, number, table
+from turnscore_load.results import Check, Cost, figures_of, in_turn, number, ratio, table
 from turnscore_load.scenario import Scenario
 from turnscore_load.traffic import SYSTEM_WORDS, USER_WORDS, Traffic, TrafficSettings
 
@@ -22,17 +23,6 @@ TURNS, RANK_TURNS, CANDIDATES, CLIENTS = 12, 8, 8, 32
 WITH, WITHOUT = "kept", "not kept"
 QUALITY = f"{STARTER / 'quality'}/"
 FIGURES = ("cpu_ms", "p50_ms", "per_second")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cost:
-    """One way of asking one service in one round."""
-
-    way: str
-    service: str
-    cpu_ms: float  # For each reply or candidate.
-    p50_ms: float
-    per_second: float  # Replies or candidates.
 
 
 @dataclass(kw_only=True)
@@ -57,15 +47,20 @@ class PairScenario(Scenario[Sequence[Cost]]):
                 each.pause()
             for round_, name in in_turn(services, self.rounds + 1):
                 typer.echo(f"round {round_} of {self.rounds}: {name}" if round_ else f"warming up: {name}")
-                measured = [measure_way(services[name], name, way, round_, self.conversations) for way in ways]
-                costs += measured if round_ else []
+                for way in ways:
+                    cost = way, name, measure_way(services[name], way, round_, self.conversations)
+                    costs += [cost] if round_ else []
         return costs
+
+    def ratio(self, found: Sequence[Cost], way: str, figure: str) -> float:
+        """Of the first service to the second."""
+        return ratio(found, figure, *((way, name) for name in self.services)) or math.nan
 
     def report(self, found: Sequence[Cost]) -> Iterator[str]:
         rows = []
-        for way in dict.fromkeys(each.way for each in found):
+        for way in dict.fromkeys(way for way, _, _ in found):
             figures = {name: [median(figures_of(found, way, name, each)) for each in FIGURES] for name in self.services}
-            figures["ratio"] = [ratio(found, way, each, *self.services) for each in FIGURES]
+            figures["ratio"] = [self.ratio(found, way, each) for each in FIGURES]
             rows += [[way, name, *(number(each, 2) for each in own)] for name, own in figures.items()]
         yield table(["way", "service", "CPU ms per reply", "p50 ms", "per second"], rows, texts=2)
 
@@ -80,7 +75,7 @@ class Conversation(PairScenario):
         return self.compare({WITH: {}, WITHOUT: {"TURNSCORE_RUNTIME__KEPT_VECTOR_BYTES": "0"}}, WAYS)
 
     def checks(self, found: Sequence[Cost]) -> Iterator[Check]:
-        cpu, speed = (ratio(found, *each, *self.services) for each in ((REPLIES, "cpu_ms"), (MIXED, "per_second")))
+        cpu, speed = (self.ratio(found, *each) for each in ((REPLIES, "cpu_ms"), (MIXED, "per_second")))
         yield Check("a reply takes less CPU than without kept vectors", f"{cpu:.2f} times", cpu < 1)
         yield Check("throughput is not below that without", f"{speed:.2f} times", speed >= 1)
 
@@ -139,22 +134,10 @@ WAYS: Mapping[str, tuple[Callable[[str, int], list[str]], str, int, int]] = {
 }
 
 
-def measure_way(process: Process, name: str, way: str, round_: int, conversations: int) -> Cost:
+def measure_way(process: Process, way: str, round_: int, conversations: int) -> Mapping[str, float]:
     make, path, clients, size = WAYS[way]
     bodies = make(f"{way} {round_}", conversations)  # no way finds what another said
     done = drive(process, Job(port=process.port, path=path, bodies=bodies, clients=clients))
-    asked = size * len(bodies)
-    return Cost(
-        way=way, service=name, cpu_ms=1000 * done["cpu_seconds"] / asked, p50_ms=median(done["latencies_ms"]),
-        per_second=asked / done["wall_seconds"],
-    )  # fmt: skip
-
-
-def figures_of(costs: Sequence[Cost], way: str, service: str, figure: str) -> list[float]:
-    return [getattr(each, figure) for each in costs if (each.way, each.service) == (way, service)]
-
-
-def ratio(costs: Sequence[Cost], way: str, figure: str, first: str, second: str) -> float:
-    """The median of the rounds' ratios of two services."""
-    ones, others = (figures_of(costs, way, name, figure) for name in (first, second))
-    return median(one / other for one, other in zip(ones, others, strict=True))
+    asked = size * len(bodies)  # Replies or candidates.
+    figures = (1000 * done["cpu_seconds"] / asked, median(done["latencies_ms"]), asked / done["wall_seconds"])
+    return dict(zip(FIGURES, figures, strict=True))

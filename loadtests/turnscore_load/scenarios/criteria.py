@@ -9,8 +9,8 @@ from turnscore_models import read_bundle, write_bundle
 from turnscore_models.bundle import copy_bundle
 from typer import Option
 
-from turnscore_load.results import Check
-from turnscore_load.scenarios.conversation import QUALITY, RANKED, WAYS, Cost, PairScenario, ratio
+from turnscore_load.results import Check, Cost
+from turnscore_load.scenarios.conversation import QUALITY, RANKED, WAYS, PairScenario
 
 COUNT, MOST = 20, 1.05
 NONE, ALL = "quality alone", f"quality and {COUNT} criteria"
@@ -31,7 +31,7 @@ class Criteria(PairScenario):
 
     def checks(self, found: Sequence[Cost]) -> Iterator[Check]:
         for way in _ASKED:
-            more = ratio(found, way, "cpu_ms", *self.services)
+            more = self.ratio(found, way, "cpu_ms")
             yield Check(f"{way}: {COUNT} criteria cost at most {MOST - 1:.0%} of the CPU", f"{more:.3f}", more <= MOST)
 
     def _copy(self) -> Iterator[Path]:
