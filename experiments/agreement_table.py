@@ -9,7 +9,7 @@ import random
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -33,7 +33,7 @@ from turnscore_assessment.agreement.scoring import load_bundles, make_turn
 from turnscore_assessment.command_line import reported_errors
 from turnscore_assessment.data.dialogues import ADVERSARIAL_FILE, ADVERSARIAL_KINDS, alternate
 from turnscore_assessment.errors import AgreementError
-from turnscore_assessment.figures import CONFIDENCE, Floats, Interval, draw_dialogues, find_interval
+from turnscore_assessment.figures import CONFIDENCE, Floats, draw_dialogues, find_interval
 from turnscore_assessment.files import read_rows, to_json_text, write_text
 from turnscore_assessment.rendering import NOTHING, Page, Section, Table, to_markdown
 from turnscore_core.loaded_scorer import LoadedScorer
@@ -44,22 +44,17 @@ SCORER, PART = "quality", "relevant"
 _RELEVANT, *NEGATIVES = ADVERSARIAL_KINDS
 
 
-@dataclass(frozen=True, kw_only=True)
-class Accuracy:
-    """The figures of one split against one kind of negatives, with intervals from resampled contexts."""
+def measure_relevance(
+    loaded: LoadedScorer, folder: Path, most_contexts: int, draws: tuple[int, int]
+) -> list[list[object]]:
+    """By split and kind of negatives, the contexts and the accuracy; nothing without data.
 
-    split: str
-    negatives: str
-    contexts: int
-    accuracy: Interval
-
-
-def measure_relevance(loaded: LoadedScorer, folder: Path, most_contexts: int, draws: tuple[int, int]) -> list[Accuracy]:
-    """By split and kind of negatives, over at most so many random contexts per split; nothing without data."""
+    Over at most so many random contexts per split, which are resampled.
+    """
     if not (folder / ADVERSARIAL_FILE).exists():
         return []
     rows = [row for _, row in read_rows(folder / ADVERSARIAL_FILE)]
-    found = []
+    found: list[list[object]] = []
     for split in sorted({row["split"] for row in rows}):
         members = [row for row in rows if row["split"] == split]
         if len(members) > most_contexts:
@@ -68,15 +63,8 @@ def measure_relevance(loaded: LoadedScorer, folder: Path, most_contexts: int, dr
         drawn = draw_dialogues(len(members), *draws)
         for place, kind in enumerate(NEGATIVES, start=1):
             right = (shares[:, 0] + 1 - shares[:, place]) / 2
-            resampled = drawn @ right / len(members)
-            found.append(
-                Accuracy(
-                    split=split,
-                    negatives=kind,
-                    contexts=len(members),
-                    accuracy=find_interval(float(right.mean()), resampled),
-                )
-            )
+            accuracy = find_interval(float(right.mean()), drawn @ right / len(members))
+            found.append([split, kind, len(members), accuracy])
     return found
 
 
@@ -100,62 +88,34 @@ def _call_relevant(loaded: LoadedScorer, rows: Sequence[dict[str, Any]]) -> Floa
 MARK = "†"  # Ends the name of a row that another run measured.
 
 
-@dataclass(frozen=True, kw_only=True)
-class TrainedBaselines:
-    """Figures by set and by system, with the number of items of each set."""
+def read_trained(path: Path, items: Mapping[str, int]) -> tuple[str, dict[str, dict[str, float]]]:
+    """A sentence that explains the mark, and by system Spearman's rho or the AUC by set.
 
-    sets: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
-    items: Mapping[str, int] = field(default_factory=dict)
-    command: str = ""
-    date: str = ""
-
-    def of(self, items: Mapping[str, int]) -> "TrainedBaselines":
-        """The figures of these sets alone; a set with other items has none."""
-        same = {name: found for name, found in self.sets.items() if self.items.get(name) == items.get(name, -1)}
-        return replace(self, sets=same)
-
-    @property
-    def names(self) -> list[str]:
-        """Every system, in order."""
-        return list(dict.fromkeys(name for found in self.sets.values() for name in found))
-
-    def agreement(self, set_name: str, name: str) -> float:
-        """Spearman's rho, or the AUC; NaN where it was not measured on the set."""
-        found = self.sets.get(set_name, {}).get(name)
-        value = None if found is None else found["agreement"][0]
-        return math.nan if value is None else float(value)
-
-    @property
-    def note(self) -> str:
-        """A sentence that explains the mark."""
-        return (
-            f"{MARK} Trained and measured by `{self.command}` on {self.date}, not by this run: the same turns, but "
-            f"none of dialogues that the system was trained on.{self._few()} "
-            "results/baselines.json has the intervals."
-        )
-
-    def _few(self) -> str:
-        """The systems that scored less than half as many turns as others."""
-        turns = {
-            name: max(found[name].get("n", 0) for found in self.sets.values() if name in found) for name in self.names
-        }
-        few = [name for name, count in turns.items() if 2 * count < max(turns.values())]
-        return f" {', '.join(few)}: at most {max(turns[name] for name in few)} turns a set." if few else ""
-
-
-def read_trained_baselines(path: Path) -> TrainedBaselines:
-    """The file's figures; none where there is no file."""
-    if not path.exists():
-        return TrainedBaselines()
+    Of these sets alone: a set with other items has none.
+    """
     document = json.loads(path.read_text(encoding="utf-8"))
-    return TrainedBaselines(
-        sets=document["sets"], items=document["items"], command=document["command"], date=document["date"]
+    found: dict[str, dict[str, float]] = {}
+    turns: dict[str, int] = {}
+    for name, rows in document["sets"].items():
+        if document["items"].get(name) != items.get(name, -1):
+            continue
+        for system, row in rows.items():
+            value = row["agreement"][0]
+            found.setdefault(system, {})[name] = math.nan if value is None else float(value)
+            turns[system] = max(turns.get(system, 0), row.get("n", 0))
+    few = [name for name, count in turns.items() if 2 * count < max(turns.values())]
+    scored_few = f" {', '.join(few)}: at most {max(turns[name] for name in few)} turns a set." if few else ""
+    note = (
+        f"{MARK} Trained and measured by `{document['command']}` on {document['date']}, not by this run: the same "
+        f"turns, but none of dialogues that the system was trained on.{scored_few} results/baselines.json has the "
+        "intervals."
     )
+    return note, found
 
 
 FITTED = "(fitted on)"  # Ends the name of a set that quality's value is fitted on.
 RESULTS = Path(__file__).parents[1] / "results"
-# The papers' other systems on the same sets, as experiments/baselines.py measured them; may be missing.
+# The papers' other systems on the same sets, as experiments/baselines.py measured them.
 TRAINED = Path(__file__).with_name("agreement_trained.json")
 
 PUBLISHED = Path(__file__).with_name("agreement_published.json")
@@ -220,7 +180,7 @@ def main(
         title="Agreement of every scorer with people, on the development sets",
         summary=_summarize(scorers.values(), fed_turns, bootstrap, seed),
         sections=[
-            *list_sections(found, read_trained_baselines(TRAINED)),
+            *list_sections(found),
             *_show_relevance(relevance),
             *_show_published(),
         ],
@@ -244,10 +204,10 @@ def _summarize(scorers: Iterable[LoadedScorer], fed_turns: int, rounds: int, see
     ]
 
 
-def list_sections(sets: Sequence[MeasuredSet], trained: TrainedBaselines) -> Iterator[Section]:
+def list_sections(sets: Sequence[MeasuredSet]) -> Iterator[Section]:
     """Every score on every set with its mean over those of graded turns that nothing is fitted on; then each set."""
     averaged = [each for each in sets if each.is_averaged]
-    trained = trained.of({each.name: len(each.scored.judged.items) for each in sets})
+    mark_note, trained = read_trained(TRAINED, {each.name: len(each.scored.judged.items) for each in sets})
 
     def row(name: str, agreement: Callable[[MeasuredSet], float]) -> list[object]:
         mean = sum(map(agreement, averaged)) / len(averaged) if averaged else math.nan
@@ -256,15 +216,15 @@ def list_sections(sets: Sequence[MeasuredSet], trained: TrainedBaselines) -> Ite
     names = list(dict.fromkeys(name for each in sets for name in each.groups[ALL]))
     rows = [row(name, lambda each, name=name: each.agreement(name)) for name in names]  # type: ignore[misc]
     rows += [
-        row(f"{name} {MARK}", lambda each, name=name: trained.agreement(each.name, name))  # type: ignore[misc]
-        for name in trained.names
+        row(f"{name} {MARK}", lambda each, own=own: own.get(each.name, math.nan))  # type: ignore[misc]
+        for name, own in trained.items()
     ]
     header = ["score", *(f"{each.name}{', AUC' * each.scored.judged.is_binary}" for each in sets), "mean"]
     note = (
         "Spearman's rho, or where people said good or bad the area under the ROC curve. The mean is that of rho over "
         f"{', '.join(each.name for each in averaged)}. Sets {FITTED} stand in this table alone."
     )
-    notes = [note, *([trained.note] if trained.names else [])]
+    notes = [note, *([mark_note] if trained else [])]
     yield Section(heading="All sets", paragraphs=notes, tables=[Table("All sets", header, rows)])
     for each in sets:
         if not each.name.endswith(FITTED):
@@ -302,8 +262,7 @@ def _show_systems(measured: MeasuredSet) -> Section:
     return Section(heading=heading, paragraphs=[note], tables=[table])
 
 
-def _show_relevance(found: Sequence[Accuracy]) -> list[Section]:
-    rows = [[each.split, each.negatives, each.contexts, each.accuracy] for each in found]
+def _show_relevance(rows: Sequence[Sequence[object]]) -> list[Section]:
     note = "Accuracy of quality's `relevant` at 0.5, both classes counting alike; intervals from resampled contexts."
     table = Table("adversarial_responses", ["split", "against", "contexts", "accuracy"], rows)
     return [Section(heading="adversarial_responses", paragraphs=[note], tables=[table])] if rows else []

@@ -5,7 +5,6 @@
 The promise: at most 5 % of good turns are called low, in 95 of 100 draws of rated turns.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -13,10 +12,7 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 from turnscore_core.scorers.quality import HEADS, ValueFormula
-from turnscore_exporters.calibration.recalibration import (
-    RatedHeads,
-    calibrate_formula,
-)
+from turnscore_exporters.calibration.recalibration import RatedHeads, calibrate_formula
 
 POPULATION = 40_000  # Turns on which the true rate of false alarms is counted: to 0.3 points, at 5 %.
 SHIPPED = ValueFormula(weights={"relevant": 0.5, "engaging": 0.3, "overall": 0.8, "sentiment": 0.4}, bias=-0.2)
@@ -24,10 +20,6 @@ SHIPPED = ValueFormula(weights={"relevant": 0.5, "engaging": 0.3, "overall": 0.8
 LIKING = np.array([0.9, 0.2, 0.1, 0.8, 0.0, 0.4])
 
 Floats = NDArray[np.float64]
-
-
-# What a draw's threshold does on turns that were not drawn: false alarms, recall, whether new weights were fitted.
-Outcome = tuple[float, float, bool]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,15 +53,10 @@ def run_draws(draws: int, turns: int = 200, rate: float = 0.05, seed: int = 0) -
         rated = RatedHeads(rated_heads, rated_good, [str(place) for place in range(turns)], [()] * turns)
         choice, made = calibrate_formula(rated, SHIPPED, rate=rate, source="simulated raters")
         low = choice.formula.values_of(choice.formula.weigh(heads)) < made.threshold.value
-        outcomes.append((float(low[good].mean()), float(low[~good].mean()), not choice.keeps_order))
-    return tally_outcomes(outcomes, rate)
-
-
-def tally_outcomes(outcomes: Sequence[Outcome], rate: float) -> CountedDraws:
-    """How often the promise of that rate was broken."""
+        outcomes.append((low[good].mean(), low[~good].mean(), not choice.keeps_order))
     false_alarms, recall, reweighted = np.array(outcomes, dtype=np.float64).T
     return CountedDraws(
-        draws=len(outcomes), broken=int((false_alarms > rate).sum()), false_alarms=float(false_alarms.mean()),
+        draws=draws, broken=int((false_alarms > rate).sum()), false_alarms=float(false_alarms.mean()),
         recall=float(recall.mean()), reweighted=int(reweighted.sum()),
     )  # fmt: skip
 
@@ -81,14 +68,10 @@ def raters(
     seed: int = 0,
 ) -> None:
     """Prints how often the promise is broken."""
-    typer.echo(describe_tally(run_draws(draws, turns, rate, seed), turns, rate))
-
-
-def describe_tally(tally: CountedDraws, turns: int, rate: float) -> str:
-    """The tally in a sentence."""
-    return (
-        f"{tally.draws} draws of {turns} turns: more than {rate:.0%} of good turns called low in {tally.broken} "
-        f"({tally.broken / tally.draws:.1%}); mean false alarms {tally.false_alarms:.1%}, mean recall "
+    tally = run_draws(draws, turns, rate, seed)
+    typer.echo(
+        f"{draws} draws of {turns} turns: more than {rate:.0%} of good turns called low in {tally.broken} "
+        f"({tally.broken / draws:.1%}); mean false alarms {tally.false_alarms:.1%}, mean recall "
         f"{tally.recall:.1%}; new weights in {tally.reweighted}"
     )
 
