@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from statistics import median
@@ -18,24 +17,26 @@ from typing import Any
 import numpy as np
 import torch
 import turnscore_exporters
+from pydantic import BaseModel, TypeAdapter
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import BertConfig, BertModel, GPT2Config, GPT2LMHeadModel
 from turnscore_core.inference.cuda_backend import CudaBackend, CudaOptions
 from turnscore_core.inference.devices import CudaDriverError, Device, Machine
 from turnscore_core.inference.onnx_backend import Array, Backend, OnnxBackend
+from turnscore_core.scorers.fed.batch import Branch, Conversation, FedBatch, build_tree
 from turnscore_exporters.engagement.model import EngagementModel, EngagementSettings
 from turnscore_exporters.fed.language_model import find_end_of_text, train_tokenizer
 from turnscore_exporters.training.encoders import Encoder
 
 from turnscore_load.machine import usable_cpus
+from turnscore_load.results import in_turn
 
-CONTEXT_TOKENS = 100
+CONTEXT_TOKENS, CONTEXT_TURN_TOKENS = 100, 25
 
 Row = dict[str, Any]  # one measurement, by the names of its columns
 
 
-@dataclass(frozen=True, kw_only=True)
-class TransformerShape:
+class TransformerShape(BaseModel, frozen=True):
     """A transformer's. The MLP is four times as wide as the states."""
 
     name: str
@@ -46,8 +47,7 @@ class TransformerShape:
     positions: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class Scale:
+class Scale(BaseModel, frozen=True):
     """How much is measured."""
 
     encoder: TransformerShape
@@ -67,14 +67,10 @@ class Scale:
     paced_seconds: float
 
 
-def _read_scale(name: str) -> Scale:
-    fields = json.loads(Path(__file__).with_name("gpu_scales.json").read_text(encoding="utf-8"))[name]
-    shapes = [TransformerShape(**each) for each in (fields.pop("encoder"), *fields.pop("language_models"))]
-    return Scale(encoder=shapes[0], language_models=tuple(shapes[1:]), **fields)
-
-
 # Specified: BERT-base (Devlin et al. 2019); DialoGPT's three sizes are GPT-2's (Zhang et al. 2020).
-FULL, SHORT, TINY = (_read_scale(each) for each in ("full", "short", "tiny"))
+FULL, SHORT, TINY = (
+    TypeAdapter(dict[str, Scale]).validate_json(Path(__file__).with_name("gpu_scales.json").read_bytes()).values()
+)
 
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -134,13 +130,51 @@ def read_follow_ups() -> dict[str, list[str]]:
     return {name: [*each.get("positive", ()), *each.get("negative", ())] for name, each in chosen.items()}
 
 
-def encode_follow_ups(tokenizer: Tokenizer, qualities: int) -> list[list[int]]:
-    """The follow-ups of the first so many qualities, repeated ones included."""
-    asked: Sequence[list[str]] = list(read_follow_ups().values())[:qualities]
-    return [tokenizer.encode(text, add_special_tokens=False).ids for each in asked for text in each]
-
-
 Feeds = Mapping[str, Array]
+Way = tuple[int, Callable[[], object]]  # the tokens that a way computes, and what runs it to its end
+
+
+def run_published(model: GPT2LMHeadModel, rows: Sequence[list[int]]) -> list[float]:
+    """FED as published: a pass for each row, context and follow-up, and its loss brought here."""
+    ids = (torch.tensor([row], device=model.device) for row in rows)
+    return [float(model(input_ids=each, labels=each).loss) for each in ids]
+
+
+def time_alternating(ways: Mapping[str, Way], rounds: int, warm_up_rounds: int) -> dict[str, list[float]]:
+    """Each way's seconds; the ways take turns, so that a busy moment meets all."""
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    with torch.inference_mode():
+        for round_, name in in_turn(ways, rounds + warm_up_rounds):
+            started_at = time.perf_counter()
+            ways[name][1]()
+            if round_ >= warm_up_rounds:
+                seconds[name].append(time.perf_counter() - started_at)
+    return seconds
+
+
+class PackedTurn:
+    """One turn of CONTEXT_TOKENS tokens, and the follow-ups of so many qualities after it, repeated ones included."""
+
+    def __init__(self, qualities: int) -> None:
+        self.qualities = qualities
+        tokenizer, self._eos_id = build_dialogue_tokenizer()
+        context: list[int] = np.random.default_rng(0).integers(0, self._eos_id, CONTEXT_TOKENS).tolist()
+        for place in (*range(0, CONTEXT_TOKENS, CONTEXT_TURN_TOKENS), -1):
+            context[place] = self._eos_id
+        texts = [text for each in list(read_follow_ups().values())[:qualities] for text in each]
+        follow_ups = [tokenizer.encode(text, add_special_tokens=False).ids for text in texts]
+        self.rows = [[*context, *each] for each in follow_ups]
+        self._tree = build_tree([list(each) for each in dict.fromkeys(map(tuple, follow_ups))])
+        # The published way computes the losses of the context too.
+        branch = Branch(len(context), (), self._tree)
+        self._conversation = Conversation(tuple(context), (branch,), with_context=True)
+        self.tokens = FedBatch([self._conversation], self._eos_id).fed_tokens
+
+    def feeds(self, backend: Backend) -> Feeds:
+        """The inputs of the one pass, as wide as the runtime wants them."""
+        return FedBatch([self._conversation], self._eos_id, backend.round_width).feeds()
+
+
 BATCHES_AT_ONCE = (1, 2)  # one alone, or one computing while another is copied, as the service does
 
 

@@ -17,8 +17,10 @@ from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import torch
 import typer
+from transformers import GPT2LMHeadModel
 from turnscore_core.inference.devices import Device, Machine, choose_devices
 from turnscore_core.inference.onnx_backend import Backend, DeviceError
 from turnscore_exporters.engagement.model import CONTRACT
@@ -27,20 +29,23 @@ from turnscore_exporters.graphs.export import export_fp32
 from turnscore_exporters.graphs.fp16 import convert_fp16
 from typer import Option
 
-from turnscore_load.fed_ways import PackedTurn, PublishedWay, Way, time_alternating
 from turnscore_load.gpu_models import (
     FULL,
     SHORT,
     TINY,
     Feeds,
+    PackedTurn,
     Row,
     Scale,
     TransformerShape,
+    Way,
     build_encoder,
     build_language_model,
     encoder_feeds,
     free_bytes,
     open_backend,
+    run_published,
+    time_alternating,
     time_runs,
 )  # fmt: skip
 from turnscore_load.machine import describe, usable_cpus
@@ -71,13 +76,6 @@ class Findings:
     served: list[Row] = field(default_factory=list)
     not_run: dict[str, str] = field(default_factory=dict)
 
-    def attempt(self, what: str, run: Callable[[], object]) -> None:
-        """Runs one part; what stops it is kept as the reason, and the parts that follow are run."""
-        try:
-            run()
-        except Exception as error:  # a benchmark on an unknown machine: every reason is worth reporting
-            self.not_run[what] = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-
 
 @dataclass(kw_only=True)
 class Gpu(Scenario[Findings]):
@@ -87,7 +85,6 @@ class Gpu(Scenario[Findings]):
     device: Annotated[str, Option(help="cuda:N or cpu.")] = "cuda:0"
     tiny: Annotated[bool, Option(help="Small models and few runs: whether it works, no figures.")] = False
     short: Annotated[bool, Option(help="Fewer sizes, runs and clients: minutes instead of an hour.")] = False
-    models: Annotated[str, Option(help="Of the models, by commas; all when empty.")] = ""
     workers: Annotated[str, Option(help="Numbers of worker processes of the encoder's service.")] = "1,4"
 
     def measure(self) -> Findings:
@@ -102,10 +99,8 @@ class Gpu(Scenario[Findings]):
         scale, found = TINY if self.tiny else SHORT if self.short else FULL, self._describe(device)
         if device.kind == "cpu":
             torch.set_num_threads(1 if self.tiny else usable_cpus())
-        shapes = (scale.encoder, *scale.language_models)
-        wanted = [each for each in shapes if not self.models or each.name in self.models.split(",")]
         try:
-            for shape in wanted:
+            for shape in (scale.encoder, *scale.language_models):
                 typer.echo(f"measuring {shape.name}", err=True)
                 race = _Race(scale, device, graphs, found, shape)
                 self._attempt(found, shape.name, race.encoder if shape is scale.encoder else race.fed)
@@ -113,7 +108,7 @@ class Gpu(Scenario[Findings]):
                 if device.kind == "cuda":
                     torch.cuda.empty_cache()
             if self.serving:
-                self._serve(scale, wanted, device, found)
+                self._serve(scale, device, found)
             else:
                 found.not_run["the service"] = "--serving names no environment of it"
         except (KeyboardInterrupt, SystemExit):
@@ -121,8 +116,11 @@ class Gpu(Scenario[Findings]):
         return found
 
     def _attempt(self, found: Findings, what: str, run: Callable[[], object]) -> None:
-        """Runs one part, and writes what was found until then."""
-        found.attempt(what, run)
+        """Runs one part, and writes what was found until then; what stops it is kept, and the next parts are run."""
+        try:
+            run()
+        except Exception as error:  # a benchmark on an unknown machine: every reason is worth reporting
+            found.not_run[what] = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
         self.write(found)
 
     def _describe(self, device: Device) -> Findings:
@@ -132,7 +130,7 @@ class Gpu(Scenario[Findings]):
         reasons = ["tiny models"] * self.tiny + ["computed on the CPU"] * (device.kind == "cpu")
         return Findings(device=name, caption=caption, not_judged=" and ".join(reasons))
 
-    def _serve(self, scale: Scale, wanted: list[TransformerShape], device: Device, found: Findings) -> None:
+    def _serve(self, scale: Scale, device: Device, found: Findings) -> None:
         try:
             from turnscore_load.gpu_served import GpuServing
         except ImportError as error:
@@ -142,10 +140,9 @@ class Gpu(Scenario[Findings]):
         serving = GpuServing(programs, device, self.folder, scale, workers, found.starts, found.served)
         # The aims are the medium one's; the large one's rate is its own matter.
         for shape in (scale.encoder, *scale.language_models[:2]):
-            if shape in wanted:
-                typer.echo(f"measuring the service with {shape.name}", err=True)
-                serve = serving.serve_encoder if shape is scale.encoder else partial(serving.serve_fed, shape)
-                self._attempt(found, f"the service with {shape.name}", serve)
+            typer.echo(f"measuring the service with {shape.name}", err=True)
+            serve = serving.serve_encoder if shape is scale.encoder else partial(serving.serve_fed, shape)
+            self._attempt(found, f"the service with {shape.name}", serve)
 
     def report(self, found: Findings) -> Iterator[str]:
         """What could not be run is there with the reason."""
@@ -237,26 +234,26 @@ class _Race:
         seconds = time.perf_counter() - started_at
         turns = {each: PackedTurn(each) for each in self.scale.qualities}
         backend = self._start_graph(graph, seconds, turns[self.scale.qualities[-1]].feeds)
-        published: dict[str, PublishedWay] = {}  # without them the graph is measured by itself
-
-        def load_torch() -> None:
+        published: dict[str, GPT2LMHeadModel] = {}
+        try:
             for way, dtype in ((PUBLISHED, torch.float32), (PUBLISHED_FP16, torch.float16)):
-                published[way] = PublishedWay(build_language_model(self.shape).to(place, dtype))
-
-        self.found.attempt(f"torch, {self.shape.name}", load_torch)
+                published[way] = build_language_model(self.shape).to(place, dtype)
+        except RuntimeError as error:  # without room for them the graph is measured by itself
+            self.found.not_run[f"torch, {self.shape.name}"] = str(error)
         for turn in turns.values():
             apart = sum(map(len, turn.rows))
-            ways = {name: (apart, partial(model.run, turn.rows)) for name, model in published.items()}
+            ways = {name: (apart, partial(run_published, model, turn.rows)) for name, model in published.items()}
             self._time_ways({**ways, PACKED: (turn.tokens, partial(backend.run, turn.feeds(backend)))}, turn)
 
     def _time_ways(self, ways: Mapping[str, Way], turn: PackedTurn) -> None:
         rounds = self.scale.rounds
-        for name, (seconds, p99_seconds) in time_alternating(ways, rounds, warm_up_rounds=min(3, rounds)).items():
+        for name, seconds in time_alternating(ways, rounds, warm_up_rounds=min(3, rounds)).items():
+            p50, p99 = (1000 * each for each in np.percentile(seconds, (50, 99)).tolist())
             self.found.fed.append(
                 {
                     "model": self.shape.name, "qualities": turn.qualities, "way": name,
                     "passes": 1 if name == PACKED else len(turn.rows), "tokens": ways[name][0],
-                    "p50_ms": 1000 * seconds, "p99_ms": 1000 * p99_seconds,
+                    "p50_ms": p50, "p99_ms": p99,
                 }
             )  # fmt: skip
 
