@@ -19,7 +19,6 @@ from turnscore_load.users.budgets import (
     BUDGETS,
     DEFAULT_MIX,
     SHAPES,
-    Budgets,
     LoadShape,
     broken_budgets,
     measure,
@@ -62,33 +61,6 @@ def add_options(parser: LocustArgumentParser, **_: Any) -> None:
     group.add_argument("--budgets", type=Path, default=BUDGETS, help="File of the budgets.")
 
 
-class Gate:
-    """Judges one run at its end and sets Locust's exit code."""
-
-    def __init__(self, environment: Environment, shape: LoadShape, kinds: list[str], budgets: Budgets) -> None:
-        self._environment = environment
-        self._shape = shape
-        self._kinds = kinds
-        self._budgets = budgets
-        self._process = psutil.Process()
-        self._started_at = time.monotonic()
-        self._cpu_before = self._process.cpu_times()
-        environment.events.quitting.add_listener(self.judge)  # type: ignore[no-untyped-call]
-
-    def judge(self, **_: Any) -> None:
-        """Prints the table and whether the budgets were kept."""
-        rows = measure(self._environment.stats.entries.values(), self._kinds, self._shape.seconds)
-        broken = broken_budgets(self._budgets, self._shape.name, rows)
-        if self._environment.runner is not None:
-            broken += [f"{each['count']} times in the load test itself: {each['msg']}"
-                       for each in self._environment.runner.exceptions.values()]  # fmt: skip
-        cpu = self._process.cpu_times()
-        used = cpu.user + cpu.system - self._cpu_before.user - self._cpu_before.system
-        share = 100 * used / (time.monotonic() - self._started_at)
-        sys.stdout.write(f"\n{report(rows, broken)}\n\nThe load generator used {share:.0f} % of one CPU.\n")
-        self._environment.process_exit_code = 1 if broken else 0
-
-
 @events.init.add_listener  # type: ignore[untyped-decorator]
 def set_up(environment: Environment, **_: Any) -> None:
     """Checks the options before a single user starts; ends the process where one makes no sense."""
@@ -98,7 +70,7 @@ def set_up(environment: Environment, **_: Any) -> None:
     try:
         port_of(environment.host or "")
         mix = read_mix(options.mix, USERS)
-        shape_class.shape = LoadShape(options.shape, sum(mix.values()), options.seconds)
+        shape_class.shape = LoadShape(name=options.shape, users=sum(mix.values()), seconds=options.seconds)
         scorers = tuple(name.strip() for name in options.scorers.split(",") if name.strip())
         options.traffic = TrafficSettings(
             seed=options.seed, repeat_share=options.repeat_share, scorers=scorers, deadline_ms=options.deadline_ms
@@ -111,4 +83,17 @@ def set_up(environment: Environment, **_: Any) -> None:
     environment.user_classes = [USERS[kind] for kind in mix]
     for kind, users in mix.items():
         USERS[kind].weight = users
-    Gate(environment, shape_class.shape, list(mix), budgets)
+    process, started_at = psutil.Process(), time.monotonic()
+
+    def judge(**_: Any) -> None:
+        """Prints the table and whether the budgets were kept, and sets Locust's exit code."""
+        rows = measure(environment.stats.entries.values(), list(mix), options.seconds)
+        broken = broken_budgets(budgets, options.shape, rows)
+        if environment.runner is not None:
+            broken += [f"{each['count']} times in the load test itself: {each['msg']}"
+                       for each in environment.runner.exceptions.values()]  # fmt: skip
+        share = 100 * sum(process.cpu_times()[:2]) / (time.monotonic() - started_at)
+        sys.stdout.write(f"\n{report(rows, broken)}\n\nThe load generator used {share:.0f} % of one CPU.\n")
+        environment.process_exit_code = 1 if broken else 0
+
+    environment.events.quitting.add_listener(judge)  # type: ignore[no-untyped-call]

@@ -41,8 +41,7 @@ _SPIKE_BASE = 5
 _SOAK_RISE = 0.05
 
 
-@dataclass(frozen=True, slots=True)
-class LoadShape:
+class LoadShape(BaseModel, frozen=True):
     """A run of `seconds` with at most `users` users.
 
     steady: all users from the start. ramp: up to all of them in 20 equal steps. spike: a fifth of them, in the middle
@@ -50,16 +49,8 @@ class LoadShape:
     """
 
     name: ShapeName
-    users: int
-    seconds: float
-
-    def __post_init__(self) -> None:
-        if self.name not in SHAPES:
-            raise ValueError(f"the shape must be one of {', '.join(SHAPES)}")
-        if not 1 <= self.users <= MAX_USERS:
-            raise ValueError(f"users must be from 1 to {MAX_USERS}")
-        if not 1 <= self.seconds <= MAX_SECONDS:
-            raise ValueError(f"seconds must be from 1 to {MAX_SECONDS}")
+    users: Annotated[int, Field(ge=1, le=MAX_USERS)]
+    seconds: Annotated[float, Field(ge=1, le=MAX_SECONDS)]
 
     def users_at(self, seconds: float) -> int | None:
         """Users that many seconds after the start; None when the run is over."""
@@ -156,24 +147,16 @@ class Budget(BaseModel):
         """A sentence for everything that was not kept; empty when all was."""
         if not measured.answered:
             return [f"{measured.kind}: not one call was answered"]
-        broken = [
-            f"{measured.kind}: {name} was {value:g} ms, the budget is {most:g} ms"
-            for name, value, most in (
-                ("p50", measured.p50_ms, self.p50_ms),
-                ("p95", measured.p95_ms, self.p95_ms),
-                ("p99", measured.p99_ms, self.p99_ms),
-            )
-            if value > most
-        ]
-        broken += [
-            f"{measured.kind}: {100 * measured.share(count):.2g} % of the calls {name}, the budget is {100 * most:g} %"
-            for name, count, most in (
-                ("failed", measured.failed, self.max_failed_share),
-                ("were refused", measured.refused, self.max_refused_share),
-                ("expired", measured.expired, self.max_expired_share),
-            )
-            if measured.share(count) > most
-        ]
+        broken = []
+        for name in ("p50", "p95", "p99"):
+            value, most = (getattr(each, f"{name}_ms") for each in (measured, self))
+            if value > most:
+                broken.append(f"{measured.kind}: {name} was {value:g} ms, the budget is {most:g} ms")
+        for name, said in (("failed", "failed"), ("refused", "were refused"), ("expired", "expired")):
+            share, most = measured.share(getattr(measured, name)), getattr(self, f"max_{name}_share")
+            if share > most:
+                told = f"{100 * share:.2g} % of the calls {said}, the budget is {100 * most:g} %"
+                broken.append(f"{measured.kind}: {told}")
         if measured.answered_per_second < self.min_answered_per_second:
             broken.append(
                 f"{measured.kind}: {measured.answered_per_second:.2f} answered per second, "
