@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Literal, cast
 
 import uvloop
 
@@ -37,24 +37,6 @@ _AFTER_FAILURE_SECONDS = 0.1  # so that callers do not spin against a dead servi
 _END_OF_HEAD = b"\r\n\r\n"
 
 
-class Connection(Protocol):
-    """One kept connection; one call at a time."""
-
-    @property
-    def is_open(self) -> bool: ...
-
-    async def call(self, request: Any) -> tuple[CallAnswer, bytes]:
-        """What became of the request, and the reply's body. Raises nothing of the service's doing."""
-        ...
-
-    def abort(self, why: str) -> None:
-        """Gives the call up, if there is one, and closes the connection."""
-        ...
-
-
-Connect = Callable[[], Awaitable[Connection]]
-
-
 def post_bytes(path: str, port: int, body: bytes, more: str = "") -> bytes:
     """A POST of JSON as it goes over the connection; `more` are further header lines, each with its end."""
     head = (
@@ -65,7 +47,7 @@ def post_bytes(path: str, port: int, body: bytes, more: str = "") -> bytes:
 
 
 class HttpConnection(asyncio.Protocol):
-    """HTTP that costs the sender next to nothing, so that load and service can share two cores.
+    """One kept connection that costs the sender next to nothing, so that load and service can share two cores.
 
     Requests are those of `post_bytes`. What it reads is only what turnscore sends: HTTP/1.1 with a Content-Length.
     """
@@ -165,6 +147,10 @@ class GrpcConnection:
         if self._calling is not None:
             self._calling.cancel()
         self._closing = asyncio.ensure_future(self.channel.close())
+
+
+Connection = HttpConnection | GrpcConnection
+Connect = Callable[[], Awaitable[Connection]]
 
 
 def connect_to(port: int, api: Api = "http", path: str = "/v1/score", address: str = LOOPBACK) -> Connect:

@@ -70,7 +70,7 @@ class Hostile(TargetScenario[tuple[float, list[Check]]]):
             checks = list(attack_all(service, control))
             for kind in ("fresh", "known"):
                 typer.echo(f"single turns during a flood of {kind} batches")
-                checks = [*check_flooded(uvloop.run(self._flood(service.port, kind))), *checks]
+                checks = [*uvloop.run(self._flood(service.port, kind)), *checks]
         return control, checks
 
     def report(self, found: tuple[float, list[Check]]) -> Iterator[str]:
@@ -79,7 +79,7 @@ class Hostile(TargetScenario[tuple[float, list[Check]]]):
     def checks(self, found: tuple[float, list[Check]]) -> list[Check]:
         return found[1]
 
-    async def _flood(self, port: int, kind: str) -> "Flooded":
+    async def _flood(self, port: int, kind: str) -> list[Check]:
         """Single turns for so many seconds alone, and as long during 64 connections of full batches of that kind."""
         traffic = Traffic(TrafficSettings(seed=len(kind), scorers=(self.scorer,), deadline_ms=_DEADLINE_MS))
         generator = http_generator(port, _DEADLINE_MS, NEIGHBOUR)
@@ -107,7 +107,7 @@ class Hostile(TargetScenario[tuple[float, list[Check]]]):
         total = max(counts.values(), default=0.0)
         longest = next((edge for edge, below in sorted(counts.items()) if total and below >= total), 0.0)
         outcomes = {name: done[name] for name in ("answered", "refused", "failed")}
-        return Flooded(kind=kind, quiet=quiet, flooded=flooded, outcomes=outcomes, batch_seconds=alone or longest)
+        return check_flooded(kind, quiet, flooded, outcomes, alone or longest)
 
 
 def silence_seconds() -> float:
@@ -261,21 +261,6 @@ def check_attack(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Flooded:
-    """One neighbour's calls, quiet and during a flood; the flood's outcomes; seconds of one batch.
-
-    A batch is what the neighbour may find before it: of fresh turns the longest run of the model, of known ones, which
-    need none, a whole request of 256 turns, asked alone.
-    """
-
-    kind: str
-    quiet: Stage
-    flooded: Stage
-    outcomes: Mapping[str, int]
-    batch_seconds: float
-
-
 def batches(scorer: str, *, fresh: bool) -> list[str]:
     """Full batches; no turn of a fresh one was asked before, a known one always has the same turns."""
     traffic = Traffic(TrafficSettings(scorers=(scorer,), deadline_ms=_DEADLINE_MS))
@@ -312,19 +297,25 @@ def batch_buckets(port: int, scorer: str) -> dict[float, float]:
     }
 
 
-def check_flooded(found: Flooded) -> list[Check]:
-    """Whether the neighbour was answered, and within twice its quiet p99 and one batch."""
-    bound = 2 * found.quiet.took_ms(99, "answered") + 1000 * found.batch_seconds
-    calls, answered = found.flooded.calls, found.flooded.count("answered")
+def check_flooded(
+    kind: str, quiet: Stage, flooded: Stage, outcomes: Mapping[str, int], batch_seconds: float
+) -> list[Check]:
+    """Whether a neighbour of the flood was answered, and within twice its quiet p99 and a batch.
+
+    A batch is what the neighbour may find before it: of fresh turns the longest run of the model, of known ones, which
+    need none, a whole request of 256 turns, asked alone.
+    """
+    bound = 2 * quiet.took_ms(99, "answered") + 1000 * batch_seconds
+    calls, answered = flooded.calls, flooded.count("answered")
     in_time = sum(call.answer.outcome == "answered" and call.took_ms <= bound for call in calls)
-    quiet, flooded = (
+    quiet_ms, flooded_ms = (
         f"p50 {stage.took_ms(50, 'answered'):.0f}, p99 {stage.took_ms(99, 'answered'):.0f} ms"
-        for stage in (found.quiet, found.flooded)
+        for stage in (quiet, flooded)
     )
     least = LEAST_ANSWERED * max(1, len(calls))
-    claim = f"single turns during {CONNECTIONS} connections of {found.kind} full batches are answered"
-    times = f"{in_time} of {len(calls)}; quiet {quiet}, flooded {flooded}"
+    claim = f"single turns during {CONNECTIONS} connections of {kind} full batches are answered"
+    times = f"{in_time} of {len(calls)}; quiet {quiet_ms}, flooded {flooded_ms}"
     return [
-        Check(claim, f"{answered} of {len(calls)}; the flood: {dict(found.outcomes)}", answered >= least),
+        Check(claim, f"{answered} of {len(calls)}; the flood: {dict(outcomes)}", answered >= least),
         Check(f"and within twice their quiet p99 plus a batch, {bound:.0f} ms", times, in_time >= least),
     ]

@@ -212,21 +212,18 @@ class TalkingStream:
         return seconds < left
 
 
-@dataclass
-class _OpenStreams:
-    """Streams, and the connections that they share."""
+# Streams, and the connections that they share.
+OpenStreams = tuple[Sequence[grpc.aio.Channel], Sequence[TalkingStream]]
 
-    channels: Sequence[grpc.aio.Channel]
-    streams: Sequence[TalkingStream]
 
-    async def cut(self, channels: Sequence[grpc.aio.Channel]) -> int:
-        """Cuts every stream of these connections while a turn of it is unanswered; how many those were.
+async def cut(opened: OpenStreams, channels: Sequence[grpc.aio.Channel]) -> int:
+    """Cuts every stream of these connections while a turn of it is unanswered; how many those were.
 
-        Half of the connections are closed, too, before their streams are cancelled.
-        """
-        cut = [stream for stream in self.streams if stream.channel in channels and not stream.is_over]
-        await together([*(stream.leave() for stream in cut), *(channel.close() for channel in channels[1::2])])
-        return len(cut)
+    Half of the connections are closed, too, before their streams are cancelled.
+    """
+    cut = [stream for stream in opened[1] if stream.channel in channels and not stream.is_over]
+    await together([*(stream.leave() for stream in cut), *(channel.close() for channel in channels[1::2])])
+    return len(cut)
 
 
 class _Run:
@@ -238,10 +235,10 @@ class _Run:
 
     async def run(self) -> StreamsRun:
         few = StreamsRun()
-        async with self._open(_WARM_UP_STREAMS, _WARM_UP_STREAMS, few) as opened:
+        async with self._open(_WARM_UP_STREAMS, _WARM_UP_STREAMS, few) as (_, streams):
             for number in range(_WARM_UP_EXCHANGES):
-                await together(each.exchange(f"hello {number}", f"good day, {number}") for each in opened.streams)
-            await together(each.finish() for each in opened.streams)
+                await together(each.exchange(f"hello {number}", f"good day, {number}") for each in streams)
+            await together(each.finish() for each in streams)
         await self._settle(0, "at rest, after a few streams")
         async with self._open_all() as opened:
             await self._settle(self._options.streams, "all streams open and silent")
@@ -250,12 +247,12 @@ class _Run:
         for number in range(1, ROUNDS + 1):
             async with self._open_all() as opened:
                 await self._wait_for(self._options.streams)
-                await opened.cut(opened.channels)
+                await cut(opened, opened[0])
             await self._settle(0, f"round {number}: as many opened, and all cut")
         return self._found
 
     @asynccontextmanager
-    async def _open(self, count: int, connections: int, tally: StreamsRun) -> AsyncIterator[_OpenStreams]:
+    async def _open(self, count: int, connections: int, tally: StreamsRun) -> AsyncIterator[OpenStreams]:
         target = f"{LOOPBACK}:{self._service.grpc_port}"
         options = [("grpc.use_local_subchannel_pool", 1)]  # else all channels would share a connection
         channels = [grpc.aio.insecure_channel(target, options=options) for _ in range(connections)]
@@ -264,23 +261,24 @@ class _Run:
             for number in range(count)
         ]
         await together(stream.open() for stream in streams)
-        yield _OpenStreams(channels, streams)
+        yield channels, streams
         await together(channel.close() for channel in channels)
 
-    def _open_all(self) -> AbstractAsyncContextManager[_OpenStreams]:
+    def _open_all(self) -> AbstractAsyncContextManager[OpenStreams]:
         return self._open(self._options.streams, self._options.connections, self._found)
 
-    async def _talk(self, opened: _OpenStreams) -> None:
+    async def _talk(self, opened: OpenStreams) -> None:
         """All streams talk, and some are cut."""
         options, found = self._options, self._found
-        to_cut = opened.channels[: max(2, round(options.cut_share * options.connections))]
-        stay = [stream for stream in opened.streams if stream.channel not in to_cut]
+        channels, streams = opened
+        to_cut = channels[: max(2, round(options.cut_share * options.connections))]
+        stay = [stream for stream in streams if stream.channel not in to_cut]
         began_at, cpu, before = time.monotonic(), time.process_time(), self._sampler.samples[-1]
         middle, end = began_at + options.seconds / 2, began_at + options.seconds
         going_on = asyncio.ensure_future(together(stream.talk(end) for stream in stay))
-        await together(each.talk(middle) for each in opened.streams if each.channel in to_cut)
+        await together(each.talk(middle) for each in streams if each.channel in to_cut)
         await self._moment(options.streams, "all talking, before the cut")
-        found.cut_streams = await opened.cut(to_cut)
+        found.cut_streams = await cut(opened, to_cut)
         await self._moment(options.streams - found.cut_streams, f"after the cut of {found.cut_streams}")
         await going_on
         found.generator_cpus = (time.process_time() - cpu) / (time.monotonic() - began_at)
