@@ -46,6 +46,7 @@ TOPICS = ("the garden shears", "your order", "the rain today", "this old film", 
 ASKED = ("Can you tell me about {}?", "What do you think of {}?", "I have a problem with {}.")
 ENDS = ("it is in the shop.", "we can look at it tomorrow.", "there are seven of them.", "ask again on Monday.")
 
+[QUALITY] = [each for each in starter_bundles() if each.name == "quality"]
 RUBRIC = "# Rubric\n\n## kind (1 to 5)\n\nHow kind the response is.\n"
 
 
@@ -82,16 +83,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def options_of(folder: Path, name: str, **given: Any) -> CriterionTrainOptions:
-    encoder = next(f"{each}/" for each in starter_bundles() if each.name == "quality")
-    fields = {
-        "encoder": encoder,
-        "files": [folder / "rows.jsonl.gz"],
-        "name": name,
-        "version": "1.0.0",
-        "output": folder / name,
-        **given,
-    }
-    return CriterionTrainOptions(**fields)
+    own = {"encoder": f"{QUALITY}/", "files": [folder / "rows.jsonl.gz"], "output": folder / name}
+    return CriterionTrainOptions(name=name, **{**own, **given})
 
 
 @pytest.fixture(scope="module")
@@ -109,9 +102,14 @@ def values_of(served: LoadedScorer, turns: Sequence[LabelledTurn]) -> NDArray[np
     return np.array([each.value for each in score_turns(served, [make_turn(t.context, t.response) for t in turns])])
 
 
+SAID = [
+    LabelledTurn(context=(("user", "Where is it?"),), response=response)
+    for response in ("Of course, my friend, it is on its way.", "Stupid fool, who cares about it.")
+]
+
+
 def test_a_learned_criterion_is_served_and_tells_unseen_responses_apart(served: LoadedScorer) -> None:
-    said = ("Of course, my friend, it is on its way.", "Stupid fool, who cares about it.")
-    kind, rude = values_of(served, [LabelledTurn(context=(("user", "Where is it?"),), response=each) for each in said])
+    kind, rude = values_of(served, SAID)
     assert kind > 0.7
     assert rude < 0.3
     bundle = served.bundle
@@ -143,13 +141,8 @@ def test_both_thresholds_keep_their_promise_on_served_values(served: LoadedScore
     ],
 )
 def test_labels_promise_what_the_held_out_turns_allow(good: int, bad: int, said: str) -> None:
-    marks = [1.0] * good + [0.0] * bad + [0.5] * 30
-    turns = [
-        LabelledTurn(context=(), response="x", split=HELD_OUT, dialogue=f"d{place}", labels={"mark": mark})
-        for place, mark in enumerate(marks)
-    ]
-    judged = Judgements(turns)
-    values = judged.wanted + np.random.default_rng(0).normal(0, 0.5, len(turns))
+    judged = held_out([1.0] * good + [0.0] * bad + [0.5] * 30)
+    values = judged.wanted + np.random.default_rng(0).normal(0, 0.5, len(judged.turns))
     made = training.make_thresholds(values, judged, 0.05)
     assert re.match(f".*{said}", training.describe_thresholds(made, judged))
     assert bool(made) == (bad > 5)
@@ -271,17 +264,14 @@ def test_deep_layers_are_served_and_share_what_reads_each_text(
 ) -> None:
     bundle, lines = deepened
     assert re.search(r"--deep: Spearman 0\.\d.*without it .*it is kept, and takes a pass of its own", "\n".join(lines))
-    assert sorted(bundle.manifest.shared.files if bundle.manifest.shared else []) == [
-        "graphs/cpu-int8.onnx",
-        "tokenizer.json",
-    ]
+    assert bundle.manifest.shared is not None
+    assert sorted(bundle.manifest.shared.files) == ["graphs/cpu-int8.onnx", "tokenizer.json"]
     assert sum((bundle.folder / name).stat().st_size for name in bundle.own_files) < 5_000_000
     assert 0 < bundle.manifest.graphs["cpu-int8"].parity_measured["max_abs"] < 0.1
     loaded = load_scorer(bundle, "cpu-int8")
     assert loaded.pass_key != served.pass_key
     assert loaded.first_graph_digest == served.first_graph_digest
-    said = ("Of course, my friend, it is on its way.", "Stupid fool, who cares about it.")
-    kind, rude = values_of(loaded, [LabelledTurn(context=(("user", "Where is it?"),), response=each) for each in said])
+    kind, rude = values_of(loaded, SAID)
     assert rude < 0.3 < 0.7 < kind
     card = bundle.path_of("card.md").read_text(encoding="utf-8")
     assert "| without --deep | 0." in card
@@ -309,10 +299,9 @@ def test_a_deep_criterion_scores_alike_with_quality_and_reads_no_text_twice(
             [found] = engine.score([Dialogue("a", turns)])
         return {name: [turn.scores[name].value for turn in found.turns] for name in engine.models}
 
-    quality = next(each for each in starter_bundles() if each.name == "quality")
-    together = values(quality, deepened[0].folder)
+    together = values(QUALITY, deepened[0].folder)
     assert len(rows) == len(set(rows)) == 6
-    assert together == values(quality) | values(deepened[0].folder)
+    assert together == values(QUALITY) | values(deepened[0].folder)
 
 
 def test_a_seeded_deep_training_gives_the_same_bundle(
@@ -340,6 +329,11 @@ def test_what_is_not_better_is_not_kept_and_nothing_is_trained_again(
     assert "--deep: Spearman" in bundle.path_of("card.md").read_text(encoding="utf-8")
 
 
+def deep_features(features: NDArray[np.float32], joint_file: Path = Path()) -> deep.DeepFeatures:
+    none = {"is_left_out": np.zeros(0, bool), "unrounded": np.zeros((0, 4))}
+    return deep.DeepFeatures(joint_file=joint_file, features=features, **none)
+
+
 def test_deep_is_kept_where_held_out_dialogues_show_that_it_is_better() -> None:
     generator = np.random.default_rng(0)
     wanted = generator.random(400)
@@ -362,7 +356,7 @@ def test_deep_is_kept_where_held_out_dialogues_show_that_it_is_better() -> None:
         deep.choose_left_out(judged.dialogue_of[:200], (judged.dialogue_of[:200] == 0) * 1.0, 5)
     assert {int(each) for each in judged.dialogue_of[:200][left_out]}.isdisjoint(judged.dialogue_of[:200][~left_out])
     for found, is_kept in ((better, True), (features, False)):
-        made = deep.DeepFeatures(joint_file=Path(), features=found, is_left_out=left_out, unrounded=np.zeros((0, 4)))
+        made = replace(deep_features(found), is_left_out=left_out)
         chosen = training.choose_deep(judged, shallow, made, always=False)
         assert (chosen.deep is made) == is_kept
         assert (chosen.agreement.value > shallow.agreement.value) == is_kept
@@ -370,7 +364,7 @@ def test_deep_is_kept_where_held_out_dialogues_show_that_it_is_better() -> None:
 
 
 def test_layers_that_were_not_trained_are_written_as_they_were(tmp_path: Path) -> None:
-    graphs = next(each for each in starter_bundles() if each.name == "quality") / "graphs"
+    graphs = QUALITY / "graphs"
     layers, _ = read_joint_layers(graphs / "cpu-int8-joint.onnx")
     write_joint_layers(layers, graphs / "cpu-int8-joint.onnx", tmp_path / "joint.onnx")
     before, after = (
@@ -390,13 +384,7 @@ def test_deep_features_of_other_turns_are_those_that_are_served(
         LabelledTurn(context=(("user", "Hello."),), response=f"Of course, my friend {n}." * n) for n in range(1, 40)
     ]
     bundle = deepened[0]
-    joint = bundle.path_of("graphs/cpu-int8-joint.onnx")
-    made = deep.DeepFeatures(
-        joint_file=joint,
-        features=np.zeros((0, 4), np.float32),
-        is_left_out=np.zeros(0, bool),
-        unrounded=np.zeros((0, 4)),
-    )
+    made = deep_features(np.zeros((0, 4), np.float32), bundle.path_of("graphs/cpu-int8-joint.onnx"))
     loaded = load_scorer(bundle, "cpu-int8")
     scorer = cast("CriterionScorer", loaded.scorer)
     values = [each.value for each in scorer.read_features([], deep.read_deep(reader.loaded, made, turns))]
@@ -405,9 +393,7 @@ def test_deep_features_of_other_turns_are_those_that_are_served(
 
 @pytest.fixture(scope="module")
 def reader(folder: Path) -> FeatureReader:
-    return FeatureReader(
-        read_bundle(next(each for each in starter_bundles() if each.name == "quality")), folder / "features"
-    )
+    return FeatureReader(read_bundle(QUALITY), folder / "features")
 
 
 def test_deep_needs_an_int8_encoder(served: LoadedScorer, folder: Path) -> None:
@@ -421,22 +407,13 @@ def as_fp32(loaded: LoadedScorer) -> Manifest:
 
 
 def test_a_deep_head_is_bound_to_its_own_layers(deepened: tuple[Bundle, list[str]], tmp_path: Path) -> None:
-    bundle, quality = deepened[0], next(each for each in starter_bundles() if each.name == "quality")
+    bundle = deepened[0]
     for name in bundle.own_files:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(bundle.path_of(name).read_bytes())
-    (tmp_path / "graphs/cpu-int8-joint.onnx").write_bytes((quality / "graphs/cpu-int8-joint.onnx").read_bytes())
+    (tmp_path / "graphs/cpu-int8-joint.onnx").write_bytes((QUALITY / "graphs/cpu-int8-joint.onnx").read_bytes())
     with pytest.raises(MismatchedGraphError, match=r"kind:1.0.0: the heads 'criterion' .* are bound to the encoder"):
         write_bundle(tmp_path, bundle.manifest, bundle.lenders)
-
-
-def test_the_head_is_bound_to_its_encoder(made: tuple[Bundle, list[str]], tmp_path: Path) -> None:
-    bundle, _ = made
-    heads = {"criterion": bundle.manifest.heads["criterion"].model_copy(update={"encoders": ["0" * 64]})}
-    for name in bundle.own_files:
-        (tmp_path / name).write_bytes(bundle.path_of(name).read_bytes())
-    with pytest.raises(MismatchedGraphError, match="are bound to the encoder"):
-        write_bundle(tmp_path, bundle.manifest.model_copy(update={"heads": heads}), bundle.lenders)
 
 
 def test_marks_of_a_stand_in_are_not_learned_from_and_scales_are_guessed(tmp_path: Path) -> None:

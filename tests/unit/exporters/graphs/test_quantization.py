@@ -1,7 +1,6 @@
 """The int8 graph of a tiny random BERT: independent of batch and padding, close to fp32, int8 where it claims to be."""
 
 import shutil
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -10,34 +9,38 @@ import onnx
 import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
-from onnxruntime.transformers import optimizer
-from onnxruntime.transformers.fusion_options import FusionOptions
+from support.exporter_data import SHAPE
 from support.graphs import run_graph
 from transformers import BertConfig, BertModel
 from turnscore_exporters.errors import GraphExportError
-from turnscore_exporters.graphs.export import skip_padding
+from turnscore_exporters.graphs.export import (
+    EXAMPLE_IDS,
+    ROW_AXES,
+    BertGraph,
+    GraphContract,
+    export_fp32,
+    skip_padding,
+    trace_graph,
+)
 from turnscore_exporters.graphs.int8 import quantize_int8
 
-HIDDEN, HEADS, LAYERS, VOCABULARY = 64, 4, 3, 500
+HIDDEN, LAYERS, VOCABULARY = 64, 3, 500
+CONTRACT = GraphContract(
+    inputs={"input_ids": ROW_AXES, "attention_mask": ROW_AXES},
+    outputs={"vectors": ("rows", ""), "scores": ("rows", "")},
+    examples=(EXAMPLE_IDS, (EXAMPLE_IDS > 0).long()),
+)
 ROWS = 32
 CLOSE = 0.02  # chosen: half as much again as measured (0.013)
 
 
-class PooledBert(torch.nn.Module):
+class PooledBert(BertGraph):
     """Mean and maximum over real tokens, then a small head: the forms our exports have."""
 
-    def __init__(self, vocabulary: int = VOCABULARY) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        config = BertConfig(
-            vocab_size=vocabulary,
-            hidden_size=HIDDEN,
-            num_hidden_layers=LAYERS,
-            num_attention_heads=HEADS,
-            intermediate_size=4 * HIDDEN,
-            max_position_embeddings=64,
-            initializer_range=0.1,
-            attn_implementation="eager",
-        )
+        shape = {**SHAPE, "vocab_size": VOCABULARY, "num_hidden_layers": LAYERS, "intermediate_size": 4 * HIDDEN}
+        config = BertConfig(**shape, initializer_range=0.1, attn_implementation="eager")
         self.encoder = BertModel(config, add_pooling_layer=False)
         self.head = torch.nn.Linear(2 * HIDDEN, 8)
 
@@ -51,35 +54,15 @@ class PooledBert(torch.nn.Module):
         return vectors, self.head(vectors)
 
 
-def save_traced(model: PooledBert, path: Path) -> None:
-    inputs = batch([1, 2, 3], [4, 5])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        torch.onnx.export(
-            model.eval(),
-            tuple(torch.from_numpy(value) for value in inputs.values()),
-            str(path),
-            input_names=list(inputs),
-            output_names=["vectors", "scores"],
-            dynamic_axes={name: {0: "rows", 1: "tokens"} for name in inputs} | {"vectors": {0: "rows"}},
-            opset_version=17,
-            dynamo=False,
-        )
-
-
 @pytest.fixture(scope="module")
 def graphs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Paths of the graph as traced, with fused attention, of the int8 form of both, and without padding of the last."""
     folder = tmp_path_factory.mktemp("graphs")
     paths = {name: folder / f"{name}.onnx" for name in ("plain", "fused", "int8_of_plain", "int8_of_fused", "unpadded")}
     torch.manual_seed(0)
-    save_traced(PooledBert(), paths["plain"])
-    options = FusionOptions("bert")
-    options.enable_embed_layer_norm = False
-    fused = optimizer.optimize_model(
-        str(paths["plain"]), "bert", HEADS, HIDDEN, optimization_options=options, opt_level=0
-    )
-    fused.save_model_to_file(str(paths["fused"]))
+    model = PooledBert()
+    trace_graph(model, CONTRACT, paths["plain"])
+    export_fp32(model, CONTRACT, paths["fused"])
     quantize_int8(paths["plain"], paths["int8_of_plain"])
     quantize_int8(paths["fused"], paths["int8_of_fused"])
     shutil.copy(paths["int8_of_fused"], paths["unpadded"])
