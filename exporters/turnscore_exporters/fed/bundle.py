@@ -227,11 +227,6 @@ class FedExport:
     reference: Sequence[Sequence[str]]
     asked: FedExportOptions
 
-    @property
-    def graphs(self) -> Sequence[GraphVariant]:
-        """Those that the bundle keeps."""
-        return choose_graphs(self.asked.graph, TOLERANCES["cpu-int8"]).kept
-
 
 def export_fed(job: FedExport, output: Path) -> Bundle:
     """Writes the bundle into the empty or missing folder `output`, loads each graph as the service does, returns it.
@@ -245,7 +240,8 @@ def export_fed(job: FedExport, output: Path) -> Bundle:
 
 
 def _write(job: FedExport, output: Path) -> Bundle:
-    variants = [FP32, *(each for each in job.graphs if each != FP32)]
+    kept = choose_graphs(job.asked.graph, TOLERANCES["cpu-int8"]).kept
+    variants = [FP32, *(each for each in kept if each != FP32)]
     output.mkdir(parents=True, exist_ok=True)
     job.checkpoint.tokenizer.save(str(output / TOKENIZER_FILE), pretty=False)
     _check_window(job, output / TOKENIZER_FILE)
@@ -264,7 +260,7 @@ def _write(job: FedExport, output: Path) -> Bundle:
     measured = {FP32: {f"published_{loss}": worst for loss, worst in published.items()}}
     for variant in variants[1:]:
         measured[variant] = _examine(bundle, variant, job, expected)
-    return finish_bundle(bundle, measured, job.graphs, {})
+    return finish_bundle(bundle, measured, kept, {})
 
 
 def _check_window(job: FedExport, tokenizer: Path) -> None:

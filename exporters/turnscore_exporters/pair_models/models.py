@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -251,23 +252,19 @@ TOKENS_AT_ONCE = 4096
 def score_masked(checkpoint: PairCheckpoint, pairs: Sequence[tuple[str, str]]) -> Floats:
     """The mean log probability of each response's tokens; NaN for a response without tokens."""
     rows = checkpoint.lay_out(pairs)
+    longest = max((len(row.ids) for row in rows), default=1)
     copies = [
         (index, row.response_start, *copy)
         for index, row in enumerate(rows)
         for copy in masked_copies(row.ids, row.response_start, row.response_end, mask_of(checkpoint))
     ]
-    copies.sort(key=lambda copy: len(copy[2]))
+    found = score_alike(
+        copies, lambda copy: len(copy[2]), partial(_log_probabilities, checkpoint), max(1, TOKENS_AT_ONCE // longest)
+    )
     sums, counts = np.zeros(len(rows)), np.zeros(len(rows))
-    with torch.inference_mode():
-        start = 0
-        while start < len(copies):
-            end = min(len(copies), start + max(1, TOKENS_AT_ONCE // len(copies[start][2])))
-            chosen = copies[start:end]
-            found = _log_probabilities(checkpoint, chosen)
-            places = [copy[0] for copy in chosen]
-            np.add.at(sums, places, found.double().numpy())
-            np.add.at(counts, places, 1)
-            start = end
+    places = [copy[0] for copy in copies]
+    np.add.at(sums, places, found.double().numpy())
+    np.add.at(counts, places, 1)
     with np.errstate(invalid="ignore"):
         means: Floats = sums / counts
     return means

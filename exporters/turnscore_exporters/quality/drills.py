@@ -7,7 +7,8 @@ are those of the rubric in docs/models/quality.md, as 0 to 1.
 import json
 import random
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -107,8 +108,6 @@ def make_moods(generator: random.Random) -> list[LabelledTurn]:
 
 _Question = tuple[list[str], str, str]
 _NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
-_CAPITALS: dict[str, str] = _TEXTS["capitals"]
-_OPPOSITES: dict[str, str] = _TEXTS["opposites"]
 _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
 
@@ -127,19 +126,6 @@ def _small_sum(generator: random.Random) -> _Question:
     return [f"{_NUMBERS[a]} and {_NUMBERS[b]} make?"], f"{_NUMBERS[a + b]}", wrong
 
 
-def _capital(generator: random.Random) -> _Question:
-    country, other = generator.sample(sorted(_CAPITALS), 2)
-    ask = generator.choice(("what's the capital of {}?", "capital of {}?", "do you know the capital of {}?"))
-    shape = generator.choice(("{}", "{}.", "it's {}.", "yes, {}."))
-    return [ask.format(country)], shape.format(_CAPITALS[country]), shape.format(_CAPITALS[other])
-
-
-def _opposite(generator: random.Random) -> _Question:
-    word, other = generator.sample(sorted(_OPPOSITES), 2)
-    ask = generator.choice(("what's the opposite of {}?", "opposite of {}"))
-    return [ask.format(word)], f"{_OPPOSITES[word]}", f"{_OPPOSITES[other]}"
-
-
 def _opening_time(generator: random.Random) -> _Question:
     hour = generator.randint(7, 11)
     place = generator.choice(("shop", "pool", "library", "desk", "museum", "clinic", "office", "bakery"))
@@ -153,19 +139,6 @@ def _opening_time(generator: random.Random) -> _Question:
     yes, no = f"yes, it opens at {hour}.", f"no, it opens at {hour}."
     short = generator.choice((f"yes, at {asked} is fine." if opens else f"no, only from {hour}.", yes if opens else no))
     return said, short, no if opens and asked != hour else f"yes, at {hour + 4}." if opens else f"yes, at {asked}."
-
-
-def _bring(generator: random.Random) -> _Question:
-    thing, other = generator.sample(_TEXTS["things"], 2)
-    where = generator.choice(("the trip", "the workshop", "the check-in", "the camp", "the lesson"))
-    said = [f"what do i need for {where}?", f"Please bring {thing}.", f"and {other}? do i need that too?"]
-    return said, generator.choice((f"no, just {thing}.", "no, that won't be needed.")), f"no, {thing} is not needed."
-
-
-def _choice(generator: random.Random) -> _Question:
-    first, second, third = generator.sample(_TEXTS["colours"], 3)
-    said = [f"do you have it in {first}?", f"Not in {first}, but in {second}.", f"and what about {third}?"]
-    return said, generator.choice((f"no, only {second}.", f"sorry, just {second}.")), f"no, only {first}."
 
 
 def _day(generator: random.Random) -> _Question:
@@ -189,12 +162,6 @@ def _table(generator: random.Random) -> _Question:
     return said, right, f"yes, {hour + 2} pm for {people + 1}."
 
 
-def _favourite(generator: random.Random) -> _Question:
-    food, other = generator.sample(_TEXTS["foods"], 2)
-    said = [f"{generator.choice(('soup', 'lunch', 'dinner'))} was great. {food} or {other} next time?"]
-    return said, generator.choice((f"{food}, definitely.", f"{other}!", f"i'd say {food}.")), "at nine o'clock."
-
-
 def _conversion(generator: random.Random) -> _Question:
     count = generator.randint(2, 9)
     unit, part, each = generator.choice(
@@ -205,10 +172,13 @@ def _conversion(generator: random.Random) -> _Question:
     return [f"how many {part} are in {count} {unit}?"], right, wrong
 
 
-def _size(generator: random.Random) -> _Question:
-    first, second = generator.sample(_TEXTS["sizes"], 2)
-    said = ["what sizes are left?", f"We have {first} and {second}.", f"{first} then. is it in stock today?"]
-    return said, generator.choice(("yes, it is.", f"yes, one {first} is left.")), f"we have no {first}."
+def _fill(drill: Mapping[str, Any], generator: random.Random) -> _Question:
+    """A question about words drawn from a list, or from a mapping, whose values then follow the words."""
+    known = _TEXTS[drill["of"]]
+    words = generator.sample(sorted(known), drill["words"])
+    texts = [*words, *(known[each] for each in words)] if isinstance(known, dict) else words
+    said, (right, wrong) = generator.choice(drill["said"]), generator.choice(drill["answers"])
+    return [each.format(*texts) for each in said], right.format(*texts), wrong.format(*texts)
 
 
 def _spelling(generator: random.Random) -> _Question:
@@ -217,7 +187,7 @@ def _spelling(generator: random.Random) -> _Question:
     return [f"how do you spell {name}?"], spelt, "-".join(other.upper())
 
 
-_QUESTIONS = (
-    _arithmetic, _arithmetic, _small_sum, _capital, _opposite, _opening_time, _bring, _choice, _day, _table, _favourite,
-    _conversion, _size, _spelling,
-)  # fmt: skip
+_QUESTIONS: tuple[Callable[[random.Random], _Question], ...] = (
+    *(_arithmetic, _arithmetic, _small_sum, _opening_time, _day, _table, _conversion, _spelling),
+    *(partial(_fill, drill) for drill in _TEXTS["questions"]),
+)
