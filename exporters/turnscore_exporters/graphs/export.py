@@ -304,15 +304,12 @@ class _Unpadder(GraphRewriter):
             for names in (node.input, node.output):
                 names[:] = [new if each == old else each for each in names]
 
-    def _add(self, operator: str, inputs: list[str], name: str, **attributes: Any) -> str:
-        name = f"unpadded/{name}"
-        self._nodes.append(helper.make_node(operator, inputs, [name], name, **attributes))
-        return name
+    def _add(self, operator: str, inputs: list[str], output: str, domain: str = "", **attributes: Any) -> str:
+        return super()._add(operator, inputs, f"unpadded/{output}", domain, **attributes)
 
-    def _constant(self, name: str, value: npt.NDArray[Any]) -> str:
+    def _constant(self, name: str, value: npt.ArrayLike) -> str:
         name = f"unpadded/{name}"
         if name not in self._constants:
-            tensor = numpy_helper.from_array(value.astype(np.int64), name)
-            self._constants[name] = tensor
-            self._graph.initializer.append(tensor)
+            super()._constant(name, np.asarray(value, dtype=np.int64))
+            self._constants[name] = self._graph.initializer[-1]
         return name

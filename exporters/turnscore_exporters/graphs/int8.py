@@ -52,6 +52,14 @@ class GraphRewriter:
         self._producers = {output: node for node in graph.node for output in node.output}
         self._nodes: list[NodeProto] = []
 
+    def _add(self, operator: str, inputs: list[str], output: str, domain: str = "", **attributes: Any) -> str:
+        self._nodes.append(helper.make_node(operator, inputs, [output], output, domain=domain, **attributes))
+        return output
+
+    def _constant(self, name: str, value: npt.ArrayLike) -> str:
+        self._graph.initializer.append(numpy_helper.from_array(np.asarray(value, order="C"), name))
+        return name
+
 
 class _Expander(GraphRewriter):
     """Makes fused operators plain ones, in place, in a graph of opset 17 or later."""
@@ -70,14 +78,6 @@ class _Expander(GraphRewriter):
             else:
                 self._nodes.append(node)
         replace_nodes(self._graph, self._nodes)
-
-    def _add(self, operator: str, inputs: list[str], output: str, **attributes: Any) -> str:
-        self._nodes.append(helper.make_node(operator, inputs, [output], output, **attributes))
-        return output
-
-    def _constant(self, name: str, value: npt.ArrayLike) -> str:
-        self._graph.initializer.append(numpy_helper.from_array(np.ascontiguousarray(value), name))
-        return name
 
     def _expand_skip_layer_norm(self, node: NodeProto) -> None:
         output = node.output[0]
@@ -375,14 +375,10 @@ class _Int8Rewriter(GraphRewriter):
         replace_nodes(self._graph, self._nodes)
 
     def _add(self, operator: str, inputs: list[str], output: str = "", domain: str = "", **attributes: Any) -> str:
-        name = self._name(operator)
-        self._nodes.append(helper.make_node(operator, inputs, [output or name], name, domain=domain, **attributes))
-        return output or name
+        return super()._add(operator, inputs, output or self._name(operator), domain, **attributes)
 
     def _constant(self, stem: str, value: npt.ArrayLike) -> str:
-        name = self._name(stem)
-        self._graph.initializer.append(numpy_helper.from_array(np.asarray(value), name))
-        return name
+        return super()._constant(self._name(stem), value)
 
     def _name(self, stem: str) -> str:
         self._count += 1
