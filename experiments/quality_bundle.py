@@ -8,8 +8,7 @@ Below the first threshold a turn is `low`: at most 5 % of good turns are. From t
 that people rated where there are no judged ones. All other sets only show what the labels find.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -44,9 +43,10 @@ from turnscore_exporters.calibration.recalibration import CONFIDENCE, find_thres
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.quality.bundle import serve_turns
 from turnscore_exporters.quality.value import Asked, fit_value
-from turnscore_models import Bundle, BundleError, Recall, Threshold, write_bundle
+from turnscore_models import Bundle, BundleError, Threshold, write_bundle
 from turnscore_models.store import resolve
 
+COLUMNS = ("set", "turns", "good", "bad", "good: low", "bad: low", "bad: good", "good: good")
 KIND, DBDC3 = "quality", "dbdc3"
 CHOSEN_ON, CALIBRATE = "(chosen on)", "(calibrate)"
 # Good from here on where ratings are not from 1 to 5: as many votes for no breakdown as for one; a thumb up.
@@ -54,24 +54,8 @@ GOOD_BY_SET = {DBDC3: 0.5, THUMBS_SET: 0.5}
 BAD_UP_TO = 2.5  # Most rating, from 1 to 5, of a turn that is bad; one between that and a good one is neither.
 
 
-@dataclass(frozen=True, kw_only=True)
-class SetFigures:
-    """What the labels do on one set. None where there is nothing to count over."""
-
-    name: str
-    turns: int
-    good: int
-    bad: int
-    low_of_good: Recall | None
-    low_of_bad: Recall | None
-    good_of_bad: Recall | None
-    good_of_good: Recall | None
-
-
-def add_threshold(
-    bundle: Bundle, folder: Path, version: str, output: Path, rate: float
-) -> tuple[Bundle, list[SetFigures]]:
-    """Writes the bundle as that version into the empty or missing folder `output`; returns what it finds by set.
+def add_threshold(bundle: Bundle, folder: Path, version: str, output: Path, rate: float) -> tuple[Bundle, list[str]]:
+    """Writes the bundle as that version into the empty or missing folder `output`, and returns a table by set.
 
     Every file but the manifest stays byte for byte; heads for user turns go, since reaction has its own. Raises
     ExporterError where the bundle is another scorer's, the folder is in use, or the data lack good or bad turns.
@@ -108,7 +92,8 @@ def add_threshold(
     finished = write_bundle(output, copied.manifest.model_copy(update={"version": version, **found}))
     for variant in copied.manifest.graphs:
         load_scorer(finished, variant, threads=1)
-    return finished, [measure_set(name, sets[name], values[name], low, high) for name in sets]
+    rows = [measure_set(name, sets[name], np.array(values[name]), low, high) for name in sets]
+    return finished, [*table_head(COLUMNS), *map(table_row, rows)]
 
 
 def _without_user_turns(bundle: Bundle) -> Bundle:
@@ -155,34 +140,16 @@ def describe(turns: Sequence[LabelledTurn]) -> str:
 
 
 def measure_set(
-    name: str, turns: Sequence[LabelledTurn], values: Sequence[float], low: float, high: float
-) -> SetFigures:
-    """Shares of the set's good and bad turns that get a label, with exact intervals."""
-    found = np.array(values)
+    name: str, turns: Sequence[LabelledTurn], values: NDArray[np.float64], low: float, high: float
+) -> list[object]:
+    """The set's row of COLUMNS: shares of its good and bad turns that get a label, with exact intervals."""
     good, bad = (np.array([chosen(turn) for turn in turns]) for chosen in (is_good, is_bad))
-    return SetFigures(
-        name=name,
-        turns=len(turns),
-        good=int(good.sum()),
-        bad=int(bad.sum()),
-        low_of_good=measure_share(found[good] < low),
-        low_of_bad=measure_share(found[bad] < low),
-        good_of_bad=measure_share(found[bad] > high),
-        good_of_good=measure_share(found[good] > high),
-    )
-
-
-def format_figures(figures: Sequence[SetFigures]) -> Iterator[str]:
-    """A Markdown table, line by line."""
-    yield from table_head(["set", "turns", "good", "bad", "good: low", "bad: low", "bad: good", "good: good"])
-    for each in figures:
-        made_of = ", made of it" if is_made_of(each.name) else ""
-        shares = map(_format_share, (each.low_of_good, each.low_of_bad, each.good_of_bad, each.good_of_good))
-        yield table_row([f"{each.name}{made_of}", each.turns, each.good, each.bad, *shares])
-
-
-def _format_share(share: Recall | None) -> str:
-    return "-" if share is None else f"{share.share:.1%} [{share.low:.1%}, {share.high:.1%}]"
+    labelled = (values[good] < low, values[bad] < low, values[bad] > high, values[good] > high)
+    shares = [
+        "-" if share is None else f"{share.share:.1%} [{share.low:.1%}, {share.high:.1%}]"
+        for share in map(measure_share, labelled)
+    ]
+    return [f"{name}{', made of it' if is_made_of(name) else ''}", len(turns), int(good.sum()), int(bad.sum()), *shares]
 
 
 def renew_value(
@@ -258,7 +225,7 @@ def thresholds(
     """Write the bundle with thresholds for `low` and `good`, without heads for user turns; all else stays."""
     with reported_errors(ExporterError, BundleError):
         made, figures = add_threshold(resolve(bundle), data, version, output, false_alarms)
-    typer.echo("\n".join(format_figures(figures)))
+    typer.echo("\n".join(figures))
     typer.echo(f"{made.manifest.reference} written to {output}")
 
 

@@ -251,7 +251,7 @@ def build_page(reports: Sequence[Report], larger: Sequence[Report], command: str
     sections = [_compare_published(reports, larger), _list_costs("Sizes", reports), _held_out(reports)]
     sections += [_adversarial(reports), _classifiers(reports)]
     if larger:
-        sections += [_list_costs("The paper's size", larger), _compare_sizes(reports, larger)]
+        sections.append(_list_costs("The paper's size", larger))
     sections += list(_development(reports))
     return Page(
         title="The papers' other systems, trained here",
@@ -368,26 +368,6 @@ def _classifiers(reports: Sequence[Report]) -> Section:
     note = "`length` is the AUC of the reply's characters alone. Predictive Engagement prints bars without numbers."
     columns = ["classifier", "trained on labels", "tested on", "pairs", "AUC", "balanced accuracy", "length"]
     return _show("Predictive Engagement's classifiers", note, columns, rows)
-
-
-def _compare_sizes(small: Sequence[Report], larger: Sequence[Report]) -> Section:
-    sets = list(dict.fromkeys(name for report in larger for name in report["development"]))
-    by_name = {report["name"]: report for report in small}
-    rows = []
-    for report in larger:
-        scores = dict.fromkeys(score for found in report["development"].values() for score in found["rows"])
-        for score in (each for each in scores if not is_trivial(each)):
-            for size, found in (("small", by_name.get(report["name"])), ("paper's", report)):
-                if found is not None:
-                    rows.append([name_row(report["name"], score), size, *_figures(found, score, sets)])
-    columns = ["score", "size", "held out", "random responses", "adversarial responses", *sets]
-    note = "Held out and DailyDialog++: AUC; sets: Spearman, or AUC of ConvAI's thumbs."
-    return _show("Both sizes", note, columns, rows)
-
-
-def _figures(report: Report, score: str, sets: Sequence[str]) -> list[float | None]:
-    found = [_at(report, "held_out", "auc", score), *(_at(report, "adversarial", kind, score, "auc") for kind in KINDS)]
-    return found + [_at(report, "development", name, "rows", score, "agreement", 0) for name in sets]
 
 
 def _development(reports: Sequence[Report]) -> Iterator[Section]:
