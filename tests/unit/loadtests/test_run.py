@@ -1,6 +1,7 @@
 """`loadtests/run.py`: every scenario is found by its name, and the exit code is the verdict of its claims."""
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +12,7 @@ import run
 from turnscore_load.results import Check
 from turnscore_load.scenario import Scenario
 
-SCENARIOS = {
-    "bench", "cache", "conversation", "criteria", "endurance", "equal", "gpu", "hostile", "latency",
-    "overload", "scorers", "shadow", "soak", "start", "steady", "streams",
-}  # fmt: skip
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
@@ -44,7 +42,9 @@ def outcome(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Check]:
 
 
 def test_every_scenario_is_listed_with_what_it_does(capsys: pytest.CaptureFixture[str]):
-    assert set(run.scenarios()) == SCENARIOS
+    table = (ROOT / "docs" / "benchmarks.md").read_text().partition("| question |")[2].partition("\n\n")[0]
+    named = " ".join(row.split("|")[1] for row in table.splitlines()[1:])
+    assert set(run.scenarios()) == set(re.findall("`([a-z]+)`", named))
     assert all(len(sentence) > 20 for sentence in run.scenarios().values())
     assert run.main([]) == 0
     assert run.main(["wave"]) == 2
