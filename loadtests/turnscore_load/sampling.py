@@ -28,8 +28,6 @@ class ProcessSample:
     rss_bytes: int
     handles: int
     threads: int
-    cpu_seconds: float
-    machine_cpu_seconds: float  # of everything that runs on the machine
 
 
 class ProcessesChangedError(ScenarioError):
@@ -66,10 +64,6 @@ class Sampler:
         if self._lost is not None:
             raise ProcessesChangedError(f"a process of the service ended while it was watched: {self._lost}")
 
-    def seconds(self) -> float:
-        """Since the sampling began, as the samples count it."""
-        return time.monotonic() - self._started_at
-
     def _run(self) -> None:
         while not self._stop.is_set():
             try:
@@ -80,20 +74,14 @@ class Sampler:
             self._stop.wait(self._interval_seconds)
 
     def _sample(self) -> ProcessSample:
-        rss, handles, threads, cpu = 0, 0, 0, 0.0
+        rss, handles, threads = 0, 0, 0
         for process in self._processes:
             with process.oneshot():
                 rss += process.memory_info().rss
                 handles += process.num_fds()
                 threads += process.num_threads()
-                times = process.cpu_times()
-                cpu += times.user + times.system
-        machine = psutil.cpu_times()
-        busy = sum(machine) - machine.idle - getattr(machine, "iowait", 0.0)
-        return ProcessSample(
-            seconds=self.seconds(), rss_bytes=rss, handles=handles, threads=threads, cpu_seconds=cpu,
-            machine_cpu_seconds=busy,
-        )  # fmt: skip
+        seconds = time.monotonic() - self._started_at
+        return ProcessSample(seconds=seconds, rss_bytes=rss, handles=handles, threads=threads)
 
 
 def write_csv(samples: Sequence[ProcessSample], file: Path) -> None:

@@ -6,7 +6,6 @@ watched; and one caller again from the very moment that the overload ends.
 """
 
 import asyncio
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated
@@ -41,7 +40,6 @@ LEAST_GOODPUT_SHARE = 0.9
 MOST_NORMAL = {50: 1.25, 95: 1.5}
 # How late the generator may send (99 of 100 calls) for the run to count. Chosen: a quarter of the default deadline.
 MOST_LATE_MS = 250.0
-MOST_FOREIGN_CPUS = 0.25  # CPUs that other programs may use before the report warns; chosen
 _PROBES_IN_A_ROW = 10
 
 
@@ -56,7 +54,6 @@ class OverloadRun:
     overload: Stage
     recovery: Stage
     samples: Sequence[ProcessSample]
-    generator_cpus: float  # CPU seconds per second that the generator took during the overload
 
 
 class TooMuchError(ScenarioError):
@@ -83,7 +80,6 @@ class Overload(TargetScenario[OverloadRun]):
 
     def report(self, found: OverloadRun) -> Iterator[str]:
         yield self._stage_table(found)
-        yield self._cpu_use(found)
 
     def checks(self, found: OverloadRun) -> Iterator[Check]:
         overload, seconds = found.overload, self.seconds
@@ -133,16 +129,14 @@ class Overload(TargetScenario[OverloadRun]):
             return await generator.run_closed(1, _RECOVERY_SECONDS + _PROBE_SECONDS, probes, _PROBE_AGAIN_SECONDS)
 
         with Sampler(processes, _SAMPLE_SECONDS) as sampler:
-            cpu_before, began_at = time.process_time(), time.monotonic()
             recovering = asyncio.create_task(recover())
             overload = await generator.run_open(requests, rate)
-            generator_cpus = (time.process_time() - cpu_before) / (time.monotonic() - began_at)
             recovery = await recovering
         sampler.check()
         generator.close()
         return OverloadRun(
             normal=normal, search=search, peak_clients=clients, peak=peak, overload=overload, recovery=recovery,
-            samples=sampler.samples, generator_cpus=generator_cpus,
+            samples=sampler.samples,
         )  # fmt: skip
 
     async def _search_peak(self, generator: Generator, requests: Iterator[bytes]) -> dict[int, Stage]:
@@ -167,15 +161,6 @@ class Overload(TargetScenario[OverloadRun]):
             times = [stage.took_ms(50, "answered"), stage.took_ms(99, "answered"), stage.took_ms(99, "refused")]
             rows.append([name, f"{stage.goodput(self.deadline_ms):.1f}", *counts, *(f"{t:.0f}" for t in times)])
         return table(["load", "good/s", *OUTCOMES, "p50 ms", "p99 ms", "p99 ms of refusals"], rows, texts=1)
-
-    def _cpu_use(self, run: OverloadRun) -> str:
-        first, *_, last = (each for each in run.samples if each.seconds <= self.seconds)
-        seconds, generator = last.seconds - first.seconds, run.generator_cpus
-        service = (last.cpu_seconds - first.cpu_seconds) / seconds
-        others = (last.machine_cpu_seconds - first.machine_cpu_seconds) / seconds - service - generator
-        used = f"CPUs used: {service:.2f} by the service, {generator:.2f} by the generator, {others:.2f} by others."
-        is_quiet = others < MOST_FOREIGN_CPUS
-        return used if is_quiet else f"{used} The machine was not idle: the figures are not to be trusted."
 
 
 def _probes(port: int, traffic: Traffic) -> Iterator[bytes]:

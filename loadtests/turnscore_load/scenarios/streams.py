@@ -66,8 +66,6 @@ class StreamsRun:
     moments: list[Moment] = field(default_factory=list)
     cut_streams: int = 0
     finished: int = 0  # streams that said all they had to and ended well
-    generator_cpus: float = 0.0
-    service_cpus: float = 0.0
     processes: int = 0
 
 
@@ -134,10 +132,6 @@ class Streams(TargetScenario[StreamsRun]):
             more = (each.rss_bytes - found.moments[0].rss_bytes) / _MIB
             rows.append([each.what, f"{each.open_streams:.0f}", f"{each.rss_bytes / _MIB:.1f}", f"{more:+.1f}"])
         yield table(["moment", "streams open", "memory, MiB", "more than at rest"], rows, texts=1)
-        yield (
-            f"CPUs used while they talked: {found.service_cpus:.2f} by the service, "
-            f"{found.generator_cpus:.2f} by the generator."
-        )
 
 
 class TalkingStream:
@@ -273,7 +267,7 @@ class _Run:
         channels, streams = opened
         to_cut = channels[: max(2, round(options.cut_share * options.connections))]
         stay = [stream for stream in streams if stream.channel not in to_cut]
-        began_at, cpu, before = time.monotonic(), time.process_time(), self._sampler.samples[-1]
+        began_at = time.monotonic()
         middle, end = began_at + options.seconds / 2, began_at + options.seconds
         going_on = asyncio.ensure_future(together(stream.talk(end) for stream in stay))
         await together(each.talk(middle) for each in streams if each.channel in to_cut)
@@ -281,9 +275,6 @@ class _Run:
         found.cut_streams = await cut(opened, to_cut)
         await self._moment(options.streams - found.cut_streams, f"after the cut of {found.cut_streams}")
         await going_on
-        found.generator_cpus = (time.process_time() - cpu) / (time.monotonic() - began_at)
-        now = self._sampler.samples[-1]
-        found.service_cpus = (now.cpu_seconds - before.cpu_seconds) / (now.seconds - before.seconds)
         found.finished = sum(await together(stream.finish() for stream in stay))
 
     async def _settle(self, streams: int, what: str) -> None:
@@ -294,9 +285,8 @@ class _Run:
 
     async def _moment(self, streams: int, what: str) -> None:
         opened, at_work = await self._wait_for(streams)
-        since = self._sampler.seconds() - self._options.settle_seconds / 2
-        samples = self._sampler.samples
-        latest = [each.rss_bytes for each in samples if each.seconds >= since] or [samples[-1].rss_bytes]
+        count = max(1, round(self._options.settle_seconds / 2 / _SAMPLE_SECONDS))
+        latest = [each.rss_bytes for each in self._sampler.samples[-count:]]
         self._found.moments.append(Moment(what, median(latest), opened, at_work))
         typer.echo(f"{what}: {opened:.0f} streams open, {median(latest) / _MIB:.1f} MiB")
 

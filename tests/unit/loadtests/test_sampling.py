@@ -16,7 +16,7 @@ def run(**grown: Callable[[float], float]) -> list[Growth]:
     for second in range(SECONDS):
         rss_mib, handles, threads = (usual[each](second) for each in ("rss_mib", "handles", "threads"))
         sizes = {"rss_bytes": int(rss_mib * 1024**2), "handles": round(handles), "threads": round(threads)}
-        samples.append(ProcessSample(seconds=second, cpu_seconds=0.0, machine_cpu_seconds=0.0, **sizes))
+        samples.append(ProcessSample(seconds=second, **sizes))
     return growths(samples, *soak_windows(SECONDS))
 
 
