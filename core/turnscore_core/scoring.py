@@ -136,7 +136,9 @@ def score_isolating(loaded: LoadedScorer, packs: Sequence[TokenPack], limit: Tok
     limit.recover()
     results: list[RawScore | FailedScoringError] = []
     for score in scores:
-        is_number = all(map(math.isfinite, (score.value, *score.details.values())))
+        is_number = math.isfinite(score.value) and (
+            not score.details or all(map(math.isfinite, score.details.values()))
+        )
         results.append(score if is_number else NotComputableError(f"{loaded.name} gave a score that is not a number"))
     in_order = iter(results)
     return [tuple(islice(in_order, len(pack.answers))) for pack in packs]

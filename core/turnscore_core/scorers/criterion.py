@@ -5,7 +5,6 @@ serves quality and all of them. One whose bundle has a second graph of its own t
 """
 
 from collections.abc import Sequence
-from math import tanh
 from pathlib import Path
 from typing import Annotated, ClassVar
 
@@ -14,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from turnscore_models import CRITERION, Bundle
 
 from turnscore_core.inference.onnx_backend import Array, Backend
-from turnscore_core.scorers.quality import HeadScorer, RowLayout
+from turnscore_core.scorers.quality import HeadScorer, LinearHead, RowLayout
 from turnscore_core.scorers.reaction import Calibrated
 from turnscore_core.scorers.scorer import RawScore, TokenPack
 from turnscore_core.scorers.turn_warnings import REPEAT_TURNS
@@ -48,15 +47,14 @@ class CriterionScorer(HeadScorer):
         """Reads `weights` float32 [columns] and `bias`, a scalar, of the file."""
         try:
             with np.load(path, allow_pickle=False) as stored:
-                self._weights = stored["weights"].astype(np.float32)
-                self._bias = float(stored["bias"])
+                weights, bias = stored["weights"].astype(np.float32), float(stored["bias"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise RuntimeError(f"{path.name} cannot be read: {error}") from error
-        if self._weights.ndim != 1 or not (np.isfinite(self._weights).all() and np.isfinite(self._bias)):
+        if weights.ndim != 1 or not (np.isfinite(weights).all() and np.isfinite(bias)):
             raise RuntimeError(f"{path.name} does not hold one finite weight for each column")
+        self.linear = LinearHead(weights, bias, self._calibrated.slope, self._calibrated.bias)
 
     def read_features(self, batch: Sequence[TokenPack], features: Array) -> list[RawScore]:
-        """The value of each turn, by itself: a product with a matrix would give other last digits in another batch."""
-        weights, bias, slope, offset = self._weights, self._bias, self._calibrated.slope, self._calibrated.bias
-        logits = [slope * (float(weights.dot(each)) + bias) + offset for each in features]
-        return [RawScore(0.5 + 0.5 * tanh(0.5 * each)) for each in logits]  # the logistic function; never overflows
+        """The value of each turn."""
+        assert self.linear is not None
+        return [self.linear.read(each) for each in features]

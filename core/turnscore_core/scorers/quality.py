@@ -8,9 +8,11 @@ import sys
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, chain, pairwise
+from math import tanh
 from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, cast
+from weakref import ref
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,6 +57,8 @@ RESPONSE, CONTEXT = "response", "context"
 KEPT_RESPONSE_TOKENS = 18
 """A longer response is not kept as such, which takes three times the bytes. Measured on DSTC9: 9 % of the replies were
 given before, with 5 % of the words; nearly all of them are short."""
+_KEPT_PASS_HEADS = 64
+"""Sets of scorers asked together whose heads stay laid out; of twenty criteria 340 KB a set. Chosen."""
 TOKENS_PER_KEPT = 6
 """Context tokens that take the second graph as long as one takes the first. Measured: 14 and 87 us. Without a count, a
 batch of 1,024 tokens read 24,000 of kept context, and took 860 MB."""
@@ -415,12 +419,28 @@ class HeadCurves(BaseModel):
         return self
 
 
+@dataclass(frozen=True, slots=True)
+class LinearHead:
+    """A value between 0 and 1 from one product with a turn's features."""
+
+    weights: Array  # float32 [columns]
+    bias: float
+    slope: float
+    offset: float
+
+    def read(self, features: Array) -> RawScore:
+        """Of one turn by itself: a product with a matrix would give other last digits in another batch."""
+        logit = self.slope * (float(self.weights.dot(features)) + self.bias) + self.offset
+        return RawScore(0.5 + 0.5 * tanh(0.5 * logit))  # the logistic function; never overflows
+
+
 class HeadScorer(Scorer):
     """What the scorers of heads on the split encoder share: from a turn to its features, and on to the heads."""
 
     HEADS: ClassVar[Sequence[str]]
     # Context turns in which a turn is looked for that was said before; where it is not, 0.
     looked_through: ClassVar[int] = 0
+    linear: LinearHead | None = None  # where that is all of its heads
 
     def __init__(self, bundle: Bundle, backend: Backend, layout: RowLayout, language: str) -> None:
         """Opens the bundle's heads of this kind, on the features that the `backend` gives.
@@ -436,6 +456,7 @@ class HeadScorer(Scorer):
         longest = self._layout.turn_tokens + ROW_MARKS
         self._encoder = SplitEncoder(backend, backend.joint, self._tokenizer.pad_id, longest)
         self.pass_key = f"{self.speaker} {self.looked_through} {language} {layout.model_dump_json()}"
+        self._pass_heads: dict[tuple[int, ...], _PassHeads] = {}
         self.open_heads(bundle.path_of(heads.file), backend)
 
     def open_heads(self, path: Path, backend: Backend) -> None:
@@ -553,19 +574,31 @@ class HeadScorer(Scorer):
 
     def _conclude_all(self, batch: Sequence[TokenPack], features: Array) -> list[RawScore]:
         """A score for each answer of the packs, by their own scorers or else by this one."""
-        places: dict[Scorer, list[int]] = {}
+        together: dict[tuple[Scorer, ...], list[int]] = {}
         for place, pack in enumerate(batch):
-            for scorer in pack.scorers or (self,):
-                places.setdefault(scorer, []).append(place)
-        found = {
-            scorer: iter(
-                scorer.read_features(batch, features)
-                if len(own) == len(batch)
-                else scorer.read_features([batch[place] for place in own], features[own])
+            together.setdefault(pack.scorers or (self,), []).append(place)
+        if len(together) == 1:
+            return list(chain.from_iterable(self._heads_of(*together).answer(batch, features)))
+        found = [
+            zip(
+                places,
+                self._heads_of(scorers).answer([batch[place] for place in places], features[places]),
+                strict=True,
             )
-            for scorer, own in cast("dict[HeadScorer, list[int]]", places).items()
-        }
-        return [next(found[scorer]) for pack in batch for scorer in cast("tuple[HeadScorer]", pack.scorers) or (self,)]
+            for scorers, places in together.items()
+        ]
+        answers = dict(chain.from_iterable(found))
+        return [answer for place in range(len(batch)) for answer in answers[place]]
+
+    def _heads_of(self, scorers: tuple[Scorer, ...]) -> "_PassHeads":
+        """The heads of scorers that a pass answers for; those of some such passes are kept as they are laid out."""
+        key = tuple(map(id, scorers))
+        heads = self._pass_heads.get(key)
+        if heads is None or not heads.are_of(scorers):
+            if len(self._pass_heads) >= _KEPT_PASS_HEADS:
+                self._pass_heads.clear()
+            heads = self._pass_heads[key] = _PassHeads(cast("tuple[HeadScorer, ...]", scorers))
+        return heads
 
     def read_features(self, batch: Sequence[TokenPack], features: Array) -> list[RawScore]:
         """The scores of turns whose features [turns, columns] these are."""
@@ -613,6 +646,33 @@ class HeadScorer(Scorer):
             *((NOT_IN_LANGUAGE,) if self._language == "en" and is_foreign(turn.response, len(response)) else ()),
         )
         return TokenPack(rows=rows, answers=(place,), tokens=(count,), structure=laid, warnings=(warnings,))
+
+
+class _PassHeads:
+    """The heads of a pass's scorers, in their order. Keeps none of the scorers.
+
+    Linear ones lie in one piece: between two passes the graphs' weights fill the processor's caches, and to fetch what
+    every scorer has of its own takes longer than to compute with it.
+    """
+
+    def __init__(self, scorers: Sequence[HeadScorer]) -> None:
+        self._scorers = [ref(scorer) for scorer in scorers]
+        self._others = [place for place, scorer in enumerate(scorers) if scorer.linear is None]
+        heads = [scorer.linear for scorer in scorers if scorer.linear is not None]
+        weights = np.stack([head.weights for head in heads]) if heads else ()
+        self._linear = [replace(head, weights=row) for head, row in zip(heads, weights, strict=True)]
+
+    def are_of(self, scorers: tuple[Scorer, ...]) -> bool:
+        return [each() for each in self._scorers] == list(scorers)
+
+    def answer(self, batch: Sequence[TokenPack], features: Array) -> list[list[RawScore]]:
+        """Of each pack, whose features [packs, columns] these are, what every scorer says."""
+        found = [[head.read(turn) for head in self._linear] for turn in features]
+        for place in self._others:
+            scorer = cast("HeadScorer", self._scorers[place]())
+            for scores, own in zip(found, scorer.read_features(batch, features), strict=True):
+                scores.insert(place, own)
+        return found
 
 
 class QualityScorer(HeadScorer):
