@@ -132,6 +132,7 @@ def _read_part(part: str, found: Mapping[str, Score]) -> float:
     return score.details[detail]
 
 
+_KEPT_CHOICES = 256  # of at most some KB each. Chosen
 QUALITY = "quality"  # the scorer that answers a ranking's question by itself
 
 
@@ -146,6 +147,8 @@ class ModelSet:
     combinations: Combinations = dataclass_field(default_factory=dict)
     # The names under which scorers work that stand here for the served ones, by scorer (split.py).
     versions: Mapping[str, str] = dataclass_field(default_factory=dict)
+    # Choices of scorers without options that were found good, by speaker and names: most requests make the same.
+    choices: dict[tuple[str, ...], dict[str, object]] = dataclass_field(default_factory=dict, init=False, compare=False)
 
     @property
     def loaded(self) -> dict[str, LoadedScorer]:
@@ -249,11 +252,18 @@ def read_choice(request: ScorerChoice, model_set: ModelSet, defaults: Sequence[s
 
 
 def read_score_choice(request: ScoreRequest, model_set: ModelSet) -> dict[str, object]:
-    """As `read_choice`, of one turn, of whose speaker every scorer must be."""
+    """As `read_choice`, of one turn, of whose speaker every scorer must be; not to be changed, as others get it too."""
+    key = None if request.options else (request.speaker, *(request.scorers or ()))
+    if key is not None and (known := model_set.choices.get(key)) is not None:
+        return known
     asked = read_choice(request, model_set, model_set.defaults)
     if request.speaker == "user" and not request.is_speaker_given and model_set.asked_of("system", asked):
         raise InvalidRequestError(NO_RESPONSE, field="messages")
     check_speaker(request, asked, request.speaker, model_set)
+    if key is not None:
+        if len(model_set.choices) >= _KEPT_CHOICES:
+            model_set.choices.clear()
+        model_set.choices[key] = asked
     return asked
 
 

@@ -71,6 +71,8 @@ class KeyMaker:
         if latest != namespace:
             prefix = f"{_PREFIX}:{namespace}:{self._model}:{self._identity}:"
             self._prefix = namespace, prefix
+        if hashes.latest_inputs is inputs and hashes.latest_namespace == namespace:  # another scorer of the same pass
+            return prefix + hashes.latest
         return prefix + hashes.hash_all(namespace, inputs, self._secret)
 
     def _identify(self) -> str:
@@ -80,18 +82,20 @@ class KeyMaker:
 class TextHashes(dict[str, bytes]):
     """The hashes of one request's texts. Each text is hashed once, however many of its turns and scorers read it."""
 
-    _latest: tuple[str, Fields | None, str] = "", None, ""
+    latest_namespace: str = ""
+    latest_inputs: Fields | None = None
+    latest: str = ""  # what `hash_all` made of these
 
     def __missing__(self, text: str) -> bytes:
         hashed = self[text] = blake2b(text.encode(), digest_size=_TEXT_BYTES).digest()
         return hashed
 
     def hash_all(self, namespace: str, inputs: Fields, secret: bytes) -> str:
-        """Of all inputs in a namespace; made once where the scorers of a pass ask one after the other."""
-        if self._latest[0] != namespace or self._latest[1] is not inputs:
-            content = b"".join(map(self.pack, (namespace, *inputs)))
-            self._latest = namespace, inputs, _hash(content, _INPUT_BYTES, secret)
-        return self._latest[2]
+        """Of all inputs in a namespace; kept for other scorers of the pass that ask next."""
+        content = b"".join(map(self.pack, (namespace, *inputs)))
+        self.latest_namespace, self.latest_inputs = namespace, inputs
+        self.latest = _hash(content, _INPUT_BYTES, secret)
+        return self.latest
 
     def pack(self, field: Field) -> bytes:
         """As `pack_fields`, with the hash of each text in its place."""

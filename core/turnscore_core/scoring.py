@@ -223,7 +223,7 @@ class Outcome:
 
 def score_of(loaded: LoadedScorer, turn: TurnToScore, raw: RawScore, *, is_cached: bool) -> Score:
     """The score as it travels; `turn` is as the scorer was given it."""
-    dropped = raw.tokens.dropped or int(turn.is_cut)
+    scorer, dropped = loaded.scorer, raw.tokens.dropped or int(turn.is_cut)
     return Score(
         value=raw.value,
         percentile=loaded.percentile(raw),
@@ -233,8 +233,8 @@ def score_of(loaded: LoadedScorer, turn: TurnToScore, raw: RawScore, *, is_cache
         cached=is_cached,
         warnings=list(raw.warnings),
         label=loaded.label(raw),
-        reasons=loaded.reasons(raw),
-        signals=loaded.signals(raw),
+        reasons=loaded.reasons(raw) if scorer.reason_heads else [],
+        signals=loaded.signals(raw) if scorer.signal_thresholds else [],
         stand_in=loaded.is_stand_in,
     )
 

@@ -10,7 +10,7 @@ from prometheus_client.multiprocess import MultiProcessCollector, mark_process_d
 from turnscore_core.kept_vectors import VectorCounts
 
 from turnscore_service._patches import bentoml_metrics as metrics_folder
-from turnscore_service._patches.prometheus_series import Counter, Gauge, Histogram, buffer_files
+from turnscore_service._patches.prometheus_series import Counter, Gauge, Histogram, TallyCounter, buffer_files
 from turnscore_service._patches.prometheus_series import write_out as write_out
 
 metrics_folder.claim_folder()  # before the first series, which opens its file
@@ -109,7 +109,7 @@ CACHE_HITS = Counter(
     "Turns whose whole score was in the cache, by the level that completed it: local or shared.",
     ["scorer", "level"],
 )
-CACHE_MISSES = Counter(
+CACHE_MISSES = TallyCounter(
     "turnscore_cache_misses_total",
     "Turns of which something had to be computed, by cause: absent, partial (some qualities "
     "were found), stale, unreadable, unavailable (the shared level gave no answer), or bypass and refresh as "

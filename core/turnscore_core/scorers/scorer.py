@@ -71,6 +71,7 @@ def count_tokens(used: int, dropped: int, truncated: bool | None = None) -> Toke
 
 NO_TOKENS = count_tokens(0, 0)
 WHOLE = b""  # the fingerprint of a score that is one fragment
+WHOLE_SCORE = (WHOLE,)  # the fragments of such a score; one object, by which it is known
 
 TokenRow = tuple[int, ...]
 # Suffix of a detail that is another detail's percentile among the bundle's reference turns.
@@ -252,7 +253,7 @@ class Scorer:
 
     def fragments_of(self, turn: TurnToScore) -> tuple[bytes, ...]:
         """A fingerprint for each fragment of the turn's score, over all that the fragment alone depends on."""
-        return (WHOLE,)
+        return WHOLE_SCORE
 
     def narrow(self, turn: TurnToScore, places: Sequence[int]) -> tuple[TurnToScore, Sequence[int]]:
         """The turn asking for these fragments alone, and which that gives: more where that changed their values."""

@@ -6,13 +6,14 @@ every so often for the other workers' scrapes.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from threading import Lock
 from typing import Any
 
 import prometheus_client
-from prometheus_client import values
+from prometheus_client import Metric, values
 
 _lock = Lock()
 _unwritten: "list[_BufferedValue]" = []
@@ -85,6 +86,33 @@ class Counter(_Remembers, prometheus_client.Counter):
         if amount < 0:
             raise ValueError("a counter does not go down")
         self._value.inc(amount)
+
+
+class TallyCounter(Counter):
+    """A family of series that count one at a time, several times a turn; they get it when they are read."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if self._is_parent():
+            self._tally: defaultdict[tuple[str, ...], int] = defaultdict(int)  # grows in one thread, read in any
+            self._added: dict[tuple[str, ...], int] = {}
+            count_before_writing(self._add_up)
+
+    def count(self, *labels: str) -> None:
+        """One more of the series with these labels."""
+        self._tally[labels] += 1
+
+    def collect(self) -> Iterable[Metric]:
+        self._add_up()
+        return super().collect()
+
+    def _add_up(self) -> None:
+        with self._lock:
+            tally = list(self._tally.items())
+            new = [(labels, total - self._added.get(labels, 0)) for labels, total in tally]
+            self._added.update(tally)
+        for labels, count in new:
+            self.labels(*labels).inc(count)
 
 
 class Gauge(_Remembers, prometheus_client.Gauge):

@@ -9,6 +9,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.score_entries import (
@@ -19,7 +20,7 @@ from turnscore_core.score_entries import (
     decode_entry,
     encode_entry,
 )
-from turnscore_core.scorers.scorer import WHOLE, Fields, RawScore, TurnToScore
+from turnscore_core.scorers.scorer import WHOLE_SCORE, Fields, RawScore, Scorer, TurnToScore
 from turnscore_wire import CacheMode
 
 from turnscore_service import metrics
@@ -72,6 +73,7 @@ class LocalLevel:
 
 _LOGGER = logging.getLogger("turnscore.cache")
 _BYTES_A_NUMBER = 4
+_NOTHING: Mapping[bytes, RawScore] = MappingProxyType({})
 
 
 @dataclass(slots=True, kw_only=True)
@@ -82,14 +84,14 @@ class CacheLookup:
     turn: TurnToScore  # trimmed already
     inputs: Fields  # what the scorer reads of the turn
     # The fragments that the score is made of; they and the following are set by `ScoreCache.look_up`.
-    fragments: tuple[bytes, ...] = ()
-    key: str | None = None  # none for a turn that shares its score with no other
-    is_read: bool = False
-    is_kept: bool = False
+    fragments: tuple[bytes, ...] = field(init=False)
+    key: str | None = field(init=False)  # none for a turn that shares its score with no other
+    is_read: bool = field(init=False)
+    is_kept: bool = field(init=False)
     # The fragments that were found, also those that the request does not need.
-    known: dict[bytes, RawScore] = field(default_factory=dict)
-    missing: Sequence[int] = ()  # the places in `fragments` of which nothing is known
-    miss: str = "absent"  # why something is missing
+    known: Mapping[bytes, RawScore] = field(init=False)
+    missing: Sequence[int] = field(init=False)  # the places in `fragments` of which nothing is known
+    miss: str = field(init=False)  # why something is missing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +99,7 @@ class _Keeping:
     """How one scorer's scores are kept."""
 
     keys: KeyMaker
+    fragments: tuple[bytes, ...] | None  # of every turn; None: the scorer is asked
     ttl_seconds: int
     vector_bytes: int  # size of the vector kept with a score; 0 if there is none
 
@@ -120,6 +123,7 @@ class ScoreCache:
         self._keeping = {
             name: _Keeping(
                 keys=KeyMaker(loaded, self._secret),
+                fragments=WHOLE_SCORE if type(loaded.scorer).fragments_of is Scorer.fragments_of else None,
                 ttl_seconds=settings.ttl_of(loaded.kind),
                 vector_bytes=_BYTES_A_NUMBER * loaded.scorer.vector_width,
             )
@@ -143,18 +147,16 @@ class ScoreCache:
         hashes: TextHashes | None = None,
     ) -> None:
         """Notes what this process knows of the turn's score; `hashes` are those of its request."""
-        scorer, keeping = lookup.loaded.scorer, self._keeping[lookup.loaded.name]
-        lookup.fragments = scorer.fragments_of(lookup.turn)
-        lookup.missing = range(len(lookup.fragments))
-        if mode == "bypass":
-            lookup.miss = mode
-            return
-        lookup.key = keeping.keys.key(namespace or self._settings.namespace, lookup.inputs, hashes)
-        lookup.is_kept = keeping.ttl_seconds > 0
+        keeping = self._keeping[lookup.loaded.name]
+        lookup.fragments = fragments = keeping.fragments or lookup.loaded.scorer.fragments_of(lookup.turn)
+        lookup.missing, lookup.known = range(len(fragments)), _NOTHING
+        lookup.is_kept = keeping.ttl_seconds > 0 and mode != "bypass"
         lookup.is_read = lookup.is_kept and mode == "use"
-        if mode == "refresh":
-            lookup.miss = mode
-        if lookup.is_read and (entry := self._local and self._local.get(lookup.key)):
+        lookup.miss = "absent" if mode == "use" else mode
+        lookup.key = None
+        if mode != "bypass":
+            lookup.key = keeping.keys.key(namespace or self._settings.namespace, lookup.inputs, hashes)
+        if lookup.is_read and self._local is not None and (entry := self._local.get(lookup.key or "")):
             self._take(lookup, entry, "local")
 
     async def find(self, lookups: Sequence[CacheLookup], seconds: float) -> None:
@@ -165,7 +167,7 @@ class ScoreCache:
         for each in lookups:
             if each.missing:
                 cause = "partial" if each.known and each.miss == "absent" else each.miss
-                metrics.CACHE_MISSES.labels(each.loaded.name, cause).inc()
+                metrics.CACHE_MISSES.count(each.loaded.name, cause)
 
     def keep(self, lookup: CacheLookup, found: Mapping[bytes, RawScore]) -> None:
         """Keeps fragments of a finished score, in addition to those known already."""
@@ -173,8 +175,8 @@ class ScoreCache:
             return
         known = lookup.known
         # Of a score that is not whole by itself another request may have found other fragments meanwhile.
-        if self._local is not None and lookup.fragments != (WHOLE,) and (entry := self._local.get(lookup.key)):
-            known = known | (self._decode(lookup, entry) or {})
+        if self._local is not None and lookup.fragments is not WHOLE_SCORE and (entry := self._local.get(lookup.key)):
+            known = {**known, **(self._decode(lookup, entry) or {})}
         entry = encode_entry(lookup.key, {**known, **found}, self._secret)
         if entry is None:
             return

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import attrgetter
-from typing import cast
 
 from turnscore_core.batches import PackCollector
 from turnscore_core.deadline import Deadline
@@ -19,7 +18,16 @@ from turnscore_core.errors import DeadlineExceededError, FailedScoringError, Sco
 from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.model_set import Combinations, add_combinations, component_scorers, with_thresholds
 from turnscore_core.score_entries import TextHashes
-from turnscore_core.scorers.scorer import RawScore, Scorer, TokenPack, TurnToScore, count_chars
+from turnscore_core.scorers.scorer import (
+    WHOLE,
+    WHOLE_SCORE,
+    Fields,
+    RawScore,
+    Scorer,
+    TokenPack,
+    TurnToScore,
+    count_chars,
+)
 from turnscore_core.scoring import Item, Outcome, ask_together, encode_in_pieces, encode_isolating, score_of
 
 from turnscore_service import metrics
@@ -62,7 +70,7 @@ class InFlight:
         self.chars = chars
         self.parts: list[Part] = []
         self.waiting = 0
-        """Scores that wait for it."""
+        """Turns of callers that wait for it."""
         self.is_done = False
         self.seconds = (0.0, 0.0, 0.0)
         """Of tokenizing, of waiting for a batch, and of the batch."""
@@ -78,7 +86,7 @@ class InFlight:
             self._others.setdefault((part.key, fragment), (self, part))
 
     def leave(self, *, expired: bool = False) -> None:
-        """A score no longer waits for it."""
+        """A turn no longer waits for it."""
         self.waiting -= 1
         if not self.waiting and not self.is_done:
             for stop in self.on_abandoned:
@@ -118,9 +126,10 @@ class Part:
     """Those that are computed."""
     shared: Sequence[bytes]
     """Those of them that other callers may wait for; none without a key."""
-    keep: Callable[[Mapping[bytes, RawScore]], object]
-    """Called with the finished fragments before any caller has them."""
-    found: Mapping[bytes, RawScore] = field(default_factory=dict)
+    keep: Callable[[Mapping[bytes, RawScore]], object] | None
+    """Called with the finished fragments before any caller has them; None where they are not kept."""
+    found: Mapping[bytes, RawScore] = field(init=False)
+    """Of work that is done without an error."""
     error: ScoringError | None = None
 
     def take(self, turn: TurnToScore, answer: RawScore | ScoringError) -> None:
@@ -129,8 +138,12 @@ class Part:
             self.error = answer
             return
         try:
-            found = dict(zip(self.fragments, self.scorer.split(turn, answer), strict=True))
-            self.keep(found)
+            if self.fragments is WHOLE_SCORE:
+                found = {WHOLE: answer}
+            else:
+                found = dict(zip(self.fragments, self.scorer.split(turn, answer), strict=True))
+            if self.keep is not None:
+                self.keep(found)
             self.found = found
         except Exception as error:
             self.error = _internal_error(error)
@@ -148,44 +161,78 @@ SingleFlight = dict[tuple[str, bytes], tuple[InFlight, Part]]
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class PendingScore(CacheLookup):
-    """One turn asked of one scorer: what is known of its score, and the work that it waits for."""
+    """What is known of one scorer's score of a turn, and the parts of work in flight that have the rest."""
 
     asked: str
     """The scorer's name in the outcome, whichever version of it answers."""
-    deadline: Deadline
-    outcome: Outcome
-    waits_for: list[tuple[InFlight, Part]] = field(default_factory=list)
-    own: InFlight | None = None
-    """What was begun for it."""
-    joined_at: float = 0.0
+    waits_for: Sequence[Part] = ()
 
-    def join(self, work: InFlight, part: Part) -> None:
-        """Waits for it."""
-        work.waiting += 1
-        self.waits_for.append((work, part))
-        self.joined_at = time.monotonic()
-
-    def leave(self, *, expired: bool = False) -> None:
-        """Waits for nothing any more."""
-        for work, _ in self.waits_for:
-            work.leave(expired=expired)
-        self.waits_for, self.own = [], None  # which would keep each other, and the scorer
-
-    def give_up(self) -> None:
-        """Its time ran out."""
-        self.outcome.errors[self.asked] = DeadlineExceededError("the deadline passed before the turn was scored")
-        self.leave(expired=True)
-
-    def assemble(self, thresholds: Mapping[str, float | None]) -> None:
+    def assemble(self, outcome: Outcome, thresholds: Mapping[str, float | None]) -> None:
         """Puts the score together from known fragments and computed ones; labels it by its caller's threshold."""
-        outcome, fragments = self.outcome, cast("Mapping[bytes, RawScore]", self.known)
-        if self.asked in outcome.errors:
-            return
-        for work, part in self.waits_for:
+        fragments = self.known
+        for part in self.waits_for:
             if part.error is not None:
                 outcome.errors[self.asked] = part.error
                 return
             fragments = {**fragments, **part.found} if fragments else part.found
+        loaded = self.loaded
+        if self.fragments is WHOLE_SCORE:
+            raw = fragments[WHOLE]
+        else:
+            raw = loaded.scorer.join(self.turn, [fragments[each] for each in self.fragments])
+        if self.asked in thresholds:
+            loaded = replace(loaded, threshold=thresholds[self.asked])
+        outcome.scores[self.asked] = score_of(loaded, self.turn, raw, is_cached=not self.waits_for)
+        if raw.vector is not None:
+            outcome.vectors[self.asked] = raw.vector
+
+
+@dataclass(slots=True, eq=False)
+class PendingTurn:
+    """One turn asked of scorers that share a pass, most often one, and the work in flight that it waits for."""
+
+    turn: TurnToScore
+    inputs: Fields
+    deadline: Deadline
+    outcome: Outcome
+    scores: list[PendingScore] = field(default_factory=list)
+    works: list[InFlight] = field(default_factory=list)
+    own: InFlight | None = None
+    """What was begun for it."""
+    joined_at: float = 0.0
+
+    def join(self, work: InFlight) -> None:
+        """Waits for it."""
+        if work not in self.works:
+            work.waiting += 1
+            self.works.append(work)
+            self.joined_at = time.monotonic()
+
+    def leave(self, *, expired: bool = False) -> None:
+        """Waits for nothing any more."""
+        for work in self.works:
+            work.leave(expired=expired)
+        self.works, self.own = [], None
+        for each in self.scores:
+            each.waits_for = ()  # which would keep each other, and the scorer
+
+    def give_up(self) -> None:
+        """Its time ran out: the scores that are not computed by now are errors."""
+        undone = [work for work in self.works if not work.is_done]
+        self.works = [work for work in self.works if work.is_done]
+        parts = {id(part) for work in undone for part in work.parts}
+        for each in self.scores:
+            if not parts.isdisjoint(map(id, each.waits_for)):
+                self.outcome.errors[each.asked] = DeadlineExceededError(
+                    "the deadline passed before the turn was scored"
+                )
+        for work in undone:
+            work.leave(expired=True)
+
+    def assemble(self, thresholds: Mapping[str, float | None]) -> None:
+        """Puts its scores, or their errors, into the outcome, with what they waited for."""
+        outcome = self.outcome
+        for work in self.works:
             if work is self.own:
                 tokenize, queue, inference = work.seconds
                 outcome.tokenize = max(outcome.tokenize, tokenize)
@@ -193,13 +240,9 @@ class PendingScore(CacheLookup):
                 outcome.inference = max(outcome.inference, inference)
             else:
                 outcome.queue = max(outcome.queue, time.monotonic() - self.joined_at)
-        raw = self.loaded.scorer.join(self.turn, [fragments[each] for each in self.fragments])
-        loaded = self.loaded
-        if self.asked in thresholds:
-            loaded = replace(loaded, threshold=thresholds[self.asked])
-        outcome.scores[self.asked] = score_of(loaded, self.turn, raw, is_cached=not self.waits_for)
-        if raw.vector is not None:
-            outcome.vectors[self.asked] = raw.vector
+        for each in self.scores:
+            if each.asked not in outcome.errors:
+                each.assemble(outcome, thresholds)
 
 
 class ScorerRuntime:
@@ -424,16 +467,16 @@ class Scheduler:
             caller.charge(len(items), is_paid=draw is not None)
             await _wait(pending)
             slices.renew()
-            for each in pending:
+            for turn in pending:
                 await slices.pause()
-                each.assemble(thresholds)
+                turn.assemble(thresholds)
             combinations = with_thresholds(self._combinations, thresholds) if thresholds else self._combinations
-            if combinations:
+            if combinations or len(pending) > len(items):  # else the scores are in the order asked
                 for item, outcome in zip(items, outcomes, strict=True):
                     add_combinations(item.asked, outcome, combinations)
         finally:
-            for each in pending:
-                each.leave()
+            for turn in pending:
+                turn.leave()
         return outcomes
 
     async def _draw(self, shared: RedisLevel, caller: Caller, items: Sequence[Item]) -> Draw | None:
@@ -483,55 +526,54 @@ class Scheduler:
 
     async def _look_up(
         self, items: Sequence[Item], outcomes: Sequence[Outcome], slices: TimeSlice
-    ) -> list[PendingScore]:
-        """What is asked of each scorer of each item, with what the cache knows; lets others in between.
+    ) -> list[PendingTurn]:
+        """What is asked of each scorer of each item, by pass, with what the cache knows; lets others in between.
 
         One round trip asks the shared level for all. Items share its time, which the one with the least left bounds.
         """
-        pending: list[PendingScore] = []
+        pending: list[PendingTurn] = []
+        lookups: list[PendingScore] = []
         hashes = TextHashes()
         for item, outcome in zip(items, outcomes, strict=True):
             await slices.pause()
-            known: TurnToScore | None = None
+            turns: dict[str, PendingTurn] = {}  # by pass
             for name in component_scorers(item.asked, self._combinations):
                 loaded = self._runtimes[item.versions.get(name, name)].loaded
-                if (turn := item.turn_for(loaded)) is not known:  # it is the same for the scorers of a pass
-                    known, inputs = turn, loaded.scorer.inputs_of(turn)
-                each = PendingScore(
-                    loaded=loaded, turn=turn, inputs=inputs, asked=name, deadline=item.deadline, outcome=outcome
-                )
+                if (turn := turns.get(loaded.pass_key)) is None:
+                    read = item.turn_for(loaded)
+                    turn = PendingTurn(read, loaded.scorer.inputs_of(read), item.deadline, outcome)
+                    turns[loaded.pass_key] = turn
+                each = PendingScore(loaded=loaded, turn=turn.turn, inputs=turn.inputs, asked=name)
                 self._cache.look_up(each, item.cache, item.namespace, hashes)
-                pending.append(each)
+                turn.scores.append(each)
+                lookups.append(each)
+            pending += turns.values()
         started_at = time.monotonic()
-        expires_at = min([each.deadline.expires_at for each in pending], default=started_at)
-        await self._cache.find(pending, _CACHE_SHARE * (expires_at - started_at))
+        expires_at = min([each.deadline.expires_at for each in items], default=started_at)
+        await self._cache.find(lookups, _CACHE_SHARE * (expires_at - started_at))
         took = time.monotonic() - started_at
         for outcome in outcomes:
             outcome.cache = took
         return pending
 
-    def _begin(self, pending: Sequence[PendingScore], caller: Caller, draw: Draw | None) -> None:
+    def _begin(self, pending: Sequence[PendingTurn], caller: Caller, draw: Draw | None) -> None:
         """Has each wait for all that it lacks, and computes what is in flight for no other.
 
         Where there is no room for that, what was drawn is given back.
         """
-        # By what computes, and by turn: the scorers of a pass are asked of the very same one.
-        begun: dict[ScorerRuntime, dict[int, InFlight]] = {}
+        begun: dict[ScorerRuntime, list[InFlight]] = {}
         deadlines = []
-        for each in pending:
-            if each.missing and (own := self._join(each)) is not None:
-                turn, part = own
-                works = begun.setdefault(self._computing[each.loaded.name], {})
-                if (work := works.get(id(turn))) is None:
-                    work = works[id(turn)] = InFlight(self._in_flight, turn, count_chars(each.inputs))
-                each.own = work
-                work.add(part)
-                each.join(work, part)
-                deadlines.append(each.deadline)
+        for turn in pending:
+            for each in turn.scores:
+                if each.missing:
+                    self._join(turn, each)
+            if turn.own is not None:
+                begun.setdefault(self._computing_of(turn), []).append(turn.own)
+                deadlines.append(turn.deadline)
         if not begun:
-            self.admission.note_known({self._computing[each.loaded.name].loaded.name for each in pending}, caller.share)
+            self.admission.note_known({self._computing_of(turn).loaded.name for turn in pending}, caller.share)
             return
-        jobs = {runtime.loaded.name: ScoringJob(runtime, list(works.values())) for runtime, works in begun.items()}
+        jobs = {runtime.loaded.name: ScoringJob(runtime, works) for runtime, works in begun.items()}
         demands = {name: job.demand for name, job in jobs.items()}
         try:
             reservation = self.admission.reserve(demands, max(deadlines, key=attrgetter("expires_at")), caller.share)
@@ -543,26 +585,35 @@ class Scheduler:
         for job in jobs.values():
             job.begin(reservation)
 
-    def _join(self, pending: PendingScore) -> tuple[TurnToScore, Part] | None:
-        """Joins what has fragments that it lacks; what of the turn no other computes, as a turn for its scorer."""
-        places = []
+    def _computing_of(self, turn: PendingTurn) -> ScorerRuntime:
+        return self._computing[turn.scores[0].loaded.name]
+
+    def _join(self, turn: PendingTurn, pending: PendingScore) -> None:
+        """Has it wait for the fragments that it lacks: those that others compute, and its turn's own work."""
+        key, fragments = pending.key, pending.fragments
+        places, parts = [], []
         for place in pending.missing:
-            held = None if pending.key is None else self._in_flight.get((pending.key, pending.fragments[place]))
+            held = None if key is None else self._in_flight.get((key, fragments[place]))
             if held is None:
                 places.append(place)
-            elif held not in pending.waits_for:
-                pending.join(*held)
-        if pending.waits_for:
+            elif held[1] not in parts:
+                turn.join(held[0])
+                parts.append(held[1])
+        if parts:
             metrics.CACHE_JOINS.labels(pending.loaded.name).inc()
-        if not places:
-            return None
-        turn, fragments = pending.turn, pending.fragments
-        if len(places) < len(fragments):
-            turn, computed = pending.loaded.scorer.narrow(turn, places)
-            fragments = tuple([fragments[place] for place in computed])
-        shared = () if pending.key is None else fragments
-        scorer = pending.loaded.scorer
-        return turn, Part(scorer, pending.key or "", fragments, shared, keep=partial(self._cache.keep, pending))
+        if places:
+            scorer, asked = pending.loaded.scorer, turn.turn
+            if len(places) < len(fragments):
+                asked, computed = scorer.narrow(asked, places)
+                fragments = tuple([fragments[place] for place in computed])
+            keep = partial(self._cache.keep, pending) if pending.is_kept else None
+            part = Part(scorer, key or "", fragments, () if key is None else fragments, keep)
+            if (own := turn.own) is None:  # the scorers of a pass are asked of the very same turn
+                own = turn.own = InFlight(self._in_flight, asked, count_chars(turn.inputs))
+                turn.join(own)
+            own.add(part)
+            parts.append(part)
+        pending.waits_for = parts
 
 
 def _end_reading(runtime: ScorerRuntime, reservation: Reservation, reading: "asyncio.Future[PackScores]") -> None:
@@ -573,13 +624,13 @@ def _end_reading(runtime: ScorerRuntime, reservation: Reservation, reading: "asy
     runtime.jobs.end()
 
 
-async def _wait(pending: Sequence[PendingScore]) -> None:
+async def _wait(pending: Sequence[PendingTurn]) -> None:
     """Returns when all work that is waited for is done; those that run out of time before that leave."""
-    for expiry in sorted({each.deadline.expires_at for each in pending}):
-        works = {work.done for each in pending for work, _ in each.waits_for if not work.is_done}
+    for expiry in sorted({turn.deadline.expires_at for turn in pending}):
+        works = {work.done for turn in pending for work in turn.works if not work.is_done}
         if not works:
             return
         await asyncio.wait(works, timeout=max(0.0, expiry - time.monotonic()))
-        for each in pending:
-            if each.deadline.expires_at <= expiry and not all([work.is_done for work, _ in each.waits_for]):  # noqa: C419
-                each.give_up()
+        for turn in pending:
+            if turn.deadline.expires_at <= expiry and not all([work.is_done for work in turn.works]):  # noqa: C419
+                turn.give_up()

@@ -41,8 +41,8 @@ class _Tally:
         self.warned = dict.fromkeys(WARNINGS, 0)
         self.dialogues = self.cut = self.not_computable = self.tokens = self.chars = 0
 
-    def count(self, score: Score, turn: TurnToScore | None) -> None:
-        """One live turn and its score."""
+    def count(self, score: Score, chars: int | None) -> None:
+        """One live turn and its score; `chars` are those that its scorer was given, None where that does not count."""
         self.labels[score.label or "none"] += 1
         if (percentile := score.percentile) is not None:
             self.bins[bisect_left(_BOUNDS, percentile)] += 1
@@ -54,16 +54,20 @@ class _Tally:
             for warning in score.warnings:
                 if warning in self.warned:
                     self.warned[warning] += 1
-        if turn is not None and not score.cached and len(turn.context) <= _MEASURED_TURNS:
+        if chars is not None and not score.cached:
             self.tokens += tokens.used + tokens.dropped
-            chars = len(turn.response)
-            for each in turn.context:
-                chars += len(each.text)
             self.chars += chars
 
     def numbers(self) -> list[float]:
         counts = (self.percentiles, self.dialogues, self.cut, self.not_computable, self.tokens, self.chars)
         return [*counts, *self.bins, *self.labels.values(), *self.warned.values()]
+
+
+def _count_chars(turn: TurnToScore) -> int | None:
+    """None where there are too many texts to count."""
+    if len(turn.context) > _MEASURED_TURNS:
+        return None
+    return len(turn.response) + sum([len(each.text) for each in turn.context])
 
 
 _tallies: defaultdict[_Labels, _Tally] = defaultdict(_Tally)
@@ -85,11 +89,15 @@ class ScoreMetrics:
             if turn.speaker == "system":
                 begins = False
                 break
+        known, chars = "", None  # of the latest pass
         for name, score in outcome.scores.items():
-            # None for a combination, which makes no tokens of its own.
             loaded = self._scorers.get(item.versions.get(name, name) if item.versions else name)
+            if loaded is None:  # a combination, which makes no tokens of its own
+                known, chars = "", None
+            elif loaded.pass_key is not known:
+                known, chars = loaded.pass_key, _count_chars(item.turn_for(loaded))
             tally = _tallies[name, score.model, tenant]
-            tally.count(score, None if loaded is None else item.turn_for(loaded))
+            tally.count(score, chars)
             for signal in score.signals:
                 metrics.USER_SIGNALS.labels(name, metrics.model_label(score.model), tenant, signal).inc()
             tally.dialogues += begins
