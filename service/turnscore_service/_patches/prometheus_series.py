@@ -93,7 +93,7 @@ class TallyCounter(Counter):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        if self._is_parent():
+        if self._is_parent():  # type: ignore[no-untyped-call]
             self._tally: defaultdict[tuple[str, ...], int] = defaultdict(int)  # grows in one thread, read in any
             self._added: dict[tuple[str, ...], int] = {}
             count_before_writing(self._add_up)

@@ -78,11 +78,9 @@ _NOTHING: Mapping[bytes, RawScore] = MappingProxyType({})
 
 @dataclass(slots=True, kw_only=True)
 class CacheLookup:
-    """One turn for one scorer, and the known fragments of its score."""
+    """The known fragments of one scorer's score of a turn."""
 
     loaded: LoadedScorer
-    turn: TurnToScore  # trimmed already
-    inputs: Fields  # what the scorer reads of the turn
     # The fragments that the score is made of; they and the following are set by `ScoreCache.look_up`.
     fragments: tuple[bytes, ...] = field(init=False)
     key: str | None = field(init=False)  # none for a turn that shares its score with no other
@@ -142,20 +140,25 @@ class ScoreCache:
     def look_up(
         self,
         lookup: CacheLookup,
+        turn: TurnToScore,
+        inputs: Fields,
         mode: CacheMode = "use",
         namespace: str | None = None,
         hashes: TextHashes | None = None,
     ) -> None:
-        """Notes what this process knows of the turn's score; `hashes` are those of its request."""
+        """Notes what this process knows of the score of the turn, trimmed, of which the scorer reads `inputs`.
+
+        `hashes` are those of its request.
+        """
         keeping = self._keeping[lookup.loaded.name]
-        lookup.fragments = fragments = keeping.fragments or lookup.loaded.scorer.fragments_of(lookup.turn)
+        lookup.fragments = fragments = keeping.fragments or lookup.loaded.scorer.fragments_of(turn)
         lookup.missing, lookup.known = range(len(fragments)), _NOTHING
         lookup.is_kept = keeping.ttl_seconds > 0 and mode != "bypass"
         lookup.is_read = lookup.is_kept and mode == "use"
         lookup.miss = "absent" if mode == "use" else mode
         lookup.key = None
         if mode != "bypass":
-            lookup.key = keeping.keys.key(namespace or self._settings.namespace, lookup.inputs, hashes)
+            lookup.key = keeping.keys.key(namespace or self._settings.namespace, inputs, hashes)
         if lookup.is_read and self._local is not None and (entry := self._local.get(lookup.key or "")):
             self._take(lookup, entry, "local")
 

@@ -167,7 +167,7 @@ class PendingScore(CacheLookup):
     """The scorer's name in the outcome, whichever version of it answers."""
     waits_for: Sequence[Part] = ()
 
-    def assemble(self, outcome: Outcome, thresholds: Mapping[str, float | None]) -> None:
+    def assemble(self, turn: TurnToScore, outcome: Outcome, thresholds: Mapping[str, float | None]) -> None:
         """Puts the score together from known fragments and computed ones; labels it by its caller's threshold."""
         fragments = self.known
         for part in self.waits_for:
@@ -179,10 +179,10 @@ class PendingScore(CacheLookup):
         if self.fragments is WHOLE_SCORE:
             raw = fragments[WHOLE]
         else:
-            raw = loaded.scorer.join(self.turn, [fragments[each] for each in self.fragments])
+            raw = loaded.scorer.join(turn, [fragments[each] for each in self.fragments])
         if self.asked in thresholds:
             loaded = replace(loaded, threshold=thresholds[self.asked])
-        outcome.scores[self.asked] = score_of(loaded, self.turn, raw, is_cached=not self.waits_for)
+        outcome.scores[self.asked] = score_of(loaded, turn, raw, is_cached=not self.waits_for)
         if raw.vector is not None:
             outcome.vectors[self.asked] = raw.vector
 
@@ -242,7 +242,7 @@ class PendingTurn:
                 outcome.queue = max(outcome.queue, time.monotonic() - self.joined_at)
         for each in self.scores:
             if each.asked not in outcome.errors:
-                each.assemble(outcome, thresholds)
+                each.assemble(self.turn, outcome, thresholds)
 
 
 class ScorerRuntime:
@@ -543,8 +543,8 @@ class Scheduler:
                     read = item.turn_for(loaded)
                     turn = PendingTurn(read, loaded.scorer.inputs_of(read), item.deadline, outcome)
                     turns[loaded.pass_key] = turn
-                each = PendingScore(loaded=loaded, turn=turn.turn, inputs=turn.inputs, asked=name)
-                self._cache.look_up(each, item.cache, item.namespace, hashes)
+                each = PendingScore(loaded=loaded, asked=name)
+                self._cache.look_up(each, turn.turn, turn.inputs, item.cache, item.namespace, hashes)
                 turn.scores.append(each)
                 lookups.append(each)
             pending += turns.values()

@@ -21,8 +21,8 @@ from turnscore_wire import TokenCount
 
 async def ask(cache: ScoreCache, loaded: LoadedScorer, options: Any = None) -> CacheLookup:
     turn = TurnToScore([], "a b c", options=options)
-    lookup = CacheLookup(loaded=loaded, turn=turn, inputs=loaded.scorer.inputs_of(turn))
-    cache.look_up(lookup)
+    lookup = CacheLookup(loaded=loaded)
+    cache.look_up(lookup, turn, loaded.scorer.inputs_of(turn))
     await cache.find([lookup], 1)
     return lookup
 

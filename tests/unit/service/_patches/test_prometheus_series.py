@@ -37,6 +37,18 @@ def test_a_series_has_its_own_number():
         counted.labels("a")
 
 
+def test_what_is_tallied_is_in_its_series_when_they_are_read():
+    registry = CollectorRegistry()
+    counted = prometheus_series.TallyCounter("tallied_total", "Things.", ["kind"], registry=registry)
+    for kind in "aab":
+        counted.count(kind)
+    assert [registry.get_sample_value("tallied_total", {"kind": kind}) for kind in "ab"] == [2, 1]
+    counted.count("a")
+    prometheus_series.write_out()
+    assert counted.labels("a")._value.get() == 3
+    assert registry.get_sample_value("tallied_total", {"kind": "a"}) == 3
+
+
 def test_the_file_of_a_worker_has_what_was_written_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
     monkeypatch.setattr(prometheus_client.values, "ValueClass", prometheus_series._BufferedValue)

@@ -100,6 +100,21 @@ async def test_what_is_known_is_not_asked_again(models: dict[str, Bundle], passe
         assert sum(passes) == 2
 
 
+async def test_turns_of_one_batch_may_ask_other_scorers_of_the_pass(models: dict[str, Bundle], passes: list[int]):
+    asked = {"a b c": ALL, "c d e": ["dull", "quality"], "e f g": ["on_topic"], "g h i": ALL[::-1]}
+    async with serving(models) as runtime:
+        passes.clear()
+        requests = [ScoreRequest(response=text, scorers=own) for text, own in asked.items()]
+        reply: BatchReply = await runtime.pipeline().score_batch(requests, "r", Deadline.after_ms(60_000))
+        assert passes == [4]
+        for (text, own), each in zip(asked.items(), reply.results, strict=True):
+            assert isinstance(each, ScoreReply)
+            assert list(each.scores) == own
+            for name in own:
+                alone = (await ask(runtime, text, name, cache="bypass"))[name]
+                assert each.scores[name].value == pytest.approx(alone.value, abs=1e-6)
+
+
 async def test_two_callers_at_once_wait_for_one_pass(models: dict[str, Bundle], passes: list[int]):
     async with serving(models) as runtime:
         passes.clear()
