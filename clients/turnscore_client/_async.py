@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Protocol, Self, TypeVar, Unpack, overload
 
 import httpx
@@ -219,9 +218,7 @@ class AsyncConversation:
                 raise
             await self._clock.sleep_async(delay)
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def _open(self, attempts: Attempts) -> None:
@@ -378,9 +375,7 @@ class AsyncCalls:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     async def _run(self, call: Call[R]) -> R:

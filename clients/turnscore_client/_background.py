@@ -13,7 +13,6 @@ import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import Any, Self, TypedDict, TypeVar, Unpack
 
 from pydantic import ValidationError
@@ -133,9 +132,7 @@ class AsyncBackgroundScorer:
         self._is_open = True
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     async def _score(self, tag: object, turn: dict[str, Any]) -> None:

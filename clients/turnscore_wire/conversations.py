@@ -8,7 +8,7 @@ caller is answered by exactly one, in order: `open` by `opened`, a system turn b
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Self
+from typing import Annotated
 
 from pydantic import FailFast, Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -16,7 +16,7 @@ from pydantic_core import PydanticCustomError
 from turnscore_wire.errors import ErrorDetail
 from turnscore_wire.messages import MAX_DEADLINE_MS, ChatMessage, Turn, WireRequest, map_messages
 from turnscore_wire.replies import SKIPPED, DialogueAggregate, Errors, Reply, Score, Timing
-from turnscore_wire.requests import Messages, TakesMessages
+from turnscore_wire.requests import Messages, TakesContext
 
 
 @dataclass(slots=True)
@@ -55,18 +55,13 @@ class Transcript:
         return first + mapped.indices[-1], turns[-1]
 
 
-class ConversationOpening(TakesMessages):
+class ConversationOpening(TakesContext):
     """What holds for the whole conversation; `deadline_ms` for each of its turns, from the turn's arrival."""
 
     context: Annotated[list[Turn], FailFast()] = Field(
         default_factory=list,
         description="The turns before this conversation, oldest first; may be empty. They are not scored.",
     )
-
-    @model_validator(mode="after")
-    def _take_messages(self) -> Self:
-        self.settle_context()
-        return self
 
 
 class ConversationTurn(Turn):

@@ -113,18 +113,27 @@ class TakesMessages(ScorerChoice):
             fields.pop(field, None)
         return fields
 
-    def settle_context(self) -> None:
-        """Puts the turns that stand in the messages, if there are any, into `context`."""
-        if self.messages:
-            self._refuse_both("context")
-            self._settle(context=self.mapped.turns)
-
     def _settle(self, **turns: Any) -> None:
         self.__dict__.update(turns)
 
     def _refuse_both(self, field: str) -> None:
         if getattr(self, field) and field in self.model_fields_set:
             refuse_field((field,), "two_dialogues", "must not be given together with `messages`")
+
+
+class TakesContext(TakesMessages):
+    """A request with turns before what it asks about, which may stand in its messages."""
+
+    context: Annotated[list[Turn], FailFast()] = Field(
+        default_factory=list, description="The turns before the response, oldest first; may be empty."
+    )
+
+    @model_validator(mode="after")
+    def _take_messages(self) -> Self:
+        if self.messages:
+            self._refuse_both("context")
+            self._settle(context=self.mapped.turns)
+        return self
 
 
 def _or_messages(field: str) -> dict[str, Any]:
@@ -138,14 +147,11 @@ NO_RESPONSE = (
 _NO_USER_TURN = "must end with the user's text, or come with `response`, where `speaker` is `user`"
 
 
-class ScoreRequest(TakesMessages):
+class ScoreRequest(TakesContext):
     """One turn to score. Of `messages` it is the last turn, unless `response` is given too."""
 
     model_config = ConfigDict(json_schema_extra=_or_messages("response"))
 
-    context: Annotated[list[Turn], FailFast()] = Field(
-        default_factory=list, description="The turns before the response, oldest first; may be empty."
-    )
     response: SpokenText = Field(default_factory=str, description="The turn to score.")
     speaker: Speaker = Field(
         default="system",
@@ -221,12 +227,9 @@ class DialogueRequest(TakesMessages):
         return self
 
 
-class RankRequest(TakesMessages):
+class RankRequest(TakesContext):
     """Several responses to one context, to be put in order."""
 
-    context: Annotated[list[Turn], FailFast()] = Field(
-        default_factory=list, description="The turns before the response, oldest first; may be empty."
-    )
     candidates: Annotated[list[SpokenText], Field(min_length=1), FailFast()] = Field(
         description="The responses to choose from; may hold the same text twice."
     )
@@ -235,11 +238,6 @@ class RankRequest(TakesMessages):
         description="Weight of each scorer, 0 or more; 1 by default. Without `scorers`, the scorers named here are "
         "asked. A scorer that weighs 0 is returned and does not count; at least one must weigh more.",
     )
-
-    @model_validator(mode="after")
-    def _take_messages(self) -> Self:
-        self.settle_context()
-        return self
 
 
 class SimilarityRequest(WireRequest):

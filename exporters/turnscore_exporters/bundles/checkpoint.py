@@ -12,22 +12,8 @@ from tokenizers import Tokenizer
 from turnscore_core.scorers.scorer import Scorer, TurnToScore
 from turnscore_models import Bundle, SelfTest
 
+from turnscore_exporters.bundles import writer
 from turnscore_exporters.bundles.self_test import build_self_test, open_examined, self_test_turns
-from turnscore_exporters.bundles.writer import (
-    CALIBRATION_FILE,
-    GRAPH_FILES,
-    MIN_PARITY_TURNS,
-    SELF_TEST_FILE,
-    TOKENIZER_FILE,
-    GraphChoice,
-    calibrate,
-    check_parity,
-    choose_graphs,
-    finish_bundle,
-    fresh_folder,
-    serve_turns,
-    start_bundle,
-)
 from turnscore_exporters.graphs.export import BertGraph, GraphContract, export_fp32, skip_padding
 from turnscore_exporters.graphs.fp16 import convert_fp16
 from turnscore_exporters.graphs.int8 import quantize_int8
@@ -50,25 +36,25 @@ Score = Callable[[Sequence[TurnToScore]], Sequence[float]]
 def write_graphs(
     model: BertGraph,
     contract: GraphContract,
-    choice: GraphChoice,
+    choice: writer.GraphChoice,
     output: Path,
     probe_inputs: Mapping[str, NDArray[Any]] | None = None,
 ) -> None:
     """Writes the fp32 graph, and what is made of it."""
-    fp32 = output / GRAPH_FILES["fp32"]
+    fp32 = output / writer.GRAPH_FILES["fp32"]
     export_fp32(model, contract, fp32)
     if "cpu-int8" in choice.kept:
-        quantize_int8(fp32, output / GRAPH_FILES["cpu-int8"], probe_inputs)
-        skip_padding(output / GRAPH_FILES["cpu-int8"])
+        quantize_int8(fp32, output / writer.GRAPH_FILES["cpu-int8"], probe_inputs)
+        skip_padding(output / writer.GRAPH_FILES["cpu-int8"])
     if "cuda-fp16" in choice.kept:
-        convert_fp16(fp32, output / GRAPH_FILES["cuda-fp16"])
+        convert_fp16(fp32, output / writer.GRAPH_FILES["cuda-fp16"])
 
 
 def write_rest(tokenizer: Tokenizer, expected: Sequence[float], source: str, test: SelfTest, output: Path) -> None:
     """Writes the tokenizer, the calibration curve and the self-test."""
-    tokenizer.save(str(output / TOKENIZER_FILE), pretty=False)
-    write_json(output / CALIBRATION_FILE, calibrate(expected, source))
-    write_json(output / SELF_TEST_FILE, test)
+    tokenizer.save(str(output / writer.TOKENIZER_FILE), pretty=False)
+    write_json(output / writer.CALIBRATION_FILE, writer.calibrate(expected, source))
+    write_json(output / writer.SELF_TEST_FILE, test)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +63,7 @@ class Checkpoint:
 
     scorer: type[Scorer]
     encoder: Tokenizes
-    write_graphs: Callable[[GraphChoice, Path], None]
+    write_graphs: Callable[[writer.GraphChoice, Path], None]
     score: Score
     turns: Sequence[TurnToScore]
     source: str
@@ -88,7 +74,7 @@ class Checkpoint:
     by_graph: tuple[str, Callable[[Score], JsonValue]] | None = None
 
 
-def bert_graphs(model: BertGraph, contract: GraphContract) -> Callable[[GraphChoice, Path], None]:
+def bert_graphs(model: BertGraph, contract: GraphContract) -> Callable[[writer.GraphChoice, Path], None]:
     """What a BERT's Checkpoint has for `write_graphs`."""
     return partial(write_graphs, model, contract)
 
@@ -104,15 +90,15 @@ def export_checkpoint(made: Checkpoint, options: BundleOptions) -> Bundle:
     Raises ParityError if a graph disagrees with the checkpoint on the reference turns, ExporterError if there are fewer
     than 200 of them; the folder is then removed.
     """
-    choice = choose_graphs(options.graph, options.int8_tolerance, options.fp16_tolerance)
-    with fresh_folder(options.output, len(made.turns), MIN_PARITY_TURNS):
+    choice = writer.choose_graphs(options.graph, options.int8_tolerance, options.fp16_tolerance)
+    with writer.fresh_folder(options.output, len(made.turns), writer.MIN_PARITY_TURNS):
         expected = made.score(made.turns)
         tested = self_test_turns(made.scorer.KIND)
         made.write_graphs(choice, options.output)
         write_rest(
             made.encoder.tokenizer, expected, made.source, build_self_test(tested, made.score(tested)), options.output
         )
-        bundle = start_bundle(
+        bundle = writer.start_bundle(
             options.output,
             made.scorer.KIND,
             options.version,
@@ -126,11 +112,11 @@ def export_checkpoint(made: Checkpoint, options: BundleOptions) -> Bundle:
         measured, agreement = {}, dict(made.agreement)
         scorers: dict[str, Score] = {"checkpoint": made.score}
         for variant, spec in bundle.manifest.graphs.items():
-            score = partial(serve_turns, made.scorer(bundle, open_examined(bundle, variant)))
-            drift = check_parity(variant, made.turns, score(made.turns), expected, spec.parity_tolerance)
+            score = partial(writer.serve_turns, made.scorer(bundle, open_examined(bundle, variant)))
+            drift = writer.check_parity(variant, made.turns, score(made.turns), expected, spec.parity_tolerance)
             measured[variant] = drift.to_dict()
             scorers[variant] = score
         if made.by_graph is not None:
             name, measure = made.by_graph
             agreement[name] = {each: measure(score) for each, score in scorers.items()}
-        return finish_bundle(bundle, measured, choice.kept, agreement)
+        return writer.finish_bundle(bundle, measured, choice.kept, agreement)

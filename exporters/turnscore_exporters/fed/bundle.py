@@ -27,26 +27,13 @@ from turnscore_core.scorers.fed.questions import (
 from turnscore_core.scorers.fed.scorer import FedScorer
 from turnscore_models import Bundle, GraphVariant
 
+from turnscore_exporters.bundles import writer
 from turnscore_exporters.bundles.self_test import (
     FED_VERIFIED,
     build_self_test,
     build_turn,
     open_examined,
     self_test_turns,
-)
-from turnscore_exporters.bundles.writer import (
-    CALIBRATION_FILE,
-    FP32_TOLERANCE,
-    GRAPH_FILES,
-    SELF_TEST_FILE,
-    TOKENIZER_FILE,
-    GraphPromise,
-    calibrate,
-    check_parity,
-    choose_graphs,
-    finish_bundle,
-    fresh_folder,
-    start_bundle,
 )
 from turnscore_exporters.errors import CheckpointError, ExporterError, ParityError
 from turnscore_exporters.fed.model import FedCheckpoint, build_probe, export_graph, load_checkpoint
@@ -213,7 +200,7 @@ PRECISIONS: dict[GraphVariant, str] = {
     "cuda-fp16": "fp16 matmuls, attention fused; residuals, norms, softmax and losses fp32",
 }
 # Nats. fp32 differs by rounding alone; the others are chosen from what was measured, see docs/models/fed.md.
-TOLERANCES: dict[GraphVariant, float] = {"fp32": FP32_TOLERANCE, "cpu-int8": 0.1, "cuda-fp16": 0.01}
+TOLERANCES: dict[GraphVariant, float] = {"fp32": writer.FP32_TOLERANCE, "cpu-int8": 0.1, "cuda-fp16": 0.01}
 REFERENCE_FILE = "reference.npz"
 MIN_REFERENCE_TURNS = 100
 
@@ -235,22 +222,22 @@ def export_fed(job: FedExport, output: Path) -> Bundle:
     Raises ParityError where one disagrees, CheckpointError where a follow-up does not fit the window, ExporterError for
     too few reference turns; the folder is then removed.
     """
-    with fresh_folder(output, len(job.reference), MIN_REFERENCE_TURNS):
+    with writer.fresh_folder(output, len(job.reference), MIN_REFERENCE_TURNS):
         return _write(job, output)
 
 
 def _write(job: FedExport, output: Path) -> Bundle:
-    kept = choose_graphs(job.asked.graph, TOLERANCES["cpu-int8"]).kept
+    kept = writer.choose_graphs(job.asked.graph, TOLERANCES["cpu-int8"]).kept
     variants = [FP32, *(each for each in kept if each != FP32)]
     output.mkdir(parents=True, exist_ok=True)
-    job.checkpoint.tokenizer.save(str(output / TOKENIZER_FILE), pretty=False)
-    _check_window(job, output / TOKENIZER_FILE)
+    job.checkpoint.tokenizer.save(str(output / writer.TOKENIZER_FILE), pretty=False)
+    _check_window(job, output / writer.TOKENIZER_FILE)
     _write_graphs(job.checkpoint, variants, output)
     rated = rate_verified_turns(job.checkpoint, job.options)
     tested = self_test_turns(KIND)  # the verified ones come first
     values = mean_values(rated[job.options.loss], job.options).tolist()
     values += [None] * (len(tested) - len(values))
-    write_json(output / SELF_TEST_FILE, build_self_test(tested, values))
+    write_json(output / writer.SELF_TEST_FILE, build_self_test(tested, values))
     # The reference needs a scorer, and a scorer needs a reference: it starts with one of zeros.
     _write_reference(output, {loss: np.zeros((1, len(job.options.qualities))) for loss in LOSSES}, job)
     bundle = _start(job, variants, output)
@@ -260,7 +247,7 @@ def _write(job: FedExport, output: Path) -> Bundle:
     measured = {FP32: {f"published_{loss}": worst for loss, worst in published.items()}}
     for variant in variants[1:]:
         measured[variant] = _examine(bundle, variant, job, expected)
-    return finish_bundle(bundle, measured, kept, {})
+    return writer.finish_bundle(bundle, measured, kept, {})
 
 
 def _check_window(job: FedExport, tokenizer: Path) -> None:
@@ -273,12 +260,12 @@ def _check_window(job: FedExport, tokenizer: Path) -> None:
 
 
 def _write_graphs(checkpoint: FedCheckpoint, variants: Sequence[GraphVariant], output: Path) -> None:
-    export_graph(checkpoint.model, output / GRAPH_FILES[FP32])
+    export_graph(checkpoint.model, output / writer.GRAPH_FILES[FP32])
     if "cpu-int8" in variants:
         probe = build_probe(int(checkpoint.model.config.vocab_size))
-        quantize_int8(output / GRAPH_FILES[FP32], output / GRAPH_FILES["cpu-int8"], probe)
+        quantize_int8(output / writer.GRAPH_FILES[FP32], output / writer.GRAPH_FILES["cpu-int8"], probe)
     if "cuda-fp16" in variants:
-        export_graph(checkpoint.model, output / GRAPH_FILES["cuda-fp16"], torch.float16, is_fused=True)
+        export_graph(checkpoint.model, output / writer.GRAPH_FILES["cuda-fp16"], torch.float16, is_fused=True)
 
 
 def _scorer(bundle: Bundle, variant: GraphVariant) -> FedScorer:
@@ -292,7 +279,9 @@ def _examine(
     served = serve_both_losses(_scorer(bundle, variant), job.reference, job.options)[job.options.loss]
     wanted = expected[job.options.loss]
     values, wanted_values = (mean_values(each, job.options).tolist() for each in (served, wanted))
-    drift = check_parity(variant, list(map(build_turn, job.reference)), values, wanted_values, TOLERANCES[variant])
+    drift = writer.check_parity(
+        variant, list(map(build_turn, job.reference)), values, wanted_values, TOLERANCES[variant]
+    )
     by_quality = [
         compute_spearman(served[:, each].tolist(), wanted[:, each].tolist()) for each in range(wanted.shape[1])
     ]
@@ -327,16 +316,16 @@ def _write_reference(output: Path, values: Mapping[Loss, Values], job: FedExport
     write_reference(output / REFERENCE_FILE, values)
     defaults = mean_values(values[job.options.loss], job.options)
     source = f"system turns of {', '.join(path.name for path in job.asked.dialogues or ())}"
-    write_json(output / CALIBRATION_FILE, calibrate(defaults.tolist(), source))
+    write_json(output / writer.CALIBRATION_FILE, writer.calibrate(defaults.tolist(), source))
 
 
 def _start(job: FedExport, variants: Sequence[GraphVariant], output: Path) -> Bundle:
     options: dict[str, JsonValue] = job.options.model_dump(mode="json", exclude={"own_qualities"})
-    return start_bundle(
+    return writer.start_bundle(
         output,
         KIND,
         job.asked.version,
-        {variant: GraphPromise(PRECISIONS[variant], TOLERANCES[variant]) for variant in variants},
+        {variant: writer.GraphPromise(PRECISIONS[variant], TOLERANCES[variant]) for variant in variants},
         token_limit=job.checkpoint.window,
         options=options,
         # The training record of `turnscore train dialogue-lm`; other checkpoints have none.

@@ -38,21 +38,9 @@ from turnscore_core.scorers.turn_warnings import find_repeats
 from turnscore_models import Bundle, GraphVariant, HeadsSpec
 from turnscore_models.bundle import encoder_digest, sha256_of
 
+from turnscore_exporters.bundles import writer
 from turnscore_exporters.bundles.checkpoint import write_rest
 from turnscore_exporters.bundles.self_test import build_self_test, open_examined, self_test_turns
-from turnscore_exporters.bundles.writer import (
-    GRAPH_FILES,
-    JOINT_FILES,
-    MIN_PARITY_TURNS,
-    PACKS_AT_ONCE,
-    GraphChoice,
-    calibrate,
-    check_parity,
-    choose_graphs,
-    finish_bundle,
-    fresh_folder,
-    start_bundle,
-)
 from turnscore_exporters.errors import CheckpointError, ParityError
 from turnscore_exporters.graphs.export import (
     EXAMPLE_IDS,
@@ -181,12 +169,12 @@ def export_quality(options: QualityExportOptions) -> Bundle:
     ExporterError if there are fewer than 200 of them; the folder is then removed.
     """
     reference = read_quality_reference(options.data, options.turns)
-    choice = choose_graphs(options.graph, options.int8_tolerance, options.fp16_tolerance)
-    with fresh_folder(options.output, len(reference.turns), MIN_PARITY_TURNS):
+    choice = writer.choose_graphs(options.graph, options.int8_tolerance, options.fp16_tolerance)
+    with writer.fresh_folder(options.output, len(reference.turns), writer.MIN_PARITY_TURNS):
         return _write(options, choice, reference)
 
 
-def _write(options: QualityExportOptions, choice: GraphChoice, reference: QualityReference) -> Bundle:
+def _write(options: QualityExportOptions, choice: writer.GraphChoice, reference: QualityReference) -> Bundle:
     output = options.output
     model, encoder = load_model(options.checkpoint)
     formula = read_options(options.checkpoint, model).value
@@ -199,7 +187,7 @@ def _write(options: QualityExportOptions, choice: GraphChoice, reference: Qualit
     self_test = build_self_test(tested, score_turns(model, encoder, tested).values(formula))
     write_encoder(model, choice, output, probed)
     write_rest(encoder.tokenizer, values, reference.source, self_test, output)
-    curves = {name: calibrate(heads[:, place].tolist(), reference.source) for place, name in enumerate(HEADS)}
+    curves = {name: writer.calibrate(heads[:, place].tolist(), reference.source) for place, name in enumerate(HEADS)}
     write_json(output / HEADS_FILE, HeadCurves.model_validate({"curves": curves}))
     bundle = _start(options, choice, model, parity)
     agreement: dict[str, JsonValue] = {"checkpoint": _agree(reference, formula, partial(score_turns, model, encoder))}
@@ -212,17 +200,17 @@ def _write(options: QualityExportOptions, choice: GraphChoice, reference: Qualit
         measured[variant] = _check(variant, reference.turns, served, expected, formula, spec.parity_tolerance)
         agreement[variant] = _agree(reference, formula, partial(serve_turns, scorer))
     said = {**bundle.manifest.agreement, "agreement_by_graph": agreement}
-    return finish_bundle(bundle, measured, choice.kept, said)
+    return writer.finish_bundle(bundle, measured, choice.kept, said)
 
 
-def write_encoder(model: QualityModel, choice: GraphChoice, output: Path, probed: Sequence[TurnRows]) -> None:
+def write_encoder(model: QualityModel, choice: writer.GraphChoice, output: Path, probed: Sequence[TurnRows]) -> None:
     """Writes the encoder's two graphs in each precision; `probed` turns show which channels are large."""
-    fp32, joint = output / GRAPH_FILES["fp32"], output / JOINT_FILES["fp32"]
+    fp32, joint = output / writer.GRAPH_FILES["fp32"], output / writer.JOINT_FILES["fp32"]
     width = int(model.encoder.config.hidden_size)
     export_fp32(RowPart(model), ROW_CONTRACT, fp32)
     export_fp32(JointPart(model), joint_contract(width), joint)
     if "cpu-int8" in choice.kept:
-        whole, second = output / GRAPH_FILES["cpu-int8"], output / JOINT_FILES["cpu-int8"]
+        whole, second = output / writer.GRAPH_FILES["cpu-int8"], output / writer.JOINT_FILES["cpu-int8"]
         ids, mask = pad_rows(list(dict.fromkeys(row for turn in probed for row in (turn.response, *turn.context))), 0)
         quantize_int8(fp32, whole, {"input_ids": ids, "attention_mask": mask})
         encoder = SplitEncoder(OnnxBackend(fp32, threads=1), OnnxBackend(joint, threads=1), 0, 0)
@@ -230,8 +218,10 @@ def write_encoder(model: QualityModel, choice: GraphChoice, output: Path, probed
         move_rounding(whole, second, KEPT)
         skip_padding(whole)
     if "cuda-fp16" in choice.kept:
-        convert_fp16(fp32, output / GRAPH_FILES["cuda-fp16"])
-        shutil.copyfile(joint, output / JOINT_FILES["cuda-fp16"])  # as pooling and heads: small, and a sum of many
+        convert_fp16(fp32, output / writer.GRAPH_FILES["cuda-fp16"])
+        shutil.copyfile(
+            joint, output / writer.JOINT_FILES["cuda-fp16"]
+        )  # as pooling and heads: small, and a sum of many
 
 
 def write_heads(model: QualityModel, turns: Sequence[TurnRows], output: Path) -> dict[str, dict[str, float]]:
@@ -299,7 +289,7 @@ def serve_turns(
     packs = sorted(scorer.encode(turns), key=lambda pack: pack.width)
     heads, reactions = np.zeros((len(turns), len(HEADS))), np.zeros((len(turns), len(REACTIONS)))
     warnings: list[Sequence[str]] = [()] * len(turns)
-    for batch in chunks(packs, PACKS_AT_ONCE):
+    for batch in chunks(packs, writer.PACKS_AT_ONCE):
         features, places = scorer.compute_features(batch), [pack.answers[0] for pack in batch]
         heads[places] = scorer.answer(features)
         if reaction_heads is not None:
@@ -319,12 +309,12 @@ def _check(
     tolerance: float,
 ) -> dict[str, float]:
     """The drift of the value, and the largest of each head of every set. Raises ParityError, naming the head."""
-    drift = check_parity(variant, turns, served.values(formula), expected.values(formula), tolerance).to_dict()
+    drift = writer.check_parity(variant, turns, served.values(formula), expected.values(formula), tolerance).to_dict()
     columns = [np.concatenate([each.heads, each.reactions], 1).T.tolist() for each in (served, expected)]
     for name, own, wanted in zip((*HEADS, *REACTIONS), *columns, strict=True):
         try:
             # The reference turns are not user turns, of whom a few are rude: most reactions to them are all but 0.
-            found = check_parity(variant, turns, own, wanted, tolerance, keeps_order=name in HEADS)
+            found = writer.check_parity(variant, turns, own, wanted, tolerance, keeps_order=name in HEADS)
         except ParityError as error:
             raise ParityError(f"{name}: {error}") from error
         drift[f"{name}_max_abs"] = round(found.max_abs, 7)
@@ -352,10 +342,15 @@ def read_options(checkpoint: Path, model: QualityModel) -> QualityOptions:
 
 
 def _start(
-    options: QualityExportOptions, choice: GraphChoice, model: QualityModel, parity: Mapping[str, dict[str, float]]
+    options: QualityExportOptions,
+    choice: writer.GraphChoice,
+    model: QualityModel,
+    parity: Mapping[str, dict[str, float]],
 ) -> Bundle:
     encoders = [
-        encoder_digest(*(sha256_of(options.output / files[variant]) for files in (GRAPH_FILES, JOINT_FILES)))
+        encoder_digest(
+            *(sha256_of(options.output / files[variant]) for files in (writer.GRAPH_FILES, writer.JOINT_FILES))
+        )
         for variant in choice.promises()
     ]
     heads = {
@@ -372,7 +367,7 @@ def _start(
         **read_json(options.checkpoint / "training.json"),
         VALUE_FILE: read_formula(options.checkpoint).fitted_on,
     }
-    return start_bundle(
+    return writer.start_bundle(
         options.output,
         KIND,
         options.version,
