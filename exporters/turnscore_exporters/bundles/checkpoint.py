@@ -70,8 +70,6 @@ class Checkpoint:
     training: Mapping[str, Any]
     options: Mapping[str, JsonValue] = field(default_factory=dict)
     agreement: Mapping[str, JsonValue] = field(default_factory=dict)
-    # Name and measure of an agreement with people that the manifest has of the checkpoint and of each graph.
-    by_graph: tuple[str, Callable[[Score], JsonValue]] | None = None
 
 
 def bert_graphs(model: BertGraph, contract: GraphContract) -> Callable[[writer.GraphChoice, Path], None]:
@@ -109,14 +107,9 @@ def export_checkpoint(made: Checkpoint, options: BundleOptions) -> Bundle:
             agreement=dict(made.agreement),
             licence=options.licence,
         )
-        measured, agreement = {}, dict(made.agreement)
-        scorers: dict[str, Score] = {"checkpoint": made.score}
+        measured = {}
         for variant, spec in bundle.manifest.graphs.items():
-            score = partial(writer.serve_turns, made.scorer(bundle, open_examined(bundle, variant)))
-            drift = writer.check_parity(variant, made.turns, score(made.turns), expected, spec.parity_tolerance)
+            served = writer.serve_turns(made.scorer(bundle, open_examined(bundle, variant)), made.turns)
+            drift = writer.check_parity(variant, made.turns, served, expected, spec.parity_tolerance)
             measured[variant] = drift.to_dict()
-            scorers[variant] = score
-        if made.by_graph is not None:
-            name, measure = made.by_graph
-            agreement[name] = {each: measure(score) for each, score in scorers.items()}
-        return writer.finish_bundle(bundle, measured, choice.kept, agreement)
+        return writer.finish_bundle(bundle, measured, choice.kept, made.agreement)

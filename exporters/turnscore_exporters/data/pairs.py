@@ -404,9 +404,3 @@ def pair_turns(dialogue: RecordedDialogue, speaker: str | None) -> list[tuple[st
         for query, turn in zip(queries, turns, strict=False)
         if (speaker is None or turn.speaker == speaker) and turn.text.strip()
     ]
-
-
-def texts_and_labels(pairs: Sequence[TextPair]) -> tuple[list[tuple[str, str]], list[int]]:
-    """(query, reply) texts and labels of the pairs that a service would accept: those with a reply."""
-    kept = [pair for pair in pairs if pair.reply.strip()]
-    return [(pair.query, pair.reply) for pair in kept], [int(pair.label) for pair in kept]

@@ -13,19 +13,12 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
 from torch import Tensor, nn
 from transformers import BertModel
-from turnscore_assessment.figures import compute_auc
 from turnscore_core.scorers.engagement import EngagementScorer
 from turnscore_models import Bundle
 
-from turnscore_exporters.bundles.checkpoint import Checkpoint, Score, bert_graphs, export_checkpoint, score_as_pairs
+from turnscore_exporters.bundles.checkpoint import Checkpoint, bert_graphs, export_checkpoint, score_as_pairs
 from turnscore_exporters.bundles.writer import turns_of
-from turnscore_exporters.data.pairs import (
-    ConvaiSplit,
-    Labels,
-    read_engagement_data,
-    read_reference_turns,
-    texts_and_labels,
-)
+from turnscore_exporters.data.pairs import read_reference_turns
 from turnscore_exporters.graphs.export import EXAMPLE_IDS, ROW_AXES, BertGraph, GraphContract, average_tokens
 from turnscore_exporters.json_files import read_json
 from turnscore_exporters.options import EngagementExportOptions
@@ -265,18 +258,7 @@ def _fit_weights(columns: NDArray[np.float64], classes: NDArray[np.int64]) -> tu
 
 
 def export_engagement(options: EngagementExportOptions) -> Bundle:
-    """Writes the bundle as `export_checkpoint` does, with each graph's AUC on the judged sets."""
-    labelled = read_engagement_data(options.data, check_counts=False)
-    judged = {
-        "judged": labelled.judged,
-        "thumbs": labelled.convai.thumbs[ConvaiSplit.TEST],
-        "corrected": labelled.convai.pairs[Labels.CORRECTED][ConvaiSplit.TEST],
-    }
-    sets = {name: texts_and_labels(pairs) for name, pairs in judged.items()}
-
-    def measure_auc(score: Score) -> dict[str, Any]:
-        return {name: round(compute_auc(score(turns_of(texts)), labels), 4) for name, (texts, labels) in sets.items()}
-
+    """Writes the bundle as `export_checkpoint` does."""
     reference = read_reference_turns(options.data, options.turns)
     model, encoder = load_model(options.checkpoint)
     training = read_json(options.checkpoint / "training.json")
@@ -289,7 +271,6 @@ def export_engagement(options: EngagementExportOptions) -> Bundle:
         source=reference.source,
         training={**training, "combination": model.settings.combination, "heads": model.settings.heads},
         agreement={"report": _shorten(read_json(options.checkpoint / "report.json"))},
-        by_graph=("auc_by_graph", measure_auc),
     )
     return export_checkpoint(made, options)
 

@@ -6,20 +6,17 @@ heads make of its features.
 
 import random
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import onnx
 import torch
 from numpy.typing import NDArray
-from pydantic import JsonValue
 from torch import nn
 from turnscore_assessment.agreement.scoring import make_turn
-from turnscore_assessment.data.dialogues import STATED, Spoken, read_development_sets, read_population
-from turnscore_assessment.figures import compute_auc, compute_spearman
+from turnscore_assessment.data.dialogues import STATED, Spoken, read_population
 from turnscore_core.inference.onnx_backend import Backend, OnnxBackend, pad_rows
 from turnscore_core.scorers.quality import (
     COMPARED_ROWS,
@@ -127,15 +124,6 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class QualityReference:
-    """Turns for parity and calibration, where they come from, and rated ones by set to see what int8 costs."""
-
-    turns: Sequence[TurnToScore]
-    source: str
-    rated: Mapping[str, tuple[Sequence[TurnToScore], Sequence[float]]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class TurnHeads:
     """Heads [turns, heads] of some turns, each one's warnings, and where asked for, [turns, reactions]."""
 
@@ -151,15 +139,10 @@ class TurnHeads:
         ]
 
 
-def read_quality_reference(folder: Path, limit: int, seed: int = 0) -> QualityReference:
-    """Draws at most `limit` turns of the population that no model was trained on; all rated turns there are."""
+def read_reference(folder: Path, limit: int, seed: int = 0) -> list[TurnToScore]:
+    """Draws at most `limit` turns of the population that no model was trained on."""
     population = [make_turn(each.context, each.response) for each in read_population(folder).turns]
-    drawn = random.Random(seed).sample(population, min(limit, len(population)))  # noqa: S311
-    rated = {
-        name: ([make_turn(each.context, each.response) for each in turns], [each.rating for each in turns])
-        for name, turns in read_development_sets(folder).items()
-    }
-    return QualityReference(drawn, STATED, rated)
+    return random.Random(seed).sample(population, min(limit, len(population)))  # noqa: S311
 
 
 def export_quality(options: QualityExportOptions) -> Bundle:
@@ -168,39 +151,36 @@ def export_quality(options: QualityExportOptions) -> Bundle:
     Raises ParityError if a graph disagrees with the checkpoint on a value or a head of the reference turns,
     ExporterError if there are fewer than 200 of them; the folder is then removed.
     """
-    reference = read_quality_reference(options.data, options.turns)
+    reference = read_reference(options.data, options.turns)
     choice = writer.choose_graphs(options.graph, options.int8_tolerance, options.fp16_tolerance)
-    with writer.fresh_folder(options.output, len(reference.turns), writer.MIN_PARITY_TURNS):
+    with writer.fresh_folder(options.output, len(reference), writer.MIN_PARITY_TURNS):
         return _write(options, choice, reference)
 
 
-def _write(options: QualityExportOptions, choice: writer.GraphChoice, reference: QualityReference) -> Bundle:
+def _write(options: QualityExportOptions, choice: writer.GraphChoice, reference: Sequence[TurnToScore]) -> Bundle:
     output = options.output
     model, encoder = load_model(options.checkpoint)
     formula = read_options(options.checkpoint, model).value
-    probed = RowBuilder(encoder, model.settings.layout).build(_texts_of(reference.turns[:PROBED]))
+    probed = RowBuilder(encoder, model.settings.layout).build(_texts_of(reference[:PROBED]))
     parity = write_heads(model, probed[:TURNS_AT_ONCE], output)
-    expected = score_turns(model, encoder, reference.turns)
+    expected = score_turns(model, encoder, reference)
     values, heads = expected.values(formula), expected.heads
     smooth_joint_layers(model, probed)
     tested = self_test_turns(KIND)
     self_test = build_self_test(tested, score_turns(model, encoder, tested).values(formula))
     write_encoder(model, choice, output, probed)
-    write_rest(encoder.tokenizer, values, reference.source, self_test, output)
-    curves = {name: writer.calibrate(heads[:, place].tolist(), reference.source) for place, name in enumerate(HEADS)}
+    write_rest(encoder.tokenizer, values, STATED, self_test, output)
+    curves = {name: writer.calibrate(heads[:, place].tolist(), STATED) for place, name in enumerate(HEADS)}
     write_json(output / HEADS_FILE, HeadCurves.model_validate({"curves": curves}))
     bundle = _start(options, choice, model, parity)
-    agreement: dict[str, JsonValue] = {"checkpoint": _agree(reference, formula, partial(score_turns, model, encoder))}
     measured: dict[GraphVariant, dict[str, float]] = {}
     for variant, spec in bundle.manifest.graphs.items():
         backend = open_examined(bundle, variant)
         scorer = QualityScorer(bundle, backend)
         reactions = backend.open_part(bundle.path_of(bundle.manifest.heads["reaction"].file))
-        served = serve_turns(scorer, reference.turns, reactions)
-        measured[variant] = _check(variant, reference.turns, served, expected, formula, spec.parity_tolerance)
-        agreement[variant] = _agree(reference, formula, partial(serve_turns, scorer))
-    said = {**bundle.manifest.agreement, "agreement_by_graph": agreement}
-    return writer.finish_bundle(bundle, measured, choice.kept, said)
+        served = serve_turns(scorer, reference, reactions)
+        measured[variant] = _check(variant, reference, served, expected, formula, spec.parity_tolerance)
+    return writer.finish_bundle(bundle, measured, choice.kept, bundle.manifest.agreement)
 
 
 def write_encoder(model: QualityModel, choice: writer.GraphChoice, output: Path, probed: Sequence[TurnRows]) -> None:
@@ -319,17 +299,6 @@ def _check(
             raise ParityError(f"{name}: {error}") from error
         drift[f"{name}_max_abs"] = round(found.max_abs, 7)
     return drift
-
-
-def _agree(
-    reference: QualityReference, formula: ValueFormula, score: Callable[[Sequence[TurnToScore]], TurnHeads]
-) -> dict[str, JsonValue]:
-    """By set, how the value agrees with people: Spearman, or the area under the ROC curve where they said yes or no."""
-    agreement: dict[str, JsonValue] = {}
-    for name, (turns, ratings) in reference.rated.items():
-        measure = compute_auc if set(ratings) <= {0.0, 1.0} else compute_spearman
-        agreement[name] = round(measure(score(turns).values(formula), ratings), 4)
-    return agreement
 
 
 def read_options(checkpoint: Path, model: QualityModel) -> QualityOptions:

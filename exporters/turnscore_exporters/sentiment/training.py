@@ -31,7 +31,7 @@ from turnscore_core.scorers.scorer import TurnToScore
 from turnscore_core.scorers.sentiment_stop import DialogueRow, SentimentStopScorer, WindowLayout
 from turnscore_models import Bundle
 
-from turnscore_exporters.bundles.checkpoint import Checkpoint, Score, bert_graphs, export_checkpoint
+from turnscore_exporters.bundles.checkpoint import Checkpoint, bert_graphs, export_checkpoint
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.graphs.export import EXAMPLE_IDS, ROW_AXES, GraphContract
 from turnscore_exporters.json_files import read_json, write_json
@@ -439,7 +439,7 @@ CONTRACT = GraphContract(
 
 
 def export_sentiment(options: SentimentExportOptions) -> Bundle:
-    """Writes the bundle as `export_checkpoint` does, with each graph's agreement on the development set.
+    """Writes the bundle as `export_checkpoint` does.
 
     Parity and percentiles are of turns drawn equally from the sets whose users could leave.
     """
@@ -449,12 +449,6 @@ def export_sentiment(options: SentimentExportOptions) -> Bundle:
     for turns in read_turns(options.data, sets, 0).values():
         found = [make_turn(each.context, each.response) for each in turns]
         drawn += generator.sample(found, min(options.turns // len(sets), len(found)))
-    judged = _read_judged(options.data)
-    to_score = [make_turn(each.context, each.response) for each in judged]
-
-    def measure_spearman(score: Score) -> float:
-        return round(compute_spearman(score(to_score), [each.rating for each in judged]), 4)
-
     model, encoder = load_model(options.checkpoint)
     made = Checkpoint(
         scorer=SentimentStopScorer,
@@ -466,7 +460,6 @@ def export_sentiment(options: SentimentExportOptions) -> Bundle:
         options=model.settings.layout.model_dump(),
         training=read_json(options.checkpoint / "training.json"),
         agreement={"report": read_json(options.checkpoint / "report.json")},
-        by_graph=("spearman_by_graph", measure_spearman) if judged else None,
     )
     return export_checkpoint(made, options)
 

@@ -28,7 +28,6 @@ from turnscore_exporters.quality import bundle as bundle_module
 from turnscore_exporters.quality.bundle import (
     HEADS_TOLERANCE,
     ROW_CONTRACT,
-    QualityReference,
     score_turns,
 )
 from turnscore_exporters.quality.dequantize import put_weights, recover_checkpoint
@@ -71,12 +70,6 @@ def make_turns(count: int) -> list[TurnToScore]:
     return turns
 
 
-def reference(count: int = 200) -> QualityReference:
-    turns = make_turns(count)
-    rated = {"stars": (turns[:40], [float(place % 5) for place in range(40)]), "thumbs": (turns[:20], [0.0, 1.0] * 10)}
-    return QualityReference(turns, "made-up turns", rated)
-
-
 @pytest.fixture(scope="module")
 def checkpoint(tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("quality_checkpoint")
@@ -109,7 +102,7 @@ def export(checkpoint: Path, output: Path, *options: str) -> Result:
     """Exports the checkpoint by the command, measured on made-up turns."""
     paths = ["--checkpoint", str(checkpoint), "--data", str(checkpoint), "--output", str(output)]
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(bundle_module, "read_quality_reference", lambda _folder, _limit: reference())
+        patched.setattr(bundle_module, "read_reference", lambda _folder, _limit: make_turns(200))
         return CliRunner().invoke(app, ["quality", *paths, "--version", "0.0.1", *options])
 
 
@@ -164,17 +157,13 @@ def test_the_manifest_says_what_was_measured_of_every_head_and_graph(bundle: Bun
     for heads in bundle.manifest.heads.values():
         assert heads.parity_measured["turns"] == 64
         assert 0 < heads.parity_measured["max_abs"] <= HEADS_TOLERANCE
-    agreement = bundle.manifest.agreement["agreement_by_graph"]
-    assert isinstance(agreement, dict)
-    assert set(agreement) == {"checkpoint", *bundle.manifest.graphs}
-    assert all(isinstance(each, dict) and set(each) == {"stars", "thumbs"} for each in agreement.values())
     assert bundle.manifest.training["value.json"] == "nothing"
     assert bundle.manifest.threshold == Threshold(value=0.3, source="made up")
 
 
 def test_percentiles_of_value_and_heads_are_those_of_the_reference_turns(bundle: Bundle, checkpoint: Path):
     loaded = load_scorer(bundle, "fp32")
-    scores = serve(loaded.scorer, reference().turns)
+    scores = serve(loaded.scorer, make_turns(200))
     for name in ("relevant", "sentiment"):
         half = float(np.median([each.details[name] for each in scores]))
         below = [each.details[f"{name}_percentile"] for each in scores if each.details[name] < half]

@@ -47,7 +47,6 @@ def test_exported_bundle_scores_in_the_service(checkpoint: Path, sentiment_data:
     result = export(checkpoint, sentiment_data, tmp_path / "bundle", "--int8-tolerance", "0.5", *graphs)
     assert result.exit_code == 0, result.output
     bundle = read_bundle(tmp_path / "bundle")
-    assert set(bundle.manifest.agreement["spearman_by_graph"]) == {"checkpoint", "fp32", "cpu-int8", "cuda-fp16"}
     assert set(bundle.manifest.graphs) == {"cpu-int8", "cuda-fp16"}
     assert not (tmp_path / "bundle" / "graphs" / "fp32.onnx").exists()
     for variant, spec in bundle.manifest.graphs.items():
