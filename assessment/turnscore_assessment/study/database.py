@@ -10,94 +10,74 @@ from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import anyio.to_thread
-from sqlalchemy import (
-    JSON,
-    Boolean,
-    CheckConstraint,
-    Column,
-    Connection,
-    Double,
-    Engine,
-    ForeignKey,
-    Index,
-    Integer,
-    MetaData,
-    String,
-    Table,
-    Text,
-    UniqueConstraint,
-    create_engine,
-    event,
-    insert,
-    select,
-)
+import sqlalchemy as sa
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, IntegrityError, SQLAlchemyError
 
 from turnscore_assessment.errors import AssessmentError
 from turnscore_assessment.study.plan import StudyPlan
 
-metadata = MetaData()
+metadata = sa.MetaData()
 
 # One row per study; `fixed` holds what its plan may not change: kind, criteria, systems.
-studies = Table(
+studies = sa.Table(
     "studies",
     metadata,
-    Column("id", Integer, primary_key=True),
-    Column("name", String(200), nullable=False, unique=True),
-    Column("fixed", JSON, nullable=False),
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("name", sa.String(200), nullable=False, unique=True),
+    sa.Column("fixed", sa.JSON, nullable=False),
 )
 
 # One row per link. `rater` is the made-up name in exports, which does not follow from `code`; `consent_hash` is the
 # SHA-256 of the agreed text. There is no name, no address, no account and no IP address.
-workers = Table(
+workers = sa.Table(
     "workers",
     metadata,
-    Column("id", Integer, primary_key=True),
-    Column("study_id", ForeignKey("studies.id"), nullable=False),
-    Column("code", String(40), nullable=False, unique=True),
-    Column("secret_hash", String(64), nullable=False),
-    Column("rater", String(40), nullable=False, unique=True),
-    Column("invited_at", Double, nullable=False),
-    Column("consented_at", Double),
-    Column("consent_hash", String(64)),
-    Column("finished_at", Double),
-    Column("withdrawn_at", Double),
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("study_id", sa.ForeignKey("studies.id"), nullable=False),
+    sa.Column("code", sa.String(40), nullable=False, unique=True),
+    sa.Column("secret_hash", sa.String(64), nullable=False),
+    sa.Column("rater", sa.String(40), nullable=False, unique=True),
+    sa.Column("invited_at", sa.Double, nullable=False),
+    sa.Column("consented_at", sa.Double),
+    sa.Column("consent_hash", sa.String(64)),
+    sa.Column("finished_at", sa.Double),
+    sa.Column("withdrawn_at", sa.Double),
 )
 
 # One row for each dialogue that a worker is to rate, made when the worker agrees. `asked_at` is set while a reply is
 # under way; `failures` counts failed replies in a row.
-dialogues = Table(
+dialogues = sa.Table(
     "dialogues",
     metadata,
-    Column("id", String(40), primary_key=True),
-    Column("worker_id", ForeignKey("workers.id"), nullable=False),
-    Column("position", Integer, nullable=False),
-    Column("system", String(200), nullable=False),
-    Column("degraded", Boolean, nullable=False),
-    Column("recorded", String(200)),
-    Column("topic", Text),
-    Column("state", String(10), nullable=False, server_default="waiting"),
-    Column("opened_at", Double),
-    Column("touched_at", Double),
-    Column("asked_at", Double),
-    Column("failures", Integer, nullable=False, server_default="0"),
-    Column("rated_at", Double),
-    Column("ratings", JSON(none_as_null=True)),
-    Column("scores", JSON(none_as_null=True)),
-    UniqueConstraint("worker_id", "position"),
-    CheckConstraint("state in ('waiting', 'open', 'rated', 'given_up')", name="known_state"),
-    Index("dialogues_by_state", "state"),
+    sa.Column("id", sa.String(40), primary_key=True),
+    sa.Column("worker_id", sa.ForeignKey("workers.id"), nullable=False),
+    sa.Column("position", sa.Integer, nullable=False),
+    sa.Column("system", sa.String(200), nullable=False),
+    sa.Column("degraded", sa.Boolean, nullable=False),
+    sa.Column("recorded", sa.String(200)),
+    sa.Column("topic", sa.Text),
+    sa.Column("state", sa.String(10), nullable=False, server_default="waiting"),
+    sa.Column("opened_at", sa.Double),
+    sa.Column("touched_at", sa.Double),
+    sa.Column("asked_at", sa.Double),
+    sa.Column("failures", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("rated_at", sa.Double),
+    sa.Column("ratings", sa.JSON(none_as_null=True)),
+    sa.Column("scores", sa.JSON(none_as_null=True)),
+    sa.UniqueConstraint("worker_id", "position"),
+    sa.CheckConstraint("state in ('waiting', 'open', 'rated', 'given_up')", name="known_state"),
+    sa.Index("dialogues_by_state", "state"),
 )
 
 # The texts: even numbers are the worker's, odd ones the system's. Recorded dialogues stay in their files.
-turns = Table(
+turns = sa.Table(
     "turns",
     metadata,
-    Column("dialogue_id", ForeignKey("dialogues.id"), primary_key=True),
-    Column("number", Integer, primary_key=True, autoincrement=False),
-    Column("text", Text, nullable=False),
-    Column("said_at", Double, nullable=False),
+    sa.Column("dialogue_id", sa.ForeignKey("dialogues.id"), primary_key=True),
+    sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("text", sa.Text, nullable=False),
+    sa.Column("said_at", sa.Double, nullable=False),
 )
 
 
@@ -117,19 +97,19 @@ class DatabaseError(AssessmentError):
 class StudyDatabase:
     """One study in a database; missing tables are made."""
 
-    def __init__(self, engine: Engine, study_id: int) -> None:
+    def __init__(self, engine: sa.Engine, study_id: int) -> None:
         self._engine = engine
         self._limiter = anyio.CapacityLimiter(THREADS)
         self.study_id = study_id
 
     async def run(
-        self, work: Callable[Concatenate[Connection, Taken], Given], *taken: Taken.args, **named: Taken.kwargs
+        self, work: Callable[Concatenate[sa.Connection, Taken], Given], *taken: Taken.args, **named: Taken.kwargs
     ) -> Given:
         """Runs the work in one transaction, in a thread; an error undoes it."""
         return await anyio.to_thread.run_sync(lambda: self.run_here(work, *taken, **named), limiter=self._limiter)
 
     async def read(
-        self, work: Callable[Concatenate[Connection, Taken], Given], *taken: Taken.args, **named: Taken.kwargs
+        self, work: Callable[Concatenate[sa.Connection, Taken], Given], *taken: Taken.args, **named: Taken.kwargs
     ) -> Given:
         """Runs work that only reads, and waits for no other transaction."""
 
@@ -140,7 +120,7 @@ class StudyDatabase:
         return await anyio.to_thread.run_sync(read_here, limiter=self._limiter)
 
     def run_here(
-        self, work: Callable[Concatenate[Connection, Taken], Given], *taken: Taken.args, **named: Taken.kwargs
+        self, work: Callable[Concatenate[sa.Connection, Taken], Given], *taken: Taken.args, **named: Taken.kwargs
     ) -> Given:
         """Runs the work in this thread."""
         with self._engine.begin() as connection:
@@ -187,22 +167,22 @@ def open_database(plan: StudyPlan) -> StudyDatabase:
     return StudyDatabase(engine, study_id)
 
 
-def lock_study(connection: Connection, study_id: int) -> None:
+def lock_study(connection: sa.Connection, study_id: int) -> None:
     """Makes other processes wait before anything is counted; SQLite writes one at a time anyway."""
-    connection.execute(select(studies.c.id).where(studies.c.id == study_id).with_for_update())
+    connection.execute(sa.select(studies.c.id).where(studies.c.id == study_id).with_for_update())
 
 
-def _enter_study(connection: Connection, plan: StudyPlan) -> tuple[int, dict[str, Any]]:
+def _enter_study(connection: sa.Connection, plan: StudyPlan) -> tuple[int, dict[str, Any]]:
     try:
         with connection.begin_nested():
-            connection.execute(insert(studies).values(name=plan.name, fixed=plan.list_fixed()))
+            connection.execute(sa.insert(studies).values(name=plan.name, fixed=plan.list_fixed()))
     except IntegrityError:
         pass  # it is there
-    row = connection.execute(select(studies.c.id, studies.c.fixed).where(studies.c.name == plan.name)).one()
+    row = connection.execute(sa.select(studies.c.id, studies.c.fixed).where(studies.c.name == plan.name)).one()
     return row.id, row.fixed
 
 
-def _make_engine(database: str) -> Engine:
+def _make_engine(database: str) -> sa.Engine:
     if "://" not in database:
         return _make_sqlite_engine(Path(database))
     try:
@@ -213,7 +193,7 @@ def _make_engine(database: str) -> Engine:
         raise DatabaseError(f"database: {url.drivername} is not supported; use a file or postgresql://")
     try:
         url = url.set(drivername="postgresql+pg8000", password=url.password or os.environ.get("PGPASSWORD"))
-        return create_engine(url, pool_size=THREADS, pool_pre_ping=True, hide_parameters=True)
+        return sa.create_engine(url, pool_size=THREADS, pool_pre_ping=True, hide_parameters=True)
     except ModuleNotFoundError:
         raise DatabaseError(
             "Postgres needs the extra `postgres` of turnscore-assessment (in a checkout: pip install "
@@ -221,20 +201,20 @@ def _make_engine(database: str) -> Engine:
         ) from None
 
 
-def _make_sqlite_engine(path: Path) -> Engine:
+def _make_sqlite_engine(path: Path) -> sa.Engine:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))  # dialogues are for the file's owner alone
     except OSError as error:
         raise DatabaseError(f"database: {path} cannot be opened ({error.strerror})") from error
-    engine = create_engine(
+    engine = sa.create_engine(
         URL.create("sqlite", database=str(path)),
         connect_args={"timeout": BUSY_SECONDS},
         pool_size=THREADS,
         hide_parameters=True,
     )
-    event.listen(engine, "connect", _prepare_sqlite)
-    event.listen(engine, "begin", _begin_sqlite)
+    sa.event.listen(engine, "connect", _prepare_sqlite)
+    sa.event.listen(engine, "begin", _begin_sqlite)
     return engine
 
 
@@ -244,7 +224,7 @@ def _prepare_sqlite(connection: sqlite3.Connection, _record: object) -> None:
         connection.execute(f"pragma {pragma}")
 
 
-def _begin_sqlite(connection: Connection) -> None:
+def _begin_sqlite(connection: sa.Connection) -> None:
     """Locks for writing at once: a transaction that reads first and writes later would fail instead of waiting."""
     only_reads = connection.get_execution_options().get(_ONLY_READS, False)
     connection.exec_driver_sql("begin" if only_reads else "begin immediate")

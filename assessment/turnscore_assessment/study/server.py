@@ -14,15 +14,16 @@ import logging
 import random
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from importlib.resources import files
 from ipaddress import ip_address
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, TypeVar
 from urllib.parse import urlsplit
 
 import h11
 import uvicorn
+from pydantic import BaseModel, ConfigDict, Field, StrictFloat, StrictInt, StrictStr, ValidationError
 from starlette.applications import Starlette
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
@@ -33,27 +34,97 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from turnscore_assessment.errors import AssessmentError
+from turnscore_assessment.files import describe_problem
 from turnscore_assessment.study import workers
 from turnscore_assessment.study.chatbots import ChatbotError, Chatbots, clean_text
 from turnscore_assessment.study.database import StudyDatabase
-from turnscore_assessment.study.page_requests import (
-    ConsentRequest,
-    EmptyRequest,
-    GiveUpRequest,
-    MessageRequest,
-    PageRequest,
-    RatingRequest,
-    RefusedError,
-    StudyRefusal,
-    check_ratings,
-    check_text,
-    read_body,
-)
 from turnscore_assessment.study.plan import StudyPlan
 from turnscore_assessment.study.recordings import BlindScorer, Recordings, make_scoring, read_recordings
-from turnscore_assessment.study.workers import Worker, hash_consent, parse_link, show_standing, show_study
+from turnscore_assessment.study.workers import (
+    RefusedError,
+    StudyRefusal,
+    Worker,
+    hash_consent,
+    parse_link,
+    show_standing,
+    show_study,
+)
 
 _log = logging.getLogger(__name__)
+
+
+DialogueId = Annotated[StrictStr, Field(min_length=1, max_length=40, pattern=r"^[a-z0-9]+$")]
+
+Body = TypeVar("Body", bound="PageRequest")
+
+
+class PageRequest(BaseModel):
+    """A JSON object; unknown fields are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class EmptyRequest(PageRequest):
+    """No fields."""
+
+
+class ConsentRequest(PageRequest):
+    """The worker agrees to the text with this hash."""
+
+    consent_hash: Annotated[StrictStr, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class MessageRequest(PageRequest):
+    """The worker's message `number`, from 0."""
+
+    dialogue: DialogueId
+    number: Annotated[StrictInt, Field(ge=0, le=1000)]
+    text: StrictStr
+
+
+class RatingRequest(PageRequest):
+    """The ratings of a dialogue, by criterion."""
+
+    dialogue: DialogueId
+    ratings: Annotated[dict[StrictStr, StrictFloat | StrictInt], Field(max_length=50)]
+
+
+class GiveUpRequest(PageRequest):
+    dialogue: DialogueId
+
+
+def read_body(form: type[Body], fields: Any) -> Body:
+    """The body in its form; RefusedError (INVALID) names the field."""
+    try:
+        return form.model_validate(fields)
+    except ValidationError as error:
+        raise RefusedError(StudyRefusal.INVALID, describe_problem(error)) from None
+
+
+def check_text(text: str, plan: StudyPlan) -> str:
+    """The message as it is stored; RefusedError (INVALID) where it is empty or too long."""
+    cleaned = clean_text(text).strip()
+    if not cleaned:
+        raise RefusedError(StudyRefusal.INVALID, "text: must not be empty")
+    if len(cleaned) > plan.chat.input_characters:
+        raise RefusedError(StudyRefusal.INVALID, f"text: may have at most {plan.chat.input_characters} characters")
+    return cleaned
+
+
+def check_ratings(ratings: Mapping[str, float], plan: StudyPlan) -> dict[str, float]:
+    """A number for every criterion, in its range, in the plan's order; RefusedError (INVALID) names the criterion."""
+    names = [criterion.name for criterion in plan.criteria]
+    for name in ratings:
+        if name not in names:
+            raise RefusedError(StudyRefusal.INVALID, f"ratings.{name}: is no criterion of this study")
+    for criterion in plan.criteria:
+        rating = ratings.get(criterion.name)
+        if rating is None:
+            raise RefusedError(StudyRefusal.INVALID, f"ratings.{criterion.name}: is missing")
+        if not criterion.low <= rating <= criterion.high:  # nor is NaN
+            reason = f"must be from {criterion.low:g} to {criterion.high:g}"
+            raise RefusedError(StudyRefusal.INVALID, f"ratings.{criterion.name}: {reason}")
+    return {name: float(ratings[name]) for name in names}
 
 
 class RunningStudy:

@@ -13,6 +13,7 @@ import secrets
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from enum import Enum
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Row, delete, func, insert, select, update
@@ -20,8 +21,51 @@ from sqlalchemy import Connection, Row, delete, func, insert, select, update
 from turnscore_assessment.errors import AssessmentError
 from turnscore_assessment.ratings.rating_file import RatedDialogueTurn
 from turnscore_assessment.study.database import dialogues, lock_study, turns, workers
-from turnscore_assessment.study.page_requests import RefusedError, StudyRefusal
 from turnscore_assessment.study.plan import StudyPlan, SystemPlan
+
+
+class StudyRefusal(Enum):
+    """Status and sentence by code. No sentence says which system is behind a conversation."""
+
+    UNKNOWN_LINK = 401, "This link is not known. Please open the link that you were sent, whole."
+    FOREIGN_ORIGIN = 403, "The request does not come from this study's page."
+    NO_SUCH_DIALOGUE = 404, "There is no such conversation."
+    NO_SUCH_PAGE = 404, "There is no such page."
+    NO_SUCH_METHOD = 405, "This request has the wrong method."
+    NOT_AGREED = 409, "You have not agreed to take part yet."
+    TEXT_CHANGED = 409, "The text that you agreed to has changed. Please read it again."
+    NOT_OPEN = 409, "This conversation is not open."
+    OUT_OF_TURN = 409, "The conversation has gone on elsewhere, perhaps in another tab."
+    BUSY = 409, "The chatbot is still answering."
+    NO_MORE_INPUTS = 409, "This conversation has reached its end. Please rate it."
+    TOO_FEW_INPUTS = 409, "Please talk a little longer before you rate the conversation."
+    ALREADY_RATED = 409, "This conversation has been rated already."
+    STILL_ANSWERS = 409, "The chatbot has not failed so often. Please try again."
+    LEFT = 410, "You have left the study, and what you said and rated is deleted."
+    TOO_LARGE = 413, "The request is too large."
+    NOT_JSON = 415, "The request must be JSON."
+    INVALID = 422, "The request is not valid."
+    NO_REPLY = 502, "The chatbot did not answer. Please try again."
+    FULL = 503, "There are too many conversations at the moment. Please try again in a few minutes."
+    BROKEN = 500, "Something went wrong. What you said so far is stored; please load the page again."
+
+    def __init__(self, status: int, sentence: str) -> None:
+        self.status = status
+        self.sentence = sentence
+
+    @property
+    def code(self) -> str:
+        """Its name on the wire."""
+        return self.name.lower()
+
+
+class RefusedError(Exception):
+    """A refused request; `detail` replaces the sentence."""
+
+    def __init__(self, refusal: StudyRefusal, detail: str = "") -> None:
+        super().__init__(detail or refusal.sentence)
+        self.refusal = refusal
+
 
 SECRET_BYTES = 32  # 256 bits: guesses need no limit.
 LONGEST_LINK = 200  # Most characters of CODE.SECRET. Chosen: four times what is made.
