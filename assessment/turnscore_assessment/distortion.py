@@ -49,14 +49,10 @@ TRIES = 1000
 
 @dataclass(frozen=True)
 class ReplyCorpus:
-    """Replies and their dialogues; ValueError for fewer than three dialogues."""
+    """Replies and their dialogues, at least three."""
 
     replies: Sequence[str]
     dialogue_of: Sequence[int]
-
-    def __post_init__(self) -> None:
-        if len(set(self.dialogue_of)) < LEAST_DIALOGUES:
-            raise ValueError("a corpus needs replies of three dialogues, so that a donor is of another one")
 
     def draw(self, generator: np.random.Generator, other_than: int | None = None) -> str:
         """A degraded reply: a random one, with a span of it from another dialogue. Ignores what was said.
@@ -72,7 +68,9 @@ class ReplyCorpus:
             donor = max(donor, found, key=len)
             if len(donor) >= span:
                 break
-        return " ".join(distort(words, _lengthen(donor, span), generator))
+        # A donor is repeated where none was long enough.
+        donor *= max(1, -(-span // max(len(donor), 1)))
+        return " ".join(distort(words, donor, generator))
 
     def _pick(self, generator: np.random.Generator, barred: set[int | None]) -> int:
         while True:
@@ -95,11 +93,6 @@ def read_corpus(path: Path) -> ReplyCorpus:
     if len(set(dialogue_of)) < LEAST_DIALOGUES:
         raise BadFileError(path, 0, "a corpus needs three dialogues in which the system answers the user")
     return ReplyCorpus(replies, dialogue_of)
-
-
-def _lengthen(donor: Sequence[str], span: int) -> list[str]:
-    """A donor that is repeated where none was long enough."""
-    return [*donor] * max(1, -(-span // max(len(donor), 1)))
 
 
 SYSTEM_NAME = "degraded"

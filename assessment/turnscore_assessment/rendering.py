@@ -72,11 +72,6 @@ def show_p(p: float | None) -> str:
     return "<.001" if p < 0.001 else f"{p:.3f}"
 
 
-def table_head(columns: Sequence[object]) -> list[str]:
-    """The two lines above a table's rows."""
-    return [table_row(columns), table_row(["---"] * len(columns))]
-
-
 def table_row(cells: Iterable[object]) -> str:
     """A row; a `|` in a cell ends no cell, and the end of a line no row, as names of systems may hold both."""
     return f"| {' | '.join(' '.join(show(cell).splitlines()).replace('|', chr(92) + '|') for cell in cells)} |"
@@ -88,7 +83,14 @@ def to_markdown(page: Page) -> str:
     for section in page.sections:
         lines += ["", f"## {section.heading}", *(line for each in section.paragraphs for line in ("", each))]
         for table in section.tables:
-            lines += ["", f"**{table.caption}**", "", *table_head(table.header), *map(table_row, table.rows)]
+            lines += [
+                "",
+                f"**{table.caption}**",
+                "",
+                table_row(table.header),
+                table_row(["---"] * len(table.header)),
+                *map(table_row, table.rows),
+            ]
     return "\n".join([*lines, "", f"Made by `{page.command}` on {page.date}.", ""])
 
 
@@ -132,17 +134,14 @@ def write_report(
         f"{name}.md": to_markdown(page),
         f"{name}.json": to_json_text({"command": page.command, "date": page.date, **jsonable(result)}),
     }
-    contents |= {f"{each}.csv": rows_to_csv(rows) for each, rows in (csv or {}).items()}
+    # A row per result, a column per number in it: `scores fun`, `scores fun low`, `scores fun high`.
+    for each, results in (csv or {}).items():
+        rows = [flatten(result) for result in results]
+        names = list(dict.fromkeys(name for row in rows for name in row))
+        contents[f"{each}.csv"] = to_csv(names, ([row.get(name, "") for name in names] for row in rows))
     for each, content in contents.items():
         write_text(folder / each, content)
     return [folder / each for each in contents]
-
-
-def rows_to_csv(results: Sequence[object]) -> str:
-    """A row per result, a column per number in it: `scores fun`, `scores fun low`, `scores fun high`."""
-    rows = [flatten(result) for result in results]
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    return to_csv(names, ([row.get(name, "") for name in names] for row in rows))
 
 
 def flatten(result: Any, name: str = "") -> dict[str, object]:

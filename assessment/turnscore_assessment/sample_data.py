@@ -36,12 +36,12 @@ class MadeUpTurn:
         return 1.0 if self.kind is None else GRADES[self.kind]
 
 
+@dataclass(frozen=True)
 class SmallTalk:
     """Draws sentences; the same generator gives the same ones."""
 
-    def __init__(self, generator: random.Random, seed: int = 0) -> None:
-        self.generator = generator
-        self.seed = seed
+    generator: random.Random
+    seed: int = 0
 
     def pick(self, options: Sequence[str]) -> str:
         return self.generator.choice(options)

@@ -180,11 +180,6 @@ def estimate_tokens(text: str) -> int:
     return -(-len(text.encode()) // BYTES_PER_TOKEN)
 
 
-def write_instruction(rubric: Rubric) -> str:
-    form = json.dumps({"turns": [{"id": "...", **{each.name: each.scale for each in rubric.criteria.values()}}]})
-    return INSTRUCTION.format(form=form, rubric=rubric.text)
-
-
 def write_item(turn: Response) -> str:
     """A turn as a judge reads it. Its id is a part of its key: no place in the list can be mistaken for it."""
     conversation = [{speaker: text} for speaker, text in turn.context]
@@ -227,7 +222,8 @@ class Interview:
 
     def __init__(self, judges: Judges, rubric: Rubric, ledger: Ledger) -> None:
         self._judges, self._rubric, self._ledger = judges, rubric, ledger
-        self._instruction = write_instruction(rubric)
+        form = json.dumps({"turns": [{"id": "...", **{each.name: each.scale for each in rubric.criteria.values()}}]})
+        self._instruction = INSTRUCTION.format(form=form, rubric=rubric.text)
         # What earlier runs asked in vain is asked last, and is no failure that stops a run: it may be refused always.
         self._tried = {name: frozenset(ledger.unanswered.get(name, ())) for name in judges.names}
         self._reserved = 0.0  # the estimated cost of calls in flight
@@ -351,12 +347,6 @@ class Interview:
         if counts and self._failures >= FAILURES_IN_A_ROW:
             raise JudgeError(f"{FAILURES_IN_A_ROW} calls in a row gave no mark; the last: {problem}")
 
-    @property
-    def _address(self) -> str:
-        """The endpoint's scheme, host and port: user, password and path may be secrets."""
-        url = self._client.base_url
-        return f"{url.scheme}://{url.netloc.decode()}"
-
     async def _send(self, judge: str, turns: Sequence[Response]) -> tuple[str, Tokens, str]:
         """The answer's text, its tokens, and what went wrong with this call alone. JudgeError where all calls would."""
         import openai
@@ -376,7 +366,9 @@ class Interview:
             # The message is left out: it may repeat texts, or a part of the key.
             status = getattr(error, "status_code", None)
             codes = [type(error).__name__, *(str(each) for each in (error.code, error.param) if each)]
-            problem = f"{f'HTTP {status}' if status else self._address} ({', '.join(codes)})"
+            url = self._client.base_url  # its user, password and path may be secrets
+            where = f"HTTP {status}" if status else f"{url.scheme}://{url.netloc.decode()}"
+            problem = f"{where} ({', '.join(codes)})"
             if status is None or status in _STOPPING:
                 raise JudgeError(f"{judge}: {problem}") from None
             return "", (0, 0), problem

@@ -316,12 +316,12 @@ def fits(name: str, metric: Metric) -> bool:
     return name in _OF_TABLE or metric.compare_jointly is not None
 
 
+@dataclass(frozen=True)
 class Tables:
     """The pairs of many rows, each compared once by one metric for all reducers."""
 
-    def __init__(self, metric: Metric, rows: Sequence[ReferencedReplies]) -> None:
-        self.metric = metric
-        self.rows = rows
+    metric: Metric
+    rows: Sequence[ReferencedReplies]
 
     def reduce(self, reducer: str, references: int | None = None) -> Floats:
         """One number per row, in order, or those of the first `references` of each row.

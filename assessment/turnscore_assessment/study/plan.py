@@ -164,10 +164,6 @@ class StudyPlan(_PlanPart):
         """The first line of the ratings file."""
         return StudyDescription(study=self.name, criteria=self.criteria, quality_control_p=self.quality_control_p)
 
-    def find_system(self, name: str) -> SystemPlan:
-        """The system of that name; KeyError where there is none."""
-        return {system.name: system for system in self.systems}[name]
-
     def list_fixed(self) -> dict[str, Any]:
         """The fields that may not change while a study runs: ratings before and after would not be of one study."""
         return {

@@ -7,7 +7,7 @@ restart too.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -138,16 +138,16 @@ _log = logging.getLogger(__name__)
 Score = Callable[[list[Turn]], Awaitable[Mapping[str, float]]]
 
 
+@dataclass(frozen=True)
 class BlindScorer:
     """Scores rated dialogues. `wake` reports one; `run` goes on until it is cancelled."""
 
-    def __init__(self, database: StudyDatabase, recordings: Recordings, score: Score) -> None:
-        self._database = database
-        self._recordings = recordings
-        self._score = score
-        self._has_work = asyncio.Event()
-        # Dialogues on which the service itself failed: retried after a restart only, so that they hold nothing up.
-        self._failed: set[str] = set()
+    database: StudyDatabase
+    recordings: Recordings
+    score: Score
+    _has_work: asyncio.Event = field(default_factory=asyncio.Event)
+    # Dialogues on which the service itself failed: retried after a restart only, so that they hold nothing up.
+    _failed: set[str] = field(default_factory=set)
 
     def wake(self) -> None:
         """Makes `run` look at once."""
@@ -171,14 +171,14 @@ class BlindScorer:
 
     async def score_waiting(self) -> int:
         """Tries some dialogues without scores; returns how many. TurnScoreError where the service does not answer."""
-        waiting = await self._database.read(_find_unscored, self._database.study_id, self._failed)
+        waiting = await self.database.read(_find_unscored, self.database.study_id, self._failed)
         for dialogue_id, system, recorded, texts in waiting:
             try:
                 scores = await self._score_turns(self._build_turns(system, recorded, texts))
             except InternalError:
                 self._failed.add(dialogue_id)
                 continue
-            await self._database.run(_store_scores, dialogue_id, scores)
+            await self.database.run(_store_scores, dialogue_id, scores)
         return len(waiting)
 
     async def _score_turns(self, spoken: list[Turn]) -> Mapping[str, float]:
@@ -186,7 +186,7 @@ class BlindScorer:
         if not any(turn.speaker == "system" for turn in spoken):
             return {}
         try:
-            return await self._score(spoken)
+            return await self.score(spoken)
         except (InvalidRequestError, TooLargeError) as error:
             if (error.field or "").startswith("scorers"):
                 raise  # the service lacks a scorer of the plan: not the dialogue's fault
@@ -195,7 +195,7 @@ class BlindScorer:
 
     def _build_turns(self, system: str, recorded: str | None, texts: list[str]) -> list[Turn]:
         if recorded is not None:
-            said = self._recordings.find(system, recorded) or ()
+            said = self.recordings.find(system, recorded) or ()
             return [Turn(speaker=turn.speaker, text=turn.text) for turn in said if turn.text.strip()]
         return [Turn(speaker="system" if place % 2 else "user", text=text) for place, text in enumerate(texts)]
 

@@ -16,6 +16,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
 from importlib.resources import files
 from ipaddress import ip_address
 from typing import Annotated, Any, ClassVar, TypeVar
@@ -28,7 +29,7 @@ from starlette.applications import Starlette
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -127,42 +128,32 @@ def check_ratings(ratings: Mapping[str, float], plan: StudyPlan) -> dict[str, fl
     return {name: float(ratings[name]) for name in names}
 
 
+@dataclass(frozen=True)
 class RunningStudy:
     """A study with its database and its systems. Every method raises RefusedError for a forbidden action."""
 
-    def __init__(
-        self,
-        plan: StudyPlan,
-        database: StudyDatabase,
-        chatbots: Chatbots,
-        recordings: Recordings,
-        *,
-        on_rating: Callable[[], None] = lambda: None,
-        now: Callable[[], float] = time.time,
-        generator: random.Random | None = None,
-    ) -> None:
-        self.plan = plan
-        self._database = database
-        self._chatbots = chatbots
-        self._recordings = recordings
-        self._on_rating = on_rating
-        self._now = now
-        self._generator = generator or secrets.SystemRandom()
+    plan: StudyPlan
+    database: StudyDatabase
+    chatbots: Chatbots
+    recordings: Recordings
+    on_rating: Callable[[], None] = lambda: None
+    now: Callable[[], float] = time.time
+    generator: random.Random = field(default_factory=secrets.SystemRandom)
 
     async def identify(self, link: str) -> Worker:
         """The worker of the link."""
         parsed = parse_link(link)
         if parsed is None:
             raise RefusedError(StudyRefusal.UNKNOWN_LINK)
-        return await self._database.read(workers.find_worker, self._database.study_id, parsed)
+        return await self.database.read(workers.find_worker, self.database.study_id, parsed)
 
     async def show(self, worker: Worker) -> dict[str, Any]:
         """The study, and where the worker stands, whose study may have ended since."""
-        worker = await self._database.read(workers.read_worker, worker.id)
-        standing = await self._database.read(workers.find_standing, worker.id)
+        worker = await self.database.read(workers.read_worker, worker.id)
+        standing = await self.database.read(workers.find_standing, worker.id)
         recorded = None
         if standing.open is not None and standing.open.recorded is not None:
-            recorded = self._recordings.find(standing.open.system, standing.open.recorded)
+            recorded = self.recordings.find(standing.open.system, standing.open.recorded)
             if recorded is None:
                 _log.error("system %r: dialogue %r is gone", standing.open.system, standing.open.recorded)
                 raise RefusedError(StudyRefusal.BROKEN)
@@ -172,58 +163,59 @@ class RunningStudy:
         """Records the worker's agreement to the text with that hash, and assigns dialogues."""
         if consent_hash != hash_consent(self.plan):
             raise RefusedError(StudyRefusal.TEXT_CHANGED)
-        await self._database.run(
+        await self.database.run(
             workers.agree,
-            self._database.study_id,
+            self.database.study_id,
             worker.id,
             self.plan,
-            self._recordings.names,
+            self.recordings.names,
             consent_hash,
-            self._now(),
-            self._generator,
+            self.now(),
+            self.generator,
         )
 
     async def begin(self, worker: Worker) -> None:
         """Opens the worker's next dialogue, unless one is open."""
         _check_agreed(worker)
-        await self._database.run(workers.open_next, self._database.study_id, worker.id, self.plan, self._now())
+        await self.database.run(workers.open_next, self.database.study_id, worker.id, self.plan, self.now())
 
     async def say(self, worker: Worker, dialogue_id: str, number: int, text: str) -> str:
         """The system's reply to the worker's message; a repeated message gets the same reply."""
         _check_agreed(worker)
-        dialogue = await self._database.run(
-            workers.take_message, worker.id, dialogue_id, number, check_text(text, self.plan), self.plan, self._now()
+        dialogue = await self.database.run(
+            workers.take_message, worker.id, dialogue_id, number, check_text(text, self.plan), self.plan, self.now()
         )
         if len(dialogue.texts) > 2 * number + 1:
             return dialogue.texts[2 * number + 1]
+        system = next(each for each in self.plan.systems if each.name == dialogue.system)
         try:
-            reply = await self._chatbots.reply(self.plan.find_system(dialogue.system), dialogue.texts, dialogue_id)
+            reply = await self.chatbots.reply(system, dialogue.texts, dialogue_id)
         except ChatbotError as error:
             _log.warning("system %r gave no reply: %s", dialogue.system, error)
-            await self._database.run(workers.note_failure, dialogue_id)
+            await self.database.run(workers.note_failure, dialogue_id)
             raise RefusedError(StudyRefusal.NO_REPLY) from None
         except Exception:
-            await self._database.run(workers.note_failure, dialogue_id)  # the message can be asked again at once
+            await self.database.run(workers.note_failure, dialogue_id)  # the message can be asked again at once
             raise
-        await self._database.run(workers.store_reply, dialogue_id, number, reply, self._now())
+        await self.database.run(workers.store_reply, dialogue_id, number, reply, self.now())
         return reply
 
     async def rate(self, worker: Worker, dialogue_id: str, ratings: dict[str, float]) -> None:
         """Stores the ratings of a dialogue and ends it."""
         _check_agreed(worker)
         checked = check_ratings(ratings, self.plan)
-        await self._database.run(workers.rate, worker.id, dialogue_id, checked, self.plan, self._now())
-        self._on_rating()
+        await self.database.run(workers.rate, worker.id, dialogue_id, checked, self.plan, self.now())
+        self.on_rating()
 
     async def give_up(self, worker: Worker, dialogue_id: str) -> None:
         """Ends a dialogue whose chatbot fails again and again, unrated."""
         _check_agreed(worker)
-        await self._database.run(workers.give_up, worker.id, dialogue_id, self._now())
+        await self.database.run(workers.give_up, worker.id, dialogue_id, self.now())
 
     async def leave(self, worker: Worker) -> None:
         """Deletes everything that the worker said and rated."""
-        await self._database.run(workers.leave, worker.id, self._now())
-        await self._database.erase()
+        await self.database.run(workers.leave, worker.id, self.now())
+        await self.database.erase()
 
 
 def _check_agreed(worker: Worker) -> None:
@@ -269,7 +261,8 @@ class GuardedApp:
             await send(message)
 
         if Headers(scope=scope).get("host", "").lower() not in self._hosts:
-            await _refuse_host(send_guarded)
+            refusal = PlainTextResponse("This server does not answer under that name.\n", 421)
+            await refusal(scope, receive, send_guarded)
             return
         await self._app(scope, receive, send_guarded)
 
@@ -308,12 +301,6 @@ async def _read_body(request: Request, most: int) -> bytes:
     except (TimeoutError, ClientDisconnect):
         raise RefusedError(StudyRefusal.INVALID, "the body did not arrive") from None
     return bytes(body)
-
-
-async def _refuse_host(send: Send) -> None:
-    headers = [(b"content-type", b"text/plain; charset=utf-8")]
-    await send({"type": "http.response.start", "status": 421, "headers": headers})
-    await send({"type": "http.response.body", "body": b"This server does not answer under that name.\n"})
 
 
 _PAGE = {
