@@ -1,8 +1,8 @@
-"""Files for tests: lines of JSON, lines that end too early, and where data sets are."""
+"""Files and commands for tests: lines of JSON, lines that end too early, and where data sets are."""
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -93,6 +93,13 @@ def run_command(mock: MockTurnScore, *arguments: object) -> Result:
     if result.exception and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result
+
+
+def invoke(app: Any, words: Sequence[str], code: int = 0) -> Result:
+    """What the command of a typer app said, after it ended with this exit status."""
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == code, done.output
+    return done
 
 
 def write_lines(path: Path, *lines: Any) -> Path:

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from click.testing import Result
 from support.fakes import FakeScorer, loaded_fake
+from support.files import invoke
 from support.plain_http import Reply, plain_server_in_a_thread
 from turnscore_assessment.errors import BadFileError
 from turnscore_assessment.files import read_rows, write_rows
@@ -577,8 +578,7 @@ def test_people_or_another_judge_are_what_agreement_is_measured_with(tmp_path: P
 
 def imported(folder: Path, source: str, name: str, *options: str) -> list[Item]:
     given = ["judge", str(folder / name), "--import", source, "-o", str(folder / "in.jsonl"), "--rounds", "50"]
-    result = CliRunner().invoke(app, [*given, *options])
-    assert result.exit_code == 0, result.output
+    invoke(app, [*given, *options])
     return read(folder / "in.jsonl")
 
 
@@ -733,7 +733,6 @@ def test_a_wrong_row_of_a_file_is_named_before_anything_is_asked(tmp_path: Path,
 def test_marks_of_one_response_are_averaged_and_counted(tmp_path: Path):
     (tmp_path / "a.csv").write_text("context;response;safe\nhi;ho;1\nhi;ho;0\nhi;hey;1\n")
     given = ["judge", str(tmp_path / "a.csv"), "--import", "csv", "-o", str(tmp_path / "in.jsonl"), "--rounds", "50"]
-    result = CliRunner().invoke(app, given)
-    assert result.exit_code == 0, result.output
+    result = invoke(app, given)
     assert "averaged 1 marks with another of the same response, judge and criterion" in result.output
     assert [row["responses"][0]["safe"] for row in read(tmp_path / "in.jsonl")] == [0.5, 1]

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from support.exporter_data import OracleScorer
 from support.fakes import loaded_fake
+from support.files import invoke
 from support.studies import make_study
 from turnscore_assessment.agreement import scoring
 from turnscore_assessment.analysis.metrics import MetricColumn, compare_metrics, measure_metrics, read_columns
@@ -18,7 +19,6 @@ from turnscore_assessment.errors import BadFileError
 from turnscore_assessment.figures import compute_pearson, compute_spearman, williams_test
 from turnscore_assessment.ratings.rating_file import RatedDialogueTurn, RatingFile, write_ratings
 from turnscore_assessment.ratings.scoring import judge_study
-from typer.testing import CliRunner
 
 TRUTH = {"A": 80.0, "B": 65.0, "C": 50.0, "D": 35.0, "E": 20.0}
 
@@ -119,8 +119,7 @@ def test_the_command_asks_scorers_and_keeps_what_they_say(ratings: RatingFile, t
     write_ratings(file, ratings)
     words = ["metrics", str(file), "--rounds", "20"]
     asked = ["--scorer", "oracle", "--bundle", "oracle", "--part", "worse", "--keep", str(kept), "--output", str(out)]
-    done = CliRunner().invoke(app, [*words, *asked])
-    assert done.exit_code == 0, done.output
+    done = invoke(app, [*words, *asked])
     found = json.loads((out / "metrics.json").read_text(), parse_constant=lambda name: pytest.fail(name))
     named = {metric["name"]: metric for metric in found["metrics"]}
     assert list(named) == [
@@ -140,8 +139,7 @@ def test_the_command_asks_scorers_and_keeps_what_they_say(ratings: RatingFile, t
     assert float(measured[0]["systems overall pearson"]) > 0.99
     rows = list(csv.DictReader(kept.read_text().splitlines()))
     assert {row["system"] for row in rows} == set(TRUTH)
-    again = CliRunner().invoke(app, [*words, str(kept), "--output", str(tmp_path / "again")])
-    assert again.exit_code == 0, again.output
+    invoke(app, [*words, str(kept), "--output", str(tmp_path / "again")])
     second = json.loads((tmp_path / "again" / "metrics.json").read_text())
     assert second["metrics"][0]["systems"] == named["oracle"]["systems"]
 
@@ -163,10 +161,9 @@ def test_the_command_says_what_it_cannot_do(ratings: RatingFile, tmp_path: Path)
         ([str(file), "--scorer", "oracle", "--bundle", "oracle", "--part", "x"], "no scorer has a part 'x'"),
     ]
     for words, reason in cases:
-        done = CliRunner().invoke(app, ["metrics", *words, "--output", str(tmp_path / "out")])
-        assert done.exit_code == 1
+        done = invoke(app, ["metrics", *words, "--output", str(tmp_path / "out")], code=1)
         assert reason in done.stderr
-    assert CliRunner().invoke(app, ["metrics", str(file), "--url", "http://x", "--bundle", "b"]).exit_code == 2
+    invoke(app, ["metrics", str(file), "--url", "http://x", "--bundle", "b"], code=2)
 
 
 def test_williams_is_steigers() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.files import write_lines
+from support.files import invoke, write_lines
 from support.studies import published_row
 from turnscore_assessment.commands.main import app
 from turnscore_assessment.distortion import ReplyCorpus, count_replaced, distort, read_corpus
@@ -105,16 +105,12 @@ def test_a_file_without_ratings_of_a_system_is_refused(file: Path) -> None:
             read_ratings(write_lines(file, *lines))
 
 
-RUNNER = CliRunner()
-
-
 def test_convert_turns_back_what_was_reversed(tmp_path: Path) -> None:
     files = [tmp_path / "run_pass.jsonl", tmp_path / "run_fail.jsonl"]
     files[0].write_text(json.dumps(published_row("A", worker="w1", robotic=30)))
     files[1].write_text(json.dumps(published_row("QualityControl", worker="w2")))
     output = tmp_path / "run.jsonl.gz"
-    done = RUNNER.invoke(app, ["convert", *map(str, files), "--output", str(output)])
-    assert done.exit_code == 0, done.output
+    done = invoke(app, ["convert", *map(str, files), "--output", str(output)])
     assert "2 rated dialogues of 2 workers" in done.output
     read = read_ratings(output)
     assert read.description.study == "run"
@@ -134,8 +130,7 @@ def test_convert_turns_back_what_was_reversed(tmp_path: Path) -> None:
 def test_convert_names_the_line_and_the_field(tmp_path: Path, row: object, reason: str) -> None:
     file = tmp_path / "run.jsonl"
     file.write_text(json.dumps(row))
-    done = RUNNER.invoke(app, ["convert", str(file), "--output", str(tmp_path / "out.jsonl")])
-    assert done.exit_code == 1
+    done = invoke(app, ["convert", str(file), "--output", str(tmp_path / "out.jsonl")], code=1)
     assert reason in done.stderr
     assert not (tmp_path / "out.jsonl").exists()
 
@@ -143,7 +138,7 @@ def test_convert_names_the_line_and_the_field(tmp_path: Path, row: object, reaso
 def test_convert_overwrites_nothing_it_reads(tmp_path: Path) -> None:
     file = tmp_path / "run.jsonl"
     file.write_text(json.dumps(published_row("A")))
-    assert RUNNER.invoke(app, ["convert", str(file), "--output", str(file)]).exit_code == 2
+    invoke(app, ["convert", str(file), "--output", str(file)], code=2)
 
 
 PUBLISHED = {0: 0, 1: 1, 2: 1, 3: 1, 4: 2, 5: 2, 6: 3, 8: 3, 9: 4, 15: 4, 16: 5, 29: 5, 30: 6, 34: 6, 35: 7, 100: 20}
@@ -188,8 +183,7 @@ def test_the_command_degrades_every_reply_and_repeats_itself(tmp_path: Path) -> 
     file = write_lines(tmp_path / "dialogues.jsonl", *make_rows(8), {"turns": []})
     outputs = [tmp_path / f"{name}.jsonl.gz" for name in ("one", "two", "other")]
     for output, seed in zip(outputs, ("1", "1", "2"), strict=True):
-        done = CliRunner().invoke(app, ["distort", str(file), "--output", str(output), "--seed", seed, "--count", "5"])
-        assert done.exit_code == 0, done.output
+        invoke(app, ["distort", str(file), "--output", str(output), "--seed", seed, "--count", "5"])
     assert outputs[0].read_bytes() == outputs[1].read_bytes() != outputs[2].read_bytes()
     rows = [json.loads(line) for line in gzip.decompress(outputs[0].read_bytes()).splitlines()]
     assert len(rows) == 5
@@ -211,4 +205,4 @@ def test_a_corpus_without_answers_is_refused_and_nothing_is_overwritten(tmp_path
     file = write_lines(tmp_path / "dialogues.jsonl", *make_rows(2))
     with pytest.raises(BadFileError, match="needs three dialogues"):
         read_corpus(file)
-    assert CliRunner().invoke(app, ["distort", str(file), "--output", str(file)]).exit_code == 2
+    invoke(app, ["distort", str(file), "--output", str(file)], code=2)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.files import invoke
 from support.studies import make_study
 from turnscore_assessment.commands.main import app
 from turnscore_assessment.errors import AssessmentError, TooFewError
@@ -22,7 +23,6 @@ from turnscore_assessment.ratings.reliability import (
     read_items,
     step_up,
 )
-from typer.testing import CliRunner
 
 # Shrout and Fleiss (1979), table 2: 6 items by 4 raters.
 SHROUT_FLEISS = np.array(
@@ -119,8 +119,7 @@ def test_the_command_measures_items_of_a_csv(tmp_path: Path) -> None:
     file, out = tmp_path / "shrout.csv", tmp_path / "out" / "found.json"
     cells = [(item, rater, SHROUT_FLEISS[item, rater]) for item in range(6) for rater in range(4)]
     file.write_text("item,rater,value\n" + "".join(f"i{item},r{rater},{value}\n" for item, rater, value in cells))
-    done = CliRunner().invoke(app, ["reliability", str(file), "--rounds", "20", "--output", str(out)])
-    assert done.exit_code == 0, done.output
+    done = invoke(app, ["reliability", str(file), "--rounds", "20", "--output", str(out)])
     [found] = json.loads(out.read_text())
     assert found["figures"]["ICC(A,k)"]["value"] == pytest.approx(0.620, abs=0.0005)
     assert (found["name"], found["items"], found["raters"]) == ("shrout", 6, 4)
@@ -148,6 +147,5 @@ def test_dialogues_of_two_systems_are_two_items_whatever_they_are_called(tmp_pat
 def test_a_wrong_csv_is_named_by_line(tmp_path: Path, content: str, reason: str) -> None:
     file = tmp_path / "ratings.csv"
     file.write_text(content, encoding="latin-1" if "\xe9" in content else "utf-8")
-    done = CliRunner().invoke(app, ["reliability", str(file)])
-    assert done.exit_code == 1
+    done = invoke(app, ["reliability", str(file)], code=1)
     assert reason in done.stderr

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import simulate_reports as simulation
 from scipy import stats
+from support.files import invoke
 from support.studies import make_study
 from turnscore_assessment.analysis import study_report
 from turnscore_assessment.analysis.replication import compare_studies
@@ -36,7 +37,6 @@ from turnscore_assessment.ratings.scoring import (
     sum_values,
 )
 from turnscore_assessment.rendering import write_report
-from typer.testing import CliRunner
 
 TRUTH = {"A": 75.0, "B": 60.0, "C": 60.0, "D": 30.0}
 
@@ -194,8 +194,7 @@ def test_the_command_writes_page_json_and_csv(tmp_path: Path) -> None:
     for seed, file in enumerate(files):
         write_ratings(file, make_study({**APART, "<b>": 10.0}, seed=seed))
     out = tmp_path / "out"
-    done = CliRunner().invoke(app, ["replicate", *map(str, files), "--output", str(out), "--rounds", "20"])
-    assert done.exit_code == 0, done.output
+    done = invoke(app, ["replicate", *map(str, files), "--output", str(out), "--rounds", "20"])
     assert "pairs of systems" in done.output
     found = json.loads((out / "replication.json").read_text(), parse_constant=lambda name: pytest.fail(name))
     assert found["systems"] == ["<b>", *APART]
@@ -270,8 +269,7 @@ def test_where_no_worker_passes_each_is_listed_with_the_reason_and_raw_means_sta
     ratings = tmp_path / "ratings.jsonl"
     study = make_study({"A": 50.0, "B": 50.0}, workers=0, guessers=2)
     write_ratings(ratings, study)
-    done = CliRunner().invoke(app, ["report", str(ratings), "--output", str(tmp_path / "out"), "--rounds", "20"])
-    assert done.exit_code == 0, done.output
+    done = invoke(app, ["report", str(ratings), "--output", str(tmp_path / "out"), "--rounds", "20"])
     assert "no system is scored" in done.output
     assert "0 of 2 workers pass the quality control" in done.output
     report = json.loads((tmp_path / "out" / "report.json").read_text())

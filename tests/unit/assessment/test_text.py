@@ -5,6 +5,7 @@ import math
 from pathlib import Path
 
 import pytest
+from support.files import invoke
 from turnscore_assessment.commands.main import app
 from turnscore_assessment.errors import BadFileError
 from turnscore_assessment.readability.text_scores import (
@@ -15,7 +16,6 @@ from turnscore_assessment.readability.text_scores import (
     read_patterns,
     read_shipped,
 )
-from typer.testing import CliRunner
 
 SYLLABLES = {
     "the": 1, "cat": 1, "are": 1, "one": 1, "table": 2, "people": 2, "wanted": 2, "walked": 1, "boxes": 2, "makes": 1,
@@ -65,8 +65,7 @@ def test_the_command_writes_a_line_a_dialogue(tmp_path: Path) -> None:
         '{"system": "A bot with a long name", "turns": ["hi", "The cat sat on the mat."]}\n'
         '{"turns": []}\n{"turns": ["a", "ok"]}\n'
     )
-    done = CliRunner().invoke(app, ["readability", str(file), "--output", str(out)])
-    assert done.exit_code == 0, done.output
+    done = invoke(app, ["readability", str(file), "--output", str(out)])
     assert "A bot with a long name" in done.output
     rows = list(csv.DictReader(out.read_text().splitlines()))
     assert [row["line"] for row in rows] == ["1", "3"]
@@ -85,6 +84,5 @@ def test_wrong_lists_and_encoders_are_named(tmp_path: Path) -> None:
     file = tmp_path / "dialogues.jsonl"
     file.write_text('{"turns": ["a", "b"]}\n')
     words = ["readability", str(file), "--output", str(tmp_path / "o.csv")]
-    done = CliRunner().invoke(app, [*words, "--encoder", f"{tmp_path}/nothing/"])
-    assert done.exit_code == 1
+    done = invoke(app, [*words, "--encoder", f"{tmp_path}/nothing/"], code=1)
     assert "nothing" in done.stderr

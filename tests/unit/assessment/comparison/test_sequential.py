@@ -10,7 +10,7 @@ import pytest
 import simulate_comparisons as simulation
 from scipy import stats
 from simulate_comparisons import count_calls, count_false_verdicts, draw_ratings, draw_skewed
-from support.files import write_lines
+from support.files import invoke, write_lines
 from turnscore_assessment.comparison.sequential import (
     AsymptoticSequence,
     BettingSequence,
@@ -21,7 +21,6 @@ from turnscore_assessment.comparison.sequential import (
 from turnscore_assessment.errors import AssessmentError, TooFewError
 from turnscore_assessment.ratings.rating_file import read_ratings
 from turnscore_client._command.registry import app
-from typer.testing import CliRunner
 
 BETTING = BettingSequence(lowest=-100, highest=100)
 ASYMPTOTIC = AsymptoticSequence()
@@ -178,7 +177,6 @@ def test_the_command_shows_the_looks(tmp_path: Path) -> None:
         for system, low in (("A", 50), ("B", 20))
     ]
     file = write_lines(tmp_path / "r.jsonl", STUDY, *rows)
-    done = CliRunner().invoke(app, ["compare", str(file), "--sequential", "--systems", "A,B", "--criterion", "fun"])
-    assert done.exit_code == 0, done.output
+    done = invoke(app, ["compare", str(file), "--sequential", "--systems", "A,B", "--criterion", "fun"])
     assert "fun: a is better (a: A, b: B), decided after " in done.output
     assert "hedged-capital betting confidence sequence" in done.output

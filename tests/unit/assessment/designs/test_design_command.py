@@ -7,12 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.files import write_lines
+from support.files import invoke, write_lines
 from turnscore_assessment.commands.main import app
 from turnscore_assessment.designs.form import DesignKind
-from typer.testing import CliRunner
 
-RUNNER = CliRunner()
 GOOD = {"A": 1, "B": 2, "C": 3}  # How good each made-up system is; every rater here sees it at once.
 
 
@@ -31,8 +29,7 @@ def make(folder: Path, kind: str, *options: str, dialogues: int = 8) -> Path:
         lines = [json.loads(line) for line in items.read_text().splitlines()]
         write_lines(items, *[line for line in lines if not line.get("reference")])
     criterion = ["--criterion", "fun", "--raters", "6", "--output", str(folder / "study")]
-    done = RUNNER.invoke(app, ["design", "make", str(items), "--design", kind, *criterion, *options])
-    assert done.exit_code == 0, done.output
+    invoke(app, ["design", "make", str(items), "--design", kind, *criterion, *options])
     return folder / "study"
 
 
@@ -76,10 +73,7 @@ def write_sheet(path: Path, rows: list[dict[str, str]], separator: str = ",") ->
 
 def analyse(study: Path, sheets: list[str], *options: str) -> Any:
     output = study / "found.json"
-    done = RUNNER.invoke(
-        app, ["design", "analyse", str(study / "key.json"), *sheets, "--output", str(output), *options]
-    )
-    assert done.exit_code == 0, done.output
+    done = invoke(app, ["design", "analyse", str(study / "key.json"), *sheets, "--output", str(output), *options])
     return json.loads(output.read_text())["criteria"][0], done.output
 
 
@@ -115,8 +109,7 @@ def test_unanswered_questions_are_counted(tmp_path: Path) -> None:
 
 def refuse(study: Path, *sheets: str | Path) -> str:
     """What `analyse` says of sheets that it refuses."""
-    done = RUNNER.invoke(app, ["design", "analyse", str(study / "key.json"), *map(str, sheets)])
-    assert done.exit_code == 1, done.output
+    done = invoke(app, ["design", "analyse", str(study / "key.json"), *map(str, sheets)], code=1)
     return done.stderr
 
 
@@ -206,6 +199,5 @@ def test_an_empty_study_says_so(tmp_path: Path) -> None:
 def test_a_wrong_item_is_named(row: dict[str, Any], reason: str, tmp_path: Path) -> None:
     items = write_lines(tmp_path / "items.jsonl", row)
     options = ["--design", "likert", "--criterion", "fun", "--raters", "1", "--output", str(tmp_path / "out")]
-    done = RUNNER.invoke(app, ["design", "make", str(items), *options])
-    assert done.exit_code == 1
+    done = invoke(app, ["design", "make", str(items), *options], code=1)
     assert reason in done.stderr

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from prometheus_client import generate_latest
 from scipy import stats
 from simulate_drift import count_alarms
-from support.files import write_lines
+from support.files import invoke, write_lines
 from turnscore_assessment.commands.drift import app
 from turnscore_assessment.drift import sources
 from turnscore_assessment.drift.report import (
@@ -236,8 +236,7 @@ def service(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("service")
 def test_the_table_says_what_would_change(tmp_path: Path):
     page = tmp_path / "shadow.html"
-    told = CliRunner().invoke(app, ["shadow", "--metrics", "http://service:3000", "--html", str(page)])
-    assert told.exit_code == 0, told.output
+    told = invoke(app, ["shadow", "--metrics", "http://service:3000", "--html", str(page)])
     rows = dict(cells for line in told.output.splitlines() if len(cells := re.split(r"  +", line.strip())) == 2)
     assert rows == {
         "turns compared": "21",

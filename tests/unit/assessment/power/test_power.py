@@ -6,15 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.files import find_data, write_lines
+from support.files import find_data, invoke, write_lines
 from turnscore_assessment.analysis.power import Pilot, PowerOptions, plan_study, read_pilot, simulate_power
 from turnscore_assessment.commands.main import app
 from turnscore_assessment.comparison.difference import find_power
 from turnscore_assessment.errors import AssessmentError, TooFewError
 from turnscore_assessment.ratings.rating_file import read_published, read_ratings
-from typer.testing import CliRunner
 
-RUNNER = CliRunner()
 STUDY = {"study": "s", "criteria": [{"name": "fun"}, {"name": "dull", "direction": "negative"}]}
 
 
@@ -89,21 +87,20 @@ def test_what_a_pilot_lacks_is_named(tmp_path: Path) -> None:
 def test_the_command_says_what_is_needed_and_how_it_knows(tmp_path: Path) -> None:
     pilot, output = write_pilot(tmp_path / "r.jsonl"), tmp_path / "out" / "plan.json"
     options = ["--systems", "A,B", "--transform", "raw", "--simulations", "500", "--output", str(output)]
-    done = RUNNER.invoke(app, ["power", str(pilot), *options])
-    assert done.exit_code == 0, done.output
+    done = invoke(app, ["power", str(pilot), *options])
     plan = json.loads(output.read_text())
     assert f"{plan['needed']} workers (" in done.output
     assert "the difference is the pilot's own, known to " in done.output
     assert "fewer than 20 workers: how much workers differ is hardly known" in done.output
     assert "Monte-Carlo error" in done.output
-    again = RUNNER.invoke(app, ["power", str(pilot), *options])
+    again = invoke(app, ["power", str(pilot), *options])
     assert again.output == done.output
 
 
 @pytest.mark.parametrize(("systems", "code"), [("A", 2), ("A,,", 2), ("A,A", 1)])
 def test_systems_that_are_not_two_are_refused(systems: str, code: int, tmp_path: Path) -> None:
     pilot = write_pilot(tmp_path / "r.jsonl")
-    assert RUNNER.invoke(app, ["power", str(pilot), "--systems", systems]).exit_code == code
+    invoke(app, ["power", str(pilot), "--systems", systems], code=code)
 
 
 def test_the_published_study_is_a_pilot() -> None:

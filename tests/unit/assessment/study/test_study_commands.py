@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 from starlette.types import ASGIApp
+from support.files import invoke
 from turnscore_assessment.commands.main import study as app
 from turnscore_assessment.study import server
 from turnscore_assessment.study.server import BadAddressError, list_origins
-from typer.testing import CliRunner
 
-RUNNER = CliRunner()
 DEMO = files("turnscore_assessment.study") / "demo_files"
 
 
@@ -31,33 +30,30 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[tuple[ASGIApp, str, int]]:
 
 
 def test_links_are_printed_once_and_progress_shows_codes_alone(plan: Path) -> None:
-    made = RUNNER.invoke(app, ["invite", str(plan), "--workers", "2", "--public-url", "https://study.test"])
-    assert made.exit_code == 0, made.output
+    made = invoke(app, ["invite", str(plan), "--workers", "2", "--public-url", "https://study.test"])
     links = made.output.split()
     assert len(links) == 2
     assert all(link.startswith("https://study.test/#") for link in links)
-    progress = RUNNER.invoke(app, ["progress", str(plan)]).output
+    progress = invoke(app, ["progress", str(plan)]).output
     for link in links:
         code, secret = link.partition("#")[2].split(".")
         assert f"{code}  -         0 of 0 rated" in progress
         assert secret not in progress
-    done = RUNNER.invoke(app, ["delete", str(plan), "--worker", code])
+    done = invoke(app, ["delete", str(plan), "--worker", code])
     assert done.output == f"deleted the texts and ratings of {code}\n"
-    assert f"{code}  left" in RUNNER.invoke(app, ["progress", str(plan)]).output
+    assert f"{code}  left" in invoke(app, ["progress", str(plan)]).output
 
 
 def test_serving_begins_with_links_and_stays_on_this_machine(
     plan: Path, served: list[tuple[ASGIApp, str, int]]
 ) -> None:
-    done = RUNNER.invoke(app, ["serve", str(plan), "--invite", "2", "--port", "8201"])
-    assert done.exit_code == 0, done.output
+    done = invoke(app, ["serve", str(plan), "--invite", "2", "--port", "8201"])
     assert [line.partition("#")[0] for line in done.stdout.splitlines()] == ["http://127.0.0.1:8201/"] * 2
     assert [(host, port) for _, host, port in served] == [("127.0.0.1", 8201)]
 
 
 def test_where_others_can_reach_it_the_address_must_be_said(plan: Path, served: list[tuple[ASGIApp, str, int]]) -> None:
-    refused = RUNNER.invoke(app, ["serve", str(plan), "--host", "0.0.0.0"])
-    assert refused.exit_code == 1
+    refused = invoke(app, ["serve", str(plan), "--host", "0.0.0.0"], code=1)
     assert "--public-url must say under which address" in refused.stderr
     assert served == []
 
@@ -72,10 +68,9 @@ def test_a_public_address_that_is_none_is_refused(url: str) -> None:
 
 def test_simulated_raters_fill_a_study_whose_report_says_why_each_worker_counts(tmp_path: Path) -> None:
     folder = tmp_path / "demo"
-    filled = RUNNER.invoke(app, ["demo", str(folder), "--raters", "4"])
-    assert filled.exit_code == 0, filled.output
+    invoke(app, ["demo", str(folder), "--raters", "4"])
     asked = ["report", str(folder / "STUDY.toml"), "--output", str(tmp_path / "out"), "--rounds", "20"]
-    printed = RUNNER.invoke(app, asked).output
+    printed = invoke(app, asked).output
     report = json.loads((tmp_path / "out" / "report.json").read_text())
     assert [worker["verdict"] for worker in report["workers"]].count("passed") == 3
     assert printed.count("rates the degraded system lower") == 3
