@@ -283,8 +283,6 @@ def _makers(resources: Resources) -> dict[str, Callable[[], Metric]]:
     makers |= {f"bleu-{order}@sacrebleu": partial(word_metrics.make_sacre_bleu, order) for order in BLEU_ORDERS}
     for name in vector_metrics.WORD_VECTOR_METRICS:
         makers[name] = partial(vector_metrics.make_word_vector_metric, name, vectors, words)
-    for name in vector_metrics.UNOBTAINABLE:
-        makers[name] = partial(vector_metrics.make_encoder_cosine, encoder, name)
     return makers
 
 

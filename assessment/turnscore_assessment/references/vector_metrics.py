@@ -29,8 +29,6 @@ from turnscore_assessment.references.word_metrics import Metric, Pair, find_toke
 Vectors = NDArray[np.float32]
 
 _PAIRS_AT_ONCE = 20_000  # Pairs whose vectors are compared together: 60 MB of them at 384 dimensions. Chosen.
-# Encoders of the paper whose models cannot be had, by the name of their metric.
-UNOBTAINABLE: Final = {"skip-thought": "Skip-Thought", "gensen": "GenSen"}
 
 
 class SentenceEncoder(Protocol):
@@ -44,11 +42,11 @@ class SentenceEncoder(Protocol):
         """A row of length 1 for each text, in order."""
 
 
-def make_encoder_cosine(encoder: SentenceEncoder | None, name: str = "encoder") -> Metric:
+def make_encoder_cosine(encoder: SentenceEncoder | None) -> Metric:
     """The cosine, with an encoder's own tokens. Raises MissingResourceError without an encoder."""
     if encoder is None:
         raise MissingResourceError(
-            f"{name} needs a sentence encoder: name a bundle of kind encoder with --encoder "
+            "encoder needs a sentence encoder: name a bundle of kind encoder with --encoder "
             "(turnscore export encoder makes one), or other metrics with --metric"
         )
 
@@ -63,9 +61,8 @@ def make_encoder_cosine(encoder: SentenceEncoder | None, name: str = "encoder") 
             found[start : start + len(part)] = np.einsum("ij,ij->i", own, other, dtype=np.float64)
         return found
 
-    instead = f", instead of {UNOBTAINABLE[name]}, whose model cannot be had" if name in UNOBTAINABLE else ""
-    definition = f"cosine of sentence vectors by {encoder.name}{instead}"
-    return Metric(name=name, tokenisation="the encoder's own", definition=definition, compare=compare)
+    definition = f"cosine of sentence vectors by {encoder.name}"
+    return Metric(name="encoder", tokenisation="the encoder's own", definition=definition, compare=compare)
 
 
 _KEPT_TEXTS = 4096

@@ -215,7 +215,6 @@ def test_every_metric_says_what_it_is(tmp_path: Path):
     ("name", "option"),
     [
         ("encoder", "--encoder"),
-        ("gensen", "--encoder"),
         ("meteor", "--meteor-jar"),
         ("vector-extrema", "--word-vectors"),
     ],
