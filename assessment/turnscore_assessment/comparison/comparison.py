@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from scipy import stats
 from turnscore_client import TurnScoreError
 from turnscore_core.engine import LocalFileEngine
@@ -72,6 +72,12 @@ def _scored_only(turns: object) -> object:
     return [turn for turn in turns if not isinstance(turn, dict) or "scores" in turn]
 
 
+def _check_spoken(turns: list[Turn]) -> list[Turn]:
+    if all(turn.speaker == "user" or not turn.text.strip() for turn in turns):
+        raise ValueError("there is no system turn to score")
+    return turns
+
+
 class _ScoreLine(BaseModel):
     """The keys that are read; all others are ignored."""
 
@@ -91,17 +97,22 @@ class _TurnLine(_ScoreLine):
 
 
 class _UnscoredLine(_ScoreLine):
-    turns: Annotated[list[Turn], Field(min_length=1)]
+    turns: Annotated[list[Turn], Field(min_length=1), AfterValidator(_check_spoken)]
 
 
 @dataclass(kw_only=True)
 class ScoredDialogue:
     """A dialogue's scores: those of each system turn, by scorer; and what is known of its length."""
 
-    name: str | None
-    line: int
-    scores: list[dict[str, _Score]]
+    name: str | None = None
+    line: int = 0
+    scores: list[dict[str, _Score]] = field(default_factory=list)
     words: float | None = None  # Mean words per system turn, where the text is known.
+    turns: list[Turn] = field(default_factory=list)  # Those that are still to be scored.
+
+    def take(self, reply: DialogueReply) -> None:
+        """Takes the scores of a reply, as if the file had held them."""
+        self.scores = [_ScoredTurn.model_validate(turn, from_attributes=True).scores for turn in reply.turns]
 
     def values(self, *, with_details: bool) -> dict[str, float]:
         """The mean over its turns, by scorer, and by `scorer.detail` if asked for."""
@@ -123,39 +134,24 @@ class ScoredDialogue:
         return lengths if self.words is None else {**lengths, "words": self.words}
 
 
-@dataclass(frozen=True, kw_only=True)
-class UnscoredDialogue:
-    """A dialogue whose turns a service is still to score."""
-
-    name: str | None
-    line: int
-    turns: list[Turn]
-
-    @property
-    def spoken(self) -> list[Turn]:
-        """The turns without system turns that say nothing: those cannot be scored."""
-        return [turn for turn in self.turns if turn.speaker == "user" or turn.text.strip()]
-
-    @property
-    def words(self) -> float:
-        """Mean words per system turn."""
-        return float(np.mean([len(turn.text.split()) for turn in self.turns if turn.speaker == "system"]))
-
-
 @dataclass(kw_only=True)
 class ScoreFile:
     """What a file holds. `failed` counts the lines that have an `error` in place of scores."""
 
     path: Path
     scored: list[ScoredDialogue] = field(default_factory=list)
-    unscored: list[UnscoredDialogue] = field(default_factory=list)
     failed: int = 0
+
+    @property
+    def unscored(self) -> list[ScoredDialogue]:
+        """The dialogues that a service, or an engine, is still to score."""
+        return [dialogue for dialogue in self.scored if not dialogue.scores]
 
 
 def read_score_file(path: Path) -> ScoreFile:
     """The file's dialogues in its order; BadFileError names the file, the line and the field."""
     found = ScoreFile(path=path)
-    groups: dict[str, ScoredDialogue] = {}
+    groups: dict[str | None, ScoredDialogue] = {}
     names: set[str] = set()
     for number, fields in read_rows(path):
         if "error" in fields:
@@ -165,30 +161,29 @@ def read_score_file(path: Path) -> ScoreFile:
         if line.id is not None and line.id in names:
             raise BadFileError(path, number, f"id: {line.id!r} was already used")
         names |= {line.id} if line.id is not None else set()
-        _add(found, groups, line, number)
-        if len(found.scored) + len(found.unscored) > MOST_DIALOGUES:
+        if isinstance(line, _TurnLine) and line.dialogue in groups:
+            groups[line.dialogue].scores.append(line.scores)
+            continue
+        found.scored.append(_build(line, number))
+        if isinstance(line, _TurnLine) and line.dialogue is not None:
+            groups[line.dialogue] = found.scored[-1]
+        if len(found.scored) > MOST_DIALOGUES:
             raise BadFileError(path, number, f"the file holds more than {MOST_DIALOGUES:,} dialogues")
-    if not found.scored and not found.unscored:
+    if not found.scored:
         raise BadFileError(path, 0, "has no dialogue with scores or turns")
     return found
 
 
-def _add(found: ScoreFile, groups: dict[str, ScoredDialogue], line: _ScoreLine, number: int) -> None:
+def _build(line: _ScoreLine, number: int) -> ScoredDialogue:
+    built = ScoredDialogue(name=line.id, line=number, words=line.words)
     if isinstance(line, _UnscoredLine):
-        if all(turn.speaker == "user" or not turn.text.strip() for turn in line.turns):
-            raise BadFileError(found.path, number, "turns: there is no system turn to score")
-        found.unscored.append(UnscoredDialogue(name=line.id, line=number, turns=line.turns))
+        built.words = float(np.mean([len(turn.text.split()) for turn in line.turns if turn.speaker == "system"]))
+        built.turns = [turn for turn in line.turns if turn.speaker == "user" or turn.text.strip()]
     elif isinstance(line, _DialogueLine):
-        scores = [turn.scores for turn in line.turns]
-        found.scored.append(ScoredDialogue(name=line.id, line=number, scores=scores, words=line.words))
+        built.scores = [turn.scores for turn in line.turns]
     elif isinstance(line, _TurnLine):
-        if line.dialogue is not None and line.dialogue in groups:
-            groups[line.dialogue].scores.append(line.scores)
-            return
-        dialogue = ScoredDialogue(name=line.dialogue or line.id, line=number, scores=[line.scores])
-        if line.dialogue is not None:
-            groups[line.dialogue] = dialogue
-        found.scored.append(dialogue)
+        built.name, built.words, built.scores = line.dialogue or line.id, None, [line.scores]
+    return built
 
 
 def _find_form(fields: dict[str, Any], path: Path, number: int) -> type[_ScoreLine]:
@@ -198,12 +193,6 @@ def _find_form(fields: dict[str, Any], path: Path, number: int) -> type[_ScoreLi
     if not isinstance(turns, list) or not turns:
         raise BadFileError(path, number, "has neither `scores` nor `turns`")
     return _DialogueLine if any(isinstance(turn, dict) and "scores" in turn for turn in turns) else _UnscoredLine
-
-
-def read_reply(reply: DialogueReply, asked: UnscoredDialogue) -> ScoredDialogue:
-    """A service's reply for a dialogue, as if the file had held it."""
-    scores = [_ScoredTurn.model_validate(turn, from_attributes=True).scores for turn in reply.turns]
-    return ScoredDialogue(name=asked.name, line=asked.line, scores=scores, words=asked.words)
 
 
 def pair_dialogues(a: ScoreFile, b: ScoreFile) -> Iterator[tuple[ScoredDialogue, ScoredDialogue]]:
@@ -221,43 +210,33 @@ class UnscoredError(AssessmentError):
 def score_file(
     found: ScoreFile, open_client: OpenClient, scorers: Sequence[str] | None, engine: LocalFileEngine | None = None
 ) -> None:
-    """Moves the file's unscored dialogues to the scored ones, in the file's order. UnscoredError names the line.
-
-    They are scored by the engine, or where there is none by a service.
-    """
-    if not found.unscored:
+    """Has the unscored dialogues scored by the engine, or by a service. UnscoredError names the line."""
+    unscored, names = found.unscored, None if scorers is None else list(scorers)
+    if not unscored:
         return
-    answered = (
-        asyncio.run(_score(found, open_client, scorers)) if engine is None else _score_here(found, engine, scorers)
-    )
-    found.scored = sorted([*found.scored, *answered], key=lambda dialogue: dialogue.line)
-    found.unscored = []
-
-
-async def _score(found: ScoreFile, open_client: OpenClient, scorers: Sequence[str] | None) -> list[ScoredDialogue]:
-    async with open_client() as client:
-
-        async def ask(dialogue: UnscoredDialogue) -> ScoredDialogue:
-            try:
-                return read_reply(await client.score_dialogue(dialogue.spoken, scorers=scorers), dialogue)
-            except TurnScoreError as error:
-                raise UnscoredError(f"{found.path}, line {dialogue.line}: {error}") from None
-
-        return await ask_all(ask, found.unscored, CALLS_IN_FLIGHT)
-
-
-def _score_here(found: ScoreFile, engine: LocalFileEngine, scorers: Sequence[str] | None) -> list[ScoredDialogue]:
-    scored = []
-    for start in range(0, len(found.unscored), DIALOGUES_AT_ONCE):
-        asked = found.unscored[start : start + DIALOGUES_AT_ONCE]
-        names = None if scorers is None else list(scorers)
-        replies = engine.answer([DialogueRequest(turns=each.spoken, scorers=names) for each in asked])
+    if engine is None:
+        asyncio.run(_score(found, open_client, names))
+        return
+    for start in range(0, len(unscored), DIALOGUES_AT_ONCE):
+        asked = unscored[start : start + DIALOGUES_AT_ONCE]
+        replies = engine.answer([DialogueRequest(turns=each.turns, scorers=names) for each in asked])
         for dialogue, reply in zip(asked, replies, strict=True):
             if not isinstance(reply, DialogueReply):
                 reason = reply.error.message if isinstance(reply, ErrorReply) else "is no dialogue"
                 raise UnscoredError(f"{found.path}, line {dialogue.line}: {reason}")
-            scored.append(read_reply(reply, dialogue))
-    return scored
+            dialogue.take(reply)
+
+
+async def _score(found: ScoreFile, open_client: OpenClient, scorers: list[str] | None) -> None:
+    async with open_client() as client:
+
+        async def ask(dialogue: ScoredDialogue) -> None:
+            try:
+                dialogue.take(await client.score_dialogue(dialogue.turns, scorers=scorers))
+            except TurnScoreError as error:
+                raise UnscoredError(f"{found.path}, line {dialogue.line}: {error}") from None
+
+        await ask_all(ask, found.unscored, CALLS_IN_FLIGHT)
 
 
 LARGE_SHARE = 0.5  # Share of a difference that disappears at equal length, from which the report warns. Chosen.
@@ -440,7 +419,7 @@ def read_rated_systems(path: Path, systems: Sequence[str] = ()) -> tuple[dict[st
                 means = study.table.ratings[rows].mean(axis=0)
                 score = _Score(value=float(means.mean()), details=dict(zip(names, means.tolist(), strict=True)))
                 worker_name = study.table.workers[worker]
-                found[name].scored.append(ScoredDialogue(name=worker_name, line=0, scores=[{RATING: score}]))
+                found[name].scored.append(ScoredDialogue(name=worker_name, scores=[{RATING: score}]))
     return found, f"{RATING}: {len(study.raters)} of {len(study.workers)} workers of {path} pass the quality control"
 
 

@@ -23,7 +23,7 @@ from turnscore_client import (
     TurnScoreError,
 )
 
-from turnscore_assessment.comparison.comparison import UnscoredDialogue, read_reply
+from turnscore_assessment.comparison.comparison import ScoredDialogue
 from turnscore_assessment.errors import AssessmentError, BadFileError, TooFewError
 from turnscore_assessment.files import check_row, read_rows
 from turnscore_assessment.ratings.rating_file import Name, RatedDialogue, RatedDialogueTurn, RatingFile
@@ -214,8 +214,9 @@ def score_by(client: AsyncTurnScoreClient, scorers: Sequence[str]) -> Score:
 
     async def score(spoken: list[Turn]) -> Mapping[str, float]:
         reply = await client.score_dialogue(spoken, scorers=list(scorers) or None)
-        asked = UnscoredDialogue(name=None, line=0, turns=spoken)
-        return read_reply(reply, asked).values(with_details=False)
+        scored = ScoredDialogue()
+        scored.take(reply)
+        return scored.values(with_details=False)
 
     return score
 
