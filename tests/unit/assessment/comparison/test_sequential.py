@@ -68,18 +68,6 @@ def test_the_betting_wealth_is_that_of_the_definition() -> None:
         assert found[-1] == pytest.approx(1 / largest)
 
 
-def test_the_asymptotic_margin_is_that_of_the_formula() -> None:
-    values = np.random.default_rng(7).normal(3, 2, 120)
-    followed = ASYMPTOTIC.follow(values)
-    double = -2 * math.log(0.05)
-    mixture = (double + math.log(double) + 1) / 200
-    grown = 120 * mixture + 1
-    half = values.std() * math.sqrt(2 * grown / (120**2 * mixture) * math.log(math.sqrt(grown) / 0.05))
-    assert followed.high[-1] <= values.mean() + half + 1e-9
-    assert np.isinf(followed.low[:29]).all()
-    assert values.mean() - half == pytest.approx(followed.low[-1], abs=0.05)
-
-
 @pytest.mark.parametrize("value", [101, -100.5, math.nan])
 def test_what_lies_outside_the_bounds_is_refused(value: float) -> None:
     with pytest.raises(ValueError, match="an observation lies outside -100 to 100"):

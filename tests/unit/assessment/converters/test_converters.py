@@ -95,10 +95,13 @@ def test_raters_of_one_dialogue_are_one_row_and_a_line_may_go_on(tmp_path: Path)
 
 
 def test_both_sets_of_zhao_s_turns_are_read_and_other_files_of_the_folder_are_not(tmp_path: Path) -> None:
-    header = "arabic_ctx,english_ctx,english_res,ratings\n"
-    write(tmp_path / "turn" / "persona-zhao.csv", f'{header}x,"hi\nhow are you ?","fine , thanks .",4.75\n')
-    write(tmp_path / "turn" / "dailydialog-zhao.csv", f"{header}x,hello,ok .,1\n")
-    write(tmp_path / "turn" / "other-set.csv", f"{header}x,hello,never read,1\n")
+    rows = {
+        "persona": '"hi\nhow are you ?","fine , thanks .",4.75',
+        "dailydialog": "hello,ok .,1",
+        "other": "hello,no,1",
+    }
+    for name, row in rows.items():
+        write(tmp_path / "turn" / f"{name}-zhao.csv", f"arabic_ctx,english_ctx,english_res,ratings\nx,{row}\n")
     assert run("zhao", tmp_path, tmp_path / "rows.jsonl")[0] == 0
     first, second = read_rows(tmp_path / "rows.jsonl")
     assert first == {
@@ -106,9 +109,7 @@ def test_both_sets_of_zhao_s_turns_are_read_and_other_files_of_the_folder_are_no
         "context": ["hi", "how are you ?"], "response": "fine , thanks .", "rating": 4.75,
     }  # fmt: skip
     assert (second["set"], second["rating"]) == ("dailydialog-zhao", 1.0)
-    ours = tmp_path / "turn_ratings.jsonl"
-    ours.write_bytes((tmp_path / "rows.jsonl").read_bytes())
-    assert [turn.set_name for turn in read_rated_turns(ours)] == ["persona-zhao", "dailydialog-zhao"]
+    assert [turn.set_name for turn in read_rated_turns(tmp_path / "rows.jsonl")] == ["persona-zhao", "dailydialog-zhao"]
     assert run("zhao", tmp_path, tmp_path / "rows.jsonl", "--whole")[0] == 1, "the whole set has 1,800"
 
 

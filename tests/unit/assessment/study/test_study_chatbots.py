@@ -9,8 +9,8 @@ from typing import Any
 
 import httpx
 import pytest
+from support.files import write_lines
 from support.studies import plan_fields
-from turnscore_assessment.distortion import read_corpus
 from turnscore_assessment.study.chatbots import ChatbotError, Chatbots, MissingKeyError
 from turnscore_assessment.study.plan import StudyPlan
 
@@ -143,27 +143,19 @@ def test_a_key_that_cannot_be_sent_stops_the_start(monkeypatch: pytest.MonkeyPat
         Chatbots(make_plan(key_variable="BOT_KEY"))
 
 
-async def test_a_degraded_system_draws_the_published_way_and_says_the_same_when_asked_again(tmp_path: Path) -> None:
-    file = tmp_path / "corpus.jsonl"
-    lines = [{"turns": ["question", f"{word} one two three four five"]} for word in ("red", "green", "blue", "white")]
-    file.write_text("\n".join(map(json.dumps, lines)))
-    plan = StudyPlan.model_validate(
-        plan_fields(
-            systems=[
-                {"name": "A", "url": "http://bots.test/v1"},
-                {"name": "bad", "corpus": str(file), "degraded": True},
-            ]
-        )
-    )
-    chatbots = Chatbots(plan, httpx.MockTransport(lambda _: httpx.Response(500)))
-    bad = plan.systems[1]
-    first = [await chatbots.reply(bad, ["hi"], f"d{number}") for number in range(20)]
-    again = [await chatbots.reply(bad, ["bye"], f"d{number}") for number in range(20)]
-    later = [await chatbots.reply(bad, ["hi", "a", "b"], f"d{number}") for number in range(20)]
+async def test_a_degraded_system_says_the_same_when_asked_again_whatever_was_said(tmp_path: Path) -> None:
+    words = ("red", "green", "blue", "white")
+    lines = [{"turns": ["question", f"{word} one two three four five"]} for word in words]
+    systems = [
+        {"name": "A", "url": "http://bots.test/v1"},
+        {"name": "bad", "corpus": str(write_lines(tmp_path / "corpus.jsonl", *lines)), "degraded": True},
+    ]
+    chatbots = Chatbots(plan := StudyPlan.model_validate(plan_fields(systems=systems)))
+    said = [
+        [await chatbots.reply(plan.systems[1], texts, f"d{number}") for number in range(20)]
+        for texts in (["hi"], ["bye"], ["hi", "a", "b"])
+    ]
     await chatbots.close()
-    assert first == again  # whatever was said
-    assert first != later
-    assert len(set(first)) > 5
-    known = set(read_corpus(file).replies)
-    assert all(len(reply.split()) == 6 for reply in first)
-    assert any(reply not in known for reply in first)
+    assert said[0] == said[1] != said[2]
+    assert len(set(said[0])) > 5
+    assert all(len(reply.split()) == 6 for reply in said[0])
