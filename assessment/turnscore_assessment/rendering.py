@@ -72,6 +72,11 @@ def show_p(p: float | None) -> str:
     return "<.001" if p < 0.001 else f"{p:.3f}"
 
 
+def table_head(columns: Sequence[object]) -> list[str]:
+    """The two lines above a table's rows."""
+    return [table_row(columns), table_row(["---"] * len(columns))]
+
+
 def table_row(cells: Iterable[object]) -> str:
     """A row; a `|` in a cell ends no cell, and the end of a line no row, as names of systems may hold both."""
     return f"| {' | '.join(' '.join(show(cell).splitlines()).replace('|', chr(92) + '|') for cell in cells)} |"
@@ -83,14 +88,7 @@ def to_markdown(page: Page) -> str:
     for section in page.sections:
         lines += ["", f"## {section.heading}", *(line for each in section.paragraphs for line in ("", each))]
         for table in section.tables:
-            lines += [
-                "",
-                f"**{table.caption}**",
-                "",
-                table_row(table.header),
-                table_row(["---"] * len(table.header)),
-                *map(table_row, table.rows),
-            ]
+            lines += ["", f"**{table.caption}**", "", *table_head(table.header), *map(table_row, table.rows)]
     return "\n".join([*lines, "", f"Made by `{page.command}` on {page.date}.", ""])
 
 

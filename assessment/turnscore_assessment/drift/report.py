@@ -139,15 +139,17 @@ def _compare(against: str, live: LiveValues, baseline: LiveValues | None, known:
 def _choose_limit(live: LiveValues, baseline: LiveValues | None, known: LiveValues | None) -> float:
     sides = [live] if baseline is None else [live, baseline]
     counted = [each for each in (live, known) if each is not None and each.products and each.dialogues > 1]
+    plain = find_limit(max(1.0, live.dialogues), None if baseline is None else max(1.0, baseline.dialogues))
     if not counted or not all(each.dialogues for each in sides):
-        return find_limit(max(1.0, live.dialogues), None if baseline is None else max(1.0, baseline.dialogues))
+        return plain
     covariance = np.zeros((BINS, BINS))
     for side in sides:
         source = side if side in counted else counted[0]
         own = estimate_covariance(source.bins, source.products, source.dialogues)
         covariance += own * source.dialogues / side.dialogues
     shares = np.mean([UNIFORM if baseline is None else find_shares(each.bins) for each in sides], axis=0)
-    return find_clustered_limit(shares.tolist(), covariance)
+    # Where all turns are in one bin, nothing varies, and the limit would be 0.
+    return find_clustered_limit(shares.tolist(), covariance) if covariance.any() else plain
 
 
 _HEADER = ("scorer", "model", "against", "dialogues", "turns", "index", "limit", "verdict")

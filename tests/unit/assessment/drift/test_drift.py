@@ -131,6 +131,14 @@ def test_only_enough_dialogues_and_the_same_model_are_judged():
     assert "take a new one with quality:2" in found.warnings[0]
 
 
+def test_where_all_turns_are_in_one_bin_the_limit_is_that_of_as_many_dialogues():
+    bins = [0.0] * 4 + [300.0] + [0.0] * 5
+    same = live(bins, 150, products=(np.outer(bins, bins) / 150).tolist())
+    [found] = find_drift([same], [same])
+    assert [each.limit for each in found.comparisons] == [find_limit(150), find_limit(150, 150)]
+    assert [each.verdict for each in found.comparisons] == [DriftVerdict.DRIFTED, DriftVerdict.STABLE]
+
+
 def test_a_broken_baseline_is_refused_by_its_field(tmp_path: Path):
     path = tmp_path / "baseline.json"
     write_baseline(path, [live([1.0] * 10, 3)])
