@@ -9,14 +9,7 @@ import turnscore_wire as wire
 from pydantic import BaseModel, ValidationError
 
 from turnscore_client._errors import InvalidRequestError
-from turnscore_client._options import (
-    CHOICES,
-    ItemLike,
-    MessageLike,
-    ScoringOptions,
-    TurnLike,
-    check_names,
-)
+from turnscore_client._options import CHOICES, ItemLike, MessageLike, ScoringOptions, TurnLike, check_names
 
 Request = wire.ScoreRequest | wire.BatchRequest | wire.DialogueRequest | wire.RankRequest | wire.SimilarityRequest
 R_co = TypeVar("R_co", bound=BaseModel, covariant=True)

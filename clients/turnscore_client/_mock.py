@@ -11,13 +11,7 @@ from turnscore_wire.messages import count_skipped
 from turnscore_wire.requests import NO_RESPONSE
 
 from turnscore_client._calls import ENDPOINTS
-from turnscore_client._errors import (
-    ERROR_CLASSES,
-    InvalidRequestError,
-    NotFoundError,
-    ServiceError,
-    TooLargeError,
-)
+from turnscore_client._errors import ERROR_CLASSES, InvalidRequestError, NotFoundError, ServiceError, TooLargeError
 from turnscore_client._retry import OutOfTimeError
 
 Pairs = Sequence[tuple[str, str]]

@@ -8,13 +8,7 @@ from typing import Any, Unpack
 
 import httpx
 from pydantic import ValidationError
-from turnscore_wire import (
-    ERROR_TABLE,
-    ConversationMessage,
-    ErrorCode,
-    ErrorReply,
-    Limits,
-)
+from turnscore_wire import ERROR_TABLE, ConversationMessage, ErrorCode, ErrorReply, Limits
 
 from turnscore_client._async import AsyncTurnScoreClient, AsyncTurnScoreGrpcClient
 from turnscore_client._calls import invalid_request

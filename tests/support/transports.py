@@ -22,13 +22,7 @@ from turnscore_service.conversations.session import Received
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.scheduling.versions import CandidateVersions
 from turnscore_service.settings.service import ConversationSettings, Settings
-from turnscore_wire import (
-    ChatMessage,
-    ConversationMessage,
-    ConversationReply,
-    ErrorReply,
-    ModelsReply,
-)
+from turnscore_wire import ChatMessage, ConversationMessage, ConversationReply, ErrorReply, ModelsReply
 from turnscore_wire.v1 import to_fields, to_message, turnscore_pb2
 from turnscore_wire.v1.turnscore_pb2_grpc import TurnScorerStub
 

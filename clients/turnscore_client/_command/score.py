@@ -368,16 +368,14 @@ InputFile = Annotated[
 ]
 OneTurn = Annotated[str | None, typer.Option(help="Score this one response instead of a file.")]
 ItsContext = Annotated[
-    list[str] | None,
-    typer.Option(help="With --turn: a turn before it, oldest first, the user's last; repeatable."),
+    list[str] | None, typer.Option(help="With --turn: a turn before it, oldest first, the user's last; repeatable.")
 ]
 FailUnder = Annotated[
     list[str] | None, typer.Option(help="Exit with 4 where the mean value is lower, such as quality=0.4; repeatable.")
 ]
 FailOn = Annotated[Literal["low"] | None, typer.Option(help="Exit with 4 where a turn has this label.")]
 JUnit = Annotated[
-    Path | None,
-    typer.Option(dir_okay=False, help="Also write the rows as JUnit's XML, for CI; needs --output."),
+    Path | None, typer.Option(dir_okay=False, help="Also write the rows as JUnit's XML, for CI; needs --output.")
 ]
 OutputFile = Annotated[
     Path,
@@ -404,13 +402,9 @@ To = Annotated[
     ),
 ]
 EngineName = Annotated[
-    str | None,
-    typer.Option(help="What scores: local, ray (RAY_ADDRESS, else this machine), or a service's address."),
+    str | None, typer.Option(help="What scores: local, ray (RAY_ADDRESS, else this machine), or a service's address.")
 ]
-Bundles = Annotated[
-    str | None,
-    typer.Option(help="Bundles of an engine, separated by commas; default: the starters."),
-]
+Bundles = Annotated[str | None, typer.Option(help="Bundles of an engine, separated by commas; default: the starters.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the whole reply as JSON.")]
 
 _MODEL_COLUMNS = ("tokens of\ntext / turn", "low\nbelow", "default")

@@ -23,12 +23,7 @@ from turnscore_wire import DialogueReply, ErrorCode, Limits, ScoreReply
 
 from turnscore_client import _defaults
 from turnscore_client._async import AsyncCalls
-from turnscore_client._errors import (
-    DeadlineExceededError,
-    ServiceError,
-    TurnScoreError,
-    UnauthenticatedError,
-)
+from turnscore_client._errors import DeadlineExceededError, ServiceError, TurnScoreError, UnauthenticatedError
 from turnscore_client._files.rows import (
     Asked,
     Line,

@@ -147,10 +147,7 @@ def test_the_new_version_carries_threshold_and_fit_and_loads(bundle: Bundle, tmp
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        (
-            make_rows(12, 0.3),
-            "too few for any promise. Good rated turns that a share of false alarms needs",
-        ),
+        (make_rows(12, 0.3), "too few for any promise. Good rated turns that a share of false alarms needs"),
         ([{"response": "a", "rating": 4}] * 80, "give --good-from"),
         ([{"response": "a", "label": "fair"}] * 80, "must be good or bad"),
         ([{"response": "a"}] * 80, "must have a `label`, or a number"),

@@ -25,13 +25,7 @@ from turnscore_core.scorers.quality import QualityScorer, SplitEncoder
 from turnscore_core.scoring import score_turns
 from turnscore_exporters.criterion import deep, training
 from turnscore_exporters.criterion.judgements import HELD_OUT, TRAIN, FeatureReader, Judgements, read_judgements
-from turnscore_exporters.criterion.learning import (
-    CurvePoint,
-    HeldOut,
-    extrapolate,
-    fit_head,
-    solve_ridge,
-)
+from turnscore_exporters.criterion.learning import CurvePoint, HeldOut, extrapolate, fit_head, solve_ridge
 from turnscore_exporters.criterion.training import train_criterion
 from turnscore_exporters.errors import CheckpointError, ExporterError
 from turnscore_exporters.options import CriterionTrainOptions

@@ -25,11 +25,7 @@ from turnscore_exporters.errors import CheckpointError
 from turnscore_exporters.graphs.export import export_fp32, skip_padding
 from turnscore_exporters.graphs.int8 import quantize_int8
 from turnscore_exporters.quality import bundle as bundle_module
-from turnscore_exporters.quality.bundle import (
-    HEADS_TOLERANCE,
-    ROW_CONTRACT,
-    score_turns,
-)
+from turnscore_exporters.quality.bundle import HEADS_TOLERANCE, ROW_CONTRACT, score_turns
 from turnscore_exporters.quality.dequantize import put_weights, recover_checkpoint
 from turnscore_exporters.quality.model import (
     HeadSet,
@@ -203,10 +199,7 @@ def test_skipping_the_padding_changes_nothing_but_last_bits(checkpoint: Path, tm
 
 @pytest.mark.parametrize(
     ("part", "tolerance", "said"),
-    [
-        (HeadSet, 1e-3, "the heads quality: differ from the checkpoint's by 1"),
-        (JointPart, 1e-3, "graph fp32: scores"),
-    ],
+    [(HeadSet, 1e-3, "the heads quality: differ from the checkpoint's by 1"), (JointPart, 1e-3, "graph fp32: scores")],
 )
 def test_a_part_that_disagrees_stops_the_export_by_its_name(
     checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: Any, tolerance: float, said: str

@@ -62,14 +62,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         split = "train" if number % 5 else "dev"
         drawn = "random" if is_random else "likely signals"
         rows.append(
-            {
-                "set": "s",
-                "dialogue": f"d{number}",
-                "split": split,
-                "drawn": drawn,
-                "turns": turns,
-                "signals": shown,
-            }
+            {"set": "s", "dialogue": f"d{number}", "split": split, "drawn": drawn, "turns": turns, "signals": shown}
             | marks
         )
     write_rows(tmp_path / "judged_user_turns.jsonl.gz", rows)

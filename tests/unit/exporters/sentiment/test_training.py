@@ -10,13 +10,7 @@ import torch
 from turnscore_assessment.data.dialogues import LabelledTurn
 from turnscore_core.scorers.sentiment_stop import DialogueRow
 from turnscore_exporters.errors import ExporterError
-from turnscore_exporters.sentiment.model import (
-    SentimentSettings,
-    SentimentStopModel,
-    Target,
-    WindowBuilder,
-    score_rows,
-)
+from turnscore_exporters.sentiment.model import SentimentSettings, SentimentStopModel, Target, WindowBuilder, score_rows
 from turnscore_exporters.sentiment.training import (
     PAPER,
     PAPER_SETTINGS,
