@@ -253,19 +253,6 @@ def measure_agreement(
     return BinaryAgreement(len(_floats(labels)), *(bootstrap(each, scores, labels, rounds) for each in figures))
 
 
-def measure_partial_correlations(
-    scores: ArrayLike, labels: ArrayLike, lengths: Mapping[str, ArrayLike]
-) -> dict[str, dict[str, float]]:
-    """For each kind of length: the partial Pearson and Spearman correlation of scores and labels given it."""
-    return {
-        kind: {
-            "pearson": compute_partial_correlation(scores, labels, length),
-            "spearman": compute_partial_correlation(scores, labels, length, ranks=True),
-        }
-        for kind, length in lengths.items()
-    }
-
-
 LEAST_OBSERVATIONS = 3  # With fewer, a correlation is always 1 or -1. Specified.
 
 # Fewest dialogues for an interval. Measured on normal values: intervals of 95 % held .66 of correlations, .76 of means

@@ -10,7 +10,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import StratifiedKFold
+from sklearn.model_selection import StratifiedKFold, cross_val_predict
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 from transformers import BertModel
 from turnscore_core.scorers.engagement import EngagementScorer
@@ -229,32 +231,27 @@ def fit_blend(model: EngagementModel, features: Tensor, labels: Tensor) -> None:
     """Sets the model's blend from pairs that no head trained on; ValueError if the model has none."""
     if model.blend is None:
         raise ValueError("the model has no blend")
-    weights, bias = _fit_weights(read_columns(model, features), labels.numpy())
+    scaler, regression = _blend_of().fit(read_columns(model, features), labels.numpy())
+    weights = regression.coef_[0] / scaler.scale_
     with torch.no_grad():
         model.blend.weight.zero_()
         model.blend.bias.zero_()
         model.blend.weight[1] = torch.from_numpy(weights)
-        model.blend.bias[1] = bias
+        model.blend.bias[1] = float(regression.intercept_[0] - weights @ scaler.mean_)
 
 
 def cross_validate_blend(model: EngagementModel, features: Tensor, labels: Tensor) -> NDArray[np.float64]:
     """Log odds of each pair from a blend fitted to the other folds; the heads stay as they are."""
-    columns, classes = read_columns(model, features), labels.numpy()
-    found = np.zeros(len(classes))
+    classes = labels.numpy()
     folds = StratifiedKFold(min(FOLDS, int(np.bincount(classes, minlength=2).min())), shuffle=True, random_state=0)
-    for train, test in folds.split(columns, classes):
-        weights, bias = _fit_weights(columns[train], classes[train])
-        found[test] = columns[test] @ weights + bias
-    return found
+    odds = cross_val_predict(_blend_of(), read_columns(model, features), classes, cv=folds, method="decision_function")
+    return np.asarray(odds)
 
 
-def _fit_weights(columns: NDArray[np.float64], classes: NDArray[np.int64]) -> tuple[NDArray[np.float64], float]:
-    """Weights and bias on the columns as they are; both classes weigh the same."""
-    center, scale = columns.mean(0), np.maximum(columns.std(0), 1e-6)
+def _blend_of() -> Pipeline:
+    """A regression in which both classes weigh the same, and so do columns of unlike size."""
     regression = LogisticRegression(C=REGULARISATION, class_weight="balanced", max_iter=1000)
-    regression.fit((columns - center) / scale, classes)
-    weights = regression.coef_[0] / scale
-    return weights, float(regression.intercept_[0] - weights @ center)
+    return make_pipeline(StandardScaler(), regression)
 
 
 def export_engagement(options: EngagementExportOptions) -> Bundle:
@@ -283,7 +280,6 @@ def _shorten(report: dict[str, Any]) -> dict[str, Any]:
             "pairs": figures["pairs"],
             "auc": figures["auc"],
             "spearman": figures["spearman"],
-            "given_length": figures["given_length"],
             "auc_of_length": {kind: each["auc"]["value"] for kind, each in lengths[name].items()},
         }
         for name, figures in report.get("model", {}).items()

@@ -13,7 +13,6 @@ from turnscore_assessment.figures import (
     compute_auc,
     find_best_threshold,
     measure_agreement,
-    measure_partial_correlations,
 )
 
 from turnscore_exporters.data.pairs import (
@@ -94,14 +93,11 @@ def report_baselines(test_sets: Sequence[TestSet], rounds: int) -> dict[str, dic
 def report_model(
     model: EngagementModel, vectors: PairVectors, test_sets: Sequence[TestSet], rounds: int
 ) -> dict[str, Any]:
-    """One model's agreement on each test set, with partial correlations given length."""
+    """One model's agreement on each test set."""
     report: dict[str, Any] = {}
     for test_set in test_sets:
         scores = model.probability(vectors.features(texts_of(test_set.pairs))).detach().tolist()
-        report[test_set.name] = {
-            **asdict(measure_agreement(scores, test_set.labels, rounds=rounds)),
-            "given_length": measure_partial_correlations(scores, test_set.labels, measure_lengths(test_set.pairs)),
-        }
+        report[test_set.name] = asdict(measure_agreement(scores, test_set.labels, rounds=rounds))
     return report
 
 
@@ -111,14 +107,13 @@ def report_transfer(
     """Agreement on the transfer pairs, each scored by a blend that did not see it, and that of the lengths alone."""
     odds = cross_validate_blend(model, vectors.features(texts_of(pairs)), labels_of(pairs))
     labels = [pair.label for pair in pairs]
-    lengths = measure_lengths(pairs)
     return {
         "pairs": len(pairs),
         "auc": asdict(bootstrap(compute_auc, odds, labels, rounds)),
         "auc_of_length": {
-            kind: asdict(bootstrap(compute_auc, length, labels, rounds)) for kind, length in lengths.items()
+            kind: asdict(bootstrap(compute_auc, length, labels, rounds))
+            for kind, length in measure_lengths(pairs).items()
         },
-        "given_length": measure_partial_correlations(odds, labels, lengths),
     }
 
 

@@ -245,7 +245,7 @@ def train_model(
     steps: int | None = None,
     state_path: Path | None = None,
     judged: Sequence[LabelledTurn] = (),
-) -> tuple[SentimentStopModel, TrainingRows]:
+) -> SentimentStopModel:
     """Trains the encoder in place with its head, resuming from `state_path`.
 
     The recipe says which weights are kept: averaged ones, or those of the epoch that agrees best with people on the
@@ -287,7 +287,7 @@ def train_model(
 
     follower = _follow(model, encoder, recipe, len(batches), judged)
     train(model, step_loss, loop, groups=groups, state_path=state_path, follower=follower)
-    return model, rows
+    return model
 
 
 def _follow(
@@ -340,13 +340,10 @@ def run_sentiment_training(options: SentimentTrainOptions) -> None:
     encoder = load_long_encoder(settings.encoder, settings.token_limit, has_pooler=settings.pooling == POOLED)
     turns = [turn for members in by_set.values() for turn in members]
     state = options.output / STATE_FOLDER / "sentiment_stop.pt"
-    model, rows = train_model(turns, encoder, settings, recipe, options.seed, options.steps, state, judged)
+    model = train_model(turns, encoder, settings, recipe, options.seed, options.steps, state, judged)
     save_model(model, encoder, options.output)
-    report["hostile_utterances"] = len(rows.bad_responses.insults)
     if judged:
-        report["labels_against_people"] = compare_labellings(judged)
         report["development"] = measure_development(model, encoder, judged)
-        typer.echo(render_table(report["labels_against_people"], "label of the next utterance"))
         typer.echo(render_table(report["development"], DBDC3_FILE))
     write_json(options.output / REPORT_FILE, report)
     described = describe_run(
@@ -360,14 +357,6 @@ def run_sentiment_training(options: SentimentTrainOptions) -> None:
         data={each.name: {"files": each.files, "goes_on": each.goes_on} for each in sets},
     )
     write_json(options.output / TRAINING_FILE, described)
-
-
-LABELLINGS: Mapping[str, LabelRules] = {
-    "VADER": LabelRules(handles_short_answers=False, complaint_weight=0.0),
-    "VADER, short answers handled": LabelRules(complaint_weight=0.0),
-    "VADER, complaints": LabelRules(handles_short_answers=False),
-    "VADER, short answers handled, complaints": LabelRules(),
-}
 
 
 def count_labels(turns: Sequence[LabelledTurn], rules: LabelRules) -> dict[str, Any]:
@@ -386,17 +375,6 @@ def count_labels(turns: Sequence[LabelledTurn], rules: LabelRules) -> dict[str, 
         "unknown_end": ends.count(None),
         "complaints": sum(complains(turn.next_user) for turn in turns if turn.next_user is not None),
     }
-
-
-def compare_labellings(judged: Sequence[LabelledTurn]) -> dict[str, dict[str, float]]:
-    """How far each labelling of the real next utterance agrees with people's view of the response: no model."""
-    answered = [each for each in judged if each.next_user is not None]
-    qualities = [each.rating for each in answered]
-    found = {}
-    for name, rules in LABELLINGS.items():
-        labels = [label_sentiment(each.next_user or "", each.response, rules) for each in answered]
-        found[name] = _correlate(labels, qualities) | {"turns": len(answered)}
-    return found
 
 
 def measure_development(

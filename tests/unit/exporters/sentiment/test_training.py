@@ -24,22 +24,17 @@ from turnscore_exporters.sentiment.training import (
 from turnscore_exporters.training.encoders import load_encoder
 
 CONTEXT = (("user", "hi"), ("system", "what did you do"), ("user", "i saw whales"))
+
+
+def turn(response: str, next_user: str | None, **labels: float) -> LabelledTurn:
+    return LabelledTurn(set_name="own", context=CONTEXT, response=response, next_user=next_user, labels=labels)
+
+
 TURNS = [
-    LabelledTurn(
-        set_name="own", context=CONTEXT, response="i like whales", next_user="i like you", labels={"goes_on": 1.0}
-    ),
-    LabelledTurn(set_name="own", context=CONTEXT[:1], response="no", next_user=None, labels={"goes_on": 0.0}),
-    LabelledTurn(set_name="own", context=CONTEXT, response="ok", next_user="what ?", labels={}),
-    *(
-        LabelledTurn(
-            set_name="own",
-            context=CONTEXT,
-            response=f"word{number} and the sea",
-            next_user="yes",
-            labels={"goes_on": 1.0},
-        )
-        for number in range(30)
-    ),
+    turn("i like whales", "i like you", goes_on=1.0),
+    replace(turn("no", None, goes_on=0.0), context=CONTEXT[:1]),
+    turn("ok", "what ?"),
+    *(turn(f"word{number} and the sea", "yes", goes_on=1.0) for number in range(30)),
 ]
 RECIPE = SentimentRecipe(epochs=2, batch_tokens=120, frozen_layers=1)
 
@@ -84,7 +79,7 @@ def test_a_row_alone_scores_as_in_a_batch(tiny_bert: Path, pooling: Literal["mea
 JUDGED = [replace(turn, labels={"rating": float(len(turn.response))}) for turn in TURNS]
 
 
-def train_as_in_the_paper(tiny_bert: Path, target: Target = "sum") -> tuple[SentimentStopModel, TrainingRows]:
+def train_as_in_the_paper(tiny_bert: Path, target: Target = "sum") -> SentimentStopModel:
     torch.manual_seed(0)
     encoder = load_encoder(str(tiny_bert), 48, has_pooler=True)
     chosen = replace(PAPER_SETTINGS, encoder=str(tiny_bert), token_limit=48, target=target)
@@ -94,8 +89,7 @@ def train_as_in_the_paper(tiny_bert: Path, target: Target = "sum") -> tuple[Sent
 def test_the_paper_s_recipe_trains_every_layer_and_a_seed_gives_the_same_weights(tiny_bert: Path) -> None:
     torch.manual_seed(0)
     before = load_encoder(str(tiny_bert), 48, has_pooler=True).model.state_dict()
-    model, _ = train_as_in_the_paper(tiny_bert)
-    after, again = model.state_dict(), train_as_in_the_paper(tiny_bert)[0].state_dict()
+    after, again = (train_as_in_the_paper(tiny_bert).state_dict() for _ in range(2))
     assert all(torch.equal(after[name], again[name]) for name in after)
     changed = {name for name in before if not torch.equal(before[name], after[f"encoder.{name}"])}
     assert {"embeddings.word_embeddings.weight", "pooler.dense.weight"} <= changed
