@@ -26,7 +26,7 @@ from turnscore_load.users.budgets import (
     read_mix,
     report,
 )  # fmt: skip
-from turnscore_load.users.users import CONNECTIONS, USERS, BatchUser, ConversationUser, FloodUser, GrpcUser, StreamUser
+from turnscore_load.users.users import CLIENTS, USERS, BatchUser, ConversationUser, FloodUser, GrpcUser, StreamUser
 
 # What Locust looks for in this file.
 __all__ = ["BatchUser", "ConversationUser", "FloodUser", "GrpcUser", "OneShape", "StreamUser"]
@@ -56,7 +56,7 @@ def add_options(parser: LocustArgumentParser, **_: Any) -> None:
     group.add_argument("--repeat-share", type=float, default=0.0, help="Share of the items that were asked before.")
     group.add_argument("--scorers", default="", help="Scorers, separated by commas; empty: all that are loaded.")
     group.add_argument("--deadline-ms", type=int, default=5000, help="Deadline of every item.")
-    group.add_argument("--api", choices=sorted(CONNECTIONS), default="http", help="The API that is used.")
+    group.add_argument("--api", choices=sorted(CLIENTS), default="http", help="The API that is used.")
     group.add_argument("--grpc-port", type=int, default=50_051, help="Port of gRPC.")
     group.add_argument("--budgets", type=Path, default=BUDGETS, help="File of the budgets.")
 

@@ -58,12 +58,10 @@ def handled_by(handler: type[Handler]) -> Iterator[str]:
 Reply = tuple[int, dict[str, str], bytes] | None  # status, headers and body; None closes the connection without a word.
 Behaviour = Callable[[str, bytes], Awaitable[Reply]]  # what it does with a path and a body
 
-SCORED: Reply = (
-    200,
-    {},
-    json.dumps({"request_id": "a", "scores": {"fed": {}}, "errors": {}, "timing_ms": {}}).encode(),
-)
-REFUSED: Reply = (429, {"Retry-After": "1"}, b"{}")
+_SCORE = {"value": 0.5, "percentile": 50.0, "details": {}, "model": "fed:1.0.0", "cached": False}
+_SCORE["tokens"] = {"used": 1, "dropped": 0}
+_TIMING = {"total": 1.0, "tokenize": 0.0, "queue": 0.0, "inference": 1.0}
+SCORED: Reply = (200, {}, json.dumps({"request_id": "a", "scores": {"fed": _SCORE}, "timing_ms": _TIMING}).encode())
 
 
 @asynccontextmanager

@@ -1,16 +1,14 @@
 """Locust's users: who asks, and how often. Each draws its own traffic and reports every call to Locust's statistics."""
 
-import json
 import random
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import gevent
 import grpc
-from geventhttpclient import HTTPClient
-from geventhttpclient.response import HTTPParseError
 from locust import User, task
 from locust.env import Environment
 from pydantic import BaseModel
@@ -18,58 +16,30 @@ from turnscore_client import (
     Conversation,
     DeadlineExceededError,
     OverloadedError,
+    TurnScoreClient,
     TurnScoreError,
     TurnScoreGrpcClient,
 )
 
-from turnscore_load.answers import CallAnswer, judge_fields, judge_http
+from turnscore_load.answers import CallAnswer, judge_fields
 from turnscore_load.machine import LOOPBACK, port_of
 from turnscore_load.traffic import PATIENCE_SECONDS, TYPICAL_PAUSE_SECONDS, Item, Traffic, pause_seconds
 from turnscore_load.users.budgets import statistics_name
 
-
-class HttpUserConnection:
-    """One user's connection over HTTP. Its calls raise nothing: what goes wrong is an answer too."""
-
-    kind = "HTTP"  # the request type in Locust's statistics
-
-    def __init__(self, port: int) -> None:
-        patience: Any = {"connection_timeout": PATIENCE_SECONDS, "network_timeout": PATIENCE_SECONDS}
-        head = {"Content-Type": "application/json"}
-        self._client = HTTPClient(LOOPBACK, port, headers=head, concurrency=1, disable_ipv6=True, **patience)
-
-    def ask(self, items: Sequence[Item], *, is_batch: bool = False) -> CallAnswer:
-        """For one turn, or for several in one call."""
-        path, body = ("/v1/score_batch", {"items": items}) if is_batch else ("/v1/score", items[0])
-        try:
-            reply = self._client.post(path, json.dumps(body).encode())
-            content = bytes(reply.read())
-        except (OSError, HTTPParseError) as error:
-            return judge_http(0, None, b"", f"no reply: {type(error).__name__}")
-        return judge_http(reply.status_code, str(reply.get("retry-after") or "") or None, content)
-
-    def close(self) -> None:
-        self._client.close()
+Client = TurnScoreClient | TurnScoreGrpcClient
+_PATIENT: Any = {"timeout_seconds": PATIENCE_SECONDS, "max_retries": 0}
 
 
-class GrpcUserConnection:
-    """The same over gRPC, by our client."""
+def _over_grpc(port: int) -> TurnScoreGrpcClient:
+    options = [("grpc.use_local_subchannel_pool", 1)]  # else all users would share a connection
+    target = f"{LOOPBACK}:{port}"
+    return TurnScoreGrpcClient(target, channel=grpc.insecure_channel(target, options=options), **_PATIENT)
 
-    kind = "grpc"
 
-    def __init__(self, port: int) -> None:
-        options = [("grpc.use_local_subchannel_pool", 1)]  # else all users would share a connection
-        target = f"{LOOPBACK}:{port}"
-        channel = grpc.insecure_channel(target, options=options)
-        self.client = TurnScoreGrpcClient(target, channel=channel, timeout_seconds=PATIENCE_SECONDS, max_retries=0)
-
-    def ask(self, items: Sequence[Item], *, is_batch: bool = False) -> CallAnswer:
-        if is_batch:
-            return judge_client(lambda: self.client.score_batch(items))
-        return judge_client(lambda: self.client.score(**items[0]))
-
-    def close(self) -> None:
-        self.client.close()
+CLIENTS: Mapping[str, Callable[[int], Client]] = {
+    "http": lambda port: TurnScoreClient(f"http://{LOOPBACK}:{port}", **_PATIENT),
+    "grpc": _over_grpc,
+}
 
 
 def judge_client(call: Callable[[], BaseModel | None]) -> CallAnswer:
@@ -81,6 +51,10 @@ def judge_client(call: Callable[[], BaseModel | None]) -> CallAnswer:
     return judge_fields(reply.model_dump() if reply else None, "OK")
 
 
+def _fail(error: TurnScoreError) -> None:
+    raise error
+
+
 def judge_error(error: TurnScoreError) -> CallAnswer:
     if isinstance(error, OverloadedError):
         return CallAnswer(outcome="refused", retry_after_seconds=(error.retry_after_ms or 0) / 1000)
@@ -88,9 +62,6 @@ def judge_error(error: TurnScoreError) -> CallAnswer:
         return CallAnswer(outcome="expired")
     return CallAnswer(outcome="failed", why=error.code)
 
-
-UserConnection = HttpUserConnection | GrpcUserConnection
-CONNECTIONS: Mapping[str, type[UserConnection]] = {"http": HttpUserConnection, "grpc": GrpcUserConnection}
 
 BATCH_ITEMS = 16
 # Chosen: about a third of two cores with the three starter scorers, so that it is felt and leaves capacity.
@@ -104,7 +75,7 @@ class FailedAnswerError(Exception):
 
 
 class ScoringUser(User):
-    """A user with a connection and endless seeded dialogues. Refused, it comes back when the service asks it to."""
+    """A user with a client and endless seeded dialogues. Refused, it comes back when the service asks it to."""
 
     abstract = True
     kind: ClassVar[str]  # the name in the statistics, the mix and the budgets
@@ -118,19 +89,19 @@ class ScoringUser(User):
         self._numbers[self.kind] += 1
         self.label = f"{self.kind} {self._numbers[self.kind]}"
         self.traffic = Traffic(options.traffic, self.label)
-        api = self.api or options.api
-        port = options.grpc_port if api == "grpc" else port_of(environment.host or "")
-        self.connection: UserConnection = CONNECTIONS[api](port)
+        self._api: str = self.api or options.api
+        port = options.grpc_port if self._api == "grpc" else port_of(environment.host or "")
+        self.client = CLIENTS[self._api](port)
 
     def on_stop(self) -> None:
-        self.connection.close()
+        self.client.close()
 
-    def call(self, send: Callable[[], CallAnswer]) -> CallAnswer:
+    def call(self, send: Callable[[], BaseModel | None]) -> CallAnswer:
         """Makes one call, reports it, and waits as long as a refusal advises."""
         started_at = time.perf_counter()
-        answer = send()
+        answer = judge_client(send)
         self.environment.events.request.fire(
-            request_type=self.connection.kind,
+            request_type=self._api,
             name=statistics_name(self.kind, answer.outcome),
             response_time=1000 * (time.perf_counter() - started_at),
             response_length=0,
@@ -164,7 +135,7 @@ class ConversationUser(ScoringUser):
 
     def ask_for(self, item: Item) -> None:
         """Has the chatbot's turn scored."""
-        self.call(lambda: self.connection.ask([item]))
+        self.call(lambda: self.client.score(**item))
 
 
 class GrpcUser(ConversationUser):
@@ -188,24 +159,25 @@ class StreamUser(ConversationUser):
 
     def ask_for(self, item: Item) -> None:
         """Says the person's turn and the chatbot's; opens another stream where another dialogue begins."""
-        *before, typed = item["context"]
+        send: Callable[[], BaseModel | None]
         try:
-            if self._stream is None or before != self._said:
-                self.leave()
-                assert isinstance(self.connection, GrpcUserConnection)
-                choice = {name: value for name, value in item.items() if name not in ("context", "response")}
-                self._stream = self.connection.client.conversation(context=before, max_reopenings=0, **choice)
-                self._stream.__enter__()
-            stream = self._stream
-            stream.say("user", typed["text"])
+            send = partial(self._say(item).say, "system", item["response"])
         except TurnScoreError as error:  # is the answer to the chatbot's turn
-            problem = judge_error(error)
-            answer = self.call(lambda: problem)
-        else:
-            answer = self.call(lambda: judge_client(lambda: stream.say("system", item["response"])))
+            send = partial(_fail, error)
         self._said = [*item["context"], {"speaker": "system", "text": item["response"]}]
-        if answer.outcome == "failed":
+        if self.call(send).outcome == "failed":
             self.leave()
+
+    def _say(self, item: Item) -> Conversation:
+        """The stream in which the person's turn was said."""
+        *before, typed = item["context"]
+        if self._stream is None or before != self._said:
+            self.leave()
+            choice = {name: value for name, value in item.items() if name not in ("context", "response")}
+            self._stream = self.client.conversation(context=before, max_reopenings=0, **choice)
+            self._stream.__enter__()
+        self._stream.say("user", typed["text"])
+        return self._stream
 
     def leave(self) -> None:
         """Ends the stream, if one is open."""
@@ -225,8 +197,8 @@ class FloodUser(ScoringUser):
 
     @task
     def flood(self) -> None:
-        items = [self.traffic.next_ask().item]
-        self.call(lambda: self.connection.ask(items))
+        item = self.traffic.next_ask().item
+        self.call(lambda: self.client.score(**item))
 
 
 class BatchUser(ScoringUser):
@@ -239,7 +211,7 @@ class BatchUser(ScoringUser):
         """One batch, and a pause until the next is due."""
         due_at = time.monotonic() + BATCH_EVERY_SECONDS / self.pace
         items = [self.traffic.next_ask().item for _ in range(BATCH_ITEMS)]
-        self.call(lambda: self.connection.ask(items, is_batch=True))
+        self.call(lambda: self.client.score_batch(items))
         gevent.sleep(max(0.0, due_at - time.monotonic()))
 
 
