@@ -54,13 +54,8 @@ def judge_foreign(status: int, _: str | None, body: bytes, why: str = "") -> Cal
     return CallAnswer(outcome="failed", why=why or f"status {status}: {body[:300].decode(errors='replace')}")
 
 
-def judge_grpc(status: str, reply: Mapping[str, Any], pushback: str | None = None) -> CallAnswer:
-    """The answer that a gRPC reply is: the name of its status, its fields, and the advice in its trailers.
-
-    A deadline that no service reported, since none answered, is the status DEADLINE_EXCEEDED too: name it otherwise.
-    """
-    if status == "OK":
-        return judge_fields(reply, "OK")
+def judge_grpc(status: str, pushback: str | None = None) -> CallAnswer:
+    """The answer that a gRPC error is: the name of its status, and the advice in its trailers."""
     if status == _REFUSED.grpc_code:
         if pushback is None or not pushback.isdecimal():
             return CallAnswer(outcome="failed", why=f"{status} without advice in milliseconds")

@@ -19,7 +19,7 @@ from typing import Any, Literal, cast
 
 import uvloop
 
-from turnscore_load.answers import CallAnswer, CallRecord, Stage, judge_foreign, judge_grpc, judge_http
+from turnscore_load.answers import CallAnswer, CallRecord, Stage, judge_fields, judge_foreign, judge_grpc, judge_http
 from turnscore_load.machine import LOOPBACK
 from turnscore_load.processes import Process, python_path, run_module, run_quietly
 from turnscore_load.traffic import Item, Traffic
@@ -133,14 +133,14 @@ class GrpcConnection:
             reply = await self._calling
         except grpc.aio.AioRpcError as error:
             trailers = dict(error.trailing_metadata() or ())
-            return judge_grpc(error.code().name, {}, trailers.get("grpc-retry-pushback-ms")), b""
+            return judge_grpc(error.code().name, trailers.get("grpc-retry-pushback-ms")), b""
         except asyncio.CancelledError:
             if self.is_open:
                 raise
             return CallAnswer(outcome="failed", why="no answer"), b""
         message = ScoreReply.FromString(reply)
         fields = to_fields(message) if message.errors else {"scores": bool(message.scores)}
-        return judge_grpc("OK", fields), reply
+        return judge_fields(fields, "OK"), reply
 
     def abort(self, why: str) -> None:
         self.is_open = False
