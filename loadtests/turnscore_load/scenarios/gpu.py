@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import distributions
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
@@ -48,6 +48,7 @@ from turnscore_load.gpu_models import (
     time_alternating,
     time_runs,
 )  # fmt: skip
+from turnscore_load.gpu_served import GpuServing
 from turnscore_load.machine import describe, usable_cpus
 from turnscore_load.processes import StartError
 from turnscore_load.results import Check, not_run, number, table
@@ -108,7 +109,13 @@ class Gpu(Scenario[Findings]):
                 if device.kind == "cuda":
                     torch.cuda.empty_cache()
             if self.serving:
-                self._serve(scale, device, found)
+                programs, workers = Path(self.serving).absolute(), [int(each) for each in self.workers.split(",")]
+                serving = GpuServing(programs, device, self.folder, scale, workers, found.starts, found.served)
+                # The aims are the medium one's; the large one's rate is its own matter.
+                for shape in (scale.encoder, *scale.language_models[:2]):
+                    typer.echo(f"measuring the service with {shape.name}", err=True)
+                    serve = serving.serve_encoder if shape is scale.encoder else partial(serving.serve_fed, shape)
+                    self._attempt(found, f"the service with {shape.name}", serve)
             else:
                 found.not_run["the service"] = "--serving names no environment of it"
         except (KeyboardInterrupt, SystemExit):
@@ -125,24 +132,11 @@ class Gpu(Scenario[Findings]):
 
     def _describe(self, device: Device) -> Findings:
         name = Machine().cuda_devices().gpus[device.index].name if device.kind == "cuda" else describe()
-        versions = ", ".join(f"{package} {found}" for package in _PACKAGES if (found := _version(package)))
+        known = {each.name: each.version for each in distributions()}
+        versions = ", ".join(f"{package} {known[package]}" for package in _PACKAGES if package in known)
         caption = f"{name}; Python {platform.python_version()}, {versions}; random weights."
         reasons = ["tiny models"] * self.tiny + ["computed on the CPU"] * (device.kind == "cpu")
         return Findings(device=name, caption=caption, not_judged=" and ".join(reasons))
-
-    def _serve(self, scale: Scale, device: Device, found: Findings) -> None:
-        try:
-            from turnscore_load.gpu_served import GpuServing
-        except ImportError as error:
-            found.not_run["the service"] = f"turnscore is not installed: {error}"
-            return
-        programs, workers = Path(self.serving).absolute(), [int(each) for each in self.workers.split(",")]
-        serving = GpuServing(programs, device, self.folder, scale, workers, found.starts, found.served)
-        # The aims are the medium one's; the large one's rate is its own matter.
-        for shape in (scale.encoder, *scale.language_models[:2]):
-            typer.echo(f"measuring the service with {shape.name}", err=True)
-            serve = serving.serve_encoder if shape is scale.encoder else partial(serving.serve_fed, shape)
-            self._attempt(found, f"the service with {shape.name}", serve)
 
     def report(self, found: Findings) -> Iterator[str]:
         """What could not be run is there with the reason."""
@@ -174,13 +168,6 @@ class Gpu(Scenario[Findings]):
             yield Check("the run reached its end", "stopped", False)
         if not (found.encoder or found.fed):
             yield Check("anything was measured", "nothing", False)
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
 
 
 @dataclass(frozen=True)
