@@ -18,17 +18,6 @@ pytestmark = pytest.mark.e2e
 
 QUESTION = [("user", "hi, what did you do today?")]
 JSON = {"content-type": "application/json"}
-VIVID = "i hiked up a volcano and nearly lost my hat. ever been on one?"
-
-
-def test_a_batch_gives_what_single_requests_give(client: TurnScoreClient):
-    responses = ["ok.", VIVID, "no idea", "a" * 3000, "i like the sea, do you?"] * 4
-    items = [{"context": [{"speaker": "user", "text": "hi"}], "response": response} for response in responses]
-    alone = [client.score(**item, cache="bypass").scores["engagement"] for item in items[:5]] * 4
-    together = client.score_batch(items, cache="bypass").results
-    for single, batched in zip(alone, together, strict=True):
-        assert batched.scores["engagement"].value == pytest.approx(single.value, abs=1e-5)
-        assert batched.scores["engagement"].tokens == single.tokens
 
 
 def test_no_dialogue_text_is_logged(service: RunningService, client: TurnScoreClient):

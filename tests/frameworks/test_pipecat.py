@@ -195,11 +195,6 @@ async def test_a_reply_that_is_longer_in_coming_than_the_deadline_is_spoken_as_i
     gate.close()
 
 
-async def test_an_unwell_service_drops_no_reply(unwell: Service):
-    gate = QualityGate("ask_again", url=unwell.url, deadline_seconds=0.5)
-    assert "".join(await spoken(gate, *LOW, llm=FakeModel(GOOD))) == f"<{BAD}>"
-
-
 def test_pipecat_asks_no_model_by_its_name(service: Service):
     gate = QualityGate("fallback_model", fallback_model="strong", url=service.url)
     with pytest.raises(ValueError, match="give a function"):

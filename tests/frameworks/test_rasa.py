@@ -99,8 +99,3 @@ async def test_a_low_response_of_the_domain_is_replaced(service: Service, monkey
     assert (await said_by(service.url, RESPONSES, "utter_bad", **options))["text"] == answer
     assert await said_by(service.url, RESPONSES, "utter_fine", **options) == {"text": ANSWERED, "buttons": []}
     assert await said_by(service.url, RESPONSES, "utter_none", **options) is None
-
-
-async def test_an_unwell_service_costs_no_response(unwell: Service):
-    options = {"on_low": "hand_over", "hand_over": "one moment", "deadline_seconds": 0.3}
-    assert (await said_by(unwell.url, RESPONSES, "utter_bad", **options))["text"] == BAD

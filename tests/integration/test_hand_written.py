@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from turnscore_assessment.agreement.scoring import make_turn
+from turnscore_assessment.data.dialogues import alternate
 from turnscore_core.loaded_scorer import LoadedScorer, load_scorer
 from turnscore_core.scoring import score_turns
 from turnscore_models import read_bundle, starter_bundles
@@ -15,17 +16,19 @@ WRITTEN = json.loads(Path(__file__).with_name("hand_written.json").read_text(enc
 LONG = WRITTEN["long"]
 
 
+def scorer(name: str) -> LoadedScorer:
+    return load_scorer(read_bundle(next(each for each in starter_bundles() if each.name == name)), "cpu-int8")
+
+
 @pytest.fixture(scope="module")
 def quality() -> LoadedScorer:
-    folder = next(each for each in starter_bundles() if each.name == "quality")
-    return load_scorer(read_bundle(folder), "cpu-int8")
+    return scorer("quality")
 
 
-def values(quality: LoadedScorer, context: list[str], responses: Sequence[str]) -> list[float]:
+def values(loaded: LoadedScorer, context: list[str], responses: Sequence[str]) -> list[float]:
     """Of responses to a context whose last turn is the user's."""
-    speakers = ["user" if (len(context) - 1 - place) % 2 == 0 else "system" for place in range(len(context))]
-    turns = [make_turn(list(zip(speakers, context, strict=True)), response) for response in responses]
-    return [raw.value for raw in score_turns(quality, turns)]
+    turns = [make_turn(alternate(context), response) for response in responses]
+    return [raw.value for raw in score_turns(loaded, turns)]
 
 
 def puts_good_first(quality: LoadedScorer, choice: dict[str, Any]) -> bool:
@@ -54,3 +57,10 @@ def test_a_fault_in_a_long_reply_is_seen_wherever_it_is(quality: LoadedScorer, f
     faulty = ". ".join([*sentences[:at], fault.removesuffix("."), *sentences[at:]])
     good, bad = values(quality, LONG["context"], [LONG["good"], faulty])
     assert good > bad
+
+
+def test_sentiment_stop_gives_bad_responses_less_than_fitting_ones() -> None:
+    """In a pleasant dialogue; no set that the model was trained on holds these."""
+    loaded = scorer("sentiment_stop")
+    found = [values(loaded, pair["context"], [pair["fitting"], pair["bad"]]) for pair in WRITTEN["fitting_and_bad"]]
+    assert sum(fitting > bad for fitting, bad in found) >= 9
