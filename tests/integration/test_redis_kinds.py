@@ -17,7 +17,8 @@ from support.cache_loads import (
     works,
 )
 from support.certificates import certificate, private_key
-from support.processes import RedisServer, relay, running_cluster, running_redis, running_sentinel
+from support.files import movable
+from support.processes import RedisServer, running_cluster, running_redis, running_sentinel
 from turnscore_service.cache.cli import app
 from turnscore_service.cache.redis_client import Draw, PendingWrite, open_store
 from turnscore_service.settings.cache import CacheSettings
@@ -61,11 +62,11 @@ async def test_one_that_is_encrypted_and_asks_for_a_certificate(redis: RedisServ
     tls.load_cert_chain(certificate("server"), private_key("server"))
     tls.verify_mode = ssl.CERT_REQUIRED
     mine = f"ssl_certfile={certificate('caller')}&ssl_keyfile={private_key('caller')}"
-    async with relay(redis.port, tls) as way:
-        url = f"rediss://127.0.0.1:{way.port}?{mine}"
+    async with movable(f"127.0.0.1:{redis.port}", tls) as (address, _):
+        url = f"rediss://{address}?{mine}"
         async with loaded_service(f"{url}&ssl_ca_certs={certificate('authority')}") as load:
             await works(load)
-        for wrong in (f"{url}&ssl_ca_certs={certificate('stranger_authority')}", f"redis://127.0.0.1:{way.port}"):
+        for wrong in (f"{url}&ssl_ca_certs={certificate('stranger_authority')}", f"redis://{address}"):
             trips, before = round_trips(), errors("probe_read", "connection") + errors("probe_read", "timeout")
             async with loaded_service(wrong) as load:
                 await until(lambda b=before: errors("probe_read", "connection") + errors("probe_read", "timeout") > b)

@@ -11,7 +11,8 @@ import pytest
 from sqlalchemy import Connection, select
 from support.conditions import until
 from support.pages import find_violations
-from support.studies import RaterInBrowser, ScriptedBot, on_a_port, plan_fields
+from support.studies import RaterInBrowser, ScriptedBot, plan_fields
+from support.transports import listening
 from turnscore_assessment.study.database import StudyDatabase, dialogues, open_database
 from turnscore_assessment.study.demo import Judgement, create_demo_app
 from turnscore_assessment.study.plan import StudyPlan, read_plan
@@ -21,6 +22,8 @@ from turnscore_assessment.study.workers import WorkerLink, invite_workers
 from turnscore_load.machine import free_port
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
+# By default a connection that is quiet for 5 s is closed, on a slow machine just when it is used again.
+QUIET: dict[str, Any] = {"timeout_keep_alive": 60, "lifespan": "auto"}
 _PATIENCE_MS = 120_000  # for one step of a page. A machine may be slow: only what hangs takes longer.
 
 
@@ -38,8 +41,9 @@ async def served(plan: StudyPlan, workers: int) -> AsyncIterator[tuple[str, Stud
     port = free_port()
     database = open_database(plan)
     links = database.run_here(invite_workers, database.study_id, workers, 1.0)
-    async with on_a_port(build_app(plan, database, list_origins("127.0.0.1", port, None)), port) as url:
-        yield url, database, links
+    app = build_app(plan, database, list_origins("127.0.0.1", port, None))
+    async with listening(app, port=port, **QUIET) as address:
+        yield f"http://{address}", database, links
 
 
 async def new_context(browser: Any, **options: Any) -> Any:
@@ -58,7 +62,7 @@ async def test_a_rater_takes_part_on_pages_without_a_barrier(tmp_path: Path, bro
         if name not in violations:
             violations[name] = await find_violations(page)
 
-    async with on_a_port(create_demo_app(), bots), served(plan, 1) as (url, database, [link]):
+    async with listening(create_demo_app(), port=bots, **QUIET), served(plan, 1) as (url, database, [link]):
         context = await new_context(browser)
         context.on("console", lambda message: complaints.append(message.text))
         context.on("weberror", lambda error: complaints.append(str(error.error)))
@@ -129,7 +133,7 @@ async def test_when_a_chatbot_or_the_network_fails_the_page_says_so_and_goes_on(
     bot, bots = ScriptedBot(), free_port()
     systems = [{"name": name, "url": f"http://127.0.0.1:{bots}/v1/chat/completions"} for name in "AB"]
     plan = StudyPlan.model_validate(plan_fields(database=str(tmp_path / "study.sqlite3"), systems=systems))
-    async with on_a_port(bot.app, bots), served(plan, 1) as (url, _database, [link]):
+    async with listening(bot.app, port=bots, **QUIET), served(plan, 1) as (url, _database, [link]):
         context = await new_context(browser)
         page, other = await context.new_page(), await context.new_page()
         await page.goto(f"{url}/#{link}")

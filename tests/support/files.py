@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -25,10 +26,12 @@ async def cuttable(address: str) -> AsyncIterator[tuple[str, Callable[[], Awaita
 
 
 @asynccontextmanager
-async def movable(address: str) -> AsyncIterator[tuple[str, Callable[..., Awaitable[None]]]]:
+async def movable(
+    address: str, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[tuple[str, Callable[..., Awaitable[None]]]]:
     """Another address of the server, and what sends new connections elsewhere, or nowhere.
 
-    It resets those that are open, unless it is `leaving` them.
+    It resets those that are open, unless it is `leaving` them. With `tls` only what comes encrypted is passed on.
     """
     target = address
     open_ends: list[asyncio.StreamWriter] = []
@@ -40,7 +43,7 @@ async def movable(address: str) -> AsyncIterator[tuple[str, Callable[..., Awaita
                 writer.write(data)
                 await writer.drain()
             writer.close()
-        except ConnectionError:
+        except (ConnectionError, ssl.SSLError):
             writer.close()
 
     async def connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -62,7 +65,7 @@ async def movable(address: str) -> AsyncIterator[tuple[str, Callable[..., Awaita
             end.transport.abort()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    server = await asyncio.start_server(connect, "127.0.0.1", 0)
+    server = await asyncio.start_server(connect, "127.0.0.1", 0, ssl=tls)
     bound = server.sockets[0].getsockname()[1]
     try:
         yield f"127.0.0.1:{bound}", move

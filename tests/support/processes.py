@@ -4,9 +4,8 @@ import asyncio
 import ssl
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, closing, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
-from typing import cast
 
 import httpx
 from redis import Redis
@@ -176,43 +175,3 @@ def running_sentinel(folder: Path, master: RedisServer, service: str) -> Iterato
         yield sentinel
     finally:
         sentinel.kill()
-
-
-class Relay:
-    """A way to a server that encrypts, or that takes its time: `delay_seconds` before each piece of a reply."""
-
-    def __init__(self) -> None:
-        self.port = 0
-        self.delay_seconds = 0.0
-
-
-@asynccontextmanager
-async def relay(target: int, tls: ssl.SSLContext | None = None) -> AsyncIterator[Relay]:
-    """A socket that passes everything on to that port and back; with `tls` only what comes encrypted."""
-    way = Relay()
-    serving: set[asyncio.Task[None]] = set()
-
-    async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, slow: bool) -> None:
-        with closing(writer), suppress(ConnectionError, ssl.SSLError):
-            while piece := await reader.read(65_536):
-                if slow:
-                    await asyncio.sleep(way.delay_seconds)
-                writer.write(piece)
-                await writer.drain()
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(asyncio.CancelledError):  # asyncio would report it
-            serving.add(cast("asyncio.Task[None]", asyncio.current_task()))
-            back, there = await asyncio.open_connection(LOOPBACK, target)
-            await asyncio.gather(copy(reader, there, slow=False), copy(back, writer, slow=True))
-
-    server = await asyncio.start_server(serve, LOOPBACK, 0, ssl=tls)
-    way.port = server.sockets[0].getsockname()[1]
-    try:
-        yield way
-    finally:
-        server.close()
-        for task in serving:
-            task.cancel()
-        await asyncio.gather(*serving, return_exceptions=True)
-        await server.wait_closed()

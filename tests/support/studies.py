@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import uvicorn
 from simulate_reports import simulate_study as make_study
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -26,9 +25,6 @@ from turnscore_assessment.study.workers import WorkerLink, invite_workers
 from turnscore_client import Scored
 from turnscore_client.integrations import TurnIds
 from turnscore_wire import DialogueAggregate, Score, ScoreReply, Timing, TokenCount
-
-from support.conditions import until
-from support.transports import QuietServer
 
 ORIGIN = "http://study.test"
 
@@ -148,21 +144,6 @@ async def served_study(
         await served.http.aclose()
         await chatbots.close()
         opened.close()
-
-
-@asynccontextmanager
-async def on_a_port(app: ASGIApp, port: int) -> AsyncIterator[str]:
-    """The app behind a real server at 127.0.0.1, in this event loop."""
-    # By default a connection that is quiet for 5 s is closed, on a slow machine just when it is used again.
-    quiet: Any = {"log_config": None, "ws": "none", "timeout_keep_alive": 60}
-    server = QuietServer(uvicorn.Config(app, host="127.0.0.1", port=port, **quiet))
-    serving = asyncio.create_task(server.serve())
-    await until(lambda: server.started)
-    try:
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        server.should_exit = True
-        await serving
 
 
 Look = Callable[[Any, str], Awaitable[None]]  # called with every page that a rater sees, and its name

@@ -91,9 +91,8 @@ async def listening(
             host="127.0.0.1",
             port=port,
             log_config=None,
-            lifespan="off",
             proxy_headers=False,
-            **{"http": http, "ws": websocket, **options},
+            **{"http": http, "ws": websocket, "lifespan": "off", **options},
         )
     )
     serving = asyncio.create_task(server.serve())
