@@ -52,6 +52,18 @@ from turnscore_assessment.ratings.scoring import (
 )
 from turnscore_assessment.rendering import Page, Section, Table, draw_intervals
 
+
+def draw_rows(study: JudgedStudy, per_system: int | None, seed: int) -> Integers:
+    """The rows that count, or so many of each system's drawn at random."""
+    rows = np.flatnonzero(study.chosen)
+    if per_system is None:
+        return rows
+    generator = np.random.default_rng(seed)
+    systems = study.table.system_of[rows]
+    drawn = [generator.permutation(rows[systems == each])[:per_system] for each in range(len(study.table.systems))]
+    return np.sort(np.concatenate(drawn))
+
+
 FIRST_LINE = 2  # Line of a ratings file's first dialogue.
 LINE, DIALOGUE, SYSTEM = "line", "dialogue", "system"
 KEYS = (LINE, DIALOGUE, SYSTEM)  # The columns that may name a CSV's rows; the first that it has does.
@@ -296,6 +308,7 @@ class MetricsReport:
     workers: int
     metrics: Sequence[MeasuredMetric]
     pairs: Sequence[ComparedMetrics]
+    notes: Sequence[str]
     rounds: int
     seed: int
 
@@ -307,6 +320,7 @@ def build_page(report: MetricsReport, command: str) -> Page:
         title=f"Metrics against the people of {report.study}",
         summary=[
             f"{report.workers} workers, {report.systems} systems.",
+            *report.notes,
             *(
                 f"{each.name}: r = {each.systems[OVERALL].pearson} over {len(each.means)} systems"
                 + (f", {each.dialogues.pearson} over {each.dialogues.dialogues} dialogues" if each.dialogues else "")
@@ -383,6 +397,7 @@ class MetricsOptions(ScorerOptions):
     parts: Annotated[
         list[str] | None, Option("--part", help="An entry of a score's details besides `value`; repeatable.")
     ] = None
+    per_system: Annotated[int | None, Option(min=1, help="Most dialogues of each system that scorers score.")] = None
     keep: Annotated[
         Path | None, Option(dir_okay=False, help="CSV for the scorers' scores, which then need not be asked again.")
     ] = None
@@ -405,12 +420,14 @@ def measure_file(options: MetricsOptions) -> MetricsReport:
     if not columns:
         raise TooFewError("there is no metric: give scorers or files of scores")
     measured = measure_metrics(study, columns, options.rounds, options.seed)
+    sampled = f"Scorers were asked about at most {options.per_system} dialogues of each system, drawn at random."
     return MetricsReport(
         study=study.name,
         systems=len(study.table.systems),
         workers=len(study.sums.dialogues),
         metrics=measured,
         pairs=compare_metrics(study, measured),
+        notes=[sampled] if scored and options.per_system else [],
         rounds=options.rounds,
         seed=options.seed,
     )
@@ -429,7 +446,7 @@ def keep_columns(path: Path, columns: Sequence[MetricColumn], ratings: RatingFil
 
 def _score(options: MetricsOptions, study: JudgedStudy) -> list[MetricColumn]:
     ratings = study.ratings
-    rows: Integers = np.flatnonzero(study.chosen)
+    rows = draw_rows(study, options.per_system, options.seed)
     rows = rows[[bool(ratings.dialogues[row].turns) for row in rows]]
     dialogues = to_judged(ratings, rows)
     spoken = [bool(dialogue.system_places) for dialogue in dialogues]

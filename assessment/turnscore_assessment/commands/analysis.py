@@ -82,7 +82,8 @@ def run_metrics(options: MetricsOptions) -> None:
     with reported_errors():
         report = measure_file(options)
     words = ["turnscore", "assess", "metrics", options.ratings.name, *(path.name for path in options.scores or [])]
-    command = shlex.join([*words, *options.words, "--rounds", str(options.rounds), "--seed", str(options.seed)])
+    words += [*options.words, *(["--per-system", str(options.per_system)] if options.per_system else [])]
+    command = shlex.join([*words, "--rounds", str(options.rounds), "--seed", str(options.seed)])
     _finish(options.output, "metrics", build_metrics_page(report, command), report, {"metrics": report.metrics})
 
 
