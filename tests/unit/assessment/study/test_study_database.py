@@ -5,9 +5,7 @@ import os
 import shutil
 import stat
 import subprocess
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -25,9 +23,9 @@ RATINGS = {"fun": 70, "repetitive": 20}
 
 def find_postgres() -> Path | None:
     """The folder of Postgres' own programs."""
-    folders = [Path(found).resolve().parent for name in ("initdb", "postgres") if (found := shutil.which(name))]
+    folders = [Path(found).resolve().parent for name in ("initdb", "pg_ctl") if (found := shutil.which(name))]
     folders += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
-    return next((folder for folder in folders if (folder / "initdb").exists() and (folder / "postgres").exists()), None)
+    return next((folder for folder in folders if (folder / "initdb").exists() and (folder / "pg_ctl").exists()), None)
 
 
 @pytest.fixture(scope="module")
@@ -42,32 +40,19 @@ def postgres() -> Iterator[str]:
         folder, port = Path(path), free_port()
         if user:
             shutil.chown(folder, user)
-        initdb = [programs / "initdb", "-D", folder / "data", "-U", "study", "--auth=trust", "--no-sync"]
-        initdb += ["-E", "UTF8", "--locale=C"]
-        made = subprocess.run(initdb, user=user, cwd=folder, env={}, capture_output=True, text=True, check=False)
-        assert made.returncode == 0, made.stderr
-        with _running_postgres(programs, folder, port, user):
+
+        def run(program: str, *options: object) -> None:
+            command = [programs / program, "-D", folder / "data", *map(str, options)]
+            done = subprocess.run(command, user=user, cwd=folder, env={}, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stderr
+
+        run("initdb", "-U", "study", "--auth=trust", "--no-sync", "-E", "UTF8", "--locale=C")
+        options = f"-c fsync=off -c listen_addresses=127.0.0.1 -k {folder} -p {port}"
+        run("pg_ctl", "-w", "-l", folder / "log", "-o", options, "start")
+        try:
             yield f"postgresql://study@127.0.0.1:{port}/postgres"
-
-
-@contextmanager
-def _running_postgres(programs: Path, folder: Path, port: int, user: str | None) -> Iterator[None]:
-    """The server, ready for connections while the block runs."""
-    options = ["-c", "fsync=off", "-c", "listen_addresses=127.0.0.1", "-k", folder, "-p", str(port)]
-    command = [programs / "postgres", "-D", folder / "data", *options]
-    with (folder / "log").open("wb") as log:
-        server = subprocess.Popen(command, user=user, cwd=folder, env={}, stdout=log, stderr=log)
-    try:
-        ready = [programs / "pg_isready", "-h", "127.0.0.1", "-p", str(port)]
-        end = time.monotonic() + 60
-        while subprocess.run(ready, env={}, capture_output=True, check=False).returncode:
-            assert time.monotonic() < end, (folder / "log").read_text()
-            assert server.poll() is None, (folder / "log").read_text()
-            time.sleep(0.05)
-        yield
-    finally:
-        server.terminate()
-        server.wait(60)
+        finally:
+            run("pg_ctl", "-m", "immediate", "stop")
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
