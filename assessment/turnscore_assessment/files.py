@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from turnscore_assessment.errors import BadFileError
 from turnscore_assessment.figures import jsonable
@@ -27,6 +27,12 @@ FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
 LINE_CHARACTERS = 16 * 1024 * 1024
 
 Form = TypeVar("Form")
+
+
+class StrictForm(BaseModel):
+    """A form that nothing changes; unknown fields are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 def read_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -11,11 +11,11 @@ from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt, TypeAdapter, with_config
+from pydantic import BeforeValidator, ConfigDict, Field, PositiveInt, TypeAdapter, with_config
 from scipy.cluster.hierarchy import DisjointSet
 
 from turnscore_assessment.errors import BadFileError
-from turnscore_assessment.files import check_row, read_rows
+from turnscore_assessment.files import StrictForm, check_row, read_rows
 
 USER, SYSTEM = "user", "system"
 THUMB_NONE, THUMB_DOWN, THUMB_UP = 0, 1, 2
@@ -371,10 +371,8 @@ _GOODBYE = re.compile(
 )
 
 
-class DialogueSet(BaseModel):
+class DialogueSet(StrictForm):
     """One set of dialogues in the shared form: its file, who the system is, and what its ends mean."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
     files: list[str] = Field(min_length=1, description="The file, below the data folder.")
@@ -388,7 +386,7 @@ class DialogueSet(BaseModel):
     )
     reason: str = Field(description="Why `goes_on` is what it is.")
     licence: str
-    left_out_systems: list[str] = []
+    left_out_systems: Sequence[str] = ()
     every: dict[str, PositiveInt] = Field({}, description="Rows of this source are thinned: one in this many is read.")
     most_turns: PositiveInt | None = Field(None, description="A random draw of this many turns.")
 

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 from typer import BadParameter, Option
 
 from turnscore_assessment.command_line import SeedOption
 from turnscore_assessment.errors import BadFileError
 from turnscore_assessment.figures import Floats, Integers
-from turnscore_assessment.files import check_row, read_csv, read_rows, to_csv, unguard
+from turnscore_assessment.files import StrictForm, check_row, read_csv, read_rows, to_csv, unguard
 from turnscore_assessment.ratings.rating_file import Name, Number, RatedDialogueTurn
 
 LARGEST_MAGNITUDE = 999.0  # Upper end of the scale of magnitude estimation in Santhanam & Shaikh (INLG 2019).
@@ -51,10 +51,8 @@ class DesignKind(StrEnum):
         return self in (DesignKind.BEST_WORST, DesignKind.RANKING, DesignKind.PAIRWISE)
 
 
-class DesignScale(BaseModel):
+class DesignScale(StrictForm):
     """The numbers that raters may give; only the ends are named."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     low: Number
     high: Number
@@ -63,10 +61,8 @@ class DesignScale(BaseModel):
     high_end: str = ""
 
 
-class AskedCriterion(BaseModel):
+class AskedCriterion(StrictForm):
     """One question about every option; `negative` where more of it is worse."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: Name
     direction: Literal["positive", "negative"] = "positive"
@@ -80,14 +76,15 @@ def read_criterion(text: str) -> AskedCriterion:
     return AskedCriterion(name=name.strip(), direction="negative" if direction == "negative" else "positive")
 
 
-class DesignItem(BaseModel):
-    """A line of an items file: one system's `response` to the `context`, or a whole dialogue (`turns`)."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
+class KeyedItem(StrictForm):
     # The dialogue that it belongs to; responses of several systems to the same context have the same one.
     dialogue: Name
     system: Name
+
+
+class DesignItem(KeyedItem):
+    """A line of an items file: one system's `response` to the `context`, or a whole dialogue (`turns`)."""
+
     reference: bool = False  # Whether magnitude estimation measures against it.
     # The reference's worth in biased magnitude estimation: some metric's score of it.
     standard: Annotated[Number, Field(gt=0, le=LARGEST_MAGNITUDE)] | None = None
@@ -104,17 +101,8 @@ class DesignItem(BaseModel):
         return self
 
 
-class KeyedItem(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    dialogue: Name
-    system: Name
-
-
-class DesignQuestion(BaseModel):
+class DesignQuestion(StrictForm):
     """What one rater is asked on one page: options in their order on the page."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     rater: Name
     question: Annotated[int, Field(ge=1)]
@@ -123,10 +111,8 @@ class DesignQuestion(BaseModel):
     standard: Number | None = None  # The worth of the reference shown.
 
 
-class DesignKey(BaseModel):
+class DesignKey(StrictForm):
     """The key file: everything that raters must not see and the analysis needs."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     form: Literal["turnscore-design-1"] = "turnscore-design-1"
     study: Name

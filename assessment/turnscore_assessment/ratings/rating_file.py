@@ -14,7 +14,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validato
 
 from turnscore_assessment.errors import AssessmentError, BadFileError
 from turnscore_assessment.figures import Flags, Floats, Integers
-from turnscore_assessment.files import check_row, read_rows, write_rows
+from turnscore_assessment.files import StrictForm, check_row, read_rows, write_rows
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Number = Annotated[float, Field(allow_inf_nan=False)]
@@ -23,10 +23,8 @@ MOST_CRITERIA = 50  # Most criteria. Chosen: three times what any published stud
 MOST_TURNS = 2000  # Most turns of one dialogue. Chosen: a hundred times a chat of ten inputs.
 
 
-class Criterion(BaseModel):
+class Criterion(StrictForm):
     """One question that raters answer with a number."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: Name
     # `negative` where a higher rating is worse, as in "the chatbot was repetitive"; such ratings are reversed.
@@ -50,10 +48,8 @@ class Criterion(BaseModel):
         return self.direction == "positive" if self.in_quality_control is None else self.in_quality_control
 
 
-class StudyDescription(BaseModel):
+class StudyDescription(StrictForm):
     """The first line of a ratings file."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     study: Name
     criteria: Annotated[tuple[Criterion, ...], Field(min_length=1, max_length=MOST_CRITERIA)]
@@ -82,10 +78,8 @@ class RatedDialogueTurn(BaseModel):
     text: Annotated[str, Field(max_length=100_000)]
 
 
-class RatedDialogue(BaseModel):
+class RatedDialogue(StrictForm):
     """Every other line of a ratings file: one worker's ratings of one dialogue, as given, nothing reversed."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     study: Name | None = None
     worker: Name

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from turnscore_assessment.errors import AssessmentError
-from turnscore_assessment.files import describe_problem
+from turnscore_assessment.files import StrictForm, describe_problem
 from turnscore_assessment.ratings.rating_file import MOST_CRITERIA, Criterion, Name, StudyDescription
 
 MOST_SYSTEMS = 50  # Most systems. Chosen: a worker meets a part of them.
@@ -23,11 +23,7 @@ class BadPlanError(AssessmentError):
     """STUDY.toml cannot be used; the message names the file and the field."""
 
 
-class _PlanPart(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class SystemPlan(_PlanPart):
+class SystemPlan(StrictForm):
     """One system: an endpoint to talk with, a corpus to draw replies from, or a file of recorded dialogues."""
 
     name: Name
@@ -72,7 +68,7 @@ class SystemPlan(_PlanPart):
         return self
 
 
-class ChatPlan(_PlanPart):
+class ChatPlan(StrictForm):
     """How long conversations are, and what they are about."""
 
     # Messages that a worker writes before rating. Ten, as published.
@@ -89,7 +85,7 @@ class ChatPlan(_PlanPart):
         return self
 
 
-class LimitPlan(_PlanPart):
+class LimitPlan(StrictForm):
     """Bounds on what the study costs."""
 
     # Seconds for one reply of a system, the wait for room included.
@@ -103,7 +99,7 @@ class LimitPlan(_PlanPart):
     idle_minutes: Annotated[float, Field(gt=0, le=10_000)] = 30.0
 
 
-class ScoringPlan(_PlanPart):
+class ScoringPlan(StrictForm):
     """The turnscore service whose scores are recorded with the ratings."""
 
     url: str
@@ -118,7 +114,7 @@ class ScoringPlan(_PlanPart):
         return url
 
 
-class StudyPlan(_PlanPart):
+class StudyPlan(StrictForm):
     name: Name
     title: Annotated[str, Field(min_length=1, max_length=200)]
     # The text that workers must agree to first; blank lines separate paragraphs.

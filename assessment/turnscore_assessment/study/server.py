@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 
 import h11
 import uvicorn
-from pydantic import BaseModel, ConfigDict, Field, StrictFloat, StrictInt, StrictStr, ValidationError
+from pydantic import Field, StrictFloat, StrictInt, StrictStr, ValidationError
 from starlette.applications import Starlette
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
@@ -35,7 +35,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from turnscore_assessment.errors import AssessmentError
-from turnscore_assessment.files import describe_problem
+from turnscore_assessment.files import StrictForm, describe_problem
 from turnscore_assessment.study import workers
 from turnscore_assessment.study.chatbots import ChatbotError, Chatbots, clean_text
 from turnscore_assessment.study.database import StudyDatabase
@@ -56,26 +56,16 @@ _log = logging.getLogger(__name__)
 
 DialogueId = Annotated[StrictStr, Field(min_length=1, max_length=40, pattern=r"^[a-z0-9]+$")]
 
-Body = TypeVar("Body", bound="PageRequest")
+Body = TypeVar("Body", bound=StrictForm)
 
 
-class PageRequest(BaseModel):
-    """A JSON object; unknown fields are refused."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class EmptyRequest(PageRequest):
-    """No fields."""
-
-
-class ConsentRequest(PageRequest):
+class ConsentRequest(StrictForm):
     """The worker agrees to the text with this hash."""
 
     consent_hash: Annotated[StrictStr, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
-class MessageRequest(PageRequest):
+class MessageRequest(StrictForm):
     """The worker's message `number`, from 0."""
 
     dialogue: DialogueId
@@ -83,14 +73,14 @@ class MessageRequest(PageRequest):
     text: StrictStr
 
 
-class RatingRequest(PageRequest):
+class RatingRequest(StrictForm):
     """The ratings of a dialogue, by criterion."""
 
     dialogue: DialogueId
     ratings: Annotated[dict[StrictStr, StrictFloat | StrictInt], Field(max_length=50)]
 
 
-class GiveUpRequest(PageRequest):
+class GiveUpRequest(StrictForm):
     dialogue: DialogueId
 
 
@@ -314,13 +304,13 @@ _PAGE = {
 
 Act = Callable[[RunningStudy, Worker, Any], Awaitable[str | None]]
 # What a worker does, by the path's last part: the request's form, and the study's method.
-ACTS: dict[str, tuple[type[PageRequest], Act]] = {
+ACTS: dict[str, tuple[type[StrictForm], Act]] = {
     "agreement": (ConsentRequest, lambda study, worker, body: study.agree(worker, body.consent_hash)),
-    "begin": (EmptyRequest, lambda study, worker, _: study.begin(worker)),
+    "begin": (StrictForm, lambda study, worker, _: study.begin(worker)),
     "message": (MessageRequest, lambda study, worker, body: study.say(worker, body.dialogue, body.number, body.text)),
     "rating": (RatingRequest, lambda study, worker, body: study.rate(worker, body.dialogue, body.ratings)),
     "giving-up": (GiveUpRequest, lambda study, worker, body: study.give_up(worker, body.dialogue)),
-    "leaving": (EmptyRequest, lambda study, worker, _: study.leave(worker)),
+    "leaving": (StrictForm, lambda study, worker, _: study.leave(worker)),
 }
 Lifespan = Callable[[Starlette], AbstractAsyncContextManager[None]]
 
