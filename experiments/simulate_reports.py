@@ -18,10 +18,8 @@ from turnscore_assessment.ratings.rating_file import (
     RatedDialogueTurn,
     RatingFile,
     StudyDescription,
-    build_table,
-    standardize,
 )
-from turnscore_assessment.ratings.scoring import OVERALL, choose_rows, control_quality, find_passing, sum_values
+from turnscore_assessment.ratings.scoring import OVERALL, judge_study
 
 TRUTH = {"A": 75.0, "B": 60.0, "C": 60.0, "D": 40.0}  # Systems' true means; two are equally good.
 # Workers of the study that gives the truth. Chosen: its error is a tenth of that of a study of 20 workers.
@@ -113,11 +111,9 @@ def _make_row(number: int, position: int, system: str, given: Floats) -> RatedDi
 
 def _find_truth() -> dict[str, float]:
     """The overall score of each system in a study of very many workers, of those who pass."""
-    table = build_table(simulate_study(TRUTH, workers=TRUTH_WORKERS, seed=10**6))
-    chosen = choose_rows(table, find_passing(control_quality(table)))
-    sums = sum_values(table, standardize(table), chosen)
-    means = sums.average(sums.everyone)[:, -1]
-    return {name: float(mean) for name, mean in zip(table.systems, means, strict=True)}
+    study = judge_study(simulate_study(TRUTH, workers=TRUTH_WORKERS, seed=10**6))
+    means = study.sums.average(study.sums.everyone)[:, -1]
+    return {name: float(mean) for name, mean in zip(study.table.systems, means, strict=True)}
 
 
 if __name__ == "__main__":

@@ -19,15 +19,8 @@ from turnscore_assessment.command_line import SeedOption
 from turnscore_assessment.comparison.difference import LEVEL, POWER, find_needed_dialogues
 from turnscore_assessment.errors import AssessmentError, TooFewError
 from turnscore_assessment.figures import Flags, Floats
-from turnscore_assessment.ratings.rating_file import (
-    RatingFile,
-    RatingTable,
-    RatingUnit,
-    build_table,
-    group_rows,
-    standardize,
-)
-from turnscore_assessment.ratings.scoring import OVERALL, check_pair, choose_column, control_quality, find_passing
+from turnscore_assessment.ratings.rating_file import RatingFile, RatingTable, RatingUnit, group_rows
+from turnscore_assessment.ratings.scoring import OVERALL, check_pair, choose_column, judge_study
 
 # Fewest workers who rated both systems, or each of them. Fewer hardly show how workers differ. Chosen.
 LEAST_WORKERS = 5
@@ -70,10 +63,10 @@ def read_pilot(
     """The pilot's workers who pass the quality control and rated as many dialogues of a system as are planned, two at
     least if that is more than one. Raises AssessmentError or TooFewError naming what is missing.
     """
-    table = build_table(ratings)
+    study = judge_study(ratings, needs_passing=False)
+    table, passing = study.table, study.passing
     check_pair(a, b, table.systems)
-    passing = find_passing(control_quality(table))
-    values = standardize(table) if transform == "z" else table.ratings
+    values = study.z if transform == "z" else table.ratings
     column = choose_column(table, values, criterion)
     sides = [_collect(table, column, table.systems.index(system), passing) for system in (a, b)]
     failing = int((~passing).sum())

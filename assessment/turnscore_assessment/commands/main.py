@@ -13,6 +13,7 @@ import typer
 from turnscore_assessment.command_line import RoundsOption, SeedOption, reported_errors
 from turnscore_assessment.commands import analysis, design
 from turnscore_assessment.figures import ROUNDS
+from turnscore_assessment.ratings.rating_file import RatingFile, write_ratings
 
 if TYPE_CHECKING:
     from turnscore_assessment.study.database import StudyDatabase
@@ -114,19 +115,22 @@ def run_delete(
         database.erase_here()
 
 
+def _export(plan: Path, *, with_texts: bool = True) -> RatingFile:
+    from turnscore_assessment.study.recordings import export_ratings, read_recordings
+
+    with _opened(plan) as (study, database):
+        recordings = read_recordings(study)
+        return database.run_here(export_ratings, database.study_id, study, recordings, with_texts=with_texts)
+
+
 def run_export_ratings(
     plan: PlanFile,
     output: Annotated[Path, typer.Option(dir_okay=False, help="Where to write; gzipped if it ends in .gz.")],
     texts: Annotated[bool, typer.Option("--texts/--no-texts", help="With the texts of the dialogues.")] = True,
 ) -> None:
     """Write a study's ratings under made-up names; also while it runs."""
-    from turnscore_assessment.ratings.rating_file import write_ratings
-    from turnscore_assessment.study.recordings import export_ratings, read_recordings
-
-    with _opened(plan) as (study, database):
-        recordings = read_recordings(study)
-        ratings = database.run_here(export_ratings, database.study_id, study, recordings, with_texts=texts)
-        write_ratings(output, ratings)
+    ratings = _export(plan, with_texts=texts)
+    write_ratings(output, ratings)
     raters = {dialogue.worker for dialogue in ratings.dialogues}
     typer.echo(f"wrote {output}: {len(ratings.dialogues)} rated dialogues of {len(raters)} workers")
 
@@ -138,12 +142,8 @@ def run_report(
     seed: SeedOption = 0,
 ) -> None:
     """Report on a study, also while it runs: every worker's outcome and its reason, systems, differences."""
-    from turnscore_assessment.study.recordings import export_ratings, read_recordings
-
-    with _opened(plan) as (study, database):
-        recordings = read_recordings(study)
-        ratings = database.run_here(export_ratings, database.study_id, study, recordings, with_texts=True)
-        analysis.report_study(ratings, output, rounds, seed, f"turnscore study report {plan.name}")
+    with reported_errors():
+        analysis.report_study(_export(plan), output, rounds, seed, f"turnscore study report {plan.name}")
 
 
 DEMO_PORT = 8210

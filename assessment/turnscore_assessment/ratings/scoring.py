@@ -78,11 +78,6 @@ def control_quality(table: RatingTable) -> list[ControlledWorker]:
     ]
 
 
-def find_passing(workers: Sequence[ControlledWorker]) -> Flags:
-    """By a worker's number: whether the ratings count."""
-    return np.array([worker.passes for worker in workers], dtype=np.bool_)
-
-
 def _control(
     table: RatingTable, number: int, rows: Integers, is_controlled: bool, is_constant: bool
 ) -> ControlledWorker:
@@ -311,7 +306,7 @@ def judge_study(ratings: RatingFile, *, needs_passing: bool = True) -> JudgedStu
     """Judges the workers; raises TooFewError where none passes, if one is needed."""
     table = build_table(ratings)
     workers = control_quality(table)
-    passing = find_passing(workers)
+    passing = np.array([worker.passes for worker in workers], dtype=np.bool_)
     chosen = choose_rows(table, passing) if needs_passing or passing.any() else np.zeros_like(table.is_degraded)
     return JudgedStudy(
         ratings=ratings, table=table, workers=workers, passing=passing, chosen=chosen, z=standardize(table)
