@@ -11,10 +11,9 @@ from typing import Any
 import httpx
 import pytest
 from support.fakes import FakeScorer
-from support.transports import ready_runtime
+from support.transports import http_client, ready_runtime
 from turnscore_core.inference.devices import Device, Machine, choose_devices
 from turnscore_core.inference.onnx_backend import DeviceError
-from turnscore_service.api.http.app import create_app
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.scheduling.versions import CandidateVersions
 from turnscore_service.settings.service import Settings
@@ -68,10 +67,8 @@ def serve() -> ServeFakes:
     async def start(
         settings: Settings | None = None, candidates: CandidateVersions | None = None, **scorers: Any
     ) -> AsyncIterator[tuple[httpx.AsyncClient, Runtime]]:
-        async with ready_runtime(settings, candidates, **scorers) as runtime:
-            transport = httpx.ASGITransport(create_app(runtime), raise_app_exceptions=False)
-            async with httpx.AsyncClient(transport=transport, base_url="http://turnscore") as client:
-                yield client, runtime
+        async with ready_runtime(settings, candidates, **scorers) as runtime, http_client(runtime) as client:
+            yield client, runtime
 
     return start
 

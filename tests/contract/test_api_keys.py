@@ -11,14 +11,20 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-import httpx
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 from support.conditions import until
 from support.fakes import FakeReaction, FakeScorer, candidate_version, sample
-from support.transports import METHODS, Transports, error_of, grpc_stub, message_of, serve_transports, settings_with
-from turnscore_service.api.http.app import create_app
+from support.transports import (
+    METHODS,
+    Transports,
+    both_transports,
+    error_of,
+    message_of,
+    serve_transports,
+    settings_with,
+)
 from turnscore_service.log_setup import set_up_logging
 from turnscore_service.scheduling.versions import CandidateVersions
 from turnscore_wire import ErrorReply
@@ -233,34 +239,32 @@ async def test_each_team_has_its_own_thresholds_default_scorers_and_model_in_eve
         "early": [{"fake": ("fake:1.1.0", None), "other": ("other:1.0.0", None)}],
         "late": [{"fake": ("fake:1.0.0", "fair")}],
     }
-    async with grpc_stub(settings, candidates, fake=fake, other=other) as (stub, runtime):
-        transport = httpx.ASGITransport(create_app(runtime))
-        async with httpx.AsyncClient(transport=transport, base_url="http://turnscore") as http:
-            for team, allowed in expected.items():
-                headers, seen = [("x-api-key", team)], []
-                for number in range(12):
-                    asked = {"response": "a b", "conversation": f"c-{number}"}
-                    over_http = (await http.post("/v1/score", json=asked, headers=headers)).json()
-                    over_grpc = to_fields(await stub.Score(message_of("score", asked), metadata=headers))
-                    turns = {"turns": [USER, SYSTEM], "conversation": f"c-{number}"}
-                    dialogue = (await http.post("/v1/score_dialogue", json=turns, headers=headers)).json()
-                    stream = stub.ScoreStream(metadata=headers)
-                    for message in ({"open": {"conversation": f"c-{number}"}}, {"turn": {"speaker": 2, "text": "a b"}}):
-                        await stream.write(turnscore_pb2.ConversationMessage(**message))
-                        heard = to_fields(await stream.read())
-                    stream.cancel()
-                    replies = (over_http, over_grpc, dialogue["turns"][0], heard["scored"])
-                    facts = [facts_of(each["scores"]) for each in replies]
-                    assert facts == [facts[0]] * 4
-                    seen += facts[:1]
-                assert all(each in allowed for each in seen)
-                assert all(each in seen for each in allowed)
-                ranked = (await http.post("/v1/rank", json={"candidates": ["a b"]}, headers=headers)).json()
-                assert ranked["weights"].keys() == allowed[0].keys()
-            models = (await http.get("/v1/models", headers=[("x-api-key", "strict")])).json()["models"]
-            assert {each["scorer"]: (each.get("threshold"), each["is_default"]) for each in models} == {
-                "fake": (0.05, True), "other": (None, False), "sum": (9.0, True),
-            }  # fmt: skip
+    async with both_transports(settings, candidates, fake=fake, other=other) as (http, stub):
+        for team, allowed in expected.items():
+            headers, seen = [("x-api-key", team)], []
+            for number in range(12):
+                asked = {"response": "a b", "conversation": f"c-{number}"}
+                over_http = (await http.post("/v1/score", json=asked, headers=headers)).json()
+                over_grpc = to_fields(await stub.Score(message_of("score", asked), metadata=headers))
+                turns = {"turns": [USER, SYSTEM], "conversation": f"c-{number}"}
+                dialogue = (await http.post("/v1/score_dialogue", json=turns, headers=headers)).json()
+                stream = stub.ScoreStream(metadata=headers)
+                for message in ({"open": {"conversation": f"c-{number}"}}, {"turn": {"speaker": 2, "text": "a b"}}):
+                    await stream.write(turnscore_pb2.ConversationMessage(**message))
+                    heard = to_fields(await stream.read())
+                stream.cancel()
+                replies = (over_http, over_grpc, dialogue["turns"][0], heard["scored"])
+                facts = [facts_of(each["scores"]) for each in replies]
+                assert facts == [facts[0]] * 4
+                seen += facts[:1]
+            assert all(each in allowed for each in seen)
+            assert all(each in seen for each in allowed)
+            ranked = (await http.post("/v1/rank", json={"candidates": ["a b"]}, headers=headers)).json()
+            assert ranked["weights"].keys() == allowed[0].keys()
+        models = (await http.get("/v1/models", headers=[("x-api-key", "strict")])).json()["models"]
+        assert {each["scorer"]: (each.get("threshold"), each["is_default"]) for each in models} == {
+            "fake": (0.05, True), "other": (None, False), "sum": (9.0, True),
+        }  # fmt: skip
 
 
 KEY = "ts_a-slow-key-for-tests"

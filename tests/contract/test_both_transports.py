@@ -1,16 +1,13 @@
 """What HTTP and gRPC say of the same request: the same scores, the same codes, fields and sentences."""
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from typing import Any
 
 import grpc
 import httpx
 import pytest
 from support.fakes import NOT_A_NUMBER, POISON, FakeEncoder, FakeReaction, FakeScorer
-from support.transports import METHODS, error_of, grpc_stub, message_of
-from turnscore_service.api.http.app import create_app
-from turnscore_service.settings.service import Settings
+from support.transports import METHODS, both_transports, error_of, message_of, settings_with
 from turnscore_wire import (
     ERROR_TABLE,
     BatchReply,
@@ -90,31 +87,24 @@ REPLIES = {
 }  # fmt: skip
 
 
-@dataclass
-class Transports:
-    http: httpx.AsyncClient
-    grpc: TurnScorerStub
-
-    async def over_http(self, call: str, fields: dict[str, Any]) -> httpx.Response:
-        return await self.http.post(f"/v1/{call}", json=fields, headers={"x-request-id": "r-1"})
-
-    async def over_grpc(self, call: str, fields: dict[str, Any]) -> dict[str, Any]:
-        ask = getattr(self.grpc, METHODS[call])
-        reply = await ask(message_of(call, fields), metadata=[("x-request-id", "r-1")])
-        return to_fields(reply)
+Transports = tuple[httpx.AsyncClient, TurnScorerStub]
 
 
 @pytest.fixture
 async def transports() -> AsyncIterator[Transports]:
     scorers = {"fake": FakeScorer(), "reaction": FakeReaction(), "encoder": FakeEncoder()}
-    async with grpc_stub(settings_of_small(), **scorers) as (stub, runtime):
-        transport = httpx.ASGITransport(create_app(runtime))
-        async with httpx.AsyncClient(transport=transport, base_url="http://turnscore") as client:
-            yield Transports(client, stub)
+    async with both_transports(settings_with(**SMALL, cache={"ttl_seconds": 0}), **scorers) as each:
+        yield each
 
 
-def settings_of_small() -> Settings:
-    return Settings.model_validate({**SMALL, "grpc": {"port": 0}, "cache": {"ttl_seconds": 0}})
+async def over_http(transports: Transports, call: str, fields: dict[str, Any]) -> httpx.Response:
+    return await transports[0].post(f"/v1/{call}", json=fields, headers={"x-request-id": "r-1"})
+
+
+async def over_grpc(transports: Transports, call: str, fields: dict[str, Any]) -> dict[str, Any]:
+    return to_fields(
+        await getattr(transports[1], METHODS[call])(message_of(call, fields), metadata=[("x-request-id", "r-1")])
+    )
 
 
 def without_times(reply: Any) -> Any:
@@ -127,17 +117,17 @@ def without_times(reply: Any) -> Any:
 
 @pytest.mark.parametrize(("call", "fields"), GOOD)
 async def test_both_transports_give_the_same_reply(transports: Transports, call: str, fields: dict[str, Any]):
-    response = await transports.over_http(call, fields)
-    told = REPLIES[call].model_validate(await transports.over_grpc(call, fields))
+    response = await over_http(transports, call, fields)
+    told = REPLIES[call].model_validate(await over_grpc(transports, call, fields))
     assert response.status_code == 200
     assert without_times(told.model_dump(mode="json")) == without_times(response.json())
 
 
 @pytest.mark.parametrize(("call", "fields"), WRONG)
 async def test_both_transports_refuse_with_the_same_error(transports: Transports, call: str, fields: dict[str, Any]):
-    response = await transports.over_http(call, fields)
+    response = await over_http(transports, call, fields)
     with pytest.raises(grpc.aio.AioRpcError) as refused:
-        await transports.over_grpc(call, fields)
+        await over_grpc(transports, call, fields)
     told = error_of(refused.value)
     assert told == ErrorReply.model_validate_json(response.content)
     assert told.request_id == "r-1"
@@ -145,9 +135,10 @@ async def test_both_transports_refuse_with_the_same_error(transports: Transports
 
 
 async def test_both_transports_tell_the_same_models(transports: Transports):
-    over_http = (await transports.http.get("/v1/models", headers={"x-request-id": "r"})).json()
-    over_grpc = await transports.grpc.Models(turnscore_pb2.ModelsRequest(), metadata=[("x-request-id", "r")])
-    assert ModelsReply.model_validate(to_fields(over_grpc)).model_dump(mode="json") == over_http
+    http, stub = transports
+    told = await stub.Models(turnscore_pb2.ModelsRequest(), metadata=[("x-request-id", "r")])
+    expected = (await http.get("/v1/models", headers={"x-request-id": "r"})).json()
+    assert ModelsReply.model_validate(to_fields(told)).model_dump(mode="json") == expected
 
 
 @pytest.mark.parametrize(
@@ -162,5 +153,5 @@ async def test_both_transports_tell_the_same_models(transports: Transports):
 )
 async def test_an_empty_message_is_refused_by_the_field_it_lacks(transports: Transports, call: str, field: str):
     with pytest.raises(grpc.aio.AioRpcError) as refused:
-        await transports.over_grpc(call, {})
+        await over_grpc(transports, call, {})
     assert error_of(refused.value).error.field == field

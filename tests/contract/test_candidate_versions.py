@@ -1,17 +1,13 @@
 """A split as callers see it: who answers stands in every reply, whatever the call and the transport."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
-import httpx
 import pytest
 from conftest import ServeFakes
 from support.conditions import until
 from support.fakes import FakeReaction, FakeScorer, candidate_version
-from support.transports import METHODS, grpc_stub, message_of, talking
-from turnscore_service.api.http.app import create_app
+from support.transports import METHODS, both_transports, grpc_stub, message_of, talking
 from turnscore_service.scheduling.versions import CandidateVersions
 from turnscore_service.settings.service import Settings
 from turnscore_wire import ModelsReply
@@ -35,15 +31,6 @@ def all_drawn() -> CandidateVersions:
 
 def half_drawn() -> CandidateVersions:
     return CandidateVersions(splits=[candidate_version(FakeScorer(), 0.5)])
-
-
-@asynccontextmanager
-async def both_transports(candidates: CandidateVersions) -> AsyncIterator[tuple[httpx.AsyncClient, Any]]:
-    """A client over HTTP and a stub of gRPC."""
-    async with grpc_stub(candidates=candidates, fake=FakeScorer()) as (stub, runtime):
-        transport = httpx.ASGITransport(create_app(runtime))
-        async with httpx.AsyncClient(transport=transport, base_url="http://turnscore") as http:
-            yield http, stub
 
 
 def models_in(reply: Any) -> set[str]:
@@ -75,7 +62,7 @@ async def test_both_transports_list_candidate_versions_with_their_shares():
     candidates = CandidateVersions(
         splits=[candidate_version(FakeScorer(), 0.25)], shadows=[candidate_version(FakeScorer(), 0.1, version="1.2.0")]
     )
-    async with both_transports(candidates) as (http, stub):
+    async with both_transports(candidates=candidates, fake=FakeScorer()) as (http, stub):
         over_http = (await http.get("/v1/models")).json()
         over_grpc = to_fields(await stub.Models(turnscore_pb2.ModelsRequest()))
     found = ModelsReply.model_validate(over_http)
@@ -86,7 +73,7 @@ async def test_both_transports_list_candidate_versions_with_their_shares():
 
 
 async def test_a_named_conversation_is_answered_by_one_version_through_all_calls_and_both_transports():
-    async with both_transports(half_drawn()) as (http, stub):
+    async with both_transports(candidates=half_drawn(), fake=FakeScorer()) as (http, stub):
         seen = set()
         for name in ("c-1", "c-2", "c-3", "c-4", "c-5", "c-6"):
             models = set()

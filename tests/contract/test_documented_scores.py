@@ -1,13 +1,13 @@
 """The examples of the page, and short right answers, get labels and values that fit them from the starter bundle."""
 
 import json
-import os
 import subprocess
 from pathlib import Path
 
 import pytest
 from turnscore_assessment.agreement.scoring import make_turn
 from turnscore_core.loaded_scorer import LoadedScorer, choose_variant, load_scorer
+from turnscore_core.scorers.scorer import RawScore
 from turnscore_core.scoring import score_turns
 from turnscore_models import read_bundle, starter_bundles
 
@@ -22,55 +22,32 @@ def quality() -> LoadedScorer:
     return load_scorer(bundle, choose_variant(bundle), threads=1)
 
 
-def labels(quality: LoadedScorer, context: list[tuple[str, str]], *responses: str) -> list[str | None]:
-    return [quality.label(raw) for raw in score_turns(quality, [make_turn(context, each) for each in responses])]
-
-
-def values(quality: LoadedScorer, context: list[tuple[str, str]], *responses: str) -> list[float]:
-    return [raw.value for raw in score_turns(quality, [make_turn(context, each) for each in responses])]
+def ask(quality: LoadedScorer, context: list[tuple[str, str]], *responses: str) -> list[RawScore]:
+    return score_turns(quality, [make_turn(context, each) for each in responses])
 
 
 def test_the_pages_examples_are_called_what_they_are(quality: LoadedScorer):
     """The first three conversations that a visitor sees: what goes well is not low, what is bad is not good."""
-    shown = subprocess.run(
-        [
-            "node",
-            "--input-type=module",
-            "-e",
-            f'import {{EXAMPLES}} from "{EXAMPLES}"; console.log(JSON.stringify(EXAMPLES))',
-        ],
-        capture_output=True,
-        text=True,
-        check=True,
-        env=os.environ,
-    )
+    script = f'import {{EXAMPLES}} from "{EXAMPLES}"; console.log(JSON.stringify(EXAMPLES))'
+    shown = subprocess.run(["node", "--input-type=module", "-e", script], capture_output=True, text=True, check=True)
     bad = {
-        "ok.",
-        "haha that's great!",
-        "penguins live in the south.",
-        "did you read what i said?",
-        "you are too stupid for a thesis.",
-        "i am a bot and i don't know.",
-    }
+        "ok.", "haha that's great!", "penguins live in the south.", "did you read what i said?",
+        "you are too stupid for a thesis.", "i am a bot and i don't know.",
+    }  # fmt: skip
+    speakers = {"User": "user", "user": "user", "Bot": "system", "assistant": "system"}
+    seen = set()
     for example in json.loads(shown.stdout):
-        said: list[tuple[str, str]] = []
         if example["text"].startswith("{"):
-            roles = {"user": "user", "assistant": "system"}
-            turns = [
-                (roles[each["role"]], each["content"])
-                for each in json.loads(example["text"])["messages"]
-                if each["role"] in roles
-            ]
+            lines = [(each["role"], each["content"]) for each in json.loads(example["text"])["messages"]]
         else:
-            turns = [
-                ("user" if line.startswith("User: ") else "system", line.split(": ", 1)[1])
-                for line in example["text"].splitlines()
-            ]
-        for speaker, text in turns:
+            lines = [line.split(": ", 1) for line in example["text"].splitlines()]
+        turns = [(speakers[who], text) for who, text in lines if who in speakers]
+        for place, (speaker, text) in enumerate(turns):
             if speaker == "system":
-                [label] = labels(quality, said, text)
+                seen.add(text)
+                label = quality.label(*ask(quality, turns[:place], text))
                 assert label != ("good" if text in bad else "low"), (text, label)
-            said.append((speaker, text))
+    assert bad <= seen
 
 
 FILLERS = (
@@ -94,10 +71,6 @@ ANSWERED = (
 
 
 def test_a_short_right_answer_is_worth_more_than_any_filler(quality: LoadedScorer):
-    pairs = [
-        (right, filler)
-        for context, answer in ANSWERED
-        for right, *fillers in [values(quality, context, answer, *FILLERS)]
-        for filler in fillers
-    ]
-    assert sum(right > filler for right, filler in pairs) / len(pairs) >= 0.9
+    found = [ask(quality, context, answer, *FILLERS) for context, answer in ANSWERED]
+    above = [right.value > filler.value for right, *fillers in found for filler in fillers]
+    assert sum(above) / len(above) >= 0.9

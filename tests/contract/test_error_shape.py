@@ -6,8 +6,8 @@ import httpx
 import pytest
 from conftest import ServeFakes
 from support.fakes import POISON, FakeScorer, loader_of
+from support.transports import http_client
 from turnscore_models import BundleError
-from turnscore_service.api.http.app import create_app
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.settings.service import Settings
 from turnscore_wire import ERROR_TABLE, ErrorCode, ErrorReply, Limits
@@ -65,8 +65,7 @@ async def test_a_refused_bundle_leaves_the_service_not_ready_with_the_reason():
     runtime = Runtime(Settings(), loader)
     runtime.start()
     await runtime.wait_until_loaded()
-    transport = httpx.ASGITransport(create_app(runtime))
-    async with httpx.AsyncClient(transport=transport, base_url="http://turnscore") as client:
+    async with http_client(runtime) as client:
         assert (await client.get("/livez")).status_code == 200
         for response in (
             await client.get("/readyz"),

@@ -11,8 +11,7 @@ import httpx
 from conftest import ServeFakes
 from support.conditions import until
 from support.fakes import FakeScorer, loaded_fake, loader_of, sample
-from support.transports import served_app
-from turnscore_service.api.http.app import create_app
+from support.transports import http_client, served_app
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.scheduling.admission import REFUSALS_IN_A_ROW, SHED_PER_WITNESS
 from turnscore_service.settings.service import AdmissionSettings, RuntimeSettings, Settings
@@ -109,8 +108,7 @@ async def test_a_process_whose_runtime_cannot_be_revived_ends_for_its_supervisor
     runtime = Runtime(settings, loader=loader_of({"fake": loaded_fake(scorer)}), exit_process=codes.append)
     runtime.start()
     await runtime.wait_until_loaded()
-    transport = httpx.ASGITransport(create_app(runtime))
-    async with httpx.AsyncClient(transport=transport, base_url="http://turnscore") as client:
+    async with http_client(runtime) as client:
         [hung] = await asyncio.gather(*asks(client, 1))
         await until(lambda: codes)
     scorer.gate.set()

@@ -157,6 +157,21 @@ async def grpc_stub(
         yield TurnScorerStub(channel), runtime
 
 
+def http_client(runtime: Runtime) -> httpx.AsyncClient:
+    """A client of the service's HTTP API, in this process."""
+    transport = httpx.ASGITransport(create_app(runtime), raise_app_exceptions=False)
+    return httpx.AsyncClient(transport=transport, base_url="http://turnscore")
+
+
+@asynccontextmanager
+async def both_transports(
+    settings: Settings | None = None, candidates: CandidateVersions | None = None, **scorers: Any
+) -> AsyncIterator[tuple[httpx.AsyncClient, TurnScorerStub]]:
+    """A client over HTTP and the stub of gRPC."""
+    async with grpc_stub(settings, candidates, **scorers) as (stub, runtime), http_client(runtime) as client:
+        yield client, stub
+
+
 def error_of(error: grpc.aio.AioRpcError) -> ErrorReply:
     """What the trailers of an unsuccessful call say."""
     trailers = dict(error.trailing_metadata() or ())

@@ -11,10 +11,9 @@ import pytest
 from support.bundles import converse, make_quality_version
 from support.conditions import until
 from support.fakes import sample
-from support.transports import HeldChannel
+from support.transports import HeldChannel, http_client
 from turnscore_core.engine import Dialogue, Engine
 from turnscore_core.model_loader import ModelLoader
-from turnscore_service.api.http.app import create_app
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.scheduling import shadow
 from turnscore_service.settings.service import Settings
@@ -106,11 +105,10 @@ async def test_no_version_uses_what_another_read_while_it_is_switched_shadowed_a
     await runtime.wait_until_loaded()
     assert runtime.health.state == "ready", runtime.health.reason
     assert runtime.switch is not None
-    transport = httpx.ASGITransport(create_app(runtime))
     answered: Answered = []
     with ExitStack() as stack:
         plain = Plain(stack, tmp_path)
-        async with httpx.AsyncClient(transport=transport, base_url="http://turnscore") as client:
+        async with http_client(runtime) as client:
             talks = Talks(runtime, list(CONVERSATIONS))
 
             async def play(place: int) -> None:
