@@ -79,8 +79,8 @@ class VectorStore:
 
     def keep(self, vectors: Mapping[bytes, Vectors]) -> None:
         """Keeps copies of these; drops what was used least recently beyond the bound, at once."""
-        sized = {key: (tuple(map(np.array, each)), _measure(each)) for key, each in vectors.items()}
-        sized = {key: entry for key, entry in sized.items() if entry[1] <= self.max_bytes}
+        sizes = {key: size for key, each in vectors.items() if (size := _measure(each)) <= self.max_bytes}
+        sized = {key: (tuple(map(np.array, vectors[key])), size) for key, size in sizes.items()}
         with self._lock:
             for key, entry in sized.items():
                 self._drop(key)

@@ -22,7 +22,7 @@ from turnscore_wire import TokenCount, Turn
 
 from turnscore_core.inference.onnx_backend import NUMPY_TYPES, Array, Backend, pad_rows, padded_width
 from turnscore_core.inference.tokenizer import TextTokenizer
-from turnscore_core.kept_vectors import KeptVectors, Vectors
+from turnscore_core.kept_vectors import KeptVectors, Vectors, VectorStore
 from turnscore_core.scorers.history import CHARS_PER_TOKEN, history_of, keep_end, keep_ends
 from turnscore_core.scorers.scorer import (
     PERCENTILE_SUFFIX,
@@ -192,7 +192,7 @@ class SplitEncoder:
         """`turn_tokens` are those of the longest row of a context text, with its marks."""
         self._rows, self._joint = rows, joint
         self._pad_id, self._turn_tokens = pad_id, turn_tokens
-        self._kept: KeptVectors | None = None
+        self._kept = VectorStore(max_bytes=0).of("")
         axes = {each.name: each.shape for each in rows.outputs}
         self._inputs: dict[str, list[tuple[str, bool]]] = {RESPONSE: [], CONTEXT: []}
         """By role, the outputs of the first graph that the second reads, and whether each has a vector a token."""
@@ -213,7 +213,7 @@ class SplitEncoder:
     @property
     def keeps(self) -> bool:
         """Whether texts that were read are kept."""
-        return self._kept is not None and self._kept.has_room
+        return self._kept.has_room
 
     def run(self, turns: Sequence[TurnRows], vectors: ReadVectors | None = None) -> Array:
         """The features of a batch of turns, in order, of which `read` may have given the `vectors`."""
@@ -221,12 +221,11 @@ class SplitEncoder:
 
     def find_missing(self, context: Sequence[TokenIds]) -> Sequence[TokenIds]:
         """The rows of a context that are not kept."""
-        return context if self._kept is None else self._kept.find_missing(CONTEXT, context)
+        return self._kept.find_missing(CONTEXT, context)
 
     def read_ahead(self, turns: Sequence[TurnRows]) -> None:
         """Reads and keeps the contexts of turns."""
-        if self._kept is not None:
-            self._read_context(dict.fromkeys(row for turn in turns for row in turn.context))
+        self._read_context(dict.fromkeys(row for turn in turns for row in turn.context))
 
     def measure_sameness(self, turns: Sequence[TurnRows], vectors: ReadVectors) -> list[float]:
         """Of each turn that is a suspect the sameness, of any other 0, from the vectors that `read` gave.
@@ -262,15 +261,12 @@ class SplitEncoder:
             RESPONSE: dict.fromkeys(turn.response for turn in turns),
             CONTEXT: dict.fromkeys(row for turn in turns for row in turn.context),
         }
-        found: dict[str, dict[TokenIds, Vectors | None]] = {role: dict.fromkeys(rows) for role, rows in wanted.items()}
-        if self._kept is not None:
-            found = {role: self._kept.find(role, rows) for role, rows in wanted.items()}
+        found = {role: self._kept.find(role, rows) for role, rows in wanted.items()}
         missing = list(dict.fromkeys(row for each in found.values() for row, known in each.items() if known is None))
         computed = self._compute(missing) if missing else {}
-        if self._kept is not None and missing:
-            self._kept.keep(CONTEXT, {row: computed[CONTEXT][row] for row in missing if len(row) <= self._turn_tokens})
-            short = [row for row in missing if row in wanted[RESPONSE] and len(row) <= KEPT_RESPONSE_TOKENS]
-            self._kept.keep(RESPONSE, {row: computed[RESPONSE][row] for row in short})
+        self._kept.keep(CONTEXT, {row: computed[CONTEXT][row] for row in missing if len(row) <= self._turn_tokens})
+        short = [row for row in missing if row in wanted[RESPONSE] and len(row) <= KEPT_RESPONSE_TOKENS]
+        self._kept.keep(RESPONSE, {row: computed[RESPONSE][row] for row in short})
         return {
             role: {row: computed[role][row] if known is None else known for row, known in each.items()}
             for role, each in found.items()
@@ -278,13 +274,12 @@ class SplitEncoder:
 
     def _read_context(self, rows: Iterable[TokenIds], counted_as: str = CONTEXT) -> dict[TokenIds, Vectors]:
         """The vectors of texts as context, found, or computed and kept."""
-        found = dict.fromkeys(rows) if self._kept is None else self._kept.find(CONTEXT, rows, counted_as)
+        found = self._kept.find(CONTEXT, rows, counted_as)
         missing = [row for row, known in found.items() if known is None]
         computed: dict[TokenIds, Vectors] = {}
         for start in range(0, len(missing), _ROWS_AT_ONCE):  # no queue has counted them
             computed |= self._compute(missing[start : start + _ROWS_AT_ONCE])[CONTEXT]
-        if self._kept is not None and missing:
-            self._kept.keep(CONTEXT, computed)
+        self._kept.keep(CONTEXT, computed)
         return {row: computed[row] if known is None else known for row, known in found.items()}
 
     def _compute(self, rows: Sequence[TokenIds]) -> dict[str, dict[TokenIds, Vectors]]:
