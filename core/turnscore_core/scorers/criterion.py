@@ -9,26 +9,20 @@ from pathlib import Path
 from typing import Annotated, ClassVar
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from turnscore_models import CRITERION, Bundle
 
 from turnscore_core.inference.onnx_backend import Array, Backend
-from turnscore_core.scorers.quality import HeadScorer, LinearHead, RowLayout
+from turnscore_core.scorers.quality import HeadOptions, HeadScorer, LinearHead
 from turnscore_core.scorers.reaction import Calibrated
 from turnscore_core.scorers.scorer import RawScore, TokenPack
 from turnscore_core.scorers.turn_warnings import REPEAT_TURNS
 
 
-class CriterionOptions(BaseModel):
-    """The `options` of a criterion's manifest."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    layout: RowLayout = Field(description="That of the encoder's own bundle.")
+class CriterionOptions(HeadOptions):
     calibrated: Calibrated = Field(description="From what the head gives to the value.")
     scale: Annotated[tuple[float, float], Field(description="The marks that are the values 0 and 1.")]
     description: str = Field(default="", description="The criterion in the words that its judges were given.")
-    language: str = Field(default="en", description="Of the texts that the model was made for; only `en` is checked.")
 
 
 class CriterionScorer(HeadScorer):
@@ -41,7 +35,7 @@ class CriterionScorer(HeadScorer):
         """Raises RuntimeError as HeadScorer does, and for wrong options or weights."""
         options = bundle.read_options(CriterionOptions)
         self._calibrated = options.calibrated
-        super().__init__(bundle, backend, options.layout, options.language)
+        super().__init__(bundle, backend, options)
 
     def open_heads(self, path: Path, backend: Backend) -> None:
         """Reads `weights` float32 [columns] and `bias`, a scalar, of the file."""

@@ -16,13 +16,12 @@ from turnscore_wire import TokenCount, Turn
 from turnscore_core.inference.onnx_backend import Backend
 from turnscore_core.inference.tokenizer import TextTokenizer
 from turnscore_core.scorers.engagement import feed_distinct
-from turnscore_core.scorers.history import CHARS_PER_TOKEN, keep_beginning
+from turnscore_core.scorers.history import CHARS_PER_TOKEN, FEWEST_CHARS, keep_beginning
 from turnscore_core.scorers.scorer import Fields, RawScore, Scorer, TokenPack, TurnToScore
 from turnscore_core.scorers.turn_warnings import reading_warnings
 
 KIND = "encoder"
 _Vector = NDArray[np.float32]
-_CHARS_PER_TOKEN = 2  # as engagement's: half of what English text has
 # Of a vector, that it may be divided by. Specified: as sentence-transformers' normalisation has it.
 _LEAST_LENGTH = 1e-12
 # Numbers of a vector that a self-test sees, so that a graph with its outputs in another order is refused.
@@ -48,7 +47,7 @@ class TextEncoder(Scorer):
         self.vector_width = widths[0]
 
     def estimate_tokens(self, turn: TurnToScore) -> int:
-        return sum(min(self._token_limit, len(text) // _CHARS_PER_TOKEN + 2) for text in _texts_of(turn))
+        return sum(min(self._token_limit, len(text) // FEWEST_CHARS + 2) for text in _texts_of(turn))
 
     def trim(self, turn: TurnToScore) -> TurnToScore:
         """The response and the text before it, each from its beginning."""

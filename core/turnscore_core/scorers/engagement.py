@@ -14,12 +14,9 @@ from turnscore_wire import Turn
 
 from turnscore_core.inference.onnx_backend import Array, Backend, pad_rows
 from turnscore_core.inference.tokenizer import TextTokenizer
-from turnscore_core.scorers.history import CHARS_PER_TOKEN, history_of, keep_beginning, keep_end
+from turnscore_core.scorers.history import CHARS_PER_TOKEN, FEWEST_CHARS, history_of, keep_beginning, keep_end
 from turnscore_core.scorers.scorer import Fields, RawScore, Scorer, TokenPack, TokenRow, TurnToScore, count_tokens
 from turnscore_core.scorers.turn_warnings import reading_warnings
-
-# English text has four to five characters a token; half of that is on the safe side for other scripts.
-_CHARS_PER_TOKEN = 2
 
 
 def feed_distinct(batch: Sequence[TokenPack], pad_id: int) -> tuple[dict[str, Array], Array, Array]:
@@ -50,7 +47,7 @@ class EngagementScorer(Scorer):
     def estimate_tokens(self, turn: TurnToScore) -> int:
         query = sum(map(len, last_user_run(turn.context)))
         most, reply = self._token_limit, len(turn.response)
-        return min(most, query // _CHARS_PER_TOKEN + 2) + min(most, reply // _CHARS_PER_TOKEN + 2)
+        return min(most, query // FEWEST_CHARS + 2) + min(most, reply // FEWEST_CHARS + 2)
 
     def trim(self, turn: TurnToScore) -> TurnToScore:
         """The user's last run of messages as one, from its end, and the response from its beginning."""
@@ -77,13 +74,9 @@ class EngagementScorer(Scorer):
 
         A query beyond the token limit loses its beginning, a reply its end. Each distinct text is tokenized once.
         """
-        runs = [last_user_run(turn.context) for turn in turns]
-        texts = {key: " ".join(key) for key in runs} | {(turn.response,): turn.response for turn in turns}
-        ids = dict(zip(texts, self._tokenizer.encode(list(texts.values())), strict=True))
-        return [
-            self._pack(place, ids[run], ids[(turn.response,)])
-            for place, (run, turn) in enumerate(zip(runs, turns, strict=True))
-        ]
+        pairs = [(" ".join(last_user_run(turn.context)), turn.response) for turn in turns]
+        ids = self._tokenizer.encode_each(text for pair in pairs for text in pair)
+        return [self._pack(place, ids[query], ids[reply]) for place, (query, reply) in enumerate(pairs)]
 
     def score(self, batch: Sequence[TokenPack]) -> list[RawScore]:
         """One probability a turn. Equal rows of a batch, such as one query with many replies, are computed once."""

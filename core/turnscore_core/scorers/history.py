@@ -15,6 +15,7 @@ from turnscore_wire import Turn
 # English text has four to five characters a token. Chosen: fewer tokens than its scorer has room for are left only of
 # text that is mostly white space, or whose words are longer than any dictionary's.
 CHARS_PER_TOKEN = 16
+FEWEST_CHARS = 2  # of a token, for estimates: half of what English has is on the safe side for other scripts
 
 
 def keep_beginning(text: str, chars: int) -> tuple[str, bool]:
@@ -41,6 +42,13 @@ def keep_ends(text: str, chars: int, end_chars: int) -> tuple[str, bool]:
     if len(spoken) <= chars:
         return spoken, False
     return f"{spoken[: chars - end_chars - 1]} {spoken[len(spoken) - end_chars :]}", True
+
+
+def keep_ends_of(turns: Sequence[Turn], chars: Sequence[int]) -> tuple[list[Turn], bool]:
+    """At most so many characters from each turn's end, and whether any were left out."""
+    kept = [keep_end(turn.text, most) for turn, most in zip(turns, chars, strict=True)]
+    ends = [Turn.model_construct(speaker=turn.speaker, text=text) for turn, (text, _) in zip(turns, kept, strict=True)]
+    return ends, any(is_cut for _, is_cut in kept)
 
 
 Claim = Callable[[Turn], bool]

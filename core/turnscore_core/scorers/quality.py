@@ -23,7 +23,7 @@ from turnscore_wire import TokenCount, Turn
 from turnscore_core.inference.onnx_backend import NUMPY_TYPES, Array, Backend, pad_rows, padded_width
 from turnscore_core.inference.tokenizer import TextTokenizer
 from turnscore_core.kept_vectors import KeptVectors, Vectors, VectorStore
-from turnscore_core.scorers.history import CHARS_PER_TOKEN, history_of, keep_end, keep_ends
+from turnscore_core.scorers.history import CHARS_PER_TOKEN, FEWEST_CHARS, history_of, keep_ends, keep_ends_of
 from turnscore_core.scorers.scorer import (
     PERCENTILE_SUFFIX,
     Fields,
@@ -329,7 +329,6 @@ Repeat = Literal["repeats_user", "repeats_itself"]
 _SENTIMENT = HEADS.index("sentiment")
 _CLIP = 1e-4
 """A probability is kept so far from 0 and 1. Chosen."""
-_CHARS_PER_TOKEN = 2
 
 
 class ValueFormula(BaseModel):
@@ -375,15 +374,18 @@ class ValueFormula(BaseModel):
         return values
 
 
-class QualityOptions(BaseModel):
-    """The `options` of a quality bundle's manifest."""
+class HeadOptions(BaseModel):
+    """What the `options` of every manifest of such heads say."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    layout: RowLayout
+    layout: RowLayout = Field(description="That of the encoder's own bundle.")
+    language: str = Field(default="en", description="Of the texts that the model was made for; only `en` is checked.")
+
+
+class QualityOptions(HeadOptions):
     value: ValueFormula
     heads: str = Field(description="File with the calibration curve of every head, by its name.")
-    language: str = Field(default="en", description="Of the texts that the model was made for; only `en` is checked.")
 
 
 def logits_of(probabilities: Floats) -> Floats:
@@ -437,20 +439,20 @@ class HeadScorer(Scorer):
     looked_through: ClassVar[int] = 0
     linear: LinearHead | None = None  # where that is all of its heads
 
-    def __init__(self, bundle: Bundle, backend: Backend, layout: RowLayout, language: str) -> None:
+    def __init__(self, bundle: Bundle, backend: Backend, options: HeadOptions) -> None:
         """Opens the bundle's heads of this kind, on the features that the `backend` gives.
 
         Raises RuntimeError where the bundle has no such heads.
         """
         self._tokenizer = TextTokenizer.of(bundle.path_of(bundle.manifest.tokenizer))
-        self._layout, self._language = layout, language
+        self._layout, self._language = options.layout, options.language
         if (heads := bundle.manifest.heads.get(self.KIND)) is None:
             raise RuntimeError(f"its manifest has no heads {self.KIND!r}")
         if backend.joint is None:
             raise RuntimeError("its encoder's graph is not cut in two; export it again")
         longest = self._layout.turn_tokens + ROW_MARKS
         self._encoder = SplitEncoder(backend, backend.joint, self._tokenizer.pad_id, longest)
-        self.pass_key = f"{self.speaker} {self.looked_through} {language} {layout.model_dump_json()}"
+        self.pass_key = f"{self.speaker} {self.looked_through} {self._language} {self._layout.model_dump_json()}"
         self._pass_heads: dict[tuple[int, ...], _PassHeads] = {}
         self.open_heads(bundle.path_of(heads.file), backend)
 
@@ -474,13 +476,10 @@ class HeadScorer(Scorer):
         chars = [
             TAIL_CHARS if place < first_read else CHARS_PER_TOKEN * layout.turn_tokens for place in range(len(latest))
         ]
-        kept = [keep_end(each.text, most) for each, most in zip(latest, chars, strict=True)]
-        context = [
-            Turn.model_construct(speaker=each.speaker, text=text) for each, (text, _) in zip(latest, kept, strict=True)
-        ]
+        context, context_cut = keep_ends_of(latest, chars)
         most = CHARS_PER_TOKEN * layout.response_tokens
         response, response_cut = keep_ends(turn.response, most, CHARS_PER_TOKEN * layout.response_end_tokens)
-        return turn.trimmed(context, response, is_cut=first_read > 0 or response_cut or any(cut for _, cut in kept))
+        return turn.trimmed(context, response, is_cut=first_read > 0 or response_cut or context_cut)
 
     def max_turn_tokens(self, token_limit: int) -> int:
         """A row of the response, and one of each context turn that is read."""
@@ -490,8 +489,8 @@ class HeadScorer(Scorer):
     def estimate_tokens(self, turn: TurnToScore) -> int:
         """Tokens of all rows, from the characters of what they may hold."""
         layout = self._layout
-        response = min(layout.response_tokens, len(turn.response) // _CHARS_PER_TOKEN + 1)
-        said = [len(each.text) // _CHARS_PER_TOKEN + 1 for each in self._latest(turn, layout.context_turns)]
+        response = min(layout.response_tokens, len(turn.response) // FEWEST_CHARS + 1)
+        said = [len(each.text) // FEWEST_CHARS + 1 for each in self._latest(turn, layout.context_turns)]
         return response + ROW_MARKS + sum(min(layout.turn_tokens, each) + ROW_MARKS for each in said)
 
     def inputs_of(self, turn: TurnToScore) -> Fields:
@@ -515,12 +514,11 @@ class HeadScorer(Scorer):
         suspects = [
             find_suspect(self._latest(turn, REPEAT_TURNS), turn.response) if may_be_stuck else None for turn in turns
         ]
-        texts = dict.fromkeys(
+        ids = self._tokenizer.encode_each(
             text
             for turn, said, suspect in zip(turns, read, suspects, strict=True)
             for text in (turn.response, *(each.text for each in said), *(suspect.texts if suspect else ()))
         )
-        ids = dict(zip(texts, self._tokenizer.encode(list(texts)), strict=True))
         packs = []
         for place, (turn, said, suspect) in enumerate(zip(turns, read, suspects, strict=True)):
             context = [(each.speaker == self.speaker, ids[each.text]) for each in said if ids[each.text]]
@@ -684,7 +682,7 @@ class QualityScorer(HeadScorer):
         curves = read_document(HeadCurves, bundle.path_of(options.heads)).curves
         self._formula = options.value
         self._curves = [(f"{name}{PERCENTILE_SUFFIX}", tuple(curves[name].percentiles)) for name in HEADS]
-        super().__init__(bundle, backend, options.layout, options.language)
+        super().__init__(bundle, backend, options)
 
     def conclude(self, batch: Sequence[TokenPack], heads: Floats) -> list[RawScore]:
         """The value of each turn, with its heads and their percentiles."""

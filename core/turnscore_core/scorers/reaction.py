@@ -12,7 +12,7 @@ from turnscore_models import Bundle
 from turnscore_wire import Speaker
 
 from turnscore_core.inference.onnx_backend import Backend
-from turnscore_core.scorers.quality import Floats, HeadScorer, RowLayout, logits_of
+from turnscore_core.scorers.quality import Floats, HeadOptions, HeadScorer, logits_of
 from turnscore_core.scorers.scorer import RawScore, TokenPack
 
 Reaction = Literal[
@@ -42,17 +42,11 @@ class Calibrated(BaseModel):
     bias: float
 
 
-class ReactionOptions(BaseModel):
-    """The `options` of a reaction bundle's manifest."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    layout: RowLayout = Field(description="That of the encoder's own bundle.")
+class ReactionOptions(HeadOptions):
     calibrated: dict[Reaction, Calibrated] = Field(description="Of every head.")
     thresholds: dict[Reaction, Annotated[float, Field(ge=0, le=1)]] = Field(
         description="Probability from which on a signal counts as shown."
     )
-    language: str = Field(default="en", description="Of the texts that the model was made for; only `en` is checked.")
 
 
 class ReactionScorer(HeadScorer):
@@ -70,7 +64,7 @@ class ReactionScorer(HeadScorer):
         self.signal_thresholds = {str(name): least for name, least in options.thresholds.items()}
         self._slopes = np.array([options.calibrated[name].slope for name in REACTIONS])
         self._biases = np.array([options.calibrated[name].bias for name in REACTIONS])
-        super().__init__(bundle, backend, options.layout, options.language)
+        super().__init__(bundle, backend, options)
 
     def conclude(self, batch: Sequence[TokenPack], heads: Floats) -> list[RawScore]:
         """The satisfaction of each turn, with its signals."""

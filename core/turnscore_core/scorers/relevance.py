@@ -13,12 +13,12 @@ from typing import ClassVar, Literal, cast
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 from turnscore_models import Bundle
-from turnscore_wire import TokenCount, Turn
+from turnscore_wire import TokenCount
 
 from turnscore_core.inference.onnx_backend import Array, Backend, pad_rows
 from turnscore_core.inference.tokenizer import TextTokenizer
 from turnscore_core.scorers.engagement import EngagementScorer
-from turnscore_core.scorers.history import CHARS_PER_TOKEN, history_of, keep_beginning, keep_end
+from turnscore_core.scorers.history import CHARS_PER_TOKEN, history_of, keep_beginning, keep_ends_of
 from turnscore_core.scorers.scorer import Fields, RawScore, Scorer, TokenPack, TokenRow, TurnToScore
 from turnscore_core.scorers.turn_warnings import reading_warnings
 
@@ -122,12 +122,9 @@ class JointScorer(Scorer):
         """As much of the context as a row may hold, and the response from its beginning."""
         chars = CHARS_PER_TOKEN * self._token_limit
         latest, are_more = history_of(turn.context).latest(turns=self._layout.context_turns, chars=sys.maxsize)
-        kept = [keep_end(each.text, chars) for each in latest]
-        context = [
-            Turn.model_construct(speaker=each.speaker, text=text) for each, (text, _) in zip(latest, kept, strict=True)
-        ]
+        context, context_cut = keep_ends_of(latest, [chars] * len(latest))
         response, response_cut = keep_beginning(turn.response, CHARS_PER_TOKEN * self._layout.response_tokens)
-        return turn.trimmed(context, response, is_cut=are_more or response_cut or any(cut for _, cut in kept))
+        return turn.trimmed(context, response, is_cut=are_more or response_cut or context_cut)
 
     def estimate_tokens(self, turn: TurnToScore) -> int:
         return self.estimate_row([*self.said_before(turn), turn.response])

@@ -16,7 +16,7 @@ from turnscore_wire import TokenCount, Turn
 
 from turnscore_core.inference.onnx_backend import Backend, pad_rows
 from turnscore_core.inference.tokenizer import TextTokenizer
-from turnscore_core.scorers.history import CHARS_PER_TOKEN, History, history_of, keep_beginning, keep_end
+from turnscore_core.scorers.history import CHARS_PER_TOKEN, FEWEST_CHARS, History, history_of, keep_beginning, keep_end
 from turnscore_core.scorers.scorer import Fields, RawScore, Scorer, TokenPack, TurnToScore, context_fields
 from turnscore_core.scorers.turn_warnings import reading_warnings
 
@@ -84,7 +84,6 @@ def lay_out_row(
     return DialogueRow(row, len(body) + 2, total - kept_tokens)
 
 
-_CHARS_PER_TOKEN = 2
 ROW_MARKS = 2  # [CLS] and the [SEP] before the response
 _GLANCE = 8  # characters that are looked at before the tokenizer is asked whether it makes any token of a text
 
@@ -116,7 +115,7 @@ class SentimentStopScorer(Scorer):
 
     def estimate_tokens(self, turn: TurnToScore) -> int:
         chars = len(turn.response) + sum(len(each.text) for each in turn.context)
-        return min(self._token_limit, chars // _CHARS_PER_TOKEN + 3)
+        return min(self._token_limit, chars // FEWEST_CHARS + 3)
 
     def inputs_of(self, turn: TurnToScore) -> Fields:
         """Context and response; who spoke where the row marks it."""

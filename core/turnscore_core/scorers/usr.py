@@ -6,7 +6,7 @@ where the caller gives facts, if it fits one of these. Without facts there is no
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from types import MappingProxyType
 from typing import Annotated, ClassVar, cast
@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, JsonValue, PositiveFloat
 from turnscore_models import Bundle
-from turnscore_wire import TokenCount
 
 from turnscore_core.errors import InvalidRequestError
 from turnscore_core.inference.onnx_backend import Backend
@@ -157,22 +156,15 @@ class UsrScorer(JointScorer):
             targets=tuple(copy[2] for copy in copies),
             starts=(*(start,) * (len(copies) + 1), *(row.response_start for row in rows)),
         )
-        tokens = TokenCount(used=pack.tokens[0].used, dropped=pack.tokens[0].dropped)
-        return TokenPack(
-            rows=(*(copy[0] for copy in copies), pack.rows[0], *(row.ids for row in rows)),
-            answers=(place,),
-            tokens=(tokens,),
-            structure=plan,
-            warnings=pack.warnings,
-        )
+        own = (*(copy[0] for copy in copies), pack.rows[0], *(row.ids for row in rows))
+        return replace(pack, rows=own, structure=plan)
 
     def _log_probabilities(self, batch: Sequence[TokenPack]) -> Iterator[float]:
         """Of the masked token of every copy in order, in runs of bounded size."""
-        copies = [
-            (row, place, target, start)
-            for pack in batch
-            for row, place, target, start in _zip_copies(pack, cast("_Plan", pack.structure))
-        ]
+        copies: list[tuple[TokenRow, int, int, int]] = []
+        for pack in batch:
+            plan = cast("_Plan", pack.structure)
+            copies += zip(pack.rows[: plan.copies], plan.places, plan.targets, plan.starts[: plan.copies], strict=True)
         for chunk in _chunks(copies):
             rows, places, targets, starts = zip(*chunk, strict=True)
             feeds = self.feed_rows(rows, starts, MASKED_INPUTS)
@@ -196,10 +188,6 @@ class UsrScorer(JointScorer):
     def _empty_row(self) -> TokenRow:
         """The least that the other model of the graph can be given."""
         return self._marks.first, self._marks.last
-
-
-def _zip_copies(pack: TokenPack, plan: _Plan) -> Iterator[tuple[TokenRow, int, int, int]]:
-    return zip(pack.rows[: plan.copies], plan.places, plan.targets, plan.starts[: plan.copies], strict=True)
 
 
 def _chunks(copies: Sequence[tuple[TokenRow, int, int, int]]) -> Iterator[Sequence[tuple[TokenRow, int, int, int]]]:

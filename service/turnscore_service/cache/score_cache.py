@@ -115,7 +115,7 @@ class ScoreCache:
         """`before` is the cache of the models that were served until this moment: its levels are this one's too."""
         self._settings = settings
         self._secret = settings.secret_bytes()
-        self._local = LocalLevel(settings.local_max_bytes) if settings.local_max_bytes else None
+        self._local = LocalLevel(settings.local_max_bytes)
         self._shared = shared
         self._scorers = scorers
         self._keeping = {
@@ -159,7 +159,7 @@ class ScoreCache:
         lookup.key = None
         if mode != "bypass":
             lookup.key = keeping.keys.key(namespace or self._settings.namespace, inputs, hashes)
-        if lookup.is_read and self._local is not None and (entry := self._local.get(lookup.key or "")):
+        if lookup.is_read and (entry := self._local.get(lookup.key or "")):
             self._take(lookup, entry, "local")
 
     async def find(self, lookups: Sequence[CacheLookup], seconds: float) -> None:
@@ -178,14 +178,13 @@ class ScoreCache:
             return
         known = lookup.known
         # Of a score that is not whole by itself another request may have found other fragments meanwhile.
-        if self._local is not None and lookup.fragments is not WHOLE_SCORE and (entry := self._local.get(lookup.key)):
+        if lookup.fragments is not WHOLE_SCORE and (entry := self._local.get(lookup.key)):
             known = {**known, **(self._decode(lookup, entry) or {})}
         entry = encode_entry(lookup.key, {**known, **found}, self._secret)
         if entry is None:
             return
         ttl = self._keeping[lookup.loaded.name].ttl_seconds * (1 - self._settings.ttl_jitter * random.random())  # noqa: S311
-        if self._local is not None:
-            self._local.put(lookup.key, entry, min(ttl, self._settings.local_ttl_seconds))
+        self._local.put(lookup.key, entry, min(ttl, self._settings.local_ttl_seconds))
         if self._shared is not None:
             self._shared.put(lookup.key, entry, max(1, int(1000 * ttl)))
 
@@ -206,9 +205,8 @@ class ScoreCache:
             held = len(each.known)
             if entry is not None and self._take(each, entry, "shared"):
                 whole = encode_entry(each.key or "", each.known, self._secret) if held else entry
-                if self._local is not None:
-                    lasting = min(self._settings.ttl_of(each.loaded.kind), self._settings.local_ttl_seconds)
-                    self._local.put(each.key or "", whole or entry, lasting)
+                lasting = min(self._settings.ttl_of(each.loaded.kind), self._settings.local_ttl_seconds)
+                self._local.put(each.key or "", whole or entry, lasting)
 
     def _take(self, lookup: CacheLookup, entry: bytes, level: str) -> bool:
         """Adds the entry's fragments to the known ones; False if it cannot be read."""

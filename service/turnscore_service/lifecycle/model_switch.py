@@ -132,14 +132,14 @@ class PipelineBuilder:
             if loaded.pass_key not in computing:
                 computing[loaded.pass_key] = self._open_runtime(loaded)
         self._admission.keep_only({each.loaded.name for each in computing.values()})
-        opened = {}
-        for name, loaded in working.items():
+
+        def runtime_of(loaded: LoadedScorer) -> ScorerRuntime:
             computes = computing[loaded.pass_key]
-            is_own = computes.loaded is loaded
-            opened[name] = (
-                computes if is_own else ScorerRuntime(loaded, self._settings.batching, self._watch, computes=computes)
-            )
-        return opened
+            if computes.loaded is loaded:
+                return computes
+            return ScorerRuntime(loaded, self._settings.batching, self._watch, computes=computes)
+
+        return {name: runtime_of(loaded) for name, loaded in working.items()}
 
     def _open_runtime(self, loaded: LoadedScorer) -> ScorerRuntime:
         before = self._runtimes.get(loaded.name)

@@ -35,11 +35,9 @@ from turnscore_core.scorers.fed.questions import (
     FedQuestions,
     Loss,
 )
-from turnscore_core.scorers.history import CHARS_PER_TOKEN, history_of, keep_end
+from turnscore_core.scorers.history import CHARS_PER_TOKEN, FEWEST_CHARS, history_of, keep_end
 from turnscore_core.scorers.scorer import Fields, RawScore, Scorer, TokenPack, TurnToScore
 
-# English text has four to five characters a token; half of that is on the safe side for other scripts.
-_CHARS_PER_TOKEN = 2
 # Trunk and branches computed at once, in windows of the model. Measured with one of 256 tokens, a dialogue of 12 turns
 # on 2 CPUs: 4 windows cost 54 ms of CPU per turn and 265 MiB, 8 cost 59 and 336, 16 cost 58 and 446.
 _WINDOWS_PER_PACK = 4
@@ -133,11 +131,11 @@ class FedScorer(Scorer):
 
     def estimate_tokens(self, turn: TurnToScore) -> int:
         """Tokens of the conversation, from its characters, and of the follow-ups."""
-        conversation = len(turn.response) // _CHARS_PER_TOKEN + 2
+        conversation = len(turn.response) // FEWEST_CHARS + 2
         for each in reversed(turn.context):
             if conversation >= self._window:
                 break
-            conversation += len(each.text) // _CHARS_PER_TOKEN + 2
+            conversation += len(each.text) // FEWEST_CHARS + 2
         return min(self._window, conversation) + self._question_of(turn).fed_tokens
 
     def inputs_of(self, turn: TurnToScore) -> Fields:
