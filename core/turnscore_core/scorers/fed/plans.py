@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from turnscore_core.errors import InvalidRequestError
 from turnscore_core.scorers.fed.batch import FollowUpTree, build_tree
 from turnscore_core.scorers.fed.questions import DialogueTokenizer, FedBundleOptions, FedQuestion, FedQuestions, Loss
-from turnscore_core.scorers.scorer import PERCENTILE_SUFFIX, RawScore
+from turnscore_core.scorers.scorer import PERCENTILE_SUFFIX, RawScore, interpolate
 
 Floats = NDArray[np.float64]
-Curve = NDArray[np.float64]  # the values at percentile 0, 1, ..., 100
+Curve = Sequence[float]  # the values at percentile 0, 1, ..., 100
 _KEPT_CURVES = 1024  # choices of qualities whose curve is kept, 808 bytes each
 
 
@@ -42,16 +42,22 @@ class FedReference:
             if values.ndim != 2 or values.shape[1] != len(self._names):
                 raise RuntimeError(f"{file.name}: {loss} has no value for each of {len(self._names)} qualities")
 
-    def curves(self, question: FedQuestion) -> tuple[list[Curve | None], Curve | None]:
-        """The curve of each quality asked for, and that of the mean over all of them.
+    def score(self, question: FedQuestion, values: Sequence[float]) -> RawScore:
+        """The mean of the qualities' values, and each with its percentile in `details`.
 
-        None where no reference turn was scored so: for qualities that are not the bundle's.
+        Without percentiles where no reference turn was scored so: for qualities that are not the bundle's.
         """
+        details: dict[str, float] = {}
         places = [self._place(name, quality) for name, quality in question.qualities]
-        curves = [None if place is None else self._curve((place,), question.loss) for place in places]
+        for (name, _), value, place in zip(question.qualities, values, places, strict=True):
+            details[name] = value
+            if place is not None and (curve := self._curve((place,), question.loss)):
+                details[name + PERCENTILE_SUFFIX] = interpolate(value, curve)
+        mean = float(np.mean(values))
         known = tuple(place for place in places if place is not None)
-        mean = self._curve(known, question.loss) if len(known) == len(places) else None
-        return curves, mean
+        curve = self._curve(known, question.loss) if len(known) == len(places) else None
+        percentile = None if curve is None else interpolate(mean, curve)
+        return RawScore(mean, details, percentile=percentile, is_comparable=percentile is not None)
 
     def _place(self, name: str, quality: object) -> int | None:
         return self._names.index(name) if self._options.qualities.get(name) == quality else None
@@ -59,13 +65,8 @@ class FedReference:
     def _make_curve(self, places: Sequence[int], loss: Loss) -> Curve | None:
         if loss not in self._values:
             return None
-        curve: Curve = np.percentile(self._values[loss][:, list(places)].mean(1), range(101))
+        curve: Curve = np.percentile(self._values[loss][:, list(places)].mean(1), range(101)).tolist()
         return curve
-
-
-def place_on(curve: Curve, value: float) -> float:
-    """Share of the reference turns, 0 to 100, that score lower; linear between whole percentiles."""
-    return float(np.interp(value, curve, np.arange(101)))
 
 
 KEPT_BYTES = 4 * 1024 * 1024  # of all plans together; FED's own question takes 40 KB, a caller's largest 300 KB
@@ -77,15 +78,13 @@ _BYTES_PER_TEXT = 400
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FedPlan:
-    """A question with its trees of follow-ups and the curves to place its values on."""
+    """A question with its trees of follow-ups."""
 
     question: FedQuestion
     # One, or several among which a caller's many follow-ups are dealt out in order, each for a pass of its own.
     trees: Sequence[FollowUpTree]
     # For each quality the places, over all trees, of its negative and of its positive follow-ups.
     follow_ups: Sequence[tuple[Sequence[int], Sequence[int]]]
-    curves: Sequence[Curve | None]
-    mean_curve: Curve | None
     room: int  # tokens of a turn that fit the window with the longest follow-up
 
     @property
@@ -113,34 +112,14 @@ class FedPlan:
         """
         return [_mean(losses, negative) - _mean(losses, positive) for negative, positive in self.follow_ups]
 
-    def score(self, values: Sequence[float]) -> RawScore:
-        return score_values(self.question, values, self.curves, self.mean_curve)
-
-
-def score_values(
-    question: FedQuestion, values: Sequence[float], curves: Sequence[Curve | None], mean_curve: Curve | None
-) -> RawScore:
-    """The mean of the qualities' values, and each with its percentile in `details`."""
-    details: dict[str, float] = {}
-    for (name, _), value, curve in zip(question.qualities, values, curves, strict=True):
-        details[name] = value
-        if curve is not None:
-            details[name + PERCENTILE_SUFFIX] = place_on(curve, value)
-    mean = float(np.mean(values))
-    percentile = None if mean_curve is None else place_on(mean_curve, mean)
-    return RawScore(mean, details, percentile=percentile, is_comparable=percentile is not None)
-
 
 class FedPlans:
     """The plans of the questions asked last. May be used from any thread."""
 
-    def __init__(
-        self, tokenizer: DialogueTokenizer, questions: FedQuestions, reference: FedReference, *, max_tokens: int
-    ) -> None:
+    def __init__(self, tokenizer: DialogueTokenizer, questions: FedQuestions, *, max_tokens: int) -> None:
         """`max_tokens` bounds the follow-ups of a caller's question together."""
         self._tokenizer = tokenizer
         self._questions = questions
-        self._reference = reference
         self._max_tokens = max_tokens
         self._plans: OrderedDict[FedQuestion, FedPlan] = OrderedDict()
         self._kept_bytes = 0
@@ -178,7 +157,6 @@ class FedPlans:
         texts = question.texts
         places = {text: place for place, text in enumerate(texts)}
         tokens = self._tokenize(question, texts)
-        curves, mean_curve = self._reference.curves(question)
         return FedPlan(
             question=question,
             trees=[build_tree(each) for each in _deal(tokens)] if question.is_callers else [build_tree(tokens)],
@@ -186,8 +164,6 @@ class FedPlans:
                 ([places[text] for text in quality.negative], [places[text] for text in quality.positive])
                 for _, quality in question.qualities
             ],
-            curves=curves,
-            mean_curve=mean_curve,
             room=self._questions.room_beside(max(map(len, tokens))),
         )
 

@@ -24,7 +24,7 @@ from turnscore_core.scorers.fed.batch import (
     SharedTurns,
     share_turns,
 )
-from turnscore_core.scorers.fed.plans import FedPlan, FedPlans, FedReference, score_values
+from turnscore_core.scorers.fed.plans import FedPlan, FedPlans, FedReference
 from turnscore_core.scorers.fed.questions import (
     MAX_FOLLOW_UP_CHARS,
     MAX_FOLLOW_UPS,
@@ -66,11 +66,11 @@ class FollowUpLosses:
         """The value of each quality of a plan of one tree; `whole_sequence` only where the pack was made for it."""
         return self.plan.rate(self._losses(loss).tolist())
 
-    def score(self) -> RawScore:
+    def score(self, reference: FedReference) -> RawScore:
         """The turn's score, or where the plan has several trees what `FedScorer.merge` makes it of."""
         loss = self.plan.question.loss
         if len(self.plan.trees) == 1:
-            return self.plan.score(self.rate(loss))
+            return reference.score(self.plan.question, self.rate(loss))
         first = self.plan.first_of(self.tree)
         return RawScore(0.0, {str(first + place): each for place, each in enumerate(self._losses(loss).tolist())})
 
@@ -97,7 +97,7 @@ class FedScorer(Scorer):
         self._questions = FedQuestions(self._tokenizer, self._options, self._window)
         self._reference = FedReference(bundle.path_of(self._options.reference), self._options)
         max_tokens = _WINDOWS_PER_PACK * self._window
-        self._plans = FedPlans(self._tokenizer, self._questions, self._reference, max_tokens=max_tokens)
+        self._plans = FedPlans(self._tokenizer, self._questions, max_tokens=max_tokens)
         self.option_limits = {
             "own_qualities": MAX_OWN_QUALITIES,
             "own_follow_ups": MAX_FOLLOW_UPS,
@@ -174,8 +174,7 @@ class FedScorer(Scorer):
             return whole
         tokens = TokenCount(used=fragments[0].tokens.used + question.fed_tokens, dropped=fragments[0].tokens.dropped)
         values = [each.value for each in fragments]
-        whole = score_values(question, values, *self._reference.curves(question))
-        return dataclasses.replace(whole, tokens=tokens)
+        return dataclasses.replace(self._reference.score(question, values), tokens=tokens)
 
     def encode(self, turns: Sequence[TurnToScore]) -> list[TokenPack]:
         """Packs of turns that share a context and ask the same; the oldest tokens beyond the window are cut.
@@ -203,13 +202,13 @@ class FedScorer(Scorer):
 
     def score(self, batch: Sequence[TokenPack]) -> list[RawScore]:
         """One score an answer: the mean over the qualities, and each quality's value and percentile in `details`."""
-        return [each.score() for each in self.compute_losses(batch)]
+        return [each.score(self._reference) for each in self.compute_losses(batch)]
 
     def merge(self, pack: TokenPack, pieces: Sequence[RawScore]) -> RawScore:
         """The score of a turn whose follow-ups were dealt out to several packs."""
         plan = cast("_Layout", pack.structure).plan
         losses = {int(place): loss for piece in pieces for place, loss in piece.details.items()}
-        return plan.score(plan.rate([losses[place] for place in range(len(losses))]))
+        return self._reference.score(plan.question, plan.rate([losses[place] for place in range(len(losses))]))
 
     def compute_losses(self, batch: Sequence[TokenPack]) -> list[FollowUpLosses]:
         """The losses behind the scores of a batch, for each pack in order, one for each of its answers."""
