@@ -95,43 +95,35 @@ def build_tree(follow_ups: Sequence[Sequence[int]]) -> FollowUpTree:
         for token in tokens:
             node = node.children.setdefault(token, _Node(token))
             nodes.append(node)
-    walk = _Walk()
-    walk.visit(root.children.values(), CONTEXT_END, depth=0)
+    columns: tuple[list[int], ...] = ([], [], [], [], [])
+    ids, depths, ends, predictors, targets = columns
+
+    def visit(nodes: Iterable[_Node], parent: int, depth: int) -> None:
+        """Depth first; as deep as the longest follow-up, which limits keep short."""
+        for node in nodes:
+            node.place = len(targets)
+            predictors.append(parent)
+            targets.append(node.token)
+            if node.children:
+                place = len(ids)
+                ids.append(node.token)
+                depths.append(depth)
+                ends.append(place)
+                visit(node.children.values(), place, depth + 1)
+                ends[place] = len(ids) - 1
+
+    visit(root.children.values(), CONTEXT_END, depth=0)
     lengths = np.array([len(each) for each in follow_ups], np.int64)
     return FollowUpTree(
-        ids=np.array(walk.ids, np.int64),
-        depths=np.array(walk.depths, np.int64),
-        ends=np.array(walk.ends, np.int64),
-        predictors=np.array(walk.predictors, np.int64),
-        targets=np.array(walk.targets, np.int64),
+        ids=np.array(ids, np.int64),
+        depths=np.array(depths, np.int64),
+        ends=np.array(ends, np.int64),
+        predictors=np.array(predictors, np.int64),
+        targets=np.array(targets, np.int64),
         paths=np.array([node.place for node in nodes], np.int64),
         firsts=np.cumsum(lengths) - lengths,
         lengths=lengths.astype(np.float64),
     )
-
-
-class _Walk:
-    """Collects the arrays of a tree, depth first; as deep as the longest follow-up, which limits keep short."""
-
-    def __init__(self) -> None:
-        self.ids: list[int] = []
-        self.depths: list[int] = []
-        self.ends: list[int] = []
-        self.predictors: list[int] = []
-        self.targets: list[int] = []
-
-    def visit(self, nodes: Iterable[_Node], parent: int, depth: int) -> None:
-        for node in nodes:
-            node.place = len(self.targets)
-            self.predictors.append(parent)
-            self.targets.append(node.token)
-            if node.children:
-                place = len(self.ids)
-                self.ids.append(node.token)
-                self.depths.append(depth)
-                self.ends.append(place)
-                self.visit(node.children.values(), place, depth + 1)
-                self.ends[place] = len(self.ids) - 1
 
 
 @dataclass(frozen=True, slots=True)

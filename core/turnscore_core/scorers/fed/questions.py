@@ -195,8 +195,7 @@ class FedQuestion:
 
     @property
     def texts(self) -> list[str]:
-        texts = [text for _, quality in self.qualities for text in (*quality.positive, *quality.negative)]
-        return list(dict.fromkeys(texts))
+        return list(dict.fromkeys(text for _, quality in self.qualities for text in _texts_of(quality)))
 
 
 class FedQuestions:
