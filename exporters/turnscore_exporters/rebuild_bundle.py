@@ -70,7 +70,7 @@ HEADS_OPTION = "heads"
 
 
 def renew_percentiles(
-    bundle: Bundle, population: Population, version: str, output: Path, limit: int | None = None, seed: int = 0
+    bundle: Bundle, population: Population, version: str, output: Path, limit: int | None = None
 ) -> Bundle:
     """Writes the bundle as that version into the empty or missing folder `output`, with new curves.
 
@@ -79,7 +79,7 @@ def renew_percentiles(
     """
     speaker = find_scorer(bundle.manifest.kind)[0].speaker
     known = population.turns_of(speaker)
-    turns = draw_turns(known, limit, seed)
+    turns = draw_turns(known, limit, seed=0)
     if len(turns) < LEAST_TURNS:
         raise ExporterError(f"{len(turns)} turns; percentiles need at least {LEAST_TURNS}")
     copied = start_version(bundle, version, output)

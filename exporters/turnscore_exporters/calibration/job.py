@@ -3,7 +3,7 @@
 import asyncio
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -115,26 +115,15 @@ QUALITY = "quality"
 ITEMS_PER_CALL = 64  # Turns in one batch request. Chosen: what a service admits along with others' work.
 
 
-@dataclass(frozen=True, kw_only=True)
-class Calibrated:
-    """What the calibration made, for the report."""
-
-    bundle: Bundle
-    rated: RatedTurns
-    found: ThresholdCalibration
-
-
 def run_calibration(options: CalibrateOptions) -> Iterator[str]:
     """Writes the bundle's new version and says what was found, a line for each finding, warnings among them."""
-    made = calibrate_bundle(options, None if options.url is None else client_of(options.url))
-    yield from describe(made, options.false_alarms)
-    yield f"{made.bundle.manifest.reference} written to {options.output}"
+    bundle, rated, found = calibrate_bundle(options)
+    yield from describe(rated, found, options.false_alarms)
+    yield f"{bundle.manifest.reference} written to {options.output}"
 
 
-def calibrate_bundle(
-    options: CalibrateOptions, open_client: Callable[[], AsyncTurnScoreClient] | None = None
-) -> Calibrated:
-    """Writes the bundle's new version. `open_client` gives a running service that scores in place of this process.
+def calibrate_bundle(options: CalibrateOptions) -> tuple[Bundle, RatedTurns, ThresholdCalibration]:
+    """Writes the bundle's new version, whose turns a running service scores where the options name one.
 
     Raises ExporterError where the turns or the bundle are not suitable.
     """
@@ -145,16 +134,16 @@ def calibrate_bundle(
     loaded = load_bundles([named]).get(options.scorer)
     if loaded is None:
         raise ExporterError(f"{named} is not a bundle of the scorer {options.scorer}; --bundle names one")
-    if open_client is None:
+    if options.url is None:
         scores = score_turns(loaded, rated.turns)
     else:
-        scores = asyncio.run(score_by_service(open_client(), options.scorer, loaded.bundle.digest, rated.turns))
+        client = client_of(options.url)()
+        scores = asyncio.run(score_by_service(client, options.scorer, loaded.bundle.digest, rated.turns))
     source = f"{len(rated.good)} rated turns of {len(set(rated.dialogues))} dialogues, {sum(rated.good)} of them good"
     if options.scorer != QUALITY:
         threshold = make_threshold([each.value for each in scores], rated.good, rate, source)
         alone = ThresholdCalibration(None, threshold, loaded.bundle.manifest.good_threshold, len(scores))
-        bundle = _write(options, loaded.bundle, alone, loaded.bundle.calibration())
-        return Calibrated(bundle=bundle, rated=rated, found=alone)
+        return _write(options, loaded.bundle, alone, loaded.bundle.calibration()), rated, alone
     heads = RatedHeads(
         np.array([[each.details[name] for name in HEADS] for each in scores]),
         np.array(rated.good),
@@ -166,7 +155,7 @@ def calibrate_bundle(
     curve = _new_curve(loaded.bundle, choice, shipped, heads)
     if made.good_threshold is None and choice.formula == shipped:
         made = replace(made, good_threshold=loaded.bundle.manifest.good_threshold)
-    return Calibrated(bundle=_write(options, loaded.bundle, made, curve), rated=rated, found=made)
+    return _write(options, loaded.bundle, made, curve), rated, made
 
 
 async def score_by_service(
@@ -266,9 +255,9 @@ def _next_version(version: str) -> str:
     return f"{major}.{minor}.{int(time.time() - _FIRST_SECOND)}"
 
 
-def describe(made: Calibrated, asked_rate: float) -> Iterator[str]:
+def describe(rated: RatedTurns, found: ThresholdCalibration, asked_rate: float) -> Iterator[str]:
     """A line for each finding, warnings among them."""
-    rated, threshold, choice = made.rated, made.found.threshold, made.found.choice
+    threshold, choice = found.threshold, found.choice
     bad = len(rated.good) - sum(rated.good)
     yield f"{len(rated.good)} rated turns, {sum(rated.good)} good and {bad} bad"
     if rated.sharing:
@@ -280,7 +269,7 @@ def describe(made: Calibrated, asked_rate: float) -> Iterator[str]:
         if not choice.keeps_order:
             yield "note: percentiles of the value are now among the rated turns, as the heads have new weights"
     yield (
-        f"threshold {threshold.value:.4f}, of {made.found.threshold_turns} turns: calls at most "
+        f"threshold {threshold.value:.4f}, of {found.threshold_turns} turns: calls at most "
         f"{threshold.false_alarm_rate:.1%} of good turns low, with {threshold.confidence:.0%} confidence"
     )
     if threshold.false_alarm_rate != asked_rate:
@@ -288,7 +277,7 @@ def describe(made: Calibrated, asked_rate: float) -> Iterator[str]:
     if threshold.recall is None:
         yield "warning: no turn is bad, so what the threshold will find is unknown"
     else:
-        found = threshold.recall
-        yield f"finds {found.share:.0%} of bad turns ({found.low:.0%} to {found.high:.0%}, of {found.turns})"
-    if choice is not None and made.found.good_threshold is None:
+        recall = threshold.recall
+        yield f"finds {recall.share:.0%} of bad turns ({recall.low:.0%} to {recall.high:.0%}, of {recall.turns})"
+    if choice is not None and found.good_threshold is None:
         yield f"note: no turn is labelled good; with {least_good_turns(asked_rate)} bad ones, that has a threshold, too"

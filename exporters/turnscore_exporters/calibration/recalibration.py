@@ -88,10 +88,10 @@ def choose_formula(rated: RatedHeads, shipped: ValueFormula, *, with_weights: bo
     return Choice(formula, best, {name: round(float(each.mean()), 4) for name, each in losses.items()})
 
 
-def assign_folds(dialogues: Sequence[str], folds: int = FOLDS) -> NDArray[np.int64]:
+def assign_folds(dialogues: Sequence[str]) -> NDArray[np.int64]:
     """Each turn's fold; a dialogue's turns share one. The largest dialogues are assigned first."""
     names, counts = np.unique(np.array(dialogues, dtype=str), return_counts=True)
-    sizes = np.zeros(folds)
+    sizes = np.zeros(FOLDS)
     fold_of: dict[str, int] = {}
     for place in np.argsort(-counts, kind="stable"):
         fold = int(sizes.argmin())
@@ -214,7 +214,7 @@ def choose_order(good_turns: int, rate: float, confidence: float = CONFIDENCE) -
     return int(kept[-1])
 
 
-def find_threshold(good: ArrayLike, rate: float, confidence: float = CONFIDENCE) -> float:
+def find_threshold(good: ArrayLike, rate: float) -> float:
     """The highest value below which turns may be called bad. Raises as `choose_order` does.
 
     Of n good turns, drawn like those to come, the k-th smallest value lies above a share of all good turns that has the
@@ -223,7 +223,7 @@ def find_threshold(good: ArrayLike, rate: float, confidence: float = CONFIDENCE)
     prediction Vovk 2012).
     """
     values = np.sort(good)
-    return float(values[choose_order(len(values), rate, confidence) - 1])
+    return float(values[choose_order(len(values), rate) - 1])
 
 
 def measure_share(hits: ArrayLike) -> Recall | None:

@@ -7,13 +7,7 @@ from typing import Any
 
 import typer
 from turnscore_assessment.data.dialogues import is_sample
-from turnscore_assessment.figures import (
-    BinaryAgreement,
-    bootstrap,
-    compute_auc,
-    find_best_threshold,
-    measure_agreement,
-)
+from turnscore_assessment.figures import BinaryAgreement, bootstrap, compute_auc, find_best_threshold, measure_agreement
 
 from turnscore_exporters.data.pairs import (
     CONVAI_FILE,

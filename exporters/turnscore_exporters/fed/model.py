@@ -348,12 +348,7 @@ MAX_INLINE_BYTES = 1_500_000_000
 
 
 def export_graph(
-    model: GPT2LMHeadModel,
-    path: Path,
-    dtype: torch.dtype = torch.float32,
-    max_inline_bytes: int = MAX_INLINE_BYTES,
-    *,
-    is_fused: bool = False,
+    model: GPT2LMHeadModel, path: Path, dtype: torch.dtype = torch.float32, *, is_fused: bool = False
 ) -> None:
     """Writes the graph, its weights inside or in `path` + `.data`; matmuls in `dtype`, the losses always fp32.
 
@@ -376,20 +371,13 @@ def export_graph(
     fused, wanted = count_fused(graph.graph.node), 2 * int(model.config.n_layer) if is_fused else 0
     if fused != wanted:
         raise GraphExportError(f"{path}: has {fused} fused attentions, expected {wanted}")
-    save_graph(graph, path, max_inline_bytes)
+    is_large = sum(len(tensor.raw_data) for tensor in graph.graph.initializer) > MAX_INLINE_BYTES
+    onnx.save(graph, path, save_as_external_data=is_large, location=path.name + DATA_SUFFIX)
 
 
-def save_graph(graph: onnx.ModelProto, path: Path, max_inline_bytes: int = MAX_INLINE_BYTES) -> None:
-    """Saves a graph whose weights are in memory; those beyond `max_inline_bytes` go into one file next to it."""
-    if sum(len(tensor.raw_data) for tensor in graph.graph.initializer) <= max_inline_bytes:
-        onnx.save(graph, path)
-        return
-    onnx.save(graph, path, save_as_external_data=True, all_tensors_to_one_file=True, location=path.name + DATA_SUFFIX)
-
-
-def build_probe(vocabulary: int, seed: int = 0) -> dict[str, np.ndarray]:
+def build_probe(vocabulary: int) -> dict[str, np.ndarray]:
     """Inputs of random tokens: two conversations of 48 tokens, a small tree at the end and in the middle of each."""
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(0)
 
     def draw(count: int) -> tuple[int, ...]:
         return tuple(int(each) for each in generator.integers(0, vocabulary, count))

@@ -139,10 +139,10 @@ class TurnHeads:
         ]
 
 
-def read_reference(folder: Path, limit: int, seed: int = 0) -> list[TurnToScore]:
+def read_reference(folder: Path, limit: int) -> list[TurnToScore]:
     """Draws at most `limit` turns of the population that no model was trained on."""
     population = [make_turn(each.context, each.response) for each in read_population(folder).turns]
-    return random.Random(seed).sample(population, min(limit, len(population)))  # noqa: S311
+    return random.Random(0).sample(population, min(limit, len(population)))  # noqa: S311
 
 
 def export_quality(options: QualityExportOptions) -> Bundle:

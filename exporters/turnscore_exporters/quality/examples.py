@@ -192,10 +192,6 @@ def _same(left: str, right: str) -> bool:
     return re.findall(r"\w+", left.lower()) == re.findall(r"\w+", right.lower())
 
 
-STOP_WEIGHT = 0.25  # Weight of the label "stops" of a made-up response; a real one's is 1.
-PERSON_WEIGHT = 0.5  # Weight of "continues" after a person's turn: people answer people whatever is said.
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Example:
     """A response in its context with its labels, UNKNOWN where there is none. `kind`: empty where really said."""
@@ -208,7 +204,6 @@ class Example:
     engaging: float = UNKNOWN
     sentiment: float = UNKNOWN
     continues: float = UNKNOWN
-    continues_weight: float = 1.0
 
 
 # Of the real responses, so many are stitched to a long one, with another long one that has one bad piece.
@@ -267,7 +262,6 @@ class ExampleMaker:
             fluent=1.0,
             sentiment=_label_sentiment(turn),
             continues=UNKNOWN if turn.goes_on is None else float(turn.goes_on),
-            continues_weight=PERSON_WEIGHT,
         )
 
     def _spoilt(self, real: Example, response: str, kind: NegativeKind) -> Example:
@@ -281,7 +275,6 @@ class ExampleMaker:
             engaging=labels.engaging,
             sentiment=max(-1.6, real.sentiment + labels.sentiment_shift),
             continues=0.0,
-            continues_weight=STOP_WEIGHT,
         )
 
     def _long_group(self, index: int, real: Example, generator: random.Random) -> Group:

@@ -267,7 +267,6 @@ def train_judged(
     recipe: JudgedRecipe,
     state_path: Path,
     seed: int = 0,
-    save_every: int = 100,
 ) -> None:
     """Trains the model in place, on its device, or goes on where `state_path` stopped; the averaged weights count."""
     device = next(model.parameters()).device
@@ -285,7 +284,7 @@ def train_judged(
         run_key=f"judged {asdict(recipe)} {seed} {len(steps)}",
         seed=seed,
         warm_up_steps=max(1, int(recipe.warm_up_share * len(steps))),
-        save_every=save_every,
+        save_every=100,
         description="judged",
         learning_rate=recipe.learning_rate,
         weight_decay=recipe.weight_decay,

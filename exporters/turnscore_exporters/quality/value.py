@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import nnls
 from turnscore_assessment.data.dialogues import (
     DAILYDIALOG,
     GOOD_FROM,
@@ -64,16 +65,8 @@ def fit_weights(sets: Sequence[tuple[Floats, Floats]], ridge: float, names: Sequ
     design = np.vstack([(each - each.mean(0)) / spread / np.sqrt(len(each)) for each in columns])
     wanted = np.concatenate([(y - y.mean()) / y.std() / np.sqrt(len(y)) for _, y in sets])
     prior = np.full(len(places), 1 / len(places))
-    active = np.ones(len(places), dtype=bool)
-    found = prior
-    while True:
-        part = design[:, active]
-        gram = part.T @ part + ridge * np.eye(int(active.sum()))
-        found = np.zeros(len(places))
-        found[active] = np.linalg.solve(gram, part.T @ wanted + ridge * prior[active])
-        if (found >= 0).all():
-            break
-        active &= found > 0
+    pull = np.sqrt(ridge) * np.eye(len(places))
+    found, _ = nnls(np.vstack([design, pull]), np.concatenate([wanted, pull @ prior]))
     return {name: float(weight / scale) for name, weight, scale in zip(names, found, spread, strict=True)}
 
 
