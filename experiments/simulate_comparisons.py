@@ -6,7 +6,6 @@ observation, when a real difference is found, and how often `compare A B` calls 
 
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Annotated
 
 import numpy as np
@@ -14,9 +13,8 @@ import typer
 from numpy.typing import NDArray
 from turnscore_assessment.comparison.comparison import correct_p_values
 from turnscore_assessment.comparison.difference import ROUNDS, measure_difference
-from turnscore_assessment.comparison.sequential import AsymptoticSequence, BettingSequence, collect_observations
+from turnscore_assessment.comparison.sequential import AsymptoticSequence, BettingSequence
 from turnscore_assessment.figures import Floats
-from turnscore_assessment.ratings.rating_file import read_ratings
 
 Draw = Callable[[np.random.Generator, int], Floats]
 
@@ -91,15 +89,6 @@ def _look_with_t(values: Floats) -> NDArray[np.bool_]:
     return np.asarray((np.abs(means) > 1.96 * np.sqrt(variances / count)) & (count >= FIRST_T_LOOK))
 
 
-def draw_from(differences: Floats) -> Draw:
-    """Differences of people's ratings with random signs: two systems that people like equally."""
-
-    def draw(generator: np.random.Generator, count: int) -> Floats:
-        return np.asarray(generator.choice(differences, count) * generator.choice([-1.0, 1.0], count))
-
-    return draw
-
-
 def count_false_verdicts(
     draw_a: Draw,
     draw_b: Draw,
@@ -131,20 +120,12 @@ def count_false_verdicts(
 
 def main(
     studies: Annotated[int, typer.Option(min=10)] = 4000,
-    ratings: Annotated[
-        Path | None, typer.Option(exists=True, help="A study whose differences are drawn as well.")
-    ] = None,
-    systems: Annotated[str, typer.Option(help="Two systems of that study.")] = "A,B",
     seed: int = 0,
 ) -> None:
     """Prints both tables."""
-    draws = dict(DRAWS)
-    if ratings is not None:
-        observed = collect_observations(read_ratings(ratings), *systems.split(",", 1))
-        draws[f"{ratings.name} {systems}"] = draw_from(observed.differences)
     typer.echo(f"equal systems, {LOOKS} looks, {studies} studies: share called different at level {LEVEL}")
     for name in (*SEQUENCES, "t-test"):
-        rates = [f"{drawn} {count_calls(name, draw, studies, seed=seed)[0]:.1%}" for drawn, draw in draws.items()]
+        rates = [f"{drawn} {count_calls(name, draw, studies, seed=seed)[0]:.1%}" for drawn, draw in DRAWS.items()]
         typer.echo(f"  {name}: {', '.join(rates)}")
     for shift in SHIFTS:
         for name in SEQUENCES:

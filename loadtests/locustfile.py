@@ -5,7 +5,7 @@ The scenario `steady` runs it; without it: `locust --headless -f loadtests/locus
 
 import sys
 import time
-from pathlib import Path
+from dataclasses import fields
 from typing import Any
 
 import psutil
@@ -14,11 +14,9 @@ from locust import LoadTestShape, events
 from locust.argument_parser import LocustArgumentParser
 from locust.env import Environment
 from turnscore_load.machine import ForeignHostError, port_of
+from turnscore_load.scenarios.steady import Steady
 from turnscore_load.traffic import TrafficSettings
 from turnscore_load.users.budgets import (
-    BUDGETS,
-    DEFAULT_MIX,
-    SHAPES,
     LoadShape,
     broken_budgets,
     measure,
@@ -34,6 +32,11 @@ __all__ = ["BatchUser", "ConversationUser", "FloodUser", "GrpcUser", "OneShape",
 init_gevent()  # after Locust has patched the process and before anything of gRPC is made
 
 
+OPTIONS = (
+    "shape", "seconds", "mix", "pace", "seed", "repeat_share", "scorers", "deadline_ms", "api", "grpc_port", "budgets",
+)  # fmt: skip
+
+
 class OneShape(LoadTestShape):
     """The shape that the options name, set when they are read."""
 
@@ -47,18 +50,13 @@ class OneShape(LoadTestShape):
 
 @events.init_command_line_parser.add_listener  # type: ignore[untyped-decorator]
 def add_options(parser: LocustArgumentParser, **_: Any) -> None:
+    """Those of the scenario `steady`."""
     group = parser.add_argument_group("turnscore")
-    group.add_argument("--shape", choices=SHAPES, default="steady", help="Shape of the number of users.")
-    group.add_argument("--seconds", type=float, default=40.0, help="Duration of the run.")
-    group.add_argument("--mix", default=DEFAULT_MIX, help="Users of each kind.")
-    group.add_argument("--pace", type=float, default=1.0, help="2 makes the people twice as fast as people are.")
-    group.add_argument("--seed", type=int, default=1, help="Seed of the traffic.")
-    group.add_argument("--repeat-share", type=float, default=0.0, help="Share of the items that were asked before.")
-    group.add_argument("--scorers", default="", help="Scorers, separated by commas; empty: all that are loaded.")
-    group.add_argument("--deadline-ms", type=int, default=5000, help="Deadline of every item.")
-    group.add_argument("--api", choices=sorted(CLIENTS), default="http", help="The API that is used.")
-    group.add_argument("--grpc-port", type=int, default=50_051, help="Port of gRPC.")
-    group.add_argument("--budgets", type=Path, default=BUDGETS, help="File of the budgets.")
+    for each in fields(Steady):
+        if each.name in OPTIONS:
+            choices = sorted(CLIENTS) if each.name == "api" else None
+            name = f"--{each.name.replace('_', '-')}"
+            group.add_argument(name, type=type(each.default), default=each.default, choices=choices)
 
 
 @events.init.add_listener  # type: ignore[untyped-decorator]

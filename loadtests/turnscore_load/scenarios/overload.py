@@ -15,7 +15,7 @@ import typer
 import uvloop
 from typer import Option
 
-from turnscore_load.answers import OUTCOMES, CallRecord, Stage
+from turnscore_load.answers import OUTCOMES, Stage
 from turnscore_load.generator import Generator, http_generator, score_request, score_requests
 from turnscore_load.machine import ScenarioError
 from turnscore_load.results import Check, percentile, table
@@ -40,7 +40,6 @@ LEAST_GOODPUT_SHARE = 0.9
 MOST_NORMAL = {50: 1.25, 95: 1.5}
 # How late the generator may send (99 of 100 calls) for the run to count. Chosen: a quarter of the default deadline.
 MOST_LATE_MS = 250.0
-_PROBES_IN_A_ROW = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,23 +168,13 @@ def _probes(port: int, traffic: Traffic) -> Iterator[bytes]:
 
 
 def _recovery_check(run: OverloadRun) -> Check:
-    calls = run.recovery.calls
-    late = [call for call in calls if call.due_at - run.recovery.began_at >= _RECOVERY_SECONDS]
+    late = [call for call in run.recovery.calls if call.due_at - run.recovery.began_at >= _RECOVERY_SECONDS]
     normal = {percent: run.normal.took_ms(percent, "answered") for percent in MOST_NORMAL}
     found = {percent: percentile((call.took_ms for call in late), percent) for percent in MOST_NORMAL}
     answered = bool(late) and all(call.answer.outcome == "answered" for call in late)
     times = ", ".join(f"p{each} {found[each]:.0f} ms (before: {normal[each]:.0f})" for each in MOST_NORMAL)
     return Check(
         f"normal latency {_RECOVERY_SECONDS:g} s after",
-        f"{times}; {_normal_again(calls, run.recovery.began_at, MOST_NORMAL[50] * normal[50])}",
+        times,
         answered and all(found[each] <= most * normal[each] for each, most in MOST_NORMAL.items()),
     )
-
-
-def _normal_again(calls: Sequence[CallRecord], began_at: float, most_ms: float) -> str:
-    """When the first of ten probes in a row was made of which at least half were as quick as before."""
-    for place in range(len(calls) - _PROBES_IN_A_ROW + 1):
-        row = calls[place : place + _PROBES_IN_A_ROW]
-        if sum(call.answer.outcome == "answered" and call.took_ms <= most_ms for call in row) * 2 >= len(row):
-            return f"from {max(0.0, calls[place].due_at - began_at):.2f} s on"
-    return "never again"
