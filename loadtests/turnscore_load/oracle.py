@@ -1,13 +1,11 @@
 """Judges a service's answers by what the Engine computed alone, and counts by caller what became of each request."""
 
-import json
 import random
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import log2
-from pathlib import Path
 from typing import Any, NamedTuple
 
 Turns = list[dict[str, str]]
@@ -62,25 +60,6 @@ class Oracle:
         for number, turns in enumerate(dialogues):
             for index, turn in enumerate(turns):
                 self.places.setdefault(turn["speaker"], []).append(Place(number, index))
-
-    @classmethod
-    def read(cls, file: Path) -> "Oracle":
-        """Raises OSError and ValueError."""
-        stored = json.loads(file.read_text())
-        known = {
-            model: {Place(*map(int, key.split("."))): each for key, each in values.items()}
-            for model, values in stored["known"].items()
-        }
-        return cls(stored["dialogues"], known)
-
-    def write(self, file: Path) -> None:
-        known = {
-            model: {f"{place.dialogue}.{place.turn}": each for place, each in values.items()}
-            for model, values in self.known.items()
-        }
-        half = file.with_suffix(".new")
-        half.write_text(json.dumps({"dialogues": self.dialogues, "known": known}))
-        half.replace(file)
 
     def item(self, place: Place) -> dict[str, Any]:
         """The turn as a request has it."""

@@ -136,11 +136,7 @@ class Endurance(Scenario[list[Line]]):
                 await asyncio.sleep(_SETTLED_SECONDS)
                 fault, chance = next(order)
                 callers.ledger = Ledger(fault)
-                line = {
-                    "piece": self.seed,
-                    "seconds": round(time.monotonic() - began, 1),
-                    "rss_mib": maker.memory_mib(),
-                }
+                line = {"seconds": round(time.monotonic() - began, 1)}
                 finishing.append(asyncio.create_task(_finish(ledger, line, lines, file)))
                 if calling.done():
                     calling.result()
@@ -164,22 +160,15 @@ class Endurance(Scenario[list[Line]]):
             place += 1
 
     def _oracle(self, bundles: Sequence[Path], *others: Path) -> Oracle:
-        """Read, or computed: each dialogue alone in its call."""
-        file = self.state / "pool.json"
-        with suppress(FileNotFoundError):
-            return Oracle.read(file)
+        """Computed: each dialogue alone in its call."""
         dialogues = make_dialogues(self.seed)
         known: dict[str, dict[Place, Any]] = defaultdict(dict)
         fed = [each for each in bundles if each.name == "fed"]
-        for models, some in (
-            ([each for each in bundles if each not in fed], dialogues),
-            (fed, dialogues[:_FED_DIALOGUES]),
-            *(([each], dialogues) for each in others),
-        ):
-            compute(models, some, known)
-        oracle = Oracle(dialogues, known)
-        oracle.write(file)
-        return oracle
+        compute([each for each in bundles if each not in fed], dialogues, known)
+        compute(fed, dialogues[:_FED_DIALOGUES], known)
+        for each in others:
+            compute([each], dialogues, known)
+        return Oracle(dialogues, known)
 
     def report(self, found: list[Line]) -> Iterator[str]:
         yield from describe(found)
@@ -224,9 +213,6 @@ class Faults:
         else:
             await {"stopped": stop, "slow": slow}[action](process)
         return []
-
-    def memory_mib(self) -> list[int]:
-        return [round(sum(part.memory_info().rss for part in each.tree()) / 2**20) for each in self.running.replicas]
 
     def _choose(self, part: str, chance: random.Random) -> Process:
         if part == "a replica":

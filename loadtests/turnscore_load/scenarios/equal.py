@@ -47,8 +47,7 @@ class Difference:
     scorer: str
     turns: int
     differing: int  # turns of which any number is another
-    value: float  # the largest difference of a value,
-    detail: float  # of a value or a detail that is no percentile,
+    detail: float  # the largest difference of a value or a detail that is no percentile,
     percentile: float  # and of a percentile, in points
 
 
@@ -72,9 +71,9 @@ class Equal(Scenario[list[Difference]]):
     def report(self, found: list[Difference]) -> Iterator[str]:
         rows = []
         for each in sorted(found, key=lambda each: each.scorer):
-            figures = [f"{number:.1e}" if number else "0" for number in (each.value, each.detail, each.percentile)]
+            figures = [f"{number:.1e}" if number else "0" for number in (each.detail, each.percentile)]
             rows.append([each.scorer, each.way, f"{each.differing} of {each.turns}", *figures])
-        head = ["scorer", "asked", "turns that differ", "value", "any quality or head", "percentile points"]
+        head = ["scorer", "asked", "turns that differ", "value, quality or head", "percentile points"]
         yield table(head, rows)
 
     def checks(self, found: list[Difference]) -> list[Check]:
@@ -179,19 +178,15 @@ def _in_conversations(client: TurnScoreClient, dialogues: Sequence[Sequence[Turn
 
 
 def _difference(way: str, scorer: str, alone: Sequence[Scores], asked: Sequence[Scores]) -> Difference:
-    values, details, percentiles, differing = 0.0, 0.0, 0.0, 0
-    for one, other in zip(alone, asked, strict=True):
-        first, second = _numbers(one[scorer]), _numbers(other[scorer])
-        differing += first != second
-        values = max(values, abs(first["value"] - second["value"]))
+    pairs = [(_numbers(one[scorer]), _numbers(other[scorer])) for one, other in zip(alone, asked, strict=True)]
+    largest = {True: 0.0, False: 0.0}  # by whether it is of a percentile
+    for first, second in pairs:
         for name, number in first.items():
-            if name.endswith(_PERCENTILE):
-                percentiles = max(percentiles, abs(number - second[name]))
-            else:
-                details = max(details, abs(number - second[name]))
+            is_percentile = name.endswith(_PERCENTILE)
+            largest[is_percentile] = max(largest[is_percentile], abs(number - second[name]))
     return Difference(
-        way=way, scorer=scorer, turns=len(alone), differing=differing, value=values, detail=details,
-        percentile=percentiles,
+        way=way, scorer=scorer, turns=len(alone), differing=sum(first != second for first, second in pairs),
+        detail=largest[False], percentile=largest[True],
     )  # fmt: skip
 
 
