@@ -105,10 +105,10 @@ async def test_a_handshake_without_room_is_refused_in_the_one_shape():
         assert error.request_id == response.headers["x-request-id"]
 
 
-async def test_only_pages_of_an_allowed_origin_may_open_a_conversation():
+async def test_only_its_own_pages_and_those_of_an_allowed_origin_may_open_a_conversation():
     settings = Settings(http=HttpSettings(allowed_origins=("https://chat.example",)))
     async with talk(settings) as (address, _):
-        for origin in ("https://chat.example", None):
+        for origin in ("https://chat.example", f"http://{address}", None):
             async with connect(path(address), origin=origin) as socket:
                 assert (await say(socket, "user", "hi")).ack
         for origin in ("https://evil.example", "https://chat.example.evil.example", "http://chat.example", "null"):
@@ -116,14 +116,6 @@ async def test_only_pages_of_an_allowed_origin_may_open_a_conversation():
                 await connect(path(address), origin=origin)
             assert refused.value.response.status_code == 400
             assert ErrorReply.model_validate_json(refused.value.response.body).error.field == "origin"
-
-
-async def test_no_page_but_its_own_may_where_no_origin_is_named():
-    async with talk() as (address, _):
-        with pytest.raises(InvalidStatus):
-            await connect(path(address), origin="https://anywhere.example")
-        async with connect(path(address), origin=f"http://{address}") as socket:
-            assert (await say(socket, "user", "hi")).ack
 
 
 async def test_a_websocket_elsewhere_is_refused_in_the_one_shape():

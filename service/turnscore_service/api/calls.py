@@ -54,16 +54,8 @@ CONVERSATION = "conversation"  # the call of a live conversation, whose time is 
 _LOGGER = logging.getLogger("turnscore.requests")
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The reply to send; with an error it is that error's. None where a conversation has ended well."""
-
-    reply: BaseModel | None
-    error: ScoringError | None = None
-
-
 class RequestScope:
-    """One request from its start to its end: `with RequestScope(...) as scope: scope.answer = Answer(await ...)`.
+    """One request from its start to its end: `with RequestScope(...) as scope: scope.answer = await ...`.
 
     A ScoringError that leaves the block becomes the answer; any other exception is logged and becomes the answer
     `internal`. Only CallerLeftError and cancellation leave it. Counts the request once, by transport, call and code.
@@ -77,7 +69,7 @@ class RequestScope:
         """`carrier` has the headers, or the metadata, that may name the caller's span."""
         self._runtime, self._transport, self._call = runtime, transport, call
         self.request_id = request_id
-        self.answer = Answer(None)
+        self.answer: BaseModel | None = None  # the reply to send; none where a conversation has ended well
         telemetry = runtime.telemetry
         self.trace = None if telemetry is None else telemetry.begin(transport, call, carrier)
 
@@ -115,11 +107,11 @@ class RequestScope:
             fields["seconds"] = round(seconds, 5)
             metrics.REQUEST_SECONDS.labels(self._transport, call).observe(seconds)
             if seconds >= runtime.slow.seconds:
-                runtime.slow.note(f"{self._transport} {call}", code, seconds, self.answer.reply)
+                runtime.slow.note(f"{self._transport} {call}", code, seconds, self.answer)
         if runtime.settings.log_requests:
             _LOGGER.info("request", extra=fields)
         if self.trace is not None:
-            self.trace.end(code, self.answer.reply, self.request_id)
+            self.trace.end(code, self.answer, self.request_id)
 
 
 def take_request_id(sent: str | None) -> str:
@@ -127,8 +119,8 @@ def take_request_id(sent: str | None) -> str:
     return sent if sent and re.fullmatch(REQUEST_ID_PATTERN, sent) else f"{random.getrandbits(128):032x}"
 
 
-def refuse(error: ScoringError, request_id: str) -> Answer:
-    return Answer(ErrorReply(error=error.detail(), request_id=request_id), error)
+def refuse(error: ScoringError, request_id: str) -> ErrorReply:
+    return ErrorReply(error=error.detail(), request_id=request_id)
 
 
 def unforeseen() -> FailedScoringError:

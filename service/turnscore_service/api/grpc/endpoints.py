@@ -18,7 +18,6 @@ from turnscore_wire.v1 import to_fields, to_message, turnscore_pb2
 from turnscore_service.api.calls import (
     CALLS,
     CONVERSATION,
-    Answer,
     RequestScope,
     ServiceCall,
     take_request_id,
@@ -157,8 +156,8 @@ class GrpcEndpoints:
                 self._runtime.access.admit(*_sender_of(context, sent))
                 seconds = self._runtime.settings.default_deadline_ms / 1000
                 data = await _unless_too_late(context, _read_one(context, seconds))
-                request.answer = Answer(await _unless_too_late(context, work(data, request_id, context)))
-            reply = request.answer.reply
+                request.answer = await _unless_too_late(context, work(data, request_id, context))
+            reply = request.answer
             assert reply is not None
             if isinstance(reply, ErrorReply):
                 await context.abort(*status_of(reply))
@@ -184,7 +183,7 @@ class GrpcEndpoints:
                     await _unless_too_late(context, holding)
             except CallerLeftError:
                 return  # there is no caller to get the error
-            if isinstance(reply := request.answer.reply, ErrorReply):
+            if isinstance(reply := request.answer, ErrorReply):
                 await context.abort(*status_of(reply))
             context.set_trailing_metadata(((REQUEST_ID_KEY, request_id),))
 

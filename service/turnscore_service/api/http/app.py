@@ -19,7 +19,7 @@ from turnscore_core.errors import CallerLeftError, OverloadedError, ScoringError
 from turnscore_core.model_set import ModelSet, component_scorers
 from turnscore_wire import ErrorCode, HealthReply, ModelsReply
 
-from turnscore_service.api.calls import CALLS, Answer, RequestScope, ServiceCall, unforeseen
+from turnscore_service.api.calls import CALLS, RequestScope, ServiceCall, unforeseen
 from turnscore_service.api.http.exchange import (
     REQUEST_ID_HEADER,
     HttpExchange,
@@ -114,7 +114,7 @@ class HttpApi:
                 check_page(exchange.headers, settings.http)
                 body = await exchange.read_body(settings.limits.max_body_bytes, settings.default_deadline_ms / 1000)
                 _shed(runtime, call.name, body, caller)
-                request.answer = Answer(await exchange.unless_left(score(body, exchange.request_id)))
+                request.answer = await exchange.unless_left(score(body, exchange.request_id))
             return respond(request.answer, exchange.request_id)
 
         return DocumentedEndpoint(
@@ -181,7 +181,7 @@ class HttpApi:
         with RequestScope(self._runtime, "http", "models", exchange.request_id, exchange.headers) as request:
             self._runtime.access.admit(*sender_of(exchange.scope, exchange.headers))
             check_page(exchange.headers, self._runtime.settings.http)
-            request.answer = Answer(self._runtime.models(exchange.request_id))
+            request.answer = self._runtime.models(exchange.request_id)
         return respond(request.answer, exchange.request_id)
 
     async def _livez(self, _: HttpExchange) -> Response:

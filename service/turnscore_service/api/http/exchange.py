@@ -15,6 +15,7 @@ from ipaddress import ip_address
 from typing import TypeVar
 from urllib.parse import urlsplit
 
+from pydantic import BaseModel
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope
 from turnscore_core.deadline import within
@@ -25,10 +26,10 @@ from turnscore_core.errors import (
     ScoringError,
     TooLargeError,
 )
-from turnscore_wire import BODY_FIELD, ERROR_TABLE, ErrorCode
+from turnscore_wire import BODY_FIELD, ERROR_TABLE, ErrorCode, ErrorReply
 
 from turnscore_service._patches.uvicorn_http import HEADERS_FIELD, LINK, Link, Serving
-from turnscore_service.api.calls import Answer, refuse, take_request_id
+from turnscore_service.api.calls import refuse, take_request_id
 from turnscore_service.auth.access import FORWARDED_KEY, sent_key
 from turnscore_service.settings.api import HttpSettings
 from turnscore_service.settings.service import Settings
@@ -93,12 +94,13 @@ def sender_of(
     return sent_key(headers) or offered_key, client[0] if client else "", forwarded
 
 
-def respond(answered: Answer, request_id: str) -> Response:
+def respond(reply: BaseModel | None, request_id: str) -> Response:
     """The reply, or the error with its status, and Retry-After or WWW-Authenticate where they belong."""
-    assert answered.reply is not None
-    response = JsonResponse(answered.reply.__pydantic_serializer__.to_json(answered.reply))
+    assert reply is not None
+    response = JsonResponse(reply.__pydantic_serializer__.to_json(reply))
     response.raw_headers.append((_REQUEST_ID_NAME, request_id.encode()))
-    if (error := answered.error) is not None:
+    if isinstance(reply, ErrorReply):
+        error = reply.error
         # A narrower status than the table's for a part of the request that is no field of any call.
         response.status_code = _NARROWER.get((error.code, error.field), ERROR_TABLE[error.code].http_status)
         if error.code == ErrorCode.UNAUTHENTICATED:

@@ -10,8 +10,8 @@ from functools import partial
 
 from starlette.responses import Response
 from starlette.websockets import WebSocket, WebSocketDisconnect
-from turnscore_core.errors import CallerLeftError, InvalidRequestError, ScoringError, UnknownPathError
-from turnscore_wire import ERROR_TABLE, ConversationMessage, ConversationReply, Limits
+from turnscore_core.errors import CallerLeftError, InvalidRequestError, UnknownPathError
+from turnscore_wire import ERROR_TABLE, ConversationMessage, ConversationReply, ErrorDetail, ErrorReply, Limits
 
 from turnscore_service.api.calls import CONVERSATION, RequestScope, decode, refuse, take_request_id
 from turnscore_service.api.http.exchange import REQUEST_ID_HEADER, HttpExchange, check_page, respond, sender_of
@@ -32,7 +32,7 @@ async def serve(runtime: Runtime, websocket: WebSocket) -> None:
     is_open = False
     with suppress(CallerLeftError):  # the connection is gone: there is nothing to close
         if websocket.scope["path"] != PATH:
-            await _refuse(websocket, UnknownPathError("there is nothing at this path"), request_id)
+            await _refuse(websocket, refuse(UnknownPathError("there is nothing at this path"), request_id))
             return
         with RequestScope(runtime, "http", CONVERSATION, request_id, headers) as request:
             check_page(headers, settings.http)
@@ -43,8 +43,8 @@ async def serve(runtime: Runtime, websocket: WebSocket) -> None:
             is_open = True
             channel = _JsonChannel(websocket, settings.limits)
             await runtime.conversations.hold(runtime.pipeline, channel, request_id, request.trace)
-        if (error := request.answer.error) is not None:
-            await (_end(websocket, error) if is_open else _refuse(websocket, error, request_id))
+        if isinstance(reply := request.answer, ErrorReply):
+            await (_end(websocket, reply.error) if is_open else _refuse(websocket, reply))
 
 
 async def explain(exchange: HttpExchange) -> Response:
@@ -89,15 +89,15 @@ async def _accept(websocket: WebSocket, request_id: str) -> None:
         )
 
 
-async def _end(websocket: WebSocket, error: ScoringError) -> None:
+async def _end(websocket: WebSocket, error: ErrorDetail) -> None:
     with _while_connected():
-        await websocket.send_text(ConversationReply(error=error.detail()).model_dump_json(exclude_unset=True))
+        await websocket.send_text(ConversationReply(error=error).model_dump_json(exclude_unset=True))
         await websocket.close(_CLOSE_CODE_BASE + ERROR_TABLE[error.code].http_status, error.code.value)
 
 
-async def _refuse(websocket: WebSocket, error: ScoringError, request_id: str) -> None:
+async def _refuse(websocket: WebSocket, reply: ErrorReply) -> None:
     with _while_connected():
-        await websocket.send_denial_response(respond(refuse(error, request_id), request_id))
+        await websocket.send_denial_response(respond(reply, reply.request_id))
 
 
 def _offered_key(websocket: WebSocket) -> str | None:
