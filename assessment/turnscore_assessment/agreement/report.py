@@ -4,7 +4,7 @@ import hashlib
 import math
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -234,47 +234,9 @@ class MeasuredLevel:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class AgreementReport:
-    """All figures, and how to get them again."""
-
-    file: str
-    sha256: str
-    command: str
-    rounds: int
-    seed: int
-    scored: Sequence[ScoredFile]
-    levels: Sequence[MeasuredLevel]
-    left_out: Sequence[str]  # What in the file was not measured, and why.
-
-    @property
-    def explanation(self) -> str:
-        """A paragraph on how the table's figures were made."""
-        how = (
-            f"Each figure with its {CONFIDENCE:.0%} interval from {self.rounds} resamples of whole dialogues (seed "
-            f"{self.seed}); Kendall is tau-b; given length: partial correlation given the response's characters. "
-            "A dialogue's score is the mean over the turns that count for the scorer, its length the mean over its "
-            "system turns."
-        )
-        return " ".join([how, *(f"Left out: {reason}." for reason in self.left_out)])
-
-
-def build_page(report: AgreementReport) -> Page:
-    """A table per level, with how its figures were made."""
-    models = ", ".join(f"{each.model} (graph {each.graph}, digest {each.digest[:12]})" for each in report.scored)
-    sections = [
-        Section(
-            f"{level.observations.level.capitalize()} level",
-            tables=[Table(level.title, HEADER, [_cells(group, row) for group in level.groups for row in group.rows])],
-        )
-        for level in report.levels
-    ]
-    return Page(
-        title=f"Agreement with {report.file}",
-        summary=[f"{models}; {report.file} has SHA-256 {report.sha256[:12]}.", report.explanation],
-        sections=sections,
-        command=report.command,
-    )
+def _show_level(level: MeasuredLevel) -> Section:
+    rows = [_cells(group, row) for group in level.groups for row in group.rows]
+    return Section(f"{level.observations.level.capitalize()} level", tables=[Table(level.title, HEADER, rows)])
 
 
 def _cells(group: Group, row: MeasuredColumn) -> list[object]:
@@ -325,48 +287,49 @@ def _draw_panel(panel: Any, level: MeasuredLevel, name: str) -> None:
     panel.set_ylabel("quality")
 
 
-def measure_file(options: AgreementOptions) -> AgreementReport:
-    """The figures. Raises BadFileError for the file, AgreementError for what cannot be scored or measured."""
+def report_agreement(options: AgreementOptions) -> Page:
+    """Writes `agreement.html`, `.md`, `.json` and `.png`, replacing old ones; the page, which says so at its end.
+
+    Raises BadFileError for the file, AgreementError for what cannot be scored or measured.
+    """
     file, rounds, seed = options.file, options.bootstrap, options.seed
     read = read_judged_dialogues(file)
     dialogues = [dialogue for dialogue in map(drop_empty_turns, read) if dialogue.is_judged]
     try:
-        levels, left_out = find_levels(dialogues, options.level)
+        asked, problems = find_levels(dialogues, options.level)
     except AgreementError as error:
         raise AgreementError(f"{file}: {error}") from None
     chosen = choose_parts(scored := score_dialogues(options, dialogues), options.parts or [VALUE])
-    observed = [observe(dialogues, chosen, level) for level in levels]
-    words = ["turnscore", "agreement", file.name, *options.words, "--level", options.level]
-    return AgreementReport(
-        file=file.name,
-        sha256=hashlib.sha256(file.read_bytes()).hexdigest(),
-        command=shlex.join([*words, "--bootstrap", str(rounds), "--seed", str(seed)]),
-        rounds=rounds,
-        seed=seed,
-        scored=scored,
-        levels=[MeasuredLevel(each, measure(each, rounds, seed)) for each in observed],
-        left_out=[*_count_empty(read), *left_out],
+    observed = [observe(dialogues, chosen, level) for level in asked]
+    levels = [MeasuredLevel(each, measure(each, rounds, seed)) for each in observed]
+    sha256, left_out = hashlib.sha256(file.read_bytes()).hexdigest(), [*_count_empty(read), *problems]
+    explanation = (
+        f"Each figure with its {CONFIDENCE:.0%} interval from {rounds} resamples of whole dialogues (seed {seed}); "
+        "Kendall is tau-b; given length: partial correlation given the response's characters. A dialogue's score is "
+        "the mean over the turns that count for the scorer, its length the mean over its system turns."
     )
-
-
-def write_agreement(report: AgreementReport, page: Page, folder: Path) -> list[Path]:
-    """Writes `agreement.html`, `.md`, `.json` and `.png`, replacing old ones; returns their paths."""
+    explanation = " ".join([explanation, *(f"Left out: {reason}." for reason in left_out)])
+    models = ", ".join(f"{each.model} (graph {each.graph}, digest {each.digest[:12]})" for each in scored)
+    words = ["turnscore", "agreement", file.name, *options.words, "--level", options.level]
+    page = Page(
+        title=f"Agreement with {file.name}",
+        summary=[f"{models}; {file.name} has SHA-256 {sha256[:12]}.", explanation],
+        sections=list(map(_show_level, levels)),
+        command=shlex.join([*words, "--bootstrap", str(rounds), "--seed", str(seed)]),
+    )
     result = {
-        "file": report.file,
-        "sha256": report.sha256,
-        "bootstrap": {"rounds": report.rounds, "seed": report.seed, "confidence": CONFIDENCE, "unit": "dialogue"},
-        "models": {
-            each.scorer: {"model": each.model, "digest": each.digest, "graph": each.graph} for each in report.scored
-        },
+        "file": file.name,
+        "sha256": sha256,
+        "bootstrap": {"rounds": rounds, "seed": seed, "confidence": CONFIDENCE, "unit": "dialogue"},
+        "models": {each.scorer: {"model": each.model, "digest": each.digest, "graph": each.graph} for each in scored},
         "levels": {
-            each.observations.level: {"against": each.observations.against, "groups": each.groups}
-            for each in report.levels
+            each.observations.level: {"against": each.observations.against, "groups": each.groups} for each in levels
         },
-        "left_out": report.left_out,
+        "left_out": left_out,
     }
-    written = write_report(folder, "agreement", page, result)
-    draw_scatter(report.levels, folder / "agreement.png")
-    return [*written, folder / "agreement.png"]
+    written = [*write_report(options.output, "agreement", page, result), options.output / "agreement.png"]
+    draw_scatter(levels, written[-1])
+    return replace(page, summary=[explanation, f"wrote {', '.join(map(str, written))}"])
 
 
 def _count_empty(dialogues: Sequence[JudgedDialogue]) -> list[str]:

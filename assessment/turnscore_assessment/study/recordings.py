@@ -28,8 +28,9 @@ from turnscore_assessment.errors import AssessmentError, BadFileError, TooFewErr
 from turnscore_assessment.files import check_row, read_rows
 from turnscore_assessment.ratings.rating_file import Name, RatedDialogue, RatedDialogueTurn, RatingFile
 from turnscore_assessment.study.chatbots import find_key
-from turnscore_assessment.study.database import StudyDatabase, dialogues, turns, workers
+from turnscore_assessment.study.database import StudyDatabase, dialogues, workers
 from turnscore_assessment.study.plan import ScoringPlan, StudyPlan, SystemPlan
+from turnscore_assessment.study.workers import read_texts
 
 MOST_DIALOGUES = 20_000  # Most dialogues of one system. Chosen: more than people rate.
 MOST_TURNS = 200  # Most turns of one dialogue. Chosen: no rater reads more.
@@ -96,10 +97,13 @@ def export_ratings(
     ).all()
     if not any(not row.degraded for row in rows):
         raise TooFewError(f"study {plan.name!r} has no rated dialogue yet")
-    said = _read_texts(connection, study_id) if with_texts else {}
     found = []
     for row in rows:
-        spoken = (said.get(row.id) or recordings.find(row.system, row.recorded) or ()) if with_texts else ()
+        spoken: Sequence[RatedDialogueTurn] = ()
+        if with_texts:
+            texts = enumerate(read_texts(connection, row.id))
+            said = [RatedDialogueTurn(speaker="system" if at % 2 else "user", text=text) for at, text in texts]
+            spoken = said or recordings.find(row.system, row.recorded) or ()
         dialogue = RatedDialogue(
             **{name: getattr(row, name) for name in ("position", "system", "degraded", "ratings", "topic")},
             worker=row.rater,
@@ -112,21 +116,6 @@ def export_ratings(
         )
         found.append(dialogue)
     return RatingFile(plan.description, found)
-
-
-def _read_texts(connection: Connection, study_id: int) -> dict[str, list[RatedDialogueTurn]]:
-    rows = connection.execute(
-        select(turns.c.dialogue_id, turns.c.number, turns.c.text)
-        .join(dialogues, dialogues.c.id == turns.c.dialogue_id)
-        .join(workers, workers.c.id == dialogues.c.worker_id)
-        .where(workers.c.study_id == study_id, dialogues.c.state == "rated")
-        .order_by(turns.c.dialogue_id, turns.c.number)
-    )
-    found: dict[str, list[RatedDialogueTurn]] = {}
-    for dialogue_id, number, text in rows:
-        turn = RatedDialogueTurn(speaker="system" if number % 2 else "user", text=text)
-        found.setdefault(dialogue_id, []).append(turn)
-    return found
 
 
 POLL_SECONDS = 20.0  # Seconds between looks for dialogues without scores. Chosen: no rater waits for them.
@@ -232,9 +221,7 @@ def _find_unscored(
         .order_by(dialogues.c.rated_at)
         .limit(AT_A_TIME)
     ).all()
-    said = select(turns.c.text).order_by(turns.c.number)
-    texts = [list(connection.execute(said.where(turns.c.dialogue_id == row.id)).scalars()) for row in rows]
-    return [(row.id, row.system, row.recorded, own) for row, own in zip(rows, texts, strict=True)]
+    return [(row.id, row.system, row.recorded, read_texts(connection, row.id)) for row in rows]
 
 
 def _store_scores(connection: Connection, dialogue_id: str, scores: Mapping[str, float]) -> None:

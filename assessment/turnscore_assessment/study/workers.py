@@ -516,11 +516,14 @@ def _find_open(connection: Connection, worker_id: int, dialogue_id: str) -> Row[
 
 
 def _build_dialogue(connection: Connection, row: Row[Any]) -> WorkerDialogue:
-    said = connection.execute(
-        select(turns.c.text).where(turns.c.dialogue_id == row.id).order_by(turns.c.number)
-    ).scalars()
     shown = {name: getattr(row, name) for name in ("id", "position", "system", "recorded", "topic", "failures")}
-    return WorkerDialogue(**shown, texts=list(said))
+    return WorkerDialogue(**shown, texts=read_texts(connection, row.id))
+
+
+def read_texts(connection: Connection, dialogue_id: str) -> list[str]:
+    """What was said: the worker said even places, the system odd ones."""
+    said = select(turns.c.text).where(turns.c.dialogue_id == dialogue_id).order_by(turns.c.number)
+    return list(connection.execute(said).scalars())
 
 
 def hash_consent(plan: StudyPlan) -> str:
