@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 from statistics import fmean
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from typer import Argument, Option
@@ -134,8 +134,16 @@ def read_columns(path: Path, ratings: RatingFile) -> list[MetricColumn]:
     BadFileError names the line and the column.
     """
     key, names, found = _read_cells(path, read_csv(path))
-    _check_keys(path, key, found, ratings)
-    return [_place(path, key, column, found, ratings) for column in names]
+    keys: list[str | None] = [row.system if key == SYSTEM else row.dialogue for row in ratings.dialogues]
+    if key == LINE:
+        keys = [str(row + FIRST_LINE) for row in range(len(keys))]
+    _check_keys(path, key, found, keys, ratings)
+    if key == SYSTEM:
+        systems = [{name: row[column] for name, row in found.items()} for column in names]
+        return [MetricColumn(column, path.name, systems=each) for column, each in zip(names, systems, strict=True)]
+    nothing = dict.fromkeys(names, math.nan)
+    rows = [found.get(name or "", nothing) for name in keys]
+    return [MetricColumn(column, path.name, np.array([row[column] for row in rows])) for column in names]
 
 
 def _read_cells(path: Path, table: CsvTable) -> tuple[str, list[str], dict[str, dict[str, float]]]:
@@ -168,8 +176,10 @@ def _read_number(path: Path, number: int, column: str, text: str | None) -> floa
     return value
 
 
-def _check_keys(path: Path, key: str, found: Mapping[str, Mapping[str, float]], ratings: RatingFile) -> None:
-    known = set(_list_keys(key, ratings))
+def _check_keys(
+    path: Path, key: str, found: Mapping[str, object], keys: Sequence[str | None], ratings: RatingFile
+) -> None:
+    known = set(keys)
     unknown = next((name for name in found if name not in known), None)
     if unknown is not None:
         raise BadFileError(path, 0, f"{key}: the ratings have no {unknown!r}")
@@ -179,23 +189,6 @@ def _check_keys(path: Path, key: str, found: Mapping[str, Mapping[str, float]], 
     )
     if shared:
         raise BadFileError(path, 0, f"{key}: {shared!r} is the name of several systems' dialogues; name them by `line`")
-
-
-def _list_keys(key: str, ratings: RatingFile) -> list[str | None]:
-    """The keys by row of the ratings."""
-    if key == LINE:
-        return [str(row + FIRST_LINE) for row in range(len(ratings.dialogues))]
-    return [row.system if key == SYSTEM else row.dialogue for row in ratings.dialogues]
-
-
-def _place(
-    path: Path, key: str, column: str, found: Mapping[str, Mapping[str, float]], ratings: RatingFile
-) -> MetricColumn:
-    if key == SYSTEM:
-        return MetricColumn(column, path.name, systems={name: row[column] for name, row in found.items()})
-    nothing: Mapping[str, float] = {}
-    values = [found.get(name or "", nothing).get(column, math.nan) for name in _list_keys(key, ratings)]
-    return MetricColumn(column, path.name, np.array(values))
 
 
 @dataclass(frozen=True)
@@ -299,40 +292,7 @@ def _take_means_off(values: Floats, groups: Integers) -> Floats:
     return np.asarray(values - means[groups])
 
 
-@dataclass(frozen=True, kw_only=True)
-class MetricsReport:
-    """All figures, and how to get them again."""
-
-    study: str
-    systems: int
-    workers: int
-    metrics: Sequence[MeasuredMetric]
-    pairs: Sequence[ComparedMetrics]
-    notes: Sequence[str]
-    rounds: int
-    seed: int
-
-
-def build_page(report: MetricsReport, command: str) -> Page:
-    """Each metric's correlation over systems in a sentence, then all tables."""
-    known = [metric for metric in report.metrics if metric.systems]
-    return Page(
-        title=f"Metrics against the people of {report.study}",
-        summary=[
-            f"{report.workers} workers, {report.systems} systems.",
-            *report.notes,
-            *(
-                f"{each.name}: r = {each.systems[OVERALL].pearson} over {len(each.means)} systems"
-                + (f", {each.dialogues.pearson} over {each.dialogues.dialogues} dialogues" if each.dialogues else "")
-                for each in known
-            ),
-        ],
-        sections=[_show_systems(report, known), _show_criteria(known), _show_dialogues(report), _show_pairs(report)],
-        command=command,
-    )
-
-
-def _show_systems(report: MetricsReport, known: Sequence[MeasuredMetric]) -> Section:
+def _show_systems(known: Sequence[MeasuredMetric], rounds: int, seed: int) -> Section:
     rows = [
         [_write_name(metric), found.pearson, found.fisher, found.spearman, found.kendall, metric.source]
         for metric in known
@@ -343,8 +303,8 @@ def _show_systems(report: MetricsReport, known: Sequence[MeasuredMetric]) -> Sec
         [(metric.name[:24], metric.systems[OVERALL].fisher) for metric in known],
     )
     text = (
-        f"Against people's overall scores. The first interval holds {CONFIDENCE:.0%} of {report.rounds} resamples "
-        f"of workers (seed {report.seed}); a resample is noisier than the study, so it lies nearer to 0. Fisher's "
+        f"Against people's overall scores. The first interval holds {CONFIDENCE:.0%} of {rounds} resamples "
+        f"of workers (seed {seed}); a resample is noisier than the study, so it lies nearer to 0. Fisher's "
         "is about other systems: with ten of them it is wide, and a metric's rank here is easily chance."
     )
     header = ["metric", "Pearson, workers resampled", "Fisher's interval", "Spearman", "Kendall", "from"]
@@ -358,10 +318,10 @@ def _show_criteria(known: Sequence[MeasuredMetric]) -> Section:
     return Section("By criterion", [text], [Table("Criteria", ["metric", *names], rows)])
 
 
-def _show_dialogues(report: MetricsReport) -> Section:
+def _show_dialogues(measured: Sequence[MeasuredMetric]) -> Section:
     rows = [
         [_write_name(each), found.dialogues, found.pearson, found.spearman, found.given_length, found.within_systems]
-        for each in report.metrics
+        for each in measured
         if (found := each.dialogues) is not None
     ]
     header = ["metric", "dialogues", "Pearson", "Spearman", "Spearman given length", "Pearson within systems"]
@@ -372,8 +332,8 @@ def _show_dialogues(report: MetricsReport) -> Section:
     return Section("Over dialogues", [text], [Table("Dialogues", header, rows)])
 
 
-def _show_pairs(report: MetricsReport) -> Section:
-    rows = [[f"{pair.first} over {pair.second}", pair.found.t, pair.found.p] for pair in report.pairs]
+def _show_pairs(pairs: Sequence[ComparedMetrics]) -> Section:
+    rows = [[f"{pair.first} over {pair.second}", pair.found.t, pair.found.p] for pair in pairs]
     text = (
         "Williams' test of two correlations with people's overall scores of the same systems, two-sided; t is above 0 "
         "where the first one is higher."
@@ -406,8 +366,11 @@ class MetricsOptions(ScorerOptions):
     seed: SeedOption = 0
 
 
-def measure_file(options: MetricsOptions) -> MetricsReport:
-    """The figures. BadFileError for a file, AgreementError for a scorer, TooFewError where nothing can be measured."""
+def measure_file(options: MetricsOptions, command: str) -> tuple[Page, dict[str, Any]]:
+    """The page and the figures.
+
+    BadFileError for a file, AgreementError for a scorer, TooFewError where nothing can be measured.
+    """
     ratings = read_ratings(options.ratings)
     study = judge_study(ratings)
     if len(study.table.systems) < 2:
@@ -420,17 +383,26 @@ def measure_file(options: MetricsOptions) -> MetricsReport:
     if not columns:
         raise TooFewError("there is no metric: give scorers or files of scores")
     measured = measure_metrics(study, columns, options.rounds, options.seed)
+    pairs, known = compare_metrics(study, measured), [each for each in measured if each.systems]
     sampled = f"Scorers were asked about at most {options.per_system} dialogues of each system, drawn at random."
-    return MetricsReport(
-        study=study.name,
-        systems=len(study.table.systems),
-        workers=len(study.sums.dialogues),
-        metrics=measured,
-        pairs=compare_metrics(study, measured),
-        notes=[sampled] if scored and options.per_system else [],
-        rounds=options.rounds,
-        seed=options.seed,
+    counts = {"systems": len(study.table.systems), "workers": len(study.sums.dialogues)}
+    notes = [sampled] if scored and options.per_system else []
+    found = [
+        f"{each.name}: r = {each.systems[OVERALL].pearson} over {len(each.means)} systems"
+        + (f", {each.dialogues.pearson} over {each.dialogues.dialogues} dialogues" if each.dialogues else "")
+        for each in known
+    ]
+    page = Page(
+        title=f"Metrics against the people of {study.name}",
+        summary=[f"{counts['workers']} workers, {counts['systems']} systems.", *notes, *found],
+        sections=[
+            _show_systems(known, options.rounds, options.seed),
+            *(_show_criteria(known), _show_dialogues(measured), _show_pairs(pairs)),
+        ],
+        command=command,
     )
+    figures = {"metrics": measured, "pairs": pairs, "notes": notes, "rounds": options.rounds, "seed": options.seed}
+    return page, {"study": study.name, **counts, **figures}
 
 
 def keep_columns(path: Path, columns: Sequence[MetricColumn], ratings: RatingFile) -> None:

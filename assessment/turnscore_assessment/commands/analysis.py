@@ -13,7 +13,6 @@ import typer
 from typer import Argument, Option
 
 from turnscore_assessment.analysis.metrics import MetricsOptions, measure_file
-from turnscore_assessment.analysis.metrics import build_page as build_metrics_page
 from turnscore_assessment.analysis.power import PowerOptions, PowerPlan, plan_study, read_pilot
 from turnscore_assessment.command_line import (
     RatingsFile,
@@ -79,12 +78,12 @@ def run_replicate(
 
 def run_metrics(options: MetricsOptions) -> None:
     """Writes the figures, and prints their summary."""
-    with reported_errors():
-        report = measure_file(options)
     words = ["turnscore", "assess", "metrics", options.ratings.name, *(path.name for path in options.scores or [])]
     words += [*options.words, *(["--per-system", str(options.per_system)] if options.per_system else [])]
     command = shlex.join([*words, "--rounds", str(options.rounds), "--seed", str(options.seed)])
-    _finish(options.output, "metrics", build_metrics_page(report, command), report, {"metrics": report.metrics})
+    with reported_errors():
+        page, found = measure_file(options, command)
+    _finish(options.output, "metrics", page, found, {"metrics": found["metrics"]})
 
 
 metrics = command_of(MetricsOptions, run_metrics)
