@@ -130,9 +130,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         if self._is_over:
             return
         self._unheard_bytes += len(data)
-        if self._unheard_bytes > self.serving.max_head_bytes + len(
-            data
-        ):  # what began in this piece is counted by itself
+        if self._unheard_bytes > self.serving.max_head_bytes + len(data):  # what began in this piece counts by itself
             self._error = self._too_large()
             self.send_400_response("")
             return

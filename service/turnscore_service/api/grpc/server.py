@@ -40,6 +40,7 @@ class _CertificateFiles:
         self._cert = cert
         self._key = key
         self._client_ca = client_ca
+        self._files = [each for each in (cert, key, client_ca) if each is not None]
         self._stamps: _Stamps | None = None
 
     def read(self) -> grpc.ServerCertificateConfiguration:
@@ -52,8 +53,7 @@ class _CertificateFiles:
             pair = (self._key.read_bytes(), self._cert.read_bytes())
             authorities = self._client_ca.read_bytes() if self._client_ca is not None else None
         except OSError as error:  # ssl.SSLError is one
-            names = ", ".join(str(path) for path in (self._cert, self._key, self._client_ca) if path is not None)
-            raise UnusableCertificateError(f"{names}: {error.strerror or error}") from None
+            raise UnusableCertificateError(f"{', '.join(map(str, self._files))}: {error.strerror or error}") from None
         return grpc.ssl_server_certificate_configuration([pair], authorities)
 
     def read_if_changed(self) -> grpc.ServerCertificateConfiguration | None:
@@ -65,9 +65,7 @@ class _CertificateFiles:
             return None
 
     def _look(self) -> _Stamps:
-        paths = (self._cert, self._key, *([self._client_ca] if self._client_ca is not None else []))
-        found = [path.stat() for path in paths]
-        return tuple((each.st_mtime_ns, each.st_size, each.st_ino) for each in found)
+        return tuple((each.st_mtime_ns, each.st_size, each.st_ino) for each in map(Path.stat, self._files))
 
 
 # Once or twice this long until a busy port is tried again, so that two services do not keep in step.
