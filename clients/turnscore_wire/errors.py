@@ -84,9 +84,12 @@ _JSON_WORDS = {
 
 def describe_refusal(error: ValidationError, prefix: str = "") -> tuple[str, str]:
     """The first fault as (field, message): the field's path from the root, the broken rule, never what was sent."""
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    faults = error.errors(include_url=False, include_context=False, include_input=False)
+    first = faults[0]
     path = ".".join([*filter(None, [prefix]), *map(str, first["loc"])])
     # An unknown field's name is the caller's own: it may be long, or hold what no reply can carry.
     printable = path.encode(errors="replace").decode()[:MAX_FIELD_CHARS]
     message = _JSON_WORDS.get(first["type"], first["msg"])
+    if first["loc"][-1:] == ("speaker",) and any(each["loc"] == (*first["loc"][:-1], "role") for each in faults):
+        message += "; a turn has speaker and text: chat messages with role and content go in `messages`"
     return printable or BODY_FIELD, message[:1].lower() + message[1:]
