@@ -163,13 +163,14 @@ class Collection:
             yield from (each for each in row.responses if len(each.text) <= RESPONSE_CHARACTERS)
 
     def score(self, advance: Callable[[int], None]) -> None:
-        """Gets the stand-in's marks of all responses into the ledger."""
+        """Gets the stand-in's marks of all responses into the ledger, those of every criterion at once."""
         waiting = self.responses()
         while self.stand_in and (block := list(islice(waiting, SCORED_AT_ONCE))):
-            for criterion, scorer in self.stand_in.keys.items():
-                known = self.ledger.marks.get(scorer, {})
-                if lacking := {each.key: each for each in block if each.key not in known}:
-                    self.ledger.add(scorer, self.stand_in.score(criterion, [*lacking.values()]))
+            known = {name: self.ledger.marks.get(scorer, {}) for name, scorer in self.stand_in.keys.items()}
+            lacking = {each.key: each for each in block if any(each.key not in marks for marks in known.values())}
+            for name, marks in self.stand_in.score([*lacking.values()]).items() if lacking else ():
+                new = {key: each for key, each in marks.items() if key not in known[name]}
+                self.ledger.add(self.stand_in.keys[name], new)
             advance(len(block))
 
     def to_ask(self) -> Iterator[Response]:

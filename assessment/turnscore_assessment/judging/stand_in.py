@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from turnscore_core.batches import Answer
 from turnscore_core.errors import ScoringError
 from turnscore_core.scoring import score_groups
 
@@ -55,15 +56,30 @@ class StandIn:
         self.keys = {name: f"{self.names[name]} {bundle.digest[:12]}" for name, bundle in bundles.items()}
         self.bands: list[Band] = []
 
-    def score(self, criterion: str, turns: Sequence[Response]) -> dict[str, Marks]:
-        """The scorer's marks on the rubric's scale, by the turns' keys; none for a turn that cannot be scored."""
-        loaded, to_mark = self._loaded[criterion], self._rubric.criteria[criterion].to_mark
-        groups = [[loaded.trim(make_turn(turn.context, turn.text))] for turn in turns]
-        answers = [answer for [answer] in score_groups(loaded, groups)]
-        return {
-            turn.key: {} if isinstance(answer, ScoringError) else {criterion: round(to_mark(answer.value), 4)}
-            for turn, answer in zip(turns, answers, strict=True)
-        }
+    def score(self, turns: Sequence[Response]) -> dict[str, dict[str, Marks]]:
+        """By criterion, the scorer's marks on the rubric's scale, by the turns' keys; none where it cannot score one.
+
+        Scorers of one encoder read the turns in the same pass.
+        """
+        passes: dict[str, list[str]] = {}
+        for name in self._rubric.criteria:
+            passes.setdefault(self._loaded[name].pass_key, []).append(name)
+        found: dict[str, dict[str, Marks]] = {}
+        for names in passes.values():
+            loaded = self._loaded[names[0]]
+            groups = [[loaded.trim(make_turn(turn.context, turn.text))] for turn in turns]
+            scorers = [[self._loaded[name].scorer for name in names]] * len(turns) if len(names) > 1 else None
+            answers = score_groups(loaded, groups, asked=scorers)
+            for place, name in enumerate(names):
+                found[name] = {
+                    turn.key: self._marks_of(name, own[place]) for turn, own in zip(turns, answers, strict=True)
+                }
+        return found
+
+    def _marks_of(self, criterion: str, answer: Answer) -> Marks:
+        if isinstance(answer, ScoringError):
+            return {}
+        return {criterion: round(self._rubric.criteria[criterion].to_mark(answer.value), 4)}
 
     def choose(self, rows: Iterable[Row], models: Sequence[str], most_asked: float) -> None:
         """Chooses the bands on rows that have marks; JudgeError says what share would be needed where it is too large.
@@ -73,8 +89,9 @@ class StandIn:
         """
         held_out = [(row.dialogue, each) for row in rows if row.split == "dev" for each in row.responses]
         asked = np.zeros(len(held_out), dtype=bool)
+        found = self.score([each for _, each in held_out])
         for criterion in self._rubric.criteria.values():
-            scored = self.score(criterion.name, [each for _, each in held_out])
+            scored = found[criterion.name]
             band = _choose_band(criterion, self.names[criterion.name], scored, held_out, models)
             asked |= np.array([band.has(scored, each.key) for _, each in held_out])
             self.bands.append(band)
