@@ -3,7 +3,6 @@
 import json
 import random
 from collections import Counter
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +15,8 @@ from turnscore_assessment.study.plan import PLAN_BYTES, BadPlanError, StudyPlan,
 from turnscore_assessment.study.recordings import read_recordings
 from turnscore_assessment.study.workers import assign_dialogues
 
-DEMO = files("turnscore_assessment.study") / "demo_files"
 ENDPOINT = {"name": "A", "url": "http://bots.test/v1"}
 CRITERION = {"name": "fun", "statement": "Fun.", "low_end": "no", "high_end": "yes"}
-
-
-def test_the_example_that_ships_is_a_plan_of_three_chatbots_and_a_degraded_one(tmp_path: Path) -> None:
-    (tmp_path / "STUDY.toml").write_text(DEMO.joinpath("STUDY.toml").read_text(encoding="utf-8"))
-    plan = read_plan(tmp_path / "STUDY.toml")
-    assert plan.kind == "chat"
-    assert [system.name for system in plan.systems if not system.degraded] == ["companion", "brief", "echo"]
-    assert plan.systems[-1].corpus == tmp_path / "corpus.jsonl"
-    assert plan.database == str(tmp_path / "demo.sqlite3")
-    assert plan.chat.inputs_at_least == 10
 
 
 @pytest.mark.parametrize(
