@@ -1,6 +1,6 @@
 """`design make` and `design analyse`: rating sheets, and systems' scores from filled ones."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -9,17 +9,17 @@ import typer
 from typer import Argument, Option
 
 from turnscore_assessment.command_line import command_of, reported_errors
-from turnscore_assessment.designs.analysis import CriterionAnalysis, DesignAnalysis, Scoring, analyse_design
+from turnscore_assessment.designs.analysis import ERRORS, CriterionAnalysis, Scoring, analyse_criterion
 from turnscore_assessment.designs.form import DesignSpec, read_answers, read_items, read_key, write_design
 from turnscore_assessment.designs.making import make_design
 from turnscore_assessment.ratings.rating_file import RatingUnit
 from turnscore_assessment.rendering import Page, Section, Table, print_page
 
 
-def build_design_page(found: DesignAnalysis) -> Page:
+def build_design_page(study: str, criteria: Sequence[CriterionAnalysis]) -> Page:
     """Each criterion's scores by every method, with remarks."""
     sections = []
-    for criterion in found.criteria:
+    for criterion in criteria:
         scores = [{each.system: each.score for each in scoring.systems} for scoring in criterion.scorings]
         rows = [
             [each.system, each.shown, *(by_system[each.system] for by_system in scores)]
@@ -28,7 +28,7 @@ def build_design_page(found: DesignAnalysis) -> Page:
         header = ["system", "shown", *(scoring.method for scoring in criterion.scorings)]
         table = Table(criterion.criterion, header, rows)
         sections.append(Section(criterion.criterion, tables=[table], paragraphs=list(list_remarks(criterion))))
-    return Page(title=f"Study {found.study}", summary=[found.errors], sections=sections)
+    return Page(title=f"Study {study}", summary=[ERRORS], sections=sections)
 
 
 def list_remarks(criterion: CriterionAnalysis) -> Iterator[str]:
@@ -103,5 +103,7 @@ def analyse(
     """Analyse filled sheets: systems' scores, which differ, and how far raters agree."""
     with reported_errors():
         design = read_key(key)
-        found = analyse_design(design, read_answers(design, sheets), transform)
-    print_page(build_design_page(found), found, output)
+        answers = read_answers(design, sheets)
+        criteria = [analyse_criterion(design, each, answers[each.name], transform) for each in design.criteria]
+    found = {"study": design.study, "design": design.design, "errors": ERRORS, "criteria": criteria}
+    print_page(build_design_page(design.study, criteria), found, output)

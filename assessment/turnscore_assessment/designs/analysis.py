@@ -1,6 +1,6 @@
 """Analysis of filled sheets: systems' scores with intervals, every pair's difference, and raters' agreement."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
@@ -284,14 +284,6 @@ class CriterionAnalysis:
     agreement: RaterAgreement
 
 
-@dataclass(frozen=True)
-class DesignAnalysis:
-    study: str
-    design: DesignKind
-    errors: str
-    criteria: Sequence[CriterionAnalysis]
-
-
 # Most answered options times systems. Chosen: a choice takes 20 bytes per system, an option of a tuple two choices.
 MOST_CHOICE_CELLS = 20_000_000
 
@@ -299,14 +291,6 @@ ERRORS = (
     "95 % intervals allow for raters and dialogues: two-way cluster-robust covariance (Cameron, Gelbach, Miller 2011); "
     "t with one degree of freedom less than the fewer of both; Holm and Benjamini-Hochberg over all pairs of systems"
 )
-
-
-def analyse_design(
-    key: DesignKey, tables: Mapping[str, OptionTable], transform: RatingUnit = "z", *, splits: int = 100
-) -> DesignAnalysis:
-    """The analysis of every criterion; TooFewError where one has no answers."""
-    criteria = [analyse_criterion(key, each, tables[each.name], transform, splits=splits) for each in key.criteria]
-    return DesignAnalysis(key.study, key.design, ERRORS, criteria)
 
 
 def analyse_criterion(
