@@ -198,8 +198,8 @@ HOW_TO_ANSWER = {
 }
 
 
-def write_design(folder: Path, design: Design) -> list[Path]:
-    """Writes `key.json` and, under `sheets/`, a CSV per rater; returns the paths. Same input, same bytes."""
+def write_design(folder: Path, design: Design) -> None:
+    """Writes `key.json` and, under `sheets/`, a CSV per rater. Same input, same bytes."""
     sheets = folder / "sheets"
     sheets.mkdir(parents=True, exist_ok=True)
     written = {folder / "key.json": design.key.model_dump_json(indent=1, exclude_none=True) + "\n"}
@@ -208,7 +208,6 @@ def write_design(folder: Path, design: Design) -> list[Path]:
         written[sheets / f"{rater}.csv"] = _write_sheet(design, questions)
     for path, content in written.items():
         path.write_text(content, encoding="utf-8", newline="")
-    return list(written)
 
 
 def _write_sheet(design: Design, questions: Sequence[DesignQuestion]) -> str:

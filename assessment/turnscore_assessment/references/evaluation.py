@@ -47,7 +47,6 @@ from turnscore_assessment.references.word_metrics import (
     Group,
     Metric,
     Pair,
-    Tokenise,
     Tokens,
     find_tokenisation,
     is_empty,
@@ -183,29 +182,25 @@ def measure_diversity(rows: Sequence[ReferencedReplies], tokenisation: str = "bl
     tokenise = find_tokenisation(tokenisation)
     said = [tokenise(text) for row in rows for text in (*row.hypotheses, *row.references)]
     vocabulary = {order: len({ngram for words in said for ngram in find_ngrams(words, order)}) for order in ORDERS}
-    return [_measure_system(system, own, vocabulary, tokenise, tokenisation) for system, own in by_system(rows).items()]
-
-
-def _measure_system(
-    system: str, rows: Sequence[ReferencedReplies], vocabulary: Mapping[int, int], tokenise: Tokenise, tokenisation: str
-) -> Diversity:
-    sets = [[tokenise(text) for text in row.hypotheses] for row in rows]
-    said = [words for each in sets for words in each]
-    several = [row.hypotheses for row in rows if len(row.hypotheses) > 1]
-    within = [[tokenise(text) for text in texts] for texts in several]
-    return Diversity(
-        system=system,
-        rows=len(rows),
-        responses=len(said),
-        tokenisation=tokenisation,
-        distinct={order: distinct(said, order) for order in ORDERS},
-        expected_adjusted={order: adjusted_distinct(said, order, vocabulary[order]) for order in ORDERS},
-        vocabulary=vocabulary,
-        distinct_within_rows=(
-            {order: float(np.mean([distinct(each, order) for each in within])) for order in ORDERS} if several else None
-        ),
-        self_bleu=self_bleu(several, tokenisation) if several else None,
-    )
+    found = []
+    for system, own in by_system(rows).items():
+        words = [tokenise(text) for row in own for text in row.hypotheses]
+        several = [row.hypotheses for row in own if len(row.hypotheses) > 1]
+        within = [[tokenise(text) for text in texts] for texts in several]
+        means = {order: float(np.mean([distinct(each, order) for each in within] or [np.nan])) for order in ORDERS}
+        diversity = Diversity(
+            system=system,
+            rows=len(own),
+            responses=len(words),
+            tokenisation=tokenisation,
+            distinct={order: distinct(words, order) for order in ORDERS},
+            expected_adjusted={order: adjusted_distinct(words, order, vocabulary[order]) for order in ORDERS},
+            vocabulary=vocabulary,
+            distinct_within_rows=means if several else None,
+            self_bleu=self_bleu(several, tokenisation) if several else None,
+        )
+        found.append(diversity)
+    return found
 
 
 def distinct(texts: Sequence[Tokens], order: int) -> float:
@@ -488,11 +483,7 @@ def _choose_columns(
     """Each reducer with its numbers of references: 1, 2, ... for some, all for the others."""
     most = max(len(row.references) for row in rows)
     columns: list[tuple[str, int]] = []
-    for reducer in reducers:
-        if not fits(reducer, metric):
-            continue
-        if reducer in GROWING:
-            columns += [(reducer, count) for count in range(1, most + 1)]
-        else:
-            columns.append((reducer, 1 if reducer == "single" else most))
+    for reducer in (each for each in reducers if fits(each, metric)):
+        counts = range(1, most + 1) if reducer in GROWING else [1 if reducer == "single" else most]
+        columns += [(reducer, count) for count in counts]
     return columns
