@@ -1,7 +1,8 @@
 """What a scenario is: its options, what it measures, the page that it makes of it, and its claims."""
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, ClassVar, Generic, TypeVar
@@ -10,9 +11,9 @@ import typer
 from typer import Option
 
 from turnscore_load.machine import LOOPBACK, port_of
-from turnscore_load.processes import Process, started
+from turnscore_load.processes import Process, StartError, started
 from turnscore_load.results import Check, ScenarioResult
-from turnscore_load.services import NO_SETTINGS, LoadedService, service_process, target
+from turnscore_load.services import NO_SETTINGS, LoadedService, models_at, service_process, wait_for_workers
 
 Found = TypeVar("Found")
 
@@ -111,8 +112,20 @@ class TargetScenario(Scenario[Found]):
 
     @contextmanager
     def target(self, settings: Mapping[str, str] = NO_SETTINGS) -> Iterator[LoadedService]:
-        """`services.target`, with its bundles printed. Raises StartError and ForeignHostError."""
+        """The service that is ready on those ports; where there is none, one started on free ports.
+
+        The started one gets the settings, but for those that the environment has, and is stopped at the end. All its
+        workers are ready. Raises StartError where it does not become so, and ForeignHostError.
+        """
         port = port_of(f"http://{self.host}:{self.port}")
-        with target(port, self.serving / "bentoml", self.folder, settings, self.grpc_port) as found:
+        with ExitStack() as stack:
+            found = LoadedService(port=port, models=models_at(port), grpc_port=self.grpc_port)
+            if not found.models:
+                given = {name: os.environ.get(name, value) for name, value in settings.items()}
+                process = stack.enter_context(started(service_process(self.serving / "bentoml", self.folder, given)))
+                wait_for_workers(process, int(given.get("TURNSCORE_WORKERS", os.environ.get("TURNSCORE_WORKERS", "1"))))
+                if not (models := models_at(process.port)):
+                    raise StartError(f"what listens on {process.port} is no turnscore service")
+                found = LoadedService(port=process.port, models=models, grpc_port=process.grpc_port, process=process)
             typer.echo(f"{found.url}, {'started for this' if found.process else 'running'}: {', '.join(found.models)}")
             yield found

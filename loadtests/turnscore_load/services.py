@@ -1,8 +1,6 @@
 """The turnscore services that are loaded: one that runs already, or one started for it; and what their metrics say."""
 
-import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -16,7 +14,7 @@ from pydantic import ValidationError
 from turnscore_wire import ModelsReply
 
 from turnscore_load.machine import LOOPBACK, free_port
-from turnscore_load.processes import Process, StartError, started, wait_until
+from turnscore_load.processes import Process, wait_until
 
 NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
 SERVE = Path(".venv/bin/turnscore")
@@ -78,27 +76,6 @@ class LoadedService:
             except psutil.NoSuchProcess:
                 continue
         return list(found.values())
-
-
-@contextmanager
-def target(
-    port: int, program: Path, folder: Path, settings: Mapping[str, str] = NO_SETTINGS, grpc_port: int = 50_051
-) -> Iterator[LoadedService]:
-    """The service that is ready on those ports; where there is none, one started on free ports.
-
-    The started one gets the settings, writes its log into `folder` and is stopped at the end. All its workers are
-    ready. Raises StartError where it does not become so.
-    """
-    if models := models_at(port):
-        yield LoadedService(port=port, models=models, grpc_port=grpc_port)
-        return
-    given = {name: os.environ.get(name, value) for name, value in settings.items()}
-    with started(service_process(program, folder, given)) as process:
-        workers = int(given.get("TURNSCORE_WORKERS", os.environ.get("TURNSCORE_WORKERS", "1")))
-        wait_for_workers(process, workers)
-        if not (models := models_at(process.port)):
-            raise StartError(f"what listens on {process.port} is no turnscore service")
-        yield LoadedService(port=process.port, models=models, grpc_port=process.grpc_port, process=process)
 
 
 def wait_for_workers(process: Process, workers: int) -> None:

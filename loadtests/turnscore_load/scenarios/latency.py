@@ -33,7 +33,7 @@ class Latency(TargetScenario[list[list[str]]]):
 
     def measure(self) -> list[list[str]]:
         with self.target() as service, TurnScoreClient(service.url) as client:
-            names = [model.scorer for model in client.models().models]
+            names = [model.scorer for model in client.models().models if model.speaker == "system"]
             chosen = [[name] for name in names] + ([names] if len(names) > 1 else [])
             return [row for scorers in chosen for row in self._time_scorers(client, scorers)]
 
