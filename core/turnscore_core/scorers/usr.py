@@ -23,7 +23,7 @@ from turnscore_core.scorers.scorer import Fields, RawScore, TokenPack, TokenRow,
 
 KIND = "usr"
 MASKED, RETRIEVAL, FACTS = "mlm", "retrieval", "facts"
-MOST_FACTS, MOST_FACT_CHARS = 8, 256  # specified: docs/models/usr.md
+MOST_FACTS, MOST_FACT_CHARS = 8, 256  # specified: docs/models/baselines.md#facts
 # Before the names of the two models' inputs and outputs in the graph.
 MASKED_INPUTS, RETRIEVAL_INPUTS = "masked_", "retrieval_"
 TOKENS_AT_ONCE = 2048  # of masked copies in one run, padding included: more would only take more memory

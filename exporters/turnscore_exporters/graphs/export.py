@@ -157,7 +157,7 @@ def skip_padding(path: Path) -> None:
     padding too. Here the real tokens of all rows are concatenated, [rows, tokens, width] to [real tokens, width], after
     Zhai et al. 2023 (ByteTransformer), and padded again only where attention looks across a row and where the encoder
     ends. Inputs and outputs stay as they are, and no score changes, not even by rounding. Every row needs at least one
-    token that is not padding. Measured in docs/decisions.md.
+    token that is not padding. Measured in results/decisions.json.
     """
     model = onnx.load(path)
     _Unpadder(model.graph).rewrite()

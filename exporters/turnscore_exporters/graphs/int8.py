@@ -9,7 +9,7 @@ token has its own scale, found while the graph runs, and each column of a weight
 The sum is exact in integers, so neither neighbours nor padding reach it. Inputs that come from a layer norm are first
 divided by a factor per channel that the weights take back (SmoothQuant, Xiao et al. 2023, equation 4): a few channels
 are ten times larger than the rest and would use up the scale. Embeddings are int8 with one scale per row. Softmax,
-layer norms, GELU and heads on pooled vectors stay fp32. Measured in docs/decisions.md.
+layer norms, GELU and heads on pooled vectors stay fp32. Measured in results/decisions.json.
 """
 
 import math

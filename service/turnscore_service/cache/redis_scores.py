@@ -30,7 +30,7 @@ class RedisScores:
     def __init__(
         self, url: str, *, ttl_seconds: int = TTL_SECONDS, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """`url` is an address as the service's cache takes them (docs/cache.md). Raises ValidationError for another."""
+        """`url`: an address as the service's cache takes them (docs/deploy.md). Raises ValidationError for another."""
         settings = CacheSettings(url=SecretStr(url), timeout_ms=int(1000 * _TRIP_SECONDS))
         address = settings.address()
         assert address is not None

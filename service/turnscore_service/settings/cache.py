@@ -130,7 +130,7 @@ class CacheSettings(SettingsGroup):
     url: SecretStr | None = Field(
         default=None,
         description="The Redis that all processes share: `redis://`, `rediss://`, `unix://`, `redis+sentinel://`, "
-        "`redis+cluster://` ([cache.md](cache.md)). Empty: each process has its own cache only.",
+        "`redis+cluster://` ([deploy.md](deploy.md#redis-addresses)). Empty: each process has its own cache only.",
     )
     username: str | None = Field(default=None, description="User of the Redis; replaces the URL's.")
     password: SecretStr | None = Field(default=None, description="Password of the Redis; replaces the URL's.")
