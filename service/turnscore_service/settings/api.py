@@ -32,13 +32,12 @@ class HttpSettings(SettingsGroup):
     allowed_origins: Listed[str] = Field(
         default=(),
         description="Origins whose pages may use the service from a browser (CORS and WebSockets): "
-        "`https://chat.example`. The service's own pages may if they are opened by an IP address, as localhost or by "
-        "a name in `TURNSCORE_HTTP__ALLOWED_HOSTS`. Programs send no origin.",
+        "`https://chat.example` ([security.md](security.md#web-pages)).",
     )
     allowed_hosts: Listed[str] = Field(
         default=(),
-        description="Host names by which callers may address the service; others are refused, except IP addresses and "
-        "localhost. Empty: programs may use any name, pages none.",
+        description="Host names by which callers may address the service, next to IP addresses and localhost. "
+        "Empty: programs may use any name, pages none.",
     )
 
     header_timeout_seconds: PositiveFloat = Field(
@@ -48,8 +47,7 @@ class HttpSettings(SettingsGroup):
     )
     max_head_bytes: Annotated[int, Field(ge=1024)] = Field(
         default=65_536,
-        description="Bytes of a request's first line and headers (at most 128 headers); beyond, `too_large` (431) and "
-        "closed.",
+        description="Bytes of a request's first line and headers.",
     )
 
 
@@ -83,30 +81,27 @@ class GrpcSettings(SettingsGroup):
     )
     max_message_bytes: PositiveInt = Field(
         default=4 * 1024 * 1024,
-        description="Size from which gRPC itself refuses a message (RESOURCE_EXHAUSTED without details); below it, "
-        "messages beyond `TURNSCORE_LIMITS__MAX_BODY_BYTES` are `too_large`. gRPC's default.",
+        description="Size from which gRPC itself refuses a message (RESOURCE_EXHAUSTED without details); "
+        "below it, `TURNSCORE_LIMITS__MAX_BODY_BYTES` counts. gRPC's default.",
     )
     max_concurrent_streams: PositiveInt = Field(
         default=4096, description="Concurrent calls and conversations over one connection."
     )
     max_concurrent_calls: PositiveInt = Field(
         default=4096,
-        description="The same in one worker over all connections; beyond, RESOURCE_EXHAUSTED without details. Each "
-        "may hold one message in memory.",
+        description="The same in one worker over all connections; beyond, RESOURCE_EXHAUSTED without details.",
     )
     keepalive_seconds: PositiveFloat = Field(default=60.0, description="Silence after which a connection is probed.")
     keepalive_timeout_seconds: PositiveFloat = Field(
-        default=20.0, description="Time after which an unanswered probe ends the connection. gRPC's default."
+        default=20.0, description="Time after which an unanswered probe ends the connection."
     )
     min_ping_seconds: PositiveFloat = Field(
         default=10.0,
-        description="Shortest allowed interval between a caller's probes; a connection that probes more often is "
-        "closed.",
+        description="Shortest interval between probes; a caller that probes more often is disconnected.",
     )
     max_connection_age_seconds: Annotated[float, Field(ge=0)] = Field(
         default=0.0,
-        description="Age at which a caller is asked to reconnect, to spread over workers; calls in flight continue. "
-        "0: never.",
+        description="Age at which a caller is asked to reconnect, to spread over workers. 0: never.",
     )
     compression: Literal["none", "gzip", "deflate"] = Field(
         default="none", description="Compression of replies. Requests may always be compressed."
@@ -159,8 +154,7 @@ class AdminSettings(SettingsGroup):
     folder: Path | None = Field(
         default=None,
         description="Folder of the admin sockets, one per worker, for `turnscore models serve` "
-        "([rollouts.md](rollouts.md#switching)); created with mode 700 if its parent exists, refused if other users "
-        "can read it. Empty: none.",
+        "([rollouts.md](rollouts.md#switching)); created with mode 700 if its parent exists. Empty: none.",
     )
 
 
@@ -169,7 +163,7 @@ class AuthSettings(SettingsGroup):
 
     keys_file: Path | None = Field(
         default=None,
-        description="TOML file of API keys (`turnscore keys` writes it); read again when it changes. Without keys "
+        description="TOML file of [API keys](security.md#api-keys); read again when it changes. Without keys "
         "here and below, anyone may call.",
     )
     keys: dict[KeyName, KeyEntry] = Field(
@@ -179,7 +173,7 @@ class AuthSettings(SettingsGroup):
     )
     trusted_proxies: Listed[IPv4Network | IPv6Network] = Field(
         default=(),
-        description="Addresses and networks of proxies whose `X-Forwarded-For` names the caller. Callers without keys "
-        "are distinguished by address; all callers behind another proxy count as one.",
+        description="Addresses and networks of proxies whose `X-Forwarded-For` names the caller "
+        "([security.md](security.md#how-callers-share)).",
     )
     metrics_need_key: bool = Field(default=False, description="Whether `/metrics` requires a key, too.")

@@ -129,21 +129,21 @@ class CacheSettings(SettingsGroup):
 
     url: SecretStr | None = Field(
         default=None,
-        description="The Redis that all processes share: `redis://`, `rediss://`, `unix://`, `redis+sentinel://`, "
-        "`redis+cluster://` ([deploy.md](deploy.md#redis-addresses)). Empty: each process has its own cache only.",
+        description="The [address](deploy.md#redis-addresses) of the Redis that all processes share. Empty: "
+        "each process has its own cache only.",
     )
-    username: str | None = Field(default=None, description="User of the Redis; replaces the URL's.")
-    password: SecretStr | None = Field(default=None, description="Password of the Redis; replaces the URL's.")
+    username: str | None = Field(default=None, description="User of the Redis, instead of the URL's.")
+    password: SecretStr | None = Field(default=None, description="Password of the Redis, instead of the URL's.")
     sentinel_username: str | None = Field(default=None, description="User of the Sentinels.")
     sentinel_password: SecretStr | None = Field(default=None, description="Password of the Sentinels.")
     namespace: CacheNamespace = Field(
         default="default",
-        description="Namespace of requests that name none; a request finds only scores of its own namespace.",
+        description="Namespace of requests that name none.",
     )
     secret: SecretStr | None = Field(
         default=None,
-        description="Keys the hashes of texts and seals entries, so that a reader of the cache cannot test guesses "
-        "and a writer cannot forge scores. Services that share a cache need the same secret.",
+        description="Keys the hashes of texts and seals entries, so that a reader cannot test guesses and a "
+        "writer cannot forge scores. Services that share a cache need the same secret.",
     )
     ttl_seconds: NonNegativeInt = Field(default=86_400, description="How long a score is kept; 0 keeps none.")
     scorer_ttl_seconds: dict[str, NonNegativeInt] = Field(
@@ -154,20 +154,19 @@ class CacheSettings(SettingsGroup):
     )
     local_max_bytes: NonNegativeInt = Field(
         default=32 * 1024 * 1024,
-        description="Memory of the cache in each worker process (about 50,000 turns of engagement, 28,000 of FED on "
+        description="Memory of the cache in each worker (about 50,000 turns of engagement, 28,000 of FED on "
         "all qualities); 0: off.",
     )
     local_ttl_seconds: PositiveInt = Field(default=600, description="How long that cache keeps a score at most.")
 
     timeout_ms: PositiveInt = Field(
         default=50,
-        description="Time limit of a round trip to the Redis, including connecting, without retries: the most that a "
-        "failing Redis costs a request.",
+        description="Time limit of a round trip to the Redis, including connecting, without retries.",
     )
     connections: PositiveInt = Field(
         default=2,
-        description="Concurrent lookups per worker; lookups that arrive meanwhile share the next round trip. Writes, "
-        "probes, keys' budgets and clearing use up to four more connections.",
+        description="Concurrent lookups per worker; others share the next round trip. Writes, probes, keys' "
+        "budgets and clearing use up to four more connections.",
     )
     max_pending_writes: PositiveInt = Field(
         default=10_000, description="Scores that may wait to be written, per worker; more are dropped."
@@ -183,8 +182,8 @@ class CacheSettings(SettingsGroup):
     breaker_max_retry_seconds: PositiveFloat = Field(default=15.0, description="Longest time between two probes.")
     clear_poll_seconds: PositiveFloat = Field(
         default=5.0,
-        description="Interval at which a worker looks for a `turnscore cache clear`. Services that share a cache need "
-        "the same value.",
+        description="Interval at which a worker looks for `turnscore cache clear`. Services that share a "
+        "cache need the same value.",
     )
 
     @field_validator("url")

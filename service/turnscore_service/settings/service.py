@@ -140,9 +140,9 @@ class RuntimeSettings(SettingsGroup):
 
     device: DeviceName = Field(
         default="auto",
-        description="`cpu`; `cuda` (all devices, one per worker in turn); `cuda:1`; `cuda:0,cuda:1` (in turn); "
-        "`auto`: CUDA if it works and the bundle has a graph for it, else the CPU. If a device named here fails, the "
-        "service is not ready and says why ([deploy.md](deploy.md#on-a-gpu)).",
+        description="`cpu`; `cuda` (all devices, one per worker in turn); `cuda:1`; `cuda:0,cuda:1` (in "
+        "turn); `auto`: CUDA if it works and the bundle has a graph for it, else the CPU "
+        "([deploy.md](deploy.md#devices)).",
     )
     gpu_memory_share: Annotated[float, Field(gt=0, le=1)] = Field(
         default=0.8,
@@ -159,9 +159,8 @@ class RuntimeSettings(SettingsGroup):
     )
     kept_vector_bytes: Annotated[int, Field(ge=0)] = Field(
         default=KEPT_VECTOR_BYTES,
-        description="Memory of one worker for what its models computed of single texts, so that a conversation's "
-        "earlier turns are not read again; enough for 500 conversations. 0: nothing is kept "
-        "([architecture.md](architecture.md#kept-vectors)).",
+        description="Memory of one worker for [vectors of texts](architecture.md#kept-vectors), so that a "
+        "conversation's earlier turns are not read again; enough for 500 conversations. 0: none.",
     )
     stall_seconds: PositiveFloat = Field(
         default=60.0,
@@ -180,8 +179,8 @@ class BatchingSettings(SettingsGroup):
     )
     max_padding_ratio: Annotated[float, Field(ge=1)] | None = Field(
         default=None,
-        description="Largest cost of a batch relative to its turns computed separately: rows x longest^2 over the sum "
-        "of squares. Empty: 1.0 on a CPU (only turns of equal padded width share a batch), 1.1 on CUDA.",
+        description="Largest cost of a batch relative to its turns computed separately: rows x longest^2 over "
+        "the sum of squares. Empty: 1.0 on a CPU (turns of one padded width), 1.1 on CUDA.",
     )
 
 
@@ -235,8 +234,8 @@ class Settings(BaseSettings):
 
     models: Listed[str] = Field(
         default=(),
-        description="Bundles to load, separated by commas: `name`, `name:version` or `name:latest` of the model store "
-        "or the starter bundles, or a folder's path (with a `/`). Empty: all starter bundles.",
+        description="Bundles to load: `name`, `name:version` or `name:latest` of the model store or the "
+        "starter bundles, or a folder's path (with a `/`). Empty: all starter bundles.",
     )
     shadow: ShadowVersions = Field(
         default=(),
@@ -280,13 +279,13 @@ class Settings(BaseSettings):
     )
     log_slow_seconds: Annotated[float, Field(ge=0)] = Field(
         default=2.5,
-        description="Duration from which a request or a conversation's turn is logged as slow, with the time of each "
-        "stage and without its text; at most ten lines per second. 0: none.",
+        description="Duration from which a request or a conversation's turn is logged as slow, with the time "
+        "of each stage; at most ten lines per second. 0: none.",
     )
     metric_tenants: Annotated[Listed[str], Field(max_length=32)] = Field(
         default=(),
-        description="Up to 32 names of API keys that the metrics on values distinguish by `tenant`; other callers are "
-        "`other`. Empty: no distinction.",
+        description="Up to 32 names of API keys that metrics on live turns distinguish by `tenant`; other "
+        "callers are `other`. Empty: no distinction.",
     )
     options: dict[str, dict[str, JsonValue]] = Field(
         default_factory=dict,
