@@ -66,7 +66,7 @@ def train(
     if page is not None:
         write_text(page, to_markdown(found))
     if rows is not None:
-        items = {each.judged.name: len(each.judged.items) for each in read_eval_sets(data)}
+        items = {each.name: len(each.items) for each in read_eval_sets(data)}
         write_json(rows, collect_rows(reports, command, items))
     typer.echo(to_markdown(found))
 

@@ -58,6 +58,7 @@ class JudgedItem:
     system: str
     rating: float
     turns: Sequence[TurnToScore]
+    references: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,6 +20,7 @@ from turnscore_exporters.training.loop import REPORT_FILE, STATE_FOLDER, TRAININ
 from paper_systems.classifiers import train_birnn, train_svm
 from paper_systems.data import Baseline, EvalTurn, RandomNegatives
 from paper_systems.page import (
+    ask,
     measure_adversarial,
     measure_baseline,
     read_adversarial,
@@ -58,7 +59,7 @@ def run_job(plan: TrainingPlan) -> dict[str, Any]:
     begun = time.perf_counter(), time.process_time()
     sets = read_eval_sets(plan.data)
     contexts = read_adversarial(plan.data, SLOW_CONTEXTS if is_slow else MOST_CONTEXTS, plan.seed)
-    judged = [each for found in sets for each in found.asked]
+    judged = [ask(each) for found in sets for each in found.items]
     judged += [each for found in contexts for own in found.values() for each in own]
     plan = replace(plan, judged=judged)
     trained = SYSTEMS[plan.name](plan)

@@ -4,7 +4,7 @@ import json
 import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -84,35 +84,23 @@ MULTIREF = "multiref"
 MOST_TURNS, SEED = 3000, 0  # As in docs/agreement.md, so that its rows are of the same turns.
 
 
-@dataclass(frozen=True)
-class EvalSet:
-    """A judged set, and the items that a baseline scores of it."""
+def ask(item: JudgedItem) -> EvalTurn:
+    """What a baseline scores of a judged turn."""
+    [turn] = item.turns
+    context = tuple(each.text for each in turn.context)
+    return EvalTurn(context=context, response=turn.response, references=item.references)
 
-    judged: JudgedSet
-    asked: Sequence[EvalTurn]
 
-
-def read_eval_sets(folder: Path) -> list[EvalSet]:
+def read_eval_sets(folder: Path) -> list[JudgedSet]:
     """The development sets of turns that the folder has, and the rated responses with references."""
-    found = [
-        EvalSet(
-            judged,
-            [
-                EvalTurn(context=tuple(each.text for each in turn.context), response=turn.response)
-                for item in judged.items
-                for turn in item.turns
-            ],
-        )
-        for judged in read_judged_sets(folder, MOST_TURNS, SEED)
-        if judged.unit == TURNS
-    ]
+    found = [each for each in read_judged_sets(folder, MOST_TURNS, SEED) if each.unit == TURNS]
     if (folder / MULTIREF_FILE).exists():
         found.append(_read_multiref(folder / MULTIREF_FILE))
     return found
 
 
 def measure_baseline(
-    baseline: Baseline, sets: Sequence[EvalSet], most_turns: int, draws: Draws, seen: frozenset[str] = frozenset()
+    baseline: Baseline, sets: Sequence[JudgedSet], most_turns: int, draws: Draws, seen: frozenset[str] = frozenset()
 ) -> dict[str, dict[str, Any]]:
     """Figures by set and score, and of length and position; at most so many turns of each set are scored.
 
@@ -120,19 +108,16 @@ def measure_baseline(
     """
     found = {}
     for each in sets:
-        kept = [place for place, item in enumerate(each.judged.items) if item.dialogue not in seen]
-        if len(kept) >= LEAST_OBSERVATIONS:
-            items, asked = [each.judged.items[place] for place in kept], [each.asked[place] for place in kept]
-            unseen = EvalSet(replace(each.judged, items=items), asked)
-            found[each.judged.name] = _measure(baseline, unseen, most_turns, draws)
+        items = [replace(item, system="") for item in each.items if item.dialogue not in seen]
+        if len(items) >= LEAST_OBSERVATIONS:
+            found[each.name] = _measure(baseline, replace(each, items=items), most_turns, draws)
     return found
 
 
-def _measure(baseline: Baseline, each: EvalSet, most_turns: int, draws: Draws) -> dict[str, Any]:
-    places = draw_places(each.judged.items, most_turns, SEED)
-    found = baseline.score([each.asked[place] for place in places])
-    columns = {name: _spread(scores, places, len(each.asked)) for name, scores in found.items()}
-    whole = replace(each.judged, items=[replace(item, system="") for item in each.judged.items])
+def _measure(baseline: Baseline, whole: JudgedSet, most_turns: int, draws: Draws) -> dict[str, Any]:
+    places = draw_places(whole.items, most_turns, SEED)
+    found = baseline.score([ask(whole.items[place]) for place in places])
+    columns = {name: _spread(scores, places, len(whole.items)) for name, scores in found.items()}
     trivial = {
         name: _spread(column[places], places, len(column)) for name, column in length_and_position(whole).items()
     }
@@ -162,21 +147,20 @@ def _round(interval: Interval) -> list[float | None]:
     return [None if math.isnan(each) else round(each, 4) for each in (interval.value, interval.low, interval.high)]
 
 
-def _read_multiref(path: Path) -> EvalSet:
+def _read_multiref(path: Path) -> JudgedSet:
     """Rated responses; a reference equal to the response is left out."""
-    items: list[JudgedItem] = []
-    asked: list[EvalTurn] = []
-    for _, row in read_rows(path):
-        context, response = tuple(row["context"]), row["response"]
-        references = true_references(response, row["references"])
-        if not response.strip() or not references:
-            continue
-        asked.append(EvalTurn(context=context, response=response, references=references))
-        turns = [make_turn(alternate(context), response)]
-        items.append(
-            JudgedItem(dialogue=row["context_id"], system=row["system"], rating=float(row["rating"]), turns=turns)
+    items = [
+        JudgedItem(
+            dialogue=row["context_id"],
+            system=row["system"],
+            rating=float(row["rating"]),
+            turns=[make_turn(alternate(row["context"]), row["response"])],
+            references=references,
         )
-    return EvalSet(JudgedSet(name=MULTIREF, unit=TURNS, items=items), asked)
+        for _, row in read_rows(path)
+        if row["response"].strip() and (references := true_references(row["response"], row["references"]))
+    ]
+    return JudgedSet(name=MULTIREF, unit=TURNS, items=items)
 
 
 Report = Mapping[str, Any]

@@ -38,7 +38,7 @@ def test_a_response_among_its_own_references_is_measured_without_it(tmp_path: Pa
     ]
     write_rows(tmp_path / "multiref" / "ratings.jsonl.gz", rows)
     [found] = read_eval_sets(tmp_path)
-    assert [each.references for each in found.asked] == [("good day",)], "a turn without any other is not asked"
+    assert [each.references for each in found.items] == [("good day",)], "a turn without any other is not asked"
 
 
 # Replies that dialogues gave to the same words: wrong ones to the others alone.
