@@ -179,11 +179,7 @@ def main(
     shown = Page(
         title="Agreement of every scorer with people, on the development sets",
         summary=_summarize(scorers.values(), fed_turns, bootstrap, seed),
-        sections=[
-            *list_sections(found),
-            *_show_relevance(relevance),
-            *_show_published(),
-        ],
+        sections=[*list_sections(found), *_show_relevance(relevance), *_show_published()],
         command=shlex.join(["experiments/agreement_table.py", "DATA", *sys.argv[2:]]),
     )
     write_text(output, to_json_text(to_results(shown)))

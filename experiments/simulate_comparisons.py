@@ -118,10 +118,7 @@ def count_false_verdicts(
     return called / studies
 
 
-def main(
-    studies: Annotated[int, typer.Option(min=10)] = 4000,
-    seed: int = 0,
-) -> None:
+def main(studies: Annotated[int, typer.Option(min=10)] = 4000, seed: int = 0) -> None:
     """Prints both tables."""
     typer.echo(f"equal systems, {LOOKS} looks, {studies} studies: share called different at level {LEVEL}")
     for name in (*SEQUENCES, "t-test"):

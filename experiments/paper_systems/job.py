@@ -19,13 +19,7 @@ from turnscore_exporters.training.loop import REPORT_FILE, STATE_FOLDER, TRAININ
 
 from paper_systems.classifiers import train_birnn, train_svm
 from paper_systems.data import Baseline, EvalTurn, RandomNegatives
-from paper_systems.page import (
-    ask,
-    measure_adversarial,
-    measure_baseline,
-    read_adversarial,
-    read_eval_sets,
-)
+from paper_systems.page import ask, measure_adversarial, measure_baseline, read_adversarial, read_eval_sets
 from paper_systems.plan import TrainingPlan
 from paper_systems.trainers import TRAINERS, Train
 

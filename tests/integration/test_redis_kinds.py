@@ -74,9 +74,7 @@ async def test_one_that_is_encrypted_and_asks_for_a_certificate(redis: RedisServ
             assert round_trips() == trips
 
 
-async def test_a_cluster_keeps_and_clears_every_slots_scores_and_loses_those_of_a_node_that_is_away(
-    tmp_path: Path,
-):
+async def test_a_cluster_keeps_and_clears_every_slots_scores_and_loses_those_of_a_node_that_is_away(tmp_path: Path):
     def count(node: RedisServer) -> int:
         with node.client() as client:
             return len(client.keys("turnscore:3:*"))

@@ -181,12 +181,7 @@ class Faults:
     """Makes one fault after the other, and what it finds wrong with the parts themselves."""
 
     def __init__(
-        self,
-        running: Fleet,
-        callers: Callers,
-        keys_file: Path,
-        versions: dict[str, list[Path]],
-        broken: Sequence[Path],
+        self, running: Fleet, callers: Callers, keys_file: Path, versions: dict[str, list[Path]], broken: Sequence[Path]
     ) -> None:
         self.running, self._callers, self._keys_file = running, callers, keys_file
         self._versions, self._broken = versions, broken

@@ -3,12 +3,7 @@
 from pathlib import Path
 
 from paper_systems.bert_systems import compose_step
-from paper_systems.data import (
-    EvalTurn,
-    RandomNegatives,
-    normalize,
-    without_judged,
-)
+from paper_systems.data import EvalTurn, RandomNegatives, normalize, without_judged
 from paper_systems.page import read_eval_sets
 from support.exporter_data import write_rows
 from turnscore_exporters.data.pairs import TextPair

@@ -20,13 +20,7 @@ from turnscore_load.callers import (
     judge_talk,
 )
 from turnscore_load.oracle import Ask, Ledger, Oracle, Place, Verdict
-from turnscore_load.scenarios.endurance import (
-    check_lines,
-    count_requests,
-    cut_broken_line,
-    find_failures,
-    read_lines,
-)
+from turnscore_load.scenarios.endurance import check_lines, count_requests, cut_broken_line, find_failures, read_lines
 
 TURNS = [{"speaker": speaker, "text": text} for speaker, text in zip(["user", "system"] * 2, "abcd", strict=True)]
 SCORERS = ("engagement", "quality")
