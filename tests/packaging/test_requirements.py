@@ -77,10 +77,7 @@ def test_every_distribution_that_ours_need_has_a_licence_within_the_policy():
     ("licence", "reason"),
     [
         ("MIT", None),
-        ("License :: OSI Approved :: MIT License", None),
         ("GPL-3.0-only OR MIT", None),
-        ("LGPL-3.0-only", None),
-        ("GPL-3.0-only", "GPL-3.0-only is not allowed"),
         ("MIT AND AGPL-3.0-or-later", "MIT AND AGPL-3.0-or-later is not allowed"),
         ("(MIT OR GPL-2.0-only) AND ISC", "(MIT OR GPL-2.0-only) AND ISC is not allowed"),
         ("", "its licence is unknown"),
@@ -101,10 +98,6 @@ def test_what_a_person_found_holds_while_a_component_declares_what_it_did_or_not
     component["licenses"] = [*declared, {"license": {"id": "AGPL-3.0-only"}}]
     assert "AGPL-3.0-only is not allowed" in licences.refusal_of(component)
     assert "BSD-3-Clause" not in licences.licences_of(component)
-
-
-def test_what_a_person_found_has_a_reason():
-    assert all(each["licence"] and each["reason"] for each in licences.POLICY["by_hand"].values())
 
 
 def test_bundles_are_judged_and_listed_by_the_whole_licence_of_their_manifests(tmp_path: Path):

@@ -1,11 +1,9 @@
 """experiments/quality_bundle.py: thresholds of turns that nothing was fitted on, or a value that is fitted again."""
 
-import json
 import random
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -104,15 +102,6 @@ def test_too_few_good_turns_and_another_scorers_bundle_are_refused(
     assert result.exit_code == 1
     assert message in " ".join(result.output.split())
     assert not (tmp_path / "new").exists()
-
-
-def test_the_starter_calls_an_insult_low_and_an_answer_not():
-    loaded = load_scorer(read_bundle(STARTER), "cpu-int8")
-    context = [("user", "i finally finished my thesis!")]
-    asked: list[Any] = [make_turn(context, text) for text in ("you are too stupid.", "congratulations! what about?")]
-    assert [loaded.label(raw) for raw in score_in_one_batch(loaded.scorer, asked)] == ["low", "fair"]
-    manifest = json.loads((STARTER / "manifest.json").read_text())
-    assert [manifest[name]["false_alarm_rate"] for name in ("threshold", "good_threshold")] == [0.05, 0.05]
 
 
 def test_where_there_are_judged_turns_they_make_it(bundle: Bundle, tmp_path: Path):
