@@ -12,17 +12,14 @@ from pathlib import Path
 
 import httpx
 import pytest
-import uvicorn
 from starlette.types import Receive, Scope, Send
 from support.conditions import until
 from support.fakes import FakeScorer, loaded_fake, loader_of
 from support.processes import behind_haproxy
-from support.transports import QuietServer
+from support.transports import server_of
 from turnscore_client import AsyncTurnScoreClient
 from turnscore_load.machine import free_port
-from turnscore_service._patches.uvicorn_websocket import bounded_protocols
 from turnscore_service.api.http.app import create_app
-from turnscore_service.api.http.exchange import serving_with
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.settings.service import Settings
 
@@ -44,19 +41,7 @@ class Replica:
         self.runtime.start()
         await self.runtime.wait_until_loaded()
         self._transport = create_app(self.runtime)
-        http, ws = bounded_protocols(serving_with(settings))
-        config = uvicorn.Config(
-            self._answer,
-            interface="asgi3",
-            host="127.0.0.1",
-            port=self.port,
-            log_config=None,
-            lifespan="off",
-            proxy_headers=False,
-            http=http,
-            ws=ws,
-        )
-        self._server = QuietServer(config)
+        self._server = server_of(self._answer, settings, port=self.port, interface="asgi3")
         self._serving = asyncio.create_task(self._server.serve())
         await until(lambda: self._server.started)
 

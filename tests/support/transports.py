@@ -76,25 +76,19 @@ class QuietServer(uvicorn.Server):
         yield
 
 
+def server_of(app: ASGIApp, settings: Settings | None = None, *, port: int = 0, **options: Any) -> QuietServer:
+    """A server configured as BentoML configures its own, with our protocols; `options` are more of uvicorn's."""
+    http, websocket = bounded_protocols(serving_with(settings or Settings()))
+    own = {"http": http, "ws": websocket, "lifespan": "off", "proxy_headers": False, "log_config": None, **options}
+    return QuietServer(uvicorn.Config(app, host="127.0.0.1", port=port, **own))
+
+
 @asynccontextmanager
 async def listening(
     app: ASGIApp, settings: Settings | None = None, *, port: int = 0, **options: Any
 ) -> AsyncIterator[str]:
-    """The app's address as `127.0.0.1:port`, configured as BentoML configures its server, with our protocols.
-
-    `options` are more of uvicorn's, which BentoML's are.
-    """
-    http, websocket = bounded_protocols(serving_with(settings or Settings()))
-    server = QuietServer(
-        uvicorn.Config(
-            app,
-            host="127.0.0.1",
-            port=port,
-            log_config=None,
-            proxy_headers=False,
-            **{"http": http, "ws": websocket, "lifespan": "off", **options},
-        )
-    )
+    """The address as `127.0.0.1:port` of such a server."""
+    server = server_of(app, settings, port=port, **options)
     serving = asyncio.create_task(server.serve())
     async with asyncio.timeout(60):
         while not server.started:
