@@ -31,17 +31,11 @@ _SETTLE_SECONDS = 2.0  # from the overload's start until the queue is full, and 
 Counts = Mapping[str, float]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Round:
-    """One service's round: its calls, the CPU time of its processes, what its shadow did."""
+Round = tuple[Stage, Counts]  # one service's calls, and what its shadow did
 
-    stage: Stage
-    cpu_seconds: float
-    counts: Counts
 
-    @property
-    def p99_ms(self) -> float:
-        return self.stage.took_ms(99, "answered")
+def p99_ms(round_: Round) -> float:
+    return round_[0].took_ms(99, "answered")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +50,7 @@ class ShadowRun:
 
     def sum(self, count: str) -> float:
         """Of the shadowed rounds."""
-        return sum(each.counts[count] for each in self.shadowed)
+        return sum(counts[count] for _, counts in self.shadowed)
 
 
 @dataclass(kw_only=True)
@@ -92,7 +86,7 @@ class Shadow(Scenario[ShadowRun]):
             for each in (plain, shadowed):
                 measured = await self._round(each, generators[each.port], traffic, per_second)
                 found[each.port].append(measured)
-                typer.echo(f"{'shadowed' if each is shadowed else 'plain'}: p99 {measured.p99_ms:.1f} ms")
+                typer.echo(f"{'shadowed' if each is shadowed else 'plain'}: p99 {p99_ms(measured):.1f} ms")
         typer.echo(f"overload: {_OVERLOAD_CLIENTS} callers for {self.overload_seconds:g} s")
 
         async def watch() -> Counts:
@@ -114,23 +108,20 @@ class Shadow(Scenario[ShadowRun]):
     async def _round(self, service: Process, generator: Generator, traffic: Traffic, per_second: float) -> Round:
         count = max(1, int(per_second * self.seconds))
         requests = [score_request(service.port, traffic.next_ask().item) for _ in range(count)]
-        before, cpu = await asyncio.to_thread(read_counts, service.port), service.cpu_seconds()
+        before = await asyncio.to_thread(read_counts, service.port)
         stage = await generator.run_open(requests, per_second)
-        took = service.cpu_seconds() - cpu
-        counts = _since(await asyncio.to_thread(read_counts, service.port), before)
-        return Round(stage=stage, cpu_seconds=took, counts=counts)
+        return stage, _since(await asyncio.to_thread(read_counts, service.port), before)
 
     def report(self, found: ShadowRun) -> Iterator[str]:
         rows = []
         for name, rounds in (("without a shadow", found.plain), (f"shadow, {self.share:.0%}", found.shadowed)):
-            together = Stage([call for each in rounds for call in each.stage.calls], 0.0, 1.0)
-            each_p99 = ", ".join(f"{each.p99_ms:.1f}" for each in rounds)
-            spent = 1000 * sum(each.cpu_seconds for each in rounds) / max(1, len(together.calls))
+            together = Stage([call for stage, _ in rounds for call in stage.calls], 0.0, 1.0)
+            each_p99 = ", ".join(f"{p99_ms(each):.1f}" for each in rounds)
             times = [f"{together.took_ms(percent, 'answered'):.1f} ms" for percent in (50, 99)]
-            rows.append([name, *times, f"{each_p99} ms", f"{spent:.2f} ms"])
+            rows.append([name, *times, f"{each_p99} ms"])
         compared, cpu = found.sum("compared"), found.sum("cpu_seconds")
         yield f"{found.per_second:.1f} requests per second at an even rate."
-        yield table(["service", "p50", "p99", "p99 of each round", "CPU per request"], rows)
+        yield table(["service", "p50", "p99", "p99 of each round"], rows)
         yield f"The shadow compared {compared:.0f} turns, {1000 * cpu / max(1.0, compared):.1f} ms of CPU each."
         yield (
             f"Overload: {found.overload.count('answered')} answered, {found.overload.count('refused')} refused, "
@@ -138,9 +129,9 @@ class Shadow(Scenario[ShadowRun]):
         )
 
     def checks(self, found: ShadowRun) -> Iterator[Check]:
-        plain, shadowed = [each.p99_ms for each in found.plain], [each.p99_ms for each in found.shadowed]
+        plain, shadowed = [p99_ms(each) for each in found.plain], [p99_ms(each) for each in found.shadowed]
         lost = [
-            sum(len(each.stage.calls) - each.stage.count("answered") for each in rounds)
+            sum(len(stage.calls) - stage.count("answered") for stage, _ in rounds)
             for rounds in (found.plain, found.shadowed)
         ]
         claim = "every caller is answered, with a shadow and without"
@@ -148,7 +139,7 @@ class Shadow(Scenario[ShadowRun]):
         noticed = f"{median(shadowed):.1f} ms; {min(plain):.1f} to {max(plain):.1f} ms"
         claim = "callers' p99 with a shadow, median of the rounds, is within the range of the rounds without"
         yield Check(claim, noticed, median(shadowed) <= max(plain))
-        turns, failed = sum(each.stage.count("answered") for each in found.shadowed), found.sum("failed")
+        turns, failed = sum(stage.count("answered") for stage, _ in found.shadowed), found.sum("failed")
         share = found.sum("compared") / turns if turns else 0.0
         kept = f"{share:.1%} of {turns} turns, {self.share:.0%} wanted; {failed:.0f} failed"
         claim = "the shadow compares most of the turns that it is to"
