@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import turnscore_wire as wire
@@ -27,24 +28,16 @@ _BY_PATH = {endpoint.path: endpoint for endpoint in ENDPOINTS}
 NO_TIME = wire.Timing(total=0.0, tokenize=0.0, queue=0.0, inference=0.0)
 
 
+@dataclass(frozen=True)
 class MockAnswers:
     """Answers requests with the values that `scores` holds, or returns, under one request id."""
 
-    def __init__(
-        self,
-        scores: Scores,
-        limits: wire.Limits,
-        request_id: str,
-        thresholds: Mapping[str, float] | None = None,
-        similarity: Similarity | None = None,
-        signals: Signals | None = None,
-    ) -> None:
-        self._similarity = similarity or share_words
-        self._signals = signals or {}
-        self._scores = scores
-        self._thresholds = thresholds or {}
-        self._limits = limits
-        self.request_id = request_id
+    scores: Scores
+    limits: wire.Limits
+    request_id: str
+    thresholds: Mapping[str, float] = field(default_factory=dict)
+    similarity: Similarity | None = None
+    signals: Signals = field(default_factory=dict)
 
     def answer(self, path: str, body: bytes) -> BaseModel:
         """The reply to one request. Raises ValidationError or a ServiceError where the service would refuse it."""
@@ -73,7 +66,7 @@ class MockAnswers:
 
     def score(self, request: wire.ScoreRequest) -> wire.ScoreReply:
         """The scores of one turn; raises what `scores` raises."""
-        values = self._scores(request) if callable(self._scores) else self._scores
+        values = self.scores(request) if callable(self.scores) else self.scores
         asked = self._of_system(values) if request.scorers is None else request.scorers
         if request.speaker == "user" and not request.is_speaker_given and self._of_system(asked):
             raise InvalidRequestError(NO_RESPONSE, "messages")
@@ -85,7 +78,7 @@ class MockAnswers:
                 message = f"{name} scores turns of the {own}, but this is one of the {request.speaker}"
                 raise InvalidRequestError(message, field)
         scores = {
-            name: _score_of(name, values[name], request.response, self._thresholds.get(name), self._signals.get(name))
+            name: _score_of(name, values[name], request.response, self.thresholds.get(name), self.signals.get(name))
             for name in asked
         }
         found = request.place()
@@ -99,7 +92,7 @@ class MockAnswers:
 
     def speaker_of(self, name: str) -> wire.Speaker:
         """Whose turns that scorer scores."""
-        return "user" if name in self._signals else "system"
+        return "user" if name in self.signals else "system"
 
     def asked_of(self, turn: wire.Turn, scorers: list[str] | None) -> list[str] | None:
         """Those of the scorers asked that score the turn; None for the default ones, which score the system's."""
@@ -159,20 +152,20 @@ class MockAnswers:
 
     def _ranked_by(self, request: wire.RankRequest) -> list[str] | None:
         """Those that the request names, by `scorers` or else by `weights`, else quality where it is known."""
-        if request.scorers is not None or callable(self._scores):
+        if request.scorers is not None or callable(self.scores):
             return request.scorers
-        known = [name for name in request.weights or () if name in self._scores]
-        return known or (["quality"] if "quality" in self._scores else None)
+        known = [name for name in request.weights or () if name in self.scores]
+        return known or (["quality"] if "quality" in self.scores else None)
 
     def _compare(self, request: wire.SimilarityRequest) -> wire.SimilarityReply:
         """As the service compares, by the mock's own similarity."""
-        others = request.references or request.texts
-        if len(request.texts) + len(others) > self._limits.max_items:
+        others, compare = request.references or request.texts, self.similarity or share_words
+        if len(request.texts) + len(others) > self.limits.max_items:
             field = "references" if len(request.texts) < len(others) else "texts"
-            raise TooLargeError(f"together at most {self._limits.max_items} are allowed", field)
+            raise TooLargeError(f"together at most {self.limits.max_items} are allowed", field)
         texts = []
         for place, text in enumerate(request.texts):
-            found = [self._similarity(text, other) for other in others]
+            found = [compare(text, other) for other in others]
             rivals = [each for each in range(len(others)) if request.references or each != place]
             best = max(rivals, key=found.__getitem__, default=None)
             texts.append(wire.TextSimilarities(similarities=found, best=best, tokens=_tokens_of(text), cached=False))
@@ -186,9 +179,7 @@ class MockAnswers:
         )
 
     def models(self) -> wire.ModelsReply:
-        names = (
-            [*(self._thresholds or ["engagement"]), *self._signals] if callable(self._scores) else list(self._scores)
-        )
+        names = [*(self.thresholds or ["engagement"]), *self.signals] if callable(self.scores) else list(self.scores)
         models = [
             wire.ModelDescription(
                 scorer=name,
@@ -197,13 +188,13 @@ class MockAnswers:
                 graph="mock",
                 max_text_tokens=512,
                 max_turn_tokens=512,
-                threshold=self._thresholds.get(name),
+                threshold=self.thresholds.get(name),
                 is_default=self.speaker_of(name) == "system",
                 speaker=self.speaker_of(name),
             )
             for name in names
         ]
-        return wire.ModelsReply(request_id=self.request_id, models=models, limits=self._limits)
+        return wire.ModelsReply(request_id=self.request_id, models=models, limits=self.limits)
 
 
 def share_words(left: str, right: str) -> float:

@@ -98,9 +98,9 @@ def run_command(mock: MockTurnScore, *arguments: object) -> Result:
     return result
 
 
-def invoke(app: Any, words: Sequence[str], code: int = 0) -> Result:
+def invoke(app: Any, words: Sequence[object], code: int = 0) -> Result:
     """What the command of a typer app said, after it ended with this exit status."""
-    done = CliRunner().invoke(app, words)
+    done = CliRunner().invoke(app, list(map(str, words)))
     assert done.exit_code == code, done.output
     return done
 

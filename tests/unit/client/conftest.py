@@ -1,10 +1,12 @@
 """Fixtures of the client's tests: a mock service, and calls made the same way through every client."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
 import pytest
+from support.fakes import Threaded
 from turnscore_client import (
     AsyncTurnScoreClient,
     AsyncTurnScoreGrpcClient,
@@ -124,3 +126,32 @@ class _Awaited:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.conversation, name)
+
+
+_KEY = {"api_key": "s3cret", "timeout_seconds": 30.0, "max_retries": 0}
+
+
+def _client_of(kind: str, address: str, given: dict[str, Any]) -> Any:
+    arguments = {**_KEY, **given}
+    if kind == "http-sync":
+        return TurnScoreClient(f"http://{address}", **arguments)
+    if kind == "http-async":
+        return AsyncTurnScoreClient(f"http://{address}", **arguments)
+    return (TurnScoreGrpcClient if kind == "grpc-sync" else AsyncTurnScoreGrpcClient)(address, **arguments)
+
+
+@pytest.fixture
+def live(kind: str) -> Callable[..., Any]:
+    """`async with live(address) as conversation` with a real service; the module says of which `kind`."""
+
+    @asynccontextmanager
+    async def open_one(address: str, client: dict[str, Any] | None = None, **given: Any) -> AsyncIterator[Any]:
+        made = _client_of(kind, address, client or {})
+        if kind.endswith("-sync"):
+            async with Threaded(made, given) as conversation:
+                yield conversation
+        else:
+            async with made, made.conversation(**given) as conversation:
+                yield conversation
+
+    return open_one

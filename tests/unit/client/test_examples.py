@@ -122,7 +122,7 @@ def test_a_gate_s_second_calls_gain_most_where_the_shipped_quality_says_low(tmp_
     responses = [{"text": text, "made": made, **marks, "overall": mark} for text, made, mark in replies]
     told = {"set": "modern", "split": "dev", "context": context, "responses": responses}
     write_rows(tmp_path / "judged_modern.jsonl.gz", [{**told, "dialogue": name} for name in names])
-    measure_gate([str(tmp_path), str(tmp_path / "gate.json")])
+    measure_gate(tmp_path, tmp_path / "gate.json")
     modern = json.loads((tmp_path / "gate.json").read_text())["figures"]["judged_modern"]
     low, any_reply = modern["fallback_model"]["low"], modern["fallback_model"]["any"]
     assert any_reply["calls"] == 4 * len(names) > low["calls"] > 0

@@ -9,56 +9,24 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY
 from support.conditions import until
-from support.fakes import POISON, FakeScorer, Threaded
+from support.fakes import POISON, FakeScorer
 from support.files import cuttable, movable
 from support.transports import grpc_server, listening_service, settings_with
 from turnscore_client import (
-    AsyncTurnScoreClient,
-    AsyncTurnScoreGrpcClient,
     ConnectionFailedError,
     DeadlineExceededError,
     InternalError,
     InvalidRequestError,
     NotReadyError,
     OverloadedError,
-    TurnScoreClient,
-    TurnScoreGrpcClient,
 )
 from turnscore_service.settings.service import Settings
-
-KEY = {"api_key": "s3cret", "timeout_seconds": 30.0, "max_retries": 0}
 
 
 @pytest.fixture(params=["http-sync", "http-async", "grpc-sync", "grpc-async"])
 def kind(request: pytest.FixtureRequest) -> str:
     """Which transport, through which client."""
     return request.param
-
-
-def client_of(kind: str, address: str, given: dict[str, Any]) -> Any:
-    arguments = {**KEY, **given}
-    if kind == "http-sync":
-        return TurnScoreClient(f"http://{address}", **arguments)
-    if kind == "http-async":
-        return AsyncTurnScoreClient(f"http://{address}", **arguments)
-    return (TurnScoreGrpcClient if kind == "grpc-sync" else AsyncTurnScoreGrpcClient)(address, **arguments)
-
-
-@pytest.fixture
-def talk(kind: str):
-    """`async with talk(address) as conversation`."""
-
-    @asynccontextmanager
-    async def open_one(address: str, client: dict[str, Any] | None = None, **given: Any) -> AsyncIterator[Any]:
-        made = client_of(kind, address, client or {})
-        if kind.endswith("-sync"):
-            async with Threaded(made, given) as conversation:
-                yield conversation
-        else:
-            async with made, made.conversation(**given) as conversation:
-                yield conversation
-
-    return open_one
 
 
 @pytest.fixture
@@ -77,8 +45,8 @@ def service(kind: str):
     return start
 
 
-async def test_a_conversation_with_the_real_service(talk, service):
-    async with service() as (address, _), talk(address, request_id="r-1", context=[("user", "q")]) as conversation:
+async def test_a_conversation_with_the_real_service(live, service):
+    async with service() as (address, _), live(address, request_id="r-1", context=[("user", "q")]) as conversation:
         assert (conversation.opened.request_id, conversation.opened.turns) == ("r-1", 1)
         assert await conversation.say("user", "hi") is None
         scored = await conversation.say("system", "one two")
@@ -91,10 +59,10 @@ async def test_a_conversation_with_the_real_service(talk, service):
         assert (await conversation.say("system", "one")).index == 4
 
 
-async def test_messages_are_handed_over_as_a_chatbot_has_them(talk, service):
+async def test_messages_are_handed_over_as_a_chatbot_has_them(live, service):
     calls = {"role": "assistant", "content": "one", "tool_calls": [{}]}
     said = [{"role": "system", "content": "prompt"}, {"role": "assistant", "content": "hi"}]
-    async with service() as (address, _), talk(address, messages=said) as conversation:
+    async with service() as (address, _), live(address, messages=said) as conversation:
         assert conversation.opened.turns == 2
         assert await conversation.say_messages([{"role": "user", "content": [{"type": "input_audio"}]}, calls]) is None
         with pytest.raises(InvalidRequestError) as refused:
@@ -105,28 +73,28 @@ async def test_messages_are_handed_over_as_a_chatbot_has_them(talk, service):
         assert [turn.text for turn in conversation.turns] == ["hi", "", "one two"]
 
 
-async def test_leaving_closes_the_conversation_at_the_service(talk, service):
+async def test_leaving_closes_the_conversation_at_the_service(live, service):
     async with service() as (address, runtime):
-        async with talk(address) as conversation:
+        async with live(address) as conversation:
             await conversation.say("user", "hi")
         await asyncio.wait_for(runtime.conversations.wait_until_empty(), 30)
     assert REGISTRY.get_sample_value("turnscore_open_conversations") == 0
 
 
-async def test_the_refusal_of_a_handshake_is_typed(talk, service):
+async def test_the_refusal_of_a_handshake_is_typed(live, service):
     settings = settings_with(conversations={"max_open": 1})
-    async with service(settings) as (address, _), talk(address) as first:
+    async with service(settings) as (address, _), live(address) as first:
         await first.say("user", "hi")
         with pytest.raises(OverloadedError) as refused:
-            async with talk(address):
+            async with live(address):
                 pytest.fail("it opened")
     assert refused.value.retry_after_ms == 1000
     assert refused.value.request_id
 
 
-async def test_a_conversation_that_ended_says_why_at_the_next_turn(talk, service):
+async def test_a_conversation_that_ended_says_why_at_the_next_turn(live, service):
     settings = settings_with(conversations={"idle_seconds": 0.5})
-    async with service(settings) as (address, runtime), talk(address, max_reopenings=0) as conversation:
+    async with service(settings) as (address, runtime), live(address, max_reopenings=0) as conversation:
         await asyncio.wait_for(runtime.conversations.wait_until_empty(), 30)
         with pytest.raises(DeadlineExceededError, match="no message arrived"):
             await conversation.say("user", "hi")
@@ -135,16 +103,16 @@ async def test_a_conversation_that_ended_says_why_at_the_next_turn(talk, service
         assert [turn.text for turn in conversation.turns] == ["hi"]  # the first was refused, the second may be heard
 
 
-async def test_a_conversation_that_ended_while_nobody_spoke_is_reopened_for_the_next_turn(talk, service):
+async def test_a_conversation_that_ended_while_nobody_spoke_is_reopened_for_the_next_turn(live, service):
     settings = settings_with(conversations={"idle_seconds": 0.5})
-    async with service(settings) as (address, runtime), talk(address) as conversation:
+    async with service(settings) as (address, runtime), live(address) as conversation:
         await conversation.say("user", "hi")
         await asyncio.wait_for(runtime.conversations.wait_until_empty(), 30)
         assert (await conversation.say("system", "one two")).index == 1
 
 
-async def test_draining_is_noticed_and_its_end_is_typed(talk, service):
-    async with service() as (address, runtime), talk(address) as conversation:
+async def test_draining_is_noticed_and_its_end_is_typed(live, service):
+    async with service() as (address, runtime), live(address) as conversation:
         runtime.begin_drain()
         assert (await conversation.say("system", "a")).index == 0
         assert conversation.is_draining
@@ -153,10 +121,10 @@ async def test_draining_is_noticed_and_its_end_is_typed(talk, service):
             await conversation.say("system", "b")
 
 
-async def test_a_connection_that_breaks_is_told_and_leaves_nothing_behind(talk, service):
+async def test_a_connection_that_breaks_is_told_and_leaves_nothing_behind(live, service):
     scorer = FakeScorer()
     async with service(fake=scorer) as (address, runtime), cuttable(address) as (line, cut):
-        opening = talk(line)
+        opening = live(line)
         conversation = await opening.__aenter__()
         await conversation.say("user", "hi")
         scorer.gate.clear()
@@ -172,14 +140,14 @@ async def test_a_connection_that_breaks_is_told_and_leaves_nothing_behind(talk, 
         assert REGISTRY.get_sample_value("turnscore_open_conversations") == 0
         said = [turn.text for turn in conversation.turns]
         await opening.__aexit__(None, None, None)
-        async with talk(address, context=[("user", each) for each in said]) as goes_on:
+        async with live(address, context=[("user", each) for each in said]) as goes_on:
             assert (await goes_on.say("system", "one two")).index == len(said)
 
 
 @pytest.mark.parametrize("end", ["killed", "drained", "stopped"])
-async def test_a_conversation_goes_on_with_another_replica_as_if_nothing_had_been(kind, talk, service, end: str):
+async def test_a_conversation_goes_on_with_another_replica_as_if_nothing_had_been(kind, live, service, end: str):
     said = [("user", "hi"), ("system", "a b c"), ("user", "so"), ("system", "a"), ("system", "a b")]
-    async with service(fake=FakeScorer()) as (address, _), talk(address) as whole:
+    async with service(fake=FakeScorer()) as (address, _), live(address) as whole:
         expected = [await whole.say(*turn) for turn in said]
     one = FakeScorer()
     async with (
@@ -187,7 +155,7 @@ async def test_a_conversation_goes_on_with_another_replica_as_if_nothing_had_bee
         service(fake=FakeScorer()) as (second, _),
         movable(first) as (line, move),
         # gRPC may open the next stream on the connection that is just breaking: an opening is tried again.
-        talk(line, client={"max_retries": 5}) as conversation,
+        live(line, client={"max_retries": 5}) as conversation,
     ):
         found = [await conversation.say(*turn) for turn in said[:2]]
         if end == "killed":  # in the middle of a turn
@@ -215,12 +183,12 @@ async def test_a_conversation_goes_on_with_another_replica_as_if_nothing_had_bee
             assert got.dialogue["fake"].model_dump() == pytest.approx(wanted.dialogue["fake"].model_dump())
 
 
-async def test_whoever_is_cancelled_in_a_turn_does_not_get_its_answer_for_the_next(kind, talk, service):
+async def test_whoever_is_cancelled_in_a_turn_does_not_get_its_answer_for_the_next(kind, live, service):
     if kind.endswith("-sync"):
         return  # a thread cannot be cancelled
     scorer = FakeScorer()
     scorer.gate.clear()
-    async with service(fake=scorer) as (address, _), talk(address) as conversation:
+    async with service(fake=scorer) as (address, _), live(address) as conversation:
         saying = asyncio.create_task(conversation.say("system", "a b c"))
         assert await asyncio.to_thread(scorer.started.wait, 30)
         saying.cancel()
@@ -231,9 +199,9 @@ async def test_whoever_is_cancelled_in_a_turn_does_not_get_its_answer_for_the_ne
         assert [turn.text for turn in conversation.turns] == ["a b c", "a"]
 
 
-async def test_neither_the_key_nor_what_was_said_is_logged(talk, service, caplog: pytest.LogCaptureFixture):
+async def test_neither_the_key_nor_what_was_said_is_logged(live, service, caplog: pytest.LogCaptureFixture):
     caplog.set_level(logging.INFO, "uvicorn.error")  # as the service sets it
     caplog.set_level(logging.DEBUG)
-    async with service() as (address, _), talk(address) as conversation:
+    async with service() as (address, _), live(address) as conversation:
         await conversation.say("system", "said in private")
     assert not [each for each in caplog.messages if "s3cret" in each or "said in private" in each]

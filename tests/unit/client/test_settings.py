@@ -1,11 +1,13 @@
 """Settings: where they come from, what is refused, and where the key goes."""
 
 import math
+from functools import partial
 
 import pytest
 from support.certificates import certificate, private_key
 from turnscore_client import Tls
 from turnscore_client._grpc import credentials_of
+from turnscore_client._http import context_of
 from turnscore_client._settings import resolve_grpc, resolve_http
 
 
@@ -64,11 +66,7 @@ def test_an_address_that_makes_no_sense_is_refused_without_its_secrets(address):
     assert "secret" not in str(raised.value)
 
 
-def test_a_certificate_without_its_key_is_refused():
-    with pytest.raises(ValueError, match="go together"):
-        Tls(cert_file=certificate("caller"))
-
-
+@pytest.mark.parametrize("read", [credentials_of, partial(context_of, "https://localhost:3000")])
 @pytest.mark.parametrize(
     "tls",
     [
@@ -78,6 +76,6 @@ def test_a_certificate_without_its_key_is_refused():
         Tls(cert_file="/nowhere/caller.pem", key_file=private_key("caller")),
     ],
 )
-def test_files_that_make_no_credentials_are_refused_by_name(tls):
+def test_files_that_make_no_credentials_are_refused_by_name(read, tls):
     with pytest.raises(ValueError, match=r"tls: .*(nowhere|caller)"):
-        credentials_of(tls)
+        read(tls)

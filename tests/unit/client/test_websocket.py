@@ -2,40 +2,20 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any
 
 import pytest
-from support.fakes import Threaded
 from support.transports import listening
-from turnscore_client import AsyncTurnScoreClient, ConnectionFailedError, TurnScoreClient, UnexpectedReplyError
+from turnscore_client import ConnectionFailedError, TurnScoreClient, UnexpectedReplyError
 from turnscore_client._sync import run_now
 from turnscore_client._websocket import WebSocketStream
 
-KEY = {"api_key": "s3cret", "timeout_seconds": 30.0, "max_retries": 0}
+
+@pytest.fixture(params=["http-sync", "http-async"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return request.param
 
 
-@pytest.fixture(params=["sync", "async"])
-def talk(request: pytest.FixtureRequest):
-    """`async with talk(address) as conversation`, through either client."""
-
-    @asynccontextmanager
-    async def open_one(address: str) -> AsyncIterator[Any]:
-        if request.param == "sync":
-            async with Threaded(TurnScoreClient(f"http://{address}", **KEY), {}) as conversation:
-                yield conversation
-        else:
-            async with (
-                AsyncTurnScoreClient(f"http://{address}", **KEY) as opened,
-                opened.conversation() as conversation,
-            ):
-                yield conversation
-
-    return open_one
-
-
-async def test_a_service_without_conversations_is_told(talk):
+async def test_a_service_without_conversations_is_told(live):
     async def app(scope, receive, send):
         if scope["type"] == "websocket":
             await receive()
@@ -43,12 +23,12 @@ async def test_a_service_without_conversations_is_told(talk):
 
     async with listening(app) as address:
         with pytest.raises(UnexpectedReplyError) as refused:
-            async with talk(address):
+            async with live(address):
                 pytest.fail("it opened")
     assert refused.value.status == 403
 
 
-async def test_a_redirect_is_not_followed_with_the_key(talk):
+async def test_a_redirect_is_not_followed_with_the_key(live):
     asked = []
 
     async def app(scope, receive, send):
@@ -60,12 +40,12 @@ async def test_a_redirect_is_not_followed_with_the_key(talk):
 
     async with listening(app) as address:
         with pytest.raises(UnexpectedReplyError):
-            async with talk(address):
+            async with live(address):
                 pytest.fail("it opened")
     assert asked == [b"Bearer s3cret"]
 
 
-async def test_messages_that_are_not_turnscores_are_told(talk):
+async def test_messages_that_are_not_turnscores_are_told(live):
     async def app(scope, receive, send):
         await receive()
         await send({"type": "websocket.accept"})
@@ -75,7 +55,7 @@ async def test_messages_that_are_not_turnscores_are_told(talk):
 
     async with listening(app) as address:
         with pytest.raises(UnexpectedReplyError) as refused:
-            async with talk(address):
+            async with live(address):
                 pytest.fail("it opened")
     assert refused.value.body_start == "hello"
 

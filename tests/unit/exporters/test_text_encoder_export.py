@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.exporter_data import build_dialogue, write_rows
+from support.files import invoke
 from torch.nn.functional import normalize
 from turnscore_core.loaded_scorer import load_scorer
 from turnscore_core.scorers.scorer import TurnToScore
@@ -16,7 +17,7 @@ from turnscore_exporters.errors import EncoderError
 from turnscore_exporters.text_encoder import TextEncoderModel, find_pooling
 from turnscore_exporters.training.encoders import TextVectors, load_encoder
 from turnscore_models import read_bundle
-from typer.testing import CliRunner
+from typer.testing import Result
 
 TEXTS = ["hi what did you do", "i saw a film about whales", "ok", "no no never " * 30]
 
@@ -45,16 +46,15 @@ def sentence_encoder(tiny_bert: Path, tmp_path: Path) -> Path:
     return describe(folder, {"pooling_mode_cls_token": True}, "Transformer", "Pooling", "Normalize")
 
 
-def export(encoder: Path, output: Path, *options: object) -> Any:
+def export(encoder: Path, output: Path, *options: object, code: int = 0) -> Result:
     command = ["encoder", "--encoder", encoder, "--version", "0.0.1", "--output", output, "--turns", 200, *options]
-    return CliRunner().invoke(app, [str(each) for each in command])
+    return invoke(app, command, code)
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
 def test_the_served_vectors_are_the_encoder_s(tiny_bert: Path, dialogues: Path, tmp_path: Path, pooling: str):
     options = ["--dialogues", dialogues, "--pooling", pooling, "--int8-tolerance", 0.2, "--token-limit", 32]
-    done = export(tiny_bert, tmp_path / "bundle", *options)
-    assert done.exit_code == 0, done.output
+    export(tiny_bert, tmp_path / "bundle", *options)
     bundle = read_bundle(tmp_path / "bundle")
     assert (bundle.manifest.kind, bundle.manifest.token_limit) == ("encoder", 32)
     encoder = load_encoder(str(tiny_bert), 32)
@@ -91,7 +91,5 @@ def test_a_pooling_or_module_that_is_not_exported_is_refused(sentence_encoder: P
 def test_what_cannot_be_exported_leaves_nothing(
     tiny_bert: Path, dialogues: Path, tmp_path: Path, options: list[object], said: str
 ):
-    done = export(tiny_bert, tmp_path / "bundle", "--dialogues", dialogues, *options)
-    assert done.exit_code == 1
-    assert said in done.output
+    assert said in export(tiny_bert, tmp_path / "bundle", "--dialogues", dialogues, *options, code=1).output
     assert not (tmp_path / "bundle").exists()

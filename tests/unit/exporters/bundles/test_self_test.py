@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from support.files import invoke
 from turnscore_core.loaded_scorer import load_scorer
 from turnscore_core.scorers.scorer import RawScore
 from turnscore_exporters.bundles import self_test
@@ -10,7 +11,6 @@ from turnscore_exporters.bundles.self_test import SELF_TEST_TEXTS, record_output
 from turnscore_exporters.commands import export as app
 from turnscore_exporters.errors import ExporterError
 from turnscore_models import read_bundle, starter_bundles
-from typer.testing import CliRunner
 
 [ENGAGEMENT] = [folder for folder in starter_bundles() if folder.name == "engagement"]
 
@@ -26,9 +26,7 @@ def test_every_starter_bundle_has_todays_turns_and_outputs():
 
 def test_renewing_keeps_every_file_but_the_self_test_and_the_checkpoints_values(tmp_path: Path):
     old = read_bundle(ENGAGEMENT)
-    options = ["--bundle", str(ENGAGEMENT), "--version", "9.0.0", "--output", str(tmp_path / "new")]
-    result = CliRunner().invoke(app, ["self-test", *options])
-    assert result.exit_code == 0, result.output
+    invoke(app, ["self-test", "--bundle", ENGAGEMENT, "--version", "9.0.0", "--output", tmp_path / "new"])
     new = read_bundle(tmp_path / "new")
     assert new.manifest.reference == "engagement:9.0.0"
     assert {name for name, checksum in new.manifest.files.items() if old.manifest.files[name] != checksum} <= {
@@ -44,9 +42,8 @@ def test_renewing_keeps_every_file_but_the_self_test_and_the_checkpoints_values(
 def test_renewing_refuses_by_name(tmp_path: Path, version: str, filled: bool, message: str):
     if filled:
         (tmp_path / "mine.txt").write_text("keep")
-    options = ["--bundle", str(ENGAGEMENT), "--version", version, "--output", str(tmp_path)]
-    result = CliRunner().invoke(app, ["self-test", *options])
-    assert (result.exit_code, message in result.output) == (1, True), result.output
+    refused = invoke(app, ["self-test", "--bundle", ENGAGEMENT, "--version", version, "--output", tmp_path], 1)
+    assert message in refused.output
     assert [each.name for each in tmp_path.iterdir()] == ["mine.txt"] * filled
 
 

@@ -1,6 +1,5 @@
 """turnscore calibrate: a promise that holds over draws of raters, and a new version that says what was promised."""
 
-import json
 import random
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from calibration_draws import SHIPPED, draw_heads, run_draws
 from numpy.typing import NDArray
 from scipy.stats import binom
 from support.bundles import make_quality_bundle
+from support.files import invoke, write_lines
 from turnscore_assessment.errors import AgreementError
 from turnscore_client._command.registry import app
 from turnscore_client.testing import MockTurnScore
@@ -34,7 +34,7 @@ from turnscore_exporters.calibration.recalibration import (
 )
 from turnscore_exporters.options import CalibrateOptions
 from turnscore_models import Bundle, read_bundle, starter_bundles
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 GOOD_WORDS, BAD_WORDS, OTHERS = ("good", "fine", "nice"), ("bad", "ugly", "wrong"), "abcdefghijklm"
 
@@ -117,15 +117,13 @@ def make_rows(count: int, good_share: float = 0.7) -> list[dict[str, Any]]:
     return rows
 
 
-def run(rows: list[dict[str, Any]], folder: Path, *options: str) -> Result:
-    file = folder / "rated.jsonl"
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return CliRunner().invoke(app, ["calibrate", str(file), "--output", str(folder / "new"), *options])
+def run(rows: list[dict[str, Any]], folder: Path, *options: str, code: int = 0) -> Result:
+    file = write_lines(folder / "rated.jsonl", *rows)
+    return invoke(app, ["calibrate", file, "--output", folder / "new", *options], code)
 
 
 def test_the_new_version_carries_threshold_and_fit_and_loads(bundle: Bundle, tmp_path: Path):
     result = run(make_rows(200), tmp_path, "--bundle", f"{bundle.folder}/")
-    assert result.exit_code == 0, result.output
     made = read_bundle(tmp_path / "new")
     before, after = (each.manifest.version.split(".") for each in (bundle, made))
     assert (after[:2], int(after[2]) > 200_000_000) == (before[:2], True)
@@ -157,9 +155,7 @@ def test_the_new_version_carries_threshold_and_fit_and_loads(bundle: Bundle, tmp
     ],
 )
 def test_what_cannot_serve_is_refused_in_a_sentence(bundle: Bundle, tmp_path: Path, rows: Any, message: str):
-    result = run(rows, tmp_path, "--bundle", f"{bundle.folder}/")
-    assert result.exit_code == 1
-    assert message in result.output
+    assert message in run(rows, tmp_path, "--bundle", f"{bundle.folder}/", code=1).output
     assert not (tmp_path / "new").exists()
 
 
@@ -173,7 +169,6 @@ def test_thirty_ratings_give_a_weaker_promise_and_two_runs_two_versions(
         monkeypatch.setattr(job.time, "time", lambda seconds=seconds: seconds)
         rows = [{**row, "label": "bad" if place < 9 else "good"} for place, row in enumerate(make_rows(30))]
         result = run(rows, folder, "--bundle", f"{bundle.folder}/")
-        assert result.exit_code == 0, result.output
         assert "at most 14.0% of good turns low, with 95% confidence" in result.output
         assert f"warning: 21 good turns allow no smaller share. {describe_promises()}" in result.output
         manifest = read_bundle(folder / "new").manifest
@@ -193,7 +188,6 @@ def test_the_help_has_what_each_promise_needs():
 def test_enough_bad_turns_make_the_threshold_of_good(bundle: Bundle, tmp_path: Path):
     rows = make_rows(240, 0.4)
     result = run(rows, tmp_path, "--bundle", f"{bundle.folder}/")
-    assert result.exit_code == 0, result.output
     loaded = load_scorer(read_bundle(tmp_path / "new"), "fp32")
     turns = [TurnToScore([], row["response"]) for row in rows]
     called = [loaded.label(each) for each in score_in_one_batch(loaded.scorer, turns)]
@@ -210,13 +204,13 @@ def test_another_scorer_gets_a_threshold_alone(tmp_path: Path):
     [folder] = [each for each in starter_bundles() if each.name == "engagement"]
     rows = make_rows(80, 0.9)
     result = run(rows, tmp_path, "--scorer", "engagement", "--bundle", f"{folder}/", "--new-version", "9.0.0")
-    assert result.exit_code == 0, result.output
     made = read_bundle(tmp_path / "new")
     assert made.manifest.threshold is not None
     assert "log loss" not in result.output
     (tmp_path / "other").mkdir()
-    assert "is not a bundle of the scorer quality" in run(rows, tmp_path / "other", "--bundle", f"{folder}/").output
-    assert "is not empty" in run(rows, tmp_path, "--bundle", f"{folder}/").output
+    refused = run(rows, tmp_path / "other", "--bundle", f"{folder}/", code=1)
+    assert "is not a bundle of the scorer quality" in refused.output
+    assert "is not empty" in run(rows, tmp_path, "--bundle", f"{folder}/", code=1).output
 
 
 async def test_a_running_service_scores_the_turns_if_it_serves_the_bundle():

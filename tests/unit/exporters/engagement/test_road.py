@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from support.files import invoke
 from turnscore_core.loaded_scorer import load_scorer
 from turnscore_exporters.commands import export as export_app
 from turnscore_exporters.commands import train as train_app
@@ -16,7 +17,6 @@ from turnscore_exporters.engagement.training import MixedRecipe, PaperRecipe, tr
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.training.encoders import load_encoder
 from turnscore_models import read_bundle
-from typer.testing import CliRunner
 
 FEW_STEPS = tuple((source, 10) for source, _ in MixedRecipe().head_steps)
 
@@ -27,14 +27,13 @@ def checkpoint(
 ) -> Path:
     """Few steps and bootstrap rounds: what is looked at is the report's form."""
     output = tmp_path_factory.mktemp("checkpoint")
-    options = ["--data", str(data_folder), "--output", str(output), "--encoder", str(tiny_bert), "--any-counts"]
-    options += ["--recipe", request.param, "--steps", "4"]
+    options = ["--data", data_folder, "--output", output, "--encoder", tiny_bert, "--any-counts"]
+    options += ["--recipe", request.param, "--steps", 4]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(train_engagement, "BOOTSTRAP_ROUNDS", 20)
         patch.setattr(train_engagement, "PaperRecipe", partial(PaperRecipe, head_steps=20))
         patch.setattr(train_engagement, "MixedRecipe", partial(MixedRecipe, head_steps=FEW_STEPS))
-        result = CliRunner().invoke(train_app, ["engagement", *options])
-    assert result.exit_code == 0, result.output
+        invoke(train_app, ["engagement", *options])
     return output
 
 
@@ -47,12 +46,11 @@ def test_training_writes_a_report_with_length_next_to_every_figure(checkpoint: P
 
 @pytest.mark.parametrize("checkpoint", ["mixed"], indirect=True, scope="module")
 def test_exported_bundle_loads_in_the_service(checkpoint: Path, data_folder: Path, tmp_path: Path) -> None:
-    options = ["--checkpoint", str(checkpoint), "--version", "0.0.1", "--output", str(tmp_path / "bundle")]
+    options = ["--checkpoint", checkpoint, "--version", "0.0.1", "--output", tmp_path / "bundle"]
     # Random weights make vectors that differ little, and heads that blow up what the differences lose to int8.
-    options += ["--data", str(data_folder), "--turns", "200", "--int8-tolerance", "0.5"]
+    options += ["--data", data_folder, "--turns", 200, "--int8-tolerance", 0.5]
     options += ["--graph", "fp32", "--graph", "cpu-int8", "--graph", "cuda-fp16"]
-    result = CliRunner().invoke(export_app, ["engagement", *options])
-    assert result.exit_code == 0, result.output
+    invoke(export_app, ["engagement", *options])
     bundle = read_bundle(tmp_path / "bundle")
     assert set(bundle.manifest.graphs) == {"fp32", "cpu-int8", "cuda-fp16"}
     assert bundle.manifest.graphs["cuda-fp16"].parity_measured["spearman"] >= 0.999

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from support.exporter_data import save_tiny_dialogpt, write_rows
+from support.files import invoke
 from support.graphs import run_graph
 from turnscore_core.loaded_scorer import load_scorer
 from turnscore_exporters.bundles.writer import GRAPH_FILES
@@ -15,7 +16,6 @@ from turnscore_exporters.fed.bundle import read_qualities, run_fed_export
 from turnscore_exporters.fed.model import FedCheckpoint, build_probe, export_graph, load_checkpoint
 from turnscore_exporters.options import FedExportOptions
 from turnscore_models import read_bundle
-from typer.testing import CliRunner
 
 
 @pytest.fixture(scope="module")
@@ -57,10 +57,9 @@ def test_the_command_writes_a_bundle_that_the_service_loads(checkpoint: FedCheck
     output = tmp_path / "bundle"
     reference = write_dialogues(tmp_path / "dialogues.jsonl.gz")
     own = write_own_qualities(tmp_path / "own.json")
-    arguments = ["--output", str(output), "--dialogues", str(reference), "--turns", "100", "--threads", "1"]
-    arguments += ["--graph", "cpu-int8", "--loss", "whole_sequence", "--join", "spaced", "--qualities", str(own)]
-    result = CliRunner().invoke(app, ["fed", "--checkpoint", checkpoint.name, "--version", "2.0.0", *arguments])
-    assert result.exit_code == 0, result.output
+    arguments = ["--output", output, "--dialogues", reference, "--turns", 100, "--threads", 1]
+    arguments += ["--graph", "cpu-int8", "--loss", "whole_sequence", "--join", "spaced", "--qualities", own]
+    invoke(app, ["fed", "--checkpoint", checkpoint.name, "--version", "2.0.0", *arguments])
     bundle = read_bundle(output)
     assert list(bundle.manifest.graphs) == ["cpu-int8"]
     assert not (output / GRAPH_FILES["fp32"]).exists()
@@ -109,8 +108,7 @@ def test_a_window_without_room_for_the_follow_ups_is_refused_before_any_graph_is
 ) -> None:
     monkeypatch.delattr("turnscore_exporters.fed.bundle.export_graph")
     folder = save_tiny_dialogpt(tmp_path, positions=64)
-    result = CliRunner().invoke(app, ["fed", "--checkpoint", str(folder), "--verify"])
-    assert result.exit_code == 1
+    result = invoke(app, ["fed", "--checkpoint", folder, "--verify"], 1)
     assert re.fullmatch(
         r"(?s).*error: \S+: its 64 positions are too few: a follow-up of \d+ tokens leaves no room for a context\n",
         result.output,

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 from support.exporter_data import write_sentiment_data
+from support.files import invoke
 from turnscore_core.loaded_scorer import load_scorer
 from turnscore_core.scorers.scorer import TurnToScore
 from turnscore_exporters.commands import export as export_app
 from turnscore_exporters.commands import train as train_app
-from turnscore_models import read_bundle
+from turnscore_models import Bundle, read_bundle
 from turnscore_wire import Turn
-from typer.testing import CliRunner, Result
 
 
 @pytest.fixture(scope="module")
@@ -22,16 +22,15 @@ def sentiment_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def checkpoint(tiny_bert: Path, sentiment_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = tmp_path_factory.mktemp("checkpoint")
-    options = ["--data", str(sentiment_data), "--output", str(output), "--encoder", str(tiny_bert)]
-    options += ["--token-limit", "48", "--steps", "4"]
-    result = CliRunner().invoke(train_app, ["sentiment-stop", *options])
-    assert result.exit_code == 0, result.output
+    options = ["--data", sentiment_data, "--output", output, "--encoder", tiny_bert, "--token-limit", 48, "--steps", 4]
+    invoke(train_app, ["sentiment-stop", *options])
     return output
 
 
-def export(checkpoint: Path, data: Path, output: Path, *options: str) -> Result:
-    paths = ["--checkpoint", str(checkpoint), "--data", str(data), "--output", str(output)]
-    return CliRunner().invoke(export_app, ["sentiment-stop", *paths, "--version", "0.0.1", "--turns", "200", *options])
+def export(checkpoint: Path, data: Path, output: Path, *options: str) -> Bundle:
+    own = ["--checkpoint", checkpoint, "--data", data, "--output", output, "--int8-tolerance", 0.5]
+    invoke(export_app, ["sentiment-stop", *own, "--version", "0.0.1", "--turns", 200, *options])
+    return read_bundle(output)
 
 
 def test_training_reports_labels_and_agreement(checkpoint: Path) -> None:
@@ -43,9 +42,7 @@ def test_training_reports_labels_and_agreement(checkpoint: Path) -> None:
 
 def test_exported_bundle_scores_in_the_service(checkpoint: Path, sentiment_data: Path, tmp_path: Path) -> None:
     graphs = ["--graph", "cpu-int8", "--graph", "cuda-fp16"]
-    result = export(checkpoint, sentiment_data, tmp_path / "bundle", "--int8-tolerance", "0.5", *graphs)
-    assert result.exit_code == 0, result.output
-    bundle = read_bundle(tmp_path / "bundle")
+    bundle = export(checkpoint, sentiment_data, tmp_path / "bundle", *graphs)
     assert set(bundle.manifest.graphs) == {"cpu-int8", "cuda-fp16"}
     assert not (tmp_path / "bundle" / "graphs" / "fp32.onnx").exists()
     for variant, spec in bundle.manifest.graphs.items():
@@ -60,14 +57,12 @@ def test_exported_bundle_scores_in_the_service(checkpoint: Path, sentiment_data:
 def test_the_paper_s_recipe_is_trained_exported_and_described(
     tiny_bert: Path, sentiment_data: Path, tmp_path: Path
 ) -> None:
-    options = ["--data", str(sentiment_data), "--output", str(tmp_path / "paper"), "--encoder", str(tiny_bert)]
-    options += ["--recipe", "paper", "--token-limit", "48", "--epochs", "1", "--steps", "4"]
-    assert CliRunner().invoke(train_app, ["sentiment-stop", *options, "--target", "two"]).exit_code == 1
-    result = CliRunner().invoke(train_app, ["sentiment-stop", *options])
-    assert result.exit_code == 0, result.output
+    options = ["--data", sentiment_data, "--output", tmp_path / "paper", "--encoder", tiny_bert]
+    options += ["--recipe", "paper", "--token-limit", 48, "--epochs", 1, "--steps", 4]
+    invoke(train_app, ["sentiment-stop", *options, "--target", "two"], 1)
+    invoke(train_app, ["sentiment-stop", *options])
     described = json.loads((tmp_path / "paper" / "training.json").read_text(encoding="utf-8"))
     assert (described["target"], described["pooling"]) == ("sum", "pooled")
     assert (described["recipe"]["batch_rows"], described["recipe"]["learning_rate"]) == (8, 1e-5)
-    done = export(tmp_path / "paper", sentiment_data, tmp_path / "bundle", "--int8-tolerance", "0.5")
-    assert done.exit_code == 0, done.output
-    assert set(read_bundle(tmp_path / "bundle").manifest.graphs) == {"fp32", "cpu-int8"}
+    bundle = export(tmp_path / "paper", sentiment_data, tmp_path / "bundle")
+    assert set(bundle.manifest.graphs) == {"fp32", "cpu-int8"}
