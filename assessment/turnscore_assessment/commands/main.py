@@ -91,9 +91,8 @@ def run_progress(plan: PlanFile) -> None:
 
     with _opened(plan) as (_, database):
         for worker in database.run_here(list_progress, database.study_id):
-            state = "left" if worker.left else "finished" if worker.finished else "agreed" if worker.agreed else "-"
             given_up = f", {worker.given_up} given up" if worker.given_up else ""
-            typer.echo(f"{worker.code}  {state:8}  {worker.rated} of {worker.total} rated{given_up}")
+            typer.echo(f"{worker.code}  {worker.state:8}  {worker.rated} of {worker.total} rated{given_up}")
 
 
 def run_delete(

@@ -188,15 +188,13 @@ class Worker:
 
 @dataclass(frozen=True)
 class WorkerProgress:
-    """How far a worker is, for those who run the study."""
+    """How far a worker is, for those who run the study; the state is `left`, `finished`, `agreed` or `-`."""
 
     code: str
-    agreed: bool
+    state: str
     rated: int
     given_up: int
     total: int
-    finished: bool
-    left: bool
 
 
 class UnknownWorkerError(AssessmentError):
@@ -321,8 +319,9 @@ def list_progress(connection: Connection, study_id: int) -> list[WorkerProgress]
     found = []
     for row in connection.execute(select(workers).where(workers.c.study_id == study_id).order_by(workers.c.id)):
         rated, given_up, *others = (counted.get((row.id, each), 0) for each in ("rated", "given_up", "open", "waiting"))
-        agreed, finished, left = (each is not None for each in (row.consented_at, row.finished_at, row.withdrawn_at))
-        found.append(WorkerProgress(row.code, agreed, rated, given_up, rated + given_up + sum(others), finished, left))
+        states = {"left": row.withdrawn_at, "finished": row.finished_at, "agreed": row.consented_at}
+        state = next((name for name, since in states.items() if since is not None), "-")
+        found.append(WorkerProgress(row.code, state, rated, given_up, rated + given_up + sum(others)))
     return found
 
 
