@@ -81,7 +81,8 @@ def set_up(environment: Environment, **_: Any) -> None:
     environment.user_classes = [USERS[kind] for kind in mix]
     for kind, users in mix.items():
         USERS[kind].weight = users
-    process, started_at = psutil.Process(), time.monotonic()
+    process = psutil.Process()
+    before, started_at = sum(process.cpu_times()[:2]), time.monotonic()
 
     def judge(**_: Any) -> None:
         """Prints the table and whether the budgets were kept, and sets Locust's exit code."""
@@ -90,7 +91,7 @@ def set_up(environment: Environment, **_: Any) -> None:
         if environment.runner is not None:
             broken += [f"{each['count']} times in the load test itself: {each['msg']}"
                        for each in environment.runner.exceptions.values()]  # fmt: skip
-        share = 100 * sum(process.cpu_times()[:2]) / (time.monotonic() - started_at)
+        share = 100 * (sum(process.cpu_times()[:2]) - before) / (time.monotonic() - started_at)
         sys.stdout.write(f"\n{report(rows, broken)}\n\nThe load generator used {share:.0f} % of one CPU.\n")
         environment.process_exit_code = 1 if broken else 0
 

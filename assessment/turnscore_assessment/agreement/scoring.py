@@ -6,7 +6,7 @@ docs/agreement.md describes the form.
 import asyncio
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -334,7 +334,8 @@ class AgreementOptions(ScorerOptions):
     """Correlate scores, and trivial baselines, with people's judgements of the same turns."""
 
     file: Annotated[Path, Argument(exists=True, dir_okay=False, help="JSON lines; .gz is unpacked.")]
-    scorers: Annotated[list[str], Option("--scorer", help="A scorer to measure; repeatable.")]
+    # Without a value that of the class above would be its default.
+    scorers: Annotated[list[str], Option("--scorer", help="A scorer to measure; repeatable.")] = field()
     output: Annotated[Path, Option(file_okay=False, help="Folder for the figures.")] = Path("build/agreement")
     level: Annotated[
         Literal["turn", "dialogue", "both"], Option(help="`both`: every level that the file has judgements for.")

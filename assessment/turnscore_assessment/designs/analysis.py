@@ -56,7 +56,7 @@ def build_choices(rows: Sequence[ChoiceRow], systems: int) -> Choices:
     offered = np.zeros((len(rows), systems), dtype=bool)
     for place, (_, options, _, _) in enumerate(rows):
         offered[place, options] = True
-    chosen, _, weights, answer_of = zip(*rows, strict=True)
+    chosen, _, weights, answer_of = zip(*rows, strict=True) if rows else ((), (), (), ())
     return Choices(np.array(chosen, dtype=np.intp), offered, np.array(weights), np.array(answer_of, dtype=np.intp))
 
 

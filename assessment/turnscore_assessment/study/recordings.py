@@ -28,7 +28,7 @@ from turnscore_assessment.errors import AssessmentError, BadFileError, TooFewErr
 from turnscore_assessment.files import check_row, read_rows
 from turnscore_assessment.ratings.rating_file import Name, RatedDialogue, RatedDialogueTurn, RatingFile
 from turnscore_assessment.study.chatbots import find_key
-from turnscore_assessment.study.database import StudyDatabase, dialogues, workers
+from turnscore_assessment.study.database import StudyDatabase, dialogues, turns, workers
 from turnscore_assessment.study.plan import ScoringPlan, StudyPlan, SystemPlan
 from turnscore_assessment.study.workers import read_texts
 
@@ -97,13 +97,11 @@ def export_ratings(
     ).all()
     if not any(not row.degraded for row in rows):
         raise TooFewError(f"study {plan.name!r} has no rated dialogue yet")
-    found = []
+    found, said = [], _read_said(connection, study_id) if with_texts else {}
     for row in rows:
         spoken: Sequence[RatedDialogueTurn] = ()
         if with_texts:
-            texts = enumerate(read_texts(connection, row.id))
-            said = [RatedDialogueTurn(speaker="system" if at % 2 else "user", text=text) for at, text in texts]
-            spoken = said or recordings.find(row.system, row.recorded) or ()
+            spoken = said.get(row.id) or recordings.find(row.system, row.recorded) or ()
         dialogue = RatedDialogue(
             **{name: getattr(row, name) for name in ("position", "system", "degraded", "ratings", "topic")},
             worker=row.rater,
@@ -116,6 +114,22 @@ def export_ratings(
         )
         found.append(dialogue)
     return RatingFile(plan.description, found)
+
+
+def _read_said(connection: Connection, study_id: int) -> dict[str, list[RatedDialogueTurn]]:
+    """What was said in each rated dialogue, in one query: raters wait meanwhile."""
+    rows = connection.execute(
+        select(turns.c.dialogue_id, turns.c.text)
+        .join(dialogues, dialogues.c.id == turns.c.dialogue_id)
+        .join(workers, workers.c.id == dialogues.c.worker_id)
+        .where(workers.c.study_id == study_id, dialogues.c.state == "rated")
+        .order_by(turns.c.dialogue_id, turns.c.number)
+    )
+    found: dict[str, list[RatedDialogueTurn]] = {}
+    for dialogue, text in rows:
+        said = found.setdefault(dialogue, [])
+        said.append(RatedDialogueTurn(speaker="system" if len(said) % 2 else "user", text=text))
+    return found
 
 
 POLL_SECONDS = 20.0  # Seconds between looks for dialogues without scores. Chosen: no rater waits for them.

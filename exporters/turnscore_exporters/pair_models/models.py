@@ -252,15 +252,12 @@ TOKENS_AT_ONCE = 4096
 def score_masked(checkpoint: PairCheckpoint, pairs: Sequence[tuple[str, str]]) -> Floats:
     """The mean log probability of each response's tokens; NaN for a response without tokens."""
     rows = checkpoint.lay_out(pairs)
-    longest = max((len(row.ids) for row in rows), default=1)
     copies = [
         (index, row.response_start, *copy)
         for index, row in enumerate(rows)
         for copy in masked_copies(row.ids, row.response_start, row.response_end, mask_of(checkpoint))
     ]
-    found = score_alike(
-        copies, lambda copy: len(copy[2]), partial(_log_probabilities, checkpoint), max(1, TOKENS_AT_ONCE // longest)
-    )
+    found = score_alike(copies, lambda copy: len(copy[2]), partial(_log_probabilities, checkpoint), TOKENS_AT_ONCE)
     sums, counts = np.zeros(len(rows)), np.zeros(len(rows))
     places = [copy[0] for copy in copies]
     np.add.at(sums, places, found.double().numpy())

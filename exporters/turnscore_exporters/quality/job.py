@@ -1,5 +1,6 @@
 """One training run of the quality model, from data files to a checkpoint, its value and its report."""
 
+import pickle
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
@@ -30,6 +31,7 @@ from turnscore_assessment.files import check_row, read_rows
 from turnscore_core.scorers.quality import HEADS, Head, ValueFormula
 from turnscore_wire import Speaker
 
+from turnscore_exporters.errors import CheckpointError
 from turnscore_exporters.json_files import write_json
 from turnscore_exporters.options import QualityTrainOptions
 from turnscore_exporters.quality.bundle import score_turns
@@ -75,7 +77,10 @@ def start_model(settings: QualitySettings, init_from: Path | None) -> tuple[Qual
     encoder = load_encoder(settings.encoder, settings.layout.row_tokens)
     model = QualityModel(encoder.model, settings)
     if init_from:
-        model.load_state_dict(torch.load(init_from / WEIGHTS_FILE, weights_only=True))
+        try:
+            model.load_state_dict(torch.load(init_from / WEIGHTS_FILE, weights_only=True))
+        except (RuntimeError, OSError, pickle.UnpicklingError) as error:
+            raise CheckpointError(f"{init_from}: cannot be started from: {error}") from error
     else:
         model.start_joint_layers()
     return model, encoder

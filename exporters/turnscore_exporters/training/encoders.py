@@ -118,12 +118,22 @@ def chunks(items: Sequence[_Item], size: int) -> Iterator[list[_Item]]:
 
 
 def score_alike(
-    items: Sequence[_Item], length: Callable[[_Item], int], score: Callable[[list[_Item]], Tensor], at_once: int = 64
+    items: Sequence[_Item], length: Callable[[_Item], int], score: Callable[[list[_Item]], Tensor], most: int = 0
 ) -> Tensor:
-    """What the function gives [items, ...], called without gradients for items of like length; in the items' order."""
-    order = sorted(range(len(items)), key=lambda place: length(items[place]))
+    """What the function gives [items, ...], called without gradients for items of like length; in the items' order.
+
+    Called for 64 items at a time, or for as many as have that `most` length together, padded.
+    """
+    lengths = list(map(length, items))
+    order = sorted(range(len(items)), key=lengths.__getitem__)
     with torch.inference_mode():
-        found = [score([items[place] for place in own]) for own in chunks(order, at_once)]
+        found, start = [], 0
+        while start < len(order):
+            end = start + 1 if most else min(start + 64, len(order))
+            while most and end < len(order) and (end + 1 - start) * lengths[order[end]] <= most:
+                end += 1
+            found.append(score([items[place] for place in order[start:end]]))
+            start = end
     return torch.cat(found)[torch.tensor(order).argsort()] if found else torch.zeros(0)
 
 

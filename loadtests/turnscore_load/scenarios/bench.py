@@ -57,8 +57,8 @@ class ServerComparison:
     not_run: dict[str, str] = field(default_factory=dict)
 
     def all_of(self, column: str) -> list[Any]:
-        """What the contenders' rows have in that column, each once."""
-        return list(dict.fromkeys(row[column] for row in self.rows if row["contender"] != BARE))
+        """What the contenders' rows have in that column, each once; of mixes also the bare runtime's."""
+        return list(dict.fromkeys(row[column] for row in self.rows if column == "mix" or row["contender"] != BARE))
 
     def cell(self, contender: str, mix: str, clients: int = 0) -> Cell | None:
         """The medians of one contender in one condition; None where it was not measured."""
@@ -182,7 +182,7 @@ class _Run:
         except StartError as error:
             self.found.not_run[f"{contender.label}, {mix.name}, {clients} clients"] = str(error)
             return
-        if not done["answered"]:
+        if not done["answered"]:  # nothing to compare; the report says so
             self.found.not_run[f"{contender.label}, {mix.name}, {clients} clients"] = done["first_error"]
             return
         p50, p99 = (percentile(done["latencies_ms"], each) for each in (50, 99))

@@ -157,8 +157,10 @@ class _Run:
 
     def _ask(self, service: str, question: CacheQuestion) -> list[dict[str, Any]]:
         bodies = self._pack(self._known, question)
-        replies = [json.loads(each) for each in self._drive(service, question, bodies, keeps_replies=True)["replies"]]
-        return [reply["scores"][question.scorer] for reply in replies]
+        done = self._drive(service, question, bodies, keeps_replies=True)
+        if done["failed"]:
+            raise StartError(f"{service}: {done['failed']} requests failed: {done['first_error']}")
+        return [json.loads(each)["scores"][question.scorer] for each in done["replies"]]
 
     def _measure(self, way: str, question: CacheQuestion) -> Mapping[str, float]:
         _, service, sent = WAYS[way]

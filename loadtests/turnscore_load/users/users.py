@@ -56,8 +56,8 @@ def _fail(error: TurnScoreError) -> None:
 
 
 def judge_error(error: TurnScoreError) -> CallAnswer:
-    if isinstance(error, OverloadedError):
-        return CallAnswer(outcome="refused", retry_after_seconds=(error.retry_after_ms or 0) / 1000)
+    if isinstance(error, OverloadedError) and error.retry_after_ms is not None:
+        return CallAnswer(outcome="refused", retry_after_seconds=error.retry_after_ms / 1000)
     if isinstance(error, DeadlineExceededError) and error.request_id:  # the service's own, not the client's patience
         return CallAnswer(outcome="expired")
     return CallAnswer(outcome="failed", why=error.code)
@@ -165,7 +165,7 @@ class StreamUser(ConversationUser):
         except TurnScoreError as error:  # is the answer to the chatbot's turn
             send = partial(_fail, error)
         self._said = [*item["context"], {"speaker": "system", "text": item["response"]}]
-        if self.call(send).outcome == "failed":
+        if self.call(send).outcome != "answered":
             self.leave()
 
     def _say(self, item: Item) -> Conversation:

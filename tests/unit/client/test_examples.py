@@ -122,8 +122,15 @@ def test_a_gate_s_second_calls_gain_most_where_the_shipped_quality_says_low(tmp_
     responses = [{"text": text, "made": made, **marks, "overall": mark} for text, made, mark in replies]
     told = {"set": "modern", "split": "dev", "context": context, "responses": responses}
     write_rows(tmp_path / "judged_modern.jsonl.gz", [{**told, "dialogue": name} for name in names])
+    rated = {"human": (fine, 4.0), "hredf": (faulty, 2.0)}
+    asked = {"context_id": "1", "context": [context[0]["text"]]}
+    people = [{**asked, "system": name, "response": text, "rating": mark} for name, (text, mark) in rated.items()]
+    (tmp_path / "multiref").mkdir()
+    write_rows(tmp_path / "multiref" / "ratings.jsonl.gz", people)
     measure_gate(tmp_path, tmp_path / "gate.json")
-    modern = json.loads((tmp_path / "gate.json").read_text())["figures"]["judged_modern"]
+    figures = json.loads((tmp_path / "gate.json").read_text())["figures"]
+    modern, person = figures["judged_modern"], figures["multiref"]["fallback_model"]
+    assert person["low"] == {**person["any"], "calls": 1, "gain per call": 2.0}
     low, any_reply = modern["fallback_model"]["low"], modern["fallback_model"]["any"]
     assert any_reply["calls"] == 4 * len(names) > low["calls"] > 0
     assert low["gain per call"] == low["gain per call, the second always sent"] == 3.0

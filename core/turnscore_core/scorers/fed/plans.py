@@ -22,7 +22,7 @@ from turnscore_core.scorers.scorer import PERCENTILE_SUFFIX, RawScore, interpola
 
 Floats = NDArray[np.float64]
 Curve = Sequence[float]  # the values at percentile 0, 1, ..., 100
-_KEPT_CURVES = 1024  # choices of qualities whose curve is kept, 808 bytes each
+_KEPT_CURVES = 1024  # choices of qualities whose curve is kept, 3.3 KB each
 
 
 class FedReference:

@@ -159,3 +159,8 @@ def test_without_a_bundle_the_service_is_asked(file: Path, monkeypatch: pytest.M
     assert result.exit_code == 0, result.output
     assert opened == [("http://here:1", 7.0)]
     assert "engagement | 48 | 1.000 [1.000, 1.000]" in (file.parent / "out" / "agreement.md").read_text()
+
+
+def test_a_scorer_has_to_be_named(file: Path):
+    result = run(file)
+    assert (result.exit_code, "--scorer" in result.output) == (2, True)

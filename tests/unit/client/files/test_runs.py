@@ -17,6 +17,7 @@ from xml.etree import ElementTree
 import pytest
 from support.files import run_command, write_lines
 from turnscore_client import InternalError, InvalidRequestError, OverloadedError
+from turnscore_client._command import score
 from turnscore_client._command.score import FileJob, score_file
 from turnscore_client._files.rows import read_context, read_lines
 from turnscore_client._files.scoring import UndeliveredError
@@ -209,6 +210,20 @@ def test_lines_that_failed_are_asked_again_and_no_others(tmp_path, name):
     rows = rows_of(output)
     assert [row["line"] for row in rows] == [*range(1, 10)]
     assert [row["scores"]["engagement"]["value"] for row in rows] == [n / 10 for n in range(1, 10)]
+
+
+def test_what_is_known_of_an_output_does_not_grow_with_it(tmp_path, monkeypatch):
+    file, output, opened = input_of(tmp_path, 6), tmp_path / "scores.jsonl", []
+    run(failing({"2"}), file, "--output", output)
+
+    class Known(score._KnownRows):
+        def __init__(self, *given):
+            super().__init__(*given)
+            opened.append(self)
+
+    monkeypatch.setattr(score, "_KnownRows", Known)
+    assert run(failing(()), file, "--output", output).exit_code == 0
+    assert {frozenset(known._found) for known in opened} == {frozenset()}
 
 
 @pytest.mark.parametrize("name", ["scores.jsonl", "scores.jsonl.gz"])

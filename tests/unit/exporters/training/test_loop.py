@@ -11,6 +11,7 @@ from turnscore_exporters.training.encoders import load_encoder, load_long_encode
 from turnscore_exporters.training.loop import (
     BestWeights,
     LoopSettings,
+    WeightAverage,
     choose_batch,
     claim_choices,
     claim_folder,
@@ -38,8 +39,9 @@ def train_tiny(state: Path | None, *, stop_at: int | None = None, run_key: str =
     settings = LoopSettings(
         steps=20, run_key=run_key, warm_up_steps=3, save_every=4, learning_rate=0.01, weight_decay=0.01
     )
-    train(model, step_loss, settings, state_path=state)
-    return [weight.detach() for weight in model.parameters()]
+    average = WeightAverage(0.5, 2)
+    train(model, step_loss, settings, state_path=state, follower=average)
+    return [*(weight.detach() for weight in model.parameters()), *average.state_dict().values()]
 
 
 def test_resumed_run_ends_with_the_weights_of_one_that_was_not_interrupted(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from support.versions import ask
 from turnscore_core.errors import FailedScoringError
 from turnscore_core.inference.devices import CPU, Device
 from turnscore_core.loaded_scorer import TokenizingPace, measure_tokenizing
-from turnscore_core.scorers.scorer import WHOLE, RawScore, TokenPack, TurnToScore
+from turnscore_core.scorers.scorer import WHOLE, WHOLE_SCORE, RawScore, TokenPack, TurnToScore
 from turnscore_service.scheduling.admission import Admission, Reservation
 from turnscore_service.scheduling.batcher import PackScores
 from turnscore_service.scheduling.scheduler import InFlight, Part, ScorerRuntime, ScoringJob
@@ -165,17 +165,13 @@ async def test_leaving_many_turns_looks_at_each_a_few_times():
     assert CountedWork.asked <= 3 * turns
 
 
-class Unreadable(FakeScorer):
-    """Says nothing that can be kept."""
+async def test_a_scorer_of_a_pass_whose_score_cannot_be_kept_fails_alone():
+    def refuse(found: object) -> None:
+        raise ValueError(found)
 
-    def split(self, turn: TurnToScore, whole: RawScore) -> Sequence[RawScore]:
-        raise ValueError(turn)
-
-
-async def test_a_scorer_of_a_pass_whose_score_cannot_be_read_fails_alone():
     held = AnsweringNothing([pack([0])])
     work = InFlight({}, SHORT, 3)
-    own, broken = (Part(each, "", [WHOLE], (), keep=lambda _: None) for each in (FakeScorer(), Unreadable()))
+    own, broken = (Part(FakeScorer(), "", WHOLE_SCORE, (), keep=keep) for keep in (None, refuse))
     work.add(broken)
     work.add(own)
     work.waiting = 2
