@@ -35,8 +35,6 @@ def train(
     words: Annotated[Path | None, typer.Option(help="Word vectors, a line per word. Default: the encoder's.")] = None,
     exchanges: Annotated[int | None, typer.Option(min=100, help="Exchanges to draw of dialogue_text.jsonl.gz.")] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Steps of each loop in place of the size's.")] = None,
-    learning_rate: Annotated[float | None, typer.Option(min=0, help="In place of the size's.")] = None,
-    batch_size: Annotated[int | None, typer.Option(min=2, help="Rows per step, of usr and 3p.")] = None,
     turns: Annotated[int, typer.Option(min=10, help="Most judged turns per set.")] = 3000,
     seed: int = 0,
     threads: Annotated[int, typer.Option(min=0, help="CPU threads; 0 leaves the choice to torch.")] = 0,
@@ -48,8 +46,9 @@ def train(
         torch.set_num_threads(threads)
     with reported_errors(ExporterError):
         compared = [] if larger is None else read_reports(find_trained(larger, list(SYSTEMS)))
-        changed = {"exchanges": exchanges, "steps": steps, "learning_rate": learning_rate, "batch_size": batch_size}
-        sizes = {name: find_size(name, is_full=paper_size).with_choices(**changed) for name in chosen}
+        sizes = {
+            name: find_size(name, is_full=paper_size).with_choices(exchanges=exchanges, steps=steps) for name in chosen
+        }
         for name, size in sizes.items():
             run_job(
                 TrainingPlan(

@@ -192,13 +192,11 @@ def ordered_share(values: Floats, ratings: Floats, groups: Sequence[str]) -> flo
     """Of pairs of one context whose ratings differ by half a point or more, the share that the values order alike."""
     right = every = 0
     for group in sorted(set(groups)):
-        own = [place for place, each in enumerate(groups) if each == group]
-        for one in own:
-            for other in own:
-                if ratings[one] - ratings[other] >= 0.5:
-                    every += 1
-                    right += values[one] > values[other]
-    return right / every
+        own = np.array([each == group for each in groups])
+        counts = np.subtract.outer(ratings[own], ratings[own]) >= 0.5
+        every += counts.sum()
+        right += (counts & (np.subtract.outer(values[own], values[own]) > 0)).sum()
+    return float(right / every)
 
 
 def auc_of_good(values: Floats, ratings: Floats) -> float:

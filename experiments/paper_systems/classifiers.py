@@ -19,7 +19,6 @@ from turnscore_exporters.data.pairs import (
     EngagementData,
     Labels,
     TextPair,
-    count_labels,
     read_engagement_data,
 )
 from turnscore_exporters.engagement.report import TestSet, list_test_sets, measure_lengths
@@ -166,10 +165,12 @@ def _train_both(
         tested[str(labels)] = {each.name: _test(found[labels], each, border) for each in sets}
     chosen = {str(labels): dict(each.chosen) for labels, each in found.items() if isinstance(each, BiRnnClassifier)}
     facts = {
-        "pairs": _count(data),
         "chosen": chosen,
         "tested": tested,
-        "length": {each.name: _test_length(each) for each in sets},
+        "length": {
+            each.name: _interval(compute_auc, np.array(measure_lengths(each.pairs)["characters"]), each.labels)
+            for each in sets
+        },
     }
     return Trained(PairJudge(name, found[Labels.CORRECTED].score_pairs), facts, _seen(data))
 
@@ -187,21 +188,9 @@ def _test(classifier: Classifier, test_set: TestSet, border: float) -> dict[str,
     }
 
 
-def _test_length(test_set: TestSet) -> list[float]:
-    characters = np.array(measure_lengths(test_set.pairs)["characters"])
-    return _interval(compute_auc, characters, test_set.labels)
-
-
 def _interval(statistic: Callable[[Floats, Floats], float], scores: Floats, labels: Sequence[int]) -> list[float]:
     found = bootstrap(statistic, scores, labels, ROUNDS)
     return [round(each, 4) for each in (found.value, found.low, found.high)]
-
-
-def _count(data: EngagementData) -> dict[str, dict[str, tuple[int, int]]]:
-    return {
-        str(labels): {str(split): count_labels(data.convai.pairs[labels][split]) for split in ConvaiSplit}
-        for labels in Labels
-    }
 
 
 def _seen(data: EngagementData) -> frozenset[str]:
