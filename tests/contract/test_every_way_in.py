@@ -1,4 +1,4 @@
-"""The same two hundred requests through the core, both transports and every client: the same bits, the same refusals.
+"""The same two hundred requests through both transports and every client: the same bits, the same refusals.
 
 On the starter bundles, with the cache turned off, so that every way has its scores computed for itself.
 """
@@ -86,8 +86,6 @@ def test_every_way_in_gives_the_same_answer(ways: EveryWay, request_: Request):
     told = ask(ways, "http", request_)
     is_refused = isinstance(told, tuple)
     assert is_refused == (request_.kind == "broken")
-    if not request_.beyond_body:
-        assert ask(ways, "core", request_) == told
     if request_.protobuf:
         assert ask(ways, "grpc", request_) == told
     else:
@@ -188,7 +186,7 @@ def test_no_score_is_another_than_in_the_committed_table(ways: EveryWay):
 def test_in_a_crowd_every_turn_has_the_score_that_it_has_alone(ways: EveryWay):
     crowd = [each for each in requests() if each.kind != "broken" and each.name != "items-that-are-not-well-formed"]
     for request, together in zip(crowd, ways.all_at_once(crowd), strict=True):
-        alone = answer(ways, "core", request)
+        alone = answer(ways, "http", request)
         assert isinstance(together, BaseModel), request.name
         assert isinstance(alone, BaseModel), request.name
         for here, there in zip(scores_of(together), scores_of(alone), strict=True):
@@ -228,7 +226,7 @@ def alone(engine: Engine) -> dict[str, DialogueResult]:
 def test_the_engine_gives_a_dialogue_the_bits_of_the_service_s_reply(ways: EveryWay, alone: dict[str, DialogueResult]):
     assert len(dialogues()) > 10
     for request in dialogues():
-        reply = ways.ways["core"](Request(request.name, "good", "score_dialogue", {"turns": request.fields["turns"]}))
+        reply = ways.ways["http"](Request(request.name, "good", "score_dialogue", {"turns": request.fields["turns"]}))
         assert isinstance(reply, DialogueReply)
         result = alone[request.name]
         assert [turn.index for turn in result.turns] == [turn.index for turn in reply.turns]
@@ -265,7 +263,7 @@ def test_a_file_s_engine_answers_every_request_as_the_service_does(ways: EveryWa
     for request in asked:
         asks_all = request.fields if "scorers" in request.fields else {**request.fields, "scorers": list(engine.models)}
         [reply] = LocalFileEngine(engine).answer([kinds[request.call].model_validate(asks_all)])
-        told = ways.ways["core"](request)
+        told = ways.ways["http"](request)
         assert without_numbers(bits(reply)) == without_numbers(bits(told)), request.name
         for here, there in zip(scores_of(reply), scores_of(told), strict=True):
             for name, score in here.items():
@@ -290,7 +288,7 @@ def test_a_file_s_engine_refuses_in_the_words_of_the_service(ways: EveryWay, eng
     ):
         [reply] = LocalFileEngine(engine).answer([DialogueRequest.model_validate(fields)])
         assert isinstance(reply, ErrorReply)
-        told = ways.ways["core"](Request("refused", "broken", "score_dialogue", fields))
+        told = ways.ways["http"](Request("refused", "broken", "score_dialogue", fields))
         assert (reply.error.code, reply.error.field) == told
 
 

@@ -31,27 +31,20 @@ from turnscore_client import (
     TurnScoreClient,
     TurnScoreGrpcClient,
 )
-from turnscore_core.deadline import Deadline
-from turnscore_core.errors import ScoringError
 from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_models import read_bundle, starter_bundles
-from turnscore_service.api.calls import validate, validate_batch
 from turnscore_service.api.grpc.server import GrpcServer
 from turnscore_service.api.http.app import create_app
 from turnscore_service.lifecycle.runtime import Runtime
-from turnscore_service.scheduling.fairness import TimeSlice
 from turnscore_service.settings.service import Settings
 from turnscore_wire import (
     BatchReply,
     DialogueReply,
-    DialogueRequest,
     ErrorReply,
     Limits,
     RankReply,
-    RankRequest,
     Score,
     ScoreReply,
-    ScoreRequest,
 )
 from turnscore_wire.v1 import to_fields
 from turnscore_wire.v1.turnscore_pb2_grpc import TurnScorerStub
@@ -76,7 +69,6 @@ class Request:
     call: Literal["score", "score_batch", "score_dialogue", "rank"]
     fields: dict[str, Any]
     protobuf: bool = True
-    beyond_body: bool = False  # refused for its size by the transports, of which the core knows nothing
 
 
 @functools.cache
@@ -128,7 +120,6 @@ class EveryWay:
             AsyncTurnScoreGrpcClient(target, timeout_seconds=_SECONDS),
         ]
         self.ways: dict[str, Callable[[Request], BaseModel | Refusal]] = {
-            "core": lambda request: self._wait(self._core(request)),
             "http": self._over_http,
             "grpc": self._over_grpc,
             "http client": lambda request: self._called(self._threads[0], request),
@@ -163,21 +154,6 @@ class EveryWay:
 
     def _wait(self, work: Coroutine[Any, Any, R]) -> R:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(_SECONDS)
-
-    async def _core(self, request: Request) -> BaseModel | Refusal:
-        pipeline, deadline = self._runtime.pipeline(), Deadline.after_ms(1000 * _SECONDS)
-        try:
-            if request.call == "score_batch":
-                slices = TimeSlice(self._runtime.cooperative, is_large=False)
-                items = await validate_batch(request.fields, self._runtime.settings.limits, slices)
-                return await pipeline.score_batch(items, "r", deadline)
-            if request.call == "score":
-                return await pipeline.score(validate(ScoreRequest, request.fields), "r", deadline)
-            if request.call == "rank":
-                return await pipeline.rank(validate(RankRequest, request.fields), "r", deadline)
-            return await pipeline.score_dialogue(validate(DialogueRequest, request.fields), "r", deadline)
-        except ScoringError as error:
-            return str(error.code), error.field
 
     def _over_http(self, request: Request) -> BaseModel | Refusal:
         body = json.dumps(request.fields)  # escapes what is not ASCII, a lone surrogate too
