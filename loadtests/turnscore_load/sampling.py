@@ -13,7 +13,7 @@ from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from statistics import median
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 import psutil
 
@@ -96,32 +96,23 @@ def write_csv(samples: Sequence[ProcessSample], file: Path) -> None:
 _NOISE_DEVIATIONS = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Figure:
-    """What is compared: its name, how to read it off a sample, its unit, and the least growth that counts."""
-
-    name: str
-    read: Callable[[ProcessSample], float]
-    unit: str
-    share: float = 0.0  # allowed growth as a share of the first window's median
-    amount: float = 0.0  # allowed growth in units
-
-
 _MIB = 1024 * 1024
-FIGURES: tuple[Figure, ...] = (
+# What is compared: its name, its unit, how to read it off a sample, and the least growth that counts, as a share of the
+# first window's median and in units.
+FIGURES: tuple[tuple[str, str, Callable[[ProcessSample], float], float, float], ...] = (
     # Memory is a high-water mark: the longest dialogues come rarely, and each longest one yet may raise it a little.
-    Figure(name="memory", read=lambda sample: sample.rss_bytes / _MIB, unit="MiB", share=0.02),
+    ("memory", " MiB", lambda sample: sample.rss_bytes / _MIB, 0.02, 0.0),
     # A connection that is being replaced is counted twice for a moment.
-    Figure(name="file handles", read=lambda sample: sample.handles, unit="", amount=1),
-    Figure(name="threads", read=lambda sample: sample.threads, unit=""),
+    ("file handles", "", lambda sample: sample.handles, 0.0, 1.0),
+    ("threads", "", lambda sample: sample.threads, 0.0, 0.0),
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Growth:
+class Growth(NamedTuple):
     """One figure in the first and in the last window, and how much more it may be."""
 
-    figure: Figure
+    name: str
+    unit: str
     first: float
     last: float
     allowed: float
@@ -131,9 +122,7 @@ class Growth:
         return self.last - self.first <= self.allowed
 
     def __str__(self) -> str:
-        name, unit = self.figure.name, self.figure.unit and f" {self.figure.unit}"
-        grown = f"{self.first:.1f} -> {self.last:.1f}{unit}, allowed {self.allowed:.1f}{unit} more"
-        return f"{name}: {grown}"
+        return f"{self.first:.1f} -> {self.last:.1f}{self.unit}, allowed {self.allowed:.1f}{self.unit} more"
 
 
 Window = tuple[float, float]  # from and to, in seconds since the sampling began
@@ -141,7 +130,13 @@ Window = tuple[float, float]  # from and to, in seconds since the sampling began
 
 def growths(samples: Sequence[ProcessSample], first: Window, last: Window) -> list[Growth]:
     """Every figure's growth. Raises ValueError where a window holds fewer than three samples."""
-    return [_growth(figure, _within(samples, first), _within(samples, last)) for figure in FIGURES]
+    found = []
+    for name, unit, read, share, amount in FIGURES:
+        before, after = ([read(sample) for sample in _within(samples, window)] for window in (first, last))
+        middle = median(before)
+        noise = _NOISE_DEVIATIONS * median(abs(value - middle) for value in before)
+        found.append(Growth(name, unit, middle, median(after), max(noise, share * middle, amount)))
+    return found
 
 
 def soak_windows(seconds: float) -> tuple[Window, Window]:
@@ -159,11 +154,3 @@ def _within(samples: Sequence[ProcessSample], window: Window) -> list[ProcessSam
     if len(found) < 3:
         raise ValueError(f"{len(found)} samples from second {window[0]:.0f} to {window[1]:.0f}: too few to compare")
     return found
-
-
-def _growth(figure: Figure, first: Sequence[ProcessSample], last: Sequence[ProcessSample]) -> Growth:
-    values = [figure.read(sample) for sample in first]
-    middle = median(values)
-    noise = _NOISE_DEVIATIONS * median(abs(value - middle) for value in values)
-    allowed = max(noise, figure.share * middle, figure.amount)
-    return Growth(figure=figure, first=middle, last=median(figure.read(sample) for sample in last), allowed=allowed)

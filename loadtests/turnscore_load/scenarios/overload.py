@@ -96,8 +96,8 @@ class Overload(TargetScenario[OverloadRun]):
         why = ", ".join(f"{count} x {why}" for why, count in failed.most_common(5)) or f"all {len(overload.calls)}"
         yield Check("every request answered with 200, 429 or 504", why, not failed)
         for each in growths(found.samples, (seconds / 6, seconds * 5 / 12), (seconds * 3 / 4, seconds)):
-            if each.figure.name != "file handles":  # connections are the generator's doing
-                yield Check(f"{each.figure.name} flat", str(each).partition(": ")[2], each.is_kept)
+            if each.name != "file handles":  # connections are the generator's doing
+                yield Check(f"{each.name} flat", str(each), each.is_kept)
         yield _recovery_check(found)
         late = percentile((call.late_ms for call in overload.calls), 99)
         claim = f"the generator kept up (99 of 100 calls sent within {MOST_LATE_MS:.0f} ms)"

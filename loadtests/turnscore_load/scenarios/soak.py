@@ -34,7 +34,7 @@ class Soak(LocustScenario[list[Check]]):
                 if {each.pid for each in service.processes()} != {each.pid for each in processes}:
                     raise ProcessesChangedError("the service's processes are not those that it began with")
                 found = growths(sampler.samples, first, last)
-                checks += [Check(f"{each.figure.name} did not grow", str(each), each.is_kept) for each in found]
+                checks += [Check(f"{each.name} did not grow", str(each), each.is_kept) for each in found]
             except (ProcessesChangedError, ValueError) as error:
                 checks.append(Check("the service could be watched", str(error), False))
         write_csv(sampler.samples, self.reports / "soak_samples.csv")

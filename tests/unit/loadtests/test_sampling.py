@@ -30,4 +30,4 @@ def run(**grown: Callable[[float], float]) -> list[Growth]:
     ],
 )
 def test_growth_after_the_first_two_minutes_is_told(name: str, grown: dict):
-    assert [growth.figure.name for growth in run(**grown) if not growth.is_kept] == [name]
+    assert [growth.name for growth in run(**grown) if not growth.is_kept] == [name]
