@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -241,50 +242,46 @@ def learn(judged: Judgements, features: Features, heads: Floats) -> Learned:
     """
     train, held = judged.part(TRAIN), judged.part(HELD_OUT)
     wanted, dialogue_of = judged.wanted, judged.dialogue_of
-    own = features[train].astype(np.float64)
-    numbered = np.unique(dialogue_of[train], return_inverse=True)[1]
-    head = fit_head(own, wanted[train], numbered)
-    unseen = HeldOut(wanted[held], dialogue_of[held])
-    scores = head.predict(features[held])
-    simple = score_baselines(judged, heads)
-    slope, bias = fit_probability(head.crossed, wanted[train])
+    unseen, simple = HeldOut(wanted[held], dialogue_of[held]), score_baselines(judged, heads)
+    made = _learn_head(judged, features, unseen, simple[LENGTH][held])
+    own, numbered = features[train].astype(np.float64), np.unique(dialogue_of[train], return_inverse=True)[1]
     return Learned(
-        head=head,
+        **made,
         held=unseen,
-        scores=scores,
         lengths=simple[LENGTH][held],
-        agreement=unseen.compare(scores),
         baselines={name: unseen.compare(each[held]) for name, each in simple.items()},
-        over_length=unseen.compare(scores, simple[LENGTH][held]),
-        curve=draw_curve(own, wanted[train], numbered, unseen, features[held], head),
-        slope=round(slope, 4),
-        bias=round(bias, 4),
+        curve=draw_curve(own, wanted[train], numbered, unseen, features[held], made["head"]),
     )
 
 
-def learn_deep(judged: Judgements, learned: Learned, deep: DeepFeatures) -> Learned:
-    """The head on the features of trained layers, calibrated on the dialogues that these were not trained on."""
-    train, wanted = judged.part(TRAIN), judged.wanted[judged.part(TRAIN)]
-    own = deep.features[train].astype(np.float64)
-    head = fit_head(own, wanted, np.unique(judged.dialogue_of[train], return_inverse=True)[1])
-    scores = head.predict(deep.features[judged.part(HELD_OUT)])
-    slope, bias = fit_probability(head.crossed[deep.is_left_out], wanted[deep.is_left_out])
-    return replace(
-        learned,
-        head=head,
-        scores=scores,
-        agreement=learned.held.compare(scores),
-        baselines={WITHOUT_DEEP: learned.agreement, **learned.baselines},
-        over_length=learned.held.compare(scores, learned.lengths),
-        slope=round(slope, 4),
-        bias=round(bias, 4),
-        deep=deep,
-    )
+def _learn_head(
+    judged: Judgements,
+    features: Features,
+    held: HeldOut,
+    lengths: Floats,
+    calibrated_on: NDArray[np.bool_] | slice = slice(None),
+) -> dict[str, Any]:
+    """A head on these features, calibrated on those turns of the part that is trained on, and what it is worth."""
+    train = judged.part(TRAIN)
+    wanted = judged.wanted[train]
+    head = fit_head(features[train].astype(np.float64), wanted, judged.dialogue_of[train])
+    scores = head.predict(features[judged.part(HELD_OUT)])
+    slope, bias = fit_probability(head.crossed[calibrated_on], wanted[calibrated_on])
+    return {
+        "head": head,
+        "scores": scores,
+        "agreement": held.compare(scores),
+        "over_length": held.compare(scores, lengths),
+        "slope": round(slope, 4),
+        "bias": round(bias, 4),
+    }
 
 
 def choose_deep(judged: Judgements, learned: Learned, found: DeepFeatures, *, always: bool) -> Learned:
     """The head of --deep where that is better on the held-out dialogues, or wanted `always`; `choice` says why."""
-    made = learn_deep(judged, learned, found)
+    # Calibrated on the dialogues that the layers were not trained on.
+    own = _learn_head(judged, found.features, learned.held, learned.lengths, found.is_left_out)
+    made = replace(learned, **own, baselines={WITHOUT_DEEP: learned.agreement, **learned.baselines}, deep=found)
     gain = made.held.compare(made.scores, learned.scores)
     said = f"--deep: {made.held.measure} {made.agreement}, without it {learned.agreement}, higher by {gain}"
     if gain.low > 0 or always:

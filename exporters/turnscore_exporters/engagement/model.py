@@ -1,7 +1,7 @@
 """The engagement classifier of Ghazarian et al. 2020 in torch: encoder, pooling, heads, blend; and its export."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -32,7 +32,6 @@ from turnscore_exporters.training.encoders import (
     pad_rows,
     read_checkpoint,
     score_alike,
-    write_checkpoint,
 )
 
 # Specified: the paper's head has 64, 32 and 8 hidden units, then two classes.
@@ -176,18 +175,9 @@ def compare(query: Tensor, reply: Tensor) -> Tensor:
     return torch.cat([query, reply, (query - reply).abs(), query * reply], dim=-1)
 
 
-def save_model(model: EngagementModel, encoder: Encoder, folder: Path) -> None:
-    """Writes weights, settings, the BERT's shape and the tokenizer: everything that export needs."""
-    write_checkpoint(folder, model, asdict(model.settings), encoder)
-
-
 def load_model(folder: Path) -> tuple[EngagementModel, Encoder]:
-    """Reads what save_model wrote, ready to score; CheckpointError naming what is missing or broken."""
-
-    def build(record: dict[str, Any], bert: BertModel) -> EngagementModel:
-        return EngagementModel(bert, EngagementSettings(**record))
-
-    return read_checkpoint(folder, "engagement", build)
+    """A checkpoint, ready to score; CheckpointError naming what is missing or broken."""
+    return read_checkpoint(folder, "engagement", EngagementModel, EngagementSettings)
 
 
 def score_pairs(model: EngagementModel, encoder: Encoder, pairs: Sequence[tuple[str, str]]) -> list[float]:

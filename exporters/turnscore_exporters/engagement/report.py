@@ -21,7 +21,7 @@ from turnscore_exporters.data.pairs import (
     count_labels,
     read_engagement_data,
 )
-from turnscore_exporters.engagement.model import EngagementModel, cross_validate_blend, save_model
+from turnscore_exporters.engagement.model import EngagementModel, cross_validate_blend
 from turnscore_exporters.engagement.training import (
     MixedRecipe,
     PairVectors,
@@ -33,7 +33,7 @@ from turnscore_exporters.engagement.training import (
 )
 from turnscore_exporters.json_files import write_json
 from turnscore_exporters.options import EngagementTrainOptions
-from turnscore_exporters.training.encoders import load_encoder
+from turnscore_exporters.training.encoders import load_encoder, save_model
 from turnscore_exporters.training.loop import REPORT_FILE, STATE_FOLDER, TRAINING_FILE, claim_folder, describe_run
 
 

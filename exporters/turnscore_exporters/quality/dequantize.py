@@ -24,9 +24,9 @@ from turnscore_exporters.graphs.int8 import quantize_matrix
 from turnscore_exporters.json_files import write_json
 from turnscore_exporters.options import DequantizeOptions
 from turnscore_exporters.quality.bundle import KIND
-from turnscore_exporters.quality.model import JointLayers, QualityModel, QualitySettings, save_model
+from turnscore_exporters.quality.model import JointLayers, QualityModel, QualitySettings
 from turnscore_exporters.quality.value import FittedFormula, write_formula
-from turnscore_exporters.training.encoders import load_encoder
+from turnscore_exporters.training.encoders import load_encoder, save_model
 from turnscore_exporters.training.loop import REPORT_FILE, TRAINING_FILE
 
 GRAPH: GraphVariant = "cpu-int8"

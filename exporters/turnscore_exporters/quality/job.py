@@ -37,11 +37,11 @@ from turnscore_exporters.options import QualityTrainOptions
 from turnscore_exporters.quality.bundle import score_turns
 from turnscore_exporters.quality.drills import make_user_turn
 from turnscore_exporters.quality.examples import ExampleMaker, Negatives, make_bot_examples
-from turnscore_exporters.quality.model import QualityModel, QualitySettings, save_model
+from turnscore_exporters.quality.model import QualityModel, QualitySettings
 from turnscore_exporters.quality.spoken_turns import SOURCES, SpokenTurn, read_source
 from turnscore_exporters.quality.training import JudgedRecipe, Material, plan_steps, train_judged
 from turnscore_exporters.quality.value import fit_value, score_heads, write_formula
-from turnscore_exporters.training.encoders import WEIGHTS_FILE, Encoder, load_encoder
+from turnscore_exporters.training.encoders import WEIGHTS_FILE, Encoder, load_encoder, save_model
 from turnscore_exporters.training.loop import REPORT_FILE, STATE_FOLDER, TRAINING_FILE, claim_folder, describe_run
 
 

@@ -8,7 +8,7 @@ to four context turns (late joint attention, as DeFormer, Cao et al. 2020, and P
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ from turnscore_core.scorers.reaction import REACTIONS
 from turnscore_exporters.errors import EncoderError
 from turnscore_exporters.graphs.export import BertGraph
 from turnscore_exporters.graphs.int8 import smoothing_factors
-from turnscore_exporters.training.encoders import Encoder, chunks, pad_rows, read_checkpoint, write_checkpoint
+from turnscore_exporters.training.encoders import Encoder, chunks, pad_rows, read_checkpoint
 
 # The sets of heads that a bundle has, each a graph of its own over the features.
 HEAD_SETS: Mapping[str, Sequence[str]] = {"quality": HEADS, "reaction": REACTIONS}
@@ -511,18 +511,6 @@ def _read_by_width(model: QualityModel, rows: Sequence[Sequence[int]]) -> RowSta
     return RowStates(join([part.lower for part in parts]), join([part.upper for part in parts]), pooled, masks)
 
 
-def save_model(model: QualityModel, encoder: Encoder, folder: Path) -> None:
-    """Writes weights, settings, the BERT's shape and the tokenizer: everything that export needs."""
-    layout = model.settings.layout
-    settings = {**asdict(model.settings), "layout": layout.model_dump(), "token_limit": layout.row_tokens}
-    write_checkpoint(folder, model, settings, encoder)
-
-
 def load_model(folder: Path) -> tuple[QualityModel, Encoder]:
-    """Reads what save_model wrote, ready to score; CheckpointError naming what is missing or broken."""
-
-    def build(record: dict[str, Any], bert: BertModel) -> QualityModel:
-        layout = RowLayout.model_validate(record["layout"])
-        return QualityModel(bert, QualitySettings(record["encoder"], layout, record["dropout"]))
-
-    return read_checkpoint(folder, "quality", build)
+    """A checkpoint, ready to score; CheckpointError naming what is missing or broken."""
+    return read_checkpoint(folder, "quality", QualityModel, QualitySettings)

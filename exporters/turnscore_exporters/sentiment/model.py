@@ -9,10 +9,10 @@ import re
 import string
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -22,15 +22,7 @@ from turnscore_core.scorers.sentiment_stop import DialogueRow, SpecialTokens, Wi
 from vaderSentiment.vaderSentiment import SentimentIntensityAnalyzer  # type: ignore[import-untyped]
 
 from turnscore_exporters.graphs.export import BertGraph, average_tokens
-from turnscore_exporters.training.encoders import (
-    POOLED,
-    Encoder,
-    check_choice,
-    pad_rows,
-    read_checkpoint,
-    score_alike,
-    write_checkpoint,
-)
+from turnscore_exporters.training.encoders import POOLED, Encoder, check_choice, pad_rows, read_checkpoint, score_alike
 
 COMPLAINT_FILE = Path(__file__).with_name("complaints.txt")
 
@@ -289,17 +281,6 @@ def score_rows(model: SentimentStopModel, rows: Sequence[DialogueRow]) -> Tensor
     return score_alike(rows, lambda row: len(row.ids), score)
 
 
-def save_model(model: SentimentStopModel, encoder: Encoder, folder: Path) -> None:
-    """Writes weights, settings, the BERT's shape and the tokenizer: everything that export needs."""
-    settings = {**asdict(model.settings), "layout": model.settings.layout.model_dump()}
-    write_checkpoint(folder, model, settings, encoder)
-
-
 def load_model(folder: Path) -> tuple[SentimentStopModel, Encoder]:
-    """Reads what save_model wrote, ready to score; CheckpointError naming what is missing or broken."""
-
-    def build(record: dict[str, Any], bert: BertModel) -> SentimentStopModel:
-        settings = SentimentSettings(**{**record, "layout": WindowLayout.model_validate(record["layout"])})
-        return SentimentStopModel(bert, settings)
-
-    return read_checkpoint(folder, "sentiment/stop", build)
+    """A checkpoint, ready to score; CheckpointError naming what is missing or broken."""
+    return read_checkpoint(folder, "sentiment/stop", SentimentStopModel, SentimentSettings)

@@ -48,10 +48,9 @@ from turnscore_exporters.sentiment.model import (
     complains,
     label_sentiment,
     load_model,
-    save_model,
     score_rows,
 )
-from turnscore_exporters.training.encoders import POOLED, Encoder, chunks, load_long_encoder
+from turnscore_exporters.training.encoders import POOLED, Encoder, chunks, load_long_encoder, save_model
 from turnscore_exporters.training.loop import (
     REPORT_FILE,
     STATE_FOLDER,

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 import torch
+from pydantic import TypeAdapter
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 from tqdm import tqdm
@@ -197,11 +198,16 @@ WEIGHTS_FILE, SETTINGS_FILE, TOKENIZER_FILE, BERT_FILE = "weights.pt", "settings
 POOLED = "pooled"  # A model's pooling by BERT's own pooling layer, which other models do without.
 
 Model = TypeVar("Model", bound=nn.Module)
+Settings = TypeVar("Settings")
 
 
-def write_checkpoint(folder: Path, model: nn.Module, settings: Mapping[str, Any], encoder: Encoder) -> None:
-    """Writes everything that export needs. The settings name the `encoder` and its `token_limit`."""
+def save_model(model: Any, encoder: Encoder, folder: Path) -> None:
+    """Writes weights, settings, the BERT's shape and the tokenizer: everything that export needs.
+
+    The model's `settings` are a dataclass that names the encoder.
+    """
     folder.mkdir(parents=True, exist_ok=True)
+    settings = TypeAdapter(type(model.settings)).dump_python(model.settings) | {"token_limit": encoder.token_limit}
     torch.save(model.state_dict(), folder / WEIGHTS_FILE)
     (folder / SETTINGS_FILE).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
     (folder / BERT_FILE).write_text(encoder.model.config.to_json_string(use_diff=False), encoding="utf-8")
@@ -209,9 +215,9 @@ def write_checkpoint(folder: Path, model: nn.Module, settings: Mapping[str, Any]
 
 
 def read_checkpoint(
-    folder: Path, kind: str, build: Callable[[dict[str, Any], BertModel], Model]
+    folder: Path, kind: str, build: Callable[[BertModel, Settings], Model], settings_type: type[Settings]
 ) -> tuple[Model, Encoder]:
-    """The model that `build` makes from the settings and an untrained BERT, with its weights, ready to score.
+    """What `save_model` wrote, ready to score: the model that `build` makes of an untrained BERT, with its weights.
 
     Raises CheckpointError naming what is missing or broken.
     """
@@ -220,7 +226,7 @@ def read_checkpoint(
         shape = json.loads((folder / BERT_FILE).read_text(encoding="utf-8"))
         has_pooler = settings.get("pooling") == POOLED
         bert = BertModel(BertConfig(**{**shape, "attn_implementation": "eager"}), add_pooling_layer=has_pooler)
-        model = build(settings, bert)
+        model = build(bert, TypeAdapter(settings_type).validate_python(settings))
         model.load_state_dict(torch.load(folder / WEIGHTS_FILE, weights_only=True))
         tokenizer = Tokenizer.from_file(str(folder / TOKENIZER_FILE))
     except Exception as error:

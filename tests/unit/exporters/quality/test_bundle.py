@@ -36,10 +36,9 @@ from turnscore_exporters.quality.model import (
     RowBuilder,
     RowPart,
     load_model,
-    save_model,
 )
 from turnscore_exporters.quality.value import FittedFormula, read_formula, write_formula
-from turnscore_exporters.training.encoders import load_encoder
+from turnscore_exporters.training.encoders import load_encoder, save_model
 from turnscore_models import Bundle, GraphVariant, MismatchedGraphError, Threshold, read_bundle
 from turnscore_wire import Turn
 from typer.testing import Result

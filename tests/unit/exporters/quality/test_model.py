@@ -20,7 +20,6 @@ from turnscore_exporters.quality.model import (
     QualitySettings,
     RowBuilder,
     load_model,
-    save_model,
     score_rows,
     smooth_joint_layers,
 )
@@ -34,7 +33,7 @@ from turnscore_exporters.quality.training import (
     train_judged,
 )
 from turnscore_exporters.quality.value import FittedFormula, fit_probability, fit_weights, read_formula, write_formula
-from turnscore_exporters.training.encoders import Encoder, load_encoder
+from turnscore_exporters.training.encoders import Encoder, load_encoder, save_model
 
 LAYOUT = RowLayout(turn_tokens=12, response_tokens=20, response_end_tokens=6)
 CONTEXT = (("user", "hi"), ("system", "what did you do"), ("user", "i saw whales"))
