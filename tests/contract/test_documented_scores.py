@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from turnscore_assessment.agreement.scoring import make_turn
 from turnscore_core.loaded_scorer import LoadedScorer, choose_variant, load_scorer
+from turnscore_core.scorers.quality import HEADS
 from turnscore_core.scorers.scorer import RawScore
 from turnscore_core.scoring import score_turns
 from turnscore_models import read_bundle, starter_bundles
@@ -48,6 +49,21 @@ def test_the_pages_examples_are_called_what_they_are(quality: LoadedScorer):
                 label = quality.label(*ask(quality, turns[:place], text))
                 assert label != ("good" if text in bad else "low"), (text, label)
     assert bad <= seen
+
+
+def test_the_table_of_good_and_bad_turns_is_what_the_shipped_quality_says(quality: LoadedScorer):
+    page = (ROOT / "docs/reading-the-scores.md").read_text(encoding="utf-8")
+    table = page.partition("good and seven bad turns\n")[2].partition("## ")[0]
+    rows = [line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("| ")][2:]
+    assert len(rows) == 14
+    for said, response, _, value, percentile, heads in rows:
+        texts = said.replace("(", "").replace("/) ", "/ ").split(" / ")  # with what was said before it, if anything
+        turns = [("user" if place % 2 == 0 else "system", text) for place, text in enumerate(texts)]
+        [raw] = ask(quality, turns, response)
+        percentiles = {name: raw.details[f"{name}_percentile"] for name in HEADS}
+        lowest = sorted(percentiles, key=percentiles.__getitem__)[:2]
+        shown = ", ".join(f"{name} {percentiles[name]:.0f}" for name in lowest)
+        assert (f"{raw.value:.2f}", f"{quality.percentile(raw):.0f}", shown) == (value, percentile, heads), response
 
 
 FILLERS = (
