@@ -11,15 +11,7 @@ from turnscore_wire.conversations import (
     ConversationScored,
     ConversationTurn,
 )
-from turnscore_wire.errors import (
-    BODY_FIELD,
-    ERROR_TABLE,
-    ErrorCode,
-    ErrorDetail,
-    ErrorReply,
-    ErrorRule,
-    describe_refusal,
-)
+from turnscore_wire.errors import BODY_FIELD, ERROR_TABLE, ErrorCode, ErrorDetail, ErrorReply, describe_refusal
 from turnscore_wire.messages import (
     MAX_DEADLINE_MS,
     REQUEST_ID_PATTERN,
@@ -27,7 +19,6 @@ from turnscore_wire.messages import (
     Limits,
     MappedMessages,
     MessagePart,
-    MessageRole,
     Speaker,
     Turn,
     map_messages,
@@ -90,13 +81,11 @@ __all__ = [
     "ErrorCode",
     "ErrorDetail",
     "ErrorReply",
-    "ErrorRule",
     "HealthReply",
     "Label",
     "Limits",
     "MappedMessages",
     "MessagePart",
-    "MessageRole",
     "ModelDescription",
     "ModelsReply",
     "RankReply",

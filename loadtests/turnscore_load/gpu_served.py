@@ -26,7 +26,6 @@ from turnscore_exporters.bundles.writer import (
     SELF_TEST_FILE,
     TOKENIZER_FILE,
     GraphChoice,
-    GraphPromise,
     calibrate,
     start_bundle,
 )
@@ -108,7 +107,7 @@ def write_fed_bundle(shape: TransformerShape, variant: GraphVariant, output: Pat
         output,
         "fed",
         VERSION,
-        {variant: GraphPromise(PRECISIONS[variant], TOLERANCES[variant])},
+        {variant: (PRECISIONS[variant], TOLERANCES[variant])},
         token_limit=shape.positions,
         options=options.model_dump(mode="json", exclude={"own_qualities"}),
         training={"model": shape.name},

@@ -38,14 +38,8 @@ TOKENIZER_FILE, CALIBRATION_FILE, SELF_TEST_FILE = "tokenizer.json", "calibratio
 FP32_TOLERANCE = 1e-4
 
 
-@dataclass(frozen=True)
-class GraphPromise:
-    """A graph's precision in words, and the largest allowed difference of a value."""
-
-    precision: str
-    tolerance: float
-
-
+# A graph's precision in words, and the largest allowed difference of a value.
+GraphPromise = tuple[str, float]
 MIN_PARITY_TURNS = 200
 # Chosen from what was measured, see docs/deploy.md.
 FP16_TOLERANCE = 0.02
@@ -72,7 +66,7 @@ class GraphChoice:
             "cuda-fp16": self.fp16_tolerance,
         }
         written: list[GraphVariant] = ["fp32", *(each for each in self.kept if each != "fp32")]
-        return {variant: GraphPromise(PRECISIONS[variant], tolerances[variant]) for variant in written}
+        return {variant: (PRECISIONS[variant], tolerances[variant]) for variant in written}
 
 
 def choose_graphs(
@@ -142,6 +136,7 @@ def calibrate(values: Sequence[float], source: str) -> Calibration:
 
 def _describe_graph(output: Path, variant: GraphVariant, promise: GraphPromise) -> GraphSpec:
     file, joint = GRAPH_FILES[variant], JOINT_FILES[variant]
+    precision, tolerance = promise
     inputs, outputs = _describe_tensors(output / file)
     opsets = {entry.domain: entry.version for entry in onnx.load(output / file, load_external_data=False).opset_import}
     second = None
@@ -151,11 +146,11 @@ def _describe_graph(output: Path, variant: GraphVariant, promise: GraphPromise) 
     return GraphSpec(
         file=file,
         joint=second,
-        precision=promise.precision,
+        precision=precision,
         opset=opsets[""],
         inputs=inputs,
         outputs=outputs,
-        parity_tolerance=promise.tolerance,
+        parity_tolerance=tolerance,
         parity_measured={},
     )
 

@@ -325,7 +325,7 @@ def _start(job: FedExport, variants: Sequence[GraphVariant], output: Path) -> Bu
         output,
         KIND,
         job.asked.version,
-        {variant: writer.GraphPromise(PRECISIONS[variant], TOLERANCES[variant]) for variant in variants},
+        {variant: (PRECISIONS[variant], TOLERANCES[variant]) for variant in variants},
         token_limit=job.checkpoint.window,
         options=options,
         # The training record of `turnscore train dialogue-lm`; other checkpoints have none.

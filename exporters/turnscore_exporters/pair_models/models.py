@@ -99,8 +99,7 @@ def _new_head(config: Any) -> dict[str, object]:
 def load_masked_model(name: str, token_limit: int = 128) -> PairCheckpoint:
     """A model that predicts masked words; EncoderError as `load_pair_model`, and where the tokenizer has no mask."""
     loaded = _load(name, AutoModelForMaskedLM, token_limit)
-    if loaded.marks.mask is None:
-        raise EncoderError(f"checkpoint {name}: its tokenizer has no mask token")
+    mask_of(loaded)
     return loaded
 
 
