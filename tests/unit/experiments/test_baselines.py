@@ -1,14 +1,13 @@
 """Every baseline walks the whole road on tiny data: train, measure, one page and its rows, and nothing twice."""
 
 import json
-import random
 from pathlib import Path
 
 import pytest
 from baselines import app
 from paper_systems import classifiers, job
 from paper_systems.job import SYSTEMS
-from support.exporter_data import build_sentence, save_tiny_pair, write_data, write_rows
+from support.exporter_data import save_tiny_pair
 from turnscore_assessment.sample_data import write_sample
 from typer.testing import CliRunner
 
@@ -17,30 +16,8 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The engagement data, with rated turns and rated responses with references."""
-    data = write_data(tmp_path_factory.mktemp("data"))
-    generator = random.Random(3)
-    rated: list[object] = [
-        {
-            "set": "persona-zhao", "system": "s", "rating": 1 + number % 5,
-            "context": [f"{build_sentence(generator, 5)} word{number}"], "response": build_sentence(generator, 4),
-        }
-        for number in range(120)
-    ]  # fmt: skip
-    write_rows(data / "turn_ratings.jsonl.gz", rated)
-    multiref: list[object] = [
-        {
-            "system": "s", "context_id": str(number), "context": [build_sentence(generator, 5)], "rating": number % 5,
-            "response": build_sentence(generator, 4), "references": [build_sentence(generator, 4)],
-        }
-        for number in range(40)
-    ]  # fmt: skip
-    write_rows(data / "multiref" / "ratings.jsonl.gz", multiref)
-    responses = {kind: [build_sentence(generator, 4)] * 5 for kind in ("relevant", "random", "adversarial")}
-    contexts: list[object] = [
-        {"split": split, "context": [build_sentence(generator, 5)], **responses} for split in ("dev", "test", "test")
-    ]
-    write_rows(data / "adversarial_responses.jsonl.gz", contexts)
+    data = tmp_path_factory.mktemp("data") / "sample"
+    write_sample(data)
     return data
 
 
