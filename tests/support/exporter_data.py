@@ -43,7 +43,6 @@ SHAPE: dict[str, Any] = {
     "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 128,
     "max_position_embeddings": 64,
 }  # fmt: skip
-CSV_HEADER = "id,query,reply,label\n"
 
 
 def build_sentence(generator: random.Random, words: int) -> str:
@@ -94,29 +93,6 @@ def write_rows(path: Path, rows: list[object]) -> Path:
     with gzip.open(path, "wt", encoding="utf-8") as file:
         file.writelines(json.dumps(row) + "\n" for row in rows)
     return path
-
-
-def write_data(folder: Path) -> Path:
-    """Every file of the engagement data, small, under its published name."""
-    rows: list[object] = [
-        build_dialogue(number, has_bot=number % 3 != 0, rating=1 + number % 5) for number in range(200)
-    ]
-    write_rows(folder / "convai2017.jsonl.gz", rows)
-    generator = random.Random(1)
-    texts = [
-        {"source": f"s{number % 2}", "turns": [build_sentence(generator, 5) for _ in range(6)]} for number in range(40)
-    ]
-    write_rows(folder / "dialogue_text.jsonl.gz", list(texts))
-    published = folder / "predictive_engagement"
-    published.mkdir()
-    (published / "50convs_AMT.txt").write_text("d0\t4\nd1\t2\n", encoding="utf-8")
-    for name, pairs in (("humanAMT_engscores_utt", 40), ("DD_finetune_train", 20), ("DD_finetune_valid", 10)):
-        lines = [
-            f"{number},{build_sentence(generator, 4)},{build_sentence(generator, 1 + number % 6)},{number % 2}\n"
-            for number in range(pairs)
-        ]
-        (published / f"{name}.csv").write_text(CSV_HEADER + "".join(lines), encoding="utf-8")
-    return folder
 
 
 ANSWERS = ("no", "i like it", "what do you mean ?", "not really , i never did", "bye", "you are a stupid film")

@@ -1,7 +1,8 @@
 from pathlib import Path
 
 import pytest
-from support.exporter_data import save_tiny_bert, write_data
+from support.exporter_data import save_tiny_bert
+from turnscore_assessment.sample_data import write_sample
 
 
 @pytest.fixture(scope="session")
@@ -11,4 +12,6 @@ def tiny_bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def data_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_data(tmp_path_factory.mktemp("data"))
+    folder = tmp_path_factory.mktemp("data") / "sample"
+    write_sample(folder)
+    return folder
