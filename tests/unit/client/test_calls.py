@@ -48,25 +48,10 @@ def test_a_context_may_be_given_in_several_forms(context):
 
 
 def test_everything_given_is_sent_even_an_option_that_is_null():
-    call = score(
-        [HI],
-        scorers=("engagement",),
-        options={"fed": {"qualities": ["fluent"], "seed": None}},
-        deadline_ms=300,
-        cache="refresh",
-        cache_namespace="tenant-1",
-        conversation="c-1",
-    )
-    assert sent(call) == {
-        "context": [HI],
-        "response": "hello",
-        "scorers": ["engagement"],
-        "options": {"fed": {"qualities": ["fluent"], "seed": None}},
-        "deadline_ms": 300,
-        "cache": "refresh",
-        "cache_namespace": "tenant-1",
-        "conversation": "c-1",
-    }
+    given = {"options": {"fed": {"qualities": ["fluent"], "seed": None}}, "deadline_ms": 300, "cache": "refresh"}
+    given |= {"cache_namespace": "tenant-1", "conversation": "c-1"}
+    call = score([HI], scorers=("engagement",), **given)
+    assert sent(call) == {"context": [HI], "response": "hello", "scorers": ["engagement"], **given}
 
 
 def test_the_error_of_a_wrong_field_never_holds_dialogue_text():
@@ -103,16 +88,11 @@ class LibraryMessage:
 def test_messages_are_sent_instead_of_turns_without_what_is_not_read():
     messages = [{"role": "system", "content": "p"}, ChatMessage(role="user", content="a"), LibraryMessage()]
     read = [{"role": "system"}, {"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
-    assert sent(made("score", messages=messages)) == {"messages": read, "deadline_ms": 5000}
-    assert sent(made("score", response="c", messages=messages)) == {
-        "messages": read,
-        "response": "c",
-        "deadline_ms": 5000,
-    }
-    assert sent(made("score_dialogue", messages=messages)) == {"messages": read, "deadline_ms": 5000}
-    ranked = sent(made("rank", ("c",), messages=messages))
-    assert ranked == {"messages": read, "candidates": ["c"], "deadline_ms": 5000}
-    assert sent(made("score_batch", [{"messages": messages}]))["items"] == [{"messages": read, "deadline_ms": 5000}]
+    alone = {"messages": read, "deadline_ms": 5000}
+    assert sent(made("score", messages=messages)) == sent(made("score_dialogue", messages=messages)) == alone
+    assert sent(made("score", response="c", messages=messages)) == {**alone, "response": "c"}
+    assert sent(made("rank", ("c",), messages=messages)) == {**alone, "candidates": ["c"]}
+    assert sent(made("score_batch", [{"messages": messages}]))["items"] == [alone]
     assert opening_of((), {}, messages).context[0].text == "a"
 
 

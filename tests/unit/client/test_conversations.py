@@ -59,19 +59,10 @@ def test_an_opening_sends_what_was_given_and_turns_what_is_left_of_their_time(ta
         await conversation.say("system", "c", timeout_seconds=0.1)
         await conversation.say("user", "d")
 
-    talk(
-        mock,
-        script,
-        context=[("user", "hi")],
-        scorers=["engagement"],
-        deadline_ms=300,
-        request_id="r-1",
-        metadata={"a": "b"},
-    )
+    given = {"scorers": ["engagement"], "deadline_ms": 300}
+    talk(mock, script, context=[("user", "hi")], **given, request_id="r-1", metadata={"a": "b"})
     opening, *turns = [request.body for request in mock.requests]
-    assert opening == {
-        "open": {"context": [{"speaker": "user", "text": "hi"}], "scorers": ["engagement"], "deadline_ms": 300}
-    }
+    assert opening == {"open": {"context": [{"speaker": "user", "text": "hi"}], **given}}
     assert [each["turn"].get("deadline_ms") for each in turns] == [300, 50, 100, 300]
     assert (mock.requests[0].headers["x-request-id"], mock.requests[0].headers["a"]) == ("r-1", "b")
 

@@ -44,12 +44,8 @@ def load(name: str) -> ModuleType:
 
 
 def test_the_chatbot_scores_each_of_its_replies(url: str, monkeypatch, capsys: pytest.CaptureFixture[str]):
-    run(
-        "chatbot.py",
-        url,
-        monkeypatch,
-        typed="i went for a walk\nit was very long and went along the river with my sister\n\n",
-    )
+    typed = "i went for a walk\nit was very long and went along the river with my sister\n\n"
+    run("chatbot.py", url, monkeypatch, typed=typed)
     assert capsys.readouterr().out.splitlines() == [
         "tell me more about walk! what was it like?   (more engaging than 9 % of turns; mean so far 0.09)",
         "ok.   (more engaging than 1 % of turns; mean so far 0.05)",

@@ -21,18 +21,10 @@ async def test_of_a_dialogue_the_turns_that_can_be_are_scored_and_the_others_are
     texts = [("system", " "), ("user", "hi"), ("system", "a\0"), ("system", "x" * 99), ("system", "fine")]
     turns = [{"speaker": speaker, "text": text} for speaker, text in texts]
     row = await row_of(mock, {"turns": turns}, limits=Limits(max_text_chars=98))
-    assert [sorted(turn.keys() - {"speaker", "text"}) for turn in row["turns"]] == [
-        ["error"],
-        [],
-        ["error"],
-        ["error"],
-        ["errors", "index", "scores"],
-    ]
-    assert [turn["error"]["code"] for turn in row["turns"] if "error" in turn] == [
-        "invalid_request",
-        "invalid_request",
-        "too_large",
-    ]
+    added = [sorted(turn.keys() - {"speaker", "text"}) for turn in row["turns"]]
+    assert added == [["error"], [], ["error"], ["error"], ["errors", "index", "scores"]]
+    codes = [turn["error"]["code"] for turn in row["turns"] if "error" in turn]
+    assert codes == ["invalid_request", "invalid_request", "too_large"]
     assert row["turns"][4]["index"] == 4
     assert [turn["text"] for turn in mock.requests[0].body["turns"]] == ["hi", "fine"]
     assert failures_in(row) == [
@@ -57,9 +49,7 @@ async def test_of_a_dialogue_the_turns_that_can_be_are_scored_and_the_others_are
 async def test_a_bad_line_becomes_an_error_and_asks_nothing(mock, content, message, field):
     row = await row_of(mock, content)
     error = row["error"]
-    assert row["line"] == 7
-    assert error["code"] == "invalid_request"
-    assert error.get("field") == field
+    assert (row["line"], error["code"], error.get("field")) == (7, "invalid_request", field)
     assert message in error["message"]
     assert mock.requests == []
 

@@ -149,11 +149,8 @@ def test_a_rasa_bot_s_messages_are_scored_in_their_conversation(broker, mock, to
     broker.publish(said("bot", "hello", metadata={"message_id": "m1"}, data={}))
     broker.publish(said("bot", "how are you?"))
     assert broker.background.wait_until_idle(30)
-    assert [(request.body["response"], len(request.body.get("context", []))) for request in mock.requests] == [
-        ("from elsewhere", 0),
-        ("hello", 1),
-        ("how are you?", 2),
-    ]
+    asked = [(request.body["response"], len(request.body.get("context", []))) for request in mock.requests]
+    assert asked == [("from elsewhere", 0), ("hello", 1), ("how are you?", 2)]
     assert told[1].tag == TurnIds(span_id="m1", session_id="chat 7")
 
 

@@ -85,10 +85,8 @@ def test_history_is_written_to_the_tool_and_to_the_output(tool, mock, history, t
     done = run_command(mock, "score", history, "--output", tmp_path / "scores.jsonl", "--to", "langfuse")
     assert done.exit_code == 0, done.output
     assert [entry.ids.trace_id for entry in tool.entries[:20]] == [f"trace {place}" for place in range(20)]
-    assert [(entry.ids.span_id, entry.ids.session_id, entry.is_session) for entry in tool.entries[20:]] == [
-        ("span 20", "chat 7", False),
-        (None, "chat 7", True),
-    ]
+    rest = [(entry.ids.span_id, entry.ids.session_id, entry.is_session) for entry in tool.entries[20:]]
+    assert rest == [("span 20", "chat 7", False), (None, "chat 7", True)]
     assert tool.is_closed
     assert len((tmp_path / "scores.jsonl").read_text().splitlines()) == 21
     assert "22 scores written to langfuse" in done.stderr

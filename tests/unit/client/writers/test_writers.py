@@ -27,11 +27,8 @@ def test_a_turn_s_scores_are_entries_with_model_and_percentile():
     [entry] = turn_entries(scored(PLACE).reply.scores, PLACE)
     assert (entry.name, entry.value, entry.label) == ("turnscore.quality", 0.25, "low")
     assert entry.explanation == "12 of 100 reference turns score lower"
-    assert entry.metadata == {
-        "turnscore.model": "quality:1.0.0",
-        "turnscore.percentile": 12.0,
-        "turnscore.warnings": "repeats_user",
-    }
+    told = {"model": "quality:1.0.0", "percentile": 12.0, "warnings": "repeats_user"}
+    assert entry.metadata == {f"turnscore.{name}": each for name, each in told.items()}
     assert entry.labelled["label"] == "low"
 
 

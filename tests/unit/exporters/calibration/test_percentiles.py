@@ -20,18 +20,8 @@ WORDS = ("good", "bad", "fine", "a", "tell me more", "why", "ok", "i do not know
 
 
 def build_population(count: int) -> Population:
-    turns = []
-    for number in range(count):
-        context = (("user", f"what about {WORDS[number % 7]} ?"),)
-        turns.append(
-            LabelledTurn(
-                set_name="made up",
-                context=context,
-                response=f"{WORDS[number % 10]} {number % 17}",
-                next_user=None,
-                labels={},
-            )
-        )
+    said = [(f"what about {WORDS[n % 7]} ?", f"{WORDS[n % 10]} {n % 17}") for n in range(count)]
+    turns = [LabelledTurn(set_name="made up", context=(("user", text),), response=reply) for text, reply in said]
     return Population(turns, frozenset())
 
 

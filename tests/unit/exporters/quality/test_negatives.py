@@ -1,6 +1,7 @@
 """Made-up responses: each kind is what its name says, none is the real one."""
 
 import random
+from typing import Any
 
 import pytest
 from turnscore_exporters.quality.examples import (
@@ -19,16 +20,8 @@ from turnscore_exporters.quality.spoken_turns import SpokenTurn
 
 def turn(dialogue: str, place: int, response: str, *context: str) -> SpokenTurn:
     said = tuple(("user" if (len(context) - at) % 2 else "system", text) for at, text in enumerate(context))
-    return SpokenTurn(
-        source="own",
-        dialogue=dialogue,
-        place=place,
-        context=said,
-        response=response,
-        next_text="i like it",
-        goes_on=True,
-        said_by_person=True,
-    )
+    known: dict[str, Any] = {"source": "own", "next_text": "i like it", "goes_on": True, "said_by_person": True}
+    return SpokenTurn(**known, dialogue=dialogue, place=place, context=said, response=response)
 
 
 TURNS = [
@@ -90,17 +83,9 @@ def test_the_wrong_mood_is_cheerful_after_bad_news_alone(negatives: Negatives) -
     assert made(negatives, 4, NegativeKind.WRONG_MOOD) <= set(GLOOMY)
 
 
-@pytest.mark.parametrize(
-    ("text", "hostile"),
-    [
-        ("you are an idiot", True),
-        ("shut up", True),
-        ("what a stupid film", False),
-        ("you know the idea of idiots " * 4, False),
-    ],
-)
-def test_an_insult_is_short_and_at_somebody(text: str, hostile: bool) -> None:
-    assert is_insult(text) is hostile
+def test_an_insult_is_short_and_at_somebody() -> None:
+    texts = ("you are an idiot", "shut up", "what a stupid film", "you know the idea of idiots " * 4)
+    assert [is_insult(text) for text in texts] == [True, True, False, False]
 
 
 def test_a_group_begins_with_what_was_really_said(negatives: Negatives) -> None:

@@ -7,7 +7,6 @@ from support.exporter_data import write_rows, write_sentiment_data
 from turnscore_assessment.data.dialogues import (
     RecordedDialogue,
     RecordedTurn,
-    alternate,
     choose_split,
     group_contexts,
     read_dbdc3,
@@ -35,17 +34,9 @@ def test_every_turn_is_told_from_its_speakers_side() -> None:
 
 
 def test_only_a_set_that_shows_stops_tells_that_the_user_went_on() -> None:
-    silent = TurnSource(name="silent", files=())
-    assert [turn.goes_on for turn in observe_dialogue(TOLD, dialogue("hi", "hello", "so", "what"))] == [
-        True,
-        True,
-        False,
-    ]
-    assert [turn.goes_on for turn in observe_dialogue(silent, dialogue("hi", "hello", "so", "what"))] == [
-        None,
-        True,
-        None,
-    ]
+    silent, said = TurnSource(name="silent", files=()), dialogue("hi", "hello", "so", "what")
+    assert [turn.goes_on for turn in observe_dialogue(TOLD, said)] == [True, True, False]
+    assert [turn.goes_on for turn in observe_dialogue(silent, said)] == [None, True, None]
 
 
 def test_a_stop_after_goodbye_says_nothing() -> None:
@@ -91,22 +82,16 @@ def test_rated_turns_of_one_dialogue_are_on_one_side(tmp_path: Path) -> None:
         for at in range(3)
     ]
     turns = read_rated_turns(write_rows(tmp_path / "rated.jsonl.gz", list(rows)))
-    sides = {
-        turn.dialogue: {other.is_fitted_on for other in turns if other.dialogue == turn.dialogue} for turn in turns
-    }
-    assert len(sides) == 30
-    assert all(len(side) == 1 for side in sides.values())
-    assert {turn.is_fitted_on for turn in turns} == {True, False}
+    sides = {(turn.dialogue, turn.is_fitted_on) for turn in turns}
+    assert len(sides) == len({turn.dialogue for turn in turns}) == 30
+    assert {is_fitted_on for _, is_fitted_on in sides} == {True, False}
+    assert turns[0].context == (("system", "this is dialogue number 0"), ("user", "go on"))
 
 
 def test_a_rated_row_without_a_rating_is_named(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "rated.jsonl.gz", [{"set": "own", "context": ["hi"], "response": "ho"}])
     with pytest.raises(BadFileError, match=r"line 1: .*rating"):
         read_rated_turns(path)
-
-
-def test_the_last_text_of_a_context_is_the_users() -> None:
-    assert alternate(["a", "b", "c"]) == (("user", "a"), ("system", "b"), ("user", "c"))
 
 
 def test_votes_become_a_quality_from_0_to_1(tmp_path: Path) -> None:
@@ -128,5 +113,4 @@ def test_thumbs_are_read_of_systems_that_talk_to_people(tmp_path: Path) -> None:
 
 def test_the_population_holds_no_dialogue_that_the_sentiment_model_drew_from(tmp_path: Path) -> None:
     write_sentiment_data(tmp_path)
-    population = read_population(tmp_path)
-    assert population.turns == []  # the small data is drawn whole
+    assert read_population(tmp_path).turns == []  # the small data is drawn whole
