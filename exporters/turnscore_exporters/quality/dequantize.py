@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from onnx import GraphProto, NodeProto, numpy_helper
 from turnscore_core.scorers.quality import QualityOptions
-from turnscore_models import Bundle, GraphVariant
+from turnscore_models import GraphVariant
 from turnscore_models.store import resolve
 
 from turnscore_exporters.errors import CheckpointError
@@ -37,11 +37,12 @@ _PROJECTION = re.compile(r"(?P<part>query|key|value|key_places|value_places)(?P<
 Array = NDArray[Any]
 
 
-def recover_checkpoint(bundle: Bundle, output: Path) -> None:
+def dequantize_quality(given: DequantizeOptions) -> list[str]:
     """Writes the checkpoint, with `value.json`, `training.json` and `report.json`, into the folder `output`.
 
     CheckpointError where the bundle is another scorer's, has no int8 graph, or its graph lacks one of the weights.
     """
+    bundle, output = resolve(given.bundle), given.output
     manifest = bundle.manifest
     if manifest.kind != KIND or GRAPH not in manifest.graphs or "encoder" not in manifest.training:
         raise CheckpointError(f"{manifest.reference} is no trained bundle of {KIND} with the graph {GRAPH}")
@@ -57,12 +58,7 @@ def recover_checkpoint(bundle: Bundle, output: Path) -> None:
     training = {name: value for name, value in manifest.training.items() if name != "value.json"}
     write_json(output / TRAINING_FILE, {**training, "recovered_from": manifest.reference})
     write_json(output / REPORT_FILE, manifest.agreement.get("report", {}))
-
-
-def dequantize_quality(options: DequantizeOptions) -> list[str]:
-    """Writes the checkpoint of a stored bundle."""
-    recover_checkpoint(resolve(options.bundle), options.output)
-    return [f"{options.output}: a checkpoint of {options.bundle}"]
+    return [f"{output}: a checkpoint of {given.bundle}"]
 
 
 def put_weights(model: QualityModel, encoder: Sequence[Path], heads: Sequence[Path]) -> None:

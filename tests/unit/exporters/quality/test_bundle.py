@@ -27,7 +27,7 @@ from turnscore_exporters.graphs.export import export_fp32, skip_padding
 from turnscore_exporters.graphs.int8 import quantize_int8
 from turnscore_exporters.quality import bundle as bundle_module
 from turnscore_exporters.quality.bundle import HEADS_TOLERANCE, ROW_CONTRACT, score_turns
-from turnscore_exporters.quality.dequantize import put_weights, recover_checkpoint
+from turnscore_exporters.quality.dequantize import put_weights
 from turnscore_exporters.quality.model import (
     HeadSet,
     JointPart,
@@ -238,8 +238,8 @@ def test_no_checkpoint_is_recovered_where_the_graph_lacks_a_weight(bundle: Bundl
     with pytest.raises(CheckpointError, match="holds no encoder"):
         put_weights(model, list(map(bundle.path_of, bundle.manifest.graphs["fp32"].files)), [])
     plain = make_quality_bundle(tmp_path / "plain")
-    with pytest.raises(CheckpointError, match=r"quality:0\.0\.1 is no trained bundle of quality"):
-        recover_checkpoint(plain, tmp_path / "none")
+    refused = invoke(app, ["dequantize", "--bundle", f"{plain.folder}/", "--output", tmp_path / "none"], 1)
+    assert "quality:0.0.1 is no trained bundle of quality" in refused.output
     assert not (tmp_path / "none").exists()
 
 
