@@ -66,7 +66,8 @@ async def test_a_rater_takes_part_on_pages_without_a_barrier(tmp_path: Path, bro
         context = await new_context(browser)
         context.on("console", lambda message: complaints.append(message.text))
         context.on("weberror", lambda error: complaints.append(str(error.error)))
-        code = await RaterInBrowser(context, f"{url}/#{link}", Judgement(0, guesses=False), look).take_part()
+        rater = RaterInBrowser(await context.new_page(), Judgement(0, guesses=False), look)
+        code = await rater.take_part(f"{url}/#{link}")
         ratings = database.run_here(export_ratings, database.study_id, plan, read_recordings(plan), with_texts=True)
     assert (code, complaints) == (link.code, [])
     assert set(violations) == {"consent", "before a conversation", "conversation", "rating", "end"}

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from simulate_reports import simulate_study as make_study
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -150,49 +149,37 @@ Look = Callable[[Any, str], Awaitable[None]]  # called with every page that a ra
 
 
 class RaterInBrowser:
-    """A rater with a browser and a link, who closes one page and opens it again. `look` sees every page."""
+    """A rater with a browser and a link. `look` sees every page."""
 
-    def __init__(self, context: Any, link: str, judgement: Judgement, look: Look) -> None:
-        self.context, self.link, self.judgement, self.look = context, link, judgement, look
-        self.page: Any = None
-        self.breaks_off = True
+    def __init__(self, page: Any, judgement: Judgement, look: Look) -> None:
+        self.page, self.judgement, self._see = page, judgement, look
 
-    async def take_part(self) -> str:
+    async def take_part(self, link: str) -> str:
         """From the link to the code at the end."""
-        await self.open()
+        await self.page.goto(link)
         await self.page.get_by_role("checkbox").press("Space")
-        await self._see("consent")
+        await self._see(self.page, "consent")
         await self.page.get_by_role("button", name="Begin").press("Enter")
         while True:
             begin = self.page.get_by_role("button", name="Start the conversation")
             code = self.page.locator(".code:not([hidden]) strong")
             await begin.or_(code).wait_for()
             if await code.is_visible():
-                await self._see("end")
+                await self._see(self.page, "end")
                 return str(await code.text_content())
-            await self._see("before a conversation")
+            await self._see(self.page, "before a conversation")
             await begin.press("Enter")
             await self.talk()
             await self.rate()
 
-    async def open(self) -> None:
-        """Opens the link in a new tab."""
-        self.page = await self.context.new_page()
-        await self.page.goto(self.link)
-
     async def talk(self) -> None:
-        """Ten messages, sent with Enter; the first time, the tab is closed after the fourth and opened again."""
+        """Ten messages, sent with Enter."""
         for number, text in enumerate(INPUTS):
-            if self.breaks_off and number == 4:
-                await self.page.close()
-                await self.open()
-                await self.page.locator(".turn.system").nth(number - 1).wait_for()
-                self.breaks_off = False
             field = self.page.get_by_label("Your message")
             await field.fill(text)
             await field.press("Enter")
             await self.page.locator(".turn.system").nth(number).wait_for()
-        await self._see("conversation")
+        await self._see(self.page, "conversation")
         await self.page.get_by_role("button", name="Rate this conversation").press("Enter")
 
     async def rate(self) -> None:
@@ -202,14 +189,8 @@ class RaterInBrowser:
         names = [str(await slider.get_attribute("name")) for slider in sliders]
         for slider, rating in zip(sliders, self.judgement.rate(said, names), strict=True):
             await slider.fill(str(rating))
-        await self._see("rating")
+        await self._see(self.page, "rating")
         await self.page.get_by_role("button", name="Send my ratings").press("Enter")
-
-    async def _see(self, name: str) -> None:
-        await self.look(self.page, name)
-
-
-__all__ = ["make_study", "published_row"]
 
 
 def published_row(system: str, worker: str = "w", **ratings: float) -> dict[str, Any]:

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import simulate_reports as simulation
 from scipy import stats
+from simulate_reports import simulate_study as make_study
 from support.files import invoke
-from support.studies import make_study
 from turnscore_assessment.analysis import study_report
 from turnscore_assessment.analysis.replication import compare_studies
 from turnscore_assessment.analysis.study_report import build_page, build_report, measure_pairs
