@@ -17,7 +17,8 @@ from turnscore_service.settings.service import Settings
 from turnscore_wire import ScoreRequest
 
 from support.conditions import until
-from support.fakes import FakeScorer, loaded_fake, loader_of
+from support.fakes import FakeScorer
+from support.transports import ready_runtime
 
 CALLERS = 4
 TEXTS = 40
@@ -94,13 +95,8 @@ async def running_runtime(
 ) -> AsyncIterator[Runtime]:
     """A service of a `FakeScorer`, unless told otherwise, whose only cache is the one at `url`."""
     cache = CacheSettings.model_validate({"url": url, **QUICK, **settings})
-    runtime = Runtime(Settings(cache=cache), loader_of(scorers or {"fake": loaded_fake(FakeScorer())}))
-    runtime.start()
-    await runtime.wait_until_loaded()
-    try:
+    async with ready_runtime(Settings(cache=cache), **(scorers or {"fake": FakeScorer()})) as runtime:
         yield runtime
-    finally:
-        await runtime.stop()
 
 
 def shared_level(runtime: Runtime) -> RedisLevel:

@@ -1,7 +1,7 @@
 """The HTTP and gRPC APIs of one service on fakes, served in this process, and scripted ones."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -297,25 +297,32 @@ class HeldChannel:
         return await asyncio.wait_for(self.replies.get(), 60)
 
 
+def let_go(scorers: Iterable[object]) -> None:
+    """Lets fakes go on that a test held: one that failed must not leave a thread waiting."""
+    for scorer in scorers:
+        if isinstance(scorer, FakeScorer):
+            scorer.gate.set()
+            scorer.tokenizer_gate.set()
+
+
 @asynccontextmanager
 async def ready_runtime(
-    settings: Settings | None = None, candidates: CandidateVersions | None = None, **scorers: Any
+    settings: Settings | None = None,
+    candidates: CandidateVersions | None = None,
+    loader: Any = None,
+    **scorers: Any,
 ) -> AsyncIterator[Runtime]:
-    """A service with these scorers; whatever the test held back is let go at its end."""
+    """A service with these scorers, or those of a loader; whatever the test held back is let go at its end."""
     loaded = {name: loaded_fake(scorer, name) for name, scorer in scorers.items()}
     versions = candidates or CandidateVersions()
-    runtime = Runtime(settings or Settings(), loader_of(loaded))
+    runtime = Runtime(settings or Settings(), loader or loader_of(loaded))
     with candidates_are(versions):
         runtime.start()
         await runtime.wait_until_loaded()
     try:
         yield runtime
     finally:
-        others = [each.loaded.scorer for each in (*versions.shadows, *versions.splits)]
-        for scorer in (*scorers.values(), *others):
-            if isinstance(scorer, FakeScorer):  # a test that failed must not leave a thread waiting
-                scorer.gate.set()
-                scorer.tokenizer_gate.set()
+        let_go([*scorers.values(), *(each.loaded.scorer for each in (*versions.shadows, *versions.splits))])
         await runtime.stop()
 
 

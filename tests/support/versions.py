@@ -24,6 +24,7 @@ from turnscore_service.settings.service import Settings
 from turnscore_wire import Score, ScoreReply, ScoreRequest, TokenCount, Turn
 
 from support.fakes import FakeScorer, candidate_version, loaded_fake, sample
+from support.transports import let_go, ready_runtime
 
 NO_CACHE = Settings(cache=CacheSettings(local_max_bytes=0))
 
@@ -102,18 +103,12 @@ async def switchable(
     loader: FakeLoader, settings: Settings | None = None
 ) -> AsyncIterator[tuple[Runtime, ModelSwitch]]:
     """A ready runtime on the loader's models, and its switch."""
-    runtime = Runtime(settings or Settings(), loader)
-    runtime.start()
-    await runtime.wait_until_loaded()
-    assert runtime.switch is not None
-    try:
-        yield runtime, runtime.switch
-    finally:
-        for each in loader.known.values():
-            if isinstance(each.scorer, FakeScorer):  # a test that failed must not leave a thread waiting
-                each.scorer.gate.set()
-                each.scorer.tokenizer_gate.set()
-        await runtime.stop()
+    async with ready_runtime(settings, loader=loader) as runtime:
+        assert runtime.switch is not None
+        try:
+            yield runtime, runtime.switch
+        finally:
+            let_go(each.scorer for each in loader.known.values())
 
 
 LABELS = {"scorer": "fake", "model": "fake:1.1.0", "served": "fake:1.0.0"}
