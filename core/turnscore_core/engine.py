@@ -24,6 +24,7 @@ from turnscore_wire import (
     ErrorDetail,
     ErrorReply,
     Limits,
+    ModelDescription,
     ScoreReply,
     ScoreRequest,
     describe_refusal,
@@ -47,7 +48,14 @@ from turnscore_core.inference.devices import usable_cpus
 from turnscore_core.load_settings import KEPT_VECTOR_BYTES, LoadSettings
 from turnscore_core.loaded_scorer import LoadedScorer, find_scorer
 from turnscore_core.model_loader import load_scorers
-from turnscore_core.model_set import ModelSet, choose_defaults, read_choice, read_options, read_score_choice
+from turnscore_core.model_set import (
+    ModelSet,
+    choose_defaults,
+    describe_models,
+    read_choice,
+    read_options,
+    read_score_choice,
+)
 from turnscore_core.score_entries import (
     KeyMaker,
     StaleEntryError,
@@ -331,6 +339,10 @@ class Engine:
     def limits(self) -> Limits:
         return self._limits
 
+    def describe(self) -> list[ModelDescription]:
+        """What is loaded, as a service describes it."""
+        return describe_models(self._model_set)
+
     @property
     def turns_computed(self) -> int:
         """Turns computed since the start, once for each scorer; those that were equal to others or known are not."""
@@ -446,7 +458,8 @@ class LocalFileEngine:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self.limits = engine.limits
+        self.limits: Limits = engine.limits
+        self.models: list[ModelDescription] = engine.describe()
         self.close = engine.close
 
     def answer(self, requests: Sequence[LineRequest]) -> list[LineReply]:

@@ -203,6 +203,32 @@ def choose_ranking(defaults: Sequence[str]) -> Sequence[str]:
     return (QUALITY,) if QUALITY in defaults else defaults
 
 
+def describe_models(model_set: ModelSet) -> list[ModelDescription]:
+    """The served bundles, and the combinations of them."""
+    return [_describe(name, loaded, model_set) for name, loaded in model_set.loaded.items()] + [
+        each.describe(model_set.scorers, is_default=each.name in model_set.defaults)
+        for each in model_set.combinations.values()
+    ]
+
+
+def _describe(name: str, loaded: LoadedScorer, model_set: ModelSet) -> ModelDescription:
+    return ModelDescription(
+        scorer=name,
+        model=loaded.model,
+        digest=loaded.bundle.digest,
+        graph=loaded.variant,
+        max_text_tokens=loaded.bundle.manifest.token_limit,
+        max_turn_tokens=loaded.scorer.max_turn_tokens(loaded.bundle.manifest.token_limit),
+        speaker=loaded.speaker,
+        option_limits=dict(loaded.scorer.option_limits),
+        is_default=name in model_set.defaults,
+        stand_in=loaded.bundle.manifest.stand_in,
+        threshold=loaded.threshold,
+        threshold_percentile=loaded.threshold_percentile,
+        good_threshold=loaded.good_threshold if loaded.threshold is not None else None,
+    )
+
+
 _Labelled = TypeVar("_Labelled", LoadedScorer, Combination)
 
 

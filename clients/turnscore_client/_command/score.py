@@ -21,6 +21,7 @@ from turnscore_wire import (
     ErrorDetail,
     ErrorReply,
     Limits,
+    ModelDescription,
     ModelsReply,
     ScoreReply,
     ScoreRequest,
@@ -71,6 +72,7 @@ class FileEngine(Protocol):
     """Scores without a service; other distributions register theirs."""
 
     limits: Limits
+    models: Sequence[ModelDescription]
 
     def answer(
         self, requests: Sequence[ScoreRequest | DialogueRequest]
@@ -92,7 +94,9 @@ class EngineTransport:
     async def send(self, call: Call[R], attempts: Attempts) -> R:
         """The engine's reply. Raises the error that it is."""
         if call.request is None:
-            return cast("R", ModelsReply(request_id="local", models=[], limits=self._engine.limits))
+            return cast(
+                "R", ModelsReply(request_id="local", models=list(self._engine.models), limits=self._engine.limits)
+            )
         future = asyncio.get_running_loop().create_future()
         self._waiting.append((call.request, future))
         if self._working is None or self._working.done():
@@ -264,10 +268,7 @@ class _KnownRows:
 
 
 def _check_scorers(job: FileJob, models: ModelsReply, made: set[str]) -> None:
-    """Refuses an output of other scorers than are asked now, and demands that these scorers cannot meet.
-
-    An engine lists no models: of it only what the command names is checked.
-    """
+    """Refuses an output of other scorers than are asked now, and demands that these scorers cannot meet."""
     asked = set(job.scorers or (each.scorer for each in models.models if each.is_default))
     if made and asked and made != asked:
         told = f"'{job.output}' holds scores of {_join(made)}, and those of {_join(asked)} are asked"

@@ -17,7 +17,7 @@ import pyarrow as pa
 import ray
 from ray.data import ActorPoolStrategy, DataContext, Dataset, ExecutionResources
 from turnscore_core.engine import Engine, LineReply, LineRequest, LocalFileEngine, choose_bundles
-from turnscore_wire import Limits
+from turnscore_wire import Limits, ModelDescription
 
 from turnscore_corpus.engines.work import PoolSize, RayChoice, Work, process_block, size_pool
 from turnscore_corpus.errors import BadInputError, CorpusError, RunStoppedError
@@ -80,9 +80,9 @@ class FileWorker:
     def __init__(self, models: Sequence[str] | None, scorers: Sequence[str] | None) -> None:
         self._engine = LocalFileEngine(Engine(choose_bundles(models, scorers)))
 
-    def limits(self) -> Limits:
-        """The engine's."""
-        return self._engine.limits
+    def describe(self) -> tuple[Limits, list[ModelDescription]]:
+        """The engine's limits and models."""
+        return self._engine.limits, self._engine.models
 
     def answer(self, requests: Sequence[LineRequest]) -> list[LineReply]:
         """A reply for each."""
@@ -100,7 +100,7 @@ class RayFileEngine:
         count = size_pool(ray.cluster_resources(), choice, MOST_ACTORS).first
         actor = ray.remote(FileWorker).options(num_cpus=1, max_restarts=_RESTARTS, max_task_retries=-1)
         self._actors = [actor.remote(models, scorers) for _ in range(count)]
-        self.limits: Limits = ray.get(self._actors[0].limits.remote())
+        self.limits, self.models = ray.get(self._actors[0].describe.remote())
 
     def answer(self, requests: Sequence[LineRequest]) -> list[LineReply]:
         """A reply for each, in order. A worker that dies is started again, and its lines are asked again."""

@@ -10,7 +10,7 @@ from contextlib import suppress
 from turnscore_core.inference.onnx_backend import DeviceError
 from turnscore_core.kept_vectors import VectorStore
 from turnscore_core.model_loader import ModelLoader
-from turnscore_core.model_set import ModelSet, choose_defaults
+from turnscore_core.model_set import ModelSet, choose_defaults, describe_models
 from turnscore_models import BundleError
 from turnscore_wire import ModelsReply
 
@@ -25,7 +25,7 @@ from turnscore_service.scheduling.executor import ExecutorWatch
 from turnscore_service.scheduling.fairness import CooperativeScheduler
 from turnscore_service.scheduling.pipeline import ScoringPipeline
 from turnscore_service.scheduling.slow_requests import SlowLog
-from turnscore_service.scheduling.versions import describe_models, describe_versions
+from turnscore_service.scheduling.versions import describe_versions
 from turnscore_service.settings.service import Settings
 from turnscore_service.telemetry.recorder import TelemetryRecorder, open_telemetry
 

@@ -6,7 +6,7 @@ from hashlib import blake2b
 
 from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.model_set import ModelSet, choose_ranking, with_thresholds
-from turnscore_wire import ModelDescription, Turn, VersionDescription
+from turnscore_wire import Turn, VersionDescription
 
 from turnscore_service.auth.access import CALLER, Preferences
 
@@ -105,14 +105,6 @@ def is_drawn(key: str, version: CandidateVersion) -> bool:
     return number < version.share * _HASHES
 
 
-def describe_models(model_set: ModelSet) -> list[ModelDescription]:
-    """The served bundles, and the combinations of them."""
-    return [_describe(name, loaded, model_set) for name, loaded in model_set.loaded.items()] + [
-        each.describe(model_set.scorers, is_default=each.name in model_set.defaults)
-        for each in model_set.combinations.values()
-    ]
-
-
 def describe_versions(candidates: CandidateVersions) -> Iterator[VersionDescription]:
     """The versions that answer a share of the conversations, then those that shadow."""
     for role, versions in (("split", candidates.splits), ("shadow", candidates.shadows)):
@@ -126,21 +118,3 @@ def describe_versions(candidates: CandidateVersions) -> Iterator[VersionDescript
                 role=role,
                 share=each.share,
             )
-
-
-def _describe(name: str, loaded: LoadedScorer, model_set: ModelSet) -> ModelDescription:
-    return ModelDescription(
-        scorer=name,
-        model=loaded.model,
-        digest=loaded.bundle.digest,
-        graph=loaded.variant,
-        max_text_tokens=loaded.bundle.manifest.token_limit,
-        max_turn_tokens=loaded.scorer.max_turn_tokens(loaded.bundle.manifest.token_limit),
-        speaker=loaded.speaker,
-        option_limits=dict(loaded.scorer.option_limits),
-        is_default=name in model_set.defaults,
-        stand_in=loaded.bundle.manifest.stand_in,
-        threshold=loaded.threshold,
-        threshold_percentile=loaded.threshold_percentile,
-        good_threshold=loaded.good_threshold if loaded.threshold is not None else None,
-    )

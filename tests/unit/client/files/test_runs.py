@@ -23,7 +23,7 @@ from turnscore_client._files.rows import read_context, read_lines
 from turnscore_client._files.scoring import UndeliveredError
 from turnscore_client._mock import MockAnswers
 from turnscore_client.testing import MockTurnScore
-from turnscore_wire import Limits
+from turnscore_wire import Limits, ModelDescription
 from typer import BadParameter
 
 TURNS = [{"speaker": "user", "text": "hi"}, {"speaker": "system", "text": "hello there"}]
@@ -479,7 +479,7 @@ async def refusal_of(mock, file, output):
 class Doubling:
     """An engine that says of a response half its number, and notes what it was asked together."""
 
-    limits = Limits()
+    limits, models = Limits(), []
 
     def __init__(self, bundles, scorers):
         self.opened, self.together, self.is_closed = (bundles, scorers), [], False
@@ -512,6 +512,10 @@ def test_an_engine_scores_the_lines_together_and_writes_the_same_rows(tmp_path, 
     assert rows[2]["error"] == {"code": "invalid_request", "message": "three", "field": "response"}
     assert run(MockTurnScore(), input_of(tmp_path, 5), *words).exit_code == 1
     assert opened[1].together == []
+    described = {"digest": "", "graph": "", "max_text_tokens": 1, "max_turn_tokens": 1}
+    monkeypatch.setattr(Doubling, "models", [ModelDescription(scorer="quality", model="quality:1", **described)])
+    result = run(MockTurnScore(), input_of(tmp_path, 5), *words[:4], "--output", output)
+    assert (result.exit_code, "those of quality are asked" in result.stderr) == (2, True)
 
 
 def install(monkeypatch, *engines):
