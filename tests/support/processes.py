@@ -11,6 +11,7 @@ import httpx
 from redis import Redis
 from turnscore_load.machine import LOOPBACK, free_port
 from turnscore_load.processes import Process, answers_redis, find_program, started
+from turnscore_load.services import service_process
 
 from support.conditions import wait_until
 
@@ -35,13 +36,11 @@ def running_service(
     `options` are further words for `bentoml serve`; with `tls` the service is asked over HTTPS. `alone`: by
     `turnscore serve`, in one process.
     """
-    port = free_port()
-    own = {"BENTOML_HOME": str(folder / "bentoml"), "BENTOML_DO_NOT_TRACK": "True"}
-    own |= {"TURNSCORE_GRPC__PORT": str(free_port()), "TURNSCORE_HTTP__PORT": str(port), **(environment or {})}
-    command = [executable, "serve", target, "--host", LOOPBACK, "--port", port, *options]
-    if alone:
-        command = [executable.with_name("turnscore"), "serve"]
-    service = Process(command, folder, port=port, environment=own, ready=wait_for)
+    program = executable.with_name("turnscore") if alone else executable
+    service = service_process(program, folder, environment or {})
+    if not alone:
+        service.command[2:] = [target, *service.command[3:], *options]
+    service.ready = wait_for
     if tls is not None:
         service.scheme = "https"
         service.ready = lambda: _answers_https(f"{service.url}{wait_for}", tls)
