@@ -1,28 +1,45 @@
-"""Measures what kept vectors save: conversations reply by reply, many at once, rankings in them, and mixed traffic."""
+"""Measures what kept vectors save: conversations reply by reply, rankings, 1,000 conversations in turn, 32 clients."""
 
 import json
 import math
 import random
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import product
+from operator import sub
+from pathlib import Path
 from statistics import median
 from typing import Annotated, ClassVar
 
 import typer
+from turnscore_client import TurnScoreClient
+from turnscore_core.load_settings import LoadSettings
+from turnscore_core.model_loader import load_scorers
+from turnscore_core.scorers.scorer import Scorer, TurnToScore
+from turnscore_wire import Turn
 from typer import Option
 
 from turnscore_load.fleet import STARTER
 from turnscore_load.generator import Job, drive
+from turnscore_load.machine import LOOPBACK
 from turnscore_load.processes import Process
 from turnscore_load.results import Check, Cost, figures_of, in_turn, number, ratio, table
 from turnscore_load.scenario import Scenario
+from turnscore_load.scenarios.equal import read_dialogues
+from turnscore_load.services import metric
 from turnscore_load.traffic import SYSTEM_WORDS, USER_WORDS, Traffic, TrafficSettings
 
-TURNS, RANK_TURNS, CANDIDATES, CLIENTS = 12, 8, 8, 32
+TURNS, LONG_TURNS, RANK_TURNS, CANDIDATES, CLIENTS = 12, 20, 8, 8, 32
 WITH, WITHOUT = "kept", "not kept"
 QUALITY = f"{STARTER / 'quality'}/"
 FIGURES = ("cpu_ms", "p50_ms", "per_second")
+LIVE, ALONE = "in a live conversation", "the reply read alone by the first graph, in this process"
+MOST_OF_CPU, LEAST_FOUND, MOST_MS_BEYOND = 0.55, 0.9, 1.0
+_READ_TURNS = 3  # Context turns that quality reads.
+_WRITING_SECONDS = 0.05  # In a live conversation, from a user's turn to the reply: a fast model's first words.
+_SETTLE_SECONDS = 1.0  # Until a service has written out what it counted.
 
 
 @dataclass(kw_only=True)
@@ -47,10 +64,19 @@ class PairScenario(Scenario[Sequence[Cost]]):
                 each.pause()
             for round_, name in in_turn(services, self.rounds + 1):
                 typer.echo(f"round {round_} of {self.rounds}: {name}" if round_ else f"warming up: {name}")
-                for way in ways:
-                    cost = way, name, measure_way(services[name], way, round_, self.conversations)
-                    costs += [cost] if round_ else []
+                measured = [(way, name, measure_way(services[name], way, round_, self.conversations)) for way in ways]
+                measured += self.measure_more(services[name], name, round_)
+                costs += measured if round_ else []
+            costs += self.measure_last(services)
         return costs
+
+    def measure_more(self, service: Process, name: str, round_: int) -> Iterable[Cost]:
+        """Whatever else is measured of a service in each round."""
+        return ()
+
+    def measure_last(self, services: Mapping[str, Process]) -> Iterable[Cost]:
+        """Whatever else is measured after the last round."""
+        return ()
 
     def ratio(self, found: Sequence[Cost], way: str, figure: str) -> float:
         """Of the first service to the second."""
@@ -58,7 +84,7 @@ class PairScenario(Scenario[Sequence[Cost]]):
 
     def report(self, found: Sequence[Cost]) -> Iterator[str]:
         rows = []
-        for way in dict.fromkeys(way for way, _, _ in found):
+        for way in dict.fromkeys(way for way, _, figures in found if FIGURES[0] in figures):
             figures = {name: [median(figures_of(found, way, name, each)) for each in FIGURES] for name in self.services}
             figures["ratio"] = [self.ratio(found, way, each) for each in FIGURES]
             rows += [[way, name, *(number(each, 2) for each in own)] for name, own in figures.items()]
@@ -71,13 +97,53 @@ class Conversation(PairScenario):
 
     services = (WITH, WITHOUT)
 
+    data: Annotated[Path | None, Option(help="JSON lines of dialogues to replay as well.")] = None
+    live: Annotated[int, Option(min=1, help="Conversations that go on in turn.")] = 1000
+    turns: Annotated[int, Option(min=2, help="System turns of the replayed dialogues, about.")] = 2000
+
     def measure(self) -> Sequence[Cost]:
+        self._scorer = load_scorers(LoadSettings(models=(QUALITY,), device="cpu"))["quality"].scorer
         return self.compare({WITH: {}, WITHOUT: {"TURNSCORE_RUNTIME__KEPT_VECTOR_BYTES": "0"}}, WAYS)
+
+    def measure_more(self, service: Process, name: str, round_: int) -> Iterable[Cost]:
+        yield LIVE, name, {"p50_ms": _talk(service, round_, self.conversations)}
+        if name == WITH:
+            yield ALONE, name, {"p50_ms": _read_alone(self._scorer, round_, self.conversations)}
+
+    def measure_last(self, services: Mapping[str, Process]) -> Iterable[Cost]:
+        name = f"{self.live:,} conversations of {LONG_TURNS} turns in turn"
+        yield name, WITH, _replay(services[WITH], _in_turn("live", self.live, LONG_TURNS))
+        if self.data is not None:
+            dialogues = read_dialogues(self.data, self.turns)
+            said = [[turn.model_dump(include={"speaker", "text"}) for turn in each] for each in dialogues]
+            asked = [body for each in said for body in _replies(each)]
+            yield f"{len(said)} dialogues of {self.data.name}", WITH, _replay(services[WITH], asked)
+
+    def report(self, found: Sequence[Cost]) -> Iterator[str]:
+        yield from super().report(found)
+        rows = []
+        for way, name in (*product((REPLIES, LIVE), self.services), (ALONE, WITH)):
+            took, more = median(figures_of(found, way, name, "p50_ms")), self._beyond(found, way, name)
+            rows.append([way, name, number(took, 2), number(more, 2)])
+        yield table(["a reply's score", "service", "p50 ms", "more than the reply read alone"], rows, texts=2)
+        rows = [[way, f"{row['found']:.1%}", number(row["megabytes"], 1)] for way, _, row in found if "found" in row]
+        yield table(["replayed", "earlier texts found at reply time", "MB kept"], rows, texts=1)
 
     def checks(self, found: Sequence[Cost]) -> Iterator[Check]:
         cpu, speed = (self.ratio(found, *each) for each in ((REPLIES, "cpu_ms"), (MIXED, "per_second")))
-        yield Check("a reply takes less CPU than without kept vectors", f"{cpu:.2f} times", cpu < 1)
+        share = next(row["found"] for _, _, row in found if "found" in row)
+        claim = f"CPU per reply is at most {MOST_OF_CPU} of that without kept vectors"
+        yield Check(claim, f"{cpu:.2f}", cpu <= MOST_OF_CPU)
+        yield Check(f"at least {LEAST_FOUND:.0%} of earlier texts are found", f"{share:.1%}", share >= LEAST_FOUND)
         yield Check("throughput is not below that without", f"{speed:.2f} times", speed >= 1)
+        for way in (REPLIES, LIVE):
+            more = self._beyond(found, way, WITH)
+            claim = f"{way}: a reply's score takes at most {MOST_MS_BEYOND} ms more than the reply read alone"
+            yield Check(claim, f"{more:.2f} ms", more <= MOST_MS_BEYOND)
+
+    def _beyond(self, found: Sequence[Cost], way: str, name: str) -> float:
+        took, alone = figures_of(found, way, name, "p50_ms"), figures_of(found, ALONE, WITH, "p50_ms")
+        return float(median(map(sub, took, alone)))
 
 
 Said = list[dict[str, str]]
@@ -93,18 +159,23 @@ def converse(name: str, turns: int = TURNS) -> Said:
 
 def _replies(said: Said) -> Iterator[str]:
     """A request to score each system turn, when it comes."""
-    for place in range(1, len(said), 2):
-        yield json.dumps({"context": said[:place], "response": said[place]["text"]})
+    for place, turn in enumerate(said):
+        if turn["speaker"] == "system" and place:
+            yield json.dumps({"context": said[:place], "response": turn["text"]})
 
 
 def _one_by_one(name: str, count: int) -> list[str]:
     return [body for each in range(count) for body in _replies(converse(f"{name}/{each}"))]
 
 
-def _at_once(name: str, count: int) -> list[str]:
-    """One reply of each conversation in turn."""
-    all_of = [_replies(converse(f"{name}/{each}")) for each in range(max(count, CLIENTS))]
+def _in_turn(name: str, count: int, turns: int) -> list[str]:
+    """One reply of each of so many conversations in turn."""
+    all_of = [_replies(converse(f"{name}/{each}", turns)) for each in range(count)]
     return [body for asked in zip(*all_of, strict=True) for body in asked]
+
+
+def _at_once(name: str, count: int) -> list[str]:
+    return _in_turn(name, max(count, CLIENTS), TURNS)
 
 
 def _rankings(name: str, count: int) -> list[str]:
@@ -141,3 +212,64 @@ def measure_way(process: Process, way: str, round_: int, conversations: int) -> 
     asked = size * len(bodies)  # Replies or candidates.
     figures = (1000 * done["cpu_seconds"] / asked, median(done["latencies_ms"]), asked / done["wall_seconds"])
     return dict(zip(FIGURES, figures, strict=True))
+
+
+def _talk(process: Process, round_: int, conversations: int) -> float:
+    """Median milliseconds to the score of a reply that follows its user's turn after _WRITING_SECONDS."""
+    took = []
+    process.resume()
+    with TurnScoreClient(f"http://{LOOPBACK}:{process.port}") as client:
+        for each in range(conversations):
+            with client.conversation() as conversation:
+                for turn in converse(f"talk {round_}/{each}"):
+                    if turn["speaker"] == "user":
+                        conversation.say("user", turn["text"])
+                        time.sleep(_WRITING_SECONDS)
+                        continue
+                    began = time.perf_counter()
+                    conversation.say("system", turn["text"])
+                    took.append(time.perf_counter() - began)
+    process.pause()
+    return 1000 * median(took)
+
+
+def _read_alone(scorer: Scorer, round_: int, conversations: int) -> float:
+    """Median milliseconds of the first graph for the row of a reply, of those that `_talk` scores."""
+    took = []
+    for each in range(conversations):
+        for turn in converse(f"talk {round_}/{each}")[1::2]:
+            if (pack := scorer.read_ahead(TurnToScore([Turn(speaker="user", text=turn["text"])], ""))) is None:
+                continue  # it was said before
+            began = time.perf_counter()
+            scorer.score([pack])
+            took.append(time.perf_counter() - began)
+    return 1000 * median(took)
+
+
+def _replay(process: Process, bodies: Sequence[str]) -> Mapping[str, float]:
+    """Of the texts said before the user's last one the share that was found, and megabytes that are kept after it."""
+    before = _read(process, "hits_total", role="context")
+    drive(process, Job(port=process.port, path="/v1/score", bodies=list(bodies)), _SETTLE_SECONDS)
+    hits, kept = _read(process, "hits_total", role="context") - before, _read(process, "bytes")
+    repeats, earlier = _count_texts(bodies)
+    return {"found": (hits - repeats) / max(1, earlier), "megabytes": kept / 1024**2}
+
+
+def _count_texts(bodies: Sequence[str]) -> tuple[int, int]:
+    """How many of the last turns were said before, and are found for that; and how many other texts a model reads."""
+    seen: set[str] = set()
+    repeats = others = 0
+    for body in bodies:
+        item = json.loads(body)
+        texts = [turn["text"] for turn in item["context"]]
+        repeats += texts[-1] in seen
+        others += len({*texts[-_READ_TURNS:]} - {texts[-1]})
+        seen.update([*texts, item["response"]])
+    return repeats, others
+
+
+def _read(process: Process, what: str, **labels: str) -> float:
+    process.resume()
+    found = metric(process.port, f"turnscore_kept_vector_{what}", **labels)
+    process.pause()
+    return found
