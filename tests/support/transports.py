@@ -106,13 +106,13 @@ async def listening(
 def served_app(
     settings: Settings | None = None, *, tls: Mapping[str, Any] | None = None, **scorers: Any
 ) -> Iterator[str]:
-    """The base URL of a ready service with these scorers and uvicorn's protocols; `tls` are its options."""
+    """The base URL of a ready service with these scorers; `tls` are its server's options."""
 
     @asynccontextmanager
     async def serve() -> AsyncIterator[str]:
         async with (
             ready_runtime(settings, **scorers) as runtime,
-            listening(create_app(runtime), settings, http="auto", ws="auto", **(tls or {})) as address,
+            listening(create_app(runtime), settings, **(tls or {})) as address,
         ):
             yield f"{'https' if tls else 'http'}://{address}"
 

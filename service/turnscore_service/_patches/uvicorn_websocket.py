@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 
 _MOST_FRAGMENTS = 1024  # of one message. Chosen: browsers and libraries send whole messages, or pieces of some 100 KiB
+# From our last words to the end of the stream. Chosen: the WebSocket of Node drops what it gets together with that.
+_CLOSING_SECONDS = 0.25
 _PIECE_BYTES = 4096  # how much is parsed before others have their turn: at most 680 frames
 
 
@@ -106,7 +108,8 @@ class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
         code, reason = self.conn.close_sent.code, self.conn.close_sent.reason
         self.queue.put_nowait({"type": "websocket.disconnect", "code": code, "reason": reason})
         self.transport.write(b"".join(self.conn.data_to_send()))
-        self._end()
+        self._take_no_more()
+        self.close_timer = self.loop.call_later(_CLOSING_SECONDS, self._end)
 
     async def receive(self) -> Any:
         message = await super().receive()
@@ -147,10 +150,13 @@ class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
             )
             self._end()
 
-    def _end(self) -> None:
+    def _take_no_more(self) -> None:
         self._is_over = self.close_sent = True
         self._unread = b""
         self.transport.resume_reading()
+
+    def _end(self) -> None:
+        self._take_no_more()
         self.close_timer = close_gently(self.loop, self.transport)
 
 
