@@ -274,9 +274,9 @@ def _check_scorers(job: FileJob, models: ModelsReply, made: set[str]) -> None:
         told = f"'{job.output}' holds scores of {_join(made)}, and those of {_join(asked)} are asked"
         raise typer.BadParameter(f"{told}; name another output, or the same --scorers", param_hint="--output")
     known = {each.scorer for each in models.models}
-    if known and (unknown := job.demands.least.keys() - known):
-        message = f"no such scorer: {_join(unknown)}; there are {_join(known)}"
-        raise typer.BadParameter(message, param_hint="--fail-under")
+    for names, option in ((job.scorers or (), "--scorers"), (job.demands.least, "--fail-under")):
+        if known and (unknown := set(names) - known):
+            raise typer.BadParameter(f"no such scorer: {_join(unknown)}; there are {_join(known)}", param_hint=option)
     labelled = {each.scorer for each in models.models if each.threshold is not None}
     if known and job.demands.no_low and not asked & labelled:
         message = f"{_join(asked)} gives no labels, as it has no threshold; with labels: {_join(labelled) or 'none'}"
@@ -342,7 +342,7 @@ ApiKey = Annotated[
     str | None,
     typer.Option(help=f"The API key; better set as {_defaults.API_KEY_VARIABLE}: others can read a command's options."),
 ]
-Timeout = Annotated[float, typer.Option(help="Seconds for one call, retries included.")]
+Timeout = Annotated[float, typer.Option(help="Seconds for one call; of a file's, twice as many after a timeout.")]
 CaFile = Annotated[
     Path | None, typer.Option(help="PEM: the authority of the service's certificate; default: the public ones.")
 ]

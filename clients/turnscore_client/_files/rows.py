@@ -338,8 +338,11 @@ def _choose_turns(asked: Asked, limits: Limits) -> None:
 
 
 def _bare(turn: object) -> object:
-    """A turn without the fields that the wire does not know."""
-    return {name: turn[name] for name in ("speaker", "text") if name in turn} if isinstance(turn, dict) else turn
+    """A turn without the fields that the wire does not know; a chat message keeps its role, by which it is refused."""
+    if not isinstance(turn, dict):
+        return turn
+    names = ("speaker", "text") if "speaker" in turn else ("text", "role")
+    return {name: turn[name] for name in names if name in turn}
 
 
 def _with_scores(asked: Asked, scored: Sequence[Fields]) -> list[Any]:

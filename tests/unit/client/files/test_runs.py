@@ -212,6 +212,22 @@ def test_lines_that_failed_are_asked_again_and_no_others(tmp_path, name):
     assert [row["scores"]["engagement"]["value"] for row in rows] == [n / 10 for n in range(1, 10)]
 
 
+def test_a_scorer_that_there_is_not_is_refused_before_anything_is_written(tmp_path):
+    file, output = input_of(tmp_path, 2), tmp_path / "scores.jsonl"
+    refused = run(MockTurnScore(), file, "--output", output, "--scorers", "qualty")
+    assert (refused.exit_code, "no such scorer: qualty" in refused.stderr, output.exists()) == (2, True, False)
+
+
+@pytest.mark.parametrize("name", ["context", "turns"])
+def test_a_chat_message_among_the_turns_of_a_line_is_told_where_it_belongs(tmp_path, name):
+    said = {name: [{"role": "user", "content": "hi"}], **({"response": "hello"} if name == "context" else {})}
+    file, output = write_lines(tmp_path / "lines.jsonl", said), tmp_path / "scores.jsonl"
+    run(MockTurnScore(), file, "--output", output)
+    [row] = rows_of(output)
+    assert row["error"]["field"] == f"{name}.0.speaker"
+    assert row["error"]["message"].endswith("go in `messages`")
+
+
 def test_what_is_known_of_an_output_does_not_grow_with_it(tmp_path, monkeypatch):
     file, output, opened = input_of(tmp_path, 6), tmp_path / "scores.jsonl", []
     run(failing({"2"}), file, "--output", output)
