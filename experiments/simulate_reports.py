@@ -13,13 +13,14 @@ import typer
 from turnscore_assessment.analysis.study_report import build_report
 from turnscore_assessment.figures import Floats
 from turnscore_assessment.ratings.rating_file import (
+    OVERALL,
     Criterion,
     RatedDialogue,
     RatedDialogueTurn,
     RatingFile,
     StudyDescription,
 )
-from turnscore_assessment.ratings.scoring import OVERALL, judge_study
+from turnscore_assessment.ratings.scoring import judge_study
 
 TRUTH = {"A": 75.0, "B": 60.0, "C": 60.0, "D": 40.0}  # Systems' true means; two are equally good.
 # Workers of the study that gives the truth. Chosen: its error is a tenth of that of a study of 20 workers.

@@ -39,10 +39,9 @@ from turnscore_assessment.figures import (
     williams_test,
 )
 from turnscore_assessment.files import CsvTable, read_csv, to_csv, unguard, write_text
-from turnscore_assessment.ratings.rating_file import RatedDialogue, RatingFile, read_ratings
+from turnscore_assessment.ratings.rating_file import OVERALL, RatedDialogue, RatingFile, read_ratings
 from turnscore_assessment.ratings.scoring import (
     LEAST_SYSTEMS,
-    OVERALL,
     JudgedStudy,
     SystemCorrelation,
     correlate_systems,

@@ -19,8 +19,8 @@ from turnscore_assessment.command_line import SeedOption
 from turnscore_assessment.comparison.difference import LEVEL, POWER, find_needed_dialogues
 from turnscore_assessment.errors import AssessmentError, TooFewError
 from turnscore_assessment.figures import Flags, Floats
-from turnscore_assessment.ratings.rating_file import RatingFile, RatingTable, RatingUnit, group_rows
-from turnscore_assessment.ratings.scoring import OVERALL, check_pair, choose_column, judge_study
+from turnscore_assessment.ratings.rating_file import OVERALL, RatingFile, RatingTable, RatingUnit, group_rows
+from turnscore_assessment.ratings.scoring import check_pair, choose_column, judge_study
 
 # Fewest workers who rated both systems, or each of them. Fewer hardly show how workers differ. Chosen.
 LEAST_WORKERS = 5

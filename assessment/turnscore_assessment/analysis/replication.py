@@ -8,10 +8,9 @@ import numpy as np
 
 from turnscore_assessment.errors import TooFewError
 from turnscore_assessment.figures import CONFIDENCE, Floats, Interval, compute_pearson
-from turnscore_assessment.ratings.rating_file import RatingFile
+from turnscore_assessment.ratings.rating_file import OVERALL, RatingFile
 from turnscore_assessment.ratings.scoring import (
     LEAST_SYSTEMS,
-    OVERALL,
     THRESHOLDS,
     SystemCorrelation,
     SystemSums,

@@ -19,10 +19,9 @@ from turnscore_assessment.figures import (
     find_interval,
     find_resampled_p,
 )
-from turnscore_assessment.ratings.rating_file import RatedDialogue, RatingFile, StudyDescription, group_rows
+from turnscore_assessment.ratings.rating_file import OVERALL, RatedDialogue, RatingFile, StudyDescription, group_rows
 from turnscore_assessment.ratings.scoring import (
     LEAST_SYSTEMS,
-    OVERALL,
     ComparedPair,
     ControlledWorker,
     ControlVerdict,

@@ -24,8 +24,14 @@ from turnscore_assessment.command_line import (
 )
 from turnscore_assessment.figures import ROUNDS
 from turnscore_assessment.files import to_csv, write_rows, write_text
-from turnscore_assessment.ratings.rating_file import RatingFile, RatingUnit, read_published, read_ratings, write_ratings
-from turnscore_assessment.ratings.scoring import OVERALL
+from turnscore_assessment.ratings.rating_file import (
+    OVERALL,
+    RatingFile,
+    RatingUnit,
+    read_published,
+    read_ratings,
+    write_ratings,
+)
 from turnscore_assessment.rendering import Page, Section, Table, print_page, write_report
 
 if TYPE_CHECKING:

@@ -32,8 +32,7 @@ from turnscore_assessment.comparison.sequential import (
     compare_sequentially,
 )
 from turnscore_assessment.files import write_text
-from turnscore_assessment.ratings.rating_file import read_ratings
-from turnscore_assessment.ratings.scoring import OVERALL
+from turnscore_assessment.ratings.rating_file import OVERALL, read_ratings
 from turnscore_assessment.rendering import Page, Section, Table, draw_intervals, print_page, show, show_p, to_html
 
 MOST_SYSTEMS = 20  # Most files at once. Chosen: 190 pairs are more than a reader compares.

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from turnscore_assessment.errors import AssessmentError, BadFileError
 from turnscore_assessment.figures import Flags, Floats, Integers
@@ -19,6 +19,7 @@ from turnscore_assessment.files import StrictForm, check_row, read_rows, write_r
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Number = Annotated[float, Field(allow_inf_nan=False)]
 
+OVERALL = "overall"  # What reports call the mean over criteria.
 MOST_CRITERIA = 50  # Most criteria. Chosen: three times what any published study asks.
 MOST_TURNS = 2000  # Most turns of one dialogue. Chosen: a hundred times a chat of ten inputs.
 
@@ -35,6 +36,13 @@ class Criterion(StrictForm):
     statement: str = ""  # What raters read.
     low_end: str = ""
     high_end: str = ""
+
+    @field_validator("name")
+    @classmethod
+    def _check_name(cls, name: str) -> str:
+        if name == OVERALL:
+            raise ValueError(f"{OVERALL!r} is the mean over criteria in reports; call this criterion otherwise")
+        return name
 
     @model_validator(mode="after")
     def _check_range(self) -> "Criterion":

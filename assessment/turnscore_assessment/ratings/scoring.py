@@ -27,6 +27,7 @@ from turnscore_assessment.figures import (
     find_interval,
 )
 from turnscore_assessment.ratings.rating_file import (
+    OVERALL,
     RatingFile,
     RatingTable,
     build_table,
@@ -190,7 +191,6 @@ def compare_ranks(left: Floats, right: Floats, alternative: str) -> float:
     return float(stats.mannwhitneyu(*rounded, alternative=alternative, method="auto").pvalue)
 
 
-OVERALL = "overall"
 LEAST_SYSTEMS = 3  # With two systems, a correlation over systems is always 1 or -1. Specified.
 LEAST_WORKERS = LEAST_DIALOGUES  # Fewest workers for an interval, for the same reason.
 DRAWS_AT_ONCE = 50  # Resamples that are computed together. Chosen: bounds the memory to fifty tables of scores.

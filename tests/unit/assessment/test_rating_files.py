@@ -85,6 +85,7 @@ def test_a_wrong_line_is_named_with_its_field(file: Path, line: Any, reason: str
     [
         (ROW, "study: field required (the first line must describe the study)"),
         ({**STUDY, "criteria": [{"name": "fun"}, {"name": "fun"}]}, "two criteria are called 'fun'"),
+        ({**STUDY, "criteria": [{"name": "overall"}]}, "criteria.0.name: 'overall' is the mean over criteria"),
         ({**STUDY, "criteria": [{"name": "fun", "low": 5, "high": 5}]}, "criteria.0: low (5) must be below high (5)"),
     ],
 )
