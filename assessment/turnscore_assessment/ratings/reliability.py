@@ -2,9 +2,9 @@
 
 Intraclass correlation and Krippendorff's alpha have intervals from resampled items. ICC comes from variance components
 by the method of moments (Henderson's first), which gives the analysis of variance exactly where every rater rated every
-item, and still an estimate where cells are missing. Alpha is 1 - observed over expected disagreement, for any number of
-raters, gaps, and four scales: nominal, ordinal and interval disagreement have closed forms; ratio compares every two
-distinct values.
+item, and still an estimate where cells are missing; a component below 0 counts as 0. Alpha is 1 - observed over
+expected disagreement, for any number of raters, gaps, and four scales: nominal, ordinal and interval disagreement have
+closed forms; ratio compares every two distinct values.
 """
 
 import math
@@ -29,12 +29,12 @@ from turnscore_assessment.figures import (
     find_interval,
 )
 from turnscore_assessment.files import read_csv
-from turnscore_assessment.ratings.rating_file import build_table, read_ratings, standardize
+from turnscore_assessment.ratings.rating_file import OVERALL, build_table, read_ratings, standardize
 
 
 @dataclass(frozen=True, kw_only=True)
 class Intraclass:
-    """The four figures (McGraw and Wong 1996); NaN where nothing varies."""
+    """The four figures (McGraw and Wong 1996), from 0 to 1; NaN where nothing varies."""
 
     consistency: float  # ICC(C,1): whether one rater orders and spaces items as another does.
     consistency_of_mean: float  # ICC(C,k) of the mean of all k raters.
@@ -114,14 +114,14 @@ def _measure_drawn_intraclass(ratings: Floats, counts: Floats) -> Floats:
     expected[:, 3, 1:] = np.column_stack([squared / total, spread / total, np.ones_like(total)])
     # Some designs leave components open: like lstsq, the pseudo-inverse takes the smallest ones.
     components = np.einsum("nij,nj->ni", np.linalg.pinv(expected, rcond=4 * np.finfo(np.float64).eps), found_sums)
-    _, item, rater, error = components.T
+    # With missing cells an estimated variance may be far below 0, and a share of such variances above 1.
+    _, item, rater, error = np.maximum(components, 0).T
     per_item = items / inverses
-    with np.errstate(divide="ignore", invalid="ignore"):
-        single = [np.where(lower != 0, item / lower, np.nan) for lower in (item + error, item + rater + error)]
-        stepped = []
-        for each in single:
-            lower = 1 + (per_item - 1) * each
-            stepped.append(np.where(lower != 0, per_item * each / lower, np.nan))
+    single = [
+        np.divide(item, whole, out=np.full_like(whole, np.nan), where=whole > 0)
+        for whole in (item + error, item + rater + error)
+    ]
+    stepped = [per_item * each / (1 + (per_item - 1) * each) for each in single]
     return np.column_stack([single[0], stepped[0], single[1], stepped[1]])
 
 
@@ -165,7 +165,11 @@ def bound_alpha(ratings: Floats, scale: AlphaScale, rounds: int, seed: int) -> I
 
 def _measure_drawn_alpha(cells: Any, values: Floats, scale: AlphaScale, counts: Floats) -> Floats:
     """Alpha of many resamples. `cells` says how often each value was given to each item, `counts` how often [resamples,
-    items] each item was drawn: both kinds of disagreement are sums over these."""
+    items] each item was drawn: both kinds of disagreement are sums over these.
+
+    Two copies of an item are never paired: their equal values would make the expected disagreement too small, and
+    alpha's interval would lie too low.
+    """
     own = np.asarray(cells.sum(axis=1))
     totals = np.asarray((cells.T @ counts.T).T)
     total = totals.sum(axis=1)
@@ -181,17 +185,20 @@ def _measure_drawn_alpha(cells: Any, values: Floats, scale: AlphaScale, counts: 
         else:
             within = own**2 - np.asarray(cells.power(2).sum(axis=1))
             among = total**2 - (totals**2).sum(axis=1)
-        observed = counts @ (within / (own - 1))
     else:
         # Ordinal places are those of the resample's own values; they are centred, so that squares keep their digits.
         places = np.broadcast_to(values - values.mean(), totals.shape)
         if scale == "ordinal":
             places = np.cumsum(totals, axis=1) - totals / 2 - total[:, None] / 2
         sums, squares = (np.asarray(cells @ each.T) for each in (places, places**2))
-        within = (own[:, None] * squares - sums**2) / (own[:, None] - 1)
-        observed = np.einsum("ni,in->n", counts, within)
+        within = own[:, None] * squares - sums**2
         among = total * (totals * places**2).sum(axis=1) - (totals * places).sum(axis=1) ** 2
-    expected = among / (total - 1)
+
+    def add_up(weights: Floats) -> Floats:
+        return np.asarray(weights @ within if within.ndim == 1 else np.einsum("ni,in->n", weights, within))
+
+    observed, copies = add_up(counts / (own - 1)), counts * (counts - 1)
+    expected = total * (among - add_up(copies)) / (total * (total - 1) - copies @ own**2)
     is_defined = (totals > 0).sum(axis=1) > 1
     ratios = np.divide(observed, expected, out=np.full_like(total, np.nan), where=is_defined & (expected > 0))
     return np.asarray(1 - ratios)
@@ -252,7 +259,7 @@ def _read_study(path: Path) -> list[RatedItems]:
     found = []
     for kind, values in (("raw", table.ratings), ("z", standardize(table))):
         columns = np.column_stack([values, values.mean(axis=1)])
-        for column, name in enumerate([*ratings.description.names, "overall"]):
+        for column, name in enumerate([*ratings.description.names, OVERALL]):
             # Each system may have a dialogue 1.
             rated = ((repr((row.system, row.dialogue)), row.worker, float(columns[at, column])) for at, row in kept)
             found.append(arrange(path, f"{name}, {kind}", rated))

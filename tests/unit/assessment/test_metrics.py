@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from simulate_reports import simulate_study as make_study
 from support.exporter_data import OracleScorer
 from support.fakes import loaded_fake
 from support.files import invoke
-from support.studies import make_study
 from turnscore_assessment.agreement import scoring
 from turnscore_assessment.analysis.metrics import MetricColumn, compare_metrics, measure_metrics, read_columns
 from turnscore_assessment.commands.main import app
