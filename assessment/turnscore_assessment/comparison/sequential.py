@@ -17,8 +17,8 @@ from numpy.typing import ArrayLike, NDArray
 from turnscore_assessment.comparison.comparison import ScoredDialogue, ScoreFile, choose_names, pair_dialogues
 from turnscore_assessment.errors import AssessmentError, TooFewError
 from turnscore_assessment.figures import Floats
-from turnscore_assessment.ratings.rating_file import COMMON_HIGH, COMMON_LOW, RatingFile, build_table
-from turnscore_assessment.ratings.scoring import OVERALL, check_pair, choose_column, control_quality
+from turnscore_assessment.ratings.rating_file import COMMON_HIGH, COMMON_LOW, OVERALL, RatingFile, build_table
+from turnscore_assessment.ratings.scoring import check_pair, choose_column, control_quality
 
 # Means that the betting sequence tries. Chosen: the interval is rounded outwards by at most .05 % of the range.
 CANDIDATES = 2001
@@ -221,7 +221,7 @@ def collect_observations(ratings: RatingFile, a: str, b: str, criterion: str = O
     """The differences between two systems of a study, by its workers. AssessmentError names what is missing."""
     check_pair(a, b, sorted({row.system for row in ratings.dialogues}))
     values, reach = _rate(ratings, criterion)
-    places, notes = _put_in_order(ratings)
+    places, remarks = _put_in_order(ratings)
     hits = _collect_hits(ratings, places, values)
     unit = "the first HIT in which a worker rated both systems"
     first = _find_first(hits, lambda hit: a in hit.values and b in hit.values)
@@ -232,12 +232,13 @@ def collect_observations(ratings: RatingFile, a: str, b: str, criterion: str = O
         kept = _keep_passing(ratings, first)
         found = list(_pair_up(kept, a, b))
         unit = "a worker's first HIT with A less another worker's first HIT with B, paired in the order of arrival"
+    notes = []
     if len(kept) < len(first):
         notes.append(f"{len(first) - len(kept)} of {len(first)} workers do not pass the quality control in that HIT")
     left = sum(a in hit.values or b in hit.values for hit in hits) - len(first)
     if left:
         notes.append(f"{left} HITs are no observation: of a worker seen before, or with one of the two systems only")
-    return PairedDifferences(np.array(found), reach, unit, notes)
+    return PairedDifferences(np.array(found), reach, unit, [*notes, *remarks])
 
 
 def compare_sequentially(
@@ -254,7 +255,8 @@ def compare_sequentially(
     With a margin, an interval inside it means that there is no larger difference. TooFewError without observations.
     """
     if not len(observed.differences):
-        raise TooFewError(f"no worker has rated {a!r} and {b!r} yet")
+        reasons = "; ".join(observed.notes) or "no worker has rated both"
+        raise TooFewError(f"no observation of {a!r} and {b!r} yet ({observed.unit}): {reasons}")
     followed = _follow(observed, method, alpha)
     means = np.cumsum(observed.differences) / np.arange(1, len(observed.differences) + 1)
     columns = zip(means.tolist(), followed.low.tolist(), followed.high.tolist(), followed.p_value.tolist(), strict=True)

@@ -298,8 +298,16 @@ def test_what_there_is_not_is_named(tmp_path: Path) -> None:
         collect(tmp_path, *rows)
     with pytest.raises(AssessmentError, match="criterion: 'wit' is none of the study's: overall, fun, dull"):
         collect(tmp_path, *rows, row("w", "B", 1), criterion="wit")
-    with pytest.raises(TooFewError, match="no worker has rated 'A' and 'B' yet"):
-        compare_sequentially(PairedDifferences(differences=np.zeros(0), reach=100, unit="", notes=[]), a="A", b="B")
+    nothing = PairedDifferences(differences=np.zeros(0), reach=100, unit="a HIT", notes=[])
+    with pytest.raises(TooFewError, match=r"no observation of 'A' and 'B' yet \(a HIT\): no worker has rated both"):
+        compare_sequentially(nothing, a="A", b="B")
+
+
+def test_where_no_worker_passes_the_quality_control_that_is_the_reason(tmp_path: Path) -> None:
+    rows = [row(worker, system, 50) for worker in "vw" for system in "AB"]
+    broken = [{**row(worker, "broken", 50), "degraded": True} for worker in "vw"]
+    with pytest.raises(TooFewError, match="2 of 2 workers do not pass the quality control"):
+        compare_sequentially(collect(tmp_path, *rows, *broken), a="A", b="B")
 
 
 def test_the_command_shows_the_looks(tmp_path: Path) -> None:
