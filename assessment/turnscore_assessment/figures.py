@@ -210,9 +210,11 @@ def find_best_threshold(scores: ArrayLike, labels: ArrayLike) -> float:
 def compute_partial_correlation(left: ArrayLike, right: ArrayLike, given: ArrayLike, *, ranks: bool = False) -> float:
     """Correlation of `left` and `right` with the linear effect of `given` taken out of both; of ranks if asked.
 
-    NaN if `given` explains one side entirely.
+    NaN if `given` explains one side entirely, and for three values, of which it is always 1 or -1.
     """
     columns = [_floats(column) for column in (left, right, given)]
+    if columns[0].size <= LEAST_OBSERVATIONS:
+        return math.nan
     if ranks:
         columns = [stats.rankdata(column) for column in columns]
     matrix = [[compute_pearson(one, other) for other in columns] for one in columns]

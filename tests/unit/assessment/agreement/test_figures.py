@@ -51,6 +51,12 @@ def test_a_constant_has_no_partial_correlation() -> None:
     assert math.isnan(compute_partial_correlation(constant, MARKS, OTHER, ranks=True))
 
 
+def test_three_values_have_no_partial_correlation_as_it_would_be_one() -> None:
+    found = correlate_clustered(SCORES[:3], QUALITIES[:3], {"length": LENGTHS[:3]}, DIALOGUES[:3], 20, 0)
+    assert [math.isnan(each.value) for each in (found.pearson, *found.given["length"].values())] == [False, True, True]
+    assert not math.isnan(compute_partial_correlation(SCORES[:4], QUALITIES[:4], LENGTHS[:4]))
+
+
 def test_one_class_or_a_constant_gives_nan() -> None:
     assert math.isnan(compute_auc([1, 2], [1, 1]))
     assert math.isnan(compute_balanced_accuracy([1, 2], [0, 0]))
