@@ -337,6 +337,11 @@ def build_shadow_page(found: Sequence[ShadowValues], command: str) -> Page:
         tables = [Table(_name(each), ("", "figure"), _figures(each)), Table("Labels", _LABELS, counts)]
         sections.append(Section(_name(each), tables=tables))
     summary = [f"{_name(each)}: {each.compared:,.0f} turns compared." for each in found]
+    summary += [
+        f"warning: {each.model} is served now, and its shadow repeats it: remove it from TURNSCORE_SHADOW."
+        for each in found
+        if each.model == each.served
+    ]
     return Page(title="Shadows", summary=summary, sections=sections, command=command)
 
 

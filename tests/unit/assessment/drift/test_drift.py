@@ -22,6 +22,8 @@ from turnscore_assessment.drift.report import (
     TOTALS,
     DriftVerdict,
     build_page,
+    build_shadow_page,
+    collect_shadows,
     find_drift,
     find_limit,
     find_shares,
@@ -249,6 +251,14 @@ def test_the_table_says_what_would_change(tmp_path: Path):
         "CPU per compared turn": "20.0 ms",
     }
     assert "shadow-test:2 compared with shadow-test:1" in page.read_text()
+
+
+def test_a_shadow_of_the_version_that_is_served_now_is_warned_of():
+    labels = [{"model": "quality:2", "served": served, "outcome": "compared"} for served in ("quality:1", "quality:2")]
+    page = build_shadow_page(collect_shadows((TOTALS[0], each, 5.0) for each in labels), "command")
+    assert page.summary[2:] == [
+        "warning: quality:2 is served now, and its shadow repeats it: remove it from TURNSCORE_SHADOW."
+    ]
 
 
 def test_a_service_without_a_shadow_is_said_to_have_none(monkeypatch: pytest.MonkeyPatch):
