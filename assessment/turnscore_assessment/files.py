@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -62,8 +63,14 @@ def check_row(validate: Callable[[Any], Form], path: Path, number: int, fields: 
 
 def describe_problem(error: ValidationError, within: str = "") -> str:
     """The first field that is wrong, and how: `criteria.0.low: must be below high`."""
-    first: Any = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    errors: Any = error.errors(include_url=False, include_context=False, include_input=False)
+    first = errors[0]
     message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "missing":
+        *form, name = first["loc"]
+        extra = [each["loc"] for each in errors if each["type"] == "extra_forbidden"]
+        near = get_close_matches(str(name), [unknown for *within_form, unknown in extra if within_form == form], n=1)
+        message += "".join(f"; there is no {unknown!r}, did you mean {name!r}?" for unknown in near)
     place = ".".join(filter(None, (within, *map(str, first["loc"]))))
     return f"{place}: {message[:1].lower()}{message[1:]}" if place else message
 

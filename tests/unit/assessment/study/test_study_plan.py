@@ -52,7 +52,8 @@ def test_a_wrong_field_is_named(changed: dict[str, Any], reason: str) -> None:
     [
         (b"name = ", "cannot be read"),
         (b"#" * (PLAN_BYTES + 1), "is larger than"),
-        (b'name = "x"', "title: field required"),
+        (b'name = "x"', "title: field required$"),
+        (b'name = "x"\ntitel = "y"', "title: field required; there is no 'titel', did you mean 'title'?"),
     ],
 )
 def test_a_file_that_is_no_plan_is_refused_by_name(tmp_path: Path, content: bytes, reason: str) -> None:
