@@ -338,7 +338,7 @@ def build_shadow_page(found: Sequence[ShadowValues], command: str) -> Page:
         sections.append(Section(_name(each), tables=tables))
     summary = [f"{_name(each)}: {each.compared:,.0f} turns compared." for each in found]
     summary += [
-        f"warning: {each.model} is served now, and its shadow repeats it: remove it from TURNSCORE_SHADOW."
+        f"warning: {each.model} was served while its shadow ran: if it still is, remove it from TURNSCORE_SHADOW."
         for each in found
         if each.model == each.served
     ]

@@ -115,10 +115,11 @@ def _measure_drawn_intraclass(ratings: Floats, counts: Floats) -> Floats:
     # Some designs leave components open: like lstsq, the pseudo-inverse takes the smallest ones.
     components = np.einsum("nij,nj->ni", np.linalg.pinv(expected, rcond=4 * np.finfo(np.float64).eps), found_sums)
     # With missing cells an estimated variance may be far below 0, and a share of such variances above 1.
-    _, item, rater, error = np.maximum(components, 0).T
+    _, item, rater, error = found = np.maximum(components, 0).T
+    noise = 1e-12 * found[1:].sum(axis=0)  # what rounding leaves of components that are 0
     per_item = items / inverses
     single = [
-        np.divide(item, whole, out=np.full_like(whole, np.nan), where=whole > 0)
+        np.divide(item, whole, out=np.full_like(whole, np.nan), where=whole > noise)
         for whole in (item + error, item + rater + error)
     ]
     stepped = [per_item * each / (1 + (per_item - 1) * each) for each in single]

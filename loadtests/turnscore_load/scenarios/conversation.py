@@ -11,7 +11,7 @@ from itertools import product
 from operator import sub
 from pathlib import Path
 from statistics import median
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import typer
 from turnscore_client import TurnScoreClient
@@ -24,7 +24,7 @@ from typer import Option
 from turnscore_load.fleet import STARTER
 from turnscore_load.generator import Job, drive
 from turnscore_load.machine import LOOPBACK
-from turnscore_load.processes import Process
+from turnscore_load.processes import Process, StartError
 from turnscore_load.results import Check, Cost, figures_of, in_turn, number, ratio, table
 from turnscore_load.scenario import Scenario
 from turnscore_load.scenarios.equal import read_dialogues
@@ -208,10 +208,18 @@ WAYS: Mapping[str, tuple[Callable[[str, int], list[str]], str, int, int]] = {
 def measure_way(process: Process, way: str, round_: int, conversations: int) -> Mapping[str, float]:
     make, path, clients, size = WAYS[way]
     bodies = make(f"{way} {round_}", conversations)  # no way finds what another said
-    done = drive(process, Job(port=process.port, path=path, bodies=bodies, clients=clients))
+    done = _ask_all(process, Job(port=process.port, path=path, bodies=bodies, clients=clients))
     asked = size * len(bodies)  # Replies or candidates.
     figures = (1000 * done["cpu_seconds"] / asked, median(done["latencies_ms"]), asked / done["wall_seconds"])
     return dict(zip(FIGURES, figures, strict=True))
+
+
+def _ask_all(process: Process, job: Job, *settle: float) -> dict[str, Any]:
+    """Raises StartError where one is not answered: the figures would be of something else."""
+    done = drive(process, job, *settle)
+    if done["failed"] or done["refused"]:
+        raise StartError(f"{done['failed']} failed, {done['refused']} refused: {done['first_error']}")
+    return done
 
 
 def _talk(process: Process, round_: int, conversations: int) -> float:
@@ -249,7 +257,7 @@ def _read_alone(scorer: Scorer, round_: int, conversations: int) -> float:
 def _replay(process: Process, bodies: Sequence[str]) -> Mapping[str, float]:
     """Of the texts said before the user's last one the share that was found, and megabytes that are kept after it."""
     before = _read(process, "hits_total", role="context")
-    drive(process, Job(port=process.port, path="/v1/score", bodies=list(bodies)), _SETTLE_SECONDS)
+    _ask_all(process, Job(port=process.port, path="/v1/score", bodies=list(bodies)), _SETTLE_SECONDS)
     hits, kept = _read(process, "hits_total", role="context") - before, _read(process, "bytes")
     repeats, earlier = _count_texts(bodies)
     return {"found": (hits - repeats) / max(1, earlier), "megabytes": kept / 1024**2}

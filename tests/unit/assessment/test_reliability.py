@@ -141,7 +141,8 @@ def test_what_cannot_be_measured_is_said(monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(AssessmentError, match="at most 2 distinct values, not 3"):
         measure_alpha(np.array([[1.0, 2.0], [3.0, 1.0]]), "ratio")
     assert math.isnan(measure_alpha(np.ones((3, 2)), "interval"))
-    assert math.isnan(measure_intraclass(np.ones((3, 2))).consistency)
+    for alike in (np.ones((3, 2)), np.tile([1.0, 2.0], (3, 1)), np.tile([0.1, 0.2, 0.7], (7, 1))):
+        assert math.isnan(measure_intraclass(alike).consistency)
 
 
 def test_the_command_measures_items_of_a_csv(tmp_path: Path) -> None:

@@ -257,7 +257,7 @@ def test_a_shadow_of_the_version_that_is_served_now_is_warned_of():
     labels = [{"model": "quality:2", "served": served, "outcome": "compared"} for served in ("quality:1", "quality:2")]
     page = build_shadow_page(collect_shadows((TOTALS[0], each, 5.0) for each in labels), "command")
     assert page.summary[2:] == [
-        "warning: quality:2 is served now, and its shadow repeats it: remove it from TURNSCORE_SHADOW."
+        "warning: quality:2 was served while its shadow ran: if it still is, remove it from TURNSCORE_SHADOW."
     ]
 
 

@@ -102,6 +102,14 @@ async def test_a_message_beyond_the_bound_is_refused_before_it_is_decoded(
     assert (head, closing) == (0x88, struct.pack("!H", 4413) + b"too_large")
 
 
+async def test_the_last_words_come_before_the_end_of_the_stream_with_which_some_clients_drop_them():
+    async with transport(SMALL) as (reader, writer):
+        await send(writer, frame(TEXT, announced=2**62))
+        await reader.readuntil(struct.pack("!H", 4413) + b"too_large")
+        assert not reader.at_eof()
+        assert await asyncio.wait_for(reader.read(), 30) == b""
+
+
 async def test_the_largest_message_is_read():
     message = json.dumps({"turn": {"speaker": "user", "text": "hi"}}).encode()
     async with transport(SMALL) as (reader, writer):
