@@ -1,13 +1,13 @@
-"""The load tests as they are run: Locust in its own process, against a server of known behaviour."""
+"""The load tests as they are run: in a process of its own, against a server of known behaviour."""
 
 import asyncio
-import csv
 import json
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from support.plain_http import SCORED, Behaviour, Reply, plain_server_in_a_thread
 from turnscore_load.traffic import Traffic, TrafficSettings
 from turnscore_wire import ErrorCode, ErrorDetail, ErrorReply, Limits, ModelDescription, ModelsReply
@@ -36,8 +36,8 @@ def serve(score: Callable[[object], Reply]) -> Behaviour:
 
 LOADTESTS = Path(__file__).parents[2] / "loadtests"
 BUDGET = """
-[{shape}.{kind}]
-p50_ms = {p50_ms}
+[steady.{kind}]
+p50_ms = 10000
 p95_ms = 60000
 p99_ms = 60000
 max_failed_share = 0
@@ -54,15 +54,13 @@ def run_command(folder: Path, *arguments: object) -> "subprocess.CompletedProces
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
 
 
-def load(
-    port: int, folder: Path, *more: object, scenario: str = "steady", p50_ms: float = 10_000
-) -> "subprocess.CompletedProcess[str]":
-    """The scenario under the same budget for every kind of user."""
+def load(port: int, folder: Path, *more: object) -> "subprocess.CompletedProcess[str]":
+    """The scenario `steady` under the same budget for every kind of user."""
     kinds, budgets = ("conversation", "flood", "batch", "grpc", "stream"), folder / "budgets.toml"
     folder.mkdir(parents=True, exist_ok=True)
-    budgets.write_text("".join(BUDGET.format(shape=scenario, kind=kind, p50_ms=p50_ms) for kind in kinds))
+    budgets.write_text("".join(BUDGET.format(kind=kind) for kind in kinds))
     common = ("--port", port, "--reports", folder, "--budgets", budgets)
-    return run_command(folder, LOADTESTS / "run.py", scenario, *common, *more)
+    return run_command(folder, LOADTESTS / "run.py", "steady", *common, *more)
 
 
 STEADY = ("--seconds", 3, "--pace", 30)
@@ -96,13 +94,20 @@ def test_a_run_within_its_budgets_ends_with_0_and_leaves_its_reports(tmp_path: P
     assert {body["deadline_ms"] for body in singles} <= {*range(500, 701)}
     assert {len(body["items"]) for body in came if "items" in body} == {16}
     assert len({json.dumps(body) for body in singles}) < len(singles), "half of them are repeats"
-    named = {row["Name"] for row in csv.DictReader((tmp_path / "out" / "steady_stats.csv").read_text().splitlines())}
-    assert {"conversation", "flood", "flood refused", "flood expired", "batch"} <= named
-    assert "</html>" in (tmp_path / "out" / "steady.html").read_text()
+    kept = json.loads((tmp_path / "out" / "steady.json").read_text())["data"]
+    assert {each["kind"] for each in kept["measured"]} == {"conversation", "flood", "batch"}
 
 
-def test_locust_alone_sends_no_load_to_another_machine(tmp_path: Path):
-    words = ["-f", LOADTESTS / "locustfile.py", "--host", "http://example.org:3000"]
-    done = run_command(tmp_path, "-m", "locust", "--headless", *words)
-    assert done.returncode != 0
-    assert "load goes to http://127.0.0.1:PORT only" in done.stderr
+@pytest.mark.parametrize(
+    ("option", "sentence"),
+    [
+        (("--host", "example.org"), "load goes to http://127.0.0.1:PORT only"),
+        (("--mix", "flood=1,crowd=2"), "a mix is KIND=NUMBER"),
+        (("--mix", "flood=257"), "at most 256"),
+    ],
+)
+def test_a_run_that_makes_no_sense_ends_before_it_begins(tmp_path: Path, option: tuple[str, str], sentence: str):
+    with plain_server_in_a_thread(serve(lambda body: SCORED)) as port:
+        done = load(port, tmp_path, *option)
+    assert done.returncode == 1
+    assert sentence in done.stderr

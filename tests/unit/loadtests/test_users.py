@@ -1,16 +1,10 @@
-"""Runs of Locust's users: mix and shape, and budgets each of which can be broken, alone."""
+"""Users of a load test: budgets each of which can be broken, alone."""
 
 from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
-from turnscore_load.users.budgets import (
-    BUDGETS,
-    SHAPES,
-    Budget,
-    Measured,
-    read_budgets,
-)  # fmt: skip
+from turnscore_load.users import BUDGETS, SHAPES, Budget, Measured, read_budgets
 
 BUDGET = Budget(
     p50_ms=10, p95_ms=20, p99_ms=30, max_failed_share=0.01, max_refused_share=0.02, max_expired_share=0.03,

@@ -1,1 +1,0 @@
-"""Locust's users: who asks, how often and through which API; and the budgets that a run must keep."""
