@@ -63,7 +63,7 @@ def load(port: int, folder: Path, *more: object) -> "subprocess.CompletedProcess
     return run_command(folder, LOADTESTS / "run.py", "steady", *common, *more)
 
 
-STEADY = ("--seconds", 3, "--pace", 30)
+STEADY = ("--seconds", 6, "--pace", 30)
 
 
 def test_a_run_within_its_budgets_ends_with_0_and_leaves_its_reports(tmp_path: Path):
