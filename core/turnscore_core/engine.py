@@ -316,10 +316,7 @@ class Engine:
         self._asked = _read_all_options(self._model_set, self._options)
         self._limits = limits or Limits()
         self._runs = [
-            _ScorerRun(
-                each,
-                None if shared is None else ScorerStore(each, shared, namespace=namespace, secret=secret),
-            )
+            _ScorerRun(each, None if shared is None else ScorerStore(each, shared, namespace=namespace, secret=secret))
             for each in self._model_set.scorers.values()
         ]
         passes: dict[str, list[_ScorerRun]] = {}
@@ -512,9 +509,7 @@ def choose_bundles(models: Sequence[str] | None, scorers: Sequence[str] | None) 
 
 
 def _dialogue_of(request: LineRequest) -> Dialogue:
-    if isinstance(request, DialogueRequest):
-        return Dialogue("", request.turns, request)
-    return Dialogue("", request.turns, request, is_last_alone=True)
+    return Dialogue("", request.turns, request, is_last_alone=isinstance(request, ScoreRequest))
 
 
 def _settings(

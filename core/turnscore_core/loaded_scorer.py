@@ -164,11 +164,6 @@ class LoadedScorer:
         """The bundle, as `name:version`."""
         return self.bundle.manifest.reference
 
-    @cached_property
-    def is_stand_in(self) -> bool:
-        """Whether the model only stands in for the one that its scorer is meant for."""
-        return self.bundle.manifest.stand_in
-
     @property
     def first_graph_digest(self) -> str:
         """Of the files of the graph that reads each text alone: other heads, and what reads its results, may differ."""
@@ -207,12 +202,11 @@ class LoadedScorer:
             return "low"
         return "fair" if self.good_threshold is None or raw.value < self.good_threshold else "good"
 
-    def reasons(self, raw: RawScore) -> list[str]:
+    def reasons(self, raw: RawScore, label: Label | None) -> list[str]:
         """The heads that pull the value down most, at most two; none for a turn that is good."""
-        heads = self.scorer.reason_heads
-        if not heads or self.label(raw) == "good":
+        if label == "good":
             return []
-        found = {name: raw.details.get(f"{name}{PERCENTILE_SUFFIX}", 100.0) for name in heads}
+        found = {name: raw.details.get(f"{name}{PERCENTILE_SUFFIX}", 100.0) for name in self.scorer.reason_heads}
         low = sorted((percentile, name) for name, percentile in found.items() if percentile < REASON_PERCENTILE)
         return [name for _, name in low[:MOST_REASONS]]
 
@@ -264,17 +258,11 @@ def load_scorer(
     bundle: Bundle,
     variant: GraphVariant,
     *,
-    threads: int | None = None,
-    concurrency: Concurrency | None = None,
-    running: RunCount | None = None,
+    threads: int = 1,
     device: Device = CPU,
-    cuda: CudaOptions | None = None,
 ) -> LoadedScorer:
-    """As `load_checked`, in `concurrency` or in one slot of `threads`, and measures how fast it tokenizes."""
-    concurrency = concurrency or Concurrency(threads=threads or 1)
-    return measure_pace(
-        load_checked(bundle, variant, concurrency=concurrency, running=running, device=device, cuda=cuda)
-    )
+    """As `load_checked`, in one slot of so many threads, and measures how fast it tokenizes."""
+    return measure_pace(load_checked(bundle, variant, concurrency=Concurrency(threads=threads), device=device))
 
 
 def load_checked(

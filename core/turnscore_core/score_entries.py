@@ -31,7 +31,7 @@ from math import isfinite
 import numpy as np
 
 from turnscore_core.loaded_scorer import LoadedScorer
-from turnscore_core.scorers.scorer import Field, Fields, RawScore, count_tokens, pack_fields
+from turnscore_core.scorers.scorer import Fields, RawScore, count_tokens, pack_fields
 from turnscore_core.scorers.turn_warnings import WARNINGS
 
 ENTRY_FORMAT = 3  # raised whenever entries are laid out in another way, or scores mean something else
@@ -91,19 +91,21 @@ class TextHashes(dict[str, bytes]):
         return hashed
 
     def hash_all(self, namespace: str, inputs: Fields, secret: bytes) -> str:
-        """Of all inputs in a namespace; kept for other scorers of the pass that ask next."""
-        content = b"".join(map(self.pack, (namespace, *inputs)))
-        self.latest_namespace, self.latest_inputs = namespace, inputs
-        self.latest = _hash(content, _INPUT_BYTES, secret)
-        return self.latest
+        """Of all inputs in a namespace; kept for other scorers of the pass that ask next.
 
-    def pack(self, field: Field) -> bytes:
-        """As `pack_fields`, with the hash of each text in its place."""
-        if isinstance(field, str):
-            return b"s" + self[field]
-        if isinstance(field, tuple):
-            return b"t%d:%b" % (len(field), b"".join(map(self.__getitem__, field)))
-        return pack_fields((field,))
+        Packed as by `pack_fields`, with the hash of each text in its place.
+        """
+        packed = [b"s", self[namespace]]
+        for field in inputs:
+            if isinstance(field, str):
+                packed += b"s", self[field]
+            elif isinstance(field, tuple):
+                packed += b"t%d:" % len(field), *map(self.__getitem__, field)
+            else:
+                packed.append(pack_fields((field,)))
+        self.latest_namespace, self.latest_inputs = namespace, inputs
+        self.latest = _hash(b"".join(packed), _INPUT_BYTES, secret)
+        return self.latest
 
 
 def key_pattern(model: str) -> str:

@@ -224,6 +224,7 @@ class Outcome:
 def score_of(loaded: LoadedScorer, turn: TurnToScore, raw: RawScore, *, is_cached: bool) -> Score:
     """The score as it travels; `turn` is as the scorer was given it."""
     scorer, dropped = loaded.scorer, raw.tokens.dropped or int(turn.is_cut)
+    label = loaded.label(raw)
     return Score(
         value=raw.value,
         percentile=loaded.percentile(raw),
@@ -232,10 +233,10 @@ def score_of(loaded: LoadedScorer, turn: TurnToScore, raw: RawScore, *, is_cache
         tokens=count_tokens(raw.tokens.used, dropped, dropped > 0),
         cached=is_cached,
         warnings=list(raw.warnings),
-        label=loaded.label(raw),
-        reasons=loaded.reasons(raw) if scorer.reason_heads else [],
+        label=label,
+        reasons=loaded.reasons(raw, label) if scorer.reason_heads else [],
         signals=loaded.signals(raw) if scorer.signal_thresholds else [],
-        stand_in=loaded.is_stand_in,
+        stand_in=loaded.bundle.manifest.stand_in,
     )
 
 

@@ -16,8 +16,8 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-import onnxruntime
 from numpy.typing import NDArray
+from turnscore_core.inference.onnx_backend import open_session
 
 Rows = Sequence[Sequence[int]]  # A turn as the model sees it: the query's token ids and the reply's.
 Feeds = dict[str, NDArray[np.int64]]
@@ -76,7 +76,7 @@ class BareRuntime:
 
     def __init__(self, graph: str, cpus: int) -> None:
         self._cpus = cpus
-        self._sessions = {threads: _session(graph, threads) for threads in {1, cpus}}
+        self._sessions = {threads: open_session(Path(graph), threads) for threads in {1, cpus}}
         self._best: dict[str, BatchPlan] = {}
 
     def find_best(self, mix: str, turns: Sequence[Rows]) -> dict[str, Any]:
@@ -116,15 +116,6 @@ class BareRuntime:
 
     def _cpu_seconds(self, turns: Sequence[Rows], plan: BatchPlan) -> float:
         return min(float(self.run_batches(turns, plan)["cpu_seconds"]) for _ in range(2))
-
-
-def _session(graph: str, threads: int) -> Any:
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    options.log_severity_level = 3
-    return onnxruntime.InferenceSession(graph, sess_options=options, providers=["CPUExecutionProvider"])
 
 
 def _median_ms(session: Any, feeds: Sequence[Feeds]) -> float:

@@ -30,7 +30,6 @@ Api = Literal["http", "foreign", "grpc"]  # `foreign` is HTTP to a server that i
 MAX_CONNECTIONS = 900
 # In bodies of a job that is `numbered`: replaced by the request's number, so that no turn comes twice.
 NUMBER_MARK = b"0@0@0@0@"
-_TICK_SECONDS = 0.005
 _PATIENCE_SECONDS = 5.0  # how long after its deadline a call counts as not answered at all; chosen
 _FRESH_SECONDS = 3.0  # A connection idle for longer is not used again: servers close theirs, uvicorn after 5 s.
 _AFTER_FAILURE_SECONDS = 0.1  # so that callers do not spin against a dead service; chosen
@@ -217,20 +216,16 @@ class Generator:
         per_second: float,
         *,
         chance: random.Random | None = None,
-        until: Callable[[], bool] = lambda: False,
     ) -> Stage:
         """Requests at an even rate, whatever becomes of those before; returns when the last one is settled.
 
-        With `chance` the gaps between them are exponential (a Poisson process). It ends with the requests, or with
-        `until`.
+        With `chance` the gaps between them are exponential (a Poisson process).
         """
         began_at = due_at = self._loop.time()
         tasks: list[asyncio.Task[CallRecord]] = []
         for request in requests:
-            while due_at > self._loop.time() and not until():
-                await asyncio.sleep(min(_TICK_SECONDS, due_at - self._loop.time()))
-            if until():
-                break
+            while (wait := due_at - self._loop.time()) > 0:
+                await asyncio.sleep(wait)
             tasks.append(self._loop.create_task(self._call(request, due_at)))
             due_at = due_at + chance.expovariate(per_second) if chance else began_at + len(tasks) / per_second
             if len(tasks) % 64 == 0:

@@ -258,9 +258,9 @@ def find_program(name: str) -> str:
     return found
 
 
-def redis_process(folder: Path, *options: str, port: int | None = None) -> Process:
+def redis_process(folder: Path, *options: str) -> Process:
     """A redis-server on 127.0.0.1 that writes nothing to disk; with options, by those."""
-    port = port or free_port()
+    port = free_port()
     own = options or ("--bind", LOOPBACK, "--save", "", "--appendonly", "no")
     command = [find_program("redis-server"), *own, "--port", str(port)]
     return Process(command, folder, port=port, ready=lambda: answers_redis(port))

@@ -39,10 +39,7 @@ KNOWN = {
     "data": ("turnscore-assessment", "Convert public dialogue sets to the form that the other commands read."),
     "drift": ("turnscore-assessment", "Keep baselines of a service's scores, and report drift."),
     "judge": ("turnscore-assessment", "Collect large language models' marks of turns, or import marks."),
-    "references": (
-        "turnscore-assessment",
-        "Score responses against references: BLEU, ROUGE, METEOR and others.",
-    ),
+    "references": ("turnscore-assessment", "Score responses against references: BLEU, ROUGE, METEOR and others."),
     "study": ("turnscore-assessment", "Run a study: workers talk with systems or read dialogues, and rate."),
     "train": ("turnscore-exporters", "Train the models that turnscore serves."),
     "export": ("turnscore-exporters", "Make bundles that turnscore serves."),

@@ -81,7 +81,7 @@ class RequestScope:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool:
-        code = "ok"
+        seconds, code = time.perf_counter() - self._started_at, "ok"
         is_answered = error is None or (isinstance(error, Exception) and not isinstance(error, CallerLeftError))
         if not is_answered:
             code = "departed"
@@ -91,27 +91,22 @@ class RequestScope:
                 error = unforeseen()
             self.answer = refuse(error, self.request_id)
             code = error.code
-        self._end(code)
+        runtime, call = self._runtime, self._call
+        metrics.REQUESTS.labels(self._transport, call, code).inc()
+        if call != CONVERSATION:
+            metrics.REQUEST_SECONDS.labels(self._transport, call).observe(seconds)
+            if seconds >= runtime.slow.seconds:
+                runtime.slow.note(f"{self._transport} {call}", code, seconds, self.answer)
+        if runtime.settings.log_requests:
+            took = {} if call == CONVERSATION else {"seconds": round(seconds, 5)}
+            _LOGGER.info("request", extra={"call": call, "code": code, **took})
+        if self.trace is not None:
+            self.trace.end(code, self.answer, self.request_id)
         request_id, key_name, caller = self._tokens
         REQUEST_ID.reset(request_id)
         KEY_NAME.reset(key_name)
         CALLER.reset(caller)
         return is_answered
-
-    def _end(self, code: str) -> None:
-        runtime, call = self._runtime, self._call
-        fields: dict[str, object] = {"call": call, "code": code}
-        metrics.REQUESTS.labels(self._transport, call, code).inc()
-        if call != CONVERSATION:
-            seconds = time.perf_counter() - self._started_at
-            fields["seconds"] = round(seconds, 5)
-            metrics.REQUEST_SECONDS.labels(self._transport, call).observe(seconds)
-            if seconds >= runtime.slow.seconds:
-                runtime.slow.note(f"{self._transport} {call}", code, seconds, self.answer)
-        if runtime.settings.log_requests:
-            _LOGGER.info("request", extra=fields)
-        if self.trace is not None:
-            self.trace.end(code, self.answer, self.request_id)
 
 
 def take_request_id(sent: str | None) -> str:

@@ -14,15 +14,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
-from turnscore_core.inference.devices import (
-    AUTO,
-    CPU,
-    CudaDriverError,
-    Device,
-    Machine,
-    choose_devices,
-    usable_cpus,
-)
+from turnscore_core.inference.devices import AUTO, CPU, CudaDriverError, Device, Machine, choose_devices, usable_cpus
 from turnscore_core.inference.onnx_backend import CUDA_PROVIDER, DeviceError
 from turnscore_core.loaded_scorer import choose_graph, load_scorer
 from turnscore_models import BundleError, starter_bundles

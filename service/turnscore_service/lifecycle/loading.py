@@ -16,14 +16,7 @@ from turnscore_core.inference.onnx_backend import DeviceError
 from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.model_loader import ModelLoader
 from turnscore_core.model_set import Combination, ModelSet
-from turnscore_models import (
-    Bundle,
-    BundleError,
-    BundleNotFoundError,
-    CombinationCalibration,
-    Manifest,
-    starter_bundles,
-)
+from turnscore_models import Bundle, BundleError, BundleNotFoundError, CombinationCalibration, Manifest, starter_bundles
 from turnscore_models.store import find_manifest, resolve
 
 from turnscore_service.auth.access import Offer, unknown_name
@@ -172,10 +165,7 @@ _SHADOW_CONCURRENCY = Concurrency(batches=1, threads=1)  # a shadow computes one
 
 
 def load_versions(
-    settings: Settings,
-    served: Mapping[str, LoadedScorer],
-    loader: ModelLoader,
-    find: Callable[[str], Bundle] = resolve,
+    settings: Settings, served: Mapping[str, LoadedScorer], loader: ModelLoader, find: Callable[[str], Bundle] = resolve
 ) -> CandidateVersions:
     """The versions that the settings name, checked and warmed as those that serve.
 
@@ -206,9 +196,7 @@ def _naming(setting: str) -> Iterator[None]:
 
 
 def _find(
-    wanted: Sequence[VersionShare],
-    served: Mapping[str, LoadedScorer],
-    find: Callable[[str], Bundle],
+    wanted: Sequence[VersionShare], served: Mapping[str, LoadedScorer], find: Callable[[str], Bundle]
 ) -> list[tuple[Bundle, float]]:
     found: dict[str, tuple[Bundle, float]] = {}
     for each in wanted:

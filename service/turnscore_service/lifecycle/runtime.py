@@ -39,10 +39,7 @@ class Runtime:
     """One process's pipeline from start to stop. The API asks it for the pipeline."""
 
     def __init__(
-        self,
-        settings: Settings,
-        loader: ModelLoader | None = None,
-        exit_process: Callable[[int], object] = os._exit,
+        self, settings: Settings, loader: ModelLoader | None = None, exit_process: Callable[[int], object] = os._exit
     ) -> None:
         """`loader` finds the scorers, by default those of the bundles that the settings name.
 

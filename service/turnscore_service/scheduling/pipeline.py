@@ -137,9 +137,7 @@ class ScoringPipeline:
         """
         with self.requests:
             started_at = time.monotonic()
-            model_set = self._model_set_of(request)
-            asked = check_score_request(request, self._limits, model_set)
-            item = Item.of(request, request.context, request.response, asked, deadline, model_set.versions)
+            item = self._check(request, deadline)
             [outcome] = await self._scheduler.answer([item])
             self._observe(item, outcome)
             return score_reply(outcome, request_id, started_at, request.place())
@@ -303,10 +301,12 @@ class ScoringPipeline:
         if self._shadows is not None:
             self._shadows.offer(item, outcome)
 
-    def _model_set_of(self, request: ScoreRequest) -> ModelSet:
-        """The models that answer the conversation, in which a user's turn may be the first."""
+    def _check(self, request: ScoreRequest, deadline: Deadline) -> Item:
+        """The request's turn for the models that answer the conversation, in which a user's turn may be the first."""
         said = request.context if request.speaker == "system" else request.turns
-        return self.split.model_set_for(request.conversation, said)
+        model_set = self.split.model_set_for(request.conversation, said)
+        asked = check_score_request(request, self._limits, model_set)
+        return Item.of(request, request.context, request.response, asked, deadline, model_set.versions)
 
     def _prepare(
         self, index: int, request: ScoreRequest | ScoringError, deadline: Deadline, started_at: float
@@ -317,13 +317,11 @@ class ScoringPipeline:
         """
         if isinstance(request, ScoringError):
             return request
-        model_set = self._model_set_of(request)
+        own = deadline if request.deadline_ms is None else Deadline(started_at + request.deadline_ms / 1000)
         try:
-            asked = check_score_request(request, self._limits, model_set)
+            return self._check(request, own)
         except ScoringError as error:
             return _within_item(error, index)
-        own = deadline if request.deadline_ms is None else Deadline(started_at + request.deadline_ms / 1000)
-        return Item.of(request, request.context, request.response, asked, own, model_set.versions)
 
 
 def _within_item(error: ScoringError, index: int) -> ScoringError:

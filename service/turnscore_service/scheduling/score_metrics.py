@@ -83,7 +83,10 @@ class ScoreMetrics:
 
     def count(self, item: Item, outcome: Outcome) -> None:
         """What the scorers said of one live turn of this task's caller."""
-        tenant = self._tenant() if self._tenants else ""
+        tenant = ""
+        if self._tenants:
+            key = CALLER.get().key_name
+            tenant = key if key in self._tenants else OTHER_TENANTS
         begins = True
         for turn in item.context:  # twice as fast as all(), and ends at the second turn
             if turn.speaker == "system":
@@ -101,15 +104,10 @@ class ScoreMetrics:
             for signal in score.signals:
                 metrics.USER_SIGNALS.labels(name, metrics.model_label(score.model), tenant, signal).inc()
             tally.dialogues += begins
-        if outcome.errors:
-            for name, error in outcome.errors.items():
-                loaded = self._scorers.get(item.versions.get(name, name))
-                if loaded is not None and isinstance(error, NotComputableError):
-                    _tallies[name, loaded.model, tenant].not_computable += 1
-
-    def _tenant(self) -> str:
-        name = CALLER.get().key_name
-        return name if name in self._tenants else OTHER_TENANTS
+        for name, error in outcome.errors.items():
+            loaded = self._scorers.get(item.versions.get(name, name))
+            if loaded is not None and isinstance(error, NotComputableError):
+                _tallies[name, loaded.model, tenant].not_computable += 1
 
 
 def add_up() -> None:

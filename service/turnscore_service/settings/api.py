@@ -4,15 +4,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import (
-    Field,
-    FilePath,
-    FiniteFloat,
-    IPvAnyAddress,
-    PositiveFloat,
-    PositiveInt,
-    model_validator,
-)
+from pydantic import Field, FilePath, FiniteFloat, IPvAnyAddress, PositiveFloat, PositiveInt, model_validator
 from pydantic_core import PydanticCustomError
 
 from turnscore_service.settings.group import Listed, SettingsGroup
@@ -46,8 +38,7 @@ class HttpSettings(SettingsGroup):
         "connection is closed. A body has the same time.",
     )
     max_head_bytes: Annotated[int, Field(ge=1024)] = Field(
-        default=65_536,
-        description="Bytes of a request's first line and headers.",
+        default=65_536, description="Bytes of a request's first line and headers."
     )
 
 
@@ -96,12 +87,10 @@ class GrpcSettings(SettingsGroup):
         default=20.0, description="Time after which an unanswered probe ends the connection."
     )
     min_ping_seconds: PositiveFloat = Field(
-        default=10.0,
-        description="Shortest interval between probes; a caller that probes more often is disconnected.",
+        default=10.0, description="Shortest interval between probes; a caller that probes more often is disconnected."
     )
     max_connection_age_seconds: Annotated[float, Field(ge=0)] = Field(
-        default=0.0,
-        description="Age at which a caller is asked to reconnect, to spread over workers. 0: never.",
+        default=0.0, description="Age at which a caller is asked to reconnect, to spread over workers. 0: never."
     )
     compression: Literal["none", "gzip", "deflate"] = Field(
         default="none", description="Compression of replies. Requests may always be compressed."

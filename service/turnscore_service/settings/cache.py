@@ -16,14 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
-from pydantic import (
-    Field,
-    NonNegativeInt,
-    PositiveFloat,
-    PositiveInt,
-    SecretStr,
-    field_validator,
-)
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, SecretStr, field_validator
 from pydantic_core import PydanticCustomError
 from turnscore_wire import CacheNamespace
 
@@ -136,10 +129,7 @@ class CacheSettings(SettingsGroup):
     password: SecretStr | None = Field(default=None, description="Password of the Redis, instead of the URL's.")
     sentinel_username: str | None = Field(default=None, description="User of the Sentinels.")
     sentinel_password: SecretStr | None = Field(default=None, description="Password of the Sentinels.")
-    namespace: CacheNamespace = Field(
-        default="default",
-        description="Namespace of requests that name none.",
-    )
+    namespace: CacheNamespace = Field(default="default", description="Namespace of requests that name none.")
     secret: SecretStr | None = Field(
         default=None,
         description="Keys the hashes of texts and seals entries, so that a reader cannot test guesses and a "
@@ -160,8 +150,7 @@ class CacheSettings(SettingsGroup):
     local_ttl_seconds: PositiveInt = Field(default=600, description="How long that cache keeps a score at most.")
 
     timeout_ms: PositiveInt = Field(
-        default=50,
-        description="Time limit of a round trip to the Redis, including connecting, without retries.",
+        default=50, description="Time limit of a round trip to the Redis, including connecting, without retries."
     )
     connections: PositiveInt = Field(
         default=2,

@@ -15,14 +15,7 @@ from turnscore_core.errors import CallerLeftError, DeadlineExceededError, Invali
 from turnscore_wire import BODY_FIELD, ERROR_TABLE, ConversationMessage, ConversationReply, ErrorReply, Limits
 from turnscore_wire.v1 import to_fields, to_message, turnscore_pb2
 
-from turnscore_service.api.calls import (
-    CALLS,
-    CONVERSATION,
-    RequestScope,
-    ServiceCall,
-    take_request_id,
-    validate,
-)
+from turnscore_service.api.calls import CALLS, CONVERSATION, RequestScope, ServiceCall, take_request_id, validate
 from turnscore_service.auth.access import FORWARDED_KEY, sent_key
 from turnscore_service.conversations.session import Received
 from turnscore_service.lifecycle.runtime import Runtime

@@ -58,10 +58,7 @@ _KEY_SCHEMES = {
 }
 
 _WRONG_MEDIA_TYPE: dict[int | str, dict[str, Any]] = {
-    415: {
-        "model": ErrorReply,
-        "description": f"`{ErrorCode.INVALID_REQUEST}`: the body is not called application/json",
-    }
+    415: {"model": ErrorReply, "description": f"`{ErrorCode.INVALID_REQUEST}`: the body is not called application/json"}
 }
 _SCORING_ERRORS = tuple(code for code in ErrorCode if code != ErrorCode.NOT_FOUND)
 

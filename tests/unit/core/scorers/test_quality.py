@@ -134,10 +134,9 @@ def test_reasons_are_the_lowest_heads_of_a_turn_that_is_not_good(bundle: Bundle)
         (0.7, "good", []),
     ):
         raw = RawScore(value, details)
-        assert (loaded.label(raw), loaded.reasons(raw)) == (label, reasons)
-    assert loaded.reasons(RawScore(0.1, {**details, "fluent_percentile": 30.0, "engaging_percentile": 25.0})) == [
-        "relevant"
-    ]
+        assert (loaded.label(raw), loaded.reasons(raw, loaded.label(raw))) == (label, reasons)
+    others = {**details, "fluent_percentile": 30.0, "engaging_percentile": 25.0}
+    assert loaded.reasons(RawScore(0.1, others), "low") == ["relevant"]
 
 
 def test_a_context_of_many_responses_is_computed_once(bundle: Bundle):
