@@ -9,7 +9,6 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from itertools import compress
 from threading import Lock
 
 import numpy as np
@@ -59,28 +58,34 @@ class VectorStore:
 
     def find(self, role: str, keys: Sequence[bytes]) -> list[Vectors | None]:
         """What is kept under each key, in order; what was found is the most recently used."""
+        found: list[Vectors | None] = [None] * len(keys)
+        hits, counts = 0, self._counts
         with self._lock:
-            found = [self.entries.get(key) for key in keys]
-            for key, entry in zip(keys, found, strict=True):
-                if entry is not None:
+            for place, key in enumerate(keys):
+                if (entry := self.entries.get(key)) is not None:
                     self.entries.move_to_end(key)
-            hits, counts = len(keys) - found.count(None), self._counts
+                    found[place], hits = entry[0], hits + 1
             counts.hits[role] = counts.hits.get(role, 0) + hits
             counts.misses[role] = counts.misses.get(role, 0) + len(keys) - hits
-        return [None if entry is None else entry[0] for entry in found]
+        return found
 
     def renew(self, keys: Sequence[bytes]) -> list[bool]:
         """Whether each is kept, which makes it the most recently used."""
+        kept = [False] * len(keys)
         with self._lock:
-            kept = [key in self.entries for key in keys]
-            for key in compress(keys, kept):
-                self.entries.move_to_end(key)
+            for place, key in enumerate(keys):
+                if key in self.entries:
+                    self.entries.move_to_end(key)
+                    kept[place] = True
         return kept
 
     def keep(self, vectors: Mapping[bytes, Vectors]) -> None:
         """Keeps copies of these; drops what was used least recently beyond the bound, at once."""
-        sizes = {key: size for key, each in vectors.items() if (size := _measure(each)) <= self.max_bytes}
-        sized = {key: (tuple(map(np.array, vectors[key])), size) for key, size in sizes.items()}
+        sized: dict[bytes, tuple[Vectors, int]] = {}
+        for key, each in vectors.items():
+            size = _ENTRY_BYTES + sum([array.nbytes + _ARRAY_BYTES for array in each])
+            if size <= self.max_bytes:
+                sized[key] = tuple(map(np.array, each)), size
         with self._lock:
             for key, entry in sized.items():
                 self._drop(key)
@@ -129,7 +134,3 @@ class KeptVectors:
     def _key(self, role: str, row: TokenRow) -> bytes:
         content = role.encode() + np.array(row, np.int32).tobytes()
         return blake2b(content, digest_size=_KEY_BYTES, key=self._secret).digest()
-
-
-def _measure(vectors: Vectors) -> int:
-    return _ENTRY_BYTES + sum(each.nbytes + _ARRAY_BYTES for each in vectors)

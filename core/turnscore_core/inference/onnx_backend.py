@@ -7,8 +7,7 @@ import io
 import platform
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -220,23 +219,21 @@ class Backend(Protocol):
 
 
 class RunCount:
-    """How many batches run in this process, over all graphs. Safe in threads."""
+    """How many batches run in this process, over all graphs: one for each `with` block. Safe in threads."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._running = 0
 
-    @contextmanager
-    def enter(self) -> Iterator[bool]:
-        """Counts one batch while the block runs; returns whether it is the only one."""
+    def __enter__(self) -> bool:
+        """Whether the batch is the only one."""
         with self._lock:
-            is_alone = self._running == 0
             self._running += 1
-        try:
-            yield is_alone
-        finally:
-            with self._lock:
-                self._running -= 1
+            return self._running == 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._running -= 1
 
 
 class OnnxBackend:
@@ -265,7 +262,7 @@ class OnnxBackend:
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Runs one batch; the arrays' first dimensions are the graph's own. Releases the GIL."""
-        with self._running.enter() as is_alone:
+        with self._running as is_alone:
             found = (self._wide if is_alone else self._narrow).run(self._names, dict(feeds))
         return dict(zip(self._names, found, strict=True))
 
