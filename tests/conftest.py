@@ -73,6 +73,13 @@ def serve() -> ServeFakes:
     return start
 
 
+@pytest.fixture
+async def client(serve: ServeFakes) -> AsyncIterator[httpx.AsyncClient]:
+    """Of a service on one fake."""
+    async with serve(fake=FakeScorer()) as (opened, _):
+        yield opened
+
+
 # So that no process is left with a long module at the end.
 _LONGEST_FIRST = ("e2e", "packaging", "integration", "parity", "unit/exporters", "unit/loadtests")
 # Folders in which what takes long to make, a running service or wheels, is made once for all modules.

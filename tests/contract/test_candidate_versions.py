@@ -88,16 +88,6 @@ async def test_a_named_conversation_is_answered_by_one_version_through_all_calls
     assert seen == {SERVED, OTHER}
 
 
-async def test_items_of_a_batch_are_conversations_of_their_own(serve: ServeFakes):
-    async with serve(candidates=half_drawn(), fake=FakeScorer()) as (client, _):
-        items = [{"response": "a", "conversation": f"c-{number}"} for number in range(40)]
-        results = (await client.post("/v1/score_batch", json={"items": items})).json()["results"]
-        alone = [(await client.post("/v1/score", json=item)).json() for item in items]
-    models = [each["scores"]["fake"]["model"] for each in results]
-    assert models == [each["scores"]["fake"]["model"] for each in alone]
-    assert 8 < models.count(OTHER) < 32
-
-
 async def test_versions_do_not_answer_from_each_others_scores(serve: ServeFakes):
     served, other = FakeScorer(), FakeScorer()
     async with serve(candidates=CandidateVersions(splits=[candidate_version(other)]), fake=served) as (client, _):

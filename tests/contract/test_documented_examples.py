@@ -1,7 +1,7 @@
 """The examples of README, recipes, integrations and the API's pages run on the starter models and do what they say.
 
-Values are not compared, as another model changes them: what a gate gates, what ranks first and which label a reply has
-are what a reader relies on.
+Values are compared with the README's alone, as another model changes them: what a gate gates, what ranks first and
+which label a reply has are what a reader relies on.
 """
 
 import gzip
@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 from support import plain_http
 from support.fakes import FakeEncoder
-from support.transports import served_transports
+from support.transports import served_app
 from turnscore_client.integrations import QualityGate
 from turnscore_core.loaded_scorer import choose_variant, load_scorer
 from turnscore_models import read_bundle, starter_bundles
@@ -34,12 +34,15 @@ Ran = Callable[..., str]
 
 
 def blocks(page: str, language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)
+    text = (ROOT / page).read_text(encoding="utf-8")
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return [block for named, block in found if named == language]
 
 
 GATE, BEST, WEBHOOK = blocks("docs/integrations.md", "python")[:3]
 [NIGHTLY] = blocks("docs/integrations.md", "sh")
 [SHOWN] = blocks("README.md", "python")
+CALLED, PRINTED = blocks("README.md", "")
 SNIPPETS = [
     pytest.param(block, id=f"{page}-{place}")
     for page in PAGES
@@ -54,8 +57,8 @@ def served() -> Iterator[tuple[str, str]]:
     """The addresses of HTTP and gRPC; the starters but FED, and an encoder, of which none ships."""
     bundles = [read_bundle(folder) for folder in starter_bundles() if folder.name != "fed"]
     loaded = {each.manifest.name: load_scorer(each, choose_variant(each), threads=1) for each in bundles}
-    with served_transports(encoder=FakeEncoder(), **loaded) as (http, grpc):
-        yield f"http://127.0.0.1:{http}", f"127.0.0.1:{grpc}"
+    with served_app(encoder=FakeEncoder(), **loaded) as addresses:
+        yield addresses
 
 
 @pytest.fixture
@@ -103,10 +106,23 @@ def test_every_call_by_curl_is_answered(path: str, body: dict[str, object], serv
     assert len(CALLS) >= 4
 
 
-def test_the_first_example_tells_a_good_reply_from_a_bare_one(ran: Ran):
-    good, bare = ran(SHOWN).splitlines()
-    assert bare.startswith("low, ")
-    assert good.startswith(("fair, ", "good, "))
+def test_the_first_call_gives_what_the_readme_shows(served: tuple[str, str]):
+    command = CALLED.replace("localhost:3000", served[0].removeprefix("http://"))
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
+    shown, got = json.loads(blocks("README.md", "json")[0]), json.loads(done.stdout)
+    assert (list(got), list(got["scores"])) == (list(shown), list(shown["scores"]))
+    for name, score in shown["scores"].items():
+        assert list(got["scores"][name]) == list(score)
+        assert got["scores"][name]["value"] == pytest.approx(score["value"], abs=0.02)
+        assert got["scores"][name]["tokens"] == score["tokens"]
+
+
+def test_the_first_example_prints_what_the_readme_shows(ran: Ran):
+    form = re.compile(r"(\w+), percentile (\d+): (.*)")
+    for line, expected in zip(ran(SHOWN).splitlines(), PRINTED.splitlines(), strict=True):
+        (label, percentile, text), shown = (form.fullmatch(each).groups() for each in (line, expected))
+        assert (label, text) == (shown[0], shown[2])
+        assert abs(int(percentile) - int(shown[1])) <= 3
 
 
 def test_the_gate_writes_a_bare_reply_again_and_lets_a_good_one_through(ran: Ran):

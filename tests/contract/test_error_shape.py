@@ -49,9 +49,8 @@ async def test_a_body_that_does_not_tell_its_length_is_still_bounded(serve: Serv
         assert_refusal(await client.post("/v1/score", content=chunks(), headers=JSON), "too_large", "body")
 
 
-async def test_an_unknown_method_is_refused_in_the_same_shape(serve: ServeFakes):
-    async with serve(fake=FakeScorer()) as (client, _):
-        response = await client.get("/v1/score")
+async def test_an_unknown_method_is_refused_in_the_same_shape(client: httpx.AsyncClient):
+    response = await client.get("/v1/score")
     assert (response.status_code, response.headers["allow"]) == (405, "POST")
     assert ErrorReply.model_validate_json(response.content).error.code == ErrorCode.INVALID_REQUEST
 

@@ -1,6 +1,5 @@
 """Labels wherever a score appears, and who is asked where a request names nobody."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -129,8 +128,9 @@ async def test_a_request_that_names_no_scorers_asks_the_defaults_and_may_name_th
     assert [name for name, each in models.items() if each["stand_in"]] == ["second"]
 
 
-async def test_a_default_that_is_not_loaded_keeps_the_service_from_being_ready(serve: ServeFakes):
+async def test_a_default_that_is_not_loaded_leaves_the_service_alive_and_not_ready(serve: ServeFakes):
     async with serve(Settings(default_scorers=("humour",)), fake=fake()) as (client, _):
-        ready = await client.get("/readyz")
-    assert ready.status_code == 503
-    assert "TURNSCORE_DEFAULT_SCORERS names humour" in json.dumps(ready.json())
+        alive, ready = await client.get("/livez"), await client.get("/readyz")
+        scored = await client.post("/v1/score", json={"response": "a"})
+    assert (alive.status_code, ready.status_code, scored.json()["error"]["code"]) == (200, 503, "not_ready")
+    assert "TURNSCORE_DEFAULT_SCORERS names humour" in ready.json()["error"]["message"]

@@ -11,7 +11,7 @@ import httpx
 from conftest import ServeFakes
 from support.conditions import until
 from support.fakes import FakeScorer, loaded_fake, loader_of, sample
-from support.transports import http_client, served_app
+from support.transports import http_client, served_app, settings_with
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.scheduling.admission import REFUSALS_IN_A_ROW, SHED_PER_WITNESS
 from turnscore_service.settings.service import AdmissionSettings, RuntimeSettings, Settings
@@ -118,9 +118,7 @@ async def test_a_process_whose_runtime_cannot_be_revived_ends_for_its_supervisor
 
 
 # Of a turn that is held neither the caller nor the stage gives up, however slow the machine is.
-TIGHT = Settings(
-    admission=AdmissionSettings(max_items=1), runtime=RuntimeSettings(stall_seconds=MAX_DEADLINE_MS / 1000)
-)
+TIGHT = settings_with(admission={"max_items": 1}, runtime={"stall_seconds": MAX_DEADLINE_MS / 1000})
 
 
 def count_shed() -> float:
@@ -134,7 +132,7 @@ def count_refused() -> float:
 @asynccontextmanager
 async def serve(**scorers: FakeScorer) -> AsyncIterator[httpx.AsyncClient]:
     """A service with room for one turn a scorer."""
-    with served_app(TIGHT, **scorers) as url:
+    with served_app(TIGHT, **scorers) as (url, _):
         async with httpx.AsyncClient(base_url=url, timeout=60, verify=False) as client:
             try:
                 yield client

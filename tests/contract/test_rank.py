@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import cohere
+import httpx
 import pytest
 from conftest import ServeFakes
 from support.fakes import NOT_A_NUMBER, POISON, FakeScorer
 from support.fed import make_fed_scorer
-from support.transports import served_transports, settings_with
+from support.transports import served_app, settings_with
 from turnscore_service.api.http.app import asks
 from turnscore_service.settings.service import AdmissionSettings, Settings
 from turnscore_wire import ErrorReply, Limits, RankReply
@@ -20,9 +21,8 @@ CONTEXT = [{"speaker": "user", "text": "hi there"}]
 OWN = {"funny": {"positive": ["haha"], "negative": ["I don't get it."]}}
 
 
-async def test_the_best_candidate_stands_first_and_equals_keep_their_order(serve: ServeFakes):
-    async with serve(fake=FakeScorer()) as (client, _):
-        response = await client.post("/v1/rank", json={"context": CONTEXT, "candidates": ["a", "a b c", "b", "a b c"]})
+async def test_the_best_candidate_stands_first_and_equals_keep_their_order(client: httpx.AsyncClient):
+    response = await client.post("/v1/rank", json={"context": CONTEXT, "candidates": ["a", "a b c", "b", "a b c"]})
     reply = RankReply.model_validate_json(response.content)
     assert [(each.index, each.combined) for each in reply.candidates] == [(1, 3), (3, 3), (0, 1), (2, 1)]
     assert reply.weights == {"fake": 1}
@@ -37,11 +37,10 @@ async def test_a_ranked_candidate_has_the_scores_it_has_alone(serve: ServeFakes)
             assert each["scores"] == (await client.post("/v1/score", json=asked)).json()["scores"]
 
 
-async def test_failing_candidates_come_last_with_their_errors(serve: ServeFakes):
-    async with serve(fake=FakeScorer()) as (client, _):
-        candidates = [POISON, "a", NOT_A_NUMBER, "untokenizable", "a b"]
-        reply = RankReply.model_validate_json((await client.post("/v1/rank", json={"candidates": candidates})).content)
-        failed = await client.post("/v1/rank", json={"candidates": [POISON, NOT_A_NUMBER]})
+async def test_failing_candidates_come_last_with_their_errors(client: httpx.AsyncClient):
+    candidates = [POISON, "a", NOT_A_NUMBER, "untokenizable", "a b"]
+    reply = RankReply.model_validate_json((await client.post("/v1/rank", json={"candidates": candidates})).content)
+    failed = await client.post("/v1/rank", json={"candidates": [POISON, NOT_A_NUMBER]})
     assert [each.index for each in reply.candidates] == [4, 1, 0, 2, 3]
     assert [each.errors["fake"].code for each in reply.candidates[2:]] == ["internal"] * 3
     assert (failed.status_code, failed.json()["error"]["code"]) == (500, "internal")
@@ -91,8 +90,8 @@ DOCUMENTS = ["a", "a b c", "b", "a b"]
 def url() -> Iterator[str]:
     """Of a service on two fakes that asks for a key."""
     settings = settings_with(auth={"keys": {"chatbot": {"sha256": hashlib.sha256(KEY.encode()).hexdigest()}}})
-    with served_transports(settings, fake=FakeScorer(), other=FakeScorer()) as (port, _):
-        yield f"http://127.0.0.1:{port}"
+    with served_app(settings, fake=FakeScorer(), other=FakeScorer()) as (served, _):
+        yield served
 
 
 def test_coheres_first_client_gets_the_best_documents_with_their_texts(url: str):
@@ -137,10 +136,9 @@ async def test_a_document_is_as_relevant_as_its_candidate_is_good(serve: ServeFa
     )
 
 
-async def test_a_document_without_a_score_has_no_result_and_is_named(serve: ServeFakes):
-    async with serve(fake=FakeScorer()) as (client, _):
-        reply = (await client.post("/v1/rerank", json={"query": "hi", "documents": [POISON, "a"]})).json()
-        failed = await client.post("/v1/rerank", json={"query": "hi", "documents": [POISON]})
+async def test_a_document_without_a_score_has_no_result_and_is_named(client: httpx.AsyncClient):
+    reply = (await client.post("/v1/rerank", json={"query": "hi", "documents": [POISON, "a"]})).json()
+    failed = await client.post("/v1/rerank", json={"query": "hi", "documents": [POISON]})
     assert [each["index"] for each in reply["results"]] == [1]
     assert reply["meta"]["warnings"] == ["documents.0 could not be scored: internal"]
     assert (failed.status_code, failed.json()["error"]["code"]) == (500, "internal")

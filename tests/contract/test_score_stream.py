@@ -9,7 +9,7 @@ import grpc
 import pytest
 from support.conditions import until
 from support.fakes import FakeScorer, sample
-from support.transports import error_of, grpc_stub, settings_with
+from support.transports import error_of, grpc_stub, refusal, settings_with
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.settings.service import Settings
 from turnscore_wire import ConversationReply
@@ -40,12 +40,6 @@ async def tell(stream: Any, message: turnscore_pb2.ConversationMessage) -> Conve
 
 async def hear(stream: Any) -> ConversationReply:
     return ConversationReply.model_validate(to_fields(await asyncio.wait_for(stream.read(), 30)))
-
-
-async def ending(stream: Any) -> grpc.aio.AioRpcError:
-    with pytest.raises(grpc.aio.AioRpcError) as ended:
-        await asyncio.wait_for(stream.read(), 30)
-    return ended.value
 
 
 async def test_a_caller_that_has_said_everything_still_gets_every_answer():
@@ -81,7 +75,7 @@ async def test_a_conversation_that_the_service_ends_says_why(groups: dict[str, A
         stream = stub.ScoreStream(metadata=[("x-request-id", "mine-1")])
         for message in messages:
             await stream.write(message)
-        told = error_of(await ending(stream))
+        told = error_of(await refusal(stream.read()))
         other.cancel()
     assert (told.error.code, told.request_id) == (code, "mine-1")
 
@@ -122,7 +116,7 @@ async def test_conversations_are_counted_once_by_how_they_ended():
         left.cancel()
         wrong = stub.ScoreStream()
         await wrong.write(turnscore_pb2.ConversationMessage())
-        await ending(wrong)
+        await refusal(wrong.read())
         runtime.conversations.require_room = lambda: 1 / 0  # type: ignore[method-assign]
-        assert error_of(await ending(stub.ScoreStream())).error.code == "internal"
+        assert error_of(await refusal(stub.ScoreStream().read())).error.code == "internal"
         await until(lambda: [counted(code) - old for code, old in zip(codes, before, strict=True)] == [1] * 4)

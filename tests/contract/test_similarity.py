@@ -107,9 +107,8 @@ async def test_many_texts_are_refused_before_they_are_checked_one_by_one(serve: 
         assert await refusal(client, texts=["a"], references=["a"] * 100_000 + [""]) == (413, "too_large", "references")
 
 
-async def test_without_an_encoder_there_is_nothing_that_compares(serve: ServeFakes):
-    async with serve(fake=FakeScorer()) as (client, _):
-        assert await refusal(client, texts=["a"]) == (404, "not_found", None)
+async def test_without_an_encoder_there_is_nothing_that_compares(client: httpx.AsyncClient):
+    assert await refusal(client, texts=["a"]) == (404, "not_found", None)
 
 
 async def test_an_encoder_is_asked_of_no_turn(serve: ServeFakes):

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from itertools import chain
 
+import httpx
 import pytest
 from conftest import ServeFakes
 from support.fakes import FakeScorer
@@ -29,17 +30,15 @@ def refused(content: bytes) -> tuple[str, str | None]:
     "sent",
     ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "", "text/json", "application/jsonx"],
 )
-async def test_only_json_is_taken(serve: ServeFakes, path: str, sent: str):
+async def test_only_json_is_taken(client: httpx.AsyncClient, path: str, sent: str):
     headers = {"content-type": sent} if sent else {}
-    async with serve(fake=FakeScorer()) as (client, _):
-        response = await client.post(f"/v1/{path}", content=BODY, headers=headers)
+    response = await client.post(f"/v1/{path}", content=BODY, headers=headers)
     assert (response.status_code, refused(response.content)) == (415, ("invalid_request", "content-type"))
 
 
 @pytest.mark.parametrize("sent", ["application/json", "Application/JSON; charset=utf-8", "application/json;x=y"])
-async def test_json_may_be_said_in_every_way(serve: ServeFakes, sent: str):
-    async with serve(fake=FakeScorer()) as (client, _):
-        response = await client.post("/v1/score", content=BODY, headers={"content-type": sent})
+async def test_json_may_be_said_in_every_way(client: httpx.AsyncClient, sent: str):
+    response = await client.post("/v1/score", content=BODY, headers={"content-type": sent})
     assert response.status_code == 200
 
 
@@ -56,19 +55,17 @@ async def test_json_may_be_said_in_every_way(serve: ServeFakes, sent: str):
     ],
 )
 @pytest.mark.parametrize("call", ["POST /v1/score", "GET /v1/models", "GET /metrics"])
-async def test_pages_of_others_are_refused(serve: ServeFakes, call: str, host: str, origin: str):
+async def test_pages_of_others_are_refused(client: httpx.AsyncClient, call: str, host: str, origin: str):
     method, path = call.split()
-    async with serve(fake=FakeScorer()) as (client, _):
-        headers = {**JSON, "host": host, "origin": origin}
-        response = await client.request(method, path, content=BODY, headers=headers)
+    headers = {**JSON, "host": host, "origin": origin}
+    response = await client.request(method, path, content=BODY, headers=headers)
     assert (response.status_code, refused(response.content)) == (400, ("invalid_request", "origin"))
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:3000", "localhost:3000", "[::1]:3000", "10.0.0.7", "LOCALHOST:3000"])
-async def test_the_services_own_pages_may_ask(serve: ServeFakes, host: str):
-    async with serve(fake=FakeScorer()) as (client, _):
-        headers = {**JSON, "host": host, "origin": f"http://{host.lower()}"}
-        assert (await client.post("/v1/score", content=BODY, headers=headers)).status_code == 200
+async def test_the_services_own_pages_may_ask(client: httpx.AsyncClient, host: str):
+    headers = {**JSON, "host": host, "origin": f"http://{host.lower()}"}
+    assert (await client.post("/v1/score", content=BODY, headers=headers)).status_code == 200
 
 
 async def test_programs_may_ask_by_any_name_unless_names_are_set(serve: ServeFakes):
@@ -101,10 +98,9 @@ async def test_an_allowed_page_may_ask_and_read(serve: ServeFakes):
 
 
 @pytest.mark.parametrize("path", ["/v1/models%0a", "/v1/models%0d%0a", "/v1/score%0a", "/metrics%0a", "/livez%00"])
-async def test_a_path_with_control_characters_is_no_path_of_ours(serve: ServeFakes, path: str):
-    async with serve(fake=FakeScorer()) as (client, _):
-        for response in (await client.get(path), await client.post(path, content=BODY, headers=JSON)):
-            assert (response.status_code, refused(response.content)) == (404, ("not_found", None))
+async def test_a_path_with_control_characters_is_no_path_of_ours(client: httpx.AsyncClient, path: str):
+    for response in (await client.get(path), await client.post(path, content=BODY, headers=JSON)):
+        assert (response.status_code, refused(response.content)) == (404, ("not_found", None))
 
 
 def test_bentoml_by_itself_listens_on_loopback_and_trusts_no_forwarded_address():
@@ -128,26 +124,24 @@ def test_bentoml_by_itself_listens_on_loopback_and_trusts_no_forwarded_address()
 MOST_BYTES = 160_000  # of the whole page, uncompressed: what the first view fetches is all there is
 
 
-async def test_every_file_is_served_to_this_service_alone(serve: ServeFakes):
-    async with serve(fake=FakeScorer()) as (client, _):
-        for name in ["", *(f"page/{each}" for each in read_page() if each != FIRST)]:
-            answer = await client.get(f"/{name}")
-            assert answer.status_code == 200, name
-            policy = dict(each.strip().split(" ", 1) for each in answer.headers["content-security-policy"].split(";"))
-            assert policy["default-src"] == policy["trusted-types"] == policy["base-uri"] == "'none'"
-            assert policy["require-trusted-types-for"] == "'script'"
-            assert {policy[f"{kind}-src"] for kind in ("script", "style", "img", "connect")} == {"'self'"}
-            assert answer.headers["x-content-type-options"] == "nosniff"
-            assert (await client.head(f"/{name}")).headers["etag"] == answer.headers["etag"]
-            again = await client.get(f"/{name}", headers={"if-none-match": answer.headers["etag"]})
-            assert (again.status_code, again.content) == (304, b"")
+async def test_every_file_is_served_to_this_service_alone(client: httpx.AsyncClient):
+    for name in ["", *(f"page/{each}" for each in read_page() if each != FIRST)]:
+        answer = await client.get(f"/{name}")
+        assert answer.status_code == 200, name
+        policy = dict(each.strip().split(" ", 1) for each in answer.headers["content-security-policy"].split(";"))
+        assert policy["default-src"] == policy["trusted-types"] == policy["base-uri"] == "'none'"
+        assert policy["require-trusted-types-for"] == "'script'"
+        assert {policy[f"{kind}-src"] for kind in ("script", "style", "img", "connect")} == {"'self'"}
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert (await client.head(f"/{name}")).headers["etag"] == answer.headers["etag"]
+        again = await client.get(f"/{name}", headers={"if-none-match": answer.headers["etag"]})
+        assert (again.status_code, again.content) == (304, b"")
 
 
 @pytest.mark.parametrize("name", ["nothing.js", "index.html", "../__init__.py", "..%2f__init__.py", "turnscore", ""])
-async def test_nothing_else_is_served_below_it(serve: ServeFakes, name: str):
-    async with serve(fake=FakeScorer()) as (client, _):
-        answer = await client.get(f"/page/{name}")
-        assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_found")
+async def test_nothing_else_is_served_below_it(client: httpx.AsyncClient, name: str):
+    answer = await client.get(f"/page/{name}")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_found")
 
 
 async def test_the_settings_turn_it_off(serve: ServeFakes):

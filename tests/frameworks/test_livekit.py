@@ -105,15 +105,6 @@ async def test_a_low_reply_is_replaced_before_it_is_spoken(service: Service, giv
     gate.close()
 
 
-async def test_a_user_who_asks_for_a_person_is_handed_over(service: Service):
-    service.find_in_user_turns("frustrated", "asks_for_a_person")
-    gate = QualityGate(on_user="asks_for_a_person", hand_over="one moment", url=service.url, deadline_seconds=30)
-    assert await talk(AgentSession(llm=FakeModel(GOOD)), ASKED, agent=gated(gate)) == [ASKED, "one moment"]
-    [body] = service.asked
-    assert (body["speaker"], body["response"]) == ("user", ASKED)
-    gate.close()
-
-
 async def test_a_model_of_livekit_inference_is_asked_by_its_name(service: Service, monkeypatch: pytest.MonkeyPatch):
     named = {"strong": FakeModel(GOOD)}
     monkeypatch.setattr("turnscore_client.integrations.livekit_listener.inference.LLM", named.get)
@@ -174,11 +165,3 @@ async def test_a_group_of_judges_has_the_service_judge_a_session(service: Servic
     judgment = result.judgments["turnscore"]
     assert judgment.verdict == verdict
     assert told in judgment.reasoning
-
-
-async def test_a_session_without_a_label_is_uncertain(service: Service):
-    service.mock.thresholds.clear()
-    session = llm.ChatContext.empty()
-    session.add_message(role="assistant", content=BAD)
-    result = await JudgeGroup(llm=FakeModel(), judges=[TurnScoreJudge(url=service.url)]).evaluate(session)
-    assert result.judgments["turnscore"].uncertain

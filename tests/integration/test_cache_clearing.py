@@ -81,11 +81,6 @@ async def test_what_a_worker_writes_before_it_is_told_is_removed_too(redis: Redi
         assert client.keys("turnscore:3:*") == []
 
 
-def count(node: RedisServer) -> int:
-    with node.client() as client:
-        return len(client.keys("turnscore:3:*"))
-
-
 @pytest.mark.parametrize(
     ("words", "status", "told"),
     [

@@ -25,41 +25,27 @@ async def test_gone_and_back_again(redis: RedisServer, end: Change, begin: Chang
         await works(load)
 
 
-GARBAGE = {
-    "http": b"HTTP/1.1 400 Bad Request\r\n\r\n",
-    "noise": b"\x00\xff" * 50,
-    "ok": b"+OK\r\n",
-    "number": b"*1\r\n:7\r\n",
-    "bulk": b"*1\r\n$2\r\nhi\r\n",
-    "integer": b":1\r\n",
-}
+GARBAGE = (
+    b"HTTP/1.1 400 Bad Request\r\n\r\n",
+    b"\x00\xff" * 50,
+    b"+OK\r\n",
+    b"*1\r\n:7\r\n",
+    b"*1\r\n$2\r\nhi\r\n",
+    b":1\r\n",
+)
 
 
-@pytest.mark.parametrize("first", ["http", "bulk"])
-async def test_replaced_by_a_socket_that_answers_garbage(redis: RedisServer, first: str):
+async def test_replaced_by_a_socket_that_answers_garbage(redis: RedisServer):
     """Callers meet the first reply, and the looks for its return the others too: both read in one way."""
     async with loaded_service(redis.url) as load:
         await works(load)
         redis.kill()
-        for name in sorted(GARBAGE, key=lambda name: name != first):
-            async with impostor(redis.port, GARBAGE[name]):
+        for reply in GARBAGE:
+            async with impostor(redis.port, reply):
                 await assert_left_alone(load)
                 before = errors("probe_read", "garbage")
                 await until(lambda before=before: errors("probe_read", "garbage") > before + 1)
         await load.goes_on()
-        redis.start()
-        await works(load)
-
-
-async def test_replaced_by_a_socket_that_never_answers(redis: RedisServer):
-    async with loaded_service(redis.url) as load:
-        await works(load)
-        redis.kill()
-        async with impostor(redis.port, None):
-            await assert_left_alone(load)
-            before = errors("probe_read", "timeout")
-            await until(lambda: errors("probe_read", "timeout") > before)
-            await load.goes_on()
         redis.start()
         await works(load)
 
@@ -69,9 +55,8 @@ async def test_replaced_by_a_socket_that_never_answers(redis: RedisServer):
     [
         (["CONFIG", "SET", "maxmemory", "1"], ["CONFIG", "SET", "maxmemory", "0"], "full"),
         (["REPLICAOF", "127.0.0.1", "1"], ["REPLICAOF", "NO", "ONE"], "read_only"),
-        (["CONFIG", "SET", "min-replicas-to-write", "1"], ["CONFIG", "SET", "min-replicas-to-write", "0"], "read_only"),
     ],
-    ids=["full", "a replica", "short of replicas"],
+    ids=["full", "a replica"],
 )
 async def test_a_redis_that_takes_no_writes_is_still_read(
     redis: RedisServer, fall_sick: list[str], recover: list[str], cause: str
@@ -90,14 +75,4 @@ async def test_a_redis_that_takes_no_writes_is_still_read(
         with redis.client() as client:
             client.execute_command(*recover)
         await until(lambda: state_of("write") == 0)
-        await works(load)
-
-
-async def test_one_that_asks_for_a_password_is_a_miss(redis: RedisServer):
-    redis.configure(requirepass="right")
-    before = errors("probe_read", "forbidden")
-    async with loaded_service(redis.url, password="wrong") as load:
-        await load.goes_on()
-        await until(lambda: errors("probe_read", "forbidden") > before)
-    async with loaded_service(redis.url, password="right") as load:
         await works(load)

@@ -48,6 +48,7 @@ def make_bundle(folder: Path, *, name: str = "engagement", version: str = "1.0.0
 GRAPH = "graph.onnx"
 WIDTH = 6
 TURNS = (("good fine", "good fine"), ("good fine", "bad ugly"), ("a b c", "a b d"), ("a b c", "x y z w v u t"))
+SPREAD = (("a b c", "good fine"), ("a b c", "bad wrong"), ("a b c", "a b c d e f g h i j k l m"))
 
 
 def save_encoder_graph(path: Path, *, output: str = "vector", seed: int = 0) -> None:
@@ -70,25 +71,33 @@ def save_encoder_graph(path: Path, *, output: str = "vector", seed: int = 0) -> 
     _save_graph(path, nodes, inputs, {output: (TensorProto.FLOAT, ["rows", WIDTH])}, tensors)
 
 
+def save_self_test(folder: Path, turns: Sequence[tuple[str, str]], speaker: str = "user") -> None:
+    """Of turns as what was said before, and the response; their values are still to be found."""
+    asked = [SelfTestTurn(context=[(speaker, before)], response=response, value=0.5) for before, response in turns]
+    (folder / "self_test.json").write_text(SelfTest(turns=asked).model_dump_json())
+
+
+def with_values(bundle: Bundle, scorer: Any, **test: Any) -> Bundle:
+    """The bundle, whose self-test has what the scorer gives."""
+    turns = bundle.self_test().turns
+    known = []
+    for turn, score in zip(turns, score_in_one_batch(scorer, [read_turn(each) for each in turns]), strict=True):
+        own = {"fp32": GraphOutput(value=score.value, details=score.details)} if test else {}
+        known.append(turn.model_copy(update={"value": score.value, "graphs": own}))
+    (bundle.folder / "self_test.json").write_text(SelfTest(turns=known, **test).model_dump_json())
+    return write_bundle(bundle.folder, bundle.manifest, bundle.lenders)
+
+
 def make_encoder_bundle(folder: Path, *, token_limit: int = 8) -> Bundle:
     """A bundle that loads and encodes."""
     folder.mkdir(parents=True)
     save_tokenizer(folder / "tokenizer.json")
     save_encoder_graph(folder / GRAPH)
     (folder / "calibration.json").write_text(json.dumps(curve(-1, 1)))
-    turns = [SelfTestTurn(context=[("user", before)], response=response, value=0.0) for before, response in TURNS]
-    (folder / "self_test.json").write_text(SelfTest(turns=turns).model_dump_json())
+    save_self_test(folder, TURNS)
     backend = OnnxBackend(folder / GRAPH, threads=1)
-    manifest = manifest_of("encoder", *tensors_of(backend), token_limit=token_limit)
-    bundle = write_bundle(folder, manifest)
-    scores = score_in_one_batch(TextEncoder(bundle, backend), [read_turn(each) for each in turns])
-    known = []
-    for turn, score in zip(turns, scores, strict=True):
-        own = GraphOutput(value=score.value, details=score.details)
-        known.append(turn.model_copy(update={"value": score.value, "graphs": {"fp32": own}}))
-    test = SelfTest(turns=known, tolerances={"fp32": 1e-4})
-    (folder / "self_test.json").write_text(test.model_dump_json())
-    return write_bundle(folder, manifest)
+    bundle = write_bundle(folder, manifest_of("encoder", *tensors_of(backend), token_limit=token_limit))
+    return with_values(bundle, TextEncoder(bundle, backend), tolerances={"fp32": 1e-4})
 
 
 WORDS = ("good", "fine", "nice", "bad", "ugly", "wrong", *"abcdefghijklmnopqrstuvwxyz")
@@ -200,11 +209,7 @@ def make_quality_bundle(folder: Path, **options: JsonValue) -> Bundle:
     (folder / "calibration.json").write_text(json.dumps(curve(0, 1)))
     curves = {name: curve(-1, 1) if name == "sentiment" else curve(0, 1) for name in HEADS}
     (folder / HEADS_FILE).write_text(json.dumps({"curves": curves}))
-    turns = [
-        SelfTestTurn(context=[("user", "a b c")], response=response, value=0.5)
-        for response in ("good fine", "bad wrong", "a b c d e f g h i j k l m")
-    ]
-    (folder / "self_test.json").write_text(SelfTest(turns=turns).model_dump_json())
+    save_self_test(folder, SPREAD)
     described: dict[str, JsonValue] = {
         "layout": LAYOUT,
         "value": {"weights": WEIGHTS, "bias": 0.0},
@@ -220,10 +225,7 @@ def make_quality_bundle(folder: Path, **options: JsonValue) -> Bundle:
     graphs = {name: each.model_copy(update={"joint": joint}) for name, each in manifest.graphs.items()}
     manifest = manifest.model_copy(update={"graphs": graphs})
     bundle = write_bundle(folder, manifest)
-    scores = score_in_one_batch(QualityScorer(bundle, backend), [read_turn(each) for each in turns])
-    known = [turn.model_copy(update={"value": score.value}) for turn, score in zip(turns, scores, strict=True)]
-    (folder / "self_test.json").write_text(SelfTest(turns=known).model_dump_json())
-    return write_bundle(folder, bundle.manifest)
+    return with_values(bundle, QualityScorer(bundle, backend))
 
 
 def make_reaction_bundle(folder: Path, quality: Bundle, **options: JsonValue) -> Bundle:
@@ -268,12 +270,7 @@ def _share_encoder(
     """The bundle of the heads in the folder's file, whose self-test has what they give."""
     (folder / "calibration.json").write_text(json.dumps(curve(0, 1)))
     scorer_class, _ = find_scorer(kind)
-    asked = scorer_class.speaker
-    turns = [
-        SelfTestTurn(context=[("user" if asked == "system" else "system", "a b c")], response=response, value=0.5)
-        for response in ("good fine", "bad wrong", "a b c d e f g h i j k l m")
-    ]
-    (folder / "self_test.json").write_text(SelfTest(turns=turns).model_dump_json())
+    save_self_test(folder, SPREAD, "user" if scorer_class.speaker == "system" else "system")
     heads = describe_heads(quality.folder, HEADS_GRAPH).model_copy(
         update={"file": file, "sha256": sha256_of(folder / file)}
     )
@@ -286,11 +283,7 @@ def _share_encoder(
         "shared": SharedFiles(bundle=quality.manifest.name, files=[GRAPH, JOINT, "tokenizer.json"]),
     }
     bundle = write_bundle(folder, quality.manifest.model_copy(update=update), [quality.folder])
-    scorer = scorer_class(bundle, open_quality(quality.folder))
-    scores = score_in_one_batch(scorer, [read_turn(each) for each in turns])
-    known = [turn.model_copy(update={"value": score.value}) for turn, score in zip(turns, scores, strict=True)]
-    (folder / "self_test.json").write_text(SelfTest(turns=known).model_dump_json())
-    return write_bundle(folder, bundle.manifest, [quality.folder])
+    return with_values(bundle, scorer_class(bundle, open_quality(quality.folder)))
 
 
 def make_quality_version(folder: Path, version: str, *, marks: float, **options: JsonValue) -> Bundle:
@@ -300,8 +293,7 @@ def make_quality_version(folder: Path, version: str, *, marks: float, **options:
     [found] = [each for each in model.graph.initializer if each.name == "marks"]
     found.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(found) * np.float32(marks), "marks"))
     onnx.save(model, folder / GRAPH)
-    known = [each.model_copy(update={"value": 0.5}) for each in bundle.self_test().turns]
-    (folder / "self_test.json").write_text(SelfTest(turns=known).model_dump_json())
+    save_self_test(folder, SPREAD)
     manifest = bundle.manifest
     graphs = {name: each.model_copy(update={"parity_tolerance": 1.0}) for name, each in manifest.graphs.items()}
     heads = {"quality": describe_heads(folder, HEADS_GRAPH)}

@@ -22,6 +22,7 @@ from turnscore_core.kept_vectors import VectorStore
 from turnscore_core.loaded_scorer import LoadedScorer, TokenizingPace
 from turnscore_core.scorers.scorer import RawScore, Scorer, TokenPack, TurnToScore
 from turnscore_models import Bundle, GraphSpec, Manifest, TensorSpec
+from turnscore_service import metrics
 from turnscore_service.scheduling.versions import CandidateVersion, CandidateVersions
 from turnscore_wire import ConversationReply, TokenCount
 from websockets.sync.client import ClientConnection
@@ -30,6 +31,21 @@ from websockets.sync.client import ClientConnection
 def sample(name: str, **labels: str) -> float:
     """The number of one of this process's series; 0 for one that does not exist yet."""
     return REGISTRY.get_sample_value(f"turnscore_{name}", labels) or 0.0
+
+
+class Since:
+    """What this process's series grew by since this was made; `labels` are those that all of them have."""
+
+    def __init__(self, prefix: str = "", **labels: str) -> None:
+        self._prefix, self._labels = prefix, labels
+        metrics.write_out()
+        samples = (each for family in REGISTRY.collect() for each in family.samples)
+        self._before = {(each.name, frozenset(each.labels.items())): each.value for each in samples}
+
+    def __call__(self, series: str, **labels: str) -> float:
+        metrics.write_out()
+        name, own = f"{self._prefix}{series}", {**self._labels, **labels}
+        return sample(name, **own) - self._before.get((f"turnscore_{name}", frozenset(own.items())), 0.0)
 
 
 POISON = "poison"

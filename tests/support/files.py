@@ -19,13 +19,6 @@ from typer.testing import CliRunner, Result
 
 
 @asynccontextmanager
-async def cuttable(address: str) -> AsyncIterator[tuple[str, Callable[[], Awaitable[None]]]]:
-    """Another address of the server at `host:port`, and what resets every connection through it, and takes no more."""
-    async with movable(address) as (line, move):
-        yield line, lambda: move(None)
-
-
-@asynccontextmanager
 async def movable(
     address: str, tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[tuple[str, Callable[..., Awaitable[None]]]]:

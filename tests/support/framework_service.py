@@ -33,11 +33,6 @@ class Service:
         """What a hook is made with."""
         return {"url": self.url, "on_scored": self.told.append, "timeout_seconds": 10.0, **more}
 
-    def find_in_user_turns(self, *signals: str) -> None:
-        """From now on a scorer `reaction` finds these in any turn of the user, and every reply is fine."""
-        self.mock.signals = {"reaction": list(signals)}
-        self.mock.scores = lambda _: {"quality": 0.9, "reaction": 0.1}
-
     @property
     def asked(self) -> list[Any]:
         """The requests' bodies."""

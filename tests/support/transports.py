@@ -8,6 +8,7 @@ from typing import Any
 
 import grpc
 import httpx
+import pytest
 import uvicorn
 from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.message import Message
@@ -54,20 +55,6 @@ async def serve_transports(
         yield Transports(client, channel, f"ws://{address}/v1/conversations", f"127.0.0.1:{server.port}")
 
 
-@contextmanager
-def served_transports(settings: Settings | None = None, **scorers: Any) -> Iterator[tuple[int, int]]:
-    """The HTTP port and the gRPC port. `settings` come from `settings_with`."""
-
-    @asynccontextmanager
-    async def serve() -> AsyncIterator[tuple[int, int]]:
-        async with grpc_server(settings, **scorers) as (server, runtime), listening(create_app(runtime)) as address:
-            assert server.port is not None
-            yield int(address.rpartition(":")[2]), server.port
-
-    with in_a_thread(serve()) as ports:
-        yield ports
-
-
 class QuietServer(uvicorn.Server):
     """Leaves the process's signals alone."""
 
@@ -105,19 +92,22 @@ async def listening(
 @contextmanager
 def served_app(
     settings: Settings | None = None, *, tls: Mapping[str, Any] | None = None, **scorers: Any
-) -> Iterator[str]:
-    """The base URL of a ready service with these scorers; `tls` are its server's options."""
+) -> Iterator[tuple[str, str]]:
+    """The URL of HTTP and the target of gRPC of a ready service in a thread; `tls` are options of the HTTP server.
+
+    `settings` come from `settings_with`.
+    """
 
     @asynccontextmanager
-    async def serve() -> AsyncIterator[str]:
+    async def serve() -> AsyncIterator[tuple[str, str]]:
         async with (
-            ready_runtime(settings, **scorers) as runtime,
+            grpc_server(settings, **scorers) as (server, runtime),
             listening(create_app(runtime), settings, **(tls or {})) as address,
         ):
-            yield f"{'https' if tls else 'http'}://{address}"
+            yield f"{'https' if tls else 'http'}://{address}", f"127.0.0.1:{server.port}"
 
-    with in_a_thread(serve()) as url:
-        yield url
+    with in_a_thread(serve()) as addresses:
+        yield addresses
 
 
 def settings_with(**groups: Any) -> Settings:
@@ -164,6 +154,13 @@ async def both_transports(
     """A client over HTTP and the stub of gRPC."""
     async with grpc_stub(settings, candidates, **scorers) as (stub, runtime), http_client(runtime) as client:
         yield client, stub
+
+
+async def refusal(call: Any) -> grpc.aio.AioRpcError:
+    """What a call that must fail ends with."""
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await asyncio.wait_for(call, 60)
+    return refused.value
 
 
 def error_of(error: grpc.aio.AioRpcError) -> ErrorReply:

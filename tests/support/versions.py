@@ -5,7 +5,6 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
-from prometheus_client import REGISTRY
 from turnscore_core.deadline import Deadline
 from turnscore_core.dialogues import DialogueResult
 from turnscore_core.engine import Dialogue, Engine
@@ -23,7 +22,7 @@ from turnscore_service.settings.cache import CacheSettings
 from turnscore_service.settings.service import Settings
 from turnscore_wire import Score, ScoreReply, ScoreRequest, TokenCount, Turn
 
-from support.fakes import FakeScorer, candidate_version, loaded_fake, sample
+from support.fakes import FakeScorer, Since, candidate_version, loaded_fake, sample
 from support.transports import let_go, ready_runtime
 
 NO_CACHE = Settings(cache=CacheSettings(local_max_bytes=0))
@@ -111,27 +110,11 @@ async def switchable(
             let_go(each.scorer for each in loader.known.values())
 
 
-LABELS = {"scorer": "fake", "model": "fake:1.1.0", "served": "fake:1.0.0"}
-
-
-def read(series: str, **labels: str) -> float:
-    return sample(f"shadow_{series}", **{**LABELS, **labels})
-
-
-class Since:
-    """What series grew by since this was made."""
+class ShadowsSince(Since):
+    """What shadows counted of fake:1.1.0 since this was made."""
 
     def __init__(self) -> None:
-        self._before: dict[Any, float] = {
-            (sample.name, tuple(sorted(sample.labels.items()))): sample.value
-            for family in REGISTRY.collect()
-            for sample in family.samples
-            if sample.name.startswith("turnscore_shadow_")
-        }
-
-    def __call__(self, series: str, **labels: str) -> float:
-        key = (f"turnscore_shadow_{series}", tuple(sorted({**LABELS, **labels}.items())))
-        return read(series, **labels) - self._before.get(key, 0.0)
+        super().__init__("shadow_", scorer="fake", model="fake:1.1.0", served="fake:1.0.0")
 
     def outcomes(self) -> dict[str, int]:
         counts = {each: int(self("turns_total", outcome=each)) for each in ("compared", "failed", "full", "late")}

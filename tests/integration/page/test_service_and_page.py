@@ -141,23 +141,3 @@ async def test_a_thousand_turns_are_judged_and_one_of_them_is_edited(visit: Open
         await row.get_by_role("button", name="Save").click()
         await row.locator(".change").wait_for()
         assert await page.locator(".turn").count() == 1000
-
-
-async def test_the_client_runs_in_a_browser_by_itself(visit: Open) -> None:
-    script = """async () => {
-      const { TurnScoreClient } = await import("./page/turnscore/turnscore.js");
-      const client = new TurnScoreClient(location.origin);
-      const scored = await client.score({ response: "one two" });
-      const ranked = await client.rank({ candidates: ["one", "one two"], scorers: ["quality"] });
-      const refused = await client.score({ response: "" }).catch((error) => [error.name, error.code, error.field]);
-      const conversation = await client.conversation({ scorers: ["quality"] });
-      await conversation.say("user", "hi");
-      const said = await conversation.say("system", "one two three");
-      const ended = new Promise((resolve) => conversation.addEventListener("close", (event) => resolve(event.detail)));
-      conversation.close();
-      return [scored.scores.quality.value, ranked.candidates[0].index, refused, said.scores.quality.value, await ended];
-    }"""
-    async with visit() as seen:
-        refused = ["InvalidRequestError", "invalid_request", "response"]
-        assert await seen.page.evaluate(script) == [0.1, 1, refused, 0.15, None]
-        seen.forgive("status of 400")

@@ -3,17 +3,12 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, Protocol
 
 import pytest
 from support.fakes import Threaded
-from turnscore_client import (
-    AsyncTurnScoreClient,
-    AsyncTurnScoreGrpcClient,
-    Conversation,
-    TurnScoreClient,
-    TurnScoreGrpcClient,
-)
+from turnscore_client import AsyncTurnScoreClient, AsyncTurnScoreGrpcClient, TurnScoreClient, TurnScoreGrpcClient
 from turnscore_client.testing import MockTurnScore
 
 Talk = Callable[..., Any]
@@ -35,49 +30,49 @@ def mock() -> MockTurnScore:
     return MockTurnScore()
 
 
-def _ask_with(make: str) -> Ask:
+def _invoke(make: Callable[[], Any], is_async: bool, method: str, args: Any, fields: Any) -> Any:
+    """What the method of a client returns, in both worlds alike."""
+    if not is_async:
+        with make() as client:
+            return getattr(client, method)(*args, **fields)
+
+    async def awaited() -> Any:
+        async with make() as client:
+            return await getattr(client, method)(*args, **fields)
+
+    return asyncio.run(awaited())
+
+
+def _ask_with(name: str) -> Ask:
     """Calls a method of the client that this method of the mock makes."""
 
-    def ask(mock: MockTurnScore, method: str, *args: Any, client: dict[str, Any] | None = None, **kwargs: Any) -> Any:
-        made = getattr(mock, make)(**(client or {}))
-        if make.startswith("async"):
-            return asyncio.run(_await(made, method, args, kwargs))
-        with made as opened:
-            return getattr(opened, method)(*args, **kwargs)
+    def ask(mock: MockTurnScore, method: str, *args: Any, client: dict[str, Any] | None = None, **fields: Any) -> Any:
+        return _invoke(partial(getattr(mock, name), **(client or {})), name.startswith("async"), method, args, fields)
 
     return ask
 
 
-async def _await(client: Any, method: str, args: Any, kwargs: Any) -> Any:
-    async with client as opened:
-        return await getattr(opened, method)(*args, **kwargs)
+CLIENTS = ["client", "async_client", "grpc_client", "async_grpc_client"]
 
 
-@pytest.fixture(params=["client", "async_client", "grpc_client", "async_grpc_client"])
+@pytest.fixture(params=CLIENTS)
 def ask(request: pytest.FixtureRequest) -> Ask:
     """Calls a method of a client of the mock; `client` holds arguments for the client itself."""
     return _ask_with(request.param)
 
 
-@pytest.fixture(params=["client", "async_client"])
+@pytest.fixture(params=CLIENTS[:2])
 def ask_http(request: pytest.FixtureRequest) -> Ask:
     """The same for what only those over HTTP do."""
     return _ask_with(request.param)
 
 
-def _call_through(client_type: Any) -> Callable[..., Awaitable[Any]]:
-    """`await call(address, method, ..., client={...})` through a client of that type; one for threads in a thread."""
-
-    def in_thread(address: str, given: dict[str, Any], method: str, args: Any, fields: Any) -> Any:
-        with client_type(address, **given) as client:
-            return getattr(client, method)(*args, **fields)
+def _call_through(kind: Any) -> Callable[..., Awaitable[Any]]:
+    """`await call(address, method, ..., client={...})` through a client of that type, in a thread."""
 
     async def call(address: str, method: str, *args: Any, client: dict[str, Any] | None = None, **fields: Any) -> Any:
-        given = {"timeout_seconds": 30.0, **(client or {})}
-        if not client_type.__name__.startswith("Async"):
-            return await asyncio.to_thread(in_thread, address, given, method, args, fields)
-        async with client_type(address, **given) as opened:
-            return await getattr(opened, method)(*args, **fields)
+        make = partial(kind, address, **{"timeout_seconds": 30.0, **(client or {})})
+        return await asyncio.to_thread(_invoke, make, kind.__name__.startswith("Async"), method, args, fields)
 
     return call
 
@@ -94,38 +89,29 @@ def call_http(request: pytest.FixtureRequest) -> Callable[..., Awaitable[Any]]:
     return _call_through(request.param)
 
 
-@pytest.fixture(params=["client", "async_client", "grpc_client", "async_grpc_client"])
+@asynccontextmanager
+async def _conversing(made: Any, given: dict[str, Any]) -> AsyncIterator[Any]:
+    """A conversation of that client, in both worlds alike."""
+    if hasattr(made, "__aenter__"):
+        async with made, made.conversation(**given) as conversation:
+            yield conversation
+    else:
+        async with Threaded(made, given) as conversation:
+            yield conversation
+
+
+@pytest.fixture(params=CLIENTS)
 def talk(request: pytest.FixtureRequest) -> Talk:
-    """Opens a conversation with the mock and does with it what an async script does, in both worlds alike."""
-
-    async def in_sync(mock: MockTurnScore, script: Callable[..., Any], **given: Any) -> None:
-        with getattr(mock, request.param)() as client, client.conversation(**given) as conversation:
-            await script(_Awaited(conversation))
-
-    async def in_async(mock: MockTurnScore, script: Callable[..., Any], **given: Any) -> None:
-        async with getattr(mock, request.param)() as client, client.conversation(**given) as conversation:
-            await script(conversation)
+    """Opens a conversation with the mock and does with it what an async script does."""
 
     def run(mock: MockTurnScore, script: Callable[..., Any], **given: Any) -> None:
-        asyncio.run((in_async if request.param.startswith("async") else in_sync)(mock, script, **given))
+        async def converse() -> None:
+            async with _conversing(getattr(mock, request.param)(), given) as conversation:
+                await script(conversation)
+
+        asyncio.run(converse())
 
     return run
-
-
-class _Awaited:
-    """A conversation of threads whose `say` may be awaited."""
-
-    def __init__(self, conversation: Conversation) -> None:
-        self.conversation = conversation
-
-    async def say(self, *args: Any, **kwargs: Any) -> Any:
-        return self.conversation.say(*args, **kwargs)
-
-    async def say_messages(self, *args: Any, **kwargs: Any) -> Any:
-        return self.conversation.say_messages(*args, **kwargs)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.conversation, name)
 
 
 _KEY = {"api_key": "s3cret", "timeout_seconds": 30.0, "max_retries": 0}
@@ -144,14 +130,7 @@ def _client_of(kind: str, address: str, given: dict[str, Any]) -> Any:
 def live(kind: str) -> Callable[..., Any]:
     """`async with live(address) as conversation` with a real service; the module says of which `kind`."""
 
-    @asynccontextmanager
-    async def open_one(address: str, client: dict[str, Any] | None = None, **given: Any) -> AsyncIterator[Any]:
-        made = _client_of(kind, address, client or {})
-        if kind.endswith("-sync"):
-            async with Threaded(made, given) as conversation:
-                yield conversation
-        else:
-            async with made, made.conversation(**given) as conversation:
-                yield conversation
+    def open_one(address: str, client: dict[str, Any] | None = None, **given: Any) -> Any:
+        return _conversing(_client_of(kind, address, client or {}), given)
 
     return open_one

@@ -1,22 +1,7 @@
 """Every client over the mock: calls, replies, errors, and what travels beside a request."""
 
 import pytest
-from turnscore_client import ErrorCode, ErrorReply, InvalidRequestError, OverloadedError, UnexpectedReplyError
-
-
-def test_a_batch_answers_each_item_in_order_or_with_its_own_error(ask, mock):
-    def scores(request):
-        if request.response == "bad":
-            raise OverloadedError("full", retry_after_ms=5)
-        return {"engagement": len(request.response) / 10}
-
-    mock.scores = scores
-    reply = ask(mock, "score_batch", [{"response": text} for text in ("a", "bad", "abc")])
-    first, second, third = reply.results
-    assert isinstance(second, ErrorReply)
-    assert second.error.code is ErrorCode.OVERLOADED
-    assert [first.scores["engagement"].value, third.scores["engagement"].value] == [0.1, 0.3]
-    assert len(mock.requests) == 1
+from turnscore_client import InvalidRequestError, UnexpectedReplyError
 
 
 @pytest.mark.parametrize(("status", "page"), [(500, b"<html>Oops</html>"), (200, b"<html>Hello</html>")])

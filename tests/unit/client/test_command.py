@@ -72,18 +72,6 @@ def test_a_usage_error_has_exit_code_two_and_touches_nothing(mock, file, tmp_pat
     assert file.read_text() == before
 
 
-def test_an_unreachable_service_is_one_sentence_and_leaves_the_output_alone(mock, file, tmp_path):
-    output = tmp_path / "scores.jsonl"
-    mock.break_next(times=999)
-    result = run_command(mock, "score", file, "--output", output, "--wait", 3)
-    assert result.exit_code == 3
-    assert result.stderr.count("turnscore: waits 3 s at most: ") == 1
-    assert "turnscore: stopped: the service took no line for" in result.stderr
-    assert "no answer from" in result.stderr
-    assert not output.exists()
-    assert 3 <= mock.clock.seconds < 12
-
-
 def test_models_are_listed_as_a_table_and_as_json(mock):
     table = run_command(mock, "info")
     assert "engagement:0.0.0" in table.stdout

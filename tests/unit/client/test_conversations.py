@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from support.fakes import Threaded
 from turnscore_client import (
     ConnectionFailedError,
     DeadlineExceededError,
@@ -18,21 +19,6 @@ from turnscore_client._retry import OutOfTimeError
 from turnscore_client.testing import MockTurnScore
 
 Talk = Callable[..., Any]
-
-
-def test_system_turns_are_answered_by_their_scores_and_user_turns_by_nothing(talk: Talk):
-    mock = MockTurnScore(lambda request: {"engagement": len(request.context) / 10})
-
-    async def script(conversation):
-        assert conversation.opened.scorers == ["engagement"]
-        assert await conversation.say("user", "hi") is None
-        first = await conversation.say("system", "hello")
-        assert (first.index, first.scores["engagement"].value) == (1, 0.1)
-        second = await conversation.say("system", "and?")
-        assert second.dialogue["engagement"].mean == pytest.approx(0.15)
-        assert [turn.text for turn in conversation.turns] == ["hi", "hello", "and?"]
-
-    talk(mock, script)
 
 
 def test_user_turns_are_answered_by_their_scores_where_their_scorer_is_asked(talk: Talk):
@@ -81,12 +67,12 @@ def test_an_opening_is_retried_as_a_call_is(talk: Talk, mock: MockTurnScore):
 
 def run_out_of_time(conversation: Any, patched: pytest.MonkeyPatch) -> None:
     """From here on nothing comes in time."""
-    known = getattr(conversation, "conversation", conversation)
 
     async def slow(seconds_left):
         raise OutOfTimeError
 
-    patched.setattr(getattr(known, "_inner", known)._stream, "receive", slow)
+    known = conversation._conversation._inner if isinstance(conversation, Threaded) else conversation
+    patched.setattr(known._stream, "receive", slow)
 
 
 def test_an_answer_that_is_not_turnscores_is_told(talk: Talk, mock: MockTurnScore, monkeypatch):
@@ -128,38 +114,6 @@ def test_a_wrong_opening_is_refused_before_anything_is_sent(mock: MockTurnScore,
         client.conversation(**given)
     assert refused.value.field == field
     assert mock.requests == []
-
-
-def test_it_is_reopened_as_often_as_it_may_be(talk: Talk, mock: MockTurnScore):
-    async def script(conversation):
-        for text in ("a", "b"):
-            mock.break_next()
-            assert (await conversation.say("system", text)).scores
-        mock.break_next()
-        with pytest.raises(ConnectionFailedError):
-            await conversation.say("system", "c")
-        assert [turn.text for turn in conversation.turns] == ["a", "b", "c"]
-
-    talk(mock, script, max_reopenings=2)
-
-
-def test_places_of_messages_go_on_where_the_conversation_is_reopened(talk: Talk, mock: MockTurnScore):
-    prompt, hi = {"role": "system", "content": "be nice"}, {"role": "user", "content": "hi"}
-    calling, result = {"role": "assistant", "tool_calls": [{"id": "a"}]}, {"role": "tool", "content": "b"}
-    hello = {"role": "assistant", "content": "hello"}
-
-    async def script(conversation):
-        await conversation.say_messages([prompt, hi])
-        mock.break_next()
-        assert (await conversation.say_messages([hello])).index == 3
-        assert (await conversation.say_messages([hi, calling, result, hello])).index == 7
-        mock.break_next()
-        assert (await conversation.say("system", "a")).index == 8
-        mock.begin_drain()
-        assert (await conversation.say_messages([hi, hello])).index == 10
-        assert (await conversation.say_messages([hi, hello])).index == 12
-
-    talk(mock, script, messages=[prompt])
 
 
 def test_a_turn_around_a_tool_is_one_turn_where_the_conversation_is_reopened_within_it(talk: Talk, mock: MockTurnScore):

@@ -10,11 +10,8 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from gate_gain import main as measure_gate
 from support.fakes import FakeScorer
 from support.transports import served_app
-from turnscore_assessment.data.dialogues import part_of
-from turnscore_assessment.files import write_rows
 from turnscore_client import AsyncBackgroundScorer, Scored
 from turnscore_client.testing import MockTurnScore
 
@@ -23,7 +20,7 @@ FOLDER = Path(__file__).parents[3] / "clients" / "examples"
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    with served_app(engagement=FakeScorer()) as address:
+    with served_app(engagement=FakeScorer()) as (address, _):
         yield address
 
 
@@ -107,29 +104,3 @@ async def test_a_telegram_bots_replies_are_scored_once_they_are_sent(mock: MockT
         {"speaker": "system", "text": "tell me more about there!"},
         {"speaker": "user", "text": "a volcano"},
     ]
-
-
-def test_a_gate_s_second_calls_gain_most_where_the_shipped_quality_says_low(tmp_path: Path):
-    fine, faulty = "i hiked up a volcano and nearly lost my hat. ever been on one?", "ok."
-    marks = dict.fromkeys(("overall", "relevant", "engaging", "sound"), 0.0)
-    replies = [(fine, "none", 4.5), (faulty, "bare", 1.5)]
-    names = [name for name in map(str, range(40)) if part_of(name, "dev") == "report"][:3]
-    context = [{"speaker": "user", "text": "hi, what did you do today?"}]
-    responses = [{"text": text, "made": made, **marks, "overall": mark} for text, made, mark in replies]
-    told = {"set": "modern", "split": "dev", "context": context, "responses": responses}
-    write_rows(tmp_path / "judged_modern.jsonl.gz", [{**told, "dialogue": name} for name in names])
-    rated = {"human": (fine, 4.0), "hredf": (faulty, 2.0)}
-    asked = {"context_id": "1", "context": [context[0]["text"]]}
-    people = [{**asked, "system": name, "response": text, "rating": mark} for name, (text, mark) in rated.items()]
-    (tmp_path / "multiref").mkdir()
-    write_rows(tmp_path / "multiref" / "ratings.jsonl.gz", people)
-    measure_gate(tmp_path, tmp_path / "gate.json")
-    figures = json.loads((tmp_path / "gate.json").read_text())["figures"]
-    modern, person = figures["judged_modern"], figures["multiref"]["fallback_model"]
-    assert person["low"] == {**person["any"], "calls": 1, "gain per call": 2.0}
-    low, any_reply = modern["fallback_model"]["low"], modern["fallback_model"]["any"]
-    assert any_reply["calls"] == 4 * len(names) > low["calls"] > 0
-    assert low["gain per call"] == low["gain per call, the second always sent"] == 3.0
-    assert any_reply["gain per call"] == pytest.approx(3 * low["calls"] / any_reply["calls"], abs=0.01)
-    assert 0 < modern["ask_again"]["low"]["gain per call"] < 3.0
-    assert modern["ask_again"]["any"]["gain per call"] > 0, "a worse second answer is not sent"

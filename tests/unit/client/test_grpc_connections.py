@@ -9,22 +9,15 @@ from typing import Any
 
 import grpc
 import pytest
-from support.certificates import certificate, private_key
 from support.fakes import FakeScorer
-from support.transports import grpc_server, settings_with
+from support.transports import grpc_server
 from turnscore_client import (
     AsyncTurnScoreGrpcClient,
     ConnectionFailedError,
     DeadlineExceededError,
-    Tls,
     TurnScoreGrpcClient,
 )
 from turnscore_client._grpc import _AsyncGrpcStream, open_channel
-
-SERVER = {"tls_cert_file": certificate("server"), "tls_key_file": private_key("server")}
-MUTUAL = {**SERVER, "tls_client_ca_file": certificate("authority")}
-TRUST = {"ca_file": certificate("authority")}
-OWN = {"cert_file": certificate("caller"), "key_file": private_key("caller")}
 
 
 @asynccontextmanager
@@ -49,25 +42,6 @@ async def test_a_service_that_never_answers_ends_in_deadline_exceeded(call):
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         with pytest.raises(DeadlineExceededError, match=r"0\.2 s"):
             await call(address, "models", client={"timeout_seconds": 0.2})
-
-
-async def test_tls_serves_who_trusts_the_authority_and_none_in_plain_text(call):
-    async with service(settings_with(grpc=SERVER)) as (address, _):
-        reply = await call(address, "score", response="one two", client={"tls": Tls(**TRUST)})
-        assert reply.scores["fake"].value == 0.02
-        for tls in (None, Tls(), Tls(ca_file=certificate("stranger_authority"))):
-            with pytest.raises(ConnectionFailedError):
-                await call(address, "models", client={"tls": tls, "max_retries": 0})
-
-
-async def test_mutual_tls_serves_only_whom_the_authority_signed(call):
-    stranger = {"cert_file": certificate("stranger"), "key_file": private_key("stranger")}
-    async with service(settings_with(grpc=MUTUAL)) as (address, _):
-        reply = await call(address, "score", response="one two", client={"tls": Tls(**TRUST, **OWN)})
-        assert reply.scores["fake"].value == 0.02
-        for tls in (Tls(**TRUST), Tls(**TRUST, **stranger)):
-            with pytest.raises(ConnectionFailedError):
-                await call(address, "models", client={"tls": tls, "max_retries": 0})
 
 
 class StatusesOf:

@@ -19,13 +19,11 @@ import turnscore_client
 import turnscore_wire.requests
 from support.fakes import FakeScorer
 from support.plain_http import plain_server_in_a_thread
-from support.transports import served_app
+from support.transports import served_app, settings_with
 from turnscore_client import ErrorCode, InvalidRequestError, TurnScoreClient, TurnScoreError, read_messages
 from turnscore_client._options import CallOptions, ClientOptions, TurnOptions
 from turnscore_client.testing import ManualClock, MockTurnScore
 from turnscore_service.api.page import read_page
-from turnscore_service.settings.api import AuthSettings, KeyEntry
-from turnscore_service.settings.service import Settings
 
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "clients" / "javascript"
@@ -254,9 +252,8 @@ def test_its_own_tests_pass_in_node():
     if (major := int(told[1:].split(".")[0])) < 20:
         pytest.skip(f"Node {major} is older than 20")
     flags = ["--experimental-websocket"] if major < 22 else []  # Node 20 and 21 have a WebSocket behind it
-    known = KeyEntry(sha256=hashlib.sha256(KEY.encode()).hexdigest())
-    settings = Settings(auth=AuthSettings(keys={"page": known}))
-    with served_app(settings, fake=FakeScorer()) as url:
+    settings = settings_with(auth={"keys": {"page": {"sha256": hashlib.sha256(KEY.encode()).hexdigest()}}})
+    with served_app(settings, fake=FakeScorer()) as (url, _):
         done = subprocess.run(
             [NODE, *flags, "--test", "--test-reporter=tap"],
             cwd=FOLDER,

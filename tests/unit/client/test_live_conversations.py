@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import REGISTRY
 from support.conditions import until
 from support.fakes import POISON, FakeScorer
-from support.files import cuttable, movable
+from support.files import movable
 from support.transports import grpc_server, listening_service, settings_with
 from turnscore_client import (
     ConnectionFailedError,
@@ -103,14 +103,6 @@ async def test_a_conversation_that_ended_says_why_at_the_next_turn(live, service
         assert [turn.text for turn in conversation.turns] == ["hi"]  # the first was refused, the second may be heard
 
 
-async def test_a_conversation_that_ended_while_nobody_spoke_is_reopened_for_the_next_turn(live, service):
-    settings = settings_with(conversations={"idle_seconds": 0.5})
-    async with service(settings) as (address, runtime), live(address) as conversation:
-        await conversation.say("user", "hi")
-        await asyncio.wait_for(runtime.conversations.wait_until_empty(), 30)
-        assert (await conversation.say("system", "one two")).index == 1
-
-
 async def test_draining_is_noticed_and_its_end_is_typed(live, service):
     async with service() as (address, runtime), live(address) as conversation:
         runtime.begin_drain()
@@ -121,30 +113,7 @@ async def test_draining_is_noticed_and_its_end_is_typed(live, service):
             await conversation.say("system", "b")
 
 
-async def test_a_connection_that_breaks_is_told_and_leaves_nothing_behind(live, service):
-    scorer = FakeScorer()
-    async with service(fake=scorer) as (address, runtime), cuttable(address) as (line, cut):
-        opening = live(line)
-        conversation = await opening.__aenter__()
-        await conversation.say("user", "hi")
-        scorer.gate.clear()
-        saying = asyncio.create_task(conversation.say("system", "one two"))
-        assert await asyncio.to_thread(scorer.started.wait, 30)
-        await cut()
-        with pytest.raises(ConnectionFailedError):
-            await saying
-        with pytest.raises(ConnectionFailedError):
-            await conversation.say("user", "hi")
-        scorer.gate.set()
-        await asyncio.wait_for(runtime.conversations.wait_until_empty(), 30)
-        assert REGISTRY.get_sample_value("turnscore_open_conversations") == 0
-        said = [turn.text for turn in conversation.turns]
-        await opening.__aexit__(None, None, None)
-        async with live(address, context=[("user", each) for each in said]) as goes_on:
-            assert (await goes_on.say("system", "one two")).index == len(said)
-
-
-@pytest.mark.parametrize("end", ["killed", "drained", "stopped"])
+@pytest.mark.parametrize("end", ["killed", "drained"])
 async def test_a_conversation_goes_on_with_another_replica_as_if_nothing_had_been(kind, live, service, end: str):
     said = [("user", "hi"), ("system", "a b c"), ("user", "so"), ("system", "a"), ("system", "a b")]
     async with service(fake=FakeScorer()) as (address, _), live(address) as whole:
@@ -169,8 +138,7 @@ async def test_a_conversation_goes_on_with_another_replica_as_if_nothing_had_bee
         else:
             runtime.begin_drain()
             found.append(await conversation.say(*said[2]))
-            if end == "stopped":
-                await runtime.end_conversations()
+            await runtime.end_conversations()
             await move(second, leaving=kind.startswith("http"))  # gRPC stays with an open connection
             found.append(await conversation.say(*said[3]))
         found.append(await conversation.say(*said[4]))

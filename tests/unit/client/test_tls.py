@@ -1,4 +1,4 @@
-"""TLS over HTTP: calls and conversations trust the same authorities and show the same certificate."""
+"""TLS: calls and conversations of every client trust the same authorities and show the same certificate."""
 
 import asyncio
 import ssl
@@ -11,89 +11,94 @@ import pytest
 from support.certificates import certificate, private_key
 from support.fakes import FakeScorer
 from support.files import invoke, write_lines
-from support.transports import served_app
-from turnscore_client import AsyncTurnScoreClient, ConnectionFailedError, Tls, TurnScoreClient, TurnScoreError
+from support.transports import served_app, settings_with
+from turnscore_client import (
+    AsyncTurnScoreClient,
+    AsyncTurnScoreGrpcClient,
+    ConnectionFailedError,
+    Tls,
+    TurnScoreClient,
+    TurnScoreError,
+    TurnScoreGrpcClient,
+)
 from turnscore_client._command.registry import app
 
 SERVER = {"ssl_certfile": str(certificate("server")), "ssl_keyfile": str(private_key("server"))}
 MUTUAL = {**SERVER, "ssl_ca_certs": str(certificate("authority")), "ssl_cert_reqs": int(ssl.CERT_REQUIRED)}
+GRPC_SERVER = {"tls_cert_file": certificate("server"), "tls_key_file": private_key("server")}
+GRPC_MUTUAL = {**GRPC_SERVER, "tls_client_ca_file": certificate("authority")}
 TRUST = Tls(ca_file=certificate("authority"))
 OWN = Tls(ca_file=certificate("authority"), cert_file=str(certificate("caller")), key_file=str(private_key("caller")))
 FOREIGN = Tls(ca_file=certificate("stranger_authority"))
 STRANGER = Tls(ca_file=certificate("authority"), cert_file=certificate("stranger"), key_file=private_key("stranger"))
-ALONE = {"max_retries": 0, "timeout_seconds": 30.0}
 
-Ask = Callable[[str, dict[str, Any]], float]
-
-
-@pytest.fixture(scope="module")
-def encrypted() -> Iterator[str]:
-    with served_app(tls=SERVER, engagement=FakeScorer()) as url:
-        yield url
+Served = tuple[str, str]  # the addresses of HTTP and of gRPC
 
 
 @pytest.fixture(scope="module")
-def mutual() -> Iterator[str]:
-    with served_app(tls=MUTUAL, engagement=FakeScorer()) as url:
-        yield url
+def encrypted() -> Iterator[Served]:
+    with served_app(settings_with(grpc=GRPC_SERVER), tls=SERVER, engagement=FakeScorer()) as addresses:
+        yield addresses
 
 
-def call(url: str, given: dict[str, Any]) -> float:
-    with TurnScoreClient(url, **ALONE, **given) as client:
-        return client.score(response="one two").scores["engagement"].value
+@pytest.fixture(scope="module")
+def mutual() -> Iterator[Served]:
+    with served_app(settings_with(grpc=GRPC_MUTUAL), tls=MUTUAL, engagement=FakeScorer()) as addresses:
+        yield addresses
 
 
-def talk(url: str, given: dict[str, Any]) -> float:
-    with TurnScoreClient(url, **ALONE, **given) as client, client.conversation() as conversation:
-        return conversation.say("system", "one two").scores["engagement"].value
+async def _awaited(client: Any, *, talks: bool) -> Any:
+    async with client:
+        if not talks:
+            return await client.score(response="one two")
+        async with client.conversation() as conversation:
+            return await conversation.say("system", "one two")
 
 
-async def _call(url: str, given: dict[str, Any]) -> float:
-    async with AsyncTurnScoreClient(url, **ALONE, **given) as client:
-        return (await client.score(response="one two")).scores["engagement"].value
+def ask(kind: Callable[..., Any], served: Served, *, talks: bool, **given: Any) -> float:
+    """The value of a call, or of a turn of a conversation."""
+    client = kind(served["Grpc" in kind.__name__], max_retries=0, timeout_seconds=30.0, **given)
+    if kind.__name__.startswith("Async"):
+        return asyncio.run(_awaited(client, talks=talks)).scores["engagement"].value
+    with client:
+        if not talks:
+            return client.score(response="one two").scores["engagement"].value
+        with client.conversation() as conversation:
+            return conversation.say("system", "one two").scores["engagement"].value
 
 
-async def _talk(url: str, given: dict[str, Any]) -> float:
-    async with AsyncTurnScoreClient(url, **ALONE, **given) as client, client.conversation() as conversation:
-        return (await conversation.say("system", "one two")).scores["engagement"].value
+OVER_HTTP, OVER_GRPC = [TurnScoreClient, AsyncTurnScoreClient], [TurnScoreGrpcClient, AsyncTurnScoreGrpcClient]
 
 
-def call_async(url: str, given: dict[str, Any]) -> float:
-    return asyncio.run(_call(url, given))
+@pytest.mark.parametrize("talks", [False, True])
+@pytest.mark.parametrize("kind", [*OVER_HTTP, *OVER_GRPC])
+def test_a_private_authority_is_trusted_where_it_is_named_and_nowhere_else(kind: Any, talks: bool, encrypted: Served):
+    assert ask(kind, encrypted, talks=talks, tls=TRUST) == 0.02
+    for tls in (None, Tls(), FOREIGN):
+        said = "CERTIFICATE_VERIFY_FAILED" if kind in OVER_HTTP else None
+        with pytest.raises(ConnectionFailedError, match=said):
+            ask(kind, encrypted, talks=talks, tls=tls)
 
 
-def talk_async(url: str, given: dict[str, Any]) -> float:
-    return asyncio.run(_talk(url, given))
-
-
-every_way = pytest.mark.parametrize("ask", [call, talk, call_async, talk_async])
-
-
-@every_way
-def test_a_private_authority_is_trusted_where_it_is_named_and_nowhere_else(ask: Ask, encrypted: str):
-    assert ask(encrypted, {"tls": TRUST}) == 0.02
-    for given in ({}, {"tls": Tls()}, {"tls": FOREIGN}):
-        with pytest.raises(ConnectionFailedError, match="CERTIFICATE_VERIFY_FAILED"):
-            ask(encrypted, given)
-
-
-@every_way
-def test_mutual_tls_serves_only_whom_the_authority_signed(ask: Ask, mutual: str):
-    assert ask(mutual, {"tls": OWN}) == 0.02
+@pytest.mark.parametrize("talks", [False, True])
+@pytest.mark.parametrize("kind", [*OVER_HTTP, *OVER_GRPC])
+def test_mutual_tls_serves_only_whom_the_authority_signed(kind: Any, talks: bool, mutual: Served):
+    assert ask(kind, mutual, talks=talks, tls=OWN) == 0.02
     for tls in (TRUST, STRANGER):
         with pytest.raises(TurnScoreError, match=r"no (answer|conversation)"):
-            ask(mutual, {"tls": tls})
+            ask(kind, mutual, talks=talks, tls=tls)
 
 
-@every_way
+@pytest.mark.parametrize("talks", [False, True])
+@pytest.mark.parametrize("kind", OVER_HTTP)
 def test_the_authorities_of_the_environment_hold_for_calls_and_conversations(
-    ask: Ask, encrypted: str, monkeypatch: pytest.MonkeyPatch
+    kind: Any, talks: bool, encrypted: Served, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate("authority")))
-    assert ask(encrypted, {}) == 0.02
+    assert ask(kind, encrypted, talks=talks) == 0.02
 
 
-def test_one_thread_alone_uses_an_encrypted_connection(encrypted: str, monkeypatch: pytest.MonkeyPatch):
+def test_one_thread_alone_uses_an_encrypted_connection(encrypted: Served, monkeypatch: pytest.MonkeyPatch):
     users: defaultdict[int, set[int]] = defaultdict(set)
     kept: list[ssl.SSLObject] = []
 
@@ -110,7 +115,7 @@ def test_one_thread_alone_uses_an_encrypted_connection(encrypted: str, monkeypat
     watch("read")
     watch("write")
     for _ in range(3):
-        assert talk(encrypted, {"tls": TRUST}) == 0.02
+        assert ask(TurnScoreClient, encrypted, talks=True, tls=TRUST) == 0.02
     assert len(users) >= 3
     assert all(len(threads) == 1 for threads in users.values())
 
@@ -121,9 +126,9 @@ def test_encryption_over_an_address_in_plain_text_is_refused(kind: Callable[...,
         kind("http://localhost:3000", tls=TRUST)
 
 
-def test_the_command_takes_the_files_as_options(mutual: str, tmp_path):
+def test_the_command_takes_the_files_as_options(mutual: Served, tmp_path):
     files = ["--ca-file", certificate("authority"), "--cert-file", certificate("caller")]
-    arguments = [*files, "--key-file", private_key("caller"), "--url", mutual]
+    arguments = [*files, "--key-file", private_key("caller"), "--url", mutual[0]]
     source = write_lines(tmp_path / "turns.jsonl", {"response": "one two"})
     for command in (["info"], ["score", source, "--timeout", "30"]):
         assert "engagement" in invoke(app, [*command, *arguments]).stdout

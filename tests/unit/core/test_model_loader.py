@@ -30,19 +30,18 @@ from turnscore_models import bundle as bundle_module
 MOST_TOKENS = 256
 
 
-@pytest.mark.parametrize("folder", starter_bundles(), ids=lambda folder: folder.name)
-def test_the_batches_are_as_large_as_they_may_be_and_of_unlike_widths(folder, monkeypatch: pytest.MonkeyPatch):
-    bundle = read_bundle(folder)
+@pytest.mark.parametrize("name", ["fed", "quality"])
+def test_the_batches_are_as_large_as_they_may_be_and_of_unlike_widths(name: str, monkeypatch: pytest.MonkeyPatch):
+    bundle = read_bundle(next(folder for folder in starter_bundles() if folder.name == name))
     loaded = load_scorer(bundle, choose_variant(bundle))
     batches: list[Sequence[TokenPack]] = []
-    score = loaded.scorer.score
-    monkeypatch.setattr(loaded.scorer, "score", lambda batch: [batches.append(batch), score(batch)][1])
+    monkeypatch.setattr(loaded.scorer, "score", batches.append)
     fill_arenas(loaded, MOST_TOKENS)
     # No further pack of a batch's form would fit, and FED's packs are larger than that alone.
     assert all(2 * sum(map(padded_tokens, batch)) > MOST_TOKENS for batch in batches)
     widest = [max(pack.width for pack in batch) for batch in batches]
     assert max(widest) >= bundle.manifest.token_limit // 2
-    assert loaded.name == "fed" or min(widest) <= 16
+    assert name == "fed" or min(widest) <= 16
 
 
 CONCURRENCY = Concurrency(batches=3, threads=1)
@@ -116,7 +115,7 @@ async def test_what_was_proved_is_loaded_without_a_second_proof(
     assert loader.load_candidate(bundle, serving, checked=checked).bundle == bundle
 
 
-@pytest.mark.parametrize("turned", [*range(7), None])
+@pytest.mark.parametrize("turned", [0, 3, 6, None])
 def test_a_link_that_is_turned_and_turned_back_changes_nothing_that_is_served(
     loader: ModelLoader, serving: LoadedScorer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, turned: int | None
 ) -> None:

@@ -15,7 +15,7 @@ from turnscore_models.store import import_bundle, list_bundles, resolve
 from turnscore_wire import Turn
 [quality] = [folder for folder in starter_bundles() if folder.name == "quality"]
 assert list_bundles() == [] and resolve("quality").folder == quality
-with Engine(["quality"]) as engine:
+with Engine(["quality"], threads=1, concurrent_batches=1) as engine:
     turns = [Turn(speaker="user", text="How are you?"), Turn(speaker="system", text="Fine, and you?")]
     [result] = engine.score([Dialogue("a", turns)])
     assert 0 < result.turns[0].scores["quality"].value < 1

@@ -13,10 +13,6 @@ def error(code: str) -> dict[str, object]:
     return {"error": {"code": code, "message": "", "field": None, "retry_after_ms": None}, "request_id": "a"}
 
 
-def with_errors(*codes: str) -> dict[str, object]:
-    return {**GOOD, "errors": {str(place): error(code)["error"] for place, code in enumerate(codes)}}
-
-
 REPLIES = [
     (200, None, GOOD, "answered"),
     (200, None, {"results": [GOOD, error("deadline_exceeded")]}, "expired"),

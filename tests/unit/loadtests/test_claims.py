@@ -8,7 +8,7 @@ import pytest
 from turnscore_load.answers import CallAnswer, CallRecord, Outcome, Stage
 from turnscore_load.results import Check
 from turnscore_load.sampling import ProcessSample
-from turnscore_load.scenarios import hostile, overload
+from turnscore_load.scenarios import overload
 
 MIB = 2**20
 
@@ -77,20 +77,3 @@ def test_each_claim_of_an_overload_can_break(run: overload.OverloadRun, claim: s
     broken = failed(OVERLOAD.checks(run))
     assert any(each.startswith(claim) for each in broken)
     assert len(broken) <= 2  # an answer that is late is neither goodput nor in time
-
-
-ATTACK = {"name": "a form", "outcome": "200", "is_right": True, "waits_seconds": [0.09], "grown_bytes": 0}
-
-
-@pytest.mark.parametrize(
-    ("wrong", "holds"),
-    [
-        ({"waits_seconds": [0.3, 0.02, 0.01]}, True),
-        ({"is_right": False}, False),
-        ({"waits_seconds": [0.11, 0.09, 0.12]}, False),
-        ({"waits_seconds": [float("inf")]}, False),
-        ({"grown_bytes": 2**27}, False),
-    ],
-)
-def test_a_wrong_answer_a_silent_service_and_memory_that_grows_are_found(wrong: dict[str, Any], holds: bool):
-    assert hostile.check_attack(**{**ATTACK, **wrong}, control_seconds=0.05).holds == holds

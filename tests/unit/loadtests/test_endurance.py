@@ -2,25 +2,19 @@
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
-from turnscore_load.answers import CallAnswer
 from turnscore_load.callers import (
     CORPUS,
     FILE,
-    METERED,
     PLAIN,
     RAW,
-    STRANGER,
     judge_corpus,
     judge_file,
-    judge_raw,
-    judge_talk,
 )
 from turnscore_load.oracle import Ask, Ledger, Oracle, Place, Verdict
-from turnscore_load.scenarios.endurance import check_lines, count_requests, cut_broken_line, find_failures, read_lines
+from turnscore_load.scenarios.endurance import check_lines, find_failures
 
 TURNS = [{"speaker": speaker, "text": text} for speaker, text in zip(["user", "system"] * 2, "abcd", strict=True)]
 SCORERS = ("engagement", "quality")
@@ -94,44 +88,6 @@ def test_a_wrong_value_and_an_answer_with_less_than_was_asked_are_found(ask: Ask
     assert ORACLE.judge(ask, reply).outcome == outcome
 
 
-@pytest.mark.parametrize(
-    ("status", "body", "outcome"),
-    [
-        ("200", json.dumps(scores_of(PLACES[0])), "answered"),
-        ("503", "<html>", "failed"),
-        ("503", '{"error": {"code": "not_ready"}}', "refused"),
-        ("200", '{"error": {"code": "not_ready"}}', "unclear"),
-        ("500", json.dumps(scores_of(PLACES[0])), "unclear"),
-        ("500", json.dumps(scores_of(PLACES[1])), "wrong"),
-    ],
-)
-def test_an_http_reply_is_an_answer_an_error_of_ours_or_the_proxys_page(status: str, body: str, outcome: str):
-    assert judge_raw(ORACLE, TURN, CallAnswer(outcome="refused", why=status), body.encode()).outcome == outcome
-
-
-def said(place: Place, counted: int | None = None, scorers: Any = SCORERS, **more: Any) -> dict[str, Any]:
-    counted = counted or PLACES.index(place) + 1
-    return {**scores_of(place, **more), "dialogue": {each: {"turns": counted} for each in scorers}}
-
-
-REFUSED_TURN = {**said(PLACES[0]), **partly_refused(PLACES[0])}
-
-
-@pytest.mark.parametrize(
-    ("replies", "outcome"),
-    [
-        ([None, said(PLACES[0]), None, said(PLACES[1])], "answered"),
-        *[([None, said(PLACES[0]), None, said(PLACES[1], counted)], "wrong") for counted in (1, 3)],
-        ([None, said(PLACES[0], scorers=["quality"])], "wrong"),
-        ([None, said(PLACES[0]), None], "lost"),
-        ([None, REFUSED_TURN], "refused"),
-        ([None, REFUSED_TURN, None, said(PLACES[1], moved=0.1)], "wrong"),
-    ],
-)
-def test_a_conversation_is_judged_turn_by_turn_and_its_gravest_fault_counts(replies: list[Any], outcome: str):
-    assert judge_talk(ORACLE, 0, replies).outcome == outcome
-
-
 def line_of_file(at: int, place: Place, **more: Any) -> bytes:
     return json.dumps({"line": at + 1, **scores_of(place, **more)}).encode()
 
@@ -203,42 +159,3 @@ def test_each_claim_can_break_and_names_the_fault(spoil: Callable[[Ledger], None
     broken = {each.claim: each.found for each in check_lines(lines) if each.holds is False}
     assert not claim or "a replica: killed" in broken[claim]
     assert set(broken) <= {claim, "every fault is survived as promised"} if claim else not broken
-
-
-@pytest.mark.parametrize(
-    ("fault", "caller", "refused", "most"),
-    [
-        ("a replica: killed", RAW, "", 28),
-        ("every replica restarted in turn", RAW, "", 28),
-        ("models switched", RAW, "", 0),
-        *[("none", RAW, each, 0) for each in ("unauthenticated", "internal, overloaded")],
-        ("the proxy: killed", RAW, "unauthenticated", 28),
-        ("the proxy: killed", RAW, "", 1000),
-        ("the proxy: killed", "JavaScript", "", 0),
-        ("the Redis master: killed", RAW, "", 0),
-        ("none", METERED, "overloaded", 1000),
-        ("none", STRANGER, "unauthenticated", 1000),
-        ("none", STRANGER, "overloaded", 0),
-    ],
-)
-def test_raw_callers_see_failures_only_of_processes_and_refusals_only_of_their_own(
-    fault: str, caller: str, refused: str, most: int
-):
-    def failures(times: int) -> list[str]:
-        ledger = Ledger(fault)
-        fail(ledger, caller, times, refused)
-        return find_failures(ledger.as_json())
-
-    assert failures(most) == []
-    assert most == 1000 or failures(most + 1) == [f"{caller}: {most + 1} failed of {most + 1}"]
-
-
-def test_a_state_whose_last_line_was_cut_goes_on_after_the_one_before(tmp_path: Path):
-    file = tmp_path / "pieces.jsonl"
-    whole = json.dumps(line_of(lambda _: None))
-    file.write_text(f"{whole}\n{whole[:50]}")
-    assert count_requests(read_lines(file)) == 10
-    cut_broken_line(file)
-    assert file.read_text() == f"{whole}\n"
-    cut_broken_line(tmp_path / "none")
-    assert read_lines(tmp_path / "none") == []

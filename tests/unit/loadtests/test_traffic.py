@@ -40,11 +40,3 @@ def test_exact_turns_have_the_drawn_lengths_in_tokens_and_no_row_is_cut(mix: Len
     assert mix.least <= lengths[0] < 1.2 * mix.least
     assert mix.most / 1.2 < lengths[-1] <= mix.most
     assert max(map(max, rows)) <= 128
-
-
-def test_calls_alike_give_the_same_lengths_and_never_the_same_text():
-    traffic = ExactTraffic(ENGAGEMENT, 128)
-    first, second = (traffic.items(LENGTH_MIXES["short"], 500) for _ in range(2))
-    words = [[[text.count(" ") for text in texts_of(item)] for item in items] for items in (first, second)]
-    assert words[0] == words[1]
-    assert len({text for item in (*first, *second) for text in texts_of(item)}) == 2000

@@ -209,29 +209,6 @@ def told(text: str) -> dict[str, Any]:
     return {"role": "assistant", "content": text}
 
 
-async def test_what_messages_end_with_is_scored_once_the_tools_are_done():
-    seen: list[list[str]] = []
-
-    class Looking(FakeScorer):
-        def encode(self, turns: Any) -> Any:
-            seen.extend([each.text for each in turn.context] for turn in turns)
-            return super().encode(turns)
-
-    async with talking(fake=Looking()) as (channel, _, _):
-        channel.tell({"open": {"messages": [{"role": "system", "content": "p"}, told("hi")]}})
-        channel.tell({"messages": {"messages": [ASKED, CALLS]}})
-        channel.tell({"messages": {"messages": [RESULT, told("two three")]}})
-        channel.say("user", "and?")
-        channel.tell({"messages": {"messages": [told("so.")]}})
-        opened, waits, first, heard, second = [await channel.hear() for _ in range(5)]
-    assert opened.opened.turns == 2
-    assert (waits.ack.index, waits.ack.skipped) == (3, 1)
-    assert (first.scored.index, first.scored.skipped, first.scored.scores["fake"].value) == (5, 0, 0.03)
-    assert (heard.ack.index, second.scored.index) == (6, 7)
-    assert second.scored.dialogue["fake"].turns == 2
-    assert seen == [["hi", "look"], ["hi", "look", "one two three", "and?"]]
-
-
 async def test_messages_that_are_not_taken_leave_the_conversation_as_it_was():
     small = Settings(limits=Limits(max_text_chars=9, max_turns=3))
     async with talking(small) as (channel, _, _):

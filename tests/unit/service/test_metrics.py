@@ -2,10 +2,9 @@ import asyncio
 import threading
 from pathlib import Path
 
+import httpx
 import pytest
-from conftest import ServeFakes
 from prometheus_client import metrics as prometheus_metrics
-from support.fakes import FakeScorer
 from turnscore_service import metrics
 from turnscore_service.api.http import app as http_transport
 
@@ -31,7 +30,9 @@ def test_the_documented_metrics_are_the_exported_ones():
     assert documented() == defined()
 
 
-async def test_others_are_answered_while_metrics_are_gathered(serve: ServeFakes, monkeypatch: pytest.MonkeyPatch):
+async def test_others_are_answered_while_metrics_are_gathered(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+):
     may_end, has_begun = threading.Event(), threading.Event()
 
     def gather(_: object) -> bytes:
@@ -40,9 +41,8 @@ async def test_others_are_answered_while_metrics_are_gathered(serve: ServeFakes,
         return b"gathered"
 
     monkeypatch.setattr(http_transport, "generate_latest", gather)
-    async with serve(fake=FakeScorer()) as (client, _):
-        scrapes = [asyncio.create_task(client.get("/metrics")) for _ in range(3)]
-        assert await asyncio.to_thread(has_begun.wait, 60)
-        assert (await client.get("/livez")).status_code == 200
-        may_end.set()
-        assert [(await each).content for each in scrapes] == [b"gathered"] * 3
+    scrapes = [asyncio.create_task(client.get("/metrics")) for _ in range(3)]
+    assert await asyncio.to_thread(has_begun.wait, 60)
+    assert (await client.get("/livez")).status_code == 200
+    may_end.set()
+    assert [(await each).content for each in scrapes] == [b"gathered"] * 3

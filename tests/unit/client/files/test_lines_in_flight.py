@@ -8,7 +8,6 @@ import httpx
 import pytest
 from support.files import line_of, patient_with
 from turnscore_client import AsyncTurnScoreClient, DeadlineExceededError, OverloadedError
-from turnscore_client._files.rows import failures_in
 from turnscore_client._files.scoring import StoppedError, score_lines
 from turnscore_client.testing import MockTurnScore
 from turnscore_wire import Limits
@@ -42,24 +41,7 @@ class Gate:
         return AsyncTurnScoreClient("http://gate.test", transport=transport, timeout_seconds=1000.0)
 
 
-async def test_outcomes_keep_the_lines_order_whatever_the_order_of_the_answers():
-    gate = Gate()
-    lines = [line_of({"response": str(number)}, number) for number in range(1, 9)]
-
-    async def release_late_ones_first() -> None:
-        for name in ("2", "3", "4", "5", "6", "7", "8", "1"):
-            await gate.release(name)
-
-    async with gate.client() as client:
-        releasing = asyncio.create_task(release_late_ones_first())
-        outcomes = [outcome async for outcome in score_lines(client, lines, None, patient_with(most=2), Limits())]
-        await releasing
-    assert [line.number for line, _ in outcomes] == list(range(1, 9))
-    assert [row["scores"]["engagement"]["value"] for _, row in outcomes] == [*map(float, range(1, 9))]
-    assert gate.most_in_flight == 2
-
-
-async def test_a_slow_line_bounds_how_many_lines_are_read_ahead():
+async def test_outcomes_keep_the_lines_order_and_a_slow_line_bounds_how_many_are_read_ahead():
     gate = Gate()
     taken = 0
 
@@ -76,24 +58,17 @@ async def test_a_slow_line_bounds_how_many_lines_are_read_ahead():
         first = asyncio.create_task(anext(outcomes))
         for number in range(2, 9):
             await gate.release(str(number))
-        assert taken == 9
+        assert (taken, gate.most_in_flight) == (9, 2)
         await gate.release("1")
-        assert (await first)[0].number == 1
+        found = [await first, *[await anext(outcomes) for _ in range(7)]]
+    assert [line.number for line, _ in found] == list(range(1, 9))
+    assert [row["scores"]["engagement"]["value"] for _, row in found] == [*map(float, range(1, 9))]
 
 
 async def rows_of(mock, patient, count=19):
     lines = [line_of({"response": str(number)}, number) for number in range(1, count + 1)]
     async with mock.async_client(max_retries=0) as client:
         return [row async for _, row in score_lines(client, lines, None, patient, Limits())]
-
-
-async def test_a_service_that_is_gone_is_waited_for_by_one_line_at_a_time():
-    mock = MockTurnScore()
-    mock.break_next(times=30)
-    rows = await rows_of(mock, patient_with(mock.clock, wait=200.0))
-    assert [failures_in(row) for row in rows] == [[]] * 19
-    assert max(mock.clock.sleeps) == 5.0
-    assert 100 < mock.clock.seconds < 200
 
 
 async def test_a_key_that_is_not_taken_any_more_stops_the_run_at_once():

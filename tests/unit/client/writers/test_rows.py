@@ -1,42 +1,12 @@
 """`turnscore score --to`: each row's scores go to the tool before the row is written, and no row is forgotten."""
 
-import json
 from pathlib import Path
 
 import pytest
 from support.files import run_command, write_lines
-from support.studies import AGGREGATES, SPAN, TRACE, scored
 from turnscore_client import InvalidRequestError
-from turnscore_client.integrations import TurnIds
 from turnscore_client.writers import ScoreEntry, ScoreWriter
 from turnscore_client.writers._entries import row_entries
-
-PLACE = TurnIds(trace_id=TRACE, span_id=SPAN, session_id="chat 7")
-
-
-def turn_row(**more: object) -> dict:
-    return {"line": 1, **json.loads(scored(PLACE).reply.model_dump_json()), **more}
-
-
-def test_a_turn_s_row_is_placed_by_the_ids_that_its_line_carried():
-    [entry] = row_entries(turn_row(trace_id=TRACE, span_id=SPAN, session_id="chat 7"))
-    assert (entry.ids, entry.value, entry.is_session) == (PLACE, 0.25, False)
-    assert not list(row_entries(turn_row(id="mine")))
-    assert not list(row_entries({"line": 7, "error": {"code": "internal"}, "trace_id": TRACE}))
-
-
-@pytest.mark.parametrize("kind", ["turns", "messages"])
-def test_a_dialogue_s_row_has_entries_of_its_turns_and_of_its_session(kind):
-    scores = turn_row()["scores"]
-    row = {
-        "line": 1,
-        "session_id": "chat 7",
-        kind: [{"role": "user"}, {"scores": scores, "trace_id": TRACE}, {"scores": scores}, {"trace_id": "unscored"}],
-        "dialogue": {name: each.model_dump() for name, each in AGGREGATES.items()},
-    }
-    turn, session = row_entries(row)
-    assert (turn.ids, turn.is_session) == (TurnIds(trace_id=TRACE, session_id="chat 7"), False)
-    assert (session.ids, session.is_session) == (TurnIds(session_id="chat 7"), True)
 
 
 @pytest.mark.parametrize(

@@ -149,25 +149,6 @@ def test_a_context_of_many_responses_is_computed_once(bundle: Bundle):
     assert rows == [5]
 
 
-def test_the_second_graph_is_fed_what_the_first_gave_without_its_padding(bundle: Bundle):
-    backend = open_quality(bundle.folder)
-    assert backend.joint is not None
-    fed: list[Any] = []
-    scorer = QualityScorer(bundle, backend)
-    for part in (backend, backend.joint):
-        part.round_width = lambda longest: 40  # type: ignore[method-assign]
-        part.run = lambda feeds, run=part.run: [fed.append(feeds), run(feeds)][1]  # type: ignore[method-assign]
-    scorer.score(scorer.encode([turn("a b c", "d e"), turn("a b", "d e", "f")]))
-    rows, joint = fed
-    assert rows["input_ids"].shape == (4, 40)
-    assert joint["response_lower"].shape[:2] == (2, 40)
-    assert joint["response_mask"].sum(1).tolist() == [5, 4]
-    assert joint["context_lower"].shape[:2] == (1, 4 + 3)
-    assert joint["context_rows"].tolist() == [[0, -1, -1], [1, 0, -1]]
-    assert joint["context_tokens"][1][:8].tolist() == [4, 5, 6, 0, 1, 2, 3, -1]
-    assert joint["key_order"][:, 3:8].tolist() == [[3, 4, 40, 41, 42], [51, 88, 89, 90, 91]]
-
-
 def test_a_graph_that_is_not_cut_in_two_is_refused(bundle: Bundle):
     with pytest.raises(RuntimeError, match="is not cut in two"):
         QualityScorer(bundle, OnnxBackend(bundle.path_of(GRAPH), threads=1))

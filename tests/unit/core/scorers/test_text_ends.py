@@ -142,20 +142,3 @@ def test_a_gap_of_white_space_beyond_the_limit_ends_what_is_read(scorer: Any):
     query = scorer.trim(TurnToScore([Turn(speaker="user", text=response)], "so?"))
     assert [each.text.strip() for each in query.context] == ["last"]
     assert query.is_cut
-
-
-def test_sentiment_stop_counts_a_turn_out_of_its_sight_as_cut_and_forgets_what_it_said():
-    [folder] = [each for each in starter_bundles() if each.name == "sentiment_stop"]
-    scorer = SentimentStopScorer(read_bundle(folder), PathBackend())
-    latest = [Turn(speaker="user", text=text) for text in ("one", "two", "three")]
-    inputs = set()
-    for earlier in ("zero", "nothing"):
-        trimmed = scorer.trim(
-            TurnToScore([Turn(speaker="user", text=earlier), Turn(speaker="user", text=""), *latest], "so")
-        )
-        assert list(trimmed.context) == latest
-        assert trimmed.is_cut
-        inputs.add(scorer.inputs_of(trimmed))
-    assert len(inputs) == 1
-    assert not scorer.trim(TurnToScore([Turn(speaker="user", text=" "), *latest], "so")).is_cut
-    assert scorer.inputs_of(scorer.trim(TurnToScore(latest, "so"))) in inputs

@@ -12,10 +12,9 @@ from support.bundles import make_quality_bundle
 from support.fakes import FakeScorer, encoded
 from support.fed import PathBackend
 from turnscore_core.inference.tokenizer import TextTokenizer
-from turnscore_core.kept_vectors import Vectors
 from turnscore_core.loaded_scorer import choose_variant, load_scorer
 from turnscore_core.scorers.engagement import EngagementScorer
-from turnscore_core.scorers.quality import QualityScorer, TokenIds
+from turnscore_core.scorers.quality import QualityScorer
 from turnscore_core.scorers.scorer import RawScore, TokenPack, TurnToScore
 from turnscore_core.scorers.sentiment_stop import SentimentStopScorer
 from turnscore_core.scorers.turn_warnings import (
@@ -213,22 +212,6 @@ def test_loops_written_by_hand_are_found_by_kind(shipped: QualityScorer):
         found.setdefault(kind, []).append(any(stuck(shipped, texts)))
     assert len(found) == 4
     assert all(sum(each) >= 8 for each in found.values()), found
-
-
-def test_older_turns_are_read_only_where_a_turn_may_be_stuck(shipped: QualityScorer, monkeypatch: pytest.MonkeyPatch):
-    read: list[int] = []
-    compute = shipped._encoder._compute
-
-    def count(rows: Sequence[TokenIds]) -> dict[str, dict[TokenIds, Vectors]]:
-        read.append(len(rows))
-        return compute(rows)
-
-    monkeypatch.setattr(shipped._encoder, "_compute", count)
-    stuck(shipped, RESET_LINKS)
-    assert read == [2, 4, 3, 1], "the first link is older than what the model reads"
-    read.clear()
-    stuck(shipped, CORRECTED)
-    assert read == [2, 4, 4]
 
 
 FIRST = ("where is my parcel?", "It is on its way.", "but where?")

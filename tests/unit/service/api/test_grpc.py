@@ -17,8 +17,8 @@ from pydantic import ValidationError
 from support.certificates import certificate, private_key
 from support.conditions import until
 from support.fakes import FakeScorer, loader_of, sample
-from support.transports import error_of, grpc_server, grpc_stub, settings_with
-from turnscore_service.api.grpc.endpoints import SERVICE, deadline_of
+from support.transports import error_of, grpc_server, grpc_stub, refusal, settings_with
+from turnscore_service.api.grpc.endpoints import SERVICE
 from turnscore_service.api.grpc.server import GrpcServer, UnusableCertificateError
 from turnscore_service.lifecycle.process import listens_elsewhere, why_not
 from turnscore_service.lifecycle.runtime import Runtime
@@ -30,12 +30,6 @@ from turnscore_wire.v1.turnscore_pb2_grpc import TurnScorerStub
 
 def requests(call: str, code: str) -> float:
     return sample("requests_total", transport="grpc", call=call, code=code)
-
-
-async def refusal(call: Any) -> grpc.aio.AioRpcError:
-    with pytest.raises(grpc.aio.AioRpcError) as refused:
-        await call
-    return refused.value
 
 
 def raw(channel: grpc.aio.Channel, method: str = "Score") -> Any:
@@ -140,22 +134,6 @@ async def test_work_of_a_call_that_is_cut_is_dropped_and_counted_by_why(timeout:
         assert (await first).scores["fake"].value == 0.02
         assert (await stub.Score(turnscore_pb2.ScoreRequest(response="a"))).scores["fake"].value == 0.01
     assert scorer.batches == [[2], [1]]
-
-
-class Left:
-    """A call's context that knows only how much time is left."""
-
-    def __init__(self, seconds: float | None) -> None:
-        self.seconds = seconds
-
-    def time_remaining(self) -> float | None:
-        return self.seconds
-
-
-@pytest.mark.parametrize(("left", "own_ms", "expected"), [(None, None, 10.0), (2.0, 3000, 2.0), (4.0, 3000, 3.0)])
-def test_the_earlier_of_both_deadlines_holds(left: float | None, own_ms: int | None, expected: float):
-    deadline = deadline_of(Left(left), own_ms, default_ms=10_000)
-    assert deadline.remaining_seconds() == pytest.approx(expected, abs=0.1)
 
 
 SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
@@ -263,37 +241,14 @@ async def test_a_stranger_that_shares_the_port_is_seen():
         assert not listens_elsewhere("127.0.0.1", port)
 
 
-async def test_a_stopping_server_answers_what_is_in_flight_and_takes_no_more():
-    scorer = FakeScorer()
-    scorer.gate.clear()
-    async with grpc_server(fake=scorer) as (server, _), channel_to(server) as channel:
-        asked = asyncio.create_task(answer_of(TurnScorerStub(channel).Score(A_TURN)))
-        await asyncio.to_thread(scorer.started.wait)
-        stopping = asyncio.create_task(server.stop())
-        await until(lambda: why_not("127.0.0.1", server.port or 0, is_shared=False) is None)
-        async with channel_to(server) as later:
-            with pytest.raises(grpc.aio.AioRpcError) as refused:
-                await TurnScorerStub(later).Score(A_TURN)
-        assert refused.value.code() == grpc.StatusCode.UNAVAILABLE
-        assert not stopping.done()
-        scorer.gate.set()
-        assert (await asked).scores["fake"].value == 0.02
-        await stopping
-
-
-async def answer_of(call: Any) -> Any:
-    return await call
-
-
 async def test_a_stopping_server_ends_conversations_in_which_nothing_is_due():
     async with grpc_server(fake=FakeScorer()) as (server, _), channel_to(server) as channel:
         stream = TurnScorerStub(channel).ScoreStream()
         await stream.initial_metadata()
         async with asyncio.timeout(60):
             await server.stop()
-        with pytest.raises(grpc.aio.AioRpcError) as ended:
-            await stream.read()
-    assert error_of(ended.value).error.code == "not_ready"
+        ended = await refusal(stream.read())
+    assert error_of(ended).error.code == "not_ready"
 
 
 async def test_a_connection_that_does_not_answer_probes_is_closed():

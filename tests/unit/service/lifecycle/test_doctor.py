@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.fakes import CPU_BUILD, GPU_BUILD, FakeMachine
+from support.fakes import CPU_BUILD, FakeMachine
 from support.processes import running_redis
 from turnscore_client._command.registry import app
-from turnscore_core.inference.onnx_backend import OnnxBuild
 from turnscore_models import starter_bundles
 from turnscore_service._patches import bentoml_metrics
 from turnscore_service.lifecycle import doctor
@@ -21,9 +20,6 @@ from turnscore_service.settings.service import Settings
 from typer.testing import CliRunner, Result
 
 STARTER = f"{starter_bundles()[0]}/"
-BOTH = OnnxBuild(
-    version="1.31.1", packages=("onnxruntime", "onnxruntime-gpu"), providers=GPU_BUILD.providers, cuda_version=(13, 0)
-)
 
 
 def run(monkeypatch: pytest.MonkeyPatch, machine: FakeMachine, *options: str) -> Result:
@@ -61,13 +57,6 @@ def test_a_gpu_left_unused_is_a_warning(monkeypatch: pytest.MonkeyPatch):
     assert [(each["is_fatal"], each["text"][:51]) for each in found["problems"]] == [
         (False, "there is a GPU, but the CPU would be used: the inst")
     ]
-
-
-def test_both_runtimes_at_once_are_a_problem_even_where_cuda_works(monkeypatch: pytest.MonkeyPatch):
-    found = read(monkeypatch, FakeMachine(BOTH))
-    assert found["extras"][-2:] == ["cpu", "gpu"]
-    assert [each["is_fatal"] for each in found["problems"] if "overwrite each other" in each["text"]] == [True]
-    assert not found["can_serve"]
 
 
 def test_it_loads_what_would_be_served_and_tells_a_damaged_bundle(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):

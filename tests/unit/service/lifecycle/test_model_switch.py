@@ -19,22 +19,6 @@ from turnscore_service.settings.service import CombinationSettings, RuntimeSetti
 from turnscore_wire import DialogueRequest, RankRequest, SimilarityRequest, Turn
 
 
-async def test_the_next_request_is_answered_by_the_version_that_was_switched_to() -> None:
-    loader = FakeLoader(loaded_fake(FakeScorer()))
-    reference = loader.add(second_version())
-    async with switchable(loader) as (runtime, switch):
-        before = (await ask(runtime)).scores["fake"]
-        done = await switch.serve(reference)
-        after = (await ask(runtime)).scores["fake"]
-    assert (before.model, before.value) == ("fake:1.0.0", 0.02)
-    assert (after.model, after.value) == ("fake:1.1.0", 0.52)
-    assert not after.cached  # the other version's score of the same turn is another
-    assert done.replaced == {"fake:1.1.0": "fake:1.0.0"}
-    assert done.memory is not None
-    assert min(done.memory.before_bytes, done.memory.between_bytes, done.memory.after_bytes) > 0
-    assert "a restart would serve what TURNSCORE_MODELS names, not fake:1.1.0" in done.reason
-
-
 async def test_a_request_that_has_begun_stays_with_its_version_and_others_do_not_wait_for_it() -> None:
     old = FakeScorer()
     loader = FakeLoader(loaded_fake(old))

@@ -17,11 +17,6 @@ from turnscore_models import read_bundle
 from turnscore_core.loaded_scorer import load_scorer
 load_scorer(read_bundle(Path(sys.argv[1])), "cpu-int8").run_sample()
 """
-BARE = """
-import sys
-import onnxruntime
-onnxruntime.InferenceSession(sys.argv[1] + "/graphs/cpu-int8.onnx", providers=["CPUExecutionProvider"])
-"""
 
 
 def files_left_by(code: str, home: Path) -> list[str]:
@@ -36,10 +31,6 @@ def files_left_by(code: str, home: Path) -> list[str]:
 
 def test_a_bundle_that_is_loaded_and_scores_leaves_no_file_of_the_runtime(tmp_path: Path):
     assert files_left_by(SERVED, tmp_path / "served") == []
-
-
-def test_the_runtime_by_itself_would_leave_some(tmp_path: Path):
-    assert any("onnxruntime" in name for name in files_left_by(BARE, tmp_path / "bare"))
 
 
 @pytest.mark.parametrize("name", ["Dockerfile", "bentofile.yaml", "Makefile"])

@@ -39,18 +39,6 @@ def test_a_full_service_refuses_at_once_and_has_room_again_afterwards():
         pass
 
 
-def test_tokens_are_counted_as_well_as_items():
-    admission = Admission(AdmissionSettings(max_items=100, max_tokens=100))
-    with reserve(admission, one(1, 90), LATER):
-        assert_refused(admission, one(1, 11))
-
-
-def test_a_request_alone_is_admitted_however_large():
-    admission = Admission(AdmissionSettings(max_items=1, max_tokens=1))
-    with reserve(admission, one(50, 5000), LATER):
-        pass
-
-
 def test_the_advice_to_wait_follows_the_drain_rate():
     admission = Admission(AdmissionSettings(max_items=1000, max_tokens=1000), {"a": lambda: 0.002})
     with reserve(admission, one(1, 1000), LATER):

@@ -8,7 +8,7 @@ from prometheus_client import REGISTRY
 from support.fakes import FakeScorer, encoded, loaded_fake
 from turnscore_core.batches import BatchBudget, SizedPack, WasteLimit, grow_batch
 from turnscore_core.deadline import Deadline
-from turnscore_core.errors import DeadlineExceededError, FailedScoringError, NotReadyError
+from turnscore_core.errors import FailedScoringError, NotReadyError
 from turnscore_core.inference.concurrency import Concurrency
 from turnscore_core.scorers.scorer import RawScore
 from turnscore_service.auth.access import CALLER, Caller
@@ -78,34 +78,6 @@ async def test_the_oldest_turn_is_in_the_next_batch_whatever_its_width(fake_scor
     await asyncio.gather(first, *queued)
     batcher.close()
     assert fake_scorer.batches == [[3], [60], [8, 8, 8]]
-
-
-async def test_poisoned_turn_fails_alone(batcher: Batcher):
-    turns = [encoded(width) for width in (5, 6, 7, 8)] + [encoded(6, mark=1)]
-    found = await asyncio.gather(*(batcher.submit(turn, LATER) for turn in turns), return_exceptions=True)
-    assert [each.raw[0].value for each in found[:4]] == [0.05, 0.06, 0.07, 0.08]
-    assert isinstance(found[4], FailedScoringError)
-
-
-async def test_cancelled_caller_does_not_stall_its_batch(batcher: Batcher, fake_scorer: FakeScorer):
-    first = await hold_runtime(batcher, fake_scorer)
-    second, third = batcher.submit(encoded(5), LATER), batcher.submit(encoded(6), LATER)
-    first.cancel()
-    second.cancel()
-    fake_scorer.gate.set()
-    assert (await third).raw[0].value == 0.06
-
-
-async def test_a_turn_whose_time_ran_out_is_answered_and_not_computed(batcher: Batcher, fake_scorer: FakeScorer):
-    before = outcomes("expired")
-    first = await hold_runtime(batcher, fake_scorer)
-    with pytest.raises(DeadlineExceededError):
-        await batcher.submit(encoded(50), Deadline.after_ms(1))
-    fake_scorer.gate.set()
-    await first
-    await batcher.stop()
-    assert fake_scorer.batches == [[3]]
-    assert outcomes("expired") == before + 1
 
 
 async def test_stop_answers_what_is_queued_and_refuses_what_comes_after(batcher: Batcher, fake_scorer: FakeScorer):

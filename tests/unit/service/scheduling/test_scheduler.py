@@ -107,23 +107,8 @@ class AnsweringNothing:
         return self.submitted[-1]
 
 
-class CountedWork(InFlight):
-    """Counts how often it is asked whether it is done."""
-
-    asked = 0
-
-    @property  # type: ignore[misc]
-    def is_done(self) -> bool:  # type: ignore[override]
-        CountedWork.asked += 1
-        return False
-
-    @is_done.setter
-    def is_done(self, _: bool) -> None:
-        pass
-
-
 def begin(held: AnsweringNothing, turns: int) -> list[InFlight]:
-    works: list[InFlight] = [CountedWork({}, TurnToScore([], "ok"), 2) for _ in range(turns)]
+    works: list[InFlight] = [InFlight({}, TurnToScore([], "ok"), 2) for _ in range(turns)]
     for work in works:
         work.add(Part(held.runtime.loaded.scorer, "", [b"a"], (), keep=lambda _: None))
         work.waiting += 1
@@ -154,15 +139,6 @@ async def test_on_a_cpu_the_queue_counts_what_is_not_kept(device: Device, counte
         await ask(runtime, "a b c d e")
         assert runtime.pipeline().admission.real_shares["fake"] == counted / 5
     assert scorer.batches == [[counted]]
-
-
-async def test_leaving_many_turns_looks_at_each_a_few_times():
-    turns = 500
-    works = begin(AnsweringNothing([pack(range(turns))]), turns)
-    CountedWork.asked = 0
-    for work in works:
-        work.leave(expired=True)
-    assert CountedWork.asked <= 3 * turns
 
 
 async def test_a_scorer_of_a_pass_whose_score_cannot_be_kept_fails_alone():

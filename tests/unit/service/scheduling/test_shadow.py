@@ -10,7 +10,7 @@ from conftest import ServeFakes
 from scipy.stats import spearmanr
 from support.conditions import until
 from support.fakes import NOT_A_NUMBER, FakeScorer, candidate_version
-from support.versions import Longer, Looks, Since, said, shadows_of
+from support.versions import Longer, Looks, ShadowsSince, said, shadows_of
 from turnscore_service.scheduling import shadow
 from turnscore_service.scheduling.shadow import Idleness, rank_correlation
 from turnscore_service.scheduling.versions import CandidateVersions
@@ -51,7 +51,7 @@ def test_shadows_need_cpus_to_spare_and_no_caller_waiting(cpus: int, batchers: l
 
 
 async def test_the_difference_is_measured_turn_by_turn():
-    since = Since()
+    since = ShadowsSince()
     async with shadows_of(Longer()) as shadows:
         for words in (1, 5, 9):
             shadows.offer(*said(words))
@@ -64,7 +64,7 @@ async def test_the_difference_is_measured_turn_by_turn():
 
 async def test_labels_that_flip_are_counted_by_both_sides():
     """Hand-made: threshold 0.05 in both; the shadow gives 0.02 more."""
-    since = Since()
+    since = ShadowsSince()
     pairs = [(1, "low"), (2, "low"), (3, "low"), (4, "low"), (5, "fair"), (9, "fair")]  # 3 and 4 become fair
     async with shadows_of(Longer(), threshold=0.05) as shadows:
         for words, label in pairs:
@@ -81,7 +81,7 @@ async def test_labels_that_flip_are_counted_by_both_sides():
 
 
 async def test_no_more_than_a_few_wait_and_the_rest_is_counted():
-    since = Since()
+    since = ShadowsSince()
     async with shadows_of(Longer(), is_idle=lambda: False) as shadows:
         for _ in range(shadow.MOST_WAITING + 7):
             shadows.offer(*said(1))
@@ -90,7 +90,7 @@ async def test_no_more_than_a_few_wait_and_the_rest_is_counted():
 
 async def test_what_waits_too_long_is_dropped(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(shadow, "MOST_SECONDS", 0.0)
-    since = Since()
+    since = ShadowsSince()
     scorer = Longer()
     async with shadows_of(scorer, is_idle=lambda: False) as shadows:
         shadows.offer(*said(1))
@@ -102,7 +102,7 @@ async def test_what_waits_too_long_is_dropped(monkeypatch: pytest.MonkeyPatch):
 
 @pytest.mark.parametrize("text", [NOT_A_NUMBER, "untokenizable", "poison"])
 async def test_a_turn_that_fails_is_counted_and_the_next_one_compared(text: str):
-    since = Since()
+    since = ShadowsSince()
     async with shadows_of(Longer()) as shadows:
         item, outcome = said(2)
         shadows.offer(replace(item, response=text), outcome)
@@ -120,14 +120,14 @@ async def test_at_the_end_what_waits_is_dropped_and_nothing_hangs():
 
 
 async def test_a_shadow_that_hangs_is_given_up(held: Longer):
-    since = Since()
+    since = ShadowsSince()
     async with shadows_of(held, stall_seconds=0.1) as shadows:
         shadows.offer(*said(2))
         await until(lambda: since.outcomes() == {"failed": 1})
 
 
 async def test_a_shadow_that_is_computing_holds_no_caller(serve: ServeFakes, held: Longer):
-    since = Since()
+    since = ShadowsSince()
     async with serve(candidates=CandidateVersions(shadows=[candidate_version(held)]), fake=FakeScorer()) as (client, _):
         await client.post("/v1/score", json={"response": "one two"})
         await until(held.started.is_set)  # its batch is in the runtime, and stays there
@@ -141,7 +141,7 @@ async def test_a_shadow_that_is_computing_holds_no_caller(serve: ServeFakes, hel
 
 async def test_under_overload_nothing_is_shadowed(serve: ServeFakes):
     """While a caller's batch is in the runtime and others wait, no shadow computes; the overload over, they do."""
-    served, version, since = FakeScorer(), Longer(), Since()
+    served, version, since = FakeScorer(), Longer(), ShadowsSince()
     settings = Settings(admission=AdmissionSettings(max_items=4))
     async with serve(settings, CandidateVersions(shadows=[candidate_version(version)]), fake=served) as (
         client,
@@ -164,7 +164,7 @@ async def test_under_overload_nothing_is_shadowed(serve: ServeFakes):
 
 
 async def test_candidates_and_other_versions_answers_are_not_shadowed(serve: ServeFakes):
-    since, version = Since(), Longer()
+    since, version = ShadowsSince(), Longer()
     candidates = CandidateVersions(shadows=[candidate_version(version)])
     async with serve(candidates=candidates, fake=FakeScorer()) as (client, _):
         await client.post("/v1/rank", json={"candidates": ["a", "b c"]})
