@@ -25,7 +25,7 @@ from turnscore_load.fleet import STARTER
 from turnscore_load.generator import Job, drive
 from turnscore_load.machine import LOOPBACK
 from turnscore_load.processes import Process, StartError
-from turnscore_load.results import Check, Cost, figures_of, in_turn, number, ratio, table
+from turnscore_load.results import Check, Cost, figures_of, in_turn, number, ratio, rotate, table
 from turnscore_load.scenario import Scenario
 from turnscore_load.scenarios.equal import read_dialogues
 from turnscore_load.services import metric
@@ -37,6 +37,7 @@ QUALITY = f"{STARTER / 'quality'}/"
 FIGURES = ("cpu_ms", "p50_ms", "per_second")
 LIVE, ALONE = "in a live conversation", "the reply read alone by the first graph, in this process"
 MOST_OF_CPU, LEAST_FOUND, MOST_MS_BEYOND = 0.55, 0.9, 1.0
+_OWN = {"TURNSCORE_MODELS": QUALITY, "TURNSCORE_CACHE__TTL_SECONDS": "0", "TURNSCORE_GRPC__ENABLED": "false"}
 _READ_TURNS = 3  # Context turns that quality reads.
 _WRITING_SECONDS = 0.05  # In a live conversation, from a user's turn to the reply: a fast model's first words.
 _SETTLE_SECONDS = 1.0  # Until a service has written out what it counted.
@@ -46,28 +47,38 @@ _SETTLE_SECONDS = 1.0  # Until a service has written out what it counted.
 class PairScenario(Scenario[Sequence[Cost]]):
     """One that compares two services of quality without a score cache, in alternating rounds."""
 
-    rounds: Annotated[int, Option(min=1, help="Rounds of each service, in turns.")] = 5
+    starts: Annotated[int, Option(min=1, help="Times that both services are started, the other one first.")] = 4
+    rounds: Annotated[int, Option(min=1, help="Rounds of each service after a start, in turns.")] = 2
     conversations: Annotated[int, Option(min=1, help="Conversations of a round.")] = 20
 
     services: ClassVar[tuple[str, str]]  # the names of both, of which the ratio is that of the first over the second
 
     def compare(self, settings: Mapping[str, Mapping[str, str]], ways: Iterable[str]) -> list[Cost]:
-        """What each way costs each of these services."""
-        own = {"TURNSCORE_MODELS": QUALITY, "TURNSCORE_CACHE__TTL_SECONDS": "0", "TURNSCORE_GRPC__ENABLED": "false"}
+        """What each way costs each of these services.
+
+        Both are started several times, in either order: a process keeps the speed it happened to start with. Measured:
+        the same code differed by 4 to 9 % with which of the two was started first.
+        """
         costs: list[Cost] = []
-        with ExitStack() as stack:
-            services = {
-                name: stack.enter_context(self.started(name.replace(" ", "-"), {**own, **more}))
-                for name, more in settings.items()
-            }
-            for each in services.values():
-                each.pause()
-            for round_, name in in_turn(services, self.rounds + 1):
-                typer.echo(f"round {round_} of {self.rounds}: {name}" if round_ else f"warming up: {name}")
-                measured = [(way, name, measure_way(services[name], way, round_, self.conversations)) for way in ways]
-                measured += self.measure_more(services[name], name, round_)
-                costs += measured if round_ else []
-            costs += self.measure_last(services)
+        for start in range(self.starts):
+            with ExitStack() as stack:
+                services = {
+                    name: stack.enter_context(self.started(name.replace(" ", "-"), {**_OWN, **settings[name]}))
+                    for name in rotate(settings, start)
+                }
+                for each in services.values():
+                    each.pause()
+                for number, name in in_turn(settings, self.rounds + 1):
+                    typer.echo(
+                        f"start {start + 1} of {self.starts}, {f'round {number}' if number else 'warm-up'}: {name}"
+                    )
+                    round_ = start * self.rounds + number
+                    measured = [
+                        (way, name, measure_way(services[name], way, round_, self.conversations)) for way in ways
+                    ]
+                    measured += self.measure_more(services[name], name, round_)
+                    costs += measured if number else []
+                costs += self.measure_last(services) if start + 1 == self.starts else ()
         return costs
 
     def measure_more(self, service: Process, name: str, round_: int) -> Iterable[Cost]:
