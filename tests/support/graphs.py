@@ -7,6 +7,7 @@ import numpy as np
 import onnx
 import onnxruntime
 from onnx import ModelProto, TensorProto, helper, numpy_helper
+from turnscore_core.inference.onnx_backend import int8_saturates
 from turnscore_core.scorers.scorer import RawScore, Scorer, TokenPack, TurnToScore
 from turnscore_models import Bundle, write_bundle
 from turnscore_models.bundle import encoder_digest, sha256_of
@@ -56,6 +57,7 @@ def run_graph(path: Path, feeds: Mapping[str, np.ndarray], *outputs: str) -> lis
     """The graph's outputs, or those of these names, on the CPU."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
+    options.add_session_config_entry("session.x64quantprecision", str(int(int8_saturates())))  # as the service's
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     return list(session.run(outputs or None, feeds))
