@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Annotated, cast
 
 import numpy as np
-import onnx
 import torch
 import typer
 from torch import Tensor, nn
@@ -30,7 +29,7 @@ from turnscore_exporters.bundles.self_test import start_version
 from turnscore_exporters.bundles.writer import MIN_PARITY_TURNS, PACKS_AT_ONCE
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.quality.bundle import write_head_set
-from turnscore_exporters.quality.dequantize import read_constants
+from turnscore_exporters.quality.dequantize import read_heads
 from turnscore_exporters.quality.job import read_marked_turns
 from turnscore_exporters.training.encoders import chunks
 from turnscore_models import Bundle, BundleError, write_bundle
@@ -51,10 +50,7 @@ class ServedHeads(nn.Module):
 
     def __init__(self, file: Path) -> None:
         super().__init__()
-        stored = {
-            name.removeprefix("model.").removesuffix("/half"): torch.from_numpy(value.astype(np.float32))
-            for name, value in read_constants(onnx.load(file).graph).items()
-        }
+        stored = {name: torch.from_numpy(value.copy()) for name, value in read_heads(file).items()}
         [similar] = [
             value for name, value in stored.items() if name.startswith("/") and value.shape == (len(HEADS) + 1,)
         ]

@@ -69,8 +69,8 @@ def put_weights(model: QualityModel, encoder: Sequence[Path], heads: Sequence[Pa
     graphs = [onnx.load(path).graph for path in encoder]
     constants: dict[str, Array] = {}
     parts = [(graph, read_constants(graph)) for graph in graphs]
-    for own in (*(read_constants(onnx.load(file).graph) for file in heads), *(own for _, own in parts)):
-        constants |= {name.removeprefix("model.").removesuffix("/half"): value for name, value in own.items()}
+    for own in (*map(read_heads, heads), *(own for _, own in parts)):
+        constants |= {name.removeprefix("model."): value for name, value in own.items()}
     wanted = model.state_dict()
     found = {name: value for name, value in constants.items() if name in wanted}
     found |= dict(_attention_biases(constants))
@@ -83,6 +83,12 @@ def put_weights(model: QualityModel, encoder: Sequence[Path], heads: Sequence[Pa
     if missing := sorted(wanted.keys() - found.keys()):
         raise CheckpointError(f"{encoder[0]}: holds no {missing[0]}, nor {len(missing) - 1} others")
     model.load_state_dict({name: torch.from_numpy(found[name].copy()).reshape(wanted[name].shape) for name in wanted})
+
+
+def read_heads(file: Path) -> dict[str, Array]:
+    """Every constant of the graph of a set of heads as fp32, by its name in the model."""
+    constants = read_constants(onnx.load(file).graph).items()
+    return {name.removeprefix("model.").removesuffix("/half"): value.astype(np.float32) for name, value in constants}
 
 
 def read_constants(graph: GraphProto) -> dict[str, Array]:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import cast
 
 import numpy as np
-import onnx
 import torch
 from numpy.typing import NDArray
 from pydantic import JsonValue
@@ -50,7 +49,7 @@ from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.json_files import write_json
 from turnscore_exporters.options import ReactionExportOptions
 from turnscore_exporters.quality.bundle import write_head_set
-from turnscore_exporters.quality.dequantize import read_constants
+from turnscore_exporters.quality.dequantize import read_heads
 from turnscore_exporters.quality.drills import make_user_turn
 from turnscore_exporters.training.encoders import chunks
 
@@ -78,10 +77,7 @@ class UserTurnHeads(nn.Module):
 
     def __init__(self, file: Path, dropout: float) -> None:
         super().__init__()
-        stored = {
-            name.removeprefix("model.").removesuffix("/half"): torch.from_numpy(value.astype(np.float32))
-            for name, value in read_constants(onnx.load(file).graph).items()
-        }
+        stored = {name: torch.from_numpy(value.copy()) for name, value in read_heads(file).items()}
         if missing := {f"reaction_{part}.{kind}" for part in ("hidden", "head") for kind in ("weight", "bias")} - set(
             stored
         ):
