@@ -155,16 +155,12 @@ class ChatMessage(BaseModel):
     @property
     def goes_on(self) -> bool:
         """Whether tools are at work after it."""
-        return self.calls_tools or self.role in _TOOL_ROLES or self._brings_results
+        return self.calls_tools or self.role in _TOOL_ROLES or self.brings_results
 
     @property
-    def _brings_results(self) -> bool:
+    def brings_results(self) -> bool:
         """Whether it only hands results of tools back, as Anthropic's form does in the user's name."""
         return bool(self.parts) and all(part.type in _RESULT_PARTS for part in self.parts)
-
-    @property
-    def speaks_for_user(self) -> bool:
-        return self.role == "user" and not self._brings_results
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,7 +194,7 @@ def map_messages(messages: Sequence[ChatMessage]) -> MappedMessages:
     said: list[_OpenTurn] = []
     goes_on = ends_silent = False
     for index, message in enumerate(messages):
-        if message.speaks_for_user:
+        if message.role == "user" and not message.brings_results:
             said.append(_OpenTurn(index, "user", [message.text]))
             goes_on = ends_silent = False
         elif message.role != "assistant":

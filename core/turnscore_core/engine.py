@@ -161,7 +161,15 @@ class _ScorerRun:
     ) -> Sequence[_Group]:
         """Puts the scores that are known into the turns' outcomes; the groups that are not."""
         groups = self._group(dialogues)
-        return groups if self._store is None else self._answer_known(self._store, groups)
+        if self._store is None:
+            return groups
+        unknown = []
+        for group, found in zip(groups, self._store.find([each.turns for each in groups]), strict=True):
+            if found is None:
+                unknown.append(group)
+            else:
+                self._deliver(group, found, is_cached=True)
+        return unknown
 
     def finish(self, group: _Group, answers: Sequence[Answer]) -> None:
         """Puts the group's scores, or errors, into the turns' outcomes."""
@@ -188,16 +196,6 @@ class _ScorerRun:
                     group = groups[key] = _Group(key, [item.turn_for(self.loaded) for item, _ in together])
                 group.askers.append(list(together))
         return list(groups.values())
-
-    def _answer_known(self, store: ScorerStore, groups: Sequence[_Group]) -> list[_Group]:
-        """The groups that are not known."""
-        unknown = []
-        for group, found in zip(groups, store.find([each.turns for each in groups]), strict=True):
-            if found is None:
-                unknown.append(group)
-            else:
-                self._deliver(group, found, is_cached=True)
-        return unknown
 
     def _deliver(self, group: _Group, answers: Sequence[Answer], *, is_cached: bool = False) -> None:
         name = self.loaded.name

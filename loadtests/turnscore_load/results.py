@@ -45,7 +45,9 @@ class ScenarioResult:
     def markdown(self) -> str:
         """The page: where, how and when, the parts, and the claims."""
         where = f"`{self.command or self.scenario}`, {self.machine}, {self.date}, load average {self.load_average:.1f}."
-        checks = [check_table(self.checks)] if self.checks else []
+        words = {True: "yes", False: "NO", None: "-"}
+        claims = [[each.claim, each.found, words[each.holds]] for each in self.checks]
+        checks = [table(["claim", "found", "holds"], claims)] if claims else []
         return "\n\n".join([where, *(part for part in self.parts if part), *checks]) + "\n"
 
     def write(self, file: Path) -> None:
@@ -58,11 +60,6 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, texts: int | No
     words = len(head) if texts is None else texts
     lines = [head, [*["---"] * words, *["---:"] * (len(head) - words)], *rows]
     return "\n".join(f"| {' | '.join(each.replace('|', chr(92) + '|') for each in line)} |" for line in lines)
-
-
-def check_table(found: Sequence[Check]) -> str:
-    words = {True: "yes", False: "NO", None: "-"}
-    return table(["claim", "found", "holds"], [[each.claim, each.found, words[each.holds]] for each in found])
 
 
 def not_run(reasons: Mapping[str, str]) -> str:

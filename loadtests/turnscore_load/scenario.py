@@ -96,10 +96,10 @@ class Scenario(Generic[Found]):
         return service_process(self.serving / program, self.folder / name, settings, clean=clean)
 
     def started(
-        self, name: str, settings: Mapping[str, str] = NO_SETTINGS, *, program: str = "bentoml", clean: bool = True
+        self, name: str, settings: Mapping[str, str] = NO_SETTINGS, *, clean: bool = True
     ) -> AbstractContextManager[Process]:
-        """The same one, ready, until the block ends. Raises StartError."""
-        return started(self.service(name, settings, program=program, clean=clean))
+        """One of `bentoml`, ready, until the block ends. Raises StartError."""
+        return started(self.service(name, settings, clean=clean))
 
 
 @dataclass(kw_only=True)

@@ -80,17 +80,14 @@ class LoadedService:
 
 def wait_for_workers(process: Process, workers: int) -> None:
     """Returns when every worker of the service is ready: the service is when one of them is. Raises StartError."""
+
+    def are_ready() -> bool:
+        listening = [each for each in psutil.net_connections(kind="tcp") if each.status == psutil.CONN_LISTEN]
+        own = {each.pid for each in listening if each.laddr.port == process.grpc_port}  # by any number of sockets
+        return len(own) == workers and metric(process.port, "turnscore_ready") == 1
+
     if workers > 1:
-        wait_until(
-            lambda: _count_listening(process.grpc_port) == workers and metric(process.port, "turnscore_ready") == 1,
-            f"every worker of the service ({process.log})",
-        )
-
-
-def _count_listening(port: int) -> int:
-    """Processes that listen on the port, by whatever number of sockets."""
-    found = psutil.net_connections(kind="tcp")
-    return len({each.pid for each in found if each.status == psutil.CONN_LISTEN and each.laddr.port == port})
+        wait_until(are_ready, f"every worker of the service ({process.log})")
 
 
 def models_at(port: int) -> tuple[str, ...]:

@@ -208,17 +208,13 @@ def read_line(raw: bytes, scorers: Sequence[str] | None, limits: Limits) -> Aske
 
 def keep(fields: Mapping[str, Any]) -> Fields:
     """A line's fields: those named as one of ours in `input`, or, of a row of an earlier run, left out."""
-    is_dialogue = _kind_of(fields) in ("turns", "messages")
+    is_dialogue = next((kind for kind in _KINDS if kind in fields), None) in ("turns", "messages")
     take = _leave_out if _is_row(fields) else _set_aside
     kept = take(fields, _OURS | {"dialogue"} if is_dialogue else _OURS)
     for name in ("turns", "messages"):
         if is_dialogue and isinstance(kept.get(name), list):
             kept[name] = [take(turn, _OF_A_TURN) if isinstance(turn, dict) else turn for turn in kept[name]]
     return kept
-
-
-def _kind_of(fields: Mapping[str, Any]) -> str | None:
-    return next((kind for kind in _KINDS if kind in fields), None)
 
 
 def _is_row(fields: Mapping[str, Any]) -> bool:

@@ -440,7 +440,8 @@ class Patient:
                 now = self.clock.now()
                 if isinstance(error, UnauthenticatedError):
                     raise self._stop(error, 0.0) from error
-                if not _may_pass(error):
+                # The same line may be answered later: no room, no time, no service, or a proxy that reports that.
+                if not (is_retryable(error) or isinstance(error, DeadlineExceededError)):
                     self.pace.answered()
                     raise
                 refused_at = now if refused_at is None else refused_at
@@ -476,11 +477,6 @@ class Patient:
         hint_ms = error.retry_after_ms if isinstance(error, ServiceError) else None
         has_no_room = isinstance(error, ServiceError) and error.code != ErrorCode.NOT_READY
         return self.pace.refused(begun_in, hint_ms, is_gone=not has_no_room)
-
-
-def _may_pass(error: TurnScoreError) -> bool:
-    """Whether the same line may be answered later: no room, no time, no service, or a proxy that reports that."""
-    return is_retryable(error) or isinstance(error, DeadlineExceededError)
 
 
 async def score_lines(

@@ -329,18 +329,14 @@ def _serve(bundle: Path) -> dict[str, str]:
 
 
 def _becomes(replica: Process, key: str, status: int) -> bool:
-    end = time.monotonic() + _KEY_SECONDS
-    while (found := _ask_models(replica, key)) != status and time.monotonic() < end:
+    """Whether the replica soon answers a question for its models, with that key, by that status."""
+    end, headers = time.monotonic() + _KEY_SECONDS, {"authorization": f"Bearer {key}"}
+    while time.monotonic() < end:
+        with suppress(httpx.TransportError):
+            if httpx.get(f"{replica.url}/v1/models", headers=headers, timeout=_KEY_SECONDS).status_code == status:
+                return True
         time.sleep(0.1)  # polling another process: there is nothing to wait on
-    return found == status
-
-
-def _ask_models(replica: Process, key: str) -> int:
-    """The status; 0 where there is no answer."""
-    with suppress(httpx.TransportError):
-        headers = {"authorization": f"Bearer {key}"}
-        return httpx.get(f"{replica.url}/v1/models", headers=headers, timeout=_KEY_SECONDS).status_code
-    return 0
+    return False
 
 
 @contextmanager

@@ -34,7 +34,7 @@ class Breaker:
         self._settings = settings
         self._recent: deque[bool] = deque(maxlen=settings.breaker_window)
         self._openings = 0
-        self._opened = asyncio.Event()
+        self.opened = asyncio.Event()
         self.state: State = "open"
         self._become("open")
 
@@ -58,10 +58,6 @@ class Breaker:
         """Opens it where it is closed: a probe has to pass before it is used again."""
         if self.is_closed:
             self._become("open")
-
-    async def wait_until_open(self) -> None:
-        """Returns at once where it is open."""
-        await self._opened.wait()
 
     def pause_seconds(self) -> float:
         """How long not to use the Redis: doubled each time it opens again without having worked in between."""
@@ -91,9 +87,9 @@ class Breaker:
     def _become(self, state: State) -> None:
         self.state = state
         if state == "open":
-            self._opened.set()
+            self.opened.set()
         else:
-            self._opened.clear()
+            self.opened.clear()
         metrics.CACHE_BREAKER.labels(self.operation).set(_STATE_NUMBERS[state])
 
 
@@ -338,7 +334,7 @@ class RedisLevel:
 
     async def _keep_probing(self, breaker: Breaker, probe: Callable[[], Awaitable[None]]) -> None:
         while True:
-            await breaker.wait_until_open()
+            await breaker.opened.wait()
             await asyncio.sleep(breaker.pause_seconds())
             breaker.begin_probe()
             try:

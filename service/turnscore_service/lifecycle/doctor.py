@@ -104,7 +104,9 @@ def diagnose(settings: Settings, machine: Machine, *, with_load: bool = False) -
     _look_at_runtime(found, machine)
     devices = _look_at_devices(found, settings, machine)
     if devices:
-        found.scorers = [_look_at_bundle(name, devices, with_load=with_load) for name in _bundle_names(settings)]
+        served = list(settings.models) or [f"{folder}/" for folder in starter_bundles()]
+        names = [*served, *(each.bundle for each in (*settings.shadow, *settings.split))]
+        found.scorers = [_look_at_bundle(name, devices, with_load=with_load) for name in names]
     found.problems += [Problem(each.problem, is_fatal=True) for each in found.scorers if each.problem]
     found.problems += check_service(settings, sum(each.graph_bytes for each in found.scorers), Surroundings())
     return found
@@ -175,11 +177,6 @@ def _look_at_bundle(name: str, devices: Sequence[Device], *, with_load: bool) ->
         provider=provider,
         graph_bytes=sum(bundle.path_of(each).stat().st_size for each in bundle.manifest.graphs[variant].files),
     )
-
-
-def _bundle_names(settings: Settings) -> list[str]:
-    served = list(settings.models) or [f"{folder}/" for folder in starter_bundles()]
-    return served + [each.bundle for each in (*settings.shadow, *settings.split)]
 
 
 def _driver_version() -> str | None:

@@ -181,20 +181,18 @@ class SupervisedExecutor:
 
     def _look(self) -> None:
         self._timer = None
-        self._adjust_for_pause(time.monotonic() - self._due_at)
-        oldest = time.monotonic() - self._watch.stall_seconds
+        now = time.monotonic()
+        for job in self._jobs:
+            if job.started_at is not None:
+                # A look that comes late says that the whole process stood still, as under SIGSTOP: nothing hangs.
+                job.started_at += now - self._due_at
+        oldest = now - self._watch.stall_seconds
         hung = {job for job in self._jobs if job.started_at is not None and job.started_at < oldest}
         if hung:
             _LOGGER.critical("stage %s has hung for %s seconds", self._name, self._watch.stall_seconds)
             self._die(hung)
         elif self._jobs:
             self._look_later(asyncio.get_running_loop())
-
-    def _adjust_for_pause(self, late_seconds: float) -> None:
-        """A look that comes late says that the whole process stood still, as under SIGSTOP: its work does not hang."""
-        for job in self._jobs:
-            if job.started_at is not None:
-                job.started_at += late_seconds
 
     def _die(self, hung: set[_Job]) -> None:
         """Fails the callers of what hangs and moves everything that waits to fresh threads."""

@@ -77,11 +77,6 @@ def compare_texts(name: str, texts: Sequence[Outcome], references: Sequence[Outc
     return found
 
 
-def describe_texts(name: str, outcomes: Sequence[Outcome]) -> list[EncodedText]:
-    scores = [outcome.scores[name] for outcome in outcomes]
-    return [EncodedText(tokens=score.tokens, cached=score.cached) for score in scores]
-
-
 def _stack(name: str, outcomes: Sequence[Outcome]) -> _Vectors:
     for outcome in outcomes:
         if name in outcome.errors:
@@ -247,10 +242,12 @@ class ScoringPipeline:
                 ]
             )
             texts, references = outcomes[: len(request.texts)], outcomes[len(request.texts) :]
+            compared = compare_texts(encoder.name, texts, references)  # raises the error of any
+            known = [each.scores[encoder.name] for each in references]
             return SimilarityReply(
                 request_id=request_id,
-                texts=compare_texts(encoder.name, texts, references),
-                references=describe_texts(encoder.name, references),
+                texts=compared,
+                references=[EncodedText(tokens=score.tokens, cached=score.cached) for score in known],
                 model=encoder.bundle.manifest.reference,
                 digest=encoder.bundle.digest,
                 timing_ms=timing_of(outcomes, started_at),
