@@ -7,23 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal, Protocol, Self, TypeVar, Unpack, overload
 
 import httpx
+import turnscore_wire as wire
 from pydantic import BaseModel
-from turnscore_wire import (
-    BatchReply,
-    ChatMessage,
-    ConversationMessage,
-    ConversationOpened,
-    ConversationOpening,
-    ConversationReply,
-    ConversationScored,
-    DialogueReply,
-    ModelsReply,
-    RankReply,
-    ScoreReply,
-    SimilarityReply,
-    Speaker,
-    Turn,
-)
 
 from turnscore_client import _calls, _defaults
 from turnscore_client._calls import Call
@@ -51,10 +36,10 @@ R = TypeVar("R", bound=BaseModel)
 class AsyncStream(Protocol):
     """A connection for one conversation. Raises OutOfTimeError, or a TurnScoreError where it is broken or ended."""
 
-    async def send(self, message: ConversationMessage, seconds_left: Callable[[], float]) -> None:
+    async def send(self, message: wire.ConversationMessage, seconds_left: Callable[[], float]) -> None:
         """Sends one message."""
 
-    async def receive(self, seconds_left: Callable[[], float]) -> ConversationReply:
+    async def receive(self, seconds_left: Callable[[], float]) -> wire.ConversationReply:
         """The next message of the service."""
 
     async def close(self) -> None:
@@ -73,7 +58,7 @@ class AsyncConversation:
     def __init__(
         self,
         open_stream: Callable[[str | None, Attempts], Awaitable[AsyncStream]],
-        opening: ConversationOpening,
+        opening: wire.ConversationOpening,
         request_id: str | None,
         policy: RetryPolicy,
         clock: Clock,
@@ -82,7 +67,7 @@ class AsyncConversation:
         self._open_stream = open_stream
         self._opening = opening
         # Messages of an unfinished assistant's turn, to send once it is reopened.
-        self._waiting: Sequence[ChatMessage] = ()
+        self._waiting: Sequence[wire.ChatMessage] = ()
         self._policy = policy
         self._clock = clock
         self._reopenings_left = max_reopenings
@@ -93,12 +78,18 @@ class AsyncConversation:
         self._entry = "async with"
 
     @overload
-    async def say(self, speaker: Literal["system"], text: str, **given: Unpack[TurnOptions]) -> ConversationScored: ...
+    async def say(
+        self, speaker: Literal["system"], text: str, **given: Unpack[TurnOptions]
+    ) -> wire.ConversationScored: ...
 
     @overload
-    async def say(self, speaker: Speaker, text: str, **given: Unpack[TurnOptions]) -> ConversationScored | None: ...
+    async def say(
+        self, speaker: wire.Speaker, text: str, **given: Unpack[TurnOptions]
+    ) -> wire.ConversationScored | None: ...
 
-    async def say(self, speaker: Speaker, text: str, **given: Unpack[TurnOptions]) -> ConversationScored | None:
+    async def say(
+        self, speaker: wire.Speaker, text: str, **given: Unpack[TurnOptions]
+    ) -> wire.ConversationScored | None:
         """Says a turn. Its scores, and those of the conversation so far, in `dialogue`; None if the turn is not scored.
 
         The user's turns are scored where `scorers` name scorers of user turns; where they name no others, the
@@ -111,7 +102,7 @@ class AsyncConversation:
 
     async def say_messages(
         self, messages: Iterable[MessageLike], **given: Unpack[TurnOptions]
-    ) -> ConversationScored | None:
+    ) -> wire.ConversationScored | None:
         """Hands over the messages since the last ones, in OpenAI's chat form: one, or several.
 
         The scores of the turn that they end with, as `say` gives them; None while tools are at work, and the service
@@ -120,8 +111,8 @@ class AsyncConversation:
         return await self._exchange_one(given, lambda left_ms: self._exchange.add_messages(messages, left_ms))
 
     async def _exchange_one(
-        self, given: TurnOptions, write: Callable[[int], ConversationMessage]
-    ) -> ConversationScored | None:
+        self, given: TurnOptions, write: Callable[[int], wire.ConversationMessage]
+    ) -> wire.ConversationScored | None:
         check_names(given, TurnOptions.__optional_keys__)
         async with self._turn:
             attempts = Attempts(self._policy.with_timeout(given.get("timeout_seconds")))
@@ -141,7 +132,7 @@ class AsyncConversation:
                         return read_answer(reply, self._exchange.request_id)
                 await self._reopen(message, attempts)
 
-    async def _ask(self, message: ConversationMessage, attempts: Attempts) -> ConversationReply:
+    async def _ask(self, message: wire.ConversationMessage, attempts: Attempts) -> wire.ConversationReply:
         stream = self._require_stream()
         try:
             await stream.send(message, attempts.seconds_left)
@@ -158,7 +149,7 @@ class AsyncConversation:
             self._exchange.give_up()
             raise
 
-    async def _reopen(self, unanswered: ConversationMessage | None, attempts: Attempts) -> None:
+    async def _reopen(self, unanswered: wire.ConversationMessage | None, attempts: Attempts) -> None:
         """With every turn before the message that has no answer."""
         self._reopenings_left -= 1
         await self._close_stream()
@@ -170,14 +161,14 @@ class AsyncConversation:
         await self._open_patiently(attempts)
 
     @property
-    def opened(self) -> ConversationOpened:
+    def opened(self) -> wire.ConversationOpened:
         """What the service answered when it opened: the request id, the scorers, the turns of context."""
         if self._exchange.opened is None:
             raise ConnectionFailedError(f"the conversation is not open; use it inside its `{self._entry}`")
         return self._exchange.opened
 
     @property
-    def turns(self) -> Sequence[Turn]:
+    def turns(self) -> Sequence[wire.Turn]:
         """Every turn so far, with the context it was opened with: the context of the next conversation."""
         return self._exchange.turns
 
@@ -232,7 +223,7 @@ class AsyncConversation:
             await self._stream.send(waiting, attempts.seconds_left)
             read_answer(await self._receive(self._stream, attempts), self._exchange.request_id)
 
-    async def _receive(self, stream: AsyncStream, attempts: Attempts) -> ConversationReply:
+    async def _receive(self, stream: AsyncStream, attempts: Attempts) -> wire.ConversationReply:
         while True:
             answer = self._exchange.read(await stream.receive(attempts.seconds_left))
             if answer is not None:
@@ -277,9 +268,9 @@ class AsyncCalls:
         context: Iterable[TurnLike] = (),
         response: str | None = None,
         messages: Iterable[MessageLike] | None = None,
-        speaker: Speaker | None = None,
+        speaker: wire.Speaker | None = None,
         **given: Unpack[ScoringOptions],
-    ) -> ScoreReply:
+    ) -> wire.ScoreReply:
         """The scores of one turn. `context` is oldest first; ScoringOptions has what else may be given.
 
         `messages`, in OpenAI's chat form, stand in for both: their last turn is scored, or `response` after them.
@@ -289,7 +280,7 @@ class AsyncCalls:
         fields = {**_calls.dialogue_of("context", context, messages), **own, **_calls.choice_of(given)}
         return await self._run(_calls.make_call(_calls.SCORE, given, fields))
 
-    async def score_batch(self, items: Iterable[ItemLike], **given: Unpack[ScoringOptions]) -> BatchReply:
+    async def score_batch(self, items: Iterable[ItemLike], **given: Unpack[ScoringOptions]) -> wire.BatchReply:
         """The scores of several turns; `results` holds a ScoreReply or an ErrorReply for each, in order.
 
         What an item says about its scoring goes before what is given here.
@@ -303,7 +294,7 @@ class AsyncCalls:
         *,
         messages: Iterable[MessageLike] | None = None,
         **given: Unpack[ScoringOptions],
-    ) -> DialogueReply:
+    ) -> wire.DialogueReply:
         """The scores of every system turn of a dialogue, oldest turn first, and of the dialogue as a whole.
 
         The user's turns are scored too where `scorers` name scorers of user turns.
@@ -320,7 +311,7 @@ class AsyncCalls:
         messages: Iterable[MessageLike] | None = None,
         weights: Mapping[str, float] | None = None,
         **given: Unpack[ScoringOptions],
-    ) -> RankReply:
+    ) -> wire.RankReply:
         """Several responses to one context, best first: `candidates[reply.candidates[0].index]` is the best.
 
         `weights` say how much each scorer's percentile counts, 1 where none is given; without `scorers` they are asked.
@@ -353,7 +344,7 @@ class AsyncCalls:
 
     async def similarity(
         self, texts: Iterable[str], references: Iterable[str] = (), **given: Unpack[SimilarityOptions]
-    ) -> SimilarityReply:
+    ) -> wire.SimilarityReply:
         """How near each text is to each of `references`, or to the other texts without any, by the sentence encoder.
 
         `texts[i].similarities[j]` is a cosine, -1 to 1, and `texts[i].best` the place of the greatest. A NotFoundError
@@ -363,7 +354,7 @@ class AsyncCalls:
         fields = {"texts": _calls.plain(texts), "references": _calls.plain(references), **_calls.chosen(given)}
         return await self._run(_calls.make_call(_calls.SIMILARITY, given, fields))
 
-    async def models(self, **given: Unpack[CallOptions]) -> ModelsReply:
+    async def models(self, **given: Unpack[CallOptions]) -> wire.ModelsReply:
         """What the service has loaded, and how much it takes at once."""
         check_names(given, CallOptions.__optional_keys__)
         return await self._run(_calls.make_call(_calls.MODELS, given))

@@ -3,39 +3,28 @@
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from turnscore_wire import (
-    ChatMessage,
-    ConversationMessage,
-    ConversationOpened,
-    ConversationOpening,
-    ConversationReply,
-    ConversationScored,
-    DialogueAggregate,
-    Speaker,
-    Turn,
-    map_messages,
-)
+import turnscore_wire as wire
 from turnscore_wire.conversations import Transcript
 
 from turnscore_client._calls import messages_message, turn_message
 from turnscore_client._errors import ServiceError, UnexpectedReplyError, error_from_detail
 from turnscore_client._options import MessageLike
 
-Dialogue = Mapping[str, DialogueAggregate]
+Dialogue = Mapping[str, wire.DialogueAggregate]
 
 
-def opening_with(opening: ConversationOpening, turns: Sequence[Turn]) -> ConversationOpening:
+def opening_with(opening: wire.ConversationOpening, turns: Sequence[wire.Turn]) -> wire.ConversationOpening:
     """The same choices with the turns so far. Raises as ConversationOpening does where that is too much."""
     kept = {name: getattr(opening, name) for name in opening.model_fields_set - {"context", "messages"}}
-    return ConversationOpening(**kept, context=list(turns))
+    return wire.ConversationOpening(**kept, context=list(turns))
 
 
-def has_ended(reply: ConversationReply) -> bool:
+def has_ended(reply: wire.ConversationReply) -> bool:
     """Whether this ends the conversation, as the replica shuts down or nobody spoke; the turn was then not taken."""
     return reply.error is not None and reply.error.code in ("not_ready", "deadline_exceeded")
 
 
-def join(before: Dialogue, after: Dialogue) -> dict[str, DialogueAggregate]:
+def join(before: Dialogue, after: Dialogue) -> dict[str, wire.DialogueAggregate]:
     """The aggregates over the turns of both: a conversation's before and after it was reopened."""
     joined = {**before, **after}
     for name in before.keys() & after.keys():
@@ -43,7 +32,7 @@ def join(before: Dialogue, after: Dialogue) -> dict[str, DialogueAggregate]:
     return joined
 
 
-def _join_one(one: DialogueAggregate, other: DialogueAggregate) -> DialogueAggregate:
+def _join_one(one: wire.DialogueAggregate, other: wire.DialogueAggregate) -> wire.DialogueAggregate:
     turns = one.turns + other.turns
 
     def mean(first: float | None, second: float | None) -> float | None:
@@ -52,7 +41,7 @@ def _join_one(one: DialogueAggregate, other: DialogueAggregate) -> DialogueAggre
     def outer(choose: Callable[..., float], first: float | None, second: float | None) -> float | None:
         return None if first is None or second is None else choose(first, second)
 
-    return DialogueAggregate(
+    return wire.DialogueAggregate(
         mean=(one.mean * one.turns + other.mean * other.turns) / turns,
         min=min(one.min, other.min),
         max=max(one.max, other.max),
@@ -63,7 +52,7 @@ def _join_one(one: DialogueAggregate, other: DialogueAggregate) -> DialogueAggre
     )
 
 
-_Sent = Turn | list[ChatMessage]
+_Sent = wire.Turn | list[wire.ChatMessage]
 
 
 class Exchange:
@@ -71,11 +60,11 @@ class Exchange:
 
     def __init__(
         self,
-        opening: ConversationOpening,
+        opening: wire.ConversationOpening,
         request_id: str | None,
         before: Dialogue | None = None,
         shift: int = 0,
-        waiting: Sequence[ChatMessage] = (),
+        waiting: Sequence[wire.ChatMessage] = (),
     ) -> None:
         """`before` are the aggregates of the turns that the conversation scored before it was reopened.
 
@@ -91,33 +80,33 @@ class Exchange:
         self._waiting = list(waiting)
         self._due: deque[_Sent | None] = deque()  # what is still to be answered; None stands for the opening
         self._late = 0  # how many of these, the first ones, no caller waits for
-        self.opened: ConversationOpened | None = None
+        self.opened: wire.ConversationOpened | None = None
         self.request_id = request_id
         self.is_draining = False
 
     @property
-    def turns(self) -> Sequence[Turn]:
+    def turns(self) -> Sequence[wire.Turn]:
         """What the service has received, and what it may have received because its answer did not come."""
         transcript = self.transcript_before(None)
-        return (*transcript.turns, *map_messages(transcript.waiting).turns)
+        return (*transcript.turns, *wire.map_messages(transcript.waiting).turns)
 
-    def transcript_before(self, message: ConversationMessage | None) -> Transcript:
+    def transcript_before(self, message: wire.ConversationMessage | None) -> Transcript:
         """The same without what this message, the last one, says; messages of a turn that goes on wait."""
         transcript = Transcript([], 0)
         for entry in self._sent_before(message):
-            if isinstance(entry, Turn):
+            if isinstance(entry, wire.Turn):
                 transcript.add_turn(entry)
             else:
                 transcript.add_messages(entry)
         return transcript
 
-    def places_before(self, message: ConversationMessage | None) -> int:
+    def places_before(self, message: wire.ConversationMessage | None) -> int:
         """The place that the next turn, or message, would have, as `index` counts them."""
         sent = self._sent_before(message)[len(self._opening.context) :]
         opened = len(self._opening.messages or self._opening.context)
-        return self.shift + opened + sum(1 if isinstance(entry, Turn) else len(entry) for entry in sent)
+        return self.shift + opened + sum(1 if isinstance(entry, wire.Turn) else len(entry) for entry in sent)
 
-    def _sent_before(self, message: ConversationMessage | None) -> list[_Sent]:
+    def _sent_before(self, message: wire.ConversationMessage | None) -> list[_Sent]:
         last = None if message is None else message.turn or (message.messages and message.messages.messages)
         due = (entry for entry in self._due if entry is not None)
         waiting = [self._waiting] if self._waiting else []
@@ -128,24 +117,24 @@ class Exchange:
         """The deadline of turns that name none."""
         return self._opening.deadline_ms
 
-    def open(self) -> ConversationMessage:
+    def open(self) -> wire.ConversationMessage:
         self._due.append(None)
-        return ConversationMessage(open=self._opening)
+        return wire.ConversationMessage(open=self._opening)
 
-    def add_turn(self, speaker: Speaker, text: str, deadline_ms: int) -> ConversationMessage:
+    def add_turn(self, speaker: wire.Speaker, text: str, deadline_ms: int) -> wire.ConversationMessage:
         """The message that says a turn. Raises InvalidRequestError for what the wire refuses."""
         message = turn_message(speaker, text, deadline_ms)
         self._due.append(message.turn)
         return message
 
-    def add_messages(self, messages: Iterable[MessageLike], deadline_ms: int) -> ConversationMessage:
+    def add_messages(self, messages: Iterable[MessageLike], deadline_ms: int) -> wire.ConversationMessage:
         """The message with a chatbot's messages. Raises InvalidRequestError for what the wire refuses."""
         message = messages_message(messages, deadline_ms)
         assert message.messages is not None
         self._due.append(message.messages.messages)
         return message
 
-    def waiting_message(self, deadline_ms: int) -> ConversationMessage | None:
+    def waiting_message(self, deadline_ms: int) -> wire.ConversationMessage | None:
         """The message with what waited for the opening, if anything did."""
         waiting, self._waiting = self._waiting, []
         return self.add_messages(waiting, deadline_ms) if waiting else None
@@ -154,7 +143,7 @@ class Exchange:
         """No caller waits for the answers that are due."""
         self._late = len(self._due)
 
-    def read(self, reply: ConversationReply) -> ConversationReply | None:
+    def read(self, reply: wire.ConversationReply) -> wire.ConversationReply | None:
         """The reply where it is the answer that is waited for; None for any other."""
         if reply.draining is not None:
             self.is_draining = True
@@ -184,14 +173,14 @@ class Exchange:
             if sent is not None and is_taken:
                 self._taken.append(sent)
 
-    def _going_on(self, reply: ConversationReply, scored: ConversationScored) -> ConversationReply:
+    def _going_on(self, reply: wire.ConversationReply, scored: wire.ConversationScored) -> wire.ConversationReply:
         self.dialogue = join(self._before, scored.dialogue) if self._before else scored.dialogue
         own = {"index": scored.index + self.shift, "dialogue": dict(self.dialogue)}
         kind = "user_turn" if reply.scored is None else "scored"
         return reply.model_copy(update={kind: scored.model_copy(update=own)})
 
 
-def read_answer(reply: ConversationReply, request_id: str | None) -> ConversationScored | None:
+def read_answer(reply: wire.ConversationReply, request_id: str | None) -> wire.ConversationScored | None:
     """The turn's scores, None for one that nobody scores. Raises the error of a turn that was refused or not scored."""
     if reply.error is not None:
         raise error_from_detail(reply.error, request_id)
@@ -201,7 +190,7 @@ def read_answer(reply: ConversationReply, request_id: str | None) -> Conversatio
     return scored
 
 
-def _first_error(scored: ConversationScored, request_id: str | None) -> ServiceError | UnexpectedReplyError:
+def _first_error(scored: wire.ConversationScored, request_id: str | None) -> ServiceError | UnexpectedReplyError:
     for error in scored.errors.values():
         return error_from_detail(error, request_id)
     return UnexpectedReplyError("a turn with neither scores nor errors", request_id=request_id)

@@ -12,23 +12,11 @@ from threading import Lock
 from types import TracebackType
 from typing import Any, Protocol, Self
 
+import turnscore_wire as wire
 from pydantic import ValidationError
 from turnscore_models import BundleError, starter_bundles
 from turnscore_models.bundle import read_manifest
 from turnscore_models.store import resolve
-from turnscore_wire import (
-    DialogueAggregate,
-    DialogueReply,
-    DialogueRequest,
-    DialogueTurnScores,
-    ErrorDetail,
-    ErrorReply,
-    Limits,
-    ModelDescription,
-    ScoreReply,
-    ScoreRequest,
-    describe_refusal,
-)
 
 from turnscore_core.batches import Answer, TokenLimit
 from turnscore_core.deadline import Deadline
@@ -266,7 +254,7 @@ class ComputedDialogue:
     spoken: list[tuple[Item, Outcome]] = field(default_factory=list)  # those with a text
     # Of them those that each scorer is asked of, and what it reads of them.
     inputs: dict[str, tuple[Sequence[tuple[Item, Outcome]], Sequence[Fields]]] = field(default_factory=dict)
-    error: ErrorDetail | None = None
+    error: wire.ErrorDetail | None = None
 
 
 class Engine:
@@ -285,7 +273,7 @@ class Engine:
         options: Mapping[str, Mapping[str, Any]] | None = None,
         thresholds: Mapping[str, float | None] | None = None,
         max_batch_tokens: int | None = None,
-        limits: Limits | None = None,
+        limits: wire.Limits | None = None,
         shared: SharedScores | None = None,
         namespace: str = "default",
         secret: bytes = b"",
@@ -312,7 +300,7 @@ class Engine:
             raise BundleError(f"{self._model_set.encoder.model} compares texts and scores no turns")
         self._options = {name: dict(each) for name, each in (options or {}).items()}
         self._asked = _read_all_options(self._model_set, self._options)
-        self._limits = limits or Limits()
+        self._limits = limits or wire.Limits()
         self._runs = [
             _ScorerRun(each, None if shared is None else ScorerStore(each, shared, namespace=namespace, secret=secret))
             for each in self._model_set.scorers.values()
@@ -331,10 +319,10 @@ class Engine:
         return self._models
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> wire.Limits:
         return self._limits
 
-    def describe(self) -> list[ModelDescription]:
+    def describe(self) -> list[wire.ModelDescription]:
         """What is loaded, as a service describes it."""
         return describe_models(self._model_set)
 
@@ -385,7 +373,7 @@ class Engine:
                 check_text("response", dialogue.turns[-1].text, self._limits)
             else:
                 check_turns("turns", dialogue.turns, self._limits)
-            if isinstance(dialogue.choice, ScoreRequest):
+            if isinstance(dialogue.choice, wire.ScoreRequest):
                 prepared.asked = read_score_choice(dialogue.choice, self._model_set)
             elif dialogue.choice is not None:
                 prepared.asked = read_choice(dialogue.choice, self._model_set, self._model_set.defaults)
@@ -430,13 +418,13 @@ class Engine:
         return DialogueResult(
             id=prepared.dialogue.id,
             turns=[
-                DialogueTurnScores(index=place, scores=outcome.scores, errors=error_details(outcome))
+                wire.DialogueTurnScores(index=place, scores=outcome.scores, errors=error_details(outcome))
                 for place, _, outcome in prepared.said
             ],
             aggregates=self.aggregates(prepared),
         )
 
-    def aggregates(self, computed: ComputedDialogue) -> dict[str, DialogueAggregate]:
+    def aggregates(self, computed: ComputedDialogue) -> dict[str, wire.DialogueAggregate]:
         """Each scorer's view of the dialogue."""
         tally = DialogueTally(computed.asked)
         for item, outcome in computed.spoken:
@@ -444,8 +432,8 @@ class Engine:
         return tally.aggregates()
 
 
-LineRequest = ScoreRequest | DialogueRequest
-LineReply = ScoreReply | DialogueReply | ErrorReply
+LineRequest = wire.ScoreRequest | wire.DialogueRequest
+LineReply = wire.ScoreReply | wire.DialogueReply | wire.ErrorReply
 
 
 class LocalFileEngine:
@@ -453,8 +441,8 @@ class LocalFileEngine:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self.limits: Limits = engine.limits
-        self.models: list[ModelDescription] = engine.describe()
+        self.limits: wire.Limits = engine.limits
+        self.models: list[wire.ModelDescription] = engine.describe()
         self.close = engine.close
 
     def answer(self, requests: Sequence[LineRequest]) -> list[LineReply]:
@@ -466,15 +454,15 @@ class LocalFileEngine:
     def _reply(self, request: LineRequest, computed: ComputedDialogue, started_at: float) -> LineReply:
         outcomes = [outcome for _, _, outcome in computed.said]
         if computed.error is not None:
-            return ErrorReply(error=computed.error, request_id=_LOCAL)
+            return wire.ErrorReply(error=computed.error, request_id=_LOCAL)
         try:
-            if isinstance(request, ScoreRequest):
+            if isinstance(request, wire.ScoreRequest):
                 return score_reply(outcomes[0], _LOCAL, started_at, request.place())
             places = [place for place, _, _ in computed.said]
             aggregates = self._engine.aggregates(computed)
             return dialogue_reply(request, _LOCAL, started_at, places, outcomes, aggregates)
         except ScoringError as error:
-            return ErrorReply(error=error.detail(), request_id=_LOCAL)
+            return wire.ErrorReply(error=error.detail(), request_id=_LOCAL)
 
 
 def open_file_engine(models: Sequence[str] | None, scorers: Sequence[str] | None) -> LocalFileEngine:
@@ -507,7 +495,7 @@ def choose_bundles(models: Sequence[str] | None, scorers: Sequence[str] | None) 
 
 
 def _dialogue_of(request: LineRequest) -> Dialogue:
-    return Dialogue("", request.turns, request, is_last_alone=isinstance(request, ScoreRequest))
+    return Dialogue("", request.turns, request, is_last_alone=isinstance(request, wire.ScoreRequest))
 
 
 def _settings(
@@ -539,7 +527,7 @@ def _settings(
             max_batch_tokens=max_batch_tokens or 0,
         )
     except ValidationError as error:
-        named_field, message = describe_refusal(error)
+        named_field, message = wire.describe_refusal(error)
         raise OptionsError(message, named_field) from None
 
 

@@ -11,19 +11,8 @@ from itertools import accumulate, chain, islice
 from operator import attrgetter
 from typing import cast
 
+import turnscore_wire as wire
 from pydantic import JsonValue
-from turnscore_wire import (
-    CacheMode,
-    DialogueAggregate,
-    DialogueReply,
-    DialogueRequest,
-    DialogueTurnScores,
-    ErrorDetail,
-    Score,
-    ScoreReply,
-    Timing,
-    Turn,
-)
 from turnscore_wire.requests import ScorerChoice
 
 from turnscore_core.batches import Answer, PackCollector, TokenLimit, form_batches, padded_tokens, to_scoring_error
@@ -212,7 +201,7 @@ def score_turns(loaded: LoadedScorer, turns: Sequence[TurnToScore]) -> list[RawS
 class Outcome:
     """What the scorers said of one item, and the slowest one's times in seconds."""
 
-    scores: dict[str, Score] = field(default_factory=dict)
+    scores: dict[str, wire.Score] = field(default_factory=dict)
     errors: dict[str, ScoringError] = field(default_factory=dict)
     vectors: dict[str, bytes] = field(default_factory=dict)  # the text's vector, from scorers that make one
     tokenize: float = 0.0
@@ -221,11 +210,11 @@ class Outcome:
     cache: float = 0.0
 
 
-def score_of(loaded: LoadedScorer, turn: TurnToScore, raw: RawScore, *, is_cached: bool) -> Score:
+def score_of(loaded: LoadedScorer, turn: TurnToScore, raw: RawScore, *, is_cached: bool) -> wire.Score:
     """The score as it travels; `turn` is as the scorer was given it."""
     scorer, dropped = loaded.scorer, raw.tokens.dropped or int(turn.is_cut)
     label = loaded.label(raw)
-    return Score(
+    return wire.Score(
         value=raw.value,
         percentile=loaded.percentile(raw),
         details=raw.details,
@@ -240,11 +229,11 @@ def score_of(loaded: LoadedScorer, turn: TurnToScore, raw: RawScore, *, is_cache
     )
 
 
-def score_reply(outcome: Outcome, request_id: str, started_at: float, place: Mapping[str, int]) -> ScoreReply:
+def score_reply(outcome: Outcome, request_id: str, started_at: float, place: Mapping[str, int]) -> wire.ScoreReply:
     """The reply of one turn; `place` says which of the request's messages it is, if it has any."""
     if not outcome.scores:
         raise next(iter(outcome.errors.values()))
-    return ScoreReply(
+    return wire.ScoreReply(
         request_id=request_id,
         scores=outcome.scores,
         errors=error_details(outcome),
@@ -255,21 +244,21 @@ def score_reply(outcome: Outcome, request_id: str, started_at: float, place: Map
 
 
 def dialogue_reply(
-    request: DialogueRequest,
+    request: wire.DialogueRequest,
     request_id: str,
     started_at: float,
     places: Sequence[int],
     outcomes: Sequence[Outcome],
-    aggregates: dict[str, DialogueAggregate],
-) -> DialogueReply:
+    aggregates: dict[str, wire.DialogueAggregate],
+) -> wire.DialogueReply:
     """The reply of a whole dialogue, of which the turns at these places were scored. Raises as `score_reply`."""
     if not any(outcome.scores for outcome in outcomes):
         raise next(error for outcome in outcomes for error in outcome.errors.values())
     mapped = request.mapped if request.messages else None
-    return DialogueReply(
+    return wire.DialogueReply(
         request_id=request_id,
         turns=[
-            DialogueTurnScores(
+            wire.DialogueTurnScores(
                 index=mapped.indices[place] if mapped else place, scores=outcome.scores, errors=error_details(outcome)
             )
             for place, outcome in zip(places, outcomes, strict=True)
@@ -280,12 +269,12 @@ def dialogue_reply(
     )
 
 
-def error_details(outcome: Outcome) -> dict[str, ErrorDetail]:
+def error_details(outcome: Outcome) -> dict[str, wire.ErrorDetail]:
     return {name: error.detail() for name, error in outcome.errors.items()}
 
 
-def timing_of(outcomes: Sequence[Outcome], started_at: float) -> Timing:
-    return Timing(
+def timing_of(outcomes: Sequence[Outcome], started_at: float) -> wire.Timing:
+    return wire.Timing(
         total=1000 * (time.monotonic() - started_at),
         tokenize=1000 * max(map(attrgetter("tokenize"), outcomes)),
         queue=1000 * max(map(attrgetter("queue"), outcomes)),
@@ -302,13 +291,13 @@ class ComponentOptions(dict[str, object]):
 class Item:
     """One turn to score with the request's choices."""
 
-    context: Sequence[Turn]
+    context: Sequence[wire.Turn]
     response: str
     asked: Mapping[str, object]  # the scorers asked for, in that order, with their options
     deadline: Deadline
     # The options as they were sent, by scorer.
     options: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)
-    cache: CacheMode = "use"
+    cache: wire.CacheMode = "use"
     namespace: str | None = None  # of the cache; None for the service's own
     # The names under which other versions than the served ones work for it, by scorer.
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -318,7 +307,7 @@ class Item:
     def of(
         cls,
         choice: ScorerChoice,
-        context: Sequence[Turn],
+        context: Sequence[wire.Turn],
         response: str,
         asked: Mapping[str, object],
         deadline: Deadline,

@@ -10,22 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, Protocol, TypeVar, cast
 
+import turnscore_wire as wire
 import typer
 from rich import box
 from rich.console import Console
 from rich.table import Column, Table
-from turnscore_wire import (
-    DialogueReply,
-    DialogueRequest,
-    ErrorCode,
-    ErrorDetail,
-    ErrorReply,
-    Limits,
-    ModelDescription,
-    ModelsReply,
-    ScoreReply,
-    ScoreRequest,
-)
 
 from turnscore_client import _defaults
 from turnscore_client._async import AsyncCalls, AsyncTurnScoreClient
@@ -71,12 +60,12 @@ TOO_LOW = 4  # that of a run in which everything was scored, and what was demand
 class FileEngine(Protocol):
     """Scores without a service; other distributions register theirs."""
 
-    limits: Limits
-    models: Sequence[ModelDescription]
+    limits: wire.Limits
+    models: Sequence[wire.ModelDescription]
 
     def answer(
-        self, requests: Sequence[ScoreRequest | DialogueRequest]
-    ) -> Sequence[ScoreReply | DialogueReply | ErrorReply]:
+        self, requests: Sequence[wire.ScoreRequest | wire.DialogueRequest]
+    ) -> Sequence[wire.ScoreReply | wire.DialogueReply | wire.ErrorReply]:
         """A reply for each request, in order."""
 
     def close(self) -> None:
@@ -95,14 +84,14 @@ class EngineTransport:
         """The engine's reply. Raises the error that it is."""
         if call.request is None:
             return cast(
-                "R", ModelsReply(request_id="local", models=list(self._engine.models), limits=self._engine.limits)
+                "R", wire.ModelsReply(request_id="local", models=list(self._engine.models), limits=self._engine.limits)
             )
         future = asyncio.get_running_loop().create_future()
         self._waiting.append((call.request, future))
         if self._working is None or self._working.done():
             self._working = asyncio.create_task(self._work())
         reply = await future
-        if isinstance(reply, ErrorReply):
+        if isinstance(reply, wire.ErrorReply):
             raise error_from_reply(reply)
         return cast("R", reply)
 
@@ -112,8 +101,8 @@ class EngineTransport:
             try:
                 replies = await asyncio.to_thread(self._engine.answer, [request for request, _ in taken])
             except Exception as error:
-                error_reply = ErrorDetail(code=ErrorCode.INTERNAL, message=f"the engine failed: {error}")
-                replies = [ErrorReply(error=error_reply, request_id="local")] * len(taken)
+                error_reply = wire.ErrorDetail(code=wire.ErrorCode.INTERNAL, message=f"the engine failed: {error}")
+                replies = [wire.ErrorReply(error=error_reply, request_id="local")] * len(taken)
             for (_, future), reply in zip(taken, replies, strict=True):
                 if not future.done():
                     future.set_result(reply)
@@ -215,7 +204,7 @@ async def _score_left(
 ) -> None:
     is_told = False
 
-    async def read_models(timeout: float) -> ModelsReply:
+    async def read_models(timeout: float) -> wire.ModelsReply:
         nonlocal is_told
         try:
             return await client.models(timeout_seconds=timeout)
@@ -267,7 +256,7 @@ class _KnownRows:
         return was_found
 
 
-def _check_scorers(job: FileJob, models: ModelsReply, made: set[str]) -> None:
+def _check_scorers(job: FileJob, models: wire.ModelsReply, made: set[str]) -> None:
     """Refuses an output of other scorers than are asked now, and demands that these scorers cannot meet."""
     asked = set(job.scorers or (each.scorer for each in models.models if each.is_default))
     if made and asked and made != asked:
@@ -547,7 +536,7 @@ def info(
 ) -> None:
     """Lists the loaded models."""
 
-    async def fetch() -> ModelsReply:
+    async def fetch() -> wire.ModelsReply:
         async with _open_client(url, api_key, timeout, (ca_file, cert_file, key_file)) as client:
             return await client.models()
 

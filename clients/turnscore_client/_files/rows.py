@@ -17,16 +17,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
-from turnscore_wire import (
-    DialogueReply,
-    DialogueRequest,
-    ErrorCode,
-    ErrorDetail,
-    Limits,
-    ScoreReply,
-    ScoreRequest,
-    Turn,
-)
+import turnscore_wire as wire
 from turnscore_wire.json_lines import SILENT, read_json_line, read_turn
 
 from turnscore_client._errors import InvalidRequestError, ServiceError, TurnScoreError, UnexpectedReplyError
@@ -185,16 +176,19 @@ class Asked:
     kind: str
     places: list[int] = field(default_factory=list)  # of the turns that are asked, where they stand in the line
     # The turns that cannot be asked, by their place in the line.
-    left_out: dict[int, ErrorDetail] = field(default_factory=dict)
+    left_out: dict[int, wire.ErrorDetail] = field(default_factory=dict)
 
 
-def read_line(raw: bytes, scorers: Sequence[str] | None, limits: Limits) -> Asked:
+def read_line(raw: bytes, scorers: Sequence[str] | None, limits: wire.Limits) -> Asked:
     """What is asked for a line. Raises InvalidRequestError for one of which nothing can be scored."""
     fields = _parse(raw)
     kinds = [kind for kind in _KINDS if kind in fields]
     if not kinds or ("turns" in kinds and len(kinds) > 1):
         raise InvalidRequestError("the line must have either `turns`, or `response` or `messages`")
-    kind, known = kinds[0], ScoreRequest.model_fields if "response" in fields else DialogueRequest.model_fields
+    kind, known = (
+        kinds[0],
+        wire.ScoreRequest.model_fields if "response" in fields else wire.DialogueRequest.model_fields,
+    )
     request = {name: value for name, value in fields.items() if name in known}
     if request.get("scorers") is None:
         request["scorers"] = scorers
@@ -244,10 +238,10 @@ def kept_of(raw: bytes) -> Fields:
         return {}
 
 
-def row_of(asked: Asked, reply: ScoreReply | DialogueReply) -> Fields:
+def row_of(asked: Asked, reply: wire.ScoreReply | wire.DialogueReply) -> Fields:
     """The row, without its number. Raises UnexpectedReplyError where a number in it is infinite or none."""
     plain = reply.model_dump(mode="json")
-    if isinstance(reply, ScoreReply):
+    if isinstance(reply, wire.ScoreReply):
         row = {**asked.kept, **{name: value for name, value in plain.items() if name not in ("index", "skipped")}}
     else:
         row = {**asked.kept, **plain, asked.kind: _with_scores(asked, plain.pop("turns"))}
@@ -273,7 +267,8 @@ def failures_in(row: Mapping[str, Any]) -> list[str]:
 def is_worth_asking_again(row: Mapping[str, Any]) -> bool:
     """Whether something went wrong that is not for what the line holds."""
     return any(
-        error.get("code") not in (ErrorCode.INVALID_REQUEST, ErrorCode.TOO_LARGE) for _, error in _errors_in(row)
+        error.get("code") not in (wire.ErrorCode.INVALID_REQUEST, wire.ErrorCode.TOO_LARGE)
+        for _, error in _errors_in(row)
     )
 
 
@@ -308,7 +303,7 @@ def is_blank(error: Mapping[str, Any]) -> bool:
     return error.get("message") == SILENT
 
 
-def _choose_turns(asked: Asked, limits: Limits) -> None:
+def _choose_turns(asked: Asked, limits: wire.Limits) -> None:
     """Asks the turns that can be scored or read; names the others, of which the context then has nothing.
 
     Raises InvalidRequestError where it is not known who speaks.
@@ -320,7 +315,7 @@ def _choose_turns(asked: Asked, limits: Limits) -> None:
     for place, turn in enumerate(turns):
         bare = _bare(turn)
         read = read_turn(bare, limits)
-        if isinstance(read, Turn):
+        if isinstance(read, wire.Turn):
             chosen.append(bare)
             asked.places.append(place)
             continue

@@ -16,28 +16,11 @@ from functools import cached_property
 from types import TracebackType
 from typing import Annotated, Any, Literal, Self, TypeVar
 
+import turnscore_wire as wire
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import from_json
 from turnscore_core.deadline import Deadline
 from turnscore_core.errors import CallerLeftError, FailedScoringError, InvalidRequestError, ScoringError, TooLargeError
-from turnscore_wire import (
-    BODY_FIELD,
-    REQUEST_ID_PATTERN,
-    BatchReply,
-    BatchRequest,
-    DialogueReply,
-    DialogueRequest,
-    ErrorCode,
-    ErrorReply,
-    Limits,
-    RankReply,
-    RankRequest,
-    ScoreReply,
-    ScoreRequest,
-    SimilarityReply,
-    SimilarityRequest,
-    describe_refusal,
-)
 from turnscore_wire.errors import MAX_FIELD_CHARS
 
 from turnscore_service import metrics
@@ -111,11 +94,11 @@ class RequestScope:
 
 def take_request_id(sent: str | None) -> str:
     """The caller's request id where it is a plain word of at most 128 characters, else a fresh one."""
-    return sent if sent and re.fullmatch(REQUEST_ID_PATTERN, sent) else f"{random.getrandbits(128):032x}"
+    return sent if sent and re.fullmatch(wire.REQUEST_ID_PATTERN, sent) else f"{random.getrandbits(128):032x}"
 
 
-def refuse(error: ScoringError, request_id: str) -> ErrorReply:
-    return ErrorReply(error=error.detail(), request_id=request_id)
+def refuse(error: ScoringError, request_id: str) -> wire.ErrorReply:
+    return wire.ErrorReply(error=error.detail(), request_id=request_id)
 
 
 def unforeseen() -> FailedScoringError:
@@ -141,7 +124,7 @@ class _UncheckedBatch(BaseModel):
     items: Annotated[list[Any], Field(min_length=1)]
 
 
-def decode(kind: type[_Request], body: bytes, limits: Limits | None = None) -> _Request:
+def decode(kind: type[_Request], body: bytes, limits: wire.Limits | None = None) -> _Request:
     """The request in `body`. Raises InvalidRequestError for the first field that is wrong.
 
     Raises TooLargeError where a large body has more turns than the limits allow, before they are checked.
@@ -157,25 +140,25 @@ def decode(kind: type[_Request], body: bytes, limits: Limits | None = None) -> _
     return validate(kind, _parse(body))
 
 
-async def decode_batch(body: bytes, limits: Limits, slices: TimeSlice) -> list[ScoreRequest | ScoringError]:
+async def decode_batch(body: bytes, limits: wire.Limits, slices: TimeSlice) -> list[wire.ScoreRequest | ScoringError]:
     """The items of a batch; one that is wrong is given as its error, the others are kept. A large one takes its turns.
 
     Raises InvalidRequestError where the body is no batch at all, TooLargeError where it has too many items.
     """
     if not slices.is_large:
         with suppress(ValidationError):
-            return list(BatchRequest.model_validate_json(body).items)
+            return list(wire.BatchRequest.model_validate_json(body).items)
     await slices.pause()
     try:
         parsed = _load(body)
     except ValueError:  # no JSON, or lone surrogates, for which Python's own parser has the place
         parsed = _parse(body)
     if isinstance(parsed, dict) and len(parsed) > MOST_FIELDS:
-        raise InvalidRequestError(f"an object has more than {MOST_FIELDS} fields", field=BODY_FIELD)
+        raise InvalidRequestError(f"an object has more than {MOST_FIELDS} fields", field=wire.BODY_FIELD)
     return await validate_batch(parsed, limits, slices)
 
 
-def validate(kind: type[_Request], parsed: object, limits: Limits | None = None) -> _Request:
+def validate(kind: type[_Request], parsed: object, limits: wire.Limits | None = None) -> _Request:
     """As `decode`, of a request that was parsed already."""
     if limits is not None:
         check_turn_counts(parsed, limits)
@@ -185,7 +168,9 @@ def validate(kind: type[_Request], parsed: object, limits: Limits | None = None)
         raise _refusal(error) from None
 
 
-async def validate_batch(parsed: object, limits: Limits, slices: TimeSlice) -> list[ScoreRequest | ScoringError]:
+async def validate_batch(
+    parsed: object, limits: wire.Limits, slices: TimeSlice
+) -> list[wire.ScoreRequest | ScoringError]:
     """As `decode_batch`, of a batch that was parsed already."""
     batch = validate(_UncheckedBatch, parsed)
     check_item_count(len(batch.items), limits)
@@ -196,7 +181,7 @@ async def validate_batch(parsed: object, limits: Limits, slices: TimeSlice) -> l
     return found
 
 
-def _validate_item(index: int, item: object, limits: Limits) -> ScoreRequest | ScoringError:
+def _validate_item(index: int, item: object, limits: wire.Limits) -> wire.ScoreRequest | ScoringError:
     if where := _find_crowd(item, f"items.{index}"):
         return InvalidRequestError(f"an object has more than {MOST_FIELDS} fields", field=where)
     try:
@@ -204,12 +189,12 @@ def _validate_item(index: int, item: object, limits: Limits) -> ScoreRequest | S
     except TooLargeError as error:
         return error
     try:
-        return ScoreRequest.model_validate(item)
+        return wire.ScoreRequest.model_validate(item)
     except ValidationError as error:
         return _refusal(error, f"items.{index}")
 
 
-def _parse_large(body: bytes, limits: Limits | None) -> object:
+def _parse_large(body: bytes, limits: wire.Limits | None) -> object:
     """A large body that has messages, parsed; None for any other.
 
     Refuses what takes pydantic long, only to be refused after it. That is an object with very many fields, of each of
@@ -225,7 +210,7 @@ def _parse_large(body: bytes, limits: Limits | None) -> object:
             check_turn_counts(parsed, limits)
         if where := _find_crowd(parsed, ""):
             message = f"an object has more than {MOST_FIELDS} fields"
-            raise InvalidRequestError(message, field=where.strip(".") or BODY_FIELD)
+            raise InvalidRequestError(message, field=where.strip(".") or wire.BODY_FIELD)
         return parsed if has_messages else None
     return None
 
@@ -263,16 +248,16 @@ def _parse(body: bytes) -> object:
     try:
         return json.loads(body.decode("utf-8-sig"))
     except UnicodeDecodeError:
-        raise InvalidRequestError("the body is not UTF-8", field=BODY_FIELD) from None
+        raise InvalidRequestError("the body is not UTF-8", field=wire.BODY_FIELD) from None
     except RecursionError:
-        raise InvalidRequestError("the body is nested too deeply", field=BODY_FIELD) from None
+        raise InvalidRequestError("the body is nested too deeply", field=wire.BODY_FIELD) from None
     except ValueError as error:
         where = f" at character {error.pos}" if isinstance(error, json.JSONDecodeError) else ""
-        raise InvalidRequestError(f"the body is not JSON{where}", field=BODY_FIELD) from None
+        raise InvalidRequestError(f"the body is not JSON{where}", field=wire.BODY_FIELD) from None
 
 
 def _refusal(error: ValidationError, prefix: str = "") -> InvalidRequestError:
-    field, message = describe_refusal(error, prefix)
+    field, message = wire.describe_refusal(error, prefix)
     return InvalidRequestError(message, field=field)
 
 
@@ -283,7 +268,7 @@ class ServiceCall:
     reply_type: type[BaseModel]
     # Takes what `decode` or `validate` made of the request, its id and its deadline.
     do: Callable[[ScoringPipeline, Any, str, Deadline], Awaitable[BaseModel]]
-    own_errors: tuple[ErrorCode, ...] = ()  # its own error codes, in addition to those of every call
+    own_errors: tuple[wire.ErrorCode, ...] = ()  # its own error codes, in addition to those of every call
 
     @cached_property
     def name(self) -> str:
@@ -295,27 +280,31 @@ class ServiceCall:
         """The first sentence of its documentation."""
         return (self.do.__doc__ or "").partition("\n")[0]
 
-    async def decode(self, body: bytes, limits: Limits, slices: TimeSlice) -> Any:
+    async def decode(self, body: bytes, limits: wire.Limits, slices: TimeSlice) -> Any:
         """The request in a JSON body; a batch's items, each of which is right or wrong on its own."""
-        if self.request_type is BatchRequest:
+        if self.request_type is wire.BatchRequest:
             return await decode_batch(body, limits, slices)
         await slices.pause()
         return decode(self.request_type, body, limits)
 
-    async def validate(self, parsed: object, limits: Limits, slices: TimeSlice) -> Any:
+    async def validate(self, parsed: object, limits: wire.Limits, slices: TimeSlice) -> Any:
         """As `decode`, of a request that was parsed already."""
-        if self.request_type is BatchRequest:
+        if self.request_type is wire.BatchRequest:
             return await validate_batch(parsed, limits, slices)
         await slices.pause()
         return validate(self.request_type, parsed, limits)
 
 
 CALLS: tuple[ServiceCall, ...] = (
-    ServiceCall("Score one turn", ScoreRequest, ScoreReply, ScoringPipeline.score),
-    ServiceCall("Score several turns", BatchRequest, BatchReply, ScoringPipeline.score_batch),
-    ServiceCall("Score a dialogue", DialogueRequest, DialogueReply, ScoringPipeline.score_dialogue),
-    ServiceCall("Rank responses", RankRequest, RankReply, ScoringPipeline.rank),
+    ServiceCall("Score one turn", wire.ScoreRequest, wire.ScoreReply, ScoringPipeline.score),
+    ServiceCall("Score several turns", wire.BatchRequest, wire.BatchReply, ScoringPipeline.score_batch),
+    ServiceCall("Score a dialogue", wire.DialogueRequest, wire.DialogueReply, ScoringPipeline.score_dialogue),
+    ServiceCall("Rank responses", wire.RankRequest, wire.RankReply, ScoringPipeline.rank),
     ServiceCall(
-        "Compare texts", SimilarityRequest, SimilarityReply, ScoringPipeline.similarity, (ErrorCode.NOT_FOUND,)
+        "Compare texts",
+        wire.SimilarityRequest,
+        wire.SimilarityReply,
+        ScoringPipeline.similarity,
+        (wire.ErrorCode.NOT_FOUND,),
     ),
 )

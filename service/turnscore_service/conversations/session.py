@@ -13,6 +13,7 @@ from functools import partial
 from typing import Protocol
 from weakref import ref
 
+import turnscore_wire as wire
 from turnscore_core.deadline import Deadline, within
 from turnscore_core.dialogues import DialogueTally
 from turnscore_core.errors import (
@@ -25,19 +26,6 @@ from turnscore_core.errors import (
 )
 from turnscore_core.model_set import ModelSet
 from turnscore_core.scoring import Item, Outcome, error_details, timing_of
-from turnscore_wire import (
-    ConversationAck,
-    ConversationDraining,
-    ConversationMessage,
-    ConversationMessages,
-    ConversationOpened,
-    ConversationOpening,
-    ConversationReply,
-    ConversationScored,
-    ConversationTurn,
-    Speaker,
-    Turn,
-)
 from turnscore_wire.conversations import Transcript
 from turnscore_wire.messages import count_skipped
 
@@ -58,7 +46,7 @@ from turnscore_service.telemetry.recorder import CallTrace
 class Received:
     size_bytes: int
     # Decodes it, which takes time: its size comes first. Raises the error that says why it is no message.
-    read: Callable[[], ConversationMessage]
+    read: Callable[[], wire.ConversationMessage]
 
 
 class Channel(Protocol):
@@ -67,32 +55,34 @@ class Channel(Protocol):
     async def receive(self) -> Received | None:
         """The next message; None when the caller has sent everything and still listens."""
 
-    async def send(self, reply: ConversationReply) -> None:
+    async def send(self, reply: wire.ConversationReply) -> None:
         """Hands one message to the caller; returns when there is room for another."""
 
 
 class OpenDialogue:
     """Belongs to one conversation. Keeps no model: those that served before were dropped if others took their place."""
 
-    def __init__(self, opening: ConversationOpening, pipeline: ScoringPipeline, settings: Settings) -> None:
+    def __init__(self, opening: wire.ConversationOpening, pipeline: ScoringPipeline, settings: Settings) -> None:
         """Raises TooLargeError or InvalidRequestError for an opening that this service cannot take."""
         self._opening = opening
         self.deadline_ms = opening.deadline_ms or settings.default_deadline_ms
         model_set = pipeline.split.model_set_for(opening.conversation, opening.context)
         self.asked = check_opening(opening, settings.limits, model_set)
         self._pipeline, self._model_set = ref(pipeline), ref(model_set)
-        self._names: dict[Speaker, list[str]] = {
+        self._names: dict[wire.Speaker, list[str]] = {
             "system": list(model_set.asked_of("system", self.asked)),
             "user": list(model_set.asked_of("user", self.asked)),
         }
         self.transcript = Transcript(list(opening.context), len(opening.messages or opening.context))
         self.tally = DialogueTally(self.asked)
 
-    def asked_of(self, turn: Turn) -> list[str]:
+    def asked_of(self, turn: wire.Turn) -> list[str]:
         """The scorers that are asked of the turn."""
         return self._names[turn.speaker] if turn.text.strip() else []
 
-    def item_for(self, turns: Sequence[Turn], deadline: Deadline, pipeline: ScoringPipeline) -> tuple[Item, ModelSet]:
+    def item_for(
+        self, turns: Sequence[wire.Turn], deadline: Deadline, pipeline: ScoringPipeline
+    ) -> tuple[Item, ModelSet]:
         """The last of the turns as these models score it, and which of their versions do.
 
         Raises InvalidRequestError where they do not take the opening's options, which those before them took.
@@ -102,7 +92,7 @@ class OpenDialogue:
         asked = {name: self.asked[name] for name in self._names[turn.speaker]}
         return Item.of(self._opening, context, turn.text, asked, deadline, model_set.versions), model_set
 
-    def _choose_versions(self, turns: Sequence[Turn], pipeline: ScoringPipeline) -> ModelSet:
+    def _choose_versions(self, turns: Sequence[wire.Turn], pipeline: ScoringPipeline) -> ModelSet:
         """Others than before only after the user's first turn, or where other models are served.
 
         Where a split's versions do not take the opening's options, those that took them go on.
@@ -130,7 +120,7 @@ _Scored = tuple[Outcome, Item | None, ModelSet | None]
 
 
 # A reply, or the work that makes it once those before it are sent.
-_Answer = ConversationReply | Callable[[], Awaitable[ConversationReply]]
+_Answer = wire.ConversationReply | Callable[[], Awaitable[wire.ConversationReply]]
 
 
 class LiveConversation:
@@ -181,7 +171,7 @@ class LiveConversation:
     def announce_draining(self) -> None:
         """Warns the caller, after the answers that are due, that the service is shutting down."""
         ends_in_ms = int(1000 * self._settings.drain_seconds)
-        self._outbox.put_nowait(ConversationReply(draining=ConversationDraining(ends_in_ms=ends_in_ms)))
+        self._outbox.put_nowait(wire.ConversationReply(draining=wire.ConversationDraining(ends_in_ms=ends_in_ms)))
 
     def end(self, error: ScoringError | CallerLeftError) -> None:
         """Takes no more messages; those taken are answered, then `run` raises the error."""
@@ -226,45 +216,45 @@ class LiveConversation:
                 self.end(error)
             else:
                 metrics.CONVERSATION_TURNS.labels("refused").inc()
-                self._outbox.put_nowait(ConversationReply(error=error.detail()))
+                self._outbox.put_nowait(wire.ConversationReply(error=error.detail()))
 
-    def _answer(self, message: ConversationMessage) -> _Answer:
+    def _answer(self, message: wire.ConversationMessage) -> _Answer:
         if message.open is not None:
             return self._open(message.open)
         if self._dialogue is None:
-            self._open(ConversationOpening())
+            self._open(wire.ConversationOpening())
         assert self._dialogue is not None
         if message.messages is not None:
             return self._take_messages(message.messages, self._dialogue)
         assert message.turn is not None  # exactly one field is set, by the type
         return self._take_turn(message.turn, self._dialogue)
 
-    def _open(self, opening: ConversationOpening) -> ConversationReply:
+    def _open(self, opening: wire.ConversationOpening) -> wire.ConversationReply:
         if self._dialogue is not None:
             raise InvalidRequestError("the conversation is already open", field="open")
         self._dialogue = dialogue = OpenDialogue(opening, self._pipeline(), self._settings)
         taken = dialogue.transcript.taken
-        opened = ConversationOpened(request_id=self._request_id, scorers=list(dialogue.asked), turns=taken)
-        return ConversationReply(opened=opened)
+        opened = wire.ConversationOpened(request_id=self._request_id, scorers=list(dialogue.asked), turns=taken)
+        return wire.ConversationReply(opened=opened)
 
-    def _take_turn(self, turn: ConversationTurn, dialogue: OpenDialogue) -> _Answer:
+    def _take_turn(self, turn: wire.ConversationTurn, dialogue: OpenDialogue) -> _Answer:
         check_conversation_turn(turn, len(dialogue.transcript.turns), self._settings.limits)
         return self._hear(dialogue.transcript.add_turn(turn), turn, turn.deadline_ms, dialogue)
 
-    def _take_messages(self, sent: ConversationMessages, dialogue: OpenDialogue) -> _Answer:
+    def _take_messages(self, sent: wire.ConversationMessages, dialogue: OpenDialogue) -> _Answer:
         check_conversation_messages(dialogue.transcript, sent.messages, self._settings.limits)
         index, turn = dialogue.transcript.add_messages(sent.messages)
         return self._hear(index, turn, sent.deadline_ms, dialogue, count_skipped(sent.messages))
 
     def _hear(
-        self, index: int, turn: Turn | None, deadline_ms: int | None, dialogue: OpenDialogue, skipped: int = 0
+        self, index: int, turn: wire.Turn | None, deadline_ms: int | None, dialogue: OpenDialogue, skipped: int = 0
     ) -> _Answer:
         """The answer to what was just said, or the work that will be it. None for a turn that goes on."""
         if turn is None or turn.speaker == "user":
             self._read_ahead(dialogue)
         if turn is None or not dialogue.asked_of(turn):
             last = dialogue.transcript.taken + len(dialogue.transcript.waiting) - 1
-            return ConversationReply(ack=ConversationAck(index=last, skipped=skipped))
+            return wire.ConversationReply(ack=wire.ConversationAck(index=last, skipped=skipped))
         deadline = Deadline.after_ms(deadline_ms or dialogue.deadline_ms)
         work = asyncio.create_task(self._score(list(dialogue.transcript.turns), deadline, dialogue))
         self._in_work.add(work)
@@ -276,12 +266,12 @@ class LiveConversation:
         if self._may_read_ahead:
             self._may_read_ahead = False
             pipeline, deadline = self._pipeline(), Deadline.after_ms(dialogue.deadline_ms)
-            reply = Turn.model_construct(speaker="system", text="")  # of which nothing is known yet
+            reply = wire.Turn.model_construct(speaker="system", text="")  # of which nothing is known yet
             with suppress(ScoringError):  # scoring the reply will say so
                 item, _ = dialogue.item_for([*dialogue.transcript.turns, reply], deadline, pipeline)
                 pipeline.read_ahead(item)
 
-    async def _score(self, turns: Sequence[Turn], deadline: Deadline, dialogue: OpenDialogue) -> _Scored:
+    async def _score(self, turns: Sequence[wire.Turn], deadline: Deadline, dialogue: OpenDialogue) -> _Scored:
         """The last turn's outcome; what refuses or breaks its scoring as a whole is every scorer's error."""
         pipeline = self._pipeline()
         try:
@@ -298,7 +288,7 @@ class LiveConversation:
 
     async def _answer_all(self) -> None:
         while (answer := await self._outbox.get()) is not None:
-            reply = answer if isinstance(answer, ConversationReply) else await answer()
+            reply = answer if isinstance(answer, wire.ConversationReply) else await answer()
             del answer  # while the next one is waited for, nothing may keep the models that answered
             try:
                 await within(self._bounds.idle_seconds, self._channel.send(reply))
@@ -308,13 +298,13 @@ class LiveConversation:
                 self._count_answered(reply)
 
     async def _finish(
-        self, work: "asyncio.Task[_Scored]", index: int, speaker: Speaker, skipped: int, started_at: float
-    ) -> ConversationReply:
+        self, work: "asyncio.Task[_Scored]", index: int, speaker: wire.Speaker, skipped: int, started_at: float
+    ) -> wire.ConversationReply:
         outcome, item, model_set = await work
         assert self._dialogue is not None
         if item is not None and model_set is not None:
             self._dialogue.tally.add(item, outcome, model_set)
-        scored = ConversationScored(
+        scored = wire.ConversationScored(
             index=index,
             scores=outcome.scores,
             errors=error_details(outcome),
@@ -327,9 +317,11 @@ class LiveConversation:
         self._slow.note("conversation turn", "ok" if outcome.scores else "failed", seconds, scored)
         if self._trace is not None:
             self._trace.end("ok", scored, self._request_id, seconds)
-        return ConversationReply(scored=scored) if speaker == "system" else ConversationReply(user_turn=scored)
+        return (
+            wire.ConversationReply(scored=scored) if speaker == "system" else wire.ConversationReply(user_turn=scored)
+        )
 
-    def _count_answered(self, reply: ConversationReply) -> None:
+    def _count_answered(self, reply: wire.ConversationReply) -> None:
         if reply.ack is not None:
             metrics.CONVERSATION_TURNS.labels("acknowledged").inc()
         elif (scored := reply.scored or reply.user_turn) is not None:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import turnscore_wire as wire
 from numpy.typing import NDArray
 from turnscore_core.deadline import Deadline
 from turnscore_core.dialogues import DialogueTally
@@ -12,23 +13,6 @@ from turnscore_core.errors import ScoringError
 from turnscore_core.model_set import ModelSet
 from turnscore_core.scorers.history import History
 from turnscore_core.scoring import Item, Outcome, dialogue_reply, error_details, score_reply, timing_of
-from turnscore_wire import (
-    BatchReply,
-    DialogueReply,
-    DialogueRequest,
-    EncodedText,
-    ErrorReply,
-    Limits,
-    RankedCandidate,
-    RankReply,
-    RankRequest,
-    ScoreReply,
-    ScoreRequest,
-    SimilarityReply,
-    SimilarityRequest,
-    TextSimilarities,
-    order_candidates,
-)
 from turnscore_wire.messages import count_skipped
 
 from turnscore_service.scheduling.executor import OpenWork
@@ -46,9 +30,9 @@ from turnscore_service.scheduling.shadow import Shadows
 from turnscore_service.scheduling.versions import TrafficSplit
 
 
-def rank_candidates(outcomes: Sequence[Outcome], weights: Mapping[str, float]) -> list[RankedCandidate]:
+def rank_candidates(outcomes: Sequence[Outcome], weights: Mapping[str, float]) -> list[wire.RankedCandidate]:
     """The candidates, best first. Raises the first error of a scorer that counts where none has a combined score."""
-    ranked = order_candidates([each.scores for each in outcomes], list(map(error_details, outcomes)), weights)
+    ranked = wire.order_candidates([each.scores for each in outcomes], list(map(error_details, outcomes)), weights)
     if ranked[0].combined is None:
         counting = [name for name, weight in weights.items() if weight > 0]
         raise next(each.errors[name] for each in outcomes for name in counting if name in each.errors)
@@ -61,7 +45,7 @@ _PLACES = 6  # decimal places of a cosine. Chosen: float32 vectors give seven
 _Vectors = NDArray[np.float64]
 
 
-def compare_texts(name: str, texts: Sequence[Outcome], references: Sequence[Outcome]) -> list[TextSimilarities]:
+def compare_texts(name: str, texts: Sequence[Outcome], references: Sequence[Outcome]) -> list[wire.TextSimilarities]:
     """Each text's cosines with the references, or with all texts where there are none; raises the first error.
 
     `name` is the encoder's. Computed in double precision, so that a cosine does not depend on how many there are.
@@ -73,7 +57,9 @@ def compare_texts(name: str, texts: Sequence[Outcome], references: Sequence[Outc
     for place, (outcome, row) in enumerate(zip(texts, cosines, strict=True)):
         score = outcome.scores[name]
         best = _find_best(row, None if references else place)
-        found.append(TextSimilarities(similarities=row.tolist(), best=best, tokens=score.tokens, cached=score.cached))
+        found.append(
+            wire.TextSimilarities(similarities=row.tolist(), best=best, tokens=score.tokens, cached=score.cached)
+        )
     return found
 
 
@@ -105,7 +91,7 @@ class ScoringPipeline:
         model_set: ModelSet,
         runtimes: Mapping[str, ScorerRuntime],
         scheduler: Scheduler,
-        limits: Limits,
+        limits: wire.Limits,
         cooperative: CooperativeScheduler,
         tenants: tuple[str, ...] = (),
         split: TrafficSplit | None = None,
@@ -123,7 +109,7 @@ class ScoringPipeline:
         self._shadows = shadows
         self.requests = OpenWork()
 
-    async def score(self, request: ScoreRequest, request_id: str, deadline: Deadline) -> ScoreReply:
+    async def score(self, request: wire.ScoreRequest, request_id: str, deadline: Deadline) -> wire.ScoreReply:
         """Scores one turn.
 
         A scorer that fails while another answers stands in the reply's `errors`; when all fail, the first one's error
@@ -138,8 +124,8 @@ class ScoringPipeline:
             return score_reply(outcome, request_id, started_at, request.place())
 
     async def score_batch(
-        self, requests: Sequence[ScoreRequest | ScoringError], request_id: str, deadline: Deadline
-    ) -> BatchReply:
+        self, requests: Sequence[wire.ScoreRequest | ScoringError], request_id: str, deadline: Deadline
+    ) -> wire.BatchReply:
         """Scores independent turns; each is answered, or refused, on its own.
 
         An item that could not be decoded comes as its error and goes out as such. The items are admitted together or
@@ -156,22 +142,24 @@ class ScoringPipeline:
             items = [each for each in prepared if isinstance(each, Item)]
             outcomes = iter(await self._scheduler.answer(items))
             slices.renew()
-            results: list[ScoreReply | ErrorReply] = []
+            results: list[wire.ScoreReply | wire.ErrorReply] = []
             for index, (request, each) in enumerate(zip(requests, prepared, strict=True)):
                 await slices.pause()
                 try:
                     if isinstance(each, ScoringError):
                         raise each
-                    place = request.place() if isinstance(request, ScoreRequest) else {}
+                    place = request.place() if isinstance(request, wire.ScoreRequest) else {}
                     outcome = next(outcomes)
                     self._observe(each, outcome)
                     results.append(score_reply(outcome, request_id, started_at, place))
                 except ScoringError as error:
                     placed = _within_item(error, index) if isinstance(each, Item) else error
-                    results.append(ErrorReply(error=placed.detail(), request_id=request_id))
-            return BatchReply(request_id=request_id, results=results)
+                    results.append(wire.ErrorReply(error=placed.detail(), request_id=request_id))
+            return wire.BatchReply(request_id=request_id, results=results)
 
-    async def score_dialogue(self, request: DialogueRequest, request_id: str, deadline: Deadline) -> DialogueReply:
+    async def score_dialogue(
+        self, request: wire.DialogueRequest, request_id: str, deadline: Deadline
+    ) -> wire.DialogueReply:
         """Scores every system turn of a dialogue, the user's for scorers of user turns, and the dialogue.
 
         The dialogue has each scorer's mean, least and greatest value. Raises as `score` does; a turn that fails stands
@@ -194,7 +182,7 @@ class ScoringPipeline:
             places = [place for place, _ in chosen]
             return dialogue_reply(request, request_id, started_at, places, outcomes, tally.aggregates())
 
-    async def rank(self, request: RankRequest, request_id: str, deadline: Deadline) -> RankReply:
+    async def rank(self, request: wire.RankRequest, request_id: str, deadline: Deadline) -> wire.RankReply:
         """Puts several responses to one context in order, best first.
 
         The candidates are admitted together or not at all. Raises as `score` does; a candidate for which a scorer that
@@ -208,7 +196,7 @@ class ScoringPipeline:
             outcomes = await self._scheduler.answer(
                 [Item.of(request, context, each, asked, deadline, model_set.versions) for each in request.candidates]
             )
-            return RankReply(
+            return wire.RankReply(
                 request_id=request_id,
                 candidates=rank_candidates(outcomes, weights),
                 weights=weights,
@@ -216,7 +204,9 @@ class ScoringPipeline:
                 skipped=count_skipped(request.messages),
             )
 
-    async def similarity(self, request: SimilarityRequest, request_id: str, deadline: Deadline) -> SimilarityReply:
+    async def similarity(
+        self, request: wire.SimilarityRequest, request_id: str, deadline: Deadline
+    ) -> wire.SimilarityReply:
         """Compares texts with references by the sentence encoder, where one is loaded.
 
         Without references they are compared with each other. Texts are admitted, computed and paid for as turns are,
@@ -244,10 +234,10 @@ class ScoringPipeline:
             texts, references = outcomes[: len(request.texts)], outcomes[len(request.texts) :]
             compared = compare_texts(encoder.name, texts, references)  # raises the error of any
             known = [each.scores[encoder.name] for each in references]
-            return SimilarityReply(
+            return wire.SimilarityReply(
                 request_id=request_id,
                 texts=compared,
-                references=[EncodedText(tokens=score.tokens, cached=score.cached) for score in known],
+                references=[wire.EncodedText(tokens=score.tokens, cached=score.cached) for score in known],
                 model=encoder.bundle.manifest.reference,
                 digest=encoder.bundle.digest,
                 timing_ms=timing_of(outcomes, started_at),
@@ -298,7 +288,7 @@ class ScoringPipeline:
         if self._shadows is not None:
             self._shadows.offer(item, outcome)
 
-    def _check(self, request: ScoreRequest, deadline: Deadline) -> Item:
+    def _check(self, request: wire.ScoreRequest, deadline: Deadline) -> Item:
         """The request's turn for the models that answer the conversation, in which a user's turn may be the first."""
         said = request.context if request.speaker == "system" else request.turns
         model_set = self.split.model_set_for(request.conversation, said)
@@ -306,7 +296,7 @@ class ScoringPipeline:
         return Item.of(request, request.context, request.response, asked, deadline, model_set.versions)
 
     def _prepare(
-        self, index: int, request: ScoreRequest | ScoringError, deadline: Deadline, started_at: float
+        self, index: int, request: wire.ScoreRequest | ScoringError, deadline: Deadline, started_at: float
     ) -> Item | ScoringError:
         """The item, or the error that answers it; fields are named from the whole request's root.
 

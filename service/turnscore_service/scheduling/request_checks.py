@@ -2,29 +2,18 @@
 
 from collections.abc import Iterable, Sequence
 
+import turnscore_wire as wire
 from turnscore_core.dialogues import check_count, check_system_text, check_text, check_turns, choose_turns
 from turnscore_core.errors import InvalidRequestError, ScoringError, TooLargeError, UnknownPathError
 from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.model_set import ModelSet, check_speaker, read_choice, read_score_choice
-from turnscore_wire import (
-    ChatMessage,
-    ConversationOpening,
-    DialogueRequest,
-    Limits,
-    MappedMessages,
-    RankRequest,
-    ScoreRequest,
-    SimilarityRequest,
-    Turn,
-    map_messages,
-)
 from turnscore_wire.conversations import Transcript
 
 # On average, the most that a request's messages may have. Chosen: a text and some pictures in each.
 PARTS_PER_MESSAGE = 4
 
 
-def check_score_request(request: ScoreRequest, limits: Limits, model_set: ModelSet) -> dict[str, object]:
+def check_score_request(request: wire.ScoreRequest, limits: wire.Limits, model_set: ModelSet) -> dict[str, object]:
     """The scorers asked for, in that order, each with its options as its `read_options` made them.
 
     Raises TooLargeError or InvalidRequestError for the first field that this service cannot take.
@@ -36,7 +25,7 @@ def check_score_request(request: ScoreRequest, limits: Limits, model_set: ModelS
 
 
 def check_dialogue_request(
-    request: DialogueRequest, limits: Limits, model_set: ModelSet
+    request: wire.DialogueRequest, limits: wire.Limits, model_set: ModelSet
 ) -> tuple[dict[str, object], list[tuple[int, dict[str, object]]]]:
     """As `check_score_request`, and the turns to score as `choose_turns` gives them: every scorer needs one.
 
@@ -54,7 +43,7 @@ def check_dialogue_request(
 
 
 def check_rank_request(
-    request: RankRequest, limits: Limits, model_set: ModelSet
+    request: wire.RankRequest, limits: wire.Limits, model_set: ModelSet
 ) -> tuple[dict[str, object], dict[str, float]]:
     """As `check_score_request`, and the weight of every scorer asked; a weight names one of them, and one is not 0.
 
@@ -81,7 +70,7 @@ def check_rank_request(
     return asked, weights
 
 
-def check_similarity_request(request: SimilarityRequest, limits: Limits, model_set: ModelSet) -> LoadedScorer:
+def check_similarity_request(request: wire.SimilarityRequest, limits: wire.Limits, model_set: ModelSet) -> LoadedScorer:
     """The encoder that is to compare. Raises UnknownPathError where there is none, and TooLargeError."""
     if model_set.encoder is None:
         raise UnknownPathError("no bundle of kind encoder is loaded, which compares texts; see docs/references.md")
@@ -99,7 +88,7 @@ def check_similarity_request(request: SimilarityRequest, limits: Limits, model_s
     return model_set.encoder
 
 
-def check_opening(opening: ConversationOpening, limits: Limits, model_set: ModelSet) -> dict[str, object]:
+def check_opening(opening: wire.ConversationOpening, limits: wire.Limits, model_set: ModelSet) -> dict[str, object]:
     """As `check_score_request`; the fields are named as those of the message that opens a conversation."""
     try:
         _check_context(opening, limits)
@@ -108,7 +97,7 @@ def check_opening(opening: ConversationOpening, limits: Limits, model_set: Model
         raise type(error)(error.message, field=f"open.{error.field}") from None
 
 
-def ask_again(opening: ConversationOpening, asked: Iterable[str], model_set: ModelSet) -> dict[str, object]:
+def ask_again(opening: wire.ConversationOpening, asked: Iterable[str], model_set: ModelSet) -> dict[str, object]:
     """What an open conversation asks of other models. Raises InvalidRequestError where they do not know an option."""
     try:
         return read_choice(opening, model_set, tuple(asked))
@@ -116,7 +105,7 @@ def ask_again(opening: ConversationOpening, asked: Iterable[str], model_set: Mod
         raise type(error)(error.message, field=f"open.{error.field}") from None
 
 
-def check_conversation_turn(turn: Turn, index: int, limits: Limits) -> None:
+def check_conversation_turn(turn: wire.Turn, index: int, limits: wire.Limits) -> None:
     """Raises TooLargeError or InvalidRequestError where it cannot be a conversation's turn number `index`."""
     if index >= limits.max_turns:
         raise TooLargeError(f"at most {limits.max_turns} turns are allowed in one conversation", field="turn")
@@ -124,11 +113,13 @@ def check_conversation_turn(turn: Turn, index: int, limits: Limits) -> None:
     check_system_text(turn, "turn.text")
 
 
-def check_conversation_messages(transcript: Transcript, messages: Sequence[ChatMessage], limits: Limits) -> None:
+def check_conversation_messages(
+    transcript: Transcript, messages: Sequence[wire.ChatMessage], limits: wire.Limits
+) -> None:
     """As `check_conversation_turn`, of messages, together with those that wait for the rest of a turn."""
     waiting = len(transcript.waiting)
     together = [*transcript.waiting, *messages]
-    mapped = map_messages(together)
+    mapped = wire.map_messages(together)
     _check_messages("messages.messages", together, mapped, limits, waiting)
     if len(transcript.turns) + len(mapped.turns) > limits.max_turns:
         raise TooLargeError(f"at most {limits.max_turns} turns are allowed in one conversation", field="messages")
@@ -136,7 +127,7 @@ def check_conversation_messages(transcript: Transcript, messages: Sequence[ChatM
         raise InvalidRequestError("the assistant's last message has no text to score", field="messages.messages")
 
 
-def check_turn_counts(parsed: object, limits: Limits, path: str = "") -> None:
+def check_turn_counts(parsed: object, limits: wire.Limits, path: str = "") -> None:
     """Raises TooLargeError where a request that is not checked yet has more turns or texts than one may carry."""
     if isinstance(parsed, dict):
         for field in ("context", "turns"):
@@ -154,13 +145,13 @@ def check_turn_counts(parsed: object, limits: Limits, path: str = "") -> None:
             check_turn_counts(parsed.get(field), limits, f"{field}.")
 
 
-def check_item_count(count: int, limits: Limits) -> None:
+def check_item_count(count: int, limits: wire.Limits) -> None:
     """Raises TooLargeError where a batch has more items than one request may carry."""
     if count > limits.max_items:
         raise TooLargeError(f"{count} items; at most {limits.max_items} are allowed at once", field="items")
 
 
-def _check_message_counts(field: str, messages: int, parts: int, limits: Limits) -> None:
+def _check_message_counts(field: str, messages: int, parts: int, limits: wire.Limits) -> None:
     if messages > limits.max_turns:
         raise TooLargeError(f"{messages} messages; at most {limits.max_turns} are allowed at once", field=field)
     most = PARTS_PER_MESSAGE * limits.max_turns
@@ -169,7 +160,7 @@ def _check_message_counts(field: str, messages: int, parts: int, limits: Limits)
 
 
 def _check_messages(
-    field: str, messages: Sequence[ChatMessage], mapped: MappedMessages, limits: Limits, waiting: int = 0
+    field: str, messages: Sequence[wire.ChatMessage], mapped: wire.MappedMessages, limits: wire.Limits, waiting: int = 0
 ) -> None:
     """Checks messages and their turns. Those that are `waiting` came before, and do not count in a field's path."""
     _check_message_counts(field, len(messages), sum(len(each.parts) for each in messages), limits)
@@ -177,7 +168,9 @@ def _check_messages(
         check_text(f"{field}.{max(0, index - waiting)}.content", turn.text, limits)
 
 
-def _check_context(request: ScoreRequest | RankRequest | ConversationOpening, limits: Limits) -> None:
+def _check_context(
+    request: wire.ScoreRequest | wire.RankRequest | wire.ConversationOpening, limits: wire.Limits
+) -> None:
     if request.messages:
         _check_messages("messages", request.messages, request.mapped, limits)
     else:

@@ -11,6 +11,7 @@ from importlib.metadata import version
 from itertools import chain
 from typing import Any, Final, TypeAlias
 
+import turnscore_wire as wire
 from opentelemetry import trace
 from opentelemetry._logs import LogRecord, SeverityNumber
 from opentelemetry.context import Context
@@ -23,17 +24,6 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, SpanKind, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from pydantic import BaseModel
-from turnscore_wire import (
-    ERROR_TABLE,
-    BatchReply,
-    ConversationScored,
-    DialogueReply,
-    ErrorCode,
-    ErrorDetail,
-    RankReply,
-    Score,
-    ScoreReply,
-)
 
 from turnscore_service.settings.service import TelemetrySettings
 from turnscore_service.telemetry.recorder import TRACEPARENT, EndedCall, stage_seconds
@@ -46,7 +36,7 @@ SPAN_SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.44.0"
 EVENT_SCHEMA_URL: Final = "https://opentelemetry.io/schemas/gen-ai-dev/1.42.0-dev"
 
 Attributes: TypeAlias = dict[str, str | int | float | bool]
-_Turn: TypeAlias = tuple[Attributes, Mapping[str, Score], Mapping[str, ErrorDetail]]
+_Turn: TypeAlias = tuple[Attributes, Mapping[str, wire.Score], Mapping[str, wire.ErrorDetail]]
 
 
 def evaluations_of(ended: EndedCall) -> Iterator[Attributes]:
@@ -69,7 +59,7 @@ def timing_attributes(ended: EndedCall) -> Attributes:
     return {"turnscore.turns": len(turns), "turnscore.cached_scores": sum(score.cached for score in scores), **stages}
 
 
-def _evaluation(name: str, score: Score) -> Attributes:
+def _evaluation(name: str, score: wire.Score) -> Attributes:
     known: dict[str, str | float | bool | None] = {
         "gen_ai.evaluation.name": f"turnscore.{name}",
         "gen_ai.evaluation.score.value": score.value,
@@ -85,18 +75,18 @@ def _evaluation(name: str, score: Score) -> Attributes:
 
 
 def _turns_of(reply: BaseModel | None) -> Iterator[_Turn]:
-    if isinstance(reply, ScoreReply):
+    if isinstance(reply, wire.ScoreReply):
         yield {}, reply.scores, reply.errors
-    elif isinstance(reply, ConversationScored):
+    elif isinstance(reply, wire.ConversationScored):
         yield {"turnscore.turn_index": reply.index}, reply.scores, reply.errors
-    elif isinstance(reply, BatchReply):
+    elif isinstance(reply, wire.BatchReply):
         for index, result in enumerate(reply.results):
-            if isinstance(result, ScoreReply):
+            if isinstance(result, wire.ScoreReply):
                 yield {"turnscore.item_index": index}, result.scores, result.errors
-    elif isinstance(reply, DialogueReply):
+    elif isinstance(reply, wire.DialogueReply):
         for turn in reply.turns:
             yield {"turnscore.turn_index": turn.index}, turn.scores, turn.errors
-    elif isinstance(reply, RankReply):
+    elif isinstance(reply, wire.RankReply):
         for candidate in reply.candidates:
             # of a ranking, whose candidates were not all used
             yield {"turnscore.candidate_index": candidate.index}, candidate.scores, candidate.errors
@@ -113,7 +103,7 @@ _ROUTES = {"conversation": "/v1/conversations"}
 _RPC_SERVICE = "turnscore.v1.TurnScorer"
 _RPC_METHODS = {"conversation": "ScoreStream"}
 # What both conventions for servers call an error of the span.
-_FAULTS_OF_OURS = frozenset({ErrorCode.INTERNAL, ErrorCode.NOT_READY, ErrorCode.DEADLINE_EXCEEDED})
+_FAULTS_OF_OURS = frozenset({wire.ErrorCode.INTERNAL, wire.ErrorCode.NOT_READY, wire.ErrorCode.DEADLINE_EXCEEDED})
 
 
 class OtlpExporter:
@@ -179,7 +169,7 @@ def _described(ended: EndedCall) -> tuple[str, Mapping[str, Any]]:
         own["error.type"] = ended.code
     if ended.trace.call == "turn":
         return "turn", own
-    rule = ERROR_TABLE[ErrorCode(ended.code)] if is_error else None
+    rule = wire.ERROR_TABLE[wire.ErrorCode(ended.code)] if is_error else None
     if ended.trace.transport == "grpc":
         method = f"{_RPC_SERVICE}/{_RPC_METHODS.get(ended.trace.call) or ended.trace.call.title().replace('_', '')}"
         status = rule.grpc_code if rule else "OK" if ended.code == "ok" else "CANCELLED"

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import turnscore_wire as wire
 from fastapi import FastAPI, Request, Response
 from fastapi.openapi.utils import get_openapi
 from fastapi_offline import FastAPIOffline
@@ -13,18 +14,6 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 from starlette.exceptions import HTTPException
 from turnscore_core.errors import InvalidRequestError, UnknownPathError
-from turnscore_wire import (
-    ERROR_TABLE,
-    BatchRequest,
-    ConversationMessage,
-    ConversationReply,
-    DialogueRequest,
-    ErrorCode,
-    ErrorReply,
-    RankRequest,
-    ScoreRequest,
-    SimilarityRequest,
-)
 
 from turnscore_service.api.calls import unforeseen
 from turnscore_service.api.http.exchange import HttpExchange
@@ -35,9 +24,9 @@ _QUESTION = {"speaker": "user", "text": "hi, what did you do today?"}
 _VIVID = "i hiked up a volcano and nearly lost my hat. ever been on one?"
 
 EXAMPLES: dict[type[BaseModel], dict[str, Any]] = {
-    ScoreRequest: {"context": [_QUESTION], "response": _VIVID},
-    BatchRequest: {"items": [{"context": [_QUESTION], "response": text} for text in (_VIVID, "ok.")]},
-    DialogueRequest: {
+    wire.ScoreRequest: {"context": [_QUESTION], "response": _VIVID},
+    wire.BatchRequest: {"items": [{"context": [_QUESTION], "response": text} for text in (_VIVID, "ok.")]},
+    wire.DialogueRequest: {
         "turns": [
             _QUESTION,
             {"speaker": "system", "text": _VIVID},
@@ -45,8 +34,8 @@ EXAMPLES: dict[type[BaseModel], dict[str, Any]] = {
             {"speaker": "system", "text": "not this one, it sleeps. would you like to see some pictures?"},
         ]
     },
-    SimilarityRequest: {"texts": ["not much.", _VIVID], "references": ["i went up a mountain.", "nothing."]},
-    RankRequest: {"context": [_QUESTION], "candidates": ["ok.", _VIVID, "not much."]},
+    wire.SimilarityRequest: {"texts": ["not much.", _VIVID], "references": ["i went up a mountain.", "nothing."]},
+    wire.RankRequest: {"context": [_QUESTION], "candidates": ["ok.", _VIVID, "not much."]},
     RerankRequest: {"query": _QUESTION["text"], "documents": ["ok.", _VIVID], "top_n": 1},
 }
 
@@ -58,9 +47,12 @@ _KEY_SCHEMES = {
 }
 
 _WRONG_MEDIA_TYPE: dict[int | str, dict[str, Any]] = {
-    415: {"model": ErrorReply, "description": f"`{ErrorCode.INVALID_REQUEST}`: the body is not called application/json"}
+    415: {
+        "model": wire.ErrorReply,
+        "description": f"`{wire.ErrorCode.INVALID_REQUEST}`: the body is not called application/json",
+    }
 }
-_SCORING_ERRORS = tuple(code for code in ErrorCode if code != ErrorCode.NOT_FOUND)
+_SCORING_ERRORS = tuple(code for code in wire.ErrorCode if code != wire.ErrorCode.NOT_FOUND)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,12 +67,14 @@ class DocumentedEndpoint:
     described: Mapping[str, Any] = field(default_factory=dict)  # FastAPI's arguments for its route
 
 
-def describe_errors(*codes: ErrorCode) -> dict[int | str, dict[str, Any]]:
+def describe_errors(*codes: wire.ErrorCode) -> dict[int | str, dict[str, Any]]:
     """The `responses` of a path: every status it may answer with besides 200."""
-    return {ERROR_TABLE[code].http_status: {"model": ErrorReply, "description": f"`{code}`"} for code in codes}
+    return {
+        wire.ERROR_TABLE[code].http_status: {"model": wire.ErrorReply, "description": f"`{code}`"} for code in codes
+    }
 
 
-def describe_scoring_errors(*own: ErrorCode) -> dict[int | str, dict[str, Any]]:
+def describe_scoring_errors(*own: wire.ErrorCode) -> dict[int | str, dict[str, Any]]:
     """The `responses` of a path that takes a body, with those that only it has."""
     return {**describe_errors(*_SCORING_ERRORS, *own), **_WRONG_MEDIA_TYPE}
 
@@ -94,7 +88,12 @@ def takes(request: type[BaseModel]) -> dict[str, Any]:
 def describe_conversations() -> dict[int | str, dict[str, Any]]:
     """The `responses` of the WebSocket's path; of the messages, OpenAPI can hold only the schemas."""
     upgrade = {"description": "A WebSocket: JSON messages, `ConversationMessage` in and `ConversationReply` out."}
-    codes = (ErrorCode.INVALID_REQUEST, ErrorCode.UNAUTHENTICATED, ErrorCode.OVERLOADED, ErrorCode.NOT_READY)
+    codes = (
+        wire.ErrorCode.INVALID_REQUEST,
+        wire.ErrorCode.UNAUTHENTICATED,
+        wire.ErrorCode.OVERLOADED,
+        wire.ErrorCode.NOT_READY,
+    )
     return {101: upgrade, **describe_errors(*codes)}
 
 
@@ -152,8 +151,8 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
     """FastAPI's document, with the types of requests and messages, and with API keys."""
     if app.openapi_schema is None:
         document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
-        requests: list[Any] = [(each, "validation") for each in (*EXAMPLES, ConversationMessage)]
-        _, definitions = models_json_schema([*requests, (ConversationReply, "serialization")], ref_template=_REF)
+        requests: list[Any] = [(each, "validation") for each in (*EXAMPLES, wire.ConversationMessage)]
+        _, definitions = models_json_schema([*requests, (wire.ConversationReply, "serialization")], ref_template=_REF)
         document["components"]["schemas"].update(definitions["$defs"])
         document["components"]["securitySchemes"] = _KEY_SCHEMES
         for path, operations in document["paths"].items():
