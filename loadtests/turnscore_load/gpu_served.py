@@ -36,24 +36,9 @@ from turnscore_exporters.json_files import write_json
 from turnscore_models import Bundle, GraphVariant, write_bundle
 from turnscore_wire import Turn
 
+from turnscore_load import gpu_models
 from turnscore_load.bare_runtime import pad
 from turnscore_load.generator import Job, run_elsewhere
-from turnscore_load.gpu_models import (
-    CONTEXT_TOKENS,
-    TOKEN_LIMIT,
-    WORDS,
-    Row,
-    Scale,
-    TransformerShape,
-    as_encoder,
-    best_turns_per_second,
-    build_dialogue_tokenizer,
-    build_encoder,
-    build_language_model,
-    free_bytes,
-    open_backend,
-    read_follow_ups,
-)  # fmt: skip
 from turnscore_load.processes import Process, started
 from turnscore_load.services import service_process, wait_for_workers
 from turnscore_load.traffic import ExactTraffic, LengthMix, pack
@@ -70,10 +55,10 @@ VERSION, LICENCE = "0.0.0", "none: random weights"
 SOURCE = "made-up turns"
 
 
-def write_encoder_bundle(shape: TransformerShape, variant: GraphVariant, output: Path) -> Bundle:
+def write_encoder_bundle(shape: gpu_models.TransformerShape, variant: GraphVariant, output: Path) -> Bundle:
     """An engagement bundle; loading checks the graph against the model's values of a dozen turns."""
-    model = build_encoder(shape)
-    encoder = as_encoder(model, shape)
+    model = gpu_models.build_encoder(shape)
+    encoder = gpu_models.as_encoder(model, shape)
     tested = self_test_turns("engagement")
     pairs = [(turn.context[-1].text if turn.context else "", turn.response) for turn in tested]
     values = score_pairs(model, encoder, pairs)
@@ -84,16 +69,23 @@ def write_encoder_bundle(shape: TransformerShape, variant: GraphVariant, output:
     write_rest(encoder.tokenizer, values, SOURCE, self_test, output)
     if variant != "fp32":
         (output / GRAPH_FILES["fp32"]).unlink()
-    rest = {"token_limit": TOKEN_LIMIT, "training": {"model": shape.name}, "agreement": {}, "licence": LICENCE}
+    rest = {
+        "token_limit": gpu_models.TOKEN_LIMIT,
+        "training": {"model": shape.name},
+        "agreement": {},
+        "licence": LICENCE,
+    }
     return start_bundle(output, "engagement", VERSION, {variant: choice.promises()[variant]}, **rest)
 
 
-def write_fed_bundle(shape: TransformerShape, variant: GraphVariant, output: Path, device: Device) -> Bundle:
+def write_fed_bundle(shape: gpu_models.TransformerShape, variant: GraphVariant, output: Path, device: Device) -> Bundle:
     """A FED bundle; its self-test has the values that the device computes of the same graph."""
     graph = output / GRAPH_FILES[variant]
     on_gpu = variant == "cuda-fp16"
-    export_graph(build_language_model(shape), graph, torch.float16 if on_gpu else torch.float32, is_fused=on_gpu)
-    tokenizer, eos_id = build_dialogue_tokenizer()
+    export_graph(
+        gpu_models.build_language_model(shape), graph, torch.float16 if on_gpu else torch.float32, is_fused=on_gpu
+    )
+    tokenizer, eos_id = gpu_models.build_dialogue_tokenizer()
     tokenizer.save(str(output / TOKENIZER_FILE), pretty=False)
     write_json(output / CALIBRATION_FILE, calibrate([0.0], SOURCE))
     tested, known = self_test_turns("fed")[:4], read_qualities()
@@ -114,7 +106,7 @@ def write_fed_bundle(shape: TransformerShape, variant: GraphVariant, output: Pat
         agreement={},
         licence=LICENCE,
     )
-    scorer = FedScorer(bundle, open_backend(graph, device))
+    scorer = FedScorer(bundle, gpu_models.open_backend(graph, device))
     values = [each.value for each in score_in_one_batch(scorer, tested)]
     write_json(output / SELF_TEST_FILE, build_self_test(tested, values))
     return write_bundle(output, bundle.manifest)
@@ -127,10 +119,10 @@ class GpuServing:
     programs: Path
     device: Device
     output: Path
-    scale: Scale
+    scale: gpu_models.Scale
     workers: Sequence[int]
-    starts: list[Row]
-    served: list[Row]
+    starts: list[gpu_models.Row]
+    served: list[gpu_models.Row]
 
     @property
     def variant(self) -> GraphVariant:
@@ -144,10 +136,10 @@ class GpuServing:
             "TURNSCORE_WORKERS": str(workers), "TURNSCORE_RUNTIME__DEVICE": str(self.device), **ADMITTED,
         }  # fmt: skip
         folder = self.output / "service" / f"{bundle.manifest.kind}-{workers}"
-        before, started_at = free_bytes(self.device), time.perf_counter()
+        before, started_at = gpu_models.free_bytes(self.device), time.perf_counter()
         with started(service_process(self.programs / "bentoml", folder, settings, clean=True)) as process:
             wait_for_workers(process, workers)
-            seconds, after = time.perf_counter() - started_at, free_bytes(self.device)
+            seconds, after = time.perf_counter() - started_at, gpu_models.free_bytes(self.device)
             taken = None if before is None or after is None else before - after
             model, what = str(bundle.manifest.training["model"]), f"the service, {workers} workers"
             self.starts.append({"model": model, "what": what, "ready_seconds": seconds, "device_bytes": taken})
@@ -196,11 +188,11 @@ class GpuServing:
                             workers=workers, bare_rate=bare[mix.name],
                         )  # fmt: skip
 
-    def serve_fed(self, shape: TransformerShape) -> None:
+    def serve_fed(self, shape: gpu_models.TransformerShape) -> None:
         """One turn a request, with its own context: arriving at random at a fixed rate, and by ever more clients."""
         scale, chance = self.scale, random.Random(0)
         bundle = write_fed_bundle(shape, self.variant, self.output / "bundles" / shape.name, self.device)
-        common: dict[str, Any] = {"turn_tokens": CONTEXT_TOKENS, "workers": 1}
+        common: dict[str, Any] = {"turn_tokens": gpu_models.CONTEXT_TOKENS, "workers": 1}
         with self._run(bundle, 1) as server:
             for qualities in scale.qualities:
 
@@ -219,20 +211,24 @@ class GpuServing:
 
     def _bare_turns_per_second(self, bundle: Bundle, traffic: ExactTraffic, mix: LengthMix) -> float:
         """Of the rows that the service's own scorer makes of such turns."""
-        backend = open_backend(bundle.path_of(bundle.manifest.graphs[self.variant].file), self.device)
+        backend = gpu_models.open_backend(bundle.path_of(bundle.manifest.graphs[self.variant].file), self.device)
         items = traffic.items(mix, max(BARE_BATCHES))
         asked = [TurnToScore([Turn(**turn) for turn in item["context"]], item["response"]) for item in items]
         rows = [pack.rows for pack in EngagementScorer(bundle, backend).encode(asked)]
         width = -(-max(len(row) for turn in rows for row in turn) // 8) * 8
-        return best_turns_per_second(backend, [pad(rows[:size], width) for size in BARE_BATCHES], self.scale.runs)
+        return gpu_models.best_turns_per_second(
+            backend, [pad(rows[:size], width) for size in BARE_BATCHES], self.scale.runs
+        )
 
 
 def _fed_bodies(chance: random.Random, qualities: int, count: int) -> list[str]:
     """Four turns of 24 words, each a token, with their separators: about CONTEXT_TOKENS."""
-    asked = {"qualities": list(read_follow_ups())[:qualities]}
+    asked = {"qualities": list(gpu_models.read_follow_ups())[:qualities]}
     items = []
     for _ in range(count):
-        *said, response = (" ".join(chance.choices(WORDS, k=CONTEXT_TOKENS // 4 - 1)) for _ in range(4))
+        *said, response = (
+            " ".join(chance.choices(gpu_models.WORDS, k=gpu_models.CONTEXT_TOKENS // 4 - 1)) for _ in range(4)
+        )
         speakers = ("user", "system", "user")
         context = [{"speaker": speaker, "text": text} for speaker, text in zip(speakers, said, strict=True)]
         items.append({"context": context, "response": response})

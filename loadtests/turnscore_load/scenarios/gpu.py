@@ -29,25 +29,7 @@ from turnscore_exporters.graphs.export import export_fp32
 from turnscore_exporters.graphs.fp16 import convert_fp16
 from typer import Option
 
-from turnscore_load.gpu_models import (
-    FULL,
-    SHORT,
-    TINY,
-    Feeds,
-    PackedTurn,
-    Row,
-    Scale,
-    TransformerShape,
-    Way,
-    build_encoder,
-    build_language_model,
-    encoder_feeds,
-    free_bytes,
-    open_backend,
-    run_published,
-    time_alternating,
-    time_runs,
-)  # fmt: skip
+from turnscore_load import gpu_models
 from turnscore_load.gpu_served import GpuServing
 from turnscore_load.machine import describe, usable_cpus
 from turnscore_load.processes import StartError
@@ -71,10 +53,10 @@ class Findings:
     device: str
     caption: str
     not_judged: str = ""  # the reason, where the aims are not
-    starts: list[Row] = field(default_factory=list)
-    encoder: list[Row] = field(default_factory=list)
-    fed: list[Row] = field(default_factory=list)
-    served: list[Row] = field(default_factory=list)
+    starts: list[gpu_models.Row] = field(default_factory=list)
+    encoder: list[gpu_models.Row] = field(default_factory=list)
+    fed: list[gpu_models.Row] = field(default_factory=list)
+    served: list[gpu_models.Row] = field(default_factory=list)
     not_run: dict[str, str] = field(default_factory=dict)
 
 
@@ -97,7 +79,10 @@ class Gpu(Scenario[Findings]):
         for folder in (graphs, self.folder / "bundles"):
             shutil.rmtree(folder, ignore_errors=True)  # of an earlier run
         graphs.mkdir(parents=True)
-        scale, found = TINY if self.tiny else SHORT if self.short else FULL, self._describe(device)
+        scale, found = (
+            gpu_models.TINY if self.tiny else gpu_models.SHORT if self.short else gpu_models.FULL,
+            self._describe(device),
+        )
         if device.kind == "cpu":
             torch.set_num_threads(1 if self.tiny else usable_cpus())
         try:
@@ -174,34 +159,34 @@ class Gpu(Scenario[Findings]):
 class _Race:
     """The ways to compute one model, measured in turn."""
 
-    scale: Scale
+    scale: gpu_models.Scale
     device: Device
     folder: Path
     found: Findings
-    shape: TransformerShape
+    shape: gpu_models.TransformerShape
 
     def encoder(self) -> None:
         """Rows per second for every batch and length in the bare runtime."""
         shape, started_at = self.shape, time.perf_counter()
         fp32, fp16 = (self.folder / f"{shape.name}-{kind}.onnx" for kind in ("fp32", "fp16"))
-        export_fp32(build_encoder(shape), CONTRACT, fp32)
+        export_fp32(gpu_models.build_encoder(shape), CONTRACT, fp32)
         convert_fp16(fp32, fp16)
         fp32.unlink()
-        first = encoder_feeds(16, 32, shape.vocabulary)
+        first = gpu_models.encoder_feeds(16, 32, shape.vocabulary)
         backend = self._start_graph(fp16, time.perf_counter() - started_at, lambda _: first)
         for tokens, rows in product(self.scale.lengths, self.scale.batches):
-            feeds = encoder_feeds(rows, tokens, shape.vocabulary)
-            seconds = time_runs(partial(backend.run, feeds), self.scale.runs)
+            feeds = gpu_models.encoder_feeds(rows, tokens, shape.vocabulary)
+            seconds = gpu_models.time_runs(partial(backend.run, feeds), self.scale.runs)
             row = {"model": shape.name, "way": RUNTIME, "rows": rows, "tokens": tokens}
             self.found.encoder.append({**row, "batch_ms": 1000 * seconds, "rows_per_second": rows / seconds})
 
-    def _start_graph(self, graph: Path, export_seconds: float, feeds: Callable[[Backend], Feeds]) -> Backend:
+    def _start_graph(self, graph: Path, export_seconds: float, feeds: Callable[[Backend], gpu_models.Feeds]) -> Backend:
         """Opens the graph and runs it once, with the clock and the memory watched."""
-        before, started_at = free_bytes(self.device), time.perf_counter()
-        backend = open_backend(graph, self.device)
+        before, started_at = gpu_models.free_bytes(self.device), time.perf_counter()
+        backend = gpu_models.open_backend(graph, self.device)
         opened_at = time.perf_counter()
         backend.run(feeds(backend))
-        ran_at, after = time.perf_counter(), free_bytes(self.device)
+        ran_at, after = time.perf_counter(), gpu_models.free_bytes(self.device)
         self.found.starts.append(
             {
                 "model": self.shape.name, "what": RUNTIME,
@@ -217,24 +202,26 @@ class _Race:
         """FED with 8 and with 18 qualities: the one pass in ONNX Runtime, and the published way in torch."""
         started_at, place = time.perf_counter(), str(self.device)
         graph = self.folder / f"{self.shape.name}-fp16.onnx"
-        export_graph(build_language_model(self.shape), graph, torch.float16, is_fused=True)
+        export_graph(gpu_models.build_language_model(self.shape), graph, torch.float16, is_fused=True)
         seconds = time.perf_counter() - started_at
-        turns = {each: PackedTurn(each) for each in self.scale.qualities}
+        turns = {each: gpu_models.PackedTurn(each) for each in self.scale.qualities}
         backend = self._start_graph(graph, seconds, turns[self.scale.qualities[-1]].feeds)
         published: dict[str, GPT2LMHeadModel] = {}
         try:
             for way, dtype in ((PUBLISHED, torch.float32), (PUBLISHED_FP16, torch.float16)):
-                published[way] = build_language_model(self.shape).to(place, dtype)
+                published[way] = gpu_models.build_language_model(self.shape).to(place, dtype)
         except RuntimeError as error:  # without room for them the graph is measured by itself
             self.found.not_run[f"torch, {self.shape.name}"] = str(error)
         for turn in turns.values():
             apart = sum(map(len, turn.rows))
-            ways = {name: (apart, partial(run_published, model, turn.rows)) for name, model in published.items()}
+            ways = {
+                name: (apart, partial(gpu_models.run_published, model, turn.rows)) for name, model in published.items()
+            }
             self._time_ways({**ways, PACKED: (turn.tokens, partial(backend.run, turn.feeds(backend)))}, turn)
 
-    def _time_ways(self, ways: Mapping[str, Way], turn: PackedTurn) -> None:
+    def _time_ways(self, ways: Mapping[str, gpu_models.Way], turn: gpu_models.PackedTurn) -> None:
         rounds = self.scale.rounds
-        for name, seconds in time_alternating(ways, rounds, warm_up_rounds=min(3, rounds)).items():
+        for name, seconds in gpu_models.time_alternating(ways, rounds, warm_up_rounds=min(3, rounds)).items():
             p50, p99 = (1000 * each for each in np.percentile(seconds, (50, 99)).tolist())
             self.found.fed.append(
                 {
@@ -261,9 +248,9 @@ def judge(found: Findings) -> Iterator[Check]:
         yield _aim(f"{kind}: {TURNS_PER_SECOND:,} turns/s and more", rate, lambda each: each >= TURNS_PER_SECOND, where)
         claim = f"the same, time over the bare runtime's: {MOST_OVER_BARE}"
         yield _aim(claim, over, lambda each: each <= MOST_OVER_BARE, where, digits=2)
-    most = FULL.qualities[-1]
+    most = gpu_models.FULL.qualities[-1]
     load = f"requests/s at random, {most} qualities"
-    paced: Row = next((e for e in found.served if e["model"] == MODEL and e["load"].endswith(load)), {})
+    paced: gpu_models.Row = next((e for e in found.served if e["model"] == MODEL and e["load"].endswith(load)), {})
     lost = paced.get("failed", 0) + paced.get("refused", 0)
     claim = f"{MODEL}, {most} qualities, 100 context tokens, 50 requests/s: p99 under {FED_P99_MS:g} ms"
     where = " ms" + (f", {lost} not answered" if lost else "")
@@ -281,7 +268,7 @@ def _aim(claim: str, value: float | None, holds: Callable[[float], bool], where:
     return Check(claim, f"{number(value, digits)}{where}", holds(value))
 
 
-def _rows_table(title: str, rows: Iterable[Row], columns: str) -> str:
+def _rows_table(title: str, rows: Iterable[gpu_models.Row], columns: str) -> str:
     """With a heading. A column is `name:digits`, of texts, numbers or nothing; bytes are shown in MB."""
 
     def cell(value: Any, name: str, digits: int) -> str:

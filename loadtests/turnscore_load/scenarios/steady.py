@@ -10,31 +10,18 @@ from typing import Annotated, Any, Literal
 
 from typer import Option
 
+from turnscore_load import users
 from turnscore_load.results import Check, table
 from turnscore_load.scenario import Found, TargetScenario
 from turnscore_load.services import LoadedService
 from turnscore_load.traffic import TrafficSettings
-from turnscore_load.users import (
-    BUDGETS,
-    DEFAULT_MIX,
-    MAX_SECONDS,
-    ClientApi,
-    Measured,
-    ShapeName,
-    UserSettings,
-    broken_budgets,
-    measure,
-    read_budgets,
-    read_mix,
-    run_users,
-)
 
 
 @dataclass
 class UsersRun:
     """What every kind of user saw, the budgets that it broke, and why calls failed."""
 
-    measured: list[Measured]
+    measured: list[users.Measured]
     broken: list[str]
     failures: Counter[str]
     generator_share: float  # of one CPU, that the users took
@@ -44,25 +31,32 @@ class UsersRun:
 class UsersScenario(TargetScenario[Found]):
     """One whose load is people and programs, in one shape."""
 
-    mix: Annotated[str, Option(help="Users of each kind: conversation, flood, batch, grpc, stream.")] = DEFAULT_MIX
+    mix: Annotated[str, Option(help="Users by kind: conversation, flood, batch, grpc, stream.")] = users.DEFAULT_MIX
     pace: Annotated[float, Option(min=0.01, help="2 makes the people twice as fast as people are.")] = 1.0
     scorers: Annotated[str, Option(help="Scorers, separated by commas; empty: all that are loaded.")] = ""
-    budgets: Annotated[Path, Option(help="File of the budgets.")] = BUDGETS
+    budgets: Annotated[Path, Option(help="File of the budgets.")] = users.BUDGETS
 
     def run_users(
-        self, service: LoadedService, shape: ShapeName, seconds: float, api: ClientApi = "http", **traffic: Any
+        self,
+        service: LoadedService,
+        shape: users.ShapeName,
+        seconds: float,
+        api: users.ClientApi = "http",
+        **traffic: Any,
     ) -> UsersRun:
         """Raises ScenarioError for a mix or budgets that make no sense."""
-        mix, budgets = read_mix(self.mix), read_budgets(self.budgets)
+        mix, budgets = users.read_mix(self.mix), users.read_budgets(self.budgets)
         scorers = tuple(name.strip() for name in self.scorers.split(",") if name.strip())
         asked = TrafficSettings(scorers=scorers, **traffic)
-        settings = UserSettings(port=service.port, grpc_port=service.grpc_port, api=api, pace=self.pace, traffic=asked)
+        settings = users.UserSettings(
+            port=service.port, grpc_port=service.grpc_port, api=api, pace=self.pace, traffic=asked
+        )
         before, began_at = time.process_time(), time.monotonic()
-        stages = asyncio.run(run_users(settings, mix, shape, seconds))
+        stages = asyncio.run(users.run_users(settings, mix, shape, seconds))
         share = (time.process_time() - before) / (time.monotonic() - began_at)
-        measured = measure(stages)
+        measured = users.measure(stages)
         failures = sum((stage.failures() for stage in stages.values()), Counter[str]())
-        return UsersRun(measured, broken_budgets(budgets, shape, measured), failures, share)
+        return UsersRun(measured, users.broken_budgets(budgets, shape, measured), failures, share)
 
 
 def report_users(found: UsersRun) -> Iterator[str]:
@@ -86,7 +80,7 @@ class Steady(UsersScenario[UsersRun]):
     """Run one shape."""
 
     shape: Annotated[Literal["steady", "ramp", "spike"], Option(help="Shape of the number of users.")] = "steady"
-    seconds: Annotated[float, Option(min=1, max=MAX_SECONDS, help="Duration in seconds.")] = 40.0
+    seconds: Annotated[float, Option(min=1, max=users.MAX_SECONDS, help="Duration in seconds.")] = 40.0
     repeat_share: Annotated[float, Option(min=0, max=0.99, help="Share of the items that were asked before.")] = 0.0
     deadline_ms: Annotated[int, Option(help="Deadline of every item.")] = 5000
     api: Annotated[Literal["http", "grpc"], Option(help="The API of users that are not of gRPC anyway.")] = "http"

@@ -8,28 +8,13 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+from redis import exceptions
 from redis.asyncio import Redis, RedisCluster
 from redis.asyncio.cluster import ClusterNode
 from redis.asyncio.connection import Connection, ConnectionPool, SSLConnection, UnixDomainSocketConnection
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import MasterNotFoundError, Sentinel
 from redis.backoff import NoBackoff
-from redis.exceptions import (
-    AuthenticationError,
-    AuthorizationError,
-    BusyLoadingError,
-    ClusterDownError,
-    ClusterError,
-    InvalidResponse,
-    NoPermissionError,
-    OutOfMemoryError,
-    ReadOnlyError,
-    RedisClusterException,
-    RedisError,
-    ResponseError,
-)
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from turnscore_service.settings.cache import CacheSettings, RedisAddress
 
@@ -39,16 +24,19 @@ class GarbageError(Exception):
 
 
 _CAUSES: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], str], ...] = (
-    ((TimeoutError, RedisTimeoutError), "timeout"),
-    ((GarbageError, InvalidResponse, UnicodeDecodeError), "garbage"),
-    ((AuthenticationError, AuthorizationError, NoPermissionError), "forbidden"),
-    (BusyLoadingError, "loading"),
-    (OutOfMemoryError, "full"),
-    (ReadOnlyError, "read_only"),
-    ((ClusterDownError, ClusterError, RedisClusterException, MasterNotFoundError), "failing_over"),
-    ((RedisConnectionError, OSError), "connection"),
-    (ResponseError, "refused"),
-    (RedisError, "other"),
+    ((TimeoutError, exceptions.TimeoutError), "timeout"),
+    ((GarbageError, exceptions.InvalidResponse, UnicodeDecodeError), "garbage"),
+    ((exceptions.AuthenticationError, exceptions.AuthorizationError, exceptions.NoPermissionError), "forbidden"),
+    (exceptions.BusyLoadingError, "loading"),
+    (exceptions.OutOfMemoryError, "full"),
+    (exceptions.ReadOnlyError, "read_only"),
+    (
+        (exceptions.ClusterDownError, exceptions.ClusterError, exceptions.RedisClusterException, MasterNotFoundError),
+        "failing_over",
+    ),
+    ((exceptions.ConnectionError, OSError), "connection"),
+    (exceptions.ResponseError, "refused"),
+    (exceptions.RedisError, "other"),
 )
 _PREFIXES = {
     "NOAUTH": "forbidden",
@@ -63,7 +51,7 @@ _PREFIXES = {
 
 def cause_of(error: BaseException) -> str:
     """The word for what a store raised."""
-    if isinstance(error, ResponseError):
+    if isinstance(error, exceptions.ResponseError):
         text = str(error)
         for prefix, cause in _PREFIXES.items():
             if text.startswith(prefix):
