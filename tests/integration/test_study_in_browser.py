@@ -1,6 +1,5 @@
 """A study in Debian's Chromium: raters, three chatbots and a degraded one, and axe-core on every page."""
 
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.resources import files
@@ -10,11 +9,12 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, select
 from support.conditions import until
+from support.files import write_lines
 from support.pages import find_violations
-from support.studies import RaterInBrowser, ScriptedBot, plan_fields
+from support.studies import ScriptedBot, plan_fields
 from support.transports import listening
 from turnscore_assessment.study.database import StudyDatabase, dialogues, open_database
-from turnscore_assessment.study.demo import Judgement, create_demo_app
+from turnscore_assessment.study.demo import INPUTS, Judgement, create_demo_app
 from turnscore_assessment.study.plan import StudyPlan, read_plan
 from turnscore_assessment.study.recordings import export_ratings, read_recordings
 from turnscore_assessment.study.server import build_app, list_origins
@@ -57,34 +57,61 @@ async def test_a_rater_takes_part_on_pages_without_a_barrier(tmp_path: Path, bro
     plan = make_demo_plan(tmp_path, bots)
     violations: dict[str, list[str]] = {}
     complaints: list[str] = []
-
-    async def look(page: Any, name: str) -> None:
-        if name not in violations:
-            violations[name] = await find_violations(page)
-
     async with listening(create_demo_app(), port=bots, **QUIET), served(plan, 1) as (url, database, [link]):
         context = await new_context(browser)
         context.on("console", lambda message: complaints.append(message.text))
         context.on("weberror", lambda error: complaints.append(str(error.error)))
-        rater = RaterInBrowser(await context.new_page(), Judgement(0, guesses=False), look)
-        code = await rater.take_part(f"{url}/#{link}")
+        page, judgement = await context.new_page(), Judgement(0, guesses=False)
+
+        async def look(name: str) -> None:
+            if name not in violations:
+                violations[name] = await find_violations(page)
+
+        async def press(name: str) -> None:
+            await page.get_by_role("button", name=name).press("Enter")
+
+        async def talk_and_rate() -> None:
+            for number, text in enumerate(INPUTS):
+                field = page.get_by_label("Your message")
+                await field.fill(text)
+                await field.press("Enter")
+                await page.locator(".turn.system").nth(number).wait_for()
+            await look("conversation")
+            await press("Rate this conversation")
+            said = await page.locator(".turn.system .said").all_text_contents()
+            sliders = await page.get_by_role("slider").all()
+            names = [str(await slider.get_attribute("name")) for slider in sliders]
+            for slider, rating in zip(sliders, judgement.rate(said, names), strict=True):
+                await slider.fill(str(rating))
+            await look("rating")
+            await press("Send my ratings")
+
+        await page.goto(f"{url}/#{link}")
+        await page.get_by_role("checkbox").press("Space")
+        await look("consent")
+        await press("Begin")
+        for _ in range(4):
+            await page.get_by_role("button", name="Start the conversation").wait_for()
+            await look("before a conversation")
+            await press("Start the conversation")
+            await talk_and_rate()
+        code = page.locator(".code:not([hidden]) strong")
+        await code.wait_for()
+        await look("end")
+        assert await code.text_content() == link.code
         ratings = database.run_here(export_ratings, database.study_id, plan, read_recordings(plan), with_texts=True)
-    assert (code, complaints) == (link.code, [])
+    assert complaints == []
     assert set(violations) == {"consent", "before a conversation", "conversation", "rating", "end"}
     assert [each for found in violations.values() for each in found] == []
     assert sorted(each.system for each in ratings.dialogues) == ["brief", "companion", "degraded", "echo"]
 
 
 async def test_no_other_page_has_a_barrier_and_all_of_it_goes_by_keyboard(tmp_path: Path, browser: Any) -> None:
-    lines = [
-        {"id": f"d{n}", "turns": [{"speaker": "user", "text": "hi"}, {"speaker": "system", "text": "hello"}]}
-        for n in (1, 2)
-    ]
-    (tmp_path / "recorded.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    systems = [{"name": "A", "dialogues": tmp_path / "recorded.jsonl"}]
-    plan = StudyPlan.model_validate(
-        plan_fields(database=str(tmp_path / "study.sqlite3"), systems=systems, dialogues_per_system=2)
-    )
+    turns = [{"speaker": "user", "text": "hi"}, {"speaker": "system", "text": "hello"}]
+    recorded = write_lines(tmp_path / "recorded.jsonl", *({"id": name, "turns": turns} for name in ("d1", "d2")))
+    systems = [{"name": "A", "dialogues": recorded}]
+    asked = plan_fields(database=str(tmp_path / "study.sqlite3"), systems=systems, dialogues_per_system=2)
+    plan = StudyPlan.model_validate(asked)
     async with served(plan, 1) as (url, database, [link]):
         page = await (await new_context(browser, color_scheme="dark")).new_page()
 
@@ -170,14 +197,8 @@ async def test_when_a_chatbot_or_the_network_fails_the_page_says_so_and_goes_on(
         await other.get_by_text("reply 3").wait_for()
         await say(page, "another three")
         await alert.get_by_text("The conversation has gone on elsewhere").wait_for()
-        assert await page.locator(".said").all_text_contents() == [
-            "one",
-            "reply 1",
-            "two",
-            "reply 2",
-            "three",
-            "reply 3",
-        ]
+        said = await page.locator(".said").all_text_contents()
+        assert said == ["one", "reply 1", "two", "reply 2", "three", "reply 3"]
 
         bot.status = 500
         await say(page, "four")

@@ -42,10 +42,8 @@ class WordEngine:
         }  # fmt: skip
         self.limits = Limits()
         self.turns_computed = 0
-        self.calls: list[int] = []
 
     def score(self, dialogues: Sequence[Dialogue]) -> list[DialogueResult]:
-        self.calls.append(len(dialogues))
         return [self._score(each) for each in dialogues]
 
     def _score(self, dialogue: Dialogue) -> DialogueResult:
@@ -55,23 +53,18 @@ class WordEngine:
             )
         spoken = [(place, turn.text) for place, turn in enumerate(dialogue.turns) if turn.speaker == "system"]
         self.turns_computed += len({text for _, text in spoken})
-        turns = [
-            DialogueTurnScores(
-                index=place,
-                scores={} if text == "broken" else {name: self._score_of(name, text) for name in self.models},
-                errors={name: ErrorDetail(code=ErrorCode.INTERNAL, message="no number") for name in self.models}
-                if text == "broken"
-                else {},
-            )
-            for place, text in spoken
-        ]
+        turns = []
+        for place, text in spoken:
+            scores = {name: self._score_of(name, text) for name in self.models}
+            errors = {name: ErrorDetail(code=ErrorCode.INTERNAL, message="no number") for name in self.models}
+            scores, errors = ({}, errors) if text == "broken" else (scores, {})
+            turns.append(DialogueTurnScores(index=place, scores=scores, errors=errors))
         aggregates = {}
         for name in self.models:
             found = [turn.scores[name].value for turn in turns if turn.scores]
             if found:
-                aggregates[name] = DialogueAggregate(
-                    mean=sum(found) / len(found), min=min(found), max=max(found), turns=len(found)
-                )
+                bounds = {"min": min(found), "max": max(found)}
+                aggregates[name] = DialogueAggregate(mean=sum(found) / len(found), turns=len(found), **bounds)
         return DialogueResult(id=dialogue.id, turns=turns, aggregates=aggregates)
 
     def _score_of(self, name: str, text: str) -> Score:
@@ -84,18 +77,16 @@ class WordEngine:
 
 
 class MortalEngine(WordEngine):
-    """Ends its process in the middle of a block, the first time; a file remembers that it did."""
+    """Ends its process in the middle of a block, once; a file remembers that it did."""
 
-    def __init__(self, memory: Path, deaths: int) -> None:
+    def __init__(self, memory: Path) -> None:
         super().__init__()
-        self.memory, self.deaths = memory, deaths
+        self.memory = memory
 
     def score(self, dialogues: Any) -> Any:
-        if any(each.id == "d13" for each in dialogues):
-            died = len(list(self.memory.iterdir()))
-            if died < self.deaths:
-                (self.memory / str(died)).touch()
-                os.kill(os.getpid(), signal.SIGKILL)
+        if any(each.id == "d13" for each in dialogues) and not self.memory.exists():
+            self.memory.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
         return super().score(dialogues)
 
 
@@ -185,20 +176,13 @@ def score_on_ray(source: Path, output: Path, open_engine: Callable[[], Engine], 
     from turnscore_corpus.engines.ray_engine import run_on_ray
     from turnscore_corpus.engines.work import RayChoice
 
-    return run_job(job_of(source, output, open_engine, partial(run_on_ray, RayChoice(**choice))))
+    return run_job(job_of(source, output, open_engine, run_elsewhere=partial(run_on_ray, RayChoice(**choice))))
 
 
-def job_of(source: Path, output: Path, open_engine: Callable[[], Engine], elsewhere: Any = None) -> CorpusJob:
-    """The run of one file in small blocks; in this process where it is not done elsewhere."""
-    return CorpusJob(
-        files=find_files([str(source)]),
-        output=str(output),
-        columns=Columns(),
-        choice=EngineChoice(),
-        block_dialogues=BLOCK_DIALOGUES,
-        run_elsewhere=elsewhere,
-        open_engine=open_engine,
-    )
+def job_of(source: Path, output: Path, open_engine: Callable[[], Any] = WordEngine, **more: Any) -> CorpusJob:
+    """The run of one file in small blocks; in this process where `run_elsewhere` does not do it elsewhere."""
+    given: Any = {"columns": Columns(), "choice": EngineChoice(), "block_dialogues": BLOCK_DIALOGUES, **more}
+    return CorpusJob(files=find_files([str(source)]), output=str(output), open_engine=open_engine, **given)
 
 
 PATIENCE_SECONDS = 1200  # for which a node of Ray may take to start where other programs compute; chosen

@@ -50,10 +50,8 @@ def build_sentence(generator: random.Random, words: int) -> str:
 
 
 def save_tiny_bert(folder: Path) -> Path:
-    vocabulary = {
-        word: number
-        for number, word in enumerate([*SPECIAL, *WORDS, "?", ".", *(f"word{number}" for number in range(80)), *UNUSED])
-    }
+    words = [*SPECIAL, *WORDS, "?", ".", *(f"word{number}" for number in range(80)), *UNUSED]
+    vocabulary = {word: number for number, word in enumerate(words)}
     tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -100,16 +98,14 @@ ANSWERS = ("no", "i like it", "what do you mean ?", "not really , i never did", 
 
 def build_turns(number: int, turns: int) -> list[dict[str, str]]:
     """User and system in turns, the user first; the system asks something every now and then."""
-    generator = random.Random(number)
-    return [
-        {
-            "speaker": ("user", "system")[place % 2],
-            "text": build_sentence(generator, 2 + (number + place) % 5) + (" ?" if place % 4 == 1 else "")
-            if place % 2 or place == 0
-            else generator.choice(ANSWERS),
-        }
-        for place in range(turns)
-    ]
+    generator, said = random.Random(number), []
+    for place in range(turns):
+        if place % 2 or place == 0:
+            text = build_sentence(generator, 2 + (number + place) % 5) + (" ?" if place % 4 == 1 else "")
+        else:
+            text = generator.choice(ANSWERS)
+        said.append({"speaker": ("user", "system")[place % 2], "text": text})
+    return said
 
 
 def write_sentiment_data(folder: Path) -> Path:
@@ -131,19 +127,13 @@ def write_sentiment_data(folder: Path) -> Path:
     generator = random.Random(1)
     texts = [{"source": "people", "turns": [build_sentence(generator, 4) for _ in range(6)]} for _ in range(5)]
     write_rows(folder / "dialogue_text.jsonl.gz", list(texts))
-    votes = [{"O": 30 - number, "T": 0, "X": number} for number in range(30)]
-    judged = [
-        {
-            "id": f"j{number}",
-            "system": "IRIS",
-            "turns": [
-                {**turn, "breakdown_votes": votes[(number + place) % 30]} if turn["speaker"] == "system" else turn
-                for place, turn in enumerate(build_turns(number, 6))
-            ],
-        }
-        for number in range(10)
-    ]
-    write_rows(folder / "dbdc3_dev.jsonl.gz", list(judged))
+    judged: list[object] = []
+    for number in range(10):
+        turns: list[dict[str, Any]] = [*build_turns(number, 6)]
+        for place in range(1, 6, 2):
+            turns[place]["breakdown_votes"] = {"O": 30 - number - place, "T": 0, "X": number + place}
+        judged.append({"id": f"j{number}", "system": "IRIS", "turns": turns})
+    write_rows(folder / "dbdc3_dev.jsonl.gz", judged)
     return folder
 
 
@@ -251,16 +241,8 @@ def save_tiny_dialogpt(folder: Path, positions: int = 1024) -> Path:
     (folder / "tokenizer.json").unlink()
     torch.manual_seed(0)
     eos_id = tokenizer.token_to_id(END_OF_TEXT)
-    config = GPT2Config(
-        vocab_size=tokenizer.get_vocab_size(),
-        n_positions=positions,
-        n_embd=64,
-        n_layer=2,
-        n_head=4,
-        initializer_range=0.2,
-        bos_token_id=eos_id,
-        eos_token_id=eos_id,
-    )
+    size = {"vocab_size": tokenizer.get_vocab_size(), "n_positions": positions, "n_embd": 64, "n_layer": 2, "n_head": 4}
+    config = GPT2Config(**size, initializer_range=0.2, bos_token_id=eos_id, eos_token_id=eos_id)
     model = GPT2LMHeadModel(config)
     config.save_pretrained(folder)
     torch.save(model.state_dict(), folder / "pytorch_model.bin")

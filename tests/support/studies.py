@@ -3,7 +3,7 @@
 import asyncio
 import json
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 from turnscore_assessment.study.chatbots import Chatbots
 from turnscore_assessment.study.database import StudyDatabase, open_database
-from turnscore_assessment.study.demo import INPUTS, Judgement, create_demo_app
+from turnscore_assessment.study.demo import create_demo_app
 from turnscore_assessment.study.plan import StudyPlan
 from turnscore_assessment.study.recordings import read_recordings
 from turnscore_assessment.study.server import RunningStudy, create_study_app
@@ -31,13 +31,14 @@ ORIGIN = "http://study.test"
 def plan_fields(**changed: Any) -> dict[str, Any]:
     """A plan of two systems by endpoint, of which one is degraded, with three inputs to a conversation."""
     ends = {"low_end": "strongly disagree", "high_end": "strongly agree"}
+    bots = {"url": "http://bots.test/v1/chat/completions"}
     return {
         "name": "spring",
         "title": "A study",
         "consent": "We store what you write.\n\nYou may leave.",
         "systems": [
-            {"name": "secretly-good", "url": "http://bots.test/v1/chat/completions", "model": "companion"},
-            {"name": "secretly-bad", "url": "http://bots.test/v1/chat/completions", "model": "echo", "degraded": True},
+            {"name": "secretly-good", "model": "companion", **bots},
+            {"name": "secretly-bad", "model": "echo", "degraded": True, **bots},
         ],
         "criteria": [
             {"name": "fun", "statement": "It was fun.", **ends},
@@ -145,66 +146,13 @@ async def served_study(
         opened.close()
 
 
-Look = Callable[[Any, str], Awaitable[None]]  # called with every page that a rater sees, and its name
-
-
-class RaterInBrowser:
-    """A rater with a browser and a link. `look` sees every page."""
-
-    def __init__(self, page: Any, judgement: Judgement, look: Look) -> None:
-        self.page, self.judgement, self._see = page, judgement, look
-
-    async def take_part(self, link: str) -> str:
-        """From the link to the code at the end."""
-        await self.page.goto(link)
-        await self.page.get_by_role("checkbox").press("Space")
-        await self._see(self.page, "consent")
-        await self.page.get_by_role("button", name="Begin").press("Enter")
-        while True:
-            begin = self.page.get_by_role("button", name="Start the conversation")
-            code = self.page.locator(".code:not([hidden]) strong")
-            await begin.or_(code).wait_for()
-            if await code.is_visible():
-                await self._see(self.page, "end")
-                return str(await code.text_content())
-            await self._see(self.page, "before a conversation")
-            await begin.press("Enter")
-            await self.talk()
-            await self.rate()
-
-    async def talk(self) -> None:
-        """Ten messages, sent with Enter."""
-        for number, text in enumerate(INPUTS):
-            field = self.page.get_by_label("Your message")
-            await field.fill(text)
-            await field.press("Enter")
-            await self.page.locator(".turn.system").nth(number).wait_for()
-        await self._see(self.page, "conversation")
-        await self.page.get_by_role("button", name="Rate this conversation").press("Enter")
-
-    async def rate(self) -> None:
-        """Sets every slider."""
-        said = await self.page.locator(".turn.system .said").all_text_contents()
-        sliders = await self.page.get_by_role("slider").all()
-        names = [str(await slider.get_attribute("name")) for slider in sliders]
-        for slider, rating in zip(sliders, self.judgement.rate(said, names), strict=True):
-            await slider.fill(str(rating))
-        await self._see(self.page, "rating")
-        await self.page.get_by_role("button", name="Send my ratings").press("Enter")
-
-
 def published_row(system: str, worker: str = "w", **ratings: float) -> dict[str, Any]:
     """A conversation in the form in which the published ratings lie."""
     names = ("interesting", "fun", "consistent", "fluent", "topic", "robotic", "repetitive")
-    return {
-        "worker": worker,
-        "hit": "h",
-        "position": 0,
-        "model": system,
-        "topic": [{"round": 0, "topic": "dogs", "attitude": "like"}],
-        "ratings": {name: ratings.get(name, 50) for name in names},
-        "turns": [{"speaker": "user", "text": "hi"}, {"speaker": "system", "text": "hello"}],
-    }
+    row = {"worker": worker, "hit": "h", "position": 0, "model": system}
+    row["topic"] = [{"round": 0, "topic": "dogs", "attitude": "like"}]
+    row["turns"] = [{"speaker": "user", "text": "hi"}, {"speaker": "system", "text": "hello"}]
+    return {**row, "ratings": {name: ratings.get(name, 50) for name in names}}
 
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
@@ -212,16 +160,9 @@ TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 
 def scored(ids: TurnIds, value: float = 0.25) -> Scored:
     """What an integration hands to a writer."""
-    score = Score(
-        value=value,
-        percentile=12.0,
-        details={},
-        model="quality:1.0.0",
-        tokens=TokenCount(used=3, dropped=0),
-        cached=False,
-        warnings=["repeats_user"],
-        label="low",
-    )
+    said: Any = {"percentile": 12.0, "label": "low", "details": {}, "warnings": ["repeats_user"]}
+    tokens = TokenCount(used=3, dropped=0)
+    score = Score(value=value, model="quality:1.0.0", tokens=tokens, cached=False, **said)
     timing = Timing(total=1, tokenize=0, queue=0, inference=1)
     return Scored(ids, ScoreReply(request_id="a", scores={"quality": score}, timing_ms=timing), None)
 

@@ -237,19 +237,6 @@ def test_retry_after_is_waited_for_and_errors_of_the_server_are_retried(file: Pa
         assert len(server.calls) == 3 + 4
 
 
-def test_a_refused_turn_leaves_the_others_of_its_call_their_marks(file: Path):
-    def answer(model: str, items: list[Item], call: int) -> list[Any] | Reply:
-        refused = any(each["response"].startswith("say0 7") for each in items)
-        filtered: Reply = (400, JSON, b'{"error": {"code": "content_filter", "message": "x"}}')
-        return filtered if refused else answer_well(model, items, call)
-
-    with serving(answer) as server:
-        result = run(file, server)
-    assert result.exit_code == 3
-    assert "HTTP 400 (BadRequestError, content_filter)" in result.output
-    assert len(read(file.parent / "out.jsonl")) == 29
-
-
 @pytest.mark.parametrize(
     ("reply", "said"),
     [
@@ -313,29 +300,27 @@ def test_a_budget_is_not_passed_and_a_larger_one_goes_on(file: Path):
     assert run(file, None, "--budget", "1").exit_code == 2
 
 
-def test_a_budget_counts_what_an_earlier_judge_cost_even_where_its_price_is_not_given_again(file: Path):
+def test_a_budget_needs_the_price_of_an_earlier_judge(file: Path):
     prices = ("--price-in", "10000", "--price-out", "0", "--yes")  # a call of 100 tokens costs a dollar
     with serving() as server:
-        assert run(file, server, *prices, output="a.jsonl").exit_code == 0
-        result = run(file, server, "--model", "n", *prices, "--budget", "6", output="a.jsonl")
-        assert result.exit_code == 3
-        assert len(server.calls) <= 6
-        assert f"cost so far: ${len(server.calls):.4f}" in result.output
-        assert run(file, server, output="b.jsonl").exit_code == 0
+        assert run(file, server).exit_code == 0
         calls = len(server.calls)
-        result = run(file, server, "--model", "n", *prices, "--budget", "99", output="b.jsonl")
-        assert (result.exit_code, len(server.calls)) == (1, calls)
-        assert "--budget needs the price of m" in result.output
+        result = run(file, server, "--model", "n", *prices, "--budget", "6")
+        assert (result.exit_code, "--budget needs the price of m" in result.output) == (1, True)
+        assert len(server.calls) == calls
 
 
 def test_turns_that_are_always_refused_do_not_stop_later_runs_and_are_asked_last(file: Path):
     def answer(model: str, items: list[Item], call: int) -> list[Any] | Reply:
         refused = any(" 1 " in each["response"] or " 8 " in each["response"] for each in items)
-        return (400, JSON, b"{}") if refused else answer_well(model, items, call)
+        filtered: Reply = (400, JSON, b'{"error": {"code": "content_filter", "message": "x"}}')
+        return filtered if refused else answer_well(model, items, call)
 
     alone = ("--turns-per-call", "1", "--concurrency", "1")
     with serving(answer) as server:
-        assert run(file, server, *alone).exit_code == 3
+        result = run(file, server)
+        assert (result.exit_code, "HTTP 400 (BadRequestError, content_filter)" in result.output) == (3, True)
+        assert len(read(file.parent / "out.jsonl")) == 24
         write(file, [talk(number) for number in (*range(10), 11)])
         server.calls.clear()
         result = run(file, server, *alone)
@@ -346,11 +331,9 @@ def test_turns_that_are_always_refused_do_not_stop_later_runs_and_are_asked_last
 
 
 def test_a_persons_mark_of_zero_is_kept(tmp_path: Path):
-    file = write(
-        tmp_path / "rows.jsonl", [{"context": ["hi"], "response": "a", "people.safe": 0, "people.on_brand": ""}]
-    )
+    row = {"context": ["hi"], "response": "a", "people.safe": 0, "people.on_brand": ""}
     with serving() as server:
-        assert run(file, server).exit_code == 0
+        assert run(write(tmp_path / "rows.jsonl", [row]), server).exit_code == 0
     assert read(tmp_path / "out.jsonl")[0]["responses"][0]["people"] == {"safe": 0}
 
 
@@ -362,24 +345,13 @@ def test_a_password_in_the_endpoints_address_is_not_printed(file: Path):
 
 
 def test_rows_that_are_judged_again_by_another_rubric_keep_no_earlier_mark(tmp_path: Path):
-    (tmp_path / "rubric.md").write_text("## polite (yes or no)\nIs polite.\n")
-    said = [
-        {"text": "a b", "on_brand": 3.7, "judges": 0, "marks": {"on_brand:1.0.0": {"on_brand": 3.7}}, "made": "here"},
-        {"text": "a c", "on_brand": 3.7, "judges": 0},
-        {"text": "a d", "on_brand": 4, "judges": 1, "marks": {"n": {"on_brand": 4}}, "seconds": 2},
-    ]
-    file = write(tmp_path / "rows.jsonl", [{"context": ["hi"], "responses": said}])
-
-    def answer(_model: str, items: list[Item], _call: int) -> list[Any]:
-        return [{"id": each["id"], "polite": "yes"} for each in items]
-
-    with serving(answer) as server:
+    earlier = {"on_brand": 3.7, "judges": 0, "marks": {"on_brand:1.0.0": {"on_brand": 3.7}}, "made": "here"}
+    file = write(tmp_path / "rows.jsonl", [{"context": ["hi"], "responses": [{"text": "a b", **earlier}]}])
+    with serving() as server:
+        (tmp_path / "rubric.md").write_text("## safe (yes or no)\nIs safe.\n")
         assert run(file, server).exit_code == 0
-    new = {"polite": 1, "judges": 1, "marks": {"m": {"polite": 1}}}
     [row] = read(tmp_path / "out.jsonl")
-    assert row["responses"] == [
-        {"text": "a b", "made": "here", **new}, {"text": "a c", **new}, {"text": "a d", "seconds": 2, **new}
-    ]  # fmt: skip
+    assert row["responses"] == [{"text": "a b", "made": "here", "safe": 1, "judges": 1, "marks": {"m": {"safe": 1}}}]
 
 
 def test_a_person_is_asked_before_the_first_call(file: Path, monkeypatch: pytest.MonkeyPatch):
@@ -537,9 +509,6 @@ def test_only_what_the_scorer_is_unsure_of_is_asked(tmp_path: Path, stand_ins: t
             assert (response["judges"], [*response["marks"]]) == (by_judge, names)
             value = mark_of(response["text"]) if by_judge else 1 + 4 * len(response["text"].split()) / 40
             assert response["on_brand"] == pytest.approx(value, abs=1e-3)
-        calls = len(server.calls)
-        assert run(file, server, *stand_ins).exit_code == 0
-        assert len(server.calls) == calls
         # The rows that the scorer marked are no marks of a judge.
         result = run(file, server, *stand_ins[:-1], str(tmp_path / "out.jsonl"), output="other.jsonl")
         assert "0 held-out turns have the judge's marks" in result.output
@@ -547,7 +516,6 @@ def test_only_what_the_scorer_is_unsure_of_is_asked(tmp_path: Path, stand_ins: t
         assert "no --scorer answers safe; those given answer on_brand" in result.output
         assert run(file, server).exit_code == 0  # asks for the rest
         assert len({*server.asked()}) == len(server.asked()) == 80
-        assert read(tmp_path / "out.jsonl")[0]["models"] == ["m"]
 
 
 def test_a_share_that_is_not_enough_is_said_and_nothing_is_asked(tmp_path: Path, stand_ins: tuple[str, ...]):
@@ -563,16 +531,11 @@ def test_a_share_that_is_not_enough_is_said_and_nothing_is_asked(tmp_path: Path,
         assert server.calls
 
 
-def test_people_or_another_judge_are_what_agreement_is_measured_with(tmp_path: Path, stand_ins: tuple[str, ...]):
+def test_people_are_what_agreement_is_measured_with(tmp_path: Path, stand_ins: tuple[str, ...]):
     rows = [judged_by_words(n, 1 + n % 40) for n in range(240)]
     for row in rows:
-        [response] = row["responses"]
-        response["marks"]["n"] = response["marks"]["m"]
-    file = write(tmp_path / "held_out.jsonl", rows)
-    assert "agreement with the other judges is 1.000" in run(file, None, *stand_ins, "--most-asked", "0").output
-    for row in rows:
         row["responses"][0]["people"] = {"on_brand": 3 if row["dialogue"] < "d2" else 4, "safe": 1}
-    write(file, rows)
+    file = write(tmp_path / "held_out.jsonl", rows)
     assert "agreement with people is " in run(file, None, *stand_ins, "--most-asked", "0").output
 
 
@@ -619,10 +582,8 @@ def test_traces_without_a_session_are_one_dialogue_where_they_begin_alike_and_un
     more = [*talk, {"role": "model", "content": "until 6"}, {"role": "user", "content": "thanks"}]
     other = [talk[0], {"role": "human", "content": "my order is late"}]
     odd = [*talk, {"role": "narrator", "content": "a door opens"}]
-    traces = [
-        {"id": f"t{n}", "input": {"messages": said}, "output": "well", "scores": {"safe": [1]}}
-        for n, said in enumerate((talk, more, other, odd))
-    ]
+    scored = {"output": "well", "scores": {"safe": [1]}}
+    traces = [{"id": str(n), "input": {"messages": each}, **scored} for n, each in enumerate((talk, more, other, odd))]
     write(tmp_path / "traces.jsonl", traces)
     given = ["judge", str(tmp_path / "traces.jsonl"), "--import", "langfuse", "-o", str(tmp_path / "in.jsonl")]
     result = CliRunner().invoke(app, given)
@@ -630,18 +591,6 @@ def test_traces_without_a_session_are_one_dialogue_where_they_begin_alike_and_un
     first, second, third = read(tmp_path / "in.jsonl")
     assert first["dialogue"] == second["dialogue"] != third["dialogue"]
     assert [each["speaker"] for each in second["context"]] == ["system", "user", "system", "user"]
-    spans = [
-        {"context": {"span_id": f"a{n}", "trace_id": f"t{n}"}, "input": said, "output": "well", "safe_score": score}
-        for n, (said, score) in enumerate((each, {"name": "safe", "score": 1}) for each in (talk, more))
-    ]
-    write(tmp_path / "spans.jsonl", spans)
-    first, second = imported(tmp_path, "phoenix", "spans.jsonl")
-    assert first["dialogue"] == second["dialogue"]
-    cases = [{"name": f"c{n}", "turns": [*said, {"role": "ai", "content": "well"}],
-              "metrics_data": [{"name": "safe", "score": 1}]} for n, said in enumerate((talk, odd))]  # fmt: skip
-    (tmp_path / "cases.json").write_text(json.dumps(cases))
-    [row] = imported(tmp_path, "deepeval", "cases.json")
-    assert (row["dialogue"], len(row["context"])) == ("c0", 2)
 
 
 def test_phoenix_annotations_are_joined_with_the_texts_of_spans(tmp_path: Path):

@@ -27,19 +27,12 @@ TRUTH = {"A": 80.0, "B": 65.0, "C": 50.0, "D": 35.0, "E": 20.0}
 def ratings() -> RatingFile:
     """Each system's turn ends with its true quality, which the oracle reads."""
     study = make_study(TRUTH, workers=20)
-    rows = [
-        row.model_copy(
-            update={
-                "turns": (
-                    RatedDialogueTurn(speaker="user", text="how are you"),
-                    RatedDialogueTurn(speaker="system", text=" "),
-                    RatedDialogueTurn(speaker="system", text=f"well {int(TRUTH.get(row.system, 5))}"),
-                ),
-                "scores": {"recorded": TRUTH.get(row.system, 5.0) / 10},
-            }
-        )
-        for row in study.dialogues
-    ]
+    rows = []
+    for row in study.dialogues:
+        truth = TRUTH.get(row.system, 5.0)
+        said = [("user", "how are you"), ("system", " "), ("system", f"well {int(truth)}")]
+        turns = tuple(RatedDialogueTurn(speaker=who, text=text) for who, text in said)
+        rows.append(row.model_copy(update={"turns": turns, "scores": {"recorded": truth / 10}}))
     return RatingFile(study.description, rows)
 
 
@@ -56,9 +49,8 @@ def test_a_metric_that_knows_the_truth_is_told_from_its_opposite(ratings: Rating
     study = judge_study(ratings)
     truth = np.array([TRUTH.get(row.system, 0.0) for row in ratings.dialogues])
     noise = np.random.default_rng(0).normal(size=len(truth))
-    measured = measure_metrics(
-        study, [column("truth", truth), column("opposite", -truth), column("noise", noise)], 100, 0
-    )
+    columns = [column("truth", truth), column("opposite", -truth), column("noise", noise)]
+    measured = measure_metrics(study, columns, 100, 0)
     known, opposite, nothing = measured
     assert known.systems["overall"].pearson.value > 0.99
     assert opposite.systems["overall"].pearson.value == pytest.approx(-known.systems["overall"].pearson.value)
@@ -122,18 +114,11 @@ def test_the_command_asks_scorers_and_keeps_what_they_say(ratings: RatingFile, t
     done = invoke(app, [*words, *asked])
     found = json.loads((out / "metrics.json").read_text(), parse_constant=lambda name: pytest.fail(name))
     named = {metric["name"]: metric for metric in found["metrics"]}
-    assert list(named) == [
-        "oracle",
-        "oracle: worse",
-        "recorded",
-        "words per system turn",
-        "words per user turn",
-        "turns in the dialogue",
-    ]
+    assert [name for name in named if not named[name]["is_baseline"]] == ["oracle", "oracle: worse", "recorded"]
     assert named["oracle"]["systems"]["overall"]["pearson"]["value"] > 0.99
     assert named["oracle: worse"]["systems"]["overall"]["pearson"]["value"] < -0.99
     assert named["oracle"]["means"]["A"] == pytest.approx(0.8)
-    assert named["words per user turn"]["is_baseline"]
+    assert "words per user turn" in named
     assert "oracle: r = " in done.output
     measured = list(csv.DictReader((out / "metrics.csv").read_text().splitlines()))
     assert float(measured[0]["systems overall pearson"]) > 0.99
@@ -148,12 +133,8 @@ def test_the_command_asks_scorers_and_keeps_what_they_say(ratings: RatingFile, t
 def test_the_command_says_what_it_cannot_do(ratings: RatingFile, tmp_path: Path) -> None:
     file, bare = tmp_path / "ratings.jsonl", tmp_path / "bare.jsonl"
     write_ratings(file, ratings)
-    write_ratings(
-        bare,
-        RatingFile(
-            ratings.description, [row.model_copy(update={"turns": (), "scores": {}}) for row in ratings.dialogues]
-        ),
-    )
+    rows = [row.model_copy(update={"turns": (), "scores": {}}) for row in ratings.dialogues]
+    write_ratings(bare, RatingFile(ratings.description, rows))
     cases = [
         ([str(bare)], "there is no metric: give scorers or files of scores"),
         ([str(bare), "--scorer", "oracle", "--bundle", "oracle"], "no rated dialogue has `turns` to score"),
@@ -168,7 +149,7 @@ def test_the_command_says_what_it_cannot_do(ratings: RatingFile, tmp_path: Path)
 
 def test_williams_is_steigers() -> None:
     """r12 = .4, r13 = .3, r23 = .5, n = 103 (Steiger 1980) on columns built to have these correlations."""
-    basis = np.linalg.qr(np.random.default_rng(0).normal(size=(103, 3)) - 0)[0]
+    basis = np.linalg.qr(np.random.default_rng(0).normal(size=(103, 3)))[0]
     basis -= basis.mean(axis=0)
     basis = np.linalg.qr(basis)[0]
     wanted = np.linalg.cholesky(np.array([[1, 0.4, 0.3], [0.4, 1, 0.5], [0.3, 0.5, 1]]))

@@ -58,29 +58,24 @@ def test_the_quality_control_passes_exactly_the_published_workers(run: str, work
     assert {name for name, passes in outcomes.items() if not passes} == published[1]
 
 
-def test_table_3_comes_out_in_every_cell() -> None:
-    assert compare(FREE_1, "table3", "scores")[0] < 0.001
+def test_table_3_lists_the_systems_best_first_with_their_ratings() -> None:
     counts = {system.system: system.ratings for system in report_on(FREE_1).systems}
-    assert counts == {name: row[0] for name, row in PUBLISHED["table3"].items()}
-    assert list(counts) == list(PUBLISHED["table3"])  # best first
-
-
-def test_table_10_comes_out_for_the_first_run() -> None:
-    assert compare(FREE_1, "table10_free1", "raw")[0] < 0.01
+    assert list(counts.items()) == [(name, row[0]) for name, row in PUBLISHED["table3"].items()]
 
 
 @pytest.mark.parametrize(
     ("run", "table", "kind", "any_cell", "overall"),
     [
+        (FREE_1, "table3", "scores", 0.001, 0.001),
+        (FREE_1, "table10_free1", "raw", 0.01, 0.01),
+        # runs that lost HITs
         (FREE_2, "table9", "scores", 0.024, 0.0081),
         (ICE_BREAKER, "table4", "scores", 0.0215, 0.0065),
         (FREE_2, "table10_free2", "raw", 0.86, 0.58),
         (ICE_BREAKER, "table11", "raw", 0.65, 0.26),
     ],
 )
-def test_tables_of_runs_that_lost_hits_come_out_nearly(
-    run: str, table: str, kind: str, any_cell: float, overall: float
-) -> None:
+def test_every_cell_of_a_table_comes_out(run: str, table: str, kind: str, any_cell: float, overall: float) -> None:
     found = compare(run, table, kind)
     assert found[0] < any_cell
     assert found[1] < overall
@@ -109,10 +104,8 @@ def test_raters_who_pass_agree_and_those_who_fail_do_not() -> None:
 
 def test_differences_that_survive_correction() -> None:
     pairs = report_on(FREE_1).pairs
-    counts = [
-        sum(getattr(pair, name) < 0.05 for pair in pairs) for name in ("p_two_sided", "p_holm", "p_benjamini_hochberg")
-    ]
-    assert counts == [34, 29, 33]
+    names = ("p_two_sided", "p_holm", "p_benjamini_hochberg")
+    assert [sum(getattr(pair, name) < 0.05 for pair in pairs) for name in names] == [34, 29, 33]
     assert sum((pair.p_better < 0.05) + (pair.p_worse < 0.05) for pair in pairs) == 36
 
 
@@ -155,11 +148,3 @@ def test_pairs_of_systems_get_the_same_conclusions() -> None:
 
 def test_a_correlation_is_no_evidence_for_the_quality_control() -> None:
     assert replicate(FREE_2).filters == pytest.approx({"passed": 0.968, "failed": 0.908, "all": 0.968}, abs=0.001)
-
-
-def test_twenty_workers_would_nearly_have_done() -> None:
-    curve = {point.workers: point.median for point in replicate(FREE_2).curve}
-    assert curve[10] == pytest.approx(0.81, abs=0.03)
-    assert curve[20] == pytest.approx(0.89, abs=0.02)
-    assert curve[40] == pytest.approx(0.93, abs=0.015)
-    assert curve[173] == pytest.approx(0.968, abs=0.0005)

@@ -39,14 +39,10 @@ def test_what_is_written_is_read_again_and_packed_the_same_each_time(file: Path,
     assert packed.read_bytes() == before
 
 
-def test_negative_criteria_are_reversed_within_their_range(file: Path) -> None:
-    table = build_table(read_ratings(write_lines(file, STUDY, ROW)))
-    assert table.ratings.tolist() == [[70, 90]]
-
-
-def test_the_degraded_system_is_none_of_the_systems(file: Path) -> None:
+def test_negative_criteria_are_reversed_and_the_degraded_system_is_none_of_the_systems(file: Path) -> None:
     broken = {**ROW, "position": 1, "system": "broken", "degraded": True}
     table = build_table(read_ratings(write_lines(file, STUDY, ROW, broken, {**ROW, "worker": "v"})))
+    assert table.ratings.tolist() == [[70, 90]] * 3
     assert table.systems == ["A"]
     assert table.is_degraded.tolist() == [False, True, False]
     assert np.unique(table.assignment_of).size == 2
@@ -63,47 +59,33 @@ def test_a_study_larger_than_memory_is_refused(file: Path, monkeypatch: pytest.M
         build_table(read)
 
 
-@pytest.mark.parametrize(
-    ("line", "reason"),
-    [
-        ({**ROW, "position": 1, "ratings": {"fun": 101, "dull": 0}}, "ratings.fun: 101 is not within 0 and 100"),
-        ({**ROW, "position": 1, "ratings": {"fun": 1}}, "ratings.dull: is missing"),
-        ({**ROW, "position": 1, "ratings": {"fun": 1, "dull": 1, "x": 1}}, "ratings.x: is not a criterion"),
-        (ROW, "position: this worker's HIT has a dialogue at position 0 already, in line 2"),
-        ({**ROW, "position": 1, "study": "t"}, "study: is 't', but the first line describes 's'"),
-    ],
-)
-def test_a_wrong_line_is_named_with_its_field(file: Path, line: Any, reason: str) -> None:
-    with pytest.raises(BadFileError) as raised:
-        read_ratings(write_lines(file, STUDY, ROW, line))
-    assert raised.value.line == 3
-    assert str(raised.value).startswith(f"{file}, line 3: {reason}")
+AGAIN = {**ROW, "position": 1}
+TWO_OF_A_NAME = {**STUDY, "criteria": [{"name": "fun"}, {"name": "fun"}]}
+NO_RANGE = {**STUDY, "criteria": [{"name": "fun", "low": 5, "high": 5}]}
 
 
 @pytest.mark.parametrize(
-    ("study", "reason"),
+    ("lines", "reason"),
     [
-        (ROW, "study: field required (the first line must describe the study)"),
-        ({**STUDY, "criteria": [{"name": "fun"}, {"name": "fun"}]}, "two criteria are called 'fun'"),
-        ({**STUDY, "criteria": [{"name": "overall"}]}, "criteria.0.name: 'overall' is the mean over criteria"),
-        ({**STUDY, "criteria": [{"name": "fun", "low": 5, "high": 5}]}, "criteria.0: low (5) must be below high (5)"),
-    ],
-)
-def test_a_wrong_first_line_is_named_with_its_field(file: Path, study: Any, reason: str) -> None:
-    with pytest.raises(BadFileError) as raised:
-        read_ratings(write_lines(file, study, ROW))
-    assert str(raised.value).startswith(f"{file}, line 1: {reason}")
-
-
-def test_a_file_without_ratings_of_a_system_is_refused(file: Path) -> None:
-    for lines, reason in [
+        ([STUDY, ROW, {**AGAIN, "ratings": {"fun": 101, "dull": 0}}], "line 3: ratings.fun: 101 is not within 0 and"),
+        ([STUDY, ROW, {**AGAIN, "ratings": {"fun": 1}}], "line 3: ratings.dull: is missing"),
+        ([STUDY, ROW, {**AGAIN, "ratings": {"fun": 1, "dull": 1, "x": 1}}], "line 3: ratings.x: is not a criterion"),
+        ([STUDY, ROW, ROW], "line 3: position: this worker's HIT has a dialogue at position 0 already, in line 2"),
+        ([STUDY, ROW, {**AGAIN, "study": "t"}], "line 3: study: is 't', but the first line describes 's'"),
+        ([ROW, ROW], "line 1: study: field required (the first line must describe the study)"),
+        ([TWO_OF_A_NAME, ROW], "line 1: two criteria are called 'fun'"),
+        ([{**STUDY, "criteria": [{"name": "overall"}]}, ROW], "line 1: criteria.0.name: 'overall' is the mean over"),
+        ([NO_RANGE, ROW], "line 1: criteria.0: low (5) must be below high (5)"),
         ([], "is empty"),
         ([STUDY], "has no rated dialogue"),
         ([STUDY, {**ROW, "degraded": True}], "degraded: every system is"),
-        ([STUDY, ROW, {**ROW, "position": 1, "degraded": True}], "degraded: system 'A' is degraded in some lines"),
-    ]:
-        with pytest.raises(BadFileError, match=reason):
-            read_ratings(write_lines(file, *lines))
+        ([STUDY, ROW, {**AGAIN, "degraded": True}], "degraded: system 'A' is degraded in some lines"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_line_and_field(file: Path, lines: list[Any], reason: str) -> None:
+    with pytest.raises(BadFileError) as raised:
+        read_ratings(write_lines(file, *lines))
+    assert reason in str(raised.value)
 
 
 def test_convert_turns_back_what_was_reversed(tmp_path: Path) -> None:
@@ -134,11 +116,6 @@ def test_convert_names_the_line_and_the_field(tmp_path: Path, row: object, reaso
     done = invoke(app, ["convert", str(file), "--output", str(tmp_path / "out.jsonl")], code=1)
     assert reason in done.stderr
     assert not (tmp_path / "out.jsonl").exists()
-
-
-def test_convert_overwrites_nothing_it_reads(tmp_path: Path) -> None:
-    file = tmp_path / "run.jsonl"
-    file.write_text(json.dumps(published_row("A")))
     invoke(app, ["convert", str(file), "--output", str(file)], code=2)
 
 
@@ -196,14 +173,13 @@ def test_the_command_degrades_every_reply_and_repeats_itself(tmp_path: Path) -> 
     assert [json.loads(line) for line in few.read_text().splitlines()] == rows[:2]
 
 
-def test_a_wrong_dialogue_is_named(tmp_path: Path) -> None:
-    wrong = {"turns": [{"speaker": "bot", "text": "a"}]}
-    with pytest.raises(BadFileError, match=r"line 4: turns\.0\.speaker: must be user or system"):
-        read_corpus(write_lines(tmp_path / "dialogues.jsonl", *make_rows(3), wrong))
-
-
-def test_a_corpus_without_answers_is_refused_and_nothing_is_overwritten(tmp_path: Path) -> None:
+def test_a_corpus_that_cannot_be_used_is_refused_and_nothing_is_overwritten(
+    tmp_path: Path,
+) -> None:
     file = write_lines(tmp_path / "dialogues.jsonl", *make_rows(2))
     with pytest.raises(BadFileError, match="needs three dialogues"):
         read_corpus(file)
+    wrong = {"turns": [{"speaker": "bot", "text": "a"}]}
+    with pytest.raises(BadFileError, match=r"line 4: turns\.0\.speaker: must be user or system"):
+        read_corpus(write_lines(tmp_path / "wrong.jsonl", *make_rows(3), wrong))
     invoke(app, ["distort", str(file), "--output", str(file)], code=2)

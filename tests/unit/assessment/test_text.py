@@ -8,14 +8,7 @@ import pytest
 from support.files import invoke
 from turnscore_assessment.commands.main import app
 from turnscore_assessment.errors import BadFileError
-from turnscore_assessment.readability.text_scores import (
-    DullPatterns,
-    count_syllables,
-    find_penalty,
-    measure_readability,
-    read_patterns,
-    read_shipped,
-)
+from turnscore_assessment.readability import text_scores
 
 SYLLABLES = {
     "the": 1, "cat": 1, "are": 1, "one": 1, "table": 2, "people": 2, "wanted": 2, "walked": 1, "boxes": 2, "makes": 1,
@@ -25,38 +18,34 @@ SYLLABLES = {
 }  # fmt: skip
 
 
-@pytest.fixture
-def patterns() -> DullPatterns:
-    words = read_shipped("function_words.txt")
-    return DullPatterns(["i 'm not sure what you mean by $1", "i do n't know .", "$1 and $2"], frozenset(words))
-
-
-@pytest.mark.parametrize(("word", "syllables"), SYLLABLES.items())
-def test_syllables_are_counted_as_they_are_said(word: str, syllables: int) -> None:
-    assert count_syllables(word) == syllables
+def test_syllables_are_counted_as_they_are_said() -> None:
+    assert {word: text_scores.count_syllables(word) for word in SYLLABLES} == SYLLABLES
 
 
 def test_reading_ease_is_fleschs() -> None:
-    found = measure_readability("The cat sat on the mat.")
+    found = text_scores.measure_readability("The cat sat on the mat.")
     assert (found.words, found.sentences, found.syllables) == (6, 1, 6)
     assert found.score == pytest.approx(116.145)
     assert not found.is_reliable
-    hard = measure_readability("Unconditional hospitality necessitates organizational responsibility.")
+    hard = text_scores.measure_readability("Unconditional hospitality necessitates organizational responsibility.")
     assert hard.score is not None
     assert hard.score < -50
 
 
-def test_the_penalty_is_the_published_one(patterns: DullPatterns) -> None:
-    six = DullPatterns(["red green blue white black brown"], frozenset())
-    assert find_penalty("Red green blue, white black brown!", six) == pytest.approx(1 + math.log10(8 / 2))
-    assert find_penalty("red green blue white black", six) == 1
-    assert find_penalty("", patterns) == 1
+def test_the_penalty_is_the_published_one() -> None:
+    six = text_scores.DullPatterns(["red green blue white black brown"], frozenset())
+    assert text_scores.find_penalty("Red green blue, white black brown!", six) == pytest.approx(1 + math.log10(8 / 2))
+    assert text_scores.find_penalty("red green blue white black", six) == 1
+    assert text_scores.find_penalty("", six) == 1
 
 
-def test_a_dot_is_no_wildcard_and_a_match_is_of_the_whole(patterns: DullPatterns) -> None:
+def test_a_dot_is_no_wildcard_and_a_match_is_of_the_whole() -> None:
     """The released script used patterns as raw regular expressions, without an end."""
+    patterns = text_scores.DullPatterns(
+        ["i do n't know .", "$1 and $2"], frozenset(text_scores.read_shipped("function_words.txt"))
+    )
     assert patterns.count_lively("i don't knowx") == patterns.count_content("i don't knowx") > 0
-    assert DullPatterns(["ok ."], frozenset()).count_lively("ok sailor") == 2
+    assert text_scores.DullPatterns(["ok ."], frozenset()).count_lively("ok sailor") == 2
 
 
 def test_the_command_writes_a_line_a_dialogue(tmp_path: Path) -> None:
@@ -77,10 +66,10 @@ def test_wrong_lists_and_encoders_are_named(tmp_path: Path) -> None:
     bad = tmp_path / "dull.txt"
     bad.write_text("$1 a $2 b $3\n")
     with pytest.raises(BadFileError, match="has more than 2 gaps"):
-        read_patterns(bad)
+        text_scores.read_patterns(bad)
     bad.write_bytes(b"\xff")
     with pytest.raises(BadFileError, match="cannot be read"):
-        read_patterns(None, bad)
+        text_scores.read_patterns(None, bad)
     file = tmp_path / "dialogues.jsonl"
     file.write_text('{"turns": ["a", "b"]}\n')
     words = ["readability", str(file), "--output", str(tmp_path / "o.csv")]

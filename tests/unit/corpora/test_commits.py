@@ -11,9 +11,8 @@ import fsspec
 import pytest
 from support.corpora import WordEngine, content_of, dialogue_rows, plan_of, turns_of, write_lines
 from turnscore_corpus import OutputFolder, process_block
-from turnscore_corpus.errors import BadOutputError, ChangedJobError, RunStoppedError
+from turnscore_corpus.errors import BadOutputError, ChangedJobError
 from turnscore_corpus.inputs.plan import Plan
-from turnscore_corpus.outputs import folder as output_folder
 from turnscore_corpus.outputs.folder import describe_job
 from turnscore_corpus.outputs.stores import LocalStore, RemoteStore
 
@@ -133,9 +132,7 @@ def test_every_row_is_in_one_place_and_says_where(made: Plan, tmp_path: Path):
     go_on(made, tmp_path / "out")
     found = content_of(tmp_path / "out")
     assert [row["row"] for row in found["dialogues"]] == [1, 2, 3, 4, 5, 7, 8, 9, 10]
-    assert [(row["row"], row["turn"], row["reason"][:12]) for row in found["set_aside"]] == [
-        (6, None, "the line is "), (7, 1, "the system s"),
-    ]  # fmt: skip
+    assert [(row["row"], row["turn"]) for row in found["set_aside"]] == [(6, None), (7, 1)]
     spoken = sum(turn["speaker"] == "system" for row in ROWS if isinstance(row, dict) for turn in row["turns"])
     assert len(found["turns"]) == spoken - 1
     assert len({(row["row"], row["index"]) for row in found["turns"]}) == spoken - 1
@@ -159,23 +156,10 @@ def other_line(folder: Path) -> tuple[Plan, WordEngine]:
     return plan_of(write_lines(folder / "a.jsonl", [*ROWS[:-1], dialogue_rows(1, begin=90)[0]]), 4), WordEngine()
 
 
-def renamed(folder: Path) -> tuple[Plan, WordEngine]:
-    return plan_of((folder / "a.jsonl").rename(folder / "b.jsonl"), 4), WordEngine()
-
-
-def one_more_file(folder: Path) -> tuple[Plan, WordEngine]:
-    (folder / "in").mkdir()
-    (folder / "a.jsonl").rename(folder / "in" / "a.jsonl")
-    write_lines(folder / "in" / "b.jsonl", ROWS)
-    return plan_of(folder / "in", 4), WordEngine()
-
-
 @pytest.mark.parametrize(
     ("change", "difference"),
     [
         (other_line, r"input\..*/a\.jsonl\.digest was"),
-        (renamed, r"input\..*/a\.jsonl is missing; input\..*/b\.jsonl is added"),
-        (one_more_file, r"input\..*/in/b\.jsonl is added"),
         (lambda folder: (plan_of(folder / "a.jsonl", 4, day="at"), WordEngine()), r"columns\.day was None, is at"),
         (lambda folder: (plan_of(folder / "a.jsonl", 3), WordEngine()), "blocks was 3, is 4"),
         (lambda folder: (plan_of(folder / "a.jsonl", 4), WordEngine(version="2")), r"words\.version was 1\.0\.0, is 2"),
@@ -226,16 +210,6 @@ def test_an_object_store_holds_the_same_and_a_block_without_manifest_is_done_aga
         assert all(store.get(name) == (tmp_path / "out" / name).read_bytes() for name in names)
     store.remove("manifests/part-0000002.json")
     assert go_on(made, remote) == [2]
-
-
-def test_a_run_that_left_a_block_undone_does_not_say_that_it_is_finished(made: Plan, tmp_path: Path):
-    from turnscore_corpus import run
-
-    output = begin(made, tmp_path / "out")
-    process_block(made.blocks[0], WordEngine(), output)
-    with pytest.raises(RunStoppedError, match="2 blocks were not committed, the first of them block 1"):
-        run._finish(output, made)
-    assert not (tmp_path / "out" / output_folder.FINISHED_FILE).exists()
 
 
 def test_a_full_disk_is_named_with_the_file_and_nothing_half_written_keeps_it_full(

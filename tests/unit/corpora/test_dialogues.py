@@ -72,11 +72,8 @@ def test_a_turn_that_cannot_be_read_is_left_out_and_the_others_are_scored(
     assert (left_out.dialogue, left_out.row, left_out.turn) == ("d", 1, 1)
     assert (left_out.code, left_out.field, left_out.reason) == (code, "turns.1.text", reason)
     assert isinstance(dialogue, InputDialogue)
-    assert ([turn.text for turn in dialogue.turns], dialogue.places, dialogue.turns_given) == (
-        ["hi", "hello"],
-        [0, 2],
-        3,
-    )
+    assert [turn.text for turn in dialogue.turns] == ["hi", "hello"]
+    assert (dialogue.places, dialogue.turns_given) == ([0, 2], 3)
 
 
 def test_the_largest_legal_dialogue_is_read_whole(tmp_path: Path):
@@ -102,38 +99,25 @@ def test_nothing_set_aside_repeats_what_was_said(tmp_path: Path):
     assert secret not in repr(told)
 
 
-def csv_rows(folder: Path, *lines: str, **columns: Any) -> list[Read]:
-    (folder / "a.csv").write_text("dialogue,n,speaker,text\n" + "".join(f"{line}\n" for line in lines))
-    return read_all(plan_of(folder / "a.csv", row="turn", **columns))
-
-
 def test_of_rows_that_are_turns_each_fault_has_its_row(tmp_path: Path):
-    found = csv_rows(
-        tmp_path,
-        "a,1,user,hi", "a,2,system,", "a,3,system,yes",
-        "b,1,user", "b,2,system,yes",
-        ",1,user,hi",
-        "c,1,robot,hi", "c,2,system,yes",
-        "d,1,system,fine",
-    )  # fmt: skip
+    lines = ["a,1,user,hi", "a,2,system,", "a,3,system,yes", "b,1,user", "b,2,system,yes", ",1,user,hi"]
+    lines += ["c,1,robot,hi", "c,2,system,yes", "d,1,system,fine"]
+    (tmp_path / "a.csv").write_text("\n".join(["dialogue,n,speaker,text", *lines, ""]))
+    found = read_all(plan_of(tmp_path / "a.csv", row="turn"))
     told = [(each.row, each.dialogue, each.turn, each.field) for each in found if isinstance(each, SetAside)]
     assert told == [
         (2, "a", 1, "text"), (4, "b", None, None), (6, None, None, "dialogue"), (7, "c", None, "speaker"),
     ]  # fmt: skip
     assert [each.id for each in found if isinstance(each, InputDialogue)] == ["a", "d"]
-    assert "3 cells, the header 4" in next(
-        each.reason for each in found if each.row == 4 and isinstance(each, SetAside)
-    )
+    assert [each.row for each in found if isinstance(each, SetAside) and "3 cells, the header 4" in each.reason] == [4]
 
 
 @pytest.mark.parametrize("torn", ["", "{torn", '{"speaker": "user", "text": "?"}'])
 def test_a_row_that_names_no_dialogue_does_not_part_the_one_it_lies_in(torn: str, tmp_path: Path):
     rows = ({"dialogue": "a", **USER}, torn, {"dialogue": "a", **SYSTEM}, {"dialogue": "b", **SYSTEM})
     found = read_all(plan_of(write_lines(tmp_path / "a.jsonl", rows), row="turn", block_dialogues=1))
-    assert [(each.id, list(each.rows)) for each in found if isinstance(each, InputDialogue)] == [
-        ("a", [1, 3]),
-        ("b", [4]),
-    ]
+    dialogues = {each.id: list(each.rows) for each in found if isinstance(each, InputDialogue)}
+    assert dialogues == {"a": [1, 3], "b": [4]}
     assert [each.row for each in found if isinstance(each, SetAside)] == ([2] if torn else [])
 
 

@@ -8,15 +8,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyarrow import parquet
+from pyarrow import csv, parquet
 from support.corpora import dialogue_rows, plan_of, read_all, write_lines
 from turnscore_corpus.errors import BadColumnsError, BadInputError, CorpusError
 from turnscore_corpus.inputs import files, plan
 from turnscore_corpus.inputs.dialogues import InputDialogue, SetAside
 from turnscore_corpus.inputs.files import Columns, find_files
 from turnscore_corpus.inputs.plan import Plan
-
-CSV_OF_TURNS = "dialogue,n,speaker,text,bot\n"
 
 
 def dialogues_in(made: Plan) -> list[InputDialogue]:
@@ -30,12 +28,11 @@ def written_as(name: str, folder: Path, rows: list[dict[str, Any]]) -> Path:
     if name.endswith(".parquet"):
         parquet.write_table(pa.Table.from_pylist(rows), path, row_group_size=3)
     elif ".csv" in name:
-        cells = [{**row, "turns": json.dumps(row["turns"], indent=1)} for row in rows]
-        table = pa.Table.from_pylist(cells)
+        cells = [
+            {key: json.dumps(cell, indent=1) if key == "turns" else cell for key, cell in row.items()} for row in rows
+        ]
         sink = pa.BufferOutputStream()
-        from pyarrow import csv
-
-        csv.write_csv(table, sink)
+        csv.write_csv(pa.Table.from_pylist(cells), sink)
         raw = sink.getvalue().to_pybytes()
         path.write_bytes({".gz": gzip.compress}.get(path.suffix, bytes)(raw))
     else:
@@ -57,14 +54,14 @@ def test_every_format_holds_the_same_dialogues(name: str, tmp_path: Path):
 
 
 def test_rows_that_are_turns_make_dialogues_that_no_block_cuts(tmp_path: Path):
-    lines = [
-        f'd{number},{2 - turn},{"human" if turn == 2 else "bot"},"text {turn}",b'
+    rows = [
+        {"dialogue": f"d{number}", "n": 2 - turn, "speaker": who, "text": f"text {turn}", "bot": "b"}
         for number in range(5)
-        for turn in (1, 2)
+        for turn, who in ((1, "bot"), (2, "human"))
     ]
-    (tmp_path / "a.csv").write_text(CSV_OF_TURNS + "\n".join(lines) + "\n")
+    path = written_as("a.csv", tmp_path, rows)
     columns = {"row": "turn", "order": "n", "system": "bot", "speakers": (("human", "user"), ("bot", "system"))}
-    made = plan_of(tmp_path / "a.csv", 2, **columns)
+    made = plan_of(path, 2, **columns)
     assert [(block.start, block.rows) for block in made.blocks] == [(0, 4), (4, 4), (8, 2)]
     found = dialogues_in(made)
     assert [each.id for each in found] == ["d0", "d1", "d2", "d3", "d4"]
@@ -75,13 +72,7 @@ def test_rows_that_are_turns_make_dialogues_that_no_block_cuts(tmp_path: Path):
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
 def test_a_dialogue_whose_turns_lie_apart_is_refused_as_it_would_be_scored_as_two(kind: str, tmp_path: Path):
     rows = [{"dialogue": each, "speaker": "system", "text": "hi"} for each in ("d1", "d2", "d1")]
-    path = tmp_path / f"a.{kind}"
-    if kind == "parquet":
-        parquet.write_table(pa.Table.from_pylist(rows), path)
-    elif kind == "jsonl":
-        write_lines(path, rows)
-    else:
-        path.write_text("dialogue,speaker,text\n" + "".join(f"{row['dialogue']},system,hi\n" for row in rows))
+    path = written_as(f"a.{kind}", tmp_path, rows)
     with pytest.raises(BadInputError, match=r"the dialogue of row 1 goes on in row 3, behind another; sort"):
         plan_of(path, row="turn")
 

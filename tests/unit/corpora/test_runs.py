@@ -13,7 +13,7 @@ from typing import Any
 
 import fsspec
 import pytest
-from support.corpora import MortalEngine, WordEngine, content_of, dialogue_rows, write_lines
+from support.corpora import MortalEngine, WordEngine, content_of, dialogue_rows, job_of, write_lines
 from turnscore_corpus.command import app
 from turnscore_corpus.engines import work as engines
 from turnscore_corpus.engines.work import EngineChoice, Work, process_block
@@ -22,13 +22,8 @@ from turnscore_corpus.inputs.files import Columns, find_files
 from turnscore_corpus.inputs.plan import make_plan
 from turnscore_corpus.outputs.folder import FINISHED_FILE, BlockManifest, OutputFolder, describe_job
 from turnscore_corpus.outputs.stores import LOCK_FILE, Owner, hold_folder, open_store
-from turnscore_corpus.run import CorpusJob, run_job
+from turnscore_corpus.run import run_job
 from typer.testing import CliRunner
-
-
-def job_of(place: Path, output: Path | str, **more: Any) -> CorpusJob:
-    given = {"columns": Columns(), "block_dialogues": 4, "open_engine": WordEngine, **more}
-    return CorpusJob(files=find_files([str(place)]), output=str(output), choice=EngineChoice(), **given)
 
 
 @pytest.fixture
@@ -47,18 +42,17 @@ def test_a_finished_run_says_so_and_done_again_does_nothing(lines: Path, tmp_pat
 
 def test_a_worker_that_is_killed_is_replaced_and_the_output_is_one_run_s(lines: Path, tmp_path: Path):
     memory = tmp_path / "memory"
-    memory.mkdir()
     run_job(job_of(lines, tmp_path / "whole"))
     made = make_plan(find_files([str(lines)]), Columns(), 4)
     done: list[int] = []
     work = Work(
         blocks=made.blocks,
-        open_engine=partial(MortalEngine, memory, 1),
+        open_engine=partial(MortalEngine, memory),
         output=OutputFolder.begin(str(tmp_path / "out"), describe_job(made, WordEngine().models, {}, 4)),
         on_block=lambda block: done.append(block.block),
     )
     engines.run_processes(work, 1)
-    assert len(list(memory.iterdir())) == 1
+    assert memory.exists()
     assert sorted(done) == list(range(8))
     assert content_of(tmp_path / "out") == content_of(tmp_path / "whole")
 

@@ -1,38 +1,27 @@
 """The numbers in the tables are the engine's, to the bit, with models and without."""
 
 import gc
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.corpora import content_of, dialogue_rows, turns_of, write_lines
+from support.corpora import content_of, dialogue_rows, job_of, turns_of, write_lines
 from support.fakes import FakeReaction, FakeScorer, loaded_fake
 from turnscore_core.dialogues import DialogueResult
 from turnscore_core.engine import Dialogue, Engine
 from turnscore_corpus.engines.work import EngineChoice
-from turnscore_corpus.inputs.files import Columns, find_files
-from turnscore_corpus.run import CorpusJob, run_job
+from turnscore_corpus.run import run_job
 from turnscore_wire import Turn
 
 ROWS = [
     {"id": "d0", "turns": turns_of("hi, any plans?", "i hiked up a volcano. ever been on one?", "no", "ok.")},
-    {
-        "id": "d1",
-        "turns": turns_of("what do you like?", "mein Hund liebt lange Spaziergänge im Regen", "sorry?", "ok."),
-    },
+    {"id": "d1", "turns": turns_of("what is it?", "mein Hund liebt lange Spaziergänge im Regen", "sorry?", "ok.")},
     {"id": "d2", "turns": turns_of("tell me", "so " * 900, "and?", "ok.")},
 ]
 
 
 def scored(folder: Path, open_engine: Any, rows: Any = ROWS) -> dict[str, list[dict[str, Any]]]:
-    path = write_lines(folder / "a.jsonl", rows)
-    run_job(
-        CorpusJob(
-            files=find_files([str(path)]), output=str(folder / "out"), columns=Columns(), choice=EngineChoice(),
-            open_engine=open_engine,
-        )
-    )  # fmt: skip
+    run_job(job_of(write_lines(folder / "a.jsonl", rows), folder / "out", open_engine, block_dialogues=256))
     return content_of(folder / "out")
 
 
@@ -88,16 +77,6 @@ def test_the_largest_legal_dialogues_of_a_block_are_scored_one_call_each(tmp_pat
     assert [row["scored"] for row in found["dialogues"][:2]] == [512, 512]
 
 
-def test_a_scorer_s_failure_costs_its_turn_alone(tmp_path: Path):
-    rows = [{"id": "d", "turns": turns_of("hi", "fine words", "so", "not a number")}]
-    with engine_of(fake=FakeScorer(), other=FakeScorer()) as engine:
-        found = scored(tmp_path, lambda: engine, rows)
-    assert [row["index"] for row in found["turns"]] == [1]
-    assert {(row["turn"], row["scorer"], row["code"]) for row in found["set_aside"]} == {
-        (3, "fake", "internal"), (3, "other", "internal"),
-    }  # fmt: skip
-
-
 def test_user_turns_have_rows_where_their_scorer_is_asked_and_what_none_can_score_is_set_aside(tmp_path: Path):
     rows = [
         {"id": "both", "turns": turns_of("a b c", "fine words", " ", "more")},
@@ -122,19 +101,15 @@ def test_user_turns_have_rows_where_their_scorer_is_asked_and_what_none_can_scor
     assert [row["reason"] for row in alone["set_aside"]] == ["there is no user turn to score"]
 
 
-@pytest.mark.parametrize("fails", [False, True])
-def test_the_cyclic_collector_rests_while_a_block_is_done_and_not_longer(fails: bool, tmp_path: Path):
+def test_the_cyclic_collector_rests_while_a_block_is_done_and_not_longer(tmp_path: Path):
     seen: list[bool] = []
 
-    class Watched(Engine):
+    class Failing(Engine):
         def score(self, dialogues: Any) -> list[DialogueResult]:
             seen.append(gc.isenabled())
-            if fails:
-                raise OSError("no such thing")
-            return super().score(dialogues)
+            raise OSError("no such thing")
 
-    raised = pytest.raises(OSError, match="no such thing") if fails else nullcontext()
-    with Watched((), load=lambda _: {"fake": loaded_fake(FakeScorer(), "fake")}) as engine, raised:
+    loaded = {"fake": loaded_fake(FakeScorer(), "fake")}
+    with Failing((), load=lambda _: loaded) as engine, pytest.raises(OSError, match="no such thing"):
         scored(tmp_path, lambda: engine, dialogue_rows(3))
-    assert seen == [False]
-    assert gc.isenabled()
+    assert (seen, gc.isenabled()) == ([False], True)

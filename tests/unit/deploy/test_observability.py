@@ -1,24 +1,15 @@
 """deploy/observability: of metrics that exist; every alert fires and clears; dashboards as their script writes them."""
 
-import importlib
-import json
 import re
 import runpy
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from prometheus_client import metrics as prometheus_metrics
 from support.deployments import FOLDER, RULES, run_promtool
-from turnscore_assessment.drift.report import (
-    CHI_SQUARED,
-    FAR,
-    LEAST_DIALOGUES,
-    find_limit,
-    find_shares,
-    measure_stability,
-)
+from turnscore_assessment.drift import report
 from turnscore_service import metrics
 
 RUNBOOK = Path(__file__).parents[3] / "docs" / "metrics.md"
@@ -75,37 +66,6 @@ def test_every_expression_asks_for_what_is_exported():
     assert {expr: misfits for expr in expressions() if (misfits := misfits_of(expr))} == {}
 
 
-def lost(sent: Any, kept: Any, path: str) -> Iterator[str]:
-    """Where what Grafana's types kept differs from what was sent."""
-    if isinstance(sent, dict) and isinstance(kept, dict):
-        for name, value in sent.items():
-            yield from lost(value, kept.get(name, "(nothing)"), f"{path}.{name}")
-    elif isinstance(sent, list) and isinstance(kept, list) and len(sent) == len(kept):
-        for place, (mine, its) in enumerate(zip(sent, kept, strict=True)):
-            yield from lost(mine, its, f"{path}.{place}")
-    elif sent != kept:
-        yield path
-
-
-def through_grafana(dashboard: Any) -> list[str]:
-    """The fields of a dashboard that Grafana's own types do not know."""
-    reason = "`make deploy-tools` installs Grafana's types"
-    plugins: Any = pytest.importorskip("grafana_foundation_sdk.cog.plugins", reason=reason)
-    encoder: Any = importlib.import_module("grafana_foundation_sdk.cog.encoder")
-    models: Any = importlib.import_module("grafana_foundation_sdk.models.dashboard")
-    plugins.register_default_plugins()
-    kept = json.loads(json.dumps(models.Dashboard.from_json(dashboard), cls=encoder.JSONEncoder))
-    return list(lost(dashboard, kept, ""))
-
-
-@pytest.mark.parametrize("name", DASHBOARDS)
-def test_grafana_knows_every_field_of_a_dashboard(name: str):
-    dashboard = DASHBOARDS[name]
-    assert through_grafana(dashboard) == []
-    [first, *_] = dashboard["panels"]
-    assert through_grafana({**dashboard, "panels": [{**first, "tilte": "x"}]}) == [".panels.0.tilte"]
-
-
 def test_every_alert_has_its_paragraph_in_the_runbook():
     headings = re.findall(r"^### (.+)$", RUNBOOK.read_text(), re.MULTILINE)
     assert headings == ALERTS
@@ -115,15 +75,16 @@ def test_every_alert_has_its_paragraph_in_the_runbook():
 
 def case(alert: str, fires: str, clears: str, *series: tuple[str, str]) -> dict[str, Any]:
     """A test of promtool: nothing at first, the alert at one time, and not at the other."""
-    name = f'ALERTS{{alertname="{alert}", alertstate="firing"}}'
-    return {
-        "name": alert,
-        "input_series": [{"series": each, "values": values} for each, values in series],
-        "promql_expr_test": [
-            {"expr": f"count({name}) or vector(0)", "eval_time": at, "exp_samples": [{"labels": "{}", "value": value}]}
-            for at, value in (("0m", 0), (fires, 1), (clears, 0))
-        ],
-    }
+    expr = f'count(ALERTS{{alertname="{alert}", alertstate="firing"}}) or vector(0)'
+    asked = [
+        {"expr": expr, "eval_time": at, "exp_samples": [{"labels": "{}", "value": value}]}
+        for at, value in (("0m", 0), (fires, 1), (clears, 0))
+    ]
+    return {"name": alert, "input_series": series_of(series), "promql_expr_test": asked}
+
+
+def series_of(given: Iterable[tuple[str, str]]) -> list[dict[str, str]]:
+    return [{"series": each, "values": values} for each, values in given]
 
 
 def requests(code: str, values: str) -> tuple[str, str]:
@@ -184,7 +145,7 @@ BASELINE = [
     ('turnscore:baseline_dialogues{scorer="quality", model="quality:1"}', "500x200"),
     *(
         (f'turnscore:baseline_share{{scorer="quality", model="quality:1", bin="{10 * place + 10}"}}', f"{share}x200")
-        for place, share in enumerate(find_shares([500] * 10))
+        for place, share in enumerate(report.find_shares([500] * 10))
     ),
 ]
 
@@ -208,29 +169,19 @@ SLOW = [  # a value an hour
 def index_case() -> dict[str, Any]:
     """The rules compute what turnscore_assessment.drift does."""
     bins = [24 * each for each in SKEWED]
-    index = measure_stability(bins)
-    return {
-        "name": "index",
-        "input_series": [{"series": each, "values": values} for each, values in falling(SKEWED, 40, EVEN, 1)]
-        + [{"series": each, "values": values} for each, values in BASELINE],
-        "promql_expr_test": [
-            {
-                "expr": f"round({series}, 0.0001)",
-                "eval_time": "30h",
-                "exp_samples": [
-                    {
-                        "labels": f'{{job="bot", scorer="quality", model="quality:1", against="{against}"}}',
-                        "value": round(value, 4),
-                    }
-                ],
-            }
-            for series, against, value in (
-                ('turnscore:drift_index:1d{against="bundle"}', "bundle", index),
-                ('turnscore:drift_ratio{against="bundle"}', "bundle", index / find_limit(240)),
-                ('turnscore:drift_ratio{against="baseline"}', "baseline", index / find_limit(240, 500)),
-            )
-        ],
-    }
+    index = report.measure_stability(bins)
+    asked = []
+    for series, against, value in (
+        ("turnscore:drift_index:1d", "bundle", index),
+        ("turnscore:drift_ratio", "bundle", index / report.find_limit(240)),
+        ("turnscore:drift_ratio", "baseline", index / report.find_limit(240, 500)),
+    ):
+        labels = f'{{job="bot", scorer="quality", model="quality:1", against="{against}"}}'
+        found = [{"labels": labels, "value": round(value, 4)}]
+        expr = f'round({series}{{against="{against}"}}, 0.0001)'
+        asked.append({"expr": expr, "eval_time": "30h", "exp_samples": found})
+    given = [*falling(SKEWED, 40, EVEN, 1), *BASELINE]
+    return {"name": "index", "input_series": series_of(given), "promql_expr_test": asked}
 
 
 def test_every_alert_has_a_case():
@@ -252,31 +203,23 @@ def shadowed(series: str, labels: str, values: str) -> tuple[str, str]:
 def shadow_case() -> dict[str, Any]:
     """40 compared turns an hour: percentiles 5 lower in the mean, one in ten far apart, one label in 20 flips."""
     values = {"shadow_shift": -5.0, "shadow_far_share": 0.1, "shadow_flipped_share": 0.05}
-    return {
-        "name": "shadow",
-        "input_series": [
-            {"series": series, "values": counts}
-            for series, counts in (
-                shadowed("turns_total", 'outcome="compared"', "0+40x30"),
-                shadowed("turns_total", 'outcome="late"', "0+400x30"),
-                shadowed("percentiles_total", 'by="served"', "0+2000x30"),
-                shadowed("percentiles_total", 'by="shadow"', "0+1800x30"),
-                shadowed("percentile_shift_bucket", f'le="{FAR:.1f}"', "0+36x30"),
-                shadowed("percentile_shift_bucket", 'le="+Inf"', "0+40x30"),
-                shadowed("labels_total", 'served_label="fair", shadow_label="fair"', "0+38x30"),
-                shadowed("labels_total", 'served_label="fair", shadow_label="low"', "0+2x30"),
-            )
-        ],
-        "promql_expr_test": [
-            {
-                "expr": f"round(turnscore:{name}:6h, 0.0001)",
-                "eval_time": at,
-                "exp_samples": [{"labels": f"{{{PAIR}}}", "value": value}] if at == "20h" else [],
-            }
-            for name, value in values.items()
-            for at in ("1h", "20h")  # after an hour there are fewer than 100 turns
-        ],
-    }
+    given = [
+        shadowed("turns_total", 'outcome="compared"', "0+40x30"),
+        shadowed("turns_total", 'outcome="late"', "0+400x30"),
+        shadowed("percentiles_total", 'by="served"', "0+2000x30"),
+        shadowed("percentiles_total", 'by="shadow"', "0+1800x30"),
+        shadowed("percentile_shift_bucket", f'le="{report.FAR:.1f}"', "0+36x30"),
+        shadowed("percentile_shift_bucket", 'le="+Inf"', "0+40x30"),
+        shadowed("labels_total", 'served_label="fair", shadow_label="fair"', "0+38x30"),
+        shadowed("labels_total", 'served_label="fair", shadow_label="low"', "0+2x30"),
+    ]
+    asked = []
+    for name, value in values.items():
+        found = [{"labels": f"{{{PAIR}}}", "value": value}]
+        # after an hour there are fewer than 100 turns
+        for at, samples in (("1h", []), ("20h", found)):
+            asked.append({"expr": f"round(turnscore:{name}:6h, 0.0001)", "eval_time": at, "exp_samples": samples})
+    return {"name": "shadow", "input_series": series_of(given), "promql_expr_test": asked}
 
 
 def test_the_series_on_shadows_are_the_reports_figures(tmp_path: Path) -> None:
@@ -285,7 +228,7 @@ def test_the_series_on_shadows_are_the_reports_figures(tmp_path: Path) -> None:
 
 def test_the_rules_numbers_are_the_reports() -> None:
     ratios = [rule["expr"] for rule in EVERY if rule.get("record") == "turnscore:drift_ratio"]
-    assert all(f"{CHI_SQUARED:.6f}" in expr and f">= {LEAST_DIALOGUES})" in expr for expr in ratios)
+    assert all(f"{report.CHI_SQUARED:.6f}" in expr and f">= {report.LEAST_DIALOGUES})" in expr for expr in ratios)
     [far] = [rule["expr"] for rule in EVERY if rule.get("record") == "turnscore:shadow_far_share:6h"]
-    assert f'le="{FAR:.1f}"' in far
-    assert FAR in metrics.SHADOW_SHIFT._kwargs["buckets"]
+    assert f'le="{report.FAR:.1f}"' in far
+    assert report.FAR in metrics.SHADOW_SHIFT._kwargs["buckets"]

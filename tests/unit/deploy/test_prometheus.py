@@ -30,10 +30,8 @@ def say(model: str, turns: int) -> None:
     tokens = TokenCount(used=3, dropped=0, truncated=False)
     for place in range(turns):
         item = Item(context=[], response="", asked={"combined": None}, deadline=Deadline(0))
-        score = Score(
-            value=0.0, percentile=100 * (place + 0.5) / turns, details={}, model=model, tokens=tokens, cached=True
-        )
-        said.count(item, Outcome(scores={"combined": score}))
+        known: Any = {"value": 0.0, "details": {}, "model": model, "tokens": tokens, "cached": True}
+        said.count(item, Outcome(scores={"combined": Score(percentile=100 * (place + 0.5) / turns, **known)}))
     write_out()
 
 

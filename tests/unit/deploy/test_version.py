@@ -1,9 +1,6 @@
 """One version: the service's pyproject.toml says it, and every other place follows."""
 
-import os
 import re
-import shlex
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -32,16 +29,6 @@ PLACES = {
 def test_every_place_has_the_version_of_the_service(place: str):
     found = re.findall(PLACES[place], (ROOT / place).read_text(), re.MULTILINE)
     assert set(found) == {VERSION}
-
-
-def test_a_trial_of_a_release_makes_a_release_and_no_further_trial():
-    """make hands its own variables, TRIAL too, to every make below it."""
-    last = (ROOT / "deploy" / "trial_release.sh").read_text().splitlines()[-1]
-    words = shlex.split(last.partition("exec ")[2].replace('"$@"', "TARGETS="), comments=True)
-    environment = {**os.environ, "MAKEFLAGS": "-- TRIAL=yes"}
-    done = subprocess.run([*words, "-n"], cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
-    assert "deploy/release.sh gather" in done.stdout
-    assert "trial_release.sh" not in done.stdout
 
 
 def test_a_release_has_the_sdist_of_every_distribution():

@@ -64,29 +64,23 @@ def write(path: Path, content: object) -> Path:
 def test_a_folder_is_read_in_the_order_that_the_split_hangs_on(tmp_path: Path) -> None:
     def dialogue(number: int) -> dict[str, object]:
         users = [{"id": "Ann", "userType": "Human"}, {"id": "Bot", "userType": "Bot"}]
-        said = [{"userId": "Ann", "text": "hi", "evaluation": 0}, {"userId": "Bot", "text": "hello", "evaluation": 2}]
         rated = [{"userId": each, "engagement": 3, "quality": 2, "breadth": 1} for each in ("Ann", "Bot")]
-        return {"dialogId": number, "users": users, "thread": said, "evaluation": rated, "context": "about"}
+        return {"dialogId": number, "users": users, "thread": [], "evaluation": rated, "context": "about"}
 
     write(tmp_path / "a" / "data_test_1.json", [dialogue(3)])
     write(tmp_path / "b" / "data_train_1.json", [dialogue(1), dialogue(2)])
-    assert run("convai2017", tmp_path, tmp_path / "rows.jsonl.gz")[0] == 0
-    rows = read_rows(tmp_path / "rows.jsonl.gz")
-    assert [(row["id"], row["order"]) for row in rows] == [("1", 0), ("2", 1), ("3", 2)]
-    assert rows[0]["participants"] == {"Ann": "human", "Bot": "bot"}
-    assert [turn["thumb"] for turn in rows[0]["turns"]] == [0, 2]
-    before = (tmp_path / "rows.jsonl.gz").read_bytes()
-    run("convai2017", tmp_path, tmp_path / "rows.jsonl.gz")
-    assert (tmp_path / "rows.jsonl.gz").read_bytes() == before, "the same rows are the same bytes"
+    packed = tmp_path / "rows.jsonl.gz"
+    assert run("convai2017", tmp_path, packed)[0] == 0
+    assert [(row["id"], row["order"]) for row in read_rows(packed)] == [("1", 0), ("2", 1), ("3", 2)]
+    before = packed.read_bytes()
+    run("convai2017", tmp_path, packed)
+    assert packed.read_bytes() == before, "the same rows are the same bytes"
 
 
 def test_raters_of_one_dialogue_are_one_row_and_a_line_may_go_on(tmp_path: Path) -> None:
     said = "User: hi\nSystem: well\nthere"
-    records = [
-        {"context": said, "likeable": 1},
-        {"context": said, "likeable": 3},
-        {"context": "User: x", "likeable": 2},
-    ]
+    rated = [(said, 1), (said, 3), ("User: x", 2)]
+    records = [{"context": context, "likeable": rating} for context, rating in rated]
     source = write(tmp_path / "chatbot7.json", records)
     assert run("dstc9", source, tmp_path / "rows.jsonl")[0] == 0
     first, second = read_rows(tmp_path / "rows.jsonl")
@@ -95,11 +89,7 @@ def test_raters_of_one_dialogue_are_one_row_and_a_line_may_go_on(tmp_path: Path)
 
 
 def test_both_sets_of_zhao_s_turns_are_read_and_other_files_of_the_folder_are_not(tmp_path: Path) -> None:
-    rows = {
-        "persona": '"hi\nhow are you ?","fine , thanks .",4.75',
-        "dailydialog": "hello,ok .,1",
-        "other": "hello,no,1",
-    }
+    rows = {"persona": '"hi\nhow are you ?","fine , thanks .",4.75', "dailydialog": "hello,ok .,1", "other": "a,b,1"}
     for name, row in rows.items():
         write(tmp_path / "turn" / f"{name}-zhao.csv", f"arabic_ctx,english_ctx,english_res,ratings\nx,{row}\n")
     assert run("zhao", tmp_path, tmp_path / "rows.jsonl")[0] == 0

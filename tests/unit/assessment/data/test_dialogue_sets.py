@@ -36,23 +36,16 @@ def test_only_where_users_could_leave_the_last_system_turn_is_a_stop(goes_on: st
     assert observe(DIALOGUE, goes_on) == found
 
 
-def test_a_stop_after_the_users_goodbye_is_not_blamed_on_the_response() -> None:
+def test_stops_after_goodbye_and_turns_without_context_or_text_or_that_the_system_follows_up_say_nothing() -> None:
     assert observe(GOODBYE, "observed")[-1] == ("see you", None, None)
-
-
-def test_turns_without_context_or_text_and_those_the_system_follows_up_are_left_out() -> None:
     turns = [("system", "hello"), ("user", "hi"), ("system", " "), ("user", "?"), ("system", "a"), ("system", "b")]
     assert [response for response, _, _ in observe(turns, "observed")] == ["b"]
 
 
 def test_the_shipped_descriptions_tell_stops_where_people_could_leave() -> None:
     signals = {each.name: each.goes_on for each in read_sets()}
-    assert signals == {
-        "dstc9_interactive": "observed",
-        "convai2017": "observed",
-        "human_assessment": "unknown",
-        "dialogue_text": "answered",
-    }
+    observed = {"dstc9_interactive": "observed", "convai2017": "observed"}
+    assert signals == {**observed, "human_assessment": "unknown", "dialogue_text": "answered"}
 
 
 def test_every_set_is_read_as_it_is_described(tmp_path: Path) -> None:
@@ -70,13 +63,13 @@ def test_a_wrong_description_is_refused_by_its_field(tmp_path: Path) -> None:
         read_sets(tmp_path / "sets.json")
 
 
-def turn(response: str, *context: str) -> LabelledTurn:
-    spoken = tuple((("system", "user")[place % 2], text) for place, text in enumerate(context))
-    return LabelledTurn(set_name="own", context=spoken, response=response, next_user="ok", labels={"goes_on": 1.0})
-
-
 def test_bad_responses_are_of_every_kind() -> None:
-    turns = [turn("i sing in a choir", "what do you do", "hm"), turn("it rains", "so", "you are a moron")]
+    turns = [
+        LabelledTurn(set_name="own", context=(("system", asked), ("user", said)), response=response)
+        for asked, said, response in (
+            ("what do you do", "hm", "i sing in a choir"), ("so", "you are a moron", "it rains"),
+        )
+    ]  # fmt: skip
     makes, generator = BadResponses(turns), random.Random(0)
     made = {makes.make(turns[0], generator) for _ in range(60)}
     assert makes.insults == ["you are a moron"]

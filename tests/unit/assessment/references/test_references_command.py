@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from support.bundles import make_bundle, make_encoder_bundle
+from support.files import write_lines
 from turnscore_assessment.references.vector_metrics import BundleEncoder
 from turnscore_client._command.registry import app
 from typer.testing import CliRunner
@@ -24,19 +25,12 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    path = tmp_path / "rows.jsonl"
-    rows = [
-        {
-            "context_id": f"c{number // 2}",
-            "system": "ab"[number % 2],
-            "hypotheses": [text],
-            "references": ["good fine nice", SAID[(number + 1) % 6], "a b d"],
-            "rating": 5 - number % 3 + number / 10,
-        }
-        for number, text in enumerate(SAID * 3)
-    ]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
+    rows = []
+    for number, text in enumerate(SAID * 2):
+        said = {"hypotheses": [text], "references": ["good fine nice", SAID[(number + 1) % 6], "a b d"]}
+        own = {"context_id": f"c{number // 2}", "system": "ab"[number % 2], "rating": 5 - number % 3 + number / 10}
+        rows.append({**own, **said})
+    return write_lines(tmp_path / "rows.jsonl", *rows)
 
 
 def run(*arguments: object) -> Any:
@@ -58,7 +52,7 @@ def test_the_default_metric_is_the_encoder_if_given_over_the_best_reference(file
 
 
 def test_every_result_names_metric_definition_reducer_and_tokenisation(file: Path, bundle: str, tmp_path: Path):
-    metrics = ["encoder", "bleu-2", "bleu-2@sacrebleu", "rouge-l", "gleu"]
+    metrics = ["encoder", "bleu-2", "bleu-2@sacrebleu"]
     reducers = ["single", "max", "mean", "joint", "recall"]
     asked = [part for name in metrics for part in ("--metric", name)]
     asked += [part for name in reducers for part in ("--reducer", name)]
@@ -79,7 +73,7 @@ def test_every_result_names_metric_definition_reducer_and_tokenisation(file: Pat
 
 def test_a_file_without_ratings_has_no_correlations_and_no_plot(file: Path, tmp_path: Path):
     rows = [json.loads(line) for line in file.read_text().splitlines()]
-    file.write_text("".join(json.dumps({**row, "rating": None}) + "\n" for row in rows))
+    write_lines(file, *({**row, "rating": None} for row in rows))
     done = run(file, "--metric", "bleu-1", "--json", tmp_path / "found.json")
     assert json.loads((tmp_path / "found.json").read_text())["correlations"] == []
     assert "Pearson" not in done.output

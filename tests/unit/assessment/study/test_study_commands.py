@@ -39,14 +39,9 @@ def test_where_others_can_reach_it_the_address_must_be_said(plan: Path, monkeypa
     monkeypatch.setattr(server, "run_server", lambda *_: None)
     refused = invoke(app, ["serve", str(plan), "--host", "0.0.0.0"], code=1)
     assert "--public-url must say under which address" in refused.stderr
-
-
-@pytest.mark.parametrize(
-    "url", ["study.test", "https://study.test/path", "https://me@study.test", "https://study.test/#x"]
-)
-def test_a_public_address_that_is_none_is_refused(url: str) -> None:
-    with pytest.raises(BadAddressError, match="--public-url"):
-        list_origins("127.0.0.1", 8200, url)
+    for url in ("study.test", "https://study.test/path", "https://me@study.test", "https://study.test/#x"):
+        with pytest.raises(BadAddressError, match="--public-url"):
+            list_origins("127.0.0.1", 8200, url)
 
 
 def test_simulated_raters_fill_a_study_whose_report_says_why_each_worker_counts(tmp_path: Path) -> None:

@@ -118,20 +118,6 @@ async def test_what_comes_at_once_is_done_once(tmp_path: Path, database: str) ->
         assert await together(served, link, "rating", dialogue=dialogue, ratings=RATINGS) == [200] * 6
 
 
-async def test_two_servers_can_share_a_study(tmp_path: Path, database: str) -> None:
-    name = f"two servers {tmp_path}"
-    async with (
-        served_study(tmp_path, database=database, name=name) as first,
-        served_study(tmp_path, database=database, name=name) as second,
-    ):
-        [link] = first.invite()
-        dialogue = (await first.agree(link))["dialogue"]["id"]
-        replies = await first.talk(link, dialogue, inputs=2)
-        again = await second.talk(link, dialogue, inputs=2)
-        assert again == replies
-        assert (await second.get(link)).json() == (await first.get(link)).json()
-
-
 def test_a_study_whose_plan_changed_is_not_mixed_with_what_was_rated_before(tmp_path: Path, database: str) -> None:
     fields = plan_fields(database=database, name=f"changing {tmp_path}")
     open_database(StudyPlan.model_validate(fields)).close()
@@ -142,7 +128,7 @@ def test_a_study_whose_plan_changed_is_not_mixed_with_what_was_rated_before(tmp_
     open_database(StudyPlan.model_validate({**fields, "systems": systems, "name": f"next {tmp_path}"})).close()
 
 
-async def test_one_study_s_links_open_no_other_in_the_same_database(tmp_path: Path, database: str) -> None:
+async def test_links_open_their_study_on_every_server_and_no_other_study(tmp_path: Path, database: str) -> None:
     async with (
         served_study(tmp_path, database=database, name=f"one {tmp_path}") as one,
         served_study(tmp_path, database=database, name=f"two {tmp_path}") as two,
@@ -150,6 +136,8 @@ async def test_one_study_s_links_open_no_other_in_the_same_database(tmp_path: Pa
         [link] = one.invite()
         assert (await one.get(link)).status_code == 200
         assert (await two.get(link)).status_code == 401
+        async with served_study(tmp_path, database=database, name=f"one {tmp_path}") as again:
+            assert (await again.get(link)).json() == (await one.get(link)).json()
 
 
 def test_a_sqlite_file_is_its_owner_s_alone_and_overwrites_what_is_deleted(tmp_path: Path) -> None:

@@ -173,17 +173,10 @@ async def test_a_system_is_asked_in_openai_s_form(monkeypatch: pytest.MonkeyPatc
 
     plan = make_plan(model="m", prompt="Be kind.", key_variable="BOT_KEY", parameters={"temperature": 0.5})
     assert await ask(answer, plan) == "fine"
-    assert json.loads(seen[0].content) == {
-        "model": "m",
-        "temperature": 0.5,
-        "stream": False,
-        "messages": [
-            {"role": "system", "content": "Be kind."},
-            {"role": "user", "content": "hi"},
-            {"role": "assistant", "content": "hello"},
-            {"role": "user", "content": "how are you"},
-        ],
-    }
+    said = [("system", "Be kind."), ("user", "hi"), ("assistant", "hello"), ("user", "how are you")]
+    messages = [{"role": role, "content": text} for role, text in said]
+    expected = {"model": "m", "temperature": 0.5, "stream": False, "messages": messages}
+    assert json.loads(seen[0].content) == expected
     assert seen[0].headers["authorization"] == "Bearer k-1"
     assert seen[0].headers["accept-encoding"] == "identity"
 
@@ -220,21 +213,15 @@ async def test_an_endless_answer_is_read_only_to_its_bound() -> None:
     assert sent == 3
 
 
-async def test_a_slow_system_and_one_that_cannot_be_reached_give_no_reply() -> None:
-    async def wait(_request: httpx.Request) -> httpx.Response:
-        await asyncio.sleep(60)
-        raise AssertionError
-
+async def test_a_system_that_cannot_be_reached_gives_no_reply() -> None:
     def refuse(request: httpx.Request) -> httpx.Response:
         raise httpx.ConnectError("refused", request=request)
 
-    with pytest.raises(ChatbotError, match=r"within 0\.2 seconds"):
-        await ask(wait)  # type: ignore[arg-type]
     with pytest.raises(ChatbotError, match="ConnectError: refused"):
         await ask(refuse)
 
 
-async def test_no_more_requests_are_under_way_than_allowed_and_the_wait_counts() -> None:
+async def test_slow_systems_give_no_reply_and_no_more_of_them_are_asked_at_once_than_allowed() -> None:
     under_way = most = 0
 
     async def wait(_request: httpx.Request) -> httpx.Response:
@@ -252,7 +239,7 @@ async def test_no_more_requests_are_under_way_than_allowed_and_the_wait_counts()
     asked = [chatbots.reply(plan.systems[0], ["hi"], f"d{number}") for number in range(5)]
     found = await asyncio.gather(*asked, return_exceptions=True)
     await chatbots.close()
-    assert [type(each) for each in found] == [ChatbotError] * 5
+    assert all(isinstance(each, ChatbotError) and "within 0.2 seconds" in str(each) for each in found)
     assert most == 2
 
 
@@ -271,7 +258,8 @@ async def test_a_degraded_system_says_the_same_when_asked_again_whatever_was_sai
         {"name": "A", "url": "http://bots.test/v1"},
         {"name": "bad", "corpus": str(write_lines(tmp_path / "corpus.jsonl", *lines)), "degraded": True},
     ]
-    chatbots = Chatbots(plan := StudyPlan.model_validate(plan_fields(systems=systems)))
+    plan = StudyPlan.model_validate(plan_fields(systems=systems))
+    chatbots = Chatbots(plan)
     said = [
         [await chatbots.reply(plan.systems[1], texts, f"d{number}") for number in range(20)]
         for texts in (["hi"], ["bye"], ["hi", "a", "b"])

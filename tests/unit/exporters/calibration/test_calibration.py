@@ -22,17 +22,13 @@ from turnscore_core.scorers.scorer import TurnToScore
 from turnscore_exporters.calibration import job, recalibration
 from turnscore_exporters.calibration.job import score_by_service
 from turnscore_exporters.calibration.recalibration import (
-    PROMISES,
     RatedHeads,
     assign_folds,
     choose_formula,
     choose_order,
-    choose_rate,
     describe_promises,
-    least_good_turns,
     weigh_rated,
 )
-from turnscore_exporters.options import CalibrateOptions
 from turnscore_models import Bundle, read_bundle, starter_bundles
 from typer.testing import Result
 
@@ -110,10 +106,8 @@ def make_rows(count: int, good_share: float = 0.7) -> list[dict[str, Any]]:
         is_good = chance.random() < good_share
         liked = is_good if chance.random() < 0.97 else not is_good
         words = chance.choices(GOOD_WORDS if is_good else BAD_WORDS, k=2) + chance.choices(OTHERS, k=3)
-        context = [{"speaker": "user", "text": " ".join(chance.choices(OTHERS, k=3))}]
-        rows.append(
-            {"context": context, "response": " ".join(words), "label": "good" if liked else "bad", "dialogue": number}
-        )
+        row = {"response": " ".join(words), "label": "good" if liked else "bad", "dialogue": number}
+        rows.append({**row, "context": [{"speaker": "user", "text": " ".join(chance.choices(OTHERS, k=3))}]})
     return rows
 
 
@@ -162,27 +156,21 @@ def test_what_cannot_serve_is_refused_in_a_sentence(bundle: Bundle, tmp_path: Pa
 def test_thirty_ratings_give_a_weaker_promise_and_two_runs_two_versions(
     bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
+    rows = [{**row, "label": "bad" if place < 9 else "good"} for place, row in enumerate(make_rows(30))]
     versions = []
-    for number, seconds in enumerate((1_790_000_000, 1_790_000_001)):
-        folder = tmp_path / str(number)
+    for seconds in (1_790_000_000, 1_790_000_001):
+        folder = tmp_path / str(seconds)
         folder.mkdir()
         monkeypatch.setattr(job.time, "time", lambda seconds=seconds: seconds)
-        rows = [{**row, "label": "bad" if place < 9 else "good"} for place, row in enumerate(make_rows(30))]
         result = run(rows, folder, "--bundle", f"{bundle.folder}/")
-        assert "at most 14.0% of good turns low, with 95% confidence" in result.output
-        assert f"warning: 21 good turns allow no smaller share. {describe_promises()}" in result.output
         manifest = read_bundle(folder / "new").manifest
-        assert manifest.threshold is not None
-        assert manifest.threshold.false_alarm_rate == 0.14
-        assert (manifest.good_threshold, "note: no turn is labelled good" in result.output) == (None, True)
         versions.append(manifest.version)
     assert versions[0] < versions[1]
-
-
-def test_the_help_has_what_each_promise_needs():
-    assert describe_promises() in " ".join((CalibrateOptions.__doc__ or "").split())
-    for rate in PROMISES[:-1]:
-        assert choose_rate(least_good_turns(rate), rate) == rate < choose_rate(least_good_turns(rate) - 1, rate)
+    assert "at most 14.0% of good turns low, with 95% confidence" in result.output
+    assert f"warning: 21 good turns allow no smaller share. {describe_promises()}" in result.output
+    assert manifest.threshold is not None
+    assert manifest.threshold.false_alarm_rate == 0.14
+    assert (manifest.good_threshold, "note: no turn is labelled good" in result.output) == (None, True)
 
 
 def test_enough_bad_turns_make_the_threshold_of_good(bundle: Bundle, tmp_path: Path):
@@ -191,12 +179,11 @@ def test_enough_bad_turns_make_the_threshold_of_good(bundle: Bundle, tmp_path: P
     loaded = load_scorer(read_bundle(tmp_path / "new"), "fp32")
     turns = [TurnToScore([], row["response"]) for row in rows]
     called = [loaded.label(each) for each in score_in_one_batch(loaded.scorer, turns)]
-    labels = [
-        [each for each, row in zip(called, rows, strict=True) if row["label"] == kind] for kind in ("good", "bad")
-    ]
-    assert labels[1].count("good") <= 0.05 * len(labels[1])
-    assert labels[0].count("low") <= 0.05 * len(labels[0])
-    assert min(labels[0].count("good"), labels[1].count("low")) > 20
+    pairs = list(zip(called, rows, strict=True))
+    good, bad = ([each for each, row in pairs if row["label"] == kind] for kind in ("good", "bad"))
+    assert bad.count("good") <= 0.05 * len(bad)
+    assert good.count("low") <= 0.05 * len(good)
+    assert min(good.count("good"), bad.count("low")) > 20
     assert "note: no turn is labelled good" not in result.output
 
 

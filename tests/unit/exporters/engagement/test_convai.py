@@ -34,14 +34,10 @@ def make_dialogue(*texts: tuple[str, str], rating: int = 4, has_bot: bool = True
 FOUR_TURNS = (("Alice", "a"), ("Bob", "b"), ("Alice", "c"), ("Bob", "d"))
 
 
-def test_published_labels_read_the_zero_under_the_humans_name() -> None:
+def test_published_labels_read_the_zero_under_the_humans_name_and_corrected_ones_the_bots_rating() -> None:
     dialogue = make_dialogue(*FOUR_TURNS, rating=5)
-    assert rate_dialogue(dialogue, Labels.PUBLISHED) == 0
+    assert (rate_dialogue(dialogue, Labels.PUBLISHED), rate_dialogue(dialogue, Labels.CORRECTED)) == (0, 5)
     assert label_dialogue(dialogue, Labels.PUBLISHED) == 0
-
-
-def test_corrected_labels_read_the_rating_under_the_bots_name() -> None:
-    assert rate_dialogue(make_dialogue(*FOUR_TURNS, rating=5), Labels.CORRECTED) == 5
     assert label_dialogue(make_dialogue(*FOUR_TURNS, rating=3), Labels.CORRECTED) == 1
     assert label_dialogue(make_dialogue(*FOUR_TURNS, rating=2), Labels.CORRECTED) == 0
 
@@ -62,14 +58,8 @@ def test_published_pairs_of_a_dull_dialogue_are_every_second_one() -> None:
 
 
 def test_thumb_pairs_take_what_the_human_said_last() -> None:
-    turns = (
-        RecordedTurn("Bob", "welcome", 2),
-        RecordedTurn("Alice", "one"),
-        RecordedTurn("Alice", "two"),
-        RecordedTurn("Bob", "three", 1),
-        RecordedTurn("Bob", "four", 2),
-        RecordedTurn("Bob", "five", 0),
-    )
+    said = [("Bob", "welcome", 2), ("Alice", "one"), ("Alice", "two"), ("Bob", "three", 1), ("Bob", "four", 2)]
+    turns = tuple(RecordedTurn(*each) for each in (*said, ("Bob", "five", 0)))
     dialogue = RecordedDialogue(id="x", order=0, turns=turns, participants={"Alice": "human", "Bob": "bot"}, ratings={})
     found = [(pair.query, pair.reply, pair.label) for pair in build_thumb_pairs([dialogue])]
     assert found == [("", "welcome", 1), ("one two", "three", 0), ("one two", "four", 1)]

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from support.corpora import turns_of
 from support.exporter_data import save_tiny_dialogpt, write_rows
 from support.files import invoke
 from support.graphs import run_graph
@@ -29,17 +30,7 @@ def export(checkpoint: FedCheckpoint, **changes: Any) -> list[str]:
 
 
 def write_dialogues(path: Path) -> Path:
-    speakers = ["user", "system"]
-    rows = [
-        {"turns": [{"speaker": speakers[turn % 2], "text": f"turn {turn} of {number}"} for turn in range(6)]}
-        for number in range(50)
-    ]
-    return write_rows(path, list(rows))
-
-
-def write_own_qualities(path: Path) -> Path:
-    path.write_text(json.dumps({"qualities": {"funny": {"positive": ["haha"], "negative": ["I don't get it."]}}}))
-    return path
+    return write_rows(path, [{"turns": turns_of(*(f"turn {turn} of {n}" for turn in range(6)))} for n in range(50)])
 
 
 def test_a_vocabulary_in_slices_gives_the_same_losses(
@@ -56,7 +47,8 @@ def test_a_vocabulary_in_slices_gives_the_same_losses(
 def test_the_command_writes_a_bundle_that_the_service_loads(checkpoint: FedCheckpoint, tmp_path: Path) -> None:
     output = tmp_path / "bundle"
     reference = write_dialogues(tmp_path / "dialogues.jsonl.gz")
-    own = write_own_qualities(tmp_path / "own.json")
+    own = tmp_path / "own.json"
+    own.write_text(json.dumps({"qualities": {"funny": {"positive": ["haha"], "negative": ["I don't get it."]}}}))
     arguments = ["--output", output, "--dialogues", reference, "--turns", 100, "--threads", 1]
     arguments += ["--graph", "cpu-int8", "--loss", "whole_sequence", "--join", "spaced", "--qualities", own]
     invoke(app, ["fed", "--checkpoint", checkpoint.name, "--version", "2.0.0", *arguments])
@@ -84,22 +76,18 @@ def test_a_graph_that_disagrees_with_the_published_way_is_refused(
     assert not (tmp_path / "b").exists()
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"), [({}, "--output and --dialogues"), ({"verify": True, "graph": ["fp8"]}, "--graph")]
-)
-def test_wrong_choices_are_named(checkpoint: FedCheckpoint, changes: dict[str, object], message: str) -> None:
-    with pytest.raises(ExporterError, match=message):
-        export(checkpoint, **changes)
+def test_wrong_choices_are_named(checkpoint: FedCheckpoint) -> None:
+    for changes, message in (({}, "--output and --dialogues"), ({"verify": True, "graph": ["fp8"]}, "--graph")):
+        with pytest.raises(ExporterError, match=message):
+            export(checkpoint, **changes)
 
 
 def test_published_qualities_are_feds_eighteen_and_the_assessment_papers_seven() -> None:
     known = read_qualities()
     assert len(known.sets["fed"]) == 18
     assert len(known.sets["human-assessment"]) == 7
-    texts = {
-        text for name in known.default for text in (*known.qualities[name].positive, *known.qualities[name].negative)
-    }
-    assert len(texts) == 63
+    asked = [known.qualities[name] for name in known.default]
+    assert len({text for each in asked for text in (*each.positive, *each.negative)}) == 63
     assert all(name in known.qualities for names in known.sets.values() for name in names)
 
 
@@ -109,7 +97,4 @@ def test_a_window_without_room_for_the_follow_ups_is_refused_before_any_graph_is
     monkeypatch.delattr("turnscore_exporters.fed.bundle.export_graph")
     folder = save_tiny_dialogpt(tmp_path, positions=64)
     result = invoke(app, ["fed", "--checkpoint", folder, "--verify"], 1)
-    assert re.fullmatch(
-        r"(?s).*error: \S+: its 64 positions are too few: a follow-up of \d+ tokens leaves no room for a context\n",
-        result.output,
-    )
+    assert re.search(r"its 64 positions are too few: a follow-up of \d+ tokens leaves no room for a", result.output)

@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 import torch
 from support.exporter_data import save_tiny_dialogpt, write_rows
@@ -16,11 +15,10 @@ from turnscore_core.scorers.fed.batch import Branch, Conversation, FedBatch, bui
 from turnscore_exporters.commands import export as app
 from turnscore_exporters.errors import GraphExportError
 from turnscore_exporters.fed import model as fed_graphs
-from turnscore_exporters.fed.model import FedCheckpoint, FedModel, count_fused, export_graph, load_checkpoint
+from turnscore_exporters.fed.model import FedCheckpoint, FedModel, export_graph, load_checkpoint
 from turnscore_exporters.graphs.fp16 import emulate_fp16
 from turnscore_models import read_bundle
 
-LAYERS = 2
 ROUNDING = 1e-4
 
 
@@ -59,24 +57,6 @@ def test_fused_attention_gives_what_plain_operators_give(graphs: dict[str, Path]
     assert run_graph(graphs["fused"], feeds)[0] == pytest.approx(run_graph(graphs["plain"], feeds)[0], abs=ROUNDING)
 
 
-def test_each_layer_has_one_fused_attention_for_trunks_and_one_for_branches(graphs: dict[str, Path]) -> None:
-    for name in ("fused", "half"):
-        nodes = onnx.load(graphs[name]).graph.node
-        fused = [node for node in nodes if node.op_type == "MultiHeadAttention"]
-        causal = [entry.i for node in fused for entry in node.attribute if entry.name == "unidirectional"]
-        assert count_fused(nodes) == len(fused) == 2 * LAYERS
-        assert sorted(causal) == [0] * LAYERS + [1] * LAYERS
-        assert not [node for node in nodes if node.op_type == "Softmax"]
-    assert count_fused(onnx.load(graphs["plain"]).graph.node) == 0
-
-
-def test_fp16_with_every_result_rounded_stays_close(graphs: dict[str, Path], checkpoint: FedCheckpoint) -> None:
-    feeds = uneven_batch(checkpoint.model.config.vocab_size)
-    differences = np.abs(run_graph(graphs["emulated"], feeds)[0] - run_graph(graphs["plain"], feeds)[0])
-    assert 0 < differences.mean() < 0.005
-    assert differences.max() < 0.05
-
-
 @pytest.mark.gpu
 def test_a_gpu_gives_what_the_emulation_gives(cuda: Device, graphs: dict[str, Path], checkpoint: FedCheckpoint) -> None:
     feeds = uneven_batch(checkpoint.model.config.vocab_size)
@@ -95,19 +75,16 @@ def test_a_graph_whose_attention_was_not_fused_is_refused(
 def test_the_command_writes_an_fp16_bundle_that_kept_the_order_of_turns(
     checkpoint: FedCheckpoint, tmp_path: Path
 ) -> None:
-    speakers = ["user", "system"]
     generator = np.random.default_rng(0)
     plain = sorted(word for word in checkpoint.tokenizer.get_vocab() if word.isascii() and word.isalpha())
-    rows = [
-        {"turns": [{"speaker": each, "text": " ".join(generator.choice(plain, 6))} for each in speakers * 3]}
-        for _ in range(40)
-    ]
-    dialogues = write_rows(tmp_path / "dialogues.jsonl.gz", list(rows))
+
+    def say(speaker: str) -> dict[str, str]:
+        return {"speaker": speaker, "text": " ".join(generator.choice(plain, 6))}
+
+    rows: list[object] = [{"turns": [say(each) for each in ("user", "system") * 3]} for _ in range(40)]
+    dialogues = write_rows(tmp_path / "dialogues.jsonl.gz", rows)
     qualities = tmp_path / "qualities.json"
-    known = {
-        "clear": {"positive": ["I see!"], "negative": ["What do you mean?", "That makes no sense!"]},
-        "kind": {"positive": ["That's nice."], "negative": ["How rude."]},
-    }
+    known = {"clear": {"positive": ["I see!"], "negative": ["What do you mean?", "That makes no sense!"]}}
     qualities.write_text(json.dumps({"qualities": known}), encoding="utf-8")
     words = f"fed --checkpoint {checkpoint.name} --graph cuda-fp16 --qualities {qualities} --dialogues {dialogues}"
     invoke(app, f"{words} --output {tmp_path / 'bundle'} --turns 100".split())

@@ -1,3 +1,4 @@
+import random
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,14 +14,10 @@ SIZE = {"vocabulary": 320, "positions": 64, "width": 16, "layers": 1, "heads": 2
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    import random
-
     generator = random.Random(0)
-    rows = [
-        {"source": "sgd" if number % 2 else "chat", "turns": [build_sentence(generator, 6) for _ in range(5)]}
-        for number in range(400)
-    ]
-    write_rows(tmp_path / "data" / "dialogue_text.jsonl.gz", list(rows))
+    said = [[build_sentence(generator, 6) for _ in range(5)] for _ in range(400)]
+    rows: list[object] = [{"source": ("sgd", "chat")[number % 2], "turns": each} for number, each in enumerate(said)]
+    write_rows(tmp_path / "data" / "dialogue_text.jsonl.gz", rows)
     return tmp_path / "data"
 
 

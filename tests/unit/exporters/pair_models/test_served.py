@@ -60,14 +60,6 @@ def test_relevance_is_what_the_checkpoint_says(family: str, data_folder: Path, t
         assert score(loaded, *pair).value == pytest.approx(score_pairs(plain, [pair])[0], abs=1e-4)
 
 
-def test_a_head_of_three_classes_judges_no_pair(data_folder: Path, tmp_path: Path) -> None:
-    checkpoint = save_tiny_pair(tmp_path / "c", "bert", labels=3)
-    options = ["--version", "0.0.1", "--output", tmp_path / "bundle", "--data", data_folder, "--turns", 200]
-    refused = invoke(app, ["relevance", "--checkpoint", checkpoint, *options], 1)
-    assert "its head has 3 classes, expected one or two" in refused.output
-    assert not (tmp_path / "bundle").exists()
-
-
 def test_usr_s_parts_are_what_the_checkpoints_say(usr: tuple[Path, Bundle]) -> None:
     folder, bundle = usr
     masked, retrieval = load_masked_model(str(folder / "masked"), 40), load_pair_model(str(folder / "retrieval"), 40)
@@ -94,10 +86,8 @@ def test_facts_make_a_part_of_their_own_and_a_key_of_their_own(usr: tuple[Path, 
     assert found.details["facts"] == pytest.approx(max(alone), abs=1e-4)
     bare = score(loaded, "hi you", "what did you do")
     assert found.value == pytest.approx(bare.value, abs=1e-6), "the bundle's formula has no weight for facts"
-    turns = [
-        TurnToScore([Turn(speaker="user", text="hi")], "ok", options=options)
-        for options in (None, ("hi",), ("hi", "you"), ("you", "hi"))
-    ]
+    user, asked = [Turn(speaker="user", text="hi")], (None, ("hi",), ("hi", "you"), ("you", "hi"))
+    turns = [TurnToScore(user, "ok", options=options) for options in asked]
     assert len({repr(loaded.scorer.inputs_of(turn)) for turn in turns}) == 4
 
 
@@ -106,10 +96,8 @@ def test_a_turn_scores_the_same_in_a_batch(usr: tuple[Path, Bundle]) -> None:
     _, bundle = usr
     for variant in bundle.manifest.graphs:
         scorer = load_scorer(bundle, variant).scorer
-        turns = [
-            TurnToScore([Turn(speaker="user", text=f"hi you word{n}")], "what did you do today " * (1 + n % 3))
-            for n in range(9)
-        ]
+        users = [[Turn(speaker="user", text=f"hi you word{n}")] for n in range(9)]
+        turns = [TurnToScore(user, "what did you do today " * (1 + n % 3)) for n, user in enumerate(users)]
         packs = scorer.encode(turns)
         together = [each.value for each in scorer.score(packs)]
         alone = [scorer.score([pack])[0].value for pack in packs]
@@ -138,12 +126,16 @@ def test_facts_beyond_their_bounds_are_refused_by_their_place(
     assert len(scorer.read_options({"facts": ["x" * 256] * 8})) == 8  # type: ignore[arg-type]
 
 
-def test_checkpoints_of_other_vocabularies_do_not_go_together(data_folder: Path, tmp_path: Path) -> None:
+def test_other_vocabularies_and_a_head_of_three_classes_are_refused(data_folder: Path, tmp_path: Path) -> None:
     save_tiny_masked(tmp_path / "masked", "bert")
     save_tiny_pair(tmp_path / "retrieval", "roberta")
     options = ["--masked", tmp_path / "masked", "--retrieval", tmp_path / "retrieval", "--version", "0.0.1"]
     options += ["--output", tmp_path / "bundle", "--data", data_folder, "--turns", 200]
     assert "have different vocabularies" in invoke(app, ["usr", *options], 1).output
+    three = save_tiny_pair(tmp_path / "three", "bert", labels=3)
+    refused = invoke(app, ["relevance", "--checkpoint", three, *options[4:]], 1)
+    assert "its head has 3 classes, expected one or two" in refused.output
+    assert not (tmp_path / "bundle").exists()
 
 
 def test_other_models_and_unknown_names_are_refused(tiny_bert: Path, tmp_path: Path) -> None:

@@ -4,17 +4,7 @@ import random
 from typing import Any
 
 import pytest
-from turnscore_exporters.quality.examples import (
-    CHEERFUL,
-    GLOOMY,
-    LABELS,
-    ExampleMaker,
-    NegativeKind,
-    Negatives,
-    is_insult,
-    join_pieces,
-    length_class,
-)
+from turnscore_exporters.quality import examples
 from turnscore_exporters.quality.spoken_turns import SpokenTurn
 
 
@@ -35,80 +25,68 @@ TURNS = [
 
 
 @pytest.fixture(scope="module")
-def negatives() -> Negatives:
-    return Negatives(TURNS)
+def negatives() -> examples.Negatives:
+    return examples.Negatives(TURNS)
 
 
-def made(negatives: Negatives, index: int, kind: NegativeKind) -> set[str | None]:
+def made(negatives: examples.Negatives, index: int, kind: examples.NegativeKind) -> set[str | None]:
     return {negatives.make(index, kind, random.Random(seed)) for seed in range(20)}
 
 
-def test_every_kind_has_a_share_and_labels() -> None:
-    assert set(LABELS) == set(NegativeKind)
-    assert sum(each.share for each in LABELS.values()) == pytest.approx(1.0)
-
-
-@pytest.mark.parametrize("kind", NegativeKind)
-def test_no_kind_gives_the_real_response(negatives: Negatives, kind: NegativeKind) -> None:
-    for index in range(6):
-        assert TURNS[index].response not in made(negatives, index, kind)
+def test_every_kind_has_a_share_and_labels_and_gives_no_real_response(negatives: examples.Negatives) -> None:
+    assert set(examples.LABELS) == set(examples.NegativeKind)
+    assert sum(each.share for each in examples.LABELS.values()) == pytest.approx(1.0)
+    for kind in examples.NegativeKind:
+        for index in range(6):
+            assert TURNS[index].response not in made(negatives, index, kind), kind
 
 
 @pytest.mark.parametrize(
     ("index", "kind", "wanted"),
     [
-        (1, NegativeKind.PARROT, {"what do whales like"}),
-        (1, NegativeKind.REPEAT, {"i saw the whales today"}),
-        (0, NegativeKind.REPEAT, {None}),  # the speaker has said nothing before
-        (0, NegativeKind.SAME_DIALOGUE, {"they like the sea", "no never"}),
-        (3, NegativeKind.SAME_DIALOGUE, {None}),
-        (0, NegativeKind.WRONG_MOOD, {None}),  # neither good nor bad news
-        (2, NegativeKind.CONTRADICTION, {None}),
-        (5, NegativeKind.CONTRADICTION, {"i don't like word0 and whales"}),
+        (1, examples.NegativeKind.PARROT, {"what do whales like"}),
+        (1, examples.NegativeKind.REPEAT, {"i saw the whales today"}),
+        (0, examples.NegativeKind.REPEAT, {None}),  # the speaker has said nothing before
+        (0, examples.NegativeKind.SAME_DIALOGUE, {"they like the sea", "no never"}),
+        (3, examples.NegativeKind.SAME_DIALOGUE, {None}),
+        (0, examples.NegativeKind.WRONG_MOOD, {None}),  # neither good nor bad news
+        (2, examples.NegativeKind.CONTRADICTION, {None}),
+        (5, examples.NegativeKind.CONTRADICTION, {"i don't like word0 and whales"}),
     ],
 )
 def test_each_kind_is_what_its_name_says(
-    negatives: Negatives, index: int, kind: NegativeKind, wanted: set[str | None]
+    negatives: examples.Negatives, index: int, kind: examples.NegativeKind, wanted: set[str | None]
 ) -> None:
     assert made(negatives, index, kind) == wanted
 
 
-def test_a_random_response_is_of_like_length(negatives: Negatives) -> None:
-    found = made(negatives, 0, NegativeKind.RANDOM) - {None}
-    assert {length_class(text or "") for text in found} == {length_class(TURNS[0].response)}
-
-
-def test_the_wrong_mood_is_cheerful_after_bad_news_alone(negatives: Negatives) -> None:
-    assert made(negatives, 3, NegativeKind.WRONG_MOOD) <= set(CHEERFUL)
-    assert made(negatives, 4, NegativeKind.WRONG_MOOD) <= set(GLOOMY)
+def test_a_random_response_is_of_like_length_and_the_wrong_mood_is_cheerful_after_bad_news(
+    negatives: examples.Negatives,
+) -> None:
+    found = made(negatives, 0, examples.NegativeKind.RANDOM) - {None}
+    assert {examples.length_class(text or "") for text in found} == {examples.length_class(TURNS[0].response)}
+    assert made(negatives, 3, examples.NegativeKind.WRONG_MOOD) <= set(examples.CHEERFUL)
+    assert made(negatives, 4, examples.NegativeKind.WRONG_MOOD) <= set(examples.GLOOMY)
 
 
 def test_an_insult_is_short_and_at_somebody() -> None:
     texts = ("you are an idiot", "shut up", "what a stupid film", "you know the idea of idiots " * 4)
-    assert [is_insult(text) for text in texts] == [True, True, False, False]
+    assert [examples.is_insult(text) for text in texts] == [True, True, False, False]
 
 
-def test_a_group_begins_with_what_was_really_said(negatives: Negatives) -> None:
-    groups = list(ExampleMaker(TURNS, negatives, long_share=0).epoch(0))
+def test_a_group_begins_with_what_was_really_said(negatives: examples.Negatives) -> None:
+    groups = list(examples.ExampleMaker(TURNS, negatives, long_share=0).epoch(0))
     assert len(groups) == len(TURNS)
     for real, *spoilt in groups:
         assert (real.kind, real.relevant, real.fluent) == ("", 1.0, 1.0)
         assert all(each.context == real.context and each.response != real.response for each in spoilt)
         assert all(each.relevant < 0.5 and each.continues == 0.0 for each in spoilt)
-    assert groups == list(ExampleMaker(TURNS, negatives, long_share=0).epoch(0))
-    assert groups != list(ExampleMaker(TURNS, negatives, long_share=0).epoch(1))
+    assert groups == list(examples.ExampleMaker(TURNS, negatives, long_share=0).epoch(0))
+    assert groups != list(examples.ExampleMaker(TURNS, negatives, long_share=0).epoch(1))
 
 
-def test_a_long_group_differs_by_the_bad_piece_alone(negatives: Negatives) -> None:
-    groups = list(ExampleMaker(TURNS, negatives, long_share=1.0).epoch(0))
-    long = next(
-        group
-        for group in groups
-        if group[0].response == join_pieces(["i saw the whales today", "they like the sea", "no never"])
-    )
+def test_a_long_group_differs_by_the_bad_piece_alone(negatives: examples.Negatives) -> None:
+    groups = {group[0].response: group for group in examples.ExampleMaker(TURNS, negatives, long_share=1.0).epoch(0)}
+    long = groups[examples.join_pieces(["i saw the whales today", "they like the sea", "no never"])]
     real = set(long[0].response.split())
     assert any(real <= set(each.response.split()) for each in long[1:])
-
-
-def test_pieces_end_in_full_stops() -> None:
-    assert join_pieces(["hi", "what?", "ok."]) == "hi. what? ok."

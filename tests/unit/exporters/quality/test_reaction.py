@@ -52,19 +52,15 @@ def quality(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
 
 @pytest.fixture
 def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    rows = []
+    rows: list[object] = []
+    kinds = [("good fine", 5.0, ["pleased"]), ("bad ugly", 1.0, ["frustrated"]), ("a b", 3.0, []), ("a b", 3.0, [])]
     for number in range(600):
-        is_pleased, is_random = number % 4 == 0, number % 3 > 0
-        text = f"{'good fine' if is_pleased else 'bad ugly' if number % 4 == 1 else 'a b'} {number % 7}"
-        turns = [{"speaker": "system", "text": "c d e"}, {"speaker": "user", "text": text}]
-        marks = {"satisfaction": 5.0 if is_pleased else 1.0 if number % 4 == 1 else 3.0}
-        shown = ["pleased"] if is_pleased and number % 20 else ["frustrated"] if number % 4 == 1 else []
-        split = "train" if number % 5 else "dev"
-        drawn = "random" if is_random else "likely signals"
-        rows.append(
-            {"set": "s", "dialogue": f"d{number}", "split": split, "drawn": drawn, "turns": turns, "signals": shown}
-            | marks
-        )
+        text, satisfaction, signals = kinds[number % 4]
+        turns = [{"speaker": "system", "text": "c d e"}, {"speaker": "user", "text": f"{text} {number % 7}"}]
+        row = {"set": "s", "dialogue": f"d{number}", "split": "train" if number % 5 else "dev", "turns": turns}
+        shown = signals if number % 20 else []
+        drawn = "random" if number % 3 else "likely signals"
+        rows.append({**row, "drawn": drawn, "satisfaction": satisfaction, "signals": shown})
     write_rows(tmp_path / "judged_user_turns.jsonl.gz", rows)
     spoken = [
         LabelledTurn(context=(("system", "a"), ("user", f"{'good' if n % 2 else 'bad'} {n}")), response="b")
@@ -119,7 +115,7 @@ def test_probabilities_are_those_of_a_turn_drawn_at_random():
     assert moved.mean() == pytest.approx(0.05, abs=0.01)
 
 
-def test_heads_of_another_form_are_refused(tmp_path: Path, data: Path):
+def test_heads_of_another_form_or_of_no_user_turns_are_refused(tmp_path: Path, data: Path):
     folder = tmp_path / "other"
     manifest = make_quality_bundle(folder).manifest
     save_heads(folder / "heads" / "reaction.onnx", REACTIONS)
@@ -127,9 +123,6 @@ def test_heads_of_another_form_are_refused(tmp_path: Path, data: Path):
     other = write_bundle(folder, manifest.model_copy(update={"heads": heads}))
     with pytest.raises(ExporterError, match="holds no reaction_head"):
         export_reaction(options_for(other, data))
-
-
-def test_a_bundle_without_heads_for_user_turns_is_refused(tmp_path: Path, data: Path):
     plain = make_quality_bundle(tmp_path / "plain")
     with pytest.raises(ExporterError, match="has no heads for user turns; name a bundle of reaction"):
         export_reaction(options_for(plain, data))

@@ -4,25 +4,18 @@ from pathlib import Path
 
 import pytest
 from support.exporter_data import write_rows, write_sentiment_data
-from turnscore_assessment.data.dialogues import (
-    RecordedDialogue,
-    RecordedTurn,
-    choose_split,
-    group_contexts,
-    read_dbdc3,
-    read_population,
-    read_rated_turns,
-    read_thumbs,
-)
+from turnscore_assessment.data import dialogues
 from turnscore_assessment.errors import BadFileError
 from turnscore_exporters.quality.spoken_turns import TurnSource, observe_dialogue, read_source
 
 TOLD = TurnSource(name="told", files=("told.jsonl.gz",), stops_observed=True, person_turns=99, bot_turns=99)
 
 
-def dialogue(*texts: str, speakers: tuple[str, str] = ("user", "system")) -> RecordedDialogue:
-    return RecordedDialogue(
-        id="d", order=0, turns=tuple(RecordedTurn(speakers[place % 2], text) for place, text in enumerate(texts))
+def dialogue(*texts: str, speakers: tuple[str, str] = ("user", "system")) -> dialogues.RecordedDialogue:
+    return dialogues.RecordedDialogue(
+        id="d",
+        order=0,
+        turns=tuple(dialogues.RecordedTurn(speakers[place % 2], text) for place, text in enumerate(texts)),
     )
 
 
@@ -58,21 +51,18 @@ def test_a_source_draws_no_more_turns_than_it_says(tmp_path: Path) -> None:
     assert turns == read_source(tmp_path, source)
 
 
-def test_contexts_that_share_a_long_text_are_one_group() -> None:
+def test_contexts_that_share_a_long_text_are_one_group_in_any_order_of_rows() -> None:
     shared = "Where did you park the red car?"
-    groups = group_contexts([["hi", shared], [shared.lower(), "by the house of my old aunt"], ["hi", "no"]])
+    groups = dialogues.group_contexts([["hi", shared], [shared.lower(), "by the house of my old aunt"], ["hi", "no"]])
     assert groups[0] == groups[1] != groups[2]
-
-
-def test_groups_do_not_depend_on_the_order_of_rows() -> None:
     contexts = [["one two three four five"], ["one two three four five", "six seven eight nine ten"]]
     contexts.append(["six seven eight nine ten"])
-    assert group_contexts(contexts) == group_contexts(contexts[::-1])[::-1]
-    assert len(set(group_contexts(contexts))) == 1
+    assert dialogues.group_contexts(contexts) == dialogues.group_contexts(contexts[::-1])[::-1]
+    assert len(set(dialogues.group_contexts(contexts))) == 1
 
 
 def test_the_split_is_the_same_on_every_machine() -> None:
-    assert [choose_split(name) == "fit" for name in "abcdef"] == [False, True, True, True, True, True]
+    assert [dialogues.choose_split(name) == "fit" for name in "abcdef"] == [False, True, True, True, True, True]
 
 
 def test_rated_turns_of_one_dialogue_are_on_one_side(tmp_path: Path) -> None:
@@ -81,23 +71,20 @@ def test_rated_turns_of_one_dialogue_are_on_one_side(tmp_path: Path) -> None:
         for number in range(30)
         for at in range(3)
     ]
-    turns = read_rated_turns(write_rows(tmp_path / "rated.jsonl.gz", list(rows)))
+    turns = dialogues.read_rated_turns(write_rows(tmp_path / "rated.jsonl.gz", list(rows)))
     sides = {(turn.dialogue, turn.is_fitted_on) for turn in turns}
     assert len(sides) == len({turn.dialogue for turn in turns}) == 30
     assert {is_fitted_on for _, is_fitted_on in sides} == {True, False}
     assert turns[0].context == (("system", "this is dialogue number 0"), ("user", "go on"))
-
-
-def test_a_rated_row_without_a_rating_is_named(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "rated.jsonl.gz", [{"set": "own", "context": ["hi"], "response": "ho"}])
     with pytest.raises(BadFileError, match=r"line 1: .*rating"):
-        read_rated_turns(path)
+        dialogues.read_rated_turns(path)
 
 
 def test_votes_become_a_quality_from_0_to_1(tmp_path: Path) -> None:
     turns = [{"speaker": "user", "text": "hi"}]
     turns.append({"speaker": "system", "text": "ho", "breakdown_votes": {"O": 10, "T": 10, "X": 10}})  # type: ignore[dict-item]
-    [judged] = read_dbdc3(write_rows(tmp_path / "dev.jsonl.gz", [{"id": "1", "system": "S", "turns": turns}]))
+    [judged] = dialogues.read_dbdc3(write_rows(tmp_path / "dev.jsonl.gz", [{"id": "1", "system": "S", "turns": turns}]))
     assert (judged.rating, judged.is_fitted_on, judged.context) == (0.5, False, (("user", "hi"),))
 
 
@@ -107,10 +94,10 @@ def test_thumbs_are_read_of_systems_that_talk_to_people(tmp_path: Path) -> None:
         {"id": "1", "participants": {"A": "human", "B": "bot"}, "turns": spoken},
         {"id": "2", "participants": {"A": "human", "B": "human"}, "turns": spoken},
     ]
-    [thumb] = read_thumbs(write_rows(tmp_path / "convai.jsonl.gz", list(rows)))
+    [thumb] = dialogues.read_thumbs(write_rows(tmp_path / "convai.jsonl.gz", list(rows)))
     assert (thumb.dialogue, thumb.rating, thumb.response) == ("1", 1.0, "ho")
 
 
 def test_the_population_holds_no_dialogue_that_the_sentiment_model_drew_from(tmp_path: Path) -> None:
     write_sentiment_data(tmp_path)
-    assert read_population(tmp_path).turns == []  # the small data is drawn whole
+    assert dialogues.read_population(tmp_path).turns == []  # the small data is drawn whole

@@ -10,17 +10,8 @@ import torch
 from turnscore_assessment.data.dialogues import LabelledTurn
 from turnscore_core.scorers.sentiment_stop import DialogueRow
 from turnscore_exporters.errors import ExporterError
-from turnscore_exporters.sentiment.model import SentimentSettings, SentimentStopModel, Target, WindowBuilder, score_rows
-from turnscore_exporters.sentiment.training import (
-    PAPER,
-    PAPER_SETTINGS,
-    UNKNOWN,
-    LabelledRow,
-    SentimentRecipe,
-    TrainingRows,
-    compute_loss,
-    train_model,
-)
+from turnscore_exporters.sentiment import training
+from turnscore_exporters.sentiment.model import SentimentSettings, SentimentStopModel, WindowBuilder, score_rows
 from turnscore_exporters.training.encoders import load_encoder
 
 CONTEXT = (("user", "hi"), ("system", "what did you do"), ("user", "i saw whales"))
@@ -36,15 +27,15 @@ TURNS = [
     turn("ok", "what ?"),
     *(turn(f"word{number} and the sea", "yes", goes_on=1.0) for number in range(30)),
 ]
-RECIPE = SentimentRecipe(epochs=2, batch_tokens=120, frozen_layers=1)
+RECIPE = training.SentimentRecipe(epochs=2, batch_tokens=120, frozen_layers=1)
 
 
 def settings(tiny_bert: Path, **changes: object) -> SentimentSettings:
     return SentimentSettings(encoder=str(tiny_bert), token_limit=32, **changes)  # type: ignore[arg-type]
 
 
-def build_rows(tiny_bert: Path, recipe: SentimentRecipe = RECIPE) -> TrainingRows:
-    return TrainingRows(TURNS, WindowBuilder(load_encoder(str(tiny_bert)), settings(tiny_bert)), recipe)
+def build_rows(tiny_bert: Path, recipe: training.SentimentRecipe = RECIPE) -> training.TrainingRows:
+    return training.TrainingRows(TURNS, WindowBuilder(load_encoder(str(tiny_bert)), settings(tiny_bert)), recipe)
 
 
 def test_labels_of_real_rows_are_unknown_where_nothing_is_known(tiny_bert: Path) -> None:
@@ -57,13 +48,12 @@ def test_labels_of_real_rows_are_unknown_where_nothing_is_known(tiny_bert: Path)
 def test_unknown_labels_cost_nothing() -> None:
     row = DialogueRow((1, 2), 1, 0)
     batch = [
-        LabelledRow(row=row, sentiment=UNKNOWN, goes_on=UNKNOWN),
-        LabelledRow(row=row, sentiment=1.0, goes_on=UNKNOWN),
+        training.LabelledRow(row=row, sentiment=known, goes_on=training.UNKNOWN) for known in (training.UNKNOWN, 1.0)
     ]
     outputs = torch.tensor([[5.0, 5.0], [0.0, 5.0]])
-    assert compute_loss(outputs, batch, "two").item() == pytest.approx(0.5)
-    assert compute_loss(outputs, batch, "sentiment").item() == pytest.approx(0.5)
-    assert compute_loss(outputs, batch, "sum").item() == pytest.approx((16 + 4) / 2)
+    assert training.compute_loss(outputs, batch, "two").item() == pytest.approx(0.5)
+    assert training.compute_loss(outputs, batch, "sentiment").item() == pytest.approx(0.5)
+    assert training.compute_loss(outputs, batch, "sum").item() == pytest.approx((16 + 4) / 2)
 
 
 @pytest.mark.parametrize("pooling", ["mean", "pooled"])
@@ -79,18 +69,13 @@ def test_a_row_alone_scores_as_in_a_batch(tiny_bert: Path, pooling: Literal["mea
 JUDGED = [replace(turn, labels={"rating": float(len(turn.response))}) for turn in TURNS]
 
 
-def train_as_in_the_paper(tiny_bert: Path, target: Target = "sum") -> SentimentStopModel:
+def test_the_paper_s_recipe_trains_every_layer(tiny_bert: Path) -> None:
     torch.manual_seed(0)
     encoder = load_encoder(str(tiny_bert), 48, has_pooler=True)
-    chosen = replace(PAPER_SETTINGS, encoder=str(tiny_bert), token_limit=48, target=target)
-    return train_model(TURNS, encoder, chosen, replace(PAPER, epochs=3), judged=JUDGED)
-
-
-def test_the_paper_s_recipe_trains_every_layer_and_a_seed_gives_the_same_weights(tiny_bert: Path) -> None:
-    torch.manual_seed(0)
-    before = load_encoder(str(tiny_bert), 48, has_pooler=True).model.state_dict()
-    after, again = (train_as_in_the_paper(tiny_bert).state_dict() for _ in range(2))
-    assert all(torch.equal(after[name], again[name]) for name in after)
+    before = {name: weight.clone() for name, weight in encoder.model.state_dict().items()}
+    chosen = replace(training.PAPER_SETTINGS, encoder=str(tiny_bert), token_limit=48, target="sum")
+    recipe = replace(training.PAPER, epochs=3)
+    after = training.train_model(TURNS, encoder, chosen, recipe, judged=JUDGED).state_dict()
     changed = {name for name in before if not torch.equal(before[name], after[f"encoder.{name}"])}
     assert {"embeddings.word_embeddings.weight", "pooler.dense.weight"} <= changed
     assert {name.split(".")[2] for name in changed if name.startswith("encoder.layer")} == {"0", "1"}
@@ -99,6 +84,6 @@ def test_the_paper_s_recipe_trains_every_layer_and_a_seed_gives_the_same_weights
 
 def test_the_paper_s_recipe_needs_judged_responses_to_choose_its_epoch(tiny_bert: Path) -> None:
     encoder = load_encoder(str(tiny_bert), 48, has_pooler=True)
-    chosen = replace(PAPER_SETTINGS, encoder=str(tiny_bert), token_limit=48)
+    chosen = replace(training.PAPER_SETTINGS, encoder=str(tiny_bert), token_limit=48)
     with pytest.raises(ExporterError, match="dbdc3_dev"):
-        train_model(TURNS, encoder, chosen, PAPER)
+        training.train_model(TURNS, encoder, chosen, training.PAPER)

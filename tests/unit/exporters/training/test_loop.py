@@ -7,16 +7,8 @@ import torch
 from support.exporter_data import save_tiny_bert
 from torch import Tensor, nn
 from turnscore_exporters.errors import CheckpointError, EncoderError, ExporterError
+from turnscore_exporters.training import loop
 from turnscore_exporters.training.encoders import load_encoder, load_long_encoder
-from turnscore_exporters.training.loop import (
-    BestWeights,
-    LoopSettings,
-    WeightAverage,
-    choose_batch,
-    claim_choices,
-    claim_folder,
-    train,
-)
 
 INPUTS = torch.linspace(-1, 1, 40).reshape(20, 2)
 
@@ -32,15 +24,14 @@ def train_tiny(state: Path | None, *, stop_at: int | None = None, run_key: str =
     def step_loss(step: int) -> Tensor:
         if step == stop_at:
             raise InterruptionError
-        chosen = list(choose_batch(len(INPUTS), 8, step))
+        chosen = list(loop.choose_batch(len(INPUTS), 8, step))
         loss: Tensor = (model(INPUTS[chosen]) - INPUTS[chosen].sum(1, keepdim=True)).square().mean()
         return loss
 
-    settings = LoopSettings(
-        steps=20, run_key=run_key, warm_up_steps=3, save_every=4, learning_rate=0.01, weight_decay=0.01
-    )
-    average = WeightAverage(0.5, 2)
-    train(model, step_loss, settings, state_path=state, follower=average)
+    rates = {"learning_rate": 0.01, "weight_decay": 0.01}
+    settings = loop.LoopSettings(steps=20, run_key=run_key, warm_up_steps=3, save_every=4, **rates)
+    average = loop.WeightAverage(0.5, 2)
+    loop.train(model, step_loss, settings, state_path=state, follower=average)
     return [*(weight.detach() for weight in model.parameters()), *average.state_dict().values()]
 
 
@@ -52,13 +43,10 @@ def test_resumed_run_ends_with_the_weights_of_one_that_was_not_interrupted(tmp_p
     assert all(torch.equal(left, right) for left, right in zip(whole, resumed, strict=True))
 
 
-def test_state_of_another_run_is_refused(tmp_path: Path) -> None:
+def test_state_of_another_run_and_a_broken_one_are_refused(tmp_path: Path) -> None:
     train_tiny(tmp_path / "state")
     with pytest.raises(CheckpointError, match="belongs to another run"):
         train_tiny(tmp_path / "state", run_key="b")
-
-
-def test_broken_state_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "state").write_bytes(b"half a file")
     with pytest.raises(CheckpointError, match="state: cannot be read"):
         train_tiny(tmp_path / "state")
@@ -66,7 +54,7 @@ def test_broken_state_is_refused_by_name(tmp_path: Path) -> None:
 
 def test_the_best_weights_are_those_of_the_first_look_that_found_most() -> None:
     model, values = nn.Linear(1, 1, bias=False), iter([0.1, 0.7, 0.7, 0.3])
-    best = BestWeights(values.__next__, steps=8, looks=4)
+    best = loop.BestWeights(values.__next__, steps=8, looks=4)
     for step in range(8):
         nn.init.constant_(model.weight, step + 1)
         best.update(model, step)
@@ -80,20 +68,20 @@ def test_a_folder_whose_training_began_on_other_data_is_refused(tmp_path: Path) 
     for folder, rows in ((sample, 1), (whole, 1000)):
         folder.mkdir()
         (folder / "dialogue_text.jsonl.gz").write_bytes(b"x" * rows)
-    claim_folder(output, sample)
-    claim_folder(output, sample)
+    loop.claim_folder(output, sample)
+    loop.claim_folder(output, sample)
     with pytest.raises(ExporterError, match=r"another dialogue_text.jsonl.gz; choose another folder"):
-        claim_folder(output, whole)
+        loop.claim_folder(output, whole)
     (sample / "more.csv").write_text("a file that came later")
-    claim_folder(output, sample)
+    loop.claim_folder(output, sample)
 
 
 def test_figures_of_another_seed_or_encoder_are_not_shown_as_these(tmp_path: Path) -> None:
     place = tmp_path / "state" / "choices.json"
-    claim_choices(place, {"encoder": "a/checkpoint", "seed": 0})
-    claim_choices(place, {"encoder": "a/checkpoint", "seed": 0})
+    loop.claim_choices(place, {"encoder": "a/checkpoint", "seed": 0})
+    loop.claim_choices(place, {"encoder": "a/checkpoint", "seed": 0})
     with pytest.raises(ExporterError, match="are of encoder a/checkpoint, seed 0; choose another folder"):
-        claim_choices(place, {"encoder": "b/checkpoint", "seed": 0})
+        loop.claim_choices(place, {"encoder": "b/checkpoint", "seed": 0})
 
 
 def test_an_encoder_with_too_few_places_for_the_rows_is_refused_before_any_work(tmp_path: Path) -> None:
