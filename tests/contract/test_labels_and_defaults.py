@@ -126,11 +126,3 @@ async def test_a_request_that_names_no_scorers_asks_the_defaults_and_may_name_th
         "quality": True,
     }
     assert [name for name, each in models.items() if each["stand_in"]] == ["second"]
-
-
-async def test_a_default_that_is_not_loaded_leaves_the_service_alive_and_not_ready(serve: ServeFakes):
-    async with serve(Settings(default_scorers=("humour",)), fake=fake()) as (client, _):
-        alive, ready = await client.get("/livez"), await client.get("/readyz")
-        scored = await client.post("/v1/score", json={"response": "a"})
-    assert (alive.status_code, ready.status_code, scored.json()["error"]["code"]) == (200, 503, "not_ready")
-    assert "TURNSCORE_DEFAULT_SCORERS names humour" in ready.json()["error"]["message"]

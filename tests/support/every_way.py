@@ -37,15 +37,7 @@ from turnscore_service.api.grpc.server import GrpcServer
 from turnscore_service.api.http.app import create_app
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.settings.service import Settings
-from turnscore_wire import (
-    BatchReply,
-    DialogueReply,
-    ErrorReply,
-    Limits,
-    RankReply,
-    Score,
-    ScoreReply,
-)
+from turnscore_wire import BatchReply, DialogueReply, ErrorReply, Limits, RankReply, Score, ScoreReply
 from turnscore_wire.v1 import to_fields
 from turnscore_wire.v1.turnscore_pb2_grpc import TurnScorerStub
 

@@ -304,10 +304,7 @@ def let_go(scorers: Iterable[object]) -> None:
 
 @asynccontextmanager
 async def ready_runtime(
-    settings: Settings | None = None,
-    candidates: CandidateVersions | None = None,
-    loader: Any = None,
-    **scorers: Any,
+    settings: Settings | None = None, candidates: CandidateVersions | None = None, loader: Any = None, **scorers: Any
 ) -> AsyncIterator[Runtime]:
     """A service with these scorers, or those of a loader; whatever the test held back is let go at its end."""
     loaded = {name: loaded_fake(scorer, name) for name, scorer in scorers.items()}

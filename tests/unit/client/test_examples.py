@@ -1,13 +1,12 @@
 """The examples: each is run, as a caller runs it, on a service in this process."""
 
-import importlib.util
 import json
 import runpy
 import sys
 from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
-from types import ModuleType
+from types import SimpleNamespace
 
 import pytest
 from support.fakes import FakeScorer
@@ -31,15 +30,6 @@ def run(name: str, url: str, monkeypatch: pytest.MonkeyPatch, *arguments: object
     runpy.run_path(str(FOLDER / name), run_name="__main__")
 
 
-def load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"example_{name}", FOLDER / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_the_chatbot_scores_each_of_its_replies(url: str, monkeypatch, capsys: pytest.CaptureFixture[str]):
     typed = "i went for a walk\nit was very long and went along the river with my sister\n\n"
     run("chatbot.py", url, monkeypatch, typed=typed)
@@ -58,7 +48,7 @@ async def test_a_telegram_bots_replies_are_scored_once_they_are_sent(mock: MockT
     telegram = pytest.importorskip("telegram", reason="python-telegram-bot is not installed")
     from telegram.request import BaseRequest
 
-    example = load("telegram_bot")
+    example = SimpleNamespace(**runpy.run_path(str(FOLDER / "telegram_bot.py")))
     sent: list[dict] = []
 
     class Telegram(BaseRequest):

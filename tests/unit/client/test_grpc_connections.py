@@ -11,12 +11,7 @@ import grpc
 import pytest
 from support.fakes import FakeScorer
 from support.transports import grpc_server
-from turnscore_client import (
-    AsyncTurnScoreGrpcClient,
-    ConnectionFailedError,
-    DeadlineExceededError,
-    TurnScoreGrpcClient,
-)
+from turnscore_client import AsyncTurnScoreGrpcClient, ConnectionFailedError, DeadlineExceededError, TurnScoreGrpcClient
 from turnscore_client._grpc import _AsyncGrpcStream, open_channel
 
 

@@ -80,7 +80,7 @@ def test_200_conversations_have_the_same_bits_with_and_without_kept_vectors():
     [starter] = [each for each in starter_bundles() if each.name == "quality"]
     totals = []
     for kept_bytes in (0, 64 * 1024**2):
-        with Engine([starter], kept_vector_bytes=kept_bytes) as engine:
+        with Engine([starter], threads=1, concurrent_batches=1, kept_vector_bytes=kept_bytes) as engine:
             found = []
             for seed in range(CONVERSATIONS):
                 turns = converse(seed, 4, COMMON)

@@ -5,14 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from turnscore_load.callers import (
-    CORPUS,
-    FILE,
-    PLAIN,
-    RAW,
-    judge_corpus,
-    judge_file,
-)
+from turnscore_load.callers import CORPUS, FILE, PLAIN, RAW, judge_corpus, judge_file
 from turnscore_load.oracle import Ask, Ledger, Oracle, Place, Verdict
 from turnscore_load.scenarios.endurance import check_lines, find_failures
 

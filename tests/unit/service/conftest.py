@@ -2,9 +2,11 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from unittest.mock import AsyncMock
 
 import pytest
 from support.fakes import sample
+from turnscore_core import model_loader
 
 
 @pytest.fixture
@@ -17,3 +19,9 @@ async def nothing_is_left() -> AsyncIterator[None]:
     for scorer in ("fake", "other"):
         assert not sample("items_in_flight", scorer=scorer)
         assert not sample("queued_items", scorer=scorer)
+
+
+@pytest.fixture
+def _checked_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Versions are checked as they are loaded: a process of their own takes seconds to start (core/test_preflight)."""
+    monkeypatch.setattr(model_loader, "run_preflight", AsyncMock(return_value=None))

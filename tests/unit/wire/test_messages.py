@@ -194,14 +194,6 @@ def test_a_wrong_message_is_refused_by_the_name_of_its_field(fields: dict[str, A
         assert describe_refusal(refused.value)[0] == field
 
 
-def test_a_chat_message_among_turns_is_told_where_it_belongs():
-    with pytest.raises(ValidationError) as refused:
-        ScoreRequest.model_validate({"context": [USER], "response": "hello"})
-    field, message = describe_refusal(refused.value)
-    assert field == "context.0.speaker"
-    assert message.endswith("go in `messages`")
-
-
 def test_turns_together_with_messages_are_refused():
     with pytest.raises(ValidationError) as refused:
         DialogueRequest.model_validate({"messages": [USER], "turns": [{"speaker": "user", "text": "a"}]})

@@ -20,7 +20,7 @@ from turnscore_core.inference.onnx_backend import OutOfMemoryError, padded_width
 from turnscore_core.load_settings import LoadSettings
 from turnscore_core.loaded_scorer import load_scorer
 from turnscore_core.model_loader import measure_budget, widest_packs
-from turnscore_models import Bundle, starter_bundles
+from turnscore_models import read_bundle, starter_bundles
 from turnscore_service.scheduling.batcher import Batcher
 from turnscore_service.settings.service import BatchingSettings
 
@@ -100,7 +100,7 @@ async def test_a_turn_that_finds_no_memory_alone_may_be_sent_again(fake_scorer: 
 
 
 def test_the_widest_packs_are_as_wide_as_the_scorer_makes_them_and_no_two_alike(tmp_path: Path):
-    loaded = load_scorer(read_starter("engagement"), "cpu-int8")
+    loaded = load_scorer(read_bundle(next(each for each in starter_bundles() if each.name == "engagement")), "cpu-int8")
     packs = list(widest_packs(loaded, 2_000))
     assert {pack.width for pack in packs} == {loaded.bundle.manifest.token_limit}
     rows = [row for pack in packs for row in pack.rows]
@@ -111,12 +111,6 @@ def test_the_widest_packs_are_as_wide_as_the_scorer_makes_them_and_no_two_alike(
     loaded_fed = replace(loaded_fake(fed), bundle=replace(loaded.bundle, manifest=loaded.bundle.manifest))
     trunks = [pack.rows[0] for pack in widest_packs(loaded_fed, 2_000)]
     assert len(set(trunks)) == len(trunks) >= 3
-
-
-def read_starter(name: str) -> Bundle:
-    from turnscore_models import read_bundle
-
-    return read_bundle(next(folder for folder in starter_bundles() if folder.name == name))
 
 
 def test_a_scorers_budget_is_found_by_its_own_batches(fake_scorer: FakeScorer):

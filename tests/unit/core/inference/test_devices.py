@@ -147,7 +147,7 @@ def test_a_device_that_means_nothing_is_refused_as_a_setting(asked: str):
 
 def test_a_starter_bundle_runs_on_the_cpu_of_a_machine_with_cuda_by_auto_only(caplog: pytest.LogCaptureFixture):
     with caplog.at_level(logging.WARNING, "turnscore.models"):
-        scorers = load_scorers(LoadSettings(models=STARTER), machine=FakeMachine())
+        scorers = load_scorers(LoadSettings(models=STARTER, threads=1), machine=FakeMachine())
     assert [(each.device, each.variant) for each in scorers.values()] == [(CPU, "cpu-int8")]
     assert "has no graph for cuda:0; it runs on the CPU" in caplog.text
     with pytest.raises(Exception, match=r"no graph for cuda:0 \(cuda-fp16 or fp32\); it has cpu-int8"):

@@ -53,7 +53,7 @@ def test_the_engine_computes_quality_and_all_criteria_in_one_pass_to_the_same_bi
     bundles: list[Bundle], passes: list[int]
 ):
     def values(*models: Bundle) -> dict[str, list[float]]:
-        with Engine([each.folder for each in models]) as engine:
+        with Engine([each.folder for each in models], threads=1, concurrent_batches=1) as engine:
             passes.clear()
             [found] = engine.score([Dialogue("a", TURNS)])
         return {name: [turn.scores[name].value for turn in found.turns] for name in engine.models}

@@ -6,16 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.fed import (
-    DIALOGUE,
-    EOS,
-    REFERENCE,
-    PathBackend,
-    make_fed_bundle,
-    make_fed_scorer,
-    score,
-    turn,
-)
+from support.fed import DIALOGUE, EOS, REFERENCE, PathBackend, make_fed_bundle, make_fed_scorer, score, turn
 from turnscore_core.errors import InvalidRequestError
 from turnscore_core.scorers.fed.plans import KEPT_BYTES, MAX_TREE_TOKENS
 from turnscore_core.scorers.fed.scorer import FedScorer

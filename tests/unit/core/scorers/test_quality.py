@@ -10,22 +10,9 @@ import pytest
 from support.bundles import GRAPH, LAYOUT, WEIGHTS, make_quality_bundle, open_quality, save_heads
 from turnscore_core.inference.onnx_backend import OnnxBackend
 from turnscore_core.loaded_scorer import load_scorer, score_in_one_batch
-from turnscore_core.scorers.quality import (
-    HEADS,
-    QualityScorer,
-    RowLayout,
-    ValueFormula,
-    lay_out_rows,
-    lay_out_tokens,
-)
+from turnscore_core.scorers.quality import HEADS, QualityScorer, RowLayout, ValueFormula, lay_out_rows, lay_out_tokens
 from turnscore_core.scorers.scorer import RawScore, TurnToScore
-from turnscore_models import (
-    Bundle,
-    CorruptBundleError,
-    InvalidManifestError,
-    MismatchedGraphError,
-    write_bundle,
-)
+from turnscore_models import Bundle, CorruptBundleError, InvalidManifestError, MismatchedGraphError, write_bundle
 from turnscore_wire import Turn
 
 
@@ -69,8 +56,7 @@ def test_the_value_is_the_formula_of_the_heads(scorer: QualityScorer):
 
 
 @pytest.mark.parametrize(
-    ("said", "taken"),
-    [(("user", "good a b c"), 2.0), (("system", "good a b c"), 1.5), (("user", "good a b"), 0.0)],
+    ("said", "taken"), [(("user", "good a b c"), 2.0), (("system", "good a b c"), 1.5), (("user", "good a b"), 0.0)]
 )
 def test_what_repeats_take_is_taken_from_the_value_alone(tmp_path: Path, said: tuple[str, str], taken: float):
     context = [Turn(speaker=said[0], text=said[1]), Turn(speaker="user", text="d e f")][: 1 + (said[0] == "system")]

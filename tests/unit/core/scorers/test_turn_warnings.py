@@ -275,25 +275,17 @@ async def test_warnings_are_in_replies_computed_and_cached(serve: ServeFakes):
 
 def test_a_text_that_is_not_in_english_is_never_called_stuck(shipped: QualityScorer):
     said = (
-        "你今天做了什么？",
-        "我今天去爬山了",
-        "你喜欢吃什么？",
-        "我喜欢吃面条",
-        "晚上有什么计划？",
-        "晚上我打算看电影",
+        *("你今天做了什么？", "我今天去爬山了", "你喜欢吃什么？", "我喜欢吃面条"),
+        *("晚上有什么计划？", "晚上我打算看电影", "好的"),
     )
-    context = [Turn(speaker=("user", "system")[place % 2], text=text) for place, text in enumerate(said)]
-    [pack] = shipped.encode([TurnToScore([*context, Turn(speaker="user", text="好的")], "周末我打算在家休息")])
+    [pack] = shipped.encode([TurnToScore(spoken(*said), "周末我打算在家休息")])
     assert pack.structure.suspect is None
     assert NOT_IN_LANGUAGE in pack.warnings[0]
 
 
 def test_a_reply_that_begins_with_something_new_is_not_stuck_for_its_footer(shipped: QualityScorer):
     footer = "please note that this conversation may be recorded so that we can keep making our service better " * 4
-    context = [
-        Turn(speaker=("user", "system")[place % 2], text=text)
-        for place, text in enumerate(("hello", f"hi there. {footer}", "and now?", f"one moment. {footer}", "and?"))
-    ]
+    context = spoken("hello", f"hi there. {footer}", "and now?", f"one moment. {footer}", "and?")
     turns = [TurnToScore(context, f"{start} {footer}") for start in ("just a moment.", "your order is 4711 from Oslo.")]
     stuck, new = shipped.encode([shipped.trim(each) for each in turns])
     assert stuck.structure.suspect is not None

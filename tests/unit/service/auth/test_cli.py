@@ -118,11 +118,7 @@ def test_a_list_has_names_and_ids_and_no_hash(file: Path):
 
 @pytest.mark.parametrize(
     "text",
-    [
-        f'lab = {{ sha256 = "{"0" * 64}" }}\n',
-        f'lab.sha256 = "{"0" * 64}"\n',
-        f'[lab]\n"sha256" = "{"0" * 64}"\n',
-    ],
+    [f'lab = {{ sha256 = "{"0" * 64}" }}\n', f'lab.sha256 = "{"0" * 64}"\n', f'[lab]\n"sha256" = "{"0" * 64}"\n'],
 )
 def test_what_is_laid_out_otherwise_is_refused_and_left_alone(text: str, tmp_path: Path):
     file = tmp_path / "keys.toml"

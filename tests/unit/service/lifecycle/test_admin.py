@@ -168,18 +168,13 @@ async def test_sockets_of_killed_workers_are_passed_over_and_removed_by_the_next
         assert len(list(folder.iterdir())) == 2  # the second left the first, which lives, where it was
 
 
-def open_to_others(folder: Path) -> Path:
-    folder.mkdir(mode=0o755)
-    return folder
-
-
 def a_file(folder: Path) -> Path:
     folder.write_text("")
     return folder
 
 
 FAULTS: list[tuple[Callable[[Path], Path], str]] = [
-    (open_to_others, r"is open to other users \(mode 755\): chmod 700"),
+    (lambda folder: folder.mkdir(mode=0o755) or folder, r"is open to other users \(mode 755\): chmod 700"),
     (a_file, "is not a directory: choose another path"),
     (lambda folder: folder / "below", "cannot create .*: .* is not a directory; create it first"),
     (lambda folder: folder.parent / ("a" * 200), r"is too long for the path of a socket \(2.. bytes, 107 at most\)"),

@@ -143,8 +143,7 @@ def test_a_cache_that_does_not_answer_is_named_without_its_password():
 
 
 @pytest.mark.parametrize(
-    ("field", "given"),
-    [("default_scorers", ["qualty"]), ("thresholds", {"qualty": 0.5}), ("models", ["qualty:1.0.0"])],
+    ("field", "given"), [("default_scorers", ["qualty"]), ("thresholds", {"qualty": 0.5}), ("models", ["qualty:1.0.0"])]
 )
 def test_a_key_that_names_what_would_not_be_loaded_is_fatal(field: str, given: object):
     keys = {"shop": {"sha256": "0" * 64, field: given}}

@@ -31,9 +31,8 @@ class Plain:
     """Scores of engines that keep no vectors, one for each version."""
 
     def __init__(self, stack: ExitStack, folder: Path) -> None:
-        self._engines = {
-            f"quality:{each}": stack.enter_context(Engine([f"{folder / each}/"], kept_vector_bytes=0)) for each in MARKS
-        }
+        opened = {version: Engine([f"{folder / version}/"], threads=1, kept_vector_bytes=0) for version in MARKS}
+        self._engines = {f"quality:{version}": stack.enter_context(each) for version, each in opened.items()}
 
     def score(self, model: str, name: str, place: int) -> Score:
         dialogue = Dialogue("", CONVERSATIONS[name][: place + 1], is_last_alone=True)
@@ -84,6 +83,7 @@ async def check_shadow(answered: Answered, served: str, plain: Plain) -> None:
     assert compared(served, "percentiles_total", by="shadow") == pytest.approx(sum(own), rel=1e-9)
 
 
+@pytest.mark.usefixtures("_checked_here")
 async def test_no_version_uses_what_another_read_while_it_is_switched_shadowed_and_split(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

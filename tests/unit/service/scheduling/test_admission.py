@@ -31,14 +31,6 @@ def assert_refused(admission: Admission, demands: dict[str, Demand], deadline: D
     return refused.value
 
 
-def test_a_full_service_refuses_at_once_and_has_room_again_afterwards():
-    admission = Admission(AdmissionSettings(max_items=2, max_tokens=1000))
-    with reserve(admission, one(2, 10), LATER):
-        assert_refused(admission, one(1, 10))
-    with reserve(admission, one(1, 10), LATER):
-        pass
-
-
 def test_the_advice_to_wait_follows_the_drain_rate():
     admission = Admission(AdmissionSettings(max_items=1000, max_tokens=1000), {"a": lambda: 0.002})
     with reserve(admission, one(1, 1000), LATER):

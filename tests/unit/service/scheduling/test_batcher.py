@@ -1,16 +1,13 @@
 import asyncio
 import dataclasses
-import math
 from collections.abc import AsyncIterator
 
 import pytest
-from prometheus_client import REGISTRY
 from support.fakes import FakeScorer, encoded, loaded_fake
 from turnscore_core.batches import BatchBudget, SizedPack, WasteLimit, grow_batch
 from turnscore_core.deadline import Deadline
-from turnscore_core.errors import FailedScoringError, NotReadyError
+from turnscore_core.errors import NotReadyError
 from turnscore_core.inference.concurrency import Concurrency
-from turnscore_core.scorers.scorer import RawScore
 from turnscore_service.auth.access import CALLER, Caller
 from turnscore_service.scheduling.batcher import Batcher
 from turnscore_service.settings.service import BatchingSettings
@@ -41,11 +38,6 @@ async def hold_runtime(batcher: Batcher, scorer: FakeScorer) -> "asyncio.Future[
     first = batcher.submit(encoded(3), LATER)
     await asyncio.to_thread(scorer.started.wait)
     return first
-
-
-def outcomes(outcome: str) -> float:
-    labels = {"scorer": "fake", "model": "fake:1.0.0", "outcome": outcome}
-    return REGISTRY.get_sample_value("turnscore_items_total", labels) or 0.0
 
 
 def test_batch_takes_the_nearest_in_width_within_the_token_budget():
@@ -104,21 +96,6 @@ async def test_concurrent_batches_run_at_once_and_share_what_is_queued_evenly(fa
     fake_scorer.gate.set()
     await asyncio.gather(*futures)
     batcher.close()
-
-
-async def test_a_pack_of_several_turns_is_answered_turn_by_turn():
-    class Packing(FakeScorer):
-        def score(self, batch):
-            return [RawScore(value) for pack in batch for value in (0.1, math.nan, 0.3)[: len(pack.answers)]]
-
-    pack = dataclasses.replace(encoded(5), answers=(0, 1, 2), tokens=encoded(5).tokens * 3)
-    before = outcomes("scored")
-    batcher = Batcher(loaded_fake(Packing()), BatchingSettings())
-    first, second = await asyncio.gather(batcher.submit(pack, LATER), batcher.submit(encoded(4), LATER))
-    batcher.close()
-    assert (first.raw[0].value, first.raw[2].value, second.raw[0].value) == (0.1, 0.3, 0.1)
-    assert isinstance(first.raw[1], FailedScoringError)
-    assert outcomes("scored") == before + 3
 
 
 def submit_as(batcher: Batcher, caller: str, *widths: int) -> list["asyncio.Future[object]"]:

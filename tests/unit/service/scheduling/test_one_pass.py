@@ -135,6 +135,7 @@ async def test_another_version_of_a_criterion_answers_its_share_in_the_same_pass
         assert found["dull"].value == pytest.approx(1 - usual["dull"].value, abs=1e-6)
 
 
+@pytest.mark.usefixtures("_checked_here")
 async def test_a_criterion_outlives_the_switch_of_quality_to_another_encoder(
     models: dict[str, Bundle], passes: list[int], tmp_path: Path
 ):
@@ -153,6 +154,7 @@ async def test_a_criterion_outlives_the_switch_of_quality_to_another_encoder(
         assert passes == [1]
 
 
+@pytest.mark.usefixtures("_checked_here")
 async def test_a_replaced_criterion_that_computed_for_itself_is_freed(models: dict[str, Bundle], tmp_path: Path):
     other = make_quality_version(tmp_path / "quality", "2.0.0", marks=2.0)
     newer = make_criterion_bundle(tmp_path / "on_topic", other, "on_topic", version="2.0.0")
