@@ -1,4 +1,4 @@
-"""Load tests of a running turnscore service on this machine."""
+"""Load tests of a running turnscore service on this machine. `locust_*` modules need Locust, which patches sockets."""
 
 import os
 

@@ -1,12 +1,14 @@
-"""The load tests as they are run: in a process of its own, against a server of known behaviour."""
+"""The load tests as they are run: Locust in its own process, against a server of known behaviour."""
 
 import asyncio
+import csv
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
-from support.plain_http import SCORED, Reply, plain_server_in_a_thread
+from support.plain_http import SCORED, Behaviour, Reply, plain_server_in_a_thread
 from turnscore_load.traffic import Traffic, TrafficSettings
 from turnscore_wire import ErrorCode, ErrorDetail, ErrorReply, Limits, ModelDescription, ModelsReply
 
@@ -24,10 +26,18 @@ def refusal(status: int, code: ErrorCode, retry_after_ms: int | None = None) -> 
 REFUSED, EXPIRED = refusal(429, ErrorCode.OVERLOADED, 100), refusal(504, ErrorCode.DEADLINE_EXCEEDED)
 
 
+def serve(score: Callable[[object], Reply]) -> Behaviour:
+    async def behave(path: str, body: bytes) -> Reply:
+        await asyncio.sleep(0.01)
+        return MODELS if path == "/v1/models" else score(json.loads(body))
+
+    return behave
+
+
 LOADTESTS = Path(__file__).parents[2] / "loadtests"
 BUDGET = """
-[steady.{kind}]
-p50_ms = 10000
+[{shape}.{kind}]
+p50_ms = {p50_ms}
 p95_ms = 60000
 p99_ms = 60000
 max_failed_share = 0
@@ -37,29 +47,45 @@ min_answered_per_second = 0.01
 """
 
 
+def run_command(folder: Path, *arguments: object) -> "subprocess.CompletedProcess[str]":
+    """Runs a Python program of these words to its end."""
+    folder.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+
+
+def load(
+    port: int, folder: Path, *more: object, scenario: str = "steady", p50_ms: float = 10_000
+) -> "subprocess.CompletedProcess[str]":
+    """The scenario under the same budget for every kind of user."""
+    kinds, budgets = ("conversation", "flood", "batch", "grpc", "stream"), folder / "budgets.toml"
+    folder.mkdir(parents=True, exist_ok=True)
+    budgets.write_text("".join(BUDGET.format(shape=scenario, kind=kind, p50_ms=p50_ms) for kind in kinds))
+    common = ("--port", port, "--reports", folder, "--budgets", budgets)
+    return run_command(folder, LOADTESTS / "run.py", scenario, *common, *more)
+
+
+STEADY = ("--seconds", 3, "--pace", 30)
+
+
 def test_a_run_within_its_budgets_ends_with_0_and_leaves_its_reports(tmp_path: Path):
     came: list[dict] = []
     flood = Traffic(TrafficSettings(repeat_share=0.5, scorers=("fed",), deadline_ms=700), "flood 1")
     asked_first = [flood.next_ask().item["response"] for _ in range(3)]
     answered_first = iter([SCORED, EXPIRED, REFUSED])
 
-    async def behave(path: str, raw: bytes) -> Reply:
-        await asyncio.sleep(0.01)
-        if path == "/v1/models":
-            return MODELS
-        body = json.loads(raw)
+    def score(body: object) -> Reply:
+        assert isinstance(body, dict)
         came.append(body)
         if "items" in body:
             return (200, {}, b'{"request_id": "a", "results": [%s]}' % b", ".join([SCORED[2]] * len(body["items"])))
         return next(answered_first, SCORED) if body["response"] in asked_first else SCORED
 
-    kinds, budgets = ("conversation", "flood", "batch", "grpc", "stream"), tmp_path / "budgets.toml"
-    budgets.write_text("".join(BUDGET.format(kind=kind) for kind in kinds))
-    with plain_server_in_a_thread(behave) as port:
-        words = f"steady --port {port} --reports {tmp_path} --budgets {budgets} --seconds 6 --pace 30"
-        words += " --mix conversation=6,flood=1,batch=1 --scorers fed --deadline-ms 700 --repeat-share 0.5"
-        command = [sys.executable, LOADTESTS / "run.py", *words.split()]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    with plain_server_in_a_thread(serve(score)) as port:
+        done = load(
+            port, tmp_path / "out", *STEADY, "--mix", "conversation=6,flood=1,batch=1", "--scorers", "fed",
+            "--deadline-ms", "700", "--repeat-share", "0.5",
+        )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     rows = {line.split(" | ")[0].strip("| "): line for line in done.stdout.splitlines() if line.startswith("| ")}
     assert {"conversation", "flood", "batch"} <= rows.keys()
@@ -70,5 +96,13 @@ def test_a_run_within_its_budgets_ends_with_0_and_leaves_its_reports(tmp_path: P
     assert {body["deadline_ms"] for body in singles} <= {*range(500, 701)}
     assert {len(body["items"]) for body in came if "items" in body} == {16}
     assert len({json.dumps(body) for body in singles}) < len(singles), "half of them are repeats"
-    kept = json.loads((tmp_path / "steady.json").read_text())["data"]
-    assert {each["kind"] for each in kept["measured"]} == {"conversation", "flood", "batch"}
+    named = {row["Name"] for row in csv.DictReader((tmp_path / "out" / "steady_stats.csv").read_text().splitlines())}
+    assert {"conversation", "flood", "flood refused", "flood expired", "batch"} <= named
+    assert "</html>" in (tmp_path / "out" / "steady.html").read_text()
+
+
+def test_locust_alone_sends_no_load_to_another_machine(tmp_path: Path):
+    words = ["-f", LOADTESTS / "locustfile.py", "--host", "http://example.org:3000"]
+    done = run_command(tmp_path, "-m", "locust", "--headless", *words)
+    assert done.returncode != 0
+    assert "load goes to http://127.0.0.1:PORT only" in done.stderr

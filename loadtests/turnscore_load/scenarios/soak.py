@@ -1,4 +1,4 @@
-"""Watches a service's memory, file handles and threads under a long load of users; growth is a failure."""
+"""Watches a service's memory, file handles and threads under a long load of Locust's users; growth is a failure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from typer import Option
 
 from turnscore_load.results import Check
 from turnscore_load.sampling import ProcessesChangedError, Sampler, growths, soak_windows, write_csv
-from turnscore_load.scenarios.steady import UsersRun, UsersScenario, check_budgets, report_users
+from turnscore_load.scenarios.steady import LocustScenario
 
 # Of a service that is started for it: its cache is full before the first window, and hides no growth.
 _SETTINGS = {"TURNSCORE_CACHE__LOCAL_MAX_BYTES": str(2 * 1024 * 1024)}
@@ -17,34 +17,33 @@ _LEAST_SAMPLES = 100  # in a run too short for one a second
 
 
 @dataclass(kw_only=True)
-class Soak(UsersScenario[tuple[UsersRun, list[Check]]]):
+class Soak(LocustScenario[list[Check]]):
     """Compare the first window of a long load with the last. Writes soak_samples.csv, too."""
 
     minutes: Annotated[float, Option(min=0.2, max=120, help="Duration in minutes.")] = 15.0
 
-    def measure(self) -> tuple[UsersRun, list[Check]]:
+    def measure(self) -> list[Check]:
         seconds = 60 * self.minutes
         first, last = soak_windows(seconds)
         with self.target(_SETTINGS) as service:
             processes = service.processes()
             with Sampler(processes, min(_SAMPLE_SECONDS, seconds / _LEAST_SAMPLES)) as sampler:
-                users = self.run_users(service, "soak", seconds)
+                checks = [self.run_locust(service, "soak", seconds)]
             try:
                 sampler.check()
                 if {each.pid for each in service.processes()} != {each.pid for each in processes}:
                     raise ProcessesChangedError("the service's processes are not those that it began with")
                 found = growths(sampler.samples, first, last)
-                checks = [Check(f"{each.name} did not grow", str(each), each.is_kept) for each in found]
+                checks += [Check(f"{each.name} did not grow", str(each), each.is_kept) for each in found]
             except (ProcessesChangedError, ValueError) as error:
-                checks = [Check("the service could be watched", str(error), False)]
+                checks.append(Check("the service could be watched", str(error), False))
         write_csv(sampler.samples, self.reports / "soak_samples.csv")
-        return users, checks
+        return checks
 
-    def report(self, found: tuple[UsersRun, list[Check]]) -> Iterator[str]:
-        yield from report_users(found[0])
+    def report(self, found: list[Check]) -> Iterator[str]:
         first, last = soak_windows(60 * self.minutes)
         yield f"Medians of seconds {first[0]:.0f} to {first[1]:.0f} and {last[0]:.0f} to {last[1]:.0f}."
-        yield f"Every sample: {self.reports}/soak_samples.csv"
+        yield f"Reports: {self.reports}/soak.html, soak_samples.csv"
 
-    def checks(self, found: tuple[UsersRun, list[Check]]) -> list[Check]:
-        return [check_budgets(found[0]), *found[1]]
+    def checks(self, found: list[Check]) -> list[Check]:
+        return found
