@@ -7,13 +7,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import agreement_table
-import numpy as np
 import pytest
 from agreement_table import app
 from click.testing import Result
 from support.exporter_data import OracleScorer, write_rows
 from support.fakes import loaded_fake
-from turnscore_assessment.figures import compute_auc, draw_dialogues, resample_auc
 from turnscore_core.scorers.scorer import RawScore, TokenPack
 from typer.testing import CliRunner
 
@@ -66,7 +64,7 @@ def data(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(data: Path, monkeypatch: pytest.MonkeyPatch, *options: str) -> Result:
+def run(data: Path, monkeypatch: pytest.MonkeyPatch) -> Result:
     loaded = {
         "quality": loaded_fake(RelevanceOracle(), "quality"),
         "engagement": loaded_fake(OracleScorer(), "engagement"),
@@ -75,11 +73,8 @@ def run(data: Path, monkeypatch: pytest.MonkeyPatch, *options: str) -> Result:
     }
     monkeypatch.setattr(agreement_table, "load_bundles", lambda references: {name: loaded[name] for name in references})
     output = ["--output", str(data / "table.json"), "--page", str(data / "page.md")]
-    return CliRunner().invoke(app, [str(data), *output, "--bootstrap", "20", *options])
-
-
-def bundles(*names: str) -> list[str]:
-    return [word for name in names for word in ("--bundle", name)]
+    bundles = [word for name in loaded for word in ("--bundle", name)]
+    return CliRunner().invoke(app, [str(data), *output, "--bootstrap", "20", *bundles])
 
 
 def section(page: str, title: str) -> dict[str, list[str]]:
@@ -89,8 +84,10 @@ def section(page: str, title: str) -> dict[str, list[str]]:
     return {row[0]: row[1:] for row in rows}
 
 
-def test_every_scorer_detail_sum_and_baseline_stands_in_every_set(data: Path, monkeypatch: pytest.MonkeyPatch):
-    result = run(data, monkeypatch, *bundles("quality", "engagement", "sentiment_stop", "fed"))
+def test_every_scorer_detail_sum_and_baseline_stands_in_every_set_and_puts_systems_in_order(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+):
+    result = run(data, monkeypatch)
     assert result.exit_code == 0, result.output
     page = (data / "page.md").read_text()
     summary = section(page, "All sets")
@@ -106,23 +103,7 @@ def test_every_scorer_detail_sum_and_baseline_stands_in_every_set(data: Path, mo
     assert summary["sentiment_stop"] == ["-1.000"] * 5
     assert summary["engagement: worse"] == ["-1.000"] * 5
     assert section(page, "dbdc3")["engagement"] == ["1.000"] * 3  # Fewer than six dialogues give no interval.
-
-
-def test_systems_are_put_in_order_next_to_peoples(data: Path, monkeypatch: pytest.MonkeyPatch):
-    assert run(data, monkeypatch, *bundles("quality", "sentiment_stop")).exit_code == 0
-    page = (data / "page.md").read_text()
     rows = section(page, "The 3 systems of dbdc3 dialogues")
     assert "best first: good > middling > poor." in page
     assert rows["quality"][2] == "good > middling > poor"
     assert rows["sentiment_stop"][1:] == ["-1.000 [-1.000, -1.000]", "poor > middling > good"]
-
-
-def test_resampled_areas_are_those_of_the_copied_resamples():
-    generator = np.random.default_rng(3)
-    scores, labels = generator.integers(0, 5, 40).astype(float), generator.integers(0, 2, 40).astype(float)
-    dialogue_of = np.arange(40) // 4
-    draws = draw_dialogues(10, 25, seed=0)
-    found = resample_auc(scores, labels, dialogue_of, draws)
-    for area, drawn in zip(found, draws, strict=True):
-        copied = np.repeat(np.arange(40), drawn[dialogue_of].astype(int))
-        assert area == pytest.approx(compute_auc(scores[copied], labels[copied]), nan_ok=True)

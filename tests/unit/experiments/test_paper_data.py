@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from paper_systems.bert_systems import compose_step
-from paper_systems.data import EvalTurn, RandomNegatives, normalize, without_judged
+from paper_systems.data import EvalTurn, without_judged
 from paper_systems.page import read_eval_sets
 from support.exporter_data import write_rows
 from turnscore_exporters.data.pairs import TextPair
@@ -34,27 +33,3 @@ def test_a_response_among_its_own_references_is_measured_without_it(tmp_path: Pa
     write_rows(tmp_path / "multiref" / "ratings.jsonl.gz", rows)
     [found] = read_eval_sets(tmp_path)
     assert [each.references for each in found.items] == [("good day",)], "a turn without any other is not asked"
-
-
-# Replies that dialogues gave to the same words: wrong ones to the others alone.
-GIVEN = {"do you like tea": {"yes", "no"}, "are you there": {"yes", "here"}, "who": {"me"}}
-EXCHANGES = [
-    TextPair(dialogue=f"{copy} {query} {reply}", query=query, reply=reply)
-    for query, replies in GIVEN.items()
-    for reply in sorted(replies)
-    for copy in range(3)
-]
-
-
-def test_no_step_of_any_training_has_a_wrong_reply_that_was_given() -> None:
-    negatives = RandomNegatives(EXCHANGES)
-    judged = [
-        each
-        for step in range(60)
-        for size in (8, 256)
-        for each in compose_step(EXCHANGES, negatives, step, 0, batch_size=size)
-    ]
-    wrong = [each for each in judged if not each.label]
-    assert len(wrong) == len(judged) / 2
-    assert not [each for each in wrong if normalize(each.reply) in GIVEN[each.query]]
-    assert all(each.reply in GIVEN[each.query] for each in judged if each.label)

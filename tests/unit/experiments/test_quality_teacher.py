@@ -9,9 +9,7 @@ import torch
 from quality_teacher import Teacher
 from turnscore_assessment.data.dialogues import MARKS, LabelledTurn, Population
 from turnscore_assessment.errors import BadFileError
-from turnscore_core.scorers.quality import HEADS
 from turnscore_exporters.quality.job import read_marked_turns
-from turnscore_exporters.quality.training import JudgedRecipe, Material, plan_steps
 
 CONTEXT = (("system", "a b c"), ("user", "d e f g"))
 
@@ -34,16 +32,6 @@ def test_marks_are_learned_as_they_were_written(
     assert turns[1].labels["overall"] == pytest.approx(
         float(teacher.mark(asked)[1, MARKS.index("overall")].sigmoid()), abs=1e-3
     )
-    material = Material(
-        judged=[[turns[0]]], modern=[], user_turns=[], groups=[], bots=[], marked=[turns[:2], turns[2:]]
-    )
-    recipe = JudgedRecipe(judged=1, user_turns=0, groups=0, bots=0, drills=0, marked=2, passes=1)
-    [step] = plan_steps(material, recipe, 0)
-    learned = {item.response: item.heads for item in step if item.set_name == "marked" and item.weight < 1}
-    assert {said: heads[HEADS.index("overall")] for said, heads in learned.items()} == {
-        turn.response: turn.labels["overall"] for turn in turns
-    }
-    assert len({item.context_key for item in step if item.response in ("a good b", "c d") and item.weight < 1}) == 1
 
 
 def test_teachers_see_no_rating_that_is_measured_or_not_for_sale(
