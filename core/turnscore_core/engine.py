@@ -18,6 +18,7 @@ from turnscore_models import BundleError, starter_bundles
 from turnscore_models.bundle import read_manifest
 from turnscore_models.store import resolve
 
+from turnscore_core import score_entries
 from turnscore_core.batches import Answer, TokenLimit
 from turnscore_core.deadline import Deadline
 from turnscore_core.dialogues import (
@@ -44,15 +45,6 @@ from turnscore_core.model_set import (
     read_options,
     read_score_choice,
 )
-from turnscore_core.score_entries import (
-    KeyMaker,
-    StaleEntryError,
-    TextHashes,
-    UnreadableEntryError,
-    decode_entry,
-    encode_entry,
-    mark_key,
-)
 from turnscore_core.scorers.history import History
 from turnscore_core.scorers.scorer import Fields, RawScore, TurnToScore
 from turnscore_core.scoring import Item, Outcome, dialogue_reply, error_details, score_groups, score_of, score_reply
@@ -75,15 +67,15 @@ class ScorerStore:
         self._shared = shared
         self._namespace = namespace
         self._secret = secret
-        self._keys = KeyMaker(loaded, secret)
+        self._keys = score_entries.KeyMaker(loaded, secret)
         self._model = loaded.model
         self._scorer = loaded.scorer
 
     def find(self, groups: Sequence[Sequence[TurnToScore]]) -> list[list[RawScore] | None]:
         """The whole scores of each group's turns; None for a group of which any turn is not known whole."""
-        [mark] = self._shared.fetch([mark_key(self._model)])
+        [mark] = self._shared.fetch([score_entries.mark_key(self._model)])
         self._keys.take_mark(mark or b"")
-        hashes = TextHashes()
+        hashes = score_entries.TextHashes()
         keys = [[self._key(turn, hashes) for turn in group] for group in groups]
         entries = iter(self._shared.fetch(list(chain.from_iterable(keys))))
         found = []
@@ -94,25 +86,25 @@ class ScorerStore:
         return found
 
     def keep(self, finished: Sequence[tuple[TurnToScore, RawScore]]) -> None:
-        hashes = TextHashes()
+        hashes = score_entries.TextHashes()
         entries: dict[str, bytes] = {}
         for turn, whole in finished:
             key = self._key(turn, hashes)
             fragments = dict(zip(self._scorer.fragments_of(turn), self._scorer.split(turn, whole), strict=True))
-            if (entry := encode_entry(key, fragments, self._secret)) is not None:
+            if (entry := score_entries.encode_entry(key, fragments, self._secret)) is not None:
                 entries[key] = entry
         if entries:
             self._shared.keep(entries)
 
-    def _key(self, turn: TurnToScore, hashes: TextHashes) -> str:
+    def _key(self, turn: TurnToScore, hashes: score_entries.TextHashes) -> str:
         return self._keys.key(self._namespace, self._scorer.inputs_of(turn), hashes)
 
     def _read(self, turn: TurnToScore, key: str, entry: bytes | None) -> RawScore | None:
         if entry is None:
             return None
         try:
-            known = decode_entry(key, entry, self._secret)
-        except (StaleEntryError, UnreadableEntryError):
+            known = score_entries.decode_entry(key, entry, self._secret)
+        except (score_entries.StaleEntryError, score_entries.UnreadableEntryError):
             return None
         wanted = self._scorer.fragments_of(turn)
         return self._scorer.join(turn, [known[each] for each in wanted]) if known.keys() >= set(wanted) else None

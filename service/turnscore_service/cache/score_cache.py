@@ -11,15 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from turnscore_core import score_entries
 from turnscore_core.loaded_scorer import LoadedScorer
-from turnscore_core.score_entries import (
-    KeyMaker,
-    StaleEntryError,
-    TextHashes,
-    UnreadableEntryError,
-    decode_entry,
-    encode_entry,
-)
 from turnscore_core.scorers.scorer import WHOLE_SCORE, Fields, RawScore, Scorer, TurnToScore
 from turnscore_wire import CacheMode
 
@@ -96,7 +89,7 @@ class CacheLookup:
 class _Keeping:
     """How one scorer's scores are kept."""
 
-    keys: KeyMaker
+    keys: score_entries.KeyMaker
     fragments: tuple[bytes, ...] | None  # of every turn; None: the scorer is asked
     ttl_seconds: int
     vector_bytes: int  # size of the vector kept with a score; 0 if there is none
@@ -120,7 +113,7 @@ class ScoreCache:
         self._scorers = scorers
         self._keeping = {
             name: _Keeping(
-                keys=KeyMaker(loaded, self._secret),
+                keys=score_entries.KeyMaker(loaded, self._secret),
                 fragments=WHOLE_SCORE if type(loaded.scorer).fragments_of is Scorer.fragments_of else None,
                 ttl_seconds=settings.ttl_of(loaded.kind),
                 vector_bytes=_BYTES_A_NUMBER * loaded.scorer.vector_width,
@@ -144,7 +137,7 @@ class ScoreCache:
         inputs: Fields,
         mode: CacheMode = "use",
         namespace: str | None = None,
-        hashes: TextHashes | None = None,
+        hashes: score_entries.TextHashes | None = None,
     ) -> None:
         """Notes what this process knows of the score of the turn, trimmed, of which the scorer reads `inputs`.
 
@@ -180,7 +173,7 @@ class ScoreCache:
         # Of a score that is not whole by itself another request may have found other fragments meanwhile.
         if lookup.fragments is not WHOLE_SCORE and (entry := self._local.get(lookup.key)):
             known = {**known, **(self._decode(lookup, entry) or {})}
-        entry = encode_entry(lookup.key, {**known, **found}, self._secret)
+        entry = score_entries.encode_entry(lookup.key, {**known, **found}, self._secret)
         if entry is None:
             return
         ttl = self._keeping[lookup.loaded.name].ttl_seconds * (1 - self._settings.ttl_jitter * random.random())  # noqa: S311
@@ -204,7 +197,7 @@ class ScoreCache:
         for each, entry in zip(lookups, entries, strict=True):
             held = len(each.known)
             if entry is not None and self._take(each, entry, "shared"):
-                whole = encode_entry(each.key or "", each.known, self._secret) if held else entry
+                whole = score_entries.encode_entry(each.key or "", each.known, self._secret) if held else entry
                 lasting = min(self._settings.ttl_of(each.loaded.kind), self._settings.local_ttl_seconds)
                 self._local.put(each.key or "", whole or entry, lasting)
 
@@ -223,9 +216,11 @@ class ScoreCache:
         """The entry's fragments; None, with the reason noted, if it cannot be read."""
         assert lookup.key is not None
         try:
-            return decode_entry(lookup.key, entry, self._secret, self._keeping[lookup.loaded.name].vector_bytes)
-        except StaleEntryError:
+            return score_entries.decode_entry(
+                lookup.key, entry, self._secret, self._keeping[lookup.loaded.name].vector_bytes
+            )
+        except score_entries.StaleEntryError:
             lookup.miss = "stale"
-        except UnreadableEntryError:
+        except score_entries.UnreadableEntryError:
             lookup.miss = "unreadable"
         return None
