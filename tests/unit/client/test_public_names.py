@@ -5,11 +5,6 @@ from pathlib import Path
 
 import pytest
 import turnscore_client
-import turnscore_client.integrations
-import turnscore_client.testing
-import turnscore_client.writers
-import turnscore_corpus
-import turnscore_wire
 from turnscore_client import (
     AsyncConversation,
     AsyncTurnScoreClient,
@@ -26,22 +21,6 @@ METHODS = [*CALLS, "conversation"]
 
 def public(kind: type) -> set[str]:
     return {name for name in dir(kind) if not name.startswith("_")}
-
-
-@pytest.mark.parametrize(
-    "module",
-    [
-        turnscore_client,
-        turnscore_client.testing,
-        turnscore_client.integrations,
-        turnscore_client.writers,
-        turnscore_corpus,
-        turnscore_wire,
-    ],
-)
-def test_all_is_sorted_and_every_name_exists(module):
-    assert module.__all__ == sorted(module.__all__, key=lambda name: (not name.isupper(), name))  # constants first
-    assert [name for name in module.__all__ if not hasattr(module, name)] == []
 
 
 def test_every_public_name_of_the_package_is_exported():

@@ -30,8 +30,13 @@ SERVE = f"""if True:
 """
 
 
-@pytest.mark.parametrize("code", [SERVE, f"from turnscore_models.store import list_bundles; list_bundles(); {ASK}"])
-@pytest.mark.parametrize(("given", "sent"), [({}, False), ({"BENTOML_DO_NOT_TRACK": "False"}, True)])
+STORE = f"from turnscore_models.store import list_bundles; list_bundles(); {ASK}"
+
+
+@pytest.mark.parametrize(
+    ("code", "given", "sent"),
+    [(SERVE, {}, False), (STORE, {}, False), (STORE, {"BENTOML_DO_NOT_TRACK": "False"}, True)],
+)
 def test_bentoml_sends_usage_reports_only_where_told_to(
     code: str, given: dict[str, str], sent: bool, tmp_path: Path
 ) -> None:
