@@ -1,22 +1,174 @@
-"""`turnscore corpus score` and `turnscore corpus report`: their options, and usage errors."""
+"""`turnscore corpus score` and `turnscore corpus report`: options, and a run's plan, progress, resumption and end."""
 
 import json
 import shlex
+import signal
 import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
 import typer
 from pydantic import TypeAdapter, ValidationError
-from turnscore_core.engine import choose_bundles
+from turnscore_core.engine import Engine, OptionsError, choose_bundles
 from turnscore_core.inference.devices import usable_cpus
+from turnscore_core.inference.onnx_backend import DeviceError
+from turnscore_models import BundleError
 from turnscore_wire import CacheNamespace, Speaker, describe_refusal
 
-from turnscore_corpus.engines.work import NAMESPACE, EngineChoice, RayChoice
-from turnscore_corpus.inputs.files import Columns, Format, RowHolds, find_files, refuse_within
-from turnscore_corpus.inputs.plan import BLOCK_DIALOGUES
-from turnscore_corpus.run import CorpusJob, RunElsewhere, reported_errors, run_job
+from turnscore_corpus.engines.work import NAMESPACE, EngineChoice, RayChoice, Work, run_here, run_processes
+from turnscore_corpus.errors import BadColumnsError, CorpusError, RunStoppedError
+from turnscore_corpus.inputs.files import Columns, Format, InputFile, RowHolds, find_files, refuse_within
+from turnscore_corpus.inputs.plan import BLOCK_DIALOGUES, Plan, make_plan
+from turnscore_corpus.outputs.folder import BlockManifest, OutputFolder, describe_job
+from turnscore_corpus.outputs.stores import hold_folder, open_store
+
+STOPPED = 3  # the exit code of a run that the same command resumes
+_USAGE = 2
+
+
+@contextmanager
+def reported_errors() -> Iterator[None]:
+    """Ends the command with a message and an exit code for an error that a user can act on."""
+    try:
+        yield
+    except RunStoppedError as error:
+        typer.echo(f"turnscore: stopped: {error}; repeat the command to resume", err=True)
+        raise typer.Exit(STOPPED) from None
+    except (BadColumnsError, OptionsError) as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(_USAGE) from None
+    except (CorpusError, BundleError, DeviceError, OSError) as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(1) from None
+
+
+PAUSE_SECONDS = 10.0  # Seconds between two lines of a log. As Ray Data and `turnscore score` do.
+TERMINAL_SECONDS = 1.0
+
+
+class Progress:
+    def __init__(self, rows: int, rows_done: int) -> None:
+        """`rows` counts all rows, `rows_done` those of earlier runs."""
+        self._rows, self._rows_before = rows, rows_done
+        self._began_at = self._told_at = time.monotonic()
+        self._pause = TERMINAL_SECONDS if sys.stderr.isatty() else PAUSE_SECONDS
+        self.rows = self.turns = self.set_aside = 0
+
+    def note(self, block: BlockManifest) -> None:
+        """Counts a block that was committed."""
+        self.rows += block.rows
+        self.turns += block.turns
+        self.set_aside += block.set_aside
+        if time.monotonic() - self._told_at >= self._pause:
+            self._told_at = time.monotonic()
+            typer.echo(self.line(), err=True)
+
+    def line(self) -> str:
+        """One line on how far the run is."""
+        done, seconds = self._rows_before + self.rows, max(time.monotonic() - self._began_at, 1e-9)
+        told = [f"{done:,} of {self._rows:,} rows ({100 * done / max(self._rows, 1):.0f} %)"]
+        told.append(f"{self.turns / seconds:,.0f} turns per second")
+        if self.rows:
+            told.append(f"{_span((self._rows - done) * seconds / self.rows)} left")
+        if self.set_aside:
+            told.append(f"{self.set_aside:,} set aside")
+        return "turnscore: " + ", ".join(told)
+
+
+def _span(seconds: float) -> str:
+    """A duration in its two largest units."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+RunElsewhere = Callable[[Work], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorpusJob:
+    """What is scored, how, and where the output goes."""
+
+    files: list[InputFile]
+    output: str
+    columns: Columns
+    choice: EngineChoice
+    block_dialogues: int = BLOCK_DIALOGUES
+    workers: int = 1
+    run_elsewhere: RunElsewhere | None = None  # runs the work on another engine than this machine's processes
+    open_engine: Callable[[], Engine] | None = None  # replaces the choice's engine, in tests
+
+
+def run_job(job: CorpusJob) -> dict[str, float]:
+    """Scores what the output does not hold yet; returns the totals once every block is committed.
+
+    Raises CorpusError, BundleError, DeviceError, OptionsError; RunStoppedError where repeating the command resumes.
+    """
+    plan = make_plan(job.files, job.columns, job.block_dialogues)
+    with hold_folder(job.output, open_store(job.output)):
+        open_engine = job.open_engine or job.choice.open
+        engine = open_engine()
+        described = describe_job(plan, engine.models, job.choice.options, job.block_dialogues)
+        output = OutputFolder.begin(job.output, described)
+        committed = output.committed()
+        output.clean(committed.values())
+        progress = Progress(plan.rows, sum(each.rows for each in committed.values()))
+        if committed:
+            typer.echo(f"turnscore: {len(committed)} of {len(plan.blocks)} blocks are done; resuming", err=True)
+        left = [block for block in plan.blocks if block.number not in committed]
+        work = Work(blocks=left, open_engine=open_engine, output=output, on_block=progress.note)
+        try:
+            with _interruptible():
+                _do(job, work, engine)
+        except KeyboardInterrupt:
+            raise RunStoppedError("interrupted") from None
+        return _finish(output, plan)
+
+
+def _do(job: CorpusJob, work: Work, engine: Engine) -> None:
+    if not work.blocks:
+        return
+    if job.run_elsewhere is None and min(job.workers, len(work.blocks)) == 1:
+        run_here(work, engine)
+        return
+    if hasattr(engine, "close"):
+        engine.close()  # its memory is the workers'
+    if job.run_elsewhere is not None:
+        job.run_elsewhere(work)
+    else:
+        run_processes(work, job.workers)
+
+
+def _finish(output: OutputFolder, plan: Plan) -> dict[str, float]:
+    """The totals of a finished run. Raises RunStoppedError where a block has no manifest."""
+    committed = output.committed()
+    missing = [block.number for block in plan.blocks if block.number not in committed]
+    if missing:
+        raise RunStoppedError(f"{len(missing)} blocks were not committed, the first of them block {missing[0]}")
+    names = ("rows", "dialogues", "turns", "turns_computed", "set_aside", "seconds")
+    sums = {name: sum(getattr(each, name) for each in committed.values()) for name in names}
+    totals = {"blocks": len(committed), **sums}
+    output.finish(totals)
+    return totals
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Lets SIGTERM end the run as SIGINT does."""
+    before = None
+    with suppress(ValueError):  # another thread than the main one
+        before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGTERM, before)
+
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Score corpora of dialogues without a service.")
 _NAMESPACE: TypeAdapter[str] = TypeAdapter(CacheNamespace)

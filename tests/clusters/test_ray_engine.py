@@ -30,12 +30,12 @@ from support.corpora import (
     write_lines,
 )
 from turnscore_core.engine import open_file_engine
+from turnscore_corpus.command import run_job
 from turnscore_corpus.engines.work import EngineChoice, Work
 from turnscore_corpus.errors import RunStoppedError
 from turnscore_corpus.inputs.files import Columns, find_files
 from turnscore_corpus.inputs.plan import make_plan
 from turnscore_corpus.outputs.folder import OutputFolder
-from turnscore_corpus.run import run_job
 from turnscore_wire import ScoreReply, ScoreRequest
 
 ray = pytest.importorskip("ray", reason="Ray is in the environment of `make test-ray` alone")

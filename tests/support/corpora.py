@@ -16,13 +16,13 @@ from pyarrow import parquet
 from turnscore_core.dialogues import DialogueResult, ModelIdentity
 from turnscore_core.engine import Dialogue, Engine
 from turnscore_core.errors import FailedScoringError
+from turnscore_corpus.command import CorpusJob, run_job
 from turnscore_corpus.engines.work import EngineChoice
 from turnscore_corpus.inputs.dialogues import Read, read_dialogues
 from turnscore_corpus.inputs.files import Columns, find_files
 from turnscore_corpus.inputs.formats import RecordReader
 from turnscore_corpus.inputs.plan import Plan, make_plan
 from turnscore_corpus.outputs.folder import TABLES
-from turnscore_corpus.run import CorpusJob, run_job
 from turnscore_models import BundleError
 from turnscore_wire import DialogueAggregate, DialogueTurnScores, ErrorCode, ErrorDetail, Limits, Score, TokenCount
 

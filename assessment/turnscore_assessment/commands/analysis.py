@@ -22,6 +22,7 @@ from turnscore_assessment.command_line import (
     refuse_input,
     reported_errors,
 )
+from turnscore_assessment.commands import design
 from turnscore_assessment.figures import ROUNDS
 from turnscore_assessment.files import to_csv, write_rows, write_text
 from turnscore_assessment.ratings.rating_file import (
@@ -38,6 +39,15 @@ if TYPE_CHECKING:
     from turnscore_assessment.readability.text_scores import DialogueReadability
 
 
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    help="Judging dialogue systems with people: rating sheets, reliability, power and reports.",
+)
+app.add_typer(design.app, name="design")
+
+
+@app.command("report")
 def run_report(
     ratings: RatingsFile,
     output: Annotated[Path, Option(file_okay=False, help="Folder for the report.")] = Path("build/assessment"),
@@ -61,6 +71,7 @@ def report_study(ratings: RatingFile, output: Path, rounds: int, seed: int, comm
     _finish(output, "report", page, report, csv, shown)
 
 
+@app.command("replicate")
 def run_replicate(
     first: RatingsFile,
     second: RatingsFile,
@@ -92,7 +103,7 @@ def run_metrics(options: MetricsOptions) -> None:
     _finish(options.output, "metrics", page, found, {"metrics": found["metrics"]})
 
 
-metrics = command_of(MetricsOptions, run_metrics)
+app.command("metrics")(command_of(MetricsOptions, run_metrics))
 
 
 def _finish(
@@ -169,9 +180,10 @@ def run_power(options: PilotOptions) -> None:
     print_page(build_power_page(plan), plan, options.output)
 
 
-power = command_of(PilotOptions, run_power)
+app.command("power")(command_of(PilotOptions, run_power))
 
 
+@app.command("reliability")
 def run_reliability(
     file: Annotated[
         Path,
@@ -200,14 +212,12 @@ def run_reliability(
     print_page(Page(title="Reliability", sections=[section]), found, output)
 
 
-Sources = Annotated[
-    list[Path],
-    Argument(exists=True, dir_okay=False, help="All files of one run: workers who passed and workers who failed."),
-]
-
-
+@app.command("convert")
 def run_convert(
-    sources: Sources,
+    sources: Annotated[
+        list[Path],
+        Argument(exists=True, dir_okay=False, help="All files of one run: workers who passed and workers who failed."),
+    ],
     output: Annotated[Path, Option(dir_okay=False, help="File to write; gzipped if it ends in .gz.")],
     study: Annotated[str, Option(help="The study's name; default: the output's.")] = "",
 ) -> None:
@@ -220,6 +230,7 @@ def run_convert(
     typer.echo(f"wrote {output}: {len(ratings.dialogues)} rated dialogues of {len(workers)} workers")
 
 
+@app.command("readability")
 def run_readability(
     dialogues: Annotated[
         Path, Argument(exists=True, dir_okay=False, help="JSON lines with `turns`, or ratings; .gz is unpacked.")
@@ -244,12 +255,6 @@ def run_readability(
         found = list(score_texts(read, patterns, BundleEncoder(encoder) if encoder else None, context_turns))
         if not found:
             raise typer.BadParameter("no system turn has a text", param_hint="dialogues")
-    _write_texts(output, found)
-    print_page(build_readability_page(found))
-    typer.echo(f"wrote {output}: {len(found)} dialogues")
-
-
-def _write_texts(output: Path, found: Sequence["DialogueReadability"]) -> None:
     head = ["line", "system", "words", *found[0].columns]
     rows = [
         [each.line, each.system, each.readability.words]
@@ -257,6 +262,8 @@ def _write_texts(output: Path, found: Sequence["DialogueReadability"]) -> None:
         for each in found
     ]
     write_text(output, to_csv(head, rows))
+    print_page(build_readability_page(found))
+    typer.echo(f"wrote {output}: {len(found)} dialogues")
 
 
 def build_readability_page(found: Sequence["DialogueReadability"]) -> Page:
@@ -274,11 +281,9 @@ def build_readability_page(found: Sequence["DialogueReadability"]) -> Page:
     return Page(title="Readability", sections=[Section("Systems", tables=[table])])
 
 
-DialogueFile = Annotated[Path, Argument(exists=True, dir_okay=False, help="JSON lines with `turns`; .gz is unpacked.")]
-
-
+@app.command("distort")
 def run_distort(
-    dialogues: DialogueFile,
+    dialogues: Annotated[Path, Argument(exists=True, dir_okay=False, help="JSON lines with `turns`; .gz is unpacked.")],
     output: Annotated[Path, Option(dir_okay=False, help="File to write; gzipped if it ends in .gz.")],
     corpus: Annotated[
         Path | None, Option(exists=True, dir_okay=False, help="File of the replies; default: the same file.")

@@ -4,7 +4,7 @@ import shlex
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Argument, Option
@@ -20,40 +20,32 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
-_SOURCE = "From"
+
+def _source(said: str, **more: Any) -> Any:
+    return Option(help=said, rich_help_panel="From", **more)
 
 
 @dataclass(frozen=True, kw_only=True)
 class MetricsSource:
     """Where a service's metrics are read."""
 
-    metrics: Annotated[
-        list[str] | None,
-        Option(help="Address of a service: its counts since it started; repeatable.", rich_help_panel=_SOURCE),
-    ] = None
-    prometheus: Annotated[
-        str | None, Option(help="Address of a Prometheus that scrapes the service.", rich_help_panel=_SOURCE)
-    ] = None
-    window: Annotated[str, Option(help="How far back to query a Prometheus, such as 14d.", rich_help_panel=_SOURCE)] = (
-        "1d"
+    metrics: Annotated[list[str] | None, _source("Address of a service: its counts since it started; repeatable.")] = (
+        None
     )
-    selector: Annotated[
-        str, Option(help='Labels of the series to query in a Prometheus, such as job="bot".', rich_help_panel=_SOURCE)
-    ] = ""
+    prometheus: Annotated[str | None, _source("Address of a Prometheus that scrapes the service.")] = None
+    window: Annotated[str, _source("How far back to query a Prometheus, such as 14d.")] = "1d"
+    selector: Annotated[str, _source('Labels of the series to query in a Prometheus, such as job="bot".')] = ""
+
+
+_FILE = "A file that `turnscore score` wrote; repeatable."
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreSource(MetricsSource):
     """Where scores of live turns are read."""
 
-    scores: Annotated[
-        list[Path] | None,
-        Option(exists=True, dir_okay=False, help="A file that `turnscore score` wrote; repeatable.",
-               rich_help_panel=_SOURCE),
-    ] = None  # fmt: skip
-    tenant: Annotated[
-        str | None, Option(help="Only this tenant's turns, of metrics with tenants.", rich_help_panel=_SOURCE)
-    ] = None
+    scores: Annotated[list[Path] | None, _source(_FILE, exists=True, dir_okay=False)] = None
+    tenant: Annotated[str | None, _source("Only this tenant's turns, of metrics with tenants.")] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,9 +53,7 @@ class BaselineOptions(ScoreSource):
     """Keep how a bot's scores fall in weeks of which you know that they were good."""
 
     output: Annotated[Path, Argument(dir_okay=False, help="File for the baseline: counts as JSON, no text.")]
-    window: Annotated[str, Option(help="How far back to query a Prometheus, such as 14d.", rich_help_panel=_SOURCE)] = (
-        "14d"
-    )
+    window: Annotated[str, _source("How far back to query a Prometheus, such as 14d.")] = "14d"
     rules: Annotated[
         Path | None, Option(dir_okay=False, help="Also write recording rules for Prometheus to this file.")
     ] = None

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from turnscore_assessment.command_line import RoundsOption, SeedOption, reported_errors
-from turnscore_assessment.commands import analysis, design
+from turnscore_assessment.commands import analysis
 from turnscore_assessment.figures import ROUNDS
 from turnscore_assessment.ratings.rating_file import RatingFile, write_ratings
 
@@ -29,6 +29,14 @@ PORT = 8200
 HOST = "127.0.0.1"
 
 
+app = analysis.app
+study = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    help="Studies: workers talk with systems or read dialogues, and rate; docs/studies.md.",
+)
+
+
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple["StudyPlan", "StudyDatabase"]]:
     """A study and its database, closed afterwards; errors are reported."""
@@ -36,12 +44,20 @@ def _opened(path: Path) -> Iterator[tuple["StudyPlan", "StudyDatabase"]]:
     from turnscore_assessment.study.plan import read_plan
 
     with reported_errors():
-        study = read_plan(path)
-        database = open_database(study)
-        yield study, database
+        plan = read_plan(path)
+        database = open_database(plan)
+        yield plan, database
         database.close()
 
 
+def _print_links(database: "StudyDatabase", workers: int, origin: str) -> None:
+    from turnscore_assessment.study.workers import invite_workers
+
+    for link in database.run_here(invite_workers, database.study_id, workers, time.time()):
+        typer.echo(f"{origin}/#{link}")
+
+
+@study.command("serve")
 def run_serve(
     plan: PlanFile,
     host: HostOption = HOST,
@@ -50,23 +66,18 @@ def run_serve(
     invite: Annotated[int, typer.Option(min=0, max=10_000, help="Print links for this many new workers first.")] = 0,
 ) -> None:
     """Run a study: workers open their links, talk with the systems or read dialogues, and rate."""
-    from turnscore_assessment.study.database import open_database
-    from turnscore_assessment.study.plan import read_plan
     from turnscore_assessment.study.server import build_app, list_origins, run_server
-    from turnscore_assessment.study.workers import invite_workers
 
-    with reported_errors():
-        study = read_plan(plan)
+    with _opened(plan) as (served, database):
         origins = list_origins(host, port, public_url)
-        database = open_database(study)
-        app = build_app(study, database, origins)
+        app = build_app(served, database, origins)
         if invite:
-            for link in database.run_here(invite_workers, database.study_id, invite, time.time()):
-                typer.echo(f"{origins[0]}/#{link}")
-    typer.echo(f"serving {study.name!r} at {origins[0]}; stop it with Ctrl-C", err=True)
-    run_server(app, host, port)
+            _print_links(database, invite, origins[0])
+        typer.echo(f"serving {served.name!r} at {origins[0]}; stop it with Ctrl-C", err=True)
+        run_server(app, host, port)
 
 
+@study.command("invite")
 def run_invite(
     plan: PlanFile,
     workers: Annotated[int, typer.Option(min=1, max=10_000, help="How many.")] = 1,
@@ -76,15 +87,12 @@ def run_invite(
 ) -> None:
     """Print a link for each new worker of a study. A link is a secret, and cannot be shown again."""
     from turnscore_assessment.study.server import list_origins
-    from turnscore_assessment.study.workers import invite_workers
 
-    with reported_errors():
-        origin = list_origins(host, port, public_url)[0]
     with _opened(plan) as (_, database):
-        for link in database.run_here(invite_workers, database.study_id, workers, time.time()):
-            typer.echo(f"{origin}/#{link}")
+        _print_links(database, workers, list_origins(host, port, public_url)[0])
 
 
+@study.command("progress")
 def run_progress(plan: PlanFile) -> None:
     """Print how far each worker is, by the code before the dot of the link, which the study also shows at its end."""
     from turnscore_assessment.study.workers import list_progress
@@ -95,6 +103,7 @@ def run_progress(plan: PlanFile) -> None:
             typer.echo(f"{worker.code}  {worker.state:8}  {worker.rated} of {worker.total} rated{given_up}")
 
 
+@study.command("delete")
 def run_delete(
     plan: PlanFile,
     worker: Annotated[str | None, typer.Option(help="The worker's code: dialogues and ratings are deleted.")] = None,
@@ -117,11 +126,12 @@ def run_delete(
 def _export(plan: Path, *, with_texts: bool = True) -> RatingFile:
     from turnscore_assessment.study.recordings import export_ratings, read_recordings
 
-    with _opened(plan) as (study, database):
-        recordings = read_recordings(study)
-        return database.run_here(export_ratings, database.study_id, study, recordings, with_texts=with_texts)
+    with _opened(plan) as (found, database):
+        recordings = read_recordings(found)
+        return database.run_here(export_ratings, database.study_id, found, recordings, with_texts=with_texts)
 
 
+@study.command("export-ratings")
 def run_export_ratings(
     plan: PlanFile,
     output: Annotated[Path, typer.Option(dir_okay=False, help="Where to write; gzipped if it ends in .gz.")],
@@ -134,6 +144,7 @@ def run_export_ratings(
     typer.echo(f"wrote {output}: {len(ratings.dialogues)} rated dialogues of {len(raters)} workers")
 
 
+@study.command("report")
 def run_report(
     plan: PlanFile,
     output: Annotated[Path, typer.Option(file_okay=False, help="Folder for the report.")] = Path("build/assessment"),
@@ -149,6 +160,7 @@ DEMO_PORT = 8210
 STUDY_FILES = ("STUDY.toml", "corpus.jsonl")
 
 
+@study.command("demo")
 def run_demo(
     folder: Annotated[
         Path, typer.Argument(file_okay=False, help="Folder for STUDY.toml and its corpus, unless it has them.")
@@ -169,46 +181,9 @@ def run_demo(
             (folder / name).write_text(text.replace(f":{DEMO_PORT}/", f":{port}/"), encoding="utf-8")
             typer.echo(f"wrote {folder / name}")
     if raters:
-        with _opened(folder / STUDY_FILES[0]) as (study, database):
-            asyncio.run(simulate_raters(study, database, raters))
+        with _opened(folder / STUDY_FILES[0]) as (plan, database):
+            asyncio.run(simulate_raters(plan, database, raters))
         typer.echo(f"{raters} simulated raters took part, some of them carelessly")
         return
     typer.echo(f"serving demo chatbots at http://127.0.0.1:{port}/v1; stop them with Ctrl-C", err=True)
     run_server(create_demo_app(), "127.0.0.1", port)
-
-
-app = typer.Typer(
-    add_completion=False,
-    no_args_is_help=True,
-    help="Judging dialogue systems with people: rating sheets, reliability, power and reports.",
-)
-ASSESS: dict[str, Callable[..., None]] = {
-    "convert": analysis.run_convert,
-    "distort": analysis.run_distort,
-    "metrics": analysis.metrics,
-    "power": analysis.power,
-    "readability": analysis.run_readability,
-    "reliability": analysis.run_reliability,
-    "replicate": analysis.run_replicate,
-    "report": analysis.run_report,
-}
-for name, command in ASSESS.items():
-    app.command(name)(command)
-app.add_typer(design.app, name="design")
-
-study = typer.Typer(
-    add_completion=False,
-    no_args_is_help=True,
-    help="Studies: workers talk with systems or read dialogues, and rate; docs/studies.md.",
-)
-STUDY: dict[str, Callable[..., None]] = {
-    "serve": run_serve,
-    "invite": run_invite,
-    "progress": run_progress,
-    "report": run_report,
-    "export-ratings": run_export_ratings,
-    "delete": run_delete,
-    "demo": run_demo,
-}
-for name, command in STUDY.items():
-    study.command(name)(command)

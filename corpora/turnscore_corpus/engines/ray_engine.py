@@ -17,9 +17,10 @@ import pyarrow as pa
 import ray
 from ray.data import ActorPoolStrategy, DataContext, Dataset, ExecutionResources
 from turnscore_core.engine import Engine, LineReply, LineRequest, LocalFileEngine, choose_bundles
+from turnscore_core.inference.devices import usable_cpus
 from turnscore_wire import Limits, ModelDescription
 
-from turnscore_corpus.engines.work import PoolSize, RayChoice, Work, process_block, size_pool
+from turnscore_corpus.engines.work import SPARE_CPUS, RayChoice, Work, process_block, size_pool
 from turnscore_corpus.errors import BadInputError, CorpusError, RunStoppedError
 from turnscore_corpus.inputs.plan import Block
 from turnscore_corpus.outputs.folder import BlockManifest, OutputFolder, manifest_name, read_manifest
@@ -97,7 +98,7 @@ class RayFileEngine:
         self._is_shared = ray.is_initialized()
         if not self._is_shared:
             _connect(choice)
-        count = size_pool(ray.cluster_resources(), choice, MOST_ACTORS).first
+        count, _ = size_pool(ray.cluster_resources(), choice, MOST_ACTORS)
         actor = ray.remote(FileWorker).options(num_cpus=1, max_restarts=_RESTARTS, max_task_retries=-1)
         self._actors = [actor.remote(models, scorers) for _ in range(count)]
         self.limits, self.models = ray.get(self._actors[0].describe.remote())
@@ -118,7 +119,7 @@ class RayFileEngine:
 
 
 @contextmanager
-def _cluster(choice: RayChoice, work: Work) -> Iterator[PoolSize]:
+def _cluster(choice: RayChoice, work: Work) -> Iterator[tuple[int, int]]:
     """A connection that is closed afterwards, with the cluster if this run started it."""
     _quieten()
     if not (is_shared := ray.is_initialized()):
@@ -141,7 +142,7 @@ def _connect(choice: RayChoice) -> None:
         # "local": Ray would else join a cluster that it finds, also a dead one.
         ray.init(
             address="local",
-            num_cpus=choice.local_cpus(),
+            num_cpus=(choice.workers or usable_cpus()) + SPARE_CPUS,
             object_store_memory=OBJECT_STORE_BYTES,
             include_dashboard=False,
             _node_ip_address="127.0.0.1",
@@ -167,7 +168,7 @@ def _quieten() -> None:
     context.execution_options.preserve_order = False
 
 
-def _plan(choice: RayChoice, size: PoolSize, work: Work) -> Dataset:
+def _plan(choice: RayChoice, size: tuple[int, int], work: Work) -> Dataset:
     """One block of Ray Data for each of ours: what Ray starts, retries and streams."""
     context = DataContext.get_current()
     store = max(OBJECT_STORE_BYTES, _BYTES_PER_BLOCK * len(work.blocks))
@@ -183,9 +184,9 @@ def _plan(choice: RayChoice, size: PoolSize, work: Work) -> Dataset:
         batch_size=1,
         batch_format="pyarrow",
         compute=ActorPoolStrategy(
-            min_size=size.least, max_size=size.most, initial_size=size.first, max_tasks_in_flight_per_actor=_AHEAD
+            min_size=1, max_size=size[1], initial_size=size[0], max_tasks_in_flight_per_actor=_AHEAD
         ),
-        num_cpus=choice.cpus_per_worker,
+        num_cpus=1,
         num_gpus=choice.gpus_per_worker or None,
         max_restarts=_RESTARTS,
         max_task_retries=-1,

@@ -17,7 +17,6 @@ from multiprocessing import connection
 from pydantic import JsonValue
 from turnscore_core.dialogues import Dialogue
 from turnscore_core.engine import Engine, SharedScores, choose_bundles
-from turnscore_core.inference.devices import usable_cpus
 
 from turnscore_corpus.errors import RunStoppedError
 from turnscore_corpus.inputs.dialogues import InputDialogue, Read, SetAside, read_dialogues
@@ -156,42 +155,25 @@ class RayChoice:
     address: str | None = None  # the cluster's address; None for Ray on this machine, for this run
     # Most actors; None for as many as fit. A cluster that grows may be asked for more than fit at the start.
     workers: int | None = None
-    cpus_per_worker: int = 1
     gpus_per_worker: float = 0.0
     # Seconds without a commit after which the run ends and reports what it waits for.
     stall_seconds: float = STALL_SECONDS
 
-    def local_cpus(self) -> int:
-        """Logical CPUs of a cluster on this machine."""
-        workers = self.workers or max(1, usable_cpus() // self.cpus_per_worker)
-        return workers * self.cpus_per_worker + SPARE_CPUS
 
-
-@dataclass(frozen=True, kw_only=True)
-class PoolSize:
-    """Actors of the pool: the fewest, the first and the most."""
-
-    least: int
-    first: int
-    most: int
-
-
-def size_pool(resources: Mapping[str, float], choice: RayChoice, blocks: int) -> PoolSize:
-    """The pool for a cluster of these resources. Raises RunStoppedError where no actor fits."""
+def size_pool(resources: Mapping[str, float], choice: RayChoice, blocks: int) -> tuple[int, int]:
+    """The first and the most actors of a cluster of these resources. Raises RunStoppedError where no actor fits."""
     cpus, gpus = int(resources.get("CPU", 0)), resources.get("GPU", 0.0)
-    fit = (cpus - SPARE_CPUS) // choice.cpus_per_worker
+    fit = cpus - SPARE_CPUS
     if choice.gpus_per_worker:
         fit = min(fit, int(gpus / choice.gpus_per_worker))
     if fit < 1 and choice.workers is None:
-        wanted = f"{choice.cpus_per_worker + SPARE_CPUS} CPUs" + (
-            f" and {choice.gpus_per_worker:g} GPUs" if choice.gpus_per_worker else ""
-        )
+        wanted = f"{1 + SPARE_CPUS} CPUs" + (f" and {choice.gpus_per_worker:g} GPUs" if choice.gpus_per_worker else "")
         raise RunStoppedError(
             f"the cluster has {cpus} CPUs and {gpus:g} GPUs; one worker needs {wanted}, {SPARE_CPUS} of the CPUs for "
             "Ray's own tasks. Give --workers where the cluster will grow"
         )
     most = max(1, min(choice.workers or fit, blocks))
-    return PoolSize(least=1, first=max(1, min(fit, most)), most=most)
+    return max(1, min(fit, most)), most
 
 
 _AHEAD = 2  # blocks handed out to each worker, so that none waits for the next

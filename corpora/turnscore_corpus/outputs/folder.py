@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyarrow import parquet
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 from turnscore_core.dialogues import DialogueResult, ModelIdentity
-from turnscore_wire import DialogueAggregate, DialogueTurnScores, ErrorDetail, Score
+from turnscore_wire import DialogueTurnScores, ErrorDetail, Score
 
 from turnscore_corpus.errors import BadOutputError, ChangedJobError
 from turnscore_corpus.inputs.dialogues import InputDialogue, SetAside
@@ -95,14 +95,10 @@ SET_ASIDE = (
 def schema_of(table: str, scorers: Iterable[str]) -> Any:
     """The Arrow schema of a table for these scorers, in their order."""
     if table == "set_aside":
-        return _schema(SET_ASIDE)
+        return pa.schema([(each.name, each.type) for each in SET_ASIDE])
     own, of_scorers = (TURN, TURN_SCORES) if table == "turns" else (DIALOGUE, DIALOGUE_SCORES)
-    named = [Column(f"{scorer}_{each.name}", each.type, each.meaning) for scorer in scorers for each in of_scorers]
-    return _schema((*own, *named))
-
-
-def _schema(columns: Iterable[Column]) -> Any:
-    return pa.schema([pa.field(each.name, each.type) for each in columns])
+    named = [(f"{scorer}_{each.name}", each.type) for scorer in scorers for each in of_scorers]
+    return pa.schema([*((each.name, each.type) for each in own), *named])
 
 
 Row = dict[str, Any]
@@ -133,7 +129,9 @@ class BlockRows:
         place = {"dialogue": dialogue.id, "file": self._file, "row": dialogue.row}
         row = {**place, "system": dialogue.system, "day": dialogue.day, "turns": dialogue.turns_given, "scored": scored}
         for name in self._models:
-            row |= _aggregate_cells(name, result.aggregates.get(name))
+            found = result.aggregates.get(name)
+            cells = {each.name: None if found is None else getattr(found, each.name) for each in DIALOGUE_SCORES}
+            row |= {f"{name}_{column}": cell for column, cell in cells.items()}
         self._rows["dialogues"].append(row)
 
     def counts(self) -> dict[str, int]:
@@ -177,10 +175,6 @@ def _score_cells(name: str, model: ModelIdentity, score: Score | None) -> Row:
         score.signals, score.tokens.used, score.tokens.dropped, score.tokens.truncated, score.model, model.digest,
     )  # fmt: skip
     return {f"{name}_{each.name}": cell for each, cell in zip(TURN_SCORES, cells, strict=True)}
-
-
-def _aggregate_cells(name: str, found: DialogueAggregate | None) -> Row:
-    return {f"{name}_{each.name}": None if found is None else getattr(found, each.name) for each in DIALOGUE_SCORES}
 
 
 FOLDER = "manifests"
@@ -272,19 +266,14 @@ def _measured(file: PlannedFile) -> Described:
     return {"size_bytes": file.size_bytes, "digest": file.digest, "rows": file.rows}
 
 
-def write_job(job: Described) -> bytes:
-    """The job as JSON."""
-    return json.dumps(job, indent=1, ensure_ascii=False).encode() + b"\n"
-
-
 def job_digest(job: Described) -> str:
     """The digest that the job's manifests carry."""
     return digest_of(json.dumps(job, sort_keys=True).encode())
 
 
-def find_differences(before: object, now: object, path: str = "") -> list[str]:
+def find_differences(before: object, now: object) -> list[str]:
     """The differences by name: `models.engagement.digest was a..., is b...`; the first few, and how many more."""
-    found = list(_differences(before, now, path))
+    found = list(_differences(before, now, ""))
     more = [f"and {len(found) - _MOST_NAMED} more"] if len(found) > _MOST_NAMED else []
     return [*found[:_MOST_NAMED], *more]
 
@@ -326,9 +315,9 @@ class OutputFolder:
         folder = cls(place, job_digest(job))
         before = folder.read_job()
         if before is None:
-            if folder.has_tables():
+            if any(folder.store.sizes(each) for each in (*TABLES, FOLDER)):
                 raise BadOutputError(f"{folder.place} has tables and no {JOB_FILE}: this command did not write it")
-            folder.store.put(JOB_FILE, write_job(job))
+            folder.store.put(JOB_FILE, json.dumps(job, indent=1, ensure_ascii=False).encode() + b"\n")
         elif before != job:
             raise ChangedJobError(folder.place, find_differences(before, job))
         return folder
@@ -356,10 +345,6 @@ class OutputFolder:
             return dict(json.loads(content))
         except (TypeError, ValueError):
             raise BadOutputError(f"{self.place}: {JOB_FILE} is torn; remove the folder, or name another") from None
-
-    def has_tables(self) -> bool:
-        """Whether the folder holds more than a job."""
-        return any(self.store.sizes(each) for each in (*TABLES, FOLDER))
 
     def commit(self, block: Block, tables: Mapping[str, Any], *, turns_computed: int, seconds: float) -> BlockManifest:
         """Writes the block's tables and then its manifest, which makes them count."""

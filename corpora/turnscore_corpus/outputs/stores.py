@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from uuid import uuid4
 
 from pyarrow import fs
@@ -28,38 +28,15 @@ from turnscore_corpus.inputs.files import is_local, open_place
 TEMPORARY = ".tmp"
 
 
-class Store(Protocol):
-    """The files of an output folder, under names with slashes."""
-
-    def put(self, name: str, content: bytes) -> None:
-        """Writes a file, replacing one of that name; it is on the disk on return."""
-
-    def get(self, name: str) -> bytes | None:
-        """The file's content; None where there is none."""
-
-    def sizes(self, folder: str) -> dict[str, int]:
-        """The files in a folder, by their names with the folder's, and their sizes; `""` is the output's own folder.
-
-        Nothing where there is no such folder.
-        """
-
-    def remove(self, name: str) -> None:
-        """Removes a file that is there."""
-
-
 class LocalStore:
-    """A folder of this machine or of a shared file system."""
+    """The files of an output folder of this machine or of a shared file system, under names with slashes."""
 
     def __init__(self, folder: str) -> None:
-        self._folder = Path(folder)
-
-    @property
-    def folder(self) -> Path:
-        return self._folder
+        self.folder = Path(folder)
 
     def put(self, name: str, content: bytes) -> None:
-        """Raises OSError where the disk is full or may not be written."""
-        path = self._folder / name
+        """Writes a file, replacing one of that name; it is on the disk on return. OSError where that cannot be."""
+        path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f".{path.name}.{uuid4().hex}{TEMPORARY}")
         try:
@@ -74,23 +51,29 @@ class LocalStore:
         _synchronise_folder(path.parent)
 
     def get(self, name: str) -> bytes | None:
+        """The file's content; None where there is none."""
         try:
-            return (self._folder / name).read_bytes()
+            return (self.folder / name).read_bytes()
         except FileNotFoundError:
             return None
 
     def sizes(self, folder: str) -> dict[str, int]:
-        inside = self._folder / folder
+        """The files in a folder, by their names with the folder's, and their sizes; `""` is the output's own folder.
+
+        Nothing where there is no such folder.
+        """
+        inside = self.folder / folder
         if not inside.is_dir():
             return {}
         return {_join(folder, each.name): each.stat().st_size for each in inside.iterdir() if each.is_file()}
 
     def remove(self, name: str) -> None:
-        (self._folder / name).unlink()
+        """Removes a file that is there."""
+        (self.folder / name).unlink()
 
 
 class RemoteStore:
-    """Any other file system of pyarrow or fsspec."""
+    """The same in any other file system of pyarrow or fsspec."""
 
     def __init__(self, filesystem: Any, path: str) -> None:
         self._filesystem = filesystem
@@ -117,6 +100,9 @@ class RemoteStore:
 
     def remove(self, name: str) -> None:
         self._filesystem.delete_file(f"{self._path}/{name}")
+
+
+Store = LocalStore | RemoteStore
 
 
 def open_store(place: str) -> Store:

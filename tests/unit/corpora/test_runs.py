@@ -14,7 +14,7 @@ from typing import Any
 import fsspec
 import pytest
 from support.corpora import MortalEngine, WordEngine, content_of, dialogue_rows, job_of, write_lines
-from turnscore_corpus.command import app
+from turnscore_corpus.command import app, run_job
 from turnscore_corpus.engines import work as engines
 from turnscore_corpus.engines.work import EngineChoice, Work, process_block
 from turnscore_corpus.errors import BusyOutputError, RunStoppedError
@@ -22,7 +22,6 @@ from turnscore_corpus.inputs.files import Columns, find_files
 from turnscore_corpus.inputs.plan import make_plan
 from turnscore_corpus.outputs.folder import FINISHED_FILE, BlockManifest, OutputFolder, describe_job
 from turnscore_corpus.outputs.stores import LOCK_FILE, Owner, hold_folder, open_store
-from turnscore_corpus.run import run_job
 from typer.testing import CliRunner
 
 

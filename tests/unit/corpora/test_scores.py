@@ -9,8 +9,8 @@ from support.corpora import content_of, dialogue_rows, job_of, turns_of, write_l
 from support.fakes import FakeReaction, FakeScorer, loaded_fake
 from turnscore_core.dialogues import DialogueResult
 from turnscore_core.engine import Dialogue, Engine
+from turnscore_corpus.command import run_job
 from turnscore_corpus.engines.work import EngineChoice
-from turnscore_corpus.run import run_job
 from turnscore_wire import Turn
 
 ROWS = [
