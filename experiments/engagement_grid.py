@@ -13,14 +13,17 @@ from turnscore_assessment.data.dialogues import is_sample
 from turnscore_assessment.figures import Interval
 from turnscore_exporters.data.pairs import Labels, read_engagement_data
 from turnscore_exporters.engagement.model import EngagementModel, EngagementSettings, TokenPooling, load_model
-from turnscore_exporters.engagement.report import (
+from turnscore_exporters.engagement.training import (
     BOOTSTRAP_ROUNDS,
+    PairVectors,
+    PaperRecipe,
     list_test_sets,
     print_counts,
     report_baselines,
     report_model,
+    train_paper_recipe,
+    transfer,
 )
-from turnscore_exporters.engagement.training import PairVectors, PaperRecipe, train_paper_recipe, transfer
 from turnscore_exporters.json_files import read_json, write_json
 from turnscore_exporters.training.encoders import load_encoder
 from turnscore_exporters.training.loop import TRAINING_FILE, claim_choices, claim_folder

@@ -21,8 +21,7 @@ from turnscore_exporters.data.pairs import (
     TextPair,
     read_engagement_data,
 )
-from turnscore_exporters.engagement.report import TestSet, list_test_sets, measure_lengths
-from turnscore_exporters.engagement.training import texts_of
+from turnscore_exporters.engagement.training import TestSet, list_test_sets, measure_lengths, texts_of
 from turnscore_exporters.training.loop import BestWeights, LoopSettings, choose_batch, train
 
 from paper_systems.data import Floats, PairJudge, split_words

@@ -15,7 +15,7 @@ from turnscore_exporters import options as of
 from turnscore_exporters.errors import ExporterError
 
 TRAIN: dict[str, tuple[type, str]] = {
-    "engagement": (of.EngagementTrainOptions, "engagement.report:run_engagement_training"),
+    "engagement": (of.EngagementTrainOptions, "engagement.training:run_engagement_training"),
     "sentiment-stop": (of.SentimentTrainOptions, "sentiment.training:run_sentiment_training"),
     "quality": (of.QualityTrainOptions, "quality.job:run_quality_training"),
     "criterion": (of.CriterionTrainOptions, "criterion.training:train_criterion"),
@@ -75,4 +75,4 @@ def _build_app(kinds: dict[str, tuple[type, str]], said: str) -> typer.Typer:
 
 train = _build_app(TRAIN, "Train the models that turnscore serves.")
 export = _build_app(EXPORT, "Make bundles that turnscore serves.")
-calibrate = build_command(of.CalibrateOptions, "calibration.job:run_calibration")
+calibrate = build_command(of.CalibrateOptions, "calibration.recalibration:run_calibration")

@@ -8,24 +8,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from turnscore_assessment.designs.form import (
-    LARGEST_MAGNITUDE,
-    LARGEST_TUPLE,
-    LONGEST_NAME,
-    MOST_CRITERIA,
-    MOST_ITEMS,
-    MOST_QUESTIONS,
-    MOST_SHOWN,
-    MOST_SYSTEMS,
-    Design,
-    DesignItem,
-    DesignKey,
-    DesignKind,
-    DesignQuestion,
-    DesignScale,
-    DesignSpec,
-    KeyedItem,
-)
+from turnscore_assessment.designs import form
+from turnscore_assessment.designs.form import LARGEST_TUPLE, MOST_ITEMS, DesignItem, DesignKind, DesignScale, DesignSpec
 from turnscore_assessment.errors import AssessmentError, TooFewError
 from turnscore_assessment.figures import Integers
 
@@ -175,7 +159,7 @@ class DesignError(AssessmentError):
     """These items do not allow the design; the message says why."""
 
 
-def make_design(items: Sequence[DesignItem], spec: DesignSpec) -> Design:
+def make_design(items: Sequence[DesignItem], spec: DesignSpec) -> form.Design:
     """The sheets' content and its key. Raises DesignError or TooFewError naming what is missing."""
     _check_spec(spec)
     generator = np.random.default_rng(spec.seed)
@@ -183,14 +167,14 @@ def make_design(items: Sequence[DesignItem], spec: DesignSpec) -> Design:
     systems = sorted({system for block in blocks.values() for system in block})
     if len(systems) < 2:
         raise TooFewError(f"items: a design compares two systems at least; there is {', '.join(systems) or 'none'}")
-    if len(systems) > MOST_SYSTEMS:
-        raise DesignError(f"items: there are {len(systems)} systems; at most {MOST_SYSTEMS} can be compared")
+    if len(systems) > form.MOST_SYSTEMS:
+        raise DesignError(f"items: there are {len(systems)} systems; at most {form.MOST_SYSTEMS} can be compared")
     order = [str(name) for name in generator.permutation(sorted(blocks))]
     asked = _deal_dialogues(order, spec)
     shown = _deal_options(asked, blocks, systems, spec, generator)
     names = _name_blindly(blocks, generator)
     questions = [
-        DesignQuestion(
+        form.DesignQuestion(
             rater=rater,
             question=number,
             dialogue=dialogue,
@@ -200,24 +184,26 @@ def make_design(items: Sequence[DesignItem], spec: DesignSpec) -> Design:
         for (rater, number, dialogue), options in zip(_number(asked, spec, generator), shown, strict=True)
     ]
     places = {system: place for place, system in enumerate(systems)}
-    key = DesignKey(
+    key = form.DesignKey(
         study=spec.study,
         design=spec.kind,
         criteria=tuple(spec.criteria),
         scale=_choose_scale(spec),
         seed=spec.seed,
-        items={name: KeyedItem(dialogue=dialogue, system=system) for (dialogue, system), name in sorted(names.items())},
+        items={
+            name: form.KeyedItem(dialogue=dialogue, system=system) for (dialogue, system), name in sorted(names.items())
+        },
         questions=tuple(sorted(questions, key=lambda each: (each.rater, each.question))),
         balance=measure_balance([[places[system] for system in options] for options in shown], len(systems)),
     )
     texts = {name: blocks[dialogue][system] for (dialogue, system), name in names.items()}
-    return Design(key=key, texts=texts, references=references if spec.kind.is_magnitude else {})
+    return form.Design(key=key, texts=texts, references=references if spec.kind.is_magnitude else {})
 
 
 def _check_spec(spec: DesignSpec) -> None:
     names = [criterion.name for criterion in spec.criteria]
-    if not 1 <= len(names) <= MOST_CRITERIA:
-        raise DesignError(f"criterion: there are {len(names)}, not 1 to {MOST_CRITERIA}")
+    if not 1 <= len(names) <= form.MOST_CRITERIA:
+        raise DesignError(f"criterion: there are {len(names)}, not 1 to {form.MOST_CRITERIA}")
     twice = [name for place, name in enumerate(names) if name in names[:place]]
     if twice:
         raise DesignError(f"criterion: two are called {twice[0]!r}")
@@ -226,8 +212,8 @@ def _check_spec(spec: DesignSpec) -> None:
         raise DesignError(
             f"criterion: {negative[0]!r} is negative, and {spec.kind} asks for the better option: turn it round"
         )
-    if not 1 <= len(spec.study) <= LONGEST_NAME:
-        raise DesignError(f"study: must have 1 to {LONGEST_NAME} characters")
+    if not 1 <= len(spec.study) <= form.LONGEST_NAME:
+        raise DesignError(f"study: must have 1 to {form.LONGEST_NAME} characters")
 
 
 def _sort_items(
@@ -264,8 +250,8 @@ def _deal_dialogues(order: Sequence[str], spec: DesignSpec) -> list[tuple[int, s
     each = spec.per_rater if spec.per_rater is not None else len(order)
     if each > len(order):
         raise DesignError(f"per-rater: {each} dialogues, but there are {len(order)}, and a rater sees each once")
-    if spec.raters * each > MOST_QUESTIONS:
-        raise DesignError(f"raters: {spec.raters} times {each} questions are more than {MOST_QUESTIONS:,}")
+    if spec.raters * each > form.MOST_QUESTIONS:
+        raise DesignError(f"raters: {spec.raters} times {each} questions are more than {form.MOST_QUESTIONS:,}")
     return [(place // each, order[place % len(order)]) for place in range(spec.raters * each)]
 
 
@@ -297,8 +283,8 @@ def _deal_options(
 
 
 def _check_shown(options: int) -> None:
-    if options > MOST_SHOWN:
-        raise DesignError(f"raters: all sheets together would show more than {MOST_SHOWN:,} options")
+    if options > form.MOST_SHOWN:
+        raise DesignError(f"raters: all sheets together would show more than {form.MOST_SHOWN:,} options")
 
 
 def _number(
@@ -328,7 +314,7 @@ def _choose_scale(spec: DesignSpec) -> DesignScale | None:
     if spec.kind.is_choice:
         return None
     if spec.kind.is_magnitude:
-        return DesignScale(low=0, high=LARGEST_MAGNITUDE)
+        return DesignScale(low=0, high=form.LARGEST_MAGNITUDE)
     if spec.kind is DesignKind.LIKERT:
         return DesignScale(low=1, high=spec.points, whole=True, low_end="lowest", high_end="highest")
     return DesignScale(low=CONTINUOUS_LOW, high=CONTINUOUS_HIGH, low_end="lowest", high_end="highest")

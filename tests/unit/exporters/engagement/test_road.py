@@ -11,7 +11,7 @@ from turnscore_core.loaded_scorer import load_scorer
 from turnscore_exporters.commands import export as export_app
 from turnscore_exporters.commands import train as train_app
 from turnscore_exporters.data.pairs import read_engagement_data
-from turnscore_exporters.engagement import report as train_engagement
+from turnscore_exporters.engagement import training as train_engagement
 from turnscore_exporters.engagement.model import TokenPooling
 from turnscore_exporters.engagement.training import MixedRecipe, PaperRecipe, train_paper_recipe
 from turnscore_exporters.errors import ExporterError
