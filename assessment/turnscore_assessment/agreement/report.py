@@ -62,11 +62,6 @@ class Observations:
     systems: Sequence[str | None]
     columns: Sequence[ScoreColumn]
 
-    @property
-    def baselines(self) -> list[ScoreColumn]:
-        """The columns of the baselines: those without a scorer."""
-        return [column for column in self.columns if column.is_baseline]
-
 
 def find_levels(dialogues: Sequence[JudgedDialogue], asked: str) -> tuple[list[Level], list[str]]:
     """The levels to measure: `turn`, `dialogue`, or with `both` those that the file has judgements for.
@@ -201,7 +196,8 @@ def _measure_row(
     observations: Observations, column: ScoreColumn, chosen: NDArray[np.bool_], rounds: int, seed: int
 ) -> MeasuredColumn:
     kept = chosen & ~np.isnan(column.values)
-    baselines = {} if column.is_baseline else {each.name: each.values for each in observations.baselines}
+    others = () if column.is_baseline else observations.columns
+    baselines = {each.name: each.values for each in others if each.is_baseline}
     figures = correlate_clustered(
         column.values[kept],
         observations.qualities[kept],
@@ -223,20 +219,13 @@ class MeasuredLevel:
     observations: Observations
     groups: Sequence[Group]
 
-    @property
-    def title(self) -> str:
-        """A sentence on what was compared with what."""
-        everything = self.groups[0]
-        count = f"{everything.observations} turns of " if self.observations.level == "turn" else ""
-        return (
-            f"{self.observations.level} level: {count}{everything.dialogues} dialogues, "
-            f"against {self.observations.against}"
-        )
 
-
-def _show_level(level: MeasuredLevel) -> Section:
-    rows = [_cells(group, row) for group in level.groups for row in group.rows]
-    return Section(f"{level.observations.level.capitalize()} level", tables=[Table(level.title, HEADER, rows)])
+def _show_level(measured: MeasuredLevel) -> Section:
+    everything, level = measured.groups[0], measured.observations.level
+    count = f"{everything.observations} turns of " if level == "turn" else ""
+    title = f"{level} level: {count}{everything.dialogues} dialogues, against {measured.observations.against}"
+    rows = [_cells(group, row) for group in measured.groups for row in group.rows]
+    return Section(f"{level.capitalize()} level", tables=[Table(title, HEADER, rows)])
 
 
 def _cells(group: Group, row: MeasuredColumn) -> list[object]:

@@ -70,7 +70,10 @@ def fit_choices(choices: Choices, penalty: float = PENALTY) -> tuple[Floats, Flo
         return loss, -_gradients(choices, strengths).sum(axis=0) + 2 * penalty * strengths
 
     def bend(strengths: Floats) -> Floats:
-        return _bend(choices, strengths) + 2 * penalty * np.eye(systems)
+        """The second derivatives of what is lost."""
+        shares = _shares(choices, strengths)
+        weighted = shares * choices.weights[:, None]
+        return np.asarray(np.diag(weighted.sum(axis=0)) - shares.T @ weighted + 2 * penalty * np.eye(systems))
 
     found = optimize.minimize(lose, np.zeros(systems), jac=True, hess=bend, method="trust-exact")
     strengths = np.asarray(found.x, dtype=np.float64)
@@ -89,13 +92,6 @@ def _gradients(choices: Choices, strengths: Floats) -> Floats:
     gradients = -_shares(choices, strengths)
     gradients[np.arange(len(gradients)), choices.chosen] += 1
     return np.asarray(gradients * choices.weights[:, None])
-
-
-def _bend(choices: Choices, strengths: Floats) -> Floats:
-    """The second derivatives of the negative log-likelihood."""
-    shares = _shares(choices, strengths)
-    weighted = shares * choices.weights[:, None]
-    return np.asarray(np.diag(weighted.sum(axis=0)) - shares.T @ weighted)
 
 
 @dataclass(frozen=True)

@@ -389,7 +389,6 @@ class MetricResult:
     reducer: str
     level: Level
     rows: int
-    hypotheses: int
     value: float
 
 
@@ -398,8 +397,6 @@ class Correlated:
     """One metric under one reducer against the ratings, with the first `references` references of each row."""
 
     metric: str
-    definition: str
-    tokenisation: str
     reducer: str
     references: int
     agreement: RatingCorrelation
@@ -452,11 +449,11 @@ def _measure(tables: Tables, reducers: Sequence[str]) -> list[MetricResult]:
     named = metric.name, metric.definition, metric.tokenisation
     found = []
     for system, own in by_system(tables.rows).items():
-        is_own, counts = [row.system == system for row in tables.rows], (len(own), len(groups_of(own)))
+        is_own = [row.system == system for row in tables.rows]
         for reducer, column in reduced.items():
-            found.append(MetricResult(system, *named, reducer, "segment", *counts, float(column[is_own].mean())))
+            found.append(MetricResult(system, *named, reducer, "segment", len(own), float(column[is_own].mean())))
         if metric.compare_corpus is not None:
-            found.append(MetricResult(system, *named, JOINT, "corpus", *counts, metric.compare_corpus(groups_of(own))))
+            found.append(MetricResult(system, *named, JOINT, "corpus", len(own), metric.compare_corpus(groups_of(own))))
     return found
 
 
@@ -468,13 +465,12 @@ def _correlate_all(of_metrics: Sequence[Tables], rated: Sequence[int], reducers:
     found = []
     for tables in of_metrics:
         metric = tables.metric
-        named = metric.name, metric.definition, metric.tokenisation
         for reducer, references in _choose_columns(metric, rows, reducers):
             column = tables.reduce(reducer, references)[rated]
             leader = first.setdefault((reducer, references), column)
             against = None if leader is column else williams_test(leader, column, ratings)
             agreement = correlate_contexts(column, ratings, contexts)
-            found.append(Correlated(*named, reducer, references, agreement, against))
+            found.append(Correlated(metric.name, reducer, references, agreement, against))
     return found
 
 

@@ -123,32 +123,25 @@ class Judgement:
         return round(chance if self._guesses else min(100, max(0, opinion)))
 
 
-class SimulatedRater:
-    """A rater who takes part by the calls that the study's page makes."""
+async def take_part(client: httpx.AsyncClient, link: str, judgement: Judgement) -> None:
+    """A rater's whole part, by the calls that the study's page makes."""
+    headers = {"Authorization": f"Bearer {link}", "Origin": str(client.base_url).rstrip("/")}
 
-    def __init__(self, client: httpx.AsyncClient, link: str, judgement: Judgement) -> None:
-        self._client, self._judgement = client, judgement
-        self._headers = {"Authorization": f"Bearer {link}", "Origin": str(client.base_url).rstrip("/")}
+    async def post(act: str, **fields: Any) -> Any:
+        answer = await client.post(f"/api/{act}", json=fields, headers=headers)
+        return answer.raise_for_status().json()
 
-    async def take_part(self) -> str:
-        """From the link to the code at the end."""
-        study = (await self._client.get("/api/standing", headers=self._headers)).json()["study"]
-        standing = await self._post("agreement", consent_hash=study["consent_hash"])
-        names = [each["name"] for each in study["criteria"]]
-        while not standing["finished"]:
-            dialogue = (await self._post("begin"))["dialogue"]["id"]
-            said = [
-                (await self._post("message", dialogue=dialogue, number=number, text=text))["reply"]
-                for number, text in enumerate(INPUTS)
-            ]
-            ratings = dict(zip(names, self._judgement.rate(said, names), strict=True))
-            standing = await self._post("rating", dialogue=dialogue, ratings=ratings)
-        return str(standing["code"])
-
-    async def _post(self, act: str, **fields: Any) -> dict[str, Any]:
-        answer = await self._client.post(f"/api/{act}", json=fields, headers=self._headers)
-        found: dict[str, Any] = answer.raise_for_status().json()
-        return found
+    study = (await client.get("/api/standing", headers=headers)).json()["study"]
+    standing = await post("agreement", consent_hash=study["consent_hash"])
+    names = [each["name"] for each in study["criteria"]]
+    while not standing["finished"]:
+        dialogue = (await post("begin"))["dialogue"]["id"]
+        said = [
+            (await post("message", dialogue=dialogue, number=number, text=text))["reply"]
+            for number, text in enumerate(INPUTS)
+        ]
+        ratings = dict(zip(names, judgement.rate(said, names), strict=True))
+        standing = await post("rating", dialogue=dialogue, ratings=ratings)
 
 
 async def simulate_raters(plan: StudyPlan, database: StudyDatabase, raters: int) -> None:
@@ -161,5 +154,5 @@ async def simulate_raters(plan: StudyPlan, database: StudyDatabase, raters: int)
     async with httpx.AsyncClient(transport=transport, base_url=ORIGIN) as client:
         for number, link in enumerate(links):
             guesses = number % CARELESS == CARELESS - 1
-            await SimulatedRater(client, str(link), Judgement(number, guesses=guesses)).take_part()
+            await take_part(client, str(link), Judgement(number, guesses=guesses))
     await chatbots.close()

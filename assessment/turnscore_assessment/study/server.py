@@ -41,15 +41,7 @@ from turnscore_assessment.study.chatbots import ChatbotError, Chatbots, clean_te
 from turnscore_assessment.study.database import StudyDatabase
 from turnscore_assessment.study.plan import StudyPlan
 from turnscore_assessment.study.recordings import BlindScorer, Recordings, make_scoring, read_recordings
-from turnscore_assessment.study.workers import (
-    RefusedError,
-    StudyRefusal,
-    Worker,
-    hash_consent,
-    parse_link,
-    show_standing,
-    show_study,
-)
+from turnscore_assessment.study.workers import RefusedError, StudyRefusal, Worker
 
 _log = logging.getLogger(__name__)
 
@@ -132,7 +124,7 @@ class RunningStudy:
 
     async def identify(self, link: str) -> Worker:
         """The worker of the link."""
-        parsed = parse_link(link)
+        parsed = workers.parse_link(link)
         if parsed is None:
             raise RefusedError(StudyRefusal.UNKNOWN_LINK)
         return await self.database.read(workers.find_worker, self.database.study_id, parsed)
@@ -147,11 +139,14 @@ class RunningStudy:
             if recorded is None:
                 _log.error("system %r: dialogue %r is gone", standing.open.system, standing.open.recorded)
                 raise RefusedError(StudyRefusal.BROKEN)
-        return {"study": show_study(self.plan), **show_standing(self.plan, worker, standing, recorded)}
+        return {
+            "study": workers.show_study(self.plan),
+            **workers.show_standing(self.plan, worker, standing, recorded),
+        }
 
     async def agree(self, worker: Worker, consent_hash: str) -> None:
         """Records the worker's agreement to the text with that hash, and assigns dialogues."""
-        if consent_hash != hash_consent(self.plan):
+        if consent_hash != workers.hash_consent(self.plan):
             raise RefusedError(StudyRefusal.TEXT_CHANGED)
         await self.database.run(
             workers.agree,

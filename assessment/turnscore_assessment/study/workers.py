@@ -103,12 +103,6 @@ def hash_secret(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
-def is_right_secret(secret: str, stored_hash: str | None) -> bool:
-    """Whether the hash is the secret's, compared in constant time; also where no worker has that code (None)."""
-    is_same = hmac.compare_digest(hash_secret(secret), stored_hash or _UNKNOWN)
-    return is_same and stored_hash is not None
-
-
 Thing = TypeVar("Thing")
 
 
@@ -227,19 +221,16 @@ def find_worker(connection: Connection, study_id: int, link: WorkerLink) -> Work
     row = connection.execute(
         select(workers).where(workers.c.code == link.code, workers.c.study_id == study_id)
     ).one_or_none()
-    if not is_right_secret(link.secret, row.secret_hash if row else None) or row is None:
+    # Compared in constant time, also where no worker has that code.
+    is_right = hmac.compare_digest(hash_secret(link.secret), row.secret_hash if row else _UNKNOWN)
+    if row is None or not is_right:
         raise RefusedError(StudyRefusal.UNKNOWN_LINK)
-    if row.withdrawn_at is not None:
-        raise RefusedError(StudyRefusal.LEFT)
     return _build_worker(row)
 
 
 def read_worker(connection: Connection, worker_id: int) -> Worker:
     """A known worker's current state. Raises RefusedError: LEFT."""
-    row = connection.execute(select(workers).where(workers.c.id == worker_id)).one()
-    if row.withdrawn_at is not None:
-        raise RefusedError(StudyRefusal.LEFT)
-    return _build_worker(row)
+    return _build_worker(connection.execute(select(workers).where(workers.c.id == worker_id)).one())
 
 
 def agree(
@@ -326,6 +317,8 @@ def list_progress(connection: Connection, study_id: int) -> list[WorkerProgress]
 
 
 def _build_worker(row: Row[Any]) -> Worker:
+    if row.withdrawn_at is not None:
+        raise RefusedError(StudyRefusal.LEFT)
     return Worker(row.id, row.code, row.consent_hash, row.finished_at is not None)
 
 
