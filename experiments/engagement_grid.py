@@ -3,7 +3,7 @@
 .venv-dev/bin/python experiments/engagement_grid.py --data DATA --output build/grid
 """
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, get_args
 
@@ -14,7 +14,6 @@ from turnscore_assessment.figures import Interval
 from turnscore_exporters.data.pairs import Labels, read_engagement_data
 from turnscore_exporters.engagement.model import EngagementModel, EngagementSettings, TokenPooling, load_model
 from turnscore_exporters.engagement.training import (
-    BOOTSTRAP_ROUNDS,
     PairVectors,
     PaperRecipe,
     list_test_sets,
@@ -47,7 +46,7 @@ def run_grid(
     labelled = read_engagement_data(data)
     print_counts(labelled, checked=not is_sample(data))
     test_sets = list_test_sets(labelled)
-    baselines = report_baselines(test_sets, BOOTSTRAP_ROUNDS)
+    baselines = report_baselines(test_sets)
     reports = read_json(output / GRID_FILE)
     for pooling in get_args(TokenPooling):
         read = load_encoder(encoder)
@@ -59,16 +58,16 @@ def run_grid(
                 continue
             typer.echo(f"training {recipe.name}")
             model, _ = train_paper_recipe(labelled, read, recipe, seed, output / recipe.name, vectors)
-            reports[recipe.name] = report_model(model, vectors, test_sets, BOOTSTRAP_ROUNDS)
+            reports[recipe.name] = report_model(model, vectors, test_sets)
             transfer(model, read, vectors, labelled.transfer, moved, seed)
-            reports[moved.name] = report_model(model, vectors, test_sets, BOOTSTRAP_ROUNDS)
+            reports[moved.name] = report_model(model, vectors, test_sets)
             write_json(output / GRID_FILE, reports)
     for folder in checkpoint or ():
         model, own_encoder = load_model(folder)
-        reports[folder.name] = report_model(model, PairVectors(model, own_encoder), test_sets, BOOTSTRAP_ROUNDS)
+        reports[folder.name] = report_model(model, PairVectors(model, own_encoder), test_sets)
         write_json(output / GRID_FILE, reports)
     for test_set in test_sets:
-        of_models = {f"*{kind} of the reply*": asdict(each) for kind, each in baselines[test_set.name].items()}
+        of_models = {f"*{kind} of the reply*": each for kind, each in baselines[test_set.name].items()}
         of_models |= {name: report[test_set.name] for name, report in reports.items()}
         typer.echo(f"{test_set.name} ({len(test_set.pairs)} pairs)")
         for name, figures in of_models.items():

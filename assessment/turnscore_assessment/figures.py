@@ -221,38 +221,15 @@ def compute_partial_correlation(left: ArrayLike, right: ArrayLike, given: ArrayL
     return float(find_partial(np.array([matrix]), 2)[0])
 
 
-def bootstrap(statistic: Statistic, left: ArrayLike, right: ArrayLike, rounds: int = ROUNDS, seed: int = 0) -> Interval:
+def bootstrap(statistic: Statistic, left: ArrayLike, right: ArrayLike, rounds: int = ROUNDS) -> Interval:
     """The statistic with its percentile bootstrap interval, resampling pairs; rounds that give NaN are left out."""
     x, y = _floats(left), _floats(right)
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(0)
     values = []
     for _ in range(rounds):
         chosen = generator.integers(0, len(x), len(x))
         values.append(statistic(x[chosen], y[chosen]))
     return find_interval(statistic(x, y), values)
-
-
-@dataclass(frozen=True)
-class BinaryAgreement:
-    """How one score agrees with binary judgements of people."""
-
-    pairs: int
-    balanced_accuracy: Interval
-    auc: Interval
-    pearson: Interval
-    spearman: Interval
-
-
-def measure_agreement(
-    scores: ArrayLike, labels: ArrayLike, threshold: float = 0.5, rounds: int = ROUNDS
-) -> BinaryAgreement:
-    """All four figures of one score against 0/1 labels, each with its interval."""
-
-    def balanced(left: Floats, right: Floats) -> float:
-        return compute_balanced_accuracy(left, right, threshold)
-
-    figures = (balanced, compute_auc, compute_pearson, compute_spearman)
-    return BinaryAgreement(len(_floats(labels)), *(bootstrap(each, scores, labels, rounds) for each in figures))
 
 
 LEAST_OBSERVATIONS = 3  # With fewer, a correlation is always 1 or -1. Specified.

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -163,23 +164,17 @@ def _train_both(
         found[labels] = fit(pairs[ConvaiSplit.TRAIN], pairs[ConvaiSplit.VALIDATION], labels)
         tested[str(labels)] = {each.name: _test(found[labels], each, border) for each in sets}
     chosen = {str(labels): dict(each.chosen) for labels, each in found.items() if isinstance(each, BiRnnClassifier)}
-    facts = {
-        "chosen": chosen,
-        "tested": tested,
-        "length": {
-            each.name: _interval(compute_auc, np.array(measure_lengths(each.pairs)["characters"]), each.labels)
-            for each in sets
-        },
+    lengths = {
+        each.name: _interval(compute_auc, np.array(measure_lengths(each.pairs)["characters"]), each.labels)
+        for each in sets
     }
+    facts = {"chosen": chosen, "tested": tested, "length": lengths}
     return Trained(PairJudge(name, found[Labels.CORRECTED].score_pairs), facts, _seen(data))
 
 
 def _test(classifier: Classifier, test_set: TestSet, border: float) -> dict[str, Any]:
     scores = classifier.score_pairs([(pair.query, pair.reply) for pair in test_set.pairs])
-
-    def balanced(left: Floats, right: Floats) -> float:
-        return compute_balanced_accuracy(left, right, border)
-
+    balanced = partial(compute_balanced_accuracy, threshold=border)
     return {
         "pairs": len(test_set.pairs),
         "auc": _interval(compute_auc, scores, test_set.labels),

@@ -180,8 +180,7 @@ class Drift:
 
     def to_dict(self) -> dict[str, float]:
         """The manifest's `parity_measured`."""
-        figures = {"turns": self.turns, "max_abs": self.max_abs, "mean_abs": self.mean_abs, "spearman": self.spearman}
-        return {name: round(float(value), 7) for name, value in figures.items()}
+        return {name: round(float(value), 7) for name, value in vars(self).items()}
 
 
 def serve_turns(scorer: Scorer, turns: Sequence[TurnToScore]) -> list[float]:

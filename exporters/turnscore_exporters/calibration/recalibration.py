@@ -412,16 +412,10 @@ ITEMS_PER_CALL = 64  # Turns in one batch request. Chosen: what a service admits
 
 
 def run_calibration(options: CalibrateOptions) -> Iterator[str]:
-    """Writes the bundle's new version and says what was found, a line for each finding, warnings among them."""
-    bundle, rated, found = calibrate_bundle(options)
-    yield from describe(rated, found, options.false_alarms)
-    yield f"{bundle.manifest.reference} written to {options.output}"
+    """Writes the bundle's new version and says what was found, a line for each finding, warnings among them.
 
-
-def calibrate_bundle(options: CalibrateOptions) -> tuple[Bundle, RatedTurns, ThresholdCalibration]:
-    """Writes the bundle's new version, whose turns a running service scores where the options name one.
-
-    Raises ExporterError where the turns or the bundle are not suitable.
+    A running service scores the turns where the options name one. Raises ExporterError where the turns or the bundle
+    are not suitable.
     """
     check_empty(options.output)
     rated = read_rated_turns(options.file, options.good_from)
@@ -430,28 +424,31 @@ def calibrate_bundle(options: CalibrateOptions) -> tuple[Bundle, RatedTurns, Thr
     loaded = load_bundles([named]).get(options.scorer)
     if loaded is None:
         raise ExporterError(f"{named} is not a bundle of the scorer {options.scorer}; --bundle names one")
+    manifest, curve = loaded.bundle.manifest, loaded.bundle.calibration()
     if options.url is None:
         scores = score_turns(loaded, rated.turns)
     else:
         client = client_of(options.url)()
         scores = asyncio.run(score_by_service(client, options.scorer, loaded.bundle.digest, rated.turns))
     source = f"{len(rated.good)} rated turns of {len(set(rated.dialogues))} dialogues, {sum(rated.good)} of them good"
-    if options.scorer != QUALITY:
+    if options.scorer == QUALITY:
+        heads = RatedHeads(
+            np.array([[each.details[name] for name in HEADS] for each in scores]),
+            np.array(rated.good),
+            rated.dialogues,
+            [find_repeats(turn.context, turn.response) for turn in map(loaded.trim, rated.turns)],
+        )
+        shipped = QualityOptions.model_validate(manifest.options).value
+        choice, found = calibrate_formula(heads, shipped, rate=rate, source=source)
+        curve = _new_curve(curve, choice, shipped, heads)
+        if found.good_threshold is None and choice.formula == shipped:
+            found = replace(found, good_threshold=manifest.good_threshold)
+    else:
         threshold = make_threshold([each.value for each in scores], rated.good, rate, source)
-        alone = ThresholdCalibration(None, threshold, loaded.bundle.manifest.good_threshold, len(scores))
-        return _write(options, loaded.bundle, alone, loaded.bundle.calibration()), rated, alone
-    heads = RatedHeads(
-        np.array([[each.details[name] for name in HEADS] for each in scores]),
-        np.array(rated.good),
-        rated.dialogues,
-        [find_repeats(turn.context, turn.response) for turn in map(loaded.trim, rated.turns)],
-    )
-    shipped = QualityOptions.model_validate(loaded.bundle.manifest.options).value
-    choice, made = calibrate_formula(heads, shipped, rate=rate, source=source)
-    curve = _new_curve(loaded.bundle, choice, shipped, heads)
-    if made.good_threshold is None and choice.formula == shipped:
-        made = replace(made, good_threshold=loaded.bundle.manifest.good_threshold)
-    return _write(options, loaded.bundle, made, curve), rated, made
+        found = ThresholdCalibration(None, threshold, manifest.good_threshold, len(scores))
+    bundle = _write(options, loaded.bundle, found, curve)
+    yield from describe(rated, found, options.false_alarms)
+    yield f"{bundle.manifest.reference} written to {options.output}"
 
 
 async def score_by_service(
@@ -489,12 +486,11 @@ async def score_by_service(
     return scores
 
 
-def _new_curve(bundle: Bundle, choice: Choice, shipped: ValueFormula, rated: RatedHeads) -> Calibration:
+def _new_curve(known: Calibration, choice: Choice, shipped: ValueFormula, rated: RatedHeads) -> Calibration:
     """The percentiles of the new value: over the same turns where their order stays, else over the rated ones.
 
     A rising curve over the value moves each percentile as it moves the value.
     """
-    known = bundle.calibration()
     if choice.formula == shipped:
         return known
     if not choice.keeps_order:

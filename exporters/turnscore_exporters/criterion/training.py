@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import JsonValue
 from sklearn.feature_extraction.text import TfidfVectorizer
 from turnscore_assessment.data.dialogues import STATED, draw_turns, read_population
 from turnscore_assessment.figures import Interval, jsonable
@@ -353,6 +352,13 @@ def _write(
             "language": older.options.get("language", "en"),
         }
     )
+    report = {
+        "measure": learned.held.measure,
+        "agreement": learned.agreement,
+        "baselines": learned.baselines,
+        "over_length": learned.over_length,
+        "curve": learned.curve,
+    }
     lender = older.name if older.shared is None else older.shared.bundle
     manifest = Manifest(
         name=options.name,
@@ -379,7 +385,7 @@ def _write(
             "date": datetime.now(UTC).date().isoformat(),
             "python": platform.python_version(),
         },
-        agreement={"report": _report(learned)},
+        agreement={"report": jsonable(report)},
         licence=options.licence,
     )
     return write_bundle(output, manifest, encoder.lenders or [encoder.folder])
@@ -403,19 +409,6 @@ def _write_joint_graph(
     shutil.copyfile(learned.deep.joint_file, own)
     graphs: dict[GraphVariant, GraphSpec] = {GRAPH: spec.model_copy(update={"parity_measured": measured})}
     return graphs, [encoder_digest(older.files[spec.file], sha256_of(own))], [spec.file]
-
-
-def _report(learned: Learned) -> JsonValue:
-    found: JsonValue = jsonable(
-        {
-            "measure": learned.held.measure,
-            "agreement": learned.agreement,
-            "baselines": learned.baselines,
-            "over_length": learned.over_length,
-            "curve": learned.curve,
-        }
-    )
-    return found
 
 
 def _command_of(options: CriterionTrainOptions) -> str:

@@ -156,7 +156,8 @@ def build_pairs(dialogues: Iterable[RecordedDialogue], labels: Labels) -> list[T
         step = 2 if labels is Labels.PUBLISHED and label == 0 else 1
         for index in range(0, len(turns) - 1, step):
             query, reply = turns[index], turns[index + 1]
-            if labels is Labels.PUBLISHED or _was_rated(reply, dialogue):
+            was_rated = not dialogue.has_bot or dialogue.participants[reply.speaker] == "bot"
+            if labels is Labels.PUBLISHED or was_rated:
                 pairs.append(TextPair(query=query.text, reply=reply.text, label=label, dialogue=dialogue.id))
     return pairs
 
@@ -179,10 +180,6 @@ def _thumb_pairs_of(dialogue: RecordedDialogue) -> Iterable[TextPair]:
         else:
             said = [*said, turn.text] if human_spoke_last else [turn.text]
             human_spoke_last = True
-
-
-def _was_rated(reply: RecordedTurn, dialogue: RecordedDialogue) -> bool:
-    return not dialogue.has_bot or dialogue.participants[reply.speaker] == "bot"
 
 
 def count_labels(pairs: Sequence[TextPair]) -> tuple[int, int]:

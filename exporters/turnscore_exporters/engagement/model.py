@@ -26,6 +26,7 @@ from turnscore_exporters.json_files import read_json
 from turnscore_exporters.options import EngagementExportOptions
 from turnscore_exporters.training.encoders import (
     Encoder,
+    Standardized,
     check_choice,
     cut_end,
     cut_start,
@@ -73,26 +74,16 @@ class EngagementSettings:
         check_choice("combination", self.combination, TextCombination)
 
 
-class EngagementHead(nn.Module):
-    """Standardises a pair's features, then the MLP. `center` and `scale` are set from training pairs, not learned."""
-
-    center: Tensor
-    scale: Tensor
+class EngagementHead(Standardized):
+    """Standardises a pair's features, then the MLP."""
 
     def __init__(self, width: int, dropout: float) -> None:
-        super().__init__()
-        self.register_buffer("center", torch.zeros(width))
-        self.register_buffer("scale", torch.ones(width))
+        super().__init__(width)
         layers: list[nn.Module] = []
         for units in HIDDEN_UNITS:
             layers += [nn.Linear(width, units), nn.ReLU(), nn.Dropout(dropout)]
             width = units
         self.layers = nn.Sequential(*layers, nn.Linear(width, 2))
-
-    def fit_scale(self, features: Tensor) -> None:
-        """Sets center and scale from features [pairs, width]."""
-        self.center.copy_(features.mean(0))
-        self.scale.copy_(features.std(0).clamp_min(1e-6) if len(features) > 1 else torch.ones_like(self.scale))
 
     def forward(self, features: Tensor) -> Tensor:
         """Logits [pairs, 2] of features [pairs, width]."""

@@ -5,15 +5,25 @@ The report has models' agreement with people, next to that of the response's len
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 import typer
+from numpy.typing import ArrayLike
 from torch import Tensor, nn
 from torch.nn import functional
 from turnscore_assessment.data.dialogues import is_sample
-from turnscore_assessment.figures import BinaryAgreement, bootstrap, compute_auc, find_best_threshold, measure_agreement
+from turnscore_assessment.figures import (
+    Statistic,
+    bootstrap,
+    compute_auc,
+    compute_balanced_accuracy,
+    compute_pearson,
+    compute_spearman,
+    find_best_threshold,
+)
 
 from turnscore_exporters.data.pairs import (
     CONVAI_FILE,
@@ -24,7 +34,6 @@ from turnscore_exporters.data.pairs import (
     EngagementData,
     Labels,
     TextPair,
-    check_published_counts,
     count_labels,
     read_contrast_text,
     read_engagement_data,
@@ -448,47 +457,49 @@ def measure_lengths(pairs: Sequence[TextPair]) -> dict[str, list[float]]:
     }
 
 
-def report_baselines(test_sets: Sequence[TestSet], rounds: int) -> dict[str, dict[str, BinaryAgreement]]:
+BOOTSTRAP_ROUNDS = 1000
+
+
+def measure_agreement(scores: Sequence[float], labels: Sequence[int], threshold: float = 0.5) -> dict[str, Any]:
+    """Four figures of one score against people's binary judgements, each with its interval."""
+    balanced = partial(compute_balanced_accuracy, threshold=threshold)
+    figures: dict[str, Statistic] = {"balanced_accuracy": balanced, "auc": compute_auc}
+    figures |= {"pearson": compute_pearson, "spearman": compute_spearman}
+    found = {name: asdict(bootstrap(each, scores, labels, BOOTSTRAP_ROUNDS)) for name, each in figures.items()}
+    return {"pairs": len(labels), **found}
+
+
+def report_baselines(test_sets: Sequence[TestSet]) -> dict[str, Any]:
     """Agreement of the reply's length alone, on each test set, with the validation pairs' best threshold."""
-    report: dict[str, dict[str, BinaryAgreement]] = {}
+    report: dict[str, Any] = {}
     for test_set in test_sets:
         validation = measure_lengths(test_set.validation)
         labels = [pair.label for pair in test_set.validation]
         report[test_set.name] = {
-            kind: measure_agreement(lengths, test_set.labels, find_best_threshold(validation[kind], labels), rounds)
+            kind: measure_agreement(lengths, test_set.labels, find_best_threshold(validation[kind], labels))
             for kind, lengths in measure_lengths(test_set.pairs).items()
         }
     return report
 
 
-def report_model(
-    model: EngagementModel, vectors: PairVectors, test_sets: Sequence[TestSet], rounds: int
-) -> dict[str, Any]:
+def report_model(model: EngagementModel, vectors: PairVectors, test_sets: Sequence[TestSet]) -> dict[str, Any]:
     """One model's agreement on each test set."""
     report: dict[str, Any] = {}
     for test_set in test_sets:
         scores = model.probability(vectors.features(texts_of(test_set.pairs))).detach().tolist()
-        report[test_set.name] = asdict(measure_agreement(scores, test_set.labels, rounds=rounds))
+        report[test_set.name] = measure_agreement(scores, test_set.labels)
     return report
 
 
-def report_transfer(
-    model: EngagementModel, vectors: PairVectors, pairs: Sequence[TextPair], rounds: int
-) -> dict[str, Any]:
+def report_transfer(model: EngagementModel, vectors: PairVectors, pairs: Sequence[TextPair]) -> dict[str, Any]:
     """Agreement on the transfer pairs, each scored by a blend that did not see it, and that of the lengths alone."""
     odds = cross_validate_blend(model, vectors.features(texts_of(pairs)), labels_of(pairs))
+    columns: dict[str, ArrayLike] = {"": odds, **measure_lengths(pairs)}
     labels = [pair.label for pair in pairs]
-    return {
-        "pairs": len(pairs),
-        "auc": asdict(bootstrap(compute_auc, odds, labels, rounds)),
-        "auc_of_length": {
-            kind: asdict(bootstrap(compute_auc, length, labels, rounds))
-            for kind, length in measure_lengths(pairs).items()
-        },
-    }
+    found = {kind: asdict(bootstrap(compute_auc, each, labels, BOOTSTRAP_ROUNDS)) for kind, each in columns.items()}
+    return {"pairs": len(pairs), "auc": found.pop(""), "auc_of_length": found}
 
 
-BOOTSTRAP_ROUNDS = 1000
 MIXED_LABELS = "heads: contrast text, corrected, thumbs, published; blend: transfer pairs"
 
 
@@ -510,16 +521,15 @@ def run_engagement_training(options: EngagementTrainOptions) -> None:
         model, vectors = train_paper_recipe(data, encoder, paper, options.seed, state)
     save_model(model, encoder, options.output)
     test_sets = list_test_sets(data)
-    baselines = report_baselines(test_sets, BOOTSTRAP_ROUNDS)
-    report = report_model(model, vectors, test_sets, BOOTSTRAP_ROUNDS)
+    lengths = report_baselines(test_sets)
+    report = report_model(model, vectors, test_sets)
     if options.recipe == "mixed":
-        report["transfer_cross_validated"] = report_transfer(model, vectors, data.transfer, BOOTSTRAP_ROUNDS)
-    lengths = {name: {kind: asdict(each) for kind, each in kinds.items()} for name, kinds in baselines.items()}
+        report["transfer_cross_validated"] = report_transfer(model, vectors, data.transfer)
     write_json(options.output / REPORT_FILE, {"model": report, "length": lengths})
     write_json(options.output / TRAINING_FILE, _describe(options, encoder.name))
     for test_set in test_sets:
-        figures, length = report[test_set.name], baselines[test_set.name]["characters"]
-        typer.echo(f"{test_set.name}: AUC {figures['auc']['value']:.3f} (length in characters {length.auc.value:.3f})")
+        found, length = (each["auc"]["value"] for each in (report[test_set.name], lengths[test_set.name]["characters"]))
+        typer.echo(f"{test_set.name}: AUC {found:.3f} (length in characters {length:.3f})")
 
 
 def _describe(options: EngagementTrainOptions, encoder: str) -> dict[str, Any]:
@@ -537,9 +547,7 @@ def _describe(options: EngagementTrainOptions, encoder: str) -> dict[str, Any]:
 
 
 def print_counts(data: EngagementData, *, checked: bool = True) -> None:
-    """Prints the pairs per label and split of both readings; checks the published ones if asked."""
-    if checked:
-        check_published_counts(data.convai)
+    """Prints the pairs per label and split of both readings, and which of them were checked as they were read."""
     for labels in Labels:
         counts = {split: count_labels(data.convai.pairs[labels][split]) for split in ConvaiSplit}
         shares = ", ".join(f"{split} {zeros}/{ones}" for split, (zeros, ones) in counts.items())

@@ -223,31 +223,27 @@ def export_fed(job: FedExport, output: Path) -> Bundle:
     too few reference turns; the folder is then removed.
     """
     with writer.fresh_folder(output, len(job.reference), MIN_REFERENCE_TURNS):
-        return _write(job, output)
-
-
-def _write(job: FedExport, output: Path) -> Bundle:
-    kept = writer.choose_graphs(job.asked.graph, TOLERANCES["cpu-int8"]).kept
-    variants = [FP32, *(each for each in kept if each != FP32)]
-    output.mkdir(parents=True, exist_ok=True)
-    job.checkpoint.tokenizer.save(str(output / writer.TOKENIZER_FILE), pretty=False)
-    _check_window(job, output / writer.TOKENIZER_FILE)
-    _write_graphs(job.checkpoint, variants, output)
-    rated = rate_verified_turns(job.checkpoint, job.options)
-    tested = self_test_turns(KIND)  # the verified ones come first
-    values = mean_values(rated[job.options.loss], job.options).tolist()
-    values += [None] * (len(tested) - len(values))
-    write_json(output / writer.SELF_TEST_FILE, build_self_test(tested, values))
-    # The reference needs a scorer, and a scorer needs a reference: it starts with one of zeros.
-    _write_reference(output, {loss: np.zeros((1, len(job.options.qualities))) for loss in LOSSES}, job)
-    bundle = _start(job, variants, output)
-    published = verify_published(rated, _scorer(bundle, FP32), job.options, TOLERANCES[FP32])
-    expected = serve_both_losses(_scorer(bundle, FP32), job.reference, job.options)
-    _write_reference(output, expected, job)
-    measured = {FP32: {f"published_{loss}": worst for loss, worst in published.items()}}
-    for variant in variants[1:]:
-        measured[variant] = _examine(bundle, variant, job, expected)
-    return writer.finish_bundle(bundle, measured, kept, {})
+        kept = writer.choose_graphs(job.asked.graph, TOLERANCES["cpu-int8"]).kept
+        variants = [FP32, *(each for each in kept if each != FP32)]
+        output.mkdir(parents=True, exist_ok=True)
+        job.checkpoint.tokenizer.save(str(output / writer.TOKENIZER_FILE), pretty=False)
+        _check_window(job, output / writer.TOKENIZER_FILE)
+        _write_graphs(job.checkpoint, variants, output)
+        rated = rate_verified_turns(job.checkpoint, job.options)
+        tested = self_test_turns(KIND)  # the verified ones come first
+        values = mean_values(rated[job.options.loss], job.options).tolist()
+        values += [None] * (len(tested) - len(values))
+        write_json(output / writer.SELF_TEST_FILE, build_self_test(tested, values))
+        # The reference needs a scorer, and a scorer needs a reference: it starts with one of zeros.
+        _write_reference(output, {loss: np.zeros((1, len(job.options.qualities))) for loss in LOSSES}, job)
+        bundle = _start(job, variants, output)
+        published = verify_published(rated, _scorer(bundle, FP32), job.options, TOLERANCES[FP32])
+        expected = serve_both_losses(_scorer(bundle, FP32), job.reference, job.options)
+        _write_reference(output, expected, job)
+        measured = {FP32: {f"published_{loss}": worst for loss, worst in published.items()}}
+        for variant in variants[1:]:
+            measured[variant] = _examine(bundle, variant, job, expected)
+        return writer.finish_bundle(bundle, measured, kept, {})
 
 
 def _check_window(job: FedExport, tokenizer: Path) -> None:

@@ -19,6 +19,7 @@ from turnscore_exporters.errors import EncoderError
 from turnscore_exporters.graphs.export import average_tokens
 from turnscore_exporters.training.encoders import (
     Encoder,
+    Standardized,
     TextVectors,
     chunks,
     load_pretrained,
@@ -184,22 +185,12 @@ PONE_DROPOUT = 0.5
 NETWORK_PAIRS_AT_ONCE = 4096  # Pairs whose vectors are stacked together: PONE judges several hundred thousand. Chosen.
 
 
-class PairNetwork(nn.Module):
+class PairNetwork(Standardized):
     """Standardises both vectors by the training's mean and spread, then the head."""
 
-    center: Tensor
-    scale: Tensor
-
     def __init__(self, width: int, *, is_pone: bool = False) -> None:
-        super().__init__()
-        self.register_buffer("center", torch.zeros(width))
-        self.register_buffer("scale", torch.ones(width))
+        super().__init__(width)
         self.head = PairHead(width, nn.ReLU, PONE_DROPOUT) if is_pone else PairHead(width)
-
-    def fit_scale(self, vectors: Tensor) -> None:
-        """Sets center and scale from training vectors [texts, width]."""
-        self.center.copy_(vectors.mean(0))
-        self.scale.copy_(vectors.std(0).clamp_min(1e-6) if len(vectors) > 1 else torch.ones_like(self.scale))
 
     def forward(self, query: Tensor, reply: Tensor) -> Tensor:
         """Logits [pairs]."""

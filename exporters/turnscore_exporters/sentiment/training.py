@@ -308,10 +308,6 @@ def _follow(
     return BestWeights(measure, steps, looks=recipe.epochs)
 
 
-def _read_judged(folder: Path) -> list[LabelledTurn]:
-    return read_dbdc3(folder / DBDC3_FILE) if (folder / DBDC3_FILE).exists() else []
-
-
 def choose_recipe(options: SentimentTrainOptions) -> tuple[SentimentSettings, SentimentRecipe]:
     """The model and the training of the recipe, with what the options say in its place."""
     is_paper = options.recipe == "paper"
@@ -334,7 +330,7 @@ def run_sentiment_training(options: SentimentTrainOptions) -> None:
     by_set = read_turns(options.data, sets, options.seed)
     report: dict[str, Any] = {"labels": {name: count_labels(turns, recipe.labels) for name, turns in by_set.items()}}
     typer.echo(render_table(report["labels"], "set"))
-    judged = _read_judged(options.data)
+    judged = read_dbdc3(options.data / DBDC3_FILE) if (options.data / DBDC3_FILE).exists() else []
     torch.manual_seed(options.seed)  # draws a pooling layer that the encoder lacks
     encoder = load_long_encoder(settings.encoder, settings.token_limit, has_pooler=settings.pooling == POOLED)
     turns = [turn for members in by_set.values() for turn in members]

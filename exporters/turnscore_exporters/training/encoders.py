@@ -103,6 +103,23 @@ def check_choice(name: str, value: str, choices: Any) -> None:
         raise ValueError(f"{name} is {value!r}, not one of {', '.join(get_args(choices))}")
 
 
+class Standardized(nn.Module):
+    """Holds the `center` and `scale` of what a module reads, which are set from training data and not learned."""
+
+    center: Tensor
+    scale: Tensor
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.register_buffer("center", torch.zeros(width))
+        self.register_buffer("scale", torch.ones(width))
+
+    def fit_scale(self, rows: Tensor) -> None:
+        """Sets both from rows [rows, width]."""
+        self.center.copy_(rows.mean(0))
+        self.scale.copy_(rows.std(0).clamp_min(1e-6) if len(rows) > 1 else torch.ones_like(self.scale))
+
+
 def cut_end(ids: list[int], limit: int) -> list[int]:
     """Keeps the first tokens and the closing [SEP]."""
     return ids if len(ids) <= limit else [*ids[: limit - 1], ids[-1]]
