@@ -110,8 +110,16 @@ def command_of(options: type, run: Callable[[Any], None]) -> Callable[..., None]
     return command
 
 
-RatingsFile = Annotated[
-    Path, typer.Argument(exists=True, dir_okay=False, help="Ratings (docs/studies.md); .gz is unpacked.")
-]
+def input_file(said: str) -> Any:
+    """An argument that names a file, which must be there."""
+    return typer.Argument(exists=True, dir_okay=False, help=said)
+
+
+def file_option(said: str, *names: str) -> Any:
+    """An option that names a file, which must be there."""
+    return typer.Option(*names, exists=True, dir_okay=False, help=said)
+
+
+RatingsFile = Annotated[Path, input_file("Ratings (docs/studies.md); .gz is unpacked.")]
 RoundsOption = Annotated[int, typer.Option(min=1, max=MOST_ROUNDS, help="Resamples per interval.")]
 SeedOption = Annotated[int, typer.Option(min=0, help="Seed of the random draws; the same seed gives the same figures.")]

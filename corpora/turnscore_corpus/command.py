@@ -206,9 +206,7 @@ def score(
     output: Annotated[str, typer.Argument(help="The folder to write, or to resume in: a path or an address.")],
     format: Annotated[Format | None, _input("The format of files whose ending does not name it.")] = None,  # noqa: A002
     row: Annotated[RowHolds, _input("What a row holds: a `dialogue`, or one `turn` next to its others.")] = "dialogue",
-    id_column: Annotated[
-        Text, _input("The dialogue's name; default: `id`, or `dialogue` where rows are turns.")
-    ] = None,
+    id_column: Annotated[Text, _input("The dialogue's name; default: `id`; `dialogue` where rows are turns.")] = None,
     turns_column: Annotated[Text, _input("Turns, {speaker, text}: a list or JSON; default: `turns`.")] = None,
     messages_column: Annotated[Text, _input("OpenAI's chat messages: a list or JSON; default: `messages`.")] = None,
     speaker_column: Annotated[str, _input("Where a row is a turn: the column of its speaker.")] = "speaker",

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from typer import Argument, Option
+from turnscore_assessment.command_line import file_option, input_file
+from typer import Option
 
 DataFolder = Annotated[Path, Option(help="Folder with the data files under their published names.")]
 OptionalDataFolder = Annotated[Path | None, Option(help="Folder with the data files under their published names.")]
@@ -120,16 +121,12 @@ class FedExportOptions:
     checkpoint: Annotated[str, Option(help="GPT-2 architecture: a folder, or a name such as DialoGPT's.")]
     version: BundleVersion = "0.0.0"
     output: Annotated[Path | None, Option(help="Folder for the bundle; must be empty or missing.")] = None
-    verify: Annotated[bool, Option("--verify", help="Only compare with the published computation; needs no data.")] = (
-        False
-    )
+    verify: Annotated[bool, Option("--verify", help="Only compare with the published way; needs no data.")] = False
     dialogues: Annotated[list[Path] | None, Option(help="Dialogues for the percentiles; repeatable.")] = None
     turns: Annotated[int, Option(min=100, help="System turns of these dialogues to score.")] = 300
     graph: GraphNames = None
     qualities: Annotated[Path | None, Option(help="A JSON file of qualities instead of the published ones.")] = None
-    join: Annotated[Literal["stripped", "spaced"], Option(help="Whether texts keep the spaces next to separators.")] = (
-        "stripped"
-    )
+    join: Annotated[Literal["stripped", "spaced"], Option(help="Whether spaces next to separators stay.")] = "stripped"
     loss: Annotated[Literal["response_only", "whole_sequence"], Option(help="The default loss.")] = "response_only"
     licence: Licence = "that of the checkpoint"
     threads: Threads = 0
@@ -141,9 +138,7 @@ class CombinationOptions:
     """Write the percentiles of a combination of scorers over real turns, for TURNSCORE_COMBINATIONS."""
 
     output: Annotated[Path, Option(dir_okay=False, help="File for the percentiles, JSON.")]
-    weight: Annotated[
-        list[str], Option(help="A part and its weight: `engagement=0.5`, `quality.relevant=1`; repeatable.")
-    ]
+    weight: Annotated[list[str], Option(help="A part's weight: `engagement=0.5`, `quality.relevant=1`; repeatable.")]
     bundle: Annotated[list[str], Option(help="A bundle's folder (with a /) or name; repeatable.")]
     data: OptionalDataFolder = None
     dialogues: DialogueFiles = None
@@ -198,27 +193,21 @@ class EngagementTrainOptions(TrainOptions):
     """Train the engagement classifier and report its agreement with people."""
 
     encoder: EncoderName = "minilm-l6"
-    recipe: Annotated[Literal["mixed", "paper"], Option(help="The starter's, or that of Ghazarian et al. 2020.")] = (
-        "mixed"
-    )
+    recipe: Annotated[Literal["mixed", "paper"], Option(help="The starter's or Ghazarian et al. 2020's.")] = "mixed"
     labels: Annotated[Literal["published", "corrected"], Option(help="Recipe paper: which ratings are the labels.")] = (
         "published"
     )
     pooling: Annotated[Literal["mean", "max"], Option(help="Pooling over a text's tokens.")] = "mean"
     transfer: Annotated[bool, Option(help="Recipe paper: go on with the transfer pairs.")] = True
     steps: Annotated[int | None, Option(help="Recipe mixed: steps of the encoder; fewer for a trial.")] = None
-    any_counts: Annotated[bool, Option("--any-counts", help="Accept other pair counts than the published ones.")] = (
-        False
-    )
+    any_counts: Annotated[bool, Option("--any-counts", help="Accept other pair counts than published.")] = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class SentimentTrainOptions(TrainOptions):
     """Train the sentiment/stop model on what users said next; report labels and agreement with people."""
 
-    recipe: Annotated[Literal["starter", "paper"], Option(help="The starter's, or that of Ghazarian et al. 2022.")] = (
-        "starter"
-    )
+    recipe: Annotated[Literal["starter", "paper"], Option(help="The starter's or Ghazarian et al. 2022's.")] = "starter"
     encoder: Annotated[
         str | None, Option(help="A BERT: a folder, a hub's name, or `minilm-l6` (starter); paper: BERT-base.")
     ] = None
@@ -226,9 +215,7 @@ class SentimentTrainOptions(TrainOptions):
         Literal["two", "sentiment", "sum"] | None,
         Option(help="Both outputs (starter), one regression on sentiment, or on their sum (paper)."),
     ] = None
-    token_limit: Annotated[
-        int | None, Option(min=16, help="Most tokens of context and response together: 80; paper: 512.")
-    ] = None
+    token_limit: Annotated[int | None, Option(min=16, help="Most tokens of a row: 80; paper: 512.")] = None
     epochs: Annotated[int | None, Option(min=1, help="2; paper: 10.")] = None
     steps: Annotated[int | None, Option(help="Most steps; for a trial.")] = None
     sets: Annotated[Path | None, Option(help="Your own descriptions of the sets of dialogues, JSON.")] = None
@@ -268,15 +255,8 @@ class CriterionTrainOptions:
     Fails with the reason, and writes nothing, where the criterion is not learned from these rows.
     """
 
-    files: Annotated[
-        list[Path], Argument(exists=True, dir_okay=False, help="Rows that turnscore judge wrote; .gz is unpacked.")
-    ]
-    name: Annotated[
-        str,
-        Option(
-            help="The criterion, by which callers will ask for it; also the mark to learn, unless --mark says another."
-        ),
-    ]
+    files: Annotated[list[Path], input_file("Rows that turnscore judge wrote; .gz is unpacked.")]
+    name: Annotated[str, Option(help="The criterion's name; also the mark to learn, unless --mark says another.")]
     version: BundleVersion = "1.0.0"
     output: Annotated[
         Path | None,
@@ -288,18 +268,14 @@ class CriterionTrainOptions:
     ] = None
     mark: Annotated[str | None, Option(help="The mark to learn; default: the name. People's are people.NAME.")] = None
     scale: Annotated[str | None, Option(help="Lowest and highest mark, such as 1,5; default: as the rows say.")] = None
-    rubric: Annotated[
-        Path | None, Option(exists=True, dir_okay=False, help="The rubric that judges were given, for the card.")
-    ] = None
+    rubric: Annotated[Path | None, file_option("The rubric that judges were given, for the card.")] = None
     encoder: Annotated[str, Option(help="The bundle of quality on whose features it works.")] = "quality"
     deep: Annotated[
         bool,
         Option("--deep", help="Train the upper layers, too; kept where that is better: it costs a pass for each turn."),
     ] = False
     keep_deep: Annotated[bool, Option("--keep-deep", help="--deep, kept also where it may be no better.")] = False
-    data: Annotated[
-        Path | None, Option(help="Data folder, for percentiles among its turns instead of the judged ones.")
-    ] = None
+    data: Annotated[Path | None, Option(help="Data folder: percentiles among its turns, not the judged ones.")] = None
     turns: Annotated[int, Option(min=100, help="Most of these turns.")] = 2000
     false_alarms: Annotated[
         float, Option(min=0.001, max=0.5, help="Largest share of good turns called low, and of bad ones called good.")
@@ -315,7 +291,7 @@ class CalibrateOptions:
     10%, 19 for 15%, 14 for 20%, 9 for 30%. Fewer than --false-alarms needs give the weaker promise.
     """
 
-    file: Annotated[Path, Argument(exists=True, dir_okay=False, help="Rated turns, JSON lines; .gz is unpacked.")]
+    file: Annotated[Path, input_file("Rated turns, JSON lines; .gz is unpacked.")]
     scorer: Annotated[str, Option(help="The scorer to calibrate.")] = "quality"
     bundle: Annotated[
         str | None, Option(help="The scorer's bundle: a folder (with a /) or a name; default: the scorer's name.")
@@ -324,8 +300,6 @@ class CalibrateOptions:
     output: Annotated[Path, Option(file_okay=False, help="Folder for the new version; empty or missing.")] = Path(
         "build/calibrated"
     )
-    new_version: Annotated[
-        str | None, Option(help="Version of the new bundle; default: one that only this run has.")
-    ] = None
+    new_version: Annotated[str | None, Option(help="The new version; default: one that only this run has.")] = None
     good_from: Annotated[float | None, Option(help="The rating from which a turn is good.")] = None
     false_alarms: FalseAlarms = 0.05

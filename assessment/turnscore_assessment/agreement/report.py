@@ -90,16 +90,14 @@ def choose_parts(scored: Sequence[ScoredFile], parts: Sequence[str]) -> list[tup
     return [(file, part) for file in scored for part in parts if part in file.parts]
 
 
-def observe(
-    dialogues: Sequence[JudgedDialogue], chosen: Sequence[tuple[ScoredFile, str]], level: Level
-) -> Observations:
-    """Scores, baselines and judgements of one level; `chosen` holds scores of these dialogues in their order."""
+def observe(dialogues: Sequence[JudgedDialogue], parts: Sequence[tuple[ScoredFile, str]], level: Level) -> Observations:
+    """Scores, baselines and judgements of one level; `parts` holds scores of these dialogues in their order."""
     qualities = _judge(dialogues, level)
     columns = []
-    for file, part in chosen:
+    for file, part in parts:
         known = [(file.dialogues[number], place) for number, place in qualities]
-        parts = [scores.dialogue if place is None else scores.turns[place] for scores, place in known]
-        columns.append(ScoreColumn(file.name_of(part), _floats(each.get(part, math.nan) for each in parts), False))
+        scored = [scores.dialogue if place is None else scores.turns[place] for scores, place in known]
+        columns.append(ScoreColumn(file.name_of(part), _floats(each.get(part, math.nan) for each in scored), False))
     measures = [_measure(dialogues[number], place) for number, place in qualities]
     columns += [
         ScoreColumn(name, _floats(column), True)
@@ -175,15 +173,13 @@ class Group:
     rows: Sequence[MeasuredColumn]
 
 
-def measure(observations: Observations, rounds: int, seed: int) -> list[Group]:
+def measure(observed: Observations, rounds: int, seed: int) -> list[Group]:
     """All figures of one level: all systems together first, then each where the file names more than one."""
-    systems = np.array([system or "" for system in observations.systems])
-    groups = [_measure_group(observations, ALL_SYSTEMS, np.full(len(systems), True), rounds, seed)]
+    systems = np.array([system or "" for system in observed.systems])
+    groups = [_measure_group(observed, ALL_SYSTEMS, np.full(len(systems), True), rounds, seed)]
     names = np.unique(systems)
     if len(names) > 1:
-        groups += [
-            _measure_group(observations, str(name) or "(unnamed)", systems == name, rounds, seed) for name in names
-        ]
+        groups += [_measure_group(observed, str(name) or "(unnamed)", systems == name, rounds, seed) for name in names]
     return groups
 
 
@@ -198,7 +194,7 @@ def _measure_row(
     kept = chosen & ~np.isnan(column.values)
     others = () if column.is_baseline else observations.columns
     baselines = {each.name: each.values for each in others if each.is_baseline}
-    figures = correlate_clustered(
+    found = correlate_clustered(
         column.values[kept],
         observations.qualities[kept],
         {name: values[kept] for name, values in baselines.items()},
@@ -206,9 +202,7 @@ def _measure_row(
         rounds,
         seed,
     )
-    return MeasuredColumn(
-        name=column.name, is_baseline=column.is_baseline, observations=int(kept.sum()), **vars(figures)
-    )
+    return MeasuredColumn(name=column.name, is_baseline=column.is_baseline, observations=int(kept.sum()), **vars(found))
 
 
 HEADER = ("system", "score", "n", "Pearson", "Spearman", "Kendall", "Pearson given length", "Spearman given length")

@@ -305,9 +305,7 @@ class ScorerOptions:
     """Who scores, and which parts of the scores count; options of commands."""
 
     scorers: Annotated[list[str] | None, Option("--scorer", help="A scorer to ask; repeatable.")] = None
-    parts: Annotated[
-        list[str] | None, Option("--part", help="A detail of the score instead of its `value`; repeatable.")
-    ] = None
+    parts: Annotated[list[str] | None, Option("--part", help="A detail in place of the `value`; repeatable.")] = None
     bundles: Annotated[
         list[str] | None,
         Option("--bundle", help="Instead of a service: a bundle's folder (with a /) or name; repeatable."),

@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import Annotated, Any
 
 import numpy as np
-from typer import Argument, Option
+from typer import Option
 
 from turnscore_assessment.agreement.report import choose_parts
 from turnscore_assessment.agreement.scoring import (
@@ -25,7 +25,7 @@ from turnscore_assessment.agreement.scoring import (
     drop_empty_turns,
     score_dialogues,
 )
-from turnscore_assessment.command_line import RatingsFile, RoundsOption, SeedOption
+from turnscore_assessment.command_line import RatingsFile, RoundsOption, SeedOption, input_file
 from turnscore_assessment.errors import AgreementError, BadFileError, TooFewError
 from turnscore_assessment.figures import (
     CONFIDENCE,
@@ -183,9 +183,8 @@ def _check_keys(
     if unknown is not None:
         raise BadFileError(path, 0, f"{key}: the ratings have no {unknown!r}")
     named = {(row.dialogue, row.system) for row in ratings.dialogues} if key == DIALOGUE else set()
-    shared = next(
-        (name for name, times in Counter(name for name, _ in named).items() if times > 1 and name in found), ""
-    )
+    counts = Counter(name for name, _ in named)
+    shared = next((name for name in found if counts[name] > 1), "")
     if shared:
         raise BadFileError(path, 0, f"{key}: {shared!r} is the name of several systems' dialogues; name them by `line`")
 
@@ -349,13 +348,8 @@ class MetricsOptions(ScorerOptions):
     """Correlate scorers, columns of numbers and lengths with people's judgements of systems and of dialogues."""
 
     ratings: RatingsFile
-    scores: Annotated[
-        list[Path] | None,
-        Argument(exists=True, dir_okay=False, help="CSV with a column `line`, `dialogue` or `system`."),
-    ] = None
-    parts: Annotated[
-        list[str] | None, Option("--part", help="An entry of a score's details besides `value`; repeatable.")
-    ] = None
+    scores: Annotated[list[Path] | None, input_file("CSV with a column `line`, `dialogue` or `system`.")] = None
+    parts: Annotated[list[str] | None, Option("--part", help="A detail besides the `value`; repeatable.")] = None
     per_system: Annotated[int | None, Option(min=1, help="Most dialogues of each system that scorers score.")] = None
     keep: Annotated[
         Path | None, Option(dir_okay=False, help="CSV for the scorers' scores, which then need not be asked again.")

@@ -100,9 +100,8 @@ def measure_pairs(study: JudgedStudy) -> dict[bool, PairAgreement]:
     Systems are compared by name and each dialogue's mean z over criteria, the degraded one among them (Ji et al. 2022,
     figure 2). A worker who did two such HITs is a pair, too, as published.
     """
-    every, ordinary = (
-        _measure_rows(study, chosen) for chosen in (np.ones_like(study.chosen), ~study.table.is_degraded)
-    )
+    every = _measure_rows(study, np.ones_like(study.chosen))
+    ordinary = _measure_rows(study, ~study.table.is_degraded)
     return {does_pass: replace(found, ordinary_median=ordinary[does_pass].median) for does_pass, found in every.items()}
 
 
@@ -391,9 +390,7 @@ def _show_criteria(report: StudyReport) -> Section:
     known |= {(each.second, each.first): each.spearman for each in report.criteria}
     rows = [[name, *(known.get((name, other), NOTHING) for other in names)] for name in names]
     text = "Over systems, by raw scores as published: Pearson above the diagonal, Spearman below."
-    return Section(
-        "How the criteria go together", [text], [Table("Correlations of criteria", ["criterion", *names], rows)]
-    )
+    return Section("How criteria go together", [text], [Table("Correlations of criteria", ["criterion", *names], rows)])
 
 
 def _show_method(report: StudyReport) -> Section:

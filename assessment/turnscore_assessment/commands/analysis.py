@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from typer import Argument, Option
+from typer import Option
 
 from turnscore_assessment.analysis.metrics import MetricsOptions, measure_file
 from turnscore_assessment.analysis.power import PowerOptions, PowerPlan, plan_study, read_pilot
@@ -19,6 +19,8 @@ from turnscore_assessment.command_line import (
     RoundsOption,
     SeedOption,
     command_of,
+    file_option,
+    input_file,
     refuse_input,
     reported_errors,
 )
@@ -185,12 +187,7 @@ app.command("power")(command_of(PilotOptions, run_power))
 
 @app.command("reliability")
 def run_reliability(
-    file: Annotated[
-        Path,
-        Argument(
-            exists=True, dir_okay=False, help="Ratings in which `dialogue` names items, or CSV of item, rater, value."
-        ),
-    ],
+    file: Annotated[Path, input_file("Ratings in which `dialogue` names items, or CSV of item, rater, value.")],
     output: Annotated[Path | None, Option(dir_okay=False, help="File for the figures, as JSON.")] = None,
     rounds: RoundsOption = ROUNDS,
     seed: SeedOption = 0,
@@ -214,10 +211,7 @@ def run_reliability(
 
 @app.command("convert")
 def run_convert(
-    sources: Annotated[
-        list[Path],
-        Argument(exists=True, dir_okay=False, help="All files of one run: workers who passed and workers who failed."),
-    ],
+    sources: Annotated[list[Path], input_file("All files of one run: workers who passed and workers who failed.")],
     output: Annotated[Path, Option(dir_okay=False, help="File to write; gzipped if it ends in .gz.")],
     study: Annotated[str, Option(help="The study's name; default: the output's.")] = "",
 ) -> None:
@@ -232,18 +226,14 @@ def run_convert(
 
 @app.command("readability")
 def run_readability(
-    dialogues: Annotated[
-        Path, Argument(exists=True, dir_okay=False, help="JSON lines with `turns`, or ratings; .gz is unpacked.")
-    ],
+    dialogues: Annotated[Path, input_file("JSON lines with `turns`, or ratings; .gz is unpacked.")],
     output: Annotated[Path, Option(dir_okay=False, help="CSV to write, a line per dialogue.")],
     encoder: Annotated[
         str | None, Option(help="A bundle of kind encoder: a folder (with a /) or name. Without it no coherence.")
     ] = None,
     context_turns: Annotated[int, Option(min=1, max=50, help="Turns of context to compare a response with.")] = 1,
-    dull: Annotated[Path | None, Option(exists=True, dir_okay=False, help="Dull patterns, a line each.")] = None,
-    function_words: Annotated[
-        Path | None, Option(exists=True, dir_okay=False, help="Words that say nothing, a line each.")
-    ] = None,
+    dull: Annotated[Path | None, file_option("Dull patterns, a line each.")] = None,
+    function_words: Annotated[Path | None, file_option("Words that say nothing, a line each.")] = None,
 ) -> None:
     """Measure how easy replies read (Flesch), and their distance from the context, times a penalty for dull ones."""
     from turnscore_assessment.data.dialogues import read_conversations
@@ -283,11 +273,9 @@ def build_readability_page(found: Sequence["DialogueReadability"]) -> Page:
 
 @app.command("distort")
 def run_distort(
-    dialogues: Annotated[Path, Argument(exists=True, dir_okay=False, help="JSON lines with `turns`; .gz is unpacked.")],
+    dialogues: Annotated[Path, input_file("JSON lines with `turns`; .gz is unpacked.")],
     output: Annotated[Path, Option(dir_okay=False, help="File to write; gzipped if it ends in .gz.")],
-    corpus: Annotated[
-        Path | None, Option(exists=True, dir_okay=False, help="File of the replies; default: the same file.")
-    ] = None,
+    corpus: Annotated[Path | None, file_option("File of the replies; default: the same file.")] = None,
     count: Annotated[int | None, Option(min=1, help="Number of dialogues, from the beginning of the file.")] = None,
     seed: SeedOption = 0,
 ) -> None:

@@ -10,9 +10,9 @@ import numpy as np
 import typer
 from turnscore_core.engine import open_file_engine
 from turnscore_models import BundleError
-from typer import Argument, Option
+from typer import Option
 
-from turnscore_assessment.command_line import client_of, command_of, reported_errors
+from turnscore_assessment.command_line import client_of, command_of, file_option, input_file, reported_errors
 from turnscore_assessment.comparison.comparison import (
     CORRECTIONS,
     ComparisonOptions,
@@ -115,32 +115,20 @@ class CompareOptions(ComparisonOptions):
 
     files: Annotated[
         list[Path] | None,
-        Argument(
-            exists=True,
-            dir_okay=False,
-            help="A file of dialogues per system, scored by `turnscore score` or not yet; with --sequential two, or "
-            "one of ratings.",
+        input_file(
+            "A file of dialogues per system, scored by `turnscore score` or not yet; with --sequential two, or "
+            "one of ratings."
         ),
     ] = None
-    ratings: Annotated[
-        Path | None, Option(exists=True, dir_okay=False, help="People's ratings of these systems, named as files are.")
-    ] = None
-    scorers: Annotated[str | None, Option(help="Scorers, separated by commas; default: all that all files have.")] = (
-        None
-    )
+    ratings: Annotated[Path | None, file_option("People's ratings of these systems, named as files are.")] = None
+    scorers: Annotated[str | None, Option(help="Scorers, separated by commas; default: those of all files.")] = None
     url: Annotated[str | None, Option(help="Service for unscored dialogues; default: TURNSCORE_URL.")] = None
-    engine: Annotated[
-        Literal["local"] | None, Option(help="`local`: starter bundles score them here, without a service.")
-    ] = None
+    engine: Annotated[Literal["local"] | None, Option(help="`local`: starter bundles score them, no service.")] = None
     sequential: Annotated[bool, Option("--sequential", help="Compare after every observation.")] = False
     systems: Annotated[str | None, Option(help="Two systems of the ratings, as in `A,B`.")] = None
     criterion: Annotated[str, Option(help="Criterion of the ratings.")] = OVERALL
-    method: Annotated[
-        SequenceMethod | None, Option(help="Method of the sequence; default: betting if bounds are given.")
-    ] = None
-    bounds: Annotated[
-        str | None, Option(help="Least and greatest possible score, as in `0,1`; betting needs them.")
-    ] = None
+    method: Annotated[SequenceMethod | None, Option(help="The sequence's method; default: betting with bounds.")] = None
+    bounds: Annotated[str | None, Option(help="Least and greatest score, as in `0,1`; betting needs them.")] = None
     alpha: Annotated[float, Option(min=0.0001, max=0.5, help="Level of the sequence.")] = 0.05
     margin: Annotated[float | None, Option(min=0, help="Smallest difference that matters.")] = None
     output: Annotated[Path | None, Option(dir_okay=False, help="File for the result, as JSON.")] = None

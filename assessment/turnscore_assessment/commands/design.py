@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from typer import Argument, Option
+from typer import Option
 
-from turnscore_assessment.command_line import command_of, reported_errors
+from turnscore_assessment.command_line import command_of, input_file, reported_errors
 from turnscore_assessment.designs.analysis import ERRORS, CriterionAnalysis, Scoring, analyse_criterion
 from turnscore_assessment.designs.form import DesignSpec, read_answers, read_items, read_key, write_design
 from turnscore_assessment.designs.making import make_design
@@ -71,7 +71,7 @@ app = typer.Typer(no_args_is_help=True, help="Make blind, balanced rating sheets
 class MakeOptions(DesignSpec):
     """Make one sheet per rater, as CSV, and a key that names the system of each option."""
 
-    items: Annotated[Path, Argument(exists=True, dir_okay=False, help="What is judged (docs/studies.md).")]
+    items: Annotated[Path, input_file("What is judged (docs/studies.md).")]
     output: Annotated[Path, Option(file_okay=False, help="Folder for the key and the sheets.")]
 
 
@@ -84,10 +84,10 @@ def make(options: MakeOptions) -> None:
     output = options.output
     sheets = f"{options.raters} sheets in {output / 'sheets'}"
     typer.echo(f"wrote {output / 'key.json'}, which raters must not see, and {sheets}")
+    dealt = ", ".join(f"{name} {low} to {high}" for name, (low, high) in key.balance.items())
     typer.echo(
-        f"{len(key.questions)} questions about {len(key.items)} items; of a system, from fewest to most: ", nl=False
+        f"{len(key.questions)} questions about {len(key.items)} items; of a system, from fewest to most: {dealt}"
     )
-    typer.echo(", ".join(f"{name} {low} to {high}" for name, (low, high) in key.balance.items()))
 
 
 app.command("make")(command_of(MakeOptions, make))
@@ -95,8 +95,8 @@ app.command("make")(command_of(MakeOptions, make))
 
 @app.command()
 def analyse(
-    key: Annotated[Path, Argument(exists=True, dir_okay=False, help="The key that `make` wrote.")],
-    sheets: Annotated[list[Path], Argument(exists=True, dir_okay=False, help="Filled sheets.")],
+    key: Annotated[Path, input_file("The key that `make` wrote.")],
+    sheets: Annotated[list[Path], input_file("Filled sheets.")],
     transform: Annotated[RatingUnit, Option(help="Use given numbers as z per rater, or raw.")] = "z",
     output: Annotated[Path | None, Option(dir_okay=False, help="Where the result goes as JSON.")] = None,
 ) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
-from turnscore_assessment.command_line import command_of, reported_errors
+from turnscore_assessment.command_line import command_of, file_option, reported_errors
 from turnscore_assessment.errors import AssessmentError
 from turnscore_assessment.files import write_text
 from turnscore_assessment.rendering import Page, print_page, to_html
@@ -29,9 +29,7 @@ def _source(said: str, **more: Any) -> Any:
 class MetricsSource:
     """Where a service's metrics are read."""
 
-    metrics: Annotated[list[str] | None, _source("Address of a service: its counts since it started; repeatable.")] = (
-        None
-    )
+    metrics: Annotated[list[str] | None, _source("Address of a service: counts since its start; repeatable.")] = None
     prometheus: Annotated[str | None, _source("Address of a Prometheus that scrapes the service.")] = None
     window: Annotated[str, _source("How far back to query a Prometheus, such as 14d.")] = "1d"
     selector: Annotated[str, _source('Labels of the series to query in a Prometheus, such as job="bot".')] = ""
@@ -54,9 +52,7 @@ class BaselineOptions(ScoreSource):
 
     output: Annotated[Path, Argument(dir_okay=False, help="File for the baseline: counts as JSON, no text.")]
     window: Annotated[str, _source("How far back to query a Prometheus, such as 14d.")] = "14d"
-    rules: Annotated[
-        Path | None, Option(dir_okay=False, help="Also write recording rules for Prometheus to this file.")
-    ] = None
+    rules: Annotated[Path | None, Option(dir_okay=False, help="Also write recording rules for Prometheus here.")] = None
 
 
 HtmlOption = Annotated[Path | None, Option(dir_okay=False, help="Also write an HTML page to this file.")]
@@ -66,9 +62,7 @@ HtmlOption = Annotated[Path | None, Option(dir_okay=False, help="Also write an H
 class ReportOptions(ScoreSource):
     """Compare live scores with the bundle's curve, and with a baseline."""
 
-    against: Annotated[
-        Path | None, Option("--baseline", exists=True, dir_okay=False, help="What `baseline` wrote.")
-    ] = None
+    against: Annotated[Path | None, file_option("What `baseline` wrote.", "--baseline")] = None
     html: HtmlOption = None
     check: Annotated[bool, Option("--check", help="Exit with status 3 if anything drifted.")] = False
 

@@ -15,7 +15,14 @@ import numpy as np
 import typer
 from typer import Argument, Option
 
-from turnscore_assessment.command_line import RoundsOption, command_of, refuse_input, reported_errors, show_progress
+from turnscore_assessment.command_line import (
+    RoundsOption,
+    command_of,
+    file_option,
+    refuse_input,
+    reported_errors,
+    show_progress,
+)
 from turnscore_assessment.errors import BadFileError
 from turnscore_assessment.figures import (
     LEAST_OBSERVATIONS,
@@ -227,24 +234,20 @@ class JudgeOptions(Judges):
     file: Annotated[
         Path | None, Argument(exists=True, dir_okay=False, help="Dialogues, turns or judged rows: JSON lines, or CSV.")
     ] = None
-    rubric: Annotated[Path | None, Option(exists=True, dir_okay=False, help="The criteria; see --template.")] = None
+    rubric: Annotated[Path | None, file_option("The criteria; see --template.")] = None
     output: Annotated[Path | None, Option("--output", "-o", dir_okay=False, help="JSON lines; .gz packs them.")] = None
     template: Annotated[bool, Option("--template", help="Print a rubric to start from, and exit.")] = False
     share: Annotated[float, Option(min=0, max=1, help="Share of the dialogues that is judged.")] = 1.0
     yes: Annotated[bool, Option("--yes", "-y", help="Ask nothing before the first call.")] = False
     source: Annotated[Source | None, Option("--import", help="Read marks that exist instead of asking.")] = None
-    texts: Annotated[
-        list[Path] | None, Option(exists=True, dir_okay=False, help="With --import: traces or spans with the texts.")
-    ] = None
+    texts: Annotated[list[Path] | None, file_option("With --import: traces or spans with the texts.")] = None
     only_uncertain: Annotated[
         bool, Option("--only-uncertain", help="Ask only where scorers are unsure; needs --scorer and --held-out.")
     ] = False
     scorers: Annotated[
         list[str] | None, Option("--scorer", help="A criterion's bundle: a folder (with a /) or name; repeatable.")
     ] = None
-    held_out: Annotated[
-        Path | None, Option(exists=True, dir_okay=False, help="Rows with marks; those of split dev are used.")
-    ] = None
+    held_out: Annotated[Path | None, file_option("Rows with marks; those of split dev are used.")] = None
     most_asked: Annotated[float, Option(min=0, max=1, help="Share of turns that may be asked.")] = MOST_ASKED
     report: Annotated[Path | None, Option(dir_okay=False, help="File for the figures, as JSON.")] = None
     rounds: RoundsOption = ROUNDS

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from turnscore_assessment.command_line import RoundsOption, SeedOption, reported_errors
+from turnscore_assessment.command_line import RoundsOption, SeedOption, input_file, reported_errors
 from turnscore_assessment.commands import analysis
 from turnscore_assessment.figures import ROUNDS
 from turnscore_assessment.ratings.rating_file import RatingFile, write_ratings
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from turnscore_assessment.study.plan import StudyPlan
 
 
-PlanFile = Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="STUDY.toml (docs/studies.md).")]
+PlanFile = Annotated[Path, input_file("STUDY.toml (docs/studies.md).")]
 PublicUrl = Annotated[str | None, typer.Option(help="The address that workers open, as in https://study.example.org.")]
 HostOption = Annotated[str, typer.Option(help="Where to listen; default: on this machine only.")]
 PortOption = Annotated[int, typer.Option(min=1, max=65535)]

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
-from turnscore_assessment.command_line import reported_errors
+from turnscore_assessment.command_line import file_option, reported_errors
 from turnscore_assessment.errors import ReferencesError
 from turnscore_assessment.figures import Interval
 from turnscore_assessment.references.evaluation import (
@@ -76,16 +76,14 @@ def _show_correlations(evaluation: Evaluation) -> Section:
 
 
 def _list_diversity(found: Diversity) -> list[list[object]]:
-    figures = {f"distinct-{order}": value for order, value in found.distinct.items()}
+    named = {f"distinct-{order}": value for order, value in found.distinct.items()}
     for order, value in found.expected_adjusted.items():
-        figures[f"ead-{order} (V = {found.vocabulary[order]})"] = value
+        named[f"ead-{order} (V = {found.vocabulary[order]})"] = value
     for order, value in (found.distinct_within_rows or {}).items():
-        figures[f"distinct-{order} within rows"] = value
+        named[f"distinct-{order} within rows"] = value
     for order, value in (found.self_bleu or {}).items():
-        figures[f"self-bleu-{order}"] = value
-    return [
-        [found.system, name, found.tokenisation, found.responses, show(value, 4)] for name, value in figures.items()
-    ]
+        named[f"self-bleu-{order}"] = value
+    return [[found.system, name, found.tokenisation, found.responses, show(value, 4)] for name, value in named.items()]
 
 
 def draw_growth(correlations: Sequence[Correlated], reducer: str = "max") -> str:
@@ -116,12 +114,8 @@ def references(
         list[str] | None, Option(help=f"{', '.join(REDUCERS)}; repeatable. Default: {DEFAULT_REDUCER}.")
     ] = None,
     encoder: Annotated[str | None, Option(help="A bundle of kind encoder: its folder (with a /), or its name.")] = None,
-    word_vectors: Annotated[
-        Path | None, Option(exists=True, dir_okay=False, help="Word vectors as text; .gz is unpacked.")
-    ] = None,
-    meteor_jar: Annotated[
-        Path | None, Option(exists=True, dir_okay=False, help="METEOR 1.5's jar, its data next to it.")
-    ] = None,
+    word_vectors: Annotated[Path | None, file_option("Word vectors as text; .gz is unpacked.")] = None,
+    meteor_jar: Annotated[Path | None, file_option("METEOR 1.5's jar, its data next to it.")] = None,
     tokenisation: Annotated[str, Option(help="`blanks` for tokenised text, `words` for any other.")] = "blanks",
     json: Annotated[Path | None, Option(dir_okay=False, help="File for everything, as JSON.")] = None,
     plot: Annotated[

@@ -66,9 +66,7 @@ class Ledger:
         for row in rows.rows():
             self._lines += 1
             if self._lines == 1 and row.get("rubric") != rubric.sha256:
-                raise BadFileError(
-                    path, 1, "was made with another rubric, and marks of two do not mix: give another -o"
-                )
+                raise BadFileError(path, 1, "was made with another rubric; marks of two do not mix: give another -o")
             if self._lines > 1:
                 self._take(row)
 

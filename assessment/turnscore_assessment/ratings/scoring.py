@@ -247,7 +247,7 @@ def sum_values(table: RatingTable, values: Floats, chosen: Flags, raters: Intege
     return SystemSums(sums.reshape(workers, systems, -1)[kept], counts.reshape(workers, systems)[kept])
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class JudgedStudy:
     """A study's table, and which of its workers and rows count."""
 
@@ -294,9 +294,7 @@ def judge_study(ratings: RatingFile, *, needs_passing: bool = True) -> JudgedStu
     workers = control_quality(table)
     passing = np.array([worker.passes for worker in workers], dtype=np.bool_)
     chosen = choose_rows(table, passing) if needs_passing or passing.any() else np.zeros_like(table.is_degraded)
-    return JudgedStudy(
-        ratings=ratings, table=table, workers=workers, passing=passing, chosen=chosen, z=standardize(table)
-    )
+    return JudgedStudy(ratings, table, workers, passing, chosen, standardize(table))
 
 
 def resample_systems(sums: SystemSums, rounds: int, seed: int) -> Floats:

@@ -300,9 +300,7 @@ def check_reducer(name: str, metric: Metric) -> None:
     if name not in REDUCERS:
         raise ReferencesError(f"no reducer is called {name}; choose one of {', '.join(REDUCERS)}")
     if name == JOINT and metric.compare_jointly is None:
-        raise ReferencesError(
-            f"{metric.name} has no definition for several references at once: {JOINT} does not fit it"
-        )
+        raise ReferencesError(f"{metric.name} has no definition for several references: {JOINT} does not fit it")
 
 
 def fits(name: str, metric: Metric) -> bool:
@@ -362,13 +360,11 @@ class RatingCorrelation:
     spearman: Interval
 
 
-def correlate_contexts(
-    scores: Floats, ratings: Floats, contexts: Sequence[str], rounds: int = ROUNDS
-) -> RatingCorrelation:
+def correlate_contexts(scores: Floats, ratings: Floats, contexts: Sequence[str]) -> RatingCorrelation:
     """Both correlations, each with its interval; fewer than LEAST_DIALOGUES contexts give no interval."""
     numbers = np.unique(np.asarray(contexts), return_inverse=True)[1]
     count = int(numbers.max()) + 1
-    columns, draws = np.stack([scores, ratings]), draw_dialogues(count, rounds, seed=0)
+    columns, draws = np.stack([scores, ratings]), draw_dialogues(count, ROUNDS, seed=0)
     pearson = find_interval(compute_pearson(scores, ratings), resample_pearson(columns, numbers, draws)[:, 0, 1])
     spearman = find_interval(compute_spearman(scores, ratings), resample_spearman(columns, numbers, draws)[:, 0, 1])
     return RatingCorrelation(len(scores), count, pearson, spearman)
@@ -465,7 +461,7 @@ def _correlate_all(of_metrics: Sequence[Tables], rated: Sequence[int], reducers:
     found = []
     for tables in of_metrics:
         metric = tables.metric
-        for reducer, references in _choose_columns(metric, rows, reducers):
+        for reducer, references in _list_columns(metric, rows, reducers):
             column = tables.reduce(reducer, references)[rated]
             leader = first.setdefault((reducer, references), column)
             against = None if leader is column else williams_test(leader, column, ratings)
@@ -474,9 +470,7 @@ def _correlate_all(of_metrics: Sequence[Tables], rated: Sequence[int], reducers:
     return found
 
 
-def _choose_columns(
-    metric: Metric, rows: Sequence[ReferencedReplies], reducers: Sequence[str]
-) -> list[tuple[str, int]]:
+def _list_columns(metric: Metric, rows: Sequence[ReferencedReplies], reducers: Sequence[str]) -> list[tuple[str, int]]:
     """Each reducer with its numbers of references: 1, 2, ... for some, all for the others."""
     most = max(len(row.references) for row in rows)
     columns: list[tuple[str, int]] = []

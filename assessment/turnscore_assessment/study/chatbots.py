@@ -64,9 +64,8 @@ class Chatbots:
             headers["Authorization"] = f"Bearer {key}"
         assert system.url is not None
         body = bytearray()
-        async with self._client.stream(
-            "POST", system.url, json=build_request(system, texts), headers=headers
-        ) as response:
+        request = build_request(system, texts)
+        async with self._client.stream("POST", system.url, json=request, headers=headers) as response:
             if response.status_code != 200:
                 raise ChatbotError(f"status {response.status_code}")
             if response.headers.get("content-encoding", "identity") != "identity":

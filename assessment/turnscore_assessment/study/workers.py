@@ -93,9 +93,8 @@ def make_word(letters: int) -> str:
 def parse_link(text: str) -> WorkerLink | None:
     """The link in a request; None where its form is wrong."""
     code, dot, secret = text.partition(".")
-    return (
-        WorkerLink(code, secret) if len(text) <= LONGEST_LINK and text.isascii() and code and dot and secret else None
-    )
+    is_whole = len(text) <= LONGEST_LINK and text.isascii() and code and dot and secret
+    return WorkerLink(code, secret) if is_whole else None
 
 
 def hash_secret(secret: str) -> str:
@@ -564,9 +563,7 @@ def _show_dialogue(dialogue: WorkerDialogue, recorded: Sequence[RatedDialogueTur
     if recorded is not None:
         said = [{"speaker": turn.speaker, "text": turn.text} for turn in recorded]
     else:
-        said = [
-            {"speaker": "system" if place % 2 else "user", "text": text} for place, text in enumerate(dialogue.texts)
-        ]
+        said = [{"speaker": "system" if at % 2 else "user", "text": text} for at, text in enumerate(dialogue.texts)]
     return {
         "id": dialogue.id,
         "number": dialogue.position + 1,

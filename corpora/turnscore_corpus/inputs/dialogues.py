@@ -149,9 +149,7 @@ def _in_order(records: Sequence[RawRecord], column: str | None) -> Sequence[RawR
         try:
             keys.append(_number_in((each.fields or {})[column]))
         except (KeyError, TypeError, ValueError):
-            raise RefusedDialogueError(
-                "must be a number: turns are ordered by it", field=column, row=each.row
-            ) from None
+            raise RefusedDialogueError("must be a number: it orders the turns", field=column, row=each.row) from None
     return [records[place] for place in sorted(range(len(records)), key=keys.__getitem__)]
 
 

@@ -337,9 +337,7 @@ def read_contrast_text(path: Path, pairs: int, seed: int = 0) -> ContrastText:
                 found[dialogue.source].append(TextPair(query.text, reply.text))
     generator = random.Random(seed)  # noqa: S311
     share = -(-pairs // max(1, len(found)))
-    drawn = [
-        pair for _, members in sorted(found.items()) for pair in generator.sample(members, min(share, len(members)))
-    ]
+    drawn = [pair for _, own in sorted(found.items()) for pair in generator.sample(own, min(share, len(own)))]
     if len(drawn) < 2:
         raise BadFileError(path, 0, "has fewer than two pairs of turns")
     generator.shuffle(drawn)

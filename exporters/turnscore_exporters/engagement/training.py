@@ -402,9 +402,7 @@ def build_sources(
     return sources
 
 
-def train_mixed_heads(
-    model: EngagementModel, sources: Mapping[str, Source], recipe: MixedRecipe, seed: int = 0
-) -> None:
+def train_mixed_heads(model: EngagementModel, sources: Mapping[str, Source], recipe: MixedRecipe, seed: int) -> None:
     """Trains every head in place on its source, each with a seed of its own."""
     plan = [(name, steps) for name, steps in recipe.head_steps for _ in range(recipe.heads_per_source)]
     for number, (head, (name, steps)) in enumerate(zip(model.each_head, plan, strict=True)):

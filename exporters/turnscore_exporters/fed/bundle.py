@@ -278,9 +278,7 @@ def _examine(
     drift = writer.check_parity(
         variant, list(map(build_turn, job.reference)), values, wanted_values, TOLERANCES[variant]
     )
-    by_quality = [
-        compute_spearman(served[:, each].tolist(), wanted[:, each].tolist()) for each in range(wanted.shape[1])
-    ]
+    by_quality = [compute_spearman(*(each.tolist() for each in pair)) for pair in zip(served.T, wanted.T, strict=True)]
     return {
         **drift.to_dict(),
         "quality_max_abs": round(float(np.abs(served - wanted).max()), 6),

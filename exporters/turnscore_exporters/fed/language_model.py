@@ -183,9 +183,7 @@ def run_language_model_training(options: LanguageModelOptions) -> None:
     texts = read_texts(options.data)
     tokenizer = train_tokenizer((turn for turns in texts.train for turn in turns), options.vocabulary)
     eos_id = find_end_of_text(tokenizer)
-    trained, held_out = (
-        _tokenize(tokenizer, each, eos_id, options.positions) for each in (texts.train, texts.held_out)
-    )
+    trained, held_out = (_tokenize(tokenizer, own, eos_id, options.positions) for own in (texts.train, texts.held_out))
     typer.echo(f"{sum(map(len, trained)):,} tokens to train on, {sum(map(len, held_out)):,} held out")
     torch.manual_seed(options.seed)
     model = build_model(options, tokenizer.get_vocab_size(), eos_id)

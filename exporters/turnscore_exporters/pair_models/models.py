@@ -230,9 +230,7 @@ def collate_pairs(checkpoint: PairCheckpoint, pairs: Sequence[tuple[str, str]]) 
 
 def score_pairs(checkpoint: PairCheckpoint, pairs: Sequence[tuple[str, str]]) -> Floats:
     """The probability of each pair, in batches of like length."""
-    found = score_alike(
-        pairs, lambda pair: sum(map(len, pair)), lambda chosen: read_logits(checkpoint, chosen).sigmoid()
-    )
+    found = score_alike(pairs, lambda pair: sum(map(len, pair)), lambda own: read_logits(checkpoint, own).sigmoid())
     return np.asarray(found.numpy(), dtype=np.float64)
 
 
