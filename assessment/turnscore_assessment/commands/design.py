@@ -85,9 +85,7 @@ def make(options: MakeOptions) -> None:
     sheets = f"{options.raters} sheets in {output / 'sheets'}"
     typer.echo(f"wrote {output / 'key.json'}, which raters must not see, and {sheets}")
     dealt = ", ".join(f"{name} {low} to {high}" for name, (low, high) in key.balance.items())
-    typer.echo(
-        f"{len(key.questions)} questions about {len(key.items)} items; of a system, from fewest to most: {dealt}"
-    )
+    typer.echo(f"{len(key.questions)} questions about {len(key.items)} items; of a system, fewest to most: {dealt}")
 
 
 app.command("make")(command_of(MakeOptions, make))

@@ -146,9 +146,7 @@ def _write_html(path: Path | None, page: Page) -> None:
 
 def _check_selector(source: MetricsSource) -> None:
     if source.selector and not source.prometheus:
-        raise typer.BadParameter(
-            "goes with --prometheus; a service and a file have no such labels", param_hint="--selector"
-        )
+        raise typer.BadParameter("goes with --prometheus; other sources have no such labels", param_hint="--selector")
 
 
 def _gather(source: ScoreSource) -> "list[LiveValues]":

@@ -103,9 +103,7 @@ def _print_metrics(is_asked: bool) -> None:
 
 
 def references(
-    file: Annotated[
-        Path, Argument(exists=True, help="JSON lines (docs/references.md), or with --multiref their folder.")
-    ],
+    file: Annotated[Path, Argument(exists=True, help="JSON lines (docs/references.md); with --multiref a folder.")],
     metric: Annotated[
         list[str] | None,
         Option(help=f"A metric's name; repeatable. Default: {DEFAULT_METRIC}; with --encoder, {ENCODER}."),
@@ -118,9 +116,7 @@ def references(
     meteor_jar: Annotated[Path | None, file_option("METEOR 1.5's jar, its data next to it.")] = None,
     tokenisation: Annotated[str, Option(help="`blanks` for tokenised text, `words` for any other.")] = "blanks",
     json: Annotated[Path | None, Option(dir_okay=False, help="File for everything, as JSON.")] = None,
-    plot: Annotated[
-        Path | None, Option(dir_okay=False, help="File for the plot of correlation by references (SVG).")
-    ] = None,
+    plot: Annotated[Path | None, Option(dir_okay=False, help="SVG to write: correlation by references.")] = None,
     multiref: Annotated[bool, Option("--multiref", help="FILE is the folder of the multi-reference data.")] = False,
     threads: Annotated[int, Option(min=1, max=64, help="CPU threads of the encoder.")] = 1,
     _list: Annotated[

@@ -373,9 +373,7 @@ def compare_scores_sequentially(
     notes = [f"alpha {alpha:g} is shared by {len(names)} scorers"] if len(names) > 1 else []
     found = []
     for name in names:
-        kept = [
-            (left[name], right[name]) for left, right in zip(*columns, strict=True) if name in left and name in right
-        ]
+        kept = [(x[name], y[name]) for x, y in zip(*columns, strict=True) if name in x and name in y]
         _check_bounds(name, kept, bounds)
         differences = np.array([left - right for left, right in kept])
         observed = PairedDifferences(differences, reach, unit, notes)

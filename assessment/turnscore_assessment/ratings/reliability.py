@@ -59,9 +59,8 @@ def measure_intraclass(ratings: Floats) -> Intraclass:
         raise TooFewError(f"intraclass correlation needs two items and two raters; there are {items} and {raters}")
     found = _measure_drawn_intraclass(ratings, np.ones((1, len(ratings))))
     figures = found[0].tolist() if len(found) else [math.nan] * len(_FIGURES)
-    return Intraclass(
-        **dict(zip(_FIGURES, figures, strict=True)), items=items, raters=float(items / (1 / own[own > 0]).sum())
-    )
+    named = dict(zip(_FIGURES, figures, strict=True))
+    return Intraclass(**named, items=items, raters=float(items / (1 / own[own > 0]).sum()))
 
 
 def step_up(single: float, raters: float) -> float:

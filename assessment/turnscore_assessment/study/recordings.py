@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Annotated
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, select
 from sqlalchemy.exc import SQLAlchemyError
 from turnscore_client import (
     AsyncTurnScoreClient,
@@ -30,7 +30,7 @@ from turnscore_assessment.ratings.rating_file import Name, RatedDialogue, RatedD
 from turnscore_assessment.study.chatbots import find_key
 from turnscore_assessment.study.database import StudyDatabase, dialogues, turns, workers
 from turnscore_assessment.study.plan import ScoringPlan, StudyPlan, SystemPlan
-from turnscore_assessment.study.workers import read_texts
+from turnscore_assessment.study.workers import change_dialogue, read_texts
 
 MOST_DIALOGUES = 20_000  # Most dialogues of one system. Chosen: more than people rate.
 MOST_TURNS = 200  # Most turns of one dialogue. Chosen: no rater reads more.
@@ -181,7 +181,7 @@ class BlindScorer:
             except InternalError:
                 self._failed.add(dialogue_id)
                 continue
-            await self.database.run(_store_scores, dialogue_id, scores)
+            await self.database.run(change_dialogue, dialogue_id, scores=dict(scores))
         return len(waiting)
 
     async def _score_turns(self, spoken: list[Turn]) -> Mapping[str, float]:
@@ -236,7 +236,3 @@ def _find_unscored(
         .limit(AT_A_TIME)
     ).all()
     return [(row.id, row.system, row.recorded, read_texts(connection, row.id)) for row in rows]
-
-
-def _store_scores(connection: Connection, dialogue_id: str, scores: Mapping[str, float]) -> None:
-    connection.execute(update(dialogues).where(dialogues.c.id == dialogue_id).values(scores=dict(scores)))

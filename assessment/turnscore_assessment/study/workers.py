@@ -371,6 +371,11 @@ def find_standing(connection: Connection, worker_id: int) -> Standing:
     return Standing(len(rows), sum(row.state in ("rated", "given_up") for row in rows), begun[0] if begun else None)
 
 
+def change_dialogue(connection: Connection, dialogue_id: str, **values: Any) -> None:
+    """Sets these columns of a dialogue."""
+    connection.execute(update(dialogues).where(dialogues.c.id == dialogue_id).values(**values))
+
+
 def open_next(connection: Connection, study_id: int, worker_id: int, plan: StudyPlan, now: float) -> None:
     """Begins the worker's next dialogue, unless one is open or none is left. Raises RefusedError: FULL."""
     lock_study(connection, study_id)
@@ -389,9 +394,7 @@ def open_next(connection: Connection, study_id: int, worker_id: int, plan: Study
     )
     if (others or 0) >= plan.limits.open_dialogues:
         raise RefusedError(StudyRefusal.FULL)
-    connection.execute(
-        update(dialogues).where(dialogues.c.id == rows[0].id).values(state="open", opened_at=now, touched_at=now)
-    )
+    change_dialogue(connection, rows[0].id, state="open", opened_at=now, touched_at=now)
 
 
 def take_message(
@@ -421,7 +424,7 @@ def take_message(
     if number == dialogue.inputs:
         connection.execute(insert(turns).values(dialogue_id=dialogue_id, number=2 * number, text=text, said_at=now))
         dialogue.texts.append(text)
-    connection.execute(update(dialogues).where(dialogues.c.id == dialogue_id).values(asked_at=now, touched_at=now))
+    change_dialogue(connection, dialogue_id, asked_at=now, touched_at=now)
     return dialogue
 
 
@@ -434,16 +437,12 @@ def store_reply(connection: Connection, dialogue_id: str, number: int, text: str
     there = connection.scalar(select(turns.c.number).where(turns.c.dialogue_id == dialogue_id, turns.c.number == place))
     if there is None:
         connection.execute(insert(turns).values(dialogue_id=dialogue_id, number=place, text=text, said_at=now))
-    connection.execute(
-        update(dialogues).where(dialogues.c.id == dialogue_id).values(asked_at=None, failures=0, touched_at=now)
-    )
+    change_dialogue(connection, dialogue_id, asked_at=None, failures=0, touched_at=now)
 
 
 def note_failure(connection: Connection, dialogue_id: str) -> None:
     """Records that a reply failed; the message may be sent again."""
-    connection.execute(
-        update(dialogues).where(dialogues.c.id == dialogue_id).values(asked_at=None, failures=dialogues.c.failures + 1)
-    )
+    change_dialogue(connection, dialogue_id, asked_at=None, failures=dialogues.c.failures + 1)
 
 
 def rate(
@@ -477,7 +476,7 @@ def give_up(connection: Connection, worker_id: int, dialogue_id: str, now: float
 
 
 def _end(connection: Connection, row: Row[Any], now: float, **values: Any) -> None:
-    connection.execute(update(dialogues).where(dialogues.c.id == row.id).values(asked_at=None, **values))
+    change_dialogue(connection, row.id, asked_at=None, **values)
     left = connection.scalar(
         select(func.count())
         .select_from(dialogues)

@@ -93,9 +93,8 @@ def export_checkpoint(made: Checkpoint, options: BundleOptions) -> Bundle:
         expected = made.score(made.turns)
         tested = self_test_turns(made.scorer.KIND)
         made.write_graphs(choice, options.output)
-        write_rest(
-            made.encoder.tokenizer, expected, made.source, build_self_test(tested, made.score(tested)), options.output
-        )
+        test = build_self_test(tested, made.score(tested))
+        write_rest(made.encoder.tokenizer, expected, made.source, test, options.output)
         bundle = writer.start_bundle(
             options.output,
             made.scorer.KIND,

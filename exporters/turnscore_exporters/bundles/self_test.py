@@ -33,9 +33,8 @@ from turnscore_exporters.json_files import write_json
 
 Texts = tuple[str, ...]
 
-_TEXTS: dict[str, list[list[str]]] = json.loads(
-    Path(__file__).with_name("self_test_texts.json").read_text(encoding="utf-8")
-)
+_FILE = Path(__file__).with_name("self_test_texts.json")
+_TEXTS: dict[str, list[list[str]]] = json.loads(_FILE.read_text(encoding="utf-8"))
 _OF_KIND: dict[str, tuple[Texts, ...]] = {kind: tuple(map(tuple, texts)) for kind, texts in _TEXTS.items()}
 # The turns that an export also scores the published way, which takes a pass for every follow-up.
 FED_VERIFIED = _OF_KIND.pop("fed_verified")

@@ -169,7 +169,7 @@ PACKS_AT_ONCE = 32
 MIN_SPEARMAN: dict[GraphVariant, float] = {"cuda-fp16": 0.999}
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Drift:
     """Absolute differences of a graph's scores from the checkpoint's, and the rank correlation of the two."""
 
@@ -225,9 +225,7 @@ def check_parity(
             f"graph {graph}: the order of {len(turns)} turns correlates with the checkpoint's by "
             f"{spearman:.5f}; at least {least} is needed"
         )
-    return Drift(
-        turns=len(turns), max_abs=float(differences[worst]), mean_abs=float(differences.mean()), spearman=spearman
-    )
+    return Drift(len(turns), float(differences[worst]), float(differences.mean()), spearman)
 
 
 def turns_of(pairs: Sequence[tuple[str, str]]) -> list[TurnToScore]:

@@ -56,9 +56,7 @@ def _build_pair(record: dict[str, str | None], path: Path, row: int) -> TextPair
         raise BadFileError(path, row, "has too few columns")
     if label not in ("0", "1"):
         raise BadFileError(path, row, f"has label {label!r}, expected 0 or 1")
-    return TextPair(
-        query=query.strip(), reply=reply.strip(), label=int(label), dialogue=f"{path.stem}:{record.get('id') or row}"
-    )
+    return TextPair(query.strip(), reply.strip(), int(label), f"{path.stem}:{record.get('id') or row}")
 
 
 # Specified: the paper's threshold and split, and the pair counts of its Table 4 as (label 0, label 1).
@@ -174,9 +172,7 @@ def _thumb_pairs_of(dialogue: RecordedDialogue) -> Iterable[TextPair]:
         if dialogue.participants.get(turn.speaker) == "bot":
             human_spoke_last = False
             if turn.thumb != THUMB_NONE:
-                yield TextPair(
-                    query=" ".join(said), reply=turn.text, label=int(turn.thumb == THUMB_UP), dialogue=dialogue.id
-                )
+                yield TextPair(" ".join(said), turn.text, int(turn.thumb == THUMB_UP), dialogue.id)
         else:
             said = [*said, turn.text] if human_spoke_last else [turn.text]
             human_spoke_last = True

@@ -335,9 +335,8 @@ def transfer(
 ) -> None:
     """The paper's transfer step: continues to train the head, in place, on pairs of the target domain."""
     source = Source(vectors.features(texts_of(pairs)), labels_of(pairs), 64)
-    train_head(
-        model.first_head, source, recipe.loop("transfer", recipe.transfer_steps, encoder, seed, recipe.transfer_rate)
-    )
+    loop = recipe.loop("transfer", recipe.transfer_steps, encoder, seed, recipe.transfer_rate)
+    train_head(model.first_head, source, loop)
 
 
 def train_mixed_recipe(

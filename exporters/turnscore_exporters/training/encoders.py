@@ -248,6 +248,5 @@ def read_checkpoint(
         tokenizer = Tokenizer.from_file(str(folder / TOKENIZER_FILE))
     except Exception as error:
         raise CheckpointError(f"{folder}: is not a checkpoint of {kind} ({error})") from error
-    return model.eval(), Encoder(
-        name=settings["encoder"], model=bert, tokenizer=tokenizer, token_limit=settings["token_limit"]
-    )
+    limit = settings["token_limit"]
+    return model.eval(), Encoder(name=settings["encoder"], model=bert, tokenizer=tokenizer, token_limit=limit)

@@ -38,7 +38,6 @@ class LoopSettings:
     learning_rate: float = 1e-3
     weight_decay: float = 0.0
     betas: tuple[float, float] = (0.9, 0.999)
-    optimizer: Callable[..., torch.optim.Optimizer] = torch.optim.AdamW
 
 
 class WeightAverage:
@@ -125,7 +124,7 @@ def train(
     `follower` gives the weights that count at the end, in place of the last ones.
     """
     trained = groups or [{"params": [each for each in model.parameters() if each.requires_grad]}]
-    optimizer = settings.optimizer(
+    optimizer = torch.optim.AdamW(
         trained, lr=settings.learning_rate, betas=settings.betas, weight_decay=settings.weight_decay
     )
     model.train()
@@ -171,9 +170,7 @@ def _load_state(parts: dict[str, Any], settings: LoopSettings, path: Path | None
     except Exception as error:
         raise CheckpointError(f"{path}: cannot be read ({error}); delete it to start over") from error
     if state["run_key"] != settings.run_key:
-        raise CheckpointError(
-            f"{path}: belongs to another run ({state['run_key']}); delete it or choose another folder"
-        )
+        raise CheckpointError(f"{path}: belongs to another run ({state['run_key']}); delete it or take another folder")
     if missing := parts.keys() - state.keys():
         raise CheckpointError(
             f"{path}: another version of this training wrote it (no {', '.join(sorted(missing))}); delete it"
