@@ -8,7 +8,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Decimal
 from itertools import groupby
@@ -47,15 +47,25 @@ class RawTurn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Draft:
-    """A dialogue as it lies in the input."""
+class InputDialogue:
+    """A dialogue to score."""
 
     id: str
-    row: int
-    turns: Sequence[RawTurn]
-    turns_given: int
-    system: str | None
-    day: str | None
+    row: int  # the number of its row, or of its first one
+    turns_given: int  # how many turns or messages the input has
+    turns: Sequence[Turn] = ()
+    places: Sequence[int] = ()  # each turn's place, from 0, among the row's turns or messages
+    rows: Sequence[int] = ()  # each turn's row
+    system: str | None = None
+    day: str | None = None
+
+    @property
+    def chars(self) -> int:
+        return sum(len(each.text) for each in self.turns)
+
+
+# A dialogue without its turns, and these as they lie in the input.
+Draft = tuple[InputDialogue, Sequence[RawTurn]]
 
 
 def name_in(record: RawRecord, columns: Columns) -> str | None:
@@ -77,7 +87,7 @@ def draft_row(record: RawRecord, columns: Columns, limits: Limits) -> Draft:
     _check_count(len(listed), field, limits)
     turns = _of_messages(listed, field, record.row) if holds_messages else _of_turns(listed, field, record.row, columns)
     name = name_in(record, columns) or f"row {record.row}"
-    return Draft(id=name, row=record.row, turns=turns, turns_given=len(listed), **_carried(fields, columns))
+    return InputDialogue(id=name, row=record.row, turns_given=len(listed), **_carried(fields, columns)), turns
 
 
 def draft_rows(name: str, records: Sequence[RawRecord], columns: Columns, limits: Limits) -> Draft:
@@ -95,9 +105,8 @@ def draft_rows(name: str, records: Sequence[RawRecord], columns: Columns, limits
         speaker, text = ((each.fields or {})[column] for column in (columns.speaker, columns.text))
         said = "" if text is None else text
         turns.append(RawTurn(columns.speaker_of(speaker), said, place, each.row, columns.speaker, columns.text))
-    return Draft(
-        id=name, row=records[0].row, turns=turns, turns_given=len(turns), **_carried(ordered[0].fields or {}, columns)
-    )
+    carried = _carried(ordered[0].fields or {}, columns)
+    return InputDialogue(id=name, row=records[0].row, turns_given=len(turns), **carried), turns
 
 
 def _of_turns(listed: Sequence[object], field: str, row: int, columns: Columns) -> list[RawTurn]:
@@ -202,24 +211,6 @@ class SetAside:
     scorer: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InputDialogue:
-    """A dialogue to score."""
-
-    id: str
-    row: int  # the number of its row, or of its first one
-    turns: Sequence[Turn]
-    places: Sequence[int]  # each turn's place, from 0, among the row's turns or messages
-    rows: Sequence[int]  # each turn's row
-    turns_given: int  # how many turns or messages the input has
-    system: str | None = None
-    day: str | None = None
-
-    @property
-    def chars(self) -> int:
-        return sum(len(each.text) for each in self.turns)
-
-
 Read = InputDialogue | SetAside
 
 
@@ -267,29 +258,26 @@ def _named(records: Iterable[RawRecord], columns: Columns, nameless: list[SetAsi
 
 def _choose_turns(draft: Draft, limits: Limits) -> Iterator[Read]:
     """The dialogue of the turns that can be read, preceded by what was left out of it."""
+    dialogue, given = draft
     turns: list[Turn] = []
     kept: list[RawTurn] = []
     left_out: list[SetAside] = []
-    for raw in draft.turns:
+    for raw in given:
         turn = read_turn({"speaker": raw.speaker, "text": raw.text}, limits)
         if isinstance(turn, Turn):
             turns.append(turn)
             kept.append(raw)
         elif turn.field == "text":
             left_out.append(
-                SetAside(row=raw.row, dialogue=draft.id, turn=raw.place, code=turn.code.value, reason=turn.message,
+                SetAside(row=raw.row, dialogue=dialogue.id, turn=raw.place, code=turn.code.value, reason=turn.message,
                          field=raw.text_field)
             )  # fmt: skip
         else:
             refused = RefusedDialogueError(turn.message, field=raw.speaker_field, row=raw.row)
-            yield _whole(refused, draft.row, draft.id)
+            yield _whole(refused, dialogue.row, dialogue.id)
             return
     yield from left_out
-    places, rows = [each.place for each in kept], [each.row for each in kept]
-    yield InputDialogue(
-        id=draft.id, row=draft.row, turns=turns, places=places, rows=rows, turns_given=draft.turns_given,
-        system=draft.system, day=draft.day,
-    )  # fmt: skip
+    yield replace(dialogue, turns=turns, places=[each.place for each in kept], rows=[each.row for each in kept])
 
 
 def _whole(refused: RefusedDialogueError, row: int, name: str | None) -> SetAside:

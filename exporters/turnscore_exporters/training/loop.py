@@ -38,6 +38,7 @@ class LoopSettings:
     learning_rate: float = 1e-3
     weight_decay: float = 0.0
     betas: tuple[float, float] = (0.9, 0.999)
+    optimizer: Callable[..., torch.optim.Optimizer] = torch.optim.AdamW
 
 
 class WeightAverage:
@@ -124,7 +125,7 @@ def train(
     `follower` gives the weights that count at the end, in place of the last ones.
     """
     trained = groups or [{"params": [each for each in model.parameters() if each.requires_grad]}]
-    optimizer = torch.optim.AdamW(
+    optimizer = settings.optimizer(
         trained, lr=settings.learning_rate, betas=settings.betas, weight_decay=settings.weight_decay
     )
     model.train()
