@@ -393,6 +393,8 @@ class Correlated:
     """One metric under one reducer against the ratings, with the first `references` references of each row."""
 
     metric: str
+    definition: str
+    tokenisation: str
     reducer: str
     references: int
     agreement: RatingCorrelation
@@ -461,12 +463,13 @@ def _correlate_all(of_metrics: Sequence[Tables], rated: Sequence[int], reducers:
     found = []
     for tables in of_metrics:
         metric = tables.metric
+        named = metric.name, metric.definition, metric.tokenisation
         for reducer, references in _list_columns(metric, rows, reducers):
             column = tables.reduce(reducer, references)[rated]
             leader = first.setdefault((reducer, references), column)
             against = None if leader is column else williams_test(leader, column, ratings)
             agreement = correlate_contexts(column, ratings, contexts)
-            found.append(Correlated(metric.name, reducer, references, agreement, against))
+            found.append(Correlated(*named, reducer, references, agreement, against))
     return found
 
 

@@ -17,6 +17,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.resources import files
 from ipaddress import ip_address
 from typing import Annotated, Any, ClassVar, TypeVar
@@ -313,8 +314,8 @@ Lifespan = Callable[[Starlette], AbstractAsyncContextManager[None]]
 def create_study_app(study: RunningStudy, origins: Sequence[str], lifespan: Lifespan | None = None) -> ASGIApp:
     """The app of a study, which answers under these origins alone."""
     routes = [_serve_file(path, *file) for path, file in _PAGE.items()]
-    routes.append(Route("/api/standing", _serve_standing(study), methods=["GET"]))
-    routes += [Route(f"/api/{name}", _serve_act(study, name, origins), methods=["POST"]) for name in ACTS]
+    routes.append(Route("/api/standing", partial(_show_standing, study), methods=["GET"]))
+    routes += [Route(f"/api/{name}", partial(_act, study, name, origins), methods=["POST"]) for name in ACTS]
     app = Starlette(
         routes=routes,
         lifespan=lifespan,
@@ -333,25 +334,18 @@ def _serve_file(path: str, name: str, media_type: str) -> Route:
     return Route(path, serve, methods=["GET"])
 
 
-def _serve_standing(study: RunningStudy) -> Callable[[Request], Awaitable[Response]]:
-    async def serve(request: Request) -> Response:
-        return JSONResponse(await study.show(await study.identify(read_link(request))))
-
-    return serve
+async def _show_standing(study: RunningStudy, request: Request) -> Response:
+    return JSONResponse(await study.show(await study.identify(read_link(request))))
 
 
-def _serve_act(study: RunningStudy, name: str, origins: Sequence[str]) -> Callable[[Request], Awaitable[Response]]:
+async def _act(study: RunningStudy, name: str, origins: Sequence[str], request: Request) -> Response:
     form, act = ACTS[name]
-
-    async def serve(request: Request) -> Response:
-        fields = await read_fields(request, origins, study.plan.chat.input_characters)
-        worker = await study.identify(read_link(request))
-        reply = await act(study, worker, read_body(form, fields))
-        if name == "message":
-            return JSONResponse({"reply": reply})
-        return JSONResponse({} if name == "leaving" else await study.show(worker))
-
-    return serve
+    fields = await read_fields(request, origins, study.plan.chat.input_characters)
+    worker = await study.identify(read_link(request))
+    reply = await act(study, worker, read_body(form, fields))
+    if name == "message":
+        return JSONResponse({"reply": reply})
+    return JSONResponse({} if name == "leaving" else await study.show(worker))
 
 
 async def _answer_error(_request: Request, error: Exception) -> Response:

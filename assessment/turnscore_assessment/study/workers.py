@@ -371,7 +371,7 @@ def find_standing(connection: Connection, worker_id: int) -> Standing:
     return Standing(len(rows), sum(row.state in ("rated", "given_up") for row in rows), begun[0] if begun else None)
 
 
-def change_dialogue(connection: Connection, dialogue_id: str, **values: Any) -> None:
+def change_dialogue(connection: Connection, dialogue_id: str, /, **values: Any) -> None:
     """Sets these columns of a dialogue."""
     connection.execute(update(dialogues).where(dialogues.c.id == dialogue_id).values(**values))
 

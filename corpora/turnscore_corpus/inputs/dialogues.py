@@ -178,7 +178,7 @@ def _number_in(value: object) -> int | float | Decimal:
     return value
 
 
-def _carried(fields: Mapping[str, object], columns: Columns) -> dict[str, str | None]:
+def _carried(fields: Mapping[str, object], columns: Columns) -> dict[str, Any]:
     """What is written with the scores: the system's name, and the day of a date or time."""
     system = None if columns.system is None else _text_of(fields.get(columns.system))
     given = None if columns.day is None else fields.get(columns.day)
