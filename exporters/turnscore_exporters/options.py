@@ -90,9 +90,7 @@ class RelevanceExportOptions(PublishedOptions):
     Of ctx-ruber and pone fp32 alone is written unless --graph names others.
     """
 
-    checkpoint: Annotated[
-        str, Option(help="A BERT or RoBERTa for pairs: folder or hub name; or the folder of ctx-ruber or pone.")
-    ]
+    checkpoint: Annotated[str, Option(help="A BERT or RoBERTa for pairs, or the folder of ctx-ruber or pone.")]
     turns: ReferenceTurns = 2000
     token_limit: Annotated[int, Option(min=16, help="Most tokens of a row.")] = 128
     licence: Licence = "that of the checkpoint"
@@ -208,9 +206,7 @@ class SentimentTrainOptions(TrainOptions):
     """Train the sentiment/stop model on what users said next; report labels and agreement with people."""
 
     recipe: Annotated[Literal["starter", "paper"], Option(help="The starter's or Ghazarian et al. 2022's.")] = "starter"
-    encoder: Annotated[
-        str | None, Option(help="A BERT: a folder, a hub's name, or `minilm-l6` (starter); paper: BERT-base.")
-    ] = None
+    encoder: Annotated[str | None, Option(help="A BERT; default: `minilm-l6`, paper: BERT-base.")] = None
     target: Annotated[
         Literal["two", "sentiment", "sum"] | None,
         Option(help="Both outputs (starter), one regression on sentiment, or on their sum (paper)."),
@@ -227,9 +223,7 @@ class QualityTrainOptions(TrainOptions):
 
     encoder: EncoderName = "minilm-l6"
     init_from: Annotated[Path | None, Option(help="A checkpoint to start from.", exists=True)] = None
-    marks: Annotated[
-        Path | None, Option(help="Turns with a teacher's marks (experiments/quality_teacher.py).", exists=True)
-    ] = None
+    marks: Annotated[Path | None, Option(help="Marks by experiments/quality_teacher.py.", exists=True)] = None
     passes: Annotated[float, Option(min=0.001, help="How often the judged responses are read.")] = 2.5
     share: Annotated[float, Option(min=0.0001, max=1, help="Share of the data; small in a trial.")] = 1.0
     learning_rate: Annotated[float, Option(min=0, help="Learning rate of the encoder.")] = 6e-5
@@ -293,13 +287,9 @@ class CalibrateOptions:
 
     file: Annotated[Path, input_file("Rated turns, JSON lines; .gz is unpacked.")]
     scorer: Annotated[str, Option(help="The scorer to calibrate.")] = "quality"
-    bundle: Annotated[
-        str | None, Option(help="The scorer's bundle: a folder (with a /) or a name; default: the scorer's name.")
-    ] = None
+    bundle: Annotated[str | None, Option(help="Its bundle's folder (with a /) or name; default: its name.")] = None
     url: Annotated[str | None, Option(help="A running service that scores the turns with this bundle.")] = None
-    output: Annotated[Path, Option(file_okay=False, help="Folder for the new version; empty or missing.")] = Path(
-        "build/calibrated"
-    )
+    output: Annotated[Path, Option(file_okay=False, help="Empty or missing folder to fill.")] = Path("build/calibrated")
     new_version: Annotated[str | None, Option(help="The new version; default: one that only this run has.")] = None
     good_from: Annotated[float | None, Option(help="The rating from which a turn is good.")] = None
     false_alarms: FalseAlarms = 0.05

@@ -11,6 +11,7 @@ from turnscore_assessment.figures import CONFIDENCE, Floats, Interval, compute_p
 from turnscore_assessment.ratings.rating_file import OVERALL, RatingFile
 from turnscore_assessment.ratings.scoring import (
     LEAST_SYSTEMS,
+    THRESHOLDS,
     SystemCorrelation,
     SystemSums,
     compare_ranks,
@@ -22,7 +23,6 @@ from turnscore_assessment.ratings.scoring import (
 from turnscore_assessment.rendering import Page, Section, Table, draw_lines
 
 Z, RAW = "z", "raw"
-THRESHOLDS = (0.1, 0.05)  # Those that the published figure and text use.
 
 
 class ScoredStudy:

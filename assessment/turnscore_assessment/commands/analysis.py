@@ -228,9 +228,7 @@ def run_convert(
 def run_readability(
     dialogues: Annotated[Path, input_file("JSON lines with `turns`, or ratings; .gz is unpacked.")],
     output: Annotated[Path, Option(dir_okay=False, help="CSV to write, a line per dialogue.")],
-    encoder: Annotated[
-        str | None, Option(help="A bundle of kind encoder: a folder (with a /) or name. Without it no coherence.")
-    ] = None,
+    encoder: Annotated[str | None, Option(help="An encoder's bundle for coherence: folder (with a /) or name.")] = None,
     context_turns: Annotated[int, Option(min=1, max=50, help="Turns of context to compare a response with.")] = 1,
     dull: Annotated[Path | None, file_option("Dull patterns, a line each.")] = None,
     function_words: Annotated[Path | None, file_option("Words that say nothing, a line each.")] = None,

@@ -166,9 +166,7 @@ def run_demo(
         Path, typer.Argument(file_okay=False, help="Folder for STUDY.toml and its corpus, unless it has them.")
     ],
     port: Annotated[int, typer.Option(min=1, max=65535, help="On 127.0.0.1.")] = DEMO_PORT,
-    raters: Annotated[
-        int, typer.Option(min=0, max=1000, help="Instead of serving, let this many simulated raters take part.")
-    ] = 0,
+    raters: Annotated[int, typer.Option(min=0, max=1000, help="Simulated raters, instead of a server.")] = 0,
 ) -> None:
     """Serve three demo chatbots on this machine, and write a study of them to try, or fill it with simulated raters."""
     from turnscore_assessment.study.demo import create_demo_app, simulate_raters

@@ -369,10 +369,8 @@ def _read_sheet(path: Path) -> Iterator[Given]:
 def build_option_table(key: DesignKey, answers: Mapping[tuple[str, int], Mapping[str, float]]) -> OptionTable:
     """`answers` are by rater and question, then by option, as `read_answer` returns them."""
     questions = {(question.rater, question.question): question for question in key.questions}
-    raters, dialogues = (
-        _number({each[0] for each in questions}),
-        _number({each.dialogue for each in key.items.values()}),
-    )
+    raters = _number({each[0] for each in questions})
+    dialogues = _number({each.dialogue for each in key.items.values()})
     systems, items = _number({each.system for each in key.items.values()}), _number(set(key.items))
     rows: list[tuple[float, ...]] = []
     for number, (place, given) in enumerate(sorted(answers.items())):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 from itertools import combinations
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -120,6 +121,8 @@ def correct_benjamini_hochberg(p_values: Sequence[float]) -> Floats:
     return np.asarray(stats.false_discovery_control(p_values) if len(p_values) else p_values, dtype=np.float64)
 
 
+PairOutcome = Literal["better", "worse", "none"]
+THRESHOLDS = (0.1, 0.05)  # Those that the published figure and text use.
 # Digits that are compared. Chosen: float64 keeps sixteen, of which a mean over criteria loses one or two.
 TIE_DIGITS = 12
 
@@ -138,6 +141,8 @@ class ComparedPair:
     p_two_sided: float
     p_holm: float  # Two-sided, corrected so that one false difference among all pairs is unlikely.
     p_benjamini_hochberg: float  # Two-sided, corrected so that few of the differences found are false.
+    # What the published test says of the first system at each of THRESHOLDS, as `p<0.05`.
+    outcomes: Mapping[str, PairOutcome]
 
 
 def compare_pairs(
@@ -161,9 +166,18 @@ def compare_pairs(
             p_two_sided=tests["two-sided"][number],
             p_holm=float(holm[number]),
             p_benjamini_hochberg=float(hochberg[number]),
+            outcomes={
+                f"p<{each:g}": _conclude(tests["greater"][number], tests["less"][number], each) for each in THRESHOLDS
+            },
         )
         for number, pair in enumerate(pairs)
     ]
+
+
+def _conclude(p_better: float, p_worse: float, threshold: float) -> PairOutcome:
+    if p_better < threshold:
+        return "better"
+    return "worse" if p_worse < threshold else "none"
 
 
 def compare_ranks(left: Floats, right: Floats, alternative: str) -> float:

@@ -88,6 +88,7 @@ _ONLY_READS = "turnscore_only_reads"
 
 Taken = ParamSpec("Taken")
 Given = TypeVar("Given")
+Work = Callable[Concatenate[sa.Connection, Taken], Given]
 
 
 class DatabaseError(AssessmentError):
@@ -102,15 +103,11 @@ class StudyDatabase:
         self._limiter = anyio.CapacityLimiter(THREADS)
         self.study_id = study_id
 
-    async def run(
-        self, work: Callable[Concatenate[sa.Connection, Taken], Given], *taken: Taken.args, **named: Taken.kwargs
-    ) -> Given:
+    async def run(self, work: Work[Taken, Given], *taken: Taken.args, **named: Taken.kwargs) -> Given:
         """Runs the work in one transaction, in a thread; an error undoes it."""
         return await anyio.to_thread.run_sync(lambda: self.run_here(work, *taken, **named), limiter=self._limiter)
 
-    async def read(
-        self, work: Callable[Concatenate[sa.Connection, Taken], Given], *taken: Taken.args, **named: Taken.kwargs
-    ) -> Given:
+    async def read(self, work: Work[Taken, Given], *taken: Taken.args, **named: Taken.kwargs) -> Given:
         """Runs work that only reads, and waits for no other transaction."""
 
         def read_here() -> Given:
@@ -119,9 +116,7 @@ class StudyDatabase:
 
         return await anyio.to_thread.run_sync(read_here, limiter=self._limiter)
 
-    def run_here(
-        self, work: Callable[Concatenate[sa.Connection, Taken], Given], *taken: Taken.args, **named: Taken.kwargs
-    ) -> Given:
+    def run_here(self, work: Work[Taken, Given], *taken: Taken.args, **named: Taken.kwargs) -> Given:
         """Runs the work in this thread."""
         with self._engine.begin() as connection:
             return work(connection, *taken, **named)

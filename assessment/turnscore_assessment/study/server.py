@@ -140,10 +140,7 @@ class RunningStudy:
             if recorded is None:
                 _log.error("system %r: dialogue %r is gone", standing.open.system, standing.open.recorded)
                 raise RefusedError(StudyRefusal.BROKEN)
-        return {
-            "study": workers.show_study(self.plan),
-            **workers.show_standing(self.plan, worker, standing, recorded),
-        }
+        return {"study": workers.show_study(self.plan), **workers.show_standing(self.plan, worker, standing, recorded)}
 
     async def agree(self, worker: Worker, consent_hash: str) -> None:
         """Records the worker's agreement to the text with that hash, and assigns dialogues."""

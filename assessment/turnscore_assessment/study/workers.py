@@ -217,9 +217,8 @@ def invite_workers(connection: Connection, study_id: int, count: int, now: float
 
 def find_worker(connection: Connection, study_id: int, link: WorkerLink) -> Worker:
     """The worker of a link. Raises RefusedError: UNKNOWN_LINK, or LEFT."""
-    row = connection.execute(
-        select(workers).where(workers.c.code == link.code, workers.c.study_id == study_id)
-    ).one_or_none()
+    named = select(workers).where(workers.c.code == link.code, workers.c.study_id == study_id)
+    row = connection.execute(named).one_or_none()
     # Compared in constant time, also where no worker has that code.
     is_right = hmac.compare_digest(hash_secret(link.secret), row.secret_hash if row else _UNKNOWN)
     if row is None or not is_right:

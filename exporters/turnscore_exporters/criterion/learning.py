@@ -63,9 +63,8 @@ def fit_head(features: Floats, wanted: Floats, dialogue_of: Integers) -> LinearH
     penalty, missed, crossed = min(solved, key=lambda each: float(((each[2] - wanted) ** 2).mean()))
     found = design.T @ missed / penalty
     weights = found[:-1] * scale
-    return LinearHead(
-        weights=weights, bias=float(CONSTANT * found[-1] - weights @ mean), penalty=penalty, crossed=crossed
-    )
+    bias = float(CONSTANT * found[-1] - weights @ mean)
+    return LinearHead(weights=weights, bias=bias, penalty=penalty, crossed=crossed)
 
 
 def solve_ridge(design: Floats, wanted: Floats, dialogue_of: Integers) -> list[tuple[float, Floats, Floats]]:

@@ -275,9 +275,8 @@ def _examine(
     served = serve_both_losses(_scorer(bundle, variant), job.reference, job.options)[job.options.loss]
     wanted = expected[job.options.loss]
     values, wanted_values = (mean_values(each, job.options).tolist() for each in (served, wanted))
-    drift = writer.check_parity(
-        variant, list(map(build_turn, job.reference)), values, wanted_values, TOLERANCES[variant]
-    )
+    turns = list(map(build_turn, job.reference))
+    drift = writer.check_parity(variant, turns, values, wanted_values, TOLERANCES[variant])
     by_quality = [compute_spearman(*(each.tolist() for each in pair)) for pair in zip(served.T, wanted.T, strict=True)]
     return {
         **drift.to_dict(),

@@ -244,9 +244,8 @@ def export_usr(options: UsrExportOptions) -> Bundle:
     def judge(pairs: Pairs) -> list[float]:
         """As in the service, a response without tokens has its retrieval alone."""
         found = score_parts(masked, retrieval, pairs)
-        values: list[float] = np.where(
-            np.isnan(found[MASKED]), found[RETRIEVAL], apply_formula(formula, found)
-        ).tolist()
+        whole = apply_formula(formula, found)
+        values: list[float] = np.where(np.isnan(found[MASKED]), found[RETRIEVAL], whole).tolist()
         return values
 
     made = Checkpoint(
