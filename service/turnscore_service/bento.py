@@ -17,18 +17,11 @@ from turnscore_service.api.grpc.server import GrpcServer, UnusableCertificateErr
 from turnscore_service.api.http.app import create_app
 from turnscore_service.api.http.exchange import serving_with
 from turnscore_service.auth.access import UnusableKeysError
+from turnscore_service.lifecycle import signals
 from turnscore_service.lifecycle.admin import AdminSocket, UnusableFolderError, prepare_folder, unusable
 from turnscore_service.lifecycle.loading import WrongSettingError, find_offer
 from turnscore_service.lifecycle.process import is_last_ready, served_url
 from turnscore_service.lifecycle.runtime import Runtime
-from turnscore_service.lifecycle.signals import (
-    drain_before_stopping,
-    end_with,
-    explain_taken_address,
-    hang_up_children,
-    is_worker,
-    reload_on_hangup,
-)
 from turnscore_service.log_setup import set_up_logging
 from turnscore_service.settings.service import Settings, read_settings
 from turnscore_service.telemetry.recorder import MissingExporterError, require_exporter
@@ -61,9 +54,9 @@ def _prepare(settings: Settings) -> tuple[Runtime, GrpcServer]:
 
 # uvicorn would believe anybody on this machine about whom they forward; `trusted_proxies` is asked instead.
 os.environ.setdefault("FORWARDED_ALLOW_IPS", "")
-if not is_worker():
-    explain_taken_address()
-    handle_hangup(hang_up_children)
+if not signals.is_worker():
+    signals.explain_taken_address()
+    handle_hangup(signals.hang_up_children)
 _SUPERVISOR = os.getppid()
 _SETTINGS = read_settings()
 set_up_logging(_SETTINGS.log_level)  # BentoML has set its own up before; so its supervisor's lines are JSON too
@@ -75,7 +68,7 @@ _LOGGER = logging.getLogger("turnscore.bento")
 
 def _announce(worker: int) -> None:
     """The line with which a start ends; of several workers, the last that is ready writes it."""
-    if not is_worker() or is_last_ready(worker, _SETTINGS.workers, Path(os.environ[VARIABLE])):
+    if not signals.is_worker() or is_last_ready(worker, _SETTINGS.workers, Path(os.environ[VARIABLE])):
         url = served_url(str(_SETTINGS.http.host), _SETTINGS.http.port)
         _LOGGER.info("turnscore is ready: %s", url, extra={"url": url})
 
@@ -127,12 +120,12 @@ class TurnScore:
         worker = (bentoml.server_context.worker_index or 1) - 1
         _RUNTIME.start(worker=worker, on_ready=lambda: _announce(worker))
         await _GRPC.start()
-        reload_on_hangup(_RUNTIME.reload)
+        signals.reload_on_hangup(_RUNTIME.reload)
         self._admin = await _open_admin_socket(worker)
-        drain_before_stopping(
+        signals.drain_before_stopping(
             _RUNTIME.begin_drain, _RUNTIME.end_conversations, _SETTINGS.drain_seconds, _SETTINGS.shutdown_seconds
         )
-        self._watching = asyncio.create_task(end_with(_SUPERVISOR)) if is_worker() else None
+        self._watching = asyncio.create_task(signals.end_with(_SUPERVISOR)) if signals.is_worker() else None
 
     @bentoml.on_shutdown  # type: ignore[untyped-decorator]
     async def stop(self) -> None:

@@ -15,6 +15,7 @@ from turnscore_models import Bundle
 from turnscore_wire import TokenCount
 
 from turnscore_core.inference.onnx_backend import Backend
+from turnscore_core.scorers.fed import questions
 from turnscore_core.scorers.fed.batch import (
     BranchLosses,
     Conversation,
@@ -25,16 +26,6 @@ from turnscore_core.scorers.fed.batch import (
     share_turns,
 )
 from turnscore_core.scorers.fed.plans import FedPlan, FedPlans, FedReference
-from turnscore_core.scorers.fed.questions import (
-    MAX_FOLLOW_UP_CHARS,
-    MAX_FOLLOW_UPS,
-    MAX_OWN_QUALITIES,
-    DialogueTokenizer,
-    FedBundleOptions,
-    FedQuestion,
-    FedQuestions,
-    Loss,
-)
 from turnscore_core.scorers.history import CHARS_PER_TOKEN, FEWEST_CHARS, history_of, keep_end
 from turnscore_core.scorers.scorer import Fields, RawScore, Scorer, TokenPack, TurnToScore
 
@@ -62,7 +53,7 @@ class FollowUpLosses:
     found: BranchLosses
     context_tokens: int  # tokens of the context without its first
 
-    def rate(self, loss: Loss) -> list[float]:
+    def rate(self, loss: questions.Loss) -> list[float]:
         """The value of each quality of a plan of one tree; `whole_sequence` only where the pack was made for it."""
         return self.plan.rate(self._losses(loss).tolist())
 
@@ -74,7 +65,7 @@ class FollowUpLosses:
         first = self.plan.first_of(self.tree)
         return RawScore(0.0, {str(first + place): each for place, each in enumerate(self._losses(loss).tolist())})
 
-    def _losses(self, loss: Loss) -> Floats:
+    def _losses(self, loss: questions.Loss) -> Floats:
         tree = self.plan.trees[self.tree]
         if loss == "response_only":
             return tree.response_losses(self.found.tree)
@@ -89,24 +80,24 @@ class FedScorer(Scorer):
 
     def __init__(self, bundle: Bundle, backend: Backend) -> None:
         """Raises RuntimeError where the manifest's options or the files they name are wrong."""
-        manifest, self._options = bundle.manifest, bundle.read_options(FedBundleOptions)
+        manifest, self._options = bundle.manifest, bundle.read_options(questions.FedBundleOptions)
         file, eos_id = bundle.path_of(manifest.tokenizer), self._options.eos_id
-        self._tokenizer = DialogueTokenizer(file, eos_id, self._options.join)
+        self._tokenizer = questions.DialogueTokenizer(file, eos_id, self._options.join)
         self._window = manifest.token_limit
         self._backend = backend
-        self._questions = FedQuestions(self._tokenizer, self._options, self._window)
+        self._questions = questions.FedQuestions(self._tokenizer, self._options, self._window)
         self._reference = FedReference(bundle.path_of(self._options.reference), self._options)
         max_tokens = _WINDOWS_PER_PACK * self._window
         self._plans = FedPlans(self._tokenizer, self._questions, max_tokens=max_tokens)
         self.option_limits = {
-            "own_qualities": MAX_OWN_QUALITIES,
-            "own_follow_ups": MAX_FOLLOW_UPS,
-            "own_follow_up_chars": MAX_FOLLOW_UP_CHARS,
+            "own_qualities": questions.MAX_OWN_QUALITIES,
+            "own_follow_ups": questions.MAX_FOLLOW_UPS,
+            "own_follow_up_chars": questions.MAX_FOLLOW_UP_CHARS,
             "own_follow_up_tokens": max_tokens,
             "one_follow_up_tokens": self._questions.longest_allowed,
         }
 
-    def read_options(self, options: Mapping[str, JsonValue]) -> FedQuestion:
+    def read_options(self, options: Mapping[str, JsonValue]) -> questions.FedQuestion:
         """`qualities`, `own_qualities` and `loss`; raises InvalidRequestError for anything else.
 
         Tokenizes nothing: `encode` refuses follow-ups of the caller's that have too many tokens.
@@ -181,7 +172,7 @@ class FedScorer(Scorer):
 
         Raises InvalidRequestError, naming `own_qualities`, where a caller's follow-ups have too many tokens.
         """
-        by_plan: dict[FedQuestion, list[int]] = {}
+        by_plan: dict[questions.FedQuestion, list[int]] = {}
         for place, turn in enumerate(turns):
             by_plan.setdefault(self._question_of(turn), []).append(place)
         tokens = self._tokenize(turns)
@@ -230,8 +221,8 @@ class FedScorer(Scorer):
         """As the runtime wants it, but never beyond the positions that the model has."""
         return max(longest, min(self._window, self._backend.round_width(longest)))
 
-    def _question_of(self, turn: TurnToScore) -> FedQuestion:
-        return turn.options if isinstance(turn.options, FedQuestion) else self._questions.default
+    def _question_of(self, turn: TurnToScore) -> questions.FedQuestion:
+        return turn.options if isinstance(turn.options, questions.FedQuestion) else self._questions.default
 
     def _tokenize(self, turns: Sequence[TurnToScore]) -> list[list[list[int]]]:
         """Of each turn the tokens of its context's turns that are not empty, and of its response; each text once."""

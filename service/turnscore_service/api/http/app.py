@@ -20,6 +20,7 @@ from turnscore_core.model_set import ModelSet, component_scorers
 from turnscore_wire import ErrorCode, HealthReply, ModelsReply
 
 from turnscore_service.api.calls import CALLS, RequestScope, ServiceCall, unforeseen
+from turnscore_service.api.http import schema
 from turnscore_service.api.http.exchange import (
     REQUEST_ID_HEADER,
     HttpExchange,
@@ -29,15 +30,6 @@ from turnscore_service.api.http.exchange import (
     sender_of,
 )
 from turnscore_service.api.http.rerank import RERANK
-from turnscore_service.api.http.schema import (
-    DocumentedEndpoint,
-    create_documents,
-    describe_conversations,
-    describe_errors,
-    describe_scoring_errors,
-    refuse_method,
-    takes,
-)
 from turnscore_service.api.page import page_endpoints
 from turnscore_service.api.websocket import endpoint as websocket
 from turnscore_service.auth.access import API_KEY_KEY, AUTHORIZATION_KEY, Caller
@@ -59,7 +51,7 @@ class HttpApi:
         scoring = [*map(self._scoring, CALLS), rerank, at_v2]
         endpoints = [*scoring, *self._operations(), *page_endpoints(runtime.settings)]
         self._endpoints = {each.path: each for each in endpoints}
-        self.documents = create_documents(endpoints)
+        self.documents = schema.create_documents(endpoints)
         self._allows_origins = bool(runtime.settings.http.allowed_origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -78,7 +70,7 @@ class HttpApi:
             if scope["method"] in endpoint.methods:
                 response = await endpoint.serve(exchange)
             else:
-                response = refuse_method(exchange, ", ".join(endpoint.methods))
+                response = schema.refuse_method(exchange, ", ".join(endpoint.methods))
         except ScoringError as error:
             response = exchange.refuse(error)
         except CallerLeftError:
@@ -90,7 +82,7 @@ class HttpApi:
         if self._allows_origins or not exchange.send(response):
             await response(scope, receive, send)
 
-    def _scoring(self, call: ServiceCall) -> DocumentedEndpoint:
+    def _scoring(self, call: ServiceCall) -> schema.DocumentedEndpoint:
         runtime, settings = self._runtime, self._runtime.settings
 
         async def score(body: bytes, request_id: str) -> BaseModel:
@@ -117,7 +109,7 @@ class HttpApi:
                 request.answer = await exchange.unless_left(score(body, exchange.request_id))
             return respond(request.answer, exchange.request_id)
 
-        return DocumentedEndpoint(
+        return schema.DocumentedEndpoint(
             path=f"/v1/{call.name}",
             serve=serve,
             methods=("POST",),
@@ -126,29 +118,29 @@ class HttpApi:
             described={
                 "description": call.summary,
                 "response_model": call.reply_type,
-                "responses": describe_scoring_errors(*call.own_errors),
-                "openapi_extra": takes(call.request_type),
+                "responses": schema.describe_scoring_errors(*call.own_errors),
+                "openapi_extra": schema.takes(call.request_type),
             },
         )
 
-    def _operations(self) -> list[DocumentedEndpoint]:
-        not_ready, no_key = describe_errors(ErrorCode.NOT_READY), describe_errors(ErrorCode.UNAUTHENTICATED)
+    def _operations(self) -> list[schema.DocumentedEndpoint]:
+        not_ready, no_key = map(schema.describe_errors, (ErrorCode.NOT_READY, ErrorCode.UNAUTHENTICATED))
         return [
-            DocumentedEndpoint(
+            schema.DocumentedEndpoint(
                 path="/v1/models",
                 serve=self._models,
                 group="models",
                 title="List the models",
                 described={"response_model": ModelsReply, "responses": {**no_key, **not_ready}},
             ),
-            DocumentedEndpoint(
+            schema.DocumentedEndpoint(
                 path=websocket.PATH,
                 serve=websocket.explain,
                 group="conversations",
                 title="Hold a conversation",
-                described={"responses": describe_conversations()},
+                described={"responses": schema.describe_conversations()},
             ),
-            DocumentedEndpoint(
+            schema.DocumentedEndpoint(
                 path="/livez",
                 serve=self._livez,
                 methods=("GET", "HEAD"),
@@ -156,7 +148,7 @@ class HttpApi:
                 title="Is it alive?",
                 described={"response_model": HealthReply},
             ),
-            DocumentedEndpoint(
+            schema.DocumentedEndpoint(
                 path="/readyz",
                 serve=self._readyz,
                 methods=("GET", "HEAD"),
@@ -164,7 +156,7 @@ class HttpApi:
                 title="Is it ready?",
                 described={"response_model": HealthReply, "responses": not_ready},
             ),
-            DocumentedEndpoint(
+            schema.DocumentedEndpoint(
                 path="/metrics",
                 serve=self._metrics,
                 group="operations",
