@@ -11,19 +11,8 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 from turnscore_wire import BODY_FIELD, ConversationMessage, ConversationReply, ErrorReply
 
-from turnscore_client import _defaults
+from turnscore_client import _defaults, _errors
 from turnscore_client._calls import Call
-from turnscore_client._errors import (
-    ConnectionFailedError,
-    NotFoundError,
-    OverloadedError,
-    TooLargeError,
-    TurnScoreError,
-    UnexpectedReplyError,
-    error_from_reply,
-    needs_extra,
-    start_of,
-)
 from turnscore_client._options import Tls
 from turnscore_client._retry import Attempts, OutOfTimeError
 from turnscore_client._settings import USER_AGENT, Settings, load_authorities, load_own_pair
@@ -33,7 +22,7 @@ R = TypeVar("R", bound=BaseModel)
 
 T = TypeVar("T")
 
-with needs_extra("grpc", "a gRPC client"):
+with _errors.needs_extra("grpc", "a gRPC client"):
     import grpc
     import grpc.aio
     from google.protobuf.any_pb2 import Any as AnyMessage
@@ -130,10 +119,10 @@ def read_message(data: bytes, reply_type: type[R]) -> R:
         return reply_type.model_validate(to_fields(message_class.FromString(data)))
     except (DecodeError, ValidationError):
         message = "an answer that is not turnscore's; is something else at this address?"
-        raise UnexpectedReplyError(message, body_start=start_of(data)) from None
+        raise _errors.UnexpectedReplyError(message, body_start=_errors.start_of(data)) from None
 
 
-def error_of(failed: Any, address: str) -> TurnScoreError | OutOfTimeError:
+def error_of(failed: Any, address: str) -> _errors.TurnScoreError | OutOfTimeError:
     """A call's unsuccessful status, in this package's words. `failed` is what grpc or grpc.aio raised.
 
     If turnscore sent the status, it is the error in its details. Otherwise a gRPC library or a proxy did:
@@ -141,22 +130,22 @@ def error_of(failed: Any, address: str) -> TurnScoreError | OutOfTimeError:
     """
     reported = _reported_by_the_service(failed)
     if reported is not None:
-        error = error_from_reply(reported)
+        error = _errors.error_from_reply(reported)
         error.retry_after_ms = _pushback_ms(failed) if error.retry_after_ms is None else error.retry_after_ms
         return error
     code, sentence = failed.code(), failed.details() or ""
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return OutOfTimeError()
     if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
-        return ConnectionFailedError(f"no answer from {address}: {sentence or code.name}")
+        return _errors.ConnectionFailedError(f"no answer from {address}: {sentence or code.name}")
     if code is grpc.StatusCode.UNIMPLEMENTED:
-        return NotFoundError(f"the service at {address} does not know this call")
+        return _errors.NotFoundError(f"the service at {address} does not know this call")
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
         if _BEYOND_THE_TRANSPORT in sentence:
-            return TooLargeError(sentence, BODY_FIELD)
-        return OverloadedError(sentence or f"no room at {address}", retry_after_ms=_pushback_ms(failed))
+            return _errors.TooLargeError(sentence, BODY_FIELD)
+        return _errors.OverloadedError(sentence or f"no room at {address}", retry_after_ms=_pushback_ms(failed))
     message = f"status {code.name} without turnscore's details; is something else at {address}?"
-    return UnexpectedReplyError(message, code.value[0], sentence[: _defaults.BODY_START_CHARS])
+    return _errors.UnexpectedReplyError(message, code.value[0], sentence[: _defaults.BODY_START_CHARS])
 
 
 def last_reply(failed: Any, address: str, *, is_open: bool) -> ConversationReply:
@@ -218,7 +207,7 @@ class _GrpcStream:
             return read_message(received, ConversationReply)
         self._incoming.put(None)  # for a caller that asks again
         if received is None:
-            raise ConnectionFailedError(f"the conversation with {self._address} has ended")
+            raise _errors.ConnectionFailedError(f"the conversation with {self._address} has ended")
         return last_reply(received, self._address, is_open=self._is_open)
 
     async def close(self) -> None:
@@ -353,7 +342,7 @@ class _AsyncGrpcStream:
                 await self._call.done_writing()
                 while not self._has_ended:
                     await self.receive(lambda: _defaults.GOODBYE_SECONDS)
-        except (TimeoutError, OutOfTimeError, TurnScoreError, asyncio.InvalidStateError, grpc.RpcError):
+        except (TimeoutError, OutOfTimeError, _errors.TurnScoreError, asyncio.InvalidStateError, grpc.RpcError):
             pass  # it ended already, or will not end by itself
         finally:
             self._call.cancel()
@@ -374,8 +363,8 @@ class _AsyncGrpcStream:
         if end.args != _OF_A_WRITE and not self._ending.done():
             self._ending.set_result(end)
 
-    def _ended(self) -> ConnectionFailedError:
-        return ConnectionFailedError(f"the conversation with {self._address} has ended")
+    def _ended(self) -> _errors.ConnectionFailedError:
+        return _errors.ConnectionFailedError(f"the conversation with {self._address} has ended")
 
 
 async def _wait_for(task: "asyncio.Future[Any]", seconds: float) -> None:

@@ -16,16 +16,8 @@ import httpx
 from pydantic import BaseModel, ValidationError
 from turnscore_wire import ErrorReply
 
-from turnscore_client import _defaults
+from turnscore_client import _defaults, _errors
 from turnscore_client._calls import Call
-from turnscore_client._errors import (
-    ConnectionFailedError,
-    ServiceError,
-    TurnScoreError,
-    UnexpectedReplyError,
-    error_from_reply,
-    start_of,
-)
 from turnscore_client._options import Tls
 from turnscore_client._retry import Attempts, OutOfTimeError
 from turnscore_client._settings import Settings, load_authorities, load_own_pair
@@ -52,10 +44,10 @@ def read_reply(answer: HttpAnswer, reply_type: type[R]) -> R:
         raise _unexpected(answer) from None
 
 
-def read_error(answer: HttpAnswer) -> ServiceError | UnexpectedReplyError:
+def read_error(answer: HttpAnswer) -> _errors.ServiceError | _errors.UnexpectedReplyError:
     """The typed error that an answer with another status than 200 stands for."""
     try:
-        error = error_from_reply(ErrorReply.model_validate_json(answer.body))
+        error = _errors.error_from_reply(ErrorReply.model_validate_json(answer.body))
     except ValidationError:
         return _unexpected(answer)
     if error.retry_after_ms is None:
@@ -75,21 +67,21 @@ def retry_after_header_ms(headers: Mapping[str, str]) -> int | None:
     return max(0, round(wait.total_seconds() * 1000))
 
 
-def _unexpected(answer: HttpAnswer) -> UnexpectedReplyError:
+def _unexpected(answer: HttpAnswer) -> _errors.UnexpectedReplyError:
     kind = answer.headers.get("content-type", "no content type").partition(";")[0]
-    return UnexpectedReplyError(
+    return _errors.UnexpectedReplyError(
         f"status {answer.status} with a body that is not turnscore's ({kind}); is something else at this address?",
         answer.status,
-        start_of(answer.body),
+        _errors.start_of(answer.body),
         answer.headers.get("x-request-id"),
     )
 
 
-def unexpected_text(text: str | bytes) -> UnexpectedReplyError:
+def unexpected_text(text: str | bytes) -> _errors.UnexpectedReplyError:
     """The error of a message in a conversation that is not turnscore's."""
     message = "a message that is not turnscore's; is something else at this address?"
-    start = start_of(text) if isinstance(text, bytes) else text[: _defaults.BODY_START_CHARS]
-    return UnexpectedReplyError(message, body_start=start)
+    start = _errors.start_of(text) if isinstance(text, bytes) else text[: _defaults.BODY_START_CHARS]
+    return _errors.UnexpectedReplyError(message, body_start=start)
 
 
 # The extension of a request by which the transport asks for the time that its call has left.
@@ -362,18 +354,18 @@ def _add(body: bytearray, chunk: bytes, response: httpx.Response) -> None:
     if len(body) > _defaults.MAX_REPLY_BYTES:
         message = f"status {response.status_code} with a body of more than {_defaults.MAX_REPLY_BYTES} bytes"
         message = f"{message}; is something else at this address?"
-        raise UnexpectedReplyError(message, response.status_code, start_of(body))
+        raise _errors.UnexpectedReplyError(message, response.status_code, _errors.start_of(body))
 
 
 def _answer(response: httpx.Response, body: bytes) -> HttpAnswer:
     return HttpAnswer(response.status_code, {name.lower(): value for name, value in response.headers.items()}, body)
 
 
-def _translate(error: Exception, url: str) -> TurnScoreError | OutOfTimeError:
+def _translate(error: Exception, url: str) -> _errors.TurnScoreError | OutOfTimeError:
     """Every way in which httpx and httpcore fail to bring an answer, in this package's words."""
     if isinstance(error, _TIMEOUTS) and not isinstance(error, httpx.ConnectTimeout | httpcore.ConnectTimeout):
         return OutOfTimeError()
     reason = str(error) or type(error).__name__
     if isinstance(error, _NETWORK_ERRORS):
-        return ConnectionFailedError(f"no answer from {url}: {reason}")
-    return UnexpectedReplyError(f"an answer from {url} that cannot be read: {reason}")
+        return _errors.ConnectionFailedError(f"no answer from {url}: {reason}")
+    return _errors.UnexpectedReplyError(f"an answer from {url} that cannot be read: {reason}")
