@@ -24,6 +24,8 @@ def test_every_turn_is_told_from_its_speakers_side() -> None:
     assert (hello.context, hello.response, hello.said_by_person) == ((("user", "hi"),), "hello", False)
     assert (fine.context, fine.said_by_person) == ((("system", "hi"), ("user", "hello")), True)
     assert (bye.next_text, fine.next_text) == (None, "bye")
+    *_, last = observe_dialogue(TOLD, dialogue(*"abcdefgh"))
+    assert [text for _, text in last.context] == ["d", "e", "f", "g"], "the latest turns alone"
 
 
 def test_only_a_set_that_shows_stops_tells_that_the_user_went_on() -> None:
@@ -35,11 +37,6 @@ def test_only_a_set_that_shows_stops_tells_that_the_user_went_on() -> None:
 def test_a_stop_after_goodbye_says_nothing() -> None:
     [answer] = observe_dialogue(TOLD, dialogue("bye bye, gotta go", "see you"))
     assert answer.goes_on is None
-
-
-def test_a_context_keeps_its_latest_turns_alone() -> None:
-    *_, last = observe_dialogue(TOLD, dialogue(*"abcdefgh"))
-    assert [text for _, text in last.context] == ["d", "e", "f", "g"]
 
 
 def test_a_source_draws_no_more_turns_than_it_says(tmp_path: Path) -> None:
