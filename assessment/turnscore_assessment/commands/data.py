@@ -341,7 +341,6 @@ class OriginalSet:
     files: Sequence[str]
     rows: int | None = None  # Rows of the whole set; None where we hold none to count.
     turns: int | None = None
-    becomes: str = ""  # The file name that our commands look for.
     note: str = ""
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -45,9 +45,8 @@ def _opened(path: Path) -> Iterator[tuple["StudyPlan", "StudyDatabase"]]:
 
     with reported_errors():
         plan = read_plan(path)
-        database = open_database(plan)
-        yield plan, database
-        database.close()
+        with closing(open_database(plan)) as database:
+            yield plan, database
 
 
 def _print_links(database: "StudyDatabase", workers: int, origin: str) -> None:
@@ -68,8 +67,9 @@ def run_serve(
     """Run a study: workers open their links, talk with the systems or read dialogues, and rate."""
     from turnscore_assessment.study.server import build_app, list_origins, run_server
 
-    with _opened(plan) as (served, database):
+    with reported_errors():
         origins = list_origins(host, port, public_url)
+    with _opened(plan) as (served, database):
         app = build_app(served, database, origins)
         if invite:
             _print_links(database, invite, origins[0])
@@ -88,8 +88,10 @@ def run_invite(
     """Print a link for each new worker of a study. A link is a secret, and cannot be shown again."""
     from turnscore_assessment.study.server import list_origins
 
+    with reported_errors():
+        origin = list_origins(host, port, public_url)[0]
     with _opened(plan) as (_, database):
-        _print_links(database, workers, list_origins(host, port, public_url)[0])
+        _print_links(database, workers, origin)
 
 
 @study.command("progress")

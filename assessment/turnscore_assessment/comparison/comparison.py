@@ -31,6 +31,7 @@ from turnscore_assessment.comparison.difference import (
     SystemDifference,
     find_least_dialogues,
     find_needed_dialogues,
+    find_smallest_difference,
     measure_difference,
 )
 from turnscore_assessment.errors import AssessmentError, BadFileError, TooFewError
@@ -342,6 +343,8 @@ class Outlook:
 
     needed: int | None
     more: int | None  # Dialogues needed beyond those at hand; 0 where the difference is decided.
+    needed_at_best: int | None  # Dialogues needed if the difference is as large as the interval allows.
+    smallest_difference: float  # The difference that the dialogues at hand show in four of five studies.
 
 
 @dataclass(frozen=True)
@@ -623,12 +626,15 @@ def _measure_lengths(
 
 
 def _look_ahead(found: SystemDifference, is_decided: bool, tests: int) -> Outlook:
+    have = min(found.dialogues_a, found.dialogues_b)
+    value, far = found.difference.value, max(abs(found.difference.low), abs(found.difference.high))
     level, paired = LEVEL / tests, found.is_paired
-    needed = find_needed_dialogues(found.difference.value, found.spread, paired=paired, level=level)
+    needed = find_needed_dialogues(value, found.spread, paired=paired, level=level)
     if needed is not None:
         needed = max(needed, find_least_dialogues(paired=paired, level=level))
-    have = min(found.dialogues_a, found.dialogues_b)
-    return Outlook(needed, 0 if is_decided else None if needed is None else max(1, needed - have))
+    more = 0 if is_decided else None if needed is None else max(1, needed - have)
+    at_best = find_needed_dialogues(far, found.spread, paired=paired, level=level) if np.isfinite(far) else None
+    return Outlook(needed, more, at_best, find_smallest_difference(found.spread, have, paired=paired, level=level))
 
 
 def _describe_method(paired: Mapping[PairKey, bool], rounds: int, correction: Correction) -> str:

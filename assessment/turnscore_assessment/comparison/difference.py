@@ -63,6 +63,15 @@ def find_least_dialogues(*, paired: bool, level: float) -> int:
     return n
 
 
+def find_smallest_difference(
+    spread: float, dialogues: int, *, paired: bool, level: float = LEVEL, power: float = POWER
+) -> float:
+    """The difference that so many dialogues of each system show with that power."""
+    freedom = dialogues - 1 if paired else 2 * dialogues - 2
+    quantiles = float(stats.t.ppf(1 - level / 2, freedom) + stats.t.ppf(power, freedom))
+    return quantiles * spread * math.sqrt((1 if paired else 2) / dialogues)
+
+
 ROUNDS = 2000  # Arrangements drawn. Chosen: a p of .05 is then known to .005 either way.
 # Fewest dialogues of each system: three of each can be arranged in 20 ways, so that p is never below .1.
 LEAST_DIALOGUES = 4

@@ -385,6 +385,7 @@ class MetricResult:
     reducer: str
     level: Level
     rows: int
+    hypotheses: int
     value: float
 
 
@@ -447,11 +448,11 @@ def _measure(tables: Tables, reducers: Sequence[str]) -> list[MetricResult]:
     named = metric.name, metric.definition, metric.tokenisation
     found = []
     for system, own in by_system(tables.rows).items():
-        is_own = [row.system == system for row in tables.rows]
+        is_own, counts = [row.system == system for row in tables.rows], (len(own), len(groups_of(own)))
         for reducer, column in reduced.items():
-            found.append(MetricResult(system, *named, reducer, "segment", len(own), float(column[is_own].mean())))
+            found.append(MetricResult(system, *named, reducer, "segment", *counts, float(column[is_own].mean())))
         if metric.compare_corpus is not None:
-            found.append(MetricResult(system, *named, JOINT, "corpus", len(own), metric.compare_corpus(groups_of(own))))
+            found.append(MetricResult(system, *named, JOINT, "corpus", *counts, metric.compare_corpus(groups_of(own))))
     return found
 
 

@@ -75,7 +75,10 @@ def test_the_verdict_is_taken_after_the_correction(tmp_path: Path) -> None:
     assert family[0]["found"] == alone["found"]
     assert family[0]["p_corrected"] > 0.05
     assert [row["is_decided"] for row in family] == [False] * 4
-    assert family[0]["outlook"]["more"] > 0
+    outlook = family[0]["outlook"]
+    assert outlook["more"] == outlook["needed"] - 30 > 0
+    assert outlook["needed_at_best"] < outlook["needed"]
+    assert outlook["smallest_difference"] > family[0]["found"]["difference"]["value"]
     assert "decided " not in run(*files, "--no-pair").output
 
 

@@ -14,6 +14,7 @@ from turnscore_assessment.comparison.comparison import measure_length_effect
 from turnscore_assessment.comparison.difference import (
     find_needed_dialogues,
     find_power,
+    find_smallest_difference,
     measure_difference,
 )
 from turnscore_assessment.comparison.sequential import (
@@ -104,6 +105,7 @@ def test_dialogues_needed_are_those_of_the_t_test(difference: float, needed: int
     assert find_needed_dialogues(difference, 0.481, paired=False) == needed
     enough, fewer = (find_power(difference, 0.481, count, paired=False) for count in (needed, needed - 1))
     assert enough >= 0.8 > fewer
+    assert find_smallest_difference(0.481, needed, paired=False) == pytest.approx(difference, rel=0.02)
 
 
 def test_length_that_makes_a_difference_is_named() -> None:

@@ -27,7 +27,8 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> str:
 def file(tmp_path: Path) -> Path:
     rows = []
     for number, text in enumerate(SAID * 2):
-        said = {"hypotheses": [text], "references": ["good fine nice", SAID[(number + 1) % 6], "a b d"]}
+        texts = [text] if number else [text, "fine"]
+        said = {"hypotheses": texts, "references": ["good fine nice", SAID[(number + 1) % 6], "a b d"]}
         own = {"context_id": f"c{number // 2}", "system": "ab"[number % 2], "rating": 5 - number % 3 + number / 10}
         rows.append({**own, **said})
     return write_lines(tmp_path / "rows.jsonl", *rows)
@@ -62,6 +63,10 @@ def test_every_result_names_metric_definition_reducer_and_tokenisation(file: Pat
     for each in [*found["results"], *found["correlations"]]:
         assert all(each[name] for name in ("metric", "definition", "reducer", "tokenisation"))
     assert {each["level"] for each in found["results"]} == {"segment", "corpus"}
+    assert {(each["system"], each["rows"], each["hypotheses"]) for each in found["results"]} == {
+        ("a", 6, 7),
+        ("b", 6, 6),
+    }
     assert {each["reducer"] for each in found["results"] if each["metric"] == "encoder"} == set(reducers) - {"joint"}
     against = {each["metric"]: each["against_first"] for each in found["correlations"] if each["reducer"] == "max"}
     assert against["encoder"] is None

@@ -35,10 +35,15 @@ def test_links_are_printed_once_and_progress_shows_codes_alone(plan: Path) -> No
     assert f"{code}  left" in invoke(app, ["progress", str(plan)]).output
 
 
-def test_where_others_can_reach_it_the_address_must_be_said(plan: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("command", ["serve", "invite"])
+def test_where_others_can_reach_it_the_address_must_be_said(
+    plan: Path, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(server, "run_server", lambda *_: None)
-    refused = invoke(app, ["serve", str(plan), "--host", "0.0.0.0"], code=1)
+    before = sorted(plan.parent.iterdir())
+    refused = invoke(app, [command, str(plan), "--host", "0.0.0.0"], code=1)
     assert "--public-url must say under which address" in refused.stderr
+    assert sorted(plan.parent.iterdir()) == before
     for url in ("study.test", "https://study.test/path", "https://me@study.test", "https://study.test/#x"):
         with pytest.raises(BadAddressError, match="--public-url"):
             list_origins("127.0.0.1", 8200, url)
