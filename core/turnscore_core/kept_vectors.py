@@ -64,7 +64,8 @@ class VectorStore:
             for place, key in enumerate(keys):
                 if (entry := self.entries.get(key)) is not None:
                     self.entries.move_to_end(key)
-                    found[place], hits = entry[0], hits + 1
+                    found[place] = entry[0]
+                    hits += 1
             counts.hits[role] = counts.hits.get(role, 0) + hits
             counts.misses[role] = counts.misses.get(role, 0) + len(keys) - hits
         return found

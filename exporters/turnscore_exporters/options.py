@@ -90,7 +90,9 @@ class RelevanceExportOptions(PublishedOptions):
     Of ctx-ruber and pone fp32 alone is written unless --graph names others.
     """
 
-    checkpoint: Annotated[str, Option(help="A BERT or RoBERTa for pairs, or the folder of ctx-ruber or pone.")]
+    checkpoint: Annotated[
+        str, Option(help="A BERT or RoBERTa for pairs: folder or hub name; or the folder of ctx-ruber or pone.")
+    ]
     turns: ReferenceTurns = 2000
     token_limit: Annotated[int, Option(min=16, help="Most tokens of a row.")] = 128
     licence: Licence = "that of the checkpoint"
@@ -206,12 +208,16 @@ class SentimentTrainOptions(TrainOptions):
     """Train the sentiment/stop model on what users said next; report labels and agreement with people."""
 
     recipe: Annotated[Literal["starter", "paper"], Option(help="The starter's or Ghazarian et al. 2022's.")] = "starter"
-    encoder: Annotated[str | None, Option(help="A BERT; default: `minilm-l6`, paper: BERT-base.")] = None
+    encoder: Annotated[
+        str | None, Option(help="A BERT: a folder, a hub's name, or `minilm-l6` (starter); paper: BERT-base.")
+    ] = None
     target: Annotated[
         Literal["two", "sentiment", "sum"] | None,
         Option(help="Both outputs (starter), one regression on sentiment, or on their sum (paper)."),
     ] = None
-    token_limit: Annotated[int | None, Option(min=16, help="Most tokens of a row: 80; paper: 512.")] = None
+    token_limit: Annotated[
+        int | None, Option(min=16, help="Most tokens of context and response together: 80; paper: 512.")
+    ] = None
     epochs: Annotated[int | None, Option(min=1, help="2; paper: 10.")] = None
     steps: Annotated[int | None, Option(help="Most steps; for a trial.")] = None
     sets: Annotated[Path | None, Option(help="Your own descriptions of the sets of dialogues, JSON.")] = None
@@ -223,7 +229,7 @@ class QualityTrainOptions(TrainOptions):
 
     encoder: EncoderName = "minilm-l6"
     init_from: Annotated[Path | None, Option(help="A checkpoint to start from.", exists=True)] = None
-    marks: Annotated[Path | None, Option(help="Marks by experiments/quality_teacher.py.", exists=True)] = None
+    marks: Annotated[Path | None, Option(help="A teacher's marks: experiments/quality_teacher.py.", exists=True)] = None
     passes: Annotated[float, Option(min=0.001, help="How often the judged responses are read.")] = 2.5
     share: Annotated[float, Option(min=0.0001, max=1, help="Share of the data; small in a trial.")] = 1.0
     learning_rate: Annotated[float, Option(min=0, help="Learning rate of the encoder.")] = 6e-5
@@ -250,7 +256,12 @@ class CriterionTrainOptions:
     """
 
     files: Annotated[list[Path], input_file("Rows that turnscore judge wrote; .gz is unpacked.")]
-    name: Annotated[str, Option(help="The criterion's name; also the mark to learn, unless --mark says another.")]
+    name: Annotated[
+        str,
+        Option(
+            help="The criterion, by which callers will ask for it; also the mark to learn, unless --mark says another."
+        ),
+    ]
     version: BundleVersion = "1.0.0"
     output: Annotated[
         Path | None,
@@ -287,9 +298,15 @@ class CalibrateOptions:
 
     file: Annotated[Path, input_file("Rated turns, JSON lines; .gz is unpacked.")]
     scorer: Annotated[str, Option(help="The scorer to calibrate.")] = "quality"
-    bundle: Annotated[str | None, Option(help="Its bundle's folder (with a /) or name; default: its name.")] = None
+    bundle: Annotated[
+        str | None, Option(help="The scorer's bundle: a folder (with a /) or name; default: its name.")
+    ] = None
     url: Annotated[str | None, Option(help="A running service that scores the turns with this bundle.")] = None
-    output: Annotated[Path, Option(file_okay=False, help="Empty or missing folder to fill.")] = Path("build/calibrated")
-    new_version: Annotated[str | None, Option(help="The new version; default: one that only this run has.")] = None
+    output: Annotated[Path, Option(file_okay=False, help="Folder for the new version; empty or missing.")] = Path(
+        "build/calibrated"
+    )
+    new_version: Annotated[
+        str | None, Option(help="Version of the new bundle; default: one that only this run has.")
+    ] = None
     good_from: Annotated[float | None, Option(help="The rating from which a turn is good.")] = None
     false_alarms: FalseAlarms = 0.05

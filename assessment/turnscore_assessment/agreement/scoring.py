@@ -335,7 +335,7 @@ class AgreementOptions(ScorerOptions):
     # Without a value that of the class above would be its default.
     scorers: Annotated[list[str], Option("--scorer", help="A scorer to measure; repeatable.")] = field()
     output: Annotated[Path, Option(file_okay=False, help="Folder for the figures.")] = Path("build/agreement")
-    level: Annotated[Literal["turn", "dialogue", "both"], Option(help="`both`: those that the file judges.")] = "both"
+    level: Annotated[Literal["turn", "dialogue", "both"], Option(help="`both`: those with judgements.")] = "both"
     bootstrap: Annotated[int, Option(min=1, help="Resamples of dialogues per interval.")] = ROUNDS
     seed: Annotated[int, Option(min=0)] = 0
 

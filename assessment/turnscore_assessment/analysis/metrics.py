@@ -351,7 +351,9 @@ class MetricsOptions(ScorerOptions):
     scores: Annotated[list[Path] | None, input_file("CSV with a column `line`, `dialogue` or `system`.")] = None
     parts: Annotated[list[str] | None, Option("--part", help="A detail besides the `value`; repeatable.")] = None
     per_system: Annotated[int | None, Option(min=1, help="Most dialogues of each system that scorers score.")] = None
-    keep: Annotated[Path | None, Option(dir_okay=False, help="CSV for the scorers' scores, to be read again.")] = None
+    keep: Annotated[
+        Path | None, Option(dir_okay=False, help="CSV for the scorers' scores, which then need not be asked again.")
+    ] = None
     output: Annotated[Path, Option(file_okay=False, help="Folder for the figures.")] = Path("build/metrics")
     rounds: RoundsOption = ROUNDS
     seed: SeedOption = 0

@@ -121,13 +121,19 @@ class CompareOptions(ComparisonOptions):
         ),
     ] = None
     ratings: Annotated[Path | None, file_option("People's ratings of these systems, named as files are.")] = None
-    scorers: Annotated[str | None, Option(help="Scorers, separated by commas; default: those of all files.")] = None
+    scorers: Annotated[str | None, Option(help="Scorers, separated by commas; default: all that all files have.")] = (
+        None
+    )
     url: Annotated[str | None, Option(help="Service for unscored dialogues; default: TURNSCORE_URL.")] = None
-    engine: Annotated[Literal["local"] | None, Option(help="`local`: starter bundles score them, no service.")] = None
+    engine: Annotated[
+        Literal["local"] | None, Option(help="`local`: starter bundles score them here, without a service.")
+    ] = None
     sequential: Annotated[bool, Option("--sequential", help="Compare after every observation.")] = False
     systems: Annotated[str | None, Option(help="Two systems of the ratings, as in `A,B`.")] = None
     criterion: Annotated[str, Option(help="Criterion of the ratings.")] = OVERALL
-    method: Annotated[SequenceMethod | None, Option(help="The sequence's method; default: betting with bounds.")] = None
+    method: Annotated[
+        SequenceMethod | None, Option(help="Method of the sequence; default: betting if bounds are given.")
+    ] = None
     bounds: Annotated[str | None, Option(help="Least and greatest score, as in `0,1`; betting needs them.")] = None
     alpha: Annotated[float, Option(min=0.0001, max=0.5, help="Level of the sequence.")] = 0.05
     margin: Annotated[float | None, Option(min=0, help="Smallest difference that matters.")] = None

@@ -41,7 +41,7 @@ from turnscore_assessment.figures import (
     williams_test,
 )
 from turnscore_assessment.files import check_row, read_rows
-from turnscore_assessment.references import metrics as known
+from turnscore_assessment.references import metrics as metric_kinds
 from turnscore_assessment.references.metrics import (
     Group,
     Metric,
@@ -266,19 +266,19 @@ def metric_names() -> list[str]:
 def _makers(resources: Resources) -> dict[str, Callable[[], Metric]]:
     words, encoder, vectors = resources.tokenisation, resources.encoder, resources.word_vectors
     makers: dict[str, Callable[[], Metric]] = {
-        ENCODER: lambda: known.make_encoder_cosine(encoder),
-        "rouge-l": lambda: known.make_rouge_l(words),
-        "rouge-l@rouge-score": known.make_rouge_score,
-        "meteor": lambda: known.make_meteor(resources.meteor_jar),
-        "meteor@nltk": lambda: known.make_nltk_meteor(words, with_wordnet=True),
-        "meteor-stem@nltk": lambda: known.make_nltk_meteor(words, with_wordnet=False),
-        "gleu": lambda: known.make_gleu(words),
-        "chrf@sacrebleu": known.make_sacre_chrf,
+        ENCODER: lambda: metric_kinds.make_encoder_cosine(encoder),
+        "rouge-l": lambda: metric_kinds.make_rouge_l(words),
+        "rouge-l@rouge-score": metric_kinds.make_rouge_score,
+        "meteor": lambda: metric_kinds.make_meteor(resources.meteor_jar),
+        "meteor@nltk": lambda: metric_kinds.make_nltk_meteor(words, with_wordnet=True),
+        "meteor-stem@nltk": lambda: metric_kinds.make_nltk_meteor(words, with_wordnet=False),
+        "gleu": lambda: metric_kinds.make_gleu(words),
+        "chrf@sacrebleu": metric_kinds.make_sacre_chrf,
     }
-    makers |= {f"bleu-{order}": partial(known.make_bleu, order, words) for order in BLEU_ORDERS}
-    makers |= {f"bleu-{order}@sacrebleu": partial(known.make_sacre_bleu, order) for order in BLEU_ORDERS}
-    for name in known.WORD_VECTOR_METRICS:
-        makers[name] = partial(known.make_word_vector_metric, name, vectors, words)
+    makers |= {f"bleu-{order}": partial(metric_kinds.make_bleu, order, words) for order in BLEU_ORDERS}
+    makers |= {f"bleu-{order}@sacrebleu": partial(metric_kinds.make_sacre_bleu, order) for order in BLEU_ORDERS}
+    for name in metric_kinds.WORD_VECTOR_METRICS:
+        makers[name] = partial(metric_kinds.make_word_vector_metric, name, vectors, words)
     return makers
 
 

@@ -185,10 +185,8 @@ def read_line(raw: bytes, scorers: Sequence[str] | None, limits: wire.Limits) ->
     kinds = [kind for kind in _KINDS if kind in fields]
     if not kinds or ("turns" in kinds and len(kinds) > 1):
         raise InvalidRequestError("the line must have either `turns`, or `response` or `messages`")
-    kind, known = (
-        kinds[0],
-        wire.ScoreRequest.model_fields if "response" in fields else wire.DialogueRequest.model_fields,
-    )
+    kind = kinds[0]
+    known = wire.ScoreRequest.model_fields if "response" in fields else wire.DialogueRequest.model_fields
     request = {name: value for name, value in fields.items() if name in known}
     if request.get("scorers") is None:
         request["scorers"] = scorers

@@ -120,7 +120,7 @@ class RayFileEngine:
 
 @contextmanager
 def _cluster(choice: RayChoice, work: Work) -> Iterator[tuple[int, int]]:
-    """A connection that is closed afterwards, with the cluster if this run started it."""
+    """The first and the most actors, while connected to the cluster; it is ended too if this run started it."""
     _quieten()
     if not (is_shared := ray.is_initialized()):
         _connect(choice)
@@ -170,6 +170,7 @@ def _quieten() -> None:
 
 def _plan(choice: RayChoice, size: tuple[int, int], work: Work) -> Dataset:
     """One block of Ray Data for each of ours: what Ray starts, retries and streams."""
+    first, most = size
     context = DataContext.get_current()
     store = max(OBJECT_STORE_BYTES, _BYTES_PER_BLOCK * len(work.blocks))
     context.target_max_block_size = _BYTES_PER_BLOCK  # by which Ray reserves room for what comes out of a worker
@@ -183,9 +184,7 @@ def _plan(choice: RayChoice, size: tuple[int, int], work: Work) -> Dataset:
         fn_constructor_args=(kept,),
         batch_size=1,
         batch_format="pyarrow",
-        compute=ActorPoolStrategy(
-            min_size=1, max_size=size[1], initial_size=size[0], max_tasks_in_flight_per_actor=_AHEAD
-        ),
+        compute=ActorPoolStrategy(min_size=1, max_size=most, initial_size=first, max_tasks_in_flight_per_actor=_AHEAD),
         num_cpus=1,
         num_gpus=choice.gpus_per_worker or None,
         max_restarts=_RESTARTS,

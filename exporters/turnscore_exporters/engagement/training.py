@@ -491,10 +491,13 @@ def report_model(model: EngagementModel, vectors: PairVectors, test_sets: Sequen
 def report_transfer(model: EngagementModel, vectors: PairVectors, pairs: Sequence[TextPair]) -> dict[str, Any]:
     """Agreement on the transfer pairs, each scored by a blend that did not see it, and that of the lengths alone."""
     odds = cross_validate_blend(model, vectors.features(texts_of(pairs)), labels_of(pairs))
-    columns: dict[str, ArrayLike] = {"": odds, **measure_lengths(pairs)}
     labels = [pair.label for pair in pairs]
-    found = {kind: asdict(bootstrap(compute_auc, each, labels, BOOTSTRAP_ROUNDS)) for kind, each in columns.items()}
-    return {"pairs": len(pairs), "auc": found.pop(""), "auc_of_length": found}
+
+    def measure_auc(scores: ArrayLike) -> dict[str, Any]:
+        return asdict(bootstrap(compute_auc, scores, labels, BOOTSTRAP_ROUNDS))
+
+    of_length = {kind: measure_auc(lengths) for kind, lengths in measure_lengths(pairs).items()}
+    return {"pairs": len(pairs), "auc": measure_auc(odds), "auc_of_length": of_length}
 
 
 MIXED_LABELS = "heads: contrast text, corrected, thumbs, published; blend: transfer pairs"
@@ -525,8 +528,8 @@ def run_engagement_training(options: EngagementTrainOptions) -> None:
     write_json(options.output / REPORT_FILE, {"model": report, "length": lengths})
     write_json(options.output / TRAINING_FILE, _describe(options, encoder.name))
     for test_set in test_sets:
-        found, length = (each["auc"]["value"] for each in (report[test_set.name], lengths[test_set.name]["characters"]))
-        typer.echo(f"{test_set.name}: AUC {found:.3f} (length in characters {length:.3f})")
+        found, length = report[test_set.name]["auc"], lengths[test_set.name]["characters"]["auc"]
+        typer.echo(f"{test_set.name}: AUC {found['value']:.3f} (length in characters {length['value']:.3f})")
 
 
 def _describe(options: EngagementTrainOptions, encoder: str) -> dict[str, Any]:

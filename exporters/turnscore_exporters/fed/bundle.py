@@ -277,7 +277,7 @@ def _examine(
     values, wanted_values = (mean_values(each, job.options).tolist() for each in (served, wanted))
     turns = list(map(build_turn, job.reference))
     drift = writer.check_parity(variant, turns, values, wanted_values, TOLERANCES[variant])
-    by_quality = [compute_spearman(*(each.tolist() for each in pair)) for pair in zip(served.T, wanted.T, strict=True)]
+    by_quality = [compute_spearman(own.tolist(), other.tolist()) for own, other in zip(served.T, wanted.T, strict=True)]
     return {
         **drift.to_dict(),
         "quality_max_abs": round(float(np.abs(served - wanted).max()), 6),

@@ -70,7 +70,7 @@ def put_weights(model: QualityModel, encoder: Sequence[Path], heads: Sequence[Pa
     constants: dict[str, Array] = {}
     parts = [(graph, read_constants(graph)) for graph in graphs]
     for own in (*map(read_heads, heads), *(own for _, own in parts)):
-        constants |= {name.removeprefix("model."): value for name, value in own.items()}
+        constants |= {name.removeprefix("model.").removesuffix("/half"): value for name, value in own.items()}
     wanted = model.state_dict()
     found = {name: value for name, value in constants.items() if name in wanted}
     found |= dict(_attention_biases(constants))

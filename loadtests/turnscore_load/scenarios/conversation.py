@@ -68,16 +68,14 @@ class PairScenario(Scenario[Sequence[Cost]]):
                 }
                 for each in services.values():
                     each.pause()
-                for number, name in in_turn(settings, self.rounds + 1):
-                    typer.echo(
-                        f"start {start + 1} of {self.starts}, {f'round {number}' if number else 'warm-up'}: {name}"
-                    )
-                    round_ = start * self.rounds + number
+                for lap, name in in_turn(settings, self.rounds + 1):
+                    typer.echo(f"start {start + 1} of {self.starts}, {f'round {lap}' if lap else 'warm-up'}: {name}")
+                    round_ = start * self.rounds + lap
                     measured = [
                         (way, name, measure_way(services[name], way, round_, self.conversations)) for way in ways
                     ]
                     measured += self.measure_more(services[name], name, round_)
-                    costs += measured if number else []
+                    costs += measured if lap else []
                 costs += self.measure_last(services) if start + 1 == self.starts else ()
         return costs
 

@@ -79,10 +79,8 @@ class Gpu(Scenario[Findings]):
         for folder in (graphs, self.folder / "bundles"):
             shutil.rmtree(folder, ignore_errors=True)  # of an earlier run
         graphs.mkdir(parents=True)
-        scale, found = (
-            gpu_models.TINY if self.tiny else gpu_models.SHORT if self.short else gpu_models.FULL,
-            self._describe(device),
-        )
+        scale = gpu_models.TINY if self.tiny else gpu_models.SHORT if self.short else gpu_models.FULL
+        found = self._describe(device)
         if device.kind == "cpu":
             torch.set_num_threads(1 if self.tiny else usable_cpus())
         try:

@@ -124,7 +124,8 @@ class HttpApi:
         )
 
     def _operations(self) -> list[schema.DocumentedEndpoint]:
-        not_ready, no_key = map(schema.describe_errors, (ErrorCode.NOT_READY, ErrorCode.UNAUTHENTICATED))
+        not_ready = schema.describe_errors(ErrorCode.NOT_READY)
+        no_key = schema.describe_errors(ErrorCode.UNAUTHENTICATED)
         return [
             schema.DocumentedEndpoint(
                 path="/v1/models",
