@@ -84,6 +84,15 @@ async def test_a_thousand_equal_requests_at_once_are_one_inference(serve: ServeF
     assert replies[0]["value"] == 0.02
 
 
+async def test_equal_items_of_one_request_are_computed_once(serve: ServeFakes):
+    scorer = FakeScorer()
+    items = [{"response": text} for text in ("a b", "a", "a b", "a b")]
+    async with serve(fake=scorer) as (client, _):
+        results = (await client.post("/v1/score_batch", json={"items": items})).json()["results"]
+    assert [each["scores"]["fake"]["value"] for each in results] == [0.02, 0.01, 0.02, 0.02]
+    assert scorer.encoded == [2]
+
+
 async def test_a_failure_goes_to_everyone_who_waits_and_is_not_kept(serve: ServeFakes, held: FakeScorer):
     before = joins()
     async with serve(fake=held) as (client, _):

@@ -165,3 +165,11 @@ async def test_a_group_of_judges_has_the_service_judge_a_session(service: Servic
     judgment = result.judgments["turnscore"]
     assert judgment.verdict == verdict
     assert told in judgment.reasoning
+
+
+async def test_a_session_without_a_label_is_uncertain(service: Service):
+    service.mock.thresholds.clear()
+    session = llm.ChatContext.empty()
+    session.add_message(role="assistant", content=BAD)
+    result = await JudgeGroup(llm=FakeModel(), judges=[TurnScoreJudge(url=service.url)]).evaluate(session)
+    assert result.judgments["turnscore"].uncertain

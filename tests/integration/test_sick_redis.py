@@ -55,8 +55,9 @@ async def test_replaced_by_a_socket_that_answers_garbage(redis: RedisServer):
     [
         (["CONFIG", "SET", "maxmemory", "1"], ["CONFIG", "SET", "maxmemory", "0"], "full"),
         (["REPLICAOF", "127.0.0.1", "1"], ["REPLICAOF", "NO", "ONE"], "read_only"),
+        (["CONFIG", "SET", "min-replicas-to-write", "1"], ["CONFIG", "SET", "min-replicas-to-write", "0"], "read_only"),
     ],
-    ids=["full", "a replica"],
+    ids=["full", "a replica", "short of replicas"],
 )
 async def test_a_redis_that_takes_no_writes_is_still_read(
     redis: RedisServer, fall_sick: list[str], recover: list[str], cause: str

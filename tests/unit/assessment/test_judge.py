@@ -297,6 +297,9 @@ def test_a_budget_is_not_passed_and_a_larger_one_goes_on(file: Path):
         assert f"cost so far: ${done:.4f}" in result.output
         assert run(file, server, *prices, "--budget", "100").exit_code == 0
         assert len({*server.asked()}) == len(server.asked()) == 30
+        calls = len(server.calls)
+        assert run(file, server, "--model", "n", *prices, "--budget", "9").exit_code == 3
+        assert len(server.calls) == calls, "what the earlier judge cost counts"
     assert run(file, None, "--budget", "1").exit_code == 2
 
 

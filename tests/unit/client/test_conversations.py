@@ -127,12 +127,12 @@ def test_a_turn_around_a_tool_is_one_turn_where_the_conversation_is_reopened_wit
         assert await conversation.say_messages([result]) is None
         mock.break_next()
         scored = await conversation.say_messages([hello])
-        assert (scored.index, scored.dialogue["engagement"].turns) == (3, 1)
+        assert (scored.index, scored.dialogue["engagement"].turns) == (4, 1)
         assert [turn.text for turn in conversation.turns] == ["hi", "let me see hello"]
         mock.break_next()
-        assert (await conversation.say_messages([hi, hello])).index == 5
+        assert (await conversation.say_messages([hi, hello])).index == 6
 
-    talk(mock, script)
+    talk(mock, script, messages=[{"role": "system", "content": "be nice"}])
 
 
 def test_a_turn_that_finds_no_replica_is_raised_and_the_next_one_reopens_the_conversation(

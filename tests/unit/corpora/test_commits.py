@@ -152,6 +152,10 @@ def test_what_a_scorer_cannot_compute_and_what_the_engine_refuses_is_set_aside(t
     assert (dialogue["scored"], dialogue["turns"], dialogue["words_turns"]) == (1, 4, 1)
 
 
+def renamed(folder: Path) -> tuple[Plan, WordEngine]:
+    return plan_of((folder / "a.jsonl").rename(folder / "b.jsonl"), 4), WordEngine()
+
+
 def other_line(folder: Path) -> tuple[Plan, WordEngine]:
     return plan_of(write_lines(folder / "a.jsonl", [*ROWS[:-1], dialogue_rows(1, begin=90)[0]]), 4), WordEngine()
 
@@ -160,6 +164,7 @@ def other_line(folder: Path) -> tuple[Plan, WordEngine]:
     ("change", "difference"),
     [
         (other_line, r"input\..*/a\.jsonl\.digest was"),
+        (renamed, r"input\..*/a\.jsonl is missing; input\..*/b\.jsonl is added"),
         (lambda folder: (plan_of(folder / "a.jsonl", 4, day="at"), WordEngine()), r"columns\.day was None, is at"),
         (lambda folder: (plan_of(folder / "a.jsonl", 3), WordEngine()), "blocks was 3, is 4"),
         (lambda folder: (plan_of(folder / "a.jsonl", 4), WordEngine(version="2")), r"words\.version was 1\.0\.0, is 2"),

@@ -39,6 +39,12 @@ def test_a_finished_run_says_so_and_done_again_does_nothing(lines: Path, tmp_pat
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*.parquet")} == before
 
 
+def test_a_run_that_left_blocks_undone_does_not_say_that_it_is_finished(lines: Path, tmp_path: Path):
+    with pytest.raises(RunStoppedError, match="8 blocks were not committed, the first of them block 0"):
+        run_job(job_of(lines, tmp_path / "out", run_elsewhere=lambda _: None))
+    assert not (tmp_path / "out" / FINISHED_FILE).exists()
+
+
 def test_a_worker_that_is_killed_is_replaced_and_the_output_is_one_run_s(lines: Path, tmp_path: Path):
     memory = tmp_path / "memory"
     run_job(job_of(lines, tmp_path / "whole"))

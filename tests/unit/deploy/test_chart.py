@@ -260,6 +260,7 @@ def test_only_those_that_are_named_may_call_through_the_network_policy():
         ({}, ["port-forward service/turnscore 3000:80", "dns:///turnscore-grpc.default.svc:50051", "2 to 10 pods"]),
         (ROUTES, ["https://score.example/", "GRPCRoute: grpc.example", "No API keys", "TRUSTED_PROXIES"]),
         ({**ROUTES, "grpc.tlsSecret": "a", "gateway.enabled": "false"}, ["gateway has hosts, but is off"]),
+        ({**ROUTES, "grpc.tlsSecret": "a"}, ["BackendTLSPolicy"]),
         ({"autoscaling.kind": "keda", "autoscaling.min": "1"}, ["serviceMonitor.enabled", "One pod"]),
         (GPU, ["1 nvidia.com/gpu each", "one more GPU", "keda reads its batches"]),
         ({"serviceMonitor.enabled": "true", "networkPolicy.from[0].podSelector.a": "b"}, ["namespaces of Prometheus"]),

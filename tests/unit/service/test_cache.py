@@ -1,12 +1,14 @@
 """What the cache finds and never serves, what becomes of it when other models are served, and its breaker."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 from support.cache_loads import DictLevel
 from support.conditions import until
 from support.fakes import FakeScorer, ManualClock, loaded_fake, sample
+from support.fed import make_fed_scorer
 from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.score_entries import mark_key
 from turnscore_core.scorers.scorer import RawScore, TurnToScore
@@ -43,6 +45,19 @@ async def test_an_entry_that_cannot_be_read_is_a_miss_by_its_cause(damage: bytes
     before = sample("cache_misses_total", scorer="fake", cause=cause)
     assert values(await ask(cache, loaded)) == [None]
     assert sample("cache_misses_total", scorer="fake", cause=cause) == before + 1
+
+
+async def test_pieces_kept_by_two_requests_at_once_are_both_kept(tmp_path: Path):
+    scorer, _ = make_fed_scorer(tmp_path / "fed")
+    loaded = loaded_fake(scorer, "fed")
+    cache = ScoreCache({"fed": loaded}, CacheSettings())
+    kind, clear, both = (
+        scorer.read_options({"qualities": names}) for names in (["kind"], ["clear"], ["clear", "kind"])
+    )
+    first, second = await ask(cache, loaded, kind), await ask(cache, loaded, clear)
+    keep(cache, first, 0.1)
+    keep(cache, second, 0.2)
+    assert values(await ask(cache, loaded, both)) == [0.2, 0.1]
 
 
 async def test_scores_that_were_kept_are_found_again_by_their_own_version_alone() -> None:

@@ -197,6 +197,17 @@ def told(text: str) -> dict[str, Any]:
     return {"role": "assistant", "content": text}
 
 
+async def test_what_messages_end_with_is_scored_once_the_tools_are_done():
+    async with talking() as (channel, _, _):
+        channel.tell({"open": {"messages": [{"role": "system", "content": "p"}, told("hi")]}})
+        channel.tell({"messages": {"messages": [ASKED, CALLS]}})
+        channel.tell({"messages": {"messages": [RESULT, told("two three")]}})
+        opened, waits, first = [await channel.hear() for _ in range(3)]
+    assert opened.opened.turns == 2
+    assert (waits.ack.index, waits.ack.skipped) == (3, 1)
+    assert (first.scored.index, first.scored.skipped, first.scored.scores["fake"].value) == (5, 0, 0.03)
+
+
 async def test_messages_that_are_not_taken_leave_the_conversation_as_it_was():
     small = Settings(limits=Limits(max_text_chars=9, max_turns=3))
     async with talking(small) as (channel, _, _):

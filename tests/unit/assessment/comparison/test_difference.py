@@ -229,6 +229,20 @@ def test_an_observation_is_the_difference_within_a_workers_first_hit(tmp_path: P
     assert "not every dialogue has `submitted_at`: taken in the order of the file" in found.notes
 
 
+def test_a_worker_who_fails_the_quality_control_in_that_hit_is_no_observation(tmp_path: Path) -> None:
+    """The careless one passes later, with other HITs: that changes no look that was had."""
+    rows = []
+    for worker, broken in (("good", 9.0), ("careless", 99.0)):
+        rated = [("A", 80), ("B", 60), ("C", 70), ("D", 65), ("E", 75)]
+        rows += [row(worker, system, fun, 100 - fun) for system, fun in rated]
+        rows += [{**row(worker, f"broken{n}", broken - n, 50), "degraded": True} for n in range(4)]
+        rows[-9:] = [{**each, "position": place} for place, each in enumerate(rows[-9:])]
+    later = [{**row("careless", f"broken{n}", n, hit="later"), "degraded": True} for n in range(9)]
+    found = collect(tmp_path, *rows, *later)
+    assert found.differences.tolist() == [20]
+    assert "1 of 2 workers do not pass the quality control in that HIT" in found.notes
+
+
 def test_what_there_is_not_is_named(tmp_path: Path) -> None:
     rows = [row("v", "A", 1), row("w", "A", 1)]
     with pytest.raises(AssessmentError, match="systems: 'B' is no system; the study has A"):

@@ -4,6 +4,7 @@ import json
 
 import pytest
 from support.files import line_of, patient_with
+from turnscore_client._files.rows import failures_in
 from turnscore_client._files.scoring import score_line
 from turnscore_wire import Limits
 
@@ -14,6 +15,22 @@ async def row_of(mock, content, scorers=None, limits=None):
     async with mock.async_client(max_retries=0) as client:
         _, row = await score_line(client, line_of(content, 7), scorers, patient_with(mock.clock), limits or Limits())
         return row
+
+
+async def test_of_a_dialogue_the_turns_that_can_be_are_scored_and_the_others_are_named(mock):
+    texts = [("system", " "), ("user", "hi"), ("system", "a\0"), ("system", "x" * 99), ("system", "fine")]
+    turns = [{"speaker": speaker, "text": text} for speaker, text in texts]
+    row = await row_of(mock, {"turns": turns}, limits=Limits(max_text_chars=98))
+    added = [sorted(turn.keys() - {"speaker", "text"}) for turn in row["turns"]]
+    assert added == [["error"], [], ["error"], ["error"], ["errors", "index", "scores"]]
+    codes = [turn["error"]["code"] for turn in row["turns"] if "error" in turn]
+    assert codes == ["invalid_request", "invalid_request", "too_large"]
+    assert row["turns"][4]["index"] == 4
+    assert [turn["text"] for turn in mock.requests[0].body["turns"]] == ["hi", "fine"]
+    assert failures_in(row) == [
+        "turn 2: invalid_request (turns.2.text): must not contain a NUL character",
+        "turn 3: too_large (turns.3.text): 99 characters; at most 98 are allowed",
+    ]
 
 
 @pytest.mark.parametrize(

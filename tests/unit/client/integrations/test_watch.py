@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 from turnscore_client import BackgroundScorer, Scored
+from turnscore_client._background import RecentMessages
 from turnscore_client.integrations import TurnIds
 from turnscore_client.testing import MockTurnScore
 
@@ -109,6 +110,22 @@ def test_the_log_names_the_conversation_and_the_turn(mock, caplog):
     ]  # fmt: skip
     assert all(told.startswith("engagement value=0.5 ") for _, told in lines)
     assert "secret" not in caplog.text
+
+
+def test_the_log_s_place_counts_what_is_too_long_ago_to_be_sent(mock, caplog):
+    tool = [{"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]}, {"role": "tool", "content": "b"}]
+    recent = RecentMessages()
+    for message in DIALOGUE[1:] * 50:
+        recent.append(message)
+    watch = BackgroundScorer(client=mock.client(max_retries=0))
+    with caplog.at_level("INFO"):
+        for messages in ([DIALOGUE[0], *tool, *DIALOGUE[1:] * 50], recent):
+            watch.submit(messages)
+            assert watch.wait_until_idle(30)
+    watch.close()
+    told = [record.getMessage() for record in caplog.records if "background" in record.name]
+    assert [each.split(":")[0] for each in told] == ["conversation -, turn 100"] * 2
+    assert {len(request.body["context"]) for request in mock.requests} == {63}
 
 
 def test_a_service_that_is_down_is_one_warning_a_minute_without_a_text(caplog):

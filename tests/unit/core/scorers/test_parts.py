@@ -87,6 +87,16 @@ def test_a_fed_score_comes_back_from_its_pieces_bit_for_bit(tmp_path: Path):
         assert scorer.join(asked, scorer.split(asked, whole)) == whole
 
 
+def test_a_quality_of_a_larger_question_is_the_one_asked_alone_bit_for_bit(tmp_path: Path):
+    scorer, _ = make_fed_scorer(tmp_path / "b")
+    for texts in (("hi",), ("hi", "hello", "how are you?", "fine"), ("x" * 2000, "and?", "so long")):
+        every = turn(*texts, options=scorer.read_options({}))
+        known = dict(zip(scorer.fragments_of(every), scorer.split(every, score(scorer, every)), strict=True))
+        for name in ("kind", "clear"):
+            alone = turn(*texts, options=scorer.read_options({"qualities": [name]}))
+            assert scorer.join(alone, [known[part] for part in scorer.fragments_of(alone)]) == score(scorer, alone)
+
+
 def test_a_long_follow_up_that_shortens_the_context_is_not_left_out(tmp_path: Path):
     scorer, _ = make_fed_scorer(tmp_path / "b", window=200)
     own = {"long": {"positive": ["a very long follow-up"], "negative": []}}

@@ -125,7 +125,8 @@ async def test_work_of_a_call_that_is_cut_is_dropped_and_counted_by_why(timeout:
         scorer.gate.clear()
         first = stub.Score(A_TURN)
         await asyncio.to_thread(scorer.started.wait)
-        cut = stub.Score(turnscore_pb2.ScoreRequest(response="never computed " * 5), timeout=timeout)
+        request = turnscore_pb2.ScoreRequest(response="never computed " * 5, deadline_ms=60_000)
+        cut = stub.Score(request, timeout=timeout)
         await until(lambda: sample("items_in_flight", scorer="fake") == 2)
         if timeout is None:
             cut.cancel()
@@ -134,6 +135,15 @@ async def test_work_of_a_call_that_is_cut_is_dropped_and_counted_by_why(timeout:
         assert (await first).scores["fake"].value == 0.02
         assert (await stub.Score(turnscore_pb2.ScoreRequest(response="a"))).scores["fake"].value == 0.01
     assert scorer.batches == [[2], [1]]
+
+
+async def test_a_requests_own_deadline_holds_where_its_call_has_more_time():
+    scorer = FakeScorer()
+    scorer.gate.clear()
+    async with grpc_stub(fake=scorer) as (stub, _):
+        request = turnscore_pb2.ScoreRequest(response="a", deadline_ms=200)
+        assert error_of(await refusal(stub.Score(request, timeout=60))).error.code == "deadline_exceeded"
+        scorer.gate.set()
 
 
 SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
@@ -239,6 +249,21 @@ async def test_a_stranger_that_shares_the_port_is_seen():
         stranger.stdin.close()
         await stranger.wait()
         assert not listens_elsewhere("127.0.0.1", port)
+
+
+async def test_a_stopping_server_answers_what_is_in_flight_and_takes_no_more():
+    scorer = FakeScorer()
+    scorer.gate.clear()
+    async with grpc_server(fake=scorer) as (server, _), channel_to(server) as channel:
+        asked = TurnScorerStub(channel).Score(A_TURN)
+        await asyncio.to_thread(scorer.started.wait)
+        stopping = asyncio.create_task(server.stop())
+        await until(lambda: why_not("127.0.0.1", server.port or 0, is_shared=False) is None)
+        async with channel_to(server) as later:
+            assert (await refusal(TurnScorerStub(later).Score(A_TURN))).code() == grpc.StatusCode.UNAVAILABLE
+        scorer.gate.set()
+        assert (await asked).scores["fake"].value == 0.02
+        await stopping
 
 
 async def test_a_stopping_server_ends_conversations_in_which_nothing_is_due():

@@ -92,7 +92,16 @@ def test_a_broken_file_changes_nothing_and_is_told_once(file: Path, broken: str,
     assert access.admit("secret-5").key_name == "late"
 
 
-@pytest.mark.parametrize("value", ['{"a": {"sha256": "my-key"}}', '{"my-key"'])
+@pytest.mark.parametrize(
+    "value",
+    [
+        '{"a": {"sha256": "my-key"}}',
+        '{"my-key"',
+        f'{{"a": {{"sha256": "{"A" * 64}"}}}}',
+        f'{{"a": {{"sha256": "{"0" * 64}", "rate": 1}}}}',
+        f'{{"a": {{"sha256": "{"0" * 64}", "turns_per_second": Infinity}}}}',
+    ],
+)
 def test_wrong_keys_in_the_environment_end_the_start_and_are_not_repeated(value: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("TURNSCORE_AUTH__KEYS", value)
     with pytest.raises(SystemExit, match="TURNSCORE_AUTH__KEYS") as ended:

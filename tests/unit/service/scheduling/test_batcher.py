@@ -1,13 +1,15 @@
 import asyncio
 import dataclasses
+import math
 from collections.abc import AsyncIterator
 
 import pytest
-from support.fakes import FakeScorer, encoded, loaded_fake
+from support.fakes import FakeScorer, encoded, loaded_fake, sample
 from turnscore_core.batches import BatchBudget, SizedPack, WasteLimit, grow_batch
 from turnscore_core.deadline import Deadline
-from turnscore_core.errors import NotReadyError
+from turnscore_core.errors import DeadlineExceededError, FailedScoringError, NotReadyError
 from turnscore_core.inference.concurrency import Concurrency
+from turnscore_core.scorers.scorer import RawScore
 from turnscore_service.auth.access import CALLER, Caller
 from turnscore_service.scheduling.batcher import Batcher
 from turnscore_service.settings.service import BatchingSettings
@@ -38,6 +40,10 @@ async def hold_runtime(batcher: Batcher, scorer: FakeScorer) -> "asyncio.Future[
     first = batcher.submit(encoded(3), LATER)
     await asyncio.to_thread(scorer.started.wait)
     return first
+
+
+def counted(outcome: str) -> float:
+    return sample("items_total", scorer="fake", model="fake:1.0.0", outcome=outcome)
 
 
 def test_batch_takes_the_nearest_in_width_within_the_token_budget():
@@ -72,6 +78,20 @@ async def test_the_oldest_turn_is_in_the_next_batch_whatever_its_width(fake_scor
     assert fake_scorer.batches == [[3], [60], [8, 8, 8]]
 
 
+async def test_a_turn_whose_time_ran_out_is_not_computed_and_counted_as_expired(
+    batcher: Batcher, fake_scorer: FakeScorer
+):
+    before = counted("expired")
+    first = await hold_runtime(batcher, fake_scorer)
+    with pytest.raises(DeadlineExceededError):
+        await batcher.submit(encoded(50), Deadline.after_ms(1))
+    fake_scorer.gate.set()
+    await first
+    await batcher.stop()
+    assert fake_scorer.batches == [[3]]
+    assert counted("expired") == before + 1
+
+
 async def test_stop_answers_what_is_queued_and_refuses_what_comes_after(batcher: Batcher, fake_scorer: FakeScorer):
     first = await hold_runtime(batcher, fake_scorer)
     queued = batcher.submit(encoded(5), LATER)
@@ -96,6 +116,21 @@ async def test_concurrent_batches_run_at_once_and_share_what_is_queued_evenly(fa
     fake_scorer.gate.set()
     await asyncio.gather(*futures)
     batcher.close()
+
+
+async def test_a_pack_of_several_turns_is_answered_and_counted_turn_by_turn():
+    class Packing(FakeScorer):
+        def score(self, batch):
+            return [RawScore(value) for pack in batch for value in (0.1, math.nan, 0.3)[: len(pack.answers)]]
+
+    pack = dataclasses.replace(encoded(5), answers=(0, 1, 2), tokens=encoded(5).tokens * 3)
+    before = counted("scored"), counted("failed")
+    batcher = Batcher(loaded_fake(Packing()), BatchingSettings())
+    found = (await batcher.submit(pack, LATER)).raw
+    batcher.close()
+    assert (found[0].value, found[2].value) == (0.1, 0.3)
+    assert isinstance(found[1], FailedScoringError)
+    assert (counted("scored"), counted("failed")) == (before[0] + 2, before[1] + 1)
 
 
 def submit_as(batcher: Batcher, caller: str, *widths: int) -> list["asyncio.Future[object]"]:

@@ -38,6 +38,14 @@ def shed(shedding: Admission) -> int:
     return count
 
 
+def test_everything_is_decoded_until_enough_was_refused_in_a_row():
+    shedding, _ = full()
+    refuse(shedding, REFUSALS_IN_A_ROW - 1)
+    assert shed(shedding) == 0
+    refuse(shedding, 1)
+    assert shed(shedding) == SHED_PER_WITNESS
+
+
 def test_whoever_takes_the_room_that_came_back_shows_nothing_about_the_others():
     shedding, reservation = full()
     refuse(shedding, REFUSALS_IN_A_ROW)
