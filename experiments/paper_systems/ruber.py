@@ -11,7 +11,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_sequence
-from turnscore_assessment.references.metrics import read_word_vectors
+from turnscore_assessment.references.vector_metrics import read_word_vectors
 from turnscore_exporters.data.pairs import TextPair
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.pair_models.models import PairHead

@@ -75,4 +75,4 @@ def _build_app(kinds: dict[str, tuple[type, str]], said: str) -> typer.Typer:
 
 train = _build_app(TRAIN, "Train the models that turnscore serves.")
 export = _build_app(EXPORT, "Make bundles that turnscore serves.")
-calibrate = build_command(of.CalibrateOptions, "calibration.recalibration:run_calibration")
+calibrate = build_command(of.CalibrateOptions, "calibration.job:run_calibration")

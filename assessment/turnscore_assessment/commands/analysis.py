@@ -236,7 +236,7 @@ def run_readability(
     """Measure how easy replies read (Flesch), and their distance from the context, times a penalty for dull ones."""
     from turnscore_assessment.data.dialogues import read_conversations
     from turnscore_assessment.readability.text_scores import read_patterns, score_texts
-    from turnscore_assessment.references.metrics import BundleEncoder
+    from turnscore_assessment.references.vector_metrics import BundleEncoder
 
     with reported_errors():
         patterns, read = read_patterns(dull, function_words), list(read_conversations(dialogues))

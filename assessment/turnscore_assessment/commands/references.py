@@ -27,12 +27,8 @@ from turnscore_assessment.references.evaluation import (
     read_comparisons,
     read_rated,
 )
-from turnscore_assessment.references.metrics import (
-    BundleEncoder,
-    ReferenceWordVectors,
-    find_tokenisation,
-    read_word_vectors,
-)
+from turnscore_assessment.references.vector_metrics import BundleEncoder, ReferenceWordVectors, read_word_vectors
+from turnscore_assessment.references.word_metrics import find_tokenisation
 from turnscore_assessment.rendering import Page, Section, Table, draw_lines, print_page, show, show_p
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from turnscore_assessment.data.dialogues import SYSTEM, RecordedDialogue
 from turnscore_assessment.errors import BadFileError
-from turnscore_assessment.references.metrics import SentenceEncoder
+from turnscore_assessment.references.vector_metrics import SentenceEncoder
 
 _CLITIC_APART = re.compile(r"\s+(?=(?:n['\u2019]t|['\u2019](?:s|m|d|re|ve|ll))\b)", re.IGNORECASE)
 _WORD = re.compile(r"[^\W_]+(?:['\u2019][^\W_]+)*")

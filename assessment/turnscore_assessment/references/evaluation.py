@@ -41,13 +41,12 @@ from turnscore_assessment.figures import (
     williams_test,
 )
 from turnscore_assessment.files import check_row, read_rows
-from turnscore_assessment.references import metrics as metric_kinds
-from turnscore_assessment.references.metrics import (
+from turnscore_assessment.references import vector_metrics, word_metrics
+from turnscore_assessment.references.vector_metrics import ReferenceWordVectors, SentenceEncoder
+from turnscore_assessment.references.word_metrics import (
     Group,
     Metric,
     Pair,
-    ReferenceWordVectors,
-    SentenceEncoder,
     Tokens,
     find_tokenisation,
     is_empty,
@@ -266,19 +265,19 @@ def metric_names() -> list[str]:
 def _makers(resources: Resources) -> dict[str, Callable[[], Metric]]:
     words, encoder, vectors = resources.tokenisation, resources.encoder, resources.word_vectors
     makers: dict[str, Callable[[], Metric]] = {
-        ENCODER: lambda: metric_kinds.make_encoder_cosine(encoder),
-        "rouge-l": lambda: metric_kinds.make_rouge_l(words),
-        "rouge-l@rouge-score": metric_kinds.make_rouge_score,
-        "meteor": lambda: metric_kinds.make_meteor(resources.meteor_jar),
-        "meteor@nltk": lambda: metric_kinds.make_nltk_meteor(words, with_wordnet=True),
-        "meteor-stem@nltk": lambda: metric_kinds.make_nltk_meteor(words, with_wordnet=False),
-        "gleu": lambda: metric_kinds.make_gleu(words),
-        "chrf@sacrebleu": metric_kinds.make_sacre_chrf,
+        ENCODER: lambda: vector_metrics.make_encoder_cosine(encoder),
+        "rouge-l": lambda: word_metrics.make_rouge_l(words),
+        "rouge-l@rouge-score": word_metrics.make_rouge_score,
+        "meteor": lambda: word_metrics.make_meteor(resources.meteor_jar),
+        "meteor@nltk": lambda: word_metrics.make_nltk_meteor(words, with_wordnet=True),
+        "meteor-stem@nltk": lambda: word_metrics.make_nltk_meteor(words, with_wordnet=False),
+        "gleu": lambda: word_metrics.make_gleu(words),
+        "chrf@sacrebleu": word_metrics.make_sacre_chrf,
     }
-    makers |= {f"bleu-{order}": partial(metric_kinds.make_bleu, order, words) for order in BLEU_ORDERS}
-    makers |= {f"bleu-{order}@sacrebleu": partial(metric_kinds.make_sacre_bleu, order) for order in BLEU_ORDERS}
-    for name in metric_kinds.WORD_VECTOR_METRICS:
-        makers[name] = partial(metric_kinds.make_word_vector_metric, name, vectors, words)
+    makers |= {f"bleu-{order}": partial(word_metrics.make_bleu, order, words) for order in BLEU_ORDERS}
+    makers |= {f"bleu-{order}@sacrebleu": partial(word_metrics.make_sacre_bleu, order) for order in BLEU_ORDERS}
+    for name in vector_metrics.WORD_VECTOR_METRICS:
+        makers[name] = partial(vector_metrics.make_word_vector_metric, name, vectors, words)
     return makers
 
 
@@ -300,7 +299,9 @@ def check_reducer(name: str, metric: Metric) -> None:
     if name not in REDUCERS:
         raise ReferencesError(f"no reducer is called {name}; choose one of {', '.join(REDUCERS)}")
     if name == JOINT and metric.compare_jointly is None:
-        raise ReferencesError(f"{metric.name} has no definition for several references: {JOINT} does not fit it")
+        raise ReferencesError(
+            f"{metric.name} has no definition for several references at once: {JOINT} does not fit it"
+        )
 
 
 def fits(name: str, metric: Metric) -> bool:

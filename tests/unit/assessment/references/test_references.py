@@ -13,7 +13,8 @@ from turnscore_assessment.commands.references import build_page
 from turnscore_assessment.errors import BadFileError, MissingResourceError, ReferencesError
 from turnscore_assessment.figures import Floats
 from turnscore_assessment.references import evaluation
-from turnscore_assessment.references.metrics import (
+from turnscore_assessment.references.vector_metrics import make_word_vector_metric, read_word_vectors
+from turnscore_assessment.references.word_metrics import (
     Metric,
     Pair,
     count_common_subsequence,
@@ -21,8 +22,6 @@ from turnscore_assessment.references.metrics import (
     make_gleu,
     make_meteor,
     make_rouge_l,
-    make_word_vector_metric,
-    read_word_vectors,
 )
 
 ROW: dict[str, Any] = {"context_id": "c", "hypotheses": ["a b"], "references": ["a", "b"]}

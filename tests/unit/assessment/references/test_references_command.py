@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from support.bundles import make_bundle, make_encoder_bundle
 from support.files import write_lines
-from turnscore_assessment.references.metrics import BundleEncoder
+from turnscore_assessment.references.vector_metrics import BundleEncoder
 from turnscore_client._command.registry import app
 from typer.testing import CliRunner
 

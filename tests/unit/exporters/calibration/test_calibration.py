@@ -19,14 +19,14 @@ from turnscore_client._command.registry import app
 from turnscore_client.testing import MockTurnScore
 from turnscore_core.loaded_scorer import load_scorer, score_in_one_batch
 from turnscore_core.scorers.scorer import TurnToScore
-from turnscore_exporters.calibration import recalibration
+from turnscore_exporters.calibration import job, recalibration
+from turnscore_exporters.calibration.job import score_by_service
 from turnscore_exporters.calibration.recalibration import (
     RatedHeads,
     assign_folds,
     choose_formula,
     choose_order,
     describe_promises,
-    score_by_service,
     weigh_rated,
 )
 from turnscore_models import Bundle, read_bundle, starter_bundles
@@ -161,7 +161,7 @@ def test_thirty_ratings_give_a_weaker_promise_and_two_runs_two_versions(
     for seconds in (1_790_000_000, 1_790_000_001):
         folder = tmp_path / str(seconds)
         folder.mkdir()
-        monkeypatch.setattr(recalibration.time, "time", lambda seconds=seconds: seconds)
+        monkeypatch.setattr(job.time, "time", lambda seconds=seconds: seconds)
         result = run(rows, folder, "--bundle", f"{bundle.folder}/")
         manifest = read_bundle(folder / "new").manifest
         versions.append(manifest.version)
@@ -219,5 +219,5 @@ async def test_a_running_service_scores_the_turns_if_it_serves_the_bundle():
 
 
 def test_the_command_needs_no_torch():
-    code = "import sys, turnscore_exporters.calibration.recalibration; sys.exit('torch' in sys.modules)"
+    code = "import sys, turnscore_exporters.calibration.job; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
