@@ -69,11 +69,11 @@ def run_serve(
 
     with reported_errors():
         origins = list_origins(host, port, public_url)
-    with _opened(plan) as (served, database):
-        app = build_app(served, database, origins)
+    with _opened(plan) as (study_plan, database):
+        app = build_app(study_plan, database, origins)
         if invite:
             _print_links(database, invite, origins[0])
-        typer.echo(f"serving {served.name!r} at {origins[0]}; stop it with Ctrl-C", err=True)
+        typer.echo(f"serving {study_plan.name!r} at {origins[0]}; stop it with Ctrl-C", err=True)
         run_server(app, host, port)
 
 
@@ -128,9 +128,9 @@ def run_delete(
 def _export(plan: Path, *, with_texts: bool = True) -> RatingFile:
     from turnscore_assessment.study.recordings import export_ratings, read_recordings
 
-    with _opened(plan) as (found, database):
-        recordings = read_recordings(found)
-        return database.run_here(export_ratings, database.study_id, found, recordings, with_texts=with_texts)
+    with _opened(plan) as (study_plan, database):
+        recordings = read_recordings(study_plan)
+        return database.run_here(export_ratings, database.study_id, study_plan, recordings, with_texts=with_texts)
 
 
 @study.command("export-ratings")

@@ -154,8 +154,7 @@ def build_pairs(dialogues: Iterable[RecordedDialogue], labels: Labels) -> list[T
         step = 2 if labels is Labels.PUBLISHED and label == 0 else 1
         for index in range(0, len(turns) - 1, step):
             query, reply = turns[index], turns[index + 1]
-            was_rated = not dialogue.has_bot or dialogue.participants[reply.speaker] == "bot"
-            if labels is Labels.PUBLISHED or was_rated:
+            if labels is Labels.PUBLISHED or not dialogue.has_bot or dialogue.participants[reply.speaker] == "bot":
                 pairs.append(TextPair(query=query.text, reply=reply.text, label=label, dialogue=dialogue.id))
     return pairs
 
