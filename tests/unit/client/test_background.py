@@ -47,6 +47,17 @@ async def test_every_turn_gets_its_outcome_with_its_tag(held, mock):
     assert mock.requests[0].body["scorers"] == ["engagement"]
 
 
+async def test_a_user_s_turn_is_scored_by_a_scorer_of_user_turns(held, mock):
+    mock.scores, mock.signals = {"reaction": 0.2}, {"reaction": ["frustrated"]}
+    told: list[Scored] = []
+    held.gate.set()
+    async with AsyncBackgroundScorer(held, told.append, scorers=["reaction"]) as background:
+        background.submit("no!", [("system", "hi")], speaker="user")
+        background.submit(messages=[{"role": "user", "content": "no!"}])
+        await background.wait_until_idle()
+    assert [each.reply.scores["reaction"].signals for each in told] == [["frustrated"]] * 2
+
+
 async def test_handing_over_waits_for_nothing_and_what_finds_no_room_is_dropped(held):
     told: list[Scored] = []
     async with AsyncBackgroundScorer(held, told.append, max_waiting=2, concurrency=1) as background:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from paper_systems.data import EvalTurn, without_judged
+from paper_systems.data import EvalTurn, RandomNegatives, without_judged
 from paper_systems.page import read_eval_sets
 from support.exporter_data import write_rows
 from turnscore_exporters.data.pairs import TextPair
@@ -21,6 +21,14 @@ def test_dialogues_that_hold_a_judged_text_are_not_trained_on() -> None:
     for judged in (as_context, as_reference):
         assert {each.dialogue for each in without_judged(mine, [judged])} == {"b"}
     assert without_judged(mine, [EvalTurn(context=("hi",), response="we left")]) == mine, "short phrases tell nothing"
+
+
+def test_a_wrong_reply_is_of_another_dialogue_and_was_never_given_to_the_same_words() -> None:
+    mine = exchanges(
+        ("a", "tea?", "yes"), ("a", "who", "me"), ("b", "Tea?", "no"), ("c", "hm", "tea?"), ("d", "so", "ok")
+    )
+    drawn = [RandomNegatives(mine).draw(0, epoch) for epoch in range(30)]
+    assert {mine[place].reply for place in drawn} == {"ok"}
 
 
 def test_a_response_among_its_own_references_is_measured_without_it(tmp_path: Path) -> None:

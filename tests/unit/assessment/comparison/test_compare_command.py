@@ -233,6 +233,29 @@ def test_three_systems_and_their_ratings_stand_on_one_page_with_all_pairs(files:
     assert "rates no system 'd'" in run(*files, fourth, "--ratings", ratings).stderr
 
 
+def test_ratings_of_different_workers_are_said_to_be_independent_and_a_system_of_failing_workers_is_left_out(
+    files: list[str], tmp_path: Path
+) -> None:
+    rows, criteria = [], ("fun", "ease", "sense", "wit")
+    generator = np.random.default_rng(0)
+    for place, name in enumerate("abc"):
+        for n in range(12):
+            own = {"worker": f"{name}{n}", "hit": f"h{name}{n}"}
+            # Workers of c find the degraded system better than theirs.
+            for system, mean in ((name, 60 + 5 * place), ("bad", 90 if name == "c" else 10)):
+                ratings = {each: float(mean + generator.normal(0, 3)) for each in criteria}
+                rows.append({**own, "system": system, "ratings": ratings, "degraded": system == "bad"})
+    header = {"study": "s", "criteria": [{"name": each} for each in criteria]}
+    ratings = str(write_lines(tmp_path / "r.jsonl", header, *rows))
+    third = str(write_scores(tmp_path / "c.jsonl", 0, 3))
+    found = run_json(tmp_path, *files, third, "--ratings", ratings)
+    assert [(row["a"], row["b"]) for row in found["pairs"] if row["scorer"] == "rating"] == [("a", "b")]
+    assert "rating: no worker who passes rated c; left out" in found["notes"]
+    assert found["method"].startswith("dialogues of the same id in pairs, ratings as independent samples; ")
+    alone = run_json(tmp_path, *files, "--scorers", "quality")
+    assert alone["method"].startswith("dialogues of the same id in pairs; ")
+
+
 def test_few_workers_cannot_decide_many_tests_however_far_the_systems_are_apart(tmp_path: Path) -> None:
     """Six pairs give no p below 2 / 2**6, and six tests need one below .05 / 6, which eight pairs can give."""
     ratings = write_ratings_of(tmp_path / "r.jsonl", {"a": 80, "b": 50, "c": 20}, workers=6)
