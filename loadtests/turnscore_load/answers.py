@@ -94,9 +94,9 @@ def judge_fields(reply: Any, status: str) -> CallAnswer:
 
 
 def _error_codes(reply: Any) -> Iterator[str]:
-    """The codes of everything that was not scored, of a reply to one item or to several."""
-    if "results" in reply:
-        for result in reply["results"]:
+    """The codes of everything that was not scored, of a reply to one item, to several or to a ranking."""
+    if (several := reply.get("results", reply.get("candidates"))) is not None:
+        for result in several:
             yield from _error_codes(result)
     elif "error" in reply:
         yield reply["error"]["code"]

@@ -17,6 +17,7 @@ REPLIES = [
     (200, None, GOOD, "answered"),
     (200, None, {"results": [GOOD, error("deadline_exceeded")]}, "expired"),
     (200, None, {"results": [GOOD, error("overloaded")]}, "refused"),
+    (200, None, {"candidates": [{"index": 0, "scores": {"fed": SCORE}, "errors": {}}]}, "answered"),
     (200, None, {**GOOD, "scores": {}}, "failed"),
     (429, "2", error("overloaded"), "refused"),
     (429, None, error("overloaded"), "failed"),
