@@ -1,14 +1,17 @@
 """The real service on the starter bundles: BentoML's process, and the real client."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 from support import plain_http
+from support.conditions import wait_until
 from support.fakes import say
 from support.processes import RunningService, running_service
-from turnscore_client import TurnScoreClient
+from turnscore_client import NotReadyError, TurnScoreClient
 from turnscore_load.processes import StartError
+from turnscore_models import starter_bundles
 from websockets.sync.client import connect
 
 pytestmark = pytest.mark.e2e
@@ -42,6 +45,21 @@ def test_every_line_of_the_log_is_json_and_conversations_write_none(service: Run
     plain_http.get(service.url + "/livez").raise_for_status()
     lines = [json.loads(line) for line in service.log.read_text().splitlines()]
     assert len({(line["message"], line["time"]) for line in lines}) == len(lines) == before
+
+
+def test_a_damaged_bundle_leaves_the_service_alive_and_not_ready_until_sigterm_ends_it_well(tmp_path: Path):
+    shutil.copytree(starter_bundles()[0], tmp_path / "bundle")
+    with (tmp_path / "bundle" / "tokenizer.json").open("ab") as file:
+        file.write(b" ")
+    environment = {"TURNSCORE_MODELS": f"{tmp_path}/bundle"}
+    with running_service(tmp_path / "run", environment=environment, wait_for="/livez", alone=True) as service:
+        wait_until(lambda: "refused" in plain_http.get(service.url + "/readyz").text)
+        with (
+            TurnScoreClient(service.url, max_retries=0) as client,
+            pytest.raises(NotReadyError, match=r"tokenizer\.json"),
+        ):
+            client.score(response="ok")
+        assert service.stop() == 0
 
 
 @pytest.mark.parametrize(

@@ -123,6 +123,14 @@ async def test_a_low_reply_is_replaced_before_it_is_spoken(service: Service, giv
     assert service.asked[0]["context"] == [{"speaker": "user", "text": ASKED}]
 
 
+async def test_replies_in_turn_are_judged_each(service: Service):
+    gate = QualityGate("ask_again", url=service.url, deadline_seconds=30)
+    fine = [LLMFullResponseStartFrame(), *words(ANSWERED), LLMFullResponseEndFrame()]
+    said = await spoken(gate, *LOW, *fine, llm=FakeModel(GOOD))
+    assert "".join(said) == f"<{GOOD}><{ANSWERED}>"
+    assert (gate.low, gate.passed) == (1, 1)
+
+
 async def test_what_is_said_before_a_call_of_tools_passes(service: Service):
     gate = QualityGate("ask_again", url=service.url, deadline_seconds=30)
     called = FunctionCallsStartedFrame(function_calls=[])
