@@ -118,6 +118,16 @@ def test_intervals_are_those_of_measuring_every_resample(number: int, monkeypatc
         assert (bound.low, bound.high) == pytest.approx((interval.low, interval.high), nan_ok=True)
 
 
+def test_with_missing_cells_intervals_hold_their_figures_and_no_correlation_is_above_one() -> None:
+    generator = np.random.default_rng(1)
+    table = generator.normal(0, 1, (8, 1)) + generator.normal(0, 0.5, (8, 6))
+    table[generator.random(table.shape) < 0.6] = np.nan
+    for found in bound_intraclass(table, 300, 0).values():
+        assert 0 <= found.low <= found.value <= found.high <= 1
+    nominal = bound_alpha(table, "nominal", 300, 0)
+    assert (nominal.low, nominal.value, nominal.high) == pytest.approx((0, 0, 0))  # No two ratings are the same.
+
+
 def test_what_cannot_be_measured_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     alone = np.array([[1, np.nan], [np.nan, 2]])
     with pytest.raises(TooFewError, match="needs an item with two ratings"):

@@ -147,6 +147,14 @@ def test_the_manifest_says_what_was_measured_of_every_head_and_graph(bundle: Bun
     assert bundle.manifest.threshold == Threshold(value=0.3, source="made up")
 
 
+def test_percentiles_of_value_and_heads_are_those_of_the_reference_turns(bundle: Bundle):
+    loaded = load_scorer(bundle, "fp32")
+    scores = serve(loaded.scorer, make_turns(200))
+    found = [[loaded.percentile(each) or 0.0 for each in scores]]
+    found += [[each.details[f"{name}_percentile"] for each in scores] for name in HEADS]
+    assert np.median(found, axis=1) == pytest.approx([50.0] * (1 + len(HEADS)), abs=2)
+
+
 def test_the_self_test_holds_details_and_refuses_permuted_heads(bundle: Bundle, tmp_path: Path):
     [first, *_] = bundle.self_test().turns
     assert set(first.graphs["cpu-int8"].details) == set(HEADS)
