@@ -70,7 +70,7 @@ class PairScenario(Scenario[Sequence[Cost]]):
                     each.pause()
                 for lap, name in in_turn(settings, self.rounds + 1):
                     typer.echo(f"start {start + 1} of {self.starts}, {f'round {lap}' if lap else 'warm-up'}: {name}")
-                    round_ = start * self.rounds + lap
+                    round_ = start * (self.rounds + 1) + lap  # no start finds what another said
                     measured = [
                         (way, name, measure_way(services[name], way, round_, self.conversations)) for way in ways
                     ]
