@@ -1,4 +1,4 @@
-"""experiments/quality_teacher.py: marks are written and read as the teacher gave them, or refused by their field."""
+"""experiments/quality_teacher.py: marks are read as they were given, or refused; what ratings teachers see."""
 
 import json
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 import quality_teacher
 import torch
 from quality_teacher import Teacher
-from turnscore_assessment.data.dialogues import MARKS
+from turnscore_assessment.data.dialogues import MARKS, LabelledTurn, Population
 from turnscore_assessment.errors import BadFileError
 from turnscore_exporters.quality.job import read_marked_turns
 
@@ -25,6 +25,28 @@ def test_marks_are_read_as_they_were_given(tiny_bert: Path, tmp_path: Path, monk
     assert [(turn.context, turn.response) for turn in turns] == [(tuple(context), said) for context, said in asked]
     given = float(teacher.mark(asked)[1, MARKS.index("overall")].sigmoid())
     assert turns[1].labels["overall"] == pytest.approx(given, abs=1e-3)
+
+
+def test_teachers_see_no_rating_that_is_measured_or_not_for_sale(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns = {
+        name: [LabelledTurn(context=CONTEXT, response=name, labels={"rating": 3.0}, set_name=name)]
+        for name in ("persona-zhao (fitted on)", "dailydialog-zhao (fitted on)", "persona-zhao (chosen on)", "dbdc3")
+    }
+    said = [{"speaker": "user", "text": "hi"}, {"speaker": "system", "text": "a"}]
+    rows = [{"turns": said, "ratings": {"fun": n}} for n in (1, 2)] + [
+        {"turns": [said[0], {**said[1], "text": "held"}], "ratings": {"fun": 3}}
+    ]
+    assessed = "human_assessment/free_run1_pass.jsonl.gz"
+    held = LabelledTurn(context=CONTEXT, response="held", labels={}, split="report")
+    monkeypatch.setattr(quality_teacher, "RATED_DIALOGUES", {assessed: ()})
+    monkeypatch.setattr(quality_teacher, "read_development_sets", lambda _: turns)
+    monkeypatch.setattr(quality_teacher, "read_judged_contexts", lambda _: [[held]])
+    monkeypatch.setattr(quality_teacher, "read_population", lambda _: Population([], frozenset({f"{assessed} 1 0"})))
+    monkeypatch.setattr(quality_teacher, "read_rows", lambda _: enumerate(rows, start=1))
+    found = quality_teacher.read_rated(tmp_path)
+    assert [(each.set_name, each.rating) for each in found] == [("persona-zhao (fitted on)", 3.0), (assessed, 2.0)]
 
 
 @pytest.mark.parametrize(
