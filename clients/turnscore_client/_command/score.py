@@ -108,7 +108,7 @@ class EngineTransport:
                     future.set_result(reply)
 
     async def open_stream(self, metadata: Any, request_id: str | None, attempts: Attempts) -> NoReturn:
-        raise NotImplementedError
+        raise NotImplementedError  # a file has no live conversation: nothing here opens one
 
     async def close(self) -> None:
         """Ends the engine, once it has answered."""

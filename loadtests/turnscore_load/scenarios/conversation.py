@@ -57,7 +57,7 @@ class PairScenario(Scenario[Sequence[Cost]]):
         """What each way costs each of these services.
 
         Both are started several times, in either order: a process keeps the speed it happened to start with. Measured:
-        the same code differed by 4 to 9 % with which of the two was started first.
+        the ratio of the same code moved by up to 8 % with which of the two was started first.
         """
         costs: list[Cost] = []
         for start in range(self.starts):
