@@ -5,6 +5,7 @@ over the encoder's digest and the token ids, so the vectors of one encoder are n
 """
 
 import os
+from array import array
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -84,7 +85,7 @@ class VectorStore:
         """Keeps copies of these; drops what was used least recently beyond the bound, at once."""
         sized: dict[bytes, tuple[Vectors, int]] = {}
         for key, each in vectors.items():
-            size = _ENTRY_BYTES + sum([array.nbytes + _ARRAY_BYTES for array in each])
+            size = _ENTRY_BYTES + sum([vector.nbytes + _ARRAY_BYTES for vector in each])
             if size <= self.max_bytes:
                 sized[key] = tuple(map(np.array, each)), size
         with self._lock:
@@ -133,5 +134,5 @@ class KeptVectors:
         self._store.keep({self._key(role, row): each for row, each in vectors.items()})
 
     def _key(self, role: str, row: TokenRow) -> bytes:
-        content = role.encode() + np.array(row, np.int32).tobytes()
+        content = role.encode() + array("i", row).tobytes()
         return blake2b(content, digest_size=_KEY_BYTES, key=self._secret).digest()

@@ -47,7 +47,10 @@ def keep_ends(text: str, chars: int, end_chars: int) -> tuple[str, bool]:
 def keep_ends_of(turns: Sequence[Turn], chars: Sequence[int]) -> tuple[list[Turn], bool]:
     """At most so many characters from each turn's end, and whether any were left out."""
     kept = [keep_end(turn.text, most) for turn, most in zip(turns, chars, strict=True)]
-    ends = [Turn.model_construct(speaker=turn.speaker, text=text) for turn, (text, _) in zip(turns, kept, strict=True)]
+    ends = [
+        turn if text == turn.text else Turn.model_construct(speaker=turn.speaker, text=text)
+        for turn, (text, _) in zip(turns, kept, strict=True)
+    ]
     return ends, any(is_cut for _, is_cut in kept)
 
 

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, chain, pairwise
-from math import tanh
+from math import log, tanh
 from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, cast
@@ -362,12 +362,23 @@ class ValueFormula(BaseModel):
         """What a turn's warnings take from what `weigh` gave for it."""
         return sum(taken for name, taken in self.repeats.items() if name in warnings)
 
-    def value_of(self, weighed: float) -> float:
-        """The value for what `weigh` gave, less what is deducted."""
-        return float(self.values_of(np.array(weighed)))
+    def value_of(self, heads: Mapping[str, float], warnings: Container[str]) -> float:
+        """The value of one turn with these heads and warnings.
+
+        `values_of` says the same of many but for the last digits, where products of many rows differ with their number.
+        """
+        weighed = self.bias - self.deduct(warnings)
+        for name, weight in self.weights.items():
+            weighed += weight * (heads[name] if name == "sentiment" else _logit_of(heads[name]))
+        value = _logistic(weighed)
+        if self.curve is None:
+            return value
+        place = interpolate(value, [x for x, _ in self.curve])
+        (_, low), (_, high) = self.curve[int(place)], self.curve[min(int(place) + 1, len(self.curve) - 1)]
+        return low + (place - int(place)) * (high - low)
 
     def values_of(self, weighed: Floats) -> Floats:
-        """The same for many."""
+        """The values [turns] for what `weigh` gave, less what is deducted."""
         values: Floats = 1 / (1 + np.exp(-weighed))
         if self.curve is not None:
             values = np.asarray(np.interp(values, [x for x, _ in self.curve], [y for _, y in self.curve]))
@@ -386,6 +397,17 @@ class HeadOptions(BaseModel):
 class QualityOptions(HeadOptions):
     value: ValueFormula
     heads: str = Field(description="File with the calibration curve of every head, by its name.")
+
+
+def _logistic(logit: float) -> float:
+    """The logistic function; never overflows."""
+    return 0.5 + 0.5 * tanh(0.5 * logit)
+
+
+def _logit_of(probability: float) -> float:
+    """As `logits_of`."""
+    clipped = min(max(probability, _CLIP), 1 - _CLIP)
+    return log(clipped / (1 - clipped))
 
 
 def logits_of(probabilities: Floats) -> Floats:
@@ -427,8 +449,7 @@ class LinearHead:
 
     def read(self, features: Array) -> RawScore:
         """Of one turn by itself: a product with a matrix would give other last digits in another batch."""
-        logit = self.slope * (float(self.weights.dot(features)) + self.bias) + self.offset
-        return RawScore(0.5 + 0.5 * tanh(0.5 * logit))  # the logistic function; never overflows
+        return RawScore(_logistic(self.slope * (float(self.weights.dot(features)) + self.bias) + self.offset))
 
 
 class HeadScorer(Scorer):
@@ -446,6 +467,7 @@ class HeadScorer(Scorer):
         """
         self._tokenizer = TextTokenizer.of(bundle.path_of(bundle.manifest.tokenizer))
         self._layout, self._language = options.layout, options.language
+        self._kept_turns = max(self.looked_through, self._layout.context_turns)
         if (heads := bundle.manifest.heads.get(self.KIND)) is None:
             raise RuntimeError(f"its manifest has no heads {self.KIND!r}")
         if backend.joint is None:
@@ -470,8 +492,7 @@ class HeadScorer(Scorer):
         The model reads few of them; in the others, of which less is kept, a repeated turn is looked for.
         """
         layout = self._layout
-        most = max(self.looked_through, layout.context_turns)
-        latest, _ = history_of(turn.context).latest(turns=most, chars=sys.maxsize)
+        latest, _ = history_of(turn.context).latest(turns=self._kept_turns, chars=sys.maxsize)
         first_read = len(latest) - layout.context_turns
         chars = [
             TAIL_CHARS if place < first_read else CHARS_PER_TOKEN * layout.turn_tokens for place in range(len(latest))
@@ -495,8 +516,7 @@ class HeadScorer(Scorer):
 
     def inputs_of(self, turn: TurnToScore) -> Fields:
         """The latest turns of the context and the response."""
-        most = max(self.looked_through, self._layout.context_turns)
-        return (*context_fields(self._latest(turn, most)), turn.response)
+        return (*context_fields(self._latest(turn, self._kept_turns)), turn.response)
 
     def for_queue(self, pack: TokenPack) -> TokenPack:
         """The response is new most often; what is kept of the context counts for what the second graph does with it."""
@@ -509,20 +529,22 @@ class HeadScorer(Scorer):
 
         Each distinct text is tokenized once.
         """
-        read = [self._latest(turn, self._layout.context_turns) for turn in turns]
         may_be_stuck = self.speaker == "system" and self._language == "en"
+        kept = [self._latest(turn, self._kept_turns) for turn in turns]
         suspects = [
-            find_suspect(self._latest(turn, REPEAT_TURNS), turn.response) if may_be_stuck else None for turn in turns
+            find_suspect(said, turn.response) if may_be_stuck else None for turn, said in zip(turns, kept, strict=True)
         ]
+        read = [said[max(0, len(said) - self._layout.context_turns) :] for said in kept]
         ids = self._tokenizer.encode_each(
             text
             for turn, said, suspect in zip(turns, read, suspects, strict=True)
             for text in (turn.response, *(each.text for each in said), *(suspect.texts if suspect else ()))
         )
         packs = []
-        for place, (turn, said, suspect) in enumerate(zip(turns, read, suspects, strict=True)):
-            context = [(each.speaker == self.speaker, ids[each.text]) for each in said if ids[each.text]]
-            pack = self._pack(place, turn, context, ids[turn.response])
+        for place, (turn, suspect) in enumerate(zip(turns, suspects, strict=True)):
+            context = [(each.speaker == self.speaker, ids[each.text]) for each in read[place] if ids[each.text]]
+            repeats = find_repeats(kept[place], turn.response) if self.looked_through else ()
+            pack = self._pack(place, turn.response, context, ids[turn.response], repeats)
             if suspect is not None and NOT_IN_LANGUAGE not in pack.warnings[0]:
                 rows = tuple(self._row_of(ids[text]) for text in suspect.texts)
                 structure = cast("TurnRows", pack.structure)
@@ -625,7 +647,12 @@ class HeadScorer(Scorer):
         return (self._tokenizer.first_id, *end, self._tokenizer.separator_id)
 
     def _pack(
-        self, place: int, turn: TurnToScore, context: Sequence[tuple[bool, Sequence[int]]], response: Sequence[int]
+        self,
+        place: int,
+        text: str,
+        context: Sequence[tuple[bool, Sequence[int]]],
+        response: Sequence[int],
+        repeats: Sequence[str],
     ) -> TokenPack:
         laid = lay_out_rows(context, response, self._layout, self._tokenizer.first_id, self._tokenizer.separator_id)
         rows = (laid.response, *laid.context)
@@ -635,8 +662,8 @@ class HeadScorer(Scorer):
                 context_read=not context or len(context[-1][1]) <= self._layout.turn_tokens,
                 response_read=not laid.response_dropped,
             ),
-            *(find_repeats(self._latest(turn, REPEAT_TURNS), turn.response) if self.looked_through else ()),
-            *((NOT_IN_LANGUAGE,) if self._language == "en" and is_foreign(turn.response, len(response)) else ()),
+            *repeats,
+            *((NOT_IN_LANGUAGE,) if self._language == "en" and is_foreign(text, len(response)) else ()),
         )
         return TokenPack(rows=rows, answers=(place,), tokens=(count,), structure=laid, warnings=(warnings,))
 
@@ -688,13 +715,12 @@ class QualityScorer(HeadScorer):
         """The value of each turn, with its heads and their percentiles."""
         scores = []
         for pack, own in zip(batch, heads, strict=True):
-            # Each by itself: a product of many rows differs in its last bit with their number.
-            [weighed] = self._formula.weigh(own[None])
             values = own.tolist()
             details: dict[str, float] = dict(zip(HEADS, values, strict=True))
-            for value, (name, curve) in zip(values, self._curves, strict=True):
-                details[name] = interpolate(value, curve)
-            scores.append(RawScore(self._formula.value_of(weighed - self._formula.deduct(pack.warnings[0])), details))
+            value = self._formula.value_of(details, pack.warnings[0])
+            for head, (name, curve) in zip(values, self._curves, strict=True):
+                details[name] = interpolate(head, curve)
+            scores.append(RawScore(value, details))
         return scores
 
 

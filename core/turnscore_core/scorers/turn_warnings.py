@@ -142,9 +142,11 @@ def find_suspect(context: Sequence[Turn], response: str) -> Suspect | None:
         patterns += [_TWO_IN_TURN] * all(share >= _SHARED_WORDS for share in shared)
     if not patterns:
         return None
-    known = set().union(*(_find_stems(turn.text) for turn in latest[:-1]))
+    new = _find_stems(asked[0])
+    for turn in latest[:-1] if new else ():
+        new -= _find_stems(turn.text)
     compared = own if _TWO_IN_TURN in patterns else own[:3]
-    return Suspect((*compared, *asked), tuple(patterns), len(_find_stems(asked[0]) - known))
+    return Suspect((*compared, *asked), tuple(patterns), len(new))
 
 
 def is_foreign(text: str, pieces: int) -> bool:

@@ -133,10 +133,8 @@ class TurnHeads:
 
     def values(self, formula: ValueFormula) -> list[float]:
         """The value of each turn."""
-        weighed = formula.weigh(self.heads)
-        return [
-            formula.value_of(each - formula.deduct(warned)) for each, warned in zip(weighed, self.warnings, strict=True)
-        ]
+        named = (dict(zip(HEADS, each, strict=True)) for each in self.heads.tolist())
+        return [formula.value_of(each, warned) for each, warned in zip(named, self.warnings, strict=True)]
 
 
 def read_reference(folder: Path, limit: int) -> list[TurnToScore]:

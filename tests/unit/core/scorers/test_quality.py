@@ -1,6 +1,7 @@
 """The quality scorer on a graph whose every word has a known mark."""
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -165,9 +166,14 @@ def test_a_file_of_heads_without_its_own_entry_is_refused(tmp_path: Path):
 
 
 def test_a_curve_bends_the_value():
-    formula = ValueFormula(weights={}, bias=0.0, curve=((0.0, 0.1), (0.5, 0.2), (1.0, 0.9)))
-    assert formula.value_of(0.0) == pytest.approx(0.2)
-    assert formula.value_of(50.0) == pytest.approx(0.9)
+    formula = ValueFormula(
+        weights={"sentiment": 1.0}, bias=0.0, repeats={"repeats_user": 50.0}, curve=((0.1, 0.1), (0.5, 0.2), (0.9, 0.9))
+    )
+    weighed = [-50.0, 0.0, 0.8, 50.0]
+    values = [formula.value_of({"sentiment": each}, ()) for each in weighed]
+    assert values == pytest.approx([0.1, 0.2, 0.2 + 0.7 * (1 / (1 + math.exp(-0.8)) - 0.5) / 0.4, 0.9])
+    assert values == pytest.approx(formula.values_of(np.array(weighed)))
+    assert formula.value_of({"sentiment": 0.0}, ["repeats_user"]) == pytest.approx(0.1)
 
 
 @pytest.mark.parametrize("points", [[[0, 0]], [[0, 0.5], [1, 0.4]], [[0.5, 0], [0.5, 1]], [[0, 0], [1, 1.5]]])
