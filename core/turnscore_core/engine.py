@@ -20,7 +20,6 @@ from turnscore_models.store import resolve
 
 from turnscore_core import score_entries
 from turnscore_core.batches import Answer, TokenLimit
-from turnscore_core.deadline import Deadline
 from turnscore_core.dialogues import (
     Dialogue,
     DialogueResult,
@@ -47,7 +46,16 @@ from turnscore_core.model_set import (
 )
 from turnscore_core.scorers.history import History
 from turnscore_core.scorers.scorer import Fields, RawScore, TurnToScore
-from turnscore_core.scoring import Item, Outcome, dialogue_reply, error_details, score_groups, score_of, score_reply
+from turnscore_core.scoring import (
+    Deadline,
+    Item,
+    Outcome,
+    dialogue_reply,
+    error_details,
+    score_groups,
+    score_of,
+    score_reply,
+)
 
 
 class SharedScores(Protocol):

@@ -16,7 +16,6 @@ from pydantic import JsonValue
 from turnscore_wire.requests import ScorerChoice
 
 from turnscore_core.batches import Answer, PackCollector, TokenLimit, form_batches, padded_tokens, to_scoring_error
-from turnscore_core.deadline import Deadline
 from turnscore_core.errors import FailedScoringError, InvalidRequestError, NotComputableError, ScoringError
 from turnscore_core.inference.devices import CPU
 from turnscore_core.inference.onnx_backend import OutOfMemoryError
@@ -281,6 +280,21 @@ def timing_of(outcomes: Sequence[Outcome], started_at: float) -> wire.Timing:
         inference=1000 * max(map(attrgetter("inference"), outcomes)),
         cache=1000 * max(map(attrgetter("cache"), outcomes)),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """A point on the monotonic clock after which an answer is worthless; passed down explicitly."""
+
+    expires_at: float
+
+    @classmethod
+    def after_ms(cls, milliseconds: float) -> "Deadline":
+        return cls(time.monotonic() + milliseconds / 1000)
+
+    def remaining_seconds(self) -> float:
+        """Seconds left; negative once it has passed."""
+        return self.expires_at - time.monotonic()
 
 
 class ComponentOptions(dict[str, object]):

@@ -7,7 +7,7 @@ from support.cache_loads import running_runtime, state_of, uses_redis
 from support.conditions import until
 from support.fakes import FakeScorer, loaded_fake
 from support.processes import RedisServer
-from turnscore_core.deadline import Deadline
+from turnscore_core.scoring import Deadline
 from turnscore_service.cache.cli import app
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_wire import ScoreRequest

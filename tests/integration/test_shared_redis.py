@@ -14,10 +14,10 @@ from support.cache_loads import QUICK, running_runtime, shared_level, state_of, 
 from support.fakes import FakeScorer
 from support.processes import RedisServer
 from support.transports import ready_runtime
-from turnscore_core.deadline import Deadline
 from turnscore_core.errors import OverloadedError
 from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.scorers.scorer import RawScore, TokenPack
+from turnscore_core.scoring import Deadline
 from turnscore_models import Bundle, write_bundle
 from turnscore_service import metrics
 from turnscore_service.cache.redis_client import Draw

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from prometheus_client.metrics import MetricWrapperBase
-from turnscore_core.deadline import Deadline
 from turnscore_core.loaded_scorer import LoadedScorer
+from turnscore_core.scoring import Deadline
 from turnscore_service import metrics
 from turnscore_service.cache.redis_level import RedisLevel
 from turnscore_service.lifecycle.runtime import Runtime

@@ -5,14 +5,13 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
-from turnscore_core.deadline import Deadline
 from turnscore_core.dialogues import DialogueResult
 from turnscore_core.engine import Dialogue, Engine
 from turnscore_core.inference.concurrency import Concurrency
 from turnscore_core.kept_vectors import VectorStore
 from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.scorers.scorer import RawScore, TokenPack
-from turnscore_core.scoring import Item, Outcome
+from turnscore_core.scoring import Deadline, Item, Outcome
 from turnscore_models import Bundle, BundleError, BundleNotFoundError
 from turnscore_service.lifecycle.model_switch import ModelSwitch
 from turnscore_service.lifecycle.runtime import Runtime

@@ -19,8 +19,8 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 import turnscore_wire as wire
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import from_json
-from turnscore_core.deadline import Deadline
 from turnscore_core.errors import CallerLeftError, FailedScoringError, InvalidRequestError, ScoringError, TooLargeError
+from turnscore_core.scoring import Deadline
 from turnscore_wire.errors import MAX_FIELD_CHARS
 
 from turnscore_service import metrics

@@ -14,7 +14,6 @@ from typing import Protocol
 from weakref import ref
 
 import turnscore_wire as wire
-from turnscore_core.deadline import Deadline, within
 from turnscore_core.dialogues import DialogueTally
 from turnscore_core.errors import (
     CallerLeftError,
@@ -25,11 +24,12 @@ from turnscore_core.errors import (
     TooLargeError,
 )
 from turnscore_core.model_set import ModelSet
-from turnscore_core.scoring import Item, Outcome, error_details, timing_of
+from turnscore_core.scoring import Deadline, Item, Outcome, error_details, timing_of
 from turnscore_wire.conversations import Transcript
 from turnscore_wire.messages import count_skipped
 
 from turnscore_service import metrics
+from turnscore_service.scheduling.executor import within
 from turnscore_service.scheduling.pipeline import ScoringPipeline
 from turnscore_service.scheduling.request_checks import (
     ask_again,

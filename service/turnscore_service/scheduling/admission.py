@@ -8,8 +8,8 @@ from hashlib import blake2b
 from typing import Literal
 
 from cachetools import LRUCache
-from turnscore_core.deadline import Deadline
 from turnscore_core.errors import OverloadedError
+from turnscore_core.scoring import Deadline
 
 from turnscore_service import metrics
 from turnscore_service.settings.service import AdmissionSettings

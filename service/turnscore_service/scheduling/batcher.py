@@ -21,11 +21,10 @@ from itertools import count
 from operator import attrgetter
 
 from turnscore_core.batches import BatchBudget, SizedPack, TokenLimit, WasteLimit, grow_batch, to_scoring_error
-from turnscore_core.deadline import Deadline
 from turnscore_core.errors import DeadlineExceededError, FailedScoringError, NotReadyError
 from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.scorers.scorer import RawScore, TokenPack
-from turnscore_core.scoring import PackResult, score_isolating
+from turnscore_core.scoring import Deadline, PackResult, score_isolating
 
 from turnscore_service import metrics
 from turnscore_service.auth.access import CALLER

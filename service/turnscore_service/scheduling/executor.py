@@ -5,7 +5,7 @@ import functools
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
@@ -14,6 +14,33 @@ from typing import Any, ParamSpec, TypeVar
 from turnscore_core.errors import FailedScoringError, NotReadyError
 
 from turnscore_service import metrics
+
+_T = TypeVar("_T")
+
+
+async def within(seconds: float, work: Awaitable[_T]) -> _T:
+    """The work's result. Raises TimeoutError where it takes longer, and cancels it.
+
+    `asyncio.timeout` does the same for any block of code, with twice the CPU (measured: 3.5 and 1.7 us).
+    """
+    task = asyncio.current_task()
+    assert task is not None
+    is_late = False
+
+    def end() -> None:
+        nonlocal is_late
+        is_late = True
+        task.cancel()
+
+    timer = asyncio.get_running_loop().call_later(seconds, end)
+    try:
+        return await work
+    except asyncio.CancelledError:
+        if is_late and not task.uncancel():
+            raise TimeoutError from None
+        raise
+    finally:
+        timer.cancel()
 
 
 class OpenWork:
@@ -45,7 +72,6 @@ class OpenWork:
 
 
 _P = ParamSpec("_P")
-_T = TypeVar("_T")
 _MOST_DEATHS = 3  # deaths in a row after which the process is given up: each leaves a thread behind
 
 _LOGGER = logging.getLogger("turnscore.stages")

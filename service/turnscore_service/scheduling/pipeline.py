@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import turnscore_wire as wire
 from numpy.typing import NDArray
-from turnscore_core.deadline import Deadline
 from turnscore_core.dialogues import DialogueTally
 from turnscore_core.errors import ScoringError
 from turnscore_core.model_set import ModelSet
 from turnscore_core.scorers.history import History
-from turnscore_core.scoring import Item, Outcome, dialogue_reply, error_details, score_reply, timing_of
+from turnscore_core.scoring import Deadline, Item, Outcome, dialogue_reply, error_details, score_reply, timing_of
 from turnscore_wire.messages import count_skipped
 
 from turnscore_service.scheduling.executor import OpenWork

@@ -13,7 +13,6 @@ from functools import partial
 from operator import attrgetter
 
 from turnscore_core.batches import PackCollector
-from turnscore_core.deadline import Deadline
 from turnscore_core.errors import DeadlineExceededError, FailedScoringError, ScoringError
 from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.model_set import Combinations, add_combinations, component_scorers, with_thresholds
@@ -28,7 +27,7 @@ from turnscore_core.scorers.scorer import (
     TurnToScore,
     count_chars,
 )
-from turnscore_core.scoring import Item, Outcome, ask_together, encode_in_pieces, encode_isolating, score_of
+from turnscore_core.scoring import Deadline, Item, Outcome, ask_together, encode_in_pieces, encode_isolating, score_of
 
 from turnscore_service import metrics
 from turnscore_service.auth.access import CALLER, Caller

@@ -14,8 +14,7 @@ import pytest
 from prometheus_client import start_http_server
 from support import plain_http
 from turnscore_assessment.drift.sources import collect, query_prometheus, read_service
-from turnscore_core.deadline import Deadline
-from turnscore_core.scoring import Item, Outcome
+from turnscore_core.scoring import Deadline, Item, Outcome
 from turnscore_load.machine import free_port
 from turnscore_service.metrics import write_out
 from turnscore_service.scheduling.score_metrics import ScoreMetrics

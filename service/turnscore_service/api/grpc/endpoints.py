@@ -10,8 +10,8 @@ import grpc
 from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.message import DecodeError, Message
 from pydantic import BaseModel
-from turnscore_core.deadline import Deadline, within
 from turnscore_core.errors import CallerLeftError, DeadlineExceededError, InvalidRequestError, TooLargeError
+from turnscore_core.scoring import Deadline
 from turnscore_wire import BODY_FIELD, ERROR_TABLE, ConversationMessage, ConversationReply, ErrorReply, Limits
 from turnscore_wire.v1 import to_fields, to_message, turnscore_pb2
 
@@ -19,7 +19,7 @@ from turnscore_service.api.calls import CALLS, CONVERSATION, RequestScope, Servi
 from turnscore_service.auth.access import FORWARDED_KEY, sent_key
 from turnscore_service.conversations.session import Received
 from turnscore_service.lifecycle.runtime import Runtime
-from turnscore_service.scheduling.executor import OpenWork
+from turnscore_service.scheduling.executor import OpenWork, within
 from turnscore_service.scheduling.fairness import LARGE_BYTES, TimeSlice
 from turnscore_service.scheduling.request_checks import PARTS_PER_MESSAGE
 

@@ -14,9 +14,9 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
-from turnscore_core.deadline import Deadline
 from turnscore_core.errors import CallerLeftError, OverloadedError, ScoringError, UnknownPathError
 from turnscore_core.model_set import ModelSet, component_scorers
+from turnscore_core.scoring import Deadline
 from turnscore_wire import ErrorCode, HealthReply, ModelsReply
 
 from turnscore_service.api.calls import CALLS, RequestScope, ServiceCall, unforeseen

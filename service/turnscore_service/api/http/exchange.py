@@ -18,7 +18,6 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope
-from turnscore_core.deadline import within
 from turnscore_core.errors import (
     CallerLeftError,
     DeadlineExceededError,
@@ -31,6 +30,7 @@ from turnscore_wire import BODY_FIELD, ERROR_TABLE, ErrorCode, ErrorReply
 from turnscore_service._patches.uvicorn_http import HEADERS_FIELD, LINK, Link, Serving
 from turnscore_service.api.calls import refuse, take_request_id
 from turnscore_service.auth.access import FORWARDED_KEY, sent_key
+from turnscore_service.scheduling.executor import within
 from turnscore_service.settings.api import HttpSettings
 from turnscore_service.settings.service import Settings
 

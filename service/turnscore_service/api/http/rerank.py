@@ -7,8 +7,8 @@ and changes no order is taken and ignored; everything else that is unknown is re
 from typing import Annotated
 
 from pydantic import BaseModel, FailFast, Field
-from turnscore_core.deadline import Deadline
 from turnscore_core.errors import ScoringError
+from turnscore_core.scoring import Deadline
 from turnscore_wire import MAX_DEADLINE_MS, RankRequest, Turn
 from turnscore_wire.messages import SpokenText, WireRequest
 from turnscore_wire.requests import ScorerName

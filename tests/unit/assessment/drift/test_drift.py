@@ -20,8 +20,7 @@ from turnscore_assessment.drift import report, sources
 from turnscore_assessment.drift.sources import BINS, LiveValues, collect, read_baseline, read_file, write_baseline
 from turnscore_assessment.errors import AssessmentError, BadFileError
 from turnscore_assessment.rendering import to_html
-from turnscore_core.deadline import Deadline
-from turnscore_core.scoring import Item, Outcome
+from turnscore_core.scoring import Deadline, Item, Outcome
 from turnscore_service import metrics
 from turnscore_service.scheduling.score_metrics import ScoreMetrics
 from turnscore_wire import Score, TokenCount, Turn

@@ -12,7 +12,6 @@ from support.fakes import FakeMachine, FakeScorer, encoded, loaded_fake, sample
 from support.fed import make_fed_scorer
 from turnscore_core import model_loader
 from turnscore_core.batches import FIRST_TOKENS, TokenLimit, cuda_budget, find_most_tokens
-from turnscore_core.deadline import Deadline
 from turnscore_core.errors import OverloadedError
 from turnscore_core.inference.concurrency import Concurrency, Sample, choose, take_sample
 from turnscore_core.inference.devices import Device
@@ -20,6 +19,7 @@ from turnscore_core.inference.onnx_backend import OutOfMemoryError, padded_width
 from turnscore_core.load_settings import LoadSettings
 from turnscore_core.loaded_scorer import load_scorer
 from turnscore_core.model_loader import measure_budget, widest_packs
+from turnscore_core.scoring import Deadline
 from turnscore_models import read_bundle, starter_bundles
 from turnscore_service.scheduling.batcher import Batcher
 from turnscore_service.settings.service import BatchingSettings

@@ -9,9 +9,9 @@ from support.conditions import until
 from support.fakes import FakeEncoder, FakeScorer, loaded_fake
 from support.transports import HeldChannel
 from support.versions import NO_CACHE, FakeLoader, ShiftedScorer, ask, counted, second_version, switchable
-from turnscore_core.deadline import Deadline
 from turnscore_core.errors import FailedScoringError
 from turnscore_core.loaded_scorer import LoadedScorer
+from turnscore_core.scoring import Deadline
 from turnscore_models import Bundle, BundleError, MismatchedGraphError
 from turnscore_service import metrics
 from turnscore_service.lifecycle.model_switch import SwitchRefusedError

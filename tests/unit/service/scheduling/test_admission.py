@@ -2,8 +2,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from turnscore_core.deadline import Deadline
 from turnscore_core.errors import OverloadedError
+from turnscore_core.scoring import Deadline
 from turnscore_service.scheduling.admission import Admission, Demand, Reservation
 from turnscore_service.settings.service import AdmissionSettings
 

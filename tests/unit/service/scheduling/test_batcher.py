@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 import pytest
 from support.fakes import FakeScorer, encoded, loaded_fake, sample
 from turnscore_core.batches import BatchBudget, SizedPack, WasteLimit, grow_batch
-from turnscore_core.deadline import Deadline
 from turnscore_core.errors import DeadlineExceededError, FailedScoringError, NotReadyError
 from turnscore_core.inference.concurrency import Concurrency
 from turnscore_core.scorers.scorer import RawScore
+from turnscore_core.scoring import Deadline
 from turnscore_service.auth.access import CALLER, Caller
 from turnscore_service.scheduling.batcher import Batcher
 from turnscore_service.settings.service import BatchingSettings

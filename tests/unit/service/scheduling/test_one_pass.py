@@ -11,10 +11,9 @@ import pytest
 from prometheus_client import REGISTRY
 from support.bundles import make_criterion_bundle, make_quality_bundle, make_quality_version
 from support.conditions import until
-from turnscore_core.deadline import Deadline
 from turnscore_core.scorers.quality import SplitEncoder, TurnRows
 from turnscore_core.scorers.scorer import TurnToScore
-from turnscore_core.scoring import Item
+from turnscore_core.scoring import Deadline, Item
 from turnscore_models import Bundle
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.settings.service import Settings

@@ -1,6 +1,6 @@
 import pytest
-from turnscore_core.deadline import Deadline
 from turnscore_core.errors import OverloadedError
+from turnscore_core.scoring import Deadline
 from turnscore_service.scheduling.admission import (
     MOST_REFUSED_CALLERS,
     REFUSALS_IN_A_ROW,
