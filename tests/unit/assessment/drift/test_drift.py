@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import generate_latest
 from scipy import stats
-from simulate_drift import count_alarms
 from support.files import invoke, write_lines
 from turnscore_assessment.commands.drift import app
 from turnscore_assessment.drift import report, sources
@@ -65,15 +64,29 @@ def draw_bins(generator: np.random.Generator, dialogues: int, shift: float = 0.0
     return np.array(rows)
 
 
+def count_alarms(usual: Any, changed: Any, windows: int, *, by_dialogues: bool = False) -> float:
+    """The share of windows of 500 changed dialogues that alarm against as many usual ones, both drawn for each."""
+    generator, alarms = np.random.default_rng(1), 0
+    for _ in range(windows):
+        values = []
+        for dialogues in (changed, usual):
+            rows = dialogues[generator.integers(0, len(dialogues), 500)]
+            bins, products = rows.sum(axis=0).astype(float), rows.T @ rows
+            products = [] if by_dialogues else products.astype(float).tolist()
+            found = {"bins": bins.tolist(), "dialogues": len(rows), "turns": bins.sum(), "products": products}
+            values.append(LiveValues(scorer="", model="", **found))
+        [finding] = report.find_drift(values[:1], values[1:])
+        alarms += finding.comparisons[-1].verdict is report.DriftVerdict.DRIFTED
+    return alarms / windows
+
+
 def test_a_small_shift_is_found_where_dialogues_were_counted_one_by_one():
     """A shift of .2 standard deviations of a turn's score, which the limit of dialogues' number does not see."""
     generator = np.random.default_rng(0)
     usual, lower = draw_bins(generator, 4000), draw_bins(generator, 4000, -0.2)
-    asked: dict[str, Any] = {"size": 500, "windows": 100, "generator": generator}
-    assert count_alarms(usual, lower, share=1.0, **asked) >= 0.9
-    assert count_alarms(usual, lower, share=1.0, by_dialogues=True, **asked) < 0.1
-    asked["windows"] = 200
-    assert count_alarms(usual, usual, share=0.0, **asked) <= stats.binom.ppf(0.99, 200, 0.01) / 200
+    assert count_alarms(usual, lower, 100) >= 0.9
+    assert count_alarms(usual, lower, 100, by_dialogues=True) < 0.1
+    assert count_alarms(usual, usual, 200) <= stats.binom.ppf(0.99, 200, 0.01) / 200
 
 
 def test_metrics_and_a_file_of_the_same_scores_have_the_same_counts(tmp_path: Path):
