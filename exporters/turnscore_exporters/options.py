@@ -176,6 +176,9 @@ class DequantizeOptions:
 
     bundle: StoredBundle
     output: Annotated[Path, Option(help="Folder for the checkpoint.")]
+    reaction: Annotated[
+        str | None, Option(help="A bundle of reaction on its encoder, where the bundle has no heads for user turns.")
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)

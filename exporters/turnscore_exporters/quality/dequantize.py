@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from onnx import GraphProto, NodeProto, numpy_helper
 from turnscore_core.scorers.quality import QualityOptions
-from turnscore_models import GraphVariant
+from turnscore_models import Bundle, GraphVariant
 from turnscore_models.store import resolve
 
 from turnscore_exporters.errors import CheckpointError
@@ -30,6 +30,7 @@ from turnscore_exporters.training.encoders import load_encoder, save_model
 from turnscore_exporters.training.loop import REPORT_FILE, TRAINING_FILE
 
 GRAPH: GraphVariant = "cpu-int8"
+USER_TURNS = "reaction"
 # Names that the expanded attention gives its parts (`plain_operators`).
 _PART = re.compile(r"/encoder/encoder/layer\.(?P<layer>\d+)/attention/self/.*/(?P<part>query|key|value)/(bias|product)")
 _PROJECTION = re.compile(r"(?P<part>query|key|value|key_places|value_places)(?P<call>_\d+)?")
@@ -40,17 +41,17 @@ Array = NDArray[Any]
 def dequantize_quality(given: DequantizeOptions) -> list[str]:
     """Writes the checkpoint, with `value.json`, `training.json` and `report.json`, into the folder `output`.
 
-    CheckpointError where the bundle is another scorer's, has no int8 graph, or its graph lacks one of the weights.
+    CheckpointError where the bundle is another scorer's, has no int8 graph, or lacks one of the weights.
     """
     bundle, output = resolve(given.bundle), given.output
     manifest = bundle.manifest
     if manifest.kind != KIND or GRAPH not in manifest.graphs or "encoder" not in manifest.training:
         raise CheckpointError(f"{manifest.reference} is no trained bundle of {KIND} with the graph {GRAPH}")
+    heads = _collect_heads(bundle, given.reaction)
     options = QualityOptions.model_validate(manifest.options)
     named = str(manifest.training["encoder"])
     encoder = load_encoder(named, options.layout.row_tokens)
     model = QualityModel(encoder.model, QualitySettings(named, options.layout))
-    heads = [bundle.path_of(each.file) for each in manifest.heads.values()]
     put_weights(model, list(map(bundle.path_of, manifest.graphs[GRAPH].files)), heads)
     save_model(model, encoder, output)
     fitted_on = str(manifest.training.get("value.json", ""))
@@ -59,6 +60,25 @@ def dequantize_quality(given: DequantizeOptions) -> list[str]:
     write_json(output / TRAINING_FILE, {**training, "recovered_from": manifest.reference})
     write_json(output / REPORT_FILE, manifest.agreement.get("report", {}))
     return [f"{output}: a checkpoint of {given.bundle}"]
+
+
+def _collect_heads(bundle: Bundle, reaction: str | None) -> list[Path]:
+    """The bundle's sets of heads, and those for user turns of the bundle `reaction`, which served ones have apart."""
+    own = bundle.manifest.heads
+    found = {name: bundle.path_of(each.file) for name, each in own.items()}
+    if reaction is not None:
+        other = resolve(reaction)
+        heads = other.manifest.heads.get(USER_TURNS)
+        if heads is None or not {sha for each in own.values() for sha in each.encoders} <= set(heads.encoders):
+            raise CheckpointError(
+                f"{other.manifest.reference} has no heads for user turns on {bundle.folder}'s encoder"
+            )
+        found[USER_TURNS] = other.path_of(heads.file)
+    if USER_TURNS not in found:
+        raise CheckpointError(
+            f"{bundle.manifest.reference} has no heads for user turns; name a bundle of reaction with --reaction"
+        )
+    return list(found.values())
 
 
 def put_weights(model: QualityModel, encoder: Sequence[Path], heads: Sequence[Path]) -> None:

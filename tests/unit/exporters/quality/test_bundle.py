@@ -20,6 +20,7 @@ from turnscore_core.loaded_scorer import score_in_one_batch as serve
 from turnscore_core.scorers.quality import HEADS, QualityScorer, RowLayout
 from turnscore_core.scorers.reaction import REACTIONS
 from turnscore_core.scorers.scorer import TurnToScore
+from turnscore_exporters.bundles.self_test import self_test_turns
 from turnscore_exporters.commands import export as app
 from turnscore_exporters.errors import CheckpointError
 from turnscore_exporters.quality import bundle as bundle_module
@@ -34,7 +35,7 @@ from turnscore_exporters.quality.model import (
 )
 from turnscore_exporters.quality.value import FittedFormula, read_formula, write_formula
 from turnscore_exporters.training.encoders import load_encoder, save_model
-from turnscore_models import Bundle, GraphVariant, MismatchedGraphError, Threshold, read_bundle
+from turnscore_models import Bundle, GraphVariant, MismatchedGraphError, Threshold, read_bundle, starter_bundles
 from turnscore_wire import Turn
 from typer.testing import Result
 
@@ -209,6 +210,19 @@ def test_no_checkpoint_is_recovered_where_the_graph_lacks_a_weight(bundle: Bundl
     refused = invoke(app, ["dequantize", "--bundle", f"{plain.folder}/", "--output", tmp_path / "none"], 1)
     assert "quality:0.0.1 is no trained bundle of quality" in refused.output
     assert not (tmp_path / "none").exists()
+
+
+def test_a_checkpoint_of_the_shipped_bundle_takes_the_heads_for_user_turns_of_reaction(tmp_path: Path):
+    starters = {each.name: each for each in starter_bundles()}
+    command = ["dequantize", "--bundle", f"{starters['quality']}/", "--output", tmp_path / "checkpoint"]
+    assert "name a bundle of reaction with --reaction" in invoke(app, command, 1).output
+    assert "has no heads for user turns" in invoke(app, [*command, "--reaction", f"{starters['fed']}/"], 1).output
+    invoke(app, [*command, "--reaction", f"{starters['reaction']}/"])
+    turns = self_test_turns("quality")
+    found = score_turns(*load_model(tmp_path / "checkpoint"), turns).values(read_formula(tmp_path / "checkpoint"))
+    served = [each.value for each in serve(load_scorer(read_bundle(starters["quality"]), "cpu-int8").scorer, turns)]
+    assert found == pytest.approx(served, abs=0.1)
+    assert np.corrcoef(found, served)[0, 1] > 0.99
 
 
 def test_a_checkpoint_without_its_formula_is_refused(checkpoint: Path, tmp_path: Path):
