@@ -106,9 +106,7 @@ def test_a_cluster_that_is_not_there_stops_the_run(lines: Path, tmp_path: Path):
         score_on_ray(lines, tmp_path / "out", WordEngine, address="127.0.0.1:1")
 
 
-def test_a_node_that_is_killed_in_the_middle_loses_nothing_and_doubles_nothing(
-    cluster: Cluster, lines: Path, whole: dict[str, Any], tmp_path: Path
-):
+def test_a_node_that_is_killed_in_the_middle_loses_nothing_and_doubles_nothing(cluster, lines, whole, tmp_path):
     output = tmp_path / "out"
     left_at_death: list[int] = []
 
@@ -142,9 +140,7 @@ def test_a_block_that_kills_every_worker_stops_the_run(cluster: Cluster, lines: 
     assert len(list(memory.iterdir())) > 1
 
 
-def test_a_driver_that_is_killed_goes_on_where_it_was(
-    cluster: Cluster, lines: Path, whole: dict[str, Any], tmp_path: Path
-):
+def test_a_driver_that_is_killed_goes_on_where_it_was(cluster, lines, whole, tmp_path):
     output = tmp_path / "out"
     command = [sys.executable, corpora.__file__, str(lines), str(output)]
     with subprocess.Popen(command) as driver:

@@ -7,7 +7,6 @@ import itertools
 import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -62,9 +61,7 @@ async def transports() -> AsyncIterator[Transports]:
         yield opened
 
 
-async def test_a_changed_file_of_keys_is_in_force_though_nobody_has_called_since(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-):
+async def test_a_changed_file_of_keys_is_in_force_though_nobody_has_called_since(tmp_path, caplog):
     caplog.set_level(logging.INFO, "turnscore.access")
     file = tmp_path / "keys.toml"
     file.write_text(f'[old]\nsha256 = "{sha256("old")}"\n')

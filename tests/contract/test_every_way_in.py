@@ -122,9 +122,7 @@ _ASKED = {"scorers": ["engagement", "sentiment_stop"]}
         ("score_batch", {"items": [{"messages": _CHAT, **_ASKED}]}, {"items": [{**_SPOKEN, **_ASKED}]}, {}),
     ],
 )
-def test_messages_have_the_scores_of_their_turns_and_the_same_reply_every_way(
-    ways: EveryWay, call: Any, messages: dict[str, Any], turns: dict[str, Any], places: dict[str, int]
-):
+def test_messages_have_the_scores_of_their_turns_and_the_same_reply_every_way(ways, call, messages, turns, places):
     own = {} if call == "score_batch" else _ASKED
     told = ask(ways, "http", Request("messages", "good", call, {**messages, **own}))
     spoken = ask(ways, "http", Request("turns", "good", call, {**turns, **own}))
@@ -149,9 +147,7 @@ _BOTH = {"scorers": ["quality", "reaction"]}
         ("score_dialogue", {"messages": [*_CHAT, {"role": "user", "content": _NO["text"]}]}, _BOTH),
     ],
 )
-def test_user_turns_have_the_same_reply_every_way(
-    ways: EveryWay, call: Any, fields: dict[str, Any], asked: dict[str, Any]
-):
+def test_user_turns_have_the_same_reply_every_way(ways, call, fields, asked):
     request = Request("user turns", "good", call, {**fields, **asked})
     told = ask(ways, "http", request)
     scored = told["turns"][-1] if call == "score_dialogue" else told
@@ -234,9 +230,7 @@ def test_the_engine_gives_a_dialogue_the_bits_of_the_service_s_reply(ways: Every
         assert bits(dict(result.aggregates)) == bits(reply.dialogue)
 
 
-def test_dialogues_that_the_engine_scores_together_have_the_scores_that_they_have_alone(
-    engine: Engine, alone: dict[str, DialogueResult]
-):
+def test_dialogues_that_the_engine_scores_together_have_the_scores_that_they_have_alone(engine, alone):
     before = engine.turns_computed
     asked = dialogues() * 2
     together = engine.score([as_dialogue(each) for each in asked])

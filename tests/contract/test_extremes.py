@@ -158,9 +158,7 @@ async def silence_of(ask: Callable[[], Awaitable[object]]) -> float:
 
 
 @pytest.mark.parametrize("transport", [over_http, over_grpc])
-async def test_no_request_at_its_extremes_silences_the_loop(
-    opened: Opened, every: list[Extreme], slowness: float, transport: Callable[[Opened, Extreme], int]
-):
+async def test_no_request_at_its_extremes_silences_the_loop(opened, every, slowness, transport):
     limit, silences = LONGEST_SILENCE_SECONDS * slowness, {}
     for extreme in every:
         if transport is over_grpc and extreme.fields is None:

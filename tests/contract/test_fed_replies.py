@@ -28,9 +28,7 @@ def many_own(chars: int) -> dict[str, dict[str, list[str]]]:
     }
 
 
-async def test_a_callers_largest_question_is_answered_and_planned_off_the_event_loop(
-    served, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_callers_largest_question_is_answered_and_planned_off_the_event_loop(served, monkeypatch):
     client, _ = served
     threads: set[int] = set()
     build = FedPlans._build

@@ -160,9 +160,7 @@ async def test_a_document_without_a_score_has_no_result_and_is_named(client: htt
     ],
 )
 @pytest.mark.parametrize("path", ["/v1/rerank", "/v2/rerank"])
-async def test_a_refusal_names_the_field_as_the_client_sent_it(
-    serve: ServeFakes, path: str, fields: dict[str, Any], code: str, field: str
-):
+async def test_a_refusal_names_the_field_as_the_client_sent_it(serve, path, fields, code, field):
     limits = Settings(limits=Limits(max_text_chars=20, max_turns=1, max_candidates=2))
     async with serve(limits, fake=FakeScorer()) as (client, _):
         whole = {"query": "hi", "documents": ["a"], **fields} if fields else {"documents": ["a"]}

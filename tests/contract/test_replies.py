@@ -115,9 +115,7 @@ async def test_a_dialogue_has_the_user_s_turns_where_their_scorer_is_asked(serve
         ("rank", {"candidates": ["a"], "weights": {"reaction": 1}}, "weights.reaction", "reaction scores turns of the"),
     ],
 )
-async def test_a_scorer_is_not_asked_about_the_other_speaker(
-    serve: ServeFakes, call: str, fields: dict[str, object], field: str, message: str
-):
+async def test_a_scorer_is_not_asked_about_the_other_speaker(serve, call, fields, field, message):
     settings = Settings(combinations={"sum": {"weights": {"fake": 1}}})
     async with serve(settings, fake=FakeScorer(), reaction=FakeReaction()) as (client, _):
         response = await client.post(f"/v1/{call}", json=fields)
@@ -156,9 +154,7 @@ async def test_an_items_own_deadline_stands_instead_of_the_default(serve: ServeF
     assert isinstance(results[0], ScoreReply)
 
 
-async def test_a_failing_turns_log_line_carries_its_own_request_id(
-    client: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
-):
+async def test_a_failing_turns_log_line_carries_its_own_request_id(client, caplog):
     await asyncio.gather(
         client.post("/v1/score", json={"response": "a"}, headers={"x-request-id": "good"}),
         client.post("/v1/score", json={"response": POISON}, headers={"x-request-id": "bad"}),

@@ -69,9 +69,7 @@ def test_a_damaged_bundle_leaves_the_service_alive_and_not_ready_until_sigterm_e
         ("SPLIT", "quality:9.9.9=0.5", False, ": no bundle quality:9.9.9; "),
     ],
 )
-def test_a_wrong_setting_ends_the_start_with_a_sentence_that_names_it(
-    name: str, value: str, alone: bool, told: str, tmp_path: Path
-):
+def test_a_wrong_setting_ends_the_start_with_a_sentence_that_names_it(name, value, alone, told, tmp_path):
     variable = f"TURNSCORE_{name}"
     with (
         pytest.raises(StartError, match=f"{variable}{told}"),

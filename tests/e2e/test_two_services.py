@@ -32,9 +32,7 @@ def score(url: str, response: str) -> None:
     assert plain_http.post(url + "/v1/score", json=body).status_code == 200
 
 
-def test_a_second_service_leaves_the_first_alone_and_its_killed_worker_is_replaced(
-    service: RunningService, tmp_path: Path
-):
+def test_a_second_service_leaves_the_first_alone_and_its_killed_worker_is_replaced(service, tmp_path):
     shared = {**SMALL, "BENTOML_HOME": str(service.log.parent / "bentoml")}
     before = scored(service.url)
     score(service.url, "one")

@@ -184,9 +184,7 @@ def test_an_archive_bomb_is_refused_before_it_is_unpacked(store: Store, tmp_path
         (["/".join("a" * 2000)], "more than 8 folders in each other"),
     ],
 )
-def test_an_archive_of_many_files_or_folders_is_refused_and_leaves_nothing(
-    store: Store, tmp_path: Path, names: list[str], said: str
-):
+def test_an_archive_of_many_files_or_folders_is_refused_and_leaves_nothing(store, tmp_path, names, said):
     crowd, scratch = tmp_path / "crowd.tar.gz", tmp_path / "scratch"
     scratch.mkdir()
     with tarfile.open(crowd, "w:gz") as archive:

@@ -1,9 +1,7 @@
 """Shared scores in a real Redis: known turns are not computed, a sick Redis costs nothing but computing."""
 
 import logging
-from pathlib import Path
 
-import pytest
 from support.fakes import FakeScorer, loaded_fake
 from support.processes import RedisServer
 from turnscore_core.dialogues import Dialogue
@@ -21,9 +19,7 @@ def scored(shared: RedisScores, *texts: str) -> tuple[int, list[float]]:
         return engine.turns_computed, [each.turns[0].scores["fake"].value for each in results]
 
 
-def test_what_one_engine_computed_another_finds_until_the_redis_dies_and_it_computes(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-):
+def test_what_one_engine_computed_another_finds_until_the_redis_dies_and_it_computes(tmp_path, caplog):
     now = [0.0]
     server = RedisServer(tmp_path)
     server.start()

@@ -59,9 +59,7 @@ async def test_replaced_by_a_socket_that_answers_garbage(redis: RedisServer):
     ],
     ids=["full", "a replica", "short of replicas"],
 )
-async def test_a_redis_that_takes_no_writes_is_still_read(
-    redis: RedisServer, fall_sick: list[str], recover: list[str], cause: str
-):
+async def test_a_redis_that_takes_no_writes_is_still_read(redis, fall_sick, recover, cause):
     async with loaded_service(redis.url) as load:
         await works(load)
         before = errors("write", cause)

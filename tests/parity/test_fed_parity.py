@@ -88,9 +88,7 @@ def turns_of(scorer: FedScorer, parts: Sequence[Sequence[str]], loss: str, names
 
 
 @pytest.mark.parametrize("join", ["stripped", "spaced"])
-def test_a_turn_alone_and_in_a_batch_gets_the_published_numbers(
-    bundle: Bundle, published: PublishedFed, join: str
-) -> None:
+def test_a_turn_alone_and_in_a_batch_gets_the_published_numbers(bundle, published, join):
     scorer = load(bundle, join)
     parts = CONVERSATIONS if join == "stripped" else CONVERSATIONS[3:5]
     expected = [published.rate(texts, FOLLOW_UPS, join) for texts in parts]
@@ -104,9 +102,7 @@ def test_a_turn_alone_and_in_a_batch_gets_the_published_numbers(
 
 @pytest.mark.parametrize("join", ["stripped", "spaced"])
 @pytest.mark.parametrize("parts", [DIALOGUE_TURNS, CANDIDATE_TURNS], ids=["dialogue", "candidates"])
-def test_turns_in_one_row_get_the_published_numbers(
-    bundle: Bundle, published: PublishedFed, join: str, parts: list[list[str]]
-) -> None:
+def test_turns_in_one_row_get_the_published_numbers(bundle, published, join, parts):
     scorer = load(bundle, join)
     expected = [published.rate(texts, TURN_LEVEL, join) for texts in parts]
     for loss in LOSSES:
@@ -116,9 +112,7 @@ def test_turns_in_one_row_get_the_published_numbers(
             assert rated[number] == pytest.approx(wanted[loss], abs=TOLERANCE)
 
 
-def test_a_context_of_1024_tokens_keeps_its_latest_and_tells_what_was_dropped(
-    bundle: Bundle, published: PublishedFed
-) -> None:
+def test_a_context_of_1024_tokens_keeps_its_latest_and_tells_what_was_dropped(bundle, published):
     scorer = load(bundle)
     texts = ["what did you do today? " * 60, "I saw whales and the sea " * 90, "hi", "no way!"]
     longest = max(

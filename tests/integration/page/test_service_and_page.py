@@ -3,16 +3,14 @@
 import json
 
 import pytest
-from support.pages import AWAY, PHONE, TEXT, Address, Open, dialogue_of, serving_page
+from support.pages import AWAY, PHONE, TEXT, Open, dialogue_of, serving_page
 from turnscore_service.settings.api import AuthSettings, KeyEntry
 from turnscore_service.settings.service import Settings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-async def test_a_live_conversation_is_scored_as_it_is_said_and_survives_a_restart(
-    visit: Open, service: Address
-) -> None:
+async def test_a_live_conversation_is_scored_as_it_is_said_and_survives_a_restart(visit, service):
     async with visit(**PHONE) as seen:
         page = seen.page
         await page.get_by_role("link", name="Talk").click()
@@ -48,9 +46,7 @@ async def test_a_live_conversation_is_scored_as_it_is_said_and_survives_a_restar
         seen.forgive(*AWAY)
 
 
-async def test_a_conversation_pasted_while_the_service_is_away_is_judged_when_it_is_back(
-    visit: Open, service: Address
-) -> None:
+async def test_a_conversation_pasted_while_the_service_is_away_is_judged_when_it_is_back(visit, service):
     async with visit() as seen:
         page = seen.page
         await page.get_by_text("Models: quality:1.0.0").wait_for()

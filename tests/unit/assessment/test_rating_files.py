@@ -173,9 +173,7 @@ def test_the_command_degrades_every_reply_and_repeats_itself(tmp_path: Path) -> 
     assert [json.loads(line) for line in few.read_text().splitlines()] == rows[:2]
 
 
-def test_a_corpus_that_cannot_be_used_is_refused_and_nothing_is_overwritten(
-    tmp_path: Path,
-) -> None:
+def test_a_corpus_that_cannot_be_used_is_refused_and_nothing_is_overwritten(tmp_path):
     file = write_lines(tmp_path / "dialogues.jsonl", *make_rows(2))
     with pytest.raises(BadFileError, match="needs three dialogues"):
         read_corpus(file)

@@ -135,9 +135,7 @@ def test_a_turn_around_a_tool_is_one_turn_where_the_conversation_is_reopened_wit
     talk(mock, script, messages=[{"role": "system", "content": "be nice"}])
 
 
-def test_a_turn_that_finds_no_replica_is_raised_and_the_next_one_reopens_the_conversation(
-    talk: Talk, mock: MockTurnScore
-):
+def test_a_turn_that_finds_no_replica_is_raised_and_the_next_one_reopens_the_conversation(talk, mock):
     async def script(conversation):
         await conversation.say("user", "hi")
         mock.break_next()

@@ -91,9 +91,7 @@ def test_mutual_tls_serves_only_whom_the_authority_signed(kind: Any, talks: bool
 
 @pytest.mark.parametrize("talks", [False, True])
 @pytest.mark.parametrize("kind", OVER_HTTP)
-def test_the_authorities_of_the_environment_hold_for_calls_and_conversations(
-    kind: Any, talks: bool, encrypted: Served, monkeypatch: pytest.MonkeyPatch
-):
+def test_the_authorities_of_the_environment_hold_for_calls_and_conversations(kind, talks, encrypted, monkeypatch):
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate("authority")))
     assert ask(kind, encrypted, talks=talks) == 0.02
 

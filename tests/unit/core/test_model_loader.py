@@ -92,9 +92,7 @@ def test_a_candidate_has_the_concurrent_batches_of_the_version_that_serves_and_i
     assert candidate.scorer is not serving.scorer
 
 
-def test_a_version_that_scores_otherwise_than_at_its_export_is_refused(
-    loader: ModelLoader, serving: LoadedScorer, tmp_path: Path
-) -> None:
+def test_a_version_that_scores_otherwise_than_at_its_export_is_refused(loader, serving, tmp_path):
     bundle = make_quality_bundle(tmp_path / "next")
     test_file = bundle.path_of(bundle.manifest.self_test)
     turns = json.loads(test_file.read_text())
@@ -105,9 +103,7 @@ def test_a_version_that_scores_otherwise_than_at_its_export_is_refused(
 
 
 @pytest.mark.usefixtures("_proof_of_ordinary_priority")
-async def test_what_was_proved_is_loaded_without_a_second_proof(
-    loader: ModelLoader, serving: LoadedScorer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_was_proved_is_loaded_without_a_second_proof(loader, serving, tmp_path, monkeypatch):
     monkeypatch.setattr(loaded_scorer, "run_self_test", lambda *_: pytest.fail("it takes the callers' CPUs"))
     bundle = as_version(make_quality_bundle(tmp_path / "next"), "1.1.0")
     checked = await loader.preflight(bundle, serving)
@@ -158,8 +154,6 @@ def score_one(loaded: LoadedScorer) -> RawScore:
     return score
 
 
-def test_a_bundle_of_another_kind_takes_no_scorers_place(
-    loader: ModelLoader, serving: LoadedScorer, tmp_path: Path
-) -> None:
+def test_a_bundle_of_another_kind_takes_no_scorers_place(loader, serving, tmp_path):
     with pytest.raises(BundleError, match=r"is the scorer encoder, and what serves, quality:0.0.1, is quality"):
         loader.load_candidate(make_encoder_bundle(tmp_path / "next"), serving)

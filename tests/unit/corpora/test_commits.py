@@ -78,9 +78,7 @@ def steps(monkeypatch: pytest.MonkeyPatch, kill_at: int) -> list[str]:
     return told
 
 
-def test_killed_at_any_step_the_same_command_writes_what_one_run_writes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_killed_at_any_step_the_same_command_writes_what_one_run_writes(tmp_path, monkeypatch):
     made = plan_of(write_lines(tmp_path / "a.jsonl", ROWS[3:7]), 2)
     assert go_on(made, tmp_path / "whole") == [0, 1]
     whole = files_in(tmp_path / "whole")
@@ -117,9 +115,7 @@ def torn_at(path: Path) -> None:
     "name", ["manifests/part-0000001.json", "turns/part-0000001.parquet", "set_aside/part-0000001.parquet"]
 )
 @pytest.mark.parametrize("harm", [torn_at, Path.unlink])
-def test_a_block_with_a_torn_or_missing_file_is_done_again_and_no_other(
-    name: str, harm: Any, made: Plan, tmp_path: Path
-):
+def test_a_block_with_a_torn_or_missing_file_is_done_again_and_no_other(name, harm, made, tmp_path):
     go_on(made, tmp_path / "out")
     whole = files_in(tmp_path / "out")
     harm(tmp_path / "out" / name)
@@ -171,9 +167,7 @@ def other_line(folder: Path) -> tuple[Plan, WordEngine]:
         (lambda folder: (plan_of(folder / "a.jsonl", 4), WordEngine(("words", "more"))), r"models\.more is added"),
     ],
 )  # fmt: skip
-def test_another_job_is_refused_in_the_same_folder_and_what_differs_is_named(
-    change: Any, difference: str, made: Plan, tmp_path: Path
-):
+def test_another_job_is_refused_in_the_same_folder_and_what_differs_is_named(change, difference, made, tmp_path):
     go_on(made, tmp_path / "out")
     whole = files_in(tmp_path / "out")
     other, engine = change(tmp_path)
@@ -202,9 +196,7 @@ def remote() -> Iterator[str]:
     fsspec.filesystem("memory").rm("/out", recursive=True)
 
 
-def test_an_object_store_holds_the_same_and_a_block_without_manifest_is_done_again(
-    made: Plan, tmp_path: Path, remote: str
-):
+def test_an_object_store_holds_the_same_and_a_block_without_manifest_is_done_again(made, tmp_path, remote):
     assert go_on(made, remote) == [0, 1, 2]
     go_on(made, tmp_path / "out")
     store = begin(made, remote).store
@@ -217,9 +209,7 @@ def test_an_object_store_holds_the_same_and_a_block_without_manifest_is_done_aga
     assert go_on(made, remote) == [2]
 
 
-def test_a_full_disk_is_named_with_the_file_and_nothing_half_written_keeps_it_full(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_full_disk_is_named_with_the_file_and_nothing_half_written_keeps_it_full(tmp_path, monkeypatch):
     def fill(_: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 

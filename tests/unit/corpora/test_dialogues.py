@@ -41,9 +41,7 @@ GOOD = {"id": "good", "turns": [USER, SYSTEM]}
         ({"messages": [{"role": "user", "content": "x"}] * 1025}, "too_large", "messages", "1025 turns; at most 1024"),
     ],
 )  # fmt: skip
-def test_a_row_of_which_nothing_can_be_scored_is_set_aside_whole(
-    row: Any, code: str, field: str | None, reason: str, tmp_path: Path
-):
+def test_a_row_of_which_nothing_can_be_scored_is_set_aside_whole(row, code, field, reason, tmp_path):
     before, found, after = read_lines(tmp_path, GOOD, row, GOOD)
     assert isinstance(before, InputDialogue)
     assert isinstance(after, InputDialogue)
@@ -64,9 +62,7 @@ def test_a_row_of_which_nothing_can_be_scored_is_set_aside_whole(
         ({"speaker": "user", "text": "x" * 8001}, "too_large", "8001 characters; at most 8000 are allowed"),
     ],
 )
-def test_a_turn_that_cannot_be_read_is_left_out_and_the_others_are_scored(
-    turn: dict[str, Any], code: str, reason: str, tmp_path: Path
-):
+def test_a_turn_that_cannot_be_read_is_left_out_and_the_others_are_scored(turn, code, reason, tmp_path):
     left_out, dialogue = read_lines(tmp_path, {"id": "d", "turns": [USER, turn, SYSTEM]})
     assert isinstance(left_out, SetAside)
     assert (left_out.dialogue, left_out.row, left_out.turn) == ("d", 1, 1)

@@ -92,9 +92,7 @@ def test_a_dialogue_whose_turns_lie_apart_is_refused_as_it_would_be_scored_as_tw
     ],
 )
 @pytest.mark.parametrize("name", ["a.parquet", "a.csv", "a.jsonl"])
-def test_a_column_that_is_not_there_is_named_with_those_that_are(
-    name: str, given: dict[str, Any], option: str, column: str, tmp_path: Path
-):
+def test_a_column_that_is_not_there_is_named_with_those_that_are(name, given, option, column, tmp_path):
     path = written_as(name, tmp_path, dialogue_rows(3))
     with pytest.raises(BadColumnsError) as raised:
         plan_of(path, **given)

@@ -22,9 +22,7 @@ from turnscore_corpus.errors import RunStoppedError
         ({"CPU": 32, "GPU": 1}, {"gpus_per_worker": 0.25}, 100, (4, 4)),
     ],
 )
-def test_workers_leave_ray_its_cpus_and_are_no_more_than_blocks(
-    resources: dict[str, float], choice: dict[str, Any], blocks: int, size: tuple[int, int]
-):
+def test_workers_leave_ray_its_cpus_and_are_no_more_than_blocks(resources, choice, blocks, size):
     assert size_pool(resources, RayChoice(**choice), blocks) == size
 
 

@@ -62,9 +62,7 @@ def test_a_worker_that_is_killed_is_replaced_and_the_output_is_one_run_s(lines: 
     assert content_of(tmp_path / "out") == content_of(tmp_path / "whole")
 
 
-def test_a_block_that_kills_every_worker_stops_the_run_and_the_same_command_goes_on(
-    lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_block_that_kills_every_worker_stops_the_run_and_the_same_command_goes_on(lines, tmp_path, monkeypatch):
     from concurrent.futures.process import BrokenProcessPool
 
     pools = []

@@ -84,9 +84,7 @@ def section(page: str, title: str) -> dict[str, list[str]]:
     return {row[0]: row[1:] for row in rows}
 
 
-def test_every_scorer_detail_sum_and_baseline_stands_in_every_set_and_puts_systems_in_order(
-    data: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_every_scorer_detail_sum_and_baseline_stands_in_every_set_and_puts_systems_in_order(data, monkeypatch):
     result = run(data, monkeypatch)
     assert result.exit_code == 0, result.output
     page = (data / "page.md").read_text()

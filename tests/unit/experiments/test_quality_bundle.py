@@ -89,9 +89,7 @@ def test_it_is_the_order_statistic_of_the_good_turns_that_nothing_was_fitted_on(
     ("rows", "name", "message"),
     [(200, "quality", "takes at least 59"), (600, "engagement", "is not a bundle of the scorer quality")],
 )
-def test_too_few_good_turns_and_another_scorers_bundle_are_refused(
-    bundle: Bundle, tmp_path: Path, rows: int, name: str, message: str
-):
+def test_too_few_good_turns_and_another_scorers_bundle_are_refused(bundle, tmp_path, rows, name, message):
     write_rows(tmp_path / RATINGS, make_rows("persona-zhao", rows))
     result = run(bundle.folder if name == "quality" else STARTER.with_name(name), tmp_path)
     assert result.exit_code == 1

@@ -27,9 +27,7 @@ def test_marks_are_read_as_they_were_given(tiny_bert: Path, tmp_path: Path, monk
     assert turns[1].labels["overall"] == pytest.approx(given, abs=1e-3)
 
 
-def test_teachers_see_no_rating_that_is_measured_or_not_for_sale(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_teachers_see_no_rating_that_is_measured_or_not_for_sale(tmp_path, monkeypatch):
     turns = {
         name: [LabelledTurn(context=CONTEXT, response=name, labels={"rating": 3.0}, set_name=name)]
         for name in ("persona-zhao (fitted on)", "dailydialog-zhao (fitted on)", "persona-zhao (chosen on)", "dbdc3")

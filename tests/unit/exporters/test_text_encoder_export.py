@@ -88,8 +88,6 @@ def test_a_pooling_or_module_that_is_not_exported_is_refused(sentence_encoder: P
     ("options", "said"),
     [(["--int8-tolerance", 1e-9], "graph cpu-int8: scores"), (["--data", "."], "either --data or --dialogues")],
 )
-def test_what_cannot_be_exported_leaves_nothing(
-    tiny_bert: Path, dialogues: Path, tmp_path: Path, options: list[object], said: str
-):
+def test_what_cannot_be_exported_leaves_nothing(tiny_bert, dialogues, tmp_path, options, said):
     assert said in export(tiny_bert, tmp_path / "bundle", "--dialogues", dialogues, *options, code=1).output
     assert not (tmp_path / "bundle").exists()

@@ -96,9 +96,7 @@ def corpus_row(_: int, place: Place, **more: Any) -> dict[str, Any]:
     [([0, 1], 0.0, {}), ([0], 0.0, {"missing": 1}), ([0, 0, 1], 0.0, {"duplicated": 1}), ([0, 1], 0.1, {"wrong": 2})],
 )
 @pytest.mark.parametrize("caller", [FILE, CORPUS])
-def test_rows_that_are_missing_double_or_wrong_are_found(
-    caller: str, chosen: list[int], moved: float, broken: dict[str, int]
-):
+def test_rows_that_are_missing_double_or_wrong_are_found(caller, chosen, moved, broken):
     ledger, make = Ledger("none"), line_of_file if caller == FILE else corpus_row
     rows: list[Any] = [make(at, PLACES[at], moved=moved) for at in chosen]
     if caller == FILE:

@@ -54,9 +54,7 @@ def test_an_archive_is_unpacked_and_the_command_names_the_bundles(tmp_path: Path
         ("/b/moved.tar.gz", GOOD, "302"),
     ],
 )
-def test_what_cannot_be_had_or_is_another_leaves_the_folder_empty(
-    tmp_path: Path, path: str, content: bytes, sentence: str
-):
+def test_what_cannot_be_had_or_is_another_leaves_the_folder_empty(tmp_path, path, content, sentence):
     with plain_server_in_a_thread(answer) as port, pytest.raises(FetchError, match=sentence):
         fetch_archive(f"http://127.0.0.1:{port}{path}", hashlib.sha256(content).hexdigest(), tmp_path, {})
     assert [*tmp_path.iterdir(), *tmp_path.parent.glob("outside.json")] == []

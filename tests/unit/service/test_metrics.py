@@ -2,8 +2,6 @@ import asyncio
 import threading
 from pathlib import Path
 
-import httpx
-import pytest
 from prometheus_client import metrics as prometheus_metrics
 from turnscore_service import metrics
 from turnscore_service.api.http import app as http_transport
@@ -30,9 +28,7 @@ def test_the_documented_metrics_are_the_exported_ones():
     assert documented() == defined()
 
 
-async def test_others_are_answered_while_metrics_are_gathered(
-    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
-):
+async def test_others_are_answered_while_metrics_are_gathered(client, monkeypatch):
     may_end, has_begun = threading.Event(), threading.Event()
 
     def gather(_: object) -> bytes:

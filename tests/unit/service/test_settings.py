@@ -32,9 +32,7 @@ ROOT = Path(__file__).parents[3]
         ("turnscore_api_keys", "TURNSCORE_API_KEY"),
     ],
 )
-def test_a_mistyped_variable_stops_the_start_with_the_nearest_name(
-    monkeypatch: pytest.MonkeyPatch, name: str, near: str
-):
+def test_a_mistyped_variable_stops_the_start_with_the_nearest_name(monkeypatch, name, near):
     monkeypatch.setenv(name, "secret")
     with pytest.raises(SystemExit) as ended:
         read_settings()
@@ -76,9 +74,7 @@ def test_settings_the_clients_and_a_clusters_variables_are_known(environment: di
         ("TURNSCORE_GRPC__TLS_CERT_FILE", "no.pem", "TURNSCORE_GRPC__TLS_CERT_FILE: there is no file no.pem"),
     ],
 )  # fmt: skip
-def test_a_value_of_another_form_stops_the_start_with_its_name_and_what_is_right(
-    monkeypatch: pytest.MonkeyPatch, name: str, value: str, told: str
-):
+def test_a_value_of_another_form_stops_the_start_with_its_name_and_what_is_right(monkeypatch, name, value, told):
     monkeypatch.setenv("TURNSCORE_AUTH__KEYS_FILE", "keys.toml")  # no JSON, and none is expected
     monkeypatch.setenv(name, value)
     with pytest.raises(SystemExit) as ended:
@@ -122,9 +118,7 @@ def test_bundles_and_their_shares(monkeypatch: pytest.MonkeyPatch):
         ("SHADOW", ",".join(f"bundle{number}" for number in range(9)), "at most 8 items"),
     ],
 )
-def test_what_is_no_share_stops_the_start_and_names_the_variable(
-    variable: str, value: str, sentence: str, monkeypatch: pytest.MonkeyPatch
-):
+def test_what_is_no_share_stops_the_start_and_names_the_variable(variable, value, sentence, monkeypatch):
     monkeypatch.setenv(f"TURNSCORE_{variable}", value)
     with pytest.raises(SystemExit) as ended:
         read_settings()

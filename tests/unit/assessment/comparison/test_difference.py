@@ -162,9 +162,7 @@ ASYMPTOTIC = AsymptoticSequence()
 
 
 @pytest.mark.parametrize("sequence", [BETTING, ASYMPTOTIC], ids=["betting", "asymptotic"])
-def test_a_difference_is_seen_with_its_sign_where_the_interval_leaves_out_the_null(
-    sequence: BettingSequence | AsymptoticSequence,
-) -> None:
+def test_a_difference_is_seen_with_its_sign_where_the_interval_leaves_out_the_null(sequence):
     values = np.random.default_rng(5).normal(-12, 25, 400).clip(-100, 100)
     followed = sequence.follow(values)
     assert followed.decided_at is not None

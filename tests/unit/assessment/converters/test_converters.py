@@ -42,9 +42,7 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(("name", "original", "shared", "key"), SAMPLES)
-def test_published_records_become_the_rows_that_our_sets_have(
-    name: str, original: str, shared: str, key: str, tmp_path: Path
-) -> None:
+def test_published_records_become_the_rows_that_our_sets_have(name, original, shared, key, tmp_path):
     source, known = find_data(f"originals/{original}", shared)
     assert run(name, source, tmp_path / "rows.jsonl")[0] == 0
     ours = {json.dumps(row[key]): row for row in read_rows(known)}
@@ -122,9 +120,7 @@ def test_ids_of_people_are_hashed(tmp_path: Path) -> None:
         ("multiref-ratings", "r.csv", "human_average_rating,context\nx,y\n", "expected a number"),
     ],
 )
-def test_what_is_not_in_the_published_form_is_refused_by_its_place(
-    name: str, file: str, content: object, said: str, tmp_path: Path
-) -> None:
+def test_what_is_not_in_the_published_form_is_refused_by_its_place(name, file, content, said, tmp_path):
     code, output = run(name, write(tmp_path / file, content), tmp_path / "rows.jsonl")
     assert (code, said in output) == (1, True), output
     assert not (tmp_path / "rows.jsonl").exists()

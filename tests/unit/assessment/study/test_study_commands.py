@@ -36,9 +36,7 @@ def test_links_are_printed_once_and_progress_shows_codes_alone(plan: Path) -> No
 
 
 @pytest.mark.parametrize("command", ["serve", "invite"])
-def test_where_others_can_reach_it_the_address_must_be_said(
-    plan: Path, command: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_others_can_reach_it_the_address_must_be_said(plan, command, monkeypatch):
     monkeypatch.setattr(server, "run_server", lambda *_: None)
     before = sorted(plan.parent.iterdir())
     refused = invoke(app, [command, str(plan), "--host", "0.0.0.0"], code=1)

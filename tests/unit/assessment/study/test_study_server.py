@@ -28,7 +28,6 @@ from turnscore_client import (
     InvalidRequestError,
     TooLargeError,
     Turn,
-    TurnScoreError,
 )
 from turnscore_client.testing import MockTurnScore
 
@@ -98,9 +97,7 @@ async def test_a_wrong_link_opens_nothing(served: Served) -> None:
         assert code_of(await served.http.get("/api/standing", headers=headers)) == (401, "unknown_link"), link
 
 
-async def test_the_secret_is_compared_in_constant_time_and_stored_nowhere(
-    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_secret_is_compared_in_constant_time_and_stored_nowhere(served, tmp_path, monkeypatch):
     link, other = served.invite(2)
     compared: list[tuple[str, str]] = []
 
@@ -130,9 +127,7 @@ async def test_the_secret_is_compared_in_constant_time_and_stored_nowhere(
         ({"Origin": ORIGIN, "Authorization": "Basic abc"}, 401, "unknown_link"),
     ],
 )
-async def test_only_the_study_s_own_page_may_do_anything(
-    served: Served, headers: dict[str, str], status: int, code: str
-) -> None:
+async def test_only_the_study_s_own_page_may_do_anything(served, headers, status, code):
     [link] = served.invite()
     sent = {"Authorization": f"Bearer {link}", "Content-Type": "application/json", **headers}
     assert code_of(await served.http.post("/api/begin", content=b"{}", headers=sent)) == (status, code)
@@ -246,9 +241,7 @@ async def test_a_system_that_fails_is_asked_again_and_given_up_after_three_times
         assert code_of(await served.post(link, "rating", dialogue=dialogue, ratings=RATINGS)) == (409, "not_open")
 
 
-async def test_a_fault_of_our_own_while_asking_leaves_the_message_to_be_asked_again(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_fault_of_our_own_while_asking_leaves_the_message_to_be_asked_again(served, monkeypatch):
     link, dialogue = await begin(served)
     with monkeypatch.context() as broken:
         broken.setattr(Chatbots, "reply", lambda *_: 1 / 0)
@@ -398,9 +391,7 @@ def read_scores(served: Served) -> list[Any]:
     return list(served.database.run_here(lambda c: c.execute(select(dialogues.c.scores)).scalars().all()))
 
 
-async def test_while_turnscore_is_down_the_study_goes_on_and_is_scored_later(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_while_turnscore_is_down_the_study_goes_on_and_is_scored_later(served, monkeypatch):
     monkeypatch.setattr(recordings, "POLL_SECONDS", 0.01)
     is_down, tried = True, 0
 
@@ -432,9 +423,7 @@ TOO_LONG, BAD_TEXT = TooLargeError("long"), InvalidRequestError("bad", field="tu
 @pytest.mark.parametrize(
     ("error", "kept"), [(BAD_TEXT, [{}, {}]), (TOO_LONG, [{}, {}]), (InternalError("oops"), [None, None])]
 )
-async def test_a_dialogue_that_cannot_be_scored_holds_no_other_up(
-    served: Served, error: TurnScoreError, kept: list[Any]
-) -> None:
+async def test_a_dialogue_that_cannot_be_scored_holds_no_other_up(served, error, kept):
     async def score(_turns: list[Turn]) -> Mapping[str, float]:
         raise error
 

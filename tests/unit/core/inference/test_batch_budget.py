@@ -122,9 +122,7 @@ def test_a_scorers_budget_is_found_by_its_own_batches(fake_scorer: FakeScorer):
 
 
 @pytest.mark.parametrize(("workers", "device", "sharing"), [(1, "cuda", 1), (4, "cuda", 2), (4, "cuda:0", 4)])
-def test_workers_scorers_and_concurrent_batches_divide_the_free_memory(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, workers: int, device: str, sharing: int
-):
+def test_workers_scorers_and_concurrent_batches_divide_the_free_memory(monkeypatch, caplog, workers, device, sharing):
     parts: list[int] = []
 
     def measure(loaded, free_bytes, may_take_bytes):

@@ -97,9 +97,7 @@ def test_auto_takes_cuda_where_it_works_and_the_cpu_for_bundles_without_a_graph_
 
 
 @pytest.mark.parametrize(("machine", "reason"), BROKEN)
-def test_cuda_that_cannot_be_used_is_an_error_with_its_fix_and_auto_computes_on_the_cpu(
-    machine: FakeMachine, reason: str
-):
+def test_cuda_that_cannot_be_used_is_an_error_with_its_fix_and_auto_computes_on_the_cpu(machine, reason):
     with pytest.raises(DeviceError, match=reason):
         choose_devices("cuda", machine)
     choice = choose_devices("auto", machine)

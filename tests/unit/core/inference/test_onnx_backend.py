@@ -55,9 +55,7 @@ def test_the_service_can_be_imported_without_a_runtime():
         ("/x/libonnxruntime_providers_cuda.so: undefined symbol: Provider_GetHost", None),
     ],
 )
-def test_a_missing_library_is_read_from_what_the_loader_says(
-    monkeypatch: pytest.MonkeyPatch, text: str, library: str | None
-):
+def test_a_missing_library_is_read_from_what_the_loader_says(monkeypatch, text, library):
     def load(path: str) -> None:
         assert Path(path).name == "libonnxruntime_providers_cuda.so"
         raise OSError(text)
@@ -66,9 +64,7 @@ def test_a_missing_library_is_read_from_what_the_loader_says(
     assert missing_library() == library
 
 
-def test_libraries_are_loaded_without_a_word_on_stdout(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
+def test_libraries_are_loaded_without_a_word_on_stdout(monkeypatch, capsys):
     loud = SimpleNamespace(InferenceSession=object, preload_dlls=lambda: builtins.print("Failed to load"))
     monkeypatch.setattr(onnx_library, "import_module", lambda _: loud)
     onnx_library.load_cuda_libraries.cache_clear()

@@ -49,9 +49,7 @@ def test_a_criterion_says_what_its_head_says(bundles: list[Bundle]):
     assert off_topic.value == pytest.approx(1 - on_topic.value)
 
 
-def test_the_engine_computes_quality_and_all_criteria_in_one_pass_to_the_same_bits(
-    bundles: list[Bundle], passes: list[int]
-):
+def test_the_engine_computes_quality_and_all_criteria_in_one_pass_to_the_same_bits(bundles, passes):
     def values(*models: Bundle) -> dict[str, list[float]]:
         with Engine([each.folder for each in models], threads=1, concurrent_batches=1) as engine:
             passes.clear()

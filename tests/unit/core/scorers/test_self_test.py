@@ -131,9 +131,7 @@ def test_a_tolerance_without_outputs_is_refused(changeable: Bundle):
 
 
 @pytest.mark.parametrize("saturates", [True, False])
-def test_products_do_not_saturate_on_cpus_without_vnni(
-    saturates: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-):
+def test_products_do_not_saturate_on_cpus_without_vnni(saturates, monkeypatch, tmp_path):
     """On AVX2 the self-test fails without it, as QEMU's Haswell showed; here only that the runtime is asked for it."""
     monkeypatch.setattr(onnx_backend, "int8_saturates", lambda: saturates)
     save_encoder_graph(tmp_path / "graph.onnx", seed=70 + saturates)  # no other test has a session of it

@@ -153,9 +153,7 @@ def test_what_cannot_serve_is_refused_in_a_sentence(bundle: Bundle, tmp_path: Pa
     assert not (tmp_path / "new").exists()
 
 
-def test_thirty_ratings_give_a_weaker_promise_and_two_runs_two_versions(
-    bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_thirty_ratings_give_a_weaker_promise_and_two_runs_two_versions(bundle, tmp_path, monkeypatch):
     rows = [{**row, "label": "bad" if place < 9 else "good"} for place, row in enumerate(make_rows(30))]
     versions = []
     for seconds in (1_790_000_000, 1_790_000_001):

@@ -127,9 +127,7 @@ def test_labels_promise_what_the_held_out_turns_allow(good: int, bad: int, said:
         assert (values[judged.wanted == 0] >= made["good_threshold"].value).mean() <= 0.14
 
 
-def test_a_data_folder_gives_the_percentiles_and_a_rubric_the_words(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_data_folder_gives_the_percentiles_and_a_rubric_the_words(folder, monkeypatch):
     kind = [LabelledTurn(context=(("user", "Hello."),), response=f"Of course, my friend {n}.") for n in range(40)]
     monkeypatch.setattr(training, "read_population", lambda _: Population(kind, frozenset()))
     (folder / "rubric.md").write_text(RUBRIC)
@@ -162,9 +160,7 @@ def test_the_card_and_the_manifest_say_what_was_measured(made: tuple[Bundle, lis
         ("always", r"0 responses with another mark than the commonest to train on, and at least 15 are needed"),
     ],
 )
-def test_what_is_not_learned_is_refused_and_features_are_not_computed_again(
-    folder: Path, made: object, name: str, reason: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_not_learned_is_refused_and_features_are_not_computed_again(folder, made, name, reason, monkeypatch):
     monkeypatch.setattr(QualityScorer, "compute_features", None)
     with pytest.raises(ExporterError, match=reason):
         list(train_criterion(options_of(folder, name)))
@@ -232,9 +228,7 @@ def deepened(folder: Path, made: object) -> Iterator[tuple[Bundle, list[str]]]:
         yield read_bundle(folder / "deep"), lines
 
 
-def test_deep_layers_are_served_and_share_what_reads_each_text(
-    deepened: tuple[Bundle, list[str]], served: LoadedScorer
-) -> None:
+def test_deep_layers_are_served_and_share_what_reads_each_text(deepened, served):
     bundle, lines = deepened
     assert re.search(r"--deep: Spearman 0\.\d.*without it .*it is kept, and takes a pass of its own", "\n".join(lines))
     assert bundle.manifest.shared is not None
@@ -253,9 +247,7 @@ def test_deep_layers_are_served_and_share_what_reads_each_text(
     assert f"{bundle.calibration().turns} judged responses that --deep was not trained on" in card
 
 
-def test_a_deep_criterion_scores_alike_with_quality_and_reads_no_text_twice(
-    deepened: tuple[Bundle, list[str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_deep_criterion_scores_alike_with_quality_and_reads_no_text_twice(deepened, monkeypatch):
     rows: list[tuple[int, ...]] = []
     compute = SplitEncoder._compute
 
@@ -277,9 +269,7 @@ def test_a_deep_criterion_scores_alike_with_quality_and_reads_no_text_twice(
     assert together == values(QUALITY) | values(deepened[0].folder)
 
 
-def test_what_is_not_better_is_not_kept_and_nothing_is_trained_again(
-    deepened: object, made: tuple[Bundle, list[str]], folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_not_better_is_not_kept_and_nothing_is_trained_again(deepened, made, folder, monkeypatch):
     monkeypatch.setattr(deep, "RECIPE", TINY)
     monkeypatch.setattr(deep, "choose_batch", None)
     lines = list(train_criterion(options_of(folder, "kind", output=folder / "shallow", deep=True)))
@@ -324,9 +314,7 @@ def test_the_layers_of_another_graph_are_not_read() -> None:
         read_joint_layers(QUALITY / "graphs/cpu-int8.onnx")
 
 
-def test_deep_features_of_other_turns_are_those_that_are_served(
-    deepened: tuple[Bundle, list[str]], reader: FeatureReader
-) -> None:
+def test_deep_features_of_other_turns_are_those_that_are_served(deepened, reader):
     turns = [
         LabelledTurn(context=(("user", "Hello."),), response=f"Of course, my friend {n}." * n) for n in range(1, 40)
     ]

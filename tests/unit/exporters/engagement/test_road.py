@@ -77,9 +77,7 @@ def test_the_paper_s_recipe_trains_a_head_on_plain_vectors_of_a_frozen_encoder(
     assert model.settings.dropout == 0
 
 
-def test_a_head_that_scores_every_pair_alike_is_refused(
-    tiny_bert: Path, data_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_head_that_scores_every_pair_alike_is_refused(tiny_bert, data_folder, monkeypatch):
     def silence(head: torch.nn.Module, *_: object) -> None:
         for weight in head.parameters():
             torch.nn.init.zeros_(weight)

@@ -33,9 +33,7 @@ def write_dialogues(path: Path) -> Path:
     return write_rows(path, [{"turns": turns_of(*(f"turn {turn} of {n}" for turn in range(6)))} for n in range(50)])
 
 
-def test_a_vocabulary_in_slices_gives_the_same_losses(
-    checkpoint: FedCheckpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_vocabulary_in_slices_gives_the_same_losses(checkpoint, tmp_path, monkeypatch):
     feeds = build_probe(checkpoint.model.config.vocab_size)
     export_graph(checkpoint.model, tmp_path / "whole.onnx")
     monkeypatch.setattr("turnscore_exporters.fed.model.VOCABULARY_SLICE", 100)
@@ -60,9 +58,7 @@ def test_the_command_writes_a_bundle_that_the_service_loads(checkpoint: FedCheck
     assert load_scorer(bundle, "cpu-int8", threads=1).scorer.KIND == "fed"
 
 
-def test_a_graph_that_disagrees_with_the_published_way_is_refused(
-    checkpoint: FedCheckpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_graph_that_disagrees_with_the_published_way_is_refused(checkpoint, tmp_path, monkeypatch):
     def export_other_weights(model: torch.nn.Module, path: Path, *rest: object) -> None:
         changed = load_checkpoint(checkpoint.name).model
         with torch.no_grad():
@@ -91,9 +87,7 @@ def test_published_qualities_are_feds_eighteen_and_the_assessment_papers_seven()
     assert all(name in known.qualities for names in known.sets.values() for name in names)
 
 
-def test_a_window_without_room_for_the_follow_ups_is_refused_before_any_graph_is_made(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_window_without_room_for_the_follow_ups_is_refused_before_any_graph_is_made(tmp_path, monkeypatch):
     monkeypatch.delattr("turnscore_exporters.fed.bundle.export_graph")
     folder = save_tiny_dialogpt(tmp_path, positions=64)
     result = invoke(app, ["fed", "--checkpoint", folder, "--verify"], 1)

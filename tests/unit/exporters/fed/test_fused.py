@@ -64,17 +64,13 @@ def test_a_gpu_gives_what_the_emulation_gives(cuda: Device, graphs: dict[str, Pa
     assert found == pytest.approx(run_graph(graphs["emulated"], feeds)[0], abs=0.05)
 
 
-def test_a_graph_whose_attention_was_not_fused_is_refused(
-    checkpoint: FedCheckpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_graph_whose_attention_was_not_fused_is_refused(checkpoint, tmp_path, monkeypatch):
     monkeypatch.setattr(fed_graphs, "FedModel", lambda model, dtype, is_fused: FedModel(model, dtype))
     with pytest.raises(GraphExportError, match="has 0 fused attentions, expected 4"):
         export_graph(checkpoint.model, tmp_path / "plain.onnx", is_fused=True)
 
 
-def test_the_command_writes_an_fp16_bundle_that_kept_the_order_of_turns(
-    checkpoint: FedCheckpoint, tmp_path: Path
-) -> None:
+def test_the_command_writes_an_fp16_bundle_that_kept_the_order_of_turns(checkpoint, tmp_path):
     generator = np.random.default_rng(0)
     plain = sorted(word for word in checkpoint.tokenizer.get_vocab() if word.isascii() and word.isalpha())
 

@@ -125,9 +125,7 @@ def test_without_padding_every_score_is_the_same_to_the_last_bit(graphs: dict[st
     assert np.array_equal(before, after)
 
 
-def test_without_padding_every_matrix_is_multiplied_with_real_tokens_alone(
-    graphs: dict[str, Path], tmp_path: Path
-) -> None:
+def test_without_padding_every_matrix_is_multiplied_with_real_tokens_alone(graphs, tmp_path):
     model = onnx.load(graphs["unpadded"])
     products = [node.output[0] for node in model.graph.node if node.op_type == "MatMulIntegerToFloat"]
     model.graph.output.extend(helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in products)

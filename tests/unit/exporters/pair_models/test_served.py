@@ -116,9 +116,7 @@ def test_a_turn_scores_the_same_in_a_batch(usr: tuple[Path, Bundle]) -> None:
         ({"fact": ["one"]}, "fact", "no such option"),
     ],
 )
-def test_facts_beyond_their_bounds_are_refused_by_their_place(
-    usr: tuple[Path, Bundle], options: dict[str, object], field: str, said: str
-) -> None:
+def test_facts_beyond_their_bounds_are_refused_by_their_place(usr, options, field, said):
     scorer = load_scorer(usr[1], "fp32").scorer
     with pytest.raises(InvalidRequestError, match=said) as refused:
         scorer.read_options(options)  # type: ignore[arg-type]

@@ -169,9 +169,7 @@ def test_the_self_test_holds_details_and_refuses_permuted_heads(bundle: Bundle, 
     ("part", "tolerance", "said"),
     [(HeadSet, 1e-3, "the heads quality: differ from the checkpoint's by 1"), (JointPart, 1e-3, "graph fp32: scores")],
 )
-def test_a_part_that_disagrees_stops_the_export_by_its_name(
-    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: Any, tolerance: float, said: str
-):
+def test_a_part_that_disagrees_stops_the_export_by_its_name(checkpoint, tmp_path, monkeypatch, part, tolerance, said):
     forward = part.forward
 
     def shift(self: Any, *inputs: torch.Tensor, **named: torch.Tensor) -> Any:

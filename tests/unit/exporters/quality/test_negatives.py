@@ -54,15 +54,11 @@ def test_every_kind_has_a_share_and_labels_and_gives_no_real_response(negatives:
         (5, examples.NegativeKind.CONTRADICTION, {"i don't like word0 and whales"}),
     ],
 )
-def test_each_kind_is_what_its_name_says(
-    negatives: examples.Negatives, index: int, kind: examples.NegativeKind, wanted: set[str | None]
-) -> None:
+def test_each_kind_is_what_its_name_says(negatives, index, kind, wanted):
     assert made(negatives, index, kind) == wanted
 
 
-def test_a_random_response_is_of_like_length_and_the_wrong_mood_is_cheerful_after_bad_news(
-    negatives: examples.Negatives,
-) -> None:
+def test_a_random_response_is_of_like_length_and_the_wrong_mood_is_cheerful_after_bad_news(negatives):
     found = made(negatives, 0, examples.NegativeKind.RANDOM) - {None}
     assert {examples.length_class(text or "") for text in found} == {examples.length_class(TURNS[0].response)}
     assert made(negatives, 3, examples.NegativeKind.WRONG_MOOD) <= set(examples.CHEERFUL)

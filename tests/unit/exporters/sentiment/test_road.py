@@ -54,9 +54,7 @@ def test_exported_bundle_scores_in_the_service(checkpoint: Path, sentiment_data:
         assert score.value == pytest.approx(score.details["sentiment"] + score.details["goes_on"])
 
 
-def test_the_paper_s_recipe_is_trained_exported_and_described(
-    tiny_bert: Path, sentiment_data: Path, tmp_path: Path
-) -> None:
+def test_the_paper_s_recipe_is_trained_exported_and_described(tiny_bert, sentiment_data, tmp_path):
     options = ["--data", sentiment_data, "--output", tmp_path / "paper", "--encoder", tiny_bert]
     options += ["--recipe", "paper", "--token-limit", 48, "--epochs", 1, "--steps", 4]
     invoke(train_app, ["sentiment-stop", *options, "--target", "two"], 1)

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from circus.sighandler import SysHandler
@@ -37,9 +36,7 @@ STORE = f"from turnscore_models.store import list_bundles; list_bundles(); {ASK}
     ("code", "given", "sent"),
     [(SERVE, {}, False), (STORE, {}, False), (STORE, {"BENTOML_DO_NOT_TRACK": "False"}, True)],
 )
-def test_bentoml_sends_usage_reports_only_where_told_to(
-    code: str, given: dict[str, str], sent: bool, tmp_path: Path
-) -> None:
+def test_bentoml_sends_usage_reports_only_where_told_to(code, given, sent, tmp_path):
     """The supervisor that `turnscore serve` becomes with several workers, and whatever stores a bundle."""
     environment = {name: value for name, value in os.environ.items() if name != "BENTOML_DO_NOT_TRACK"}
     environment |= {"TURNSCORE_WORKERS": "2", "BENTOML_HOME": str(tmp_path), **given}

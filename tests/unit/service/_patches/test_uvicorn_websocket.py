@@ -91,9 +91,7 @@ async def close_code(reader: asyncio.StreamReader) -> int:
     ],
     ids=["one frame", "announced", "fragments", "announced fragment"],
 )
-async def test_a_message_beyond_the_bound_is_refused_before_it_is_decoded(
-    monkeypatch: pytest.MonkeyPatch, attack: bytes
-):
+async def test_a_message_beyond_the_bound_is_refused_before_it_is_decoded(monkeypatch, attack):
     monkeypatch.setattr(endpoint, "decode", lambda *_: pytest.fail("it was decoded"))
     async with transport(SMALL) as (reader, writer):
         await send(writer, attack)

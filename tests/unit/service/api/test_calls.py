@@ -130,9 +130,7 @@ def test_an_object_of_very_many_fields_is_refused_without_noting_each(fields: di
         (ConversationMessage, {"open": {"context": [USER] * 1024 + [{"speaker": "unknown"}]}}, "open.context"),
     ],
 )
-def test_too_many_turns_messages_or_parts_are_refused_before_they_are_looked_at(
-    kind: type[BaseModel], fields: dict[str, Any], where: str
-):
+def test_too_many_turns_messages_or_parts_are_refused_before_they_are_looked_at(kind, fields, where):
     for read, given in ((decode, json.dumps(fields).encode()), (validate, fields)):
         with pytest.raises(TooLargeError) as refused:
             read(kind, given, Limits())

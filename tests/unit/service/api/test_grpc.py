@@ -205,9 +205,7 @@ def taken() -> Iterator[socket.socket]:
         yield listening
 
 
-async def test_a_busy_port_is_told_in_a_sentence_and_taken_once_it_is_free(
-    taken: socket.socket, caplog: pytest.LogCaptureFixture
-):
+async def test_a_busy_port_is_told_in_a_sentence_and_taken_once_it_is_free(taken, caplog):
     port = taken.getsockname()[1]
     async with grpc_server(settings_with(grpc={"port": port}), fake=FakeScorer()) as (server, runtime):
         sentence = runtime.health.not_ready().message

@@ -56,9 +56,7 @@ def test_anything_else_is_turned_away(file: Path, key: str):
     assert refused(access_to(file), key) == "the API key is unknown"
 
 
-async def test_a_reading_that_fails_for_an_unforeseen_reason_does_not_end_the_watch(
-    file: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-):
+async def test_a_reading_that_fails_for_an_unforeseen_reason_does_not_end_the_watch(file, monkeypatch, caplog):
     caplog.set_level(logging.INFO, "turnscore.access")
     access = access_to(file)
     monkeypatch.setattr("turnscore_service.auth.access._LOOK_SECONDS", 0.001)
@@ -142,9 +140,7 @@ OFFER = Offer(
         ('previous_sha256 = "short"', "chatbot.previous_sha256: string should match pattern"),
     ],
 )
-def test_a_changed_file_that_names_what_is_not_loaded_changes_nothing(
-    file: Path, fields: str, told: str, caplog: pytest.LogCaptureFixture
-):
+def test_a_changed_file_that_names_what_is_not_loaded_changes_nothing(file, fields, told, caplog):
     access = access_to(file)
     access.expect(OFFER)
     write(file, {"chatbot": entry("secret-3") + fields + "\n"})

@@ -137,9 +137,7 @@ async def test_the_kernel_says_who_asks(folder: Path, monkeypatch: pytest.Monkey
         assert asked == [os.geteuid()]
 
 
-async def test_no_other_worker_can_take_a_socket_that_is_being_opened_for_a_dead_one(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_no_other_worker_can_take_a_socket_that_is_being_opened_for_a_dead_one(folder, monkeypatch):
     seen: list[list[Path]] = []
     listen = socket.socket.listen
 
@@ -182,9 +180,7 @@ FAULTS: list[tuple[Callable[[Path], Path], str]] = [
 
 
 @pytest.mark.parametrize(("make", "reason"), FAULTS)
-def test_a_folder_that_cannot_hold_sockets_is_refused_and_the_doctor_says_so(
-    make: Callable[[Path], Path], reason: str, folder: Path
-) -> None:
+def test_a_folder_that_cannot_hold_sockets_is_refused_and_the_doctor_says_so(make, reason, folder):
     made = make(folder)
     before = made.exists()
     with pytest.raises(UnusableFolderError, match=reason):

@@ -107,9 +107,7 @@ def test_nothing_is_said_of_a_service_that_has_all_it_needs():
         ({"admission": {"max_items": 100}}, {}, ("ADMISSION__MAX_ITEMS is 100", "MAX_ITEMS allows (256)"), False),
     ],
 )  # fmt: skip
-def test_a_fault_is_one_sentence_with_its_remedy(
-    settings: dict[str, Any], around: dict[str, Any], words: tuple[str, ...], is_fatal: bool
-):
+def test_a_fault_is_one_sentence_with_its_remedy(settings, around, words, is_fatal):
     [(text, fatal)] = find(settings, **around)
     assert fatal is is_fatal
     assert [each for each in words if each not in text] == []

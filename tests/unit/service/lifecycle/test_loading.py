@@ -78,9 +78,7 @@ def test_versions_work_under_names_of_their_own_and_a_shadow_one_batch_at_a_time
         (["fake:1.1.0", "fake:1.2.0"], "fake:1.2.0 is the second version of fake; name one of each scorer"),
     ],
 )
-def test_what_cannot_be_a_candidate_of_a_served_scorer_is_refused_before_anything_is_loaded(
-    setting: str, named: list[str], sentence: str
-):
+def test_what_cannot_be_a_candidate_of_a_served_scorer_is_refused_before_anything_is_loaded(setting, named, sentence):
     loader = Loader()
     with pytest.raises(BundleError) as refused:
         load(loader, **{setting: named})

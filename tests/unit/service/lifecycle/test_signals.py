@@ -112,9 +112,7 @@ def test_the_address_is_that_of_the_settings_where_bentoml_gave_no_socket():
 
 
 @pytest.mark.parametrize(("words", "scheme"), [([], "http"), (["--ssl-certfile", "cert.pem"], "https")])
-def test_the_address_is_that_of_the_socket_that_bentoml_gave(
-    words: list[str], scheme: str, monkeypatch: pytest.MonkeyPatch
-):
+def test_the_address_is_that_of_the_socket_that_bentoml_gave(words, scheme, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         monkeypatch.setattr(sys, "argv", ["worker", "--fd", str(listener.fileno()), *words])
         assert served_url("0.0.0.0", 3000) == f"{scheme}://127.0.0.1:{listener.getsockname()[1]}"

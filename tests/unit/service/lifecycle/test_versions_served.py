@@ -84,9 +84,7 @@ async def check_shadow(answered: Answered, served: str, plain: Plain) -> None:
 
 
 @pytest.mark.usefixtures("_checked_here")
-async def test_no_version_uses_what_another_read_while_it_is_switched_shadowed_and_split(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+async def test_no_version_uses_what_another_read_while_it_is_switched_shadowed_and_split(tmp_path, monkeypatch):
     monkeypatch.setattr(shadow, "MOST_WAITING", 10_000)  # however slow the machine, it compares every turn
     monkeypatch.setattr(shadow, "MOST_SECONDS", 600)
     for version, marks in MARKS.items():

@@ -78,9 +78,7 @@ async def test_the_oldest_turn_is_in_the_next_batch_whatever_its_width(fake_scor
     assert fake_scorer.batches == [[3], [60], [8, 8, 8]]
 
 
-async def test_a_turn_whose_time_ran_out_is_not_computed_and_counted_as_expired(
-    batcher: Batcher, fake_scorer: FakeScorer
-):
+async def test_a_turn_whose_time_ran_out_is_not_computed_and_counted_as_expired(batcher, fake_scorer):
     before = counted("expired")
     first = await hold_runtime(batcher, fake_scorer)
     with pytest.raises(DeadlineExceededError):

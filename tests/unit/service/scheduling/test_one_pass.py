@@ -121,9 +121,7 @@ async def test_two_callers_at_once_wait_for_one_pass(models: dict[str, Bundle], 
         assert (passes, one["on_topic"].value) == ([1], other["on_topic"].value)
 
 
-async def test_another_version_of_a_criterion_answers_its_share_in_the_same_pass(
-    models: dict[str, Bundle], passes: list[int]
-):
+async def test_another_version_of_a_criterion_answers_its_share_in_the_same_pass(models, passes):
     quality = models["quality"]
     turned = make_criterion_bundle(quality.folder.parent / "2.0.0", quality, "dull", "engaging", 1.0, "2.0.0")
     async with serving(models, split=f"{turned.folder}=1") as runtime:
@@ -135,9 +133,7 @@ async def test_another_version_of_a_criterion_answers_its_share_in_the_same_pass
 
 
 @pytest.mark.usefixtures("_checked_here")
-async def test_a_criterion_outlives_the_switch_of_quality_to_another_encoder(
-    models: dict[str, Bundle], passes: list[int], tmp_path: Path
-):
+async def test_a_criterion_outlives_the_switch_of_quality_to_another_encoder(models, passes, tmp_path):
     other = make_quality_version(tmp_path / "other", "2.0.0", marks=2.0)
     async with serving(models) as runtime:
         before = await ask(runtime, "good fine")

@@ -71,9 +71,7 @@ async def test_many_turns_are_tokenized_in_pieces_as_if_together(open_tokenizing
     assert {pack.answers[0]: pack.real_tokens for pack in packs} == alone
 
 
-async def test_what_no_caller_waits_for_any_more_is_not_tokenized_to_its_end(
-    open_tokenizing: Open, fake_scorer: FakeScorer
-):
+async def test_what_no_caller_waits_for_any_more_is_not_tokenized_to_its_end(open_tokenizing, fake_scorer):
     tokenizing = open_tokenizing(TokenizingPace())
     fake_scorer.tokenizer_gate.clear()
     encoding = tokenizing.encode([SHORT] * 1000)

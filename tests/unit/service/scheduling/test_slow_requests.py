@@ -4,7 +4,6 @@ import logging
 from typing import Any
 
 import pytest
-from conftest import ServeFakes
 from support.fakes import FakeScorer, ManualClock
 from turnscore_service.scheduling.slow_requests import SlowLog
 from turnscore_service.settings.service import Settings
@@ -43,9 +42,7 @@ def test_a_flood_leaves_ten_lines_a_second_and_their_number(caplog: pytest.LogCa
 
 
 @pytest.mark.parametrize(("seconds", "wanted"), [(1e-9, 1), (0, 0)])
-async def test_the_setting_decides_and_no_text_is_logged(
-    serve: ServeFakes, caplog: pytest.LogCaptureFixture, seconds: float, wanted: int
-):
+async def test_the_setting_decides_and_no_text_is_logged(serve, caplog, seconds, wanted):
     caplog.set_level(logging.WARNING)
     async with serve(Settings(log_slow_seconds=seconds), fake=FakeScorer()) as (client, _):
         await client.post("/v1/score", json={"context": [], "response": "unspeakable"})
