@@ -44,7 +44,7 @@ ENDS = ("it is in the shop.", "we can look at it tomorrow.", "there are seven of
 RUBRIC = "# Rubric\n\n## kind (1 to 5)\n\nHow kind the response is.\n"
 
 
-def judged_rows(count: int = 360) -> Iterator[dict[str, Any]]:
+def judged_rows(count: int = 240) -> Iterator[dict[str, Any]]:
     generator = random.Random(0)
     for number in range(count):
         topic, is_kind = generator.choice(TOPICS), generator.random() < 0.5
@@ -197,7 +197,7 @@ def test_another_rubric_than_the_rows_is_refused(folder: Path, tmp_path: Path) -
         list(train_criterion(options_of(folder, "kind", output=folder / "new", rubric=tmp_path / "rubric.md")))
 
 
-TINY = deep.DeepRecipe(epochs=1, batch=12, looks=1)
+TINY = deep.DeepRecipe(epochs=1, batch=8, looks=1)
 
 
 @pytest.fixture(scope="module")
