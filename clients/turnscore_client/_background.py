@@ -285,13 +285,6 @@ class _Job:
     begin_at: float
 
 
-def _count_before(job: _Job) -> int:
-    """How many turns of the dialogue came before the messages that are sent."""
-    earlier = job.convert(job.earlier) if job.convert and job.earlier else job.earlier
-    said = (each for each in earlier if isinstance(each, Mapping) and (each.get("content") or each.get("parts")))
-    return job.forgotten + sum(each.get("role") in ("user", "assistant") for each in said)
-
-
 class BackgroundScorer:
     """Takes turns from any thread. Raises ValueError, when it is made, for options that make no sense.
 
@@ -410,7 +403,13 @@ class BackgroundScorer:
         metadata = {"traceparent": job.traceparent} if job.traceparent else None
         ids = job.ids
         if self._given.get("on_scored") is None:  # a log names the turn, by its place where the framework does not
-            ids = replace(ids, span_id=ids.span_id or ids.trace_id or str(_count_before(job) + len(turn.context) + 1))
+            earlier = job.convert(job.earlier) if job.convert and job.earlier else job.earlier
+            said = (
+                each for each in earlier if isinstance(each, Mapping) and (each.get("content") or each.get("parts"))
+            )
+            spoken = [each for each in said if each.get("content") or each.get("parts")]
+            before = job.forgotten + sum(each.get("role") in ("user", "assistant") for each in spoken)
+            ids = replace(ids, span_id=ids.span_id or ids.trace_id or str(before + len(turn.context) + 1))
         try:
             reply = self._client.score(
                 context=turn.context,

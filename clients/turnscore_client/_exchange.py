@@ -7,7 +7,7 @@ import turnscore_wire as wire
 from turnscore_wire.conversations import Transcript
 
 from turnscore_client._calls import messages_message, turn_message
-from turnscore_client._errors import ServiceError, UnexpectedReplyError, error_from_detail
+from turnscore_client._errors import UnexpectedReplyError, error_from_detail
 from turnscore_client._options import MessageLike
 
 Dialogue = Mapping[str, wire.DialogueAggregate]
@@ -186,11 +186,7 @@ def read_answer(reply: wire.ConversationReply, request_id: str | None) -> wire.C
         raise error_from_detail(reply.error, request_id)
     scored = reply.scored or reply.user_turn
     if scored is not None and not scored.scores:
-        raise _first_error(scored, request_id)
+        for error in scored.errors.values():
+            raise error_from_detail(error, request_id)
+        raise UnexpectedReplyError("a turn with neither scores nor errors", request_id=request_id)
     return scored
-
-
-def _first_error(scored: wire.ConversationScored, request_id: str | None) -> ServiceError | UnexpectedReplyError:
-    for error in scored.errors.values():
-        return error_from_detail(error, request_id)
-    return UnexpectedReplyError("a turn with neither scores nor errors", request_id=request_id)

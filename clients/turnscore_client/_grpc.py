@@ -56,22 +56,16 @@ def credentials_of(tls: Tls | None) -> "grpc.ChannelCredentials | None":
     """The credentials of these files. Raises ValueError for files that cannot be read, or do not fit together."""
     if tls is None:
         return None
-    return grpc.ssl_channel_credentials(_authorities(tls.ca_file), *_own_pair(tls.cert_file, tls.key_file))
-
-
-def _authorities(file: str | Path | None) -> bytes | None:
-    if file is None:
-        return None
-    load_authorities(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), file)
-    return Path(file).read_bytes()
-
-
-def _own_pair(cert: str | Path | None, key: str | Path | None) -> tuple[bytes | None, bytes | None]:
-    """The caller's own key and certificate, in grpc's order."""
-    if cert is None or key is None:
-        return None, None
-    load_own_pair(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), cert, key)
-    return Path(key).read_bytes(), Path(cert).read_bytes()
+    given: dict[str, bytes] = {}
+    checked = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if tls.ca_file is not None:
+        load_authorities(checked, tls.ca_file)
+        given["root_certificates"] = Path(tls.ca_file).read_bytes()
+    if tls.cert_file is not None and tls.key_file is not None:
+        load_own_pair(checked, tls.cert_file, tls.key_file)
+        given["private_key"] = Path(tls.key_file).read_bytes()
+        given["certificate_chain"] = Path(tls.cert_file).read_bytes()
+    return grpc.ssl_channel_credentials(**given)
 
 
 STREAM = "/turnscore.v1.TurnScorer/ScoreStream"

@@ -399,7 +399,10 @@ def convert(
     with reported_errors():
         files = find_files(described, source)
         refuse_input(output, files, "OUTPUT")
-        rows = list(_read_checked(described.read(files), source))
+        try:
+            rows = list(described.read(files))
+        except (KeyError, TypeError, AttributeError, ValueError) as error:  # a field is missing deep inside a record
+            raise BadFileError(source, 0, f"is not in its published form ({type(error).__name__}: {error})") from error
         turns = sum(len(row.get("turns", ())) for row in rows)
         verdict = compare_counts(described, len(rows), turns)
         if whole and "whole set has" in verdict:
@@ -418,11 +421,3 @@ def sample(
     with reported_errors():
         written = write_sample(output, seed)
     typer.echo(f"wrote {written} files to {output}; nothing that is measured on them means anything")
-
-
-def _read_checked(rows: Iterator[Record], source: Path) -> Iterator[Record]:
-    """The rows; a field missing deep inside a record becomes an error that names it."""
-    try:
-        yield from rows
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise BadFileError(source, 0, f"is not in its published form ({type(error).__name__}: {error})") from error

@@ -9,7 +9,7 @@ import typer
 from typer import Option
 
 from turnscore_assessment.command_line import command_of, input_file, reported_errors
-from turnscore_assessment.designs.analysis import ERRORS, CriterionAnalysis, Scoring, analyse_criterion
+from turnscore_assessment.designs.analysis import ERRORS, CriterionAnalysis, analyse_criterion
 from turnscore_assessment.designs.form import DesignSpec, read_answers, read_items, read_key, write_design
 from turnscore_assessment.designs.making import make_design
 from turnscore_assessment.ratings.rating_file import RatingUnit
@@ -39,13 +39,10 @@ def list_remarks(criterion: CriterionAnalysis) -> Iterator[str]:
     yield from (f"left out: {each}" for each in criterion.left_out)
     for scoring in criterion.scorings:
         yield f"{scoring.method}: {'; '.join(scoring.transforms)}"
-        yield f"{scoring.method}: {_describe_differences(scoring)}"
+        seen = [f"{pair.first} > {pair.second}" for pair in scoring.pairs if pair.p_holm < 0.05]
+        told = f"{': ' if seen else ''}{', '.join(seen)}"
+        yield f"{scoring.method}: {len(seen)} of {len(scoring.pairs)} pairs differ (Holm, 5 %){told}"
     yield _describe_agreement(criterion)
-
-
-def _describe_differences(scoring: Scoring) -> str:
-    seen = [f"{pair.first} > {pair.second}" for pair in scoring.pairs if pair.p_holm < 0.05]
-    return f"{len(seen)} of {len(scoring.pairs)} pairs differ (Holm, 5 %){': ' if seen else ''}{', '.join(seen)}"
 
 
 def _describe_agreement(criterion: CriterionAnalysis) -> str:

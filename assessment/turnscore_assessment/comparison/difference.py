@@ -122,8 +122,11 @@ def measure_difference(
     if max(abs(value), float(np.abs(x - y).max()) if paired else within) > ROUNDING * scale:
         generator = np.random.default_rng(seed)
         arrange = _exchange_pairs if paired else _exchange_dialogues
-        interval, p_value = _invert(value / scale, arrange(x / scale, y / scale, rounds, generator))
-        interval = Interval(value=value, low=interval.low * scale, high=interval.high * scale)
+        scaled, count = value / scale, arrange(x / scale, y / scale, rounds, generator)
+        p_value = min(1.0, 2 * min(count(scaled, 1), count(scaled, -1)))
+        # The differences that the test does not reject at LEVEL.
+        low, high = (scaled - direction * _find_reach(direction * scaled, count, direction) for direction in (1, -1))
+        interval = Interval(value=value, low=low * scale, high=high * scale)
     unbiased = 1 - 3 / (4 * (len(x) + len(y) - 2) - 1)
     return SystemDifference(
         dialogues_a=len(x),
@@ -214,13 +217,6 @@ def _split_rounds(rounds: int, size: int) -> list[int]:
 def _share_beyond(statistics: Floats) -> float:
     """The share that reaches the first; equal ones may differ by rounding."""
     return float((statistics >= statistics[0] - 1e-9 * (1 + abs(statistics[0]))).mean())
-
-
-def _invert(value: float, count: Count) -> tuple[Interval, float]:
-    """The differences that the test does not reject at LEVEL, and the p-value of none."""
-    p_value = min(1.0, 2 * min(count(value, 1), count(value, -1)))
-    low, high = (value - direction * _find_reach(direction * value, count, direction) for direction in (1, -1))
-    return Interval(value=value, low=low, high=high), p_value
 
 
 def _find_reach(zero: float, count: Count, direction: int) -> float:

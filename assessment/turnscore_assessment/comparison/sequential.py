@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from turnscore_assessment.comparison.comparison import ScoredDialogue, ScoreFile, choose_names, pair_dialogues
+from turnscore_assessment.comparison.comparison import ScoreFile, choose_names, pair_dialogues
 from turnscore_assessment.errors import AssessmentError, TooFewError
 from turnscore_assessment.figures import Floats
 from turnscore_assessment.ratings.rating_file import COMMON_HIGH, COMMON_LOW, OVERALL, RatingFile, build_table
@@ -361,7 +361,9 @@ def compare_scores_sequentially(
     Dialogues are paired by their names where both files have them all, in A's order, otherwise by their places.
     `bounds` are those of a score: betting needs them. Raises AssessmentError and TooFewError.
     """
-    pairs, unit = _pair_scores(a, b)
+    pairs, unit = list(pair_dialogues(a, b)), "two dialogues of the same id, in the first file's order"
+    if len(pairs) < max(len(a.scored), len(b.scored)):
+        pairs, unit = list(zip(a.scored, b.scored, strict=False)), "the files' dialogues of the same place"
     columns = [[each.values(with_details=False) for each in side] for side in zip(*pairs, strict=True)]
     paired = {name for left, right in zip(*columns, strict=True) for name in left if name in right}
     chosen = choose_names(columns, scorers)
@@ -379,13 +381,6 @@ def compare_scores_sequentially(
         observed = PairedDifferences(differences, reach, unit, notes)
         found.append(compare_sequentially(observed, str(a.path), str(b.path), name, method, alpha / len(names), margin))
     return found
-
-
-def _pair_scores(a: ScoreFile, b: ScoreFile) -> tuple[list[tuple[ScoredDialogue, ScoredDialogue]], str]:
-    named = list(pair_dialogues(a, b))
-    if len(named) == max(len(a.scored), len(b.scored)):
-        return named, "two dialogues of the same id, in the first file's order"
-    return list(zip(a.scored, b.scored, strict=False)), "the files' dialogues of the same place"
 
 
 def _check_bounds(name: str, kept: list[tuple[float, float]], bounds: Bounds | None) -> None:

@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from itertools import pairwise
 from math import ceil
 from pathlib import Path
 from typing import Annotated, Any
@@ -215,7 +216,9 @@ def collect(samples: Iterable[Sample], tenant: str | None = None) -> list[LiveVa
         else:
             _count_sample(found.of(scorer, model), series, labels, value)
     for (scorer, model), steps in reached.items():
-        found.of(scorer, model).bins = _to_bins(steps)
+        # Turns in each bin, from the cumulative counts.
+        upto = [0.0, *(steps.get(100.0 * place / BINS, 0.0) for place in range(1, BINS + 1))]
+        found.of(scorer, model).bins = [max(0.0, upper - lower) for lower, upper in pairwise(upto)]
     return found.all()
 
 
@@ -228,12 +231,6 @@ def _count_sample(values: LiveValues, series: str, labels: Mapping[str, str], va
         names = (_COUNTED[series],)
     for name in names:
         setattr(values, name, getattr(values, name) + value)
-
-
-def _to_bins(steps: Mapping[float, float]) -> list[float]:
-    """The turns in each bin, from the cumulative counts."""
-    upto = [0.0, *(steps.get(100.0 * place / BINS, 0.0) for place in range(1, BINS + 1))]
-    return [max(0.0, upto[place + 1] - upto[place]) for place in range(BINS)]
 
 
 def _get(url: str, **parameters: str) -> httpx.Response:

@@ -45,21 +45,12 @@ def say_as_companion(inputs: Sequence[str]) -> str:
     return str(asking[(len(inputs) - 1) % len(asking)]).format(word=max(words, key=len, default="that"))
 
 
-def say_briefly(inputs: Sequence[str]) -> str:
-    """One of five polite sentences, in turn."""
-    return str(_SAYINGS["brief"][(len(inputs) - 1) % len(_SAYINGS["brief"])])
-
-
-def say_again(inputs: Sequence[str]) -> str:
-    """The user's last text, as a question."""
-    return f"{inputs[-1].strip().rstrip('.!?')}?"
-
-
-# The chatbots by a request's `model`.
+# The chatbots by a request's `model`: `brief` says one of five polite sentences, in turn, and `echo` the user's last
+# text, as a question.
 CHATBOTS: Mapping[str, Callable[[Sequence[str]], str]] = {
     "companion": say_as_companion,
-    "brief": say_briefly,
-    "echo": say_again,
+    "brief": lambda inputs: str(_SAYINGS["brief"][(len(inputs) - 1) % len(_SAYINGS["brief"])]),
+    "echo": lambda inputs: f"{inputs[-1].strip().rstrip('.!?')}?",
 }
 
 

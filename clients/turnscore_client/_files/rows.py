@@ -50,8 +50,10 @@ def read_lines(path: Path) -> Iterator[Line]:
     """
     opened = path.open("rb") if is_file(path) else nullcontext(sys.stdin.buffer)
     with opened as file, gzip.open(file) if path.suffix == ".gz" else nullcontext(file) as unpacked:
-        for number, raw in _READERS.get(Path(path.name.removesuffix(".gz")).suffix, _read_json_lines)(path, unpacked):
-            yield Line(number, raw, file.tell() if file.seekable() else 0)
+        read = _READERS.get(Path(path.name.removesuffix(".gz")).suffix)
+        for number, raw in enumerate(unpacked, start=1) if read is None else read(path, unpacked):
+            if raw.strip():
+                yield Line(number, raw, file.tell() if file.seekable() else 0)
 
 
 class BadLayoutError(Exception):
@@ -72,10 +74,6 @@ _MOST_CHARS = 8 * 1024 * 8000
 
 
 _Told = list[tuple[str, list[str]]]  # of each turn its speaker and lines
-
-
-def _read_json_lines(_: Path, file: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
-    return ((number, raw) for number, raw in enumerate(file, start=1) if raw.strip())
 
 
 def _read_csv(path: Path, file: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
