@@ -2,13 +2,13 @@
 // What no speaker reads (prompts, calls and results of tools, reasoning, pictures) is left out as a message is read, and never sent.
 import { InvalidRequestError } from "./errors.js";
 
-const ROLES = ["user", "assistant", "system", "developer", "tool", "function"];
-const TEXT_PARTS = new Set(["text", "input_text", "output_text", "refusal"]);
+export const ROLES = ["user", "assistant", "system", "developer", "tool", "function"];
+export const TEXT_PARTS = new Set(["text", "input_text", "output_text", "refusal"]);
 const SKIPPED_PARTS = new Set([
   ...["image", "image_url", "input_image", "audio", "audio_url", "input_audio", "output_audio", "video", "video_url"],
   ...["input_video", "file", "input_file", "document", "blob", "uri"],
 ]);
-const CALL_PARTS = new Set(["tool_call", "tool_use", "function_call", "server_tool_call", "server_tool_use"]);
+export const CALL_PARTS = new Set(["tool_call", "tool_use", "function_call", "server_tool_call", "server_tool_use"]);
 const RESULT_PARTS = new Set([
   "tool_call_response",
   "tool_result",
