@@ -44,7 +44,7 @@ ENDS = ("it is in the shop.", "we can look at it tomorrow.", "there are seven of
 RUBRIC = "# Rubric\n\n## kind (1 to 5)\n\nHow kind the response is.\n"
 
 
-def judged_rows(count: int = 240) -> Iterator[dict[str, Any]]:
+def judged_rows(count: int = 200) -> Iterator[dict[str, Any]]:
     generator = random.Random(0)
     for number in range(count):
         topic, is_kind = generator.choice(TOPICS), generator.random() < 0.5
@@ -197,7 +197,7 @@ def test_another_rubric_than_the_rows_is_refused(folder: Path, tmp_path: Path) -
         list(train_criterion(options_of(folder, "kind", output=folder / "new", rubric=tmp_path / "rubric.md")))
 
 
-TINY = deep.DeepRecipe(epochs=1, batch=8, looks=1)
+TINY = deep.DeepRecipe(epochs=1, batch=6, looks=1)
 
 
 @pytest.fixture(scope="module")
@@ -316,7 +316,7 @@ def test_the_layers_of_another_graph_are_not_read() -> None:
 
 def test_deep_features_of_other_turns_are_those_that_are_served(deepened, reader):
     turns = [
-        LabelledTurn(context=(("user", "Hello."),), response=f"Of course, my friend {n}." * n) for n in range(1, 40)
+        LabelledTurn(context=(("user", "Hello."),), response=f"Of course, my friend {n}." * n) for n in range(1, 15)
     ]
     bundle = deepened[0]
     made = deep_features(np.zeros((0, 4), np.float32), bundle.path_of("graphs/cpu-int8-joint.onnx"))
