@@ -214,15 +214,8 @@ def end_recorded(record: Path) -> None:
 
 
 @contextmanager
-def running(command: Sequence[object], folder: Path, **options: Any) -> Iterator[Process]:
-    """The program, ready, until the block ends; options as Process takes them. Raises StartError."""
-    with started(Process(command, folder, **options)) as process:
-        yield process
-
-
-@contextmanager
 def started(process: Process) -> Iterator[Process]:
-    """The same for one that was made before."""
+    """The program, ready, until the block ends. Raises StartError."""
     try:
         process.start()
         yield process

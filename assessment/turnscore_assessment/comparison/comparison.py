@@ -473,7 +473,10 @@ def compare_systems(
         key: measure_difference(*each.values, paired=each.is_paired, rounds=rounds, seed=options.seed)
         for key, each in samples.items()
     }
-    p_values = correct_p_values(found, options.correction)
+    # Differences of scores that are the same everywhere have no p-value.
+    known = {key: each.p_value for key, each in found.items() if each.p_value is not None}
+    correct = correct_holm if options.correction == "holm" else correct_benjamini_hochberg
+    p_values = dict(zip(known, correct(list(known.values())).tolist(), strict=True))
     sources, pairs = {**rated, **files}, []
     for key, each in found.items():
         p_corrected = p_values.get(key)
@@ -486,13 +489,6 @@ def compare_systems(
     ]
     method = _describe_method({key: each.is_paired for key, each in samples.items()}, rounds, options.correction)
     return SystemsComparison(described, pairs, options.correction, method, notes)
-
-
-def correct_p_values(found: Mapping[Key, SystemDifference], correction: Correction) -> dict[Key, float]:
-    """The p-values, corrected for their number; differences of scores that are the same everywhere have none."""
-    known = {key: each.p_value for key, each in found.items() if each.p_value is not None}
-    correct = correct_holm if correction == "holm" else correct_benjamini_hochberg
-    return dict(zip(known, correct(list(known.values())).tolist(), strict=True))
 
 
 def _drop_lonely(

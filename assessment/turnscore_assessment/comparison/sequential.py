@@ -68,7 +68,11 @@ class BettingSequence:
         if not self.lowest < null < self.highest:
             raise ValueError(f"the null {null:g} lies outside {self.lowest:g} to {self.highest:g}")
         scaled = self._scale(observations)
-        wealth = _hedged_wealth(scaled, self._bets(scaled), (null - self.lowest) / (self.highest - self.lowest))
+        bets, mean = self._bets(scaled), (null - self.lowest) / (self.highest - self.lowest)
+        # The logarithm of half the larger capital of two gamblers: one bets on a higher mean, one on a lower.
+        rising = np.cumsum(np.log1p(np.minimum(bets, BOLDEST_BET / mean) * (scaled - mean)))
+        falling = np.cumsum(np.log1p(-np.minimum(bets, BOLDEST_BET / (1 - mean)) * (scaled - mean)))
+        wealth = np.maximum(rising, falling) - math.log(2)
         return np.asarray(np.exp(-np.maximum.accumulate(np.maximum(wealth, 0.0))))
 
     def _scale(self, observations: ArrayLike) -> Floats:
@@ -106,13 +110,6 @@ class BettingSequence:
         return bounds[0] / (CANDIDATES - 1), bounds[1] / (CANDIDATES - 1)
 
 
-def _hedged_wealth(scaled: Floats, bets: Floats, mean: float) -> Floats:
-    """Logarithm of half the larger capital of two gamblers, one who bets on a higher mean, one on a lower."""
-    rising = np.cumsum(np.log1p(np.minimum(bets, BOLDEST_BET / mean) * (scaled - mean)))
-    falling = np.cumsum(np.log1p(-np.minimum(bets, BOLDEST_BET / (1 - mean)) * (scaled - mean)))
-    return np.asarray(np.maximum(rising, falling) - math.log(2))
-
-
 @dataclass(frozen=True, kw_only=True)
 class AsymptoticSequence:
     """Holds asymptotically, from `burn_in` observations on; unbounded before. Needs no bounds."""
@@ -126,13 +123,8 @@ class AsymptoticSequence:
         count, means, spreads = _run(observations)
         half = np.where(count >= self.burn_in, spreads * self._margins(count), np.inf)
         low, high = np.maximum.accumulate(means - half), np.minimum.accumulate(means + half)
-        return FollowedMean(low, high, self.follow_p(observations, null), null)
-
-    def follow_p(self, observations: ArrayLike, null: float = 0.0) -> Floats:
-        """The p-value after each observation; 1 before `burn_in`."""
-        count, means, spreads = _run(observations)
         p_values = np.where(count >= self.burn_in, self._p_values(means - null, spreads, count), 1.0)
-        return np.asarray(np.minimum.accumulate(p_values))
+        return FollowedMean(low, high, np.minimum.accumulate(p_values), null)
 
     @property
     def _mixture(self) -> float:

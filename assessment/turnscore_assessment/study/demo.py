@@ -90,14 +90,6 @@ CARELESS = 4  # Every fourth simulated rater gives any number. Chosen: the quali
 SECONDS_PER_ACT = 6.0  # What the simulated clock moves on, at each look at it.
 
 
-def recognize(inputs: Sequence[str], replies: Sequence[str]) -> str:
-    """The demo chatbot that would have said all this; the degraded one if none of them would."""
-    for name, say in CHATBOTS.items():
-        if all(say(inputs[: place + 1]) == reply for place, reply in enumerate(replies)):
-            return name
-    return "degraded"
-
-
 class Judgement:
     """A rater's; `guesses`: gives any number."""
 
@@ -106,7 +98,12 @@ class Judgement:
 
     def rate(self, replies: Sequence[str], criteria: Sequence[str]) -> list[int]:
         """A number for each criterion, in their order, of the chatbot that said all this."""
-        taste = TASTES[recognize(INPUTS, replies)]
+        would_say = (
+            name
+            for name, say in CHATBOTS.items()
+            if all(say(INPUTS[: place + 1]) == reply for place, reply in enumerate(replies))
+        )
+        taste = TASTES[next(would_say, "degraded")]
         return [self._rate(100 - taste if name == "repetitive" else taste) for name in criteria]
 
     def _rate(self, taste: int) -> int:

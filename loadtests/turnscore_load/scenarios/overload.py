@@ -8,6 +8,7 @@ watched; and one caller again from the very moment that the overload ends.
 import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Annotated
 
 import psutil
@@ -108,7 +109,8 @@ class Overload(TargetScenario[OverloadRun]):
         names = tuple(filter(None, self.scorers.split(",")))
         traffic = Traffic(TrafficSettings(scorers=names, deadline_ms=self.deadline_ms))
         generator = http_generator(port, self.deadline_ms)
-        probes = _probes(port, traffic)
+        length = _PROBE_CONTEXT_WORDS, _PROBE_RESPONSE_WORDS
+        probes = (score_request(port, traffic.item_of_length(*length)) for _ in count())
         typer.echo("one caller, for the normal latency")
         await generator.run_closed(1, 1.0, probes)  # warms up
         normal = await generator.run_closed(1, _PROBE_SECONDS, probes)
@@ -160,11 +162,6 @@ class Overload(TargetScenario[OverloadRun]):
             times = [stage.took_ms(50, "answered"), stage.took_ms(99, "answered"), stage.took_ms(99, "refused")]
             rows.append([name, f"{stage.goodput(self.deadline_ms):.1f}", *counts, *(f"{t:.0f}" for t in times)])
         return table(["load", "good/s", *OUTCOMES, "p50 ms", "p99 ms", "p99 ms of refusals"], rows, texts=1)
-
-
-def _probes(port: int, traffic: Traffic) -> Iterator[bytes]:
-    while True:
-        yield score_request(port, traffic.item_of_length(_PROBE_CONTEXT_WORDS, _PROBE_RESPONSE_WORDS))
 
 
 def _recovery_check(run: OverloadRun) -> Check:

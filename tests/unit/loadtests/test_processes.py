@@ -7,7 +7,7 @@ import psutil
 import pytest
 from support.conditions import wait_until
 from turnscore_load.machine import ForeignHostError, free_port, port_of
-from turnscore_load.processes import Process, StartError, answers, end_recorded, running, started
+from turnscore_load.processes import Process, StartError, answers, end_recorded, started
 
 SERVER = """
 import sys, subprocess
@@ -42,8 +42,8 @@ def test_a_server_is_paused_started_again_at_its_port_and_ended_with_its_childre
 
 
 def test_a_process_that_ends_instead_of_becoming_ready_is_reported_with_its_log(tmp_path: Path):
-    command = [sys.executable, "-c", "import sys; sys.exit('no such model')"]
-    with pytest.raises(StartError, match="ended with 1: no such model"), running(command, tmp_path, ready="/ready"):
+    process = Process([sys.executable, "-c", "import sys; sys.exit('no such model')"], tmp_path, ready="/ready")
+    with pytest.raises(StartError, match="ended with 1: no such model"), started(process):
         raise AssertionError("it is not ready")
 
 
