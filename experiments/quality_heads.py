@@ -1,11 +1,12 @@
-"""Trains quality's heads again on the features of the served int8 encoder, on a teacher's marks and on judged turns.
+"""Trains quality's heads again on the features of the served int8 encoder, and makes their hidden layer narrow.
 
-    python experiments/quality_heads.py BUNDLE/ --data DATA --marks MARKS.jsonl --version 2.3.0 --output NEW
+    python experiments/quality_heads.py BUNDLE/ --data DATA --version 2.4.0 --output NEW
 
-The encoder stays byte for byte, and so does every bundle of heads that shares it. The heads were trained on the
-features of a checkpoint that goes on changing, and before its rounding to int8; here the features are final. Trained
-twice, the second time with garbled responses, which teachers rarely saw; the mean of both is written. Renew value,
-percentiles and thresholds afterwards (quality_bundle.py).
+The encoder stays byte for byte, and so does every bundle of heads that shares it. The hidden layer becomes a product of
+two, of rank 64: a seventh of the weights, which are read from memory for every reply. They start from the principal
+components of what the older one gives, and are trained on judged turns, of whose labels the older heads' own answers
+are a third, on drills and on garbled responses. 2.3.0's heads had a teacher's marks too, and took them from 2.2.0's.
+Renew value, percentiles and thresholds afterwards (quality_bundle.py).
 """
 
 import random
@@ -30,15 +31,16 @@ from turnscore_exporters.bundles.writer import MIN_PARITY_TURNS, PACKS_AT_ONCE
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.quality.bundle import write_head_set
 from turnscore_exporters.quality.dequantize import read_heads
-from turnscore_exporters.quality.job import read_marked_turns
+from turnscore_exporters.quality.drills import make_filler, make_moods, make_short_answers
 from turnscore_exporters.training.encoders import chunks
 from turnscore_models import Bundle, BundleError, write_bundle
 from turnscore_models.bundle import sha256_of
 from turnscore_models.store import resolve
 
-BATCH, DECAY, DROPOUT, JUDGED_WEIGHT, SENTIMENT_WEIGHT = 128, 0.02, 0.1, 0.3, 2.0
-FIRST, SECOND = (6, 3e-4), (2, 1.5e-4)  # epochs and learning rate
-GARBLED, TIMES = 3000, 2  # made-up responses, and how often each is read in an epoch
+BATCH, EPOCHS, RATE, DECAY, DROPOUT, SENTIMENT_WEIGHT = 128, 4, 3e-4, 0.02, 0.1, 2.0
+RANK, OWN_SHARE = 64, 0.3
+SHORT_ANSWERS, MOODS, FILLERS, GARBLED, DRILL_WEIGHT = 2200, 400, 1500, 3000, 0.5
+COMPONENTS_FROM = 6000  # turns
 LETTERS = "asdfghjklqwertyuiop"
 SENTIMENT = HEADS.index("sentiment")
 PROBABILITIES = [place for place in range(len(HEADS)) if place != SENTIMENT]
@@ -62,8 +64,13 @@ class ServedHeads(nn.Module):
 
     def answer(self, features: Tensor) -> Tensor:
         """Outputs [turns, heads] before the sigmoid."""
-        found: Tensor = self.head(self.dropout(functional.gelu(self.hidden(self.dropout(features)))))
+        found: Tensor = self.head(self.dropout(functional.gelu(self.hide(self.dropout(features)))))
         return (found + self.slope * features[:, self.cosine : self.cosine + 1] * self.similar)[:, : len(HEADS)]
+
+    def hide(self, features: Tensor) -> Tensor:
+        """What the hidden layer gives, before its activation."""
+        found: Tensor = self.hidden(features)
+        return found
 
     def forward(self, features: Tensor) -> tuple[Tensor, ...]:
         """float32 [turns] of each head: probabilities, and the sentiment as it is."""
@@ -71,6 +78,27 @@ class ServedHeads(nn.Module):
         return tuple(
             found[:, place] if place == SENTIMENT else found[:, place].sigmoid() for place in range(len(HEADS))
         )
+
+
+class NarrowHeads(ServedHeads):
+    """Heads whose hidden layer is a product of two."""
+
+    def __init__(self, older: ServedHeads, features: Tensor) -> None:
+        """Starts from the principal components of what the older heads' hidden layer gives for these features."""
+        nn.Module.__init__(self)
+        wide, mean = older.hidden.weight, features.mean(0)
+        _, _, components = torch.linalg.svd((features - mean) @ wide.T, full_matrices=False)
+        axes = components[:RANK]
+        self.narrow, self.hidden = nn.Linear(wide.shape[1], RANK), nn.Linear(RANK, len(wide))
+        self.head, self.slope, self.dropout = older.head, older.slope, older.dropout
+        self.similar, self.cosine = older.similar, older.cosine
+        self.narrow.load_state_dict({"weight": axes @ wide, "bias": torch.zeros(RANK)})
+        left_out = wide @ mean - axes.T @ (axes @ (wide @ mean))
+        self.hidden.load_state_dict({"weight": axes.T, "bias": older.hidden.bias + left_out})
+
+    def hide(self, features: Tensor) -> Tensor:
+        found: Tensor = self.hidden(self.narrow(features))
+        return found
 
 
 def read_features(bundle: Bundle, turns: Sequence[LabelledTurn]) -> Tensor:
@@ -105,21 +133,19 @@ def garble(turns: Sequence[LabelledTurn]) -> list[LabelledTurn]:
     return made
 
 
-def train(
-    heads: ServedHeads, features: Tensor, wanted: Tensor, weights: Tensor, epochs: int, learning_rate: float
-) -> None:
+def train(heads: ServedHeads, features: Tensor, wanted: Tensor, weights: Tensor) -> None:
     """Trains in place on labels [turns, heads], nan where unknown; to the mean of the latter half's weights."""
     torch.manual_seed(0)
     known = (~wanted.isnan()) * weights[:, None]
     wanted = wanted.nan_to_num()
     own = list(heads.parameters())
     mean, count = [torch.zeros_like(each) for each in own], 0
-    optimizer = torch.optim.AdamW(own, lr=learning_rate, weight_decay=DECAY)
-    steps = epochs * (len(features) // BATCH)
+    optimizer = torch.optim.AdamW(own, lr=RATE, weight_decay=DECAY)
+    steps = EPOCHS * (len(features) // BATCH)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda at: min(1, (at + 1) / 100) * (1 - at / steps))
     heads.train()
     for step in range(steps):
-        place = step % (steps // epochs)
+        place = step % (steps // EPOCHS)
         if place == 0:
             drawn = torch.randperm(len(features)).split(BATCH)
         batch = drawn[place]
@@ -142,9 +168,22 @@ def train(
     heads.eval()
 
 
-def renew_heads(older: Bundle, data: Path, marks: Path, version: str, output: Path) -> Bundle:
+def make_drills(judged: Sequence[LabelledTurn]) -> list[LabelledTurn]:
+    """Short right answers beside wrong ones, moods, fillers after judged contexts, and garbled responses."""
+    chance = random.Random(11)
+    made = [turn for _ in range(SHORT_ANSWERS) for turn in make_short_answers(chance)]
+    made += [turn for _ in range(MOODS) for turn in make_moods(chance)]
+    made += [turn for each in chance.sample(judged, FILLERS) if (turn := make_filler(each.context, chance))]
+    return [*{(turn.context, turn.response): turn for turn in made}.values(), *garble(judged)]
+
+
+def read_labels(turns: Sequence[LabelledTurn]) -> Tensor:
+    """Labels [turns, heads], nan where unknown."""
+    return torch.tensor([[turn.labels.get(name, float("nan")) for name in HEADS] for turn in turns])
+
+
+def renew_heads(older: Bundle, data: Path, version: str, output: Path) -> Bundle:
     """Writes the bundle with new heads as that version into the empty or missing folder `output`."""
-    marked = list(read_marked_turns(marks))
     judged = [
         turn
         for file in (TURNS_FILE, MODERN_FILE)
@@ -152,29 +191,31 @@ def renew_heads(older: Bundle, data: Path, marks: Path, version: str, output: Pa
         for turn in row
         if turn.split == "train"
     ]
-    turns = [*marked, *judged]
+    drills = make_drills(judged)
     copied = start_version(older, version, output)
-    made = garble(marked)
-    features = read_features(copied, [*turns, *made])
-    wanted = torch.tensor([[turn.labels.get(name, float("nan")) for name in HEADS] for turn in [*turns, *made]])
-    weights = torch.tensor([1.0] * len(marked) + [JUDGED_WEIGHT] * len(judged) + [1.0] * len(made))
+    features = read_features(copied, [*judged, *drills])
     spec = copied.manifest.heads["quality"]
-    heads = ServedHeads(copied.path_of(spec.file))
-    count = len(turns)
-    train(heads, features[:count], wanted[:count], weights[:count], *FIRST)
-    first = {name: each.clone() for name, each in heads.state_dict().items()}
-    read = [*range(count), *(list(range(count, len(wanted))) * TIMES)]
-    train(heads, features[read], wanted[read], weights[read], *SECOND)
-    heads.load_state_dict({name: (each + first[name]) / 2 for name, each in heads.state_dict().items()})
+    wide = ServedHeads(copied.path_of(spec.file)).eval()
+    with torch.inference_mode():
+        own = torch.cat([torch.stack(wide(part.float()), 1) for part in features[: len(judged)].split(BATCH)])
+    torch.manual_seed(0)
+    drawn = torch.randperm(len(features))[:COMPONENTS_FROM]
+    with torch.no_grad():
+        heads = NarrowHeads(wide, features[drawn].float())
+    labels = read_labels(judged)
+    mixed = torch.where(labels.isnan(), own, (1 - OWN_SHARE) * labels + OWN_SHARE * own)
+    weights = torch.tensor([1.0] * len(judged) + [DRILL_WEIGHT] * len(drills))
+    train(heads, features, torch.cat([mixed, read_labels(drills)]), weights)
     file = copied.path_of(spec.file)
     parity = write_head_set(heads, HEADS, features[:MIN_PARITY_TURNS].float(), file)
     renewed = spec.model_copy(update={"sha256": sha256_of(file), "parity_measured": parity})
-    trained = {"marked": len(marked), "judged": len(judged), "garbled": len(made), "stages": [*FIRST, *SECOND]}
+    trained = {"rank": RANK, "judged": len(judged), "own share of their labels": OWN_SHARE, "drills": len(drills)}
+    trained |= {"drills weigh": DRILL_WEIGHT, "epochs": EPOCHS, "learning rate": RATE, "from": older.manifest.reference}
     manifest = copied.manifest.model_copy(
         update={
             "version": version,
             "heads": {**copied.manifest.heads, "quality": renewed},
-            "training": {**copied.manifest.training, "heads_on_served_features": trained},
+            "training": {**copied.manifest.training, "narrow_heads": trained},
         }
     )
     return write_bundle(output, manifest)
@@ -183,13 +224,12 @@ def renew_heads(older: Bundle, data: Path, marks: Path, version: str, output: Pa
 def main(
     bundle: Annotated[str, typer.Argument(help="A bundle of quality: its folder (with a /), or its name.")],
     data: Annotated[Path, typer.Option(help="Folder with the judged turns.")],
-    marks: Annotated[Path, typer.Option(help="Turns that a teacher marked (quality_teacher.py).")],
     version: Annotated[str, typer.Option(help="Version of the new bundle.")],
     output: Annotated[Path, typer.Option(help="Folder for the bundle; must be empty or missing.")],
 ) -> None:
-    """Write the bundle with heads that were trained again; renew its value, percentiles and thresholds next."""
+    """Write the bundle with narrow heads, trained again; renew its value, percentiles and thresholds next."""
     with reported_errors(ExporterError, BundleError):
-        made = renew_heads(resolve(bundle), data, marks, version, output)
+        made = renew_heads(resolve(bundle), data, version, output)
     typer.echo(f"{made.manifest.reference} written to {output}")
 
 

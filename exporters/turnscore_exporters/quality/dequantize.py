@@ -106,9 +106,16 @@ def put_weights(model: QualityModel, encoder: Sequence[Path], heads: Sequence[Pa
 
 
 def read_heads(file: Path) -> dict[str, Array]:
-    """Every constant of the graph of a set of heads as fp32, by its name in the model."""
+    """Every constant of the graph of a set of heads as fp32, by its name in the model.
+
+    Of a hidden layer that is a product of two, which experiments/quality_heads.py makes, the product.
+    """
     constants = read_constants(onnx.load(file).graph).items()
-    return {name.removeprefix("model.").removesuffix("/half"): value.astype(np.float32) for name, value in constants}
+    found = {name.removeprefix("model.").removesuffix("/half"): value.astype(np.float32) for name, value in constants}
+    if (narrow := found.pop("narrow.weight", None)) is not None:
+        found["hidden.bias"] = found["hidden.bias"] + found["hidden.weight"] @ found.pop("narrow.bias")
+        found["hidden.weight"] = found["hidden.weight"] @ narrow
+    return found
 
 
 def read_constants(graph: GraphProto) -> dict[str, Array]:
