@@ -1,6 +1,6 @@
 """Measures a quality bundle on turns that nothing was fitted on, next to frozen baselines, into results/.
 
-    .venv-dev/bin/python experiments/quality_figures.py DATA results/quality-2.3.0.json [--older older.json]
+    .venv-dev/bin/python experiments/quality_figures.py DATA results/quality-2.4.0.json [--older older.json]
 
 `older.json` holds the values of another version on the same turns, as `--values` of this program at that version's
 commit writes them. Intervals of 95 % are by bootstrap over dialogues.

@@ -1,12 +1,11 @@
-"""Trains quality's heads again on the features of the served int8 encoder, and makes their hidden layer narrow.
+"""Makes the hidden layer of quality's heads narrow, on the features of the served int8 encoder.
 
     python experiments/quality_heads.py BUNDLE/ --data DATA --version 2.4.0 --output NEW
 
 The encoder stays byte for byte, and so does every bundle of heads that shares it. The hidden layer becomes a product of
-two, of rank 64: a seventh of the weights, which are read from memory for every reply. They start from the principal
-components of what the older one gives, and are trained on judged turns, of whose labels the older heads' own answers
-are a third, on drills and on garbled responses. 2.3.0's heads had a teacher's marks too, and took them from 2.2.0's.
-Renew value, percentiles and thresholds afterwards (quality_bundle.py).
+two, of rank 160: a third of the weights, which are read from memory for every reply. They start from the principal
+components of what the older layer gives, and learn the older heads' answers to judged turns, drills and garbled
+responses. Renew value, percentiles and thresholds afterwards (quality_bundle.py).
 """
 
 import random
@@ -37,13 +36,11 @@ from turnscore_models import Bundle, BundleError, write_bundle
 from turnscore_models.bundle import sha256_of
 from turnscore_models.store import resolve
 
-BATCH, EPOCHS, RATE, DECAY, DROPOUT, SENTIMENT_WEIGHT = 128, 4, 3e-4, 0.02, 0.1, 2.0
-RANK, OWN_SHARE = 64, 0.3
-SHORT_ANSWERS, MOODS, FILLERS, GARBLED, DRILL_WEIGHT = 2200, 400, 1500, 3000, 0.5
+RANK, BATCH, EPOCHS, RATE, DECAY, WARM_UP = 160, 128, 5, 4e-4, 0.01, 100
+SHORT_ANSWERS, MOODS, FILLERS, GARBLED = 2200, 400, 1500, 3000
 COMPONENTS_FROM = 6000  # turns
 LETTERS = "asdfghjklqwertyuiop"
 SENTIMENT = HEADS.index("sentiment")
-PROBABILITIES = [place for place in range(len(HEADS)) if place != SENTIMENT]
 COSINE = 9  # times the encoder's width: where the features have the similarity of response and last turn
 
 
@@ -58,13 +55,13 @@ class ServedHeads(nn.Module):
         ]
         units, columns = stored["hidden.weight"].shape
         self.hidden, self.head = nn.Linear(columns, units), nn.Linear(units, len(similar))
-        self.slope, self.dropout = nn.Parameter(torch.zeros(())), nn.Dropout(DROPOUT)
+        self.slope = nn.Parameter(torch.zeros(()))
         self.load_state_dict({name: stored[name] for name in self.state_dict()})
         self.similar, self.cosine = similar, COSINE * ((columns - 6) // 11)
 
     def answer(self, features: Tensor) -> Tensor:
         """Outputs [turns, heads] before the sigmoid."""
-        found: Tensor = self.head(self.dropout(functional.gelu(self.hide(self.dropout(features)))))
+        found: Tensor = self.head(functional.gelu(self.hide(features)))
         return (found + self.slope * features[:, self.cosine : self.cosine + 1] * self.similar)[:, : len(HEADS)]
 
     def hide(self, features: Tensor) -> Tensor:
@@ -90,7 +87,7 @@ class NarrowHeads(ServedHeads):
         _, _, components = torch.linalg.svd((features - mean) @ wide.T, full_matrices=False)
         axes = components[:RANK]
         self.narrow, self.hidden = nn.Linear(wide.shape[1], RANK), nn.Linear(RANK, len(wide))
-        self.head, self.slope, self.dropout = older.head, older.slope, older.dropout
+        self.head, self.slope = older.head, older.slope
         self.similar, self.cosine = older.similar, older.cosine
         self.narrow.load_state_dict({"weight": axes @ wide, "bias": torch.zeros(RANK)})
         left_out = wide @ mean - axes.T @ (axes @ (wide @ mean))
@@ -112,60 +109,50 @@ def read_features(bundle: Bundle, turns: Sequence[LabelledTurn]) -> Tensor:
 
 
 def garble(turns: Sequence[LabelledTurn]) -> list[LabelledTurn]:
-    """Good responses with their words in disorder, one of their words again and again, or letters at random."""
+    """Responses with their words in disorder, one of their words again and again, or letters at random."""
     chance = random.Random(5)
-    good = [turn for turn in turns if turn.labels.get("overall", 0) > 0.4 and len(turn.response.split()) >= 4]
     made = []
-    for turn in chance.sample(good, GARBLED):
+    for turn in chance.sample([turn for turn in turns if len(turn.response.split()) >= 4], GARBLED):
         words, kind = turn.response.split(), chance.random()
-        labels = {"fluent": 0.0, "engaging": 0.05, "overall": 0.1}
         if kind < 0.6:
             chance.shuffle(words)
         elif kind < 0.8:
-            words, labels = (
-                [chance.choice(words)] * chance.randint(3, 6),
-                {"fluent": 0.1, "engaging": 0, "overall": 0.06},
-            )
+            words = [chance.choice(words)] * chance.randint(3, 6)
         else:
             words = ["".join(chance.choices(LETTERS, k=chance.randint(3, 6))) for _ in range(chance.randint(2, 6))]
-            labels = {"relevant": 0.05, "fluent": 0.0, "engaging": 0.0, "overall": 0.03}
-        made.append(replace(turn, response=" ".join(words), labels=labels))
+        made.append(replace(turn, response=" ".join(words)))
     return made
 
 
-def train(heads: ServedHeads, features: Tensor, wanted: Tensor, weights: Tensor) -> None:
-    """Trains in place on labels [turns, heads], nan where unknown; to the mean of the latter half's weights."""
-    torch.manual_seed(0)
-    known = (~wanted.isnan()) * weights[:, None]
-    wanted = wanted.nan_to_num()
+def answer_all(heads: ServedHeads, features: Tensor) -> Tensor:
+    """Outputs [turns, heads] before the sigmoid."""
+    with torch.no_grad():
+        return torch.cat([heads.answer(part.float()) for part in features.split(BATCH)])
+
+
+def train(heads: ServedHeads, features: Tensor, wanted: Tensor) -> None:
+    """Trains in place to give these outputs [turns, heads]; to the mean of the last quarter's weights."""
     own = list(heads.parameters())
     mean, count = [torch.zeros_like(each) for each in own], 0
     optimizer = torch.optim.AdamW(own, lr=RATE, weight_decay=DECAY)
     steps = EPOCHS * (len(features) // BATCH)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda at: min(1, (at + 1) / 100) * (1 - at / steps))
-    heads.train()
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda at: min(1, (at + 1) / WARM_UP) * (1 - at / steps))
     for step in range(steps):
         place = step % (steps // EPOCHS)
         if place == 0:
             drawn = torch.randperm(len(features)).split(BATCH)
         batch = drawn[place]
-        found, labels, counts = heads.answer(features[batch].float()), wanted[batch], known[batch]
-        crossed = functional.binary_cross_entropy_with_logits(
-            found[:, PROBABILITIES], labels[:, PROBABILITIES], reduction="none"
-        )
-        missed = (found[:, SENTIMENT] - labels[:, SENTIMENT]) ** 2 * counts[:, SENTIMENT]
         optimizer.zero_grad()
-        ((crossed * counts[:, PROBABILITIES]).sum(1).mean() + SENTIMENT_WEIGHT * missed.mean()).backward()
+        functional.mse_loss(heads.answer(features[batch].float()), wanted[batch]).backward()
         optimizer.step()
         schedule.step()
-        if step >= steps // 2:
+        if step >= steps * 3 // 4:
             count += 1
             for kept, weight in zip(mean, own, strict=True):
                 kept += (weight.detach() - kept) / count
     with torch.no_grad():
         for weight, kept in zip(own, mean, strict=True):
             weight.copy_(kept)
-    heads.eval()
 
 
 def make_drills(judged: Sequence[LabelledTurn]) -> list[LabelledTurn]:
@@ -175,11 +162,6 @@ def make_drills(judged: Sequence[LabelledTurn]) -> list[LabelledTurn]:
     made += [turn for _ in range(MOODS) for turn in make_moods(chance)]
     made += [turn for each in chance.sample(judged, FILLERS) if (turn := make_filler(each.context, chance))]
     return [*{(turn.context, turn.response): turn for turn in made}.values(), *garble(judged)]
-
-
-def read_labels(turns: Sequence[LabelledTurn]) -> Tensor:
-    """Labels [turns, heads], nan where unknown."""
-    return torch.tensor([[turn.labels.get(name, float("nan")) for name in HEADS] for turn in turns])
 
 
 def renew_heads(older: Bundle, data: Path, version: str, output: Path) -> Bundle:
@@ -195,22 +177,17 @@ def renew_heads(older: Bundle, data: Path, version: str, output: Path) -> Bundle
     copied = start_version(older, version, output)
     features = read_features(copied, [*judged, *drills])
     spec = copied.manifest.heads["quality"]
-    wide = ServedHeads(copied.path_of(spec.file)).eval()
-    with torch.inference_mode():
-        own = torch.cat([torch.stack(wide(part.float()), 1) for part in features[: len(judged)].split(BATCH)])
+    wide = ServedHeads(copied.path_of(spec.file))
+    answers = answer_all(wide, features)
     torch.manual_seed(0)
-    drawn = torch.randperm(len(features))[:COMPONENTS_FROM]
     with torch.no_grad():
-        heads = NarrowHeads(wide, features[drawn].float())
-    labels = read_labels(judged)
-    mixed = torch.where(labels.isnan(), own, (1 - OWN_SHARE) * labels + OWN_SHARE * own)
-    weights = torch.tensor([1.0] * len(judged) + [DRILL_WEIGHT] * len(drills))
-    train(heads, features, torch.cat([mixed, read_labels(drills)]), weights)
+        heads = NarrowHeads(wide, features[torch.randperm(len(features))[:COMPONENTS_FROM]].float())
+    train(heads, features, answers)
     file = copied.path_of(spec.file)
     parity = write_head_set(heads, HEADS, features[:MIN_PARITY_TURNS].float(), file)
     renewed = spec.model_copy(update={"sha256": sha256_of(file), "parity_measured": parity})
-    trained = {"rank": RANK, "judged": len(judged), "own share of their labels": OWN_SHARE, "drills": len(drills)}
-    trained |= {"drills weigh": DRILL_WEIGHT, "epochs": EPOCHS, "learning rate": RATE, "from": older.manifest.reference}
+    trained = {"from": older.manifest.reference, "rank": RANK, "judged": len(judged), "drills": len(drills)}
+    trained |= {"epochs": EPOCHS, "learning rate": RATE}
     manifest = copied.manifest.model_copy(
         update={
             "version": version,
@@ -227,7 +204,7 @@ def main(
     version: Annotated[str, typer.Option(help="Version of the new bundle.")],
     output: Annotated[Path, typer.Option(help="Folder for the bundle; must be empty or missing.")],
 ) -> None:
-    """Write the bundle with narrow heads, trained again; renew its value, percentiles and thresholds next."""
+    """Write the bundle with narrow heads; renew its value, percentiles and thresholds next."""
     with reported_errors(ExporterError, BundleError):
         made = renew_heads(resolve(bundle), data, version, output)
     typer.echo(f"{made.manifest.reference} written to {output}")
