@@ -77,6 +77,8 @@ NO_ROW = -1
 """In the place of a context turn or token that there is not."""
 
 TokenIds = tuple[int, ...]
+SaidTokens = Sequence[tuple[bool, Sequence[int]]]
+"""Of each context turn, oldest first, whether the response's speaker said it, and its token ids."""
 ReadVectors = dict[str, dict[TokenIds, Vectors]]
 """By role, what the first graph gave for each text."""
 Floats = NDArray[np.float64]
@@ -122,11 +124,7 @@ class TurnRows:
 
 
 def lay_out_rows(
-    context: Sequence[tuple[bool, Sequence[int]]],
-    response: Sequence[int],
-    layout: RowLayout,
-    first: int,
-    separator: int,
+    context: SaidTokens, response: Sequence[int], layout: RowLayout, first: int, separator: int
 ) -> TurnRows:
     """The rows of a response (token ids) and its context.
 
@@ -371,18 +369,16 @@ class ValueFormula(BaseModel):
         for name, weight in self.weights.items():
             weighed += weight * (heads[name] if name == "sentiment" else _logit_of(heads[name]))
         value = _logistic(weighed)
-        if self.curve is None:
-            return value
-        place = interpolate(value, [x for x, _ in self.curve])
-        (_, low), (_, high) = self.curve[int(place)], self.curve[min(int(place) + 1, len(self.curve) - 1)]
-        return low + (place - int(place)) * (high - low)
+        return value if self.curve is None else float(self._bend(np.array(value)))
 
     def values_of(self, weighed: Floats) -> Floats:
         """The values [turns] for what `weigh` gave, less what is deducted."""
         values: Floats = 1 / (1 + np.exp(-weighed))
-        if self.curve is not None:
-            values = np.asarray(np.interp(values, [x for x, _ in self.curve], [y for _, y in self.curve]))
-        return values
+        return values if self.curve is None else self._bend(values)
+
+    def _bend(self, values: Floats) -> Floats:
+        points = self.curve or ()
+        return np.asarray(np.interp(values, [x for x, _ in points], [y for _, y in points]))
 
 
 class HeadOptions(BaseModel):
@@ -647,12 +643,7 @@ class HeadScorer(Scorer):
         return (self._tokenizer.first_id, *end, self._tokenizer.separator_id)
 
     def _pack(
-        self,
-        place: int,
-        text: str,
-        context: Sequence[tuple[bool, Sequence[int]]],
-        response: Sequence[int],
-        repeats: Sequence[str],
+        self, place: int, text: str, context: SaidTokens, response: Sequence[int], repeats: Sequence[str]
     ) -> TokenPack:
         laid = lay_out_rows(context, response, self._layout, self._tokenizer.first_id, self._tokenizer.separator_id)
         rows = (laid.response, *laid.context)
