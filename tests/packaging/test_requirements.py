@@ -112,7 +112,7 @@ def test_bundles_are_judged_and_listed_by_the_whole_licence_of_their_manifests(t
     assert {name: licences.refusal_of(each) for name, each in bundles.items()} == dict.fromkeys(bundles)
     rows = licences.table_of([], {"core": bundles.values()}).splitlines()
     marked = {row.split(" | ")[0].removeprefix("| ") for row in rows if "CC-BY-SA-4.0" in row and " * |" in row}
-    assert marked == {"bundle:engagement", "bundle:fed", "bundle:sentiment_stop"}
+    assert marked == {"bundle:engagement", "bundle:fed", "bundle:quality", "bundle:reaction", "bundle:sentiment_stop"}
 
 
 def test_a_refused_component_stops_the_release_and_the_table_names_all(tmp_path: Path):
