@@ -1,4 +1,4 @@
-"""Load tests of a running turnscore service on this machine. `locust_*` modules need Locust, which patches sockets."""
+"""Load tests of a running turnscore service on this machine. The module `users` needs Locust, which patches sockets."""
 
 import os
 

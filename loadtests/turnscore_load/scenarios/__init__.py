@@ -1,1 +1,1 @@
-"""What `loadtests/run.py NAME` runs: the `main` of each module takes options as arguments and returns a result."""
+"""What `loadtests/run.py NAME` runs: the `Scenario` of each module, whose fields are its options."""
