@@ -48,7 +48,6 @@ def run_job(plan: TrainingPlan) -> dict[str, Any]:
     if done and done.get("choices") == described["choices"] and known in ({}, paths):
         typer.echo(f"{plan.name}: is trained already in {output}")
         return done
-    output.mkdir(parents=True, exist_ok=True)
     is_resumed = any((output / STATE_FOLDER).glob("*.state"))
     begun = time.perf_counter(), time.process_time()
     sets = read_eval_sets(plan.data)

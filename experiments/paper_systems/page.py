@@ -5,6 +5,7 @@ import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -91,12 +92,12 @@ def ask(item: JudgedItem) -> EvalTurn:
     return EvalTurn(context=context, response=turn.response, references=item.references)
 
 
+@cache
 def read_eval_sets(folder: Path) -> list[JudgedSet]:
-    """The development sets of turns that the folder has, and the rated responses with references."""
+    """The development sets of turns that the folder has, and the rated responses with references; read once."""
     found = [each for each in read_judged_sets(folder, MOST_TURNS, SEED) if each.unit == TURNS]
-    if (folder / MULTIREF_FILE).exists():
-        found.append(_read_multiref(folder / MULTIREF_FILE))
-    return found
+    references = folder / MULTIREF_FILE
+    return [*found, _read_multiref(references)] if references.exists() else found
 
 
 def measure_baseline(

@@ -1,7 +1,6 @@
 """Every baseline walks the whole road on tiny data: train, measure, one page and its rows, and nothing twice."""
 
 import json
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -28,7 +27,6 @@ def _few_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "ROUNDS", 10)
     for name, few in {"SLOW_TURNS": 20, "SLOW_CONTEXTS": 3, "MOST_CONTEXTS": 20, "MOST_HELD_OUT": 100}.items():
         monkeypatch.setattr(job, name, few)
-    monkeypatch.setattr(job, "read_eval_sets", cache(job.read_eval_sets))  # two thirds of the test's time
 
 
 @pytest.mark.usefixtures("_few_rounds")
