@@ -8,7 +8,7 @@ import math
 import random
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -205,16 +205,13 @@ def list_sections(sets: Sequence[MeasuredSet]) -> Iterator[Section]:
     averaged = [each for each in sets if each.is_averaged]
     mark_note, trained = read_trained(TRAINED, {each.name: len(each.scored.judged.items) for each in sets})
 
-    def row(name: str, agreement: Callable[[MeasuredSet], float]) -> list[object]:
-        mean = sum(map(agreement, averaged)) / len(averaged) if averaged else math.nan
-        return [name, *map(agreement, sets), mean]
+    def row(name: str, agreement: Mapping[str, float]) -> list[object]:
+        mean = sum(agreement.get(each.name, math.nan) for each in averaged) / len(averaged) if averaged else math.nan
+        return [name, *(agreement.get(each.name, math.nan) for each in sets), mean]
 
     names = list(dict.fromkeys(name for each in sets for name in each.groups[ALL]))
-    rows = [row(name, lambda each, name=name: each.agreement(name)) for name in names]  # type: ignore[misc]
-    rows += [
-        row(f"{name} {MARK}", lambda each, own=own: own.get(each.name, math.nan))  # type: ignore[misc]
-        for name, own in trained.items()
-    ]
+    rows = [row(name, {each.name: each.agreement(name) for each in sets}) for name in names]
+    rows += [row(f"{name} {MARK}", own) for name, own in trained.items()]
     header = ["score", *(f"{each.name}{', AUC' * each.scored.judged.is_binary}" for each in sets), "mean"]
     note = (
         "Spearman's rho, or where people said good or bad the area under the ROC curve. The mean is that of rho over "

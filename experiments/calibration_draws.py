@@ -5,7 +5,6 @@
 The promise: at most 5 % of good turns are called low, in 95 of 100 draws of rated turns.
 """
 
-from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
@@ -22,17 +21,6 @@ LIKING = np.array([0.9, 0.2, 0.1, 0.8, 0.0, 0.4])
 Floats = NDArray[np.float64]
 
 
-@dataclass(frozen=True, kw_only=True)
-class CountedDraws:
-    """The counts over all draws."""
-
-    draws: int
-    broken: int  # Draws in which more good turns than promised are called low.
-    false_alarms: float
-    recall: float
-    reweighted: int  # Draws in which new weights of the heads were fitted.
-
-
 def draw_heads(turns: int, generator: np.random.Generator) -> tuple[Floats, NDArray[np.bool_]]:
     """Heads of turns, correlated as real heads are, and whether the raters call each good."""
     shared = generator.normal(size=(turns, 1))
@@ -43,8 +31,11 @@ def draw_heads(turns: int, generator: np.random.Generator) -> tuple[Floats, NDAr
     return heads, good
 
 
-def run_draws(draws: int, turns: int = 200, rate: float = 0.05, seed: int = 0) -> CountedDraws:
-    """Calibrates on so many draws of that many rated turns, each turn of its own dialogue."""
+def run_draws(draws: int, turns: int = 200, rate: float = 0.05, seed: int = 0) -> Floats:
+    """Calibrates on so many draws of that many rated turns, each turn of its own dialogue.
+
+    Of each draw the false alarms, the recall, and whether new weights of the heads were fitted [draws, 3].
+    """
     generator = np.random.default_rng(seed)
     heads, good = draw_heads(POPULATION, generator)
     outcomes = []
@@ -54,11 +45,7 @@ def run_draws(draws: int, turns: int = 200, rate: float = 0.05, seed: int = 0) -
         choice, made = calibrate_formula(rated, SHIPPED, rate=rate, source="simulated raters")
         low = choice.formula.values_of(choice.formula.weigh(heads)) < made.threshold.value
         outcomes.append((low[good].mean(), low[~good].mean(), not choice.keeps_order))
-    false_alarms, recall, reweighted = np.array(outcomes, dtype=np.float64).T
-    return CountedDraws(
-        draws=draws, broken=int((false_alarms > rate).sum()), false_alarms=float(false_alarms.mean()),
-        recall=float(recall.mean()), reweighted=int(reweighted.sum()),
-    )  # fmt: skip
+    return np.array(outcomes, dtype=np.float64)
 
 
 def raters(
@@ -68,11 +55,12 @@ def raters(
     seed: int = 0,
 ) -> None:
     """Prints how often the promise is broken."""
-    tally = run_draws(draws, turns, rate, seed)
+    false_alarms, recall, reweighted = run_draws(draws, turns, rate, seed).T
+    broken = int((false_alarms > rate).sum())
     typer.echo(
-        f"{draws} draws of {turns} turns: more than {rate:.0%} of good turns called low in {tally.broken} "
-        f"({tally.broken / draws:.1%}); mean false alarms {tally.false_alarms:.1%}, mean recall "
-        f"{tally.recall:.1%}; new weights in {tally.reweighted}"
+        f"{draws} draws of {turns} turns: more than {rate:.0%} of good turns called low in {broken} "
+        f"({broken / draws:.1%}); mean false alarms {false_alarms.mean():.1%}, mean recall {recall.mean():.1%}; "
+        f"new weights in {reweighted.sum():.0f}"
     )
 
 

@@ -60,8 +60,10 @@ def read_sets(path: Path) -> dict[str, list[LabelledTurn]]:
     return found
 
 
-def measure(turns: list[LabelledTurn], features: Floats, heads: Floats) -> dict[str, Any]:
+def measure(turns: list[LabelledTurn], reader: FeatureReader) -> dict[str, Any]:
     """The figures of one criterion, whose marks the turns have."""
+    read = reader.read(turns)
+    features, heads = read.astype(np.float64), read_heads(reader.answer(read))
     judged = Judgements(turns)
     train, held = np.flatnonzero(judged.part(TRAIN)), np.flatnonzero(judged.part(HELD_OUT))
     unseen = HeldOut(judged.wanted[held], judged.dialogue_of[held])
@@ -107,13 +109,11 @@ def summarise(draws: list[tuple[float, Floats]]) -> list[float]:
     return [round(float(each), 3) for each in (np.mean([value for value, _ in draws]), low, high)]
 
 
-def measure_all(data: Path, reader: FeatureReader) -> Iterator[tuple[str, dict[str, Any]]]:
+def list_criteria(data: Path) -> Iterator[tuple[str, list[LabelledTurn]]]:
+    """Set and criterion, and the set's turns with its marks."""
     for name, turns in read_sets(data / "turn_feedback.jsonl.gz").items():
-        features = reader.read(turns).astype(np.float64)
-        heads = read_heads(reader.answer(features.astype(np.float32)))
         for criterion in turns[0].labels:
-            marked = [replace(turn, labels={MARK: turn.labels[criterion]}) for turn in turns]
-            yield f"{name}, {criterion}", measure(marked, features, heads)
+            yield f"{name}, {criterion}", [replace(turn, labels={MARK: turn.labels[criterion]}) for turn in turns]
 
 
 def measure_deep(turns: list[LabelledTurn], reader: FeatureReader, folder: Path) -> dict[str, Any]:
@@ -144,12 +144,11 @@ def measure_deep(turns: list[LabelledTurn], reader: FeatureReader, folder: Path)
 
 def add_deep(path: Path, data: Path, reader: FeatureReader, wanted: list[str], folder: Path) -> None:
     """Adds the figures of `measure_deep` to those of a file, criterion by criterion."""
-    for name, turns in read_sets(data / "turn_feedback.jsonl.gz").items():
-        for criterion in [each for each in turns[0].labels if each in wanted]:
-            marked = [replace(turn, labels={MARK: turn.labels[criterion]}) for turn in turns]
-            found = measure_deep(marked, reader, folder)
+    for name, turns in list_criteria(data):
+        if name.partition(", ")[2] in wanted:
+            found = measure_deep(turns, reader, folder)
             figures = json.loads(path.read_text(encoding="utf-8"))
-            figures["criteria"][f"{name}, {criterion}"]["deep"] = found
+            figures["criteria"][name]["deep"] = found
             path.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
 
 
@@ -165,8 +164,8 @@ def main(
     if deep:
         add_deep(output, data, reader, deep, features)
         return
-    figures = {"encoder": bundle.manifest.reference, "criteria": dict(measure_all(data, reader))}
-    write_record(output, "criterion_figures.py", figures)
+    criteria = {name: measure(turns, reader) for name, turns in list_criteria(data)}
+    write_record(output, "criterion_figures.py", {"encoder": bundle.manifest.reference, "criteria": criteria})
 
 
 if __name__ == "__main__":

@@ -206,16 +206,13 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class ScoredSet:
-    """A set with a column of numbers for each score, NaN where a scorer was not asked or does not count the turn."""
+    """A set with a column of numbers for each score, then for each baseline.
+
+    NaN where a scorer was not asked or does not count the turn.
+    """
 
     judged: JudgedSet
-    scores: Mapping[str, Floats]
-    baselines: Mapping[str, Floats]
-
-    @property
-    def columns(self) -> dict[str, Floats]:
-        """Scores first."""
-        return {**self.scores, **self.baselines}
+    columns: Mapping[str, Floats]
 
 
 def score_sets(
@@ -236,7 +233,8 @@ def score_sets(
             )
     return [
         ScoredSet(
-            judged, _score_columns({name: each[number] for name, each in parts.items()}), length_and_position(judged)
+            judged,
+            _score_columns({name: each[number] for name, each in parts.items()}) | length_and_position(judged),
         )
         for number, judged in enumerate(sets)
     ]

@@ -25,7 +25,6 @@ from turnscore_assessment.data.dialogues import (
     ADVERSARIAL_KINDS,
     LIVE_SETS,
     MODERN_FILE,
-    TURNS_FILE,
     LabelledTurn,
     Spoken,
     alternate,
@@ -176,15 +175,10 @@ def learn_words(folder: Path, rows: Sequence[LabelledTurn]) -> Floats:
     def text(context: Sequence[Sequence[str]], response: str) -> str:
         return f"{' '.join('u_' + word for word in (context[-1][1] if context else '').split())} {response}"
 
-    trained = [
-        (text(turn.context, turn.response), turn.labels["overall"])
-        for name in (TURNS_FILE, MODERN_FILE)
-        for each in read_judged_contexts(folder / name)
-        for turn in each
-        if turn.split == "train"
-    ]
+    trained = read_judged_turns(folder, ["train"])
     vectors = TfidfVectorizer(ngram_range=(1, 2), min_df=3, sublinear_tf=True)
-    model = Ridge(alpha=3.0).fit(vectors.fit_transform([each for each, _ in trained]), [mark for _, mark in trained])
+    read = vectors.fit_transform([text(each.context, each.response) for each in trained])
+    model = Ridge(alpha=3.0).fit(read, [each.rating for each in trained])
     return np.asarray(model.predict(vectors.transform([text(each.context, each.response) for each in rows])))
 
 
@@ -261,12 +255,8 @@ def share_labelled(rows: Sequence[LabelledTurn], labels: Sequence[str | None]) -
         bad = [label for rating, label in own if rating <= BAD]
         shares = {
             f"{kind}: {label}": round(of.count(label) / len(of), 3)
-            for kind, of, label in (
-                ("good", good, "low"),
-                ("bad", bad, "low"),
-                ("bad", bad, "good"),
-                ("good", good, "good"),
-            )
+            for label in ("low", "good")
+            for kind, of in (("good", good), ("bad", bad))
         }
         found[name] = {"good turns": len(good), "bad turns": len(bad), **shares}
     return found

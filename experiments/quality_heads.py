@@ -12,26 +12,22 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, cast
+from typing import Annotated
 
-import numpy as np
 import torch
 import typer
 from torch import Tensor, nn
 from torch.nn import functional
-from turnscore_assessment.agreement.scoring import make_turn
 from turnscore_assessment.command_line import reported_errors
-from turnscore_assessment.data.dialogues import MODERN_FILE, TURNS_FILE, LabelledTurn, read_judged_contexts
-from turnscore_core.inference.devices import usable_cpus
-from turnscore_core.loaded_scorer import choose_variant, load_scorer
-from turnscore_core.scorers.quality import HEADS, QualityScorer
+from turnscore_assessment.data.dialogues import LabelledTurn, read_judged_turns
+from turnscore_core.scorers.quality import HEADS
 from turnscore_exporters.bundles.self_test import start_version
-from turnscore_exporters.bundles.writer import MIN_PARITY_TURNS, PACKS_AT_ONCE
+from turnscore_exporters.bundles.writer import MIN_PARITY_TURNS
+from turnscore_exporters.criterion.judgements import FeatureReader
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.quality.bundle import write_head_set
 from turnscore_exporters.quality.dequantize import read_heads
 from turnscore_exporters.quality.drills import make_filler, make_moods, make_short_answers
-from turnscore_exporters.training.encoders import chunks
 from turnscore_models import Bundle, BundleError, write_bundle
 from turnscore_models.bundle import sha256_of
 from turnscore_models.store import resolve
@@ -98,16 +94,6 @@ class NarrowHeads(ServedHeads):
         return found
 
 
-def read_features(bundle: Bundle, turns: Sequence[LabelledTurn]) -> Tensor:
-    """Features [turns, columns] of the served graph, as fp16."""
-    loaded = load_scorer(bundle, choose_variant(bundle), threads=usable_cpus())
-    scorer = cast("QualityScorer", loaded.scorer)
-    packs = scorer.encode([loaded.trim(make_turn(turn.context, turn.response)) for turn in turns])
-    packs.sort(key=lambda pack: pack.width)
-    found = np.concatenate([scorer.compute_features(each).astype(np.float16) for each in chunks(packs, PACKS_AT_ONCE)])
-    return torch.from_numpy(found[np.argsort([pack.answers[0] for pack in packs])])
-
-
 def garble(turns: Sequence[LabelledTurn]) -> list[LabelledTurn]:
     """Responses with their words in disorder, one of their words again and again, or letters at random."""
     chance = random.Random(5)
@@ -166,16 +152,10 @@ def make_drills(judged: Sequence[LabelledTurn]) -> list[LabelledTurn]:
 
 def renew_heads(older: Bundle, data: Path, version: str, output: Path) -> Bundle:
     """Writes the bundle with new heads as that version into the empty or missing folder `output`."""
-    judged = [
-        turn
-        for file in (TURNS_FILE, MODERN_FILE)
-        for row in read_judged_contexts(data / file)
-        for turn in row
-        if turn.split == "train"
-    ]
+    judged = read_judged_turns(data, ["train"])
     drills = make_drills(judged)
     copied = start_version(older, version, output)
-    features = read_features(copied, [*judged, *drills])
+    features = torch.from_numpy(FeatureReader(copied, Path("build/features")).read([*judged, *drills])).half()
     spec = copied.manifest.heads["quality"]
     wide = ServedHeads(copied.path_of(spec.file))
     answers = answer_all(wide, features)

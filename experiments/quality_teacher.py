@@ -11,7 +11,6 @@ import json
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,12 +24,10 @@ from transformers import AutoModel, AutoTokenizer
 from turnscore_assessment.data.dialogues import (
     DAILYDIALOG,
     MARKS,
-    MODERN_FILE,
-    TURNS_FILE,
     USER,
     Spoken,
     read_development_sets,
-    read_judged_contexts,
+    read_judged_turns,
     read_population,
 )
 from turnscore_assessment.files import read_rows
@@ -166,8 +163,7 @@ def people_loss(given: Tensor, turns: Sequence[Rated]) -> Tensor:
 
 def read_rated(data: Path) -> list[Rated]:
     """The turns of people's sets that are fitted on and may be sold; none that a figure is measured on."""
-    judged = chain.from_iterable(read_judged_contexts(data / name) for name in (TURNS_FILE, MODERN_FILE))
-    held = {turn.response for each in judged for turn in each if turn.split != "train"}
+    held = {turn.response for turn in read_judged_turns(data, ["choose", "calibrate", "report"])}
     left_out = read_population(data).dialogues
     generator = random.Random(2)
     found = [
@@ -259,17 +255,10 @@ def mark(
     data: Annotated[Path, typer.Option()],
     output: Annotated[Path, typer.Option()],
     people_share: Annotated[float, typer.Option(help="Of what orders as people do, in the overall mark.")] = 0.2,
-    older: Annotated[
-        list[Path] | None, typer.Option(help="Quality checkpoints whose heads are mixed in, first the one to train on.")
-    ] = None,
-    older_share: Annotated[
-        list[float] | None, typer.Option(help="Of each of them; the teachers have the rest.")
-    ] = None,
+    older: Annotated[list[Path] | None, typer.Option(help="Checkpoints to mix in, first the one to train on.")] = None,
+    older_share: Annotated[list[float] | None, typer.Option(help="Of each; the teachers have the rest.")] = None,
     turns: Annotated[
-        int,
-        typer.Option(
-            help="Contexts, half of people's turns and half of systems'; there are three times as many turns."
-        ),
+        int, typer.Option(help="Contexts, half people's and half systems'; turns are thrice as many.")
     ] = 42_000,
     device: Device = "cpu",
 ) -> None:

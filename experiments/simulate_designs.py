@@ -5,7 +5,7 @@ are and in which system they suit. Sheets are made, filled and analysed as peopl
 docs/studies.md.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -123,32 +123,22 @@ def run_study(key: DesignKey, seed: int, transform: RatingUnit = "z", *, splits:
     return analyse_criterion(key, CRITERION, table, transform, splits=splits)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Recovery:
-    """How well a design's method recovers the truth, over the studies."""
-
-    design: DesignKind
-    method: str
-    rank_correlation: float  # Mean Spearman correlation of scores with qualities.
-    in_order: float  # The share of pairs of unequal systems that are in the right order.
-    coverage: float  # The share of intervals of differences that hold the true one.
-    false_alarms: float  # The share of studies that call the two equal systems different.
-    alpha: float  # Krippendorff's, of items, of the values that the mean is made of.
-    seen: float  # The share of pairs of unequal neighbours that are called different: the power.
-
-
 def measure_recovery(
-    kind: DesignKind, studies: int, size: StudySize, *, truth_raters: int = TRUTH_RATERS, seed: int = 0
-) -> list[Recovery]:
-    """Recovery by method. The truth of a difference comes from one study of very many raters and dialogues."""
-    large = StudySize(raters=truth_raters, per_rater=size.per_rater, dialogues=truth_raters)
+    kind: DesignKind, studies: int, size: StudySize, seed: int = 0
+) -> Iterator[tuple[str, dict[str, float]]]:
+    """Each method of a design, and how well it recovers the truth.
+
+    The truth of a difference comes from one study of very many raters and dialogues.
+    """
+    large = StudySize(raters=TRUTH_RATERS, per_rater=size.per_rater, dialogues=TRUTH_RATERS)
     truths = [_find_differences(scoring) for scoring in run_study(make_key(kind, large, seed), seed).scorings]
     key = make_key(kind, size, seed)
     found = [run_study(key, seed + 1 + study) for study in range(studies)]
+    # Krippendorff's, of items, of the values that the mean is made of.
     alpha = float(np.mean([study.agreement.alpha_interval or 0.0 for study in found]))
-    return [
-        _summarize(kind, [study.scorings[place] for study in found], truth, alpha) for place, truth in enumerate(truths)
-    ]
+    for place, truth in enumerate(truths):
+        scorings = [study.scorings[place] for study in found]
+        yield scorings[0].method, {**_compare(scorings, truth), "alpha": alpha}
 
 
 def _find_differences(scoring: Scoring) -> dict[tuple[str, str], Interval]:
@@ -163,26 +153,21 @@ def _find_differences(scoring: Scoring) -> dict[tuple[str, str], Interval]:
     return found
 
 
-def _summarize(
-    kind: DesignKind, scorings: Sequence[Scoring], truths: Mapping[Pair, Interval], alpha: float
-) -> Recovery:
+def _compare(scorings: Sequence[Scoring], truths: Mapping[Pair, Interval]) -> dict[str, float]:
+    """Mean Spearman correlation of scores with qualities; shares of pairs of systems, over the studies."""
     differences = [_find_differences(scoring) for scoring in scorings]
     equal = [pair for pair in truths if _step(pair) == 0]
     unequal = [pair for pair in truths if _step(pair) > 0]
     neighbours = [pair for pair in unequal if _step(pair) == min(map(_step, unequal))]
     ranked = [sorted(scoring.systems, key=lambda each: each.system) for scoring in scorings]
-    return Recovery(
-        design=kind,
-        method=scorings[0].method,
-        rank_correlation=float(
-            np.mean([compute_spearman([e.score.value for e in each], QUALITIES) for each in ranked])
-        ),
-        in_order=float(np.mean([each[pair].value > 0 for each in differences for pair in unequal])),
-        coverage=float(np.mean([_holds(each[pair], truths[pair].value) for each in differences for pair in truths])),
-        false_alarms=float(np.mean([not _holds(each[pair], 0.0) for each in differences for pair in equal])),
-        alpha=alpha,
-        seen=float(np.mean([each[pair].low > 0 for each in differences for pair in neighbours])),
-    )
+    shares = {
+        "Spearman to the truth": [compute_spearman([e.score.value for e in each], QUALITIES) for each in ranked],
+        "pairs in order": [each[pair].value > 0 for each in differences for pair in unequal],
+        "intervals hold": [_holds(each[pair], truths[pair].value) for each in differences for pair in truths],
+        "false alarms": [not _holds(each[pair], 0.0) for each in differences for pair in equal],
+        "neighbours told apart": [each[pair].low > 0 for each in differences for pair in neighbours],
+    }
+    return {name: float(np.mean(each)) for name, each in shares.items()}
 
 
 def _step(pair: Pair) -> float:
@@ -204,12 +189,8 @@ def main(
     """Prints a line per design and method."""
     size = StudySize(raters=raters, per_rater=per_rater, dialogues=dialogues)
     for kind in DesignKind:
-        for found in measure_recovery(kind, studies, size, seed=seed):
-            typer.echo(
-                f"{found.design} {found.method}: Spearman to the truth {found.rank_correlation:.3f}, pairs in order "
-                f"{found.in_order:.1%}, intervals hold {found.coverage:.1%}, false alarms {found.false_alarms:.1%}, "
-                f"neighbours told apart {found.seen:.1%}, alpha {found.alpha:.2f}"
-            )
+        for method, figures in measure_recovery(kind, studies, size, seed):
+            typer.echo(f"{kind} {method}: {', '.join(f'{name} {each:.3f}' for name, each in figures.items())}")
 
 
 if __name__ == "__main__":

@@ -15,19 +15,13 @@ from sklearn.svm import LinearSVC
 from torch import Tensor
 from torch.nn import functional
 from turnscore_assessment.figures import bootstrap, compute_auc, compute_balanced_accuracy
-from turnscore_exporters.data.pairs import (
-    ConvaiSplit,
-    EngagementData,
-    Labels,
-    TextPair,
-    read_engagement_data,
-)
+from turnscore_exporters.data.pairs import ConvaiSplit, EngagementData, Labels, TextPair, read_engagement_data
 from turnscore_exporters.engagement.training import TestSet, list_test_sets, measure_lengths, texts_of
 from turnscore_exporters.training.loop import BestWeights, LoopSettings, choose_batch, train
 
 from paper_systems.data import Floats, PairJudge, split_words
 from paper_systems.plan import Trained, TrainingPlan
-from paper_systems.ruber import FUSED_ADAM, QUERY_WORDS, REPLY_WORDS, BiRnnNetwork, WordVectors, read_texts
+from paper_systems.ruber import FUSED_ADAM, BiRnnNetwork, WordVectors, ask_network
 
 REGULARISATION = 0.1  # Specified: the paper's C.
 # The paper does not give the length of its n-grams. Chosen: one to three words that three training texts share.
@@ -75,7 +69,7 @@ class BiRnnClassifier:
         scores: list[float] = []
         with torch.inference_mode():
             for start in range(0, len(pairs), SCORED_AT_ONCE):
-                logits = _ask(self.network, self.vectors, pairs[start : start + SCORED_AT_ONCE])
+                logits = ask_network(self.network, self.vectors, pairs[start : start + SCORED_AT_ONCE])
                 scores += logits.softmax(-1)[:, 1].tolist()
         return np.array(scores)
 
@@ -96,7 +90,9 @@ def train_bi_rnn(
     def step_loss(step: int) -> Tensor:
         chosen = choose_batch(len(pairs), BATCH_SIZE, step, settings.seed)
         labels = torch.tensor([int(pairs[index].label) for index in chosen])
-        return functional.cross_entropy(_ask(network, vectors, [texts[index] for index in chosen]), labels, weight)
+        return functional.cross_entropy(
+            ask_network(network, vectors, [texts[index] for index in chosen]), labels, weight
+        )
 
     def measure() -> float:
         network.eval()
@@ -113,12 +109,6 @@ def weigh_classes(labels: Sequence[int]) -> Tensor:
     """Weights by inverse frequency, so that both classes count equally; a missing class keeps a finite weight."""
     share = float(np.clip(np.mean(labels), 1e-3, 1 - 1e-3))
     return torch.tensor([0.5 / (1 - share), 0.5 / share])
-
-
-def _ask(network: BiRnnNetwork, vectors: WordVectors, pairs: Sequence[tuple[str, str]]) -> Tensor:
-    query = read_texts(vectors, [query for query, _ in pairs], QUERY_WORDS)
-    logits: Tensor = network(query, read_texts(vectors, [reply for _, reply in pairs], REPLY_WORDS))
-    return logits
 
 
 def _measure_replies(replies: Sequence[str]) -> NDArray[np.float64]:

@@ -116,23 +116,13 @@ def measure_baseline(
 
 
 def _measure(baseline: Baseline, whole: JudgedSet, most_turns: int, draws: Draws) -> dict[str, Any]:
-    places = draw_places(whole.items, most_turns, SEED)
-    found = baseline.score([ask(whole.items[place]) for place in places])
-    columns = {name: _spread(scores, places, len(whole.items)) for name, scores in found.items()}
-    trivial = {
-        name: _spread(column[places], places, len(column)) for name, column in length_and_position(whole).items()
-    }
-    figures = measure_set(ScoredSet(whole, columns, trivial), draws)[ALL]
+    drawn = replace(whole, items=[whole.items[place] for place in draw_places(whole.items, most_turns, SEED)])
+    scores = baseline.score([ask(item) for item in drawn.items])
+    figures = measure_set(ScoredSet(drawn, {**scores, **length_and_position(drawn)}), draws)[ALL]
     return {
-        "kind": "AUC" if whole.is_binary else "Spearman",
+        "kind": "AUC" if drawn.is_binary else "Spearman",
         "rows": {name: _describe(found) for name, found in figures.items()},
     }
-
-
-def _spread(values: Floats, places: Sequence[int], count: int) -> Floats:
-    column = np.full(count, math.nan)
-    column[list(places)] = values
-    return column
 
 
 def _describe(figures: Figures) -> dict[str, Any]:

@@ -101,10 +101,6 @@ class TrainingPlan:
         drawn = read_exchanges(self.data / TEXT_FILE, self.size.exchanges, self.seed)
         return split_exchanges(without_judged(drawn, self.judged))
 
-    @property
-    def train(self) -> list[TextPair]:
-        return self.parts[0]
-
     def word_vectors(self, texts: Sequence[str]) -> WordVectors:
         """The file's vectors for these texts' words and the judged turns'; else the encoder's word table."""
         if self.words is None:

@@ -21,6 +21,7 @@ from turnscore_exporters.training.loop import LoopSettings, choose_batch, train
 from paper_systems.data import EvalTurn, Floats, RandomNegatives, split_words
 
 WordArray = NDArray[np.float32]
+Texts = tuple[Tensor, Tensor]  # Word vectors of texts, padded, [texts, words, width], and each text's number of words.
 
 
 class WordVectors(Protocol):
@@ -102,9 +103,9 @@ class RuberNetwork(nn.Module):
         self.query, self.reply = WordReader(width, GRU_UNITS), WordReader(width, GRU_UNITS)
         self.head = PairHead(2 * GRU_UNITS)
 
-    def forward(self, query: "Texts", reply: "Texts") -> Tensor:
+    def forward(self, query: Texts, reply: Texts) -> Tensor:
         """Scores [replies], 0 to 1; `reply` may hold several replies to each query, one round after another."""
-        asked, answered = self.query(*query.parts()), self.reply(*reply.parts())
+        asked, answered = self.query(*query), self.reply(*reply)
         found: Tensor = self.head(asked.repeat(len(answered) // len(asked), 1), answered).sigmoid()
         return found
 
@@ -119,27 +120,10 @@ class BiRnnNetwork(nn.Module):
             nn.Linear(4 * BI_RNN_UNITS, BI_RNN_UNITS), nn.Tanh(), nn.Dropout(BI_RNN_DROPOUT), nn.Linear(BI_RNN_UNITS, 2)
         )
 
-    def forward(self, query: "Texts", reply: "Texts") -> Tensor:
+    def forward(self, query: Texts, reply: Texts) -> Tensor:
         """Logits [pairs, 2]."""
-        logits: Tensor = self.layers(torch.cat([self.query(*query.parts()), self.reply(*reply.parts())], dim=-1))
+        logits: Tensor = self.layers(torch.cat([self.query(*query), self.reply(*reply)], dim=-1))
         return logits
-
-
-@dataclass(frozen=True)
-class Texts:
-    """Word vectors of some texts, padded, [texts, words, width], and each text's number of words."""
-
-    words: Tensor
-    lengths: Tensor
-
-    @classmethod
-    def of(cls, rows: Sequence[NDArray[np.float32]]) -> "Texts":
-        """Pads the rows; a text without words becomes one word of zeros."""
-        kept = [torch.from_numpy(row) if len(row) else torch.zeros(1, row.shape[1]) for row in rows]
-        return cls(pad_sequence(kept, batch_first=True), torch.tensor([len(row) for row in kept]))
-
-    def parts(self) -> tuple[Tensor, Tensor]:
-        return self.words, self.lengths
 
 
 LOW, HIGH = 0.01, 0.99  # Quantiles that become 0 and 1: the extremes would depend on two turns. Chosen.
@@ -238,10 +222,15 @@ def score_ruber_network(network: RuberNetwork, vectors: WordVectors, pairs: Sequ
     scores: list[float] = []
     with torch.inference_mode():
         for start in range(0, len(pairs), RUBER_PAIRS_AT_ONCE):
-            chosen = pairs[start : start + RUBER_PAIRS_AT_ONCE]
-            query = read_texts(vectors, [pair[0] for pair in chosen], QUERY_WORDS)
-            scores += network(query, read_texts(vectors, [pair[1] for pair in chosen], REPLY_WORDS)).tolist()
+            scores += ask_network(network, vectors, pairs[start : start + RUBER_PAIRS_AT_ONCE]).tolist()
     return scores
+
+
+def ask_network(network: nn.Module, vectors: WordVectors, pairs: Sequence[Pair]) -> Tensor:
+    """What the network gives for each (query, reply)."""
+    query = read_texts(vectors, [query for query, _ in pairs], QUERY_WORDS)
+    found: Tensor = network(query, read_texts(vectors, [reply for _, reply in pairs], REPLY_WORDS))
+    return found
 
 
 def compare_references(vectors: WordVectors, reply: str, references: Sequence[str]) -> float:
@@ -259,8 +248,10 @@ def pool_words(vectors: WordVectors, text: str) -> NDArray[np.float32]:
 
 
 def read_texts(vectors: WordVectors, texts: Sequence[str], most_words: int) -> Texts:
-    """The word vectors of each text's first words."""
-    return Texts.of([vectors.of(split_words(text)[:most_words]) for text in texts])
+    """The word vectors of each text's first words; a text without words becomes one word of zeros."""
+    rows = [vectors.of(split_words(text)[:most_words]) for text in texts]
+    kept = [torch.from_numpy(row) if len(row) else torch.zeros(1, row.shape[1]) for row in rows]
+    return pad_sequence(kept, batch_first=True), torch.tensor([len(row) for row in kept])
 
 
 def _cosine(left: NDArray[np.float32], right: NDArray[np.float32]) -> float:

@@ -46,7 +46,7 @@ MOST_FITTED = 300  # Rated turns that fit USR's two weights. Chosen: it reads a 
 
 def train_ruber(plan: TrainingPlan) -> Trained:
     """Trains RUBER: the ranking loss, then the scales, from training exchanges alone."""
-    exchanges = plan.train
+    exchanges, _ = plan.parts
     vectors = plan.word_vectors([text for each in exchanges for text in (each.query, each.reply)])
     negatives = RandomNegatives(exchanges, plan.seed)
     torch.manual_seed(plan.seed)
@@ -63,32 +63,26 @@ def train_ruber(plan: TrainingPlan) -> Trained:
 
 def train_usr(plan: TrainingPlan) -> Trained:
     """Trains USR: masked words, then retrieval from the same weights, then the regression on rated turns."""
-    exchanges = plan.train
+    exchanges, _ = plan.parts
     torch.manual_seed(plan.seed)  # draws the heads that the checkpoint lacks
-    masked_model = load_masked_model(plan.encoder)
-    train_masked(
-        masked_model,
-        exchanges,
-        plan.settings("usr masked words"),
-        batch_size=plan.size.batch_size,
-        state_path=plan.state("mlm"),
-    )
-    masked_model.save(plan.output / "masked")
+    masked, size = load_masked_model(plan.encoder), plan.size.batch_size
+    train_masked(masked, exchanges, plan.settings("usr masked words"), batch_size=size, state_path=plan.state("mlm"))
+    masked.save(plan.output / "masked")
     torch.manual_seed(plan.seed)
     retrieval = load_pair_model(str(plan.output / "masked"))
     negatives = RandomNegatives(exchanges, plan.seed)
     train_joint(
         retrieval,
-        lambda step: compose_step(exchanges, negatives, step, plan.seed, batch_size=plan.size.batch_size),
+        lambda step: compose_step(exchanges, negatives, step, plan.seed, batch_size=size),
         plan.settings("usr retrieval"),
         state_path=plan.state("retrieval"),
     )
     retrieval.save(plan.output / "retrieval")
     rated = _read_fitted(plan.data, plan.seed)
     asked = [EvalTurn(context=tuple(text for _, text in each.context), response=each.response) for each in rated]
-    parts = score_parts(masked_model, retrieval, [(each.query, each.response) for each in asked])
+    parts = score_parts(masked, retrieval, [(each.query, each.response) for each in asked])
     formula = fit_overall(parts, _standardize(rated))
-    baseline = Usr(masked=masked_model, retrieval=retrieval, formula=formula)
+    baseline = Usr(masked=masked, retrieval=retrieval, formula=formula)
     write_json(plan.output / "overall.json", formula)
     facts = {"overall": formula.model_dump(), "fitted_on": len(rated)}
     return Trained(baseline, facts, frozenset(each.dialogue for each in rated), len(exchanges))
@@ -143,7 +137,7 @@ def train_contextual(name: str, plan: TrainingPlan) -> Trained:
     PONE has weighted negatives, and then rounds in which it labels more itself.
     """
     is_pone = name == "pone"
-    exchanges, validation = split_validation(plan.train)
+    exchanges, validation = split_validation(plan.parts[0])
     vectors = FrozenVectors(load_encoder(plan.encoder))
     torch.manual_seed(plan.seed)
     network = PairNetwork(vectors.width, is_pone=is_pone)

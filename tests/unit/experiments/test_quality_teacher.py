@@ -37,10 +37,10 @@ def test_teachers_see_no_rating_that_is_measured_or_not_for_sale(tmp_path, monke
         {"turns": [said[0], {**said[1], "text": "held"}], "ratings": {"fun": 3}}
     ]
     assessed = "human_assessment/free_run1_pass.jsonl.gz"
-    held = LabelledTurn(context=CONTEXT, response="held", labels={}, split="report")
+    held = LabelledTurn(context=CONTEXT, response="held", labels={})
     monkeypatch.setattr(quality_teacher, "RATED_DIALOGUES", {assessed: ()})
     monkeypatch.setattr(quality_teacher, "read_development_sets", lambda _: turns)
-    monkeypatch.setattr(quality_teacher, "read_judged_contexts", lambda _: [[held]])
+    monkeypatch.setattr(quality_teacher, "read_judged_turns", lambda *_: [held])
     monkeypatch.setattr(quality_teacher, "read_population", lambda _: Population([], frozenset({f"{assessed} 1 0"})))
     monkeypatch.setattr(quality_teacher, "read_rows", lambda _: enumerate(rows, start=1))
     found = quality_teacher.read_rated(tmp_path)

@@ -22,13 +22,7 @@ from turnscore_assessment.study.database import dialogues
 from turnscore_assessment.study.recordings import BlindScorer, Score, export_ratings, read_recordings, score_by
 from turnscore_assessment.study.server import TimedProtocol
 from turnscore_assessment.study.workers import delete_texts
-from turnscore_client import (
-    ConnectionFailedError,
-    InternalError,
-    InvalidRequestError,
-    TooLargeError,
-    Turn,
-)
+from turnscore_client import ConnectionFailedError, InternalError, InvalidRequestError, TooLargeError, Turn
 from turnscore_client.testing import MockTurnScore
 
 RATINGS = {"fun": 70, "repetitive": 20.5}

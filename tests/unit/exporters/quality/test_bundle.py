@@ -26,13 +26,7 @@ from turnscore_exporters.errors import CheckpointError
 from turnscore_exporters.quality import bundle as bundle_module
 from turnscore_exporters.quality.bundle import HEADS_TOLERANCE, score_turns
 from turnscore_exporters.quality.dequantize import put_weights
-from turnscore_exporters.quality.model import (
-    HeadSet,
-    JointPart,
-    QualityModel,
-    QualitySettings,
-    load_model,
-)
+from turnscore_exporters.quality.model import HeadSet, JointPart, QualityModel, QualitySettings, load_model
 from turnscore_exporters.quality.value import FittedFormula, read_formula, write_formula
 from turnscore_exporters.training.encoders import load_encoder, save_model
 from turnscore_models import Bundle, GraphVariant, MismatchedGraphError, Threshold, read_bundle, starter_bundles
