@@ -37,7 +37,7 @@ from turnscore_assessment.figures import CONFIDENCE, Floats, draw_dialogues, fin
 from turnscore_assessment.files import read_rows, to_json_text, write_text
 from turnscore_assessment.rendering import NOTHING, Page, Section, Table, to_markdown
 from turnscore_core.loaded_scorer import LoadedScorer
-from turnscore_models import starter_bundles
+from turnscore_models.bundle import starter_bundles
 
 FIT = 0.5  # A response counts as relevant from here on. Specified.
 SCORER, PART = "quality", "relevant"

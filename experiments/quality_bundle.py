@@ -43,7 +43,8 @@ from turnscore_exporters.calibration.recalibration import CONFIDENCE, find_thres
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.quality.bundle import serve_turns
 from turnscore_exporters.quality.value import Asked, fit_value
-from turnscore_models import Bundle, BundleError, Threshold, write_bundle
+from turnscore_models.bundle import Bundle, write_bundle
+from turnscore_models.manifest import BundleError, Threshold
 from turnscore_models.store import resolve
 
 COLUMNS = ("set", "turns", "good", "bad", "good: low", "bad: low", "bad: good", "good: good")
@@ -197,10 +198,8 @@ def renew_value(
         ratings = [turn.rating for turn in turns]
         measure = compute_auc if set(ratings) <= {0.0, 1.0} else compute_spearman
         figures[name] = round(measure(score_rated(loaded, turns), ratings), 4)
-    agreement: dict[str, JsonValue] = {
-        **finished.manifest.agreement,
-        "agreement_by_graph": {loaded.variant: {**figures}},
-    }
+    known = finished.manifest.agreement
+    agreement: dict[str, JsonValue] = {**known, "agreement_by_graph": {loaded.variant: {**figures}}}
     return write_bundle(output, finished.manifest.model_copy(update={"agreement": agreement})), figures
 
 

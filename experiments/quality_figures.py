@@ -37,7 +37,7 @@ from turnscore_assessment.files import read_rows
 from turnscore_core.loaded_scorer import LoadedScorer, choose_variant, load_scorer
 from turnscore_core.scorers.scorer import RawScore
 from turnscore_core.scoring import score_turns
-from turnscore_models import Bundle, read_bundle, starter_bundles
+from turnscore_models.bundle import Bundle, read_bundle, starter_bundles
 from typer import Option
 
 # Written for this measurement. `fillers` by kind, an echo of the user's turn makes a fifth; `short_answers` that are

@@ -28,8 +28,8 @@ from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.quality.bundle import write_head_set
 from turnscore_exporters.quality.dequantize import read_heads
 from turnscore_exporters.quality.drills import make_filler, make_moods, make_short_answers
-from turnscore_models import Bundle, BundleError, write_bundle
-from turnscore_models.bundle import sha256_of
+from turnscore_models.bundle import Bundle, sha256_of, write_bundle
+from turnscore_models.manifest import BundleError
 from turnscore_models.store import resolve
 
 RANK, BATCH, EPOCHS, RATE, DECAY, WARM_UP = 160, 128, 5, 4e-4, 0.01, 100

@@ -14,8 +14,8 @@ from typing import Any, Protocol, Self
 
 import turnscore_wire as wire
 from pydantic import ValidationError
-from turnscore_models import BundleError, starter_bundles
-from turnscore_models.bundle import read_manifest
+from turnscore_models.bundle import read_manifest, starter_bundles
+from turnscore_models.manifest import BundleError
 from turnscore_models.store import resolve
 
 from turnscore_core import score_entries

@@ -10,17 +10,15 @@ from importlib.metadata import entry_points
 from itertools import chain
 from typing import cast
 
-from turnscore_models import (
-    Bundle,
+from turnscore_models.bundle import SCORER_ENTRY_POINTS, Bundle, private_copy
+from turnscore_models.manifest import (
     GraphSpec,
     GraphVariant,
     JointSpec,
     MismatchedGraphError,
     SelfTestTurn,
     UnknownKindError,
-    private_copy,
 )
-from turnscore_models.bundle import SCORER_ENTRY_POINTS
 from turnscore_wire import Label, Speaker, Turn
 
 from turnscore_core.batches import BatchBudget, PackCollector

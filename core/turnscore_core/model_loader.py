@@ -9,15 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from functools import cached_property, partial
 
-from turnscore_models import (
-    CRITERION,
-    Bundle,
-    BundleError,
-    CorruptBundleError,
-    GraphVariant,
-    read_bundle,
-    starter_bundles,
-)
+from turnscore_models.bundle import Bundle, read_bundle, starter_bundles
+from turnscore_models.manifest import CRITERION, BundleError, CorruptBundleError, GraphVariant
 from turnscore_models.store import resolve
 from turnscore_wire import Turn
 

@@ -12,7 +12,7 @@ from dataclasses import field as dataclass_field
 from typing import TypeVar
 
 from pydantic import JsonValue
-from turnscore_models import BundleError
+from turnscore_models.manifest import BundleError
 from turnscore_wire import ModelDescription, Score, ScoreRequest, Speaker, TokenCount
 from turnscore_wire.requests import NO_RESPONSE, ScorerChoice
 

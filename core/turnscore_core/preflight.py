@@ -16,7 +16,8 @@ from threading import Thread
 from typing import IO, TypeVar
 
 from pydantic import BaseModel, JsonValue, ValidationError
-from turnscore_models import Bundle, BundleError, GraphVariant, read_bundle
+from turnscore_models.bundle import Bundle, read_bundle
+from turnscore_models.manifest import BundleError, GraphVariant
 
 from turnscore_core.inference.concurrency import Concurrency
 from turnscore_core.inference.onnx_backend import DeviceError

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 from turnscore_core.engine import Engine, OptionsError, choose_bundles
 from turnscore_core.inference.devices import usable_cpus
 from turnscore_core.inference.onnx_backend import DeviceError
-from turnscore_models import BundleError
+from turnscore_models.manifest import BundleError
 from turnscore_wire import CacheNamespace, Speaker, describe_refusal
 
 from turnscore_corpus.engines.work import NAMESPACE, EngineChoice, RayChoice, Work, run_here, run_processes

@@ -9,7 +9,8 @@ from typing import Any
 
 import typer
 from turnscore_assessment.command_line import command_of, reported_errors
-from turnscore_models import Bundle, BundleError
+from turnscore_models.bundle import Bundle
+from turnscore_models.manifest import BundleError
 
 from turnscore_exporters import options as of
 from turnscore_exporters.errors import ExporterError

@@ -11,7 +11,8 @@ from turnscore_core.scorers.fed.questions import FedBundleOptions
 from turnscore_core.scorers.fed.scorer import FedScorer
 from turnscore_core.scorers.scorer import RawScore
 from turnscore_core.scoring import score_turns
-from turnscore_models import Bundle, CombinationCalibration, read_bundle, write_bundle
+from turnscore_models.bundle import Bundle, read_bundle, write_bundle
+from turnscore_models.manifest import CombinationCalibration
 from turnscore_models.store import resolve
 
 from turnscore_exporters.bundles.self_test import (

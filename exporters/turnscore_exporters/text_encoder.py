@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from transformers import BertModel
 from turnscore_core.scorers.encoder import TextEncoder
-from turnscore_models import Bundle
+from turnscore_models.bundle import Bundle
 
 from turnscore_exporters.bundles.checkpoint import Checkpoint, bert_graphs, export_checkpoint, score_as_pairs
 from turnscore_exporters.bundles.writer import turns_of

@@ -14,7 +14,8 @@ from typing import Any
 from turnscore_core.loaded_scorer import load_scorer
 from turnscore_core.scorers.engagement import EngagementScorer
 from turnscore_core.scorers.scorer import TurnToScore
-from turnscore_models import GraphVariant, read_bundle, starter_bundles
+from turnscore_models.bundle import read_bundle, starter_bundles
+from turnscore_models.manifest import GraphVariant
 from turnscore_wire import Turn
 
 from turnscore_load.bare_runtime import Rows

@@ -33,7 +33,8 @@ from turnscore_exporters.engagement.model import CONTRACT, score_pairs
 from turnscore_exporters.fed.bundle import PRECISIONS, REFERENCE_FILE, TOLERANCES, read_qualities
 from turnscore_exporters.fed.model import export_graph
 from turnscore_exporters.json_files import write_json
-from turnscore_models import Bundle, GraphVariant, write_bundle
+from turnscore_models.bundle import Bundle, write_bundle
+from turnscore_models.manifest import GraphVariant
 from turnscore_wire import Turn
 
 from turnscore_load import gpu_models

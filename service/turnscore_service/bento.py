@@ -8,7 +8,7 @@ from pathlib import Path
 
 import bentoml
 from starlette.types import ASGIApp, Receive, Scope, Send
-from turnscore_models import BundleNotFoundError
+from turnscore_models.manifest import BundleNotFoundError
 
 from turnscore_service._patches.bentoml_metrics import VARIABLE, FullDiskError, refuse_full_disk
 from turnscore_service._patches.circus_hangup import handle_hangup

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from support.fakes import FakeScorer, loaded_fake
 from turnscore_core.scorers.scorer import RawScore, TokenPack
-from turnscore_models import BundleError
+from turnscore_models.manifest import BundleError
 from turnscore_service.api.http.app import asks
 from turnscore_service.lifecycle.loading import load_combinations
 from turnscore_service.settings.service import CombinationSettings, Settings, read_settings

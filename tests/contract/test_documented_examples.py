@@ -23,7 +23,7 @@ from support.fakes import FakeEncoder
 from support.transports import served_app
 from turnscore_client.integrations import QualityGate
 from turnscore_core.loaded_scorer import choose_variant, load_scorer
-from turnscore_models import read_bundle, starter_bundles
+from turnscore_models.bundle import read_bundle, starter_bundles
 
 ROOT = Path(__file__).parents[2]
 VIVID = "i hiked up a volcano and nearly lost my hat. ever been on one?"

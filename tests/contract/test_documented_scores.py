@@ -10,7 +10,7 @@ from turnscore_core.loaded_scorer import LoadedScorer, choose_variant, load_scor
 from turnscore_core.scorers.quality import HEADS
 from turnscore_core.scorers.scorer import RawScore
 from turnscore_core.scoring import score_turns
-from turnscore_models import read_bundle, starter_bundles
+from turnscore_models.bundle import read_bundle, starter_bundles
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "service/turnscore_service/api/page/static/examples.js"

@@ -7,7 +7,7 @@ import pytest
 from conftest import ServeFakes
 from support.fakes import POISON, FakeScorer, loader_of
 from support.transports import http_client
-from turnscore_models import BundleError
+from turnscore_models.manifest import BundleError
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.settings.service import Settings
 from turnscore_wire import ERROR_TABLE, ErrorCode, ErrorReply, Limits

@@ -19,7 +19,7 @@ from support.every_way import table_settings
 from support.transports import METHODS, listening, message_of
 from turnscore_load.extremes import Extreme, extremes
 from turnscore_load.scenarios.hostile import open_conversation
-from turnscore_models import starter_bundles
+from turnscore_models.bundle import starter_bundles
 from turnscore_service.api.calls import decode
 from turnscore_service.api.grpc.server import GrpcServer
 from turnscore_service.api.http.app import create_app

@@ -11,7 +11,8 @@ from turnscore_core.load_settings import LoadSettings
 from turnscore_core.model_loader import load_scorers
 from turnscore_core.model_set import choose_defaults
 from turnscore_core.scorers.scorer import RawScore
-from turnscore_models import Bundle, BundleError, Threshold, write_bundle
+from turnscore_models.bundle import Bundle, write_bundle
+from turnscore_models.manifest import BundleError, Threshold
 from turnscore_service.lifecycle.loading import load_combinations
 from turnscore_service.settings.service import CombinationSettings, Settings
 

@@ -11,7 +11,7 @@ from support.fakes import say
 from support.processes import RunningService, running_service
 from turnscore_client import NotReadyError, TurnScoreClient
 from turnscore_load.processes import StartError
-from turnscore_models import starter_bundles
+from turnscore_models.bundle import starter_bundles
 from websockets.sync.client import connect
 
 pytestmark = pytest.mark.e2e

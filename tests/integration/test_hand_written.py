@@ -10,7 +10,7 @@ from turnscore_assessment.agreement.scoring import make_turn
 from turnscore_assessment.data.dialogues import alternate
 from turnscore_core.loaded_scorer import LoadedScorer, load_scorer
 from turnscore_core.scoring import score_turns
-from turnscore_models import read_bundle, starter_bundles
+from turnscore_models.bundle import read_bundle, starter_bundles
 
 WRITTEN = json.loads(Path(__file__).with_name("hand_written.json").read_text(encoding="utf-8"))
 LONG = WRITTEN["long"]

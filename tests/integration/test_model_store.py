@@ -15,7 +15,7 @@ import pytest
 from bentoml._internal.configuration.containers import BentoMLContainer
 from bentoml._internal.models import ModelStore
 from support.bundles import make_bundle
-from turnscore_models import starter_bundles, write_bundle
+from turnscore_models.bundle import starter_bundles, write_bundle
 from turnscore_models.cli import app
 from typer.testing import CliRunner
 

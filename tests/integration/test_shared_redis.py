@@ -18,7 +18,7 @@ from turnscore_core.errors import OverloadedError
 from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.scorers.scorer import RawScore, TokenPack
 from turnscore_core.scoring import Deadline
-from turnscore_models import Bundle, write_bundle
+from turnscore_models.bundle import Bundle, write_bundle
 from turnscore_service import metrics
 from turnscore_service.cache.redis_client import Draw
 from turnscore_service.lifecycle.runtime import Runtime

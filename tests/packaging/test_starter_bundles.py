@@ -1,4 +1,4 @@
-from turnscore_models import read_bundle, starter_bundles
+from turnscore_models.bundle import read_bundle, starter_bundles
 
 MOST_BYTES = 95_000_000  # Specified: all starter bundles together, so that a clone and a wheel stay small.
 

@@ -15,7 +15,7 @@ from turnscore_exporters.bundles.self_test import build_turn
 from turnscore_exporters.fed import bundle as bundle_module
 from turnscore_exporters.fed.bundle import read_qualities
 from turnscore_exporters.fed.language_model import END_OF_TEXT
-from turnscore_models import Bundle
+from turnscore_models.bundle import Bundle
 
 TOLERANCE = 1e-4
 WINDOW = 1024

@@ -16,18 +16,8 @@ from turnscore_core.loaded_scorer import find_scorer, read_turn, score_in_one_ba
 from turnscore_core.scorers.encoder import TextEncoder
 from turnscore_core.scorers.quality import COMPARED_ROWS, FEATURES, HEADS, Head, QualityScorer
 from turnscore_core.scorers.reaction import REACTIONS, SIGNALS
-from turnscore_models import (
-    Bundle,
-    GraphOutput,
-    HeadsSpec,
-    JointSpec,
-    SelfTest,
-    SelfTestTurn,
-    SharedFiles,
-    TensorSpec,
-    write_bundle,
-)
-from turnscore_models.bundle import encoder_digest, sha256_of
+from turnscore_models.bundle import Bundle, encoder_digest, sha256_of, write_bundle
+from turnscore_models.manifest import GraphOutput, HeadsSpec, JointSpec, SelfTest, SelfTestTurn, SharedFiles, TensorSpec
 from turnscore_wire import Turn
 
 from support.fakes import manifest_of

@@ -23,7 +23,7 @@ from turnscore_corpus.inputs.files import Columns, find_files
 from turnscore_corpus.inputs.formats import RecordReader
 from turnscore_corpus.inputs.plan import Plan, make_plan
 from turnscore_corpus.outputs.folder import TABLES
-from turnscore_models import BundleError
+from turnscore_models.manifest import BundleError
 from turnscore_wire import DialogueAggregate, DialogueTurnScores, ErrorCode, ErrorDetail, Limits, Score, TokenCount
 
 Turns = Sequence[tuple[str, str]]

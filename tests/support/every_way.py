@@ -32,7 +32,7 @@ from turnscore_client import (
     TurnScoreGrpcClient,
 )
 from turnscore_core.loaded_scorer import LoadedScorer
-from turnscore_models import read_bundle, starter_bundles
+from turnscore_models.bundle import read_bundle, starter_bundles
 from turnscore_service.api.grpc.server import GrpcServer
 from turnscore_service.api.http.app import create_app
 from turnscore_service.lifecycle.runtime import Runtime

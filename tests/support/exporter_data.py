@@ -28,7 +28,8 @@ from turnscore_exporters.fed.bundle import REFERENCE_FILE, FedExport, export_fed
 from turnscore_exporters.fed.language_model import END_OF_TEXT, save_tokenizer, train_tokenizer
 from turnscore_exporters.fed.model import load_checkpoint
 from turnscore_exporters.options import FedExportOptions
-from turnscore_models import Bundle, GraphVariant
+from turnscore_models.bundle import Bundle
+from turnscore_models.manifest import GraphVariant
 from turnscore_wire import TokenCount
 
 from support.fakes import FakeScorer

@@ -21,7 +21,8 @@ from turnscore_core.inference.onnx_backend import CUDA_PROVIDER, DeviceError, On
 from turnscore_core.kept_vectors import VectorStore
 from turnscore_core.loaded_scorer import LoadedScorer, TokenizingPace
 from turnscore_core.scorers.scorer import RawScore, Scorer, TokenPack, TurnToScore
-from turnscore_models import Bundle, GraphSpec, Manifest, TensorSpec
+from turnscore_models.bundle import Bundle
+from turnscore_models.manifest import GraphSpec, Manifest, TensorSpec
 from turnscore_service import metrics
 from turnscore_service.scheduling.versions import CandidateVersion, CandidateVersions
 from turnscore_wire import ConversationReply, TokenCount

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from turnscore_core.inference.onnx_backend import Tensor, padded_width
 from turnscore_core.scorers.fed.scorer import FedScorer
 from turnscore_core.scorers.scorer import RawScore, TurnToScore
-from turnscore_models import Bundle
+from turnscore_models.bundle import Bundle
 from turnscore_wire import Turn
 
 from support.bundles import make_bundle

@@ -9,8 +9,7 @@ import onnxruntime
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 from turnscore_core.inference.onnx_backend import int8_saturates
 from turnscore_core.scorers.scorer import RawScore, Scorer, TokenPack, TurnToScore
-from turnscore_models import Bundle, write_bundle
-from turnscore_models.bundle import encoder_digest, sha256_of
+from turnscore_models.bundle import Bundle, encoder_digest, sha256_of, write_bundle
 
 ROWS = ["rows", "tokens"]
 

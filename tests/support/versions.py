@@ -12,7 +12,8 @@ from turnscore_core.kept_vectors import VectorStore
 from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.scorers.scorer import RawScore, TokenPack
 from turnscore_core.scoring import Deadline, Item, Outcome
-from turnscore_models import Bundle, BundleError, BundleNotFoundError
+from turnscore_models.bundle import Bundle
+from turnscore_models.manifest import BundleError, BundleNotFoundError
 from turnscore_service.lifecycle.model_switch import ModelSwitch
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.scheduling.executor import ExecutorWatch

@@ -19,7 +19,7 @@ from turnscore_core.inference.devices import usable_cpus
 from turnscore_core.loaded_scorer import LoadedScorer, choose_variant, load_scorer
 from turnscore_core.scorers.scorer import TurnToScore
 from turnscore_core.scoring import score_groups
-from turnscore_models import BundleError
+from turnscore_models.manifest import BundleError
 from turnscore_models.store import resolve
 from turnscore_wire import DialogueAggregate, ModelDescription, Turn
 from typer import Argument, Option

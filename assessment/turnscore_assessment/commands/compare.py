@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import numpy as np
 import typer
 from turnscore_core.engine import open_file_engine
-from turnscore_models import BundleError
+from turnscore_models.manifest import BundleError
 from typer import Option
 
 from turnscore_assessment.command_line import client_of, command_of, file_option, input_file, reported_errors

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from turnscore_core.loaded_scorer import choose_variant, load_scorer
 from turnscore_core.scorers.scorer import TurnToScore
 from turnscore_core.scoring import score_turns
-from turnscore_models import BundleError
+from turnscore_models.manifest import BundleError
 from turnscore_models.store import resolve
 
 from turnscore_assessment.errors import MissingResourceError, ReferencesError

@@ -206,7 +206,7 @@ class Backend(Protocol):
 
     @property
     def joint(self) -> "Backend | None":
-        """Of a graph that is cut in two, the second one (turnscore_models.GraphSpec)."""
+        """Of a graph that is cut in two, the second one (GraphSpec of turnscore_models.manifest)."""
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Runs one batch. Raises OutOfMemoryError, and whatever else the runtime raises."""

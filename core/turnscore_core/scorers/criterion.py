@@ -10,7 +10,8 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 from pydantic import Field
-from turnscore_models import CRITERION, Bundle
+from turnscore_models.bundle import Bundle
+from turnscore_models.manifest import CRITERION
 
 from turnscore_core.inference.onnx_backend import Array, Backend
 from turnscore_core.scorers.quality import HeadOptions, HeadScorer, LinearHead

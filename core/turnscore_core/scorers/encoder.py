@@ -10,7 +10,8 @@ from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from turnscore_models import Bundle, InvalidManifestError
+from turnscore_models.bundle import Bundle
+from turnscore_models.manifest import InvalidManifestError
 from turnscore_wire import TokenCount, Turn
 
 from turnscore_core.inference.onnx_backend import Backend

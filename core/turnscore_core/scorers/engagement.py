@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
-from turnscore_models import Bundle
+from turnscore_models.bundle import Bundle
 from turnscore_wire import Turn
 
 from turnscore_core.inference.onnx_backend import Array, Backend, pad_rows

@@ -17,7 +17,8 @@ from weakref import ref
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
-from turnscore_models import Bundle, Calibration, read_document
+from turnscore_models.bundle import Bundle, read_document
+from turnscore_models.manifest import Calibration
 from turnscore_wire import TokenCount, Turn
 
 from turnscore_core.inference.onnx_backend import NUMPY_TYPES, Array, Backend, pad_rows, padded_width

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal, get_args
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
-from turnscore_models import Bundle
+from turnscore_models.bundle import Bundle
 from turnscore_wire import Speaker
 
 from turnscore_core.inference.onnx_backend import Backend

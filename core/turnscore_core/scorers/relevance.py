@@ -12,7 +12,7 @@ from typing import ClassVar, Literal, cast
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
-from turnscore_models import Bundle
+from turnscore_models.bundle import Bundle
 from turnscore_wire import TokenCount
 
 from turnscore_core.inference.onnx_backend import Array, Backend, pad_rows

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import ClassVar
 
 from pydantic import JsonValue
-from turnscore_models import Bundle
+from turnscore_models.bundle import Bundle
 from turnscore_wire import Speaker, TokenCount, Turn
 
 from turnscore_core.errors import InvalidRequestError

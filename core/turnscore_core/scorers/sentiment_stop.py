@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, NonNegativeInt
-from turnscore_models import Bundle
+from turnscore_models.bundle import Bundle
 from turnscore_wire import TokenCount, Turn
 
 from turnscore_core.inference.onnx_backend import Backend, pad_rows

@@ -14,7 +14,7 @@ from typing import Annotated, ClassVar, cast
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, JsonValue, PositiveFloat
-from turnscore_models import Bundle
+from turnscore_models.bundle import Bundle
 
 from turnscore_core.errors import InvalidRequestError
 from turnscore_core.inference.onnx_backend import Backend

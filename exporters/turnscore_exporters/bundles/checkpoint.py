@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from pydantic import JsonValue
 from tokenizers import Tokenizer
 from turnscore_core.scorers.scorer import Scorer, TurnToScore
-from turnscore_models import Bundle, SelfTest
+from turnscore_models.bundle import Bundle
+from turnscore_models.manifest import SelfTest
 
 from turnscore_exporters.bundles import writer
 from turnscore_exporters.bundles.self_test import build_self_test, open_examined, self_test_turns

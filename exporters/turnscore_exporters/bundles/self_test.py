@@ -13,18 +13,16 @@ from pathlib import Path
 from turnscore_core.inference.onnx_backend import OnnxBackend
 from turnscore_core.loaded_scorer import find_scorer, load_scorer, read_turn, score_in_one_batch
 from turnscore_core.scorers.scorer import PERCENTILE_SUFFIX, RawScore, TurnToScore
-from turnscore_models import (
+from turnscore_models.bundle import Bundle, copy_bundle, write_bundle
+from turnscore_models.manifest import (
     CRITERION,
-    Bundle,
+    VERSION_PATTERN,
     GraphOutput,
     GraphVariant,
     Manifest,
     SelfTest,
     SelfTestTurn,
-    copy_bundle,
-    write_bundle,
 )
-from turnscore_models.manifest import VERSION_PATTERN
 from turnscore_wire import Speaker, Turn
 
 from turnscore_exporters.errors import ExporterError

@@ -16,7 +16,8 @@ from pydantic import JsonValue
 from turnscore_assessment.figures import compute_spearman
 from turnscore_core.inference.onnx_backend import OnnxBackend, Tensor
 from turnscore_core.scorers.scorer import Scorer, TurnToScore
-from turnscore_models import Bundle, Calibration, GraphSpec, GraphVariant, JointSpec, Manifest, TensorSpec, write_bundle
+from turnscore_models.bundle import Bundle, write_bundle
+from turnscore_models.manifest import Calibration, GraphSpec, GraphVariant, JointSpec, Manifest, TensorSpec
 from turnscore_wire import Turn
 
 from turnscore_exporters.bundles.self_test import check_empty, write_self_test

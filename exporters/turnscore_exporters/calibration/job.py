@@ -20,7 +20,8 @@ from turnscore_core.scorers.quality import HEADS, QualityOptions, ValueFormula
 from turnscore_core.scorers.scorer import RawScore, TurnToScore
 from turnscore_core.scorers.turn_warnings import find_repeats
 from turnscore_core.scoring import score_turns
-from turnscore_models import Bundle, Calibration, SelfTest, copy_bundle
+from turnscore_models.bundle import Bundle, copy_bundle
+from turnscore_models.manifest import Calibration, SelfTest
 from turnscore_wire import ScoreRequest, describe_refusal
 
 from turnscore_exporters.bundles.self_test import check_empty, write_self_test

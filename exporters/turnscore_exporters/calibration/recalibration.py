@@ -16,7 +16,7 @@ from scipy.stats import beta, binomtest
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 from turnscore_core.scorers.quality import HEADS, ValueFormula, read_heads
-from turnscore_models import Recall, Threshold
+from turnscore_models.manifest import Recall, Threshold
 
 from turnscore_exporters.errors import ExporterError
 

@@ -18,7 +18,7 @@ from turnscore_assessment.files import check_row, read_rows
 from turnscore_core.inference.devices import usable_cpus
 from turnscore_core.loaded_scorer import LoadedScorer, choose_variant, load_scorer
 from turnscore_core.scorers.quality import QualityScorer
-from turnscore_models import Bundle
+from turnscore_models.bundle import Bundle
 from turnscore_wire import Turn
 
 from turnscore_exporters.bundles.writer import PACKS_AT_ONCE

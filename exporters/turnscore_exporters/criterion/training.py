@@ -24,19 +24,18 @@ from turnscore_assessment.rendering import Page, Section, Table, to_markdown
 from turnscore_core.loaded_scorer import choose_variant
 from turnscore_core.scorers.criterion import CriterionOptions, CriterionScorer
 from turnscore_core.scorers.quality import HEADS, read_heads
-from turnscore_models import (
+from turnscore_models.bundle import Bundle, encoder_digest, known_kinds, sha256_of, write_bundle
+from turnscore_models.manifest import (
     CRITERION,
-    Bundle,
+    NAME_PATTERN,
+    VERSION_PATTERN,
     GraphSpec,
     GraphVariant,
     HeadsSpec,
     Manifest,
     SharedFiles,
     Threshold,
-    write_bundle,
 )
-from turnscore_models.bundle import encoder_digest, known_kinds, sha256_of
-from turnscore_models.manifest import NAME_PATTERN, VERSION_PATTERN
 from turnscore_models.store import resolve
 
 from turnscore_exporters.bundles.self_test import (

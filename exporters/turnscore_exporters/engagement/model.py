@@ -16,7 +16,7 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 from transformers import BertModel
 from turnscore_core.scorers.engagement import EngagementScorer
-from turnscore_models import Bundle
+from turnscore_models.bundle import Bundle
 
 from turnscore_exporters.bundles.checkpoint import Checkpoint, bert_graphs, export_checkpoint, score_as_pairs
 from turnscore_exporters.bundles.writer import turns_of

@@ -25,7 +25,8 @@ from turnscore_core.scorers.fed.questions import (
     Quality,
 )
 from turnscore_core.scorers.fed.scorer import FedScorer
-from turnscore_models import Bundle, GraphVariant
+from turnscore_models.bundle import Bundle
+from turnscore_models.manifest import GraphVariant
 
 from turnscore_exporters.bundles import writer
 from turnscore_exporters.bundles.self_test import (

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import onnx
 from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, helper, numpy_helper
-from turnscore_models import GraphVariant
+from turnscore_models.manifest import GraphVariant
 
 from turnscore_exporters.errors import GraphExportError
 from turnscore_exporters.graphs.int8 import replace_nodes

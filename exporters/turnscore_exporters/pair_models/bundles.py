@@ -26,7 +26,7 @@ from turnscore_core.scorers.usr import (
     UsrOptions,
     UsrScorer,
 )
-from turnscore_models import Bundle
+from turnscore_models.bundle import Bundle
 
 from turnscore_exporters.bundles.checkpoint import (
     Checkpoint,

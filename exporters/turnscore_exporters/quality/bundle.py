@@ -32,8 +32,8 @@ from turnscore_core.scorers.quality import (
 from turnscore_core.scorers.reaction import REACTIONS
 from turnscore_core.scorers.scorer import TurnToScore
 from turnscore_core.scorers.turn_warnings import find_repeats
-from turnscore_models import Bundle, GraphVariant, HeadsSpec
-from turnscore_models.bundle import encoder_digest, sha256_of
+from turnscore_models.bundle import Bundle, encoder_digest, sha256_of
+from turnscore_models.manifest import GraphVariant, HeadsSpec
 
 from turnscore_exporters.bundles import writer
 from turnscore_exporters.bundles.checkpoint import write_rest

@@ -16,7 +16,8 @@ import torch
 from numpy.typing import NDArray
 from onnx import GraphProto, NodeProto, numpy_helper
 from turnscore_core.scorers.quality import QualityOptions
-from turnscore_models import Bundle, GraphVariant
+from turnscore_models.bundle import Bundle
+from turnscore_models.manifest import GraphVariant
 from turnscore_models.store import resolve
 
 from turnscore_exporters.errors import CheckpointError

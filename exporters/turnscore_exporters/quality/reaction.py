@@ -38,8 +38,8 @@ from turnscore_core.loaded_scorer import choose_variant, load_scorer
 from turnscore_core.scorers.quality import logits_of
 from turnscore_core.scorers.reaction import REACTIONS, SIGNALS, Reaction, ReactionOptions, ReactionScorer
 from turnscore_core.scoring import score_turns
-from turnscore_models import Bundle, SharedFiles, write_bundle
-from turnscore_models.bundle import sha256_of
+from turnscore_models.bundle import Bundle, sha256_of, write_bundle
+from turnscore_models.manifest import SharedFiles
 from turnscore_models.store import resolve
 
 from turnscore_exporters.bundles.self_test import build_self_test, check_empty, self_test_turns, write_self_test

@@ -29,7 +29,7 @@ from turnscore_assessment.figures import compute_pearson, compute_spearman
 from turnscore_assessment.rendering import table_head, table_row
 from turnscore_core.scorers.scorer import TurnToScore
 from turnscore_core.scorers.sentiment_stop import DialogueRow, SentimentStopScorer, WindowLayout
-from turnscore_models import Bundle
+from turnscore_models.bundle import Bundle
 
 from turnscore_exporters.bundles.checkpoint import Checkpoint, bert_graphs, export_checkpoint
 from turnscore_exporters.errors import ExporterError

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from turnscore_models import read_bundle, write_bundle
-from turnscore_models.bundle import copy_bundle
+from turnscore_models.bundle import copy_bundle, read_bundle, write_bundle
 from typer import Option
 
 from turnscore_load.results import Check, Cost

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from turnscore_core.loaded_scorer import LoadedScorer, choose_variant, load_scorer
 from turnscore_core.scorers.scorer import TurnToScore
-from turnscore_models import read_bundle, starter_bundles
+from turnscore_models.bundle import read_bundle, starter_bundles
 from turnscore_wire import Turn
 from typer import Argument, Option
 

@@ -17,7 +17,8 @@ from rich.table import Table
 from turnscore_core.inference.devices import AUTO, CPU, CudaDriverError, Device, Machine, choose_devices, usable_cpus
 from turnscore_core.inference.onnx_backend import CUDA_PROVIDER, DeviceError
 from turnscore_core.loaded_scorer import choose_graph, load_scorer
-from turnscore_models import BundleError, starter_bundles
+from turnscore_models.bundle import starter_bundles
+from turnscore_models.manifest import BundleError
 from turnscore_models.store import resolve
 
 from turnscore_service.lifecycle.service_checks import Problem, Surroundings, check_service

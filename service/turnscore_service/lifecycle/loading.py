@@ -16,7 +16,8 @@ from turnscore_core.inference.onnx_backend import DeviceError
 from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.model_loader import ModelLoader
 from turnscore_core.model_set import Combination, ModelSet
-from turnscore_models import Bundle, BundleError, BundleNotFoundError, CombinationCalibration, Manifest, starter_bundles
+from turnscore_models.bundle import Bundle, starter_bundles
+from turnscore_models.manifest import BundleError, BundleNotFoundError, CombinationCalibration, Manifest
 from turnscore_models.store import find_manifest, resolve
 
 from turnscore_service.auth.access import Offer, unknown_name

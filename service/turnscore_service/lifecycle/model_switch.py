@@ -20,8 +20,9 @@ from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.model_loader import ModelLoader
 from turnscore_core.model_set import ModelSet, choose_defaults
 from turnscore_core.preflight import run_in_background
-from turnscore_models import CRITERION, Bundle, BundleError
 from turnscore_models.admin import AdminReport, MemoryReadings
+from turnscore_models.bundle import Bundle
+from turnscore_models.manifest import CRITERION, BundleError
 
 from turnscore_service import metrics
 from turnscore_service.auth.access import UnusableKeysError

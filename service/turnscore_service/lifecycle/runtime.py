@@ -11,7 +11,7 @@ from turnscore_core.inference.onnx_backend import DeviceError
 from turnscore_core.kept_vectors import VectorStore
 from turnscore_core.model_loader import ModelLoader
 from turnscore_core.model_set import ModelSet, choose_defaults, describe_models
-from turnscore_models import BundleError
+from turnscore_models.manifest import BundleError
 from turnscore_wire import ModelsReply
 
 from turnscore_service import metrics

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
-from turnscore_models import BundleNotFoundError
+from turnscore_models.manifest import BundleNotFoundError
 
 import turnscore_service
 from turnscore_service._patches.bentoml_metrics import FullDiskError, refuse_full_disk

@@ -11,7 +11,7 @@ from turnscore_core.dialogues import Dialogue
 from turnscore_core.engine import Engine, OptionsError
 from turnscore_core.load_settings import LoadSettings
 from turnscore_core.scorers.scorer import TokenPack, TurnToScore
-from turnscore_models import BundleError
+from turnscore_models.manifest import BundleError
 from turnscore_wire import ErrorCode, Turn
 
 

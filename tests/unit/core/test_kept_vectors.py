@@ -15,7 +15,7 @@ from turnscore_core.loaded_scorer import score_in_one_batch
 from turnscore_core.model_loader import ModelLoader
 from turnscore_core.scorers.quality import CONTEXT, RESPONSE, QualityScorer
 from turnscore_core.scorers.scorer import RawScore, Scorer, TurnToScore
-from turnscore_models import Bundle, starter_bundles
+from turnscore_models.bundle import Bundle, starter_bundles
 from turnscore_wire import Turn
 
 CONVERSATIONS = 200

@@ -16,16 +16,9 @@ from turnscore_core.load_settings import LoadSettings
 from turnscore_core.loaded_scorer import LoadedScorer, choose_variant, load_scorer
 from turnscore_core.model_loader import ModelLoader, fill_arenas
 from turnscore_core.scorers.scorer import RawScore, TokenPack
-from turnscore_models import (
-    Bundle,
-    BundleError,
-    CorruptBundleError,
-    MismatchedGraphError,
-    read_bundle,
-    starter_bundles,
-    write_bundle,
-)
 from turnscore_models import bundle as bundle_module
+from turnscore_models.bundle import Bundle, read_bundle, starter_bundles, write_bundle
+from turnscore_models.manifest import BundleError, CorruptBundleError, MismatchedGraphError
 
 MOST_TOKENS = 256
 

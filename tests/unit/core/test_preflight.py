@@ -20,7 +20,7 @@ from turnscore_core.preflight import (
     run_preflight,
     with_options,
 )
-from turnscore_models import Bundle
+from turnscore_models.bundle import Bundle
 
 REQUEST = PreflightRequest(folder=Path("nowhere"), lenders=[], options={}, variant="fp32")
 

@@ -20,7 +20,7 @@ from turnscore_core.score_entries import (
 )
 from turnscore_core.scorers.scorer import WHOLE, Fields, RawScore
 from turnscore_core.scorers.turn_warnings import WARNINGS
-from turnscore_models import Bundle, write_bundle
+from turnscore_models.bundle import Bundle, write_bundle
 from turnscore_wire import TokenCount
 
 INPUTS: Fields = (("a b", "hello"), "c")

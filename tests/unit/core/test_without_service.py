@@ -10,7 +10,8 @@ for name in ("bentoml", "fastapi", "grpc", "prometheus_client", "redis", "starle
 from pathlib import Path
 from turnscore_core.dialogues import Dialogue
 from turnscore_core.engine import Engine
-from turnscore_models import BundleError, starter_bundles
+from turnscore_models.bundle import starter_bundles
+from turnscore_models.manifest import BundleError
 from turnscore_models.store import import_bundle, list_bundles, resolve
 from turnscore_wire import Turn
 [quality] = [folder for folder in starter_bundles() if folder.name == "quality"]

@@ -15,7 +15,8 @@ from turnscore_core.loaded_scorer import choose_variant, load_scorer, score_in_o
 from turnscore_core.scorers.quality import QualityOptions
 from turnscore_exporters.calibration.recalibration import choose_order
 from turnscore_exporters.quality.value import REPEATS, WEIGHED
-from turnscore_models import Bundle, Threshold, read_bundle, starter_bundles, write_bundle
+from turnscore_models.bundle import Bundle, read_bundle, starter_bundles, write_bundle
+from turnscore_models.manifest import Threshold
 from typer.testing import CliRunner, Result
 
 RATINGS = "turn_ratings.jsonl.gz"

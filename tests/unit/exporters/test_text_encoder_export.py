@@ -16,7 +16,7 @@ from turnscore_exporters.commands import export as app
 from turnscore_exporters.errors import EncoderError
 from turnscore_exporters.text_encoder import TextEncoderModel, find_pooling
 from turnscore_exporters.training.encoders import TextVectors, load_encoder
-from turnscore_models import read_bundle
+from turnscore_models.bundle import read_bundle
 from typer.testing import Result
 
 TEXTS = ["hi what did you do", "i saw a film about whales", "ok", "no no never " * 30]

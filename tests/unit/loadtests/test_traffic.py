@@ -6,7 +6,7 @@ from itertools import islice
 import pytest
 from turnscore_core.inference.tokenizer import TextTokenizer
 from turnscore_load.traffic import LENGTH_MIXES, Ask, ExactTraffic, LengthMix, Traffic, TrafficSettings
-from turnscore_models import starter_bundles
+from turnscore_models.bundle import starter_bundles
 from turnscore_wire import Limits, ScoreRequest
 
 

@@ -4,20 +4,17 @@ from pathlib import Path
 
 import pytest
 from support.bundles import make_bundle
-from turnscore_models import (
+from turnscore_models.bundle import MAX_DOCUMENT_BYTES, copy_bundle, read_bundle, starter_bundles, write_bundle
+from turnscore_models.manifest import (
+    MAX_DEPTH,
+    MAX_FILES,
     BundleError,
     CorruptBundleError,
     InvalidManifestError,
     Manifest,
     MissingBundleFileError,
     UnknownKindError,
-    copy_bundle,
-    read_bundle,
-    starter_bundles,
-    write_bundle,
 )
-from turnscore_models.bundle import MAX_DOCUMENT_BYTES
-from turnscore_models.manifest import MAX_DEPTH, MAX_FILES
 
 
 @pytest.fixture

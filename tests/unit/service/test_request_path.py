@@ -17,7 +17,7 @@ import turnscore_core
 import turnscore_models
 import turnscore_service
 import turnscore_wire
-from turnscore_models import starter_bundles
+from turnscore_models.bundle import starter_bundles
 from turnscore_service.api.http.app import create_app
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.settings.service import Settings

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar, cast
 
 from pydantic import JsonValue
-from turnscore_models import Bundle
+from turnscore_models.bundle import Bundle
 from turnscore_wire import TokenCount
 
 from turnscore_core.inference.onnx_backend import Backend

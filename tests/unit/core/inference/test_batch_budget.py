@@ -20,7 +20,7 @@ from turnscore_core.load_settings import LoadSettings
 from turnscore_core.loaded_scorer import load_scorer
 from turnscore_core.model_loader import measure_budget, widest_packs
 from turnscore_core.scoring import Deadline
-from turnscore_models import read_bundle, starter_bundles
+from turnscore_models.bundle import read_bundle, starter_bundles
 from turnscore_service.scheduling.batcher import Batcher
 from turnscore_service.settings.service import BatchingSettings
 

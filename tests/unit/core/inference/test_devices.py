@@ -20,7 +20,7 @@ from turnscore_core.inference.devices import (
 from turnscore_core.inference.onnx_backend import DeviceError, OnnxBuild
 from turnscore_core.load_settings import LoadSettings
 from turnscore_core.model_loader import load_scorers
-from turnscore_models import starter_bundles
+from turnscore_models.bundle import starter_bundles
 from turnscore_service.settings.service import RuntimeSettings
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.files import find_data
 from tokenizers import Tokenizer
 from turnscore_core.inference.tokenizer import TextTokenizer, WholeWords
-from turnscore_models import starter_bundles
+from turnscore_models.bundle import starter_bundles
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from turnscore_core.engine import Engine, choose_bundles
 from turnscore_core.loaded_scorer import load_scorer
 from turnscore_core.scorers.quality import SplitEncoder, TurnRows
 from turnscore_core.scoring import score_turns
-from turnscore_models import Bundle, BundleError, InvalidManifestError, MismatchedGraphError, read_bundle, write_bundle
-from turnscore_models.bundle import copy_bundle, sha256_of
+from turnscore_models.bundle import Bundle, copy_bundle, read_bundle, sha256_of, write_bundle
+from turnscore_models.manifest import BundleError, InvalidManifestError, MismatchedGraphError
 
 TURNS = converse(7, 12)
 

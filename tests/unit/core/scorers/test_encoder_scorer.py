@@ -8,7 +8,8 @@ import pytest
 from support.bundles import GRAPH, WIDTH, make_encoder_bundle, save_encoder_graph
 from turnscore_core.loaded_scorer import LoadedScorer, load_scorer
 from turnscore_core.scorers.scorer import RawScore, TurnToScore
-from turnscore_models import Bundle, BundleError, MismatchedGraphError, write_bundle
+from turnscore_models.bundle import Bundle, write_bundle
+from turnscore_models.manifest import BundleError, MismatchedGraphError
 from turnscore_wire import Turn
 
 

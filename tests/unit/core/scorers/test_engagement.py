@@ -8,7 +8,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from turnscore_core.inference.onnx_backend import padded_width
 from turnscore_core.scorers.engagement import EngagementScorer, last_user_run
 from turnscore_core.scorers.scorer import TurnToScore
-from turnscore_models import Bundle
+from turnscore_models.bundle import Bundle
 from turnscore_wire import Turn
 
 

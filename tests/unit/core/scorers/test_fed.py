@@ -10,7 +10,7 @@ from support.fed import DIALOGUE, EOS, REFERENCE, PathBackend, make_fed_bundle, 
 from turnscore_core.errors import InvalidRequestError
 from turnscore_core.scorers.fed.plans import KEPT_BYTES, MAX_TREE_TOKENS
 from turnscore_core.scorers.fed.scorer import FedScorer
-from turnscore_models import InvalidManifestError
+from turnscore_models.manifest import InvalidManifestError
 
 
 def test_the_value_is_the_mean_over_the_qualities_asked_for(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from turnscore_core.scorers.quality import QualityScorer
 from turnscore_core.scorers.reaction import ReactionScorer
 from turnscore_core.scorers.scorer import RawScore, TurnToScore, pack_fields
 from turnscore_core.scorers.sentiment_stop import SentimentStopScorer
-from turnscore_models import read_bundle, starter_bundles
+from turnscore_models.bundle import read_bundle, starter_bundles
 from turnscore_wire import Turn
 
 SCORERS = {

@@ -13,7 +13,8 @@ from turnscore_core.inference.onnx_backend import OnnxBackend
 from turnscore_core.loaded_scorer import load_scorer, score_in_one_batch
 from turnscore_core.scorers.quality import HEADS, QualityScorer, RowLayout, ValueFormula, lay_out_rows, lay_out_tokens
 from turnscore_core.scorers.scorer import RawScore, TurnToScore
-from turnscore_models import Bundle, CorruptBundleError, InvalidManifestError, MismatchedGraphError, write_bundle
+from turnscore_models.bundle import Bundle, write_bundle
+from turnscore_models.manifest import CorruptBundleError, InvalidManifestError, MismatchedGraphError
 from turnscore_wire import Turn
 
 

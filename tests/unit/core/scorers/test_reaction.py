@@ -8,8 +8,8 @@ from support.bundles import make_quality_bundle, make_quality_version, make_reac
 from turnscore_core.kept_vectors import VectorStore
 from turnscore_core.loaded_scorer import LoadedScorer, load_scorer, score_in_one_batch
 from turnscore_core.scorers.scorer import TurnToScore
-from turnscore_models import Bundle, MissingBundleFileError, read_bundle
-from turnscore_models.bundle import copy_bundle
+from turnscore_models.bundle import Bundle, copy_bundle, read_bundle
+from turnscore_models.manifest import MissingBundleFileError
 from turnscore_wire import Turn
 
 

@@ -13,15 +13,8 @@ from turnscore_core.inference import onnx_backend
 from turnscore_core.inference.onnx_backend import open_session
 from turnscore_core.loaded_scorer import load_scorer, read_turn, run_self_test
 from turnscore_core.scorers.scorer import RawScore
-from turnscore_models import (
-    Bundle,
-    InvalidManifestError,
-    MismatchedGraphError,
-    copy_bundle,
-    read_bundle,
-    starter_bundles,
-    write_bundle,
-)
+from turnscore_models.bundle import Bundle, copy_bundle, read_bundle, starter_bundles, write_bundle
+from turnscore_models.manifest import InvalidManifestError, MismatchedGraphError
 
 SHIPPED = {bundle.manifest.kind: bundle for bundle in map(read_bundle, starter_bundles())}
 KINDS = pytest.mark.parametrize("kind", sorted(SHIPPED))

@@ -16,7 +16,7 @@ from turnscore_core.scorers.quality import QualityScorer, RowLayout
 from turnscore_core.scorers.scorer import TokenPack, TurnToScore, count_chars
 from turnscore_core.scorers.sentiment_stop import SentimentStopScorer
 from turnscore_core.scorers.turn_warnings import REPEAT_TURNS, TAIL_CHARS
-from turnscore_models import read_bundle, starter_bundles, write_bundle
+from turnscore_models.bundle import read_bundle, starter_bundles, write_bundle
 from turnscore_wire import Turn
 
 QUALITY_END = 512  # characters of the end of a long response that quality keeps

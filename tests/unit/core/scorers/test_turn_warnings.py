@@ -25,7 +25,7 @@ from turnscore_core.scorers.turn_warnings import (
     find_suspect,
     is_foreign,
 )
-from turnscore_models import read_bundle, starter_bundles
+from turnscore_models.bundle import read_bundle, starter_bundles
 from turnscore_wire import Turn
 
 STARTERS = {folder.name: folder for folder in starter_bundles()}

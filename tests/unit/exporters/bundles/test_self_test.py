@@ -10,7 +10,7 @@ from turnscore_exporters.bundles import self_test
 from turnscore_exporters.bundles.self_test import SELF_TEST_TEXTS, record_outputs
 from turnscore_exporters.commands import export as app
 from turnscore_exporters.errors import ExporterError
-from turnscore_models import read_bundle, starter_bundles
+from turnscore_models.bundle import read_bundle, starter_bundles
 
 [ENGAGEMENT] = [folder for folder in starter_bundles() if folder.name == "engagement"]
 

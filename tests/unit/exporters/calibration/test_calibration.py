@@ -29,7 +29,7 @@ from turnscore_exporters.calibration.recalibration import (
     describe_promises,
     weigh_rated,
 )
-from turnscore_models import Bundle, read_bundle, starter_bundles
+from turnscore_models.bundle import Bundle, read_bundle, starter_bundles
 from typer.testing import Result
 
 GOOD_WORDS, BAD_WORDS, OTHERS = ("good", "fine", "nice"), ("bad", "ugly", "wrong"), "abcdefghijklm"

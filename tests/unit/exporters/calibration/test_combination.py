@@ -7,7 +7,7 @@ import pytest
 from turnscore_exporters.data.pairs import ReferenceTurns
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.rebuild_bundle import parse_weights, write_combination_percentiles
-from turnscore_models import read_bundle, starter_bundles
+from turnscore_models.bundle import read_bundle, starter_bundles
 
 TURNS = ReferenceTurns([("hi", f"we saw {n} boats on the lake") for n in range(12)], "made up")
 BUNDLES = [f"{each}/" for each in starter_bundles() if each.name in ("engagement", "sentiment_stop")]

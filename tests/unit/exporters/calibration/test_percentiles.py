@@ -13,7 +13,7 @@ from turnscore_core.scorers.quality import HEADS
 from turnscore_core.scorers.scorer import RawScore
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.rebuild_bundle import renew_percentiles
-from turnscore_models import Bundle, read_bundle, starter_bundles
+from turnscore_models.bundle import Bundle, read_bundle, starter_bundles
 
 STARTERS = {folder.name: folder for folder in starter_bundles()}
 WORDS = ("good", "bad", "fine", "a", "tell me more", "why", "ok", "i do not know", "ugly", "b c d")

@@ -31,7 +31,8 @@ from turnscore_exporters.errors import CheckpointError, ExporterError
 from turnscore_exporters.options import CriterionTrainOptions
 from turnscore_exporters.quality.dequantize import read_joint_layers
 from turnscore_exporters.training.loop import choose_batch
-from turnscore_models import Bundle, MismatchedGraphError, read_bundle, starter_bundles, write_bundle
+from turnscore_models.bundle import Bundle, read_bundle, starter_bundles, write_bundle
+from turnscore_models.manifest import MismatchedGraphError
 from turnscore_wire import Turn
 
 KIND = ("Thank you so much for asking,", "Of course, I am happy to help you:", "Please take your time, dear friend,")

@@ -16,7 +16,7 @@ from turnscore_exporters.engagement.model import TokenPooling
 from turnscore_exporters.engagement.training import MixedRecipe, PaperRecipe, train_paper_recipe
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.training.encoders import load_encoder
-from turnscore_models import read_bundle
+from turnscore_models.bundle import read_bundle
 
 FEW_STEPS = tuple((source, 10) for source, _ in MixedRecipe().head_steps)
 

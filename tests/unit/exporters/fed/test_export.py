@@ -16,7 +16,7 @@ from turnscore_exporters.errors import ExporterError, ParityError
 from turnscore_exporters.fed.bundle import read_qualities, run_fed_export
 from turnscore_exporters.fed.model import FedCheckpoint, build_probe, export_graph, load_checkpoint
 from turnscore_exporters.options import FedExportOptions
-from turnscore_models import read_bundle
+from turnscore_models.bundle import read_bundle
 
 
 @pytest.fixture(scope="module")

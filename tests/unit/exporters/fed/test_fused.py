@@ -17,7 +17,7 @@ from turnscore_exporters.errors import GraphExportError
 from turnscore_exporters.fed import model as fed_graphs
 from turnscore_exporters.fed.model import FedCheckpoint, FedModel, export_graph, load_checkpoint
 from turnscore_exporters.graphs.fp16 import emulate_fp16
-from turnscore_models import read_bundle
+from turnscore_models.bundle import read_bundle
 
 ROUNDING = 1e-4
 

@@ -12,7 +12,7 @@ from turnscore_core.scorers.scorer import RawScore, TurnToScore
 from turnscore_exporters.commands import export as app
 from turnscore_exporters.errors import EncoderError
 from turnscore_exporters.pair_models.models import load_masked_model, load_pair_model, score_masked, score_pairs
-from turnscore_models import Bundle, read_bundle
+from turnscore_models.bundle import Bundle, read_bundle
 from turnscore_wire import Turn
 
 FAMILIES = ("bert", "roberta")

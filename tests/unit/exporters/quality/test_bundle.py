@@ -29,7 +29,8 @@ from turnscore_exporters.quality.dequantize import put_weights
 from turnscore_exporters.quality.model import HeadSet, JointPart, QualityModel, QualitySettings, load_model
 from turnscore_exporters.quality.value import FittedFormula, read_formula, write_formula
 from turnscore_exporters.training.encoders import load_encoder, save_model
-from turnscore_models import Bundle, GraphVariant, MismatchedGraphError, Threshold, read_bundle, starter_bundles
+from turnscore_models.bundle import Bundle, read_bundle, starter_bundles
+from turnscore_models.manifest import GraphVariant, MismatchedGraphError, Threshold
 from turnscore_wire import Turn
 from typer.testing import Result
 

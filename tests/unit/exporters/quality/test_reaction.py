@@ -19,7 +19,7 @@ from turnscore_exporters.options import ReactionExportOptions
 from turnscore_exporters.quality import reaction
 from turnscore_exporters.quality.bundle import write_head_set
 from turnscore_exporters.quality.reaction import export_reaction, fit_reaction, score_user_turns
-from turnscore_models import Bundle, write_bundle
+from turnscore_models.bundle import Bundle, write_bundle
 
 
 class Heads(nn.Module):

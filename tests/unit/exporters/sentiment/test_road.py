@@ -10,7 +10,7 @@ from turnscore_core.loaded_scorer import load_scorer
 from turnscore_core.scorers.scorer import TurnToScore
 from turnscore_exporters.commands import export as export_app
 from turnscore_exporters.commands import train as train_app
-from turnscore_models import Bundle, read_bundle
+from turnscore_models.bundle import Bundle, read_bundle
 from turnscore_wire import Turn
 
 

@@ -11,9 +11,9 @@ import pytest
 from support.conditions import until
 from support.fakes import FakeScorer, loaded_fake
 from support.versions import FakeLoader, second_version, switchable
-from turnscore_models import BundleError
 from turnscore_models.admin import FOLDER_VARIABLE, AdminError, AdminOrder, AdminReport, ask_workers
 from turnscore_models.cli import app
+from turnscore_models.manifest import BundleError
 from turnscore_service.lifecycle import admin
 from turnscore_service.lifecycle.admin import AdminSocket, UnusableFolderError, check_folder, prepare_folder
 from turnscore_service.lifecycle.runtime import Runtime

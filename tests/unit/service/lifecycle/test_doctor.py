@@ -12,7 +12,7 @@ import pytest
 from support.fakes import CPU_BUILD, FakeMachine
 from support.processes import running_redis
 from turnscore_client._command.registry import app
-from turnscore_models import starter_bundles
+from turnscore_models.bundle import starter_bundles
 from turnscore_service._patches import bentoml_metrics
 from turnscore_service.lifecycle import doctor
 from turnscore_service.lifecycle.service_checks import Surroundings, check_service

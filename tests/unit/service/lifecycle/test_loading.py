@@ -7,7 +7,8 @@ from support.fakes import FakeEncoder, FakeScorer, loaded_fake
 from turnscore_core.inference.concurrency import Concurrency
 from turnscore_core.inference.onnx_backend import DeviceError
 from turnscore_core.loaded_scorer import LoadedScorer
-from turnscore_models import Bundle, BundleError, BundleNotFoundError, MismatchedGraphError
+from turnscore_models.bundle import Bundle
+from turnscore_models.manifest import BundleError, BundleNotFoundError, MismatchedGraphError
 from turnscore_service.lifecycle.loading import load_versions
 from turnscore_service.scheduling.versions import CandidateVersions
 from turnscore_service.settings.group import VersionShare

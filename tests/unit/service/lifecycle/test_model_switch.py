@@ -12,7 +12,8 @@ from support.versions import NO_CACHE, FakeLoader, ShiftedScorer, ask, counted, 
 from turnscore_core.errors import FailedScoringError
 from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.scoring import Deadline
-from turnscore_models import Bundle, BundleError, MismatchedGraphError
+from turnscore_models.bundle import Bundle
+from turnscore_models.manifest import BundleError, MismatchedGraphError
 from turnscore_service import metrics
 from turnscore_service.lifecycle.model_switch import SwitchRefusedError
 from turnscore_service.settings.service import CombinationSettings, RuntimeSettings, Settings

@@ -6,14 +6,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from turnscore_models import starter_bundles
+from turnscore_models.bundle import starter_bundles
 
 ROOT = Path(__file__).parents[4]
 SWITCH = "ORT_DISABLE_TELEMETRY"
 SERVED = """
 import sys
 from pathlib import Path
-from turnscore_models import read_bundle
+from turnscore_models.bundle import read_bundle
 from turnscore_core.loaded_scorer import load_scorer
 load_scorer(read_bundle(Path(sys.argv[1])), "cpu-int8").run_sample()
 """

@@ -14,7 +14,7 @@ from support.conditions import until
 from turnscore_core.scorers.quality import SplitEncoder, TurnRows
 from turnscore_core.scorers.scorer import TurnToScore
 from turnscore_core.scoring import Deadline, Item
-from turnscore_models import Bundle
+from turnscore_models.bundle import Bundle
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.settings.service import Settings
 from turnscore_wire import BatchReply, Score, ScoreReply, ScoreRequest, Turn
