@@ -1,7 +1,6 @@
-"""experiments/quality_bundle.py: thresholds of turns that nothing was fitted on, or a value that is fitted again."""
+"""experiments/quality_bundle.py: thresholds of turns that nothing was fitted on."""
 
 import random
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -9,15 +8,14 @@ import pytest
 from quality_bundle import app
 from support.bundles import make_quality_bundle
 from support.exporter_data import write_rows
+from support.files import invoke
 from turnscore_assessment.agreement.scoring import make_turn
 from turnscore_assessment.data.dialogues import LabelledTurn, read_rated_turns
 from turnscore_core.loaded_scorer import choose_variant, load_scorer, score_in_one_batch
-from turnscore_core.scorers.quality import QualityOptions
 from turnscore_exporters.calibration.recalibration import choose_order
-from turnscore_exporters.quality.value import REPEATS, WEIGHED
-from turnscore_models.bundle import Bundle, read_bundle, starter_bundles, write_bundle
+from turnscore_models.bundle import Bundle, read_bundle, starter_bundles
 from turnscore_models.manifest import Threshold
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 RATINGS = "turn_ratings.jsonl.gz"
 STARTER = next(folder for folder in starter_bundles() if folder.name == "quality")
@@ -41,9 +39,9 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     return make_quality_bundle(tmp_path_factory.mktemp("shipped") / "bundle")
 
 
-def run(bundle: Path, data: Path, *options: str, command: str = "thresholds") -> Result:
-    given = [f"{bundle}/", "--data", str(data), "--version", "7.0.1", "--output", str(data / "new")]
-    return CliRunner().invoke(app, [command, *given, *options])
+def run(bundle: Path, data: Path, code: int = 0) -> Result:
+    given = [f"{bundle}/", "--data", data, "--version", "7.0.1", "--output", data / "new"]
+    return invoke(app, ["thresholds", *given], code)
 
 
 def thresholds_of(folder: Path) -> tuple[Threshold, Threshold]:
@@ -63,8 +61,7 @@ def values_of(bundle: Bundle, turns: list[LabelledTurn]) -> np.ndarray:
 def test_it_is_the_order_statistic_of_the_good_turns_that_nothing_was_fitted_on(bundle: Bundle, tmp_path: Path):
     rows = [*make_rows("persona-zhao", 500), *make_rows("convai2-grade", 300)]
     write_rows(tmp_path / RATINGS, rows)
-    result = run(bundle.folder, tmp_path)
-    assert result.exit_code == 0, result.output
+    run(bundle.folder, tmp_path)
     turns = [each for each in read_rated_turns(tmp_path / RATINGS) if not each.is_fitted_on]
     good = np.array([each.rating >= 3.5 for each in turns])
     values = values_of(bundle, turns)
@@ -92,54 +89,6 @@ def test_it_is_the_order_statistic_of_the_good_turns_that_nothing_was_fitted_on(
 )
 def test_too_few_good_turns_and_another_scorers_bundle_are_refused(bundle, tmp_path, rows, name, message):
     write_rows(tmp_path / RATINGS, make_rows("persona-zhao", rows))
-    result = run(bundle.folder if name == "quality" else STARTER.with_name(name), tmp_path)
-    assert result.exit_code == 1
+    result = run(bundle.folder if name == "quality" else STARTER.with_name(name), tmp_path, 1)
     assert message in " ".join(result.output.split())
     assert not (tmp_path / "new").exists()
-
-
-@pytest.fixture(scope="module")
-def with_old_figures(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
-    made = make_quality_bundle(tmp_path_factory.mktemp("value") / "bundle")
-    update = {
-        "threshold": Threshold(value=0.3, source="made up"),
-        "agreement": {"report": {"ratings": {}}, "agreement_by_graph": {"fp32": {}}, "kept": 1},
-    }
-    return write_bundle(made.folder, made.manifest.model_copy(update=update))
-
-
-def write_judged(folder: Path) -> None:
-    """Judges like good words."""
-    chance = random.Random(2)
-    rows: list[object] = []
-    for number in range(300):
-        word = chance.choice(["good", "bad"])
-        marks = dict.fromkeys(("overall", "relevant", "engaging", "sound"), 4.5 if word == "good" else 1.5)
-        response = {"text": f"{word} {' '.join(chance.choices('abcdefghijklm', k=3))}", "made": "as said", **marks}
-        context = [{"speaker": "user", "text": " ".join(chance.choices("abcdefghijklm", k=4))}]
-        row = {"set": "dstc9", "dialogue": f"d{number}", "split": "dev", "context": context, "responses": [response]}
-        rows.append(row)
-    write_rows(folder / "judged_turns.jsonl.gz", rows)
-
-
-def details_of(bundle: Bundle, *context: tuple[str, str]) -> Mapping[str, float]:
-    scorer = load_scorer(bundle, next(iter(bundle.manifest.graphs))).scorer
-    return score_in_one_batch(scorer, [make_turn(context, "a good b c")])[0].details
-
-
-def test_the_value_is_fitted_again_and_only_what_depends_on_it_changes(with_old_figures: Bundle, tmp_path: Path):
-    write_judged(tmp_path)
-    result = run(with_old_figures.folder, tmp_path, "--context-turns", "2", command="value")
-    assert result.exit_code == 0, result.output
-    made = read_bundle(tmp_path / "new")
-    options = QualityOptions.model_validate(made.manifest.options)
-    assert (options.value.repeats, options.layout.context_turns) == (REPEATS, 2)
-    assert set(options.value.weights) == set(WEIGHED)
-    assert max(options.value.weights.values()) > 0
-    changed = {name for name, digest in made.manifest.files.items() if digest != with_old_figures.manifest.files[name]}
-    assert changed == {"self_test.json"}
-    assert details_of(made, ("user", "d e f g")) == details_of(with_old_figures, ("user", "d e f g"))
-    manifest = made.manifest
-    assert (manifest.threshold, manifest.good_threshold) == (None, None)
-    assert manifest.agreement == {"kept": 1, "agreement_by_graph": {"fp32": {}}}
-    assert "of judged-live" in str(manifest.training["value.json"])
