@@ -123,9 +123,10 @@ class ModelLoader:
         self._load = partial(load_checked, running=RunCount(), cuda=CudaOptions())
         self.kept = VectorStore(settings.kept_vector_bytes)  # the vectors of all models of this process
 
-    def load_all(self) -> dict[str, LoadedScorer]:
+    def load_all(self, *, will_serve: bool = True) -> dict[str, LoadedScorer]:
         """The scorers of the bundles that the settings name, by name; of the starter bundles where they name none.
 
+        What will not serve takes its memory when it needs it: to take it now is half of a load.
         Raises BundleError where one is refused, where two are one scorer, or where there is none; DeviceError where
         the device that was asked for cannot be used.
         """
@@ -152,7 +153,7 @@ class ModelLoader:
             scorers[name] = self._finish(self._tune(loaded, scorers.get(first)))
         measured = {name: each for name, each in scorers.items() if firsts.get(each.pass_key, name) == name}
         for loaded in measured.values():
-            if loaded.device == CPU:
+            if loaded.device == CPU and will_serve:
                 fill_arenas(loaded, self._most_tokens(loaded))
         shared = self._share_memory(measured)
         return {
@@ -318,7 +319,8 @@ class ModelLoader:
 
 
 def load_scorers(settings: LoadSettings, *, worker: int = 0, machine: Machine | None = None) -> dict[str, LoadedScorer]:
-    return ModelLoader(settings, worker=worker, machine=machine).load_all()
+    """As `ModelLoader.load_all`, for a program that scores and serves nobody."""
+    return ModelLoader(settings, worker=worker, machine=machine).load_all(will_serve=False)
 
 
 def _require_same_scorer(bundle: Bundle, like: LoadedScorer) -> None:
