@@ -7,15 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.bundles import converse, make_quality_bundle, make_quality_version, open_quality
-from turnscore_core.dialogues import Dialogue
-from turnscore_core.engine import Engine
 from turnscore_core.kept_vectors import Vectors, VectorStore
 from turnscore_core.load_settings import LoadSettings
-from turnscore_core.loaded_scorer import score_in_one_batch
+from turnscore_core.loaded_scorer import load_scorer, score_in_one_batch
 from turnscore_core.model_loader import ModelLoader
 from turnscore_core.scorers.quality import CONTEXT, RESPONSE, QualityScorer
 from turnscore_core.scorers.scorer import RawScore, Scorer, TurnToScore
-from turnscore_models.bundle import Bundle, starter_bundles
+from turnscore_models.bundle import Bundle, read_bundle, starter_bundles
 from turnscore_wire import Turn
 
 CONVERSATIONS = 200
@@ -78,18 +76,21 @@ def test_a_turn_that_was_read_ahead_is_not_read_again_and_changes_no_bit(bundle:
 
 def test_200_conversations_have_the_same_bits_with_and_without_kept_vectors():
     [starter] = [each for each in starter_bundles() if each.name == "quality"]
-    totals = []
-    for kept_bytes in (0, 64 * 1024**2):
-        with Engine([starter], threads=1, concurrent_batches=1, kept_vector_bytes=kept_bytes) as engine:
-            found = []
-            for seed in range(CONVERSATIONS):
-                turns = converse(seed, 4, COMMON)
-                for place in range(1, len(turns), 2):  # each reply when it comes, then all of them at once
-                    found += engine.score([Dialogue(str(seed), turns[: place + 1], is_last_alone=True)])
-                if seed % 20 == 0:
-                    found += engine.score([Dialogue(str(seed), turns)])
-            totals.append([[each.scores for each in result.turns] for result in found])
-    assert totals[0] == totals[1]
+    scorer = load_scorer(read_bundle(starter), "cpu-int8").scorer
+
+    def score_all() -> list[RawScore]:
+        found = []
+        for seed in range(CONVERSATIONS):
+            turns = list(replies(converse(seed, 4, COMMON)))
+            found += score_each(scorer, turns)
+            if seed % 20 == 0:  # and all of them at once
+                found += score_in_one_batch(scorer, [scorer.trim(turn) for turn in turns])
+        return found
+
+    plain, store = score_all(), VectorStore()
+    scorer.keep_vectors(store.of("a"))
+    assert score_all() == plain
+    assert store.counts().hits[CONTEXT] > CONVERSATIONS
 
 
 def test_at_reply_time_the_reply_and_what_was_said_since_are_read(bundle: Bundle):
