@@ -263,8 +263,7 @@ def load_scorer(
     return measure_pace(load_checked(bundle, variant, concurrency=Concurrency(threads=threads), device=device))
 
 
-# What has passed its self-test here. It would pass it again: the digest covers every file, and only the number of
-# threads may differ. With each model loaded again for the threads that suit it, that was a third of a start.
+# What has passed its self-test here would pass it again, by whatever number of threads: the digest covers every file.
 _PASSED: set[tuple[str, GraphVariant, Device, str]] = set()
 
 
@@ -283,9 +282,9 @@ def load_checked(
     All of it is read from a private copy that is hashed against the bundle's manifest in memory, so that what is served
     is what was checked, or checked, under that digest.
     Measures nothing, so that several may be loaded at once. One that `is_checked` has passed its self-test in another
-    process of this machine, and is spared it; so is one that has passed it in this process. Raises MismatchedGraphError where the graph does not load, its inputs or
-    outputs differ from the manifest's, or it scores a self-test turn otherwise than when it was exported;
-    UnknownKindError where no scorer reads the kind; DeviceError where the graph does not run on
+    process of this machine, and is spared it, as is one that passed it here. Raises MismatchedGraphError where the
+    graph does not load, its inputs or outputs differ from the manifest's, or it scores a self-test turn otherwise than
+    when it was exported; UnknownKindError where no scorer reads the kind; DeviceError where the graph does not run on
     `device`.
     """
     with private_copy(bundle) as copied:
