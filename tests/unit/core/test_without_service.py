@@ -10,20 +10,19 @@ for name in ("bentoml", "fastapi", "grpc", "prometheus_client", "redis", "starle
 from pathlib import Path
 from turnscore_core.dialogues import Dialogue
 from turnscore_core.engine import Engine
+from turnscore_models import manifest, store
 from turnscore_models.bundle import starter_bundles
-from turnscore_models.manifest import BundleError
-from turnscore_models.store import import_bundle, list_bundles, resolve
 from turnscore_wire import Turn
 [quality] = [folder for folder in starter_bundles() if folder.name == "quality"]
-assert list_bundles() == [] and resolve("quality").folder == quality
+assert store.list_bundles() == [] and store.resolve("quality").folder == quality
 with Engine(["quality"], threads=1, concurrent_batches=1) as engine:
     turns = [Turn(speaker="user", text="How are you?"), Turn(speaker="system", text="Fine, and you?")]
     [result] = engine.score([Dialogue("a", turns)])
     assert 0 < result.turns[0].scores["quality"].value < 1
-for asked in (lambda: resolve("nothing"), lambda: import_bundle(quality)):
+for asked in (lambda: store.resolve("nothing"), lambda: store.import_bundle(quality)):
     try:
         asked()
-    except BundleError as error:
+    except manifest.BundleError as error:
         print(error)
 """
 
