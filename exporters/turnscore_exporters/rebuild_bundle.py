@@ -15,13 +15,7 @@ from turnscore_models.bundle import Bundle, read_bundle, write_bundle
 from turnscore_models.manifest import CombinationCalibration
 from turnscore_models.store import resolve
 
-from turnscore_exporters.bundles.self_test import (
-    SELF_TEST_TEXTS,
-    build_self_test,
-    self_test_turns,
-    start_version,
-    write_self_test,
-)
+from turnscore_exporters.bundles import self_test
 from turnscore_exporters.bundles.writer import calibrate, turns_of
 from turnscore_exporters.data.pairs import ReferenceTurns, choose_reference_turns
 from turnscore_exporters.errors import ExporterError
@@ -38,14 +32,14 @@ def rebuild_self_test(options: SelfTestOptions) -> list[str]:
     """
     bundle = read_bundle(options.bundle)
     kind = bundle.manifest.kind
-    if kind not in SELF_TEST_TEXTS:
+    if kind not in self_test.SELF_TEST_TEXTS:
         raise ExporterError(f"no self-test turns are known for bundles of kind {kind!r}")
-    copied = start_version(bundle, options.version, options.output)
+    copied = self_test.start_version(bundle, options.version, options.output)
     known = {(tuple(each.context), each.response): each.value for each in bundle.self_test().turns}
-    turns = self_test_turns(kind)
+    turns = self_test.self_test_turns(kind)
     values = [known.get((tuple((t.speaker, t.text) for t in each.context), each.response)) for each in turns]
     manifest = copied.manifest.model_copy(update={"version": options.version})
-    made = write_self_test(copied, manifest, build_self_test(turns, values))
+    made = self_test.write_self_test(copied, manifest, self_test.build_self_test(turns, values))
     return [f"{made.manifest.reference} written to {options.output}; tolerances: {made.self_test().tolerances}"]
 
 
@@ -83,7 +77,7 @@ def renew_percentiles(
     turns = draw_turns(known, limit, seed=0)
     if len(turns) < LEAST_TURNS:
         raise ExporterError(f"{len(turns)} turns; percentiles need at least {LEAST_TURNS}")
-    copied = start_version(bundle, version, output)
+    copied = self_test.start_version(bundle, version, output)
     loaded = load_scorer(copied, choose_variant(copied), threads=usable_cpus())
     sample = "" if len(turns) == len(known) else f"; a sample of {len(turns)} of {len(known)}"
     stated = STATED if speaker == "system" else f"{STATED}: the user turns before them"

@@ -18,17 +18,10 @@ from turnscore_core.scorers.engagement import EngagementScorer
 from turnscore_core.scorers.fed.questions import FedBundleOptions
 from turnscore_core.scorers.fed.scorer import FedScorer
 from turnscore_core.scorers.scorer import TurnToScore
+from turnscore_exporters.bundles import writer
 from turnscore_exporters.bundles.checkpoint import write_graphs, write_rest
 from turnscore_exporters.bundles.self_test import build_self_test, self_test_turns
-from turnscore_exporters.bundles.writer import (
-    CALIBRATION_FILE,
-    GRAPH_FILES,
-    SELF_TEST_FILE,
-    TOKENIZER_FILE,
-    GraphChoice,
-    calibrate,
-    start_bundle,
-)
+from turnscore_exporters.bundles.writer import GraphChoice
 from turnscore_exporters.engagement.model import CONTRACT, score_pairs
 from turnscore_exporters.fed.bundle import PRECISIONS, REFERENCE_FILE, TOLERANCES, read_qualities
 from turnscore_exporters.fed.model import export_graph
@@ -69,34 +62,34 @@ def write_encoder_bundle(shape: gpu_models.TransformerShape, variant: GraphVaria
     write_graphs(model, CONTRACT, choice, output)
     write_rest(encoder.tokenizer, values, SOURCE, self_test, output)
     if variant != "fp32":
-        (output / GRAPH_FILES["fp32"]).unlink()
+        (output / writer.GRAPH_FILES["fp32"]).unlink()
     rest = {
         "token_limit": gpu_models.TOKEN_LIMIT,
         "training": {"model": shape.name},
         "agreement": {},
         "licence": LICENCE,
     }
-    return start_bundle(output, "engagement", VERSION, {variant: choice.promises()[variant]}, **rest)
+    return writer.start_bundle(output, "engagement", VERSION, {variant: choice.promises()[variant]}, **rest)
 
 
 def write_fed_bundle(shape: gpu_models.TransformerShape, variant: GraphVariant, output: Path, device: Device) -> Bundle:
     """A FED bundle; its self-test has the values that the device computes of the same graph."""
-    graph = output / GRAPH_FILES[variant]
+    graph = output / writer.GRAPH_FILES[variant]
     on_gpu = variant == "cuda-fp16"
     export_graph(
         gpu_models.build_language_model(shape), graph, torch.float16 if on_gpu else torch.float32, is_fused=on_gpu
     )
     tokenizer, eos_id = gpu_models.build_dialogue_tokenizer()
-    tokenizer.save(str(output / TOKENIZER_FILE), pretty=False)
-    write_json(output / CALIBRATION_FILE, calibrate([0.0], SOURCE))
+    tokenizer.save(str(output / writer.TOKENIZER_FILE), pretty=False)
+    write_json(output / writer.CALIBRATION_FILE, writer.calibrate([0.0], SOURCE))
     tested, known = self_test_turns("fed")[:4], read_qualities()
-    write_json(output / SELF_TEST_FILE, build_self_test(tested, [None] * len(tested)))
+    write_json(output / writer.SELF_TEST_FILE, build_self_test(tested, [None] * len(tested)))
     options = FedBundleOptions(
         qualities=known.qualities, default_qualities=tuple(known.default), eos_id=eos_id, reference=REFERENCE_FILE
     )
     zeros = np.zeros((1, len(options.qualities)))
     np.savez(output / REFERENCE_FILE, response_only=zeros, whole_sequence=zeros)
-    bundle = start_bundle(
+    bundle = writer.start_bundle(
         output,
         "fed",
         VERSION,
@@ -109,7 +102,7 @@ def write_fed_bundle(shape: gpu_models.TransformerShape, variant: GraphVariant, 
     )
     scorer = FedScorer(bundle, gpu_models.open_backend(graph, device))
     values = [each.value for each in score_in_one_batch(scorer, tested)]
-    write_json(output / SELF_TEST_FILE, build_self_test(tested, values))
+    write_json(output / writer.SELF_TEST_FILE, build_self_test(tested, values))
     return write_bundle(output, bundle.manifest)
 
 

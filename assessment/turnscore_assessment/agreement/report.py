@@ -11,25 +11,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from turnscore_assessment.agreement.scoring import (
-    VALUE,
-    AgreementOptions,
-    JudgedDialogue,
-    ScoredFile,
-    drop_empty_turns,
-    read_judged_dialogues,
-    score_dialogues,
-)
+from turnscore_assessment import figures
+from turnscore_assessment.agreement import scoring
+from turnscore_assessment.agreement.scoring import AgreementOptions, JudgedDialogue, ScoredFile
 from turnscore_assessment.errors import AgreementError
-from turnscore_assessment.figures import (
-    CONFIDENCE,
-    LEAST_OBSERVATIONS,
-    Correlations,
-    Floats,
-    Integers,
-    Interval,
-    correlate_clustered,
-)
+from turnscore_assessment.figures import Correlations, Floats, Integers, Interval
 from turnscore_assessment.rendering import Page, Section, Table, show, write_report
 
 Level = Literal["turn", "dialogue"]
@@ -112,8 +98,10 @@ def observe(dialogues: Sequence[JudgedDialogue], parts: Sequence[tuple[ScoredFil
 
 
 def _find_problem(qualities: Sequence[float], level: Level) -> str | None:
-    if len(qualities) < LEAST_OBSERVATIONS:
-        return f"{level} level, as {len(qualities)} {level}s have a `quality` and {LEAST_OBSERVATIONS} are needed"
+    if len(qualities) < figures.LEAST_OBSERVATIONS:
+        return (
+            f"{level} level, as {len(qualities)} {level}s have a `quality` and {figures.LEAST_OBSERVATIONS} are needed"
+        )
     if len(set(qualities)) == 1:
         return f"{level} level, as the `quality` of all {len(qualities)} {level}s is {qualities[0]:g}"
     return None
@@ -194,7 +182,7 @@ def _measure_row(
     kept = chosen & ~np.isnan(column.values)
     others = () if column.is_baseline else observations.columns
     baselines = {each.name: each.values for each in others if each.is_baseline}
-    found = correlate_clustered(
+    found = figures.correlate_clustered(
         column.values[kept],
         observations.qualities[kept],
         {name: values[kept] for name, values in baselines.items()},
@@ -276,20 +264,20 @@ def report_agreement(options: AgreementOptions) -> Page:
     Raises BadFileError for the file, AgreementError for what cannot be scored or measured.
     """
     file, rounds, seed = options.file, options.bootstrap, options.seed
-    read = read_judged_dialogues(file)
-    dialogues = [dialogue for dialogue in map(drop_empty_turns, read) if dialogue.is_judged]
+    read = scoring.read_judged_dialogues(file)
+    dialogues = [dialogue for dialogue in map(scoring.drop_empty_turns, read) if dialogue.is_judged]
     try:
         asked, problems = find_levels(dialogues, options.level)
     except AgreementError as error:
         raise AgreementError(f"{file}: {error}") from None
-    chosen = choose_parts(scored := score_dialogues(options, dialogues), options.parts or [VALUE])
+    chosen = choose_parts(scored := scoring.score_dialogues(options, dialogues), options.parts or [scoring.VALUE])
     observed = [observe(dialogues, chosen, level) for level in asked]
     levels = [MeasuredLevel(each, measure(each, rounds, seed)) for each in observed]
     sha256, left_out = hashlib.sha256(file.read_bytes()).hexdigest(), [*_count_empty(read), *problems]
     explanation = (
-        f"Each figure with its {CONFIDENCE:.0%} interval from {rounds} resamples of whole dialogues (seed {seed}); "
-        "Kendall is tau-b; given length: partial correlation given the response's characters. A dialogue's score is "
-        "the mean over the turns that count for the scorer, its length the mean over its system turns."
+        f"Each figure with its {figures.CONFIDENCE:.0%} interval from {rounds} resamples of whole dialogues (seed "
+        f"{seed}); Kendall is tau-b; given length: partial correlation given the response's characters. A dialogue's "
+        "score is the mean over the turns that count for the scorer, its length the mean over its system turns."
     )
     explanation = " ".join([explanation, *(f"Left out: {reason}." for reason in left_out)])
     models = ", ".join(f"{each.model} (graph {each.graph}, digest {each.digest[:12]})" for each in scored)
@@ -303,7 +291,7 @@ def report_agreement(options: AgreementOptions) -> Page:
     result = {
         "file": file.name,
         "sha256": sha256,
-        "bootstrap": {"rounds": rounds, "seed": seed, "confidence": CONFIDENCE, "unit": "dialogue"},
+        "bootstrap": {"rounds": rounds, "seed": seed, "confidence": figures.CONFIDENCE, "unit": "dialogue"},
         "models": {each.scorer: {"model": each.model, "digest": each.digest, "graph": each.graph} for each in scored},
         "levels": {
             each.observations.level: {"against": each.observations.against, "groups": each.groups} for each in levels
@@ -316,5 +304,5 @@ def report_agreement(options: AgreementOptions) -> Page:
 
 
 def _count_empty(dialogues: Sequence[JudgedDialogue]) -> list[str]:
-    empty = sum(len(each.turn_qualities) - len(drop_empty_turns(each).turn_qualities) for each in dialogues)
+    empty = sum(len(each.turn_qualities) - len(scoring.drop_empty_turns(each).turn_qualities) for each in dialogues)
     return [f"{empty} judged turns without text: the service refuses to score them"] if empty else []

@@ -15,16 +15,9 @@ from typing import Annotated, Any
 import numpy as np
 from typer import Option
 
+from turnscore_assessment.agreement import scoring
 from turnscore_assessment.agreement.report import choose_parts
-from turnscore_assessment.agreement.scoring import (
-    VALUE,
-    JudgedDialogue,
-    JudgedTurn,
-    ScoredFile,
-    ScorerOptions,
-    drop_empty_turns,
-    score_dialogues,
-)
+from turnscore_assessment.agreement.scoring import JudgedDialogue, JudgedTurn, ScoredFile, ScorerOptions
 from turnscore_assessment.command_line import RatingsFile, RoundsOption, SeedOption, input_file
 from turnscore_assessment.errors import AgreementError, BadFileError, TooFewError
 from turnscore_assessment.figures import (
@@ -123,7 +116,9 @@ def to_judged(ratings: RatingFile, rows: Integers) -> list[JudgedDialogue]:
     for row in rows:
         rated = ratings.dialogues[row]
         turns = [JudgedTurn(speaker=turn.speaker, text=turn.text) for turn in rated.turns]
-        found.append(drop_empty_turns(JudgedDialogue(id=f"line {row + FIRST_LINE}", system=rated.system, turns=turns)))
+        found.append(
+            scoring.drop_empty_turns(JudgedDialogue(id=f"line {row + FIRST_LINE}", system=rated.system, turns=turns))
+        )
     return found
 
 
@@ -418,5 +413,5 @@ def _score(options: MetricsOptions, study: JudgedStudy) -> list[MetricColumn]:
     rows, dialogues = rows[spoken], [each for each, says in zip(dialogues, spoken, strict=True) if says]
     if not dialogues:
         raise AgreementError(f"{options.ratings}: no rated dialogue has `turns` to score")
-    parts = choose_parts(score_dialogues(options, dialogues), [VALUE, *(options.parts or [])])
+    parts = choose_parts(scoring.score_dialogues(options, dialogues), [scoring.VALUE, *(options.parts or [])])
     return gather_scored(parts, rows, len(ratings.dialogues))

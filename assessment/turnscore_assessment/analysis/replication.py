@@ -8,18 +8,9 @@ import numpy as np
 
 from turnscore_assessment.errors import TooFewError
 from turnscore_assessment.figures import CONFIDENCE, Floats, Interval, compute_pearson
+from turnscore_assessment.ratings import scoring
 from turnscore_assessment.ratings.rating_file import OVERALL, RatingFile
-from turnscore_assessment.ratings.scoring import (
-    LEAST_SYSTEMS,
-    THRESHOLDS,
-    SystemCorrelation,
-    SystemSums,
-    compare_ranks,
-    correlate_systems,
-    judge_study,
-    resample_systems,
-    sum_values,
-)
+from turnscore_assessment.ratings.scoring import SystemCorrelation, SystemSums
 from turnscore_assessment.rendering import Page, Section, Table, draw_lines
 
 Z, RAW = "z", "raw"
@@ -30,20 +21,22 @@ class ScoredStudy:
 
     def __init__(self, ratings: RatingFile) -> None:
         """TooFewError where no worker passes."""
-        study = judge_study(ratings)
+        study = scoring.judge_study(ratings)
         self.name, self.systems, self.columns = study.name, study.table.systems, study.columns
         self.sums = {Z: study.sums, RAW: study.raw_sums}  # By kind, over workers who pass.
         passes, is_ordinary = study.passing[study.table.worker_of], ~study.table.is_degraded
         rows = {"passed": passes & is_ordinary, "failed": ~passes & is_ordinary, "all": is_ordinary}
         # Standardized, over `passed`, `failed` and `all` workers; a group without workers is left out.
-        self.groups = {name: sum_values(study.table, study.z, each) for name, each in rows.items() if each.any()}
+        self.groups = {
+            name: scoring.sum_values(study.table, study.z, each) for name, each in rows.items() if each.any()
+        }
         of_system = {
             name: study.means[study.chosen & (study.table.system_of == number)]
             for number, name in enumerate(self.systems)
         }
         # For every ordered pair: the one-sided p that the first system's dialogues are rated higher.
         self.p_greater = {
-            (first, second): compare_ranks(of_system[first], of_system[second], "greater")
+            (first, second): scoring.compare_ranks(of_system[first], of_system[second], "greater")
             for first, second in permutations(self.systems, 2)
             if len(of_system[first]) and len(of_system[second])
         }
@@ -98,15 +91,17 @@ def compare_studies(first: RatingFile, second: RatingFile, rounds: int, seed: in
     """Compares two studies; TooFewError for fewer than three common systems, or where no worker of a study passes."""
     studies = (ScoredStudy(first), ScoredStudy(second))
     systems = [name for name in studies[0].systems if name in studies[1].systems]
-    if len(systems) < LEAST_SYSTEMS:
-        raise TooFewError(f"replication needs {LEAST_SYSTEMS} systems that both studies have; there are {len(systems)}")
+    if len(systems) < scoring.LEAST_SYSTEMS:
+        raise TooFewError(
+            f"replication needs {scoring.LEAST_SYSTEMS} systems that both studies have; there are {len(systems)}"
+        )
     columns = [OVERALL, *(name for name in studies[0].columns if name in studies[1].columns and name != OVERALL)]
     return Replication(
         names=(studies[0].name, studies[1].name),
         workers=(studies[0].workers, studies[1].workers),
         systems=systems,
         columns={kind: _correlate_columns(studies, systems, columns, kind, rounds, seed) for kind in (Z, RAW)},
-        conclusions=[_compare_conclusions(studies, systems, threshold) for threshold in THRESHOLDS],
+        conclusions=[_compare_conclusions(studies, systems, threshold) for threshold in scoring.THRESHOLDS],
         curve=draw_curve(studies, systems, rounds, seed),
         filters={
             name: _correlate_known(*(_pick_means(study, study.groups[name], systems)[-1] for study in studies))
@@ -153,20 +148,22 @@ def _correlate_columns(
     for number, study in enumerate(studies):
         places = [study.systems.index(name) for name in systems]
         means.append(_pick_means(study, study.sums[kind], systems))
-        draws.append(resample_systems(study.sums[kind], rounds, seed + number)[:, places])
+        draws.append(scoring.resample_systems(study.sums[kind], rounds, seed + number)[:, places])
     if not all(len(each) for each in draws):
         draws = [each[:0] for each in draws]
     found = {}
     for name in columns:
         left, right = (study.columns.index(name) for study in studies)
-        found[name] = correlate_systems(means[0][left], means[1][right], draws[0][..., left], draws[1][..., right])
+        found[name] = scoring.correlate_systems(
+            means[0][left], means[1][right], draws[0][..., left], draws[1][..., right]
+        )
     return found
 
 
 def _correlate_known(left: Floats, right: Floats) -> float:
     """Pearson's r over the systems that both have; NaN for fewer than three."""
     known = ~np.isnan(left) & ~np.isnan(right)
-    return compute_pearson(left[known], right[known]) if known.sum() >= LEAST_SYSTEMS else float("nan")
+    return compute_pearson(left[known], right[known]) if known.sum() >= scoring.LEAST_SYSTEMS else float("nan")
 
 
 def _compare_conclusions(studies: Studies, systems: Sequence[str], threshold: float) -> SameConclusions:

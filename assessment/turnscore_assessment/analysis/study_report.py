@@ -19,18 +19,14 @@ from turnscore_assessment.figures import (
     find_interval,
     find_resampled_p,
 )
+from turnscore_assessment.ratings import scoring
 from turnscore_assessment.ratings.rating_file import OVERALL, RatedDialogue, RatingFile, StudyDescription, group_rows
 from turnscore_assessment.ratings.scoring import (
-    LEAST_SYSTEMS,
     ComparedPair,
     ControlledWorker,
     ControlVerdict,
     JudgedStudy,
     SystemScore,
-    compare_pairs,
-    judge_study,
-    resample_systems,
-    score_systems,
 )
 from turnscore_assessment.rendering import (
     NOTHING,
@@ -191,9 +187,9 @@ class StudyReport:
 
 
 def build_report(ratings: RatingFile, rounds: int, seed: int) -> StudyReport:
-    study = judge_study(ratings, needs_passing=False)
-    draws = resample_systems(study.sums, rounds, seed)
-    systems = score_systems(study, [draws, resample_systems(study.raw_sums, rounds, seed)])
+    study = scoring.judge_study(ratings, needs_passing=False)
+    draws = scoring.resample_systems(study.sums, rounds, seed)
+    systems = scoring.score_systems(study, [draws, scoring.resample_systems(study.raw_sums, rounds, seed)])
     rows = list(zip(ratings.dialogues, study.passing[study.table.worker_of], strict=True))
     return StudyReport(
         description=ratings.description,
@@ -215,7 +211,7 @@ def build_report(ratings: RatingFile, rounds: int, seed: int) -> StudyReport:
 
 def correlate_criteria(systems: Sequence[SystemScore], names: Sequence[str]) -> list[CorrelatedCriteria]:
     """How criteria go together over systems; empty for fewer than three systems."""
-    if len(systems) < LEAST_SYSTEMS:
+    if len(systems) < scoring.LEAST_SYSTEMS:
         return []
     columns = {name: [system.raw[name].value for system in systems] for name in names}
     return [
@@ -236,7 +232,7 @@ def _compare(study: JudgedStudy, systems: Sequence[SystemScore], draws: Floats) 
         drawn = draws[:, number_of[first], -1] - draws[:, number_of[second], -1]
         workers = len(study.raters)
         differences[first, second] = find_interval(gap, drawn, workers), find_resampled_p(drawn, workers)
-    return compare_pairs(values, order, differences)
+    return scoring.compare_pairs(values, order, differences)
 
 
 P = 0.05

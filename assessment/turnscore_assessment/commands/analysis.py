@@ -27,14 +27,8 @@ from turnscore_assessment.command_line import (
 from turnscore_assessment.commands import design
 from turnscore_assessment.figures import ROUNDS
 from turnscore_assessment.files import to_csv, write_rows, write_text
-from turnscore_assessment.ratings.rating_file import (
-    OVERALL,
-    RatingFile,
-    RatingUnit,
-    read_published,
-    read_ratings,
-    write_ratings,
-)
+from turnscore_assessment.ratings import rating_file
+from turnscore_assessment.ratings.rating_file import RatingFile, RatingUnit
 from turnscore_assessment.rendering import Page, Section, Table, print_page, write_report
 
 if TYPE_CHECKING:
@@ -59,7 +53,7 @@ def run_report(
     """Report on a study: who rated in earnest, how good each system is, which differences are more than chance."""
     words = ["turnscore", "assess", "report", ratings.name, "--rounds", str(rounds), "--seed", str(seed)]
     with reported_errors():
-        report_study(read_ratings(ratings), output, rounds, seed, shlex.join(words))
+        report_study(rating_file.read_ratings(ratings), output, rounds, seed, shlex.join(words))
 
 
 def report_study(ratings: RatingFile, output: Path, rounds: int, seed: int, command: str) -> None:
@@ -86,7 +80,7 @@ def run_replicate(
 
     words = ["turnscore", "assess", "replicate", first.name, second.name, "--rounds", str(rounds), "--seed", str(seed)]
     with reported_errors():
-        found = compare_studies(read_ratings(first), read_ratings(second), rounds, seed)
+        found = compare_studies(rating_file.read_ratings(first), rating_file.read_ratings(second), rounds, seed)
     rows = [
         {"scores": kind, "column": name, "": column}
         for kind, columns in found.columns.items()
@@ -165,7 +159,7 @@ class PilotOptions(PowerOptions):
 
     pilot: RatingsFile
     systems: Annotated[str, Option(help="Two systems of the pilot, as in `A,B`.")]
-    criterion: Annotated[str, Option(help="Criterion of the pilot.")] = OVERALL
+    criterion: Annotated[str, Option(help="Criterion of the pilot.")] = rating_file.OVERALL
     transform: Annotated[RatingUnit, Option(help="Unit of ratings: z per worker, or raw points.")] = "z"
     output: Annotated[Path | None, Option(dir_okay=False, help="File for the plan, as JSON.")] = None
 
@@ -176,7 +170,7 @@ def run_power(options: PilotOptions) -> None:
     if len(names) != 2 or not all(names):
         raise typer.BadParameter("must name two systems, as in `A,B`", param_hint="--systems")
     with reported_errors():
-        ratings = read_ratings(options.pilot)
+        ratings = rating_file.read_ratings(options.pilot)
         found = read_pilot(ratings, names[0], names[1], options.criterion, options.transform, options.dialogues)
         plan = plan_study(found, options)
     print_page(build_power_page(plan), plan, options.output)
@@ -218,8 +212,8 @@ def run_convert(
     """Write the published conversations of one run as a ratings file."""
     refuse_input(output, sources, "--output")
     with reported_errors():
-        ratings = read_published(sources, study or output.name.partition(".")[0])
-        write_ratings(output, ratings)
+        ratings = rating_file.read_published(sources, study or output.name.partition(".")[0])
+        rating_file.write_ratings(output, ratings)
     workers = {dialogue.worker for dialogue in ratings.dialogues}
     typer.echo(f"wrote {output}: {len(ratings.dialogues)} rated dialogues of {len(workers)} workers")
 

@@ -13,17 +13,8 @@ from turnscore_models.manifest import BundleError
 from typer import Option
 
 from turnscore_assessment.command_line import client_of, command_of, file_option, input_file, reported_errors
-from turnscore_assessment.comparison.comparison import (
-    CORRECTIONS,
-    ComparisonOptions,
-    ScoreFile,
-    SystemsComparison,
-    compare_systems,
-    name_systems,
-    read_rated_systems,
-    read_score_file,
-    score_file,
-)
+from turnscore_assessment.comparison import comparison
+from turnscore_assessment.comparison.comparison import ComparisonOptions, ScoreFile, SystemsComparison
 from turnscore_assessment.comparison.sequential import (
     SequenceMethod,
     SequentialComparison,
@@ -78,7 +69,7 @@ def _show_score(found: SystemsComparison, score: str) -> Section:
                     "decided" if row.is_decided else more,
                 ]
             )
-    correction = CORRECTIONS[found.correction]
+    correction = comparison.CORRECTIONS[found.correction]
     header = ["pair", "difference [95 %]", "g", "first higher", "p", correction, "more needed"]
     known = [(each.system, each.figures[score]) for each in found.systems if score in each.figures]
     chart = draw_intervals(f"{score}: mean with its 95 % interval", known)
@@ -165,8 +156,8 @@ def run(options: CompareOptions) -> None:
             print_page(build_sequence_page(followed), followed, options.output)
             return
         read = _read_scored(options, files, names)
-        rated, note = read_rated_systems(options.ratings, list(read)) if options.ratings else ({}, None)
-        compared = compare_systems(read, rated, names, options, [note] if note else [])
+        rated, note = comparison.read_rated_systems(options.ratings, list(read)) if options.ratings else ({}, None)
+        compared = comparison.compare_systems(read, rated, names, options, [note] if note else [])
     page = build_comparison_page(compared, _write_command(options, files))
     print_page(page, compared, options.output)
     if options.html is not None:
@@ -179,11 +170,11 @@ run_compare = command_of(CompareOptions, run)
 
 def _read_scored(options: CompareOptions, files: Sequence[Path], names: list[str] | None) -> dict[str, ScoreFile]:
     """The files by system, all of their dialogues scored."""
-    read = dict(zip(name_systems(files), map(read_score_file, files), strict=True))
+    read = dict(zip(comparison.name_systems(files), map(comparison.read_score_file, files), strict=True))
     needs_engine = options.engine and any(each.unscored for each in read.values())
     local = open_file_engine(None, names) if needs_engine else None
     for each in read.values():
-        score_file(each, client_of(options.url), names, local)
+        comparison.score_file(each, client_of(options.url), names, local)
     return read
 
 

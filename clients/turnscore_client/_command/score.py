@@ -20,6 +20,7 @@ from turnscore_client import _defaults
 from turnscore_client._async import AsyncCalls, AsyncTurnScoreClient
 from turnscore_client._calls import Call, R
 from turnscore_client._errors import TurnScoreError, error_from_reply
+from turnscore_client._files import scoring
 from turnscore_client._files.rows import (
     BadLayoutError,
     Line,
@@ -35,17 +36,7 @@ from turnscore_client._files.rows import (
     rows_in,
     size_of,
 )
-from turnscore_client._files.scoring import (
-    Demands,
-    Pace,
-    Patient,
-    StoppedError,
-    Summary,
-    UndeliveredError,
-    score_lines,
-    show_progress,
-    write_junit,
-)
+from turnscore_client._files.scoring import Demands, Pace, Patient, StoppedError, Summary, UndeliveredError
 from turnscore_client._options import Clock, Tls
 from turnscore_client._retry import Attempts, SystemClock, is_retryable
 from turnscore_client._settings import Settings
@@ -187,7 +178,7 @@ async def score_file(client: AsyncCalls, job: FileJob) -> int:
         return STOPPED
     shortfalls = summary.shortfalls(job.demands)
     if job.junit is not None:
-        write_junit(job.junit, job.file.name, rows_in(job.output), job.demands, shortfalls)
+        scoring.write_junit(job.junit, job.file.name, rows_in(job.output), job.demands, shortfalls)
     for each in shortfalls:
         typer.echo(f"turnscore: {each}", err=True)
     return summary.exit_code() or (TOO_LOW if shortfalls else 0)
@@ -219,8 +210,8 @@ async def _score_left(
     if summary.rows:
         typer.echo(f"turnscore: {summary.rows} lines are in {job.output}; going on behind them", err=True)
     output.begin()
-    with show_progress(size_of(job.file), job.output, patient.clock) as note:
-        outcomes = score_lines(client, lines, job.scorers, patient, models.limits, known.find)
+    with scoring.show_progress(size_of(job.file), job.output, patient.clock) as note:
+        outcomes = scoring.score_lines(client, lines, job.scorers, patient, models.limits, known.find)
         async with aclosing(outcomes):
             async for line, row in outcomes:
                 if not known.takes(line) and job.deliver is not None:

@@ -26,18 +26,8 @@ from turnscore_wire import ScoreRequest, describe_refusal
 
 from turnscore_exporters.bundles.self_test import check_empty, write_self_test
 from turnscore_exporters.bundles.writer import calibrate
-from turnscore_exporters.calibration.recalibration import (
-    Choice,
-    RatedHeads,
-    ThresholdCalibration,
-    calibrate_formula,
-    choose_rate,
-    describe_promises,
-    describe_sharing,
-    least_good_turns,
-    make_threshold,
-    weigh_rated,
-)
+from turnscore_exporters.calibration import recalibration
+from turnscore_exporters.calibration.recalibration import Choice, RatedHeads, ThresholdCalibration
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.json_files import write_json
 from turnscore_exporters.options import CalibrateOptions
@@ -124,7 +114,7 @@ def run_calibration(options: CalibrateOptions) -> Iterator[str]:
     """
     check_empty(options.output)
     rated = read_rated_turns(options.file, options.good_from)
-    rate = choose_rate(sum(rated.good), options.false_alarms)
+    rate = recalibration.choose_rate(sum(rated.good), options.false_alarms)
     named = options.bundle or options.scorer
     loaded = load_bundles([named]).get(options.scorer)
     if loaded is None:
@@ -144,12 +134,12 @@ def run_calibration(options: CalibrateOptions) -> Iterator[str]:
             [find_repeats(turn.context, turn.response) for turn in map(loaded.trim, rated.turns)],
         )
         shipped = QualityOptions.model_validate(manifest.options).value
-        choice, found = calibrate_formula(heads, shipped, rate=rate, source=source)
+        choice, found = recalibration.calibrate_formula(heads, shipped, rate=rate, source=source)
         curve = _new_curve(curve, choice, shipped, heads)
         if found.good_threshold is None and choice.formula == shipped:
             found = replace(found, good_threshold=manifest.good_threshold)
     else:
-        threshold = make_threshold([each.value for each in scores], rated.good, rate, source)
+        threshold = recalibration.make_threshold([each.value for each in scores], rated.good, rate, source)
         found = ThresholdCalibration(None, threshold, manifest.good_threshold, len(scores))
     bundle = _write(options, loaded.bundle, found, curve)
     yield from describe(rated, found, options.false_alarms)
@@ -199,7 +189,7 @@ def _new_curve(known: Calibration, choice: Choice, shipped: ValueFormula, rated:
     if choice.formula == shipped:
         return known
     if not choice.keeps_order:
-        values = choice.formula.values_of(weigh_rated(choice.formula, rated)).tolist()
+        values = choice.formula.values_of(recalibration.weigh_rated(choice.formula, rated)).tolist()
         return calibrate(values, "the rated turns that this version was calibrated on")
     weighed = _weighed_of(np.array(known.percentiles), shipped)
     slope, bias = _line_between(shipped, choice.formula)
@@ -258,7 +248,7 @@ def describe(rated: RatedTurns, found: ThresholdCalibration, asked_rate: float) 
     bad = len(rated.good) - sum(rated.good)
     yield f"{len(rated.good)} rated turns, {sum(rated.good)} good and {bad} bad"
     if rated.sharing:
-        yield f"{describe_sharing(rated.sharing)}: rate turns of different dialogues"
+        yield f"{recalibration.describe_sharing(rated.sharing)}: rate turns of different dialogues"
     if choice is not None:
         yield f"value: {choice.way}"
         for way, loss in sorted(choice.losses.items(), key=lambda each: each[1]):
@@ -270,11 +260,12 @@ def describe(rated: RatedTurns, found: ThresholdCalibration, asked_rate: float) 
         f"{threshold.false_alarm_rate:.1%} of good turns low, with {threshold.confidence:.0%} confidence"
     )
     if threshold.false_alarm_rate != asked_rate:
-        yield f"warning: {sum(rated.good)} good turns allow no smaller share. {describe_promises()}"
+        yield f"warning: {sum(rated.good)} good turns allow no smaller share. {recalibration.describe_promises()}"
     if threshold.recall is None:
         yield "warning: no turn is bad, so what the threshold will find is unknown"
     else:
         recall = threshold.recall
         yield f"finds {recall.share:.0%} of bad turns ({recall.low:.0%} to {recall.high:.0%}, of {recall.turns})"
     if choice is not None and found.good_threshold is None:
-        yield f"note: no turn is labelled good; with {least_good_turns(asked_rate)} bad ones, that has a threshold, too"
+        least = recalibration.least_good_turns(asked_rate)
+        yield f"note: no turn is labelled good; with {least} bad ones, that has a threshold, too"

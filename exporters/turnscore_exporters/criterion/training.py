@@ -46,17 +46,7 @@ from turnscore_exporters.bundles.self_test import (
     write_self_test,
 )
 from turnscore_exporters.bundles.writer import calibrate, fresh_folder
-from turnscore_exporters.calibration.recalibration import (
-    CONFIDENCE,
-    choose_rate,
-    describe_promises,
-    describe_sharing,
-    fit_logistic,
-    fit_probability,
-    make_good_threshold,
-    make_threshold,
-    measure_share,
-)
+from turnscore_exporters.calibration import recalibration
 from turnscore_exporters.criterion.deep import DeepFeatures, read_deep, train_deep
 from turnscore_exporters.criterion.judgements import (
     HELD_OUT,
@@ -264,7 +254,7 @@ def _learn_head(
     wanted = judged.wanted[train]
     head = fit_head(features[train].astype(np.float64), wanted, judged.dialogue_of[train])
     scores = head.predict(features[judged.part(HELD_OUT)])
-    slope, bias = fit_probability(head.crossed[calibrated_on], wanted[calibrated_on])
+    slope, bias = recalibration.fit_probability(head.crossed[calibrated_on], wanted[calibrated_on])
     return {
         "head": head,
         "scores": scores,
@@ -306,7 +296,7 @@ def score_baselines(judged: Judgements, heads: Floats) -> dict[str, Floats]:
     words = TfidfVectorizer(ngram_range=(1, 2), min_df=2, sublinear_tf=True)
     words.fit([each for each, is_trained in zip(responses, train, strict=True) if is_trained])
     read = words.transform(responses)
-    model = fit_logistic(read[np.flatnonzero(train)], wanted[train], strength=3.0)
+    model = recalibration.fit_logistic(read[np.flatnonzero(train)], wanted[train], strength=3.0)
     return {
         LENGTH: turn_round(np.array([float(len(each.split())) for each in responses]), held)[1],
         "TF-IDF and logistic regression": model.decision_function(read),
@@ -437,13 +427,15 @@ def make_thresholds(values: Floats, judged: Judgements, rate: float) -> dict[str
     dialogues = len(np.unique(judged.dialogue_of[held]))
     source = f"held-out responses of {dialogues} dialogues: {good.sum()} good and {bad.sum()} bad ones"
     try:
-        rates = [choose_rate(int(called.sum()), rate) for called in (good, bad)]
+        rates = [recalibration.choose_rate(int(called.sum()), rate) for called in (good, bad)]
     except ExporterError:
         return {}
-    low = make_threshold(values[known].tolist(), good[known].tolist(), rates[0], source)
-    high = make_good_threshold(values[known].tolist(), good[known].tolist(), rates[1], source)
+    low = recalibration.make_threshold(values[known].tolist(), good[known].tolist(), rates[0], source)
+    high = recalibration.make_good_threshold(values[known].tolist(), good[known].tolist(), rates[1], source)
     if high.value < low.value:  # No value may be both low and good; the promise holds all the more.
-        high = high.model_copy(update={"value": low.value, "recall": measure_share(values[good] >= low.value)})
+        high = high.model_copy(
+            update={"value": low.value, "recall": recalibration.measure_share(values[good] >= low.value)}
+        )
     return {"threshold": low, "good_threshold": high}
 
 
@@ -457,17 +449,17 @@ def describe_thresholds(thresholds: Mapping[str, Threshold], judged: Judgements)
     """What the labels promise, or how many held-out turns they lack."""
     if not thresholds:
         good, bad = (int(called.sum()) for called in _split_held_out(judged))
-        return f"no label: {good} good and {bad} bad responses are held out. {describe_promises()}"
+        return f"no label: {good} good and {bad} bad responses are held out. {recalibration.describe_promises()}"
     low, high = thresholds["threshold"], thresholds["good_threshold"]
     called = np.logical_or(*_split_held_out(judged))
     sharing = int(called.sum()) - len(np.unique(judged.dialogue_of[called]))
-    warning = f". {describe_sharing(sharing)}" if sharing else ""
+    warning = f". {recalibration.describe_sharing(sharing)}" if sharing else ""
     found = [each.recall for each in (low, high)]
     shares = ["?" if each is None else f"{each.share:.0%} [{each.low:.0%}, {each.high:.0%}]" for each in found]
     return (
-        f"low below {low.value:.3f}, which at most {low.false_alarm_rate:.0%} of good responses are ({CONFIDENCE:.0%} "
-        f"confidence) and {shares[0]} of bad ones; good from {high.value:.3f}, which at most "
-        f"{high.false_alarm_rate:.0%} of bad ones are and {shares[1]} of good ones{warning}"
+        f"low below {low.value:.3f}, which at most {low.false_alarm_rate:.0%} of good responses are "
+        f"({recalibration.CONFIDENCE:.0%} confidence) and {shares[0]} of bad ones; good from {high.value:.3f}, which "
+        f"at most {high.false_alarm_rate:.0%} of bad ones are and {shares[1]} of good ones{warning}"
     )
 
 

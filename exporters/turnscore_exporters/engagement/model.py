@@ -24,16 +24,8 @@ from turnscore_exporters.data.pairs import read_reference_turns
 from turnscore_exporters.graphs.export import EXAMPLE_IDS, ROW_AXES, BertGraph, GraphContract, average_tokens
 from turnscore_exporters.json_files import read_json
 from turnscore_exporters.options import EngagementExportOptions
-from turnscore_exporters.training.encoders import (
-    Encoder,
-    Standardized,
-    check_choice,
-    cut_end,
-    cut_start,
-    pad_rows,
-    read_checkpoint,
-    score_alike,
-)
+from turnscore_exporters.training import encoders
+from turnscore_exporters.training.encoders import Encoder, Standardized
 
 # Specified: the paper's head has 64, 32 and 8 hidden units, then two classes.
 HIDDEN_UNITS = (64, 32, 8)
@@ -70,8 +62,8 @@ class EngagementSettings:
 
     def __post_init__(self) -> None:
         """ValueError for a setting that there is not."""
-        check_choice("pooling", self.pooling, TokenPooling)
-        check_choice("combination", self.combination, TextCombination)
+        encoders.check_choice("pooling", self.pooling, TokenPooling)
+        encoders.check_choice("combination", self.combination, TextCombination)
 
 
 class EngagementHead(Standardized):
@@ -168,12 +160,12 @@ def compare(query: Tensor, reply: Tensor) -> Tensor:
 
 def load_model(folder: Path) -> tuple[EngagementModel, Encoder]:
     """A checkpoint, ready to score; CheckpointError naming what is missing or broken."""
-    return read_checkpoint(folder, "engagement", EngagementModel, EngagementSettings)
+    return encoders.read_checkpoint(folder, "engagement", EngagementModel, EngagementSettings)
 
 
 def score_pairs(model: EngagementModel, encoder: Encoder, pairs: Sequence[tuple[str, str]]) -> list[float]:
     """Probabilities of (query, reply) texts in order; an empty query counts as missing."""
-    scores: list[float] = score_alike(
+    scores: list[float] = encoders.score_alike(
         pairs, lambda pair: sum(map(len, pair)), lambda chosen: model(*collate_pairs(encoder, chosen))
     ).tolist()
     return scores
@@ -189,10 +181,10 @@ def collate_pairs(encoder: Encoder, pairs: Sequence[tuple[str, str]]) -> tuple[T
     rows: dict[tuple[int, ...], int] = {}
     places = []
     for query, reply in pairs:
-        reply_ids = cut_end(ids[reply], encoder.token_limit)
-        query_ids = cut_start(ids[query], encoder.token_limit) if query.strip() else reply_ids
+        reply_ids = encoders.cut_end(ids[reply], encoder.token_limit)
+        query_ids = encoders.cut_start(ids[query], encoder.token_limit) if query.strip() else reply_ids
         places.append([rows.setdefault(tuple(row), len(rows)) for row in (query_ids, reply_ids)])
-    input_ids, attention_mask = pad_rows(list(rows))
+    input_ids, attention_mask = encoders.pad_rows(list(rows))
     query_row, reply_row = torch.tensor(places).unbind(1)
     return input_ids, attention_mask, query_row, reply_row
 

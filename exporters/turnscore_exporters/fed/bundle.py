@@ -28,14 +28,7 @@ from turnscore_core.scorers.fed.scorer import FedScorer
 from turnscore_models.bundle import Bundle
 from turnscore_models.manifest import GraphVariant
 
-from turnscore_exporters.bundles import writer
-from turnscore_exporters.bundles.self_test import (
-    FED_VERIFIED,
-    build_self_test,
-    build_turn,
-    open_examined,
-    self_test_turns,
-)
+from turnscore_exporters.bundles import self_test, writer
 from turnscore_exporters.errors import CheckpointError, ExporterError, ParityError
 from turnscore_exporters.fed.model import FedCheckpoint, build_probe, export_graph, load_checkpoint
 from turnscore_exporters.graphs.int8 import quantize_int8
@@ -111,7 +104,7 @@ Values = NDArray[np.float64]
 
 def rate_verified_turns(checkpoint: FedCheckpoint, options: FedBundleOptions) -> dict[Loss, Values]:
     """Values [turns, qualities] of the verified turns, computed the published way."""
-    rated = [rate_published(checkpoint, texts, options.qualities, options.join) for texts in FED_VERIFIED]
+    rated = [rate_published(checkpoint, texts, options.qualities, options.join) for texts in self_test.FED_VERIFIED]
     return {loss: np.array([list(each[loss].values()) for each in rated]) for loss in LOSSES}
 
 
@@ -124,14 +117,14 @@ def verify_published(
     purpose: the one pass must agree with it, so it uses nothing of the one pass.
     """
     worst: dict[Loss, float] = {}
-    for loss, served in serve_both_losses(scorer, FED_VERIFIED, options).items():
+    for loss, served in serve_both_losses(scorer, self_test.FED_VERIFIED, options).items():
         differences = np.abs(served - published[loss])
         worst[loss] = float(differences.max())
         if not worst[loss] <= tolerance:
             turn, quality = np.unravel_index(differences.argmax(), differences.shape)
             raise ParityError(
-                f"{list(options.qualities)[quality]} ({loss}) after {FED_VERIFIED[turn][-1]!r} differs from the "
-                f"published way by {worst[loss]:.2e}; the tolerance is {tolerance:.0e}"
+                f"{list(options.qualities)[quality]} ({loss}) after {self_test.FED_VERIFIED[turn][-1]!r} differs "
+                f"from the published way by {worst[loss]:.2e}; the tolerance is {tolerance:.0e}"
             )
     return worst
 
@@ -141,7 +134,7 @@ def serve_both_losses(
 ) -> dict[Loss, Values]:
     """Values [turns, qualities] of all of the bundle's qualities, in its order, by each loss."""
     question = scorer.read_options({"qualities": list(options.qualities), "loss": "whole_sequence"})
-    packs = scorer.encode([build_turn(texts, question) for texts in conversations])
+    packs = scorer.encode([self_test.build_turn(texts, question) for texts in conversations])
     packs.sort(key=lambda pack: pack.width)
     values: dict[Loss, Values] = {loss: np.zeros((len(conversations), len(options.qualities))) for loss in LOSSES}
     for batch in chunks(packs, PACKS_AT_ONCE):
@@ -231,10 +224,10 @@ def export_fed(job: FedExport, output: Path) -> Bundle:
         _check_window(job, output / writer.TOKENIZER_FILE)
         _write_graphs(job.checkpoint, variants, output)
         rated = rate_verified_turns(job.checkpoint, job.options)
-        tested = self_test_turns(KIND)  # the verified ones come first
+        tested = self_test.self_test_turns(KIND)  # the verified ones come first
         values = mean_values(rated[job.options.loss], job.options).tolist()
         values += [None] * (len(tested) - len(values))
-        write_json(output / writer.SELF_TEST_FILE, build_self_test(tested, values))
+        write_json(output / writer.SELF_TEST_FILE, self_test.build_self_test(tested, values))
         # The reference needs a scorer, and a scorer needs a reference: it starts with one of zeros.
         _write_reference(output, {loss: np.zeros((1, len(job.options.qualities))) for loss in LOSSES}, job)
         bundle = _start(job, variants, output)
@@ -266,7 +259,7 @@ def _write_graphs(checkpoint: FedCheckpoint, variants: Sequence[GraphVariant], o
 
 
 def _scorer(bundle: Bundle, variant: GraphVariant) -> FedScorer:
-    return FedScorer(bundle, open_examined(bundle, variant, threads=torch.get_num_threads()))
+    return FedScorer(bundle, self_test.open_examined(bundle, variant, threads=torch.get_num_threads()))
 
 
 def _examine(
@@ -276,7 +269,7 @@ def _examine(
     served = serve_both_losses(_scorer(bundle, variant), job.reference, job.options)[job.options.loss]
     wanted = expected[job.options.loss]
     values, wanted_values = (mean_values(each, job.options).tolist() for each in (served, wanted))
-    turns = list(map(build_turn, job.reference))
+    turns = list(map(self_test.build_turn, job.reference))
     drift = writer.check_parity(variant, turns, values, wanted_values, TOLERANCES[variant])
     by_quality = [compute_spearman(own.tolist(), other.tolist()) for own, other in zip(served.T, wanted.T, strict=True)]
     return {

@@ -39,15 +39,8 @@ from turnscore_exporters.bundles import writer
 from turnscore_exporters.bundles.checkpoint import write_rest
 from turnscore_exporters.bundles.self_test import build_self_test, open_examined, self_test_turns
 from turnscore_exporters.errors import CheckpointError, ParityError
-from turnscore_exporters.graphs.export import (
-    EXAMPLE_IDS,
-    ROW_AXES,
-    GraphContract,
-    check_graph,
-    export_fp32,
-    skip_padding,
-    trace_graph,
-)
+from turnscore_exporters.graphs import export
+from turnscore_exporters.graphs.export import GraphContract
 from turnscore_exporters.graphs.fp16 import convert_fp16
 from turnscore_exporters.graphs.int8 import MIN_HALF, move_rounding, quantize_int8, store_half
 from turnscore_exporters.json_files import read_json, write_json
@@ -76,9 +69,9 @@ HEADS_TOLERANCE = 5e-3
 PROBED = 256  # Turns that show which channels are large.
 PAIRS, CONTEXT_AXES, FEATURE_AXES = ("pairs",), ("pairs", "context_tokens"), ("pairs", "columns")
 ROW_CONTRACT = GraphContract(
-    inputs={"input_ids": ROW_AXES, "attention_mask": ROW_AXES},
-    outputs={"lower": (*ROW_AXES, ""), "upper": (*ROW_AXES, ""), "pooled": ("rows", "columns")},
-    examples=(EXAMPLE_IDS, (EXAMPLE_IDS > 0).long()),
+    inputs={"input_ids": export.ROW_AXES, "attention_mask": export.ROW_AXES},
+    outputs={"lower": (*export.ROW_AXES, ""), "upper": (*export.ROW_AXES, ""), "pooled": ("rows", "columns")},
+    examples=(export.EXAMPLE_IDS, (export.EXAMPLE_IDS > 0).long()),
 )
 # What the second graph takes of each token of the context, and the first gives; int8 graphs keep it rounded.
 KEPT = {"context_lower": "lower", "context_upper": "upper"}
@@ -185,8 +178,8 @@ def write_encoder(model: QualityModel, choice: writer.GraphChoice, output: Path,
     """Writes the encoder's two graphs in each precision; `probed` turns show which channels are large."""
     fp32, joint = output / writer.GRAPH_FILES["fp32"], output / writer.JOINT_FILES["fp32"]
     width = int(model.encoder.config.hidden_size)
-    export_fp32(RowPart(model), ROW_CONTRACT, fp32)
-    export_fp32(JointPart(model), joint_contract(width), joint)
+    export.export_fp32(RowPart(model), ROW_CONTRACT, fp32)
+    export.export_fp32(JointPart(model), joint_contract(width), joint)
     if "cpu-int8" in choice.kept:
         whole, second = output / writer.GRAPH_FILES["cpu-int8"], output / writer.JOINT_FILES["cpu-int8"]
         ids, mask = pad_rows(list(dict.fromkeys(row for turn in probed for row in (turn.response, *turn.context))), 0)
@@ -194,7 +187,7 @@ def write_encoder(model: QualityModel, choice: writer.GraphChoice, output: Path,
         encoder = SplitEncoder(OnnxBackend(fp32, threads=1), OnnxBackend(joint, threads=1), 0, 0)
         quantize_int8(joint, second, encoder.prepare(probed))
         move_rounding(whole, second, KEPT)
-        skip_padding(whole)
+        export.skip_padding(whole)
     if "cuda-fp16" in choice.kept:
         convert_fp16(fp32, output / writer.GRAPH_FILES["cuda-fp16"])
         shutil.copyfile(
@@ -226,11 +219,11 @@ def write_head_set(heads: nn.Module, outputs: Sequence[str], features: torch.Ten
     """
     contract = GraphContract({FEATURES: FEATURE_AXES}, dict.fromkeys(outputs, PAIRS), (features[:2].clone(),))
     path.parent.mkdir(parents=True, exist_ok=True)
-    trace_graph(heads, contract, path)
+    export.trace_graph(heads, contract, path)
     graph = onnx.load(path)
     store_half(graph.graph)
     onnx.save(graph, path)
-    check_graph(graph, contract, path)
+    export.check_graph(graph, contract, path)
     with torch.inference_mode():
         expected = torch.stack(heads(features), 1).numpy()
     found = OnnxBackend(path, threads=1).run({FEATURES: features.numpy()})

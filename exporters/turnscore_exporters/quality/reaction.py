@@ -21,17 +21,8 @@ from sklearn.metrics import f1_score
 from torch import Tensor, nn
 from torch.nn import functional
 from turnscore_assessment.agreement.scoring import make_turn
-from turnscore_assessment.data.dialogues import (
-    MODERN_FILE,
-    STATED,
-    TURNS_FILE,
-    USER_TURNS_FILE,
-    LabelledTurn,
-    draw_turns,
-    read_judged_contexts,
-    read_judged_user_turns,
-    read_population,
-)
+from turnscore_assessment.data import dialogues
+from turnscore_assessment.data.dialogues import LabelledTurn
 from turnscore_assessment.figures import compute_spearman
 from turnscore_core.inference.devices import usable_cpus
 from turnscore_core.loaded_scorer import choose_variant, load_scorer
@@ -111,10 +102,10 @@ def export_reaction(options: ReactionExportOptions) -> Bundle:
             "was exported"
         )
     check_empty(options.output)
-    judged = list(read_judged_user_turns(options.data / USER_TURNS_FILE))
+    judged = list(dialogues.read_judged_user_turns(options.data / dialogues.USER_TURNS_FILE))
     fitted = [turn for turn in judged if turn.split in FITTED_ON]
     report = [turn for turn in judged if turn.split == "report"]
-    reference = draw_turns(read_population(options.data).turns_of("user"), options.turns, seed=0)
+    reference = dialogues.draw_turns(dialogues.read_population(options.data).turns_of("user"), options.turns, seed=0)
     layout = {"layout": older.manifest.options["layout"]}
     as_read: JsonValue = {name: {"slope": 1.0, "bias": 0.0} for name in REACTIONS}
     described: dict[str, JsonValue] = {**layout, "calibrated": as_read, "thresholds": {}}
@@ -127,7 +118,8 @@ def export_reaction(options: ReactionExportOptions) -> Bundle:
     ready = ReactionOptions.model_validate({**layout, **fit_reaction(found[:first], fitted, judged)})
     calibrated = calibrate_heads(found, ready)
     agreement = measure_reaction(calibrated[first:rest], report, ready.thresholds)
-    source = f"{STATED}: {len(reference)} of the user turns before them; values of the graph {choose_variant(draft)}"
+    counted = f"{dialogues.STATED}: {len(reference)} of the user turns before them"
+    source = f"{counted}; values of the graph {choose_variant(draft)}"
     write_json(draft.path_of(draft.manifest.calibration), calibrate(calibrated[rest:, 0].tolist(), source))
     manifest = draft.manifest.model_copy(
         update={"options": ready.model_dump(mode="json"), "agreement": {"report": agreement}}
@@ -138,8 +130,10 @@ def export_reaction(options: ReactionExportOptions) -> Bundle:
 def make_help_desk(folder: Path, judged: Sequence[LabelledTurn], recipe: HeadRecipe) -> list[LabelledTurn]:
     """Made-up turns to help desks, after responses of the part `train`."""
     generator = random.Random(0)  # noqa: S311
-    files = [folder / name for name in (TURNS_FILE, MODERN_FILE) if (folder / name).exists()]
-    kinds = [[each for each in read_judged_contexts(file) if each and each[0].split == "train"] for file in files]
+    files = [folder / name for name in (dialogues.TURNS_FILE, dialogues.MODERN_FILE) if (folder / name).exists()]
+    kinds = [
+        [each for each in dialogues.read_judged_contexts(file) if each and each[0].split == "train"] for file in files
+    ]
     kinds = [each for each in kinds if each]
     count = int(recipe.help_desk_share * len(judged)) if kinds else 0
     return [make_user_turn(generator.choice(generator.choice(kinds)), generator) for _ in range(count)]

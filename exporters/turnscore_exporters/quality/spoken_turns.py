@@ -9,15 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from turnscore_assessment.data.dialogues import (
-    SYSTEM,
-    USER,
-    RecordedDialogue,
-    Spoken,
-    merge_turns,
-    read_dialogues,
-    says_goodbye,
-)
+from turnscore_assessment.data import dialogues
+from turnscore_assessment.data.dialogues import RecordedDialogue, Spoken
 
 CONTEXT_TURNS = 4  # Of a turn's context this many latest turns are kept; the model reads no more. Chosen.
 PERSON, BOT = "person", "bot"
@@ -87,7 +80,7 @@ def read_source(folder: Path, source: TurnSource, seed: int = 0) -> list[SpokenT
     turns = [
         turn
         for file in source.files
-        for dialogue in read_dialogues(folder / file)
+        for dialogue in dialogues.read_dialogues(folder / file)
         if (not source.source or dialogue.source == source.source) and dialogue.system not in source.left_out_systems
         for turn in observe_dialogue(source, dialogue, file)
     ]
@@ -100,7 +93,7 @@ def read_source(folder: Path, source: TurnSource, seed: int = 0) -> list[SpokenT
 
 def observe_dialogue(source: TurnSource, dialogue: RecordedDialogue, file: str = "") -> Iterator[SpokenTurn]:
     """Every turn with a text and a context before it."""
-    turns = [turn for turn in merge_turns(dialogue.turns) if turn.text.strip()]
+    turns = [turn for turn in dialogues.merge_turns(dialogue.turns) if turn.text.strip()]
     kinds = _kinds_of_speakers(dialogue)
     for place in range(1, len(turns)):
         speaker = turns[place].speaker
@@ -111,7 +104,9 @@ def observe_dialogue(source: TurnSource, dialogue: RecordedDialogue, file: str =
             source=source.name,
             dialogue=f"{file} {dialogue.id} {dialogue.order}",
             place=place,
-            context=tuple((SYSTEM if turn.speaker == speaker else USER, turn.text) for turn in before),
+            context=tuple(
+                (dialogues.SYSTEM if turn.speaker == speaker else dialogues.USER, turn.text) for turn in before
+            ),
             response=turns[place].text,
             next_text=following,
             goes_on=_goes_on(source, before[-1].text, following) if not is_person else following is not None or None,
@@ -122,13 +117,13 @@ def observe_dialogue(source: TurnSource, dialogue: RecordedDialogue, file: str =
 def _kinds_of_speakers(dialogue: RecordedDialogue) -> dict[str, str]:
     if dialogue.participants:
         return {name: BOT if kind == "bot" else PERSON for name, kind in dialogue.participants.items()}
-    return {USER: PERSON, SYSTEM: BOT}
+    return {dialogues.USER: PERSON, dialogues.SYSTEM: BOT}
 
 
 def _goes_on(source: TurnSource, before: str, following: str | None) -> bool | None:
     if following is not None:
         return True if source.stops_observed else None
-    return False if source.stops_observed and not says_goodbye(before) else None
+    return False if source.stops_observed and not dialogues.says_goodbye(before) else None
 
 
 def group_by_dialogue(turns: Sequence[SpokenTurn]) -> dict[str, list[SpokenTurn]]:

@@ -12,16 +12,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import nnls
-from turnscore_assessment.data.dialogues import (
-    DAILYDIALOG,
-    GOOD_FROM,
-    RATINGS_FILE,
-    TURNS_FILE,
-    LabelledTurn,
-    Spoken,
-    read_judged_turns,
-    read_rated_turns,
-)
+from turnscore_assessment.data import dialogues
+from turnscore_assessment.data.dialogues import LabelledTurn, Spoken
 from turnscore_core.scorers.quality import HEADS, ValueFormula, read_heads
 
 from turnscore_exporters.calibration.recalibration import fit_probability
@@ -81,13 +73,13 @@ def fit_value(score: Callable[[Sequence[Asked]], Floats], folder: Path) -> Fitte
 
     `score` gives the heads [turns, heads] of contexts and responses. ExporterError where no judged turns are there.
     """
-    weighed = read_judged_turns(folder, ["choose"])
-    if (folder / RATINGS_FILE).exists():
-        rated = read_rated_turns(folder / RATINGS_FILE)
-        weighed += [turn for turn in rated if turn.is_fitted_on and turn.set_name != DAILYDIALOG]
-    calibrated = [turn for turn in read_judged_turns(folder, ["calibrate"]) if turn.set_name in CALIBRATED]
+    weighed = dialogues.read_judged_turns(folder, ["choose"])
+    if (folder / dialogues.RATINGS_FILE).exists():
+        rated = dialogues.read_rated_turns(folder / dialogues.RATINGS_FILE)
+        weighed += [turn for turn in rated if turn.is_fitted_on and turn.set_name != dialogues.DAILYDIALOG]
+    calibrated = [turn for turn in dialogues.read_judged_turns(folder, ["calibrate"]) if turn.set_name in CALIBRATED]
     if not weighed or not calibrated:
-        raise ExporterError(f"{folder}: has no {TURNS_FILE} to fit the value to")
+        raise ExporterError(f"{folder}: has no {dialogues.TURNS_FILE} to fit the value to")
     by_set: dict[str, list[LabelledTurn]] = {}
     for turn in weighed:
         by_set.setdefault(turn.set_name, []).append(turn)
@@ -98,10 +90,12 @@ def fit_value(score: Callable[[Sequence[Asked]], Floats], folder: Path) -> Fitte
     sets = [(heads_of(own), np.array([turn.rating for turn in own])) for own in by_set.values()]
     weights = fit_weights(sets, RIDGE, WEIGHED)
     vector = np.array([weights.get(name, 0.0) for name in HEADS])
-    good = [bool(turn.rating >= GOOD_FROM) for turn in calibrated]
+    good = [bool(turn.rating >= dialogues.GOOD_FROM) for turn in calibrated]
     slope, bias = fit_probability(read_heads(heads_of(calibrated)) @ vector, good)
     counts = ", ".join(f"{len(own)} turns of {name}" for name, own in sorted(by_set.items()))
-    source = f"weights: {counts}; probability of a mean rating of at least {GOOD_FROM} of 5: {len(calibrated)} "
+    source = (
+        f"weights: {counts}; probability of a mean rating of at least {dialogues.GOOD_FROM} of 5: {len(calibrated)} "
+    )
     return FittedFormula.model_validate(
         {
             "weights": {name: round(slope * weight, 4) for name, weight in weights.items()},
