@@ -240,9 +240,7 @@ class AsyncGrpcTransport:
         self._open_stream = getattr(channel, "open_stream", None)  # a mock's own
 
     async def send(self, call: Call[R], attempts: Attempts) -> R:
-        left = attempts.seconds_left()
-        if left <= 0:
-            raise OutOfTimeError
+        left = attempts.check_time()
         metadata = tuple(self._settings.own(call.request_id, call.metadata).items())
         ask = self._channel().unary_unary(f"/turnscore.v1.TurnScorer/{call.endpoint.rpc}")
         try:

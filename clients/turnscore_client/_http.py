@@ -281,7 +281,7 @@ class HttpTransport(AsyncHttpTransport):
             body = bytearray()
             for chunk in response.iter_bytes():
                 _add(body, chunk, response)
-                _check_time(attempts)
+                attempts.check_time()
         finally:
             response.close()
         return _answer(response, bytes(body))
@@ -332,7 +332,7 @@ class TimeLeft(Mapping[str, float]):
 def _build(
     client: httpx.Client | httpx.AsyncClient, settings: Settings, call: Call[R], attempts: Attempts
 ) -> httpx.Request:
-    _check_time(attempts)
+    attempts.check_time()
     headers = dict(settings.headers(call.request_id, call.metadata))
     body = call.body(attempts.deadline_ms_left)
     if body is not None:
@@ -341,11 +341,6 @@ def _build(
     return client.build_request(
         call.endpoint.method, call.endpoint.path, content=body, headers=headers, extensions=extensions
     )
-
-
-def _check_time(attempts: Attempts) -> None:
-    if attempts.seconds_left() <= 0:
-        raise OutOfTimeError
 
 
 def _add(body: bytearray, chunk: bytes, response: httpx.Response) -> None:

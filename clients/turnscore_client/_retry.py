@@ -88,12 +88,16 @@ class Attempts:
         """What is left for the whole call; not positive once its time ran out."""
         return self._started_at + self._policy.timeout_seconds - self._now()
 
+    def check_time(self) -> float:
+        """What is left for the whole call. Raises OutOfTimeError where that is nothing."""
+        left = self.seconds_left()
+        if left <= 0:
+            raise OutOfTimeError
+        return left
+
     def deadline_ms_left(self, own_deadline_ms: int | None) -> int:
         """The deadline to send: what is left of the call, or of the caller's own deadline when that is less."""
-        left = self.seconds_left()
-        if own_deadline_ms is not None:
-            left = min(left, self._started_at + own_deadline_ms / 1000 - self._now())
-        return max(1, math.floor(min(left * 1000, MAX_DEADLINE_MS)))
+        return max(1, math.floor(min(self._useful_seconds_left(own_deadline_ms) * 1000, MAX_DEADLINE_MS)))
 
     def out_of_time(self, request_id: str | None = None) -> DeadlineExceededError:
         """The error of a call whose time ran out on this side."""
@@ -106,10 +110,8 @@ class Attempts:
             return None
         hint_ms = error.retry_after_ms if isinstance(error, ServiceError) else None
         delay = self._policy.delay_seconds(self._failures, hint_ms)
-        return delay if delay < self._useful_seconds_left() else None
+        return delay if delay < self._useful_seconds_left(self._deadline_ms) else None
 
-    def _useful_seconds_left(self) -> float:
+    def _useful_seconds_left(self, deadline_ms: int | None) -> float:
         left = self.seconds_left()
-        if self._deadline_ms is not None:
-            left = min(left, self._started_at + self._deadline_ms / 1000 - self._now())
-        return left
+        return left if deadline_ms is None else min(left, self._started_at + deadline_ms / 1000 - self._now())

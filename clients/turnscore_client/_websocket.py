@@ -154,9 +154,7 @@ class _StayingConnect(websockets.asyncio.client.connect):
 def _handshake(
     url: str, context: ssl.SSLContext | None, headers: Mapping[str, str], attempts: Attempts
 ) -> dict[str, Any]:
-    left = attempts.seconds_left()
-    if left <= 0:
-        raise OutOfTimeError
+    left = attempts.check_time()
     own = dict(headers)
     return {
         "uri": "ws" + url.removeprefix("http") + _PATH,

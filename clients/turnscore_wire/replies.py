@@ -260,13 +260,16 @@ class RankReply(Reply):
         yield from super().__repr_args__()
 
 
-class ModelDescription(Reply):
-    """One loaded bundle."""
-
+class _Loaded(Reply):
     scorer: str
     model: str = Field(description="`name:version`, as replies carry it.")
     digest: str = Field(description="SHA-256 over every file of the bundle that can change a score.")
     graph: str = Field(description="The graph that runs, such as `cpu-int8`.")
+
+
+class ModelDescription(_Loaded):
+    """One loaded bundle."""
+
     max_text_tokens: int = Field(
         description="Tokens that the model reads of one text, its marks included; for a scorer that reads the context "
         "and the response as one text, of both together."
@@ -295,13 +298,9 @@ class ModelDescription(Reply):
     )
 
 
-class VersionDescription(Reply):
+class VersionDescription(_Loaded):
     """A candidate: another version of a served bundle."""
 
-    scorer: str
-    model: str = Field(description="`name:version`, as replies carry it.")
-    digest: str = Field(description="SHA-256 over every file of the bundle that can change a score.")
-    graph: str = Field(description="The graph that runs, such as `cpu-int8`.")
     role: str = Field(
         description="`split`: it answers some conversations instead of the served version. `shadow`: it scores some "
         "turns too, and its scores are not returned. There may be others."

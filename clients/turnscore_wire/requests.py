@@ -44,6 +44,13 @@ def _refuse_unsendable(options: dict[str, dict[str, JsonValue]] | None) -> dict[
 CacheMode = Literal["use", "bypass", "refresh"]
 CacheNamespace = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 ConversationName = Annotated[str, Field(pattern=r"^[!-~]{1,128}$")]
+Deadline = Annotated[
+    Annotated[int, Field(ge=1, le=MAX_DEADLINE_MS)] | None,
+    Field(
+        description="Milliseconds after which the answer is worthless to the caller; "
+        "work not yet started is then dropped."
+    ),
+]
 
 
 class ScorerChoice(WireRequest):
@@ -60,11 +67,7 @@ class ScorerChoice(WireRequest):
         description="Options for each scorer, by its name. FED's `own_qualities` are 16 at most, with 256 "
         "follow-ups and 4,096 characters together; `option_limits` of `GET /v1/models` bounds their tokens.",
     )
-    deadline_ms: Annotated[int, Field(ge=1, le=MAX_DEADLINE_MS)] | None = Field(
-        default=None,
-        description="Milliseconds after which the answer is worthless to the caller; "
-        "work not yet started is then dropped.",
-    )
+    deadline_ms: Deadline = None
     cache: CacheMode | None = Field(
         default=None,
         description="`use`, also when left out: scores computed before may answer. `bypass`: every score is computed, "
@@ -251,11 +254,7 @@ class SimilarityRequest(WireRequest):
         description="What they are compared with. Without any, the texts are compared with each other, and each counts "
         "twice.",
     )
-    deadline_ms: Annotated[int, Field(ge=1, le=MAX_DEADLINE_MS)] | None = Field(
-        default=None,
-        description="Milliseconds after which the answer is worthless to the caller; "
-        "work not yet started is then dropped.",
-    )
+    deadline_ms: Deadline = None
     cache: CacheMode | None = Field(
         default=None,
         description="`use`, also when left out: texts that were read before need no reading. `bypass`: every text is "

@@ -495,12 +495,10 @@ def _drop_lonely(
     columns: Mapping[str, Sequence[Mapping[str, float]]], scorers: Sequence[str] | None, notes: list[str]
 ) -> list[str]:
     """The names of the scores that all systems have; a note for each other one."""
-    sides = [_names_of(side) for side in columns.values()]
-    kept = choose_names(list(columns.values()), scorers)
-    every = sorted({name for side in sides for name in side})
-    alone = [name for name in every if not all(name in side for side in sides)]
+    sides = [set(_names_of(side)) for side in columns.values()]
+    alone = sorted(sides[0].union(*sides) - sides[0].intersection(*sides))
     notes.extend(f"{name}: not scored in all files; left out" for name in alone)
-    return kept
+    return choose_names(list(columns.values()), scorers)
 
 
 def _measure_system(

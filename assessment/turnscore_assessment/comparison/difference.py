@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from scipy import stats
 
 from turnscore_assessment.errors import TooFewError
-from turnscore_assessment.figures import Floats, Interval
+from turnscore_assessment.figures import Floats, Interval, compute_auc
 
 MOST_DIALOGUES = 1_000_000  # Most dialogues: a difference that needs more is reported as too small to look for. Chosen.
 LEVEL = 0.05
@@ -127,6 +127,8 @@ def measure_difference(
         # The differences that the test does not reject at LEVEL.
         low, high = (scaled - direction * _find_reach(direction * scaled, count, direction) for direction in (1, -1))
         interval = Interval(value=value, low=low * scale, high=high * scale)
+    is_a = np.repeat([1, 0], [len(x), len(y)])
+    superiority = ((x > y) + 0.5 * (x == y)).mean() if paired else compute_auc(np.concatenate([x, y]), is_a)
     unbiased = 1 - 3 / (4 * (len(x) + len(y) - 2) - 1)
     return SystemDifference(
         dialogues_a=len(x),
@@ -137,7 +139,7 @@ def measure_difference(
         difference=interval,
         p_value=p_value,
         effect=unbiased * value / within if within > ROUNDING * scale else None,
-        superiority=_find_superiority(x, y, paired),
+        superiority=float(superiority),
         spread=float((x - y).std(ddof=1)) if paired else within,
     )
 
@@ -242,10 +244,3 @@ def _find_reach(zero: float, count: Count, direction: int) -> float:
         middle = (inside + outside) / 2
         inside, outside = (middle, outside) if is_held(middle) else (inside, middle)
     return inside
-
-
-def _find_superiority(x: Floats, y: Floats, paired: bool) -> float:
-    if paired:
-        return float(((x > y) + 0.5 * (x == y)).mean())
-    ranks = stats.rankdata(np.concatenate([x, y]))[: len(x)]
-    return float((ranks.sum() - len(x) * (len(x) + 1) / 2) / (len(x) * len(y)))

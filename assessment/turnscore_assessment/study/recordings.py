@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Annotated
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 from turnscore_client import (
     AsyncTurnScoreClient,
@@ -30,7 +30,7 @@ from turnscore_assessment.ratings.rating_file import Name, RatedDialogue, RatedD
 from turnscore_assessment.study.chatbots import find_key
 from turnscore_assessment.study.database import StudyDatabase, dialogues, turns, workers
 from turnscore_assessment.study.plan import ScoringPlan, StudyPlan, SystemPlan
-from turnscore_assessment.study.workers import change_dialogue, read_texts
+from turnscore_assessment.study.workers import change_dialogue, read_texts, select_of_study
 
 MOST_DIALOGUES = 20_000  # Most dialogues of one system. Chosen: more than people rate.
 MOST_TURNS = 200  # Most turns of one dialogue. Chosen: no rater reads more.
@@ -90,9 +90,8 @@ def export_ratings(
     Raises TooFewError where there is none.
     """
     rows = connection.execute(
-        select(dialogues, workers.c.rater)
-        .join(workers, workers.c.id == dialogues.c.worker_id)
-        .where(workers.c.study_id == study_id, dialogues.c.state == "rated")
+        select_of_study(study_id, dialogues, workers.c.rater)
+        .where(dialogues.c.state == "rated")
         .order_by(dialogues.c.rated_at, dialogues.c.id)
     ).all()
     if not any(not row.degraded for row in rows):
@@ -119,10 +118,9 @@ def export_ratings(
 def _read_said(connection: Connection, study_id: int) -> dict[str, list[RatedDialogueTurn]]:
     """What was said in each rated dialogue, in one query: raters wait meanwhile."""
     rows = connection.execute(
-        select(turns.c.dialogue_id, turns.c.text)
-        .join(dialogues, dialogues.c.id == turns.c.dialogue_id)
-        .join(workers, workers.c.id == dialogues.c.worker_id)
-        .where(workers.c.study_id == study_id, dialogues.c.state == "rated")
+        select_of_study(study_id, turns.c.dialogue_id, turns.c.text)
+        .join(turns, turns.c.dialogue_id == dialogues.c.id)
+        .where(dialogues.c.state == "rated")
         .order_by(turns.c.dialogue_id, turns.c.number)
     )
     found: dict[str, list[RatedDialogueTurn]] = {}
@@ -228,10 +226,8 @@ def _find_unscored(
     connection: Connection, study_id: int, but: Collection[str]
 ) -> list[tuple[str, str, str | None, list[str]]]:
     rows = connection.execute(
-        select(dialogues.c.id, dialogues.c.system, dialogues.c.recorded)
-        .join(workers, workers.c.id == dialogues.c.worker_id)
-        .where(dialogues.c.state == "rated", dialogues.c.scores.is_(None), workers.c.study_id == study_id)
-        .where(dialogues.c.id.not_in(list(but)))
+        select_of_study(study_id, dialogues.c.id, dialogues.c.system, dialogues.c.recorded)
+        .where(dialogues.c.state == "rated", dialogues.c.scores.is_(None), dialogues.c.id.not_in(list(but)))
         .order_by(dialogues.c.rated_at)
         .limit(AT_A_TIME)
     ).all()

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Row, delete, func, insert, select, update
+from sqlalchemy import Connection, Row, Select, delete, func, insert, select, update
 
 from turnscore_assessment.errors import AssessmentError
 from turnscore_assessment.ratings.rating_file import RatedDialogueTurn
@@ -166,6 +166,12 @@ def _take_least(
     return sorted(shuffled, key=measure)[:count]
 
 
+def select_of_study(study_id: int, *columns: Any) -> Select[Any]:
+    """These columns of the study's dialogues and their workers."""
+    joined = dialogues.join(workers, workers.c.id == dialogues.c.worker_id)
+    return select(*columns).select_from(joined).where(workers.c.study_id == study_id)
+
+
 MOST_WORKERS = 10_000  # Most workers of one study. Chosen: forty times the published one.
 
 
@@ -250,12 +256,8 @@ def agree(
     )
     if done.rowcount == 0:
         return
-    met = connection.execute(
-        select(dialogues.c.system, dialogues.c.recorded, func.count())
-        .join(workers, workers.c.id == dialogues.c.worker_id)
-        .where(workers.c.study_id == study_id)
-        .group_by(dialogues.c.system, dialogues.c.recorded)
-    )
+    each = dialogues.c.system, dialogues.c.recorded
+    met = connection.execute(select_of_study(study_id, *each, func.count()).group_by(*each))
     counts = {(system, recorded): count for system, recorded, count in met}
     rows = [
         {"id": make_word(20), "worker_id": worker_id, "position": position, **asdict(each)}
@@ -286,25 +288,15 @@ def delete_worker(connection: Connection, study_id: int, code: str, now: float) 
 
 def delete_texts(connection: Connection, study_id: int) -> int:
     """Deletes the texts of all conversations of the study; ratings and scores stay. Returns the number of turns."""
-    own = (
-        select(dialogues.c.id)
-        .join(workers, workers.c.id == dialogues.c.worker_id)
-        .where(workers.c.study_id == study_id, dialogues.c.state.in_(["rated", "given_up"]))
-    )
+    own = select_of_study(study_id, dialogues.c.id).where(dialogues.c.state.in_(["rated", "given_up"]))
     return connection.execute(delete(turns).where(turns.c.dialogue_id.in_(own))).rowcount
 
 
 def list_progress(connection: Connection, study_id: int) -> list[WorkerProgress]:
     """Every worker's progress, in the order of invitation."""
-    counted = {
-        (worker_id, state): count
-        for worker_id, state, count in connection.execute(
-            select(dialogues.c.worker_id, dialogues.c.state, func.count())
-            .join(workers, workers.c.id == dialogues.c.worker_id)
-            .where(workers.c.study_id == study_id)
-            .group_by(dialogues.c.worker_id, dialogues.c.state)
-        )
-    }
+    own = dialogues.c.worker_id, dialogues.c.state
+    counts = connection.execute(select_of_study(study_id, *own, func.count()).group_by(*own))
+    counted = {(worker_id, state): count for worker_id, state, count in counts}
     found = []
     for row in connection.execute(select(workers).where(workers.c.study_id == study_id).order_by(workers.c.id)):
         rated, given_up, *others = (counted.get((row.id, each), 0) for each in ("rated", "given_up", "open", "waiting"))
@@ -387,9 +379,7 @@ def open_next(connection: Connection, study_id: int, worker_id: int, plan: Study
         return
     since = now - 60 * plan.limits.idle_minutes
     others = connection.scalar(
-        select(func.count())
-        .select_from(dialogues.join(workers, workers.c.id == dialogues.c.worker_id))
-        .where(dialogues.c.state == "open", dialogues.c.touched_at > since, workers.c.study_id == study_id)
+        select_of_study(study_id, func.count()).where(dialogues.c.state == "open", dialogues.c.touched_at > since)
     )
     if (others or 0) >= plan.limits.open_dialogues:
         raise RefusedError(StudyRefusal.FULL)

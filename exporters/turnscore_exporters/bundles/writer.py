@@ -20,9 +20,10 @@ from turnscore_models.bundle import Bundle, write_bundle
 from turnscore_models.manifest import Calibration, GraphSpec, GraphVariant, JointSpec, Manifest, TensorSpec
 from turnscore_wire import Turn
 
-from turnscore_exporters.bundles.self_test import check_empty, write_self_test
+from turnscore_exporters.bundles.self_test import build_self_test, check_empty, self_test_turns, write_self_test
 from turnscore_exporters.errors import ExporterError, ParityError
 from turnscore_exporters.graphs.fp16 import DATA_SUFFIX
+from turnscore_exporters.json_files import write_json
 
 GRAPH_FILES: dict[GraphVariant, str] = {
     "fp32": "graphs/fp32.onnx",
@@ -127,6 +128,14 @@ def finish_bundle(
                 path.unlink(missing_ok=True)
     manifest = bundle.manifest.model_copy(update={"graphs": graphs, "agreement": dict(agreement)})
     return write_self_test(bundle, manifest, bundle.self_test())
+
+
+def write_draft(output: Path, manifest: Manifest, lenders: Sequence[Path]) -> Bundle:
+    """The bundle of the folder's files, with a self-test and percentiles that say nothing yet."""
+    turns = self_test_turns(manifest.kind)
+    write_json(output / manifest.calibration, calibrate([0.0, 1.0], "nothing yet"))
+    write_json(output / manifest.self_test, build_self_test(turns, [None] * len(turns)))
+    return write_bundle(output, manifest, lenders)
 
 
 def calibrate(values: Sequence[float], source: str) -> Calibration:

@@ -24,7 +24,7 @@ from turnscore_assessment.rendering import Page, Section, Table, to_markdown
 from turnscore_core.loaded_scorer import choose_variant
 from turnscore_core.scorers.criterion import CriterionOptions, CriterionScorer
 from turnscore_core.scorers.quality import HEADS, read_heads
-from turnscore_models.bundle import Bundle, encoder_digest, known_kinds, sha256_of, write_bundle
+from turnscore_models.bundle import Bundle, encoder_digest, known_kinds, sha256_of
 from turnscore_models.manifest import (
     CRITERION,
     NAME_PATTERN,
@@ -38,14 +38,8 @@ from turnscore_models.manifest import (
 )
 from turnscore_models.store import resolve
 
-from turnscore_exporters.bundles.self_test import (
-    build_self_test,
-    check_empty,
-    open_examined,
-    self_test_turns,
-    write_self_test,
-)
-from turnscore_exporters.bundles.writer import calibrate, fresh_folder
+from turnscore_exporters.bundles.self_test import check_empty, open_examined, write_self_test
+from turnscore_exporters.bundles.writer import calibrate, fresh_folder, write_draft
 from turnscore_exporters.calibration import recalibration
 from turnscore_exporters.criterion.deep import DeepFeatures, read_deep, train_deep
 from turnscore_exporters.criterion.judgements import (
@@ -318,9 +312,6 @@ def _write(
     path = output / HEAD_FILE
     path.parent.mkdir(parents=True, exist_ok=True)
     np.savez(path, weights=weights, bias=np.float32(head.bias))
-    tested = self_test_turns(CRITERION)
-    write_json(output / older.calibration, calibrate([0.0, 1.0], "nothing yet"))
-    write_json(output / older.self_test, build_self_test(tested, [None] * len(tested)))
     graphs, encoders = older.graphs, older.heads[older.kind].encoders
     shared = [file for graph in graphs.values() for file in graph.files]
     if learned.deep is not None:
@@ -377,7 +368,7 @@ def _write(
         agreement={"report": jsonable(report)},
         licence=options.licence,
     )
-    return write_bundle(output, manifest, encoder.lenders or [encoder.folder])
+    return write_draft(output, manifest, encoder.lenders or [encoder.folder])
 
 
 def _write_joint_graph(

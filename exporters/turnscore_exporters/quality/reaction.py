@@ -29,12 +29,12 @@ from turnscore_core.loaded_scorer import choose_variant, load_scorer
 from turnscore_core.scorers.quality import logits_of
 from turnscore_core.scorers.reaction import REACTIONS, SIGNALS, Reaction, ReactionOptions, ReactionScorer
 from turnscore_core.scoring import score_turns
-from turnscore_models.bundle import Bundle, sha256_of, write_bundle
+from turnscore_models.bundle import Bundle, sha256_of
 from turnscore_models.manifest import SharedFiles
 from turnscore_models.store import resolve
 
-from turnscore_exporters.bundles.self_test import build_self_test, check_empty, self_test_turns, write_self_test
-from turnscore_exporters.bundles.writer import MIN_PARITY_TURNS, PACKS_AT_ONCE, calibrate
+from turnscore_exporters.bundles.self_test import check_empty, write_self_test
+from turnscore_exporters.bundles.writer import MIN_PARITY_TURNS, PACKS_AT_ONCE, calibrate, write_draft
 from turnscore_exporters.calibration.recalibration import fit_probability
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.json_files import write_json
@@ -192,13 +192,9 @@ def _write(older: Bundle, options: ReactionExportOptions, described: Mapping[str
     manifest = older.manifest
     graphs = [file for graph in manifest.graphs.values() for file in graph.files]
     heads = manifest.heads[KIND]
-    turns = self_test_turns(KIND)
-    test = build_self_test(turns, [None] * len(turns))
     own = options.output / heads.file
     own.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(older.path_of(heads.file), own)
-    write_json(options.output / manifest.calibration, calibrate([0.0, 1.0], "nothing yet"))
-    write_json(options.output / manifest.self_test, test)
     update = {
         "name": KIND,
         "kind": KIND,
@@ -217,8 +213,8 @@ def _write(older: Bundle, options: ReactionExportOptions, described: Mapping[str
         "threshold": None,
         "good_threshold": None,
     }
-    made = write_bundle(options.output, manifest.model_copy(update=update), older.lenders or [older.folder])
-    return write_self_test(made, made.manifest, test)
+    made = write_draft(options.output, manifest.model_copy(update=update), older.lenders or [older.folder])
+    return write_self_test(made, made.manifest, made.self_test())
 
 
 def score_user_turns(bundle: Bundle, turns: Sequence[LabelledTurn]) -> Floats:
