@@ -66,7 +66,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         LabelledTurn(context=(("system", "a"), ("user", f"{'good' if n % 2 else 'bad'} {n}")), response="b")
         for n in range(120)
     ]
-    monkeypatch.setattr(reaction, "read_population", lambda folder: Population(spoken, frozenset()))
+    monkeypatch.setattr(reaction.dialogues, "read_population", lambda folder: Population(spoken, frozenset()))
     return tmp_path
 
 
