@@ -14,7 +14,7 @@ from transformers import BertModel
 from turnscore_core.scorers.encoder import TextEncoder
 from turnscore_models.bundle import Bundle
 
-from turnscore_exporters.bundles.checkpoint import Checkpoint, bert_graphs, export_checkpoint, score_as_pairs
+from turnscore_exporters.bundles.checkpoint import Checkpoint, export_checkpoint, score_as_pairs, write_graphs
 from turnscore_exporters.bundles.writer import turns_of
 from turnscore_exporters.data.pairs import choose_reference_turns
 from turnscore_exporters.errors import EncoderError
@@ -46,9 +46,7 @@ class TextEncoderModel(BertGraph):
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         """One vector a row, float32."""
-        token_types = torch.zeros_like(input_ids)
-        found = self.encoder(input_ids=input_ids, attention_mask=attention_mask, token_type_ids=token_types)
-        tokens: Tensor = found.last_hidden_state.float()
+        tokens = self.read_tokens(input_ids, attention_mask)
         if self.pooling == "cls":
             return tokens[:, 0]
         return average_tokens(tokens, attention_mask)
@@ -94,7 +92,7 @@ def export_text_encoder(options: TextEncoderExportOptions) -> Bundle:
     made = Checkpoint(
         scorer=TextEncoder,
         encoder=encoder,
-        write_graphs=bert_graphs(model, CONTRACT),
+        write_graphs=partial(write_graphs, model, CONTRACT),
         score=score_as_pairs(partial(compare_pairs, model, encoder)),
         turns=turns_of(reference.pairs),
         source=reference.source,

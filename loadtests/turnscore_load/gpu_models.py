@@ -29,7 +29,7 @@ from turnscore_exporters.fed.language_model import find_end_of_text, train_token
 from turnscore_exporters.training.encoders import Encoder
 
 from turnscore_load.machine import usable_cpus
-from turnscore_load.results import in_turn
+from turnscore_load.results import in_turn, seconds_of
 
 CONTEXT_TOKENS, CONTEXT_TURN_TOKENS = 100, 25
 
@@ -145,10 +145,9 @@ def time_alternating(ways: Mapping[str, Way], rounds: int, warm_up_rounds: int) 
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     with torch.inference_mode():
         for round_, name in in_turn(ways, rounds + warm_up_rounds):
-            started_at = time.perf_counter()
-            ways[name][1]()
+            took = seconds_of(ways[name][1])
             if round_ >= warm_up_rounds:
-                seconds[name].append(time.perf_counter() - started_at)
+                seconds[name].append(took)
     return seconds
 
 
@@ -195,13 +194,7 @@ def free_bytes(device: Device) -> int | None:
 
 def time_runs(run: Callable[[], object], runs: int, warm_up_runs: int = 3) -> float:
     """Median seconds of a run; it has ended when the call returns."""
-    took = []
-    for number in range(runs + warm_up_runs):
-        started_at = time.perf_counter()
-        run()
-        if number >= warm_up_runs:
-            took.append(time.perf_counter() - started_at)
-    return median(took)
+    return median([seconds_of(run) for _ in range(runs + warm_up_runs)][warm_up_runs:])
 
 
 def best_turns_per_second(backend: Backend, batches: Sequence[Feeds], runs: int) -> float:

@@ -1,7 +1,8 @@
 """What a scenario measured and claims, as data with machine, command and date, and the one page made of it."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -95,6 +96,13 @@ def rotate(ways: Iterable[_Way], round_: int) -> list[_Way]:
 def in_turn(ways: Mapping[str, Any], rounds: int) -> Iterator[tuple[int, str]]:
     """Each way once a round."""
     return ((number, name) for number in range(rounds) for name in rotate(ways, number))
+
+
+def seconds_of(call: Callable[[], object]) -> float:
+    """How long it takes."""
+    started_at = time.perf_counter()
+    call()
+    return time.perf_counter() - started_at
 
 
 # One way of asking in one round, whom or what it asked, and its figures by name.

@@ -243,13 +243,10 @@ def _draw(values: Sequence[Floats], drawn: NDArray[np.intp], dialogues: int, gen
     counts = np.array([len(each) for each in values])
     starts = np.cumsum(counts) - counts
     places = (generator.random((*drawn.shape, dialogues)) * counts[drawn][..., None]).astype(np.intp)
-    return np.asarray(_inflate(values)[starts[drawn][..., None] + places].mean(axis=-1))
-
-
-def _inflate(values: Sequence[Floats]) -> Floats:
-    """All dialogues, with stretched distances from the mean of workers' means: a resample varies as n - 1 of n."""
+    # Distances from the mean of workers' means are stretched: a resample varies as n - 1 of n.
     centre = float(np.mean([each.mean() for each in values]))
-    return np.asarray(centre + (np.concatenate(values) - centre) * math.sqrt(len(values) / (len(values) - 1)))
+    every = centre + (np.concatenate(values) - centre) * math.sqrt(len(values) / (len(values) - 1))
+    return np.asarray(every[starts[drawn][..., None] + places].mean(axis=-1))
 
 
 def _search(simulate: Simulate, guess: int, power: float) -> int | None:

@@ -121,7 +121,10 @@ class AsymptoticSequence:
     def follow(self, observations: ArrayLike, null: float = 0.0) -> FollowedMean:
         """The interval after each observation, the running intersection of those so far."""
         count, means, spreads = _run(observations)
-        half = np.where(count >= self.burn_in, spreads * self._margins(count), np.inf)
+        grown = count * self._mixture + 1
+        # Half the interval's width after each count, in standard deviations.
+        margins = np.sqrt(2 * grown / (count**2 * self._mixture) * np.log(np.sqrt(grown) / self.alpha))
+        half = np.where(count >= self.burn_in, spreads * margins, np.inf)
         low, high = np.maximum.accumulate(means - half), np.minimum.accumulate(means + half)
         p_values = np.where(count >= self.burn_in, self._p_values(means - null, spreads, count), 1.0)
         return FollowedMean(low, high, np.minimum.accumulate(p_values), null)
@@ -131,11 +134,6 @@ class AsymptoticSequence:
         """The variance of the normal mixture (rho squared) that is tightest at `tightest_at`."""
         double = -2 * math.log(self.alpha)
         return (double + math.log(double) + 1) / self.tightest_at
-
-    def _margins(self, count: NDArray[np.intp]) -> Floats:
-        """Half the interval's width after each count, in standard deviations."""
-        grown = count * self._mixture + 1
-        return np.asarray(np.sqrt(2 * grown / (count**2 * self._mixture) * np.log(np.sqrt(grown) / self.alpha)))
 
     def _p_values(self, distances: Floats, spreads: Floats, count: NDArray[np.intp]) -> Floats:
         """The alpha at which the null would lie on the interval's edge; the mixture is the same."""

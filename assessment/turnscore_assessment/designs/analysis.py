@@ -300,7 +300,8 @@ def analyse_criterion(
     if not kept.any():
         raise TooFewError(f"{criterion.name}: every rater gave one answer to everything")
     constant = len(np.unique(table.rater[~kept]))
-    scorings = [_score_means(values, kept, table, steps)]
+    means = average_by_system(values[kept], table.system[kept], len(table.systems))
+    scorings = [_collect("mean", steps, build_estimates(*means, table.rater[kept], table.dialogue[kept]), table)]
     left_out = [f"{constant} raters who gave one answer to everything"] if constant else []
     if key.design.is_choice and len(table.answer) * len(table.systems) <= MOST_CHOICE_CELLS:
         scorings.append(_score_choices(key, table))
@@ -316,13 +317,6 @@ def analyse_criterion(
         scorings=scorings,
         agreement=measure_rater_agreement(values, table, splits=splits),
     )
-
-
-def _score_means(values: Floats, kept: np.ndarray, table: OptionTable, steps: Sequence[str]) -> Scoring:
-    systems = len(table.systems)
-    means, influences = average_by_system(values[kept], table.system[kept], systems)
-    estimates = build_estimates(means, influences, table.rater[kept], table.dialogue[kept])
-    return _collect("mean", steps, estimates, table)
 
 
 def _score_choices(key: DesignKey, table: OptionTable) -> Scoring:

@@ -159,12 +159,10 @@ class RunningStudy:
 
     async def begin(self, worker: Worker) -> None:
         """Opens the worker's next dialogue, unless one is open."""
-        _check_agreed(worker)
         await self.database.run(workers.open_next, self.database.study_id, worker.id, self.plan, self.now())
 
     async def say(self, worker: Worker, dialogue_id: str, number: int, text: str) -> str:
         """The system's reply to the worker's message; a repeated message gets the same reply."""
-        _check_agreed(worker)
         dialogue = await self.database.run(
             workers.take_message, worker.id, dialogue_id, number, check_text(text, self.plan), self.plan, self.now()
         )
@@ -185,25 +183,18 @@ class RunningStudy:
 
     async def rate(self, worker: Worker, dialogue_id: str, ratings: dict[str, float]) -> None:
         """Stores the ratings of a dialogue and ends it."""
-        _check_agreed(worker)
         checked = check_ratings(ratings, self.plan)
         await self.database.run(workers.rate, worker.id, dialogue_id, checked, self.plan, self.now())
         self.on_rating()
 
     async def give_up(self, worker: Worker, dialogue_id: str) -> None:
         """Ends a dialogue whose chatbot fails again and again, unrated."""
-        _check_agreed(worker)
         await self.database.run(workers.give_up, worker.id, dialogue_id, self.now())
 
     async def leave(self, worker: Worker) -> None:
         """Deletes everything that the worker said and rated."""
         await self.database.run(workers.leave, worker.id, self.now())
         await self.database.erase()
-
-
-def _check_agreed(worker: Worker) -> None:
-    if worker.consent_hash is None:
-        raise RefusedError(StudyRefusal.NOT_AGREED)
 
 
 BODY_SECONDS = 15.0  # Seconds for a whole body. Chosen: a slow phone sends a thousand characters in one.
@@ -305,6 +296,7 @@ ACTS: dict[str, tuple[type[StrictForm], Act]] = {
     "giving-up": (GiveUpRequest, lambda study, worker, body: study.give_up(worker, body.dialogue)),
     "leaving": (StrictForm, lambda study, worker, _: study.leave(worker)),
 }
+NEEDS_NO_CONSENT = ("agreement", "leaving")
 Lifespan = Callable[[Starlette], AbstractAsyncContextManager[None]]
 
 
@@ -338,8 +330,10 @@ async def _show_standing(study: RunningStudy, request: Request) -> Response:
 async def _act(study: RunningStudy, name: str, origins: Sequence[str], request: Request) -> Response:
     form, act = ACTS[name]
     fields = await read_fields(request, origins, study.plan.chat.input_characters)
-    worker = await study.identify(read_link(request))
-    reply = await act(study, worker, read_body(form, fields))
+    worker, body = await study.identify(read_link(request)), read_body(form, fields)
+    if worker.consent_hash is None and name not in NEEDS_NO_CONSENT:
+        raise RefusedError(StudyRefusal.NOT_AGREED)
+    reply = await act(study, worker, body)
     if name == "message":
         return JSONResponse({"reply": reply})
     return JSONResponse({} if name == "leaving" else await study.show(worker))

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -71,11 +70,6 @@ class Checkpoint:
     training: Mapping[str, Any]
     options: Mapping[str, JsonValue] = field(default_factory=dict)
     agreement: Mapping[str, JsonValue] = field(default_factory=dict)
-
-
-def bert_graphs(model: BertGraph, contract: GraphContract) -> Callable[[writer.GraphChoice, Path], None]:
-    """What a BERT's Checkpoint has for `write_graphs`."""
-    return partial(write_graphs, model, contract)
 
 
 def score_as_pairs(score: Callable[[Sequence[tuple[str, str]]], Sequence[float]]) -> Score:

@@ -18,7 +18,7 @@ from transformers import BertModel
 from turnscore_core.scorers.engagement import EngagementScorer
 from turnscore_models.bundle import Bundle
 
-from turnscore_exporters.bundles.checkpoint import Checkpoint, bert_graphs, export_checkpoint, score_as_pairs
+from turnscore_exporters.bundles.checkpoint import Checkpoint, export_checkpoint, score_as_pairs, write_graphs
 from turnscore_exporters.bundles.writer import turns_of
 from turnscore_exporters.data.pairs import read_reference_turns
 from turnscore_exporters.graphs.export import EXAMPLE_IDS, ROW_AXES, BertGraph, GraphContract, average_tokens
@@ -109,9 +109,7 @@ class EngagementModel(BertGraph):
 
     def read_rows(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         """Row vectors [rows, width + 1] of token ids [rows, tokens]: the pooled vector, then log(number of tokens)."""
-        token_types = torch.zeros_like(input_ids)
-        tokens = self.encoder(input_ids=input_ids, attention_mask=attention_mask, token_type_ids=token_types)
-        pooled = pool(tokens.last_hidden_state.float(), attention_mask, self.settings.pooling)
+        pooled = pool(self.read_tokens(input_ids, attention_mask), attention_mask, self.settings.pooling)
         length = attention_mask.sum(1, keepdim=True).to(pooled.dtype).clamp_min(1.0).log()
         return torch.cat([pooled, length], dim=-1)
 
@@ -235,7 +233,7 @@ def export_engagement(options: EngagementExportOptions) -> Bundle:
     made = Checkpoint(
         scorer=EngagementScorer,
         encoder=encoder,
-        write_graphs=bert_graphs(model, CONTRACT),
+        write_graphs=partial(write_graphs, model, CONTRACT),
         score=score_as_pairs(partial(score_pairs, model, encoder)),
         turns=turns_of(reference.pairs),
         source=reference.source,

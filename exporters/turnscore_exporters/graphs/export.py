@@ -46,6 +46,13 @@ class BertGraph(nn.Module):
         """How many layers' attention must be fused."""
         return int(self.config.num_hidden_layers)
 
+    def read_tokens(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        """Vectors of the tokens of texts, which are all of the first segment: [rows, tokens, width], float32."""
+        segments = torch.zeros_like(input_ids)
+        found = self.encoder(input_ids=input_ids, attention_mask=attention_mask, token_type_ids=segments)
+        tokens: Tensor = found.last_hidden_state.float()
+        return tokens
+
 
 def average_tokens(tokens: Tensor, mask: Tensor) -> Tensor:
     """The mean over the real tokens of each row, [rows, width] of [rows, tokens, width]."""

@@ -28,13 +28,7 @@ from turnscore_core.scorers.usr import (
 )
 from turnscore_models.bundle import Bundle
 
-from turnscore_exporters.bundles.checkpoint import (
-    Checkpoint,
-    bert_graphs,
-    export_checkpoint,
-    score_as_pairs,
-    write_graphs,
-)
+from turnscore_exporters.bundles.checkpoint import Checkpoint, export_checkpoint, score_as_pairs, write_graphs
 from turnscore_exporters.bundles.writer import GRAPH_FILES, GraphChoice, turns_of
 from turnscore_exporters.data.pairs import choose_reference_turns
 from turnscore_exporters.engagement.model import CONTRACT
@@ -133,9 +127,7 @@ class ApartGraph(BertGraph):
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, query_row: Tensor, reply_row: Tensor) -> Tensor:
         """[pairs], float32."""
-        segments = torch.zeros_like(input_ids)
-        found = self.encoder(input_ids=input_ids, attention_mask=attention_mask, token_type_ids=segments)
-        vectors = average_tokens(found.last_hidden_state.float(), attention_mask)
+        vectors = average_tokens(self.read_tokens(input_ids, attention_mask), attention_mask)
         return self.network(vectors[query_row], vectors[reply_row]).sigmoid()  # type: ignore[no-any-return]
 
 
@@ -197,7 +189,7 @@ def export_relevance(options: RelevanceExportOptions) -> Bundle:
     made = Checkpoint(
         scorer=RelevanceScorer,
         encoder=encoder,
-        write_graphs=bert_graphs(graph, contract),
+        write_graphs=partial(write_graphs, graph, contract),
         score=score_as_pairs(lambda pairs: judge(pairs).tolist()),
         turns=turns_of(reference.pairs),
         source=reference.source,

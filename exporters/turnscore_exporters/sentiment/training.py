@@ -31,7 +31,7 @@ from turnscore_core.scorers.scorer import TurnToScore
 from turnscore_core.scorers.sentiment_stop import DialogueRow, SentimentStopScorer, WindowLayout
 from turnscore_models.bundle import Bundle
 
-from turnscore_exporters.bundles.checkpoint import Checkpoint, bert_graphs, export_checkpoint
+from turnscore_exporters.bundles.checkpoint import Checkpoint, export_checkpoint, write_graphs
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.graphs.export import EXAMPLE_IDS, ROW_AXES, GraphContract
 from turnscore_exporters.json_files import read_json, write_json
@@ -426,7 +426,7 @@ def export_sentiment(options: SentimentExportOptions) -> Bundle:
     made = Checkpoint(
         scorer=SentimentStopScorer,
         encoder=encoder,
-        write_graphs=bert_graphs(model, CONTRACT),
+        write_graphs=partial(write_graphs, model, CONTRACT),
         score=partial(score_turns, model, encoder),
         turns=drawn,
         source=f"system turns of {' and '.join(each.name for each in sets)}, which were trained on",

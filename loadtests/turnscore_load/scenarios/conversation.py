@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from operator import sub
 from pathlib import Path
@@ -25,7 +26,7 @@ from turnscore_load.fleet import STARTER
 from turnscore_load.generator import Job, drive
 from turnscore_load.machine import LOOPBACK
 from turnscore_load.processes import Process, StartError
-from turnscore_load.results import Check, Cost, figures_of, in_turn, number, ratio, rotate, table
+from turnscore_load.results import Check, Cost, figures_of, in_turn, number, ratio, rotate, seconds_of, table
 from turnscore_load.scenario import Scenario
 from turnscore_load.scenarios.equal import read_dialogues
 from turnscore_load.services import metric
@@ -243,9 +244,7 @@ def _talk(process: Process, round_: int, conversations: int) -> float:
                         conversation.say("user", turn["text"])
                         time.sleep(_WRITING_SECONDS)
                         continue
-                    began = time.perf_counter()
-                    conversation.say("system", turn["text"])
-                    took.append(time.perf_counter() - began)
+                    took.append(seconds_of(partial(conversation.say, "system", turn["text"])))
     process.pause()
     return 1000 * median(took)
 
@@ -257,9 +256,7 @@ def _read_alone(scorer: Scorer, round_: int, conversations: int) -> float:
         for turn in converse(f"talk {round_}/{each}")[1::2]:
             if (pack := scorer.read_ahead(TurnToScore([Turn(speaker="user", text=turn["text"])], ""))) is None:
                 continue  # it was said before
-            began = time.perf_counter()
-            scorer.score([pack])
-            took.append(time.perf_counter() - began)
+            took.append(seconds_of(partial(scorer.score, [pack])))
     return 1000 * median(took)
 
 

@@ -1,14 +1,14 @@
 """Times a running service on this machine, one caller at a time: calls of each kind for each scorer and for all."""
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any
 
 from turnscore_client import TurnScoreClient
 from typer import Option
 
-from turnscore_load.results import percentile, table
+from turnscore_load.results import percentile, seconds_of, table
 from turnscore_load.scenario import TargetScenario
 
 CONTEXT = [
@@ -63,9 +63,4 @@ class Latency(TargetScenario[list[list[str]]]):
 
 def time_calls(call: Callable[[int], object], requests: int) -> list[float]:
     """Milliseconds of each call, the first ten left out."""
-    took = []
-    for number in range(requests + 10):
-        started_at = time.perf_counter()
-        call(number)
-        took.append(1000 * (time.perf_counter() - started_at))
-    return took[10:]
+    return [1000 * seconds_of(partial(call, number)) for number in range(requests + 10)][10:]
