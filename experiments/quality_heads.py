@@ -25,8 +25,7 @@ from turnscore_exporters.bundles.self_test import start_version
 from turnscore_exporters.bundles.writer import MIN_PARITY_TURNS
 from turnscore_exporters.criterion.judgements import FeatureReader
 from turnscore_exporters.errors import ExporterError
-from turnscore_exporters.quality.bundle import write_head_set
-from turnscore_exporters.quality.dequantize import read_heads
+from turnscore_exporters.quality.bundle import read_heads, write_head_set
 from turnscore_exporters.quality.drills import make_filler, make_moods, make_short_answers
 from turnscore_models.bundle import Bundle, sha256_of, write_bundle
 from turnscore_models.manifest import BundleError

@@ -17,5 +17,4 @@ def write_json(path: Path, document: object) -> None:
     """Writes a document, making the folder if needed; None values of a model are left out."""
     content = document.model_dump(mode="json", exclude_none=True) if isinstance(document, BaseModel) else document
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(content, indent=2, ensure_ascii=False)
-    path.write_text(text + "\n", encoding="utf-8")
+    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -82,8 +82,7 @@ def renew_percentiles(
     sample = "" if len(turns) == len(known) else f"; a sample of {len(turns)} of {len(known)}"
     stated = STATED if speaker == "system" else f"{STATED}: the user turns before them"
     source = f"{stated}{sample}; values of the graph {loaded.variant}"
-    write_curves = _WRITERS.get(copied.manifest.kind, _write_plain_curves)
-    write_curves(loaded, turns, source)
+    _WRITERS.get(copied.manifest.kind, _write_plain_curves)(loaded, turns, source)
     manifest = copied.manifest.model_copy(update={"version": version})
     finished = write_bundle(output, manifest)
     for variant in manifest.graphs:
@@ -93,8 +92,7 @@ def renew_percentiles(
 
 def _write_plain_curves(loaded: LoadedScorer, turns: Sequence[LabelledTurn], source: str) -> None:
     """The curve of the value, and of each detail that has one already."""
-    asked = [loaded.trim(make_turn(turn.context, turn.response)) for turn in turns]
-    raw = score_turns(loaded, asked)
+    raw = score_turns(loaded, [loaded.trim(make_turn(turn.context, turn.response)) for turn in turns])
     manifest = loaded.bundle.manifest
     write_json(loaded.bundle.path_of(manifest.calibration), calibrate([each.value for each in raw], source))
     if HEADS_OPTION in manifest.options:

@@ -47,9 +47,7 @@ class TextEncoderModel(BertGraph):
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         """One vector a row, float32."""
         tokens = self.read_tokens(input_ids, attention_mask)
-        if self.pooling == "cls":
-            return tokens[:, 0]
-        return average_tokens(tokens, attention_mask)
+        return tokens[:, 0] if self.pooling == "cls" else average_tokens(tokens, attention_mask)
 
 
 def find_pooling(name: str) -> Pooling:

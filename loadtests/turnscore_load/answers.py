@@ -49,8 +49,7 @@ def judge_foreign(status: int, _: str | None, body: bytes, why: str = "") -> Cal
     if status == 200:
         return CallAnswer(outcome="answered")
     if status in _FOREIGN_REFUSALS:
-        seconds = _retry_seconds(body, _FOREIGN_RETRY_SECONDS)
-        return CallAnswer(outcome="refused", retry_after_seconds=seconds)
+        return CallAnswer(outcome="refused", retry_after_seconds=_retry_seconds(body, _FOREIGN_RETRY_SECONDS))
     return CallAnswer(outcome="failed", why=why or f"status {status}: {body[:300].decode(errors='replace')}")
 
 

@@ -79,8 +79,7 @@ class Bundle:
         total = hashlib.sha256()
         for name, checksum in sorted(self.manifest.files.items()):
             total.update(f"{len(name)}:{name}:{checksum}\n".encode())
-        deciding = self.manifest.model_dump_json(include=_DECIDING)
-        total.update(deciding.encode())
+        total.update(self.manifest.model_dump_json(include=_DECIDING).encode())
         return total.hexdigest()
 
     def read_options(self, kind: type[_Document]) -> _Document:

@@ -214,12 +214,8 @@ def correlate_criteria(systems: Sequence[SystemScore], names: Sequence[str]) -> 
     if len(systems) < scoring.LEAST_SYSTEMS:
         return []
     columns = {name: [system.raw[name].value for system in systems] for name in names}
-    return [
-        CorrelatedCriteria(
-            left, right, compute_pearson(columns[left], columns[right]), compute_spearman(columns[left], columns[right])
-        )
-        for left, right in combinations(names, 2)
-    ]
+    pairs = [(pair, [columns[name] for name in pair]) for pair in combinations(names, 2)]
+    return [CorrelatedCriteria(*pair, compute_pearson(*both), compute_spearman(*both)) for pair, both in pairs]
 
 
 def _compare(study: JudgedStudy, systems: Sequence[SystemScore], draws: Floats) -> list[ComparedPair]:
@@ -244,10 +240,7 @@ def build_page(report: StudyReport, command: str) -> Page:
     """The study in two sentences, then all sections in order."""
     effort = report.effort[EVERYONE]
     kept = sum(system.dialogues for system in report.systems)
-    plain, holm = (
-        sum(p < P for p in found)
-        for found in ([pair.p_two_sided for pair in report.pairs], [pair.p_holm for pair in report.pairs])
-    )
+    plain, holm = sum(pair.p_two_sided < P for pair in report.pairs), sum(pair.p_holm < P for pair in report.pairs)
     return Page(
         title=f"Study {report.description.study}",
         summary=[

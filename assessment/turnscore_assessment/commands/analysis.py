@@ -278,7 +278,6 @@ def run_distort(
     refuse_input(output, [dialogues, source], "--output")
     with reported_errors():
         replies = read_corpus(source)
-        found = distort_dialogues(dialogues, replies, seed, source.samefile(dialogues))
-        rows = list(islice(found, count))
+        rows = list(islice(distort_dialogues(dialogues, replies, seed, source.samefile(dialogues)), count))
     write_rows(output, rows)
     typer.echo(f"wrote {output}: {len(rows)} degraded dialogues, replies from {len(replies.replies)}")

@@ -367,8 +367,7 @@ def compare_scores_sequentially(
     for name in names:
         kept = [(x[name], y[name]) for x, y in zip(*columns, strict=True) if name in x and name in y]
         _check_bounds(name, kept, bounds)
-        differences = np.array([left - right for left, right in kept])
-        observed = PairedDifferences(differences, reach, unit, notes)
+        observed = PairedDifferences(np.array([left - right for left, right in kept]), reach, unit, notes)
         found.append(compare_sequentially(observed, str(a.path), str(b.path), name, method, alpha / len(names), margin))
     return found
 

@@ -109,8 +109,7 @@ def read_file(path: Path) -> list[LiveValues]:
         begun: set[tuple[str, str]] = set()
         for place, sent in enumerate(_scored_of(record)):
             within = f"scores of scored turn {place + 1}"
-            scores = check_row(_SCORES.validate_python, path, row, sent["scores"], within)
-            for name, score in scores.items():
+            for name, score in check_row(_SCORES.validate_python, path, row, sent["scores"], within).items():
                 values = dialogue.of(name, score.model)
                 _count_score(values, score)
                 if _begins(sent) and (name, score.model) not in begun:

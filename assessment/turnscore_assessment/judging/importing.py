@@ -192,8 +192,7 @@ def _read_phoenix(_: str, record: Fields) -> _Found:
         raise ValueError("span_id: is missing")
     said = _pick(record, "attributes.llm.input_messages", "attributes.input.value", "input")
     answered = _pick(record, "attributes.output.value", "attributes.llm.output_messages", "output")
-    dialogue = _pick(record, "attributes.session.id")
-    found = _Found(str(key), dialogue, read_messages(said), read_reply(answered))
+    found = _Found(str(key), _pick(record, "attributes.session.id"), read_messages(said), read_reply(answered))
     name = _pick(record, "annotation_name", "name") if "status_code" not in record else None
     score = _pick(record, "result.score", "score", "result.label", "label")
     if name is not None and score is not None:

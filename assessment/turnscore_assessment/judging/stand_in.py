@@ -69,11 +69,9 @@ class StandIn:
             loaded = self._loaded[names[0]]
             groups = [[loaded.trim(make_turn(turn.context, turn.text))] for turn in turns]
             scorers = [[self._loaded[name].scorer for name in names]] * len(turns) if len(names) > 1 else None
-            answers = score_groups(loaded, groups, asked=scorers)
+            answers = [*zip(turns, score_groups(loaded, groups, asked=scorers), strict=True)]
             for place, name in enumerate(names):
-                found[name] = {
-                    turn.key: self._marks_of(name, own[place]) for turn, own in zip(turns, answers, strict=True)
-                }
+                found[name] = {turn.key: self._marks_of(name, own[place]) for turn, own in answers}
         return found
 
     def _marks_of(self, criterion: str, answer: Answer) -> Marks:

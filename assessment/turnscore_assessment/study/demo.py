@@ -116,8 +116,7 @@ async def take_part(client: httpx.AsyncClient, link: str, judgement: Judgement) 
     headers = {"Authorization": f"Bearer {link}", "Origin": str(client.base_url).rstrip("/")}
 
     async def post(act: str, **fields: Any) -> Any:
-        answer = await client.post(f"/api/{act}", json=fields, headers=headers)
-        return answer.raise_for_status().json()
+        return (await client.post(f"/api/{act}", json=fields, headers=headers)).raise_for_status().json()
 
     study = (await client.get("/api/standing", headers=headers)).json()["study"]
     standing = await post("agreement", consent_hash=study["consent_hash"])

@@ -515,8 +515,7 @@ async def score_line(
     """The line and its row, with all its fields; the reply's go before them."""
     try:
         asked = read_line(line.raw, scorers, limits)
-        reply = await patient.ask(lambda timeout: _call(client, asked, timeout))
-        row = row_of(asked, reply)
+        row = row_of(asked, await patient.ask(lambda timeout: _call(client, asked, timeout)))
     except TurnScoreError as error:
         return line, {**kept_of(line.raw), "line": line.number, "error": describe(error)}
     return line, {**row, "line": line.number}

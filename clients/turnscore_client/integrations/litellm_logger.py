@@ -86,9 +86,7 @@ def _messages_of(payloads: Any) -> list[dict[str, Any]]:
     if not isinstance(messages, list) or not isinstance(response, Mapping) or not response.get("choices"):
         return []  # an embedding or an image: no turn
     answer = response["choices"][0].get("message") or {}
-    if answer.get("content") == _REDACTED:
-        return []
-    return [*messages, answer]
+    return [] if answer.get("content") == _REDACTED else [*messages, answer]
 
 
 def _text_of(response: Any) -> str | None:

@@ -76,9 +76,7 @@ def _without_nanoseconds(kind: Any) -> Any:
         return pa.struct([_retyped(kind.field(place)) for place in range(kind.num_fields)])
     if pa.types.is_list(kind):
         return pa.list_(_retyped(kind.value_field))
-    if pa.types.is_large_list(kind):
-        return pa.large_list(_retyped(kind.value_field))
-    return kind
+    return pa.large_list(_retyped(kind.value_field)) if pa.types.is_large_list(kind) else kind
 
 
 def _retyped(field: Any) -> Any:

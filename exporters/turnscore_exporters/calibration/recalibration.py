@@ -262,8 +262,7 @@ def calibrate_formula(
     Too few good turns get the weaker promise of `choose_rate`, which raises ExporterError where there is none.
     """
     asked, rate = rate, choose_rate(int(rated.good.sum()), rate)
-    folds = assign_folds(rated.dialogues)
-    fitted = np.isin(folds, FITTED_FOLDS)
+    fitted = np.isin(assign_folds(rated.dialogues), FITTED_FOLDS)
     held = rated.take(~fitted)
     choice, measured = choose_formula(rated, shipped, with_weights=False), rated
     if int(held.good.sum()) >= least_good_turns(rate):

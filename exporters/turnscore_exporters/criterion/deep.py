@@ -38,8 +38,8 @@ from turnscore_exporters.criterion.judgements import MARK, TRAIN, Features, Judg
 from turnscore_exporters.criterion.learning import Floats, Integers, LinearHead, fit_head
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.graphs.int8 import ZERO_POINT
-from turnscore_exporters.quality.bundle import KEPT
-from turnscore_exporters.quality.dequantize import GRAPH, read_joint_layers, write_joint_layers
+from turnscore_exporters.quality.bundle import GRAPH, KEPT
+from turnscore_exporters.quality.dequantize import read_joint_layers, write_joint_layers
 from turnscore_exporters.quality.model import TURNS_AT_ONCE, JointLayers, group_by_width
 from turnscore_exporters.training.encoders import chunks
 from turnscore_exporters.training.loop import BestWeights, LoopSettings, choose_batch, train

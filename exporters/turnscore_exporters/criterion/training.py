@@ -56,7 +56,7 @@ from turnscore_exporters.criterion.learning import HeldOut, LearningCurve, Linea
 from turnscore_exporters.errors import ExporterError, ParityError
 from turnscore_exporters.json_files import write_json
 from turnscore_exporters.options import CriterionTrainOptions
-from turnscore_exporters.quality.dequantize import GRAPH
+from turnscore_exporters.quality.bundle import GRAPH
 
 HEAD_FILE, CARD_FILE, LENGTH = "criterion.npz", "card.md", "length"
 WITHOUT_DEEP = "without --deep"

@@ -124,8 +124,7 @@ class EngagementModel(BertGraph):
     def forward(self, input_ids: Tensor, attention_mask: Tensor, query_row: Tensor, reply_row: Tensor) -> Tensor:
         """Probabilities [pairs], float32."""
         vectors = self.read_rows(input_ids, attention_mask)
-        features = self.combine(vectors[query_row], vectors[reply_row])
-        return self.probability(features)
+        return self.probability(self.combine(vectors[query_row], vectors[reply_row]))
 
     def probability(self, features: Tensor) -> Tensor:
         """Softmax's second class, [pairs], averaged or blended over the heads."""

@@ -307,8 +307,7 @@ class _Block(nn.Module):
         keys = torch.cat([key[shape.branch_trunk], own_key], dim=-2)
         values = torch.cat([value[shape.branch_trunk], own_value], dim=-2)
         branch = _mix(own_query, keys, values, shape.branch_ceiling)
-        parts = [part.transpose(1, 2).reshape(-1, self.width) for part in (trunk, branch)]
-        return torch.cat(parts)
+        return torch.cat([part.transpose(1, 2).reshape(-1, self.width) for part in (trunk, branch)])
 
     def _split(self, projected: Tensor, rows: int, tokens: int) -> list[Tensor]:
         """Query (scaled), key and value [rows, heads, tokens, width of a head]."""

@@ -217,8 +217,7 @@ class _Unpadder(GraphRewriter):
             self._nodes.append(node)
             self._flat.update(node.output)
         else:
-            padded = [self._pad(name) if name in self._flat else name for name in node.input]
-            node.input[:] = padded
+            node.input[:] = [self._pad(name) if name in self._flat else name for name in node.input]
             self._nodes.append(node)
 
     def _is_lookup(self, node: NodeProto) -> bool:

@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -62,6 +63,7 @@ from turnscore_exporters.quality.value import VALUE_FILE, read_formula
 from turnscore_exporters.training.encoders import Encoder, chunks
 
 KIND = "quality"
+GRAPH: GraphVariant = "cpu-int8"  # The one that is read again: for a checkpoint, or for other heads and layers.
 # A checkpoint may have the second: the manifest's `threshold`.
 HEADS_FILE, THRESHOLD_FILE = "heads.json", "threshold.json"
 # Largest difference of a head from the checkpoint's on the same features. Chosen; fp16 weights cost 1e-4.
@@ -233,6 +235,27 @@ def write_head_set(heads: nn.Module, outputs: Sequence[str], features: torch.Ten
     return {"turns": float(len(features)), "max_abs": round(most, 7)}
 
 
+def read_heads(file: Path) -> dict[str, NDArray[Any]]:
+    """Every constant of the graph of a set of heads as fp32, by its name in the model.
+
+    Of a hidden layer that is a product of two, which experiments/quality_heads.py makes, the product.
+    """
+    constants = read_constants(onnx.load(file).graph).items()
+    found = {name.removeprefix("model.").removesuffix("/half"): value.astype(np.float32) for name, value in constants}
+    if (narrow := found.pop("narrow.weight", None)) is not None:
+        found["hidden.bias"] = found["hidden.bias"] + found["hidden.weight"] @ found.pop("narrow.bias")
+        found["hidden.weight"] = found["hidden.weight"] @ narrow
+    return found
+
+
+def read_constants(graph: onnx.GraphProto) -> dict[str, NDArray[Any]]:
+    """Every constant of a graph by its name."""
+    nodes = {node.output[0]: node.attribute[0].t for node in graph.node if node.op_type == "Constant"}
+    return {name: onnx.numpy_helper.to_array(each) for name, each in nodes.items()} | {
+        tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in graph.initializer
+    }
+
+
 def heads_file(name: str) -> str:
     """The file of a set of heads in a bundle."""
     return f"heads/{name}.onnx"
@@ -296,8 +319,7 @@ def read_options(checkpoint: Path, model: QualityModel) -> QualityOptions:
     """The manifest's options: the layout that was trained, and the formula that lies next to the weights."""
     if not (checkpoint / VALUE_FILE).exists():
         raise CheckpointError(f"{checkpoint}: has no {VALUE_FILE}, which says how the heads become the value")
-    formula = read_formula(checkpoint)
-    value = formula.model_dump(exclude={"fitted_on"})
+    value = read_formula(checkpoint).model_dump(exclude={"fitted_on"})
     return QualityOptions.model_validate({"layout": model.settings.layout, "value": value, "heads": HEADS_FILE})
 
 

@@ -17,20 +17,18 @@ from numpy.typing import NDArray
 from onnx import GraphProto, NodeProto, numpy_helper
 from turnscore_core.scorers.quality import QualityOptions
 from turnscore_models.bundle import Bundle
-from turnscore_models.manifest import GraphVariant
 from turnscore_models.store import resolve
 
 from turnscore_exporters.errors import CheckpointError
 from turnscore_exporters.graphs.int8 import quantize_matrix
 from turnscore_exporters.json_files import write_json
 from turnscore_exporters.options import DequantizeOptions
-from turnscore_exporters.quality.bundle import KIND
+from turnscore_exporters.quality.bundle import GRAPH, KIND, read_constants, read_heads
 from turnscore_exporters.quality.model import JointLayers, QualityModel, QualitySettings
 from turnscore_exporters.quality.value import FittedFormula, write_formula
 from turnscore_exporters.training.encoders import load_encoder, save_model
 from turnscore_exporters.training.loop import REPORT_FILE, TRAINING_FILE
 
-GRAPH: GraphVariant = "cpu-int8"
 USER_TURNS = "reaction"
 # Names that the expanded attention gives its parts (`plain_operators`).
 _PART = re.compile(r"/encoder/encoder/layer\.(?P<layer>\d+)/attention/self/.*/(?P<part>query|key|value)/(bias|product)")
@@ -104,27 +102,6 @@ def put_weights(model: QualityModel, encoder: Sequence[Path], heads: Sequence[Pa
     if missing := sorted(wanted.keys() - found.keys()):
         raise CheckpointError(f"{encoder[0]}: holds no {missing[0]}, nor {len(missing) - 1} others")
     model.load_state_dict({name: torch.from_numpy(found[name].copy()).reshape(wanted[name].shape) for name in wanted})
-
-
-def read_heads(file: Path) -> dict[str, Array]:
-    """Every constant of the graph of a set of heads as fp32, by its name in the model.
-
-    Of a hidden layer that is a product of two, which experiments/quality_heads.py makes, the product.
-    """
-    constants = read_constants(onnx.load(file).graph).items()
-    found = {name.removeprefix("model.").removesuffix("/half"): value.astype(np.float32) for name, value in constants}
-    if (narrow := found.pop("narrow.weight", None)) is not None:
-        found["hidden.bias"] = found["hidden.bias"] + found["hidden.weight"] @ found.pop("narrow.bias")
-        found["hidden.weight"] = found["hidden.weight"] @ narrow
-    return found
-
-
-def read_constants(graph: GraphProto) -> dict[str, Array]:
-    """Every constant of a graph by its name."""
-    nodes = {node.output[0]: node.attribute[0].t for node in graph.node if node.op_type == "Constant"}
-    return {name: numpy_helper.to_array(each) for name, each in nodes.items()} | {
-        tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer
-    }
 
 
 def _products(graph: GraphProto, constants: Mapping[str, Array]) -> Iterator[tuple[str, NodeProto, Array | None]]:

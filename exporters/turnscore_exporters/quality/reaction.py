@@ -39,8 +39,7 @@ from turnscore_exporters.calibration.recalibration import fit_probability
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.json_files import write_json
 from turnscore_exporters.options import ReactionExportOptions
-from turnscore_exporters.quality.bundle import write_head_set
-from turnscore_exporters.quality.dequantize import read_heads
+from turnscore_exporters.quality.bundle import read_heads, write_head_set
 from turnscore_exporters.quality.drills import make_user_turn
 from turnscore_exporters.training.encoders import chunks
 
@@ -232,12 +231,10 @@ def fit_reaction(found: Floats, turns: Sequence[LabelledTurn], judged: Sequence[
     `judged` are all judged turns, whose random part says how rare a signal is.
     """
     logits = logits_of(found)
-    satisfied = np.array([turn.labels["satisfaction"] for turn in turns])
-    curve = fit_probability(logits[:, 0], satisfied)
+    curve = fit_probability(logits[:, 0], np.array([turn.labels["satisfaction"] for turn in turns]))
     calibrated: dict[str, JsonValue] = {"satisfaction": {"slope": round(curve[0], 4), "bias": round(curve[1], 4)}}
     shown = shown_by(turns)
-    count = len(SIGNALS)
-    places = np.kron(np.eye(count), np.ones((len(turns), 1)))
+    places = np.kron(np.eye(len(SIGNALS)), np.ones((len(turns), 1)))
     design = np.hstack([logits[:, 1:].T.reshape(-1, 1), places])
     model = LogisticRegression(C=10.0, fit_intercept=False, max_iter=5000).fit(design, shown.T.ravel())
     slope, biases = model.coef_[0, 0], model.coef_[0, 1:]

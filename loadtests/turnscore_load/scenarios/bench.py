@@ -169,8 +169,7 @@ class _Run:
 
     def _measure_bare(self, mix: LengthMix) -> None:
         items = self._rows.traffic.items(mix, round(self._options.turns * mix.turns_factor))
-        took = self._bare.order("run_best", mix.name, items)
-        self._keep(BARE, mix, 0, len(items), took)
+        self._keep(BARE, mix, 0, len(items), self._bare.order("run_best", mix.name, items))
         single = self._bare.order("run_singly", mix.name, self._rows.traffic.items(mix, _SINGLE_TURNS))
         self.found.rows.append({"contender": BARE, "mix": mix.name, "clients": 1, **single})
 

@@ -156,8 +156,7 @@ class _Run:
                 raise StartError(f"{service}: a cached value of {question.scorer} is off by {off:.4f}")
 
     def _ask(self, service: str, question: CacheQuestion) -> list[dict[str, Any]]:
-        bodies = self._pack(self._known, question)
-        done = self._drive(service, question, bodies, keeps_replies=True)
+        done = self._drive(service, question, self._pack(self._known, question), keeps_replies=True)
         if done["failed"]:
             raise StartError(f"{service}: {done['failed']} requests failed: {done['first_error']}")
         return [json.loads(each)["scores"][question.scorer] for each in done["replies"]]

@@ -118,8 +118,7 @@ class Endurance(Scenario[list[Line]]):
             callers = Callers(oracle, running, keys, programs=_COMMANDS, disk=disk, seed=seed)
             callers.can_fill_disk = can_fill
             versions = {"engagement": [STARTER / "engagement", other], "quality": [STARTER / "quality", next_quality]}
-            maker = Faults(running, callers, keys_file, versions, broken)
-            await self._run_faults(maker, callers, lines, file)
+            await self._run_faults(Faults(running, callers, keys_file, versions, broken), callers, lines, file)
 
     async def _run_faults(self, maker: "Faults", callers: Callers, lines: list[Line], file: Path) -> None:
         end, order = time.monotonic() + 3600 * self.hours, self._order(maker, len(lines))

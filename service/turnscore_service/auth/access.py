@@ -196,9 +196,7 @@ def check_names(entries: Mapping[str, KeyEntry], offer: Offer) -> None:
 def sent_key(headers: Mapping[str, str]) -> str | None:
     """The key that came with a call, if one did; `headers` has its names in lower case."""
     scheme, _, credentials = headers.get(AUTHORIZATION_KEY, "").partition(" ")
-    if scheme.lower() == "bearer":
-        return credentials.strip()
-    return headers.get(API_KEY_KEY)
+    return credentials.strip() if scheme.lower() == "bearer" else headers.get(API_KEY_KEY)
 
 
 class Access:

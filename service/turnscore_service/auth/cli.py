@@ -79,8 +79,7 @@ def rotate(name: Annotated[str, _NAME], file: KeysFile) -> None:
     if entry.previous_sha256 is not None:
         raise typer.BadParameter(f"{name} has two keys; revoke one first: {_id(entry.previous_sha256)} is the older")
     key, digest = _make_key()
-    changed = entry.model_copy(update={"sha256": digest, "previous_sha256": entry.sha256})
-    _edit(file, known, name, changed)
+    _edit(file, known, name, entry.model_copy(update={"sha256": digest, "previous_sha256": entry.sha256}))
     typer.echo(key)
     typer.echo(f"the key before is good until `turnscore keys revoke {_id(entry.sha256)} --file {file}`", err=True)
 

@@ -126,8 +126,7 @@ class AdminSocket:
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            report = await self._obey(reader, writer)
-            writer.write(report.model_dump_json().encode() + b"\n")
+            writer.write((await self._obey(reader, writer)).model_dump_json().encode() + b"\n")
             await writer.drain()
         except ConnectionError:
             pass  # whoever asked has left; the log has what was done
