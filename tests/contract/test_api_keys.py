@@ -6,8 +6,6 @@ import io
 import itertools
 import json
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
 
 import grpc
 import pytest
@@ -15,16 +13,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 from support.conditions import until
 from support.fakes import FakeReaction, FakeScorer, candidate_version, sample
-from support.transports import (
-    METHODS,
-    Transports,
-    both_transports,
-    error_of,
-    message_of,
-    refusal,
-    serve_transports,
-    settings_with,
-)
+from support.transports import METHODS, both_transports, error_of, message_of, refusal, serve_transports, settings_with
 from turnscore_service.log_setup import set_up_logging
 from turnscore_service.scheduling.versions import CandidateVersions
 from turnscore_wire import ErrorReply
@@ -36,7 +25,7 @@ from websockets.exceptions import InvalidStatus
 KEY, SLOW_KEY = "ts_a-key-for-tests", "ts_a-slow-key-for-tests"
 USER, SYSTEM = {"speaker": "user", "text": "hi"}, {"speaker": "system", "text": "a b"}
 CREDENTIALS = [("authorization", f"Bearer {KEY}"), ("x-api-key", KEY)]
-STRANGERS: list[tuple[str, str] | None] = [None, ("authorization", "Bearer ts_another"), ("x-api-key", "ts_another")]
+STRANGERS = [None, ("authorization", "Bearer ts_another"), ("x-api-key", "ts_another")]
 CALLS = [
     ("score", {"response": "a"}),
     ("score_batch", {"items": [{"response": "a"}, {"response": "b"}, {"response": ""}]}),
@@ -45,7 +34,7 @@ CALLS = [
 ]
 
 
-def sha256(key: str) -> str:
+def sha256(key):
     return hashlib.sha256(key.encode()).hexdigest()
 
 
@@ -56,7 +45,7 @@ KEYS = {
 
 
 @pytest.fixture
-async def transports() -> AsyncIterator[Transports]:
+async def transports():
     async with serve_transports({"keys": KEYS}) as opened:
         yield opened
 
@@ -76,7 +65,7 @@ async def test_a_changed_file_of_keys_is_in_force_though_nobody_has_called_since
 
 
 @pytest.mark.parametrize("credentials", CREDENTIALS)
-async def test_a_known_key_opens_every_transport(transports: Transports, credentials: tuple[str, str]):
+async def test_a_known_key_opens_every_transport(transports, credentials):
     scored = await transports.http.post("/v1/score", json={"response": "a b"}, headers=[credentials])
     assert scored.json()["scores"]["fake"]["value"] == 0.02
     assert (await transports.http.get("/v1/models", headers=[credentials])).status_code == 200
@@ -93,7 +82,7 @@ async def test_a_known_key_opens_every_transport(transports: Transports, credent
 
 
 @pytest.mark.parametrize("credentials", STRANGERS)
-async def test_without_a_known_key_every_transport_is_shut(transports: Transports, credentials: tuple[str, str] | None):
+async def test_without_a_known_key_every_transport_is_shut(transports, credentials):
     headers = [credentials] if credentials else []
     for response in [
         *[await transports.http.post(f"/v1/{call}", json=fields, headers=headers) for call, fields in CALLS],
@@ -115,7 +104,7 @@ async def test_without_a_known_key_every_transport_is_shut(transports: Transport
     assert refused.value.response.headers["www-authenticate"] == 'Bearer realm="turnscore"'
 
 
-async def test_a_page_offers_its_key_as_a_subprotocol(transports: Transports):
+async def test_a_page_offers_its_key_as_a_subprotocol(transports):
     async with connect(transports.websocket, subprotocols=["turnscore.v1", f"turnscore.key.{KEY}"]) as socket:
         assert socket.subprotocol == "turnscore.v1"
         await socket.send(json.dumps({"turn": USER}))
@@ -125,13 +114,13 @@ async def test_a_page_offers_its_key_as_a_subprotocol(transports: Transports):
     assert refused.value.response.status_code == 401
 
 
-async def test_health_and_what_describes_the_service_stay_open(transports: Transports):
+async def test_health_and_what_describes_the_service_stay_open(transports):
     for path in ("/livez", "/readyz", "/metrics", "/openapi.json", "/docs"):
         assert (await transports.http.get(path)).status_code == 200, path
     health = health_pb2_grpc.HealthStub(transports.grpc)
     assert (await health.Check(health_pb2.HealthCheckRequest())).status == health_pb2.HealthCheckResponse.SERVING
 
-    def describe() -> int:
+    def describe():
         with grpc.insecure_channel(transports.target) as channel:
             return len(list(ProtoReflectionDescriptorDatabase(channel).get_services()))
 
@@ -144,14 +133,14 @@ async def test_metrics_need_a_key_where_that_is_wanted():
         assert (await transports.http.get("/metrics", headers=[CREDENTIALS[0]])).status_code == 200
 
 
-async def test_a_body_is_not_read_before_the_key(transports: Transports):
+async def test_a_body_is_not_read_before_the_key(transports):
     reader, writer = await asyncio.open_connection(transports.http.base_url.host, transports.http.base_url.port)
     writer.write(b"POST /v1/score HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n{")  # the rest never comes
     assert (await asyncio.wait_for(reader.readline(), 30)).startswith(b"HTTP/1.1 401 ")
     writer.close()
 
 
-async def test_a_key_that_asks_for_too_much_is_told_when_to_come_back(transports: Transports):
+async def test_a_key_that_asks_for_too_much_is_told_when_to_come_back(transports):
     slow = [("authorization", f"Bearer {SLOW_KEY}")]
     refused = sample("key_turns_total", key="slow", outcome="refused")
     items = {"items": [{"response": str(number)} for number in range(10)]}
@@ -168,13 +157,13 @@ async def test_a_key_that_asks_for_too_much_is_told_when_to_come_back(transports
     assert other.status_code == 200
 
 
-async def test_the_log_names_the_key_and_never_holds_it(capsys: pytest.CaptureFixture[str]):
+async def test_the_log_names_the_key_and_never_holds_it(capsys):
     loggers = [logging.getLogger(name) for name in ("", "turnscore", "bentoml", "uvicorn", "uvicorn.access")]
     before = [(logger.handlers, logger.propagate, logger.level) for logger in loggers]
     set_up_logging("DEBUG")
     output = io.StringIO()
     for handler in logging.getLogger("turnscore").handlers:
-        handler.setStream(output)  # type: ignore[attr-defined]
+        handler.setStream(output)
     try:
         async with serve_transports({"keys": KEYS}, log_requests=True) as transports:
             await transports.http.post("/v1/score", json={"response": "a"}, headers=[CREDENTIALS[0]])
@@ -200,7 +189,7 @@ async def test_the_log_names_the_key_and_never_holds_it(capsys: pytest.CaptureFi
         assert secret not in output.getvalue()
 
 
-TEAMS: dict[str, dict[str, Any]] = {
+TEAMS = {
     "plain": {},
     "strict": {"thresholds": {"fake": 0.05, "sum": 9.0}, "default_scorers": ["fake", "sum"]},
     "lenient": {"thresholds": {"fake": None}, "default_scorers": ["fake"]},
@@ -210,7 +199,7 @@ TEAMS: dict[str, dict[str, Any]] = {
 SUM = {"sum": {"weights": {"fake": 1.0, "other": 1.0}, "threshold": 0.0}}
 
 
-def facts_of(scores: dict[str, Any]) -> dict[str, tuple[str, str | None]]:
+def facts_of(scores):
     return {name: (score["model"].split("+")[0], score.get("label")) for name, score in scores.items()}
 
 
@@ -221,7 +210,7 @@ async def test_each_team_has_its_own_thresholds_default_scorers_and_model_in_eve
     settings = settings_with(auth={"keys": keys}, default_scorers=["other"], combinations=SUM)
     version = candidate_version(FakeScorer(), 0.5)
     candidates = CandidateVersions(splits=[version])
-    expected: dict[str, list[dict[str, tuple[str, str | None]]]] = {
+    expected = {
         "plain": [{"other": ("other:1.0.0", None)}],
         "strict": [
             {"fake": (model, label), "sum": (model, "low")}
@@ -264,15 +253,13 @@ AUTH = {"keys": {"slow": KEYS["slow"]}}
 SMALL = {"max_items": 4, "max_candidates": 4, "max_turns": 8, "max_text_chars": 100}
 NUMBERS = itertools.count()
 
-Ask = Callable[[Transports, str, dict[str, Any]], Awaitable[str]]
 
-
-async def ask_over_http(transports: Transports, call: str, fields: dict[str, Any]) -> str:
+async def ask_over_http(transports, call, fields):
     reply = await transports.http.post(f"/v1/{call}", json=fields, headers=HEADERS)
     return "ok" if reply.status_code == 200 else str(reply.json()["error"]["code"])
 
 
-async def ask_over_grpc(transports: Transports, call: str, fields: dict[str, Any]) -> str:
+async def ask_over_grpc(transports, call, fields):
     method = getattr(TurnScorerStub(transports.grpc), METHODS[call])
     try:
         await method(message_of(call, fields), metadata=HEADERS, timeout=60)
@@ -281,11 +268,11 @@ async def ask_over_grpc(transports: Transports, call: str, fields: dict[str, Any
     return "ok"
 
 
-def charged(outcome: str = "allowed") -> float:
+def charged(outcome="allowed"):
     return sample("key_turns_total", key="slow", outcome=outcome)
 
 
-def fresh(turns: int) -> dict[str, Any]:
+def fresh(turns):
     """A batch in which no two turns are equal: equal ones would be computed once."""
     return {"items": [{"response": f"a {next(NUMBERS)}"} for _ in range(turns)]}
 
@@ -304,7 +291,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("ask", [ask_over_http, ask_over_grpc])
-async def test_what_is_too_large_or_invalid_costs_its_key_nothing(ask: Ask):
+async def test_what_is_too_large_or_invalid_costs_its_key_nothing(ask):
     async with serve_transports(AUTH, limits=SMALL) as transports:
         before = charged(), charged("refused")
         for call, fields, code in REFUSED:
@@ -316,7 +303,7 @@ async def test_what_is_too_large_or_invalid_costs_its_key_nothing(ask: Ask):
 
 
 @pytest.mark.parametrize("ask", [ask_over_http, ask_over_grpc])
-async def test_an_overload_costs_its_key_nothing_however_often_it_is_tried(ask: Ask):
+async def test_an_overload_costs_its_key_nothing_however_often_it_is_tried(ask):
     scorer = FakeScorer()
     async with serve_transports(AUTH, scorer, admission={"max_items": 1}) as transports:
         scorer.gate.clear()

@@ -3,10 +3,6 @@
 Turns are asked about in every_way_in: here are messages, user turns, similarity, and failures of a model.
 """
 
-from collections.abc import AsyncIterator
-from typing import Any
-
-import httpx
 import pytest
 from support.fakes import NOT_A_NUMBER, POISON, FakeEncoder, FakeReaction, FakeScorer
 from support.transports import METHODS, both_transports, error_of, message_of, refusal, settings_with
@@ -22,7 +18,6 @@ from turnscore_wire import (
     SimilarityReply,
 )
 from turnscore_wire.v1 import to_fields, turnscore_pb2
-from turnscore_wire.v1.turnscore_pb2_grpc import TurnScorerStub
 
 SMALL = {"limits": Limits(max_text_chars=20, max_turns=2, max_items=2, max_candidates=2, max_body_bytes=300)}
 USER, SYSTEM = {"speaker": "user", "text": "a"}, {"speaker": "system", "text": "b c"}
@@ -76,27 +71,24 @@ WRONG = [
 ]
 
 
-Transports = tuple[httpx.AsyncClient, TurnScorerStub]
-
-
 @pytest.fixture
-async def transports() -> AsyncIterator[Transports]:
+async def transports():
     scorers = {"fake": FakeScorer(), "reaction": FakeReaction(), "encoder": FakeEncoder()}
     async with both_transports(settings_with(**SMALL, cache={"ttl_seconds": 0}), **scorers) as each:
         yield each
 
 
-async def over_http(transports: Transports, call: str, fields: dict[str, Any]) -> httpx.Response:
+async def over_http(transports, call, fields):
     return await transports[0].post(f"/v1/{call}", json=fields, headers={"x-request-id": "r-1"})
 
 
-async def over_grpc(transports: Transports, call: str, fields: dict[str, Any]) -> dict[str, Any]:
+async def over_grpc(transports, call, fields):
     return to_fields(
         await getattr(transports[1], METHODS[call])(message_of(call, fields), metadata=[("x-request-id", "r-1")])
     )
 
 
-def without_times(reply: Any) -> Any:
+def without_times(reply):
     if isinstance(reply, list):
         return [without_times(each) for each in reply]
     if not isinstance(reply, dict):
@@ -105,7 +97,7 @@ def without_times(reply: Any) -> Any:
 
 
 @pytest.mark.parametrize(("call", "fields"), GOOD)
-async def test_both_transports_give_the_same_reply(transports: Transports, call: str, fields: dict[str, Any]):
+async def test_both_transports_give_the_same_reply(transports, call, fields):
     response = await over_http(transports, call, fields)
     told = REPLIES[call].model_validate(await over_grpc(transports, call, fields))
     assert response.status_code == 200
@@ -113,7 +105,7 @@ async def test_both_transports_give_the_same_reply(transports: Transports, call:
 
 
 @pytest.mark.parametrize(("call", "fields"), WRONG)
-async def test_both_transports_refuse_with_the_same_error(transports: Transports, call: str, fields: dict[str, Any]):
+async def test_both_transports_refuse_with_the_same_error(transports, call, fields):
     response = await over_http(transports, call, fields)
     refused = await refusal(over_grpc(transports, call, fields))
     told = error_of(refused)
@@ -122,7 +114,7 @@ async def test_both_transports_refuse_with_the_same_error(transports: Transports
     assert refused.code().name == ERROR_TABLE[told.error.code].grpc_code
 
 
-async def test_both_transports_tell_the_same_models(transports: Transports):
+async def test_both_transports_tell_the_same_models(transports):
     http, stub = transports
     told = await stub.Models(turnscore_pb2.ModelsRequest(), metadata=[("x-request-id", "r")])
     expected = (await http.get("/v1/models", headers={"x-request-id": "r"})).json()
@@ -130,7 +122,7 @@ async def test_both_transports_tell_the_same_models(transports: Transports):
 
 
 @pytest.mark.parametrize("call", REPLIES)
-async def test_an_empty_request_is_refused_by_the_field_it_lacks(transports: Transports, call: str):
+async def test_an_empty_request_is_refused_by_the_field_it_lacks(transports, call):
     field = ErrorReply.model_validate_json((await over_http(transports, call, {})).content).error.field
     assert field is not None
     assert error_of(await refusal(over_grpc(transports, call, {}))).error.field == field

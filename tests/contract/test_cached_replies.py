@@ -1,13 +1,8 @@
 """What callers see of the cache: equal scores, computed once, and each caller's own deadline."""
 
 import asyncio
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
-import httpx
 import pytest
-from conftest import ServeFakes
 from support.conditions import until
 from support.fakes import POISON, FakeScorer, sample
 from support.fed import make_fed_scorer
@@ -16,16 +11,16 @@ from turnscore_service.settings.service import AdmissionSettings, Settings
 ANSWERED = 200
 
 
-async def score(client: httpx.AsyncClient, response: str = "a b", **asked: Any) -> httpx.Response:
+async def score(client, response="a b", **asked):
     return await client.post("/v1/score", json={"response": response, **asked})
 
 
-def joins() -> float:
+def joins():
     return sample("cache_joins_total", scorer="fake")
 
 
 @pytest.fixture
-def held() -> Iterator[FakeScorer]:
+def held():
     """A scorer whose runtime waits until its gate is opened."""
     scorer = FakeScorer()
     scorer.gate.clear()
@@ -33,7 +28,7 @@ def held() -> Iterator[FakeScorer]:
     scorer.gate.set()
 
 
-async def test_a_repeat_is_answered_alike_and_without_the_scorer(serve: ServeFakes):
+async def test_a_repeat_is_answered_alike_and_without_the_scorer(serve):
     scorer = FakeScorer()
     async with serve(fake=scorer) as (client, _):
         first = (await score(client)).json()["scores"]["fake"]
@@ -43,7 +38,7 @@ async def test_a_repeat_is_answered_alike_and_without_the_scorer(serve: ServeFak
     assert again["timing_ms"]["inference"] == again["timing_ms"]["tokenize"] == 0
 
 
-async def test_another_response_or_context_or_option_is_no_repeat(serve: ServeFakes):
+async def test_another_response_or_context_or_option_is_no_repeat(serve):
     scorer = FakeScorer()
     async with serve(fake=scorer) as (client, _):
         for asked in (
@@ -58,7 +53,7 @@ async def test_another_response_or_context_or_option_is_no_repeat(serve: ServeFa
     assert len(scorer.encoded) == 6
 
 
-async def test_every_call_finds_what_another_has_computed(serve: ServeFakes):
+async def test_every_call_finds_what_another_has_computed(serve):
     scorer = FakeScorer()
     turns = [{"speaker": "user", "text": "q"}, {"speaker": "system", "text": "a b c"}]
     asked = {"context": turns[:1], "response": "a b c"}
@@ -72,7 +67,7 @@ async def test_every_call_finds_what_another_has_computed(serve: ServeFakes):
     assert scorer.encoded == [1]
 
 
-async def test_a_thousand_equal_requests_at_once_are_one_inference(serve: ServeFakes, held: FakeScorer):
+async def test_a_thousand_equal_requests_at_once_are_one_inference(serve, held):
     before = joins()
     async with serve(fake=held) as (client, _):
         asked = [asyncio.create_task(score(client)) for _ in range(1000)]
@@ -84,7 +79,7 @@ async def test_a_thousand_equal_requests_at_once_are_one_inference(serve: ServeF
     assert replies[0]["value"] == 0.02
 
 
-async def test_equal_items_of_one_request_are_computed_once(serve: ServeFakes):
+async def test_equal_items_of_one_request_are_computed_once(serve):
     scorer = FakeScorer()
     items = [{"response": text} for text in ("a b", "a", "a b", "a b")]
     async with serve(fake=scorer) as (client, _):
@@ -93,7 +88,7 @@ async def test_equal_items_of_one_request_are_computed_once(serve: ServeFakes):
     assert scorer.encoded == [2]
 
 
-async def test_a_failure_goes_to_everyone_who_waits_and_is_not_kept(serve: ServeFakes, held: FakeScorer):
+async def test_a_failure_goes_to_everyone_who_waits_and_is_not_kept(serve, held):
     before = joins()
     async with serve(fake=held) as (client, _):
         asked = [asyncio.create_task(score(client, POISON)) for _ in range(5)]
@@ -105,7 +100,7 @@ async def test_a_failure_goes_to_everyone_who_waits_and_is_not_kept(serve: Serve
     assert len(held.batches) == 2
 
 
-async def test_who_began_may_leave_and_those_who_wait_are_answered(serve: ServeFakes, held: FakeScorer):
+async def test_who_began_may_leave_and_those_who_wait_are_answered(serve, held):
     before = joins()
     async with serve(fake=held) as (client, _):
         leader = asyncio.create_task(score(client))
@@ -121,7 +116,7 @@ async def test_who_began_may_leave_and_those_who_wait_are_answered(serve: ServeF
     assert len(held.batches) == 1
 
 
-async def test_a_turn_that_is_wanted_keeps_its_batch_mates_leader_from_ending_it(serve: ServeFakes):
+async def test_a_turn_that_is_wanted_keeps_its_batch_mates_leader_from_ending_it(serve):
     scorer = FakeScorer()
     scorer.tokenizer_gate.clear()
     before = joins()
@@ -139,7 +134,7 @@ async def test_a_turn_that_is_wanted_keeps_its_batch_mates_leader_from_ending_it
 
 
 @pytest.mark.parametrize("deadlines_ms", [(1000, 60_000), (60_000, 1000)], ids=["who began", "who waits"])
-async def test_the_deadline_of_one_ends_no_other(serve: ServeFakes, held: FakeScorer, deadlines_ms: tuple[int, int]):
+async def test_the_deadline_of_one_ends_no_other(serve, held, deadlines_ms):
     before = joins()
     async with serve(fake=held) as (client, _):
         began = asyncio.create_task(score(client, deadline_ms=deadlines_ms[0]))
@@ -153,7 +148,7 @@ async def test_the_deadline_of_one_ends_no_other(serve: ServeFakes, held: FakeSc
     assert len(held.batches) == 1
 
 
-async def test_when_all_have_left_nothing_is_computed(serve: ServeFakes, held: FakeScorer):
+async def test_when_all_have_left_nothing_is_computed(serve, held):
     before = joins()
     async with serve(fake=held) as (client, _):
         busy = asyncio.create_task(score(client, "keeps the runtime busy"))
@@ -169,7 +164,7 @@ async def test_when_all_have_left_nothing_is_computed(serve: ServeFakes, held: F
         assert not (await score(client)).json()["scores"]["fake"]["cached"]
 
 
-async def test_what_is_known_or_in_flight_is_answered_while_there_is_no_room(serve: ServeFakes, held: FakeScorer):
+async def test_what_is_known_or_in_flight_is_answered_while_there_is_no_room(serve, held):
     held.gate.set()
     before = joins()
     async with serve(Settings(admission=AdmissionSettings(max_items=1)), fake=held) as (client, _):
@@ -187,7 +182,7 @@ async def test_what_is_known_or_in_flight_is_answered_while_there_is_no_room(ser
         assert (await score(client, "neither")).status_code == ANSWERED
 
 
-async def test_bypass_computes_for_itself_alone_and_refresh_for_those_who_follow(serve: ServeFakes):
+async def test_bypass_computes_for_itself_alone_and_refresh_for_those_who_follow(serve):
     scorer = FakeScorer()
     async with serve(fake=scorer) as (client, _):
         cached = [
@@ -198,13 +193,13 @@ async def test_bypass_computes_for_itself_alone_and_refresh_for_those_who_follow
     assert len(scorer.encoded) == 4
 
 
-async def test_fed_computes_only_the_qualities_that_are_not_cached(serve: ServeFakes, tmp_path: Path):
+async def test_fed_computes_only_the_qualities_that_are_not_cached(serve, tmp_path):
     scorer, backend = make_fed_scorer(tmp_path / "fed")
     asked = {"context": [{"speaker": "user", "text": "hi"}], "response": "hello"}
     every, kind, clear = ({"fed": {"qualities": names}} for names in (["clear", "kind"], ["kind"], ["clear"]))
     async with serve(Settings(), fed=scorer) as (client, _):
 
-        async def fed(options: dict[str, Any], cache: str = "use") -> dict[str, Any]:
+        async def fed(options, cache="use"):
             backend.tokens_fed = 0
             return (await score(client, **asked, options=options, cache=cache)).json()["scores"]["fed"]
 

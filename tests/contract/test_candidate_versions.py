@@ -1,10 +1,8 @@
 """A split as callers see it: who answers stands in every reply, whatever the call and the transport."""
 
 import asyncio
-from typing import Any
 
 import pytest
-from conftest import ServeFakes
 from support.conditions import until
 from support.fakes import FakeReaction, FakeScorer, candidate_version
 from support.transports import METHODS, both_transports, grpc_stub, message_of, talking
@@ -15,7 +13,7 @@ from turnscore_wire.v1 import to_fields, turnscore_pb2
 
 SERVED, OTHER = "fake:1.0.0", "fake:1.1.0"
 HELLO, HI = {"speaker": "user", "text": "hello"}, {"speaker": "system", "text": "hi there"}
-CALLS: list[tuple[str, dict[str, Any]]] = [
+CALLS = [
     ("score", {"context": [HELLO], "response": "hi there"}),
     ("score", {"messages": [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "hi"}]}),
     ("score_batch", {"items": [{"context": [HELLO], "response": "hi"}]}),
@@ -24,16 +22,16 @@ CALLS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-def all_drawn() -> CandidateVersions:
+def all_drawn():
     """Every conversation whose user has spoken, or that has a name, is answered by the other version."""
     return CandidateVersions(splits=[candidate_version(FakeScorer())])
 
 
-def half_drawn() -> CandidateVersions:
+def half_drawn():
     return CandidateVersions(splits=[candidate_version(FakeScorer(), 0.5)])
 
 
-def models_in(reply: Any) -> set[str]:
+def models_in(reply):
     """Every score's model, wherever it stands in the reply."""
     if isinstance(reply, dict):
         own = {reply["model"]} if "model" in reply else set()
@@ -88,7 +86,7 @@ async def test_a_named_conversation_is_answered_by_one_version_through_all_calls
     assert seen == {SERVED, OTHER}
 
 
-async def test_versions_do_not_answer_from_each_others_scores(serve: ServeFakes):
+async def test_versions_do_not_answer_from_each_others_scores(serve):
     served, other = FakeScorer(), FakeScorer()
     async with serve(candidates=CandidateVersions(splits=[candidate_version(other)]), fake=served) as (client, _):
         asked = {"response": "a b"}
@@ -109,7 +107,7 @@ async def test_a_live_conversation_keeps_its_version_from_the_users_first_turn_o
 
 
 @pytest.mark.parametrize("opening", [{"conversation": "c"}, {"context": [HELLO]}])
-async def test_an_opening_that_tells_the_conversation_apart_decides_at_once(opening: dict[str, Any]):
+async def test_an_opening_that_tells_the_conversation_apart_decides_at_once(opening):
     async with talking(candidates=all_drawn(), fake=FakeScorer()) as (channel, _, _):
         channel.tell({"open": opening})
         channel.say("system", "welcome")
@@ -117,7 +115,7 @@ async def test_an_opening_that_tells_the_conversation_apart_decides_at_once(open
     assert heard[1].scored.scores["fake"].model == OTHER
 
 
-async def test_a_full_version_refuses_its_own_conversations_alone(serve: ServeFakes):
+async def test_a_full_version_refuses_its_own_conversations_alone(serve):
     other = FakeScorer()
     other.gate.clear()
     settings = Settings.model_validate({"admission": {"max_items": 1}})

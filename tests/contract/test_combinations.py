@@ -1,13 +1,10 @@
 """Combinations of several scorers' parts: asked by name like a scorer, in every call, refused where impossible."""
 
 import json
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
 
 import pytest
 from support.fakes import FakeScorer, loaded_fake
-from turnscore_core.scorers.scorer import RawScore, TokenPack
+from turnscore_core.scorers.scorer import RawScore
 from turnscore_models.manifest import BundleError
 from turnscore_service.api.http.app import asks
 from turnscore_service.lifecycle.loading import load_combinations
@@ -20,22 +17,22 @@ RAMP = [each / 100 for each in range(101)]
 class PartScorer(FakeScorer):
     """Its details are twice and a tenth of its value."""
 
-    def score(self, batch: Sequence[TokenPack]) -> list[RawScore]:
+    def score(self, batch):
         return [RawScore(raw.value, {"twice": 2 * raw.value, "tenth": raw.value / 10}) for raw in super().score(batch)]
 
 
-def settings(tmp_path: Path, **combinations: Mapping[str, Any]) -> Settings:
+def settings(tmp_path, **combinations):
     curve = tmp_path / "curve.json"
     curve.write_text(json.dumps({"percentiles": RAMP, "turns": 100, "source": "a ramp"}))
     mean = {"weights": {"engagement": 0.5, "relevance": 0.5}, "threshold": 0.025, "percentiles": str(curve)}
     return Settings.model_validate({"combinations": {"engagement+relevance": mean, **combinations}})
 
 
-def scorers() -> dict[str, FakeScorer]:
+def scorers():
     return {"engagement": FakeScorer(), "relevance": PartScorer()}
 
 
-async def test_a_combination_is_the_weighted_sum_with_its_own_percentile_and_label(serve: Any, tmp_path: Path) -> None:
+async def test_a_combination_is_the_weighted_sum_with_its_own_percentile_and_label(serve, tmp_path):
     parts = {"weights": {"relevance.twice": 1.0, "engagement": -2.0}}
     async with serve(settings(tmp_path, parts=parts), **scorers()) as (client, _):
         asked = {**TURN, "scorers": ["engagement+relevance", "parts"]}
@@ -51,7 +48,7 @@ async def test_a_combination_is_the_weighted_sum_with_its_own_percentile_and_lab
         assert low.json()["scores"]["engagement+relevance"]["label"] == "low"
 
 
-async def test_scorers_asked_with_it_stay_and_nothing_is_computed_twice(serve: Any, tmp_path: Path) -> None:
+async def test_scorers_asked_with_it_stay_and_nothing_is_computed_twice(serve, tmp_path):
     fakes = scorers()
     async with serve(settings(tmp_path), **fakes) as (client, _):
         asked = {**TURN, "scorers": ["relevance", "engagement+relevance"]}
@@ -63,7 +60,7 @@ async def test_scorers_asked_with_it_stay_and_nothing_is_computed_twice(serve: A
         assert [len(fake.batches) for fake in fakes.values()] == [1, 1]
 
 
-async def test_without_being_named_it_is_not_asked_and_a_default_it_may_be(serve: Any, tmp_path: Path) -> None:
+async def test_without_being_named_it_is_not_asked_and_a_default_it_may_be(serve, tmp_path):
     async with serve(settings(tmp_path), **scorers()) as (client, _):
         assert set((await client.post("/v1/score", json=TURN)).json()["scores"]) == {"engagement", "relevance"}
     by_default = settings(tmp_path).model_copy(update={"default_scorers": ("engagement+relevance",)})
@@ -76,9 +73,9 @@ async def test_without_being_named_it_is_not_asked_and_a_default_it_may_be(serve
         assert models["engagement+relevance"]["threshold"] == 0.025
 
 
-async def test_dialogues_rankings_and_batches_take_it(serve: Any, tmp_path: Path) -> None:
+async def test_dialogues_rankings_and_batches_take_it(serve, tmp_path):
     name = "engagement+relevance"
-    turns = [*TURN["context"], {"speaker": "system", "text": "one two"}, {"speaker": "system", "text": "one"}]  # type: ignore[misc]
+    turns = [*TURN["context"], {"speaker": "system", "text": "one two"}, {"speaker": "system", "text": "one"}]
     async with serve(settings(tmp_path), **scorers()) as (client, _):
         dialogue = (await client.post("/v1/score_dialogue", json={"turns": turns, "scorers": [name]})).json()
         assert dialogue["dialogue"][name]["mean"] == pytest.approx(0.015)
@@ -89,9 +86,9 @@ async def test_dialogues_rankings_and_batches_take_it(serve: Any, tmp_path: Path
         assert [each["scores"][name]["value"] for each in batch["results"]] == [pytest.approx(0.03)] * 2
 
 
-async def test_it_fails_with_the_scorer_that_failed_and_the_others_answer(serve: Any, tmp_path: Path) -> None:
+async def test_it_fails_with_the_scorer_that_failed_and_the_others_answer(serve, tmp_path):
     class Failing(FakeScorer):
-        def score(self, batch: Sequence[TokenPack]) -> list[RawScore]:
+        def score(self, batch):
             raise RuntimeError("the runtime choked")
 
     fakes = {"engagement": FakeScorer(), "relevance": Failing()}
@@ -103,7 +100,7 @@ async def test_it_fails_with_the_scorer_that_failed_and_the_others_answer(serve:
         assert "relevance" not in reply["errors"]
 
 
-async def test_a_sum_beyond_every_number_is_an_error_and_no_score(serve: Any, tmp_path: Path) -> None:
+async def test_a_sum_beyond_every_number_is_an_error_and_no_score(serve, tmp_path):
     huge = {"weights": {"engagement": 1e308, "relevance": 1e308}}
     async with serve(settings(tmp_path, huge=huge), **scorers()) as (client, _):
         asked = {"response": "word " * 300, "scorers": ["engagement", "huge"]}
@@ -112,7 +109,7 @@ async def test_a_sum_beyond_every_number_is_an_error_and_no_score(serve: Any, tm
     assert reply["errors"]["huge"]["code"] == "internal"
 
 
-async def test_options_go_to_the_scorers_behind_it_under_their_own_names(serve: Any, tmp_path: Path) -> None:
+async def test_options_go_to_the_scorers_behind_it_under_their_own_names(serve, tmp_path):
     async with serve(settings(tmp_path), **scorers()) as (client, _):
         asked = {**TURN, "scorers": ["engagement+relevance"], "options": {"relevance": {"known": 1}}}
         assert (await client.post("/v1/score", json=asked)).status_code == 200
@@ -133,7 +130,7 @@ async def test_options_go_to_the_scorers_behind_it_under_their_own_names(serve: 
         ("mix", {"engagement.twice": 1}, "the parts of engagement are none"),
     ],
 )
-def test_what_could_never_score_is_refused_at_the_start(name: str, weights: dict[str, float], said: str) -> None:
+def test_what_could_never_score_is_refused_at_the_start(name, weights, said):
     loaded = {each: loaded_fake(scorer, each) for each, scorer in scorers().items()}
     with pytest.raises(BundleError, match=said):
         load_combinations({name: CombinationSettings(weights=weights)}, loaded)
@@ -152,8 +149,8 @@ def test_what_could_never_score_is_refused_at_the_start(name: str, weights: dict
     ],
 )
 def test_percentiles_of_other_versions_or_weights_are_warned_of_by_the_combinations_name(
-    changed: Mapping[str, Any], said: str | None, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+    changed, said, tmp_path, caplog
+):
     loaded = {each: loaded_fake(scorer, each) for each, scorer in scorers().items()}
     described = settings(tmp_path).combinations
     file = tmp_path / "curve.json"
@@ -167,7 +164,7 @@ def test_percentiles_of_other_versions_or_weights_are_warned_of_by_the_combinati
 @pytest.mark.parametrize(
     "given", [{"Mix!": {"weights": {"a": 1}}}, {"mix": {"weights": {}}}, {"mix": {"weights": {"a..b": 1}}}]
 )
-def test_a_setting_that_is_no_combination_ends_the_start(given: object, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_setting_that_is_no_combination_ends_the_start(given, monkeypatch):
     monkeypatch.setenv("TURNSCORE_COMBINATIONS", json.dumps(given))
     with pytest.raises(SystemExit, match="TURNSCORE_COMBINATIONS"):
         read_settings()

@@ -10,28 +10,28 @@ from support.transports import listening_service as talk
 from turnscore_service.settings.api import HttpSettings
 from turnscore_service.settings.service import ConversationSettings, Settings
 from turnscore_wire import ConversationReply, ErrorReply
-from websockets.asyncio.client import ClientConnection, connect
+from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 
-def path(address: str) -> str:
+def path(address):
     return f"ws://{address}/v1/conversations"
 
 
-async def say(socket: ClientConnection, speaker: str, text: str) -> ConversationReply:
+async def say(socket, speaker, text):
     return await tell(socket, json.dumps({"turn": {"speaker": speaker, "text": text}}))
 
 
-async def tell(socket: ClientConnection, message: str | bytes) -> ConversationReply:
+async def tell(socket, message):
     await socket.send(message)
     return await hear(socket)
 
 
-async def hear(socket: ClientConnection) -> ConversationReply:
+async def hear(socket):
     return ConversationReply.model_validate_json(await asyncio.wait_for(socket.recv(), 30))
 
 
-async def closing(socket: ClientConnection) -> tuple[int, str]:
+async def closing(socket):
     with pytest.raises(ConnectionClosed) as closed:
         await asyncio.wait_for(socket.recv(), 30)
     assert closed.value.rcvd is not None
@@ -47,7 +47,7 @@ async def closing(socket: ClientConnection) -> tuple[int, str]:
         ('{"turn": {"speaker": "user", "text": "hi"}, "open": {}}', "body"),
     ],
 )
-async def test_a_wrong_message_is_told_and_the_conversation_goes_on(message: str | bytes, field: str):
+async def test_a_wrong_message_is_told_and_the_conversation_goes_on(message, field):
     async with talk() as (address, _), connect(path(address)) as socket:
         await say(socket, "user", "hi")
         reply = await tell(socket, message)

@@ -12,7 +12,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -30,10 +29,9 @@ VIVID = "i hiked up a volcano and nearly lost my hat. ever been on one?"
 GOOD = "i went for a swim in the lake, it was freezing! and you?"
 NOWHERE = "http://127.0.0.1:9"
 PAGES = ("README.md", "clients/README.md", "docs/client.md", "docs/api.md", "docs/integrations.md", "docs/corpora.md")
-Ran = Callable[..., str]
 
 
-def blocks(page: str, language: str) -> list[str]:
+def blocks(page, language):
     text = (ROOT / page).read_text(encoding="utf-8")
     found = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     return [block for named, block in found if named == language]
@@ -53,7 +51,7 @@ PATH = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
 
 
 @pytest.fixture(scope="module")
-def served() -> Iterator[tuple[str, str]]:
+def served():
     """The addresses of HTTP and gRPC; the starters but FED, and an encoder, of which none ships."""
     bundles = [read_bundle(folder) for folder in starter_bundles() if folder.name != "fed"]
     loaded = {each.manifest.name: load_scorer(each, choose_variant(each), threads=1) for each in bundles}
@@ -62,10 +60,10 @@ def served() -> Iterator[tuple[str, str]]:
 
 
 @pytest.fixture
-def ran(served: tuple[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Ran:
+def ran(served, monkeypatch, capsys):
     """What a snippet prints, with the service at its default address or at another one."""
 
-    def run(snippet: str, url: str = served[0], **environment: str) -> str:
+    def run(snippet, url=served[0], **environment):
         for name, value in {"TURNSCORE_URL": url, **environment}.items():
             monkeypatch.setenv(name, value)
         monkeypatch.chdir(ROOT)
@@ -74,14 +72,14 @@ def ran(served: tuple[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest
         names = {"__name__": "snippet"}
         exec(compile(snippet, "snippet", "exec"), names)
         for name in {"client", "gate"} & names.keys():  # left open by their examples
-            names[name].close()  # type: ignore[attr-defined]
+            names[name].close()
         return capsys.readouterr().out.strip()
 
     return run
 
 
 @pytest.mark.parametrize("snippet", SNIPPETS)
-def test_every_snippet_runs_and_prints(ran: Ran, snippet: str):
+def test_every_snippet_runs_and_prints(ran, snippet):
     assert ran(snippet)
 
 
@@ -94,19 +92,19 @@ CALLS = [
 
 
 @pytest.mark.parametrize(("path", "body"), CALLS)
-def test_every_call_by_curl_is_answered(path: str, body: dict[str, object], served: tuple[str, str]):
+def test_every_call_by_curl_is_answered(path, body, served):
     reply = plain_http.post(f"{served[0]}{path}", json=body)
     assert reply.status_code == 200, reply.text
     if path == "/v1/rank":
         best = reply.json()["candidates"][0]["index"]
-        assert body["candidates"][best] == VIVID  # type: ignore[index]
+        assert body["candidates"][best] == VIVID
     if path == "/v1/rerank":
         [result] = reply.json()["results"]
-        assert body["documents"][result["index"]] == VIVID  # type: ignore[index]
+        assert body["documents"][result["index"]] == VIVID
     assert len(CALLS) >= 4
 
 
-def test_the_first_call_gives_what_the_readme_shows(served: tuple[str, str]):
+def test_the_first_call_gives_what_the_readme_shows(served):
     command = CALLED.replace("localhost:3000", served[0].removeprefix("http://"))
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
     shown, got = json.loads(blocks("README.md", "json")[0]), json.loads(done.stdout)
@@ -117,7 +115,7 @@ def test_the_first_call_gives_what_the_readme_shows(served: tuple[str, str]):
         assert got["scores"][name]["tokens"] == score["tokens"]
 
 
-def test_the_first_example_prints_what_the_readme_shows(ran: Ran):
+def test_the_first_example_prints_what_the_readme_shows(ran):
     form = re.compile(r"(\w+), percentile (\d+): (.*)")
     for line, expected in zip(ran(SHOWN).splitlines(), PRINTED.splitlines(), strict=True):
         (label, percentile, text), shown = (form.fullmatch(each).groups() for each in (line, expected))
@@ -125,7 +123,7 @@ def test_the_first_example_prints_what_the_readme_shows(ran: Ran):
         assert abs(int(percentile) - int(shown[1])) <= 3
 
 
-def test_the_gate_writes_a_bare_reply_again_and_lets_a_good_one_through(ran: Ran):
+def test_the_gate_writes_a_bare_reply_again_and_lets_a_good_one_through(ran):
     assert ran(GATE).splitlines() == [VIVID, "1 low, 0 passed, 0 unknown"]
     assert ran(GATE.replace('"ok."', f'"{GOOD}"')).splitlines() == [GOOD, "0 low, 1 passed, 0 unknown"]
     assert ran(GATE, NOWHERE).splitlines() == ["ok.", "0 low, 0 passed, 1 unknown"]
@@ -138,7 +136,7 @@ def test_the_gate_writes_a_bare_reply_again_and_lets_a_good_one_through(ran: Ran
         ("great, that worked, thank you so much!", "you're welcome! anything else?"),
     ],
 )
-def test_a_gate_hands_a_frustrated_user_over(served: tuple[str, str], said: str, answer: str):
+def test_a_gate_hands_a_frustrated_user_over(served, said, answer):
     gate = QualityGate(on_user="frustrated", hand_over="a person", url=served[0], deadline_seconds=30)
     messages = [
         {"role": "user", "content": "i cannot sign in"},
@@ -149,18 +147,18 @@ def test_a_gate_hands_a_frustrated_user_over(served: tuple[str, str], said: str,
     gate.close()
 
 
-def test_the_best_of_several_is_the_one_that_answers(ran: Ran):
+def test_the_best_of_several_is_the_one_that_answers(ran):
     assert ran(BEST) == VIVID
     assert ran(BEST, NOWHERE) == "ok."
 
 
 @contextmanager
-def webhook() -> Iterator[tuple[str, list[dict[str, object]]]]:
+def webhook():
     """An address, and what was posted to it."""
-    posted: list[dict[str, object]] = []
+    posted = []
 
     class Webhook(plain_http.Handler):
-        def do_POST(self) -> None:
+        def do_POST(self):
             posted.append(json.loads(self.body()))
             self.answer(204)
 
@@ -168,15 +166,15 @@ def webhook() -> Iterator[tuple[str, list[dict[str, object]]]]:
         yield f"{url}/low", posted
 
 
-def test_a_low_reply_is_reported_without_its_text(ran: Ran):
+def test_a_low_reply_is_reported_without_its_text(ran):
     with webhook() as (address, posted):
         assert ran(WEBHOOK, WEBHOOK_URL=address) == "chat-7 goes to a person"
         assert ran(WEBHOOK.replace('"ok."', f'"{GOOD}"'), WEBHOOK_URL=address) == ""
     [told] = posted
-    assert (told["conversation"], told["message"], list(told["percentiles"])) == ("chat-7", 1, ["quality"])  # type: ignore[call-overload]
+    assert (told["conversation"], told["message"], list(told["percentiles"])) == ("chat-7", 1, ["quality"])
 
 
-def test_a_nights_conversations_are_scored_once_however_often_the_script_runs(tmp_path: Path, served: tuple[str, str]):
+def test_a_nights_conversations_are_scored_once_however_often_the_script_runs(tmp_path, served):
     day = datetime.now().astimezone().date() - timedelta(days=1)
     for folder in ("chats", "scores"):
         (tmp_path / folder).mkdir()
@@ -184,7 +182,7 @@ def test_a_nights_conversations_are_scored_once_however_often_the_script_runs(tm
     with gzip.open(tmp_path / "chats" / f"{day}.jsonl.gz", "wt") as file:
         file.writelines(json.dumps({"id": f"c-{number}", "messages": messages}) + "\n" for number in range(20))
     environment = {**os.environ, "PATH": PATH, "TURNSCORE_URL": served[0]}
-    kept: list[bytes] = []
+    kept = []
     for _ in range(2):
         done = subprocess.run(["sh", "-c", NIGHTLY], cwd=tmp_path, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
@@ -196,7 +194,7 @@ def test_a_nights_conversations_are_scored_once_however_often_the_script_runs(tm
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="there is no Node: apt-get install nodejs")
-def test_the_examples_of_the_javascript_client_run(served: tuple[str, str]):
+def test_the_examples_of_the_javascript_client_run(served):
     script = "\n".join(blocks("clients/javascript/README.md", "js")).replace("http://localhost:3000", served[0])
     command = ["node", "--no-warnings", "--experimental-websocket", "--input-type=module"]
     done = subprocess.run(
@@ -212,7 +210,7 @@ def test_the_examples_of_the_javascript_client_run(served: tuple[str, str]):
 
 
 @pytest.mark.parametrize("commands", blocks("docs/client.md", "sh"))
-def test_the_commands_of_the_client_run(commands: str, served: tuple[str, str], tmp_path: Path):
+def test_the_commands_of_the_client_run(commands, served, tmp_path):
     (tmp_path / "dialogue.jsonl").write_text(json.dumps({"response": "hello"}) + "\n")
     environment = {**os.environ, "PATH": PATH, "TURNSCORE_URL": served[0]}
     for line in commands.splitlines():

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 from turnscore_assessment.agreement.scoring import make_turn
-from turnscore_core.loaded_scorer import LoadedScorer, choose_variant, load_scorer
+from turnscore_core.loaded_scorer import choose_variant, load_scorer
 from turnscore_core.scorers.quality import HEADS
-from turnscore_core.scorers.scorer import RawScore
 from turnscore_core.scoring import score_turns
 from turnscore_models.bundle import read_bundle, starter_bundles
 
@@ -17,17 +16,17 @@ EXAMPLES = ROOT / "service/turnscore_service/api/page/static/examples.js"
 
 
 @pytest.fixture(scope="module")
-def quality() -> LoadedScorer:
+def quality():
     [folder] = [each for each in starter_bundles() if each.name == "quality"]
     bundle = read_bundle(folder)
     return load_scorer(bundle, choose_variant(bundle), threads=1)
 
 
-def ask(quality: LoadedScorer, context: list[tuple[str, str]], *responses: str) -> list[RawScore]:
+def ask(quality, context, *responses):
     return score_turns(quality, [make_turn(context, each) for each in responses])
 
 
-def test_the_pages_examples_are_called_what_they_are(quality: LoadedScorer):
+def test_the_pages_examples_are_called_what_they_are(quality):
     """The first three conversations that a visitor sees: what goes well is not low, what is bad is not good."""
     script = f'import {{EXAMPLES}} from "{EXAMPLES}"; console.log(JSON.stringify(EXAMPLES))'
     shown = subprocess.run(["node", "--input-type=module", "-e", script], capture_output=True, text=True, check=True)
@@ -51,7 +50,7 @@ def test_the_pages_examples_are_called_what_they_are(quality: LoadedScorer):
     assert bad <= seen
 
 
-def test_the_table_of_good_and_bad_turns_is_what_the_shipped_quality_says(quality: LoadedScorer):
+def test_the_table_of_good_and_bad_turns_is_what_the_shipped_quality_says(quality):
     page = (ROOT / "docs/reading-the-scores.md").read_text(encoding="utf-8")
     table = page.partition("good and seven bad turns\n")[2].partition("## ")[0]
     rows = [line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("| ")][2:]
@@ -86,7 +85,7 @@ ANSWERED = (
 )  # fmt: skip
 
 
-def test_a_short_right_answer_is_worth_more_than_any_filler(quality: LoadedScorer):
+def test_a_short_right_answer_is_worth_more_than_any_filler(quality):
     found = [ask(quality, context, answer, *FILLERS) for context, answer in ANSWERED]
     above = [right.value > filler.value for right, *fillers in found for filler in fillers]
     assert sum(above) / len(above) >= 0.9

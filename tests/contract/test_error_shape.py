@@ -2,9 +2,7 @@
 
 import json
 
-import httpx
 import pytest
-from conftest import ServeFakes
 from support.fakes import POISON, FakeScorer, loader_of
 from support.transports import http_client
 from turnscore_models.manifest import BundleError
@@ -26,7 +24,7 @@ WRONG_CALLS = [
 ]
 
 
-def assert_refusal(response: httpx.Response, code: str, field: str | None) -> None:
+def assert_refusal(response, code, field):
     reply = ErrorReply.model_validate_json(response.content)
     assert (reply.error.code, reply.error.field) == (code, field)
     assert response.status_code == ERROR_TABLE[reply.error.code].http_status
@@ -35,12 +33,12 @@ def assert_refusal(response: httpx.Response, code: str, field: str | None) -> No
 
 
 @pytest.mark.parametrize(("path", "body", "code", "field"), WRONG_CALLS)
-async def test_refusals_have_one_shape(serve: ServeFakes, path: str, body: object, code: str, field: str | None):
+async def test_refusals_have_one_shape(serve, path, body, code, field):
     async with serve(SMALL, fake=FakeScorer()) as (client, _):
         assert_refusal(await client.post(path, json=body), code, field)
 
 
-async def test_a_body_that_does_not_tell_its_length_is_still_bounded(serve: ServeFakes):
+async def test_a_body_that_does_not_tell_its_length_is_still_bounded(serve):
     async def chunks():
         for _ in range(100):
             yield b" " * 100
@@ -49,14 +47,14 @@ async def test_a_body_that_does_not_tell_its_length_is_still_bounded(serve: Serv
         assert_refusal(await client.post("/v1/score", content=chunks(), headers=JSON), "too_large", "body")
 
 
-async def test_an_unknown_method_is_refused_in_the_same_shape(client: httpx.AsyncClient):
+async def test_an_unknown_method_is_refused_in_the_same_shape(client):
     response = await client.get("/v1/score")
     assert (response.status_code, response.headers["allow"]) == (405, "POST")
     assert ErrorReply.model_validate_json(response.content).error.code == ErrorCode.INVALID_REQUEST
 
 
 async def test_a_refused_bundle_leaves_the_service_not_ready_with_the_reason():
-    def refuse() -> dict[str, object]:
+    def refuse():
         raise BundleError("engagement:1.0.0: graph.onnx has SHA-256 0, the manifest says 1")
 
     loader = loader_of({})
@@ -75,7 +73,7 @@ async def test_a_refused_bundle_leaves_the_service_not_ready_with_the_reason():
             assert "graph.onnx has SHA-256 0" in response.json()["error"]["message"]
 
 
-async def test_a_draining_service_is_not_ready_and_still_answers(serve: ServeFakes):
+async def test_a_draining_service_is_not_ready_and_still_answers(serve):
     async with serve(fake=FakeScorer()) as (client, runtime):
         assert (await client.get("/readyz")).json() == {"status": "ready"}
         runtime.begin_drain()
@@ -89,9 +87,9 @@ def test_every_code_has_a_status_of_its_own():
     assert len({rule.grpc_code for rule in ERROR_TABLE.values()}) == len(ERROR_TABLE)
 
 
-async def test_an_error_inside_the_transport_is_told_as_internal_without_its_text(serve: ServeFakes):
+async def test_an_error_inside_the_transport_is_told_as_internal_without_its_text(serve):
     async with serve(fake=FakeScorer()) as (client, runtime):
-        runtime.models = lambda _: json.loads("secret")  # type: ignore[method-assign]
+        runtime.models = lambda _: json.loads("secret")
         response = await client.get("/v1/models")
     assert_refusal(response, "internal", None)
     assert "secret" not in response.text

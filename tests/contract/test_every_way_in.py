@@ -4,14 +4,11 @@ On the starter bundles, with the cache turned off, so that every way has its sco
 """
 
 from collections import Counter
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from pydantic import BaseModel
 from support.every_way import (
     LIMITS,
-    EveryWay,
     Request,
     UnsayableError,
     every_way,
@@ -24,8 +21,7 @@ from support.every_way import (
     table_settings,
     tolerances,
 )
-from turnscore_core.dialogues import DialogueResult
-from turnscore_core.engine import Dialogue, Engine, LineRequest, LocalFileEngine
+from turnscore_core.engine import Dialogue, Engine, LocalFileEngine
 from turnscore_wire import DialogueReply, DialogueRequest, ErrorReply, ScoreRequest, Turn
 
 _NOT_SHARED = ("request_id", "timing_ms")
@@ -35,12 +31,12 @@ _ROUNDING = 2.0**-22
 
 
 @pytest.fixture(scope="module")
-def ways() -> Iterator[EveryWay]:
+def ways():
     with every_way(table_settings()) as opened:
         yield opened
 
 
-def bits(value: Any) -> Any:
+def bits(value):
     """A reply with its numbers as their bits, without what no two calls share."""
     if isinstance(value, BaseModel):
         return bits({name: getattr(value, name) for name in type(value).model_fields})
@@ -51,7 +47,7 @@ def bits(value: Any) -> Any:
     return value.hex() if isinstance(value, float) else value
 
 
-def for_a_client(request: Request, told: Any) -> Any:
+def for_a_client(request, told):
     """What a typed client makes of it: an item that is not well-formed is the whole call's, before it is sent."""
     if request.call != "score_batch" or not isinstance(told, dict):
         return told
@@ -64,15 +60,15 @@ def for_a_client(request: Request, told: Any) -> Any:
     return told
 
 
-def ask(ways: EveryWay, way: str, request: Request) -> Any:
+def ask(ways, way, request):
     answered = answer(ways, way, request)
     return bits(answered) if isinstance(answered, BaseModel) else answered
 
 
-_ANSWERS: dict[tuple[str, str], Any] = {}
+_ANSWERS = {}
 
 
-def answer(ways: EveryWay, way: str, request: Request) -> Any:
+def answer(ways, way, request):
     """A request of the table is asked once each way, whatever tests look at its answer."""
     if request.name in ("messages", "turns", "user turns"):  # of no table
         return ways.ways[way](request)
@@ -82,7 +78,7 @@ def answer(ways: EveryWay, way: str, request: Request) -> Any:
 
 
 @pytest.mark.parametrize("request_", requests(), ids=lambda each: each.name)
-def test_every_way_in_gives_the_same_answer(ways: EveryWay, request_: Request):
+def test_every_way_in_gives_the_same_answer(ways, request_):
     told = ask(ways, "http", request_)
     is_refused = isinstance(told, tuple)
     assert is_refused == (request_.kind == "broken")
@@ -162,13 +158,13 @@ def test_user_turns_have_the_same_reply_every_way(ways, call, fields, asked):
     assert without_numbers(bits(reply)) == without_numbers(told)
 
 
-def without_places(part: Any) -> Any:
+def without_places(part):
     if isinstance(part, dict):
         return {name: without_places(each) for name, each in part.items() if name not in ("index", "skipped")}
     return [without_places(each) for each in part] if isinstance(part, list) else part
 
 
-def test_no_score_is_another_than_in_the_committed_table(ways: EveryWay):
+def test_no_score_is_another_than_in_the_committed_table(ways):
     """To the last bit where this machine computes as the one that made it; else within what each bundle states."""
     table = read_table()
     allowed = {} if table["instruction_set"] == instruction_set() else tolerances()
@@ -179,7 +175,7 @@ def test_no_score_is_another_than_in_the_committed_table(ways: EveryWay):
             assert is_alike(row, table["scores"][request.name], allowed), (request.name, transport)
 
 
-def test_in_a_crowd_every_turn_has_the_score_that_it_has_alone(ways: EveryWay):
+def test_in_a_crowd_every_turn_has_the_score_that_it_has_alone(ways):
     crowd = [each for each in requests() if each.kind != "broken" and each.name != "items-that-are-not-well-formed"]
     for request, together in zip(crowd, ways.all_at_once(crowd), strict=True):
         alone = answer(ways, "http", request)
@@ -197,29 +193,29 @@ _FED_TOGETHER = 1e-6
 
 
 @pytest.fixture(scope="module")
-def engine(ways: EveryWay) -> Iterator[Engine]:
+def engine(ways):
     every = table_settings().default_scorers
     loaded = {name: ways.loaded[name] for name in every}
     with Engine([], limits=LIMITS, load=lambda _: loaded) as engine:
         yield engine
 
 
-def dialogues() -> list[Request]:
+def dialogues():
     """The good dialogues of the table that are asked without options."""
     return [each for each in requests() if each.call == "score_dialogue" and each.kind != "broken"]
 
 
-def as_dialogue(request: Request) -> Dialogue:
+def as_dialogue(request):
     return Dialogue(request.name, [Turn(**turn) for turn in request.fields["turns"]])
 
 
 @pytest.fixture(scope="module")
-def alone(engine: Engine) -> dict[str, DialogueResult]:
+def alone(engine):
     """What the engine gives for each of them in a call of its own."""
     return {each.name: engine.score([as_dialogue(each)])[0] for each in dialogues()}
 
 
-def test_the_engine_gives_a_dialogue_the_bits_of_the_service_s_reply(ways: EveryWay, alone: dict[str, DialogueResult]):
+def test_the_engine_gives_a_dialogue_the_bits_of_the_service_s_reply(ways, alone):
     assert len(dialogues()) > 10
     for request in dialogues():
         reply = ways.ways["http"](Request(request.name, "good", "score_dialogue", {"turns": request.fields["turns"]}))
@@ -246,12 +242,12 @@ def test_dialogues_that_the_engine_scores_together_have_the_scores_that_they_hav
                 assert score.value == pytest.approx(there.scores[name].value, abs=most), (request.name, name)
 
 
-def vars_of(result: DialogueResult) -> dict[str, Any]:
+def vars_of(result):
     return {"turns": [dict(turn.scores) for turn in result.turns], "dialogue": dict(result.aggregates)}
 
 
-def test_a_file_s_engine_answers_every_request_as_the_service_does(ways: EveryWay, engine: Engine):
-    kinds: dict[str, type[LineRequest]] = {"score": ScoreRequest, "score_dialogue": DialogueRequest}
+def test_a_file_s_engine_answers_every_request_as_the_service_does(ways, engine):
+    kinds = {"score": ScoreRequest, "score_dialogue": DialogueRequest}
     asked = [each for each in requests() if each.call in kinds and each.kind != "broken"]
     assert len(asked) > 60
     for request in asked:
@@ -265,7 +261,7 @@ def test_a_file_s_engine_answers_every_request_as_the_service_does(ways: EveryWa
                 assert score.value == pytest.approx(there[name].value, abs=most), (request.name, name)
 
 
-def without_numbers(part: Any) -> Any:
+def without_numbers(part):
     """Without what is rounded; a dialogue's aggregates are of the values."""
     if isinstance(part, dict):
         rounded = ("value", "percentile", "details", "dialogue")
@@ -273,7 +269,7 @@ def without_numbers(part: Any) -> Any:
     return [without_numbers(each) for each in part] if isinstance(part, list) else part
 
 
-def test_a_file_s_engine_refuses_in_the_words_of_the_service(ways: EveryWay, engine: Engine):
+def test_a_file_s_engine_refuses_in_the_words_of_the_service(ways, engine):
     turns = [{"speaker": "user", "text": "hi"}] * (LIMITS.max_turns + 1)
     for fields in (
         {"turns": turns},

@@ -4,9 +4,7 @@ import asyncio
 import gc
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import grpc
 import psutil
@@ -51,7 +49,7 @@ class Opened:
     grpc: str
 
 
-def more_extremes() -> list[Extreme]:
+def more_extremes():
     """Dialogues that the load scenario does not know: each once took some part of the service long."""
     said = {
         "turns of 60 characters": [("user", "x" * 60), ("system", "x" * 60)] * 512,
@@ -63,7 +61,7 @@ def more_extremes() -> list[Extreme]:
     }
     dialogues = {name: [{"speaker": who, "text": text} for who, text in turns] for name, turns in said.items()}
     long = [{"speaker": ("user", "system")[number % 2], "text": f"x{number} a" * 150} for number in range(1024)]
-    asked: list[tuple[str, Any, dict[str, Any]]] = [
+    asked = [
         *((name, "score_dialogue", {"turns": turns}) for name, turns in dialogues.items()),
         ("rank: 64 on 1,024 turns", "rank", {"context": long, "candidates": [f"x{n}" * 30 for n in range(64)]}),
     ]
@@ -76,16 +74,16 @@ def more_extremes() -> list[Extreme]:
 
 
 @pytest.fixture(scope="module")
-def every() -> list[Extreme]:
+def every():
     return [*extremes(with_encoder=True), *more_extremes()]
 
 
 @pytest.fixture(scope="module")
-def slowness(every: list[Extreme]) -> float:
+def slowness(every):
     """How many times slower than the machine of the figures this one is; at least 1."""
     control = next(each for each in every if each.name == "dialogue: 1,024 turns, 1 MiB")
 
-    def once() -> float:
+    def once():
         began = time.thread_time()
         decode(DialogueRequest, control.body)
         return time.thread_time() - began
@@ -94,7 +92,7 @@ def slowness(every: list[Extreme]) -> float:
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def opened(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Opened]:
+async def opened(tmp_path_factory):
     encoder = tmp_path_factory.mktemp("extremes") / "encoder"
     make_encoder_bundle(encoder, token_limit=256)
     bundles = [*map(str, starter_bundles()), f"{encoder}/"]
@@ -110,7 +108,7 @@ async def opened(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Open
     await runtime.stop()
 
 
-def over_http(opened: Opened, extreme: Extreme) -> int:
+def over_http(opened, extreme):
     """The status of the reply."""
     if extreme.call == "conversations":
         return open_conversation(int(opened.http.rpartition(":")[2]), extreme)
@@ -119,7 +117,7 @@ def over_http(opened: Opened, extreme: Extreme) -> int:
     return reply.status_code
 
 
-def over_grpc(opened: Opened, extreme: Extreme) -> int:
+def over_grpc(opened, extreme):
     """The status as HTTP would have it, more or less."""
     assert extreme.fields is not None
     with grpc.insecure_channel(opened.grpc) as channel:
@@ -134,7 +132,7 @@ def over_grpc(opened: Opened, extreme: Extreme) -> int:
     return 200
 
 
-def _over_stream(channel: grpc.Channel, fields: dict[str, Any]) -> int:
+def _over_stream(channel, fields):
     said = [fields, {"turn": {"speaker": "system", "text": "ok"}}]
     messages = [message_of("conversations", each).SerializeToString() for each in said]
     stream = channel.stream_stream("/turnscore.v1.TurnScorer/ScoreStream")(iter(messages), timeout=120)
@@ -145,7 +143,7 @@ def _over_stream(channel: grpc.Channel, fields: dict[str, Any]) -> int:
     return 200 if len(replies) == len(said) else 400
 
 
-async def silence_of(ask: Callable[[], Awaitable[object]]) -> float:
+async def silence_of(ask):
     """The loop's longest, without the garbage collector's, which depends on the tests before this one."""
     gc.collect()
     gc.disable()
@@ -170,17 +168,17 @@ async def test_no_request_at_its_extremes_silences_the_loop(opened, every, slown
     assert {name: round(each, 4) for name, each in silences.items() if each > limit} == {}
 
 
-def _of_other_texts(extreme: Extreme, number: int) -> Extreme:
+def _of_other_texts(extreme, number):
     """The same request of texts that the service has not seen: each began with an x."""
     body = extreme.body.replace(b'"x', b'"' + b"xyz"[number : number + 1])
     return replace(extreme, body=body, fields=None if extreme.fields is None else json.loads(body))
 
 
-async def _silence_beside(opened: Opened, extreme: Extreme, transport: Callable[[Opened, Extreme], int]) -> float:
+async def _silence_beside(opened, extreme, transport):
     """The loop's longest silence while it answers the request, which it answers or refuses as it should."""
-    statuses: list[int] = []
+    statuses = []
 
-    async def ask() -> None:
+    async def ask():
         statuses.append(await asyncio.to_thread(transport, opened, extreme))
 
     silence = await silence_of(ask)
@@ -189,7 +187,7 @@ async def _silence_beside(opened: Opened, extreme: Extreme, transport: Callable[
     return silence
 
 
-async def test_what_is_refused_leaves_nothing_in_memory(opened: Opened, every: list[Extreme]):
+async def test_what_is_refused_leaves_nothing_in_memory(opened, every):
     growth = {}
     for extreme in every:
         if extreme.is_legal and "512 of 200" not in extreme.name:
@@ -201,7 +199,7 @@ async def test_what_is_refused_leaves_nothing_in_memory(opened: Opened, every: l
     assert {name: round(each / 2**20, 2) for name, each in growth.items() if each > MOST_GROWTH_BYTES} == {}
 
 
-async def _growth(opened: Opened, extreme: Extreme) -> float:
+async def _growth(opened, extreme):
     """Bytes of resident memory for each of several such requests, after some that warm the allocator."""
     process = psutil.Process()
     for _ in range(3):

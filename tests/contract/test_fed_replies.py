@@ -2,25 +2,21 @@
 
 import itertools
 import threading
-from collections.abc import AsyncIterator
-from pathlib import Path
 
-import httpx
 import pytest
-from support.fed import PathBackend, make_fed_scorer
-from turnscore_core.scorers.fed.plans import FedPlan, FedPlans
-from turnscore_core.scorers.fed.questions import FedQuestion
+from support.fed import make_fed_scorer
+from turnscore_core.scorers.fed.plans import FedPlans
 from turnscore_service.settings.service import Settings
 
 
 @pytest.fixture
-async def served(serve, tmp_path: Path) -> AsyncIterator[tuple[httpx.AsyncClient, PathBackend]]:
+async def served(serve, tmp_path):
     scorer, backend = make_fed_scorer(tmp_path / "fed")
     async with serve(Settings(), fed=scorer) as (client, _):
         yield client, backend
 
 
-def many_own(chars: int) -> dict[str, dict[str, list[str]]]:
+def many_own(chars):
     """Follow-ups of so many characters, no two alike, in eight qualities."""
     texts = (f"{number}".ljust(chars, "x") for number in itertools.count(100))
     return {
@@ -30,10 +26,10 @@ def many_own(chars: int) -> dict[str, dict[str, list[str]]]:
 
 async def test_a_callers_largest_question_is_answered_and_planned_off_the_event_loop(served, monkeypatch):
     client, _ = served
-    threads: set[int] = set()
+    threads = set()
     build = FedPlans._build
 
-    def note_thread(plans: FedPlans, question: FedQuestion) -> FedPlan:
+    def note_thread(plans, question):
         threads.add(threading.get_ident())
         return build(plans, question)
 
@@ -49,7 +45,7 @@ async def test_a_callers_largest_question_is_answered_and_planned_off_the_event_
     assert threading.get_ident() not in threads
 
 
-async def test_follow_ups_of_too_many_tokens_are_refused_by_their_field(served) -> None:
+async def test_follow_ups_of_too_many_tokens_are_refused_by_their_field(served):
     client, _ = served
     options = {"fed": {"own_qualities": {"long": {"positive": ["\N{GRINNING FACE}" * 100]}}}}
     reply = await client.post("/v1/score", json={"response": "hello", "options": options})

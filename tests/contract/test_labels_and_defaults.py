@@ -1,17 +1,13 @@
 """Labels wherever a score appears, and who is asked where a request names nobody."""
 
-from pathlib import Path
-from typing import Any
-
 import pytest
-from conftest import ServeFakes
 from support.bundles import make_quality_bundle
 from support.fakes import FakeReaction, FakeScorer, loaded_fake
 from turnscore_core.load_settings import LoadSettings
 from turnscore_core.model_loader import load_scorers
 from turnscore_core.model_set import choose_defaults
 from turnscore_core.scorers.scorer import RawScore
-from turnscore_models.bundle import Bundle, write_bundle
+from turnscore_models.bundle import write_bundle
 from turnscore_models.manifest import BundleError, Threshold
 from turnscore_service.lifecycle.loading import load_combinations
 from turnscore_service.settings.service import CombinationSettings, Settings
@@ -24,13 +20,13 @@ TURNS = [
 ]
 
 
-def fake(*, threshold: float | None = None, stand_in: bool = False) -> FakeScorer:
+def fake(*, threshold=None, stand_in=False):
     scorer = FakeScorer()
     scorer.threshold, scorer.stand_in = threshold, stand_in
     return scorer
 
 
-def labels_in(reply: Any) -> list[str | None]:
+def labels_in(reply):
     """The labels of every score in a reply, in order."""
     if isinstance(reply, list):
         return [label for each in reply for label in labels_in(each)]
@@ -40,7 +36,7 @@ def labels_in(reply: Any) -> list[str | None]:
     return own + [label for each in reply.values() for label in labels_in(each)]
 
 
-CALLS: list[tuple[str, dict[str, Any], list[str]]] = [
+CALLS = [
     ("score", {"response": "a b"}, ["fair"]),
     ("score", {"response": "a"}, ["low"]),
     ("score_batch", {"items": [{"response": "a"}, {"response": "a b"}]}, ["low", "fair"]),
@@ -50,7 +46,7 @@ CALLS: list[tuple[str, dict[str, Any], list[str]]] = [
 
 
 @pytest.mark.parametrize(("call", "fields", "labels"), CALLS)
-async def test_every_score_over_http_has_its_label(serve: ServeFakes, call: str, fields: Any, labels: list[str]):
+async def test_every_score_over_http_has_its_label(serve, call, fields, labels):
     async with serve(fake=fake(threshold=0.02)) as (client, _):
         assert labels_in((await client.post(f"/v1/{call}", json=fields)).json()) == labels
         again = (await client.post(f"/v1/{call}", json=fields)).json()
@@ -65,7 +61,7 @@ def test_a_value_that_no_reference_turn_was_scored_as_has_no_label():
     assert loaded.label(RawScore(0.4, is_comparable=False)) is None
 
 
-async def test_a_threshold_has_the_percentile_that_a_score_of_its_value_has(serve: ServeFakes):
+async def test_a_threshold_has_the_percentile_that_a_score_of_its_value_has(serve):
     async with serve(fake=fake(threshold=0.02), other=fake()) as (client, _):
         score = (await client.post("/v1/score", json={"response": "a b", "scorers": ["fake"]})).json()["scores"]["fake"]
         models = (await client.get("/v1/models")).json()["models"]
@@ -74,14 +70,14 @@ async def test_a_threshold_has_the_percentile_that_a_score_of_its_value_has(serv
 
 
 @pytest.fixture
-def bundle(tmp_path: Path) -> Bundle:
+def bundle(tmp_path):
     made = make_quality_bundle(tmp_path / "quality")
     threshold = Threshold(value=0.3, source="made up", false_alarm_rate=0.05, confidence=0.95)
     return write_bundle(made.folder, made.manifest.model_copy(update={"threshold": threshold}))
 
 
 @pytest.mark.parametrize(("given", "expected"), [({}, 0.3), ({"quality": 0.7}, 0.7), ({"quality": None}, None)])
-def test_a_deployments_threshold_stands_before_the_bundles(bundle: Bundle, given: Any, expected: float | None):
+def test_a_deployments_threshold_stands_before_the_bundles(bundle, given, expected):
     models = (f"{bundle.folder}/",)
     settings = LoadSettings(models=models, thresholds=given, threads=1)
     assert load_scorers(settings)["quality"].threshold == expected
@@ -106,7 +102,7 @@ def test_scorers_of_user_turns_are_asked_by_name_only():
         load_combinations(described, loaded)
 
 
-async def test_a_request_that_names_no_scorers_asks_the_defaults_and_may_name_the_others(serve: ServeFakes):
+async def test_a_request_that_names_no_scorers_asks_the_defaults_and_may_name_the_others(serve):
     settings = Settings(default_scorers=("first", "quality"))
     fakes = {"first": fake(), "second": fake(stand_in=True), "quality": fake()}
     async with serve(settings, **fakes) as (client, _):

@@ -1,11 +1,9 @@
 """The OpenAPI document is the committed one, and whatever is sent is answered as it says."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import schemathesis
 from generated_docs import openapi_document
 from hypothesis import HealthCheck, settings
 from support.every_way import SCHEMA, assert_documented
@@ -43,12 +41,12 @@ fuzzed = settings(
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[str]:
+def url():
     with served_app(fake=FakeScorer()) as (started, _):
         yield started
 
 
 @SCHEMA.parametrize()
 @fuzzed
-def test_every_answer_is_documented(case: schemathesis.Case, url: str):
+def test_every_answer_is_documented(case, url):
     assert_documented(case, url)

@@ -4,11 +4,9 @@ import asyncio
 import itertools
 import os
 from collections import Counter
-from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import httpx
-from conftest import ServeFakes
 from support.conditions import until
 from support.fakes import FakeScorer, Since, loaded_fake, loader_of, sample
 from support.transports import http_client, served_app, settings_with
@@ -20,7 +18,7 @@ from turnscore_wire.messages import MAX_DEADLINE_MS
 NUMBERS = itertools.count()  # no two requests are equal: equal ones would be computed once
 
 
-def asks(client: httpx.AsyncClient, count: int, **request: object) -> list["asyncio.Task[httpx.Response]"]:
+def asks(client, count, **request):
     return [
         asyncio.create_task(
             client.post("/v1/score", json={"response": f"a {next(NUMBERS)}", "deadline_ms": 60_000, **request})
@@ -29,7 +27,7 @@ def asks(client: httpx.AsyncClient, count: int, **request: object) -> list["asyn
     ]
 
 
-async def test_text_that_is_only_tokenized_takes_room_too(serve: ServeFakes):
+async def test_text_that_is_only_tokenized_takes_room_too(serve):
     """The fake scorer reads everything and computes one token a word of the response."""
     scorer = FakeScorer()
     scorer.tokenizer_gate.clear()
@@ -43,7 +41,7 @@ async def test_text_that_is_only_tokenized_takes_room_too(serve: ServeFakes):
     assert codes == {200: 1, 429: 2}
 
 
-async def test_a_deadline_shorter_than_the_queue_is_refused_before_any_work(serve: ServeFakes):
+async def test_a_deadline_shorter_than_the_queue_is_refused_before_any_work(serve):
     scorer = FakeScorer()
     async with serve(fake=scorer) as (client, runtime):
         await client.post("/v1/score", json={"response": "a b"})  # teaches the pace
@@ -61,7 +59,7 @@ async def test_a_deadline_shorter_than_the_queue_is_refused_before_any_work(serv
         assert {answer.status_code for answer in await asyncio.gather(*queued)} == {200}
 
 
-async def test_far_too_much_work_is_answered_or_refused_and_counted_once(serve: ServeFakes):
+async def test_far_too_much_work_is_answered_or_refused_and_counted_once(serve):
     scorer = FakeScorer()
     settings = Settings(admission=AdmissionSettings(max_items=16))
     grown = Since("requests_", transport="http", call="score")
@@ -83,7 +81,7 @@ async def test_far_too_much_work_is_answered_or_refused_and_counted_once(serve: 
 CODES = {"ok": 200, "overloaded": 429, "deadline_exceeded": 504}
 
 
-async def test_a_dead_runtime_fails_its_callers_and_readiness_and_comes_back(serve: ServeFakes):
+async def test_a_dead_runtime_fails_its_callers_and_readiness_and_comes_back(serve):
     scorer = FakeScorer()
     settings = Settings(runtime=RuntimeSettings(stall_seconds=0.1))
     async with serve(settings, fake=scorer) as (client, runtime):
@@ -117,16 +115,16 @@ async def test_a_process_whose_runtime_cannot_be_revived_ends_for_its_supervisor
 TIGHT = settings_with(admission={"max_items": 1}, runtime={"stall_seconds": MAX_DEADLINE_MS / 1000})
 
 
-def count_shed() -> float:
+def count_shed():
     return sample("requests_shed_total", transport="http", call="score")
 
 
-def count_refused() -> float:
+def count_refused():
     return sample("requests_total", transport="http", call="score", code="overloaded")
 
 
 @asynccontextmanager
-async def serve(**scorers: FakeScorer) -> AsyncIterator[httpx.AsyncClient]:
+async def serve(**scorers):
     """A service with room for one turn a scorer."""
     with served_app(TIGHT, **scorers) as (url, _):
         async with httpx.AsyncClient(base_url=url, timeout=60, verify=False) as client:
@@ -137,12 +135,12 @@ async def serve(**scorers: FakeScorer) -> AsyncIterator[httpx.AsyncClient]:
                     scorer.gate.set()
 
 
-async def ask(client: httpx.AsyncClient, **request: object) -> httpx.Response:
+async def ask(client, **request):
     fresh = {"response": f"no two are equal {next(NUMBERS)}", "deadline_ms": MAX_DEADLINE_MS, "scorers": ["fake"]}
     return await client.post("/v1/score", json={**fresh, **request}, headers={"x-request-id": "told"})
 
 
-async def fill(client: httpx.AsyncClient, scorer: FakeScorer) -> "asyncio.Task[httpx.Response]":
+async def fill(client, scorer):
     """One turn held in the runtime, which is all that there is room for."""
     scorer.gate.clear()
     held = asyncio.create_task(ask(client))
@@ -150,7 +148,7 @@ async def fill(client: httpx.AsyncClient, scorer: FakeScorer) -> "asyncio.Task[h
     return held
 
 
-async def overload(client: httpx.AsyncClient, scorer: FakeScorer) -> "asyncio.Task[httpx.Response]":
+async def overload(client, scorer):
     """The same, and as many refused as it takes until others are refused undecoded."""
     held = await fill(client, scorer)
     for _ in range(REFUSALS_IN_A_ROW):

@@ -5,12 +5,12 @@ import re
 import tomllib
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Literal, Union, get_args, get_origin
 
 import pytest
 import turnscore_wire
-from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
-from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from grpc_tools import protoc
 from pydantic import BaseModel, JsonValue
 from turnscore_wire.v1 import turnscore_pb2
@@ -30,7 +30,7 @@ SCALARS = {
 }
 
 
-def wire_types() -> dict[str, type[BaseModel]]:
+def wire_types():
     found = {name: getattr(turnscore_wire, name) for name in turnscore_wire.__all__}
     models = {name: each for name, each in found.items() if isinstance(each, type) and issubclass(each, BaseModel)}
     return {name: each for name, each in models.items() if name not in ONLY_OVER_HTTP}
@@ -40,7 +40,7 @@ WIRE = wire_types()
 CHOICES = {name for name, each in FILE.message_types_by_name.items() if each.oneofs and name not in WIRE}
 
 
-def kind_in_wire(annotation: Any) -> Any:
+def kind_in_wire(annotation):
     """A field's type in the words of `kind_in_proto`."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
@@ -59,13 +59,13 @@ def kind_in_wire(annotation: Any) -> Any:
     return annotation.__name__ if issubclass(annotation, BaseModel) else annotation
 
 
-def kind_in_proto(field: FieldDescriptor) -> Any:
+def kind_in_proto(field):
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
         return ("map", value_kind(field.message_type.fields_by_name["value"]))
     return ("list", value_kind(field)) if field.is_repeated else value_kind(field)
 
 
-def value_kind(field: FieldDescriptor) -> Any:
+def value_kind(field):
     if field.enum_type is not None:
         prefix = re.sub(r"(?<!^)(?=[A-Z])", "_", field.enum_type.name).upper() + "_"
         return ("enum", *sorted(each.name.removeprefix(prefix).lower() for each in field.enum_type.values[1:]))
@@ -83,13 +83,13 @@ def test_every_wire_type_has_its_message_and_no_message_stands_alone():
 
 
 @pytest.mark.parametrize("name", WIRE)
-def test_a_message_has_its_wire_types_fields(name: str):
+def test_a_message_has_its_wire_types_fields(name):
     fields = {each.name: kind_in_proto(each) for each in FILE.message_types_by_name[name].fields}
     assert fields == {field: kind_in_wire(each.annotation) for field, each in WIRE[name].model_fields.items()}
 
 
 @pytest.mark.parametrize("name", WIRE)
-def test_what_may_be_null_has_presence_and_what_is_left_out_means_the_default(name: str):
+def test_what_may_be_null_has_presence_and_what_is_left_out_means_the_default(name):
     for field in FILE.message_types_by_name[name].fields:
         wire = WIRE[name].model_fields[field.name]
         nullable = type(None) in get_args(wire.annotation)
@@ -99,10 +99,10 @@ def test_what_may_be_null_has_presence_and_what_is_left_out_means_the_default(na
             assert field.has_presence == (nullable or not wire.is_required()), field.full_name
 
 
-def numbers() -> dict[str, dict[str, int]]:
+def numbers():
     """Every number that travels: of fields, and of enumerations' values."""
-    messages: list[Descriptor] = list(FILE.message_types_by_name.values())
-    enums: list[EnumDescriptor] = list(FILE.enum_types_by_name.values())
+    messages = list(FILE.message_types_by_name.values())
+    enums = list(FILE.enum_types_by_name.values())
     return {
         **{each.name: {field.name: field.number for field in each.fields} for each in messages},
         **{each.name: {value.name: value.number for value in each.values} for each in enums},
@@ -115,7 +115,7 @@ def test_no_number_ever_changes():
 
 
 @pytest.fixture(scope="module")
-def described(tmp_path_factory: pytest.TempPathFactory) -> FileDescriptorProto:
+def described(tmp_path_factory):
     """The file with its comments."""
     output = tmp_path_factory.mktemp("proto") / "descriptor"
     options = [f"-I{ROOT / 'clients'}", "--include_source_info", f"--descriptor_set_out={output}"]
@@ -123,7 +123,7 @@ def described(tmp_path_factory: pytest.TempPathFactory) -> FileDescriptorProto:
     return FileDescriptorSet.FromString(output.read_bytes()).file[0]
 
 
-def comments(file: FileDescriptorProto) -> dict[str, str]:
+def comments(file):
     """Every message's, field's and enumeration's comment as one line, by its name."""
     paths = {tuple(each.path): " ".join(each.leading_comments.split()) for each in file.source_code_info.location}
     found = {}
@@ -137,14 +137,14 @@ def comments(file: FileDescriptorProto) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", WIRE)
-def test_message_and_wire_type_are_documented_alike(name: str, described: FileDescriptorProto):
+def test_message_and_wire_type_are_documented_alike(name, described):
     told, wire = comments(described), WIRE[name]
     assert told[name] == " ".join((wire.__doc__ or "").split())
     for field, each in wire.model_fields.items():
         assert told[f"{name}.{field}"] == " ".join((each.description or "").split()), field
 
 
-def test_the_error_codes_are_documented_alike(described: FileDescriptorProto):
+def test_the_error_codes_are_documented_alike(described):
     assert comments(described)["ErrorCode"] == turnscore_wire.ErrorCode.__doc__
 
 

@@ -2,14 +2,9 @@
 
 import asyncio
 import hashlib
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import cohere
-import httpx
 import pytest
-from conftest import ServeFakes
 from support.fakes import NOT_A_NUMBER, POISON, FakeScorer
 from support.fed import make_fed_scorer
 from support.transports import served_app, settings_with
@@ -21,7 +16,7 @@ CONTEXT = [{"speaker": "user", "text": "hi there"}]
 OWN = {"funny": {"positive": ["haha"], "negative": ["I don't get it."]}}
 
 
-async def test_the_best_candidate_stands_first_and_equals_keep_their_order(client: httpx.AsyncClient):
+async def test_the_best_candidate_stands_first_and_equals_keep_their_order(client):
     response = await client.post("/v1/rank", json={"context": CONTEXT, "candidates": ["a", "a b c", "b", "a b c"]})
     reply = RankReply.model_validate_json(response.content)
     assert [(each.index, each.combined) for each in reply.candidates] == [(1, 3), (3, 3), (0, 1), (2, 1)]
@@ -29,7 +24,7 @@ async def test_the_best_candidate_stands_first_and_equals_keep_their_order(clien
     assert reply.request_id == response.headers["x-request-id"]
 
 
-async def test_a_ranked_candidate_has_the_scores_it_has_alone(serve: ServeFakes):
+async def test_a_ranked_candidate_has_the_scores_it_has_alone(serve):
     async with serve(first=FakeScorer(), second=FakeScorer()) as (client, _):
         ranked = (await client.post("/v1/rank", json={"context": CONTEXT, "candidates": ["a", "b c"]})).json()
         for each in ranked["candidates"]:
@@ -37,7 +32,7 @@ async def test_a_ranked_candidate_has_the_scores_it_has_alone(serve: ServeFakes)
             assert each["scores"] == (await client.post("/v1/score", json=asked)).json()["scores"]
 
 
-async def test_failing_candidates_come_last_with_their_errors(client: httpx.AsyncClient):
+async def test_failing_candidates_come_last_with_their_errors(client):
     candidates = [POISON, "a", NOT_A_NUMBER, "untokenizable", "a b"]
     reply = RankReply.model_validate_json((await client.post("/v1/rank", json={"candidates": candidates})).content)
     failed = await client.post("/v1/rank", json={"candidates": [POISON, NOT_A_NUMBER]})
@@ -46,7 +41,7 @@ async def test_failing_candidates_come_last_with_their_errors(client: httpx.Asyn
     assert (failed.status_code, failed.json()["error"]["code"]) == (500, "internal")
 
 
-async def test_a_request_is_admitted_whole_or_not_at_all(serve: ServeFakes):
+async def test_a_request_is_admitted_whole_or_not_at_all(serve):
     scorer = FakeScorer()
     scorer.gate.clear()
     async with serve(Settings(admission=AdmissionSettings(max_items=3)), fake=scorer) as (client, _):
@@ -59,7 +54,7 @@ async def test_a_request_is_admitted_whole_or_not_at_all(serve: ServeFakes):
     assert scorer.encoded == [1]
 
 
-async def test_fed_computes_all_candidates_on_one_trunk(serve: ServeFakes, tmp_path: Path):
+async def test_fed_computes_all_candidates_on_one_trunk(serve, tmp_path):
     scorer, backend = make_fed_scorer(tmp_path / "fed")
     candidates = ["one", "two", "three things", "two"] * 4
     async with serve(Settings(), fed=scorer) as (client, _):
@@ -71,7 +66,7 @@ async def test_fed_computes_all_candidates_on_one_trunk(serve: ServeFakes, tmp_p
     assert together < backend.tokens_fed / 4
 
 
-async def test_qualities_of_ones_own_rank_the_candidates_among_themselves(serve: ServeFakes, tmp_path: Path):
+async def test_qualities_of_ones_own_rank_the_candidates_among_themselves(serve, tmp_path):
     scorer, _ = make_fed_scorer(tmp_path / "fed")
     asked = {"context": CONTEXT, "candidates": ["one", "two", "three"], "options": {"fed": {"own_qualities": OWN}}}
     async with serve(Settings(), fed=scorer) as (client, _):
@@ -87,14 +82,14 @@ DOCUMENTS = ["a", "a b c", "b", "a b"]
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[str]:
+def url():
     """Of a service on two fakes that asks for a key."""
     settings = settings_with(auth={"keys": {"chatbot": {"sha256": hashlib.sha256(KEY.encode()).hexdigest()}}})
     with served_app(settings, fake=FakeScorer(), other=FakeScorer()) as (served, _):
         yield served
 
 
-def test_coheres_first_client_gets_the_best_documents_with_their_texts(url: str):
+def test_coheres_first_client_gets_the_best_documents_with_their_texts(url):
     documents = [DOCUMENTS[0], {"text": DOCUMENTS[1]}, *DOCUMENTS[2:]]
     with cohere.Client(KEY, base_url=url) as client:
         reply = client.rerank(model="fake", query="hi there", documents=documents, top_n=2, return_documents=True)
@@ -105,15 +100,15 @@ def test_coheres_first_client_gets_the_best_documents_with_their_texts(url: str)
     assert reply.meta.tokens.input_tokens == 7
 
 
-async def test_coheres_second_client_gets_all_documents_in_order(url: str):
+async def test_coheres_second_client_gets_all_documents_in_order(url):
     async with cohere.AsyncClientV2(KEY, base_url=url) as client:
         reply = await client.rerank(model="other", query="hi there", documents=DOCUMENTS, max_tokens_per_doc=512)
     assert [each.index for each in reply.results] == [1, 3, 0, 2]
     assert reply.id
 
 
-def test_cohere_says_by_its_own_errors_what_was_refused(url: str):
-    asked: dict[str, Any] = {"query": "hi", "documents": ["a"]}
+def test_cohere_says_by_its_own_errors_what_was_refused(url):
+    asked = {"query": "hi", "documents": ["a"]}
     with cohere.Client("ts_another", base_url=url) as stranger, pytest.raises(cohere.UnauthorizedError):
         stranger.rerank(**asked)
     with cohere.ClientV2(KEY, base_url=url) as client, pytest.raises(cohere.BadRequestError) as refused:
@@ -122,7 +117,7 @@ def test_cohere_says_by_its_own_errors_what_was_refused(url: str):
     assert (error.field, error.message) == ("model", "no such scorer is loaded; loaded: fake, other")
 
 
-async def test_a_document_is_as_relevant_as_its_candidate_is_good(serve: ServeFakes):
+async def test_a_document_is_as_relevant_as_its_candidate_is_good(serve):
     async with serve(first=FakeScorer(), second=FakeScorer()) as (client, _):
         ranked = (await client.post("/v1/rank", json={"context": CONTEXT, "candidates": DOCUMENTS})).json()
         response = await client.post("/v1/rerank", json={"query": CONTEXT[0]["text"], "documents": DOCUMENTS})
@@ -136,7 +131,7 @@ async def test_a_document_is_as_relevant_as_its_candidate_is_good(serve: ServeFa
     )
 
 
-async def test_a_document_without_a_score_has_no_result_and_is_named(client: httpx.AsyncClient):
+async def test_a_document_without_a_score_has_no_result_and_is_named(client):
     reply = (await client.post("/v1/rerank", json={"query": "hi", "documents": [POISON, "a"]})).json()
     failed = await client.post("/v1/rerank", json={"query": "hi", "documents": [POISON]})
     assert [each["index"] for each in reply["results"]] == [1]
@@ -168,7 +163,7 @@ async def test_a_refusal_names_the_field_as_the_client_sent_it(serve, path, fiel
     assert (error.code, error.field) == (code, field)
 
 
-async def test_a_full_scorer_sheds_only_the_reranking_that_asks_it(serve: ServeFakes):
+async def test_a_full_scorer_sheds_only_the_reranking_that_asks_it(serve):
     async with serve(fake=FakeScorer(), other=FakeScorer()) as (_, runtime):
         models = runtime.pipeline().model_set
         assert asks(models, "rerank", b'{"query": "a"}', "fake")

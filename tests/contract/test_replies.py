@@ -2,20 +2,18 @@
 
 import asyncio
 
-import httpx
 import pytest
-from conftest import ServeFakes
 from support.fakes import POISON, FakeReaction, FakeScorer
 from turnscore_service.settings.service import Settings
 from turnscore_wire import BatchReply, DialogueReply, ErrorReply, ScoreReply
 
 
-def dialogue(*texts: str) -> list[dict[str, str]]:
+def dialogue(*texts):
     """Turns that alternate, the user first."""
     return [{"speaker": ("user", "system")[index % 2], "text": text} for index, text in enumerate(texts)]
 
 
-async def test_a_score_says_which_model_gave_it_and_where_it_lies(client: httpx.AsyncClient):
+async def test_a_score_says_which_model_gave_it_and_where_it_lies(client):
     response = await client.post("/v1/score", json={"response": "one two three"}, headers={"x-request-id": "mine-1"})
     reply = ScoreReply.model_validate_json(response.content)
     score = reply.scores["fake"]
@@ -27,12 +25,12 @@ async def test_a_score_says_which_model_gave_it_and_where_it_lies(client: httpx.
 
 
 @pytest.mark.parametrize("sent", ["", "two words", "x" * 129, "né"])
-async def test_a_request_id_that_is_no_plain_word_is_replaced(client: httpx.AsyncClient, sent: str):
+async def test_a_request_id_that_is_no_plain_word_is_replaced(client, sent):
     response = await client.get("/v1/models", headers={"x-request-id": sent.encode()})
     assert response.headers["x-request-id"] not in ("", sent)
 
 
-async def test_one_scorer_failing_leaves_the_others_score(serve: ServeFakes):
+async def test_one_scorer_failing_leaves_the_others_score(serve):
     class Failing(FakeScorer):
         def score(self, batch):
             raise RuntimeError("broken")
@@ -46,7 +44,7 @@ async def test_one_scorer_failing_leaves_the_others_score(serve: ServeFakes):
     assert only_bad.status_code == 500
 
 
-async def test_scorers_run_side_by_side(serve: ServeFakes):
+async def test_scorers_run_side_by_side(serve):
     first, second = FakeScorer(), FakeScorer()
     first.gate.clear()
     second.gate.clear()
@@ -59,7 +57,7 @@ async def test_scorers_run_side_by_side(serve: ServeFakes):
         assert list((await asked).json()["scores"]) == ["second", "first"]
 
 
-async def test_a_dialogue_is_the_mean_over_the_turns_that_count(client: httpx.AsyncClient):
+async def test_a_dialogue_is_the_mean_over_the_turns_that_count(client):
     turns = [{"speaker": "system", "text": "a b c d e"}, *dialogue("q", "a", "q", "a b c")]
     response = await client.post("/v1/score_dialogue", json={"turns": turns})
     reply = DialogueReply.model_validate_json(response.content)
@@ -72,7 +70,7 @@ USER, SYSTEM = {"speaker": "user", "text": "a b c"}, {"speaker": "system", "text
 ASKED, SAID = {"role": "user", "content": "a b c"}, {"role": "assistant", "content": "a"}
 
 
-async def test_a_dialogue_has_the_user_s_turns_where_their_scorer_is_asked(serve: ServeFakes):
+async def test_a_dialogue_has_the_user_s_turns_where_their_scorer_is_asked(serve):
     silent = {"speaker": "user", "text": " "}
     turns, reaction = [USER, SYSTEM, silent, SYSTEM, {**USER, "text": "d"}], FakeReaction()
     async with serve(Settings(cache={"ttl_seconds": 0}), fake=FakeScorer(), reaction=reaction) as (client, _):
@@ -124,7 +122,7 @@ async def test_a_scorer_is_not_asked_about_the_other_speaker(serve, call, fields
     assert message in told.message
 
 
-async def test_a_service_of_user_turns_alone_asks_nobody_by_default(serve: ServeFakes):
+async def test_a_service_of_user_turns_alone_asks_nobody_by_default(serve):
     async with serve(reaction=FakeReaction()) as (client, _):
         refused = (await client.post("/v1/score", json={"response": "a"})).json()["error"]
         reply = await client.post("/v1/score", json={"messages": [ASKED], "scorers": ["reaction"]})
@@ -134,13 +132,13 @@ async def test_a_service_of_user_turns_alone_asks_nobody_by_default(serve: Serve
     assert (model["speaker"], model["is_default"]) == ("user", False)
 
 
-async def test_the_openapi_page_needs_nothing_from_elsewhere(client: httpx.AsyncClient):
+async def test_the_openapi_page_needs_nothing_from_elsewhere(client):
     page = (await client.get("/docs")).text
     assert "https://" not in page
     assert (await client.get("/static-offline-docs/swagger-ui-bundle.js")).status_code == 200
 
 
-async def test_an_items_own_deadline_stands_instead_of_the_default(serve: ServeFakes):
+async def test_an_items_own_deadline_stands_instead_of_the_default(serve):
     scorer = FakeScorer()
     scorer.gate.clear()
     settings = Settings(default_deadline_ms=200)

@@ -1,44 +1,38 @@
 """Live conversations over gRPC: the messages of turnscore.proto, how they end, and what a cut leaves."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 import grpc
 import pytest
 from support.conditions import until
 from support.fakes import FakeScorer, sample
 from support.transports import error_of, grpc_stub, refusal, settings_with
-from turnscore_service.lifecycle.runtime import Runtime
-from turnscore_service.settings.service import Settings
 from turnscore_wire import ConversationReply
 from turnscore_wire.v1 import to_fields, turnscore_pb2
 
 
 @asynccontextmanager
-async def conversation(
-    settings: Settings | None = None, scorer: FakeScorer | None = None, **options: Any
-) -> AsyncIterator[tuple[Any, Runtime]]:
+async def conversation(settings=None, scorer=None, **options):
     """An open stream, and the runtime behind it."""
     async with grpc_stub(settings, fake=scorer or FakeScorer()) as (stub, runtime):
         yield stub.ScoreStream(**options), runtime
 
 
-def turn(speaker: str, text: str) -> turnscore_pb2.ConversationMessage:
+def turn(speaker, text):
     return turnscore_pb2.ConversationMessage(turn={"speaker": f"SPEAKER_{speaker.upper()}", "text": text})
 
 
-async def say(stream: Any, speaker: str, text: str) -> ConversationReply:
+async def say(stream, speaker, text):
     return await tell(stream, turn(speaker, text))
 
 
-async def tell(stream: Any, message: turnscore_pb2.ConversationMessage) -> ConversationReply:
+async def tell(stream, message):
     await stream.write(message)
     return await hear(stream)
 
 
-async def hear(stream: Any) -> ConversationReply:
+async def hear(stream):
     return ConversationReply.model_validate(to_fields(await asyncio.wait_for(stream.read(), 30)))
 
 
@@ -66,7 +60,7 @@ async def test_a_caller_that_has_said_everything_still_gets_every_answer():
         ({"conversations": {"max_open": 1}}, [], "overloaded"),
     ],
 )
-async def test_a_conversation_that_the_service_ends_says_why(groups: dict[str, Any], messages: list[Any], code: str):
+async def test_a_conversation_that_the_service_ends_says_why(groups, messages, code):
     async with grpc_stub(settings_with(**groups), fake=FakeScorer()) as (stub, _):
         other = stub.ScoreStream()
         await other.initial_metadata()  # takes the only place where there is but one
@@ -80,13 +74,13 @@ async def test_a_conversation_that_the_service_ends_says_why(groups: dict[str, A
     assert (told.error.code, told.request_id) == (code, "mine-1")
 
 
-def counted(code: str) -> float:
+def counted(code):
     return sample("requests_total", transport="grpc", call="conversation", code=code)
 
 
 # The deadline leaves time for the stream to open on a busy machine.
 @pytest.mark.parametrize(("timeout", "code"), [(None, "departed"), (2.0, "deadline_exceeded")])
-async def test_a_stream_cut_in_the_middle_leaves_nothing_behind(timeout: float | None, code: str):
+async def test_a_stream_cut_in_the_middle_leaves_nothing_behind(timeout, code):
     scorer, before = FakeScorer(), counted(code)
     scorer.gate.clear()
     async with conversation(scorer=scorer, timeout=timeout) as (stream, _):
@@ -117,6 +111,6 @@ async def test_conversations_are_counted_once_by_how_they_ended():
         wrong = stub.ScoreStream()
         await wrong.write(turnscore_pb2.ConversationMessage())
         await refusal(wrong.read())
-        runtime.conversations.require_room = lambda: 1 / 0  # type: ignore[method-assign]
+        runtime.conversations.require_room = lambda: 1 / 0
         assert error_of(await refusal(stub.ScoreStream().read())).error.code == "internal"
         await until(lambda: [counted(code) - old for code, old in zip(codes, before, strict=True)] == [1] * 4)

@@ -3,17 +3,13 @@
 import asyncio
 import hashlib
 import math
-from pathlib import Path
-from typing import Any
 
-import httpx
 import numpy as np
 import pytest
-from conftest import ServeFakes
 from support.bundles import make_encoder_bundle
 from support.conditions import until
 from support.fakes import FakeEncoder, FakeScorer
-from turnscore_core.loaded_scorer import LoadedScorer, load_scorer
+from turnscore_core.loaded_scorer import load_scorer
 from turnscore_service.api.http.app import asks
 from turnscore_service.scheduling.pipeline import SIMILARITY
 from turnscore_service.settings.service import AdmissionSettings, Settings
@@ -24,24 +20,24 @@ LONG = "a b c d e f g h"
 SLOW = {"keys": {"slow": {"sha256": hashlib.sha256(KEY.encode()).hexdigest(), "turns_per_second": 0.001, "burst": 5}}}
 
 
-async def compare(client: httpx.AsyncClient, **fields: Any) -> SimilarityReply:
+async def compare(client, **fields):
     response = await client.post("/v1/similarity", json=fields)
     assert response.status_code == 200, response.text
     return SimilarityReply.model_validate_json(response.content)
 
 
-async def refusal(client: httpx.AsyncClient, **fields: Any) -> tuple[int, str, str | None]:
+async def refusal(client, **fields):
     response = await client.post("/v1/similarity", json=fields)
     error = ErrorReply.model_validate_json(response.content).error
     return response.status_code, error.code, error.field
 
 
 @pytest.fixture
-def loaded(tmp_path: Path) -> LoadedScorer:
+def loaded(tmp_path):
     return load_scorer(make_encoder_bundle(tmp_path / "encoder"), "fp32")
 
 
-async def test_each_text_is_compared_with_each_reference(serve: ServeFakes):
+async def test_each_text_is_compared_with_each_reference(serve):
     async with serve(encoder=FakeEncoder()) as (client, runtime):
         reply = await compare(client, texts=["a", "a b c"], references=["x y", "z", "u v w"])
         digest = runtime.models("r").models[0].digest
@@ -54,7 +50,7 @@ async def test_each_text_is_compared_with_each_reference(serve: ServeFakes):
     assert (reply.model, reply.digest) == ("encoder:1.0.0", digest)
 
 
-async def test_without_references_texts_are_compared_with_each_other(serve: ServeFakes):
+async def test_without_references_texts_are_compared_with_each_other(serve):
     async with serve(encoder=FakeEncoder()) as (client, _):
         reply = await compare(client, texts=["a", "b c", "d", "e f g"])
         alone = await compare(client, texts=["a"])
@@ -66,7 +62,7 @@ async def test_without_references_texts_are_compared_with_each_other(serve: Serv
     assert (alone.texts[0].similarities, alone.texts[0].best) == ([1], None)
 
 
-async def test_the_served_cosine_is_the_encoder_s_own(serve: ServeFakes, loaded: LoadedScorer):
+async def test_the_served_cosine_is_the_encoder_s_own(serve, loaded):
     async with serve(encoder=loaded.scorer) as (client, _):
         reply = await compare(client, texts=["good fine"], references=["nice", "bad ugly", "good fine", LONG])
     similarities = reply.texts[0].similarities
@@ -76,7 +72,7 @@ async def test_the_served_cosine_is_the_encoder_s_own(serve: ServeFakes, loaded:
     assert reply.references[3].tokens.dropped == 2
 
 
-async def test_a_similarity_does_not_depend_on_what_is_asked_with_it(serve: ServeFakes, loaded: LoadedScorer):
+async def test_a_similarity_does_not_depend_on_what_is_asked_with_it(serve, loaded):
     texts = [" ".join(word) for word in ("abc", "de", "xyzuv", "good", "fi")]
     async with serve(encoder=loaded.scorer) as (client, _):
         together = await compare(client, texts=texts, references=texts, cache="bypass")
@@ -86,7 +82,7 @@ async def test_a_similarity_does_not_depend_on_what_is_asked_with_it(serve: Serv
                 assert alone.texts[0].similarities == [together.texts[place].similarities[other_place]]
 
 
-async def test_a_text_that_was_read_before_is_not_read_again(serve: ServeFakes):
+async def test_a_text_that_was_read_before_is_not_read_again(serve):
     scorer = FakeEncoder()
     async with serve(encoder=scorer) as (client, _):
         first = await compare(client, texts=["a"], references=["b c"])
@@ -100,18 +96,18 @@ async def test_a_text_that_was_read_before_is_not_read_again(serve: ServeFakes):
     assert sum(scorer.encoded) == 2 + 1 + 2 + 2
 
 
-async def test_many_texts_are_refused_before_they_are_checked_one_by_one(serve: ServeFakes):
+async def test_many_texts_are_refused_before_they_are_checked_one_by_one(serve):
     async with serve(encoder=FakeEncoder()) as (client, _):
         # The last one is wrong, which nobody gets to know: the count is refused first.
         assert await refusal(client, texts=["a"] * 100_000 + [""]) == (413, "too_large", "texts")
         assert await refusal(client, texts=["a"], references=["a"] * 100_000 + [""]) == (413, "too_large", "references")
 
 
-async def test_without_an_encoder_there_is_nothing_that_compares(client: httpx.AsyncClient):
+async def test_without_an_encoder_there_is_nothing_that_compares(client):
     assert await refusal(client, texts=["a"]) == (404, "not_found", None)
 
 
-async def test_an_encoder_is_asked_of_no_turn(serve: ServeFakes):
+async def test_an_encoder_is_asked_of_no_turn(serve):
     encoder, scorer = FakeEncoder(), FakeScorer()
     async with serve(fake=scorer, encoder=encoder) as (client, runtime):
         scored = (await client.post("/v1/score", json={"response": "a"})).json()
@@ -123,7 +119,7 @@ async def test_an_encoder_is_asked_of_no_turn(serve: ServeFakes):
     assert not encoder.encoded
 
 
-async def test_a_service_may_have_nothing_but_an_encoder(serve: ServeFakes):
+async def test_a_service_may_have_nothing_but_an_encoder(serve):
     async with serve(encoder=FakeEncoder()) as (client, _):
         assert (await compare(client, texts=["a"])).texts[0].similarities == [1]
         for call, fields in (
@@ -135,7 +131,7 @@ async def test_a_service_may_have_nothing_but_an_encoder(serve: ServeFakes):
             assert (refused.status_code, refused.json()["error"]["field"]) == (400, "scorers")
 
 
-async def test_a_key_pays_for_every_text(serve: ServeFakes):
+async def test_a_key_pays_for_every_text(serve):
     async with serve(Settings.model_validate({"auth": SLOW}), encoder=FakeEncoder()) as (client, _):
         client.headers["x-api-key"] = KEY
         assert (await refusal(client, texts=["a"] * 300))[0] == 413  # which costs nothing
@@ -143,7 +139,7 @@ async def test_a_key_pays_for_every_text(serve: ServeFakes):
         assert (await refusal(client, texts=["a"]))[:2] == (429, "overloaded")
 
 
-async def test_a_flooded_encoder_sheds_comparisons_and_no_scores(serve: ServeFakes):
+async def test_a_flooded_encoder_sheds_comparisons_and_no_scores(serve):
     encoder = FakeEncoder()
     encoder.gate.clear()
     settings = Settings(admission=AdmissionSettings(max_items=1))

@@ -1,13 +1,12 @@
 """Telemetry: calls of every transport arrive at a collector as spans and events, and nothing of what was said."""
 
 import json
-from typing import Any
 
 import grpc
 import pytest
-from support.collectors import Collector, attributes_of, grpc_collector, http_collector
+from support.collectors import attributes_of, grpc_collector, http_collector
 from support.fakes import POISON, FakeScorer
-from support.transports import Transports, serve_transports
+from support.transports import serve_transports
 from turnscore_service.settings.service import Settings
 from turnscore_service.telemetry.recorder import MissingExporterError, require_exporter
 from turnscore_wire.v1 import turnscore_pb2
@@ -20,7 +19,7 @@ SAID = ["the weather in grimsby", "my landlady snores"]
 DIALOGUE = [{"speaker": "user", "text": SAID[0]}, {"speaker": "system", "text": SAID[1]}]
 
 
-async def call_every_transport(transports: Transports) -> None:
+async def call_every_transport(transports):
     """A turn, a dialogue, a ranking and a refusal over HTTP; a turn over gRPC; a conversation at both transports."""
     assert (await transports.http.post("/v1/score", json={"response": SAID[0]}, headers=CALLER)).is_success
     assert (await transports.http.post("/v1/score_dialogue", json={"turns": DIALOGUE}, headers=CALLER)).is_success
@@ -41,12 +40,12 @@ async def call_every_transport(transports: Transports) -> None:
     assert await stream.read() is grpc.aio.EOF
 
 
-def settings_for(collector: Collector, **given: Any) -> dict[str, Any]:
+def settings_for(collector, **given):
     return {"endpoint": collector.endpoint, "headers": {"X-Tenant": "mine"}, **given}
 
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
-async def test_every_transport_s_calls_arrive_as_spans_and_events_under_the_callers_span(protocol: str):
+async def test_every_transport_s_calls_arrive_as_spans_and_events_under_the_callers_span(protocol):
     with http_collector() if protocol == "http" else grpc_collector() as collector:
         telemetry = settings_for(collector, protocol=protocol)
         async with serve_transports({}, FakeScorer(), telemetry=telemetry) as transports:
@@ -111,14 +110,14 @@ async def test_a_sampled_call_without_a_caller_s_span_is_the_parent_of_its_event
     assert span.parent_span_id == b""
 
 
-async def test_a_collector_that_is_not_there_costs_no_answer(monkeypatch: pytest.MonkeyPatch):
+async def test_a_collector_that_is_not_there_costs_no_answer(monkeypatch):
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.1")  # seconds, retries included: the end waits for them
     telemetry = {"endpoint": "http://127.0.0.1:9", "sample_share": 1.0}
     async with serve_transports({}, FakeScorer(), telemetry=telemetry) as transports:
         assert (await transports.http.post("/v1/score", json={"response": "a"})).is_success
 
 
-def test_a_protocol_without_its_package_is_refused_by_name(monkeypatch: pytest.MonkeyPatch):
+def test_a_protocol_without_its_package_is_refused_by_name(monkeypatch):
     monkeypatch.setattr("turnscore_service.telemetry.recorder.find_spec", lambda _: None)
     require_exporter(Settings().telemetry)
     wanted = Settings.model_validate({"telemetry": {"endpoint": "http://collector:4317", "protocol": "grpc"}})

@@ -5,9 +5,7 @@ import subprocess
 import sys
 from itertools import chain
 
-import httpx
 import pytest
-from conftest import ServeFakes
 from support.fakes import FakeScorer
 from turnscore_service.api.page import FIRST, read_page
 from turnscore_service.settings.api import HttpSettings, PageSettings
@@ -20,7 +18,7 @@ NAMED = Settings(http=HttpSettings(allowed_hosts=("turnscore.example",)))
 SHARED = Settings(http=HttpSettings(allowed_origins=("https://chat.example",)))
 
 
-def refused(content: bytes) -> tuple[str, str | None]:
+def refused(content):
     error = ErrorReply.model_validate_json(content).error
     return str(error.code), error.field
 
@@ -30,14 +28,14 @@ def refused(content: bytes) -> tuple[str, str | None]:
     "sent",
     ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "", "text/json", "application/jsonx"],
 )
-async def test_only_json_is_taken(client: httpx.AsyncClient, path: str, sent: str):
+async def test_only_json_is_taken(client, path, sent):
     headers = {"content-type": sent} if sent else {}
     response = await client.post(f"/v1/{path}", content=BODY, headers=headers)
     assert (response.status_code, refused(response.content)) == (415, ("invalid_request", "content-type"))
 
 
 @pytest.mark.parametrize("sent", ["application/json", "Application/JSON; charset=utf-8", "application/json;x=y"])
-async def test_json_may_be_said_in_every_way(client: httpx.AsyncClient, sent: str):
+async def test_json_may_be_said_in_every_way(client, sent):
     response = await client.post("/v1/score", content=BODY, headers={"content-type": sent})
     assert response.status_code == 200
 
@@ -55,7 +53,7 @@ async def test_json_may_be_said_in_every_way(client: httpx.AsyncClient, sent: st
     ],
 )
 @pytest.mark.parametrize("call", ["POST /v1/score", "GET /v1/models", "GET /metrics"])
-async def test_pages_of_others_are_refused(client: httpx.AsyncClient, call: str, host: str, origin: str):
+async def test_pages_of_others_are_refused(client, call, host, origin):
     method, path = call.split()
     headers = {**JSON, "host": host, "origin": origin}
     response = await client.request(method, path, content=BODY, headers=headers)
@@ -63,12 +61,12 @@ async def test_pages_of_others_are_refused(client: httpx.AsyncClient, call: str,
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:3000", "localhost:3000", "[::1]:3000", "10.0.0.7", "LOCALHOST:3000"])
-async def test_the_services_own_pages_may_ask(client: httpx.AsyncClient, host: str):
+async def test_the_services_own_pages_may_ask(client, host):
     headers = {**JSON, "host": host, "origin": f"http://{host.lower()}"}
     assert (await client.post("/v1/score", content=BODY, headers=headers)).status_code == 200
 
 
-async def test_programs_may_ask_by_any_name_unless_names_are_set(serve: ServeFakes):
+async def test_programs_may_ask_by_any_name_unless_names_are_set(serve):
     headers = {**JSON, "host": "whatever.example"}
     async with serve(fake=FakeScorer()) as (client, _):
         assert (await client.post("/v1/score", content=BODY, headers=headers)).status_code == 200
@@ -84,7 +82,7 @@ async def test_programs_may_ask_by_any_name_unless_names_are_set(serve: ServeFak
         assert (await client.post("/v1/score", content=BODY, headers=own)).status_code == 200
 
 
-async def test_an_allowed_page_may_ask_and_read(serve: ServeFakes):
+async def test_an_allowed_page_may_ask_and_read(serve):
     page = {"origin": "https://chat.example"}
     async with serve(SHARED, fake=FakeScorer()) as (client, _):
         asked = {"access-control-request-method": "POST", "access-control-request-headers": "content-type,x-api-key"}
@@ -98,7 +96,7 @@ async def test_an_allowed_page_may_ask_and_read(serve: ServeFakes):
 
 
 @pytest.mark.parametrize("path", ["/v1/models%0a", "/v1/models%0d%0a", "/v1/score%0a", "/metrics%0a", "/livez%00"])
-async def test_a_path_with_control_characters_is_no_path_of_ours(client: httpx.AsyncClient, path: str):
+async def test_a_path_with_control_characters_is_no_path_of_ours(client, path):
     for response in (await client.get(path), await client.post(path, content=BODY, headers=JSON)):
         assert (response.status_code, refused(response.content)) == (404, ("not_found", None))
 
@@ -124,7 +122,7 @@ def test_bentoml_by_itself_listens_on_loopback_and_trusts_no_forwarded_address()
 MOST_BYTES = 160_000  # of the whole page, uncompressed: what the first view fetches is all there is
 
 
-async def test_every_file_is_served_to_this_service_alone(client: httpx.AsyncClient):
+async def test_every_file_is_served_to_this_service_alone(client):
     for name in ["", *(f"page/{each}" for each in read_page() if each != FIRST)]:
         answer = await client.get(f"/{name}")
         assert answer.status_code == 200, name
@@ -139,17 +137,17 @@ async def test_every_file_is_served_to_this_service_alone(client: httpx.AsyncCli
 
 
 @pytest.mark.parametrize("name", ["nothing.js", "index.html", "../__init__.py", "..%2f__init__.py", "turnscore", ""])
-async def test_nothing_else_is_served_below_it(client: httpx.AsyncClient, name: str):
+async def test_nothing_else_is_served_below_it(client, name):
     answer = await client.get(f"/page/{name}")
     assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_found")
 
 
-async def test_the_settings_turn_it_off(serve: ServeFakes):
+async def test_the_settings_turn_it_off(serve):
     async with serve(Settings(page=PageSettings(enabled=False)), fake=FakeScorer()) as (client, _):
         assert [(await client.get(path)).status_code for path in ("/", "/page/app.js", "/docs")] == [404, 404, 200]
 
 
-async def test_a_foreign_name_gets_no_page_where_names_are_set(serve: ServeFakes):
+async def test_a_foreign_name_gets_no_page_where_names_are_set(serve):
     async with serve(Settings(http=HttpSettings(allowed_hosts=("a.example",))), fake=FakeScorer()) as (client, _):
         assert (await client.get("/", headers={"host": "b.example"})).status_code == 400
         assert (await client.get("/", headers={"host": "a.example"})).status_code == 200

@@ -30,7 +30,7 @@ COMMANDS = {each.name: each for each in entry_points(group="console_scripts") if
 OWN = (".", *(f"./{path.parent.name}" for path in ROOT.glob("*/pyproject.toml")))
 
 
-def anchors_of(text: str) -> set[str]:
+def anchors_of(text):
     """GitHub's anchors of the headings."""
     headings = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL), re.MULTILINE)
     plain = [re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", each).replace("`", "").lower() for each in headings]
@@ -38,7 +38,7 @@ def anchors_of(text: str) -> set[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=str)
-def test_every_link_leads_somewhere(page: Path):
+def test_every_link_leads_somewhere(page):
     broken = []
     for target, anchor in re.findall(r"\]\((?!https?://|#?<)([^)#\s]*)(?:#([^)]*))?\)", PAGES[page]):
         path = (ROOT / page.parent / target).resolve() if target else ROOT / page
@@ -53,7 +53,7 @@ def test_every_file_of_results_says_how_it_was_measured():
         assert all(found.get(name) for name in ("command", "machine", "date")), path.name
 
 
-def commands_in(text: str) -> list[tuple[str, ...]]:
+def commands_in(text):
     """The commands of ours in blocks of code."""
     fenced = re.findall(r"^```(?:sh|)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     indented = re.findall(r"^ {4}\S.*(?:\n {4,}\S.*)*", re.sub(r"^```.*?^```", "", text, flags=re.M | re.S), re.M)
@@ -72,7 +72,7 @@ DOCUMENTED = sorted({words for text in PAGES.values() for words in commands_in(t
 
 
 @cache
-def help_of(*words: str) -> str:
+def help_of(*words):
     """What the program prints with --help."""
     printed = io.StringIO()
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
@@ -83,12 +83,12 @@ def help_of(*words: str) -> str:
     return printed.getvalue()
 
 
-def names_command(text: str, word: str) -> bool:
+def names_command(text, word):
     return re.search(rf"^[│|\s]*{re.escape(word)}\s", text, re.MULTILINE) is not None
 
 
 @pytest.mark.parametrize("words", DOCUMENTED, ids=lambda words: shlex.join(words)[:100])
-def test_a_documented_command_has_the_options_that_it_is_given(words: tuple[str, ...]):
+def test_a_documented_command_has_the_options_that_it_is_given(words):
     path = [words[0]]
     assert path[0] in COMMANDS
     for word in words[1:]:
@@ -101,7 +101,7 @@ def test_a_documented_command_has_the_options_that_it_is_given(words: tuple[str,
     assert [each for each in options if not re.search(rf"{each}(?![\w-])", text)] == [], shlex.join(path)
 
 
-def refusal_of(requirement: str) -> str | None:
+def refusal_of(requirement):
     """Why there is no such distribution or extra of ours; None where there is, or it is not ours."""
     path, _, extras = requirement.partition("[")
     if wheel := re.fullmatch(r"\./(turnscore\w*)-[0-9.]+-py3-none-any\.whl", path):
@@ -118,7 +118,7 @@ def refusal_of(requirement: str) -> str | None:
     return f"has no extra {', '.join(sorted(unknown))}" if unknown else None
 
 
-def asks_an_index(line: str) -> bool:
+def asks_an_index(line):
     """Whether a command in it installs a distribution of ours, or npm's package, by name and not from a folder."""
     commands = re.findall(r"(?:pip install|uvx|pipx run|npm install)((?: +(?:'[^']+'|[^\s`'#(&]+))+)", line)
     # Behind --from or --spec, which say what is installed, a name is that of a command.

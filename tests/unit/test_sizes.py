@@ -8,7 +8,7 @@ from sizes import find_excess, lower
     ("ceilings", "excess"),
     [({"lines": 100}, []), ({"lines": 99}, ["lines is 100, the ceiling 99"]), ({}, ["lines has no ceiling"])],
 )
-def test_a_size_above_its_ceiling_or_without_one_is_refused(ceilings: dict[str, int], excess: list[str]):
+def test_a_size_above_its_ceiling_or_without_one_is_refused(ceilings, excess):
     assert find_excess({"lines": 100}, ceilings) == excess
 
 

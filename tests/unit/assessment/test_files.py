@@ -4,7 +4,6 @@ import csv
 import gzip
 import io
 import re
-from pathlib import Path
 
 import pytest
 from hypothesis import example, given, settings
@@ -44,7 +43,7 @@ def test_numbers_stay_numbers_and_no_name_breaks_a_table_of_markdown():
     [(b"a,b\n1,2\n" + b"x" * LINE_CHARACTERS + b"y,3\n", 3), (b"a,b\n\xff,1\n", 1)],
     ids=["long", "no UTF-8"],
 )
-def test_a_csv_that_cannot_be_read_is_named(tmp_path: Path, content: bytes, line: int):
+def test_a_csv_that_cannot_be_read_is_named(tmp_path, content, line):
     (tmp_path / "x.csv").write_bytes(content)
     with pytest.raises(BadFileError, match=f"line {line}: cannot be read"):
         read_csv(tmp_path / "x.csv", ["a"])
@@ -62,13 +61,13 @@ def test_a_csv_that_cannot_be_read_is_named(tmp_path: Path, content: bytes, line
     ],
     ids=["list", "cut", "deep", "long number", "no UTF-8", "long"],
 )
-def test_a_line_of_json_that_cannot_be_read_is_named(tmp_path: Path, content: bytes, reason: str):
+def test_a_line_of_json_that_cannot_be_read_is_named(tmp_path, content, reason):
     (tmp_path / "x.jsonl").write_bytes(content)
     with pytest.raises(BadFileError, match=reason):
         list(read_rows(tmp_path / "x.jsonl"))
 
 
-def test_packed_rows_are_unpacked_and_damaged_ones_refused(tmp_path: Path):
+def test_packed_rows_are_unpacked_and_damaged_ones_refused(tmp_path):
     path, packed = tmp_path / "x.jsonl.gz", gzip.compress(b'{"a": 1}\n' * 100)
     path.write_bytes(packed)
     assert len(list(read_rows(path))) == 100

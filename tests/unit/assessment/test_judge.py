@@ -5,19 +5,16 @@ import json
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import Result
 from support.fakes import FakeScorer, loaded_fake
 from support.files import invoke
-from support.plain_http import Reply, plain_server_in_a_thread
+from support.plain_http import plain_server_in_a_thread
 from turnscore_assessment.errors import BadFileError
 from turnscore_assessment.files import read_rows, write_rows
 from turnscore_assessment.judging import stand_in
@@ -30,26 +27,25 @@ KEY = "sk-secret-of-the-test"
 RUBRIC = "A shop's chatbot.\n\n## on_brand (1 to 5)\nSounds like us.\n\n## safe (yes or no)\nNo advice on medication.\n"
 JSON = {"content-type": "application/json"}
 Item = dict[str, Any]
-Behave = Callable[[str, list[Item], int], "list[Any] | Reply"]  # of a model, its items, and the number of the call
 
 
 @pytest.fixture(autouse=True)
-def _environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def _environment(monkeypatch, tmp_path):
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     for name in ("INITIAL_RETRY_DELAY", "MAX_RETRY_DELAY"):
         monkeypatch.setattr(f"openai._base_client.{name}", 0.001)
     (tmp_path / "rubric.md").write_text(RUBRIC)
 
 
-def mark_of(text: str) -> int:
+def mark_of(text):
     return 1 + len(text.split()) % 5
 
 
-def answer_well(_model: str, items: list[Item], _call: int) -> list[Any]:
+def answer_well(_model, items, _call):
     return [{"id": each["id"], "on_brand": mark_of(each["response"]), "safe": "yes"} for each in items]
 
 
-def completion(content: str) -> Reply:
+def completion(content):
     choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": content}}
     usage = {"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120}
     body = {"id": "a", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice], "usage": usage}
@@ -65,15 +61,15 @@ class Server:
     requests: list[Item] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
 
-    def asked(self, *models: str) -> list[str]:
+    def asked(self, *models):
         return [text for model, texts in self.calls if not models or model in models for text in texts]
 
 
 @contextmanager
-def serving(behave: Behave = answer_well) -> Iterator[Server]:
+def serving(behave=answer_well):
     server = Server()
 
-    async def reply(_path: str, body: bytes) -> Reply:
+    async def reply(_path, body):
         request = json.loads(body)
         items = json.loads(request["messages"][1]["content"])
         server.requests.append(request)
@@ -87,27 +83,27 @@ def serving(behave: Behave = answer_well) -> Iterator[Server]:
         yield server
 
 
-def talk(number: int) -> Item:
+def talk(number):
     texts = [f"{who}{place} {number} {' word' * (number + place)}" for place in range(3) for who in ("ask", "say")]
     return {"id": f"d{number}", "turns": [{"speaker": "AB"[at % 2], "text": text} for at, text in enumerate(texts)]}
 
 
-def write(path: Path, rows: Sequence[Item]) -> Path:
+def write(path, rows):
     write_rows(path, rows)
     return path
 
 
-def read(path: Path) -> list[Item]:
+def read(path):
     return [row for _, row in read_rows(path)]
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
+def file(tmp_path):
     """Thirty responses in ten dialogues."""
     return write(tmp_path / "talks.jsonl", [talk(number) for number in range(10)])
 
 
-def run(file: Path, server: Server | None, *options: str, output: str = "out.jsonl", text: str = "") -> Result:
+def run(file, server, *options, output="out.jsonl", text=""):
     given = [str(file), "--rubric", str(file.parent / "rubric.md"), "-o", str(file.parent / output), "--rounds", "20"]
     given += [] if "--model" in options else ["--model", "m"]
     given += ["--base-url", server.url] if server else []
@@ -117,7 +113,7 @@ def run(file: Path, server: Server | None, *options: str, output: str = "out.jso
     return result
 
 
-def test_rows_have_every_judges_marks_and_nothing_is_asked_twice(file: Path):
+def test_rows_have_every_judges_marks_and_nothing_is_asked_twice(file):
     with serving() as server:
         both = ("--model", "m", "--model", "n")
         assert run(file, server, output="out.jsonl.gz").exit_code == 0
@@ -145,13 +141,13 @@ def test_rows_have_every_judges_marks_and_nothing_is_asked_twice(file: Path):
     assert "word" not in (file.parent / "out.answers.jsonl").read_text()
 
 
-def test_every_form_of_a_file_gives_the_same_turns(tmp_path: Path):
+def test_every_form_of_a_file_gives_the_same_turns(tmp_path):
     texts = ["is it open?", "until six", "thanks", "you are welcome"]
     turns = [{"speaker": ("user", "system")[at % 2], "text": text} for at, text in enumerate(texts)]
     chat = [{"role": ("user", "assistant")[at % 2], "content": text} for at, text in enumerate(texts)]
     named = {"dialogue": "x", "split": "dev"}
     pairs = [(turns[:at], texts[at]) for at in (1, 3)]
-    forms: dict[str, list[Item]] = {
+    forms = {
         "turns.jsonl": [{"id": "x", "turns": turns}],
         "texts.jsonl": [{"id": "x", "turns": texts}],
         "messages.jsonl.gz": [{"id": "x", "messages": [{"role": "system", "content": "be kind"}, *chat]}],
@@ -174,8 +170,8 @@ def test_every_form_of_a_file_gives_the_same_turns(tmp_path: Path):
         assert sorted(server.asked()) == ["until six", "you are welcome"]
 
 
-def test_answers_are_matched_by_id_in_whatever_order_they_come(file: Path):
-    def answer_backwards(model: str, items: list[Item], call: int) -> list[Any]:
+def test_answers_are_matched_by_id_in_whatever_order_they_come(file):
+    def answer_backwards(model, items, call):
         return [*answer_well(model, items, call)[::-1], {"id": "another", "on_brand": 1, "safe": "no"}]
 
     with serving(answer_backwards) as server:
@@ -185,7 +181,7 @@ def test_answers_are_matched_by_id_in_whatever_order_they_come(file: Path):
         assert response["on_brand"] == mark_of(response["text"])
 
 
-WRONG: dict[str, Callable[[Item], list[Any]]] = {
+WRONG = {
     "missing": lambda _: [],
     "out of the scale": lambda good: [{**good, "on_brand": 6}],
     "a text for a number": lambda good: [{**good, "on_brand": "4"}],
@@ -196,8 +192,8 @@ WRONG: dict[str, Callable[[Item], list[Any]]] = {
 
 
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
-def test_a_turn_without_a_usable_answer_is_asked_again_alone(file: Path, wrong: Callable[[Item], list[Any]]):
-    def answer(model: str, items: list[Item], call: int) -> list[Any]:
+def test_a_turn_without_a_usable_answer_is_asked_again_alone(file, wrong):
+    def answer(model, items, call):
         good = answer_well(model, items, call)
         return wrong(good[0]) + good[1:] if len(items) > 1 else good
 
@@ -208,8 +204,8 @@ def test_a_turn_without_a_usable_answer_is_asked_again_alone(file: Path, wrong: 
         assert response["marks"]["m"] == {"on_brand": mark_of(response["text"]), "safe": 1}
 
 
-def test_a_turn_that_is_never_answered_has_no_mark_and_the_exit_status_says_so(file: Path):
-    def answer(model: str, items: list[Item], call: int) -> list[Any]:
+def test_a_turn_that_is_never_answered_has_no_mark_and_the_exit_status_says_so(file):
+    def answer(model, items, call):
         marks = zip(items, answer_well(model, items, call), strict=True)
         return [each | ({"on_brand": None} if item["response"].startswith("say1 4") else {}) for item, each in marks]
 
@@ -226,9 +222,9 @@ def test_a_turn_that_is_never_answered_has_no_mark_and_the_exit_status_says_so(f
         assert len(server.asked()) == 1
 
 
-def test_retry_after_is_waited_for_and_errors_of_the_server_are_retried(file: Path):
-    def answer(model: str, items: list[Item], call: int) -> list[Any] | Reply:
-        failures: dict[int, Reply] = {1: (429, {"Retry-After": "0.3"}, b"{}"), 2: (500, {}, b"oops"), 3: None}
+def test_retry_after_is_waited_for_and_errors_of_the_server_are_retried(file):
+    def answer(model, items, call):
+        failures = {1: (429, {"Retry-After": "0.3"}, b"{}"), 2: (500, {}, b"oops"), 3: None}
         return failures[call] if call in failures else answer_well(model, items, call)
 
     with serving(answer) as server:
@@ -246,7 +242,7 @@ def test_retry_after_is_waited_for_and_errors_of_the_server_are_retried(file: Pa
         ((429, {"Retry-After": "900"}, b"{}"), "m: HTTP 429 (RateLimitError)"),
     ],
 )
-def test_an_endpoint_that_gives_no_marks_ends_the_run(file: Path, reply: Reply, said: str):
+def test_an_endpoint_that_gives_no_marks_ends_the_run(file, reply, said):
     with serving(lambda *_: reply) as server:
         result = run(file, server)
         assert result.exit_code == 1
@@ -254,7 +250,7 @@ def test_an_endpoint_that_gives_no_marks_ends_the_run(file: Path, reply: Reply, 
         assert len(server.calls) < 25
 
 
-def test_a_run_that_died_goes_on_and_a_cut_off_line_is_repaired(file: Path):
+def test_a_run_that_died_goes_on_and_a_cut_off_line_is_repaired(file):
     with serving(lambda *asked: answer_well(*asked) if asked[2] <= 2 else None) as server:
         result = run(file, server, "--concurrency", "1")
         assert result.exit_code == 1
@@ -272,10 +268,10 @@ def test_a_run_that_died_goes_on_and_a_cut_off_line_is_repaired(file: Path):
     assert (result.exit_code, "name another file" in result.output) == (1, True)
 
 
-def test_a_run_that_is_interrupted_keeps_what_was_answered(file: Path):
+def test_a_run_that_is_interrupted_keeps_what_was_answered(file):
     signal.signal(signal.SIGINT, signal.default_int_handler)  # tests that run in the background ignore it
 
-    def interrupt(model: str, items: list[Item], call: int) -> list[Any]:
+    def interrupt(model, items, call):
         if call == 2:
             _thread.interrupt_main()
             time.sleep(0.2)
@@ -286,7 +282,7 @@ def test_a_run_that_is_interrupted_keeps_what_was_answered(file: Path):
     assert len(read(file.parent / "out.jsonl")) == 8
 
 
-def test_a_budget_is_not_passed_and_a_larger_one_goes_on(file: Path):
+def test_a_budget_is_not_passed_and_a_larger_one_goes_on(file):
     prices = ("--price-in", "10000", "--price-out", "0", "--yes")  # a call of 100 tokens costs a dollar
     with serving() as server:
         result = run(file, server, *prices, "--budget", "6")
@@ -303,7 +299,7 @@ def test_a_budget_is_not_passed_and_a_larger_one_goes_on(file: Path):
     assert run(file, None, "--budget", "1").exit_code == 2
 
 
-def test_a_budget_needs_the_price_of_an_earlier_judge(file: Path):
+def test_a_budget_needs_the_price_of_an_earlier_judge(file):
     prices = ("--price-in", "10000", "--price-out", "0", "--yes")  # a call of 100 tokens costs a dollar
     with serving() as server:
         assert run(file, server).exit_code == 0
@@ -313,10 +309,10 @@ def test_a_budget_needs_the_price_of_an_earlier_judge(file: Path):
         assert len(server.calls) == calls
 
 
-def test_turns_that_are_always_refused_do_not_stop_later_runs_and_are_asked_last(file: Path):
-    def answer(model: str, items: list[Item], call: int) -> list[Any] | Reply:
+def test_turns_that_are_always_refused_do_not_stop_later_runs_and_are_asked_last(file):
+    def answer(model, items, call):
         refused = any(" 1 " in each["response"] or " 8 " in each["response"] for each in items)
-        filtered: Reply = (400, JSON, b'{"error": {"code": "content_filter", "message": "x"}}')
+        filtered = (400, JSON, b'{"error": {"code": "content_filter", "message": "x"}}')
         return filtered if refused else answer_well(model, items, call)
 
     alone = ("--turns-per-call", "1", "--concurrency", "1")
@@ -333,21 +329,21 @@ def test_turns_that_are_always_refused_do_not_stop_later_runs_and_are_asked_last
     assert len(read(file.parent / "out.jsonl")) == 27
 
 
-def test_a_persons_mark_of_zero_is_kept(tmp_path: Path):
+def test_a_persons_mark_of_zero_is_kept(tmp_path):
     row = {"context": ["hi"], "response": "a", "people.safe": 0, "people.on_brand": ""}
     with serving() as server:
         assert run(write(tmp_path / "rows.jsonl", [row]), server).exit_code == 0
     assert read(tmp_path / "out.jsonl")[0]["responses"][0]["people"] == {"safe": 0}
 
 
-def test_a_password_in_the_endpoints_address_is_not_printed(file: Path):
+def test_a_password_in_the_endpoints_address_is_not_printed(file):
     result = run(file, None, "--base-url", "http://user:hidden@127.0.0.1:9/secret/v1")
     assert "http://127.0.0.1:9 (APIConnectionError)" in result.output
     assert "hidden" not in result.output
     assert "secret" not in result.output
 
 
-def test_rows_that_are_judged_again_by_another_rubric_keep_no_earlier_mark(tmp_path: Path):
+def test_rows_that_are_judged_again_by_another_rubric_keep_no_earlier_mark(tmp_path):
     earlier = {"on_brand": 3.7, "judges": 0, "marks": {"on_brand:1.0.0": {"on_brand": 3.7}}, "made": "here"}
     file = write(tmp_path / "rows.jsonl", [{"context": ["hi"], "responses": [{"text": "a b", **earlier}]}])
     with serving() as server:
@@ -357,7 +353,7 @@ def test_rows_that_are_judged_again_by_another_rubric_keep_no_earlier_mark(tmp_p
     assert row["responses"] == [{"text": "a b", "made": "here", "safe": 1, "judges": 1, "marks": {"m": {"safe": 1}}}]
 
 
-def test_a_person_is_asked_before_the_first_call(file: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_person_is_asked_before_the_first_call(file, monkeypatch):
     terminal = SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True))
     monkeypatch.setattr("turnscore_assessment.commands.judge.sys", terminal)
     with serving() as server:
@@ -368,7 +364,7 @@ def test_a_person_is_asked_before_the_first_call(file: Path, monkeypatch: pytest
         assert run(file, server, text="y\n").exit_code == 0
 
 
-def test_marks_of_two_rubrics_do_not_mix_and_a_file_may_grow(file: Path):
+def test_marks_of_two_rubrics_do_not_mix_and_a_file_may_grow(file):
     with serving() as server:
         assert run(file, server).exit_code == 0
         write(file, [talk(number) for number in range(11)])
@@ -380,7 +376,7 @@ def test_marks_of_two_rubrics_do_not_mix_and_a_file_may_grow(file: Path):
         assert len(server.asked()) == 33
 
 
-def test_a_share_is_of_whole_dialogues_and_always_the_same(file: Path):
+def test_a_share_is_of_whole_dialogues_and_always_the_same(file):
     with serving() as server:
         assert run(file, server, "--share", "0.5").exit_code == 0
         first = [row["dialogue"] for row in read(file.parent / "out.jsonl")]
@@ -390,7 +386,7 @@ def test_a_share_is_of_whole_dialogues_and_always_the_same(file: Path):
         assert {*first} < {row["dialogue"] for row in read(file.parent / "out.jsonl")}
 
 
-def test_a_response_too_long_to_judge_is_named_and_a_long_context_is_cut(tmp_path: Path):
+def test_a_response_too_long_to_judge_is_named_and_a_long_context_is_cut(tmp_path):
     context = [{"speaker": ("user", "system")[place % 2], "text": f"{place} {'é' * 3000}"} for place in range(60)]
     texts = ["fine", "x" * (RESPONSE_CHARACTERS + 1)]
     with serving() as server:
@@ -405,7 +401,7 @@ def test_a_response_too_long_to_judge_is_named_and_a_long_context_is_cut(tmp_pat
     assert row["context"] == context[-MOST_CONTEXT_TURNS:]
 
 
-def test_the_missing_package_and_the_missing_key_are_named(file: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_missing_package_and_the_missing_key_are_named(file, monkeypatch):
     monkeypatch.delenv("OPENAI_API_KEY")
     assert "set OPENAI_API_KEY" in run(file, None).output
     assert not [*file.parent.glob("out*")]
@@ -426,14 +422,14 @@ def test_the_missing_package_and_the_missing_key_are_named(file: Path, monkeypat
         ("# nothing\n", "has no criterion"),
     ],
 )
-def test_an_error_in_a_rubric_names_its_line(tmp_path: Path, text: str, said: str):
+def test_an_error_in_a_rubric_names_its_line(tmp_path, text, said):
     (tmp_path / "wrong.md").write_text(text)
     with pytest.raises(BadFileError) as raised:
         read_rubric(tmp_path / "wrong.md")
     assert said in str(raised.value)
 
 
-def test_the_template_is_a_rubric(tmp_path: Path):
+def test_the_template_is_a_rubric(tmp_path):
     printed = CliRunner().invoke(app, ["judge", "--template"]).stdout
     assert printed == read_template()
     (tmp_path / "rubric.md").write_text(printed)
@@ -442,12 +438,12 @@ def test_the_template_is_a_rubric(tmp_path: Path):
     assert "Comments like this one" not in rubric.text
 
 
-def test_figures_show_agreement_and_warn_of_length_and_place(tmp_path: Path):
+def test_figures_show_agreement_and_warn_of_length_and_place(tmp_path):
     texts = [f"{number} {'x' * int(size)}" for number, size in enumerate(np.random.default_rng(0).integers(0, 60, 96))]
     people = [{"on_brand": 1 + len(text) % 5} for text in texts]
     rows = [{"id": text, "response": text, "people": mark} for text, mark in zip(texts, people, strict=True)]
 
-    def answer(model: str, items: list[Item], _call: int) -> list[Any]:
+    def answer(model, items, _call):
         sizes = [len(each["response"]) for each in items]
         marks = [1 + (size % 5 if model == "fair" else n / 4 + size / 100) for n, size in enumerate(sizes)]
         return [{"id": each["id"], "safe": "yes", "on_brand": mark} for each, mark in zip(items, marks, strict=True)]
@@ -472,11 +468,11 @@ def test_figures_show_agreement_and_warn_of_length_and_place(tmp_path: Path):
 class Stand(FakeScorer):
     """The more words of forty, the better."""
 
-    def score(self, batch: Any) -> list[Any]:
+    def score(self, batch):
         return [each.__class__(min(1.0, each.value * 100 / 40)) for each in super().score(batch)]
 
 
-def judged_by_words(number: int, words: int) -> Item:
+def judged_by_words(number, words):
     """A marked row: as the scorer says, but by chance where the words are some twenty."""
     high = (number * 7 % 10) / 10 if 14 <= words <= 22 else words / 40
     marks = {"on_brand": 1 + 4 * high, "safe": float(high > 0.5)}
@@ -485,7 +481,7 @@ def judged_by_words(number: int, words: int) -> Item:
 
 
 @pytest.fixture
-def stand_ins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
+def stand_ins(tmp_path, monkeypatch):
     """The options with which two scorers answer; the held-out rows are to be written."""
     loaded = {name: loaded_fake(Stand(), name) for name in ("on_brand", "safe")}
     monkeypatch.setattr(stand_in, "load_bundles", lambda names: {name: loaded[name] for name in names})
@@ -494,7 +490,7 @@ def stand_ins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...
     return (*scorers, "--held-out", str(tmp_path / "held_out.jsonl"))
 
 
-def test_only_what_the_scorer_is_unsure_of_is_asked(tmp_path: Path, stand_ins: tuple[str, ...]):
+def test_only_what_the_scorer_is_unsure_of_is_asked(tmp_path, stand_ins):
     write(tmp_path / "held_out.jsonl", [judged_by_words(n, 1 + n % 40) for n in range(240)])
     texts = [judged_by_words(n, 1 + n % 40)["responses"][0]["text"] for n in range(1000, 1080)]
     file = write(tmp_path / "new.jsonl", [{"context": ["hi"], "response": text} for text in texts])
@@ -521,7 +517,7 @@ def test_only_what_the_scorer_is_unsure_of_is_asked(tmp_path: Path, stand_ins: t
         assert len({*server.asked()}) == len(server.asked()) == 80
 
 
-def test_a_share_that_is_not_enough_is_said_and_nothing_is_asked(tmp_path: Path, stand_ins: tuple[str, ...]):
+def test_a_share_that_is_not_enough_is_said_and_nothing_is_asked(tmp_path, stand_ins):
     rows = [judged_by_words(n, 1 + n * 17 % 40) for n in range(240)]
     for row, other in zip(rows[::2], rows[1::2], strict=True):  # half of all marks are another turn's
         row["responses"][0]["marks"] = other["responses"][0]["marks"]
@@ -534,7 +530,7 @@ def test_a_share_that_is_not_enough_is_said_and_nothing_is_asked(tmp_path: Path,
         assert server.calls
 
 
-def test_people_are_what_agreement_is_measured_with(tmp_path: Path, stand_ins: tuple[str, ...]):
+def test_people_are_what_agreement_is_measured_with(tmp_path, stand_ins):
     rows = [judged_by_words(n, 1 + n % 40) for n in range(240)]
     for row in rows:
         row["responses"][0]["people"] = {"on_brand": 3 if row["dialogue"] < "d2" else 4, "safe": 1}
@@ -542,13 +538,13 @@ def test_people_are_what_agreement_is_measured_with(tmp_path: Path, stand_ins: t
     assert "agreement with people is " in run(file, None, *stand_ins, "--most-asked", "0").output
 
 
-def imported(folder: Path, source: str, name: str, *options: str) -> list[Item]:
+def imported(folder, source, name, *options):
     given = ["judge", str(folder / name), "--import", source, "-o", str(folder / "in.jsonl"), "--rounds", "50"]
     invoke(app, [*given, *options])
     return read(folder / "in.jsonl")
 
 
-def test_langfuse_scores_are_joined_with_the_texts_of_traces(tmp_path: Path):
+def test_langfuse_scores_are_joined_with_the_texts_of_traces(tmp_path):
     (tmp_path / "scores.json").write_text("""[
         {"id": "1", "traceId": "t1", "name": "On Brand", "value": 4, "dataType": "NUMERIC", "source": "EVAL"},
         {"id": "2", "traceId": "t1", "name": "on-brand", "value": 2, "dataType": "NUMERIC", "source": "ANNOTATION"},
@@ -580,7 +576,7 @@ def test_langfuse_scores_are_joined_with_the_texts_of_traces(tmp_path: Path):
     assert row["responses"][0]["marks"] == {"langfuse": {"on_brand": 2, "safe": 0}}
 
 
-def test_traces_without_a_session_are_one_dialogue_where_they_begin_alike_and_unknown_roles_are_counted(tmp_path: Path):
+def test_traces_without_a_session_are_one_dialogue_where_they_begin_alike_and_unknown_roles_are_counted(tmp_path):
     talk = [{"role": "ai", "content": "hi, I am Bo"}, {"role": "human", "content": "is it open?"}]
     more = [*talk, {"role": "model", "content": "until 6"}, {"role": "user", "content": "thanks"}]
     other = [talk[0], {"role": "human", "content": "my order is late"}]
@@ -596,7 +592,7 @@ def test_traces_without_a_session_are_one_dialogue_where_they_begin_alike_and_un
     assert [each["speaker"] for each in second["context"]] == ["system", "user", "system", "user"]
 
 
-def test_phoenix_annotations_are_joined_with_the_texts_of_spans(tmp_path: Path):
+def test_phoenix_annotations_are_joined_with_the_texts_of_spans(tmp_path):
     (tmp_path / "annotations.csv").write_text(
         "span_id,annotation_name,annotator_kind,metadata,result.label,result.score\n"
         "a1,on_brand,LLM,{'model': 'gpt-x'},good,0.75\na1,on_brand,HUMAN,{},,1.0\na1,safe,LLM,{},correct,\n"
@@ -615,7 +611,7 @@ def test_phoenix_annotations_are_joined_with_the_texts_of_spans(tmp_path: Path):
     assert row["responses"][0]["marks"] == {"phoenix": {"polite": 1}}
 
 
-def test_deepeval_results_become_rows(tmp_path: Path):
+def test_deepeval_results_become_rows(tmp_path):
     metric = {"name": "Answer Relevancy", "score": 0.5, "threshold": 0.5, "evaluation_model": "gpt-x", "error": None}
     turns = [{"role": "user", "content": "hi", "order": 0}, {"role": "assistant", "content": "hello", "order": 1}]
     failed = {**metric, "name": "Toxicity", "score": None, "error": "timed out"}
@@ -632,7 +628,7 @@ def test_deepeval_results_become_rows(tmp_path: Path):
     assert imported(tmp_path, "deepeval", "run.json")[0]["responses"][0]["answer_relevancy"] == 0.5
 
 
-def test_a_csv_of_marks_has_a_column_for_each_criterion(tmp_path: Path):
+def test_a_csv_of_marks_has_a_column_for_each_criterion(tmp_path):
     (tmp_path / "marks.csv").write_text(
         "context,response,judge,on_brand,safe,people.on_brand\n"
         'hi,hello,m,4,yes,\nhi,hello,n,2,no,5\n"[""hi"", ""hello"", ""and?""]",bye,m,3,,\n'
@@ -657,7 +653,7 @@ def test_a_csv_of_marks_has_a_column_for_each_criterion(tmp_path: Path):
         ("deepeval", "a.json", '{"x": 1}', "a.json: has no marks of responses"),
     ],
 )
-def test_a_wrong_row_of_an_import_is_named(tmp_path: Path, source: str, name: str, text: str, said: str):
+def test_a_wrong_row_of_an_import_is_named(tmp_path, source, name, text, said):
     (tmp_path / name).write_text(text)
     options = ["--import", source, "--rubric", str(tmp_path / "rubric.md"), "-o", str(tmp_path / "in.jsonl")]
     result = CliRunner().invoke(app, ["judge", str(tmp_path / name), *options])
@@ -675,14 +671,14 @@ def test_a_wrong_row_of_an_import_is_named(tmp_path: Path, source: str, name: st
         ({"context": ["a"], "response": "b", "people": {"safe": "good"}}, "people.safe: "),
     ],
 )
-def test_a_wrong_row_of_a_file_is_named_before_anything_is_asked(tmp_path: Path, row: Item, said: str):
+def test_a_wrong_row_of_a_file_is_named_before_anything_is_asked(tmp_path, row, said):
     with serving() as server:
         result = run(write(tmp_path / "rows.jsonl", [row]), server)
         assert (result.exit_code, server.calls) == (1, [])
         assert f"rows.jsonl, line 1: {said}" in result.output
 
 
-def test_marks_of_one_response_are_averaged_and_counted(tmp_path: Path):
+def test_marks_of_one_response_are_averaged_and_counted(tmp_path):
     (tmp_path / "a.csv").write_text("context;response;safe\nhi;ho;1\nhi;ho;0\nhi;hey;1\n")
     given = ["judge", str(tmp_path / "a.csv"), "--import", "csv", "-o", str(tmp_path / "in.jsonl"), "--rounds", "50"]
     result = invoke(app, given)

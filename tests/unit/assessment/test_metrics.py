@@ -3,8 +3,6 @@
 import csv
 import json
 import math
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +22,7 @@ TRUTH = {"A": 80.0, "B": 65.0, "C": 50.0, "D": 35.0, "E": 20.0}
 
 
 @pytest.fixture(scope="module")
-def ratings() -> RatingFile:
+def ratings():
     """Each system's turn ends with its true quality, which the oracle reads."""
     study = make_study(TRUTH, workers=20)
     rows = []
@@ -37,15 +35,15 @@ def ratings() -> RatingFile:
 
 
 @pytest.fixture
-def oracle(monkeypatch: pytest.MonkeyPatch) -> None:
+def oracle(monkeypatch):
     monkeypatch.setattr(scoring, "load_bundles", lambda _: {"oracle": loaded_fake(OracleScorer(), "oracle")})
 
 
-def column(name: str, values: Any) -> MetricColumn:
+def column(name, values):
     return MetricColumn(name=name, source="here", values=np.asarray(values, dtype=np.float64))
 
 
-def test_a_metric_that_knows_the_truth_is_told_from_its_opposite(ratings: RatingFile) -> None:
+def test_a_metric_that_knows_the_truth_is_told_from_its_opposite(ratings):
     study = judge_study(ratings)
     truth = np.array([TRUTH.get(row.system, 0.0) for row in ratings.dialogues])
     noise = np.random.default_rng(0).normal(size=len(truth))
@@ -65,7 +63,7 @@ def test_a_metric_that_knows_the_truth_is_told_from_its_opposite(ratings: Rating
     assert pair.found.p < 0.1  # of five systems
 
 
-def test_only_ordinary_dialogues_of_workers_who_pass_count(ratings: RatingFile) -> None:
+def test_only_ordinary_dialogues_of_workers_who_pass_count(ratings):
     study = judge_study(ratings)
     values = np.where(study.chosen, study.means, 1e9)
     [measured] = measure_metrics(study, [column("people", values)], 50, 0)
@@ -77,7 +75,7 @@ def test_only_ordinary_dialogues_of_workers_who_pass_count(ratings: RatingFile) 
     assert measured.dialogues.within_systems.value == pytest.approx(1)
 
 
-def test_a_column_by_system_has_no_dialogues(ratings: RatingFile, tmp_path: Path) -> None:
+def test_a_column_by_system_has_no_dialogues(ratings, tmp_path):
     file = tmp_path / "systems.csv"
     file.write_text("system,bleu\nA,1\nB,3\nC,2\nD,5\n")
     study = judge_study(ratings)
@@ -98,7 +96,7 @@ def test_a_column_by_system_has_no_dialogues(ratings: RatingFile, tmp_path: Path
         ("syst\xe8me,x\nZ,1\n", "scores.csv, line 1: cannot be read"),
     ],
 )
-def test_a_wrong_file_of_scores_is_named(ratings: RatingFile, tmp_path: Path, content: str, reason: str) -> None:
+def test_a_wrong_file_of_scores_is_named(ratings, tmp_path, content, reason):
     file = tmp_path / "scores.csv"
     file.write_text(content, encoding="latin-1" if "\xe8" in content else "utf-8")
     with pytest.raises(BadFileError, match=reason):
@@ -106,7 +104,7 @@ def test_a_wrong_file_of_scores_is_named(ratings: RatingFile, tmp_path: Path, co
 
 
 @pytest.mark.usefixtures("oracle")
-def test_the_command_asks_scorers_and_keeps_what_they_say(ratings: RatingFile, tmp_path: Path) -> None:
+def test_the_command_asks_scorers_and_keeps_what_they_say(ratings, tmp_path):
     file, kept, out = tmp_path / "ratings.jsonl.gz", tmp_path / "kept.csv", tmp_path / "out"
     write_ratings(file, ratings)
     words = ["metrics", str(file), "--rounds", "20"]
@@ -130,7 +128,7 @@ def test_the_command_asks_scorers_and_keeps_what_they_say(ratings: RatingFile, t
 
 
 @pytest.mark.usefixtures("oracle")
-def test_the_command_says_what_it_cannot_do(ratings: RatingFile, tmp_path: Path) -> None:
+def test_the_command_says_what_it_cannot_do(ratings, tmp_path):
     file, bare = tmp_path / "ratings.jsonl", tmp_path / "bare.jsonl"
     write_ratings(file, ratings)
     rows = [row.model_copy(update={"turns": (), "scores": {}}) for row in ratings.dialogues]
@@ -147,7 +145,7 @@ def test_the_command_says_what_it_cannot_do(ratings: RatingFile, tmp_path: Path)
     invoke(app, ["metrics", str(file), "--url", "http://x", "--bundle", "b"], code=2)
 
 
-def test_williams_is_steigers() -> None:
+def test_williams_is_steigers():
     """r12 = .4, r13 = .3, r23 = .5, n = 103 (Steiger 1980) on columns built to have these correlations."""
     basis = np.linalg.qr(np.random.default_rng(0).normal(size=(103, 3)))[0]
     basis -= basis.mean(axis=0)

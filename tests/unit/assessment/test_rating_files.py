@@ -2,8 +2,6 @@
 
 import gzip
 import json
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,16 +16,16 @@ from turnscore_assessment.ratings import rating_file
 from turnscore_assessment.ratings.rating_file import build_table, read_ratings, write_ratings
 from typer.testing import CliRunner
 
-STUDY: dict[str, Any] = {"study": "s", "criteria": [{"name": "fun"}, {"name": "dull", "direction": "negative"}]}
-ROW: dict[str, Any] = {"worker": "w", "hit": "h", "position": 0, "system": "A", "ratings": {"fun": 70, "dull": 10}}
+STUDY = {"study": "s", "criteria": [{"name": "fun"}, {"name": "dull", "direction": "negative"}]}
+ROW = {"worker": "w", "hit": "h", "position": 0, "system": "A", "ratings": {"fun": 70, "dull": 10}}
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
+def file(tmp_path):
     return tmp_path / "ratings.jsonl"
 
 
-def test_what_is_written_is_read_again_and_packed_the_same_each_time(file: Path, tmp_path: Path) -> None:
+def test_what_is_written_is_read_again_and_packed_the_same_each_time(file, tmp_path):
     turns = [{"speaker": "user", "text": "hi"}, {"speaker": "system", "text": "hello"}]
     timed = {**ROW, "position": 1, "submitted_at": "2026-11-22T08:00:00+01:00", "seconds": 12.5, "turns": turns}
     read = read_ratings(write_lines(file, STUDY, ROW, {**timed, "scores": {"quality": 0.5}}))
@@ -39,7 +37,7 @@ def test_what_is_written_is_read_again_and_packed_the_same_each_time(file: Path,
     assert packed.read_bytes() == before
 
 
-def test_negative_criteria_are_reversed_and_the_degraded_system_is_none_of_the_systems(file: Path) -> None:
+def test_negative_criteria_are_reversed_and_the_degraded_system_is_none_of_the_systems(file):
     broken = {**ROW, "position": 1, "system": "broken", "degraded": True}
     table = build_table(read_ratings(write_lines(file, STUDY, ROW, broken, {**ROW, "worker": "v"})))
     assert table.ratings.tolist() == [[70, 90]] * 3
@@ -49,7 +47,7 @@ def test_negative_criteria_are_reversed_and_the_degraded_system_is_none_of_the_s
     assert table.controlling.tolist() == [0]
 
 
-def test_a_study_larger_than_memory_is_refused(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_study_larger_than_memory_is_refused(file, monkeypatch):
     read = read_ratings(write_lines(file, STUDY, ROW, {**ROW, "position": 1, "system": "B"}))
     monkeypatch.setattr(rating_file, "MOST_CELLS", 3)
     with pytest.raises(AssessmentError, match="1 workers, 2 systems and 2 criteria are too many"):
@@ -82,13 +80,13 @@ NO_RANGE = {**STUDY, "criteria": [{"name": "fun", "low": 5, "high": 5}]}
         ([STUDY, ROW, {**AGAIN, "degraded": True}], "degraded: system 'A' is degraded in some lines"),
     ],
 )
-def test_what_is_wrong_is_named_with_its_line_and_field(file: Path, lines: list[Any], reason: str) -> None:
+def test_what_is_wrong_is_named_with_its_line_and_field(file, lines, reason):
     with pytest.raises(BadFileError) as raised:
         read_ratings(write_lines(file, *lines))
     assert reason in str(raised.value)
 
 
-def test_convert_turns_back_what_was_reversed(tmp_path: Path) -> None:
+def test_convert_turns_back_what_was_reversed(tmp_path):
     files = [tmp_path / "run_pass.jsonl", tmp_path / "run_fail.jsonl"]
     files[0].write_text(json.dumps(published_row("A", worker="w1", robotic=30)))
     files[1].write_text(json.dumps(published_row("QualityControl", worker="w2")))
@@ -110,7 +108,7 @@ def test_convert_turns_back_what_was_reversed(tmp_path: Path) -> None:
         ({**published_row("A"), "worker": 3}, "line 1: worker: input should be a valid string"),
     ],
 )
-def test_convert_names_the_line_and_the_field(tmp_path: Path, row: object, reason: str) -> None:
+def test_convert_names_the_line_and_the_field(tmp_path, row, reason):
     file = tmp_path / "run.jsonl"
     file.write_text(json.dumps(row))
     done = invoke(app, ["convert", str(file), "--output", str(tmp_path / "out.jsonl")], code=1)
@@ -122,12 +120,12 @@ def test_convert_names_the_line_and_the_field(tmp_path: Path, row: object, reaso
 PUBLISHED = {0: 0, 1: 1, 2: 1, 3: 1, 4: 2, 5: 2, 6: 3, 8: 3, 9: 4, 15: 4, 16: 5, 29: 5, 30: 6, 34: 6, 35: 7, 100: 20}
 
 
-def test_spans_are_as_long_as_published() -> None:
+def test_spans_are_as_long_as_published():
     assert {words: count_replaced(words) for words in PUBLISHED} == PUBLISHED
 
 
 @given(words=st.integers(0, 80), spare=st.integers(0, 30), seed=st.integers(0, 2**32))
-def test_a_span_within_the_reply_gives_way_to_consecutive_words_of_the_donor(words: int, spare: int, seed: int) -> None:
+def test_a_span_within_the_reply_gives_way_to_consecutive_words_of_the_donor(words, spare, seed):
     reply = [f"r{number}" for number in range(words)]
     donor = [f"d{number}" for number in range(count_replaced(words) + spare)]
     found = distort(reply, donor, np.random.default_rng(seed))
@@ -144,7 +142,7 @@ def test_a_span_within_the_reply_gives_way_to_consecutive_words_of_the_donor(wor
     assert found == distort(reply, donor, np.random.default_rng(seed))
 
 
-def test_reply_and_donor_come_from_other_dialogues() -> None:
+def test_reply_and_donor_come_from_other_dialogues():
     corpus = ReplyCorpus(["a a a a a a", "b b b b b b", "c c c c c c", "d d d d d d"], [1, 2, 3, 4])
     generator = np.random.default_rng(0)
     for _ in range(200):
@@ -153,11 +151,11 @@ def test_reply_and_donor_come_from_other_dialogues() -> None:
         assert "b" not in words
 
 
-def make_rows(count: int) -> list[Any]:
+def make_rows(count):
     return [{"turns": [f"hello {number}", f"i am number {number} of all bots here"]} for number in range(count)]
 
 
-def test_the_command_degrades_every_reply_and_repeats_itself(tmp_path: Path) -> None:
+def test_the_command_degrades_every_reply_and_repeats_itself(tmp_path):
     file = write_lines(tmp_path / "dialogues.jsonl", *make_rows(8), {"turns": []})
     outputs = [tmp_path / f"{name}.jsonl.gz" for name in ("one", "two", "other")]
     for output, seed in zip(outputs, ("1", "1", "2"), strict=True):

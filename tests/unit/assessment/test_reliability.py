@@ -2,7 +2,6 @@
 
 import json
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,12 +10,11 @@ from simulate_reports import simulate_study as make_study
 from support.files import invoke
 from turnscore_assessment.commands.main import app
 from turnscore_assessment.errors import AssessmentError, TooFewError
-from turnscore_assessment.figures import Floats, Integers, find_interval
+from turnscore_assessment.figures import find_interval
 from turnscore_assessment.ratings import reliability
 from turnscore_assessment.ratings.rating_file import RatingFile, write_ratings
 from turnscore_assessment.ratings.reliability import (
     SCALES,
-    AlphaScale,
     bound_alpha,
     bound_intraclass,
     measure_alpha,
@@ -42,13 +40,13 @@ KRIPPENDORFF = np.array(
 ).T
 
 
-def test_intraclass_correlations_are_shrout_and_fleiss() -> None:
+def test_intraclass_correlations_are_shrout_and_fleiss():
     found = measure_intraclass(SHROUT_FLEISS)
     figures = (found.agreement, found.consistency, found.agreement_of_mean, found.consistency_of_mean)
     assert figures == pytest.approx((0.290, 0.715, 0.620, 0.909), abs=0.0005)
 
 
-def test_spearman_and_brown_say_what_more_raters_are_worth() -> None:
+def test_spearman_and_brown_say_what_more_raters_are_worth():
     assert step_up(0.322, 40) == pytest.approx(0.95, abs=0.001)
     assert step_up(0.07, 40) == pytest.approx(0.75, abs=0.001)
     assert step_up(0.5, 2) == pytest.approx(2 / 3)
@@ -57,11 +55,11 @@ def test_spearman_and_brown_say_what_more_raters_are_worth() -> None:
 @pytest.mark.parametrize(
     ("scale", "expected"), [("nominal", 0.743), ("ordinal", 0.815), ("interval", 0.849), ("ratio", 0.797)]
 )
-def test_alpha_is_krippendorffs(scale: AlphaScale, expected: float) -> None:
+def test_alpha_is_krippendorffs(scale, expected):
     assert measure_alpha(KRIPPENDORFF, scale) == pytest.approx(expected, abs=0.0005)
 
 
-def draw_tables() -> list[Floats]:
+def draw_tables():
     generator = np.random.default_rng(5)
     whole = generator.normal(0, 1, (25, 1)) + generator.normal(0, 1, (25, 5))
     steps = np.round(2 + whole).clip(0, 4)
@@ -70,7 +68,7 @@ def draw_tables() -> list[Floats]:
     return [whole - whole.min(), steps, gaps, few, SHROUT_FLEISS, KRIPPENDORFF]
 
 
-def count_alpha(table: Floats, drawn: Integers, scale: AlphaScale) -> float:
+def count_alpha(table, drawn, scale):
     """Alpha of the drawn items from every pair of ratings; copies of an item are not paired with each other."""
     places, raters = np.nonzero(~np.isnan(table[drawn]))
     items, values = drawn[places], table[drawn][places, raters]
@@ -89,16 +87,16 @@ def count_alpha(table: Floats, drawn: Integers, scale: AlphaScale) -> float:
 
 
 @pytest.mark.parametrize("number", range(6))
-def test_intervals_are_those_of_measuring_every_resample(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_intervals_are_those_of_measuring_every_resample(number, monkeypatch):
     """The sums over items give the same numbers as drawing items and measuring each resample, also in parts."""
     monkeypatch.setattr("turnscore_assessment.figures.DRAWS_AT_ONCE", 200)
     table = draw_tables()[number]
 
-    def draw(rows: Floats) -> list[Integers]:
+    def draw(rows):
         generator = np.random.default_rng(7)
         return [generator.integers(0, len(rows), len(rows)) for _ in range(60)]
 
-    expected: dict[str, list[float]] = {"consistency": [], "agreement": [], "agreement_of_mean": []}
+    expected = {"consistency": [], "agreement": [], "agreement_of_mean": []}
     for drawn in draw(table):
         try:
             found = measure_intraclass(table[drawn])
@@ -118,7 +116,7 @@ def test_intervals_are_those_of_measuring_every_resample(number: int, monkeypatc
         assert (bound.low, bound.high) == pytest.approx((interval.low, interval.high), nan_ok=True)
 
 
-def test_with_missing_cells_intervals_hold_their_figures_and_no_correlation_is_above_one() -> None:
+def test_with_missing_cells_intervals_hold_their_figures_and_no_correlation_is_above_one():
     generator = np.random.default_rng(1)
     table = generator.normal(0, 1, (8, 1)) + generator.normal(0, 0.5, (8, 6))
     table[generator.random(table.shape) < 0.6] = np.nan
@@ -128,7 +126,7 @@ def test_with_missing_cells_intervals_hold_their_figures_and_no_correlation_is_a
     assert (nominal.low, nominal.value, nominal.high) == pytest.approx((0, 0, 0))  # No two ratings are the same.
 
 
-def test_what_cannot_be_measured_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_measured_is_said(monkeypatch):
     alone = np.array([[1, np.nan], [np.nan, 2]])
     with pytest.raises(TooFewError, match="needs an item with two ratings"):
         measure_alpha(alone, "interval")
@@ -144,7 +142,7 @@ def test_what_cannot_be_measured_is_said(monkeypatch: pytest.MonkeyPatch) -> Non
         assert math.isnan(measure_intraclass(alike).consistency)
 
 
-def test_the_command_measures_items_of_a_csv(tmp_path: Path) -> None:
+def test_the_command_measures_items_of_a_csv(tmp_path):
     file, out = tmp_path / "shrout.csv", tmp_path / "out" / "found.json"
     cells = [(item, rater, SHROUT_FLEISS[item, rater]) for item in range(6) for rater in range(4)]
     file.write_text("item,rater,value\n" + "".join(f"i{item},r{rater},{value}\n" for item, rater, value in cells))
@@ -155,7 +153,7 @@ def test_the_command_measures_items_of_a_csv(tmp_path: Path) -> None:
     assert "intervals of 95 %: other items with these raters; too narrow for other raters" in done.output
 
 
-def test_dialogues_of_two_systems_are_two_items_whatever_they_are_called(tmp_path: Path) -> None:
+def test_dialogues_of_two_systems_are_two_items_whatever_they_are_called(tmp_path):
     study = make_study({"A": 80.0, "B": 50.0, "C": 30.0}, workers=12)
     rows = [row.model_copy(update={"dialogue": "1"}) for row in study.dialogues]
     write_ratings(tmp_path / "ratings.jsonl", RatingFile(study.description, rows))
@@ -171,7 +169,7 @@ def test_dialogues_of_two_systems_are_two_items_whatever_they_are_called(tmp_pat
         ("b\xe9b\xe9,rater,value\n", "cannot be read"),
     ],
 )
-def test_a_wrong_csv_is_named_by_line(tmp_path: Path, content: str, reason: str) -> None:
+def test_a_wrong_csv_is_named_by_line(tmp_path, content, reason):
     file = tmp_path / "ratings.csv"
     file.write_text(content, encoding="latin-1" if "\xe9" in content else "utf-8")
     done = invoke(app, ["reliability", str(file)], code=1)

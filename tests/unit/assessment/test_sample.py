@@ -1,7 +1,5 @@
 """The made-up sample: the same bytes each time, readable by everything that reads the public sets, and told apart."""
 
-from pathlib import Path
-
 import pytest
 from development_sets import read_judged_sets
 from turnscore_assessment.commands.data import app
@@ -13,19 +11,19 @@ from typer.testing import CliRunner
 
 
 @pytest.fixture(scope="module")
-def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def sample(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sample") / "data"
     write_sample(folder)
     return folder
 
 
-def test_the_same_seed_writes_the_same_bytes_and_another_one_others(sample: Path) -> None:
+def test_the_same_seed_writes_the_same_bytes_and_another_one_others(sample):
     for name, make in ROW_FILES.items():
         first, other = ([*make(talk_for(name, seed))] for seed in (0, 1))
         assert [row for _, row in read_rows(sample / name)] == first != other
 
 
-def test_every_reader_of_the_public_sets_reads_it(sample: Path) -> None:
+def test_every_reader_of_the_public_sets_reads_it(sample):
     judged = {each.name: each for each in read_judged_sets(sample, 3000, 0)}
     assert {"persona-zhao (chosen on)", "dbdc3", "convai-thumbs (fitted on)"} <= set(judged)
     assert len(judged["human_assessment dialogues"].items) > 50, "some dialogues must be left that no training draws"
@@ -34,7 +32,7 @@ def test_every_reader_of_the_public_sets_reads_it(sample: Path) -> None:
     assert len([*read_rows(sample / ADVERSARIAL_FILE)]) == 120
 
 
-def test_the_published_counts_are_not_expected_of_it(sample: Path) -> None:
+def test_the_published_counts_are_not_expected_of_it(sample):
     data = read_engagement_data(sample)
     labels = {pair.label for pair in data.transfer}
     assert labels == {0, 1}
@@ -42,7 +40,7 @@ def test_the_published_counts_are_not_expected_of_it(sample: Path) -> None:
         assert {pair.label for pair in by_split[ConvaiSplit.TRAIN]} == {0, 1}
 
 
-def test_a_folder_in_use_is_left_alone(tmp_path: Path) -> None:
+def test_a_folder_in_use_is_left_alone(tmp_path):
     (tmp_path / "mine").write_text("keep")
     result = CliRunner().invoke(app, ["sample", str(tmp_path)])
     assert (result.exit_code, "is not empty" in result.output) == (1, True)

@@ -4,7 +4,6 @@ import csv
 import json
 import math
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -40,7 +39,7 @@ from turnscore_assessment.rendering import write_report
 TRUTH = {"A": 75.0, "B": 60.0, "C": 60.0, "D": 30.0}
 
 
-def build(*rows: tuple[str, str, float, float]) -> RatingFile:
+def build(*rows):
     """Rows of (worker, system, fun, dull); the system `bad` is degraded."""
     criteria = [{"name": "fun"}, {"name": "dull", "direction": "negative"}]
     dialogues = [
@@ -50,7 +49,7 @@ def build(*rows: tuple[str, str, float, float]) -> RatingFile:
     return RatingFile(StudyDescription.model_validate({"study": "s", "criteria": criteria}), dialogues)
 
 
-def test_a_workers_statistics_are_over_all_criteria_and_the_degraded_system() -> None:
+def test_a_workers_statistics_are_over_all_criteria_and_the_degraded_system():
     table = build_table(build(("w", "A", 80, 20), ("w", "bad", 10, 50), ("v", "A", 40, 40)))
     workers = dict(zip(table.workers, zip(*measure_workers(table), strict=True), strict=True))
     assert workers["w"] == pytest.approx((np.mean([80, 80, 10, 50]), np.std([80, 80, 10, 50], ddof=1)))
@@ -58,7 +57,7 @@ def test_a_workers_statistics_are_over_all_criteria_and_the_degraded_system() ->
     assert z[0] == pytest.approx((80 - workers["w"][0]) / (workers["w"][1] + 1e-6))
 
 
-def test_workers_pass_who_rate_the_degraded_system_lower() -> None:
+def test_workers_pass_who_rate_the_degraded_system_lower():
     rows = [(worker, f"S{number}", 60.0 + number, 10.0) for worker in ("earnest", "tired") for number in range(6)]
     rows += [("earnest", "bad", 5.0 + number, 90.0) for number in range(3)]
     rows += [("tired", "bad", 62.0 + number, 90.0) for number in range(3)]
@@ -76,7 +75,7 @@ def test_workers_pass_who_rate_the_degraded_system_lower() -> None:
     assert (outcomes["earnest"].degraded_ratings, outcomes["earnest"].ordinary_ratings) == (3, 6)
 
 
-def test_the_study_chooses_the_criteria_and_the_p_of_its_quality_control() -> None:
+def test_the_study_chooses_the_criteria_and_the_p_of_its_quality_control():
     rows = [("w", f"S{number}", 50.0, 60.0 + number) for number in range(6)]
     rows += [("w", "bad", 50.0, 90.0 + number) for number in range(3)]
     study = build(*rows)
@@ -92,7 +91,7 @@ def test_the_study_chooses_the_criteria_and_the_p_of_its_quality_control() -> No
     assert not control_quality(build_table(strict))[0].passes
 
 
-def test_a_simulated_study_gives_the_true_order_and_leaves_out_who_guesses() -> None:
+def test_a_simulated_study_gives_the_true_order_and_leaves_out_who_guesses():
     study = make_study(TRUTH, workers=30, guessers=10, dialogues_each=2)
     report = build_report(study, 300, 0)
     passing = {worker.worker for worker in control_quality(build_table(study)) if worker.passes}
@@ -109,7 +108,7 @@ def test_a_simulated_study_gives_the_true_order_and_leaves_out_who_guesses() -> 
     assert report.agreement["passed"].median > 0.5 > abs(report.agreement["failed"].median)
 
 
-def test_an_interval_of_resamples_and_its_p_never_say_the_opposite() -> None:
+def test_an_interval_of_resamples_and_its_p_never_say_the_opposite():
     generator = np.random.default_rng(0)
     verdicts = []
     for place in np.linspace(-3, 3, 301):
@@ -123,7 +122,7 @@ def test_an_interval_of_resamples_and_its_p_never_say_the_opposite() -> None:
         assert (pair.p_workers < 0.05) == (not pair.difference.low <= 0 <= pair.difference.high)
 
 
-def test_resampling_draws_whole_workers_and_repeats_itself() -> None:
+def test_resampling_draws_whole_workers_and_repeats_itself():
     table = build_table(make_study({"A": 70, "B": 50}, workers=20, noise=4))
     chosen = choose_rows(table, np.ones(20, dtype=np.bool_))
     sums = sum_values(table, table.ratings, chosen)
@@ -135,7 +134,7 @@ def test_resampling_draws_whole_workers_and_repeats_itself() -> None:
     assert len(resample_systems(sum_values(table, table.ratings, chosen & (table.worker_of < 2)), 50, seed=0)) == 0
 
 
-def test_values_that_differ_by_rounding_are_ties() -> None:
+def test_values_that_differ_by_rounding_are_ties():
     """The mean of the same ratings in another order: a tie, which a bare Mann-Whitney test does not see."""
     left = np.array([0.1 + 0.2, 0.7, 0.9, 1.4, 2.0, 2.2, 3.1, 3.3, 4.0])
     right = np.array([0.3, 0.7 + 1e-16, 0.8, 1.0, 1.4 - 2e-16, 1.6, 2.0, 2.2, 2.7])
@@ -149,7 +148,7 @@ def test_values_that_differ_by_rounding_are_ties() -> None:
 APART = {"A": 80.0, "B": 65.0, "C": 50.0, "D": 35.0}
 
 
-def test_two_studies_of_the_same_systems_say_the_same() -> None:
+def test_two_studies_of_the_same_systems_say_the_same():
     found = compare_studies(make_study(APART, seed=1), make_study(APART, seed=2), 200, 0)
     assert found.columns["z"]["overall"].pearson.value > 0.97
     assert list(found.columns["z"]) == ["overall", "interesting", "fun", "fluent", "repetitive"]
@@ -160,7 +159,7 @@ def test_two_studies_of_the_same_systems_say_the_same() -> None:
     assert found == compare_studies(make_study(APART, seed=1), make_study(APART, seed=2), 200, 0)
 
 
-def test_only_what_both_have_is_compared() -> None:
+def test_only_what_both_have_is_compared():
     found = compare_studies(make_study({**APART, "E": 20.0}), make_study({**APART, "F": 20.0}), 20, 0)
     assert list(found.systems) == list(APART)
     assert found.left_out == ["system 'E', which only simulated has", "system 'F', which only simulated has"]
@@ -168,7 +167,7 @@ def test_only_what_both_have_is_compared() -> None:
         compare_studies(make_study({"A": 70.0, "B": 60.0}), make_study({"A": 70.0, "B": 60.0}), 20, 0)
 
 
-def test_fishers_interval_is_the_textbooks() -> None:
+def test_fishers_interval_is_the_textbooks():
     found = bound_by_fisher(0.969, 10)
     assert (found.low, found.high) == pytest.approx((0.870, 0.993), abs=0.0005)
     x = np.random.default_rng(0).normal(size=(2, 12))
@@ -178,7 +177,7 @@ def test_fishers_interval_is_the_textbooks() -> None:
     assert math.isnan(bound_by_fisher(0.5, 3).low)
 
 
-def test_the_command_writes_page_json_and_csv(tmp_path: Path) -> None:
+def test_the_command_writes_page_json_and_csv(tmp_path):
     files = [tmp_path / "first.jsonl", tmp_path / "second.jsonl"]
     for seed, file in enumerate(files):
         write_ratings(file, make_study({**APART, "<b>": 10.0}, seed=seed))
@@ -199,7 +198,7 @@ NAMED = {HOSTILE: 75.0, "B": 60.0, "C": 55.0}
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def written(tmp_path_factory):
     folder = tmp_path_factory.mktemp("report")
     report = build_report(make_study(NAMED, guessers=4), 50, 0)
     csv = {"systems": report.systems, "pairs": report.pairs}
@@ -207,7 +206,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_page_holds_no_script_and_no_worker_and_asks_the_network_for_nothing(written: Path) -> None:
+def test_the_page_holds_no_script_and_no_worker_and_asks_the_network_for_nothing(written):
     page = (written / "report.html").read_text()
     assert "<script" not in page
     assert "&lt;script&gt;" in page
@@ -219,7 +218,7 @@ def test_the_page_holds_no_script_and_no_worker_and_asks_the_network_for_nothing
     assert not any("person-" in file.read_text() for file in written.iterdir())
 
 
-def test_tables_have_every_figure_without_nan_and_open_in_a_spreadsheet_as_text(written: Path) -> None:
+def test_tables_have_every_figure_without_nan_and_open_in_a_spreadsheet_as_text(written):
     report = json.loads((written / "report.json").read_text(), parse_constant=lambda name: pytest.fail(name))
     assert [system["system"] for system in report["systems"]] == list(NAMED)
     assert set(report["pairs"][0]) >= {"p_better", "p_two_sided", "p_holm", "p_benjamini_hochberg", "difference"}
@@ -235,7 +234,7 @@ def test_tables_have_every_figure_without_nan_and_open_in_a_spreadsheet_as_text(
     assert pairs[0]["outcomes p<0.05"] == "better"
 
 
-def test_the_smallest_study_is_reported_without_intervals(tmp_path: Path) -> None:
+def test_the_smallest_study_is_reported_without_intervals(tmp_path):
     study = make_study({"A": 50.0}, workers=1, with_degraded=False)
     report = build_report(study, 50, 0)
     assert math.isnan(report.systems[0].scores["overall"].low)
@@ -243,7 +242,7 @@ def test_the_smallest_study_is_reported_without_intervals(tmp_path: Path) -> Non
     assert len(write_report(tmp_path, "report", build_page(report, "c"), report)) == 3
 
 
-def test_where_no_worker_passes_each_is_listed_with_the_reason_and_raw_means_stay(tmp_path: Path) -> None:
+def test_where_no_worker_passes_each_is_listed_with_the_reason_and_raw_means_stay(tmp_path):
     ratings = tmp_path / "ratings.jsonl"
     study = make_study({"A": 50.0, "B": 50.0}, workers=0, guessers=2)
     write_ratings(ratings, study)
@@ -260,7 +259,7 @@ def test_where_no_worker_passes_each_is_listed_with_the_reason_and_raw_means_sta
     assert "Every worker" in (tmp_path / "out" / "report.html").read_text()
 
 
-def test_of_many_pairs_of_assignments_a_bounded_number_is_correlated(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_many_pairs_of_assignments_a_bounded_number_is_correlated(monkeypatch):
     study = judge_study(make_study(NAMED, workers=60))
     assert measure_pairs(study)[True].pairs > 1500
     monkeypatch.setattr(study_report, "MOST_PAIRS", 400)

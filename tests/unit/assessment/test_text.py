@@ -2,7 +2,6 @@
 
 import csv
 import math
-from pathlib import Path
 
 import pytest
 from support.files import invoke
@@ -18,11 +17,11 @@ SYLLABLES = {
 }  # fmt: skip
 
 
-def test_syllables_are_counted_as_they_are_said() -> None:
+def test_syllables_are_counted_as_they_are_said():
     assert {word: text_scores.count_syllables(word) for word in SYLLABLES} == SYLLABLES
 
 
-def test_reading_ease_is_fleschs() -> None:
+def test_reading_ease_is_fleschs():
     found = text_scores.measure_readability("The cat sat on the mat.")
     assert (found.words, found.sentences, found.syllables) == (6, 1, 6)
     assert found.score == pytest.approx(116.145)
@@ -32,14 +31,14 @@ def test_reading_ease_is_fleschs() -> None:
     assert hard.score < -50
 
 
-def test_the_penalty_is_the_published_one() -> None:
+def test_the_penalty_is_the_published_one():
     six = text_scores.DullPatterns(["red green blue white black brown"], frozenset())
     assert text_scores.find_penalty("Red green blue, white black brown!", six) == pytest.approx(1 + math.log10(8 / 2))
     assert text_scores.find_penalty("red green blue white black", six) == 1
     assert text_scores.find_penalty("", six) == 1
 
 
-def test_a_dot_is_no_wildcard_and_a_match_is_of_the_whole() -> None:
+def test_a_dot_is_no_wildcard_and_a_match_is_of_the_whole():
     """The released script used patterns as raw regular expressions, without an end."""
     patterns = text_scores.DullPatterns(
         ["i do n't know .", "$1 and $2"], frozenset(text_scores.read_shipped("function_words.txt"))
@@ -48,7 +47,7 @@ def test_a_dot_is_no_wildcard_and_a_match_is_of_the_whole() -> None:
     assert text_scores.DullPatterns(["ok ."], frozenset()).count_lively("ok sailor") == 2
 
 
-def test_the_command_writes_a_line_a_dialogue(tmp_path: Path) -> None:
+def test_the_command_writes_a_line_a_dialogue(tmp_path):
     file, out = tmp_path / "dialogues.jsonl", tmp_path / "out" / "text.csv"
     file.write_text(
         '{"system": "A bot with a long name", "turns": ["hi", "The cat sat on the mat."]}\n'
@@ -62,7 +61,7 @@ def test_the_command_writes_a_line_a_dialogue(tmp_path: Path) -> None:
     assert (rows[0]["distance"], rows[1]["system"]) == ("", "")
 
 
-def test_wrong_lists_and_encoders_are_named(tmp_path: Path) -> None:
+def test_wrong_lists_and_encoders_are_named(tmp_path):
     bad = tmp_path / "dull.txt"
     bad.write_text("$1 a $2 b $3\n")
     with pytest.raises(BadFileError, match="has more than 2 gaps"):

@@ -5,15 +5,13 @@ import logging
 
 import pytest
 from support.conditions import until
-from turnscore_client import AsyncBackgroundScorer, InvalidRequestError, OverloadedError, Scored
-from turnscore_client._async import AsyncCalls
-from turnscore_client.testing import MockTurnScore
+from turnscore_client import AsyncBackgroundScorer, InvalidRequestError, OverloadedError
 
 
 class HeldClient:
     """A client whose answers wait until the test lets them go."""
 
-    def __init__(self, client: AsyncCalls) -> None:
+    def __init__(self, client):
         self._client = client
         self.gate = asyncio.Event()
         self.started = 0
@@ -25,13 +23,13 @@ class HeldClient:
 
 
 @pytest.fixture
-async def held(mock: MockTurnScore):
+async def held(mock):
     async with mock.async_client(max_retries=0) as client:
         yield HeldClient(client)
 
 
 async def test_every_turn_gets_its_outcome_with_its_tag(held, mock):
-    told: list[Scored] = []
+    told = []
     held.gate.set()
     async with AsyncBackgroundScorer(held, told.append, scorers=["engagement"]) as background:
         assert background.submit("hello", [("user", "hi")], tag="a")
@@ -49,7 +47,7 @@ async def test_every_turn_gets_its_outcome_with_its_tag(held, mock):
 
 async def test_a_user_s_turn_is_scored_by_a_scorer_of_user_turns(held, mock):
     mock.scores, mock.signals = {"reaction": 0.2}, {"reaction": ["frustrated"]}
-    told: list[Scored] = []
+    told = []
     held.gate.set()
     async with AsyncBackgroundScorer(held, told.append, scorers=["reaction"]) as background:
         background.submit("no!", [("system", "hi")], speaker="user")
@@ -59,7 +57,7 @@ async def test_a_user_s_turn_is_scored_by_a_scorer_of_user_turns(held, mock):
 
 
 async def test_handing_over_waits_for_nothing_and_what_finds_no_room_is_dropped(held):
-    told: list[Scored] = []
+    told = []
     async with AsyncBackgroundScorer(held, told.append, max_waiting=2, concurrency=1) as background:
         assert background.submit("one")
         await until(lambda: held.started == 1)
@@ -71,7 +69,7 @@ async def test_handing_over_waits_for_nothing_and_what_finds_no_room_is_dropped(
 
 
 async def test_a_thread_hands_turns_over_as_the_loop_does(held):
-    told: list[Scored] = []
+    told = []
     held.gate.set()
     async with AsyncBackgroundScorer(held, told.append) as background:
         assert await asyncio.to_thread(background.submit, "hello")
@@ -82,7 +80,7 @@ async def test_a_thread_hands_turns_over_as_the_loop_does(held):
 async def test_errors_are_outcomes_and_never_the_bots(held, mock):
     held.gate.set()
     mock.fail_next("overloaded", retry_after_ms=20)
-    told: list[Scored] = []
+    told = []
     async with AsyncBackgroundScorer(held, told.append, concurrency=1) as background:
         assert background.submit("first")
         assert background.submit(" ")
@@ -92,11 +90,11 @@ async def test_errors_are_outcomes_and_never_the_bots(held, mock):
     assert all(each.reply is None for each in told)
 
 
-async def test_a_callback_that_fails_stops_nothing_and_is_logged_without_words(held, caplog: pytest.LogCaptureFixture):
+async def test_a_callback_that_fails_stops_nothing_and_is_logged_without_words(held, caplog):
     held.gate.set()
     told = []
 
-    async def tell(scored: Scored) -> None:
+    async def tell(scored):
         told.append(scored.tag)
         if scored.tag == 1:
             raise RuntimeError("said in private")
@@ -112,7 +110,7 @@ async def test_a_callback_that_fails_stops_nothing_and_is_logged_without_words(h
 
 
 async def test_the_end_waits_for_what_was_handed_over_but_not_for_ever(held):
-    told: list[Scored] = []
+    told = []
     background = AsyncBackgroundScorer(held, told.append, concurrency=1, goodbye_seconds=0.05)
     async with background:
         for _ in range(3):

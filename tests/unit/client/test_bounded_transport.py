@@ -2,7 +2,6 @@
 
 import socket
 import threading
-from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 import httpx
@@ -17,14 +16,14 @@ BODY = b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n"
 
 
 @contextmanager
-def dripping_service(start: bytes) -> Iterator[str]:
+def dripping_service(start):
     """Sends the start of an answer and then byte after byte of it, 100 times as long as the call may take.
 
     Fails if the caller listened to the end of it.
     """
     left, ended = threading.Event(), threading.Event()
 
-    def drip(listener: socket.socket) -> None:
+    def drip(listener):
         connection, _ = listener.accept()
         with connection, suppress(OSError):
             connection.sendall(start)

@@ -81,7 +81,7 @@ def test_items_of_a_batch_take_the_batchs_choice_unless_they_have_their_own():
 class LibraryMessage:
     """A message as openai's library has them."""
 
-    def model_dump(self) -> dict[str, object]:
+    def model_dump(self):
         return {"role": "assistant", "content": "b", "tool_calls": None, "audio": None, "refusal": None}
 
 

@@ -21,11 +21,11 @@ REFUSED_BY_THE_SERVICE = [
 ]
 
 
-def client_of(runtime) -> AsyncTurnScoreClient:
+def client_of(runtime):
     return AsyncTurnScoreClient("http://turnscore.test", transport=httpx.ASGITransport(create_app(runtime)))
 
 
-async def refusal(client: AsyncTurnScoreClient, method: str, fields: dict) -> TurnScoreError:
+async def refusal(client, method, fields):
     with pytest.raises(TurnScoreError) as raised:
         await getattr(client, method)(**fields)
     return raised.value

@@ -19,7 +19,7 @@ def file(tmp_path):
     return path
 
 
-def written(text: str) -> list[dict]:
+def written(text):
     return [json.loads(line) for line in text.splitlines()]
 
 

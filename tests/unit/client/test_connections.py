@@ -5,8 +5,6 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
-from typing import Any
 
 import httpcore
 import httpx
@@ -28,17 +26,17 @@ FULL = b'{"error": {"code": "overloaded", "message": "full", "retry_after_ms": 1
 
 
 @pytest.fixture
-def full_service() -> Iterator[Any]:
+def full_service():
     class FullService(Handler):
         """A real server that refuses everything, and counts its connections and requests."""
 
         url, connections, requests = "", 0, 0
 
-        def setup(self) -> None:
+        def setup(self):
             FullService.connections += 1
             super().setup()
 
-        def do_POST(self) -> None:
+        def do_POST(self):
             self.body()
             FullService.requests += 1
             self.answer(429, FULL)
@@ -48,13 +46,13 @@ def full_service() -> Iterator[Any]:
 
 
 @pytest.fixture
-def closed_port_url() -> str:
+def closed_port_url():
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return f"http://127.0.0.1:{listener.getsockname()[1]}"
 
 
-def idle(client) -> list[bool]:
+def idle(client):
     """Of each open connection, whether it is free for the next request."""
     return [connection.is_idle() for connection in client._inner._transport._client._transport._pool.connections]
 
@@ -106,7 +104,7 @@ async def test_a_service_that_never_answers_ends_in_deadline_exceeded(call_http)
 
 @pytest.mark.parametrize("error", [UnicodeError("label too long"), httpx.InvalidURL("no host")])
 async def test_an_address_that_cannot_be_sent_to_is_a_failed_connection(call_http, error):
-    def fail(request: httpx.Request) -> httpx.Response:
+    def fail(request):
         raise error
 
     client = {"transport": httpx.MockTransport(fail), "max_retries": 0}
@@ -117,7 +115,7 @@ async def test_an_address_that_cannot_be_sent_to_is_a_failed_connection(call_htt
 async def test_cancelling_one_call_leaves_the_client_and_the_other_calls_alone():
     started, release, mock, asked = asyncio.Event(), asyncio.Event(), MockTurnScore(), 0
 
-    async def answer(request: httpx.Request) -> httpx.Response:
+    async def answer(request):
         nonlocal asked
         asked += 1
         if b"slow" in request.content:
@@ -138,7 +136,7 @@ async def test_cancelling_one_call_leaves_the_client_and_the_other_calls_alone()
         assert (await client.score(response="later")).scores["engagement"].value == 0.5
 
 
-def _leaves(error_class: type) -> list[type]:
+def _leaves(error_class):
     below = error_class.__subclasses__()
     return [leaf for child in below for leaf in _leaves(child)] if below else [error_class]
 

@@ -1,8 +1,6 @@
 """Conversations of every client over the mock: answers, errors, late answers, openings and reopenings."""
 
 import asyncio
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 from support.fakes import Threaded
@@ -18,10 +16,8 @@ from turnscore_client._mock import MockStream
 from turnscore_client._retry import OutOfTimeError
 from turnscore_client.testing import MockTurnScore
 
-Talk = Callable[..., Any]
 
-
-def test_user_turns_are_answered_by_their_scores_where_their_scorer_is_asked(talk: Talk):
+def test_user_turns_are_answered_by_their_scores_where_their_scorer_is_asked(talk):
     mock = MockTurnScore({"engagement": 0.5, "reaction": 0.2}, signals={"reaction": ["frustrated"]})
 
     async def script(conversation):
@@ -37,7 +33,7 @@ def test_user_turns_are_answered_by_their_scores_where_their_scorer_is_asked(tal
     talk(mock, script, scorers=["engagement", "reaction"])
 
 
-def test_an_opening_sends_what_was_given_and_turns_what_is_left_of_their_time(talk: Talk, mock: MockTurnScore):
+def test_an_opening_sends_what_was_given_and_turns_what_is_left_of_their_time(talk, mock):
     async def script(conversation):
         assert conversation.opened.turns == 1
         await conversation.say("system", "a")
@@ -53,7 +49,7 @@ def test_an_opening_sends_what_was_given_and_turns_what_is_left_of_their_time(ta
     assert (mock.requests[0].headers["x-request-id"], mock.requests[0].headers["a"]) == ("r-1", "b")
 
 
-def test_an_opening_is_retried_as_a_call_is(talk: Talk, mock: MockTurnScore):
+def test_an_opening_is_retried_as_a_call_is(talk, mock):
     mock.fail_next("overloaded", retry_after_ms=700)
     mock.break_next()
 
@@ -65,7 +61,7 @@ def test_an_opening_is_retried_as_a_call_is(talk: Talk, mock: MockTurnScore):
     assert 0.7 <= mock.clock.sleeps[0] <= 0.77
 
 
-def run_out_of_time(conversation: Any, patched: pytest.MonkeyPatch) -> None:
+def run_out_of_time(conversation, patched):
     """From here on nothing comes in time."""
 
     async def slow(seconds_left):
@@ -75,7 +71,7 @@ def run_out_of_time(conversation: Any, patched: pytest.MonkeyPatch) -> None:
     patched.setattr(known._stream, "receive", slow)
 
 
-def test_an_answer_that_is_not_turnscores_is_told(talk: Talk, mock: MockTurnScore, monkeypatch):
+def test_an_answer_that_is_not_turnscores_is_told(talk, mock, monkeypatch):
     async def script(conversation):
         mock.answer_next(200, b"<html>")
         with pytest.raises(UnexpectedReplyError):
@@ -90,7 +86,7 @@ def test_an_answer_that_is_not_turnscores_is_told(talk: Talk, mock: MockTurnScor
     talk(mock, script)
 
 
-def test_outside_its_with_a_conversation_says_so(mock: MockTurnScore):
+def test_outside_its_with_a_conversation_says_so(mock):
     with mock.client() as client:
         conversation = client.conversation()
         with pytest.raises(ConnectionFailedError, match="not open"):
@@ -109,14 +105,14 @@ def test_outside_its_with_a_conversation_says_so(mock: MockTurnScore):
         ({"metadata": {"authorization": "a"}}, "metadata"),
     ],
 )
-def test_a_wrong_opening_is_refused_before_anything_is_sent(mock: MockTurnScore, given: dict, field: str):
+def test_a_wrong_opening_is_refused_before_anything_is_sent(mock, given, field):
     with mock.client() as client, pytest.raises(InvalidRequestError) as refused:
         client.conversation(**given)
     assert refused.value.field == field
     assert mock.requests == []
 
 
-def test_a_turn_around_a_tool_is_one_turn_where_the_conversation_is_reopened_within_it(talk: Talk, mock: MockTurnScore):
+def test_a_turn_around_a_tool_is_one_turn_where_the_conversation_is_reopened_within_it(talk, mock):
     hi, result = {"role": "user", "content": "hi"}, {"role": "tool", "content": "b"}
     calling = {"role": "assistant", "content": "let me see", "tool_calls": [{"id": "a"}]}
     hello = {"role": "assistant", "content": "hello"}
@@ -153,14 +149,14 @@ def test_a_turn_that_finds_no_replica_is_raised_and_the_next_one_reopens_the_con
     talk(mock, script, max_reopenings=3)
 
 
-async def test_a_task_that_is_cancelled_while_it_opens_leaves_no_connection_behind(mock: MockTurnScore, monkeypatch):
+async def test_a_task_that_is_cancelled_while_it_opens_leaves_no_connection_behind(mock, monkeypatch):
     """No `async with` has begun that would close it."""
     closed = []
 
-    async def interrupt(*_: Any) -> None:
+    async def interrupt(*_):
         raise asyncio.CancelledError
 
-    async def close(line: MockStream) -> None:
+    async def close(line):
         closed.append(line)
 
     monkeypatch.setattr(MockStream, "receive", interrupt)

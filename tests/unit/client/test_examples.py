@@ -3,7 +3,6 @@
 import json
 import runpy
 import sys
-from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,26 +10,25 @@ from types import SimpleNamespace
 import pytest
 from support.fakes import FakeScorer
 from support.transports import served_app
-from turnscore_client import AsyncBackgroundScorer, Scored
-from turnscore_client.testing import MockTurnScore
+from turnscore_client import AsyncBackgroundScorer
 
 FOLDER = Path(__file__).parents[3] / "clients" / "examples"
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[str]:
+def url():
     with served_app(engagement=FakeScorer()) as (address, _):
         yield address
 
 
-def run(name: str, url: str, monkeypatch: pytest.MonkeyPatch, *arguments: object, typed: str = "") -> None:
+def run(name, url, monkeypatch, *arguments, typed=""):
     monkeypatch.setenv("TURNSCORE_URL", url)
     monkeypatch.setattr(sys, "argv", [name, *map(str, arguments)])
     monkeypatch.setattr(sys, "stdin", StringIO(typed))
     runpy.run_path(str(FOLDER / name), run_name="__main__")
 
 
-def test_the_chatbot_scores_each_of_its_replies(url: str, monkeypatch, capsys: pytest.CaptureFixture[str]):
+def test_the_chatbot_scores_each_of_its_replies(url, monkeypatch, capsys):
     typed = "i went for a walk\nit was very long and went along the river with my sister\n\n"
     run("chatbot.py", url, monkeypatch, typed=typed)
     assert capsys.readouterr().out.splitlines() == [
@@ -39,26 +37,26 @@ def test_the_chatbot_scores_each_of_its_replies(url: str, monkeypatch, capsys: p
     ]
 
 
-def test_the_best_of_several_replies_is_said(url: str, monkeypatch, capsys: pytest.CaptureFixture[str]):
+def test_the_best_of_several_replies_is_said(url, monkeypatch, capsys):
     run("best_of_n.py", url, monkeypatch, "hi, what did you do today?", "ok.", "i hiked up a volcano!", "not much")
     assert capsys.readouterr().out == "i hiked up a volcano!\n"
 
 
-async def test_a_telegram_bots_replies_are_scored_once_they_are_sent(mock: MockTurnScore, monkeypatch):
+async def test_a_telegram_bots_replies_are_scored_once_they_are_sent(mock, monkeypatch):
     telegram = pytest.importorskip("telegram", reason="python-telegram-bot is not installed")
     from telegram.request import BaseRequest
 
     example = SimpleNamespace(**runpy.run_path(str(FOLDER / "telegram_bot.py")))
-    sent: list[dict] = []
+    sent = []
 
     class Telegram(BaseRequest):
         """The service on the other side, in this process."""
 
         read_timeout = 1.0
 
-        async def initialize(self) -> None: ...
+        async def initialize(self): ...
 
-        async def shutdown(self) -> None: ...
+        async def shutdown(self): ...
 
         async def do_request(self, url, method, request_data=None, **_):
             if url.endswith("/getMe"):
@@ -71,11 +69,11 @@ async def test_a_telegram_bots_replies_are_scored_once_they_are_sent(mock: MockT
                 result = message(len(sent), asked["text"], is_bot=True)
             return 200, json.dumps({"ok": True, "result": result}).encode()
 
-    def message(number: int, text: str, *, is_bot: bool = False) -> dict:
+    def message(number, text, *, is_bot=False):
         sender = {"id": 1 if is_bot else 7, "is_bot": is_bot, "first_name": "x"}
         return {"message_id": number, "date": 0, "chat": {"id": 7, "type": "private"}, "text": text, "from": sender}
 
-    told: list[Scored] = []
+    told = []
     async with mock.async_client() as client, AsyncBackgroundScorer(client, told.append) as background:
         bot = example.ScoredBot("1:token", background, request=Telegram(), get_updates_request=Telegram())
         application = example.build(bot)

@@ -3,9 +3,7 @@
 import asyncio
 import socket
 import sys
-from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 import grpc
 import pytest
@@ -16,7 +14,7 @@ from turnscore_client._grpc import _AsyncGrpcStream, open_channel
 
 
 @asynccontextmanager
-async def service(settings: Any = None, **scorers: Any) -> AsyncIterator[tuple[str, Any]]:
+async def service(settings=None, **scorers):
     async with grpc_server(settings, **(scorers or {"fake": FakeScorer()})) as (server, runtime):
         yield f"127.0.0.1:{server.port}", runtime
 
@@ -42,24 +40,24 @@ async def test_a_service_that_never_answers_ends_in_deadline_exceeded(call):
 class StatusesOf:
     """A stream of grpc.aio that ends, as one does that something was written to after its end."""
 
-    def __init__(self, *statuses: tuple[grpc.StatusCode, str]) -> None:
+    def __init__(self, *statuses):
         self.statuses = statuses
 
-    def add_done_callback(self, tell: Any) -> None:
+    def add_done_callback(self, tell):
         for status in self.statuses:
             self.now = status
             tell(self)
 
-    async def code(self) -> grpc.StatusCode:
+    async def code(self):
         return self.now[0]
 
-    async def details(self) -> str:
+    async def details(self):
         return self.now[1]
 
-    async def trailing_metadata(self) -> None:
+    async def trailing_metadata(self):
         return None
 
-    async def read(self) -> Any:
+    async def read(self):
         return grpc.aio.EOF
 
 
@@ -72,7 +70,7 @@ async def test_the_status_of_a_failed_write_does_not_stand_for_the_services(orde
 
 
 @pytest.mark.parametrize("client", [TurnScoreGrpcClient, AsyncTurnScoreGrpcClient])
-def test_a_missing_extra_is_named(client: Any, monkeypatch: pytest.MonkeyPatch):
+def test_a_missing_extra_is_named(client, monkeypatch):
     monkeypatch.setitem(sys.modules, "grpc", None)
     monkeypatch.delitem(sys.modules, "turnscore_client._grpc", raising=False)
     with pytest.raises(ImportError, match=r"`grpc` of turnscore-client \(.*: pip install '\./clients\[grpc\]'"):

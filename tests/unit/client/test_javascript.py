@@ -11,7 +11,6 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -55,12 +54,12 @@ RENAMED = {
 BUILT_IN = {"Error", "EventTarget"}
 
 
-def camel(name: str) -> str:
+def camel(name):
     name = name.removeprefix("Async")
     return re.sub(r"_(\w)", lambda found: found[1].upper(), RENAMED.get(name, name))
 
 
-def fields_of(name: str) -> set[str]:
+def fields_of(name):
     """The members of an interface or class of the types, with those that it inherits."""
     head = rf"^(?:export )?(?:interface|class) {name}(?:<[^>]*>)?(?: extends ([\w, ]+?))?(?: implements \w+)? "
     found = re.search(head + r"\{(?:\}|\n(.*?)^\})", TYPES, re.MULTILINE | re.DOTALL)
@@ -69,17 +68,17 @@ def fields_of(name: str) -> set[str]:
     return own.union(*(fields_of(above) for above in (found[1] or "").split(", ") if above and above not in BUILT_IN))
 
 
-def refusal(status: int, code: str, retry_after_ms: int | None = None, **headers: str) -> Any:
+def refusal(status, code, retry_after_ms=None, **headers):
     detail = {"code": code, "message": "no", "retry_after_ms": retry_after_ms}
     told = {name.replace("_", "-"): value for name, value in headers.items()}
     return status, told, json.dumps({"error": detail, "request_id": "r"}).encode()
 
 
 TIMING = b'{"total": 0, "tokenize": 0, "queue": 0, "inference": 0}'
-SCORED: Any = (200, {}, b'{"request_id": "r", "scores": {}, "errors": {}, "timing_ms": %s}' % TIMING)
+SCORED = (200, {}, b'{"request_id": "r", "scores": {}, "errors": {}, "timing_ms": %s}' % TIMING)
 LATER = {"Date": "Thu, 26 Nov 2026 10:00:00 GMT", "Retry_After": "Thu, 26 Nov 2026 10:01:00 GMT"}
 # What a service answers, the last answer again and again; the options of the client, and of the call.
-SCRIPTS: list[tuple[list[Any], Any, Any]] = [
+SCRIPTS = [
     ([refusal(429, "overloaded", 20), refusal(503, "not_ready", Retry_After="0.02"), None, SCORED], {}, {}),
     ([SCORED], {}, {"timeout_seconds": 0}),
     (["slow"], {}, {"timeout_seconds": 1.5}),
@@ -99,7 +98,7 @@ SCRIPTS: list[tuple[list[Any], Any, Any]] = [
 ]
 
 
-def follow(base: str, place: int) -> Any:
+def follow(base, place):
     _, own, call = SCRIPTS[place]
     with TurnScoreClient(f"{base}/python/{place}", **own) as client:
         try:
@@ -110,13 +109,13 @@ def follow(base: str, place: int) -> Any:
 
 
 @pytest.fixture(scope="module")
-def javascript() -> Any:
+def javascript():
     """What both clients make of the scripts, and JavaScript's answers to the questions of compare.mjs."""
     if NODE is None:
         pytest.skip("there is no Node: apt-get install nodejs")
-    asked: Counter[str] = Counter()
+    asked = Counter()
 
-    async def behave(path: str, _: bytes) -> Any:
+    async def behave(path, _):
         _, client, place, *_ = path.split("/")
         asked[f"{client}/{place}"] += 1
         answers = SCRIPTS[int(place)][0]
@@ -150,7 +149,7 @@ def test_calls_are_retried_refused_and_given_up_as_in_python(javascript):
 
 
 def test_messages_are_read_as_in_python(javascript):
-    def read(messages: Any) -> Any:
+    def read(messages):
         try:
             mapped = read_messages(messages)
         except InvalidRequestError as error:
@@ -163,13 +162,13 @@ def test_messages_are_read_as_in_python(javascript):
         assert told == read(messages), messages
 
 
-def mock_of_both() -> MockTurnScore:
+def mock_of_both():
     scores = {"quality": 0.25, "reaction": 0.2, "sentiment": 0.75}
     return MockTurnScore(scores, thresholds={"quality": 0.5}, signals={"reaction": ["frustrated"]})
 
 
 def test_conversations_go_on_break_and_are_reopened_as_in_python(javascript):
-    def talk(opening: Any, max_reopenings: int, steps: Any) -> Any:
+    def talk(opening, max_reopenings, steps):
         mock, told = mock_of_both(), []
         with mock.client() as client, client.conversation(**opening, max_reopenings=max_reopenings) as conversation:
             for name, *given in steps:
@@ -202,7 +201,7 @@ def test_every_public_name_of_python_is_there_and_typed(javascript):
     names = javascript["names"]
     typed = set(re.findall(r"^export (?:interface|class|function|type) (\w+)", TYPES, re.MULTILINE))
     assert {each for each in turnscore_client.__all__ if each not in PYTHON_ONLY and camel(each) not in typed} == set()
-    objects: list[Any] = [MockTurnScore(), ManualClock(), turnscore_client.AsyncBackgroundScorer]
+    objects = [MockTurnScore(), ManualClock(), turnscore_client.AsyncBackgroundScorer]
     missing = []
     for each in (*objects, turnscore_client.AsyncTurnScoreClient, turnscore_client.AsyncConversation):
         own = camel((each if isinstance(each, type) else type(each)).__name__)

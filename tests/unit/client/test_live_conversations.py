@@ -2,9 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 import pytest
 from prometheus_client import REGISTRY
@@ -20,21 +18,20 @@ from turnscore_client import (
     NotReadyError,
     OverloadedError,
 )
-from turnscore_service.settings.service import Settings
 
 
 @pytest.fixture(params=["http-sync", "http-async", "grpc-sync", "grpc-async"])
-def kind(request: pytest.FixtureRequest) -> str:
+def kind(request):
     """Which transport, through which client."""
     return request.param
 
 
 @pytest.fixture
-def service(kind: str):
+def service(kind):
     """The service behind its real server: `async with service(settings, fake=...) as (address, runtime)`."""
 
     @asynccontextmanager
-    async def start(settings: Settings | None = None, **scorers: Any) -> AsyncIterator[tuple[str, Any]]:
+    async def start(settings=None, **scorers):
         if kind.startswith("grpc"):
             async with grpc_server(settings, **(scorers or {"fake": FakeScorer()})) as (server, runtime):
                 yield f"127.0.0.1:{server.port}", runtime
@@ -114,7 +111,7 @@ async def test_draining_is_noticed_and_its_end_is_typed(live, service):
 
 
 @pytest.mark.parametrize("end", ["killed", "drained"])
-async def test_a_conversation_goes_on_with_another_replica_as_if_nothing_had_been(kind, live, service, end: str):
+async def test_a_conversation_goes_on_with_another_replica_as_if_nothing_had_been(kind, live, service, end):
     said = [("user", "hi"), ("system", "a b c"), ("user", "so"), ("system", "a"), ("system", "a b")]
     async with service(fake=FakeScorer()) as (address, _), live(address) as whole:
         expected = [await whole.say(*turn) for turn in said]
@@ -167,7 +164,7 @@ async def test_whoever_is_cancelled_in_a_turn_does_not_get_its_answer_for_the_ne
         assert [turn.text for turn in conversation.turns] == ["a b c", "a"]
 
 
-async def test_neither_the_key_nor_what_was_said_is_logged(live, service, caplog: pytest.LogCaptureFixture):
+async def test_neither_the_key_nor_what_was_said_is_logged(live, service, caplog):
     caplog.set_level(logging.INFO, "uvicorn.error")  # as the service sets it
     caplog.set_level(logging.DEBUG)
     async with service() as (address, _), live(address) as conversation:

@@ -19,7 +19,7 @@ CALLS = ["score", "score_batch", "score_dialogue", "rank", "similarity", "models
 METHODS = [*CALLS, "conversation"]
 
 
-def public(kind: type) -> set[str]:
+def public(kind):
     return {name for name in dir(kind) if not name.startswith("_")}
 
 
@@ -29,7 +29,7 @@ def test_every_public_name_of_the_package_is_exported():
     assert exported - submodules == set(turnscore_client.__all__) - {"__version__"}
 
 
-def unmarked(signature: inspect.Signature) -> inspect.Signature:
+def unmarked(signature):
     """The signature with the types' names as those of the world of threads."""
     named = signature.return_annotation
     return signature.replace(return_annotation=Conversation if named is AsyncConversation else named)

@@ -4,8 +4,6 @@ import asyncio
 import ssl
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 from support.certificates import certificate, private_key
@@ -32,22 +30,20 @@ OWN = Tls(ca_file=certificate("authority"), cert_file=str(certificate("caller"))
 FOREIGN = Tls(ca_file=certificate("stranger_authority"))
 STRANGER = Tls(ca_file=certificate("authority"), cert_file=certificate("stranger"), key_file=private_key("stranger"))
 
-Served = tuple[str, str]  # the addresses of HTTP and of gRPC
-
 
 @pytest.fixture(scope="module")
-def encrypted() -> Iterator[Served]:
+def encrypted():
     with served_app(settings_with(grpc=GRPC_SERVER), tls=SERVER, engagement=FakeScorer()) as addresses:
         yield addresses
 
 
 @pytest.fixture(scope="module")
-def mutual() -> Iterator[Served]:
+def mutual():
     with served_app(settings_with(grpc=GRPC_MUTUAL), tls=MUTUAL, engagement=FakeScorer()) as addresses:
         yield addresses
 
 
-async def _awaited(client: Any, *, talks: bool) -> Any:
+async def _awaited(client, *, talks):
     async with client:
         if not talks:
             return await client.score(response="one two")
@@ -55,7 +51,7 @@ async def _awaited(client: Any, *, talks: bool) -> Any:
             return await conversation.say("system", "one two")
 
 
-def ask(kind: Callable[..., Any], served: Served, *, talks: bool, **given: Any) -> float:
+def ask(kind, served, *, talks, **given):
     """The value of a call, or of a turn of a conversation."""
     client = kind(served["Grpc" in kind.__name__], max_retries=0, timeout_seconds=30.0, **given)
     if kind.__name__.startswith("Async"):
@@ -72,7 +68,7 @@ OVER_HTTP, OVER_GRPC = [TurnScoreClient, AsyncTurnScoreClient], [TurnScoreGrpcCl
 
 @pytest.mark.parametrize("talks", [False, True])
 @pytest.mark.parametrize("kind", [*OVER_HTTP, *OVER_GRPC])
-def test_a_private_authority_is_trusted_where_it_is_named_and_nowhere_else(kind: Any, talks: bool, encrypted: Served):
+def test_a_private_authority_is_trusted_where_it_is_named_and_nowhere_else(kind, talks, encrypted):
     assert ask(kind, encrypted, talks=talks, tls=TRUST) == 0.02
     for tls in (None, Tls(), FOREIGN):
         said = "CERTIFICATE_VERIFY_FAILED" if kind in OVER_HTTP else None
@@ -82,7 +78,7 @@ def test_a_private_authority_is_trusted_where_it_is_named_and_nowhere_else(kind:
 
 @pytest.mark.parametrize("talks", [False, True])
 @pytest.mark.parametrize("kind", [*OVER_HTTP, *OVER_GRPC])
-def test_mutual_tls_serves_only_whom_the_authority_signed(kind: Any, talks: bool, mutual: Served):
+def test_mutual_tls_serves_only_whom_the_authority_signed(kind, talks, mutual):
     assert ask(kind, mutual, talks=talks, tls=OWN) == 0.02
     for tls in (TRUST, STRANGER):
         with pytest.raises(TurnScoreError, match=r"no (answer|conversation)"):
@@ -96,14 +92,14 @@ def test_the_authorities_of_the_environment_hold_for_calls_and_conversations(kin
     assert ask(kind, encrypted, talks=talks) == 0.02
 
 
-def test_one_thread_alone_uses_an_encrypted_connection(encrypted: Served, monkeypatch: pytest.MonkeyPatch):
-    users: defaultdict[int, set[int]] = defaultdict(set)
-    kept: list[ssl.SSLObject] = []
+def test_one_thread_alone_uses_an_encrypted_connection(encrypted, monkeypatch):
+    users = defaultdict(set)
+    kept = []
 
-    def watch(name: str) -> None:
+    def watch(name):
         original = getattr(ssl.SSLObject, name)
 
-        def watched(connection: ssl.SSLObject, *arguments: Any) -> Any:
+        def watched(connection, *arguments):
             kept.append(connection)
             users[id(connection)].add(threading.get_ident())
             return original(connection, *arguments)
@@ -119,12 +115,12 @@ def test_one_thread_alone_uses_an_encrypted_connection(encrypted: Served, monkey
 
 
 @pytest.mark.parametrize("kind", [TurnScoreClient, AsyncTurnScoreClient])
-def test_encryption_over_an_address_in_plain_text_is_refused(kind: Callable[..., Any]):
+def test_encryption_over_an_address_in_plain_text_is_refused(kind):
     with pytest.raises(ValueError, match="https://"):
         kind("http://localhost:3000", tls=TRUST)
 
 
-def test_the_command_takes_the_files_as_options(mutual: Served, tmp_path):
+def test_the_command_takes_the_files_as_options(mutual, tmp_path):
     files = ["--ca-file", certificate("authority"), "--cert-file", certificate("caller")]
     arguments = [*files, "--key-file", private_key("caller"), "--url", mutual[0]]
     source = write_lines(tmp_path / "turns.jsonl", {"response": "one two"})
@@ -140,6 +136,6 @@ def test_the_command_takes_the_files_as_options(mutual: Served, tmp_path):
         (["--url", "https://localhost:1", "--ca-file", "nowhere.pem"], "nowhere.pem"),
     ],
 )
-def test_files_that_make_no_sense_are_a_usage_error(arguments: list[str], message: str):
+def test_files_that_make_no_sense_are_a_usage_error(arguments, message):
     result = invoke(app, ["info", *arguments], 2)
     assert message in " ".join(result.stderr.replace("│", "").split())

@@ -11,7 +11,7 @@ from turnscore_client._websocket import WebSocketStream
 
 
 @pytest.fixture(params=["http-sync", "http-async"])
-def kind(request: pytest.FixtureRequest) -> str:
+def kind(request):
     return request.param
 
 
@@ -60,7 +60,7 @@ async def test_messages_that_are_not_turnscores_are_told(live):
     assert refused.value.body_start == "hello"
 
 
-async def _receive() -> None:
+async def _receive():
     await asyncio.sleep(60)
 
 
@@ -74,7 +74,7 @@ def test_a_conversation_whose_thread_has_ended_says_so_and_closes():
     stream._loop.close()
 
 
-def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch):
+def test_a_missing_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "websockets", None)
     monkeypatch.delitem(sys.modules, "turnscore_client._websocket", raising=False)
     with (

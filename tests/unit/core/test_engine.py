@@ -1,21 +1,17 @@
 """The engine around fake scorers: what is asked once, what fails alone, what is refused, what is shared."""
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support.fakes import NOT_A_NUMBER, POISON, FakeEncoder, FakeScorer, loaded_fake
 from support.versions import dialogue, engine_of, values
 from turnscore_core.dialogues import Dialogue
 from turnscore_core.engine import Engine, OptionsError
-from turnscore_core.load_settings import LoadSettings
-from turnscore_core.scorers.scorer import TokenPack, TurnToScore
 from turnscore_models.manifest import BundleError
 from turnscore_wire import ErrorCode, Turn
 
 
-def test_every_system_turn_is_scored_in_the_order_of_the_dialogues(fake_scorer: FakeScorer):
+def test_every_system_turn_is_scored_in_the_order_of_the_dialogues(fake_scorer):
     with engine_of(fake=fake_scorer, other=FakeScorer()) as engine:
         first, second = engine.score([dialogue("a", "hi", "one two", "and", "three"), dialogue("b", "hi", "x y z")])
     assert (first.id, second.id) == ("a", "b")
@@ -28,13 +24,13 @@ def test_every_system_turn_is_scored_in_the_order_of_the_dialogues(fake_scorer: 
     assert first.error is None
 
 
-def test_batches_hold_turns_of_one_width_across_dialogues_the_widest_first(fake_scorer: FakeScorer):
+def test_batches_hold_turns_of_one_width_across_dialogues_the_widest_first(fake_scorer):
     with engine_of(fake=fake_scorer) as engine:
         engine.score([dialogue(str(n), "hi", f"{n} " * 20, "and", f"{n} " * 4) for n in range(3)])
     assert fake_scorer.batches == [[20, 20, 20], [4, 4, 4]]
 
 
-def test_equal_turns_of_a_call_are_computed_once(fake_scorer: FakeScorer):
+def test_equal_turns_of_a_call_are_computed_once(fake_scorer):
     with engine_of(fake=fake_scorer) as engine:
         results = engine.score([dialogue(each, "hi", "how are you?", "good", each) for each in "abcc"])
         assert engine.turns_computed == 4
@@ -42,7 +38,7 @@ def test_equal_turns_of_a_call_are_computed_once(fake_scorer: FakeScorer):
     assert not any(turn.scores["fake"].cached for each in results for turn in each.turns)
 
 
-def test_what_is_wrong_with_a_dialogue_is_its_own_error_and_names_the_limit(fake_scorer: FakeScorer):
+def test_what_is_wrong_with_a_dialogue_is_its_own_error_and_names_the_limit(fake_scorer):
     turn = Turn(speaker="user", text="hi")
     with engine_of(fake=fake_scorer) as engine:
         *wrong, right = engine.score(
@@ -51,7 +47,7 @@ def test_what_is_wrong_with_a_dialogue_is_its_own_error_and_names_the_limit(fake
                 Dialogue("long", [turn, Turn(speaker="system", text="a" * 8001)]),
                 Dialogue("silent", [turn]),
                 Dialogue("empty", []),
-                Dialogue("unreadable", [turn, Turn.model_construct(speaker="system", text=None)]),  # type: ignore[arg-type]
+                Dialogue("unreadable", [turn, Turn.model_construct(speaker="system", text=None)]),
                 dialogue("right", "hi", "hello"),
             ]
         )
@@ -66,7 +62,7 @@ def test_what_is_wrong_with_a_dialogue_is_its_own_error_and_names_the_limit(fake
     assert (right.error, values(right)) == (None, [0.01])
 
 
-def test_a_system_turn_without_a_text_costs_that_turn_alone(fake_scorer: FakeScorer):
+def test_a_system_turn_without_a_text_costs_that_turn_alone(fake_scorer):
     with engine_of(fake=fake_scorer, other=FakeScorer()) as engine:
         [result] = engine.score([dialogue("blank", "hi", " ", "what?", "sorry")])
     blank, spoken = result.turns
@@ -87,7 +83,7 @@ def test_a_system_turn_without_a_text_costs_that_turn_alone(fake_scorer: FakeSco
         ("untokenizable", "fake could not tokenize the text"),
     ],
 )
-def test_a_turn_that_cannot_be_computed_fails_alone(fake_scorer: FakeScorer, text: str, message: str):
+def test_a_turn_that_cannot_be_computed_fails_alone(fake_scorer, text, message):
     with engine_of(fake=fake_scorer) as engine:
         bad, good = engine.score([dialogue("bad", "hi", text, "and", "more"), dialogue("good", "hi", "fine")])
     failed, spoken = bad.turns
@@ -103,14 +99,14 @@ class OnePassScorer(FakeScorer):
 
     shares_passes = True
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
-        self.asked: list[list[str]] = []
+        self.asked = []
 
-    def inputs_of(self, turn: TurnToScore) -> tuple[str, ...]:
+    def inputs_of(self, turn):
         return (*(each.text for each in turn.context), turn.response)
 
-    def encode(self, turns: Sequence[TurnToScore]) -> list[TokenPack]:
+    def encode(self, turns):
         self.asked.append([turn.response for turn in turns])
         return super().encode(turns)
 
@@ -140,27 +136,27 @@ def test_a_scorer_of_one_pass_gets_a_dialogue_s_turns_together_and_equal_dialogu
         ({"options": {"fake": {"charming": 1}}}, "options.fake.charming"),
     ],
 )
-def test_a_wrong_option_is_refused_by_name(fake_scorer: FakeScorer, given: dict[str, Any], field: str):
+def test_a_wrong_option_is_refused_by_name(fake_scorer, given, field):
     with pytest.raises(OptionsError, match="^" + field.replace(".", r"\.")) as raised:
         engine_of(fake=fake_scorer, **given)
     assert raised.value.field == field
 
 
-def test_a_bundle_under_another_scorer_s_name_and_one_that_scores_no_turns_are_refused(fake_scorer: FakeScorer):
+def test_a_bundle_under_another_scorer_s_name_and_one_that_scores_no_turns_are_refused(fake_scorer):
     with pytest.raises(BundleError, match="the bundle in /somewhere is no mood; loaded: fake"):
         engine_of(fake=fake_scorer, models={"mood": Path("/somewhere")})
     with pytest.raises(BundleError, match=r"encoder:1\.0\.0 compares texts"):
         engine_of(fake=fake_scorer, encoder=FakeEncoder())
 
 
-def test_the_environment_changes_nothing(fake_scorer: FakeScorer, monkeypatch: pytest.MonkeyPatch):
+def test_the_environment_changes_nothing(fake_scorer, monkeypatch):
     monkeypatch.setenv("TURNSCORE_MODELS", "unknown")
     monkeypatch.setenv("TURNSCORE_LIMITS__MAX_TURNS", "1")
     monkeypatch.setenv("TURNSCORE_NOBODY_READS", "this")
     monkeypatch.setenv("TURNSCORE_RUNTIME__THREADS", "several")
-    asked: list[LoadSettings] = []
+    asked = []
 
-    def load(settings: LoadSettings) -> Mapping[str, Any]:
+    def load(settings):
         asked.append(settings)
         return {"fake": loaded_fake(fake_scorer)}
 
@@ -171,7 +167,7 @@ def test_the_environment_changes_nothing(fake_scorer: FakeScorer, monkeypatch: p
     assert (settings.threads, settings.concurrent_batches, settings.device) == (2, 3, "cpu")
 
 
-def test_what_is_loaded_is_named_with_all_that_can_change_a_score(fake_scorer: FakeScorer):
+def test_what_is_loaded_is_named_with_all_that_can_change_a_score(fake_scorer):
     fake_scorer.threshold = 0.5
     with engine_of(fake=fake_scorer) as engine:
         [(name, model)] = engine.models.items()
@@ -184,13 +180,13 @@ def test_what_is_loaded_is_named_with_all_that_can_change_a_score(fake_scorer: F
 class Kept:
     """A store of scores in the process."""
 
-    def __init__(self) -> None:
-        self.entries: dict[str, bytes] = {}
+    def __init__(self):
+        self.entries = {}
 
-    def fetch(self, keys: Sequence[str]) -> list[bytes | None]:
+    def fetch(self, keys):
         return [self.entries.get(key) for key in keys]
 
-    def keep(self, entries: Mapping[str, bytes]) -> None:
+    def keep(self, entries):
         self.entries.update(entries)
 
 
@@ -211,7 +207,7 @@ def test_what_another_engine_computed_is_found_in_the_shared_scores():
 
 
 @pytest.mark.parametrize("given", [{"namespace": "other"}, {"secret": b"s"}])
-def test_scores_of_another_namespace_or_secret_are_not_found(given: dict[str, Any]):
+def test_scores_of_another_namespace_or_secret_are_not_found(given):
     kept = Kept()
     for own in ({}, given):
         with engine_of(fake=FakeScorer(), shared=kept, **own) as engine:

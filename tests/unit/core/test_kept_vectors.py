@@ -1,53 +1,51 @@
 """Vectors of texts that were read are used again: bounded, of one encoder alone, and without changing a bit."""
 
-from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import pytest
 from support.bundles import converse, make_quality_bundle, make_quality_version, open_quality
-from turnscore_core.kept_vectors import Vectors, VectorStore
+from turnscore_core.kept_vectors import VectorStore
 from turnscore_core.load_settings import LoadSettings
 from turnscore_core.loaded_scorer import load_scorer, score_in_one_batch
 from turnscore_core.model_loader import ModelLoader
 from turnscore_core.scorers.quality import CONTEXT, RESPONSE, QualityScorer
-from turnscore_core.scorers.scorer import RawScore, Scorer, TurnToScore
-from turnscore_models.bundle import Bundle, read_bundle, starter_bundles
+from turnscore_core.scorers.scorer import TurnToScore
+from turnscore_models.bundle import read_bundle, starter_bundles
 from turnscore_wire import Turn
 
 CONVERSATIONS = 200
 COMMON = (*"abcdefghijklmnopqrstuvwxyz", "yes", "no", "well", "why", "good", "so")
 
 
-def replies(conversation: Sequence[Turn]) -> Iterator[TurnToScore]:
+def replies(conversation):
     for place in range(1, len(conversation), 2):
         yield TurnToScore(conversation[:place], conversation[place].text)
 
 
-def score_each(scorer: Scorer, turns: Sequence[TurnToScore]) -> list[RawScore]:
+def score_each(scorer, turns):
     """Each turn when it comes."""
     return [score_in_one_batch(scorer, [scorer.trim(turn)])[0] for turn in turns]
 
 
 @pytest.fixture(scope="module")
-def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+def bundle(tmp_path_factory):
     return make_quality_bundle(tmp_path_factory.mktemp("kept") / "bundle")
 
 
-def open_scorer(bundle: Bundle, store: VectorStore | None = None, encoder: str = "a") -> QualityScorer:
+def open_scorer(bundle, store=None, encoder="a"):
     scorer = QualityScorer(bundle, open_quality(bundle.folder))
     if store is not None:
         scorer.keep_vectors(store.of(encoder))
     return scorer
 
 
-def count_rows(scorer: QualityScorer) -> list[int]:
+def count_rows(scorer):
     """Grows by the rows of each batch that the encoder's first graph reads."""
     backend, found = scorer._encoder._rows, list[int]()
     run = backend.run
 
-    def count(feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def count(feeds):
         found.append(len(feeds["input_ids"]))
         return run(feeds)
 
@@ -55,7 +53,7 @@ def count_rows(scorer: QualityScorer) -> list[int]:
     return found
 
 
-def test_a_turn_that_was_read_ahead_is_not_read_again_and_changes_no_bit(bundle: Bundle):
+def test_a_turn_that_was_read_ahead_is_not_read_again_and_changes_no_bit(bundle):
     plain, ahead = open_scorer(bundle), open_scorer(bundle, VectorStore())
     turn, other = next(replies(converse(1, 2))), next(replies(converse(2, 2)))
     expected = TurnToScore(turn.context, "")
@@ -78,7 +76,7 @@ def test_200_conversations_have_the_same_bits_with_and_without_kept_vectors():
     [starter] = [each for each in starter_bundles() if each.name == "quality"]
     scorer = load_scorer(read_bundle(starter), "cpu-int8").scorer
 
-    def score_all() -> list[RawScore]:
+    def score_all():
         found = []
         for seed in range(CONVERSATIONS):
             turns = list(replies(converse(seed, 4, COMMON)))
@@ -93,7 +91,7 @@ def test_200_conversations_have_the_same_bits_with_and_without_kept_vectors():
     assert store.counts().hits[CONTEXT] > CONVERSATIONS
 
 
-def test_at_reply_time_the_reply_and_what_was_said_since_are_read(bundle: Bundle):
+def test_at_reply_time_the_reply_and_what_was_said_since_are_read(bundle):
     scorer = open_scorer(bundle, VectorStore())
     rows = count_rows(scorer)
     texts = ["a b c", "d e f g", "h i", "j k l", "m n o", "p q"]
@@ -104,7 +102,7 @@ def test_at_reply_time_the_reply_and_what_was_said_since_are_read(bundle: Bundle
     assert rows == [2, 2, 2, 3]
 
 
-def test_a_queue_counts_what_will_be_read_of_a_turn_and_a_sixth_of_what_is_kept(bundle: Bundle):
+def test_a_queue_counts_what_will_be_read_of_a_turn_and_a_sixth_of_what_is_kept(bundle):
     kept, plain = open_scorer(bundle, VectorStore()), open_scorer(bundle)
     texts = [Turn(speaker="user", text="a b"), Turn(speaker="system", text="c d"), Turn(speaker="user", text="e f g")]
     [pack] = kept.encode([TurnToScore(texts, "h")])
@@ -117,7 +115,7 @@ def test_a_queue_counts_what_will_be_read_of_a_turn_and_a_sixth_of_what_is_kept(
     assert plain.for_queue(pack) == pack
 
 
-def test_a_short_response_is_kept_as_such_and_a_long_one_only_as_what_comes_before(bundle: Bundle):
+def test_a_short_response_is_kept_as_such_and_a_long_one_only_as_what_comes_before(bundle):
     scorer = open_scorer(bundle, VectorStore())
     rows = count_rows(scorer)
     for response in ("a b", "a b", " ".join("abcdefghijklmnop") + " x y", "c d e f"):
@@ -127,7 +125,7 @@ def test_a_short_response_is_kept_as_such_and_a_long_one_only_as_what_comes_befo
     assert rows == [1, 1, 1, 1]
 
 
-def fill(size: int) -> Vectors:
+def fill(size):
     return (np.zeros(size, np.uint8),)
 
 
@@ -165,7 +163,7 @@ def test_no_key_tells_a_text_and_none_is_another_stores_or_roles():
     assert all(np.array(row, np.int32).tobytes() not in key for key in keys)
 
 
-def test_a_version_with_the_same_encoder_uses_what_the_other_read(tmp_path: Path):
+def test_a_version_with_the_same_encoder_uses_what_the_other_read(tmp_path):
     served = make_quality_bundle(tmp_path / "served")
     other = make_quality_version(tmp_path / "other", "1.1.0", marks=1, value={"weights": {"overall": 2.0}, "bias": 0.0})
     loader = ModelLoader(LoadSettings(models=(str(served.folder),), device="cpu", threads=1))
@@ -180,7 +178,7 @@ def test_a_version_with_the_same_encoder_uses_what_the_other_read(tmp_path: Path
     assert (second.details, second.value != first.value) == (first.details, True)
 
 
-def test_many_threads_share_a_small_store(bundle: Bundle):
+def test_many_threads_share_a_small_store(bundle):
     store = VectorStore(8_000)
     kept, plain = open_scorer(bundle, store), open_scorer(bundle)
     conversations = [list(replies(converse(seed % 7, 10))) for seed in range(60)]

@@ -1,33 +1,29 @@
 """Loading: side by side at the start, beside a candidate version later, warmed up, with a deployment's options."""
 
 import json
-from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from pydantic import JsonValue
 from support.bundles import make_encoder_bundle, make_quality_bundle
 from support.fakes import CPU_BUILD, FakeMachine
 from turnscore_core import loaded_scorer, model_loader
 from turnscore_core.batches import padded_tokens
 from turnscore_core.inference.concurrency import Concurrency
 from turnscore_core.load_settings import LoadSettings
-from turnscore_core.loaded_scorer import LoadedScorer, choose_variant, load_scorer
+from turnscore_core.loaded_scorer import choose_variant, load_scorer
 from turnscore_core.model_loader import ModelLoader, fill_arenas
-from turnscore_core.scorers.scorer import RawScore, TokenPack
 from turnscore_models import bundle as bundle_module
-from turnscore_models.bundle import Bundle, read_bundle, starter_bundles, write_bundle
+from turnscore_models.bundle import read_bundle, starter_bundles, write_bundle
 from turnscore_models.manifest import BundleError, CorruptBundleError, MismatchedGraphError
 
 MOST_TOKENS = 256
 
 
 @pytest.mark.parametrize("name", ["fed", "quality"])
-def test_the_batches_are_as_large_as_they_may_be_and_of_unlike_widths(name: str, monkeypatch: pytest.MonkeyPatch):
+def test_the_batches_are_as_large_as_they_may_be_and_of_unlike_widths(name, monkeypatch):
     bundle = read_bundle(next(folder for folder in starter_bundles() if folder.name == name))
     loaded = load_scorer(bundle, choose_variant(bundle))
-    batches: list[Sequence[TokenPack]] = []
+    batches = []
     monkeypatch.setattr(loaded.scorer, "score", batches.append)
     fill_arenas(loaded, MOST_TOKENS)
     # No further pack of a batch's form would fit, and FED's packs are larger than that alone.
@@ -40,13 +36,13 @@ def test_the_batches_are_as_large_as_they_may_be_and_of_unlike_widths(name: str,
 CONCURRENCY = Concurrency(batches=3, threads=1)
 
 
-def as_version(bundle: Bundle, version: str, **options: JsonValue) -> Bundle:
+def as_version(bundle, version, **options):
     update = {"version": version, "options": bundle.manifest.options | options}
     return write_bundle(bundle.folder, bundle.manifest.model_copy(update=update))
 
 
 @pytest.fixture
-def loader(tmp_path: Path) -> ModelLoader:
+def loader(tmp_path):
     make_quality_bundle(tmp_path / "serving")
     settings = LoadSettings(
         models=(f"{tmp_path}/serving",),
@@ -59,16 +55,16 @@ def loader(tmp_path: Path) -> ModelLoader:
 
 
 @pytest.fixture
-def serving(loader: ModelLoader) -> LoadedScorer:
+def serving(loader):
     return loader.load_all()["quality"]
 
 
 def test_a_candidate_has_the_concurrent_batches_of_the_version_that_serves_and_is_warm(
-    loader: ModelLoader, serving: LoadedScorer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    warmed: list[tuple[str, int, dict[str, bool]]] = []
+    loader, serving, tmp_path, monkeypatch
+):
+    warmed = []
 
-    def warm(loaded: LoadedScorer, tokens: int, **how: bool) -> None:
+    def warm(loaded, tokens, **how):
         warmed.append((loaded.bundle.manifest.version, tokens, how))
 
     monkeypatch.setattr(model_loader, "fill_arenas", warm)
@@ -106,8 +102,8 @@ async def test_what_was_proved_is_loaded_without_a_second_proof(loader, serving,
 
 @pytest.mark.parametrize("turned", [0, 3, 6, None])
 def test_a_link_that_is_turned_and_turned_back_changes_nothing_that_is_served(
-    loader: ModelLoader, serving: LoadedScorer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, turned: int | None
-) -> None:
+    loader, serving, tmp_path, monkeypatch, turned
+):
     """Another bundle of that name lies behind the link while one of the files is read, or once all of them were."""
     first = as_version(make_quality_bundle(tmp_path / "first"), "1.1.0")
     other = as_version(make_quality_bundle(tmp_path / "other"), "1.1.0")
@@ -120,11 +116,11 @@ def test_a_link_that_is_turned_and_turned_back_changes_nothing_that_is_served(
     assert len(bundle.manifest.files) == 7
     copy_hashed, copied = bundle_module._copy_hashed, []
 
-    def turn(target: Path) -> None:
+    def turn(target):
         link.unlink()
         link.symlink_to(target)
 
-    def copy_while_somebody_turns(source: Path, target: Path) -> str:
+    def copy_while_somebody_turns(source, target):
         if len(copied) == turned:
             turn(other.folder)
         found = copy_hashed(source, target)
@@ -142,7 +138,7 @@ def test_a_link_that_is_turned_and_turned_back_changes_nothing_that_is_served(
             loader.load_candidate(bundle, serving, checked=bundle.digest)
 
 
-def score_one(loaded: LoadedScorer) -> RawScore:
+def score_one(loaded):
     [score] = loaded.scorer.score(loaded.scorer.encode([loaded.sample]))
     return score
 

@@ -20,22 +20,21 @@ from turnscore_core.preflight import (
     run_preflight,
     with_options,
 )
-from turnscore_models.bundle import Bundle
 
 REQUEST = PreflightRequest(folder=Path("nowhere"), lenders=[], options={}, variant="fp32")
 
 
-def code(text: str) -> tuple[str, ...]:
+def code(text):
     """A command that stands in for the proof."""
     return sys.executable, "-S", "-c", dedent(text)
 
 
-def order_of(bundle: Bundle) -> PreflightRequest:
+def order_of(bundle):
     return PreflightRequest(folder=bundle.folder, lenders=[], options=bundle.manifest.options, variant="fp32")
 
 
 @pytest.mark.usefixtures("_proof_of_ordinary_priority")
-async def test_a_proof_returns_the_digest_of_what_holds_with_the_deployments_options(tmp_path: Path) -> None:
+async def test_a_proof_returns_the_digest_of_what_holds_with_the_deployments_options(tmp_path):
     bundle = make_quality_bundle(tmp_path / "next")
     changed = with_options(bundle, {**bundle.manifest.options, "layout": {**LAYOUT, "response_tokens": 22}})
     assert await run_preflight("quality:0.0.1", order_of(changed)) == changed.digest
@@ -52,12 +51,12 @@ ENDS = [
 
 
 @pytest.mark.parametrize(("text", "reason"), ENDS)
-async def test_a_proof_that_dies_is_a_refusal_that_says_so(text: str, reason: str) -> None:
+async def test_a_proof_that_dies_is_a_refusal_that_says_so(text, reason):
     with pytest.raises(FailedPreflightError, match=reason):
         await run_preflight("a:1", REQUEST, command=code(text))
 
 
-async def test_of_a_proof_that_prints_without_end_the_end_is_kept_alone() -> None:
+async def test_of_a_proof_that_prints_without_end_the_end_is_kept_alone():
     prints = f"""
         import os
         for _ in range(100):
@@ -80,13 +79,13 @@ WAITS = """
 """
 
 
-def pid_in(file: Path) -> int | None:
+def pid_in(file):
     """What the process has written, once it has."""
     text = file.read_text() if file.exists() else ""
     return int(text) if text.endswith("\n") else None
 
 
-async def test_a_proof_without_end_is_ended_and_leaves_no_zombie() -> None:
+async def test_a_proof_without_end_is_ended_and_leaves_no_zombie():
     before = psutil.Process().children()
     with pytest.raises(
         FailedPreflightError, match=r"did not end within 0.5 s: its graph hangs, or this machine has no CPU"
@@ -95,7 +94,7 @@ async def test_a_proof_without_end_is_ended_and_leaves_no_zombie() -> None:
     assert psutil.Process().children() == before
 
 
-async def test_whoever_gives_up_a_proof_ends_its_process_and_leaves_no_zombie(tmp_path: Path) -> None:
+async def test_whoever_gives_up_a_proof_ends_its_process_and_leaves_no_zombie(tmp_path):
     file = tmp_path / "pid"
     proving = asyncio.create_task(run_preflight("a:1", REQUEST, command=(*code(WAITS), str(file))))
     await until(lambda: pid_in(file))
@@ -107,7 +106,7 @@ async def test_whoever_gives_up_a_proof_ends_its_process_and_leaves_no_zombie(tm
     await until(lambda: not psutil.pid_exists(pid))
 
 
-async def test_a_proof_leaves_callers_the_cpu() -> None:
+async def test_a_proof_leaves_callers_the_cpu():
     waits_for_it = f"""
         import os, time
         while os.getpriority(os.PRIO_PROCESS, 0) < {PRIORITY}:
@@ -118,7 +117,7 @@ async def test_a_proof_leaves_callers_the_cpu() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="prctl(2) is Linux's")
-def test_a_proof_ends_with_a_service_that_is_killed(tmp_path: Path) -> None:
+def test_a_proof_ends_with_a_service_that_is_killed(tmp_path):
     file = tmp_path / "pid"
     proves = f"""
         import os, pathlib, signal

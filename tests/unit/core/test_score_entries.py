@@ -2,8 +2,6 @@
 
 import dataclasses
 import math
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,27 +16,20 @@ from turnscore_core.score_entries import (
     decode_entry,
     encode_entry,
 )
-from turnscore_core.scorers.scorer import WHOLE, Fields, RawScore
+from turnscore_core.scorers.scorer import WHOLE, RawScore
 from turnscore_core.scorers.turn_warnings import WARNINGS
-from turnscore_models.bundle import Bundle, write_bundle
+from turnscore_models.bundle import write_bundle
 from turnscore_wire import TokenCount
 
-INPUTS: Fields = (("a b", "hello"), "c")
+INPUTS = (("a b", "hello"), "c")
 
 
-def key(
-    bundle: Bundle,
-    inputs: Fields = INPUTS,
-    namespace: str = "n",
-    secret: bytes = b"",
-    variant: Any = "fp32",
-    code: str = "1",
-) -> str:
+def key(bundle, inputs=INPUTS, namespace="n", secret=b"", variant="fp32", code="1"):
     loaded = LoadedScorer(scorer=FakeScorer(), bundle=bundle, variant=variant, percentiles=(), code_version=code)
     return KeyMaker(loaded, secret).key(namespace, inputs)
 
 
-def test_a_key_changes_with_all_that_can_change_a_score_and_with_nothing_else(tmp_path: Path):
+def test_a_key_changes_with_all_that_can_change_a_score_and_with_nothing_else(tmp_path):
     bundle = make_bundle(tmp_path / "b")
     prose = bundle.manifest.model_copy(update={"licence": "MIT", "training": {}})
     same = dataclasses.replace(bundle, folder=tmp_path / "elsewhere", manifest=prose)
@@ -81,19 +72,19 @@ PARTS = {
 }
 
 
-def encoded(key: str = "k", secret: bytes = b"") -> bytes:
+def encoded(key="k", secret=b""):
     entry = encode_entry(key, PARTS, secret)
     assert entry is not None
     return entry
 
 
 @pytest.mark.parametrize("secret", [b"", b"s" * 32])
-def test_an_entry_comes_back_bit_for_bit(secret: bytes):
+def test_an_entry_comes_back_bit_for_bit(secret):
     assert decode_entry("k", encoded(secret=secret), secret) == PARTS
 
 
 @pytest.mark.parametrize("secret", [b"", b"s" * 32])
-def test_names_that_a_caller_chose_are_not_readable(secret: bytes):
+def test_names_that_a_caller_chose_are_not_readable(secret):
     named = {
         b"one": RawScore(0.5, {"mentions Acme Ltd": 0.5, "ok": 0.25}, tokens=TokenCount(used=1, dropped=0)),
         b"two": RawScore(0.5, {"mentions Acme Ltd": 0.5}, tokens=TokenCount(used=1, dropped=0)),
@@ -143,13 +134,13 @@ def test_an_entry_of_another_format_is_stale():
     ],
     ids=["name", "details", "tokens"],
 )
-def test_a_score_that_does_not_fit_is_not_written(part: RawScore):
+def test_a_score_that_does_not_fit_is_not_written(part):
     assert encode_entry("k", {WHOLE: part}) is None
 
 
 @pytest.mark.parametrize("forged", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("field", ["value", "percentile", "detail"])
-def test_a_number_that_no_scorer_gives_is_refused(field: str, forged: float):
+def test_a_number_that_no_scorer_gives_is_refused(field, forged):
     numbers = {"value": 0.5, "percentile": 50.0, "detail": 0.5, field: forged}
     raw = RawScore(numbers["value"], {"sentiment": numbers["detail"]}, percentile=numbers["percentile"])
     entry = encode_entry("k", {WHOLE: dataclasses.replace(raw, tokens=TokenCount(used=2, dropped=0))})
@@ -161,7 +152,7 @@ def test_a_number_that_no_scorer_gives_is_refused(field: str, forged: float):
 VECTOR = np.array([0.6, -0.8, 1e-30], "<f4").tobytes()
 
 
-def with_vector(vector: bytes | None) -> bytes:
+def with_vector(vector):
     part = RawScore(0.5, {"x": 0.25}, vector=vector, tokens=TokenCount(used=2, dropped=0))
     entry = encode_entry("k", {WHOLE: part})
     assert entry is not None
@@ -174,13 +165,13 @@ def test_a_vector_comes_back_bit_for_bit():
 
 
 @pytest.mark.parametrize("vector", [None, VECTOR[:8], VECTOR + VECTOR[:4]])
-def test_a_vector_of_another_size_is_refused(vector: bytes | None):
+def test_a_vector_of_another_size_is_refused(vector):
     with pytest.raises(UnreadableEntryError):
         decode_entry("k", with_vector(vector), vector_bytes=len(VECTOR))
 
 
 @pytest.mark.parametrize("forged", [math.nan, math.inf])
-def test_a_vector_with_a_number_that_is_none_is_refused(forged: float):
+def test_a_vector_with_a_number_that_is_none_is_refused(forged):
     vector = np.array([0.6, forged, 0.8], "<f4").tobytes()
     with pytest.raises(UnreadableEntryError):
         decode_entry("k", with_vector(vector), vector_bytes=len(vector))

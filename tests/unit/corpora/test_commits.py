@@ -3,16 +3,13 @@
 import errno
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import fsspec
 import pytest
 from support.corpora import WordEngine, content_of, dialogue_rows, plan_of, turns_of, write_lines
 from turnscore_corpus import OutputFolder, process_block
 from turnscore_corpus.errors import BadOutputError, ChangedJobError
-from turnscore_corpus.inputs.plan import Plan
 from turnscore_corpus.outputs.folder import describe_job
 from turnscore_corpus.outputs.stores import LocalStore, RemoteStore
 
@@ -24,15 +21,15 @@ class KilledError(BaseException):
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> Plan:
+def made(tmp_path):
     return plan_of(write_lines(tmp_path / "a.jsonl", ROWS), 4)
 
 
-def begin(made: Plan, place: Path | str, engine: WordEngine | None = None) -> OutputFolder:
+def begin(made, place, engine=None):
     return OutputFolder.begin(str(place), describe_job(made, (engine or WordEngine()).models, {}, 4))
 
 
-def go_on(made: Plan, place: Path | str) -> list[int]:
+def go_on(made, place):
     """What a run does, without its lock; the blocks that it did."""
     engine = WordEngine()
     output = begin(made, place, engine)
@@ -42,7 +39,7 @@ def go_on(made: Plan, place: Path | str) -> list[int]:
     return [process_block(block, engine, output).block for block in left]
 
 
-def files_in(folder: Path) -> dict[str, bytes]:
+def files_in(folder):
     """All of it but the times in the manifests."""
     found = {}
     for path in sorted(folder.rglob("*")):
@@ -54,15 +51,15 @@ def files_in(folder: Path) -> dict[str, bytes]:
     return found
 
 
-def steps(monkeypatch: pytest.MonkeyPatch, kill_at: int) -> list[str]:
+def steps(monkeypatch, kill_at):
     """Every call to the system on the way to the disk, in order; instead of that one, or behind it, the process dies.
 
     Even numbers die before the call has done anything, odd ones as soon as it has done its work.
     """
-    told: list[str] = []
+    told = []
 
-    def wrapped(name: str, call: Any) -> Any:
-        def step(*arguments: Any) -> Any:
+    def wrapped(name, call):
+        def step(*arguments):
             told.append(name)
             if len(told) - 1 == kill_at // 2 and kill_at % 2 == 0:
                 raise KilledError
@@ -99,7 +96,7 @@ def test_killed_at_any_step_the_same_command_writes_what_one_run_writes(tmp_path
     assert deaths == 2 * 3 * (1 + 3 + 4)  # the job; a block of two tables, one of three; and their manifests
 
 
-def _manifests_that_lie(place: Path) -> list[str]:
+def _manifests_that_lie(place):
     found = []
     for path in (place / "manifests").glob("[!.]*.json"):
         tables = json.loads(path.read_text())["tables"].values()
@@ -107,7 +104,7 @@ def _manifests_that_lie(place: Path) -> list[str]:
     return found
 
 
-def torn_at(path: Path) -> None:
+def torn_at(path):
     path.write_bytes(path.read_bytes()[:-3])
 
 
@@ -124,7 +121,7 @@ def test_a_block_with_a_torn_or_missing_file_is_done_again_and_no_other(name, ha
     assert go_on(made, tmp_path / "out") == []
 
 
-def test_every_row_is_in_one_place_and_says_where(made: Plan, tmp_path: Path):
+def test_every_row_is_in_one_place_and_says_where(made, tmp_path):
     go_on(made, tmp_path / "out")
     found = content_of(tmp_path / "out")
     assert [row["row"] for row in found["dialogues"]] == [1, 2, 3, 4, 5, 7, 8, 9, 10]
@@ -135,7 +132,7 @@ def test_every_row_is_in_one_place_and_says_where(made: Plan, tmp_path: Path):
     assert [row["index"] for row in found["turns"] if row["row"] == 7] == [3]
 
 
-def test_what_a_scorer_cannot_compute_and_what_the_engine_refuses_is_set_aside(tmp_path: Path):
+def test_what_a_scorer_cannot_compute_and_what_the_engine_refuses_is_set_aside(tmp_path):
     rows = [{"turns": turns_of("hi", "broken", "so", "fine")}, {"turns": turns_of("hi", "refused")}]
     made = plan_of(write_lines(tmp_path / "a.jsonl", rows))
     go_on(made, tmp_path / "out")
@@ -148,11 +145,11 @@ def test_what_a_scorer_cannot_compute_and_what_the_engine_refuses_is_set_aside(t
     assert (dialogue["scored"], dialogue["turns"], dialogue["words_turns"]) == (1, 4, 1)
 
 
-def renamed(folder: Path) -> tuple[Plan, WordEngine]:
+def renamed(folder):
     return plan_of((folder / "a.jsonl").rename(folder / "b.jsonl"), 4), WordEngine()
 
 
-def other_line(folder: Path) -> tuple[Plan, WordEngine]:
+def other_line(folder):
     return plan_of(write_lines(folder / "a.jsonl", [*ROWS[:-1], dialogue_rows(1, begin=90)[0]]), 4), WordEngine()
 
 
@@ -176,7 +173,7 @@ def test_another_job_is_refused_in_the_same_folder_and_what_differs_is_named(cha
     assert files_in(tmp_path / "out") == whole
 
 
-def test_a_folder_that_is_no_run_s_is_refused(made: Plan, tmp_path: Path):
+def test_a_folder_that_is_no_run_s_is_refused(made, tmp_path):
     write_lines(tmp_path / "file", [])
     with pytest.raises(BadOutputError, match="is a file; the output is a folder"):
         begin(made, tmp_path / "file")
@@ -191,7 +188,7 @@ def test_a_folder_that_is_no_run_s_is_refused(made: Plan, tmp_path: Path):
 
 
 @pytest.fixture
-def remote() -> Iterator[str]:
+def remote():
     yield "memory://out/run"
     fsspec.filesystem("memory").rm("/out", recursive=True)
 
@@ -210,7 +207,7 @@ def test_an_object_store_holds_the_same_and_a_block_without_manifest_is_done_aga
 
 
 def test_a_full_disk_is_named_with_the_file_and_nothing_half_written_keeps_it_full(tmp_path, monkeypatch):
-    def fill(_: int) -> None:
+    def fill(_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "fsync", fill)

@@ -1,19 +1,16 @@
 """What of a row is scored, what is left out, and what is set aside, with its place and its reason."""
 
-from pathlib import Path
-from typing import Any
-
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
 from support.corpora import plan_of, read_all, write_lines
 from turnscore_corpus.inputs import plan
-from turnscore_corpus.inputs.dialogues import InputDialogue, Read, SetAside
+from turnscore_corpus.inputs.dialogues import InputDialogue, SetAside
 
 USER, SYSTEM = {"speaker": "user", "text": "hi"}, {"speaker": "system", "text": "hello"}
 
 
-def read_lines(folder: Path, *rows: Any, **columns: Any) -> list[Read]:
+def read_lines(folder, *rows, **columns):
     return read_all(plan_of(write_lines(folder / "a.jsonl", rows), **columns))
 
 
@@ -72,14 +69,14 @@ def test_a_turn_that_cannot_be_read_is_left_out_and_the_others_are_scored(turn, 
     assert (dialogue.places, dialogue.turns_given) == ([0, 2], 3)
 
 
-def test_the_largest_legal_dialogue_is_read_whole(tmp_path: Path):
+def test_the_largest_legal_dialogue_is_read_whole(tmp_path):
     turns = [USER | {"text": "\U0001f600" * 8000}, SYSTEM | {"text": "é" * 8000}] * 512
     [found] = read_lines(tmp_path, {"turns": turns})
     assert isinstance(found, InputDialogue)
     assert (len(found.turns), found.chars) == (1024, 1024 * 8000)
 
 
-def test_nothing_set_aside_repeats_what_was_said(tmp_path: Path):
+def test_nothing_set_aside_repeats_what_was_said(tmp_path):
     secret = "swordfish"
     rows = [
         f'{{"turns": "{secret}',
@@ -95,7 +92,7 @@ def test_nothing_set_aside_repeats_what_was_said(tmp_path: Path):
     assert secret not in repr(told)
 
 
-def test_of_rows_that_are_turns_each_fault_has_its_row(tmp_path: Path):
+def test_of_rows_that_are_turns_each_fault_has_its_row(tmp_path):
     lines = ["a,1,user,hi", "a,2,system,", "a,3,system,yes", "b,1,user", "b,2,system,yes", ",1,user,hi"]
     lines += ["c,1,robot,hi", "c,2,system,yes", "d,1,system,fine"]
     (tmp_path / "a.csv").write_text("\n".join(["dialogue,n,speaker,text", *lines, ""]))
@@ -109,7 +106,7 @@ def test_of_rows_that_are_turns_each_fault_has_its_row(tmp_path: Path):
 
 
 @pytest.mark.parametrize("torn", ["", "{torn", '{"speaker": "user", "text": "?"}'])
-def test_a_row_that_names_no_dialogue_does_not_part_the_one_it_lies_in(torn: str, tmp_path: Path):
+def test_a_row_that_names_no_dialogue_does_not_part_the_one_it_lies_in(torn, tmp_path):
     rows = ({"dialogue": "a", **USER}, torn, {"dialogue": "a", **SYSTEM}, {"dialogue": "b", **SYSTEM})
     found = read_all(plan_of(write_lines(tmp_path / "a.jsonl", rows), row="turn", block_dialogues=1))
     dialogues = {each.id: list(each.rows) for each in found if isinstance(each, InputDialogue)}
@@ -117,14 +114,14 @@ def test_a_row_that_names_no_dialogue_does_not_part_the_one_it_lies_in(torn: str
     assert [each.row for each in found if isinstance(each, SetAside)] == ([2] if torn else [])
 
 
-def test_no_block_holds_rows_without_names_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_no_block_holds_rows_without_names_without_end(tmp_path, monkeypatch):
     monkeypatch.setattr(plan, "MOST_NAMELESS", 3)
     rows = [{"dialogue": name, **USER} for name in ("a", *[None] * 20)]
     made = plan_of(write_lines(tmp_path / "a.jsonl", rows), row="turn", block_dialogues=4)
     assert max(block.rows for block in made.blocks) <= 4 + 3
 
 
-def test_times_finer_than_pythons_are_cut_and_one_out_of_range_costs_its_row_alone(tmp_path: Path):
+def test_times_finer_than_pythons_are_cut_and_one_out_of_range_costs_its_row_alone(tmp_path):
     at = pa.array([1, 10**15, 0], pa.int64())
     said = pa.array([[USER | {"at": 1}, SYSTEM]] * 3, _TURNS_AT)
     kind = pa.list_(pa.struct([*((name, pa.string()) for name in USER), ("at", pa.timestamp("ns"))]))
@@ -139,7 +136,7 @@ def test_times_finer_than_pythons_are_cut_and_one_out_of_range_costs_its_row_alo
 _TURNS_AT = pa.list_(pa.struct([*((name, pa.string()) for name in USER), ("at", pa.int64())]))
 
 
-def test_a_cell_of_parquet_that_is_not_utf_8_costs_its_row_alone(tmp_path: Path):
+def test_a_cell_of_parquet_that_is_not_utf_8_costs_its_row_alone(tmp_path):
     texts = pa.array([b"hi", b"\xff"], pa.binary()).view(pa.string())
     table = pa.table({"turns": [[SYSTEM]] * 2, "id": texts})
     parquet.write_table(table, tmp_path / "a.parquet")

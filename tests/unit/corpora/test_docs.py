@@ -18,7 +18,7 @@ TABLES = {
 
 
 def test_every_column_is_documented_and_no_other():
-    tables_of: dict[str, list[str]] = {}
+    tables_of = {}
     for table, parts in TABLES.items():
         for listed, prefix in parts:
             for each in listed:
@@ -34,7 +34,7 @@ def test_every_column_is_documented_and_no_other():
 
 
 def test_every_option_is_documented_and_no_other():
-    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    commands = typer.main.get_command(app).commands
     words = {word for command in commands.values() for each in command.params for word in each.opts}
     options = {word for word in words if word.startswith("--")} - {"--help"}
     listed = {word for line in PAGE.splitlines() if line.startswith("| `--") for word in re.findall(r"--[a-z-]+", line)}

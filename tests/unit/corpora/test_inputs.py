@@ -3,8 +3,6 @@
 import gzip
 import io
 import json
-from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -14,16 +12,15 @@ from turnscore_corpus.errors import BadColumnsError, BadInputError, CorpusError
 from turnscore_corpus.inputs import files, plan
 from turnscore_corpus.inputs.dialogues import InputDialogue, SetAside
 from turnscore_corpus.inputs.files import Columns, find_files
-from turnscore_corpus.inputs.plan import Plan
 
 
-def dialogues_in(made: Plan) -> list[InputDialogue]:
+def dialogues_in(made):
     found = read_all(made)
     assert [each for each in found if isinstance(each, SetAside)] == []
     return [each for each in found if isinstance(each, InputDialogue)]
 
 
-def written_as(name: str, folder: Path, rows: list[dict[str, Any]]) -> Path:
+def written_as(name, folder, rows):
     path = folder / name
     if name.endswith(".parquet"):
         parquet.write_table(pa.Table.from_pylist(rows), path, row_group_size=3)
@@ -41,7 +38,7 @@ def written_as(name: str, folder: Path, rows: list[dict[str, Any]]) -> Path:
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.ndjson.gz", "a.json.zst", "a.parquet", "a.csv", "a.csv.gz"])
-def test_every_format_holds_the_same_dialogues(name: str, tmp_path: Path):
+def test_every_format_holds_the_same_dialogues(name, tmp_path):
     rows = dialogue_rows(11)
     made = plan_of(written_as(name, tmp_path, rows), 4, system="bot", day="at")
     assert [(block.start, block.rows) for block in made.blocks] == [(0, 4), (4, 4), (8, 3)]
@@ -53,7 +50,7 @@ def test_every_format_holds_the_same_dialogues(name: str, tmp_path: Path):
     ]
 
 
-def test_rows_that_are_turns_make_dialogues_that_no_block_cuts(tmp_path: Path):
+def test_rows_that_are_turns_make_dialogues_that_no_block_cuts(tmp_path):
     rows = [
         {"dialogue": f"d{number}", "n": 2 - turn, "speaker": who, "text": f"text {turn}", "bot": "b"}
         for number in range(5)
@@ -70,7 +67,7 @@ def test_rows_that_are_turns_make_dialogues_that_no_block_cuts(tmp_path: Path):
 
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
-def test_a_dialogue_whose_turns_lie_apart_is_refused_as_it_would_be_scored_as_two(kind: str, tmp_path: Path):
+def test_a_dialogue_whose_turns_lie_apart_is_refused_as_it_would_be_scored_as_two(kind, tmp_path):
     rows = [{"dialogue": each, "speaker": "system", "text": "hi"} for each in ("d1", "d2", "d1")]
     path = written_as(f"a.{kind}", tmp_path, rows)
     with pytest.raises(BadInputError, match=r"the dialogue of row 1 goes on in row 3, behind another; sort"):
@@ -101,14 +98,14 @@ def test_a_column_that_is_not_there_is_named_with_those_that_are(name, given, op
 
 
 @pytest.mark.parametrize("name", ["a.jsonl.gz", "a.jsonl.zst", "a.parquet"])
-def test_a_torn_file_is_refused_before_anything_is_scored(name: str, tmp_path: Path):
+def test_a_torn_file_is_refused_before_anything_is_scored(name, tmp_path):
     path = written_as(name, tmp_path, dialogue_rows(200))
     path.write_bytes(path.read_bytes()[:-30])
     with pytest.raises(BadInputError, match=name):
         plan_of(path)
 
 
-def test_a_file_that_shrank_since_it_was_planned_ends_its_block(tmp_path: Path):
+def test_a_file_that_shrank_since_it_was_planned_ends_its_block(tmp_path):
     path = write_lines(tmp_path / "a.jsonl", dialogue_rows(5))
     made = plan_of(path)
     write_lines(path, dialogue_rows(2))
@@ -128,7 +125,7 @@ def test_a_file_that_shrank_since_it_was_planned_ends_its_block(tmp_path: Path):
         (["twice.csv"], "two columns of its first line have one name"),
     ],
 )
-def test_what_cannot_be_input_is_refused_by_its_name(places: list[str], message: str, tmp_path: Path):
+def test_what_cannot_be_input_is_refused_by_its_name(places, message, tmp_path):
     (tmp_path / "empty").mkdir()
     for name in ("a.jsonl", "a.txt", "a.parquet.gz"):
         write_lines(tmp_path / name, dialogue_rows(1))
@@ -145,15 +142,15 @@ def test_an_address_of_an_unknown_kind_and_one_with_a_password_are_refused():
         find_files(["s3://me:secret@bucket/a.jsonl"])
 
 
-def test_lines_are_found_in_any_chunks_and_one_that_is_too_long_costs_no_memory(monkeypatch: pytest.MonkeyPatch):
+def test_lines_are_found_in_any_chunks_and_one_that_is_too_long_costs_no_memory(monkeypatch):
     class Stream(io.RawIOBase):
-        def __init__(self, content: bytes, step: int) -> None:
+        def __init__(self, content, step):
             self.content, self.step = content, step
 
-        def readable(self) -> bool:
+        def readable(self):
             return True
 
-        def readinto(self, buffer: Any) -> int:
+        def readinto(self, buffer):
             chunk, self.content = self.content[: self.step], self.content[self.step :]
             buffer[: len(chunk)] = chunk
             return len(chunk)
@@ -168,7 +165,7 @@ def test_lines_are_found_in_any_chunks_and_one_that_is_too_long_costs_no_memory(
         assert too_long == [(None, 8)], step
 
 
-def test_a_byte_order_mark_before_a_quoted_name_is_no_part_of_it(tmp_path: Path):
+def test_a_byte_order_mark_before_a_quoted_name_is_no_part_of_it(tmp_path):
     (tmp_path / "a.csv").write_bytes(b'\xef\xbb\xbf"dialogue","speaker","text"\n"a","system","yes"\n')
     [found] = dialogues_in(plan_of(tmp_path / "a.csv", row="turn"))
     assert found.id == "a"

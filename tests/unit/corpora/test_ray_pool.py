@@ -1,7 +1,6 @@
 """How many workers a run has on Ray, and what is said where Ray is not there."""
 
 import sys
-from typing import Any
 
 import pytest
 import typer
@@ -33,12 +32,12 @@ def test_workers_leave_ray_its_cpus_and_are_no_more_than_blocks(resources, choic
         ({"CPU": 32}, {"gpus_per_worker": 1.0}, "one worker needs 4 CPUs and 1 GPUs"),
     ],
 )
-def test_a_cluster_without_room_for_a_worker_is_refused(resources: dict[str, float], choice: Any, needs: str):
+def test_a_cluster_without_room_for_a_worker_is_refused(resources, choice, needs):
     with pytest.raises(RunStoppedError, match=needs):
         size_pool(resources, RayChoice(**choice), 10)
 
 
-def test_an_address_is_for_ray_and_ray_has_to_be_installed(monkeypatch: pytest.MonkeyPatch):
+def test_an_address_is_for_ray_and_ray_has_to_be_installed(monkeypatch):
     assert _choose_elsewhere("local", None, None, "cpu") is None
     with pytest.raises(typer.BadParameter, match="needs --engine ray"):
         _choose_elsewhere("local", "auto", None, "cpu")

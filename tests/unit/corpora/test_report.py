@@ -1,8 +1,6 @@
 """The report of an output: its counts against counts of its rows, its groups, and what it says of a broken one."""
 
-from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 import pytest
 from support.corpora import WordEngine, content_of, dialogue_rows, plan_of, turns_of, write_lines
@@ -24,11 +22,11 @@ ROWS = [
 
 
 @pytest.fixture
-def output(tmp_path: Path) -> Path:
+def output(tmp_path):
     return scored(tmp_path, {"system": "bot", "day": "at"})
 
 
-def scored(folder: Path, columns: dict[str, str], blocks: int | None = None) -> Path:
+def scored(folder, columns, blocks=None):
     made, engine = plan_of(write_lines(folder / "a.jsonl", ROWS), 5, **columns), WordEngine(("words", "more"))
     sink = OutputFolder.begin(str(folder / "out"), describe_job(made, engine.models, {}, 5))
     for block in made.blocks[:blocks]:
@@ -36,11 +34,11 @@ def scored(folder: Path, columns: dict[str, str], blocks: int | None = None) -> 
     return folder / "out"
 
 
-def rows_with(rows: list[dict[str, Any]], **wanted: str) -> list[dict[str, Any]]:
+def rows_with(rows, **wanted):
     return [row for row in rows if all(row[name] == value for name, value in wanted.items())]
 
 
-def test_every_tally_counts_the_rows_of_the_tables(output: Path):
+def test_every_tally_counts_the_rows_of_the_tables(output):
     corpus, found = read_corpus(str(output)), content_of(output)
     assert (corpus.turns, corpus.dialogues, corpus.rows) == (len(found["turns"]), 25, 27)
     for scorer in ("words", "more"):
@@ -57,7 +55,7 @@ def test_every_tally_counts_the_rows_of_the_tables(output: Path):
             assert tally.counts.bins == tens
 
 
-def test_a_folder_without_a_run_and_a_damaged_file_are_named(output: Path, tmp_path: Path):
+def test_a_folder_without_a_run_and_a_damaged_file_are_named(output, tmp_path):
     with pytest.raises(BadOutputError, match=r"has no job\.json: `turnscore corpus score` wrote nothing there"):
         read_corpus(str(tmp_path))
     path = output / "turns" / "part-0000001.parquet"
@@ -66,7 +64,7 @@ def test_a_folder_without_a_run_and_a_damaged_file_are_named(output: Path, tmp_p
         read_corpus(str(output))
 
 
-def test_the_command_prints_and_writes_the_same_and_the_page_escapes_names(output: Path, tmp_path: Path):
+def test_the_command_prints_and_writes_the_same_and_the_page_escapes_names(output, tmp_path):
     done = CliRunner().invoke(
         app, ["report", str(output), "--html", str(tmp_path / "page.html")], env={"COLUMNS": "200"}
     )

@@ -6,10 +6,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import fsspec
 import pytest
@@ -20,17 +18,17 @@ from turnscore_corpus.engines.work import EngineChoice, Work, process_block
 from turnscore_corpus.errors import BusyOutputError, RunStoppedError
 from turnscore_corpus.inputs.files import Columns, find_files
 from turnscore_corpus.inputs.plan import make_plan
-from turnscore_corpus.outputs.folder import FINISHED_FILE, BlockManifest, OutputFolder, describe_job
+from turnscore_corpus.outputs.folder import FINISHED_FILE, OutputFolder, describe_job
 from turnscore_corpus.outputs.stores import LOCK_FILE, Owner, hold_folder, open_store
 from typer.testing import CliRunner
 
 
 @pytest.fixture
-def lines(tmp_path: Path) -> Path:
+def lines(tmp_path):
     return write_lines(tmp_path / "a.jsonl.gz", dialogue_rows(30))
 
 
-def test_a_finished_run_says_so_and_done_again_does_nothing(lines: Path, tmp_path: Path):
+def test_a_finished_run_says_so_and_done_again_does_nothing(lines, tmp_path):
     totals = run_job(job_of(lines, tmp_path / "out"))
     assert (totals["blocks"], totals["rows"], totals["dialogues"]) == (8, 30, 30)
     assert json.loads((tmp_path / "out" / FINISHED_FILE).read_text()) == totals
@@ -39,17 +37,17 @@ def test_a_finished_run_says_so_and_done_again_does_nothing(lines: Path, tmp_pat
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*.parquet")} == before
 
 
-def test_a_run_that_left_blocks_undone_does_not_say_that_it_is_finished(lines: Path, tmp_path: Path):
+def test_a_run_that_left_blocks_undone_does_not_say_that_it_is_finished(lines, tmp_path):
     with pytest.raises(RunStoppedError, match="8 blocks were not committed, the first of them block 0"):
         run_job(job_of(lines, tmp_path / "out", run_elsewhere=lambda _: None))
     assert not (tmp_path / "out" / FINISHED_FILE).exists()
 
 
-def test_a_worker_that_is_killed_is_replaced_and_the_output_is_one_run_s(lines: Path, tmp_path: Path):
+def test_a_worker_that_is_killed_is_replaced_and_the_output_is_one_run_s(lines, tmp_path):
     memory = tmp_path / "memory"
     run_job(job_of(lines, tmp_path / "whole"))
     made = make_plan(find_files([str(lines)]), Columns(), 4)
-    done: list[int] = []
+    done = []
     work = Work(
         blocks=made.blocks,
         open_engine=partial(MortalEngine, memory),
@@ -67,7 +65,7 @@ def test_a_block_that_kills_every_worker_stops_the_run_and_the_same_command_goes
 
     pools = []
 
-    def die(work: Work, workers: int, left: Any) -> None:
+    def die(work, workers, left):
         pools.append(len(left))
         if len(pools) == 1:
             left.popleft()
@@ -96,7 +94,7 @@ run_job(job_of(Path(sys.argv[2]), sys.argv[3], open_engine=Slow))
 """
 
 
-def test_after_kill_minus_nine_of_the_run_the_same_command_goes_on(lines: Path, tmp_path: Path):
+def test_after_kill_minus_nine_of_the_run_the_same_command_goes_on(lines, tmp_path):
     run_job(job_of(lines, tmp_path / "whole"))
     path = os.pathsep.join(sys.path)
     words = [sys.executable, "-c", KILLED, str(Path(__file__).parent), str(lines), str(tmp_path / "out")]
@@ -109,10 +107,10 @@ def test_after_kill_minus_nine_of_the_run_the_same_command_goes_on(lines: Path, 
             run_job(job_of(lines, tmp_path / "out"))
         process.kill()
     assert len(list((tmp_path / "out" / "manifests").iterdir())) == 3
-    done: list[int] = []
+    done = []
     whole = process_block
 
-    def note(block: Any, engine: Any, sink: Any) -> BlockManifest:
+    def note(block, engine, sink):
         done.append(block.number)
         return whole(block, engine, sink)
 
@@ -123,8 +121,8 @@ def test_after_kill_minus_nine_of_the_run_the_same_command_goes_on(lines: Path, 
     assert content_of(tmp_path / "out") == content_of(tmp_path / "whole")
 
 
-def test_an_interrupt_stops_the_run_between_its_commits(lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    def interrupt(block: Any, engine: Any, sink: Any) -> BlockManifest:
+def test_an_interrupt_stops_the_run_between_its_commits(lines, tmp_path, monkeypatch):
+    def interrupt(block, engine, sink):
         if block.number == 2:
             os.kill(os.getpid(), signal.SIGTERM)
             time.sleep(60)
@@ -139,17 +137,17 @@ def test_an_interrupt_stops_the_run_between_its_commits(lines: Path, tmp_path: P
 
 
 @pytest.fixture
-def bucket() -> Iterator[str]:
+def bucket():
     yield "memory://bucket/run"
     fsspec.filesystem("memory").rm("/bucket", recursive=True)
 
 
-def test_on_an_object_store_an_owner_that_lives_is_believed_and_a_dead_one_is_not(bucket: str):
+def test_on_an_object_store_an_owner_that_lives_is_believed_and_a_dead_one_is_not(bucket):
     store = open_store(bucket)
     other = Owner(host="elsewhere", pid=7)
     store.put(LOCK_FILE, other.write())
 
-    def it_lives(seconds: float) -> None:
+    def it_lives(seconds):
         store.put(LOCK_FILE, other.write(1))
 
     with pytest.raises(BusyOutputError, match="process 7 on elsewhere"), hold_folder(bucket, store, it_lives):
@@ -159,27 +157,27 @@ def test_on_an_object_store_an_owner_that_lives_is_believed_and_a_dead_one_is_no
     assert store.get(LOCK_FILE) is None
 
 
-def test_on_an_object_store_the_later_of_two_that_begin_together_has_the_folder(bucket: str):
+def test_on_an_object_store_the_later_of_two_that_begin_together_has_the_folder(bucket):
     store = open_store(bucket)
 
-    def another_comes(seconds: float) -> None:
+    def another_comes(seconds):
         store.put(LOCK_FILE, Owner(host="elsewhere", pid=7).write())
 
     with pytest.raises(BusyOutputError, match="process 7 on elsewhere"), hold_folder(bucket, store, another_comes):
         pytest.fail("held")
 
 
-def command(*words: object) -> Any:
+def command(*words):
     return CliRunner().invoke(app, [str(word) for word in words])
 
 
 @pytest.fixture
-def without_models(monkeypatch: pytest.MonkeyPatch) -> None:
+def without_models(monkeypatch):
     monkeypatch.setattr(EngineChoice, "open", lambda choice: WordEngine())
 
 
 @pytest.mark.usefixtures("without_models")
-def test_the_command_takes_several_inputs_and_ends_with_what_it_did(lines: Path, tmp_path: Path):
+def test_the_command_takes_several_inputs_and_ends_with_what_it_did(lines, tmp_path):
     other = write_lines(tmp_path / "b.jsonl", [*dialogue_rows(3), "no json"])
     done = command(
         "score", lines, other, tmp_path / "out", "--workers", 1, "--system-column", "bot", "--day-column", "at"
@@ -211,7 +209,7 @@ def test_the_command_takes_several_inputs_and_ends_with_what_it_did(lines: Path,
         (["--models", "./charm"], 1, "there is no bundle folder ./charm"),
     ],
 )
-def test_wrong_options_are_refused_by_name(words: list[str], code: int, message: str, lines: Path, tmp_path: Path):
+def test_wrong_options_are_refused_by_name(words, code, message, lines, tmp_path):
     done = command("score", lines, tmp_path / "out", *words)
     assert done.exit_code == code
     assert message in " ".join(done.stderr.replace("│", " ").split())
@@ -219,7 +217,7 @@ def test_wrong_options_are_refused_by_name(words: list[str], code: int, message:
 
 
 @pytest.mark.usefixtures("without_models")
-def test_an_output_that_would_be_input_when_the_run_goes_on_is_refused(lines: Path, tmp_path: Path):
+def test_an_output_that_would_be_input_when_the_run_goes_on_is_refused(lines, tmp_path):
     for output in (tmp_path, tmp_path / "in" / "out"):
         done = command("score", tmp_path, output, "--workers", 1)
         assert (done.exit_code, f"the output {output} lies in the input {tmp_path}" in done.stderr) == (1, True)

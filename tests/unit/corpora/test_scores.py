@@ -1,13 +1,10 @@
 """The numbers in the tables are the engine's, to the bit, with models and without."""
 
 import gc
-from pathlib import Path
-from typing import Any
 
 import pytest
 from support.corpora import content_of, dialogue_rows, job_of, turns_of, write_lines
 from support.fakes import FakeReaction, FakeScorer, loaded_fake
-from turnscore_core.dialogues import DialogueResult
 from turnscore_core.engine import Dialogue, Engine
 from turnscore_corpus.command import run_job
 from turnscore_corpus.engines.work import EngineChoice
@@ -20,16 +17,16 @@ ROWS = [
 ]
 
 
-def scored(folder: Path, open_engine: Any, rows: Any = ROWS) -> dict[str, list[dict[str, Any]]]:
+def scored(folder, open_engine, rows=ROWS):
     run_job(job_of(write_lines(folder / "a.jsonl", rows), folder / "out", open_engine, block_dialogues=256))
     return content_of(folder / "out")
 
 
-def expected(engine: Engine, rows: Any = ROWS) -> list[DialogueResult]:
+def expected(engine, rows=ROWS):
     return engine.score([Dialogue(row["id"], [Turn(**each) for each in row["turns"]]) for row in rows])
 
 
-def compare(found: dict[str, list[dict[str, Any]]], results: list[DialogueResult], scorer: str, digest: str) -> None:
+def compare(found, results, scorer, digest):
     turns = [(result, turn) for result in results for turn in result.turns]
     assert len(found["turns"]) == len(turns)
     for row, (result, turn) in zip(found["turns"], turns, strict=True):
@@ -46,7 +43,7 @@ def compare(found: dict[str, list[dict[str, Any]]], results: list[DialogueResult
         assert {name: row[f"{scorer}_{name}"] for name in aggregate} == aggregate
 
 
-def test_a_table_holds_what_the_engine_says_with_a_model(tmp_path: Path):
+def test_a_table_holds_what_the_engine_says_with_a_model(tmp_path):
     engine = EngineChoice(scorers=("engagement",)).open()
     assert isinstance(engine, Engine)
     with engine:
@@ -57,17 +54,17 @@ def test_a_table_holds_what_the_engine_says_with_a_model(tmp_path: Path):
     assert any(row["engagement_warnings"] for row in found["turns"])
 
 
-def engine_of(**scorers: FakeScorer) -> Engine:
+def engine_of(**scorers):
     loaded = {name: loaded_fake(scorer, name) for name, scorer in scorers.items()}
     return Engine((), load=lambda _: loaded)
 
 
-def test_the_largest_legal_dialogues_of_a_block_are_scored_one_call_each(tmp_path: Path):
+def test_the_largest_legal_dialogues_of_a_block_are_scored_one_call_each(tmp_path):
     largest = [{"id": str(number), "turns": turns_of(*("ab " * 2666 for _ in range(1024)))} for number in range(2)]
-    calls: list[int] = []
+    calls = []
 
     class Watched(Engine):
-        def score(self, dialogues: Any) -> list[DialogueResult]:
+        def score(self, dialogues):
             calls.append(len(dialogues))
             return super().score(dialogues)
 
@@ -77,7 +74,7 @@ def test_the_largest_legal_dialogues_of_a_block_are_scored_one_call_each(tmp_pat
     assert [row["scored"] for row in found["dialogues"][:2]] == [512, 512]
 
 
-def test_user_turns_have_rows_where_their_scorer_is_asked_and_what_none_can_score_is_set_aside(tmp_path: Path):
+def test_user_turns_have_rows_where_their_scorer_is_asked_and_what_none_can_score_is_set_aside(tmp_path):
     rows = [
         {"id": "both", "turns": turns_of("a b c", "fine words", " ", "more")},
         {"id": "user", "turns": turns_of("a b c")},
@@ -101,11 +98,11 @@ def test_user_turns_have_rows_where_their_scorer_is_asked_and_what_none_can_scor
     assert [row["reason"] for row in alone["set_aside"]] == ["there is no user turn to score"]
 
 
-def test_the_cyclic_collector_rests_while_a_block_is_done_and_not_longer(tmp_path: Path):
-    seen: list[bool] = []
+def test_the_cyclic_collector_rests_while_a_block_is_done_and_not_longer(tmp_path):
+    seen = []
 
     class Failing(Engine):
-        def score(self, dialogues: Any) -> list[DialogueResult]:
+        def score(self, dialogues):
             seen.append(gc.isenabled())
             raise OSError("no such thing")
 

@@ -4,9 +4,6 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -21,7 +18,6 @@ from support.deployments import (
     OBSERVED,
     ROOT,
     ROUTES,
-    Objects,
     helm,
     objects_of,
     only,
@@ -40,21 +36,21 @@ CUSTOM_KINDS = ("HTTPRoute", "GRPCRoute", "ServiceMonitor", "PrometheusRule", "S
     scope="module",
     params=[*(path.name for path in COMMITTED), *(pytest.param(name, marks=needs_helm) for name in CHOICES)],
 )
-def objects(request: pytest.FixtureRequest) -> Objects:
+def objects(request):
     if request.param in CHOICES:
         return objects_of(rendered(CHOICES[request.param]))
     [file] = [path for path in COMMITTED if path.name == request.param]
     return objects_of(file.read_text())
 
 
-def variables(objects: Objects) -> dict[str, str]:
+def variables(objects):
     """The environment of the service's container; of a reference something that the field takes."""
     [container] = pod_of(objects)["containers"]
     assert len({each["name"] for each in container["env"]}) == len(container["env"])
     return {each["name"]: each.get("value", "2") for each in container["env"]}
 
 
-def test_every_variable_is_a_setting_and_has_a_value_it_takes(objects: Objects, monkeypatch: pytest.MonkeyPatch):
+def test_every_variable_is_a_setting_and_has_a_value_it_takes(objects, monkeypatch):
     given = variables(objects)
     assert refusal_of_unknown(Settings, given) == ""
     for name in [each for each in os.environ if each.startswith("TURNSCORE_")]:
@@ -66,7 +62,7 @@ def test_every_variable_is_a_setting_and_has_a_value_it_takes(objects: Objects, 
     assert Settings().runtime.threads == 1
 
 
-def test_the_grace_covers_the_drain_the_work_in_flight_and_the_end(objects: Objects):
+def test_the_grace_covers_the_drain_the_work_in_flight_and_the_end(objects):
     given, pod = variables(objects), pod_of(objects)
     promised = float(given["TURNSCORE_DRAIN_SECONDS"]) + float(given["TURNSCORE_SHUTDOWN_SECONDS"])
     assert pod["terminationGracePeriodSeconds"] >= math.ceil(promised) + 10
@@ -75,10 +71,10 @@ def test_the_grace_covers_the_drain_the_work_in_flight_and_the_end(objects: Obje
     assert float(given["TURNSCORE_DRAIN_SECONDS"]) > noticed
 
 
-def test_probes_ask_ports_and_paths_that_there_are_and_liveness_is_not_readiness(objects: Objects):
+def test_probes_ask_ports_and_paths_that_there_are_and_liveness_is_not_readiness(objects):
     [container] = pod_of(objects)["containers"]
     ports = {each["name"]: each["containerPort"] for each in container["ports"]}
-    assert ports == {"http": Settings.model_fields["http"].default_factory().port, "grpc": 50051}  # type: ignore[call-arg, misc]
+    assert ports == {"http": Settings.model_fields["http"].default_factory().port, "grpc": 50051}
     probes = {each: container[f"{each}Probe"]["httpGet"] for each in ("startup", "readiness", "liveness")}
     paths = {name: (each["path"], each["port"]) for name, each in probes.items()}
     live = ("/livez", "http")  # a refused bundle must not restart its pod
@@ -87,7 +83,7 @@ def test_probes_ask_ports_and_paths_that_there_are_and_liveness_is_not_readiness
     assert startup["periodSeconds"] * startup["failureThreshold"] >= 120  # fed alone may take half a minute on one CPU
 
 
-def test_services_reach_the_pod_s_ports_and_grpc_s_has_no_address(objects: Objects):
+def test_services_reach_the_pod_s_ports_and_grpc_s_has_no_address(objects):
     deployment = only(objects, "Deployment")
     labels = deployment["spec"]["template"]["metadata"]["labels"]
     [container] = pod_of(objects)["containers"]
@@ -104,7 +100,7 @@ def test_services_reach_the_pod_s_ports_and_grpc_s_has_no_address(objects: Objec
     assert [port["appProtocol"] for port in grpc] == [protocol, protocol]
 
 
-def test_routes_lead_to_ports_of_a_service(objects: Objects):
+def test_routes_lead_to_ports_of_a_service(objects):
     services = [each for each in objects if each["kind"] == "Service"]
     ports = {(each["metadata"]["name"], port["port"]) for each in services for port in each["spec"]["ports"]}
     names = {(each["metadata"]["name"], port["name"]) for each in services for port in each["spec"]["ports"]}
@@ -115,7 +111,7 @@ def test_routes_lead_to_ports_of_a_service(objects: Objects):
                 assert (path["backend"]["service"]["name"], path["backend"]["service"]["port"]["name"]) in names
 
 
-def selectors(objects: Objects) -> Iterator[dict[str, str]]:
+def selectors(objects):
     for each in objects:
         spec = each.get("spec")
         if each["kind"] in ("Deployment", "PodDisruptionBudget"):
@@ -126,14 +122,14 @@ def selectors(objects: Objects) -> Iterator[dict[str, str]]:
         yield constraint["labelSelector"]["matchLabels"]
 
 
-def test_everything_that_selects_pods_selects_ours(objects: Objects):
+def test_everything_that_selects_pods_selects_ours(objects):
     labels = only(objects, "Deployment")["spec"]["template"]["metadata"]["labels"]
     found = list(selectors(objects))
     assert len(found) >= 4
     assert all(each and each.items() <= labels.items() for each in found)
 
 
-def test_the_pod_is_confined_and_writes_into_one_folder(objects: Objects):
+def test_the_pod_is_confined_and_writes_into_one_folder(objects):
     pod = pod_of(objects)
     assert pod["securityContext"]["runAsNonRoot"]
     assert f"USER {pod['securityContext']['runAsUser']}:" in (ROOT / "Dockerfile").read_text()
@@ -148,14 +144,14 @@ def test_the_pod_is_confined_and_writes_into_one_folder(objects: Objects):
     assert "cpu" not in pod["containers"][0]["resources"]["limits"]
 
 
-def test_files_that_settings_name_are_mounted(objects: Objects):
+def test_files_that_settings_name_are_mounted(objects):
     folders = [each["mountPath"] + "/" for each in pod_of(objects)["containers"][0]["volumeMounts"]]
     named = {name: value for name, value in variables(objects).items() if value.startswith("/")}
     for value in named.values():
         assert all(path.startswith(tuple(folders)) for path in value.split(","))
 
 
-def test_what_scales_rules_alone_and_on_series_that_there_are(objects: Objects):
+def test_what_scales_rules_alone_and_on_series_that_there_are(objects):
     deployment = only(objects, "Deployment")
     scalers = [each for each in objects if each["kind"] in ("HorizontalPodAutoscaler", "ScaledObject")]
     assert ("replicas" in deployment["spec"]) == (not scalers)
@@ -167,8 +163,8 @@ def test_what_scales_rules_alone_and_on_series_that_there_are(objects: Objects):
     assert [each for each in series if f"`{each.removesuffix('_sum')}`" not in documented] == []
 
 
-def test_objects_are_what_kubernetes_api_takes(objects: Objects):
-    validator: Any = pytest.importorskip("kubernetes_validate", reason="`make deploy-tools` installs it")
+def test_objects_are_what_kubernetes_api_takes(objects):
+    validator = pytest.importorskip("kubernetes_validate", reason="`make deploy-tools` installs it")
     for each in objects:
         if each["kind"] not in CUSTOM_KINDS:
             validator.validate(each, API, strict=True)
@@ -183,7 +179,7 @@ def test_the_plain_manifests_are_what_the_chart_gives():
 
 
 @needs_helm
-def test_a_packaged_chart_has_the_rules_and_dashboards_of_deploy_observability(tmp_path: Path):
+def test_a_packaged_chart_has_the_rules_and_dashboards_of_deploy_observability(tmp_path):
     helm("package", str(CHART), "--destination", str(tmp_path))
     [package] = tmp_path.iterdir()
     objects = objects_of(rendered(OBSERVED, chart=package))
@@ -221,7 +217,7 @@ def test_a_gpu_has_its_image_its_device_and_nothing_of_the_cpu_s():
 
 
 @needs_helm
-def test_settings_replace_the_chart_s_and_are_written_as_the_service_reads_them(tmp_path: Path):
+def test_settings_replace_the_chart_s_and_are_written_as_the_service_reads_them(tmp_path):
     given = {"TURNSCORE_CACHE__LOCAL_MAX_BYTES": 33554432, "TURNSCORE_LOG_REQUESTS": True}
     given |= {"TURNSCORE_THRESHOLDS": {"quality": 0.35}, "TURNSCORE_RUNTIME__THREADS": 2}
     file = tmp_path / "values.yaml"
@@ -241,7 +237,7 @@ def test_pages_may_be_opened_by_the_host_of_a_route_that_leads_to_them():
 
 @needs_helm
 @pytest.mark.parametrize("name", [*(each for each in FULL if each != "serviceMonitor.enabled"), "drainSeconds"])
-def test_a_changed_value_of_the_service_restarts_its_pods(name: str):
+def test_a_changed_value_of_the_service_restarts_its_pods(name):
     assert pod_of(objects_of(rendered({name: FULL.get(name, "21")}))) != pod_of(objects_of(rendered({})))
 
 
@@ -268,7 +264,7 @@ def test_only_those_that_are_named_may_call_through_the_network_policy():
         ({"settings.TURNSCORE_TELEMETRY__ENDPOINT": "http://collector:4318"}, ["networkPolicy.egress"]),
     ],
 )
-def test_the_notes_say_how_to_reach_it_and_what_is_missing(values: dict[str, str], sentences: list[str]):
+def test_the_notes_say_how_to_reach_it_and_what_is_missing(values, sentences):
     done = helm("install", "turnscore", str(CHART), "--dry-run=client", *set_flags(values))
     notes = done.stdout.partition("NOTES:")[2]
     assert [each for each in sentences if each not in notes] == []
@@ -278,7 +274,7 @@ def test_the_notes_say_how_to_reach_it_and_what_is_missing(values: dict[str, str
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 
 
-def described(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
+def described(schema, path=""):
     """The path and description of each value; not of names that the schema knows to refuse them with a hint."""
     for name, each in schema.get("properties", {}).items():
         if "const" not in each:
@@ -329,7 +325,7 @@ def test_the_schema_describes_every_value_as_its_comment_does():
         ({"gateway.enabled": "true", "gateway.parentRefs[0].name": "a"}, "set gateway.hosts"),
     ],
 )
-def test_values_that_make_no_sense_are_refused_by_name(values: dict[str, str], sentence: str):
+def test_values_that_make_no_sense_are_refused_by_name(values, sentence):
     done = helm("template", "turnscore", str(CHART), *set_flags(values))
     assert done.returncode != 0
     assert sentence in done.stderr

@@ -5,7 +5,6 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -13,15 +12,15 @@ from turnscore_service.settings.service import Settings, refusal_of_unknown
 
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "deploy" / "compose"
-COMPOSE: dict[str, Any] = yaml.safe_load((FOLDER / "compose.yaml").read_text())
+COMPOSE = yaml.safe_load((FOLDER / "compose.yaml").read_text())
 SERVICE = COMPOSE["services"]["turnscore"]
 
 
-def seconds(text: str) -> int:
+def seconds(text):
     return int(text.removesuffix("s"))
 
 
-def has_docker_compose() -> bool:
+def has_docker_compose():
     asked = ["docker", "compose", "version"]
     return bool(shutil.which("docker")) and subprocess.run(asked, capture_output=True, check=False).returncode == 0
 
@@ -31,7 +30,7 @@ def test_docker_takes_the_file():
     subprocess.run(["docker", "compose", "-f", FOLDER / "compose.yaml", "config", "--quiet"], check=True)
 
 
-def test_every_variable_is_a_setting_with_a_value_it_takes(monkeypatch: pytest.MonkeyPatch):
+def test_every_variable_is_a_setting_with_a_value_it_takes(monkeypatch):
     assert refusal_of_unknown(Settings, SERVICE["environment"]) == ""
     for name, value in SERVICE["environment"].items():
         monkeypatch.setenv(name, value)

@@ -2,9 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 import typer
@@ -14,7 +12,7 @@ from turnscore_corpus.command import app
 
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "deploy" / "corpus"
-JOB: dict[str, Any] = yaml.safe_load((FOLDER / "rayjob.yaml").read_text())
+JOB = yaml.safe_load((FOLDER / "rayjob.yaml").read_text())
 CLUSTER = JOB["spec"]["rayClusterSpec"]
 GROUPS = [CLUSTER["headGroupSpec"], *CLUSTER["workerGroupSpecs"]]
 # Fields of ray.io/v1, as KubeRay's rayjob_types.go and raycluster_types.go name them: an API server drops others
@@ -22,14 +20,14 @@ GROUPS = [CLUSTER["headGroupSpec"], *CLUSTER["workerGroupSpecs"]]
 API = "1.35"
 
 
-def taken(words: Sequence[str]) -> dict[str, Any]:
+def taken(words):
     """What the program reads of these words; nothing is run."""
     group = typer.main.get_command(app)
-    command = group.commands[words[0]]  # type: ignore[attr-defined]
+    command = group.commands[words[0]]
     return dict(command.make_context(words[0], list(words[1:])).params)
 
 
-def words_of(script: str) -> list[str]:
+def words_of(script):
     """The program's words in a shell script, with what the script fills in."""
     [line] = re.findall(r'turnscore\}" corpus (score .*?)(?:;|$)', (FOLDER / script).read_text(), re.MULTILINE)
     line = line.replace('"$@"', "in.parquet out").replace('"${DEVICE:-cuda:0}"', "cuda:0")
@@ -55,7 +53,7 @@ def test_the_job_calls_the_program_as_it_is_on_the_cluster_that_it_is_given():
             assert any(place.startswith(f"{each}/") for each in mounts)
 
 
-def pods() -> Iterator[dict[str, Any]]:
+def pods():
     for number, group in enumerate(GROUPS):
         yield {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"pod{number}"}, **group["template"]}
 

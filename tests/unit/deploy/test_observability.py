@@ -4,9 +4,7 @@ import importlib
 import json
 import re
 import runpy
-from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from prometheus_client import metrics as prometheus_metrics
@@ -27,7 +25,7 @@ EVERY = [rule for rules in RULES.values() for rule in rules]
 ALERTS = [rule["alert"] for rule in EVERY if "alert" in rule]
 
 
-def series_in_code() -> dict[str, set[str]]:
+def series_in_code():
     """Every series as Prometheus has it, with its labels."""
     found = {}
     for value in vars(metrics).values():
@@ -37,13 +35,13 @@ def series_in_code() -> dict[str, set[str]]:
     return found
 
 
-def expressions() -> Iterator[str]:
+def expressions():
     yield from (rule["expr"] for rule in EVERY)
     for dashboard in DASHBOARDS.values():
         yield from (target["expr"] for panel in dashboard["panels"] for target in panel["targets"])
 
 
-def misfits_of(expr: str) -> set[str]:
+def misfits_of(expr):
     """Series that nobody exports or records, and labels that none of the expression's series has."""
     known = series_in_code()
     recorded = {rule["record"] for rule in EVERY if "record" in rule}
@@ -68,7 +66,7 @@ def test_every_expression_asks_for_what_is_exported():
     assert {expr: misfits for expr in expressions() if (misfits := misfits_of(expr))} == {}
 
 
-def lost(sent: Any, kept: Any, path: str) -> Iterator[str]:
+def lost(sent, kept, path):
     """Where what Grafana's types kept differs from what was sent."""
     if isinstance(sent, dict) and isinstance(kept, dict):
         for name, value in sent.items():
@@ -80,19 +78,19 @@ def lost(sent: Any, kept: Any, path: str) -> Iterator[str]:
         yield path
 
 
-def through_grafana(dashboard: Any) -> list[str]:
+def through_grafana(dashboard):
     """The fields of a dashboard that Grafana's own types do not know."""
     reason = "`make deploy-tools` installs Grafana's types"
-    plugins: Any = pytest.importorskip("grafana_foundation_sdk.cog.plugins", reason=reason)
-    encoder: Any = importlib.import_module("grafana_foundation_sdk.cog.encoder")
-    models: Any = importlib.import_module("grafana_foundation_sdk.models.dashboard")
+    plugins = pytest.importorskip("grafana_foundation_sdk.cog.plugins", reason=reason)
+    encoder = importlib.import_module("grafana_foundation_sdk.cog.encoder")
+    models = importlib.import_module("grafana_foundation_sdk.models.dashboard")
     plugins.register_default_plugins()
     kept = json.loads(json.dumps(models.Dashboard.from_json(dashboard), cls=encoder.JSONEncoder))
     return list(lost(dashboard, kept, ""))
 
 
 @pytest.mark.parametrize("name", DASHBOARDS)
-def test_grafana_knows_every_field_of_a_dashboard(name: str):
+def test_grafana_knows_every_field_of_a_dashboard(name):
     dashboard = DASHBOARDS[name]
     assert through_grafana(dashboard) == []
     [first, *_] = dashboard["panels"]
@@ -106,7 +104,7 @@ def test_every_alert_has_its_paragraph_in_the_runbook():
     assert runbooks == [f"docs/metrics.md#{alert.lower()}" for alert in ALERTS]
 
 
-def case(alert: str, fires: str, clears: str, *series: tuple[str, str]) -> dict[str, Any]:
+def case(alert, fires, clears, *series):
     """A test of promtool: nothing at first, the alert at one time, and not at the other."""
     expr = f'count(ALERTS{{alertname="{alert}", alertstate="firing"}}) or vector(0)'
     asked = [
@@ -116,11 +114,11 @@ def case(alert: str, fires: str, clears: str, *series: tuple[str, str]) -> dict[
     return {"name": alert, "input_series": series_of(series), "promql_expr_test": asked}
 
 
-def series_of(given: Iterable[tuple[str, str]]) -> list[dict[str, str]]:
+def series_of(given):
     return [{"series": each, "values": values} for each, values in given]
 
 
-def requests(code: str, values: str) -> tuple[str, str]:
+def requests(code, values):
     return f'turnscore_requests_total{{job="bot", transport="http", call="score", code="{code}"}}', values
 
 
@@ -128,14 +126,14 @@ SCORE = 'job="bot", transport="http", call="score"'
 QUALITY = 'job="bot", scorer="quality", model="quality:1", tenant=""'
 
 
-def slow_calls(slow: str, count: str) -> list[tuple[str, str]]:
+def slow_calls(slow, count):
     return [
         (f'turnscore_request_seconds_bucket{{{SCORE}, le="0.25"}}', slow),
         (f"turnscore_request_seconds_count{{{SCORE}}}", count),
     ]
 
 
-def counter(name: str, labels: str, values: str) -> tuple[str, str]:
+def counter(name, labels, values):
     return f'turnscore_{name}{{job="bot"{labels}}}', values
 
 
@@ -163,7 +161,7 @@ FAST = [  # a value a minute
 ]  # fmt: skip
 
 
-def falling(bins: list[int], hours: int, then: list[int], more: int) -> list[tuple[str, str]]:
+def falling(bins, hours, then, more):
     """Percentiles that fall into the bins, so many an hour, and then into others."""
     found = []
     for place in range(10):
@@ -183,7 +181,7 @@ BASELINE = [
 ]
 
 
-def said(label: str, values: str) -> tuple[str, str]:
+def said(label, values):
     return f'turnscore_live_turns_total{{{QUALITY}, label="{label}"}}', values
 
 
@@ -199,7 +197,7 @@ SLOW = [  # a value an hour
 ]  # fmt: skip
 
 
-def index_case() -> dict[str, Any]:
+def index_case():
     """The rules compute what turnscore_assessment.drift does."""
     bins = [24 * each for each in SKEWED]
     index = report.measure_stability(bins)
@@ -222,18 +220,18 @@ def test_every_alert_has_a_case():
 
 
 @pytest.mark.parametrize(("step", "cases"), [("1m", FAST), ("1h", [*SLOW, index_case()])], ids=["fast", "slow"])
-def test_every_alert_fires_and_clears(tmp_path: Path, step: str, cases: list[dict[str, Any]]):
+def test_every_alert_fires_and_clears(tmp_path, step, cases):
     run_promtool(tmp_path, step, cases)
 
 
 PAIR = 'job="bot", scorer="quality", model="quality:2", served="quality:1"'
 
 
-def shadowed(series: str, labels: str, values: str) -> tuple[str, str]:
+def shadowed(series, labels, values):
     return f"turnscore_shadow_{series}{{{PAIR}, {labels}}}", values
 
 
-def shadow_case() -> dict[str, Any]:
+def shadow_case():
     """40 compared turns an hour: percentiles 5 lower in the mean, one in ten far apart, one label in 20 flips."""
     values = {"shadow_shift": -5.0, "shadow_far_share": 0.1, "shadow_flipped_share": 0.05}
     given = [
@@ -255,11 +253,11 @@ def shadow_case() -> dict[str, Any]:
     return {"name": "shadow", "input_series": series_of(given), "promql_expr_test": asked}
 
 
-def test_the_series_on_shadows_are_the_reports_figures(tmp_path: Path) -> None:
+def test_the_series_on_shadows_are_the_reports_figures(tmp_path):
     run_promtool(tmp_path, "1h", [shadow_case()])
 
 
-def test_the_rules_numbers_are_the_reports() -> None:
+def test_the_rules_numbers_are_the_reports():
     ratios = [rule["expr"] for rule in EVERY if rule.get("record") == "turnscore:drift_ratio"]
     assert all(f"{report.CHI_SQUARED:.6f}" in expr and f">= {report.LEAST_DIALOGUES})" in expr for expr in ratios)
     [far] = [rule["expr"] for rule in EVERY if rule.get("record") == "turnscore:shadow_far_share:6h"]

@@ -4,9 +4,7 @@ import json
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import httpx
@@ -23,18 +21,18 @@ from turnscore_wire import Score, TokenCount
 RULES = Path(__file__).parents[3] / "deploy" / "observability" / "rules" / "turnscore.yml"
 
 
-def say(model: str, turns: int) -> None:
+def say(model, turns):
     """Turns of dialogues of one turn each, whose percentiles are spread evenly."""
     said = ScoreMetrics({})
     tokens = TokenCount(used=3, dropped=0, truncated=False)
     for place in range(turns):
         item = Item(context=[], response="", asked={"combined": None}, deadline=Deadline(0))
-        known: Any = {"value": 0.0, "details": {}, "model": model, "tokens": tokens, "cached": True}
+        known = {"value": 0.0, "details": {}, "model": model, "tokens": tokens, "cached": True}
         said.count(item, Outcome(scores={"combined": Score(percentile=100 * (place + 0.5) / turns, **known)}))
     write_out()
 
 
-def wait_for(condition: Callable[[], Any]) -> Any:
+def wait_for(condition):
     end = time.monotonic() + 120
     while time.monotonic() < end:
         try:
@@ -47,7 +45,7 @@ def wait_for(condition: Callable[[], Any]) -> Any:
 
 
 @pytest.fixture
-def prometheus(tmp_path: Path) -> Iterator[tuple[str, str]]:
+def prometheus(tmp_path):
     """The addresses of a Prometheus with the rules, and of the series that it scrapes each second."""
     program = shutil.which("prometheus")
     if program is None:
@@ -71,7 +69,7 @@ def prometheus(tmp_path: Path) -> Iterator[tuple[str, str]]:
         thread.join(60)
 
 
-def test_a_real_prometheus_takes_the_rules_and_answers_the_command(prometheus: tuple[str, str]):
+def test_a_real_prometheus_takes_the_rules_and_answers_the_command(prometheus):
     url, scraped = prometheus
     wait_for(lambda: plain_http.get(f"{url}/-/ready").raise_for_status())
     model = f"prometheus-test:{uuid4().hex}"  # the process keeps counting where the test is run again
@@ -82,7 +80,7 @@ def test_a_real_prometheus_takes_the_rules_and_answers_the_command(prometheus: t
     [of_service] = [each for each in collect(read_service(scraped)) if each.model == model]
     assert (of_service.turns, of_service.dialogues, of_service.bins) == (150, 150, [15.0] * 10)
 
-    def grown_evenly() -> bool:  # a scrape may have come while the turns were said
+    def grown_evenly():  # a scrape may have come while the turns were said
         found = [each for each in collect(query_prometheus(url, "1m")) if each.model == model and each.turns]
         return bool(found) and all(each.bins == pytest.approx([each.turns / 10] * 10) for each in found)
 

@@ -26,7 +26,7 @@ PLACES = {
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_every_place_has_the_version_of_the_service(place: str):
+def test_every_place_has_the_version_of_the_service(place):
     found = re.findall(PLACES[place], (ROOT / place).read_text(), re.MULTILINE)
     assert set(found) == {VERSION}
 

@@ -1,7 +1,6 @@
 """The agreement table of a small sample: every set and every number of a scorer stands in it."""
 
 import json
-from pathlib import Path
 
 from agreement_table import app
 from support.bundles import make_quality_bundle
@@ -9,7 +8,7 @@ from support.files import invoke
 from turnscore_assessment.sample_data import write_sample
 
 
-def test_every_detail_and_baseline_of_a_scorer_stands_in_every_set(tmp_path: Path):
+def test_every_detail_and_baseline_of_a_scorer_stands_in_every_set(tmp_path):
     data, page, output = tmp_path / "sample", tmp_path / "page.md", tmp_path / "table.json"
     write_sample(data)
     bundle = make_quality_bundle(tmp_path / "bundle").folder

@@ -15,14 +15,14 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")
-def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def sample(tmp_path_factory):
     folder = tmp_path_factory.mktemp("data") / "sample"
     write_sample(folder)
     return folder
 
 
 @pytest.fixture
-def _few_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+def _few_rounds(monkeypatch):
     for module in (job, classifiers):
         monkeypatch.setattr(module, "ROUNDS", 10)
     for name, few in {"SLOW_TURNS": 20, "SLOW_CONTEXTS": 3, "MOST_CONTEXTS": 20, "MOST_HELD_OUT": 100}.items():
@@ -30,7 +30,7 @@ def _few_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_few_rounds")
-def test_every_baseline_is_measured_and_compared_with_what_was_published(sample: Path, tmp_path: Path) -> None:
+def test_every_baseline_is_measured_and_compared_with_what_was_published(sample, tmp_path):
     page = tmp_path / "baselines.md"
     checkpoint = save_tiny_pair(tmp_path / "bert", "bert")
     options = ["--data", sample, "--output", tmp_path / "out", "--encoder", checkpoint, "--any-counts"]
@@ -53,7 +53,7 @@ def test_every_baseline_is_measured_and_compared_with_what_was_published(sample:
 
 
 @pytest.mark.usefixtures("_few_rounds")
-def test_the_first_training_runs_as_documented(sample: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_training_runs_as_documented(sample, tmp_path, monkeypatch):
     page = (ROOT / "docs" / "data.md").read_text(encoding="utf-8")
     [words] = [line.split()[2:] for line in page.splitlines() if line.startswith("python experiments/baselines.py")]
     monkeypatch.chdir(tmp_path)

@@ -1,7 +1,6 @@
 """The papers' systems: what their scores are made of, and what they must not depend on."""
 
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +14,7 @@ from turnscore_exporters.pair_models.models import load_masked_model, score_mask
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta"])
-def test_masked_words_are_scored_as_the_published_model_scores_them(family: str, tmp_path: Path) -> None:
+def test_masked_words_are_scored_as_the_published_model_scores_them(family, tmp_path):
     """By the plain model over whole rows: one masked copy at a time, no batch."""
     checkpoint = load_masked_model(str(save_tiny_masked(tmp_path, family)))
     said, response = "what did you do", "saw a film"
@@ -35,7 +34,7 @@ def test_masked_words_are_scored_as_the_published_model_scores_them(family: str,
     assert math.isnan(found[2]), "a response without tokens has no score"
 
 
-def test_a_part_that_hardly_differs_weighs_nothing_instead_of_showing_fp32_s_rounding() -> None:
+def test_a_part_that_hardly_differs_weighs_nothing_instead_of_showing_fp32_s_rounding():
     generator = np.random.default_rng(0)
     parts = {"mlm": generator.normal(-10, 1, 200), "retrieval": generator.normal(0.5, 2e-5, 200)}
     ratings = parts["mlm"] + 1e4 * parts["retrieval"]

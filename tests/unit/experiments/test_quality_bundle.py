@@ -1,7 +1,6 @@
 """experiments/quality_bundle.py: thresholds of turns that nothing was fitted on."""
 
 import random
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,21 +9,19 @@ from support.bundles import make_quality_bundle
 from support.exporter_data import write_rows
 from support.files import invoke
 from turnscore_assessment.agreement.scoring import make_turn
-from turnscore_assessment.data.dialogues import LabelledTurn, read_rated_turns
+from turnscore_assessment.data.dialogues import read_rated_turns
 from turnscore_core.loaded_scorer import choose_variant, load_scorer, score_in_one_batch
 from turnscore_exporters.calibration.recalibration import choose_order
-from turnscore_models.bundle import Bundle, read_bundle, starter_bundles
-from turnscore_models.manifest import Threshold
-from typer.testing import Result
+from turnscore_models.bundle import read_bundle, starter_bundles
 
 RATINGS = "turn_ratings.jsonl.gz"
 STARTER = next(folder for folder in starter_bundles() if folder.name == "quality")
 
 
-def make_rows(name: str, count: int, *, liked: str = "good", disliked: str = "bad") -> list[object]:
+def make_rows(name, count, *, liked="good", disliked="bad"):
     """Every other turn is rated 4, the others 2; nine of ten are of a word that says so."""
     chance = random.Random(name)
-    rows: list[object] = []
+    rows = []
     for number in range(count):
         is_good = number % 2 == 0
         word = liked if is_good == (chance.random() < 0.9) else disliked
@@ -35,30 +32,30 @@ def make_rows(name: str, count: int, *, liked: str = "good", disliked: str = "ba
 
 
 @pytest.fixture(scope="module")
-def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+def bundle(tmp_path_factory):
     return make_quality_bundle(tmp_path_factory.mktemp("shipped") / "bundle")
 
 
-def run(bundle: Path, data: Path, code: int = 0) -> Result:
+def run(bundle, data, code=0):
     given = [f"{bundle}/", "--data", data, "--version", "7.0.1", "--output", data / "new"]
     return invoke(app, ["thresholds", *given], code)
 
 
-def thresholds_of(folder: Path) -> tuple[Threshold, Threshold]:
+def thresholds_of(folder):
     manifest = read_bundle(folder).manifest
     assert manifest.threshold is not None
     assert manifest.good_threshold is not None
     return manifest.threshold, manifest.good_threshold
 
 
-def values_of(bundle: Bundle, turns: list[LabelledTurn]) -> np.ndarray:
+def values_of(bundle, turns):
     scorer = load_scorer(bundle, choose_variant(bundle)).scorer
     return np.array(
         [raw.value for raw in score_in_one_batch(scorer, [make_turn(t.context, t.response) for t in turns])]
     )
 
 
-def test_it_is_the_order_statistic_of_the_good_turns_that_nothing_was_fitted_on(bundle: Bundle, tmp_path: Path):
+def test_it_is_the_order_statistic_of_the_good_turns_that_nothing_was_fitted_on(bundle, tmp_path):
     rows = [*make_rows("persona-zhao", 500), *make_rows("convai2-grade", 300)]
     write_rows(tmp_path / RATINGS, rows)
     run(bundle.folder, tmp_path)

@@ -1,7 +1,6 @@
 """experiments/quality_teacher.py: marks are read as they were given, or refused; what ratings teachers see."""
 
 import json
-from pathlib import Path
 
 import pytest
 import quality_teacher
@@ -14,7 +13,7 @@ from turnscore_exporters.quality.job import read_marked_turns
 CONTEXT = (("system", "a b c"), ("user", "d e f g"))
 
 
-def test_marks_are_read_as_they_were_given(tiny_bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_marks_are_read_as_they_were_given(tiny_bert, tmp_path, monkeypatch):
     torch.manual_seed(0)
     teacher = Teacher(str(tiny_bert)).eval()
     asked = [(CONTEXT, "a good b"), (CONTEXT, "c d"), ((), "e f g")]
@@ -56,7 +55,7 @@ def test_teachers_see_no_rating_that_is_measured_or_not_for_sale(tmp_path, monke
         ({"context": [["narrator", "a"]]}, "context.0.0"),
     ],
 )
-def test_a_wrong_row_of_marks_is_named_with_its_field(tmp_path: Path, changed: dict[str, object], field: str) -> None:
+def test_a_wrong_row_of_marks_is_named_with_its_field(tmp_path, changed, field):
     row = {"context": [["user", "a"]], "response": "b", "marks": {"overall": 0.5}, **changed}
     (tmp_path / "marks.jsonl").write_text(json.dumps(row) + "\n")
     with pytest.raises(BadFileError, match=rf"line 1: {field}"):

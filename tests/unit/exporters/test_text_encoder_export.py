@@ -2,8 +2,6 @@
 
 import json
 import shutil
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,18 +15,17 @@ from turnscore_exporters.errors import EncoderError
 from turnscore_exporters.text_encoder import TextEncoderModel, find_pooling
 from turnscore_exporters.training.encoders import TextVectors, load_encoder
 from turnscore_models.bundle import read_bundle
-from typer.testing import Result
 
 TEXTS = ["hi what did you do", "i saw a film about whales", "ok", "no no never " * 30]
 
 
 @pytest.fixture(scope="module")
-def dialogues(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    rows: list[object] = [build_dialogue(number, has_bot=True, rating=3) for number in range(80)]
+def dialogues(tmp_path_factory):
+    rows = [build_dialogue(number, has_bot=True, rating=3) for number in range(80)]
     return write_rows(tmp_path_factory.mktemp("dialogues") / "dialogues.jsonl.gz", rows)
 
 
-def describe(folder: Path, modes: dict[str, Any], *modules: str) -> Path:
+def describe(folder, modes, *modules):
     """The files by which sentence-transformers says how a folder pools."""
     listed = [{"type": f"sentence_transformers.models.{name}", "path": f"{place}_{name}"}
               for place, name in enumerate(modules)]  # fmt: skip
@@ -40,19 +37,19 @@ def describe(folder: Path, modes: dict[str, Any], *modules: str) -> Path:
 
 
 @pytest.fixture
-def sentence_encoder(tiny_bert: Path, tmp_path: Path) -> Path:
+def sentence_encoder(tiny_bert, tmp_path):
     folder = tmp_path / "sentence-encoder"
     shutil.copytree(tiny_bert, folder)
     return describe(folder, {"pooling_mode_cls_token": True}, "Transformer", "Pooling", "Normalize")
 
 
-def export(encoder: Path, output: Path, *options: object, code: int = 0) -> Result:
+def export(encoder, output, *options, code=0):
     command = ["encoder", "--encoder", encoder, "--version", "0.0.1", "--output", output, "--turns", 200, *options]
     return invoke(app, command, code)
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
-def test_the_served_vectors_are_the_encoder_s(tiny_bert: Path, dialogues: Path, tmp_path: Path, pooling: str):
+def test_the_served_vectors_are_the_encoder_s(tiny_bert, dialogues, tmp_path, pooling):
     options = ["--dialogues", dialogues, "--pooling", pooling, "--int8-tolerance", 0.2, "--token-limit", 32]
     export(tiny_bert, tmp_path / "bundle", *options)
     bundle = read_bundle(tmp_path / "bundle")
@@ -70,14 +67,14 @@ def test_the_served_vectors_are_the_encoder_s(tiny_bert: Path, dialogues: Path, 
             assert cosine == pytest.approx(1, abs=far)
 
 
-def test_the_folder_says_how_it_pools(sentence_encoder: Path, tiny_bert: Path):
+def test_the_folder_says_how_it_pools(sentence_encoder, tiny_bert):
     assert find_pooling(str(sentence_encoder)) == "cls"
     assert find_pooling(str(tiny_bert)) == "mean"
     mean = describe(sentence_encoder, {"pooling_mode_mean_tokens": True}, "Transformer", "Pooling")
     assert find_pooling(str(mean)) == "mean"
 
 
-def test_a_pooling_or_module_that_is_not_exported_is_refused(sentence_encoder: Path):
+def test_a_pooling_or_module_that_is_not_exported_is_refused(sentence_encoder):
     with pytest.raises(EncoderError, match="pooling_mode_max_tokens"):
         find_pooling(str(describe(sentence_encoder, {"pooling_mode_max_tokens": True}, "Transformer", "Pooling")))
     with pytest.raises(EncoderError, match="Dense"):

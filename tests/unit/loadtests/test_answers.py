@@ -9,7 +9,7 @@ SCORE = {"value": 0.5}
 GOOD = {"request_id": "a", "scores": {"fed": SCORE}, "errors": {}, "timing_ms": {}}
 
 
-def error(code: str) -> dict[str, object]:
+def error(code):
     return {"error": {"code": code, "message": "", "field": None, "retry_after_ms": None}, "request_id": "a"}
 
 
@@ -27,7 +27,7 @@ REPLIES = [
 
 
 @pytest.mark.parametrize(("status", "retry_after", "body", "outcome"), REPLIES)
-def test_every_reply_is_judged(status: int, retry_after: str | None, body: object, outcome: str):
+def test_every_reply_is_judged(status, retry_after, body, outcome):
     answer = judge_http(status, retry_after, json.dumps(body).encode())
     assert answer.outcome == outcome
     assert bool(answer.why) == (outcome == "failed")
@@ -49,12 +49,12 @@ def test_a_refusal_carries_its_advice_in_milliseconds_where_the_body_has_it():
         ("UNAVAILABLE", "1000", "failed", "UNAVAILABLE"),
     ],
 )
-def test_every_grpc_error_is_judged(status: str, pushback: str | None, outcome: str, why: str):
+def test_every_grpc_error_is_judged(status, pushback, outcome, why):
     answer = judge_grpc(status, pushback)
     assert (answer.outcome, answer.why) == (outcome, why)
 
 
-def call(outcome: str, took_ms: float, done_at: float = 1.0) -> CallRecord:
+def call(outcome, took_ms, done_at=1.0):
     at = done_at - took_ms / 1000
     return CallRecord(due_at=at, sent_at=at, done_at=done_at, answer=CallAnswer(outcome=outcome))
 

@@ -1,25 +1,20 @@
 """Each claim of a scenario holds of an honest run, and is refused by what breaks it; runs are made up."""
 
-from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import pytest
-from turnscore_load.answers import CallAnswer, CallRecord, Outcome, Stage
-from turnscore_load.results import Check
+from turnscore_load.answers import CallAnswer, CallRecord, Stage
 from turnscore_load.sampling import ProcessSample
 from turnscore_load.scenarios import overload
 
 MIB = 2**20
 
 
-def failed(checks: Iterable[Check]) -> list[str]:
+def failed(checks):
     return [each.claim for each in checks if each.holds is False]
 
 
-def calls(
-    count: int, seconds: float, took_ms: float, outcome: Outcome = "answered", why: str = "", late_ms: float = 0
-) -> list[CallRecord]:
+def calls(count, seconds, took_ms, outcome="answered", why="", late_ms=0):
     """Evenly over that many seconds from 0 on, the last one done when they are over."""
     answer = CallAnswer(outcome=outcome, why=why)
     done = [seconds * (number + 1) / count for number in range(count)]
@@ -32,13 +27,13 @@ def calls(
 OVERLOADED = [*calls(19 * 60, 60, 800), *calls(60, 60, 1000, "expired"), *calls(180 * 60, 60, 5, "refused")]
 
 
-def samples(**late: int) -> list[ProcessSample]:
+def samples(**late):
     """Of a run of 67 seconds; `late` is what differs after 40."""
     usual = {"rss_bytes": 500 * MIB, "handles": 100, "threads": 20}
     return [ProcessSample(seconds=second / 2, **{**usual, **(late if second > 80 else {})}) for second in range(134)]
 
 
-def overload_run(more: Sequence[CallRecord] = (), **change: Any) -> overload.OverloadRun:
+def overload_run(more=(), **change):
     """Peak 20 a second; then 200 a second for 60 s, of which 19 are answered, 1 expires and the rest is refused."""
     run = overload.OverloadRun(
         normal=Stage(calls(100, 5, 50), 0, 5),
@@ -73,7 +68,7 @@ def test_an_honest_overload_keeps_every_claim():
         (overload_run(calls(200, 60, 900, "refused", late_ms=400)), "the generator kept up"),
     ],
 )
-def test_each_claim_of_an_overload_can_break(run: overload.OverloadRun, claim: str):
+def test_each_claim_of_an_overload_can_break(run, claim):
     broken = failed(OVERLOAD.checks(run))
     assert any(each.startswith(claim) for each in broken)
     assert len(broken) <= 2  # an answer that is late is neither goodput nor in time

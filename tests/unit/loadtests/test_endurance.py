@@ -1,8 +1,6 @@
 """The endurance run's own judgement: made-up runs break each promise, and an honest one none."""
 
 import json
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 from turnscore_load.callers import CORPUS, FILE, PLAIN, RAW, judge_corpus, judge_file
@@ -14,7 +12,7 @@ SCORERS = ("engagement", "quality")
 PLACES = [Place(0, 1), Place(0, 3)]
 
 
-def value_of(place: Place, model: str) -> tuple[float, float]:
+def value_of(place, model):
     return place.turn / 10 + 0.05 * (model == "engagement:2"), 10.0 * place.turn
 
 
@@ -29,7 +27,7 @@ TURN, DIALOGUE = Ask("score", PLACES[:1], SCORERS), Ask("score_dialogue", PLACES
 BATCH = Ask("score_batch", PLACES, SCORERS)
 
 
-def scores_of(place: Place, engagement: str = "engagement:1", moved: float = 0.0) -> dict[str, Any]:
+def scores_of(place, engagement="engagement:1", moved=0.0):
     found = {}
     for model in (engagement, "quality:1"):
         value, percentile = value_of(place, model)
@@ -42,13 +40,13 @@ PERCENTILE_MOVED = scores_of(PLACES[0])
 PERCENTILE_MOVED["scores"]["quality"]["percentile"] += 0.02
 
 
-def partly_refused(place: Place, **more: Any) -> dict[str, Any]:
+def partly_refused(place, **more):
     reply = scores_of(place, **more)
     del reply["scores"]["engagement"]
     return {**reply, "errors": {"engagement": {"code": "overloaded"}}}
 
 
-def dialogue_reply(**first: Any) -> dict[str, Any]:
+def dialogue_reply(**first):
     turns = [scores_of(PLACES[0], **first), scores_of(PLACES[1])]
     means = {each: {"mean": sum(turn["scores"][each]["value"] for turn in turns) / 2, "turns": 2} for each in SCORERS}
     return {"turns": turns, "dialogue": means}
@@ -77,15 +75,15 @@ def dialogue_reply(**first: Any) -> dict[str, Any]:
         (DIALOGUE, {**dialogue_reply(), "dialogue": {each: {"mean": float("nan")} for each in SCORERS}}, "wrong"),
     ],
 )
-def test_a_wrong_value_and_an_answer_with_less_than_was_asked_are_found(ask: Ask, reply: Any, outcome: str):
+def test_a_wrong_value_and_an_answer_with_less_than_was_asked_are_found(ask, reply, outcome):
     assert ORACLE.judge(ask, reply).outcome == outcome
 
 
-def line_of_file(at: int, place: Place, **more: Any) -> bytes:
+def line_of_file(at, place, **more):
     return json.dumps({"line": at + 1, **scores_of(place, **more)}).encode()
 
 
-def corpus_row(_: int, place: Place, **more: Any) -> dict[str, Any]:
+def corpus_row(_, place, **more):
     scores = scores_of(place, **more)["scores"]
     fields = {f"{name}_{field}": each[field] for name, each in scores.items() for field in each}
     return {"dialogue": str(place.dialogue), "index": place.turn, **fields}
@@ -98,7 +96,7 @@ def corpus_row(_: int, place: Place, **more: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("caller", [FILE, CORPUS])
 def test_rows_that_are_missing_double_or_wrong_are_found(caller, chosen, moved, broken):
     ledger, make = Ledger("none"), line_of_file if caller == FILE else corpus_row
-    rows: list[Any] = [make(at, PLACES[at], moved=moved) for at in chosen]
+    rows = [make(at, PLACES[at], moved=moved) for at in chosen]
     if caller == FILE:
         judge_file(ORACLE, [Ask("score", [each], SCORERS) for each in PLACES], rows, ledger)
     else:
@@ -108,7 +106,7 @@ def test_rows_that_are_missing_double_or_wrong_are_found(caller, chosen, moved, 
     assert bool(ledger.broken) == bool(broken)
 
 
-def honest(ledger: Ledger) -> None:
+def honest(ledger):
     ledger.ask("JavaScript")
     ledger.settle("JavaScript", Verdict("answered", is_computed=True), 0.02)
     for _ in range(9):
@@ -116,7 +114,7 @@ def honest(ledger: Ledger) -> None:
         ledger.settle(PLAIN, Verdict("failed", "the connection was lost"))
 
 
-def line_of(spoil: Callable[[Ledger], None], fault: str = "a replica: killed") -> dict[str, Any]:
+def line_of(spoil, fault="a replica: killed"):
     ledger = Ledger(fault)
     honest(ledger)
     spoil(ledger)
@@ -125,7 +123,7 @@ def line_of(spoil: Callable[[Ledger], None], fault: str = "a replica: killed") -
     return {**line, "broken": [*line["broken"], *find_failures(line)]}
 
 
-def fail(ledger: Ledger, caller: str, times: int = 1, refused: str = "") -> None:
+def fail(ledger, caller, times=1, refused=""):
     for _ in range(times):
         ledger.ask(caller)
         ledger.settle(caller, Verdict("refused", refused) if refused else Verdict("failed", "connection_failed"))
@@ -145,7 +143,7 @@ def fail(ledger: Ledger, caller: str, times: int = 1, refused: str = "") -> None
         (lambda each: each.breaks("a switch was not made"), "every fault is survived as promised"),
     ],
 )
-def test_each_claim_can_break_and_names_the_fault(spoil: Callable[[Ledger], None], claim: str):
+def test_each_claim_can_break_and_names_the_fault(spoil, claim):
     lines = [line_of(lambda _: None), line_of(spoil)]
     broken = {each.claim: each.found for each in check_lines(lines) if each.holds is False}
     assert not claim or "a replica: killed" in broken[claim]

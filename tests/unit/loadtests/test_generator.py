@@ -6,19 +6,18 @@ import json
 from collections import Counter
 
 import pytest
-from support.plain_http import SCORED, Reply, plain_server
+from support.plain_http import SCORED, plain_server
 from turnscore_load import generator as generator_module
-from turnscore_load.answers import Stage
 from turnscore_load.generator import Job, http_generator, run_job, score_request
 
 ITEM = {"response": "ok"}
 
 
-def request(port: int) -> bytes:
+def request(port):
     return score_request(port, ITEM)
 
 
-def outcomes(stage: Stage) -> set[tuple[str, str]]:
+def outcomes(stage):
     return {(call.answer.outcome, call.answer.why) for call in stage.calls}
 
 
@@ -26,7 +25,7 @@ async def test_open_loop_sends_at_its_rate_though_nothing_is_answered():
     all_came = asyncio.Event()
     came = itertools.count(1)
 
-    async def hold(path: str, body: bytes) -> Reply:
+    async def hold(path, body):
         if next(came) == 60:
             all_came.set()
         await all_came.wait()
@@ -43,10 +42,10 @@ async def test_open_loop_sends_at_its_rate_though_nothing_is_answered():
     assert all(call.sent_at >= call.due_at for call in stage.calls)
 
 
-async def test_time_waited_for_a_connection_counts(monkeypatch: pytest.MonkeyPatch):
+async def test_time_waited_for_a_connection_counts(monkeypatch):
     monkeypatch.setattr(generator_module, "MAX_CONNECTIONS", 1)
 
-    async def slow(path: str, body: bytes) -> Reply:
+    async def slow(path, body):
         await asyncio.sleep(0.05)
         return SCORED
 
@@ -59,9 +58,9 @@ async def test_time_waited_for_a_connection_counts(monkeypatch: pytest.MonkeyPat
 
 
 async def test_a_job_sends_every_body_once_and_a_refused_one_again():
-    bodies: Counter[str] = Counter()
+    bodies = Counter()
 
-    async def refuse_once(path: str, body: bytes) -> Reply:
+    async def refuse_once(path, body):
         bodies[json.loads(body)["response"]] += 1
         answer = (429, {"Retry-After": "1"}, b'{"error": {"retry_after_ms": 10}}')
         return answer if bodies.total() == 3 else SCORED

@@ -1,7 +1,6 @@
 """The one process runner: what is started becomes ready, is paused, killed, started again, and ended."""
 
 import sys
-from pathlib import Path
 
 import psutil
 import pytest
@@ -21,12 +20,12 @@ HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 """
 
 
-def server(folder: Path, ready: str = "/ready") -> Process:
+def server(folder, ready="/ready"):
     port = free_port()
     return Process([sys.executable, "-c", SERVER, port], folder, port=port, ready=ready)
 
 
-def test_a_server_is_paused_started_again_at_its_port_and_ended_with_its_children(tmp_path: Path):
+def test_a_server_is_paused_started_again_at_its_port_and_ended_with_its_children(tmp_path):
     with started(server(tmp_path)) as process:
         assert answers(process.port, "/ready")
         assert process.cpu_seconds() > 0
@@ -41,7 +40,7 @@ def test_a_server_is_paused_started_again_at_its_port_and_ended_with_its_childre
     assert not any(each.is_running() for each in tree)
 
 
-def test_a_process_that_ends_instead_of_becoming_ready_is_reported_with_its_log(tmp_path: Path):
+def test_a_process_that_ends_instead_of_becoming_ready_is_reported_with_its_log(tmp_path):
     process = Process([sys.executable, "-c", "import sys; sys.exit('no such model')"], tmp_path, ready="/ready")
     with pytest.raises(StartError, match="ended with 1: no such model"), started(process):
         raise AssertionError("it is not ready")
@@ -52,13 +51,13 @@ def test_a_process_that_ends_instead_of_becoming_ready_is_reported_with_its_log(
     ["http://example.org:3000", "https://127.0.0.1:3000", "http://127.0.0.1", "http://localhost:3000",
      "http://127.0.0.1:0", "http://a@127.0.0.1:3000", "http://127.0.0.2:3000", ""],
 )  # fmt: skip
-def test_load_goes_to_this_machine_alone(url: str):
+def test_load_goes_to_this_machine_alone(url):
     with pytest.raises(ForeignHostError):
         port_of(url)
     assert port_of("http://127.0.0.1:3000") == 3000
 
 
-def test_what_a_run_that_was_killed_had_started_is_ended_and_nothing_else(tmp_path: Path):
+def test_what_a_run_that_was_killed_had_started_is_ended_and_nothing_else(tmp_path):
     record = tmp_path / "processes"
     with started(server(tmp_path)) as other:
         process = server(tmp_path)

@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -16,32 +15,32 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
-def outcome(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Check]:
+def outcome(monkeypatch, tmp_path):
     """The claims of a scenario of the name `latency` that is made up."""
-    checks: list[Check] = []
+    checks = []
 
     @dataclass(kw_only=True)
     class Latency(Scenario[int]):
         rounds: int = 1
 
-        def measure(self) -> int:
+        def measure(self):
             return self.rounds
 
-        def report(self, found: int) -> Iterator[str]:
+        def report(self, found):
             yield f"{found} rounds"
 
-        def checks(self, found: int) -> list[Check]:
+        def checks(self, found):
             return checks
 
     module = ModuleType("turnscore_load.scenarios.latency")
-    Latency.__module__, module.Latency = module.__name__, Latency  # type: ignore[attr-defined]
+    Latency.__module__, module.Latency = module.__name__, Latency
     monkeypatch.setattr(run, "import_module", lambda _: module)
     monkeypatch.setattr(run.signal, "signal", lambda *_: None)
     monkeypatch.chdir(tmp_path)
     return checks
 
 
-def test_every_scenario_is_listed_with_what_it_does(capsys: pytest.CaptureFixture[str]):
+def test_every_scenario_is_listed_with_what_it_does(capsys):
     table = (ROOT / "docs" / "benchmarks.md").read_text().partition("| question |")[2].partition("\n\n")[0]
     named = " ".join(row.split("|")[1] for row in table.splitlines()[1:])
     assert set(run.scenarios()) == set(re.findall("`([a-z]+)`", named))
@@ -52,7 +51,7 @@ def test_every_scenario_is_listed_with_what_it_does(capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.parametrize(("holds", "code"), [(True, 0), (None, 0), (False, 1)])
-def test_the_exit_code_is_the_verdict_and_the_figures_are_kept(outcome: list[Check], holds: bool | None, code: int):
+def test_the_exit_code_is_the_verdict_and_the_figures_are_kept(outcome, holds, code):
     outcome.append(Check("it holds", "so much", holds))
     words = ["latency", "--rounds", "3", "--machine=an abacus", "--results", "kept"]
     assert run.main(words) == code

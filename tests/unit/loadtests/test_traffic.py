@@ -5,12 +5,12 @@ from itertools import islice
 
 import pytest
 from turnscore_core.inference.tokenizer import TextTokenizer
-from turnscore_load.traffic import LENGTH_MIXES, Ask, ExactTraffic, LengthMix, Traffic, TrafficSettings
+from turnscore_load.traffic import LENGTH_MIXES, ExactTraffic, Traffic, TrafficSettings
 from turnscore_models.bundle import starter_bundles
 from turnscore_wire import Limits, ScoreRequest
 
 
-def asks(count: int, user: str = "", **settings) -> list[Ask]:
+def asks(count, user="", **settings):
     traffic = Traffic(TrafficSettings(**settings), user)
     return [traffic.next_ask() for _ in range(count)]
 
@@ -27,12 +27,12 @@ def test_every_item_is_one_that_the_service_takes():
 ENGAGEMENT = next(folder for folder in starter_bundles() if folder.name == "engagement") / "tokenizer.json"
 
 
-def texts_of(item: dict) -> tuple[str, str]:
+def texts_of(item):
     return item["context"][0]["text"], item["response"]
 
 
 @pytest.mark.parametrize("mix", LENGTH_MIXES.values(), ids=lambda mix: mix.name)
-def test_exact_turns_have_the_drawn_lengths_in_tokens_and_no_row_is_cut(mix: LengthMix):
+def test_exact_turns_have_the_drawn_lengths_in_tokens_and_no_row_is_cut(mix):
     tokenizer = TextTokenizer(ENGAGEMENT)
     items = ExactTraffic(ENGAGEMENT, 128).items(mix, 100)
     rows = [[len(ids) + 2 for ids in tokenizer.encode(list(texts_of(item)))] for item in items]

@@ -4,7 +4,6 @@ import hashlib
 import io
 import tarfile
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 from support.plain_http import plain_server_in_a_thread
@@ -14,7 +13,7 @@ from turnscore_models.store import fetch_archive, sign
 from typer.testing import CliRunner
 
 
-def packed(name: str) -> bytes:
+def packed(name):
     """An archive of one small file."""
     output = io.BytesIO()
     with tarfile.open(fileobj=output, mode="w:gz") as archive:
@@ -28,13 +27,13 @@ GOOD, LEADING_OUT, NONE = packed("engagement/manifest.json"), packed("../outside
 FILES = {"/b/good.tar.gz": GOOD, "/b/leading-out.tar.gz": LEADING_OUT, "/b/none.tar.gz": NONE}
 
 
-async def answer(path: str, _body: bytes) -> tuple[int, dict[str, str], bytes]:
+async def answer(path, _body):
     if path == "/b/moved.tar.gz":
         return 302, {"location": "/b/good.tar.gz"}, b""
     return (200, {}, FILES[path]) if path in FILES else (403, {}, b"")
 
 
-def test_an_archive_is_unpacked_and_the_command_names_the_bundles(tmp_path: Path):
+def test_an_archive_is_unpacked_and_the_command_names_the_bundles(tmp_path):
     with plain_server_in_a_thread(answer) as port:
         words = ["fetch", f"http://127.0.0.1:{port}/b/good.tar.gz", "--folder", str(tmp_path)]
         done = CliRunner().invoke(app, [*words, "--sha256", hashlib.sha256(GOOD).hexdigest().upper()])
@@ -60,7 +59,7 @@ def test_what_cannot_be_had_or_is_another_leaves_the_folder_empty(tmp_path, path
     assert [*tmp_path.iterdir(), *tmp_path.parent.glob("outside.json")] == []
 
 
-def test_only_http_is_fetched(tmp_path: Path):
+def test_only_http_is_fetched(tmp_path):
     with pytest.raises(FetchError, match="must begin with http"):
         fetch_archive("file:///etc/passwd", "0" * 64, tmp_path, {})
 

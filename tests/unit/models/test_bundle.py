@@ -1,6 +1,5 @@
 import json
 import re
-from pathlib import Path
 
 import pytest
 from support.bundles import make_bundle
@@ -18,16 +17,16 @@ from turnscore_models.manifest import (
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     return make_bundle(tmp_path / "bundle").folder
 
 
-def change_manifest(folder: Path, **changes: object) -> None:
+def change_manifest(folder, **changes):
     path = folder / "manifest.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
-def test_a_written_bundle_reads_back(folder: Path):
+def test_a_written_bundle_reads_back(folder):
     bundle = read_bundle(folder)
     assert bundle.manifest.reference == "engagement:1.0.0"
     assert sorted(bundle.manifest.files) == ["calibration.json", "graph.onnx", "self_test.json", "tokenizer.json"]
@@ -36,20 +35,20 @@ def test_a_written_bundle_reads_back(folder: Path):
 
 
 @pytest.mark.parametrize("name", ["calibration.json", "graph.onnx", "self_test.json", "tokenizer.json"])
-def test_a_changed_file_is_refused_by_its_name(folder: Path, name: str):
+def test_a_changed_file_is_refused_by_its_name(folder, name):
     with (folder / name).open("ab") as file:
         file.write(b" ")
     with pytest.raises(CorruptBundleError, match=rf"engagement:1\.0\.0: {name} has SHA-256"):
         read_bundle(folder)
 
 
-def test_a_missing_file_is_refused_by_its_name(folder: Path):
+def test_a_missing_file_is_refused_by_its_name(folder):
     (folder / "tokenizer.json").unlink()
     with pytest.raises(MissingBundleFileError, match=r"lacks the file tokenizer\.json"):
         read_bundle(folder)
 
 
-def test_an_unknown_kind_is_refused_with_the_known_ones(tmp_path: Path):
+def test_an_unknown_kind_is_refused_with_the_known_ones(tmp_path):
     with pytest.raises(UnknownKindError, match=r"of kind 'mood'.*scorers for: .*engagement"):
         make_bundle(tmp_path / "bundle", kind="mood")
 
@@ -70,21 +69,21 @@ def test_an_unknown_kind_is_refused_with_the_known_ones(tmp_path: Path):
         ({"training": {"loss": float("inf")}}, r"training.*not JSON"),
     ],
 )
-def test_a_broken_manifest_is_refused_by_the_field(folder: Path, changes: dict[str, object], said: str):
+def test_a_broken_manifest_is_refused_by_the_field(folder, changes, said):
     change_manifest(folder, **changes)
     with pytest.raises(InvalidManifestError, match=said):
         read_bundle(folder)
 
 
 @pytest.mark.parametrize("name", ["weights.bin", "graphs/weights.bin", ".DS_Store", "graphs/model.yaml"])
-def test_a_file_that_the_manifest_does_not_list_is_refused_by_its_name(folder: Path, name: str):
+def test_a_file_that_the_manifest_does_not_list_is_refused_by_its_name(folder, name):
     (folder / name).parent.mkdir(exist_ok=True)
     (folder / name).write_bytes(b"weights that no checksum covers")
     with pytest.raises(InvalidManifestError, match=rf"gives no SHA-256 for {re.escape(name)}"):
         read_bundle(folder)
 
 
-def test_a_linked_folder_is_refused_as_its_files_have_no_checksum(folder: Path, tmp_path: Path):
+def test_a_linked_folder_is_refused_as_its_files_have_no_checksum(folder, tmp_path):
     (tmp_path / "elsewhere").mkdir()
     (folder / "graphs").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(InvalidManifestError, match="gives no SHA-256 for graphs"):
@@ -92,17 +91,17 @@ def test_a_linked_folder_is_refused_as_its_files_have_no_checksum(folder: Path, 
 
 
 @pytest.mark.parametrize("shipped", starter_bundles(), ids=lambda path: path.name)
-def test_a_starter_bundle_can_be_read_and_copied(shipped: Path, tmp_path: Path):
+def test_a_starter_bundle_can_be_read_and_copied(shipped, tmp_path):
     assert copy_bundle(read_bundle(shipped), tmp_path / "copy").digest == read_bundle(shipped).digest
 
 
-def test_a_manifest_that_is_no_json_is_refused(folder: Path):
+def test_a_manifest_that_is_no_json_is_refused(folder):
     (folder / "manifest.json").write_text("{")
     with pytest.raises(InvalidManifestError, match=r"manifest\.json"):
         read_bundle(folder)
 
 
-def test_a_falling_calibration_curve_is_refused(folder: Path):
+def test_a_falling_calibration_curve_is_refused(folder):
     curve = {"percentiles": [1.0] * 100 + [0.5], "turns": 5, "source": "made up"}
     (folder / "calibration.json").write_text(json.dumps(curve))
     with pytest.raises(BundleError):
@@ -113,7 +112,7 @@ def test_a_falling_calibration_curve_is_refused(folder: Path):
         bundle.calibration()
 
 
-def test_the_digest_changes_with_every_file_and_not_with_the_prose(tmp_path: Path):
+def test_the_digest_changes_with_every_file_and_not_with_the_prose(tmp_path):
     digests = {make_bundle(tmp_path / "plain").digest}
     for name in ("calibration.json", "graph.onnx", "self_test.json", "tokenizer.json"):
         changed = make_bundle(tmp_path / name)
@@ -137,19 +136,19 @@ def test_the_digest_changes_with_every_file_and_not_with_the_prose(tmp_path: Pat
     ],
     ids=lambda changes: next(iter(changes)),
 )
-def test_the_digest_changes_with_what_the_manifest_decides(folder: Path, changes: dict[str, object]):
+def test_the_digest_changes_with_what_the_manifest_decides(folder, changes):
     plain = read_bundle(folder).digest
     change_manifest(folder, **changes)
     assert read_bundle(folder).digest != plain
 
 
 @pytest.mark.parametrize("name", ["../x.npz", "/etc/passwd", "unlisted.bin", "manifest.json"])
-def test_only_files_with_a_checksum_have_a_place(folder: Path, name: str):
+def test_only_files_with_a_checksum_have_a_place(folder, name):
     with pytest.raises(InvalidManifestError, match="gives no SHA-256"):
         read_bundle(folder).path_of(name)
 
 
-def test_the_model_stores_own_file_is_none_of_a_bundles(folder: Path):
+def test_the_model_stores_own_file_is_none_of_a_bundles(folder):
     (folder / "model.yaml").write_text("name: mine")
     files = json.loads((folder / "manifest.json").read_text())["files"]
     change_manifest(folder, files={**files, "model.yaml": "0" * 64})

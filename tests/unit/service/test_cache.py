@@ -1,25 +1,19 @@
 """What the cache finds and never serves, what becomes of it when other models are served, and its breaker."""
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
-
 import pytest
 from support.cache_loads import DictLevel
 from support.conditions import until
 from support.fakes import FakeScorer, ManualClock, loaded_fake, sample
 from support.fed import make_fed_scorer
-from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.score_entries import mark_key
 from turnscore_core.scorers.scorer import RawScore, TurnToScore
-from turnscore_service.cache.redis_client import PendingWrite
 from turnscore_service.cache.redis_level import Breaker, RedisLevel
 from turnscore_service.cache.score_cache import ENTRY_OVERHEAD_BYTES, CacheLookup, LocalLevel, ScoreCache
 from turnscore_service.settings.cache import CacheSettings
 from turnscore_wire import TokenCount
 
 
-async def ask(cache: ScoreCache, loaded: LoadedScorer, options: Any = None) -> CacheLookup:
+async def ask(cache, loaded, options=None):
     turn = TurnToScore([], "a b c", options=options)
     lookup = CacheLookup(loaded=loaded)
     cache.look_up(lookup, turn, loaded.scorer.inputs_of(turn))
@@ -27,17 +21,17 @@ async def ask(cache: ScoreCache, loaded: LoadedScorer, options: Any = None) -> C
     return lookup
 
 
-def keep(cache: ScoreCache, lookup: CacheLookup, value: float = 0.5) -> None:
+def keep(cache, lookup, value=0.5):
     score = RawScore(value, tokens=TokenCount(used=3, dropped=0))
     cache.keep(lookup, dict.fromkeys(lookup.fragments, score))
 
 
-def values(lookup: CacheLookup) -> Sequence[float | None]:
+def values(lookup):
     return [lookup.known[piece].value if piece in lookup.known else None for piece in lookup.fragments]
 
 
 @pytest.mark.parametrize(("damage", "cause"), [(b"\x03", "unreadable"), (b"", "unreadable"), (b"\x02x", "stale")])
-async def test_an_entry_that_cannot_be_read_is_a_miss_by_its_cause(damage: bytes, cause: str):
+async def test_an_entry_that_cannot_be_read_is_a_miss_by_its_cause(damage, cause):
     loaded, shared = loaded_fake(FakeScorer()), DictLevel()
     cache = ScoreCache({"fake": loaded}, CacheSettings(local_max_bytes=0), shared)
     keep(cache, await ask(cache, loaded))
@@ -47,7 +41,7 @@ async def test_an_entry_that_cannot_be_read_is_a_miss_by_its_cause(damage: bytes
     assert sample("cache_misses_total", scorer="fake", cause=cause) == before + 1
 
 
-async def test_pieces_kept_by_two_requests_at_once_are_both_kept(tmp_path: Path):
+async def test_pieces_kept_by_two_requests_at_once_are_both_kept(tmp_path):
     scorer, _ = make_fed_scorer(tmp_path / "fed")
     loaded = loaded_fake(scorer, "fed")
     cache = ScoreCache({"fed": loaded}, CacheSettings())
@@ -60,7 +54,7 @@ async def test_pieces_kept_by_two_requests_at_once_are_both_kept(tmp_path: Path)
     assert values(await ask(cache, loaded, both)) == [0.2, 0.1]
 
 
-async def test_scores_that_were_kept_are_found_again_by_their_own_version_alone() -> None:
+async def test_scores_that_were_kept_are_found_again_by_their_own_version_alone():
     settings, shared = CacheSettings(), DictLevel()
     first, second, stays = (
         loaded_fake(FakeScorer()), loaded_fake(FakeScorer(), version="1.1.0"), loaded_fake(FakeScorer(), "stays"),
@@ -82,27 +76,27 @@ async def test_scores_that_were_kept_are_found_again_by_their_own_version_alone(
 class DictStore:
     """A Redis that is a dict; a sick one answers nothing."""
 
-    def __init__(self) -> None:
-        self.entries: dict[str, bytes] = {}
+    def __init__(self):
+        self.entries = {}
         self.is_sick = False
 
-    async def read(self, keys: Sequence[str]) -> list[bytes | None]:
+    async def read(self, keys):
         if self.is_sick:
             raise ConnectionError("gone")
         return [self.entries.get(key) for key in keys]
 
-    async def write(self, entries: Mapping[str, PendingWrite]) -> list[Exception]:
+    async def write(self, entries):
         return []
 
-    async def drop_idle(self) -> None:
+    async def drop_idle(self):
         pass
 
-    async def close(self) -> None:
+    async def close(self):
         pass
 
 
 @pytest.mark.parametrize("is_sick", [False, True])
-async def test_marks_of_the_next_models_are_known_before_anything_of_theirs_is_read(is_sick: bool) -> None:
+async def test_marks_of_the_next_models_are_known_before_anything_of_theirs_is_read(is_sick):
     settings = CacheSettings(clear_poll_seconds=3600)
     store, marks = DictStore(), dict[str, bytes]()
     level = RedisLevel(store, settings)
@@ -147,20 +141,20 @@ def test_an_entry_ends_when_its_time_is_over():
 SETTINGS = CacheSettings(breaker_failures=3, breaker_window=6, breaker_retry_seconds=1, breaker_max_retry_seconds=5)
 
 
-def closed() -> Breaker:
+def closed():
     breaker = Breaker("test", SETTINGS)
     breaker.begin_probe()
     breaker.end_probe(has_failed=False)
     return breaker
 
 
-def record(breaker: Breaker, ends: str) -> None:
+def record(breaker, ends):
     """`x` for each call that failed, `.` for each that did not."""
     for end in ends:
         breaker.record(has_failed=end == "x")
 
 
-def open_and_probe(breaker: Breaker, *, has_failed: bool) -> float:
+def open_and_probe(breaker, *, has_failed):
     record(breaker, "xxx")
     pause = breaker.pause_seconds()
     breaker.begin_probe()
@@ -171,7 +165,7 @@ def open_and_probe(breaker: Breaker, *, has_failed: bool) -> float:
 @pytest.mark.parametrize(
     ("ends", "is_closed"), [("xx", True), ("xxx", False), ("x.x.x", False), ("x..x..x..x", True), ("." * 50, True)]
 )
-def test_it_opens_when_too_many_of_the_last_calls_failed(ends: str, is_closed: bool):
+def test_it_opens_when_too_many_of_the_last_calls_failed(ends, is_closed):
     breaker = closed()
     record(breaker, ends)
     assert breaker.is_closed == is_closed

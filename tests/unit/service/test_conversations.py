@@ -1,15 +1,13 @@
 """What a live conversation answers, how it is bounded, how it ends, and what a cut leaves: nothing."""
 
 import asyncio
-from collections.abc import Sequence
-from typing import Any
 
 import pytest
 from support.conditions import until
 from support.fakes import POISON, FakeReaction, FakeScorer, Since
 from support.transports import bounded, talking
 from turnscore_core.errors import CallerLeftError, DeadlineExceededError
-from turnscore_core.scorers.scorer import RawScore, TokenPack, TurnToScore
+from turnscore_core.scorers.scorer import TokenPack
 from turnscore_service.settings.service import AdmissionSettings, Settings
 from turnscore_wire import Limits
 
@@ -75,14 +73,14 @@ async def test_a_flood_of_user_turns_waits_for_its_answers_and_pays_for_each():
 class Reader(FakeScorer):
     """Reads a user's turn before the reply to it is there."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
-        self.read: list[int] = []  # words of the turns that were read
+        self.read = []  # words of the turns that were read
 
-    def read_ahead(self, turn: TurnToScore) -> TokenPack | None:
+    def read_ahead(self, turn):
         return TokenPack(rows=((0,) * len(turn.context[-1].text.split()),), answers=(), tokens=())
 
-    def score(self, batch: Sequence[TokenPack]) -> list[RawScore]:
+    def score(self, batch):
         self.read += [pack.width for pack in batch if not pack.answers]
         asked = [pack for pack in batch if pack.answers]
         return super().score(asked) if asked else []
@@ -113,7 +111,7 @@ async def test_a_user_s_turn_that_is_scored_lets_no_other_be_read_ahead():
 
 async def test_a_reader_that_breaks_costs_the_conversation_nothing():
     class Broken(FakeScorer):
-        def read_ahead(self, turn: TurnToScore) -> TokenPack | None:
+        def read_ahead(self, turn):
             raise ValueError("no such vector")
 
     async with talking(fake=Broken()) as (channel, _, _):
@@ -165,7 +163,7 @@ async def test_a_turn_that_is_not_taken_is_told_by_its_field_and_leaves_the_conv
     assert replies[5].scored.index == 1
 
 
-async def test_an_unforeseen_error_while_scoring_is_that_turns_alone(monkeypatch: pytest.MonkeyPatch):
+async def test_an_unforeseen_error_while_scoring_is_that_turns_alone(monkeypatch):
     async with talking() as (channel, _, runtime):
         with monkeypatch.context() as broken:
             broken.setattr(runtime.pipeline()._scheduler, "answer", lambda _: 1 / 0)
@@ -178,7 +176,7 @@ async def test_an_unforeseen_error_while_scoring_is_that_turns_alone(monkeypatch
 @pytest.mark.parametrize(
     ("opening", "turn"), [({"deadline_ms": 20}, {}), ({"deadline_ms": 30_000}, {"deadline_ms": 20})]
 )
-async def test_a_turns_deadline_is_its_own_or_the_openings(opening: dict, turn: dict):
+async def test_a_turns_deadline_is_its_own_or_the_openings(opening, turn):
     scorer = FakeScorer()
     scorer.gate.clear()
     async with talking(Settings(default_deadline_ms=60_000), fake=scorer) as (channel, _, _):
@@ -194,7 +192,7 @@ CALLS = {"role": "assistant", "content": "one", "tool_calls": [{}]}
 RESULT = {"role": "tool", "content": "secret"}
 
 
-def told(text: str) -> dict[str, Any]:
+def told(text):
     return {"role": "assistant", "content": text}
 
 

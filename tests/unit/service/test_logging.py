@@ -2,7 +2,6 @@ import io
 import json
 import logging
 import sys
-from collections.abc import Iterator
 
 import pytest
 from pythonjsonlogger.json import JsonFormatter
@@ -10,7 +9,7 @@ from turnscore_service.log_setup import REQUEST_ID, _TerminalFormatter, set_up_l
 
 
 @pytest.fixture(autouse=True)
-def _logging_as_it_was() -> Iterator[None]:
+def _logging_as_it_was():
     yield
     for name in ("turnscore", "bentoml", "uvicorn"):
         logging.getLogger(name).handlers.clear()
@@ -33,11 +32,11 @@ def test_a_line_is_json_with_the_request_id():
 
 
 class Terminal(io.StringIO):
-    def isatty(self) -> bool:
+    def isatty(self):
         return True
 
 
-def test_a_terminal_gets_sentences_and_warnings_of_the_server_only(monkeypatch: pytest.MonkeyPatch):
+def test_a_terminal_gets_sentences_and_warnings_of_the_server_only(monkeypatch):
     monkeypatch.setattr(sys, "stderr", shown := Terminal())
     set_up_logging("INFO")
     ours = logging.getLogger("turnscore.test")

@@ -9,7 +9,7 @@ from turnscore_service.api.http import app as http_transport
 DOCS = Path(__file__).parents[3] / "docs" / "metrics.md"
 
 
-def defined() -> dict[str, tuple[str, ...]]:
+def defined():
     """Every series of the metrics module as it is scraped, with its labels."""
     found = {}
     for value in vars(metrics).values():
@@ -19,7 +19,7 @@ def defined() -> dict[str, tuple[str, ...]]:
     return found
 
 
-def documented() -> dict[str, tuple[str, ...]]:
+def documented():
     rows = [line.split("|") for line in DOCS.read_text().splitlines() if line.startswith("| `turnscore_")]
     return {row[1].strip(" `"): tuple(row[3].replace("`", "").replace(",", " ").split()) for row in rows}
 
@@ -31,7 +31,7 @@ def test_the_documented_metrics_are_the_exported_ones():
 async def test_others_are_answered_while_metrics_are_gathered(client, monkeypatch):
     may_end, has_begun = threading.Event(), threading.Event()
 
-    def gather(_: object) -> bytes:
+    def gather(_):
         has_begun.set()
         assert may_end.wait(60)
         return b"gathered"

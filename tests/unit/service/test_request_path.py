@@ -8,10 +8,7 @@ import json
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
 import turnscore_core
 import turnscore_models
@@ -33,12 +30,12 @@ _OURS = tuple(str(Path(each.__file__ or "").parent) for each in _PACKAGES)
 class Trace:
     """Counts the calls of our own code in every thread that begins while it is in place."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.is_on = False
-        self.calls: Counter[tuple[str, str, int]] = Counter()
-        self.objects: dict[int, object] = {}
+        self.calls = Counter()
+        self.objects = {}
 
-    def __call__(self, frame: FrameType, event: str, arg: object) -> None:
+    def __call__(self, frame, event, arg):
         if not self.is_on or event != "call":
             return
         code = frame.f_code
@@ -49,18 +46,18 @@ class Trace:
                 self.objects[id(value)] = value  # kept, so that no id is used twice
 
     @property
-    def files(self) -> set[str]:
+    def files(self):
         return {file for file, _, _ in self.calls}
 
     @property
-    def functions(self) -> list[tuple[str, str, int]]:
+    def functions(self):
         """Without lambdas and comprehensions."""
         return [each for each in self.calls if not each[1].endswith(">")]
 
-    def carriers(self) -> set[str]:
+    def carriers(self):
         """The types of which an object held the response, its row of tokens, or another such object, in a field."""
         fields = {key: list(_fields_of(value)) for key, value in self.objects.items()}
-        found: set[int] = set()
+        found = set()
         while True:
             more = {
                 key for key, held in fields.items() if key not in found and any(_carries(*each, found) for each in held)
@@ -70,32 +67,32 @@ class Trace:
             found |= more
 
 
-def _fields_of(value: object) -> Iterator[tuple[str, object]]:
+def _fields_of(value):
     yield from getattr(value, "__dict__", {}).items()
     for kind in type(value).__mro__:
         slots = kind.__dict__.get("__slots__", ())
         yield from ((name, getattr(value, name, None)) for name in ((slots,) if isinstance(slots, str) else slots))
 
 
-def _carries(name: str, value: object, found: set[int]) -> bool:
+def _carries(name, value, found):
     if isinstance(value, list | tuple) and any(id(each) in found for each in value):
         return True
     return value == SAID or id(value) in found or (name == "rows" and isinstance(value, tuple))
 
 
-async def _ask(app: Any, response: str) -> int:
+async def _ask(app, response):
     body = json.dumps({"context": [{"speaker": "user", "text": "What a day!"}], "response": response}).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     arriving = [{"type": "http.request", "body": body, "more_body": False}]
-    statuses: list[int] = []
+    statuses = []
 
-    async def receive() -> dict[str, Any]:
+    async def receive():
         if arriving:
             return arriving.pop()
         await asyncio.Event().wait()
         raise AssertionError("nothing more comes")
 
-    async def send(message: dict[str, Any]) -> None:
+    async def send(message):
         statuses.append(message.get("status", 0))
 
     scope = {"type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "POST", "scheme": "http"}
@@ -104,13 +101,13 @@ async def _ask(app: Any, response: str) -> int:
     return statuses[0]
 
 
-async def test_a_request_enters_few_files_and_calls_few_functions() -> None:
+async def test_a_request_enters_few_files_and_calls_few_functions():
     [bundle] = [folder for folder in starter_bundles() if folder.name == "quality"]
     trace, before = Trace(), sys.getprofile()
     threading.setprofile(trace)
     sys.setprofile(trace)
     try:
-        runtime = Runtime(Settings(models=(f"{bundle}/",), runtime={"threads": 1}))  # type: ignore[arg-type]
+        runtime = Runtime(Settings(models=(f"{bundle}/",), runtime={"threads": 1}))
         runtime.start()
         await runtime.wait_until_loaded()
         app = create_app(runtime)
@@ -121,7 +118,7 @@ async def test_a_request_enters_few_files_and_calls_few_functions() -> None:
         await runtime.stop()
     finally:
         sys.setprofile(before)
-        threading.setprofile(None)  # type: ignore[arg-type]
+        threading.setprofile(None)
     found = len(trace.files), len(trace.functions), sum(trace.calls.values())
     assert all(each <= most for each, most in zip(found, (MOST_FILES, MOST_FUNCTIONS, MOST_CALLS), strict=True)), found
     assert len(trace.carriers()) <= MOST_TYPES, trace.carriers()

@@ -3,7 +3,6 @@
 import re
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 from generated_docs import settings_page
@@ -58,7 +57,7 @@ def test_one_that_resembles_nothing_is_refused_too_and_each_has_its_line():
         {"TURNSCORE_PORT_3000_TCP_ADDR": "10.0.0.1", "TURNSCORE_REDIS_PORT": "tcp://10.0.0.2:6379"},
     ],
 )
-def test_settings_the_clients_and_a_clusters_variables_are_known(environment: dict[str, str]):
+def test_settings_the_clients_and_a_clusters_variables_are_known(environment):
     assert refusal_of_unknown(Settings, environment) == ""
 
 
@@ -91,7 +90,7 @@ def test_every_variable_that_a_file_of_ours_sets_or_names_is_known():
     assert refusal_of_unknown(Settings, dict.fromkeys(named, "x")) == ""
 
 
-def test_bundles_and_their_shares(monkeypatch: pytest.MonkeyPatch):
+def test_bundles_and_their_shares(monkeypatch):
     monkeypatch.setenv("TURNSCORE_SHADOW", "engagement:1.1.0, ./a=b/quality=0.5,fed=1,")
     monkeypatch.setenv("TURNSCORE_SPLIT", "engagement:1.1.0 = 1e-3,fed:1.1.0=0")
     settings = read_settings()
@@ -128,7 +127,7 @@ def test_what_is_no_share_stops_the_start_and_names_the_variable(variable, value
 
 ME = {"username": "me", "password": "pw"}
 SENTINELS = (("a", 26379), ("b", 26380), ("::2", 26379))
-ADDRESSES: list[tuple[str, dict[str, Any]]] = [
+ADDRESSES = [
     ("redis://cache:7000/3", {"hosts": (("cache", 7000),), "database": 3}),
     ("redis://[::1]:7000", {"hosts": (("::1", 7000),)}),
     ("redis://me:@h", {"hosts": (("h", 6379),), "username": "me", "password": ""}),
@@ -141,7 +140,7 @@ ADDRESSES: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("url", "expected"), ADDRESSES)
-def test_an_address_is_read(url: str, expected: dict[str, Any]):
+def test_an_address_is_read(url, expected):
     assert read_address(url) == RedisAddress(**{"kind": "single", **expected})
 
 
@@ -158,7 +157,7 @@ def test_an_address_is_read(url: str, expected: dict[str, Any]):
         ("redis://secret-host?socket_timeout=100", "unknown option 'socket_timeout'"),
     ],
 )
-def test_a_wrong_address_is_told_without_being_repeated(url: str, said: str):
+def test_a_wrong_address_is_told_without_being_repeated(url, said):
     with pytest.raises(ValidationError) as refused:
         CacheSettings.model_validate({"url": url})
     field, message = describe_refusal(refused.value)

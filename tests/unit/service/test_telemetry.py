@@ -2,7 +2,6 @@
 
 import gzip
 import threading
-from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 import pytest
@@ -10,7 +9,7 @@ import requests
 from support.plain_http import Handler, handled_by
 from turnscore_service.telemetry import recorder as module
 from turnscore_service.telemetry.otlp import MAX_REPLY_BYTES, OtlpExporter, _bounded_session
-from turnscore_service.telemetry.recorder import EndedCall, TelemetryRecorder
+from turnscore_service.telemetry.recorder import TelemetryRecorder
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 
@@ -18,22 +17,22 @@ TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 class Collected:
     """Keeps what it is given; `gate` holds it back, `error` is raised."""
 
-    def __init__(self) -> None:
-        self.ended: list[EndedCall] = []
+    def __init__(self):
+        self.ended = []
         self.gate = threading.Event()
         self.gate.set()
-        self.error: Exception | None = None
+        self.error = None
         self.is_closed = False
 
     find_caller = OtlpExporter.find_caller
 
-    def export(self, ended: EndedCall) -> None:
+    def export(self, ended):
         self.gate.wait()
         self.ended.append(ended)
         if self.error is not None:
             raise self.error
 
-    def close(self) -> None:
+    def close(self):
         self.is_closed = True
 
 
@@ -50,14 +49,14 @@ class Collected:
         (0.0, "sampled", "01-" + "x" * 100_000, False),  # which names no span
     ],
 )
-def test_only_what_is_to_be_recorded_is_begun(share: float, events, flag: str | None, is_begun: bool):
+def test_only_what_is_to_be_recorded_is_begun(share, events, flag, is_begun):
     recorder = TelemetryRecorder(Collected(), sample_share=share, events=events)
     carrier = {} if flag is None else {"traceparent": f"00-{TRACE}-{SPAN}-{flag}"}
     assert (recorder.begin("http", "score", carrier) is not None) == is_begun
     recorder.close()
 
 
-def test_a_full_queue_drops_and_counts_and_never_waits(monkeypatch: pytest.MonkeyPatch):
+def test_a_full_queue_drops_and_counts_and_never_waits(monkeypatch):
     monkeypatch.setattr(module, "_MOST_WAITING", 2)
     collected = Collected()
     collected.gate.clear()
@@ -71,7 +70,7 @@ def test_a_full_queue_drops_and_counts_and_never_waits(monkeypatch: pytest.Monke
     assert collected.is_closed
 
 
-def test_an_exporter_that_fails_loses_that_call_alone(caplog: pytest.LogCaptureFixture):
+def test_an_exporter_that_fails_loses_that_call_alone(caplog):
     collected = Collected()
     collected.error = ValueError("a secret dialogue")
     recorder = TelemetryRecorder(collected, sample_share=1.0, events="off")
@@ -87,14 +86,14 @@ SENT_AT_MOST = 64 * MAX_REPLY_BYTES
 
 
 @contextmanager
-def collector(kind: str) -> Iterator[tuple[str, list[int]]]:
+def collector(kind):
     """An address, and how many bytes of its reply were sent when it ended or its reader left."""
     sent = [0]
 
     class TooMuch(Handler):
         protocol_version = "HTTP/1.0"
 
-        def do_POST(self) -> None:
+        def do_POST(self):
             self.body()
             with suppress(OSError):
                 if kind == "packed":
@@ -111,7 +110,7 @@ def collector(kind: str) -> Iterator[tuple[str, list[int]]]:
 
 
 @pytest.mark.parametrize("kind", ["endless", "packed"])
-def test_a_reply_of_too_much_is_left_and_is_a_failed_export(kind: str):
+def test_a_reply_of_too_much_is_left_and_is_a_failed_export(kind):
     with collector(kind) as (url, sent), _bounded_session() as session:
         with pytest.raises(requests.exceptions.ConnectionError, match=f"more than {MAX_REPLY_BYTES} bytes"):
             session.post(url, data=b"spans", timeout=10)

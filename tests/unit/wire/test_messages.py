@@ -2,7 +2,6 @@
 
 import json
 from itertools import pairwise
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +11,6 @@ from turnscore_wire import (
     ChatMessage,
     ConversationOpening,
     DialogueRequest,
-    MappedMessages,
     RankRequest,
     ScoreRequest,
     Turn,
@@ -21,7 +19,6 @@ from turnscore_wire import (
 )
 from turnscore_wire.conversations import Transcript
 from turnscore_wire.messages import join_texts
-from turnscore_wire.requests import TakesMessages
 from turnscore_wire.v1 import to_fields, to_message
 
 quick = settings(max_examples=60, deadline=None, derandomize=True, database=None)
@@ -41,13 +38,13 @@ CHAT = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hel
 DIALOGUE = st.lists(st.tuples(st.sampled_from(["user", "assistant"]), TEXT), min_size=1, max_size=6)
 
 
-def said_in_parts(text: str, *, is_otel: bool) -> dict[str, Any]:
+def said_in_parts(text, *, is_otel):
     name = "content" if is_otel else "text"
     return {"type": "text", name: text}
 
 
 @st.composite
-def forms(draw: st.DrawFn, role: str, text: str) -> dict[str, Any]:
+def forms(draw, role, text):
     """One message in any of the forms that say the same."""
     is_otel = draw(st.booleans())
     listed = [said_in_parts(text, is_otel=is_otel), *draw(st.lists(st.just(IMAGE), max_size=2))]
@@ -59,21 +56,21 @@ def forms(draw: st.DrawFn, role: str, text: str) -> dict[str, Any]:
     return {"role": role, "name": "secret name", **draw(st.sampled_from(choices))}
 
 
-def read(messages: list[Any]) -> list[ChatMessage]:
+def read(messages):
     return [ChatMessage.model_validate(each) for each in messages]
 
 
-def mapped(messages: list[Any]) -> MappedMessages:
+def mapped(messages):
     return map_messages(read(messages))
 
 
-def turns_of(dialogue: list[tuple[str, str]]) -> list[Turn]:
+def turns_of(dialogue):
     return [Turn(speaker="user" if role == "user" else "system", text=text) for role, text in dialogue]
 
 
 @quick
 @given(st.data(), DIALOGUE)
-def test_what_is_said_is_the_dialogue_in_every_form_and_every_place_is_kept(data: st.DataObject, dialogue):
+def test_what_is_said_is_the_dialogue_in_every_form_and_every_place_is_kept(data, dialogue):
     messages, places = [], []
     for role, text in dialogue:
         messages.extend(data.draw(st.lists(PROMPTS, max_size=2)))
@@ -87,8 +84,8 @@ def test_what_is_said_is_the_dialogue_in_every_form_and_every_place_is_kept(data
 
 @quick
 @given(st.data(), st.lists(TEXT, min_size=1, max_size=4), LOOP)
-def test_the_assistants_texts_around_tools_are_one_turn_until_the_user_speaks(data: st.DataObject, texts, loop):
-    messages: list[Any] = [{"role": "user", "content": "hi"}]
+def test_the_assistants_texts_around_tools_are_one_turn_until_the_user_speaks(data, texts, loop):
+    messages = [{"role": "user", "content": "hi"}]
     for text in texts:
         messages += [*loop, data.draw(forms("assistant", text))]
     found = mapped([*messages, {"role": "user", "content": "and?"}, *loop, {"role": "assistant", "content": "so."}])
@@ -126,7 +123,7 @@ def test_what_a_client_sends_says_the_same_over_both_transports_and_nothing_unre
 @quick
 @given(st.data(), DIALOGUE, LOOP)
 def test_a_conversation_that_hears_messages_in_pieces_has_the_turns_of_the_whole(data, dialogue, loop):
-    messages: list[Any] = []
+    messages = []
     for role, text in dialogue:
         calls = role == "assistant" and data.draw(st.booleans())
         messages.append({"role": role, "content": text, **({"tool_calls": [{}]} if calls else {})})
@@ -145,7 +142,7 @@ def test_a_conversation_that_hears_messages_in_pieces_has_the_turns_of_the_whole
 
 @quick
 @given(st.lists(TEXT | st.just(""), max_size=5))
-def test_joined_texts_keep_every_character_and_grow_together_nowhere(texts: list[str]):
+def test_joined_texts_keep_every_character_and_grow_together_nowhere(texts):
     joined, spoken = join_texts(texts), [text for text in texts if text]
     bare = [left for left, right in pairwise(spoken) if not left[-1].isspace() and not right[0].isspace()]
     assert joined.replace(" ", "") == "".join(texts).replace(" ", "")
@@ -187,7 +184,7 @@ USER = {"role": "user", "content": "hi"}
         ({"messages": [USER], "context": [{"speaker": "user", "text": "a"}], "response": "a"}, "context"),
     ],
 )
-def test_a_wrong_message_is_refused_by_the_name_of_its_field(fields: dict[str, Any], field: str):
+def test_a_wrong_message_is_refused_by_the_name_of_its_field(fields, field):
     for refuse in (ScoreRequest.model_validate, lambda given: ScoreRequest.model_validate_json(json.dumps(given))):
         with pytest.raises(ValidationError) as refused:
             refuse(fields)
@@ -212,7 +209,7 @@ def test_turns_together_with_messages_are_refused():
         ConversationOpening(),
     ],
 )
-def test_a_dumped_request_is_the_request(given: TakesMessages):
+def test_a_dumped_request_is_the_request(given):
     for dumped in (given.model_dump_json(), given.model_dump_json(exclude_unset=True)):
         again = type(given).model_validate_json(dumped)
         assert again == given

@@ -1,19 +1,15 @@
 """The command from file to figures, with made-up dialogues and a scorer that knows their qualities."""
 
 import json
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import Result
 from scipy import stats
 from support.exporter_data import OracleScorer, build_judged, write_judged
 from support.fakes import FakeScorer, loaded_fake
 from turnscore_assessment import command_line
 from turnscore_assessment.agreement import scoring
 from turnscore_assessment.agreement.scoring import read_judged_dialogues
-from turnscore_client import AsyncTurnScoreClient
 from turnscore_client._command.registry import app
 from turnscore_client.testing import MockTurnScore
 from typer.testing import CliRunner
@@ -22,35 +18,34 @@ ROWS = [build_judged(number, system="AB"[number % 2]) for number in range(12)]
 
 
 @pytest.fixture(autouse=True)
-def bundles(monkeypatch: pytest.MonkeyPatch) -> None:
+def bundles(monkeypatch):
     loaded = {"oracle": loaded_fake(OracleScorer(), "oracle"), "fake": loaded_fake(FakeScorer())}
     monkeypatch.setattr(scoring, "load_bundles", lambda references: {name: loaded[name] for name in references})
 
 
-def run(file: Path, *options: str, bundles: tuple[str, ...] = ("oracle", "fake")) -> Result:
+def run(file, *options, bundles=("oracle", "fake")):
     given = [word for name in bundles for word in ("--bundle", name)]
     output = ["--output", str(file.parent / "out"), "--bootstrap", "50"]
     return CliRunner().invoke(app, ["agreement", str(file), *given, *output, *options])
 
 
-def measure(file: Path, *options: str) -> dict[str, Any]:
+def measure(file, *options):
     result = run(file, *options)
     assert result.exit_code == 0, result.output
-    report: dict[str, Any] = json.loads((file.parent / "out" / "agreement.json").read_text())
-    return report
+    return json.loads((file.parent / "out" / "agreement.json").read_text())
 
 
-def rows_of(report: dict[str, Any], level: str, system: str = "all") -> dict[str, Any]:
+def rows_of(report, level, system="all"):
     [group] = [each for each in report["levels"][level]["groups"] if each["system"] == system]
     return {row["name"]: row for row in group["rows"]}
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
+def file(tmp_path):
     return write_judged(tmp_path / "judged.jsonl", ROWS)
 
 
-def judged_turns(file: Path) -> tuple[list[str], list[float], list[int]]:
+def judged_turns(file):
     dialogues = read_judged_dialogues(file)
     found = [(each.turns[place].text, quality, place) for each in dialogues for place, quality in
              each.turn_qualities.items()]  # fmt: skip
@@ -58,7 +53,7 @@ def judged_turns(file: Path) -> tuple[list[str], list[float], list[int]]:
     return list(texts), list(qualities), list(places)
 
 
-def test_baselines_are_what_scipy_makes_of_lengths_and_positions(file: Path) -> None:
+def test_baselines_are_what_scipy_makes_of_lengths_and_positions(file):
     texts, qualities, places = judged_turns(file)
     rows = rows_of(measure(file, "--scorer", "fake"), "turn")
     expected = {
@@ -76,7 +71,7 @@ def test_baselines_are_what_scipy_makes_of_lengths_and_positions(file: Path) -> 
         assert rows[name]["kendall"]["value"] == pytest.approx(stats.kendalltau(column, qualities).statistic)
 
 
-def test_dialogues_are_compared_with_their_turns_only_where_none_is_judged(tmp_path: Path, file: Path) -> None:
+def test_dialogues_are_compared_with_their_turns_only_where_none_is_judged(tmp_path, file):
     averaged = measure(file, "--scorer", "fake", "--level", "dialogue")
     assert set(averaged["levels"]) == {"dialogue"}
     assert "means of people's judgements of turns" in averaged["levels"]["dialogue"]["against"]
@@ -93,7 +88,7 @@ def test_dialogues_are_compared_with_their_turns_only_where_none_is_judged(tmp_p
     assert rows["fake"]["spearman"]["value"] == pytest.approx(stats.spearmanr(means, qualities).statistic)
 
 
-def test_table_page_and_picture_carry_the_figures(file: Path) -> None:
+def test_table_page_and_picture_carry_the_figures(file):
     result = run(file, "--scorer", "oracle")
     figures = ("| all | oracle | 48 | 1.000 [1.000, 1.000] |", "| A | length in words (baseline) | 24 |")
     page = (file.parent / "out" / "agreement.md").read_text()
@@ -104,13 +99,13 @@ def test_table_page_and_picture_carry_the_figures(file: Path) -> None:
     assert (file.parent / "out" / "agreement.png").read_bytes().startswith(b"\x89PNG")
 
 
-def refusal(file: Path, *options: str) -> str:
+def refusal(file, *options):
     result = run(file, *options)
     assert result.exit_code == 1, result.output
     return result.stderr
 
 
-def test_what_cannot_be_measured_is_refused_with_the_reason(tmp_path: Path, file: Path) -> None:
+def test_what_cannot_be_measured_is_refused_with_the_reason(tmp_path, file):
     assert "no bundle of scorer 'mood' was given; given: oracle, fake" in refusal(file, "--scorer", "mood")
     unknown = refusal(file, "--scorer", "fake", "--part", "mood")
     assert "no scorer has a part 'mood'; fake has value" in unknown
@@ -125,7 +120,7 @@ def test_what_cannot_be_measured_is_refused_with_the_reason(tmp_path: Path, file
     assert f"{bad}, line 13: turns.0.text: field required" in refusal(bad, "--scorer", "fake")
 
 
-def test_turns_without_text_are_left_out_and_counted(tmp_path: Path) -> None:
+def test_turns_without_text_are_left_out_and_counted(tmp_path):
     silence = {"speaker": "system", "text": " ", "quality": 0.1}
     rows = [{**row, "turns": [*row["turns"][:2], silence, *row["turns"][2:]]} for row in ROWS]
     report = measure(write_judged(tmp_path / "silent.jsonl", rows), "--scorer", "oracle")
@@ -133,11 +128,11 @@ def test_turns_without_text_are_left_out_and_counted(tmp_path: Path) -> None:
     assert report["left_out"] == ["12 judged turns without text: the service refuses to score them"]
 
 
-def test_without_a_bundle_the_service_is_asked(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_bundle_the_service_is_asked(file, monkeypatch):
     mock = MockTurnScore(scores=lambda request: {"engagement": float(request.response.split()[-1])})
     opened = []
 
-    def open_client(url: str | None, *, timeout_seconds: float) -> AsyncTurnScoreClient:
+    def open_client(url, *, timeout_seconds):
         opened.append((url, timeout_seconds))
         return mock.async_client()
 
@@ -149,7 +144,7 @@ def test_without_a_bundle_the_service_is_asked(file: Path, monkeypatch: pytest.M
     assert "engagement | 48 | 1.000 [1.000, 1.000]" in (file.parent / "out" / "agreement.md").read_text()
 
 
-def test_a_scorer_has_to_be_named_and_either_bundles_or_a_service(file: Path) -> None:
+def test_a_scorer_has_to_be_named_and_either_bundles_or_a_service(file):
     assert run(file, "--scorer", "fake", "--url", "http://localhost:1").exit_code == 2
     result = run(file)
     assert (result.exit_code, "--scorer" in result.output) == (2, True)

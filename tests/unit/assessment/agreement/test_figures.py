@@ -15,13 +15,13 @@ MARKS = np.round(DRAWN.normal(size=200) + LABELS * 0.7, 1)
 OTHER = DRAWN.normal(size=200) + MARKS
 
 
-def test_auc_with_ties_and_balanced_accuracy_are_scikit_learns() -> None:
+def test_auc_with_ties_and_balanced_accuracy_are_scikit_learns():
     assert figures.compute_auc(MARKS, LABELS) == pytest.approx(metrics.roc_auc_score(LABELS, MARKS))
     expected = metrics.balanced_accuracy_score(LABELS, MARKS >= 0.3)
     assert figures.compute_balanced_accuracy(MARKS, LABELS, 0.3) == pytest.approx(expected)
 
 
-def test_what_cannot_be_computed_is_nan() -> None:
+def test_what_cannot_be_computed_is_nan():
     """Of three values a partial correlation would always be one."""
     assert math.isnan(figures.compute_auc([1, 2], [1, 1]))
     assert math.isnan(figures.compute_balanced_accuracy([1, 2], [0, 0]))
@@ -41,7 +41,7 @@ def test_what_cannot_be_computed_is_nan() -> None:
 
 
 @pytest.mark.parametrize("ranks", [False, True])
-def test_partial_correlation_equals_the_textbook_formula(ranks: bool) -> None:
+def test_partial_correlation_equals_the_textbook_formula(ranks):
     given = DRAWN.normal(size=200) + MARKS
     correlate = figures.compute_spearman if ranks else figures.compute_pearson
     xy, xz, yz = correlate(MARKS, OTHER), correlate(MARKS, given), correlate(OTHER, given)
@@ -49,7 +49,7 @@ def test_partial_correlation_equals_the_textbook_formula(ranks: bool) -> None:
     assert figures.compute_partial_correlation(MARKS, OTHER, given, ranks=ranks) == pytest.approx(expected)
 
 
-def test_best_threshold_beats_every_other() -> None:
+def test_best_threshold_beats_every_other():
     best = figures.compute_balanced_accuracy(MARKS, LABELS, figures.find_best_threshold(MARKS, LABELS))
     assert all(best >= figures.compute_balanced_accuracy(MARKS, LABELS, other) for other in MARKS)
 
@@ -73,7 +73,7 @@ def resample_pair(pair, dialogue_of, draws):
     return figures.resample_kendall(pair, dialogue_of, draws)[:, None, None].repeat(2, axis=2)
 
 
-def test_resampled_areas_are_those_of_the_copied_resamples() -> None:
+def test_resampled_areas_are_those_of_the_copied_resamples():
     labels = QUALITIES > 0
     chosen = [copy_resample(drawn) for drawn in DRAWS]
     expected = [figures.compute_auc(SCORES[each], labels[each]) for each in chosen]
@@ -88,13 +88,13 @@ def test_resampled_areas_are_those_of_the_copied_resamples() -> None:
         (resample_pair, stats.kendalltau),
     ],
 )
-def test_resampled_coefficients_equal_scipys_on_the_copied_resample(resample, expected) -> None:
+def test_resampled_coefficients_equal_scipys_on_the_copied_resample(resample, expected):
     found = resample(np.stack([SCORES, QUALITIES]), DIALOGUES, DRAWS)[:, 0, 1]
     chosen = [copy_resample(drawn) for drawn in DRAWS]
     assert found == pytest.approx([expected(SCORES[each], QUALITIES[each]).statistic for each in chosen])
 
 
-def test_resampled_kendall_holds_no_table_of_all_pairs_of_dialogues() -> None:
+def test_resampled_kendall_holds_no_table_of_all_pairs_of_dialogues():
     count = 1200
     pair = np.random.default_rng(2).normal(size=(2, count))
     draws = figures.draw_dialogues(count, 2, seed=1)
@@ -109,7 +109,7 @@ def test_resampled_kendall_holds_no_table_of_all_pairs_of_dialogues() -> None:
     assert found[0] == pytest.approx(stats.kendalltau(*copied).statistic)
 
 
-def test_points_equal_scipys_and_lie_in_their_intervals() -> None:
+def test_points_equal_scipys_and_lie_in_their_intervals():
     found = figures.correlate_clustered(SCORES, QUALITIES, {"length": LENGTHS}, DIALOGUES, 300, 0)
     assert found.pearson.value == pytest.approx(stats.pearsonr(SCORES, QUALITIES).statistic)
     assert found.spearman.value == pytest.approx(stats.spearmanr(SCORES, QUALITIES).statistic)
@@ -120,7 +120,7 @@ def test_points_equal_scipys_and_lie_in_their_intervals() -> None:
         assert interval.low < interval.value < interval.high
 
 
-def test_resamples_in_which_the_score_is_constant_are_left_out() -> None:
+def test_resamples_in_which_the_score_is_constant_are_left_out():
     scores = np.where(DIALOGUES == 3, 0.7, 0.1)
     for resample in (figures.resample_pearson, figures.resample_spearman, resample_pair):
         found = resample(np.stack([scores, QUALITIES]), DIALOGUES, DRAWS)[:, 0, 1]

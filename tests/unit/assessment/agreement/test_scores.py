@@ -1,7 +1,6 @@
 """Judged dialogues and their scores: what is read and refused, and that a bundle and a service give the same."""
 
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -38,27 +37,27 @@ WRONG_ROWS = [
 
 
 @pytest.mark.parametrize(("row", "sentence"), WRONG_ROWS)
-def test_a_wrong_row_is_refused_by_file_line_and_field(tmp_path: Path, row: Any, sentence: str) -> None:
+def test_a_wrong_row_is_refused_by_file_line_and_field(tmp_path, row, sentence):
     path = write_judged(tmp_path / "file.jsonl", [build_judged(1), row])
     with pytest.raises(BadFileError) as refused:
         read_judged_dialogues(path)
     assert str(refused.value).startswith(f"{path}, line 2: {sentence}")
 
 
-def test_an_id_used_twice_and_an_empty_file_are_refused(tmp_path: Path) -> None:
+def test_an_id_used_twice_and_an_empty_file_are_refused(tmp_path):
     with pytest.raises(BadFileError, match="line 2: id: 'd1' was already used"):
         read_judged_dialogues(write_judged(tmp_path / "twice.jsonl", [build_judged(1), build_judged(1)]))
     with pytest.raises(BadFileError, match="no dialogue"):
         read_judged_dialogues(write_judged(tmp_path / "empty.jsonl", []))
 
 
-def test_votes_become_qualities(tmp_path: Path) -> None:
+def test_votes_become_qualities(tmp_path):
     [dialogue] = read_judged_dialogues(write_judged(tmp_path / "dbdc3.jsonl", [DBDC3_ROW]))
     assert dialogue.turn_qualities == {1: 22.5 / 30, 3: 0.5 / 4, 5: 0.0}
     assert (dialogue.id, dialogue.system, len(dialogue.turns)) == ("iris_1", "IRIS", 6)
 
 
-def test_the_documented_example_is_read(tmp_path: Path) -> None:
+def test_the_documented_example_is_read(tmp_path):
     page = (Path(__file__).parents[4] / "docs" / "agreement.md").read_text(encoding="utf-8")
     path = tmp_path / "example.jsonl"
     path.write_text(page.partition("```json\n")[2].partition("```")[0], encoding="utf-8")
@@ -71,17 +70,17 @@ MONOLOGUE = JudgedDialogue.model_validate({"id": "m", "turns": [{"speaker": "sys
 POISONED = JudgedDialogue.model_validate({"id": "p", "turns": [{"speaker": "system", "text": "not a number"}]})
 
 
-def ignore(_: int) -> None:
+def ignore(_):
     """Nobody watches."""
 
 
-def client_of(runtime) -> AsyncTurnScoreClient:
+def client_of(runtime):
     return AsyncTurnScoreClient("http://turnscore.test", transport=httpx.ASGITransport(create_app(runtime)))
 
 
-async def test_a_service_and_a_bundle_give_the_same_scores(serve) -> None:
+async def test_a_service_and_a_bundle_give_the_same_scores(serve):
     dialogues = [*DIALOGUES, MONOLOGUE]
-    done: list[int] = []
+    done = []
     async with serve(oracle=OracleScorer(), fake=FakeScorer()) as (_, runtime), client_of(runtime) as client:
         served = await score_with_service(client, ["fake", "oracle"], dialogues, 3, done.append)
     assert sum(done) == len(dialogues)
@@ -93,7 +92,7 @@ async def test_a_service_and_a_bundle_give_the_same_scores(serve) -> None:
             assert ours.dialogue == pytest.approx(theirs.dialogue)
 
 
-async def test_a_score_that_is_not_a_number_and_a_bundle_that_is_not_there_are_refused_by_name(serve) -> None:
+async def test_a_score_that_is_not_a_number_and_a_bundle_that_is_not_there_are_refused_by_name(serve):
     with pytest.raises(AgreementError, match="dialogue 'p', turn 0"):
         score_with_bundle(loaded_fake(FakeScorer()), [DIALOGUES[0], POISONED], ignore)
     async with serve(fake=FakeScorer()) as (_, runtime), client_of(runtime) as client:

@@ -1,8 +1,6 @@
 """`turnscore compare`: files of scores, unscored dialogues, ratings; and what it refuses."""
 
 import json
-from pathlib import Path
-from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -17,17 +15,17 @@ from typer.testing import CliRunner
 RUNNER = CliRunner()
 
 
-def score(value: float, tokens: int = 10, **details: float) -> dict[str, Any]:
+def score(value, tokens=10, **details):
     counted = {"used": tokens, "dropped": 0}
     return {"value": value, "percentile": 50, "details": details, "model": "m:1", "tokens": counted}
 
 
-def dialogue_line(name: int, turns: list[dict[str, Any]]) -> dict[str, Any]:
+def dialogue_line(name, turns):
     scored = [{"index": place, "scores": scores, "errors": {}} for place, scores in enumerate(turns)]
     return {"id": f"d{name}", "line": name, "request_id": "r", "turns": scored, "dialogue": {}, "timing_ms": {}}
 
 
-def write_scores(path: Path, shift: float, seed: int, count: int = 40, tokens: int = 10) -> Path:
+def write_scores(path, shift, seed, count=40, tokens=10):
     """Two scorers: `quality` differs between the systems by the shift, `engagement` by nothing."""
     shared = np.random.default_rng(0).normal(0, 0.2, count)
     generator = np.random.default_rng(seed)
@@ -43,21 +41,21 @@ def write_scores(path: Path, shift: float, seed: int, count: int = 40, tokens: i
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> list[str]:
+def files(tmp_path):
     return [str(write_scores(tmp_path / "a.jsonl", 0.1, 1)), str(write_scores(tmp_path / "b.jsonl", 0, 2))]
 
 
-def run(*arguments: str) -> Any:
+def run(*arguments):
     return RUNNER.invoke(app, ["compare", *arguments])
 
 
-def run_json(tmp_path: Path, *arguments: str) -> Any:
+def run_json(tmp_path, *arguments):
     done = run(*arguments, "--output", str(tmp_path / "out" / "found.json"))
     assert done.exit_code == 0, done.output
     return json.loads((tmp_path / "out" / "found.json").read_text())
 
 
-def test_the_verdict_is_taken_after_the_correction(tmp_path: Path) -> None:
+def test_the_verdict_is_taken_after_the_correction(tmp_path):
     """One of four scorers has p = .031: alone decided, one of four not."""
     generator = np.random.default_rng(0)
     rest = generator.normal(0, 1, (2, 30, 3))
@@ -82,7 +80,7 @@ def test_the_verdict_is_taken_after_the_correction(tmp_path: Path) -> None:
     assert "decided " not in run(*files, "--no-pair").output
 
 
-def test_dialogues_without_scores_go_to_the_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dialogues_without_scores_go_to_the_service(tmp_path, monkeypatch):
     spoken = [("user", "hi"), ("system", "well hello"), ("system", " ")]
     rows = [{"id": str(n), "turns": [{"speaker": who, "text": text} for who, text in spoken]} for n in range(9)]
     files = [str(write_lines(tmp_path / f"{name}.jsonl", *rows)) for name in "ab"]
@@ -93,7 +91,7 @@ def test_dialogues_without_scores_go_to_the_service(tmp_path: Path, monkeypatch:
     assert [len(request.body["turns"]) for request in mock.requests] == [2] * 18
 
 
-def test_what_the_client_writes_is_what_is_read(tmp_path: Path) -> None:
+def test_what_the_client_writes_is_what_is_read(tmp_path):
     """Through `turnscore score` itself, so that a change of its form is found here."""
     turns = [{"speaker": "user", "text": "hi"}, {"speaker": "system", "text": "hello"}] * 2
     rows = [{"id": f"d{n}", "turns": turns} for n in range(4)] + [{"id": "broken", "turns": []}]
@@ -113,7 +111,7 @@ def test_what_the_client_writes_is_what_is_read(tmp_path: Path) -> None:
     assert [(dialogue.name, len(dialogue.scores)) for dialogue in turns_read.scored] == [("d", 4)]
 
 
-def test_a_service_that_fails_is_named_with_the_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_service_that_fails_is_named_with_the_line(tmp_path, monkeypatch):
     monkeypatch.setattr(command_line, "CALL_SECONDS", 0.2)
     turns = [{"speaker": "system", "text": "hello"}]
     file = str(write_lines(tmp_path / "a.jsonl", {"turns": turns}))
@@ -134,7 +132,7 @@ def test_a_service_that_fails_is_named_with_the_line(tmp_path: Path, monkeypatch
         ({"turns": [{"speaker": "user", "text": "hi"}]}, "line 2: turns: there is no system turn to score"),
     ],
 )
-def test_a_wrong_line_is_named_with_its_field(tmp_path: Path, line: Any, reason: str) -> None:
+def test_a_wrong_line_is_named_with_its_field(tmp_path, line, reason):
     file = str(write_lines(tmp_path / "a.jsonl", dialogue_line(0, [{"q": score(1)}]), line))
     done = run(file, file)
     assert done.exit_code == 1
@@ -152,13 +150,13 @@ def test_a_wrong_line_is_named_with_its_field(tmp_path: Path, line: Any, reason:
         (["--details", "--sequential"], 2, "does not go with --sequential"),
     ],
 )
-def test_options_that_do_not_fit_are_refused(files: list[str], options: list[str], code: int, reason: str) -> None:
+def test_options_that_do_not_fit_are_refused(files, options, code, reason):
     done = run(*files, *options)
     assert done.exit_code == code
     assert reason in " ".join(done.stderr.replace("│", " ").split())
 
 
-def test_files_without_namesakes_cannot_be_paired(tmp_path: Path, files: list[str]) -> None:
+def test_files_without_namesakes_cannot_be_paired(tmp_path, files):
     other = write_lines(tmp_path / "c.jsonl", *[{"id": f"x{n}", "scores": {"quality": score(n)}} for n in range(5)])
     done = run(files[0], str(other), "--pair")
     assert "0 dialogues have the same `id` in " in done.stderr
@@ -166,7 +164,7 @@ def test_files_without_namesakes_cannot_be_paired(tmp_path: Path, files: list[st
     assert "independent samples" in run(files[0], str(other)).output
 
 
-def test_scores_are_looked_at_as_they_come(files: list[str], tmp_path: Path) -> None:
+def test_scores_are_looked_at_as_they_come(files, tmp_path):
     found = run_json(tmp_path, *files, "--sequential", "--scorers", "quality")
     assert found[0]["verdict"] == "a is better"
     assert 30 <= found[0]["decided_at"] <= 40
@@ -177,7 +175,7 @@ def test_scores_are_looked_at_as_they_come(files: list[str], tmp_path: Path) -> 
     assert "alpha 0.025" in betting[0]["method"]
 
 
-def test_a_scorer_without_a_pair_takes_no_share_of_alpha(tmp_path: Path) -> None:
+def test_a_scorer_without_a_pair_takes_no_share_of_alpha(tmp_path):
     sides = []
     for side, own in (("a", range(10)), ("b", range(10, 20))):
         scores = [{"quality": score(n / 40), **({"other": score(0.5)} if n in own else {})} for n in range(20)]
@@ -188,7 +186,7 @@ def test_a_scorer_without_a_pair_takes_no_share_of_alpha(tmp_path: Path) -> None
     assert "no pair of dialogues has other on both sides" in run(*sides, "--sequential", "--scorers", "other").stderr
 
 
-def write_ratings_of(path: Path, systems: dict[str, float], workers: int = 12) -> str:
+def write_ratings_of(path, systems, workers=12):
     """A study without a degraded system, in which every worker rates every system."""
     generator = np.random.default_rng(3)
     rows = [
@@ -199,7 +197,7 @@ def write_ratings_of(path: Path, systems: dict[str, float], workers: int = 12) -
     return str(write_lines(path, {"study": "s", "criteria": [{"name": "fun"}]}, *rows))
 
 
-def test_three_systems_and_their_ratings_stand_on_one_page_with_all_pairs(files: list[str], tmp_path: Path) -> None:
+def test_three_systems_and_their_ratings_stand_on_one_page_with_all_pairs(files, tmp_path):
     third = str(write_scores(tmp_path / "c.jsonl", -0.1, 3))
     ratings = write_ratings_of(tmp_path / "r.jsonl", {"a": 80, "b": 50, "c": 50})
     page = tmp_path / "page.html"
@@ -234,8 +232,8 @@ def test_three_systems_and_their_ratings_stand_on_one_page_with_all_pairs(files:
 
 
 def test_ratings_of_different_workers_are_said_to_be_independent_and_a_system_of_failing_workers_is_left_out(
-    files: list[str], tmp_path: Path
-) -> None:
+    files, tmp_path
+):
     rows, criteria = [], ("fun", "ease", "sense", "wit")
     generator = np.random.default_rng(0)
     for place, name in enumerate("abc"):
@@ -256,7 +254,7 @@ def test_ratings_of_different_workers_are_said_to_be_independent_and_a_system_of
     assert alone["method"].startswith("dialogues of the same id in pairs; ")
 
 
-def test_few_workers_cannot_decide_many_tests_however_far_the_systems_are_apart(tmp_path: Path) -> None:
+def test_few_workers_cannot_decide_many_tests_however_far_the_systems_are_apart(tmp_path):
     """Six pairs give no p below 2 / 2**6, and six tests need one below .05 / 6, which eight pairs can give."""
     ratings = write_ratings_of(tmp_path / "r.jsonl", {"a": 80, "b": 50, "c": 20}, workers=6)
     pairs = run_json(tmp_path, "--ratings", ratings, "--details")["pairs"]
@@ -265,7 +263,7 @@ def test_few_workers_cannot_decide_many_tests_however_far_the_systems_are_apart(
     ] * 6
 
 
-def test_a_share_of_few_dialogues_has_wilsons_interval_and_a_constant_score_none(tmp_path: Path) -> None:
+def test_a_share_of_few_dialogues_has_wilsons_interval_and_a_constant_score_none(tmp_path):
     sides = []
     for name in "ab":
         rows = [{"id": f"{name}{n}", "scores": {"quality": {**score(0.5), "label": "fair"}}} for n in range(10)]
@@ -275,7 +273,7 @@ def test_a_share_of_few_dialogues_has_wilsons_interval_and_a_constant_score_none
     assert figures["quality"] == {"value": 0.5, "low": None, "high": None}
 
 
-def test_one_file_and_too_many_are_refused_and_namesakes_are_told_apart(files: list[str], tmp_path: Path) -> None:
+def test_one_file_and_too_many_are_refused_and_namesakes_are_told_apart(files, tmp_path):
     assert run(files[0]).exit_code == run(*files * 11).exit_code == run().exit_code == 2
     (tmp_path / "other").mkdir()
     other = str(write_scores(tmp_path / "other" / "a.jsonl", 0, 5))
@@ -285,7 +283,7 @@ def test_one_file_and_too_many_are_refused_and_namesakes_are_told_apart(files: l
     ]  # fmt: skip
 
 
-def test_plain_dialogues_are_scored_here_by_the_shipped_models(tmp_path: Path) -> None:
+def test_plain_dialogues_are_scored_here_by_the_shipped_models(tmp_path):
     asked = ["i lost my keys", "my cat is ill", "what do you do on sundays?", "i start a new job tomorrow"]
     replies = {
         "kind": ["oh no, where did you last see them?", "i am sorry, what does the vet say?",

@@ -1,10 +1,7 @@
 """Differences of two systems, and sequential comparison: honest p-values and intervals, whatever is drawn."""
 
 import math
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,18 +22,15 @@ from turnscore_assessment.comparison.sequential import (
     compare_sequentially,
 )
 from turnscore_assessment.errors import AssessmentError, TooFewError
-from turnscore_assessment.figures import Floats
 from turnscore_assessment.ratings.rating_file import read_ratings
 from turnscore_client._command.registry import app
-
-Draw = Callable[[np.random.Generator, int], Floats]
 
 GENERATOR = np.random.default_rng(11)
 A = GENERATOR.gamma(2, 1, 60) + 0.8
 B = GENERATOR.gamma(2, 1, 50)
 
 
-def test_p_value_and_interval_are_near_welchs_where_that_holds() -> None:
+def test_p_value_and_interval_are_near_welchs_where_that_holds():
     x, y = np.random.default_rng(1).normal(0.4, 1, (2, 300)) * [[1], [0.5]]
     found = measure_difference(x, y, paired=False, rounds=4000)
     welch = stats.ttest_ind(x, y, equal_var=False)
@@ -55,7 +49,7 @@ DRAWS = {
 
 @pytest.mark.parametrize("paired", [True, False])
 @pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS)
-def test_the_interval_excludes_0_exactly_where_p_is_below_the_level(draw: Draw, paired: bool) -> None:
+def test_the_interval_excludes_0_exactly_where_p_is_below_the_level(draw, paired):
     generator = np.random.default_rng(3)
     decided = 0
     for seed in range(60):
@@ -70,13 +64,13 @@ def test_the_interval_excludes_0_exactly_where_p_is_below_the_level(draw: Draw, 
     assert 0 < decided < 60
 
 
-def test_few_dialogues_are_tested_by_all_their_arrangements() -> None:
+def test_few_dialogues_are_tested_by_all_their_arrangements():
     apart = measure_difference([1, 2, 3, 4], [6, 7, 8, 9.5], paired=False)
     paired = measure_difference([1, 2, 3, 4, 5, 6], [2, 3, 4, 5, 7, 8], paired=True)
     assert (apart.p_value, paired.p_value) == (2 / 70, 2 / 64)
 
 
-def test_effect_size_and_superiority_are_the_definitions() -> None:
+def test_effect_size_and_superiority_are_the_definitions():
     found = measure_difference(A, B, paired=False)
     pooled = np.sqrt((A.var(ddof=1) + B.var(ddof=1)) / 2)
     assert found.effect is not None
@@ -87,12 +81,12 @@ def test_effect_size_and_superiority_are_the_definitions() -> None:
 
 
 @pytest.mark.parametrize("paired", [True, False])
-def test_scores_that_differ_by_rounding_are_the_same(paired: bool) -> None:
+def test_scores_that_differ_by_rounding_are_the_same(paired):
     found = measure_difference([0.1 + 0.2] * 8, [0.3] * 8, paired=paired)
     assert (found.p_value, found.effect, found.difference.low, found.difference.high) == (None, None, 0, 0)
 
 
-def test_too_few_dialogues_are_refused() -> None:
+def test_too_few_dialogues_are_refused():
     with pytest.raises(TooFewError, match="3 dialogues of a system; at least 4 are needed"):
         measure_difference([1, 2, 3], [1, 2, 3, 4], paired=False)
     with pytest.raises(TooFewError, match="5 pairs of dialogues; at least 6 are needed"):
@@ -100,7 +94,7 @@ def test_too_few_dialogues_are_refused() -> None:
 
 
 @pytest.mark.parametrize(("difference", "needed"), [(0.1, 365), (0.2, 92), (0.3, 42)])
-def test_dialogues_needed_are_those_of_the_t_test(difference: float, needed: int) -> None:
+def test_dialogues_needed_are_those_of_the_t_test(difference, needed):
     """With the published study's deviation of .481: one more than by the normal formula, 364, 91 and 41."""
     assert find_needed_dialogues(difference, 0.481, paired=False) == needed
     enough, fewer = (find_power(difference, 0.481, count, paired=False) for count in (needed, needed - 1))
@@ -108,7 +102,7 @@ def test_dialogues_needed_are_those_of_the_t_test(difference: float, needed: int
     assert find_smallest_difference(0.481, needed, paired=False) == pytest.approx(difference, rel=0.02)
 
 
-def test_length_that_makes_a_difference_is_named() -> None:
+def test_length_that_makes_a_difference_is_named():
     lengths = GENERATOR.normal(20, 4, (2, 80)) + np.array([[6], [0]])
     x, y = 0.1 * lengths + GENERATOR.normal(0, 0.3, (2, 80))
     found = measure_difference(x, y, paired=False)
@@ -119,7 +113,7 @@ def test_length_that_makes_a_difference_is_named() -> None:
     assert effect.explained == pytest.approx(1, abs=0.3)
 
 
-def test_a_difference_at_equal_length_only_must_hold_for_all_that_was_tested() -> None:
+def test_a_difference_at_equal_length_only_must_hold_for_all_that_was_tested():
     generator = np.random.default_rng(6)
     lengths = generator.normal(20, 4, (2, 30)) - np.array([[3], [0]])
     x, y = 0.1 * lengths + generator.normal(0, 0.4, (2, 30)) + np.array([[0.3], [0]])
@@ -130,7 +124,7 @@ def test_a_difference_at_equal_length_only_must_hold_for_all_that_was_tested() -
         assert effect.warning == warning
 
 
-def test_length_that_only_goes_with_the_system_cannot_be_told_apart_from_it() -> None:
+def test_length_that_only_goes_with_the_system_cannot_be_told_apart_from_it():
     x, y = GENERATOR.normal(1, 0.2, 30), GENERATOR.normal(0, 0.2, 30)
     found = measure_difference(x, y, paired=False)
     effect = measure_length_effect("turns", found, (x, y), ([12] * 30, [8] * 30), is_decided=True)
@@ -139,7 +133,7 @@ def test_length_that_only_goes_with_the_system_cannot_be_told_apart_from_it() ->
     assert measure_length_effect("turns", found, (x, y), ([8] * 30, [8] * 30), is_decided=True) is None
 
 
-def test_the_regression_has_hc3_errors() -> None:
+def test_the_regression_has_hc3_errors():
     """HC3 as MacKinnon and White define it, with matrices in place of sums."""
     x, y = np.array([1.0, 2, 4, 3, 2, 5]), np.array([0.5, 1, 2, 2.5, 3, 1])
     m, n = np.array([1.0, 2, 3, 5, 4, 2]), np.array([2.0, 1, 2, 2, 3, 1])
@@ -176,7 +170,7 @@ def test_a_difference_is_seen_with_its_sign_where_the_interval_leaves_out_the_nu
     assert (np.diff(followed.p_value) <= 0).all()
 
 
-def test_the_betting_wealth_is_that_of_the_definition() -> None:
+def test_the_betting_wealth_is_that_of_the_definition():
     """Computed as a gambler would: one bet after another, each from what came before."""
     values = [0.7, 0.1, 0.9, 1.0, 0.4]
     rising = falling = 1.0
@@ -194,7 +188,7 @@ def test_the_betting_wealth_is_that_of_the_definition() -> None:
         assert found[-1] == pytest.approx(1 / largest)
 
 
-def test_what_lies_outside_the_bounds_is_refused() -> None:
+def test_what_lies_outside_the_bounds_is_refused():
     for value in (101, -100.5, math.nan):
         with pytest.raises(ValueError, match="an observation lies outside -100 to 100"):
             BETTING.follow([1, value])
@@ -206,18 +200,16 @@ STUDY = {"study": "s", "criteria": [{"name": "fun"}, {"name": "dull", "direction
 START = datetime(2026, 11, 22, tzinfo=UTC)
 
 
-def row(
-    worker: str, system: str, fun: float, dull: float = 50, *, hit: str = "h", minute: int | None = None
-) -> dict[str, Any]:
+def row(worker, system, fun, dull=50, *, hit="h", minute=None):
     made = {"worker": worker, "hit": hit, "system": system, "ratings": {"fun": fun, "dull": dull}}
     return made if minute is None else {**made, "submitted_at": (START + timedelta(minutes=minute)).isoformat()}
 
 
-def collect(tmp_path: Path, *rows: dict[str, Any], criterion: str = "fun") -> PairedDifferences:
+def collect(tmp_path, *rows, criterion="fun"):
     return collect_observations(read_ratings(write_lines(tmp_path / "r.jsonl", STUDY, *rows)), "A", "B", criterion)
 
 
-def test_an_observation_is_the_difference_within_a_workers_first_hit(tmp_path: Path) -> None:
+def test_an_observation_is_the_difference_within_a_workers_first_hit(tmp_path):
     rows = [row("v", "A", 80), row("w", "A", 50), row("w", "B", 40), row("v", "B", 20), row("v", "C", 1)]
     rows += [row("w", "A", 100, hit="later"), row("w", "B", 0, hit="later"), row("x", "A", 3)]
     found = collect(tmp_path, *rows)
@@ -227,7 +219,7 @@ def test_an_observation_is_the_difference_within_a_workers_first_hit(tmp_path: P
     assert "not every dialogue has `submitted_at`: taken in the order of the file" in found.notes
 
 
-def test_a_worker_who_fails_the_quality_control_in_that_hit_is_no_observation(tmp_path: Path) -> None:
+def test_a_worker_who_fails_the_quality_control_in_that_hit_is_no_observation(tmp_path):
     """The careless one passes later, with other HITs: that changes no look that was had."""
     rows = []
     for worker, broken in (("good", 9.0), ("careless", 99.0)):
@@ -241,7 +233,7 @@ def test_a_worker_who_fails_the_quality_control_in_that_hit_is_no_observation(tm
     assert "1 of 2 workers do not pass the quality control in that HIT" in found.notes
 
 
-def test_what_there_is_not_is_named(tmp_path: Path) -> None:
+def test_what_there_is_not_is_named(tmp_path):
     rows = [row("v", "A", 1), row("w", "A", 1)]
     with pytest.raises(AssessmentError, match="systems: 'B' is no system; the study has A"):
         collect(tmp_path, *rows)
@@ -252,14 +244,14 @@ def test_what_there_is_not_is_named(tmp_path: Path) -> None:
         compare_sequentially(nothing, a="A", b="B")
 
 
-def test_where_no_worker_passes_the_quality_control_that_is_the_reason(tmp_path: Path) -> None:
+def test_where_no_worker_passes_the_quality_control_that_is_the_reason(tmp_path):
     rows = [row(worker, system, 50) for worker in "vw" for system in "AB"]
     broken = [{**row(worker, "broken", 50), "degraded": True} for worker in "vw"]
     with pytest.raises(TooFewError, match="2 of 2 workers do not pass the quality control"):
         compare_sequentially(collect(tmp_path, *rows, *broken), a="A", b="B")
 
 
-def test_the_command_shows_the_looks(tmp_path: Path) -> None:
+def test_the_command_shows_the_looks(tmp_path):
     generator = np.random.default_rng(2)
     rows = [
         row(f"w{n}", system, float(generator.integers(low, low + 40)), minute=2 * n)

@@ -2,8 +2,6 @@
 
 import gzip
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 from support.files import find_data
@@ -30,12 +28,12 @@ SAMPLES = [
 ]
 
 
-def run(*words: object) -> tuple[int, str]:
+def run(*words):
     result = CliRunner().invoke(app, ["convert", *map(str, words)])
     return result.exit_code, result.output
 
 
-def read_rows(path: Path) -> list[dict[str, Any]]:
+def read_rows(path):
     open_file = gzip.open if path.suffix == ".gz" else open
     with open_file(path, "rt", encoding="utf-8") as file:
         return [json.loads(line) for line in file]
@@ -53,14 +51,14 @@ def test_published_records_become_the_rows_that_our_sets_have(name, original, sh
         assert {name: row[name] for name in row.keys() - UNLIKE} == {name: same[name] for name in same.keys() - UNLIKE}
 
 
-def write(path: Path, content: object) -> Path:
+def write(path, content):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
     return path
 
 
-def test_a_folder_is_read_in_the_order_that_the_split_hangs_on(tmp_path: Path) -> None:
-    def dialogue(number: int) -> dict[str, object]:
+def test_a_folder_is_read_in_the_order_that_the_split_hangs_on(tmp_path):
+    def dialogue(number):
         users = [{"id": "Ann", "userType": "Human"}, {"id": "Bot", "userType": "Bot"}]
         rated = [{"userId": each, "engagement": 3, "quality": 2, "breadth": 1} for each in ("Ann", "Bot")]
         return {"dialogId": number, "users": users, "thread": [], "evaluation": rated, "context": "about"}
@@ -75,7 +73,7 @@ def test_a_folder_is_read_in_the_order_that_the_split_hangs_on(tmp_path: Path) -
     assert packed.read_bytes() == before, "the same rows are the same bytes"
 
 
-def test_raters_of_one_dialogue_are_one_row_and_a_line_may_go_on(tmp_path: Path) -> None:
+def test_raters_of_one_dialogue_are_one_row_and_a_line_may_go_on(tmp_path):
     said = "User: hi\nSystem: well\nthere"
     rated = [(said, 1), (said, 3), ("User: x", 2)]
     records = [{"context": context, "likeable": rating} for context, rating in rated]
@@ -86,7 +84,7 @@ def test_raters_of_one_dialogue_are_one_row_and_a_line_may_go_on(tmp_path: Path)
     assert (second["id"], second["system"]) == ("dstc9-7-1", 7)
 
 
-def test_both_sets_of_zhao_s_turns_are_read_and_other_files_of_the_folder_are_not(tmp_path: Path) -> None:
+def test_both_sets_of_zhao_s_turns_are_read_and_other_files_of_the_folder_are_not(tmp_path):
     rows = {"persona": '"hi\nhow are you ?","fine , thanks .",4.75', "dailydialog": "hello,ok .,1", "other": "a,b,1"}
     for name, row in rows.items():
         write(tmp_path / "turn" / f"{name}-zhao.csv", f"arabic_ctx,english_ctx,english_res,ratings\nx,{row}\n")
@@ -101,7 +99,7 @@ def test_both_sets_of_zhao_s_turns_are_read_and_other_files_of_the_folder_are_no
     assert run("zhao", tmp_path, tmp_path / "rows.jsonl", "--whole")[0] == 1, "the whole set has 1,800"
 
 
-def test_ids_of_people_are_hashed(tmp_path: Path) -> None:
+def test_ids_of_people_are_hashed(tmp_path):
     chat = {"model": "A", "dialogue": [{"round": 1, "user": "hi", "bot": "ho"}], "raw scores": {"fun": 1}}
     source = write(tmp_path / "pass.json", [{"WorkerId": "A1SECRET", "HITId": "HITSECRET", "data": [chat]}])
     assert run("dialogue-eval", source, tmp_path / "rows.jsonl")[0] == 0
@@ -126,14 +124,14 @@ def test_what_is_not_in_the_published_form_is_refused_by_its_place(name, file, c
     assert not (tmp_path / "rows.jsonl").exists()
 
 
-def test_a_line_per_object_may_hold_what_python_takes_for_the_end_of_a_line(tmp_path: Path) -> None:
+def test_a_line_per_object_may_hold_what_python_takes_for_the_end_of_a_line(tmp_path):
     line = json.dumps({"context": ["a\u2028b"], "positive_responses": ["c\x85d"]}, ensure_ascii=False)
     (tmp_path / "train.json").write_text(f"\ufeff{line}\n\n{line}\n", encoding="utf-8")
     code, output = run("dailydialog-several", tmp_path / "train.json", tmp_path / "rows.jsonl")
     assert (code, "2 rows" in output) == (0, True), output
 
 
-def test_counts_are_compared_with_those_of_the_whole_set(tmp_path: Path) -> None:
+def test_counts_are_compared_with_those_of_the_whole_set(tmp_path):
     source = write(tmp_path / "yi_1.log.json", {"dialogue-id": "yi_1", "turns": []})
     write(tmp_path / "CIC_1" / "5812.log.json", {"dialogue-id": "5812", "turns": []})
     code, output = run("dbdc3", tmp_path, tmp_path / "rows.jsonl")
@@ -142,7 +140,7 @@ def test_counts_are_compared_with_those_of_the_whole_set(tmp_path: Path) -> None
     assert (code, "has 1 rows and 0 turns" in output) == (1, True), output
 
 
-def test_no_source_is_overwritten_and_unknown_names_are_refused(tmp_path: Path) -> None:
+def test_no_source_is_overwritten_and_unknown_names_are_refused(tmp_path):
     source = write(tmp_path / "a.log.json", {"dialogue-id": "yi_1", "turns": []})
     assert run("dbdc3", source, source)[0] == 2
     assert run("dbdc4", source, tmp_path / "rows.jsonl")[0] == 2

@@ -2,7 +2,6 @@
 
 import json
 import random
-from pathlib import Path
 
 import pytest
 from support.exporter_data import write_sentiment_data
@@ -14,12 +13,12 @@ DIALOGUE = [("user", "hi"), ("system", "hello"), ("user", "nice"), ("system", "w
 GOODBYE = [("user", "hi"), ("system", "hello"), ("user", "bye"), ("system", "see you")]
 
 
-def describe(**fields: object) -> DialogueSet:
+def describe(**fields):
     record = {"name": "own", "files": ["own.jsonl"], "roles": "speaker", "goes_on": "observed", "reason": "r"}
     return DialogueSet.model_validate({**record, "licence": "MIT", **fields})
 
 
-def observe(turns: list[tuple[str, str]], goes_on: str) -> list[tuple[str, str | None, bool | None]]:
+def observe(turns, goes_on):
     found = observe_turns(describe(goes_on=goes_on), turns)
     return [(turn.response, turn.next_user, turn.goes_on) for turn in found]
 
@@ -32,23 +31,23 @@ def observe(turns: list[tuple[str, str]], goes_on: str) -> list[tuple[str, str |
         ("answered", [("hello", "nice", True)]),
     ],
 )
-def test_only_where_users_could_leave_the_last_system_turn_is_a_stop(goes_on: str, found: list[object]) -> None:
+def test_only_where_users_could_leave_the_last_system_turn_is_a_stop(goes_on, found):
     assert observe(DIALOGUE, goes_on) == found
 
 
-def test_stops_after_goodbye_and_turns_without_context_or_text_or_that_the_system_follows_up_say_nothing() -> None:
+def test_stops_after_goodbye_and_turns_without_context_or_text_or_that_the_system_follows_up_say_nothing():
     assert observe(GOODBYE, "observed")[-1] == ("see you", None, None)
     turns = [("system", "hello"), ("user", "hi"), ("system", " "), ("user", "?"), ("system", "a"), ("system", "b")]
     assert [response for response, _, _ in observe(turns, "observed")] == ["b"]
 
 
-def test_the_shipped_descriptions_tell_stops_where_people_could_leave() -> None:
+def test_the_shipped_descriptions_tell_stops_where_people_could_leave():
     signals = {each.name: each.goes_on for each in read_sets()}
     observed = {"dstc9_interactive": "observed", "convai2017": "observed"}
     assert signals == {**observed, "human_assessment": "unknown", "dialogue_text": "answered"}
 
 
-def test_every_set_is_read_as_it_is_described(tmp_path: Path) -> None:
+def test_every_set_is_read_as_it_is_described(tmp_path):
     turns = read_turns(write_sentiment_data(tmp_path), read_sets())
     assert len(turns["dstc9_interactive"]) == 50 * 4
     assert {turn.goes_on for turn in turns["human_assessment"]} == {None}
@@ -57,13 +56,13 @@ def test_every_set_is_read_as_it_is_described(tmp_path: Path) -> None:
     assert all(turn.context[-1][0] == "user" for turn in turns["convai2017"])
 
 
-def test_a_wrong_description_is_refused_by_its_field(tmp_path: Path) -> None:
+def test_a_wrong_description_is_refused_by_its_field(tmp_path):
     (tmp_path / "sets.json").write_text(json.dumps([{"name": "own", "files": []}]))
     with pytest.raises(BadFileError, match=r"0\.files"):
         read_sets(tmp_path / "sets.json")
 
 
-def test_bad_responses_are_of_every_kind() -> None:
+def test_bad_responses_are_of_every_kind():
     turns = [
         LabelledTurn(set_name="own", context=(("system", asked), ("user", said)), response=response)
         for asked, said, response in (

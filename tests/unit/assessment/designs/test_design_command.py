@@ -2,9 +2,7 @@
 
 import csv
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support.files import invoke, write_lines
@@ -14,8 +12,8 @@ from turnscore_assessment.designs.form import DesignKind
 GOOD = {"A": 1, "B": 2, "C": 3}  # How good each made-up system is; every rater here sees it at once.
 
 
-def write_items(path: Path, dialogues: int = 8) -> Path:
-    rows: list[dict[str, Any]] = []
+def write_items(path, dialogues=8):
+    rows = []
     for dialogue in range(dialogues):
         shared = {"dialogue": f"d{dialogue}", "context": [{"speaker": "user", "text": f"hello {dialogue}"}]}
         rows += [{**shared, "system": system, "response": f"{system.lower()}, {dialogue}"} for system in GOOD]
@@ -23,7 +21,7 @@ def write_items(path: Path, dialogues: int = 8) -> Path:
     return write_lines(path, *rows)
 
 
-def make(folder: Path, kind: str, *options: str, dialogues: int = 8) -> Path:
+def make(folder, kind, *options, dialogues=8):
     items = write_items(folder / "items.jsonl", dialogues)
     if not DesignKind(kind).is_magnitude:
         lines = [json.loads(line) for line in items.read_text().splitlines()]
@@ -33,7 +31,7 @@ def make(folder: Path, kind: str, *options: str, dialogues: int = 8) -> Path:
     return folder / "study"
 
 
-def answer(kind: str, options: dict[str, str], page: int) -> dict[str, object]:
+def answer(kind, options, page):
     """What raters write of each option; `options` are systems by item. They err on every seventh page."""
     liked = sorted(options, key=lambda item: GOOD[options[item]] * (-1 if page % 7 == 0 else 1), reverse=True)
     if kind == "best-worst":
@@ -45,7 +43,7 @@ def answer(kind: str, options: dict[str, str], page: int) -> dict[str, object]:
     return {item: 1 + 2 * place for place, item in enumerate(reversed(liked))}
 
 
-def fill(study: Path, kind: str, change: Callable[[str], str] = str) -> list[str]:
+def fill(study, kind, change=str):
     """The paths of the sheets, filled."""
     systems = {name: item["system"] for name, item in json.loads((study / "key.json").read_text())["items"].items()}
     paths = sorted((study / "sheets").iterdir())
@@ -59,26 +57,26 @@ def fill(study: Path, kind: str, change: Callable[[str], str] = str) -> list[str
     return [str(path) for path in paths]
 
 
-def read_sheet(path: Path) -> list[dict[str, str]]:
+def read_sheet(path):
     with path.open(newline="") as file:
         return list(csv.DictReader(file))
 
 
-def write_sheet(path: Path, rows: list[dict[str, str]], separator: str = ",") -> None:
+def write_sheet(path, rows, separator=","):
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, rows[0], delimiter=separator)
         writer.writeheader()
         writer.writerows(rows)
 
 
-def analyse(study: Path, sheets: list[str], *options: str) -> Any:
+def analyse(study, sheets, *options):
     output = study / "found.json"
     done = invoke(app, ["design", "analyse", str(study / "key.json"), *sheets, "--output", str(output), *options])
     return json.loads(output.read_text())["criteria"][0], done.output
 
 
 @pytest.mark.parametrize("kind", DesignKind)
-def test_filled_sheets_find_the_order(kind: DesignKind, tmp_path: Path) -> None:
+def test_filled_sheets_find_the_order(kind, tmp_path):
     study = make(tmp_path, kind)
     found, output = analyse(study, fill(study, kind)[:5])
     for scoring in found["scorings"]:
@@ -92,7 +90,7 @@ def test_filled_sheets_find_the_order(kind: DesignKind, tmp_path: Path) -> None:
     assert "C > A" in output
 
 
-def test_a_spreadsheet_with_semicolons_and_decimal_commas_is_read(tmp_path: Path) -> None:
+def test_a_spreadsheet_with_semicolons_and_decimal_commas_is_read(tmp_path):
     study = make(tmp_path, "continuous")
     found, _ = analyse(study, fill(study, "continuous", lambda cell: f"{cell},5"), "--transform", "raw")
     means = {each["system"]: each["score"]["value"] for each in found["scorings"][0]["systems"]}
@@ -100,7 +98,7 @@ def test_a_spreadsheet_with_semicolons_and_decimal_commas_is_read(tmp_path: Path
     assert found["scorings"][0]["transforms"] == ["none: raw answers"]
 
 
-def refuse(study: Path, *sheets: str | Path) -> str:
+def refuse(study, *sheets):
     """What `analyse` says of sheets that it refuses."""
     done = invoke(app, ["design", "analyse", str(study / "key.json"), *map(str, sheets)], code=1)
     return done.stderr
@@ -120,7 +118,7 @@ def refuse(study: Path, *sheets: str | Path) -> str:
         ("continuous", "answer", "nan", "nan is not within 0 and 100"),
     ],
 )
-def test_what_does_not_fit_the_key_is_named(kind: str, column: str, value: str, reason: str, tmp_path: Path) -> None:
+def test_what_does_not_fit_the_key_is_named(kind, column, value, reason, tmp_path):
     study = make(tmp_path, kind)
     path = Path(fill(study, kind)[0])
     rows = read_sheet(path)
@@ -140,14 +138,14 @@ def test_what_does_not_fit_the_key_is_named(kind: str, column: str, value: str, 
         ("pairwise", "better", "says `better` or `tie` more than once"),
     ],
 )
-def test_a_wrong_cell_is_named(kind: str, cell: str, reason: str, tmp_path: Path) -> None:
+def test_a_wrong_cell_is_named(kind, cell, reason, tmp_path):
     study = make(tmp_path, kind)
     said = refuse(study, fill(study, kind, lambda _: cell)[0])
     assert "r1.csv, line " in said
     assert reason in said
 
 
-def test_sheets_and_keys_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+def test_sheets_and_keys_that_cannot_be_read_are_named(tmp_path):
     study, sheet = make(tmp_path, "likert"), tmp_path / "sheet.csv"
     for content, reason in (
         ("item\nr1,1,fun,x", "line 1: has no column `answer`"),
@@ -174,7 +172,7 @@ def test_sheets_and_keys_that_cannot_be_read_are_named(tmp_path: Path) -> None:
         ({"dialogue": "d", "system": "A", "response": "x", "name": 1}, "line 1: name: extra inputs"),
     ],
 )
-def test_a_wrong_item_is_named(row: dict[str, Any], reason: str, tmp_path: Path) -> None:
+def test_a_wrong_item_is_named(row, reason, tmp_path):
     items = write_lines(tmp_path / "items.jsonl", row)
     options = ["--design", "likert", "--criterion", "fun", "--raters", "1", "--output", str(tmp_path / "out")]
     done = invoke(app, ["design", "make", str(items), *options], code=1)

@@ -3,8 +3,6 @@
 import json
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,12 +10,9 @@ from simulate_designs import CRITERION, SimulatedRaters, StudySize, make_key
 from turnscore_assessment.designs import analysis
 from turnscore_assessment.designs.form import (
     AskedCriterion,
-    Design,
     DesignItem,
-    DesignKey,
     DesignKind,
     DesignSpec,
-    OptionTable,
     build_option_table,
     write_design,
 )
@@ -30,7 +25,7 @@ CRITERIA = [AskedCriterion(name="fun"), AskedCriterion(name="clear")]
 DULL = AskedCriterion(name="dull", direction="negative")
 
 
-def make_items(dialogues: int = 6, systems: tuple[str, ...] = SYSTEMS, reference: bool = True) -> list[DesignItem]:
+def make_items(dialogues=6, systems=SYSTEMS, reference=True):
     items = []
     for dialogue in range(dialogues):
         context = (RatedDialogueTurn(speaker="user", text=f"question {dialogue}"),)
@@ -43,13 +38,13 @@ def make_items(dialogues: int = 6, systems: tuple[str, ...] = SYSTEMS, reference
     return items
 
 
-def make(kind: DesignKind, items: list[DesignItem] | None = None, **options: Any) -> Design:
+def make(kind, items=None, **options):
     spec = DesignSpec(kind=kind, **{"study": "s", "criteria": CRITERIA, "raters": 4, **options})
     return make_design(make_items() if items is None else items, spec)
 
 
 @pytest.mark.parametrize("kind", DesignKind)
-def test_no_sheet_names_a_system(kind: DesignKind, tmp_path: Path) -> None:
+def test_no_sheet_names_a_system(kind, tmp_path):
     write_design(tmp_path, make(kind))
     sheets = list((tmp_path / "sheets").iterdir())
     assert len(sheets) == 4
@@ -61,7 +56,7 @@ def test_no_sheet_names_a_system(kind: DesignKind, tmp_path: Path) -> None:
     assert {item["system"] for item in key["items"].values()} >= set(SYSTEMS)
 
 
-def test_the_same_seed_makes_the_same_files(tmp_path: Path) -> None:
+def test_the_same_seed_makes_the_same_files(tmp_path):
     for name, seed in (("a", 3), ("b", 3), ("c", 4)):
         write_design(tmp_path / name, make(DesignKind.BEST_WORST, seed=seed))
     first, same, other = (
@@ -73,7 +68,7 @@ def test_the_same_seed_makes_the_same_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", DesignKind)
-def test_dialogues_and_systems_are_dealt_evenly_and_no_rater_sees_a_dialogue_twice(kind: DesignKind) -> None:
+def test_dialogues_and_systems_are_dealt_evenly_and_no_rater_sees_a_dialogue_twice(kind):
     key = make(kind, make_items(10), raters=7, per_rater=4).key
     by_rater = Counter((question.rater, question.dialogue) for question in key.questions)
     by_dialogue = Counter(question.dialogue for question in key.questions)
@@ -86,7 +81,7 @@ def test_dialogues_and_systems_are_dealt_evenly_and_no_rater_sees_a_dialogue_twi
     assert numbers == [1, 2, 3, 4]
 
 
-def test_magnitude_estimation_shows_the_reference_with_its_worth_and_does_not_judge_it() -> None:
+def test_magnitude_estimation_shows_the_reference_with_its_worth_and_does_not_judge_it():
     worths = {DesignKind.RANK_BASED_MAGNITUDE: {100.0}, DesignKind.BIASED_MAGNITUDE: {20.0 + n for n in range(6)}}
     for kind, worth in worths.items():
         design = make(kind)
@@ -98,12 +93,12 @@ def test_magnitude_estimation_shows_the_reference_with_its_worth_and_does_not_ju
     assert likert.references == {}
 
 
-def test_what_cannot_be_made_is_named() -> None:
+def test_what_cannot_be_made_is_named():
     items = make_items(reference=False)
     many = [DesignItem(dialogue="d", system=f"s{n}", response="x") for n in range(201)]
     plain = [item.model_copy(update={"standard": None}) for item in make_items()]
     twice = [*make_items(), make_items()[3].model_copy(update={"system": "other"})]
-    cases: list[tuple[DesignKind, list[DesignItem], dict[str, Any], str]] = [
+    cases = [
         (DesignKind.RANK_BASED_MAGNITUDE, items, {}, "dialogue 'd0' has no reference, which rank-based"),
         (DesignKind.PAIRWISE, items[1:], {}, "dialogue 'd0' has nothing of system 'alpha-9'"),
         (DesignKind.LIKERT, [*items, items[0]], {}, "dialogue 'd0' has two items of system 'alpha-9'"),
@@ -131,7 +126,7 @@ SHAPES = [(3, 2, 9), (5, 2, 25), (10, 4, 40), (7, 3, 14), (13, 4, 13)]
 
 @pytest.mark.parametrize(("units", "size", "count"), SHAPES)
 @pytest.mark.parametrize("seed", [0, 1])
-def test_units_and_positions_differ_by_one_at_most(units: int, size: int, count: int, seed: int) -> None:
+def test_units_and_positions_differ_by_one_at_most(units, size, count, seed):
     dealt = deal_tuples(units, size, count, np.random.default_rng(seed))
     balance = measure_balance(dealt, units)
     assert len(dealt) == count
@@ -141,7 +136,7 @@ def test_units_and_positions_differ_by_one_at_most(units: int, size: int, count:
     assert balance["meetings"][1] - balance["meetings"][0] <= (1 if units <= 13 else 3)
 
 
-def test_very_many_tuples_are_balanced_in_bounded_time() -> None:
+def test_very_many_tuples_are_balanced_in_bounded_time():
     dealt = deal_tuples(12, 5, 2400, np.random.default_rng(0))
     balance = measure_balance(dealt, 12)
     assert balance["appearances"] == (1000, 1000)
@@ -153,13 +148,13 @@ PERFECT = [(10, 4, 15, 2), (7, 3, 14, 2), (13, 4, 13, 1), (10, 2, 45, 1)]
 
 
 @pytest.mark.parametrize(("units", "size", "count", "meet"), PERFECT)
-def test_where_a_perfect_design_exists_it_is_found(units: int, size: int, count: int, meet: int) -> None:
+def test_where_a_perfect_design_exists_it_is_found(units, size, count, meet):
     """Balanced incomplete block designs; the one of 13 units is a projective plane."""
     assert measure_balance(deal_tuples(units, size, count, np.random.default_rng(0)), units)["meetings"] == (meet, meet)
 
 
 @pytest.mark.parametrize("size", [1, 5])
-def test_a_size_that_cannot_be_is_refused(size: int) -> None:
+def test_a_size_that_cannot_be_is_refused(size):
     with pytest.raises(ValueError, match=f"2 to 4 units, not {size}"):
         deal_tuples(4, size, 3, np.random.default_rng(0))
 
@@ -184,25 +179,25 @@ BY_RANKINGS = [
         (BY_RANKINGS, 0.01, [1.26317, 0.58886, -0.51648, -1.33555]),
     ],
 )
-def test_bradley_terry_and_plackett_luce_are_choixs(rows: list[Any], penalty: float, expected: list[float]) -> None:
+def test_bradley_terry_and_plackett_luce_are_choixs(rows, penalty, expected):
     """Constants from choix 0.4.1: opt_pairwise and opt_rankings with alpha 0 and 0.01."""
     assert analysis.fit_choices(analysis.build_choices(rows, 4), penalty)[0] == pytest.approx(expected, abs=2e-5)
 
 
-def test_best_and_worst_imply_five_of_six_pairs_and_a_tie_is_half_a_win_each() -> None:
+def test_best_and_worst_imply_five_of_six_pairs_and_a_tie_is_half_a_win_each():
     assert len(analysis.split_pairs([2, 1, 3, 2], [0, 1, 2, 3], 0)) == 5
     tie = analysis.split_pairs([1.5, 1.5], [0, 1], 0)
     assert [(chosen, weight) for chosen, _, weight, _ in tie] == [(0, 0.5), (1, 0.5)]
 
 
-def test_influences_are_what_leaving_an_answer_out_does() -> None:
+def test_influences_are_what_leaving_an_answer_out_does():
     strengths, influences = analysis.fit_choices(analysis.build_choices(BY_PAIRS, 4))
     without, _ = analysis.fit_choices(analysis.build_choices(BY_PAIRS[1:], 4))
     assert strengths - without == pytest.approx(influences[0], abs=0.02)
     assert influences.sum(axis=0) == pytest.approx(np.zeros(4), abs=0.05)
 
 
-def test_one_way_errors_are_those_of_cluster_means() -> None:
+def test_one_way_errors_are_those_of_cluster_means():
     """With equal clusters the error of a mean is that of the clusters' means."""
     generator = np.random.default_rng(1)
     values = (generator.normal(0, 2, (12, 1)) + generator.normal(0, 1, (12, 5))).ravel()
@@ -213,12 +208,12 @@ def test_one_way_errors_are_those_of_cluster_means() -> None:
     assert interval.high - interval.value == pytest.approx(2.200985 * error)  # t of 11 degrees of freedom
 
 
-def fill(kind: DesignKind, seed: int = 1, size: StudySize | None = None) -> tuple[DesignKey, OptionTable]:
+def fill(kind, seed=1, size=None):
     key = make_key(kind, size or StudySize(raters=6, per_rater=8, dialogues=12), seed)
     return key, build_option_table(key, SimulatedRaters(key, seed).answer())
 
 
-def test_magnitudes_are_compared_on_a_logarithmic_scale_with_their_standard() -> None:
+def test_magnitudes_are_compared_on_a_logarithmic_scale_with_their_standard():
     key, table = fill(DesignKind.BIASED_MAGNITUDE)
     values, steps = analysis.transform_answers(key, CRITERION, table, "raw")
     assert values == pytest.approx(np.log((table.answer + 1) / (table.standard + 1)))
@@ -227,7 +222,7 @@ def test_magnitudes_are_compared_on_a_logarithmic_scale_with_their_standard() ->
     assert np.isfinite(analysis.transform_answers(key, CRITERION, zero, "raw")[0]).all()
 
 
-def test_z_takes_away_level_and_spread_and_says_so() -> None:
+def test_z_takes_away_level_and_spread_and_says_so():
     key, table = fill(DesignKind.CONTINUOUS)
     stretched = replace(table, answer=table.answer * (1 + table.rater) + 7 * table.rater)
     values, steps = analysis.transform_answers(key, CRITERION, stretched, "z")
@@ -236,7 +231,7 @@ def test_z_takes_away_level_and_spread_and_says_so() -> None:
 
 
 @pytest.mark.parametrize("kind", [kind for kind in DesignKind if not kind.is_choice])
-def test_a_negative_criterion_turns_the_order_round(kind: DesignKind) -> None:
+def test_a_negative_criterion_turns_the_order_round(kind):
     key, table = fill(kind)
     worse = AskedCriterion(name="dull", direction="negative")
     for place, scoring in enumerate(analysis.analyse_criterion(key, CRITERION, table, "z").scorings):
@@ -245,7 +240,7 @@ def test_a_negative_criterion_turns_the_order_round(kind: DesignKind) -> None:
         assert any("turned" in step or "reversed" in step for step in turned.transforms)
 
 
-def test_counts_of_best_worst_are_best_less_worst_by_shown() -> None:
+def test_counts_of_best_worst_are_best_less_worst_by_shown():
     key, table = fill(DesignKind.BEST_WORST)
     counted = analysis.analyse_criterion(key, CRITERION, table, "z").scorings[0]
     for each in counted.systems:
@@ -254,7 +249,7 @@ def test_counts_of_best_worst_are_best_less_worst_by_shown() -> None:
         assert each.shown == len(own)
 
 
-def test_a_rater_who_says_one_thing_is_left_out_of_z_scores_and_named() -> None:
+def test_a_rater_who_says_one_thing_is_left_out_of_z_scores_and_named():
     key, table = fill(DesignKind.LIKERT)
     flat = replace(table, answer=np.where(table.rater == 0, 3.0, table.answer))
     found = analysis.analyse_criterion(key, CRITERION, flat, "z")

@@ -3,8 +3,6 @@
 import json
 import re
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import httpx
 import numpy as np
@@ -28,19 +26,19 @@ from typer.testing import CliRunner
 counts = st.lists(st.integers(0, 5000), min_size=BINS, max_size=BINS)
 
 
-def score(percentile: float, model: str, **more: Any) -> Score:
+def score(percentile, model, **more):
     tokens = TokenCount(used=3, dropped=more.pop("dropped", 0), truncated=False)
     return Score(value=percentile, percentile=percentile, details={}, model=model, tokens=tokens, cached=True, **more)
 
 
-def live(bins: list[float], dialogues: float, **more: Any) -> LiveValues:
+def live(bins, dialogues, **more):
     return LiveValues(
         scorer="quality", model=more.pop("model", "quality:1"), bins=bins, dialogues=dialogues, turns=sum(bins), **more
     )
 
 
 @given(counts, counts)
-def test_the_index_is_nothing_for_equal_shares_and_something_for_others(bins: list[int], others: list[int]):
+def test_the_index_is_nothing_for_equal_shares_and_something_for_others(bins, others):
     assert report.measure_stability(bins, report.find_shares(bins)) == pytest.approx(0, abs=1e-12)
     index = report.measure_stability(bins, report.find_shares(others))
     assert index >= 0
@@ -55,7 +53,7 @@ def test_the_limit_is_passed_by_chance_as_often_as_promised():
     assert stats.binomtest(sum(found), 4000, 0.01).pvalue > 0.001
 
 
-def draw_bins(generator: np.random.Generator, dialogues: int, shift: float = 0.0) -> Any:
+def draw_bins(generator, dialogues, shift=0.0):
     """Some eight turns a dialogue, of whose variance the dialogue explains a fifth."""
     rows = []
     for turns in generator.poisson(7, dialogues) + 1:
@@ -64,7 +62,7 @@ def draw_bins(generator: np.random.Generator, dialogues: int, shift: float = 0.0
     return np.array(rows)
 
 
-def count_alarms(usual: Any, changed: Any, windows: int, *, by_dialogues: bool = False) -> float:
+def count_alarms(usual, changed, windows, *, by_dialogues=False):
     """The share of windows of 500 changed dialogues that alarm against as many usual ones, both drawn for each."""
     generator, alarms = np.random.default_rng(1), 0
     for _ in range(windows):
@@ -89,19 +87,19 @@ def test_a_small_shift_is_found_where_dialogues_were_counted_one_by_one():
     assert count_alarms(usual, usual, 200) <= stats.binom.ppf(0.99, 200, 0.01) / 200
 
 
-def test_metrics_and_a_file_of_the_same_scores_have_the_same_counts(tmp_path: Path):
+def test_metrics_and_a_file_of_the_same_scores_have_the_same_counts(tmp_path):
     percentiles = [0.0, 3.0, 10.0, 10.1, 55.0, 99.9, 100.0]
-    more: list[dict[str, Any]] = [{"label": "low"}, {"label": "fair"}, {"warnings": ["not_in_language"]}]
+    more = [{"label": "low"}, {"label": "fair"}, {"warnings": ["not_in_language"]}]
     more += [{"dropped": 2}, {}, {}, {}]
     scored = [score(each, "drift-test:1", **own) for each, own in zip(percentiles, more, strict=True)]
     said = ScoreMetrics({})
-    context: list[Turn] = []
+    context = []
     for each in scored:
         item = Item(context=context, response="", asked={"combined": None}, deadline=Deadline(0))
         said.count(item, Outcome(scores={"combined": each}))
         context = [Turn(speaker="system", text="x")]
     served = generate_latest(metrics.registry()).decode()
-    turns: list[Any] = [{"speaker": "user", "text": "hi"}]
+    turns = [{"speaker": "user", "text": "hi"}]
     turns += [{"speaker": "system", "text": "x", "scores": {"combined": each.model_dump()}} for each in scored]
     path = write_lines(tmp_path / "scores.jsonl", {"line": 1, "turns": turns})
     families = sources.text_string_to_metric_families(served)
@@ -135,7 +133,7 @@ def test_where_all_turns_are_in_one_bin_the_limit_is_that_of_as_many_dialogues()
     assert [each.verdict for each in found.comparisons] == [report.DriftVerdict.DRIFTED, report.DriftVerdict.STABLE]
 
 
-def test_a_broken_baseline_is_refused_by_its_field(tmp_path: Path):
+def test_a_broken_baseline_is_refused_by_its_field(tmp_path):
     path = tmp_path / "baseline.json"
     write_baseline(path, [live([1.0] * 10, 3)])
     content = json.loads(path.read_text())
@@ -148,8 +146,8 @@ def test_a_broken_baseline_is_refused_by_its_field(tmp_path: Path):
         read_baseline(path)
 
 
-def test_the_command_keeps_a_baseline_and_finds_what_drifted(tmp_path: Path):
-    def rows(low: float, high: float) -> list[Any]:
+def test_the_command_keeps_a_baseline_and_finds_what_drifted(tmp_path):
+    def rows(low, high):
         scores = [score(each, "quality:1").model_dump() for each in np.linspace(low, high, 120)]
         return [{"context": [], "response": "secret words", "scores": {"quality": each}} for each in scores]
 
@@ -169,10 +167,10 @@ def test_the_command_keeps_a_baseline_and_finds_what_drifted(tmp_path: Path):
     assert run(app, ["report", "--scores", str(after), "--metrics", "http://x"]).exit_code == 2
 
 
-def test_a_prometheus_is_asked_for_each_series_of_the_window(monkeypatch: pytest.MonkeyPatch):
-    asked: list[str] = []
+def test_a_prometheus_is_asked_for_each_series_of_the_window(monkeypatch):
+    asked = []
 
-    def get(url: str, *, params: dict[str, str], **_: Any) -> httpx.Response:
+    def get(url, *, params, **_):
         if params == {"query": "time()"}:
             return httpx.Response(200, json={"data": {"result": [5, "5"]}}, request=httpx.Request("GET", url))
         assert params["time"] == "5"
@@ -203,7 +201,7 @@ PAIRS = {("low", "low"): 5, ("low", "fair"): 2, ("fair", "low"): 1, ("fair", "fa
 
 
 @pytest.fixture
-def service(monkeypatch: pytest.MonkeyPatch) -> None:
+def service(monkeypatch):
     """A service's metrics: 21 turns compared, 3 dropped; percentiles 2 higher in the mean, five far apart."""
     for outcome, count in {"compared": 21, "full": 2, "late": 1, "failed": 4}.items():
         metrics.SHADOW_TURNS.labels(*SHADOW, outcome).inc(count)
@@ -226,7 +224,7 @@ def service(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("service")
-def test_the_table_says_what_would_change(tmp_path: Path):
+def test_the_table_says_what_would_change(tmp_path):
     page = tmp_path / "shadow.html"
     told = invoke(app, ["shadow", "--metrics", "http://service:3000", "--html", str(page)])
     rows = dict(cells for line in told.output.splitlines() if len(cells := re.split(r"  +", line.strip())) == 2)
@@ -248,7 +246,7 @@ def test_a_shadow_of_the_version_that_is_served_now_is_warned_of():
     ]
 
 
-def test_a_service_without_a_shadow_is_said_to_have_none(monkeypatch: pytest.MonkeyPatch):
+def test_a_service_without_a_shadow_is_said_to_have_none(monkeypatch):
     monkeypatch.setattr(httpx, "get", lambda url, **_: httpx.Response(200, text="", request=httpx.Request("GET", url)))
     told = CliRunner().invoke(app, ["shadow", "--metrics", "http://service:3000"])
     assert (told.exit_code, "TURNSCORE_SHADOW names no version" in told.output) == (1, True)

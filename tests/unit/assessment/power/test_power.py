@@ -1,8 +1,6 @@
 """Power: simulated from a pilot it is the textbook's where that holds, and honest without a difference."""
 
 import json
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +14,7 @@ from turnscore_assessment.ratings.rating_file import read_published, read_rating
 STUDY = {"study": "s", "criteria": [{"name": "fun"}, {"name": "dull", "direction": "negative"}]}
 
 
-def make_pilot(workers: int = 60, *, paired: bool = True, taste: float = 10, noise: float = 10, each: int = 1) -> Pilot:
+def make_pilot(workers=60, *, paired=True, taste=10, noise=10, each=1):
     """Ratings of two systems: B is 5 better; `taste` is a worker's own difference, `noise` a dialogue's."""
     generator = np.random.default_rng(1)
     sides = [
@@ -28,7 +26,7 @@ def make_pilot(workers: int = 60, *, paired: bool = True, taste: float = 10, noi
 
 @pytest.mark.parametrize("paired", [True, False])
 @pytest.mark.parametrize("workers", [20, 80])
-def test_of_normal_ratings_the_power_is_the_t_tests(paired: bool, workers: int) -> None:
+def test_of_normal_ratings_the_power_is_the_t_tests(paired, workers):
     pilot = make_pilot(300, paired=paired)
     found = simulate_power(pilot, workers, 6.0, PowerOptions(simulations=4000))
     expected = find_power(6.0, pilot.spread, workers, paired=paired)
@@ -37,12 +35,12 @@ def test_of_normal_ratings_the_power_is_the_t_tests(paired: bool, workers: int) 
 
 
 @pytest.mark.parametrize("paired", [True, False])
-def test_without_a_difference_studies_see_one_at_the_level(paired: bool) -> None:
+def test_without_a_difference_studies_see_one_at_the_level(paired):
     found = simulate_power(make_pilot(paired=paired), 40, 0.0, PowerOptions(simulations=4000))
     assert found.power + found.wrong == pytest.approx(0.05, abs=0.015)
 
 
-def test_the_workers_planned_reach_the_power_and_fewer_do_not() -> None:
+def test_the_workers_planned_reach_the_power_and_fewer_do_not():
     pilot = make_pilot()
     plan = plan_study(pilot, PowerOptions(difference=6.0))
     assert plan.needed is not None
@@ -54,12 +52,12 @@ def test_the_workers_planned_reach_the_power_and_fewer_do_not() -> None:
     assert plan.false_alarms.power + plan.false_alarms.wrong < 0.07
 
 
-def row(worker: str, system: str, fun: float, *, hit: str = "h", degraded: bool = False) -> dict[str, Any]:
+def row(worker, system, fun, *, hit="h", degraded=False):
     made = {"worker": worker, "hit": hit, "system": system, "ratings": {"fun": fun, "dull": 100 - fun}}
     return {**made, "degraded": True} if degraded else made
 
 
-def write_pilot(path: Path, workers: int = 8, *, split: bool = False) -> Path:
+def write_pilot(path, workers=8, *, split=False):
     generator = np.random.default_rng(2)
     rows = []
     for worker in range(workers):
@@ -69,7 +67,7 @@ def write_pilot(path: Path, workers: int = 8, *, split: bool = False) -> Path:
     return write_lines(path, STUDY, *rows)
 
 
-def test_what_a_pilot_lacks_is_named(tmp_path: Path) -> None:
+def test_what_a_pilot_lacks_is_named(tmp_path):
     ratings = read_ratings(write_pilot(tmp_path / "r.jsonl"))
     with pytest.raises(TooFewError, match="0 workers rated 2 dialogues of each of 'A' and 'B', 0 and 0 only one"):
         read_pilot(ratings, "A", "B", dialogues=3)
@@ -81,7 +79,7 @@ def test_what_a_pilot_lacks_is_named(tmp_path: Path) -> None:
         read_pilot(ratings, "A", "B", criterion="wit")
 
 
-def test_the_command_says_what_is_needed_and_how_it_knows(tmp_path: Path) -> None:
+def test_the_command_says_what_is_needed_and_how_it_knows(tmp_path):
     pilot, output = write_pilot(tmp_path / "r.jsonl"), tmp_path / "out" / "plan.json"
     options = ["--systems", "A,B", "--transform", "raw", "--simulations", "500", "--output", str(output)]
     done = invoke(app, ["power", str(pilot), *options])
@@ -96,7 +94,7 @@ def test_the_command_says_what_is_needed_and_how_it_knows(tmp_path: Path) -> Non
         invoke(app, ["power", str(pilot), "--systems", systems], code=code)
 
 
-def test_the_published_study_is_a_pilot() -> None:
+def test_the_published_study_is_a_pilot():
     """Free run 1: A and B differ by .126 in the 56 workers who rated both; docs/studies.md has what that needs."""
     files = find_data("human_assessment/free_run1_pass.jsonl.gz", "human_assessment/free_run1_fail.jsonl.gz")
     pilot = read_pilot(read_published(files, "free1"), "A", "B")

@@ -1,7 +1,5 @@
 """The published tables of Gupta et al. 2019 that its release can give. Reads the data by path; skips without it."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from support.files import find_data
@@ -19,12 +17,12 @@ ROUGE_HUMAN = (0.1682, 0.3502)
 
 
 @pytest.fixture(scope="module")
-def folder() -> Path:
+def folder():
     ratings, _ = find_data(f"multiref/{evaluation.RATINGS_FILE}", f"multiref/{evaluation.TEST_FILE}")
     return ratings.parent
 
 
-def read_human(folder: Path, *, is_single: bool) -> list[evaluation.ReferencedReplies]:
+def read_human(folder, *, is_single):
     """Table 6's human, the first collected reference: 6,740 turns, against the original alone or four others."""
     places = (0,) if is_single else (0, 2, 3, 4)
     return [
@@ -36,7 +34,7 @@ def read_human(folder: Path, *, is_single: bool) -> list[evaluation.ReferencedRe
 
 
 @pytest.mark.parametrize("name", TABLE_4_SINGLE)
-def test_one_reference_gives_the_published_correlations_and_more_help(folder: Path, name: str):
+def test_one_reference_gives_the_published_correlations_and_more_help(folder, name):
     rows = evaluation.read_rated(folder)
     ratings = np.array([row.rating for row in rows])
     [metric] = evaluation.find_metrics([name], evaluation.Resources())
@@ -49,7 +47,7 @@ def test_one_reference_gives_the_published_correlations_and_more_help(folder: Pa
     assert several > single
 
 
-def test_the_human_column_is_the_published_one(folder: Path):
+def test_the_human_column_is_the_published_one(folder):
     [metric] = evaluation.find_metrics(["rouge-l"], evaluation.Resources())
     found = [
         float(evaluation.Tables(metric, read_human(folder, is_single=single)).reduce(reducer).mean())

@@ -2,21 +2,16 @@
 
 import random
 import shutil
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from support.files import write_lines
 from turnscore_assessment.commands.references import build_page
 from turnscore_assessment.errors import BadFileError, MissingResourceError, ReferencesError
-from turnscore_assessment.figures import Floats
 from turnscore_assessment.references import evaluation
 from turnscore_assessment.references.vector_metrics import make_word_vector_metric, read_word_vectors
 from turnscore_assessment.references.word_metrics import (
     Metric,
-    Pair,
     count_common_subsequence,
     make_bleu,
     make_gleu,
@@ -24,23 +19,23 @@ from turnscore_assessment.references.word_metrics import (
     make_rouge_l,
 )
 
-ROW: dict[str, Any] = {"context_id": "c", "hypotheses": ["a b"], "references": ["a", "b"]}
+ROW = {"context_id": "c", "hypotheses": ["a b"], "references": ["a", "b"]}
 
 
-def test_a_row_is_read_whole(tmp_path: Path):
+def test_a_row_is_read_whole(tmp_path):
     rated = {**ROW, "system": "s", "rating": 3, "other": "left alone"}
     [row] = evaluation.read_comparisons(write_lines(tmp_path / "f.jsonl", rated))
     assert (row.context_id, row.system, row.rating) == ("c", "s", 3)
     assert (row.hypotheses, row.references) == (("a b",), ("a", "b"))
 
 
-def test_the_original_comes_first_and_stands_once(tmp_path: Path):
+def test_the_original_comes_first_and_stands_once(tmp_path):
     path = tmp_path / "f.jsonl"
     assert evaluation.read_comparisons(write_lines(path, {**ROW, "reference": "b"}))[0].references == ("b", "a")
     assert evaluation.read_comparisons(write_lines(path, {**ROW, "reference": "c"}))[0].references == ("c", "a", "b")
 
 
-def test_contexts_are_told_apart_by_their_texts(tmp_path: Path):
+def test_contexts_are_told_apart_by_their_texts(tmp_path):
     said = [{"context": context, "response": "r", "references": ["x"]} for context in (["a", "b"], ["a"], ["a", "b"])]
     names = [row.context_id for row in evaluation.read_comparisons(write_lines(tmp_path / "f.jsonl", *said))]
     assert names[0] == names[2] != names[1]
@@ -57,7 +52,7 @@ def test_contexts_are_told_apart_by_their_texts(tmp_path: Path):
         ({"context_id": "", "context": []}, "context_id"),
     ],
 )
-def test_what_is_wrong_is_named_with_its_line(tmp_path: Path, change: dict[str, Any], said: str):
+def test_what_is_wrong_is_named_with_its_line(tmp_path, change, said):
     path = write_lines(tmp_path / "f.jsonl", ROW, {**ROW, **change})
     with pytest.raises(BadFileError) as refused:
         evaluation.read_comparisons(path)
@@ -65,14 +60,14 @@ def test_what_is_wrong_is_named_with_its_line(tmp_path: Path, change: dict[str, 
     assert said in str(refused.value)
 
 
-def test_what_is_no_file_of_rows_is_refused(tmp_path: Path):
+def test_what_is_no_file_of_rows_is_refused(tmp_path):
     for content in ("{\n", "", "\n \n"):
         (tmp_path / "f.jsonl").write_text(content)
         with pytest.raises(BadFileError, match=r"f\.jsonl"):
             evaluation.read_comparisons(tmp_path / "f.jsonl")
 
 
-def row(hypotheses: list[str], references: list[str], system: str = "s") -> evaluation.ReferencedReplies:
+def row(hypotheses, references, system="s"):
     return evaluation.ReferencedReplies(
         context_id="c", system=system, hypotheses=tuple(hypotheses), references=tuple(references)
     )
@@ -80,9 +75,9 @@ def row(hypotheses: list[str], references: list[str], system: str = "s") -> eval
 
 def test_each_reducer_asks_another_question():
     values = {"ap": 0.1, "aq": 0.4, "ar": 0.6, "bp": 0.5, "bq": 0.2, "br": 0.0}
-    calls: list[Sequence[Pair]] = []
+    calls = []
 
-    def compare(pairs: Sequence[Pair]) -> Floats:
+    def compare(pairs):
         calls.append(pairs)
         return np.array([values[own + other] for own, other in pairs])
 
@@ -123,7 +118,7 @@ def test_self_bleu_by_hand():
 
 
 @pytest.mark.parametrize("tokenisation", ["blanks", "words"])
-def test_empty_replies_are_counted_and_warned_of(tokenisation: str):
+def test_empty_replies_are_counted_and_warned_of(tokenisation):
     """They are compared as a full stop, so silence scores where references end with one."""
     rows = [row(["", "  "], ["i see ."], "mute"), row([".", "i see ."], ["i see ."], "other")]
     found = evaluation.evaluate(rows, [make_bleu(1, tokenisation)], ["max"], tokenisation)
@@ -143,7 +138,7 @@ def test_bleu_by_hand():
     assert make_bleu(2).compare([("a x", "a b")])[0] == pytest.approx((0.5 * 0.1) ** 0.5)
 
 
-def brute_common(left: tuple[str, ...], right: tuple[str, ...]) -> int:
+def brute_common(left, right):
     table = np.zeros((len(left) + 1, len(right) + 1), int)
     for i, word in enumerate(left):
         for j, other in enumerate(right):
@@ -177,7 +172,7 @@ def test_gleu_is_the_lesser_of_precision_and_recall_of_all_ngrams():
     assert make_gleu().compare([("a b x", "a b c d")])[0] == pytest.approx(min(3 / 6, 3 / 10))
 
 
-def test_every_metric_says_what_it_is(tmp_path: Path):
+def test_every_metric_says_what_it_is(tmp_path):
     names = [name for name in evaluation.metric_names() if "@" in name or name.startswith(("bleu", "rouge", "gleu"))]
     metrics = evaluation.find_metrics([name for name in names if name != "meteor@nltk"], evaluation.Resources())
     assert len({metric.definition for metric in metrics}) == len(metrics)
@@ -199,7 +194,7 @@ def test_a_metric_without_what_it_needs_says_how_to_give_it():
             evaluation.find_metrics([name], evaluation.Resources())
 
 
-def test_a_broken_meteor_jar_is_an_error_with_its_words(tmp_path: Path):
+def test_a_broken_meteor_jar_is_an_error_with_its_words(tmp_path):
     if shutil.which("java") is None:
         pytest.skip("there is no java")
     jar = tmp_path / "meteor.jar"
@@ -209,13 +204,13 @@ def test_a_broken_meteor_jar_is_an_error_with_its_words(tmp_path: Path):
 
 
 @pytest.fixture
-def vectors(tmp_path: Path) -> Path:
+def vectors(tmp_path):
     path = tmp_path / "vectors.txt"
     path.write_text("a 1 0\nb 0 2\nc -3 0\n")
     return path
 
 
-def test_word_vector_metrics_by_hand(vectors: Path):
+def test_word_vector_metrics_by_hand(vectors):
     read = read_word_vectors(vectors, {"a", "b", "c"})
     average, extrema, greedy = (
         make_word_vector_metric(name, read) for name in ("embedding-average", "vector-extrema", "greedy-matching")
@@ -229,14 +224,14 @@ def test_word_vector_metrics_by_hand(vectors: Path):
     assert "vectors.txt" in greedy.definition
 
 
-def test_a_word_without_a_vector_takes_the_mean_of_all(vectors: Path):
+def test_a_word_without_a_vector_takes_the_mean_of_all(vectors):
     read = read_word_vectors(vectors, {"a"})
     assert set(read.known) == {"a"}
     assert read.other.tolist() == pytest.approx([-2 / 3, 2 / 3])
     assert make_word_vector_metric("embedding-average", read).compare([("x", "y")])[0] == pytest.approx(1.0)
 
 
-def test_what_is_no_file_of_vectors_is_refused(tmp_path: Path):
+def test_what_is_no_file_of_vectors_is_refused(tmp_path):
     path = tmp_path / "v.txt"
     for content in (b"a 1 0\nb 1\n", b"a 1 x\n", b"a 1 nan\n", b"", b"a 1 0\nb 1 2 3\n", b"caf\xe9 1 0\n"):
         path.write_bytes(content)
@@ -247,7 +242,7 @@ def test_what_is_no_file_of_vectors_is_refused(tmp_path: Path):
         read_word_vectors(tmp_path / "v.txt.gz", {"a"})
 
 
-def test_a_word_may_hold_blanks_as_in_gloves_largest_file(tmp_path: Path):
+def test_a_word_may_hold_blanks_as_in_gloves_largest_file(tmp_path):
     path = tmp_path / "v.txt"
     path.write_text("a 1 0\n. . . 0 1\nat name@domain.com 1 1\n")
     words = {"a", ". . .", "at name@domain.com"}

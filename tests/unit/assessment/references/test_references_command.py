@@ -1,8 +1,6 @@
 """`turnscore references`: what it prints, writes and refuses; with an encoder bundle made on the spot."""
 
 import json
-from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
@@ -17,14 +15,14 @@ SAID = ["good fine", "bad ugly", "a b c", "nice good", "wrong x", "y z"]
 
 
 @pytest.fixture(scope="module")
-def bundle(tmp_path_factory: pytest.TempPathFactory) -> str:
+def bundle(tmp_path_factory):
     folder = tmp_path_factory.mktemp("bundles") / "encoder"
     make_encoder_bundle(folder)
     return f"{folder}/"
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
+def file(tmp_path):
     rows = []
     for number, text in enumerate(SAID * 2):
         texts = [text] if number else [text, "fine"]
@@ -34,11 +32,11 @@ def file(tmp_path: Path) -> Path:
     return write_lines(tmp_path / "rows.jsonl", *rows)
 
 
-def run(*arguments: object) -> Any:
+def run(*arguments):
     return CliRunner().invoke(app, ["references", *(str(each) for each in arguments)])
 
 
-def test_the_default_metric_is_the_encoder_if_given_over_the_best_reference(file: Path, bundle: str, tmp_path: Path):
+def test_the_default_metric_is_the_encoder_if_given_over_the_best_reference(file, bundle, tmp_path):
     done = run(file, "--encoder", bundle, "--json", tmp_path / "found.json")
     assert done.exit_code == 0, done.output
     found = json.loads((tmp_path / "found.json").read_text())
@@ -52,7 +50,7 @@ def test_the_default_metric_is_the_encoder_if_given_over_the_best_reference(file
     assert {each["metric"] for each in json.loads((tmp_path / "found.json").read_text())["results"]} == {"rouge-l"}
 
 
-def test_every_result_names_metric_definition_reducer_and_tokenisation(file: Path, bundle: str, tmp_path: Path):
+def test_every_result_names_metric_definition_reducer_and_tokenisation(file, bundle, tmp_path):
     metrics = ["encoder", "bleu-2", "bleu-2@sacrebleu"]
     reducers = ["single", "max", "mean", "joint", "recall"]
     asked = [part for name in metrics for part in ("--metric", name)]
@@ -76,7 +74,7 @@ def test_every_result_names_metric_definition_reducer_and_tokenisation(file: Pat
     assert set(metrics) <= names
 
 
-def test_a_file_without_ratings_has_no_correlations_and_no_plot(file: Path, tmp_path: Path):
+def test_a_file_without_ratings_has_no_correlations_and_no_plot(file, tmp_path):
     rows = [json.loads(line) for line in file.read_text().splitlines()]
     write_lines(file, *({**row, "rating": None} for row in rows))
     done = run(file, "--metric", "bleu-1", "--json", tmp_path / "found.json")
@@ -96,20 +94,20 @@ def test_a_file_without_ratings_has_no_correlations_and_no_plot(file: Path, tmp_
         (["--encoder", "./no-such-bundle/"], "no-such-bundle"),
     ],
 )
-def test_what_cannot_be_done_is_said(file: Path, arguments: list[str], said: str):
+def test_what_cannot_be_done_is_said(file, arguments, said):
     done = run(file, *arguments)
     assert done.exit_code == 1
     assert said in done.output
     assert "Traceback" not in done.output
 
 
-def test_a_bundle_of_another_kind_is_refused(file: Path, tmp_path: Path):
+def test_a_bundle_of_another_kind_is_refused(file, tmp_path):
     make_bundle(tmp_path / "other")
     done = run(file, "--encoder", f"{tmp_path / 'other'}/")
     assert (done.exit_code, "of kind engagement, not encoder" in done.output) == (1, True)
 
 
-def test_a_text_s_vector_does_not_depend_on_what_is_encoded_with_it(bundle: str):
+def test_a_text_s_vector_does_not_depend_on_what_is_encoded_with_it(bundle):
     encoder = BundleEncoder(bundle)
     texts = [*SAID, "a " * 50, "good"]
     together = encoder.encode(texts)

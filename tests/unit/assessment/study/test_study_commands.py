@@ -2,7 +2,6 @@
 
 import json
 from importlib.resources import files
-from pathlib import Path
 
 import pytest
 from support.files import invoke
@@ -14,13 +13,13 @@ DEMO = files("turnscore_assessment.study") / "demo_files"
 
 
 @pytest.fixture
-def plan(tmp_path: Path) -> Path:
+def plan(tmp_path):
     for name in ("STUDY.toml", "corpus.jsonl"):
         (tmp_path / name).write_text(DEMO.joinpath(name).read_text(encoding="utf-8"))
     return tmp_path / "STUDY.toml"
 
 
-def test_links_are_printed_once_and_progress_shows_codes_alone(plan: Path) -> None:
+def test_links_are_printed_once_and_progress_shows_codes_alone(plan):
     made = invoke(app, ["invite", str(plan), "--workers", "2", "--public-url", "https://study.test"])
     links = made.output.split()
     assert len(links) == 2
@@ -47,7 +46,7 @@ def test_where_others_can_reach_it_the_address_must_be_said(plan, command, monke
             list_origins("127.0.0.1", 8200, url)
 
 
-def test_simulated_raters_fill_a_study_whose_report_says_why_each_worker_counts(tmp_path: Path) -> None:
+def test_simulated_raters_fill_a_study_whose_report_says_why_each_worker_counts(tmp_path):
     folder = tmp_path / "demo"
     invoke(app, ["demo", str(folder), "--raters", "4"])
     asked = ["report", str(folder / "STUDY.toml"), "--output", str(tmp_path / "out"), "--rounds", "20"]

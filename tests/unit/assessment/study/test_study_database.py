@@ -5,13 +5,12 @@ import os
 import shutil
 import stat
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from sqlalchemy import Connection, func, select, text
-from support.studies import Served, plan_fields, served_study
+from sqlalchemy import func, select, text
+from support.studies import plan_fields, served_study
 from turnscore_assessment.study.database import DatabaseError, dialogues, open_database, turns
 from turnscore_assessment.study.plan import StudyPlan
 from turnscore_assessment.study.recordings import export_ratings, read_recordings
@@ -21,7 +20,7 @@ from turnscore_load.machine import free_port
 RATINGS = {"fun": 70, "repetitive": 20}
 
 
-def find_postgres() -> Path | None:
+def find_postgres():
     """The folder of Postgres' own programs."""
     folders = [Path(found).resolve().parent for name in ("initdb", "pg_ctl") if (found := shutil.which(name))]
     folders += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
@@ -29,7 +28,7 @@ def find_postgres() -> Path | None:
 
 
 @pytest.fixture(scope="module")
-def postgres() -> Iterator[str]:
+def postgres():
     """The address of a Postgres server of our own; skips, with the reason, where there is none."""
     pytest.importorskip("pg8000", reason="pg8000 is not installed")
     programs = find_postgres()
@@ -41,7 +40,7 @@ def postgres() -> Iterator[str]:
         if user:
             shutil.chown(folder, user)
 
-        def run(program: str, *options: object) -> None:
+        def run(program, *options):
             command = [programs / program, "-D", folder / "data", *map(str, options)]
             done = subprocess.run(command, user=user, cwd=folder, env={}, capture_output=True, text=True, check=False)
             assert done.returncode == 0, done.stderr
@@ -56,17 +55,17 @@ def postgres() -> Iterator[str]:
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def database(request, tmp_path):
     """Where the study is kept."""
     return str(tmp_path / "study.sqlite3") if request.param == "sqlite" else request.getfixturevalue("postgres")
 
 
-def count(connection: Connection) -> tuple[int, int]:
+def count(connection):
     """Dialogues and turns."""
-    return tuple(connection.scalar(select(func.count()).select_from(table)) or 0 for table in (dialogues, turns))  # type: ignore[return-value]
+    return tuple(connection.scalar(select(func.count()).select_from(table)) or 0 for table in (dialogues, turns))
 
 
-async def test_a_study_runs_from_the_link_to_the_export(tmp_path: Path, database: str) -> None:
+async def test_a_study_runs_from_the_link_to_the_export(tmp_path, database):
     async with served_study(tmp_path, database=database) as served:
         [link, other] = served.invite(2)
         standing = await served.agree(link)
@@ -90,8 +89,8 @@ async def test_a_study_runs_from_the_link_to_the_export(tmp_path: Path, database
         served.database.run_here(delete_worker, study, other.code, 1.0)
 
 
-async def test_what_comes_at_once_is_done_once(tmp_path: Path, database: str) -> None:
-    async def together(served: Served, link: object, act: str, **fields: object) -> list[int]:
+async def test_what_comes_at_once_is_done_once(tmp_path, database):
+    async def together(served, link, act, **fields):
         answers = await asyncio.gather(*(served.post(link, act, **fields) for _ in range(6)))
         return sorted(answer.status_code for answer in answers)
 
@@ -118,7 +117,7 @@ async def test_what_comes_at_once_is_done_once(tmp_path: Path, database: str) ->
         assert await together(served, link, "rating", dialogue=dialogue, ratings=RATINGS) == [200] * 6
 
 
-def test_a_study_whose_plan_changed_is_not_mixed_with_what_was_rated_before(tmp_path: Path, database: str) -> None:
+def test_a_study_whose_plan_changed_is_not_mixed_with_what_was_rated_before(tmp_path, database):
     fields = plan_fields(database=database, name=f"changing {tmp_path}")
     open_database(StudyPlan.model_validate(fields)).close()
     open_database(StudyPlan.model_validate({**fields, "consent": "Another text.", "title": "Another"})).close()
@@ -128,7 +127,7 @@ def test_a_study_whose_plan_changed_is_not_mixed_with_what_was_rated_before(tmp_
     open_database(StudyPlan.model_validate({**fields, "systems": systems, "name": f"next {tmp_path}"})).close()
 
 
-async def test_links_open_their_study_on_every_server_and_no_other_study(tmp_path: Path, database: str) -> None:
+async def test_links_open_their_study_on_every_server_and_no_other_study(tmp_path, database):
     async with (
         served_study(tmp_path, database=database, name=f"one {tmp_path}") as one,
         served_study(tmp_path, database=database, name=f"two {tmp_path}") as two,
@@ -140,7 +139,7 @@ async def test_links_open_their_study_on_every_server_and_no_other_study(tmp_pat
             assert (await again.get(link)).json() == (await one.get(link)).json()
 
 
-def test_a_sqlite_file_is_its_owner_s_alone_and_overwrites_what_is_deleted(tmp_path: Path) -> None:
+def test_a_sqlite_file_is_its_owner_s_alone_and_overwrites_what_is_deleted(tmp_path):
     path = tmp_path / "folder" / "study?.sqlite3"
     opened = open_database(StudyPlan.model_validate(plan_fields(database=str(path))))
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -158,7 +157,7 @@ def test_a_sqlite_file_is_its_owner_s_alone_and_overwrites_what_is_deleted(tmp_p
         (__file__, "cannot be used: DatabaseError: file is not a database"),
     ],
 )
-def test_a_database_that_cannot_be_used_is_named_without_its_password(database: str, reason: str) -> None:
+def test_a_database_that_cannot_be_used_is_named_without_its_password(database, reason):
     if database.startswith("postgresql"):
         pytest.importorskip("pg8000")
     with pytest.raises(DatabaseError, match=reason) as caught:

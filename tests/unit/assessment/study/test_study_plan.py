@@ -5,9 +5,6 @@ import gzip
 import json
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
-from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -41,7 +38,7 @@ CRITERION = {"name": "fun", "statement": "Fun.", "low_end": "no", "high_end": "y
         ({"colour": "blue"}, "colour: extra inputs are not permitted"),
     ],
 )
-def test_a_wrong_field_is_named(changed: dict[str, Any], reason: str) -> None:
+def test_a_wrong_field_is_named(changed, reason):
     with pytest.raises(ValidationError) as caught:
         StudyPlan.model_validate(plan_fields(**changed))
     assert describe_problem(caught.value).startswith(reason)
@@ -56,7 +53,7 @@ def test_a_wrong_field_is_named(changed: dict[str, Any], reason: str) -> None:
         (b'name = "x"\ntitel = "y"', "title: field required; there is no 'titel', did you mean 'title'?"),
     ],
 )
-def test_a_file_that_is_no_plan_is_refused_by_name(tmp_path: Path, content: bytes, reason: str) -> None:
+def test_a_file_that_is_no_plan_is_refused_by_name(tmp_path, content, reason):
     path = tmp_path / "STUDY.toml"
     path.write_bytes(content)
     with pytest.raises(BadPlanError, match=reason) as caught:
@@ -72,9 +69,9 @@ SYSTEMS = [
 ]
 
 
-def deal(plan: StudyPlan, workers: int, recordings: Any = ()) -> list[list[Any]]:
+def deal(plan, workers, recordings=()):
     generator = random.Random(3)
-    met: Counter[tuple[str, str | None]] = Counter()
+    met = Counter()
     dealt = []
     for _ in range(workers):
         dealt.append(assign_dialogues(plan, dict(recordings), met, generator))
@@ -82,7 +79,7 @@ def deal(plan: StudyPlan, workers: int, recordings: Any = ()) -> list[list[Any]]
     return dealt
 
 
-def test_every_worker_meets_every_system_once_in_an_order_of_chance() -> None:
+def test_every_worker_meets_every_system_once_in_an_order_of_chance():
     dealt = deal(StudyPlan.model_validate(plan_fields(systems=SYSTEMS)), 600)
     assert all(sorted(each.system for each in own) == ["A", "B", "C", "D", "E", "bad"] for own in dealt)
     places = Counter(place for own in dealt for place, each in enumerate(own) if each.degraded)
@@ -90,7 +87,7 @@ def test_every_worker_meets_every_system_once_in_an_order_of_chance() -> None:
     assert all(70 <= count <= 130 for count in places.values())  # 100 expected, deviation 9
 
 
-def test_of_many_systems_each_worker_meets_a_part_and_all_are_met_equally_often() -> None:
+def test_of_many_systems_each_worker_meets_a_part_and_all_are_met_equally_often():
     plan = StudyPlan.model_validate(
         plan_fields(systems=SYSTEMS, systems_per_worker=2, chat={"topics": ["cats", "tea"]})
     )
@@ -104,18 +101,18 @@ def test_of_many_systems_each_worker_meets_a_part_and_all_are_met_equally_often(
     assert {each.topic for own in dealt for each in own} == {"cats", "tea"}
 
 
-def make_recorded(folder: Path, lines: list[Any]) -> StudyPlan:
+def make_recorded(folder, lines):
     file = folder / "recorded.jsonl"
     file.write_text("\n".join(map(json.dumps, lines)))
     systems = [{"name": "A", "dialogues": file}]
     return StudyPlan.model_validate(plan_fields(systems=systems, dialogues_per_system=2))
 
 
-def spoken(name: str, text: str = "hello") -> dict[str, Any]:
+def spoken(name, text="hello"):
     return {"id": name, "turns": [{"speaker": "user", "text": "hi"}, {"speaker": "system", "text": text}]}
 
 
-def test_recorded_dialogues_are_read_equally_often_and_none_twice_by_one_worker(tmp_path: Path) -> None:
+def test_recorded_dialogues_are_read_equally_often_and_none_twice_by_one_worker(tmp_path):
     plan = make_recorded(tmp_path, [spoken(name) for name in ("d1", "d2", "d3")])
     dealt = deal(plan, 6, read_recordings(plan).names)
     assert all(len({each.recorded for each in own}) == 2 for own in dealt)
@@ -130,31 +127,29 @@ def test_recorded_dialogues_are_read_equally_often_and_none_twice_by_one_worker(
         ([spoken("d1")], r"has 1 dialogues, fewer than dialogues_per_system"),
     ],
 )
-def test_a_wrong_line_of_recorded_dialogues_is_named(tmp_path: Path, lines: list[Any], reason: str) -> None:
+def test_a_wrong_line_of_recorded_dialogues_is_named(tmp_path, lines, reason):
     with pytest.raises(BadFileError, match=reason):
         read_recordings(make_recorded(tmp_path, lines))
 
 
 LIMITS = {"reply_seconds": 0.2, "reply_bytes": 1000, "reply_characters": 100, "replies_at_once": 2}
 
-Answer = Callable[[httpx.Request], httpx.Response]
 
-
-def make_plan(**system: Any) -> StudyPlan:
+def make_plan(**system):
     systems = [{"name": "A", "url": "http://bots.test/v1", **system}]
     return StudyPlan.model_validate(plan_fields(systems=systems, limits=LIMITS))
 
 
-def saying(content: object) -> bytes:
+def saying(content):
     return json.dumps({"choices": [{"message": {"role": "assistant", "content": content}}]}).encode()
 
 
-def respond(status: int, content: bytes, **headers: str) -> httpx.Response:
+def respond(status, content, **headers):
     """As it comes from a server: not read yet."""
     return httpx.Response(status, headers=headers, stream=httpx.ByteStream(content))
 
 
-async def ask(answer: Answer, plan: StudyPlan | None = None) -> str:
+async def ask(answer, plan=None):
     plan = plan or make_plan()
     chatbots = Chatbots(plan, httpx.MockTransport(answer))
     try:
@@ -163,11 +158,11 @@ async def ask(answer: Answer, plan: StudyPlan | None = None) -> str:
         await chatbots.close()
 
 
-async def test_a_system_is_asked_in_openai_s_form(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_system_is_asked_in_openai_s_form(monkeypatch):
     monkeypatch.setenv("BOT_KEY", "k-1")
-    seen: list[httpx.Request] = []
+    seen = []
 
-    def answer(request: httpx.Request) -> httpx.Response:
+    def answer(request):
         seen.append(request)
         return respond(200, saying("  fine\n"))
 
@@ -193,16 +188,16 @@ async def test_a_system_is_asked_in_openai_s_form(monkeypatch: pytest.MonkeyPatc
         (respond(200, gzip.compress(saying("x" * 50)), **{"content-encoding": "gzip"}), "compressed"),
     ],
 )
-async def test_an_answer_that_cannot_be_shown_is_no_reply(answer: httpx.Response, reason: str) -> None:
+async def test_an_answer_that_cannot_be_shown_is_no_reply(answer, reason):
     with pytest.raises(ChatbotError, match=reason):
         await ask(lambda _: answer)
 
 
-async def test_an_endless_answer_is_read_only_to_its_bound() -> None:
+async def test_an_endless_answer_is_read_only_to_its_bound():
     sent = 0
 
     class Endless(httpx.AsyncByteStream):
-        async def __aiter__(self) -> AsyncIterator[bytes]:
+        async def __aiter__(self):
             nonlocal sent
             while True:
                 sent += 1
@@ -213,18 +208,18 @@ async def test_an_endless_answer_is_read_only_to_its_bound() -> None:
     assert sent == 3
 
 
-async def test_a_system_that_cannot_be_reached_gives_no_reply() -> None:
-    def refuse(request: httpx.Request) -> httpx.Response:
+async def test_a_system_that_cannot_be_reached_gives_no_reply():
+    def refuse(request):
         raise httpx.ConnectError("refused", request=request)
 
     with pytest.raises(ChatbotError, match="ConnectError: refused"):
         await ask(refuse)
 
 
-async def test_slow_systems_give_no_reply_and_no_more_of_them_are_asked_at_once_than_allowed() -> None:
+async def test_slow_systems_give_no_reply_and_no_more_of_them_are_asked_at_once_than_allowed():
     under_way = most = 0
 
-    async def wait(_request: httpx.Request) -> httpx.Response:
+    async def wait(_request):
         nonlocal under_way, most
         under_way += 1
         most = max(most, under_way)
@@ -243,7 +238,7 @@ async def test_slow_systems_give_no_reply_and_no_more_of_them_are_asked_at_once_
     assert most == 2
 
 
-def test_a_key_that_cannot_be_sent_stops_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_that_cannot_be_sent_stops_the_start(monkeypatch):
     with pytest.raises(MissingKeyError, match="the environment has no BOT_KEY"):
         Chatbots(make_plan(key_variable="BOT_KEY"))
     monkeypatch.setenv("BOT_KEY", "k\u00e9y\n")
@@ -251,7 +246,7 @@ def test_a_key_that_cannot_be_sent_stops_the_start(monkeypatch: pytest.MonkeyPat
         Chatbots(make_plan(key_variable="BOT_KEY"))
 
 
-async def test_a_degraded_system_says_the_same_when_asked_again_whatever_was_said(tmp_path: Path) -> None:
+async def test_a_degraded_system_says_the_same_when_asked_again_whatever_was_said(tmp_path):
     words = ("red", "green", "blue", "white")
     lines = [{"turns": ["question", f"{word} one two three four five"]} for word in words]
     systems = [

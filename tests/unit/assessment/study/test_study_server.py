@@ -3,23 +3,19 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
-from pathlib import Path
-from typing import Any
 
 import pytest
 from sqlalchemy import select
-from starlette.types import Receive, Scope, Send
 from support.conditions import until
-from support.studies import ORIGIN, ScriptedBot, Served, begin, code_of, served_study
+from support.studies import ORIGIN, ScriptedBot, begin, code_of, served_study
 from support.transports import listening
 from turnscore_assessment.errors import TooFewError
-from turnscore_assessment.ratings.rating_file import RatingFile, read_ratings, write_ratings
+from turnscore_assessment.ratings.rating_file import read_ratings, write_ratings
 from turnscore_assessment.study import recordings, workers
 from turnscore_assessment.study.chatbots import Chatbots
 from turnscore_assessment.study.database import dialogues
-from turnscore_assessment.study.recordings import BlindScorer, Score, export_ratings, read_recordings, score_by
+from turnscore_assessment.study.recordings import BlindScorer, export_ratings, read_recordings, score_by
 from turnscore_assessment.study.server import TimedProtocol
 from turnscore_assessment.study.workers import delete_texts
 from turnscore_client import ConnectionFailedError, InternalError, InvalidRequestError, TooLargeError, Turn
@@ -29,12 +25,12 @@ RATINGS = {"fun": 70, "repetitive": 20.5}
 
 
 @pytest.fixture
-async def served(tmp_path: Path) -> AsyncIterator[Served]:
+async def served(tmp_path):
     async with served_study(tmp_path) as study:
         yield study
 
 
-async def test_nothing_that_a_worker_is_shown_names_a_system_or_which_one_is_degraded(served: Served) -> None:
+async def test_nothing_that_a_worker_is_shown_names_a_system_or_which_one_is_degraded(served):
     [link] = served.invite()
     seen = [await served.agree(link)]
     await served.talk(link, seen[0]["dialogue"]["id"])
@@ -44,7 +40,7 @@ async def test_nothing_that_a_worker_is_shown_names_a_system_or_which_one_is_deg
         assert secret not in text
 
 
-async def test_another_worker_s_dialogue_does_not_exist(served: Served) -> None:
+async def test_another_worker_s_dialogue_does_not_exist(served):
     link, dialogue = await begin(served)
     await served.talk(link, dialogue)
     other, own = await begin(served)
@@ -61,7 +57,7 @@ async def test_another_worker_s_dialogue_does_not_exist(served: Served) -> None:
     assert code_of(rated) == (404, "no_such_dialogue")
 
 
-async def test_before_agreeing_nothing_can_be_done_and_an_old_text_is_not_agreed_to(served: Served) -> None:
+async def test_before_agreeing_nothing_can_be_done_and_an_old_text_is_not_agreed_to(served):
     [link] = served.invite()
     seen = (await served.get(link)).json()
     assert (seen["agreed"], seen["total"], seen["dialogue"]) == (False, 0, None)
@@ -73,7 +69,7 @@ async def test_before_agreeing_nothing_can_be_done_and_an_old_text_is_not_agreed
         assert (done.json()["agreed"], done.json()["total"]) == (True, 2)
 
 
-async def test_who_leaves_leaves_nothing_behind(served: Served, tmp_path: Path) -> None:
+async def test_who_leaves_leaves_nothing_behind(served, tmp_path):
     link, dialogue = await begin(served)
     await served.talk(link, dialogue)
     await served.post(link, "rating", dialogue=dialogue, ratings=RATINGS)
@@ -85,7 +81,7 @@ async def test_who_leaves_leaves_nothing_behind(served: Served, tmp_path: Path) 
     assert b"hello 0" not in stored
 
 
-async def test_a_wrong_link_opens_nothing(served: Served) -> None:
+async def test_a_wrong_link_opens_nothing(served):
     for link in ("", "unknown.link", "x" * 201, "abc", ".x", "é.é"):
         headers = {b"Authorization": b"Bearer " + link.encode()}
         assert code_of(await served.http.get("/api/standing", headers=headers)) == (401, "unknown_link"), link
@@ -93,9 +89,9 @@ async def test_a_wrong_link_opens_nothing(served: Served) -> None:
 
 async def test_the_secret_is_compared_in_constant_time_and_stored_nowhere(served, tmp_path, monkeypatch):
     link, other = served.invite(2)
-    compared: list[tuple[str, str]] = []
+    compared = []
 
-    def compare(given: str, stored: str) -> bool:
+    def compare(given, stored):
         compared.append((given, stored))
         return given == stored
 
@@ -127,12 +123,12 @@ async def test_only_the_study_s_own_page_may_do_anything(served, headers, status
     assert code_of(await served.http.post("/api/begin", content=b"{}", headers=sent)) == (status, code)
 
 
-async def test_a_body_is_measured_before_it_is_read_whole(served: Served) -> None:
+async def test_a_body_is_measured_before_it_is_read_whole(served):
     [link] = served.invite()
     headers = {"Authorization": f"Bearer {link}", "Origin": ORIGIN, "Content-Type": "application/json"}
     sent = 0
 
-    async def endless() -> Any:
+    async def endless():
         nonlocal sent
         while True:
             sent += 1
@@ -145,7 +141,7 @@ async def test_a_body_is_measured_before_it_is_read_whole(served: Served) -> Non
         assert answer.status_code in (409, 422), body
 
 
-async def test_every_answer_carries_a_policy_without_inline_or_foreign_scripts(served: Served) -> None:
+async def test_every_answer_carries_a_policy_without_inline_or_foreign_scripts(served):
     for path, status in (("/", 200), ("/study.js", 200), ("/api/standing", 401), ("/none", 404)):
         answer = await served.http.get(path)
         assert answer.status_code == status
@@ -158,7 +154,7 @@ async def test_every_answer_carries_a_policy_without_inline_or_foreign_scripts(s
     assert not any(inline in page for inline in ("<style", " style=", " onclick="))
 
 
-async def test_foreign_names_and_what_does_not_exist_are_refused_in_the_one_shape(served: Served) -> None:
+async def test_foreign_names_and_what_does_not_exist_are_refused_in_the_one_shape(served):
     assert (await served.http.get("/", headers={"Host": "rebound.test"})).status_code == 421
     wrong = {("GET", "/api/rating"): 405, ("POST", "/api/standing"): 405, ("GET", "/api/export"): 404}
     for (method, path), status in {**wrong, ("GET", "/../plan.py"): 404}.items():
@@ -167,7 +163,7 @@ async def test_foreign_names_and_what_does_not_exist_are_refused_in_the_one_shap
         assert set(answer.json()["error"]) == {"code", "message"}
 
 
-async def test_a_message_that_is_sent_twice_is_stored_and_asked_once(tmp_path: Path) -> None:
+async def test_a_message_that_is_sent_twice_is_stored_and_asked_once(tmp_path):
     bot = ScriptedBot()
     async with served_study(tmp_path, bot.transport) as served:
         link, dialogue = await begin(served)
@@ -182,7 +178,7 @@ async def test_a_message_that_is_sent_twice_is_stored_and_asked_once(tmp_path: P
         assert len((await served.get(link)).json()["dialogue"]["turns"]) == 2
 
 
-async def test_while_a_reply_is_under_way_the_message_waits_and_nothing_else_is_taken(tmp_path: Path) -> None:
+async def test_while_a_reply_is_under_way_the_message_waits_and_nothing_else_is_taken(tmp_path):
     bot = ScriptedBot()
     async with served_study(tmp_path, bot.transport) as served:
         link, dialogue = await begin(served)
@@ -197,7 +193,7 @@ async def test_while_a_reply_is_under_way_the_message_waits_and_nothing_else_is_
         assert len(bot.asked) == 1
 
 
-async def test_who_asked_and_died_holds_a_message_up_only_for_a_while(tmp_path: Path) -> None:
+async def test_who_asked_and_died_holds_a_message_up_only_for_a_while(tmp_path):
     bot = ScriptedBot()
     async with served_study(tmp_path, bot.transport) as served:
         link, dialogue = await begin(served)
@@ -214,7 +210,7 @@ async def test_who_asked_and_died_holds_a_message_up_only_for_a_while(tmp_path: 
         assert again.json() == {"reply": "reply 2"}
 
 
-async def test_a_system_that_fails_is_asked_again_and_given_up_after_three_times(tmp_path: Path) -> None:
+async def test_a_system_that_fails_is_asked_again_and_given_up_after_three_times(tmp_path):
     bot = ScriptedBot()
     bot.status = 500
     async with served_study(tmp_path, bot.transport) as served:
@@ -246,7 +242,7 @@ async def test_a_fault_of_our_own_while_asking_leaves_the_message_to_be_asked_ag
     assert again.status_code == 200
 
 
-async def test_a_rating_needs_all_inputs_and_is_taken_once(served: Served) -> None:
+async def test_a_rating_needs_all_inputs_and_is_taken_once(served):
     link, dialogue = await begin(served)
     await served.talk(link, dialogue, inputs=2)
     early = await served.post(link, "rating", dialogue=dialogue, ratings=RATINGS)
@@ -273,7 +269,7 @@ async def test_a_rating_needs_all_inputs_and_is_taken_once(served: Served) -> No
         ({**RATINGS, "\ud800": 3}, "ratings."),  # a name that no answer can hold
     ],
 )
-async def test_a_wrong_rating_is_named(served: Served, ratings: dict[str, Any], reason: str) -> None:
+async def test_a_wrong_rating_is_named(served, ratings, reason):
     link, dialogue = await begin(served)
     await served.talk(link, dialogue)
     answer = await served.post(link, "rating", dialogue=dialogue, ratings=ratings)
@@ -282,7 +278,7 @@ async def test_a_wrong_rating_is_named(served: Served, ratings: dict[str, Any], 
 
 
 @pytest.mark.parametrize(("text", "reason"), [("", "must not be empty"), ("é" * 51, "may have at most 50 characters")])
-async def test_a_wrong_message_is_refused_and_leaves_nothing(served: Served, text: str, reason: str) -> None:
+async def test_a_wrong_message_is_refused_and_leaves_nothing(served, text, reason):
     link, dialogue = await begin(served)
     answer = await served.post(link, "message", dialogue=dialogue, number=0, text=text)
     assert answer.json()["error"] == {"code": "invalid", "message": f"text: {reason}"}
@@ -291,13 +287,13 @@ async def test_a_wrong_message_is_refused_and_leaves_nothing(served: Served, tex
     assert most.status_code == 200
 
 
-async def test_halves_of_characters_and_nul_are_stored_as_what_every_database_keeps(served: Served) -> None:
+async def test_halves_of_characters_and_nul_are_stored_as_what_every_database_keeps(served):
     link, dialogue = await begin(served)
     assert (await served.post(link, "message", dialogue=dialogue, number=0, text="a\ud800b\0c")).status_code == 200
     assert (await served.get(link)).json()["dialogue"]["turns"][0]["text"] == "a\ufffdb\ufffdc"
 
 
-async def test_the_number_of_open_dialogues_is_bounded(tmp_path: Path) -> None:
+async def test_the_number_of_open_dialogues_is_bounded(tmp_path):
     async with served_study(tmp_path, limits={"open_dialogues": 2, "idle_minutes": 30}) as served:
         first, dialogue = await begin(served)
         await begin(served)
@@ -312,7 +308,7 @@ async def test_the_number_of_open_dialogues_is_bounded(tmp_path: Path) -> None:
         assert (await served.post(first, "begin")).json()["dialogue"]["id"] == dialogue
 
 
-async def rate_all(served: Served, link: object) -> None:
+async def rate_all(served, link):
     standing = await served.agree(link)
     while standing["dialogue"]:
         dialogue = standing["dialogue"]["id"]
@@ -322,14 +318,14 @@ async def rate_all(served: Served, link: object) -> None:
         standing = (await served.post(link, "begin")).json()
 
 
-def export(served: Served, *, with_texts: bool = True) -> RatingFile:
+def export(served, *, with_texts=True):
     plan = served.study.plan
     return served.database.run_here(
         export_ratings, served.database.study_id, plan, read_recordings(plan), with_texts=with_texts
     )
 
 
-async def test_the_export_is_a_ratings_file_that_names_no_person(served: Served, tmp_path: Path) -> None:
+async def test_the_export_is_a_ratings_file_that_names_no_person(served, tmp_path):
     links = served.invite(2)
     for link in links:
         await rate_all(served, link)
@@ -349,7 +345,7 @@ async def test_the_export_is_a_ratings_file_that_names_no_person(served: Served,
     assert all(link.code not in text and link.secret not in text for link in links)
 
 
-async def test_texts_can_be_left_out_and_deleted_and_the_ratings_stay(served: Served) -> None:
+async def test_texts_can_be_left_out_and_deleted_and_the_ratings_stay(served):
     [link] = served.invite()
     with pytest.raises(TooFewError, match="no rated dialogue yet"):
         export(served)
@@ -361,7 +357,7 @@ async def test_texts_can_be_left_out_and_deleted_and_the_ratings_stay(served: Se
     assert not any(dialogue.turns for dialogue in without.dialogues)
 
 
-async def test_recorded_dialogues_are_exported_with_their_names(tmp_path: Path) -> None:
+async def test_recorded_dialogues_are_exported_with_their_names(tmp_path):
     turns = [{"speaker": "user", "text": "hi"}, {"speaker": "system", "text": "hello"}]
     (tmp_path / "a.jsonl").write_text(json.dumps({"id": "d1", "turns": turns}))
     systems = [{"name": "A", "dialogues": str(tmp_path / "a.jsonl")}]
@@ -377,11 +373,11 @@ async def test_recorded_dialogues_are_exported_with_their_names(tmp_path: Path) 
     assert (dialogue.dialogue, dialogue.system, len(dialogue.turns)) == ("d1", "A", 2)
 
 
-def make_scores(served: Served, score: Score) -> BlindScorer:
+def make_scores(served, score):
     return BlindScorer(served.database, read_recordings(served.study.plan), score)
 
 
-def read_scores(served: Served) -> list[Any]:
+def read_scores(served):
     return list(served.database.run_here(lambda c: c.execute(select(dialogues.c.scores)).scalars().all()))
 
 
@@ -389,7 +385,7 @@ async def test_while_turnscore_is_down_the_study_goes_on_and_is_scored_later(ser
     monkeypatch.setattr(recordings, "POLL_SECONDS", 0.01)
     is_down, tried = True, 0
 
-    async def score(turns: list[Turn]) -> Mapping[str, float]:
+    async def score(turns):
         nonlocal tried
         tried += 1
         if is_down:
@@ -418,7 +414,7 @@ TOO_LONG, BAD_TEXT = TooLargeError("long"), InvalidRequestError("bad", field="tu
     ("error", "kept"), [(BAD_TEXT, [{}, {}]), (TOO_LONG, [{}, {}]), (InternalError("oops"), [None, None])]
 )
 async def test_a_dialogue_that_cannot_be_scored_holds_no_other_up(served, error, kept):
-    async def score(_turns: list[Turn]) -> Mapping[str, float]:
+    async def score(_turns):
         raise error
 
     [link] = served.invite()
@@ -429,8 +425,8 @@ async def test_a_dialogue_that_cannot_be_scored_holds_no_other_up(served, error,
     assert read_scores(served) == kept
 
 
-async def test_a_scorer_that_the_service_has_not_is_no_fault_of_the_dialogue(served: Served) -> None:
-    async def score(_turns: list[Turn]) -> Mapping[str, float]:
+async def test_a_scorer_that_the_service_has_not_is_no_fault_of_the_dialogue(served):
+    async def score(_turns):
         raise InvalidRequestError("unknown", field="scorers.0")
 
     [link] = served.invite()
@@ -440,7 +436,7 @@ async def test_a_scorer_that_the_service_has_not_is_no_fault_of_the_dialogue(ser
     assert read_scores(served) == [None, None]
 
 
-async def test_the_scores_are_the_means_that_the_service_gives_the_system_s_turns(tmp_path: Path) -> None:
+async def test_the_scores_are_the_means_that_the_service_gives_the_system_s_turns(tmp_path):
     service = MockTurnScore()
     async with served_study(tmp_path) as served, service.async_client() as client:
         [link] = served.invite()
@@ -461,7 +457,7 @@ class HastyProtocol(TimedProtocol):
     request_seconds = 0.2
 
 
-async def echo(scope: Scope, receive: Receive, send: Send) -> None:
+async def echo(scope, receive, send):
     body = b""
     while True:
         message = await receive()
@@ -475,14 +471,14 @@ async def echo(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 @pytest.fixture
-async def address() -> AsyncIterator[list[str]]:
+async def address():
     """Host and port of a server in a hurry."""
     async with listening(echo, http=HastyProtocol, lifespan="off") as found:
         yield found.split(":")
 
 
 @pytest.mark.parametrize("sent", [b"", REQUEST[:20], REQUEST, REQUEST + b"abc", REQUEST + b"abcdePOST"])
-async def test_a_connection_whose_request_does_not_arrive_is_ended(address: list[str], sent: bytes) -> None:
+async def test_a_connection_whose_request_does_not_arrive_is_ended(address, sent):
     reader, writer = await asyncio.open_connection(*address)
     writer.write(sent)
     async with asyncio.timeout(10):
@@ -492,7 +488,7 @@ async def test_a_connection_whose_request_does_not_arrive_is_ended(address: list
     writer.close()
 
 
-async def test_a_connection_that_sends_whole_requests_stays_open_between_them(address: list[str]) -> None:
+async def test_a_connection_that_sends_whole_requests_stays_open_between_them(address):
     reader, writer = await asyncio.open_connection(*address)
     for _ in range(3):
         writer.write(REQUEST + b"abcde")

@@ -16,13 +16,13 @@ from turnscore_wire import Limits
 class Gate:
     """A service that answers a line only when told to, and counts what waits."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.mock = MockTurnScore(lambda request: {"engagement": float(request.response)})
-        self.waiting: dict[str, asyncio.Event] = {}
+        self.waiting = {}
         self.most_in_flight = 0
         self.changed = asyncio.Condition()
 
-    async def answer(self, request: httpx.Request) -> httpx.Response:
+    async def answer(self, request):
         event = asyncio.Event()
         async with self.changed:
             self.waiting[json.loads(request.content)["response"]] = event
@@ -31,12 +31,12 @@ class Gate:
         await event.wait()
         return self.mock.transport.handle_request(request)
 
-    async def release(self, name: str) -> None:
+    async def release(self, name):
         async with self.changed:
             await self.changed.wait_for(lambda: name in self.waiting)
             self.waiting.pop(name).set()
 
-    def client(self) -> AsyncTurnScoreClient:
+    def client(self):
         transport = httpx.MockTransport(self.answer)
         return AsyncTurnScoreClient("http://gate.test", transport=transport, timeout_seconds=1000.0)
 

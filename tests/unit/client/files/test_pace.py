@@ -13,7 +13,7 @@ EVENTS = st.lists(st.tuples(st.sampled_from(["answer", "refuse", "gone"]), st.in
 @settings(max_examples=60, deadline=None, derandomize=True, database=None)
 @given(st.integers(1, 64), EVENTS)
 def test_whatever_comes_the_limit_stays_within_its_bounds_and_hints_are_kept(most, events):
-    async def live() -> None:
+    async def live():
         clock = ManualClock()
         pace, is_refused = Pace(most, clock), False
         for kind, hint_ms in events:

@@ -1,36 +1,34 @@
 """Open WebUI's filter and Rasa's broker: plain classes, fed what these two send, as their documentation has it."""
 
 import sys
-from collections.abc import Iterator
 from types import ModuleType
 from typing import ClassVar
 
 import pytest
-from turnscore_client import BackgroundScorer, Scored
+from turnscore_client import BackgroundScorer
 from turnscore_client.integrations import QualityGate, TurnIds
 from turnscore_client.integrations.open_webui_filter import Filter
 from turnscore_client.integrations.rasa_broker import TurnScoreBroker
-from turnscore_client.testing import MockTurnScore
 
 
 @pytest.fixture
-def told() -> list[Scored]:
+def told():
     return []
 
 
 @pytest.fixture
-def broker(mock: MockTurnScore, told: list[Scored]) -> Iterator[TurnScoreBroker]:
+def broker(mock, told):
     broker = TurnScoreBroker(client=mock.client(max_retries=0), on_scored=told.append, concurrency=1)
     yield broker
     broker.background.close()
 
 
 @pytest.fixture
-def webui(mock: MockTurnScore, told: list[Scored], monkeypatch: pytest.MonkeyPatch) -> Iterator[Filter]:
-    def watch(**given: object) -> BackgroundScorer:
+def webui(mock, told, monkeypatch):
+    def watch(**given):
         return BackgroundScorer(client=mock.client(max_retries=0), on_scored=told.append, scorers=given["scorers"])
 
-    def judge(on_low: str | None, **given: object) -> QualityGate:
+    def judge(on_low, **given):
         assert given.pop("url") is given.pop("api_key") is None
         return QualityGate(on_low, client=mock.client(max_retries=0), **given)
 
@@ -42,7 +40,7 @@ def webui(mock: MockTurnScore, told: list[Scored], monkeypatch: pytest.MonkeyPat
         filter_.background.close()
 
 
-def body() -> dict:
+def body():
     return {
         "model": "llama",
         "chat_id": "chat 7",
@@ -80,11 +78,11 @@ async def test_a_body_without_an_answer_is_left_alone(webui, mock, messages):
 
 
 @pytest.fixture
-def models(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, dict, object]]:
+def models(monkeypatch):
     """What Open WebUI's own models were asked, as its documentation has their functions."""
-    asked: list[tuple[object, dict, object]] = []
+    asked = []
 
-    async def generate_chat_completion(request: object, form_data: dict, user: object) -> dict:
+    async def generate_chat_completion(request, form_data, user):
         asked.append((request, form_data, user))
         return {"choices": [{"message": {"role": "assistant", "content": "a better answer"}}]}
 
@@ -137,7 +135,7 @@ async def test_valves_of_a_gate_without_sense_leave_the_chat_alone(webui, caplog
     webui.background.close()
 
 
-def said(event: str, text: str | None, sender: str = "chat 7", **more: object) -> dict:
+def said(event, text, sender="chat 7", **more):
     return {"sender_id": sender, "event": event, "timestamp": 1.0, "text": text, **more}
 
 

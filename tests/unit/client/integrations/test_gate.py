@@ -2,13 +2,11 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator, Mapping
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from support.conditions import until
-from turnscore_client.integrations import GateEvent, QualityGate
+from turnscore_client.integrations import QualityGate
 from turnscore_client.integrations import _gate as module
 from turnscore_client.testing import MockTurnScore
 
@@ -18,16 +16,16 @@ AGAIN = {"ask": lambda _: "good"}
 
 
 @pytest.fixture
-def mock() -> MockTurnScore:
+def mock():
     return MockTurnScore(scores=lambda request: {"quality": VALUES[request.response]}, thresholds={"quality": 0.5})
 
 
 @pytest.fixture
-def make(mock: MockTurnScore) -> Iterator[Callable[..., QualityGate]]:
+def make(mock):
     """Gates of the mock's service, which are closed at the end."""
-    made: list[QualityGate] = []
+    made = []
 
-    def make_one(on_low: Any = None, **given: Any) -> QualityGate:
+    def make_one(on_low=None, **given):
         made.append(QualityGate(on_low, **{"client": mock.client(max_retries=0), **given}))
         return made[-1]
 
@@ -36,12 +34,12 @@ def make(mock: MockTurnScore) -> Iterator[Callable[..., QualityGate]]:
         gate.close()
 
 
-def with_threads(gate: QualityGate, first: str, **given: Any) -> str:
+def with_threads(gate, first, **given):
     return gate.choose(ASKED, first, **given)
 
 
-def with_asyncio(gate: QualityGate, first: str, *, ask: Callable[[Any], Any] | None = None, **given: Any) -> str:
-    async def answer(model: Any) -> Any:
+def with_asyncio(gate, first, *, ask=None, **given):
+    async def answer(model):
         assert ask is not None
         return ask(model)
 
@@ -49,7 +47,7 @@ def with_asyncio(gate: QualityGate, first: str, *, ask: Callable[[Any], Any] | N
 
 
 @pytest.fixture(params=[with_threads, with_asyncio])
-def choose(request: pytest.FixtureRequest):
+def choose(request):
     return request.param
 
 
@@ -85,15 +83,15 @@ def test_a_scorer_without_a_label_lets_all_pass_and_says_so_once(choose, make, m
     assert caplog.text.count("min_quality") == 1
 
 
-def events() -> tuple[list[GateEvent], Mapping[str, Callable[[GateEvent], Any]]]:
+def events():
     """What functions of each kind were called with."""
-    told: list[GateEvent] = []
+    told = []
 
-    def say_good(event: GateEvent) -> str:
+    def say_good(event):
         told.append(event)
         return "good"
 
-    async def say_good_later(event: GateEvent) -> str:
+    async def say_good_later(event):
         return say_good(event)
 
     return told, {"function": say_good, "coroutine": say_good_later, "partial": lambda event: say_good_later(event)}
@@ -123,7 +121,7 @@ def test_a_message_is_said_though_it_scores_lower_or_nothing_where_a_person_was_
     assert choose(gate, "bad") == "bad"
 
 
-def asked_of(mock: MockTurnScore) -> list[tuple[str, str, str, int]]:
+def asked_of(mock):
     """Each request's scorer, whose turn it scores, the turn, and the number of those before it."""
     bodies = [request.body for request in mock.requests]
     return [
@@ -132,7 +130,7 @@ def asked_of(mock: MockTurnScore) -> list[tuple[str, str, str, int]]:
     ]
 
 
-def react(mock: MockTurnScore, *signals: str) -> None:
+def react(mock, *signals):
     """Gives the service a scorer `reaction` that finds these signals, the likeliest first, in any user's turn."""
     mock.signals = {"reaction": list(signals)}
     mock.scores = lambda request: {"reaction": 0.5, "quality": VALUES.get(request.response, 0.5)}
@@ -223,7 +221,7 @@ def test_a_conversation_has_its_budget_of_calls_and_all_have_that_of_an_hour(cho
     monkeypatch.setattr(module.time, "monotonic", lambda: clock.now)
     gate = make("ask_again", max_calls_per_conversation=2, max_calls_per_hour=3)
 
-    def talk(name: str, times: int) -> list[str]:
+    def talk(name, times):
         own = {"conversation": name} if is_named else {}
         monkeypatch.setitem(ASKED[0], "content", name)
         return [choose(gate, "bad", **AGAIN, **own) for _ in range(times)]
@@ -259,7 +257,7 @@ def test_a_service_that_refuses_lets_the_first_reply_pass(choose, make, mock, co
 
 @pytest.mark.parametrize("action", ["ask_again", "fallback_model", "hand_over"])
 def test_what_fails_leaves_the_first_reply(choose, make, caplog, action):
-    def explode(_: object) -> str:
+    def explode(_):
         raise RuntimeError("a secret answer")
 
     gate = make(action, fallback_model=explode, hand_over=explode)
@@ -272,7 +270,7 @@ def test_what_fails_leaves_the_first_reply(choose, make, caplog, action):
 async def test_a_second_answer_that_comes_too_late_is_cancelled(make, is_stubborn):
     gate, ended, cancelled = make("ask_again", deadline_seconds=0.3), asyncio.Event(), []
 
-    async def again(_: object) -> str:
+    async def again(_):
         try:
             await ended.wait()
         except asyncio.CancelledError:
@@ -291,7 +289,7 @@ async def test_a_second_answer_that_comes_too_late_is_cancelled(make, is_stubbor
 def test_a_second_answer_that_hangs_in_a_thread_keeps_no_reply(make, action):
     ended = threading.Event()
 
-    def hang(_: object) -> str:
+    def hang(_):
         assert ended.wait(30)
         return "good"
 
@@ -305,11 +303,11 @@ def test_a_second_answer_that_hangs_in_a_thread_keeps_no_reply(make, action):
 class HungClient:
     """Answers when the test is over; for threads, its caller bounds the time as a real client does."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.gate = threading.Event()
         self.calls = 0
 
-    def score(self, *, timeout_seconds: float, **_: object) -> None:
+    def score(self, *, timeout_seconds, **_):
         self.calls += 1
         self.gate.wait(timeout_seconds)
         raise TimeoutError

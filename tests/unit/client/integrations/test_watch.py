@@ -5,13 +5,11 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 
 import pytest
-from turnscore_client import BackgroundScorer, Scored
+from turnscore_client import BackgroundScorer
 from turnscore_client._background import RecentMessages
 from turnscore_client.integrations import TurnIds
-from turnscore_client.testing import MockTurnScore
 
 DIALOGUE = [
     {"role": "system", "content": "you are a pirate"},
@@ -24,7 +22,7 @@ IDS = TurnIds(trace_id="t", span_id="s", session_id="chat 7")
 class HeldClient:
     """A client whose answers wait until the test lets them go."""
 
-    def __init__(self, mock: MockTurnScore) -> None:
+    def __init__(self, mock):
         self._client = mock.client(max_retries=0)
         self.gate = threading.Event()
 
@@ -34,12 +32,12 @@ class HeldClient:
 
 
 @pytest.fixture
-def told() -> list[Scored]:
+def told():
     return []
 
 
 @pytest.fixture
-def watch(mock: MockTurnScore, told: list[Scored]) -> Iterator[BackgroundScorer]:
+def watch(mock, told):
     watch = BackgroundScorer(client=mock.client(max_retries=0), on_scored=told.append)
     yield watch
     watch.close()
@@ -86,7 +84,7 @@ def test_what_finds_no_room_is_dropped_and_counted_at_once(mock, told):
 
 @pytest.mark.parametrize("broken", ["messages", "convert", "on_scored"])
 def test_nothing_that_breaks_reaches_the_chatbot_or_the_log(mock, caplog, broken):
-    def explode(*_: object) -> list:
+    def explode(*_):
         raise ValueError("a secret answer")
 
     watch = BackgroundScorer(client=mock.client(), on_scored=explode if broken == "on_scored" else None)

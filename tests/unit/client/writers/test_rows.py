@@ -1,11 +1,9 @@
 """`turnscore score --to`: each row's scores go to the tool before the row is written, and no row is forgotten."""
 
-from pathlib import Path
-
 import pytest
 from support.files import run_command, write_lines
 from turnscore_client import InvalidRequestError
-from turnscore_client.writers import ScoreEntry, ScoreWriter
+from turnscore_client.writers import ScoreWriter
 from turnscore_client.writers._entries import row_entries
 
 
@@ -22,29 +20,29 @@ def test_ids_that_are_no_texts_are_refused_by_their_place(wrong, field):
 class Tool(ScoreWriter):
     """A tool that takes `room` entries and then no more."""
 
-    def __init__(self, room: int = 1000) -> None:
-        self.entries: list[ScoreEntry] = []
+    def __init__(self, room=1000):
+        self.entries = []
         self.room = room
         self.is_closed = False
 
-    def write(self, entry: ScoreEntry) -> None:
+    def write(self, entry):
         if len(self.entries) >= self.room:
             raise ConnectionError("no route to the tool")
         self.entries.append(entry)
 
-    def close(self) -> None:
+    def close(self):
         self.is_closed = True
 
 
 @pytest.fixture
-def tool(monkeypatch: pytest.MonkeyPatch) -> Tool:
+def tool(monkeypatch):
     tool = Tool()
     monkeypatch.setattr("turnscore_client.writers.open_writer", lambda name: tool)
     return tool
 
 
 @pytest.fixture
-def history(tmp_path: Path) -> Path:
+def history(tmp_path):
     lines = [{"response": f"answer {place}", "trace_id": f"trace {place}"} for place in range(20)]
     turns = [{"speaker": "user", "text": "hi"}, {"speaker": "system", "text": "hello", "span_id": "span 20"}]
     lines.append({"turns": turns, "session_id": "chat 7"})

@@ -4,8 +4,7 @@ import pytest
 from support.studies import AGGREGATES, SPAN, TRACE, scored
 from turnscore_client import OverloadedError, Scored
 from turnscore_client.integrations import TurnIds
-from turnscore_client.testing import MockTurnScore
-from turnscore_client.writers import ScoreEntry, ScoreWriter, dialogue_entries, open_writer, turn_entries
+from turnscore_client.writers import ScoreWriter, dialogue_entries, open_writer, turn_entries
 from turnscore_client.writers._dialogues import DialogueJudge
 
 PLACE = TurnIds(trace_id=TRACE, span_id=SPAN, session_id="chat 7")
@@ -14,13 +13,13 @@ PLACE = TurnIds(trace_id=TRACE, span_id=SPAN, session_id="chat 7")
 class Kept(ScoreWriter):
     """Keeps what it is to write."""
 
-    def __init__(self) -> None:
-        self.entries: list[ScoreEntry] = []
+    def __init__(self):
+        self.entries = []
 
-    def write(self, entry: ScoreEntry) -> None:
+    def write(self, entry):
         self.entries.append(entry)
 
-    def close(self) -> None: ...
+    def close(self): ...
 
 
 def test_a_turn_s_scores_are_entries_with_model_and_percentile():
@@ -39,7 +38,7 @@ def test_a_dialogue_s_scores_are_entries_of_its_session():
 
 
 def test_the_same_score_of_the_same_place_has_the_same_key_and_no_other_has():
-    def key(value: float = 0.25, **ids: str) -> str:
+    def key(value=0.25, **ids):
         [entry] = turn_entries(scored(PLACE, value).reply.scores, TurnIds(**{"trace_id": TRACE, **ids}))
         return entry.key
 
@@ -67,7 +66,7 @@ def test_a_writer_whose_tool_is_not_installed_names_its_extra(name):
         open_writer(name)
 
 
-def test_a_dialogue_is_judged_by_one_scorer(mock: MockTurnScore):
+def test_a_dialogue_is_judged_by_one_scorer(mock):
     mock.scores = lambda request: {"quality": 0.1 if request.response == "ok." else 0.7}
     judge = DialogueJudge("quality", {"client": mock.client()})
     said = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ok."}]

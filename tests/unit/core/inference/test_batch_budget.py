@@ -5,7 +5,6 @@ import logging
 import threading
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 from support.fakes import FakeMachine, FakeScorer, encoded, loaded_fake, sample
@@ -30,20 +29,20 @@ LATER = Deadline.after_ms(86_400_000)
 class FakeMemory:
     """Device memory of which an arena takes a number of bytes a token, and keeps what it took."""
 
-    def __init__(self, free: int, bytes_a_token: int) -> None:
+    def __init__(self, free, bytes_a_token):
         self._free = free
         self._bytes_a_token = bytes_a_token
         self._arena = 0
-        self.batches: list[int] = []
+        self.batches = []
 
-    def run(self, tokens: int) -> None:
+    def run(self, tokens):
         self.batches.append(tokens)
         wanted = max(self._arena, tokens * self._bytes_a_token)
         if wanted > self._free:
             raise OutOfMemoryError("no memory")
         self._arena = wanted
 
-    def free_bytes(self) -> int:
+    def free_bytes(self):
         return self._free - self._arena
 
 
@@ -66,14 +65,14 @@ def test_the_limit_shrinks_at_once_and_comes_back_slowly_but_never_beyond():
     assert limit.tokens == 6_400
 
 
-async def hold(batcher: Batcher, scorer: FakeScorer) -> "asyncio.Future[object]":
+async def hold(batcher, scorer):
     scorer.gate.clear()
     first = batcher.submit(encoded(3), LATER)
     await asyncio.to_thread(scorer.started.wait)
     return first
 
 
-async def test_a_batch_that_finds_no_memory_is_halved_and_every_turn_is_scored(fake_scorer: FakeScorer):
+async def test_a_batch_that_finds_no_memory_is_halved_and_every_turn_is_scored(fake_scorer):
     batcher = Batcher(loaded_fake(fake_scorer), BatchingSettings(max_batch_tokens=4_096))
     fake_scorer.most_tokens = 100
     failed = sample("items_total", scorer="fake", model="fake:1.0.0", outcome="failed")
@@ -89,7 +88,7 @@ async def test_a_batch_that_finds_no_memory_is_halved_and_every_turn_is_scored(f
     batcher.close()
 
 
-async def test_a_turn_that_finds_no_memory_alone_may_be_sent_again(fake_scorer: FakeScorer):
+async def test_a_turn_that_finds_no_memory_alone_may_be_sent_again(fake_scorer):
     batcher = Batcher(loaded_fake(fake_scorer), BatchingSettings())
     fake_scorer.most_tokens = 10
     with pytest.raises(OverloadedError, match="no memory left") as refused:
@@ -99,7 +98,7 @@ async def test_a_turn_that_finds_no_memory_alone_may_be_sent_again(fake_scorer: 
     batcher.close()
 
 
-def test_the_widest_packs_are_as_wide_as_the_scorer_makes_them_and_no_two_alike(tmp_path: Path):
+def test_the_widest_packs_are_as_wide_as_the_scorer_makes_them_and_no_two_alike(tmp_path):
     loaded = load_scorer(read_bundle(next(each for each in starter_bundles() if each.name == "engagement")), "cpu-int8")
     packs = list(widest_packs(loaded, 2_000))
     assert {pack.width for pack in packs} == {loaded.bundle.manifest.token_limit}
@@ -113,7 +112,7 @@ def test_the_widest_packs_are_as_wide_as_the_scorer_makes_them_and_no_two_alike(
     assert len(set(trunks)) == len(trunks) >= 3
 
 
-def test_a_scorers_budget_is_found_by_its_own_batches(fake_scorer: FakeScorer):
+def test_a_scorers_budget_is_found_by_its_own_batches(fake_scorer):
     fake_scorer.most_tokens = 5_000
     loaded = measure_budget(loaded_fake(fake_scorer), lambda: 0, 10**9)
     assert loaded.budget == cuda_budget(4_096)
@@ -123,7 +122,7 @@ def test_a_scorers_budget_is_found_by_its_own_batches(fake_scorer: FakeScorer):
 
 @pytest.mark.parametrize(("workers", "device", "sharing"), [(1, "cuda", 1), (4, "cuda", 2), (4, "cuda:0", 4)])
 def test_workers_scorers_and_concurrent_batches_divide_the_free_memory(monkeypatch, caplog, workers, device, sharing):
-    parts: list[int] = []
+    parts = []
 
     def measure(loaded, free_bytes, may_take_bytes):
         assert free_bytes() == 20 << 30
@@ -164,7 +163,7 @@ def test_the_cost_is_taken_with_every_concurrent_batch_busy():
     meeting = threading.Barrier(3)
     seen = {threading.main_thread()}
 
-    def call() -> None:
+    def call():
         if threading.current_thread() not in seen:
             seen.add(threading.current_thread())
             meeting.wait(60)  # passes only when three run at once

@@ -1,10 +1,8 @@
 """CUDA: opening a graph, I/O binding with padded shapes on the CPU provider, and what happens when it does not work."""
 
 import threading
-from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import onnxruntime
@@ -20,24 +18,24 @@ CUDA_1 = Device("cuda", 1)
 class FakeSession:
     """Says that it runs on the providers it was given; fails in a run as it is told to."""
 
-    def __init__(self, providers: list[str], failure: str | None = None) -> None:
+    def __init__(self, providers, failure=None):
         self._providers = providers
         self._failure = failure
 
-    def get_providers(self) -> list[str]:
+    def get_providers(self):
         return self._providers
 
-    def get_inputs(self) -> list[Any]:
+    def get_inputs(self):
         return [SimpleNamespace(name="input_ids", type="tensor(int64)", shape=["rows", "tokens"])]
 
-    def get_outputs(self) -> list[Any]:
+    def get_outputs(self):
         return [SimpleNamespace(name="sums", type="tensor(float)", shape=["rows"])]
 
-    def io_binding(self) -> Any:
+    def io_binding(self):
         raise RuntimeError(self._failure)
 
 
-def opening(providers: list[str], failure: str | None = None) -> Any:
+def opening(providers, failure=None):
     return lambda *_, **__: FakeSession(providers, failure)
 
 
@@ -47,7 +45,7 @@ def test_a_session_that_fell_back_to_the_cpu_is_refused():
 
 
 def test_a_graph_that_cuda_refuses_is_told_with_the_runtimes_words():
-    def fail(*_: Any, **__: Any) -> None:
+    def fail(*_, **__):
         raise ValueError("invalid device ordinal")
 
     with pytest.raises(RuntimeError, match=r"cannot load g.onnx on CUDAExecutionProvider: invalid device ordinal"):
@@ -63,7 +61,7 @@ def test_a_graph_that_cuda_refuses_is_told_with_the_runtimes_words():
         "CUBLAS failure 3: CUBLAS_STATUS_ALLOC_FAILED",
     ],
 )
-def test_the_end_of_device_memory_is_told_apart_from_other_failures(words: str):
+def test_the_end_of_device_memory_is_told_apart_from_other_failures(words):
     opened = opening(["CUDAExecutionProvider"], words)
     backend = CudaBackend(Path("g.onnx"), CUDA_1, CudaOptions(), open_session=opened)
     with pytest.raises(OutOfMemoryError):
@@ -80,9 +78,9 @@ def test_cuda_keeps_fp32_where_fp16_is_not_enough_and_stands_on_its_own_device()
 
 
 def test_another_part_of_the_bundle_stands_on_the_same_device():
-    asked: list[Any] = []
+    asked = []
 
-    def open_session(graph: Path, *, providers: Any, **_: Any) -> FakeSession:
+    def open_session(graph, *, providers, **_):
         asked.append((graph.name, providers[0]))
         return FakeSession(["CUDAExecutionProvider"], None)
 
@@ -93,7 +91,7 @@ def test_another_part_of_the_bundle_stands_on_the_same_device():
 
 
 @pytest.mark.gpu
-def test_a_graph_on_cuda_gives_what_it_gives_on_the_cpu(cuda: Device, tmp_path: Path):
+def test_a_graph_on_cuda_gives_what_it_gives_on_the_cpu(cuda, tmp_path):
     path = save_row_graph(tmp_path / "rows.onnx")
     feeds = draw_feeds(9, 70, 17)
     [expected] = run_graph(path, feeds, "pair_sums")
@@ -105,16 +103,16 @@ def test_a_graph_on_cuda_gives_what_it_gives_on_the_cpu(cuda: Device, tmp_path: 
 class WatchedSession:
     """ONNX Runtime's session; notes the shape of every run and the address of its first input's buffer."""
 
-    def __init__(self, session: Any) -> None:
+    def __init__(self, session):
         self._session = session
-        self.shapes: list[tuple[int, ...]] = []
-        self.addresses: list[int] = []
-        self.last_inputs: Mapping[str, Any] = {}
+        self.shapes = []
+        self.addresses = []
+        self.last_inputs = {}
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name):
         return getattr(self._session, name)
 
-    def run_with_iobinding(self, binding: Any) -> None:
+    def run_with_iobinding(self, binding):
         self.last_inputs = binding._bound_inputs
         first = self.last_inputs["input_ids"]
         self.shapes.append(tuple(first.shape()))
@@ -123,31 +121,31 @@ class WatchedSession:
 
 
 @pytest.fixture(scope="module")
-def plain(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def plain(tmp_path_factory):
     path = save_row_graph(tmp_path_factory.mktemp("graph") / "rows.onnx")
     return onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
 
 
 @pytest.fixture
-def watched(plain: Any) -> WatchedSession:
+def watched(plain):
     return WatchedSession(plain)
 
 
-def bind(session: WatchedSession) -> BoundSession:
+def bind(session):
     return BoundSession(session, "cpu", 0, round_axis)
 
 
-def run_plain(session: Any, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def run_plain(session, feeds):
     return dict(zip(("sums", "pair_sums"), session.run(None, dict(feeds)), strict=True))
 
 
-def assert_equal(found: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]) -> None:
+def assert_equal(found, expected):
     assert found.keys() == expected.keys()
     for name, values in expected.items():
         assert np.array_equal(found[name], values), name
 
 
-def test_padding_reaches_no_result_whatever_the_order_of_sizes(watched: WatchedSession, plain: Any):
+def test_padding_reaches_no_result_whatever_the_order_of_sizes(watched, plain):
     bound = bind(watched)
     sizes = [(1, 3, 1), (9, 70, 17), (9, 67, 3), (3, 5, 2), (9, 70, 17), (33, 9, 33)]
     for seed, (rows, tokens, pairs) in enumerate(sizes):
@@ -156,7 +154,7 @@ def test_padding_reaches_no_result_whatever_the_order_of_sizes(watched: WatchedS
     assert watched.shapes == [(1, 8), (10, 80), (10, 80), (3, 8), (10, 80), (40, 16)]
 
 
-def test_rows_beyond_the_last_repeat_it_so_that_no_empty_row_is_computed(watched: WatchedSession):
+def test_rows_beyond_the_last_repeat_it_so_that_no_empty_row_is_computed(watched):
     bound = bind(watched)
     bound.run(draw_feeds(10, 8, 2, seed=1))
     bound.run(draw_feeds(9, 8, 2, seed=2))
@@ -166,7 +164,7 @@ def test_rows_beyond_the_last_repeat_it_so_that_no_empty_row_is_computed(watched
     assert mask[9].any()
 
 
-def test_an_answer_is_not_overwritten_by_the_next_batch(watched: WatchedSession, plain: Any):
+def test_an_answer_is_not_overwritten_by_the_next_batch(watched, plain):
     bound = bind(watched)
     feeds = draw_feeds(4, 8, 4, seed=1)
     first = bound.run(feeds)
@@ -174,12 +172,12 @@ def test_an_answer_is_not_overwritten_by_the_next_batch(watched: WatchedSession,
     assert_equal(first, run_plain(plain, feeds))
 
 
-def test_threads_share_no_buffers(watched: WatchedSession, plain: Any):
+def test_threads_share_no_buffers(watched, plain):
     bound = bind(watched)
     meet = threading.Barrier(2)
-    wrong: list[int] = []
+    wrong = []
 
-    def work(seed: int) -> None:
+    def work(seed):
         for turn in range(50):
             feeds = draw_feeds(4, 16, 4, seed + turn)
             meet.wait(60)
@@ -195,7 +193,7 @@ def test_threads_share_no_buffers(watched: WatchedSession, plain: Any):
     assert len(set(watched.addresses)) == 2
 
 
-def test_inputs_that_disagree_are_refused(watched: WatchedSession):
+def test_inputs_that_disagree_are_refused(watched):
     feeds = draw_feeds(4, 8, 2)
     with pytest.raises(ValueError, match="input attention_mask has 3 rows, another has 4"):
         bind(watched).run({**feeds, "attention_mask": feeds["attention_mask"][:3]})

@@ -3,8 +3,6 @@
 import logging
 import re
 from contextlib import nullcontext
-from pathlib import Path
-from typing import Any
 
 import pytest
 from support.fakes import CPU_BUILD, GPU_BUILD, FakeMachine
@@ -25,7 +23,7 @@ from turnscore_service.settings.service import RuntimeSettings
 
 
 @pytest.fixture
-def cgroup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def cgroup(tmp_path, monkeypatch):
     monkeypatch.setattr(cpu_budget, "_CGROUP_V2", tmp_path / "cpu.max")
     monkeypatch.setattr(cpu_budget, "_CGROUP_V1_QUOTA", tmp_path / "quota")
     monkeypatch.setattr(cpu_budget, "_CGROUP_V1_PERIOD", tmp_path / "period")
@@ -34,13 +32,13 @@ def cgroup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(("quota", "cpus"), [("250000 100000", 2), ("50000 100000", 1), ("max 100000", 8), ("", 8)])
-def test_a_cgroup_v2_quota_bounds_the_cpus(cgroup: Path, quota: str, cpus: int):
+def test_a_cgroup_v2_quota_bounds_the_cpus(cgroup, quota, cpus):
     (cgroup / "cpu.max").write_text(quota)
     assert cpu_budget.usable_cpus() == cpus
 
 
 @pytest.mark.parametrize(("quota", "cpus"), [("300000", 3), ("-1", 8)])
-def test_a_cgroup_v1_quota_bounds_the_cpus(cgroup: Path, quota: str, cpus: int):
+def test_a_cgroup_v1_quota_bounds_the_cpus(cgroup, quota, cpus):
     (cgroup / "quota").write_text(quota)
     (cgroup / "period").write_text("100000")
     assert cpu_budget.usable_cpus() == cpus
@@ -49,16 +47,16 @@ def test_a_cgroup_v1_quota_bounds_the_cpus(cgroup: Path, quota: str, cpus: int):
 class Library:
     """Notes what is called of it, and returns 0 but where it is told another code."""
 
-    def __init__(self, **codes: int) -> None:
+    def __init__(self, **codes):
         self._codes = codes
-        self.called: list[str] = []
+        self.called = []
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name):
         return lambda *_: self.called.append(name) or self._codes.get(name, 0)
 
 
 @pytest.mark.parametrize("code", [0, 999])
-def test_free_memory_leaves_no_context_behind(code: int):
+def test_free_memory_leaves_no_context_behind(code):
     library = Library(cuMemGetInfo_v2=code)
     failing = pytest.raises(CudaDriverError, match=r"cuMemGetInfo_v2 failed with error 999") if code else nullcontext()
     with failing:
@@ -69,7 +67,7 @@ def test_free_memory_leaves_no_context_behind(code: int):
 
 
 @pytest.mark.gpu
-def test_devices_are_told_with_name_memory_and_compute_capability(cuda: Device):
+def test_devices_are_told_with_name_memory_and_compute_capability(cuda):
     driver = CudaDriver()
     gpu = driver.gpus()[cuda.index]
     assert driver.cuda_version >= (12, 0)
@@ -107,7 +105,7 @@ def test_cuda_that_cannot_be_used_is_an_error_with_its_fix_and_auto_computes_on_
 
 @pytest.mark.parametrize("asked", ["auto", "cpu", "cuda:0"])
 @pytest.mark.parametrize("providers", [CPU_BUILD.providers, GPU_BUILD.providers])
-def test_two_runtimes_at_once_are_refused_whichever_came_last(asked: str, providers: tuple[str, ...]):
+def test_two_runtimes_at_once_are_refused_whichever_came_last(asked, providers):
     both = OnnxBuild(
         version="1.31.1", packages=("onnxruntime", "onnxruntime-gpu"), providers=providers, cuda_version=None
     )
@@ -124,7 +122,7 @@ def test_a_device_that_is_not_there_is_refused_with_those_that_are():
     ("asked", "indices"),
     [("cuda:1", [1, 1, 1, 1]), ("cuda", [0, 1, 0, 1]), ("cuda:1,cuda:0", [1, 0, 1, 0]), ("auto", [0, 1, 0, 1])],
 )
-def test_workers_take_devices_in_turn(asked: str, indices: list[int]):
+def test_workers_take_devices_in_turn(asked, indices):
     chosen = [choose_devices(asked, FakeMachine(), worker=worker).devices[0] for worker in range(4)]
     assert chosen == [Device("cuda", index) for index in indices]
 
@@ -133,17 +131,17 @@ def test_workers_take_devices_in_turn(asked: str, indices: list[int]):
     ("asked", "workers", "gpus", "sharing"),
     [("cuda", 4, 2, 2), ("cuda:0", 4, 2, 4), ("cuda:0,cuda:1", 3, 8, 2), ("auto", 1, 2, 1), ("auto", 2, 0, 2)],
 )
-def test_workers_on_one_device_are_counted(asked: str, workers: int, gpus: int, sharing: int):
+def test_workers_on_one_device_are_counted(asked, workers, gpus, sharing):
     assert count_workers_beside(asked, workers, gpus) == sharing
 
 
 @pytest.mark.parametrize("asked", ["gpu", "cuda:", "cuda:0,cpu", "cuda:0,", "auto,cuda:0", "CPU"])
-def test_a_device_that_means_nothing_is_refused_as_a_setting(asked: str):
+def test_a_device_that_means_nothing_is_refused_as_a_setting(asked):
     with pytest.raises(ValueError, match="device"):
         RuntimeSettings(device=asked)
 
 
-def test_a_starter_bundle_runs_on_the_cpu_of_a_machine_with_cuda_by_auto_only(caplog: pytest.LogCaptureFixture):
+def test_a_starter_bundle_runs_on_the_cpu_of_a_machine_with_cuda_by_auto_only(caplog):
     with caplog.at_level(logging.WARNING, "turnscore.models"):
         scorers = load_scorers(LoadSettings(models=STARTER, threads=1), machine=FakeMachine())
     assert [(each.device, each.variant) for each in scorers.values()] == [(CPU, "cpu-int8")]

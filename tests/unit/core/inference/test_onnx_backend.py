@@ -6,7 +6,7 @@ import subprocess
 import sys
 import weakref
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
@@ -22,14 +22,14 @@ from turnscore_core.inference.onnx_backend import (
 )
 
 
-def refuse(monkeypatch: pytest.MonkeyPatch, error: ImportError) -> None:
-    def fail(name: str) -> ModuleType:
+def refuse(monkeypatch, error):
+    def fail(name):
         raise error
 
     monkeypatch.setattr(onnx_library, "import_module", fail)
 
 
-def test_a_missing_runtime_is_one_sentence_that_names_the_extras(monkeypatch: pytest.MonkeyPatch):
+def test_a_missing_runtime_is_one_sentence_that_names_the_extras(monkeypatch):
     refuse(monkeypatch, ModuleNotFoundError("No module named 'onnxruntime'", name="onnxruntime"))
     with pytest.raises(DeviceError, match=r"^ONNX Runtime is not installed: install the extra `cpu` of turnscore,"):
         load_onnxruntime()
@@ -56,7 +56,7 @@ def test_the_service_can_be_imported_without_a_runtime():
     ],
 )
 def test_a_missing_library_is_read_from_what_the_loader_says(monkeypatch, text, library):
-    def load(path: str) -> None:
+    def load(path):
         assert Path(path).name == "libonnxruntime_providers_cuda.so"
         raise OSError(text)
 
@@ -81,13 +81,13 @@ def test_libraries_are_loaded_without_a_word_on_stdout(monkeypatch, capsys):
         ("aarch64", "fp asimd", False),
     ],
 )
-def test_products_saturate_on_x86_without_wide_sums(tmp_path: Path, machine: str, flags: str, saturates: bool):
+def test_products_saturate_on_x86_without_wide_sums(tmp_path, machine, flags, saturates):
     cpuinfo = tmp_path / "cpuinfo"
     cpuinfo.write_text(f"processor\t: 0\nmodel name\t: X\nflags\t\t: {flags}\n\nprocessor\t: 1\n")
     assert int8_saturates(machine, cpuinfo) is saturates
 
 
-def test_equal_graphs_are_one_session_while_one_of_them_is_in_use(tmp_path: Path):
+def test_equal_graphs_are_one_session_while_one_of_them_is_in_use(tmp_path):
     save_encoder_graph(tmp_path / "a.onnx", seed=82)
     save_encoder_graph(tmp_path / "b.onnx", seed=82)
     save_encoder_graph(tmp_path / "other.onnx", seed=83)
@@ -101,7 +101,7 @@ def test_equal_graphs_are_one_session_while_one_of_them_is_in_use(tmp_path: Path
     assert watched() is None, "no scorer uses it"
 
 
-def test_graphs_whose_weights_lie_in_other_files_are_never_one_session(tmp_path: Path):
+def test_graphs_whose_weights_lie_in_other_files_are_never_one_session(tmp_path):
     for place, seed in enumerate((0, 1)):
         folder = tmp_path / str(place)
         folder.mkdir()

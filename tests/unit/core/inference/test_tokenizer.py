@@ -2,8 +2,6 @@
 
 import gzip
 import json
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from hypothesis import example, given
@@ -15,7 +13,7 @@ from turnscore_models.bundle import starter_bundles
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
+def file(tmp_path):
     """A tokenizer file that nothing else has."""
     [engagement] = [each for each in starter_bundles() if each.name == "engagement"]
     described = json.loads((engagement / "tokenizer.json").read_text())
@@ -27,7 +25,7 @@ def file(tmp_path: Path) -> Path:
     return copy
 
 
-def test_equal_files_are_one_tokenizer_and_others_are_not(file: Path, tmp_path: Path):
+def test_equal_files_are_one_tokenizer_and_others_are_not(file, tmp_path):
     again, other = tmp_path / "again.json", tmp_path / "other.json"
     again.write_bytes(file.read_bytes())
     other.write_bytes(file.read_bytes() + b"\n")
@@ -36,7 +34,7 @@ def test_equal_files_are_one_tokenizer_and_others_are_not(file: Path, tmp_path: 
     assert TextTokenizer.of(other) is not one
 
 
-def test_a_file_that_is_replaced_is_read_again(file: Path):
+def test_a_file_that_is_replaced_is_read_again(file):
     one = TextTokenizer.of(file)
     file.write_bytes(file.read_bytes().replace(b'"[MASK]"', b'"[SAME]"'))
     another = TextTokenizer.of(file)
@@ -44,7 +42,7 @@ def test_a_file_that_is_replaced_is_read_again(file: Path):
     assert another.mask_id is None
 
 
-def test_what_cannot_be_read_is_said_by_its_name(tmp_path: Path):
+def test_what_cannot_be_read_is_said_by_its_name(tmp_path):
     with pytest.raises(RuntimeError, match=r"missing\.json cannot be read"):
         TextTokenizer.of(tmp_path / "missing.json")
     (tmp_path / "torn.json").write_text("{")
@@ -64,25 +62,25 @@ texts = st.one_of(
 )
 
 
-def expected(text: str) -> list[int]:
+def expected(text):
     return list(THEIRS.encode(text, add_special_tokens=False).ids)
 
 
 @given(st.lists(texts, max_size=4))
 @example(["It's a [MASK] day", "naïve café", "tab\there\nand\rthere", "bell\x07 and \x0b and \x1c and \x7f"])
 @example(["a" * 101, "_under_score_", "##ing", "UPPER Case", "", "   ", "3.14159 $5,000 C++"])
-def test_ids_are_the_tokenizers_own(asked: list[str]):
+def test_ids_are_the_tokenizers_own(asked):
     assert OURS.encode(asked) == [expected(text) for text in asked]
 
 
-def turns_said() -> Iterator[str]:
+def turns_said():
     [file] = find_data("dialogue_text.jsonl.gz")
     with gzip.open(file, "rt", encoding="utf-8") as lines:
         for line, _ in zip(lines, range(200), strict=False):
             yield from strings_of(json.loads(line))
 
 
-def strings_of(found: object) -> Iterator[str]:
+def strings_of(found):
     if isinstance(found, str):
         yield found
     elif isinstance(found, dict | list):
@@ -96,7 +94,7 @@ def test_ids_of_what_people_said_are_the_tokenizers_own():
 
 
 @pytest.mark.parametrize("part", ["normalizer", "pre_tokenizer", "model"])
-def test_another_tokenizer_is_asked_for_every_text(part: str):
+def test_another_tokenizer_is_asked_for_every_text(part):
     described = json.loads(THEIRS.to_str())
     others = {
         "normalizer": {"type": "Lowercase"},

@@ -1,24 +1,21 @@
 """Criteria on the encoder whose features are quality's heads: computed in one pass with it, alone, or by the engine."""
 
-from collections.abc import Sequence
-from pathlib import Path
-
 import numpy as np
 import pytest
 from support.bundles import converse, make_criterion_bundle, make_quality_bundle, make_quality_version
 from turnscore_core.dialogues import Dialogue
 from turnscore_core.engine import Engine, choose_bundles
 from turnscore_core.loaded_scorer import load_scorer
-from turnscore_core.scorers.quality import SplitEncoder, TurnRows
+from turnscore_core.scorers.quality import SplitEncoder
 from turnscore_core.scoring import score_turns
-from turnscore_models.bundle import Bundle, copy_bundle, read_bundle, sha256_of, write_bundle
+from turnscore_models.bundle import copy_bundle, read_bundle, sha256_of, write_bundle
 from turnscore_models.manifest import BundleError, InvalidManifestError, MismatchedGraphError
 
 TURNS = converse(7, 12)
 
 
 @pytest.fixture(scope="module")
-def bundles(tmp_path_factory: pytest.TempPathFactory) -> list[Bundle]:
+def bundles(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
     quality = make_quality_bundle(folder / "quality")
     own = {"on_topic": 1.0, "off_topic": -1.0}
@@ -26,20 +23,20 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> list[Bundle]:
 
 
 @pytest.fixture
-def passes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def passes(monkeypatch):
     """The turns of every pass of the encoder."""
-    found: list[int] = []
+    found = []
     run = SplitEncoder.run
 
-    def counted(self: SplitEncoder, turns: Sequence[TurnRows], *args: object) -> object:
+    def counted(self, turns, *args):
         found.append(len(turns))
-        return run(self, turns, *args)  # type: ignore[arg-type]
+        return run(self, turns, *args)
 
     monkeypatch.setattr(SplitEncoder, "run", counted)
     return found
 
 
-def test_a_criterion_says_what_its_head_says(bundles: list[Bundle]):
+def test_a_criterion_says_what_its_head_says(bundles):
     asked = [load_scorer(each, "fp32") for each in bundles]
     assert [each.kind for each in asked] == ["quality", "on_topic", "off_topic"]
     assert len({each.pass_key for each in asked}) == 1
@@ -50,7 +47,7 @@ def test_a_criterion_says_what_its_head_says(bundles: list[Bundle]):
 
 
 def test_the_engine_computes_quality_and_all_criteria_in_one_pass_to_the_same_bits(bundles, passes):
-    def values(*models: Bundle) -> dict[str, list[float]]:
+    def values(*models):
         with Engine([each.folder for each in models], threads=1, concurrent_batches=1) as engine:
             passes.clear()
             [found] = engine.score([Dialogue("a", TURNS)])
@@ -63,13 +60,13 @@ def test_the_engine_computes_quality_and_all_criteria_in_one_pass_to_the_same_bi
     assert values(*bundles[1:]) == {name: together[name] for name in ("on_topic", "off_topic")}
 
 
-def test_files_and_corpora_ask_criteria_by_name(bundles: list[Bundle]):
+def test_files_and_corpora_ask_criteria_by_name(bundles):
     folders = [str(each.folder) for each in bundles]
     assert choose_bundles(folders, ["off_topic"]) == (bundles[2].folder,)
     assert choose_bundles(folders, None) == tuple(each.folder for each in bundles)
 
 
-def test_a_criterion_of_another_encoder_is_refused_by_name(bundles: list[Bundle], tmp_path: Path):
+def test_a_criterion_of_another_encoder_is_refused_by_name(bundles, tmp_path):
     other = make_quality_version(tmp_path / "other", "2.0.0", marks=2.0)
     manifest = bundles[1].manifest
     files = {name: other.manifest.files.get(name, digest) for name, digest in manifest.files.items()}
@@ -78,7 +75,7 @@ def test_a_criterion_of_another_encoder_is_refused_by_name(bundles: list[Bundle]
         write_bundle(copied.folder, manifest.model_copy(update={"files": files}), [other.folder])
 
 
-def test_a_criterion_cannot_take_the_name_of_another_scorer(bundles: list[Bundle], tmp_path: Path):
+def test_a_criterion_cannot_take_the_name_of_another_scorer(bundles, tmp_path):
     with pytest.raises(InvalidManifestError, match="cannot have the name of another scorer"):
         make_criterion_bundle(tmp_path / "fed", bundles[0], "fed")
 
@@ -92,7 +89,7 @@ def test_a_criterion_cannot_take_the_name_of_another_scorer(bundles: list[Bundle
         ({"weights": np.ones(5, np.float32), "bias": np.float32(0)}, "does not run"),
     ],
 )
-def test_wrong_weights_are_refused(bundles: list[Bundle], tmp_path: Path, stored: dict[str, object], reason: str):
+def test_wrong_weights_are_refused(bundles, tmp_path, stored, reason):
     copied = copy_bundle(bundles[1], tmp_path / "on_topic")
     np.savez(copied.folder / "criterion.npz", **stored)
     heads = copied.manifest.heads["criterion"]

@@ -1,7 +1,3 @@
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
@@ -15,34 +11,34 @@ from turnscore_wire import Turn
 class RecordingBackend:
     inputs = outputs = ()
 
-    def __init__(self) -> None:
-        self.feeds: Mapping[str, Any] = {}
+    def __init__(self):
+        self.feeds = {}
 
-    def round_width(self, longest: int) -> int:
+    def round_width(self, longest):
         return padded_width(longest)
 
-    def run(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+    def run(self, feeds):
         self.feeds = feeds
         return {"probability": np.linspace(0.1, 0.9, len(feeds["query_row"]), dtype=np.float32)}
 
 
-def turns(*spoken: tuple[str, str]) -> list[Turn]:
+def turns(*spoken):
     return [Turn(speaker=speaker, text=text) for speaker, text in spoken]
 
 
 @pytest.fixture
-def backend() -> RecordingBackend:
+def backend():
     return RecordingBackend()
 
 
 @pytest.fixture
-def scorer(tmp_path: Path, backend: RecordingBackend) -> EngagementScorer:
+def scorer(tmp_path, backend):
     words = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", *"abcdefghijklmnop"]
     tokenizer = Tokenizer(models.WordLevel({word: index for index, word in enumerate(words)}, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     fields = {"tokenizer": "tokenizer.json", "token_limit": 6, "files": {"tokenizer.json": ""}}
-    manifest: Any = type("Manifest", (), fields)
+    manifest = type("Manifest", (), fields)
     return EngagementScorer(Bundle(tmp_path, manifest), backend)
 
 
@@ -53,7 +49,7 @@ def test_the_query_is_the_users_last_run_of_messages():
     assert last_user_run([]) == ()
 
 
-def test_a_long_query_loses_its_beginning_and_a_long_reply_its_end(scorer: EngagementScorer):
+def test_a_long_query_loses_its_beginning_and_a_long_reply_its_end(scorer):
     [turn] = scorer.encode([TurnToScore(turns(("user", "a b c d e f")), "g h i j k")])
     query, reply = turn.rows
     assert query == (1, *(4 + "abcdefghijklmnop".index(letter) for letter in "cdef"), 2)
@@ -61,7 +57,7 @@ def test_a_long_query_loses_its_beginning_and_a_long_reply_its_end(scorer: Engag
     assert (turn.tokens[0].used, turn.tokens[0].dropped) == (12, 3)
 
 
-def test_without_a_user_turn_the_reply_stands_for_both(scorer: EngagementScorer, backend: RecordingBackend):
+def test_without_a_user_turn_the_reply_stands_for_both(scorer, backend):
     [turn] = scorer.encode([TurnToScore([], "a b")])
     scorer.score([turn])
     assert len(turn.rows) == 1
@@ -69,7 +65,7 @@ def test_without_a_user_turn_the_reply_stands_for_both(scorer: EngagementScorer,
     assert not scorer.counts_in_dialogue(TurnToScore([], "a b"))
 
 
-def test_equal_rows_of_a_batch_are_computed_once(scorer: EngagementScorer, backend: RecordingBackend):
+def test_equal_rows_of_a_batch_are_computed_once(scorer, backend):
     context = turns(("user", "a b"))
     batch = scorer.encode([TurnToScore(context, reply) for reply in ("c", "d", "c")])
     scores = scorer.score(batch)

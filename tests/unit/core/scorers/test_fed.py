@@ -1,8 +1,6 @@
 """FED over a backend that tells which tokens each prediction saw; and qualities of a caller's or a deployment's own."""
 
 import itertools
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +11,7 @@ from turnscore_core.scorers.fed.scorer import FedScorer
 from turnscore_models.manifest import InvalidManifestError
 
 
-def test_the_value_is_the_mean_over_the_qualities_asked_for(tmp_path: Path) -> None:
+def test_the_value_is_the_mean_over_the_qualities_asked_for(tmp_path):
     scorer, _ = make_fed_scorer(tmp_path / "b")
     [raw] = score(scorer, [turn(["hi"])])
     assert raw.value == pytest.approx((raw.details["kind"] + raw.details["clear"]) / 2)
@@ -23,7 +21,7 @@ def test_the_value_is_the_mean_over_the_qualities_asked_for(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("window", [512, 1024])
-def test_a_long_dialogue_is_divided_before_it_grows_too_large(tmp_path: Path, window: int) -> None:
+def test_a_long_dialogue_is_divided_before_it_grows_too_large(tmp_path, window):
     scorer, _ = make_fed_scorer(tmp_path / "b", window=window)
     texts = [f"turn {number}" for number in range(200)]
     turns = [turn(texts[: end + 1]) for end in range(1, 100)]
@@ -33,7 +31,7 @@ def test_a_long_dialogue_is_divided_before_it_grows_too_large(tmp_path: Path, wi
     assert sorted(place for pack in packs for place in pack.answers) == list(range(99))
 
 
-def test_text_that_looks_like_the_separator_is_text(tmp_path: Path) -> None:
+def test_text_that_looks_like_the_separator_is_text(tmp_path):
     scorer, _ = make_fed_scorer(tmp_path / "b")
     [pack] = scorer.encode([turn(["<|endoftext|>"])])
     assert pack.rows[0].count(EOS) == 2
@@ -48,7 +46,7 @@ def test_text_that_looks_like_the_separator_is_text(tmp_path: Path) -> None:
         ({"own_qualities": {f"q{each}": {"positive": ["x"]} for each in range(17)}}, "own_qualities"),
     ],
 )
-def test_wrong_options_are_refused_by_name(tmp_path: Path, options: Any, field: str) -> None:
+def test_wrong_options_are_refused_by_name(tmp_path, options, field):
     scorer, _ = make_fed_scorer(tmp_path / "b")
     with pytest.raises(InvalidRequestError) as caught:
         scorer.read_options(options)
@@ -56,13 +54,13 @@ def test_wrong_options_are_refused_by_name(tmp_path: Path, options: Any, field: 
 
 
 @pytest.mark.parametrize("wrong", [{"eos_id": 999}, {"default_qualities": ["tasty"]}, {"join": "glued"}])
-def test_a_bundle_with_wrong_options_is_refused(tmp_path: Path, wrong: dict[str, Any]) -> None:
+def test_a_bundle_with_wrong_options_is_refused(tmp_path, wrong):
     with pytest.raises(RuntimeError):
         FedScorer(make_fed_bundle(tmp_path / "b", **wrong), PathBackend())
 
 
 @pytest.mark.parametrize("name", ["../outside.npz", "{folder}/outside.npz", "unlisted.npz"])
-def test_reference_turns_come_from_the_bundles_own_checked_files(tmp_path: Path, name: str) -> None:
+def test_reference_turns_come_from_the_bundles_own_checked_files(tmp_path, name):
     for place in (tmp_path / "outside.npz", tmp_path / "unlisted.npz"):
         np.savez(place, response_only=REFERENCE, whole_sequence=REFERENCE)
     bundle = make_fed_bundle(tmp_path / "b", reference=name.format(folder=tmp_path))
@@ -74,19 +72,19 @@ def test_reference_turns_come_from_the_bundles_own_checked_files(tmp_path: Path,
 class WideBackend(PathBackend):
     """A runtime that wants trunks in steps of 128."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
-        self.trunk_widths: list[int] = []
+        self.trunk_widths = []
 
-    def round_width(self, longest: int) -> int:
+    def round_width(self, longest):
         return -(-longest // 128) * 128
 
-    def run(self, feeds: Any) -> dict[str, Any]:
+    def run(self, feeds):
         self.trunk_widths.append(feeds["trunk_ids"].shape[1])
         return super().run(feeds)
 
 
-def test_trunks_are_as_wide_as_the_runtime_wants_but_never_beyond_the_models_positions(tmp_path: Path) -> None:
+def test_trunks_are_as_wide_as_the_runtime_wants_but_never_beyond_the_models_positions(tmp_path):
     plain, _ = make_fed_scorer(tmp_path / "plain", window=200)
     wide_backend = WideBackend()
     wide = FedScorer(make_fed_bundle(tmp_path / "wide", window=200), wide_backend)
@@ -95,7 +93,7 @@ def test_trunks_are_as_wide_as_the_runtime_wants_but_never_beyond_the_models_pos
     assert wide_backend.trunk_widths == [128, 200]
 
 
-def test_own_follow_ups_that_leave_no_room_for_a_context_are_refused(tmp_path: Path) -> None:
+def test_own_follow_ups_that_leave_no_room_for_a_context_are_refused(tmp_path):
     scorer, _ = make_fed_scorer(tmp_path / "b", window=96)
     question = scorer.read_options({"own_qualities": {"long": {"positive": ["x" * 25]}}})
     with pytest.raises(InvalidRequestError, match="25 tokens; at most 24") as caught:
@@ -103,7 +101,7 @@ def test_own_follow_ups_that_leave_no_room_for_a_context_are_refused(tmp_path: P
     assert caught.value.field == "own_qualities"
 
 
-def test_a_deployments_follow_up_that_leaves_no_room_is_refused_at_the_start(tmp_path: Path) -> None:
+def test_a_deployments_follow_up_that_leaves_no_room_is_refused_at_the_start(tmp_path):
     with pytest.raises(RuntimeError, match="25 tokens leaves no room"):
         make_fed_scorer(tmp_path / "b", window=96, own_qualities={"long": {"positive": ["x" * 25]}})
 
@@ -118,8 +116,8 @@ def test_a_deployments_follow_up_that_leaves_no_room_is_refused_at_the_start(tmp
     ],
 )
 def test_own_follow_ups_are_bounded_together_before_any_is_tokenized(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, qualities: int, sides: int, chars: int, message: str | None
-) -> None:
+    tmp_path, monkeypatch, qualities, sides, chars, message
+):
     scorer, _ = make_fed_scorer(tmp_path / "b")
     monkeypatch.setattr(scorer._tokenizer, "_encode", refuse_to_tokenize)
     asked = {"own_qualities": many_qualities(qualities, sides, chars)}
@@ -133,11 +131,11 @@ def test_own_follow_ups_are_bounded_together_before_any_is_tokenized(
     assert caught.value.field == "own_qualities"
 
 
-def refuse_to_tokenize(_: list[str]) -> list[list[int]]:
+def refuse_to_tokenize(_):
     raise AssertionError("nothing may be tokenized here")
 
 
-def many_qualities(qualities: int, sides: int, chars: int) -> dict[str, Any]:
+def many_qualities(qualities, sides, chars):
     """Follow-ups of that length, no two alike."""
     texts = (f"{number:0{chars}d}"[:chars].replace("0", "z") for number in itertools.count(1_000))
     return {
@@ -146,7 +144,7 @@ def many_qualities(qualities: int, sides: int, chars: int) -> dict[str, Any]:
     }
 
 
-def test_own_follow_ups_of_too_many_tokens_together_are_refused_and_leave_nothing(tmp_path: Path) -> None:
+def test_own_follow_ups_of_too_many_tokens_together_are_refused_and_leave_nothing(tmp_path):
     scorer, _ = make_fed_scorer(tmp_path / "b", window=512)
     question = scorer.read_options({"own_qualities": many_qualities(8, 16, 16)})
     with pytest.raises(InvalidRequestError, match="4096 tokens together; at most 2048") as caught:
@@ -156,7 +154,7 @@ def test_own_follow_ups_of_too_many_tokens_together_are_refused_and_leave_nothin
     assert scorer._plans._kept_bytes == 0
 
 
-def test_a_callers_largest_question_is_dealt_out_and_scored_as_its_qualities_are_alone(tmp_path: Path) -> None:
+def test_a_callers_largest_question_is_dealt_out_and_scored_as_its_qualities_are_alone(tmp_path):
     scorer, _ = make_fed_scorer(tmp_path / "b")
     own = many_qualities(8, 16, 16)
     asked = turn(DIALOGUE, scorer.read_options({"own_qualities": own}))
@@ -171,7 +169,7 @@ def test_a_callers_largest_question_is_dealt_out_and_scored_as_its_qualities_are
     assert not whole.is_comparable
 
 
-def test_plans_are_kept_within_their_bytes(tmp_path: Path) -> None:
+def test_plans_are_kept_within_their_bytes(tmp_path):
     scorer, _ = make_fed_scorer(tmp_path / "b")
     for number in range(25):  # some 7 MB
         own = {**many_qualities(7, 16, 18), "last": {"positive": [f"the last one {number}"]}}

@@ -10,7 +10,7 @@ values = st.floats(-20, 20, allow_nan=False)
 
 
 @given(st.lists(values, min_size=101, max_size=101).map(sorted), st.lists(values, max_size=20))
-def test_percentiles_are_numpys(points: list[float], asked: list[float]):
+def test_percentiles_are_numpys(points, asked):
     for value in (*asked, *points, points[0] - 1, points[-1] + 1):
         assert interpolate(value, points) == float(np.interp(value, np.array(points), RANKS))
 

@@ -1,41 +1,39 @@
 """The scorer of user turns, on the encoder whose every word has a known mark."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from support.bundles import make_quality_bundle, make_quality_version, make_reaction_bundle
 from turnscore_core.kept_vectors import VectorStore
-from turnscore_core.loaded_scorer import LoadedScorer, load_scorer, score_in_one_batch
+from turnscore_core.loaded_scorer import load_scorer, score_in_one_batch
 from turnscore_core.scorers.scorer import TurnToScore
-from turnscore_models.bundle import Bundle, copy_bundle, read_bundle
+from turnscore_models.bundle import copy_bundle, read_bundle
 from turnscore_models.manifest import MissingBundleFileError
 from turnscore_wire import Turn
 
 
 @pytest.fixture(scope="module")
-def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+def bundle(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
     return make_reaction_bundle(folder / "reaction", make_quality_bundle(folder / "quality"))
 
 
 @pytest.fixture(scope="module")
-def loaded(bundle: Bundle) -> LoadedScorer:
+def loaded(bundle):
     return load_scorer(bundle, "fp32")
 
 
-def turn(text: str, *context: tuple[str, str]) -> TurnToScore:
+def turn(text, *context):
     return TurnToScore([Turn.model_validate({"speaker": who, "text": said}) for who, said in context], text)
 
 
-def test_a_pleased_user_is_satisfied_and_a_frustrated_one_is_not(loaded: LoadedScorer):
+def test_a_pleased_user_is_satisfied_and_a_frustrated_one_is_not(loaded):
     assert loaded.speaker == "user"
     good, bad = score_in_one_batch(loaded.scorer, [turn("good fine nice"), turn("bad ugly wrong")])
     assert good.value > 0.7 > 0.3 > bad.value
     assert (loaded.signals(good), loaded.signals(bad)) == (["pleased"], ["frustrated"])
 
 
-def test_signals_stand_in_the_order_of_their_probabilities(tmp_path: Path, bundle: Bundle):
+def test_signals_stand_in_the_order_of_their_probabilities(tmp_path, bundle):
     thresholds = {"pleased": 0.5, "engages": 0.5}
     own = bundle.manifest.options["calibrated"]
     assert isinstance(own, dict)
@@ -47,20 +45,20 @@ def test_signals_stand_in_the_order_of_their_probabilities(tmp_path: Path, bundl
     assert scorer.signals(found) == ["engages", "pleased"]
 
 
-def test_a_bundle_without_the_calibration_of_a_signal_is_refused(tmp_path: Path, bundle: Bundle):
+def test_a_bundle_without_the_calibration_of_a_signal_is_refused(tmp_path, bundle):
     quality = read_bundle(bundle.folder.parent / "quality")
-    made = dict(bundle.manifest.options["calibrated"])  # type: ignore[arg-type]
+    made = dict(bundle.manifest.options["calibrated"])
     made.pop("abuse")
     with pytest.raises(RuntimeError, match="calibrated: lacks abuse"):
         make_reaction_bundle(tmp_path / "reaction", quality, calibrated=made)
 
 
-def test_the_users_own_earlier_turns_are_told_from_the_chatbots(loaded: LoadedScorer):
+def test_the_users_own_earlier_turns_are_told_from_the_chatbots(loaded):
     [pack] = loaded.scorer.encode([turn("a b", ("user", "c d"), ("system", "e f"))])
     assert pack.structure.same_speaker == (False, True)
 
 
-def test_texts_that_quality_kept_are_not_read_again_and_no_bit_changes(bundle: Bundle):
+def test_texts_that_quality_kept_are_not_read_again_and_no_bit_changes(bundle):
     quality = load_scorer(read_bundle(bundle.folder.parent / "quality"), "fp32")
     fresh, sharing = load_scorer(bundle, "fp32"), load_scorer(bundle, "fp32")
     assert quality.first_graph_digest == sharing.first_graph_digest
@@ -75,7 +73,7 @@ def test_texts_that_quality_kept_are_not_read_again_and_no_bit_changes(bundle: B
     assert again == alone
 
 
-def test_the_encoder_lies_in_the_other_bundle_alone(bundle: Bundle, tmp_path: Path):
+def test_the_encoder_lies_in_the_other_bundle_alone(bundle, tmp_path):
     assert not (bundle.folder / "graph.onnx").exists()
     moved = copy_bundle(bundle, _fresh(tmp_path / "elsewhere"))
     assert moved.digest == bundle.digest
@@ -83,7 +81,7 @@ def test_the_encoder_lies_in_the_other_bundle_alone(bundle: Bundle, tmp_path: Pa
         read_bundle(tmp_path / "elsewhere")
 
 
-def test_heads_do_not_meet_another_encoder(bundle: Bundle, tmp_path: Path):
+def test_heads_do_not_meet_another_encoder(bundle, tmp_path):
     copy_bundle(bundle, _fresh(tmp_path / "reaction"))
     make_quality_version(tmp_path / "quality", "1.1.0", marks=2.0)
     with pytest.raises(MissingBundleFileError, match="no version with these files"):
@@ -98,6 +96,6 @@ def test_heads_do_not_meet_another_encoder(bundle: Bundle, tmp_path: Path):
     assert np.isfinite(score_in_one_batch(found.scorer, [turn("good")])[0].value)
 
 
-def _fresh(folder: Path) -> Path:
+def _fresh(folder):
     folder.mkdir(parents=True)
     return folder

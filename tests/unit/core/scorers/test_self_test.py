@@ -3,8 +3,6 @@
 import functools
 import json
 import shutil
-from pathlib import Path
-from typing import Any
 
 import pytest
 from support.bundles import save_encoder_graph
@@ -13,7 +11,7 @@ from turnscore_core.inference import onnx_backend
 from turnscore_core.inference.onnx_backend import open_session
 from turnscore_core.loaded_scorer import load_scorer, read_turn, run_self_test
 from turnscore_core.scorers.scorer import RawScore
-from turnscore_models.bundle import Bundle, copy_bundle, read_bundle, starter_bundles, write_bundle
+from turnscore_models.bundle import copy_bundle, read_bundle, starter_bundles, write_bundle
 from turnscore_models.manifest import InvalidManifestError, MismatchedGraphError
 
 SHIPPED = {bundle.manifest.kind: bundle for bundle in map(read_bundle, starter_bundles())}
@@ -21,12 +19,12 @@ KINDS = pytest.mark.parametrize("kind", sorted(SHIPPED))
 
 
 @functools.cache
-def load_shipped(kind: str) -> Any:
+def load_shipped(kind):
     return load_scorer(SHIPPED[kind], "cpu-int8").scorer
 
 
 @pytest.fixture
-def changeable(kind: str, tmp_path: Path) -> Bundle:
+def changeable(kind, tmp_path):
     """A copy of the bundle that has all files in its own folder: those it shares are the starters'."""
     made = copy_bundle(SHIPPED[kind], tmp_path / kind)
     for name in made.manifest.files.keys() - set(made.own_files):
@@ -35,7 +33,7 @@ def changeable(kind: str, tmp_path: Path) -> Bundle:
     return write_bundle(made.folder, made.manifest.model_copy(update={"shared": None}))
 
 
-def rewrite(bundle: Bundle, change: Any) -> Bundle:
+def rewrite(bundle, change):
     """The bundle after `change` was made to its self-test, with checksums that fit."""
     path = bundle.path_of(bundle.manifest.self_test)
     document = json.loads(path.read_text())
@@ -44,7 +42,7 @@ def rewrite(bundle: Bundle, change: Any) -> Bundle:
     return write_bundle(bundle.folder, bundle.manifest)
 
 
-def as_before(document: dict[str, Any]) -> None:
+def as_before(document):
     """The form that bundles had before graphs' own outputs were kept."""
     del document["tolerances"]
     document["turns"] = [
@@ -53,7 +51,7 @@ def as_before(document: dict[str, Any]) -> None:
 
 
 @KINDS
-def test_what_ships_is_accepted_and_its_turns_are_spread_over_its_scale(kind: str):
+def test_what_ships_is_accepted_and_its_turns_are_spread_over_its_scale(kind):
     bundle = SHIPPED[kind]
     load_shipped(kind)
     values = [turn.graphs["cpu-int8"].value for turn in bundle.self_test().turns]
@@ -64,50 +62,50 @@ def test_what_ships_is_accepted_and_its_turns_are_spread_over_its_scale(kind: st
 
 
 @KINDS
-def test_a_graph_that_gives_every_turn_the_same_is_refused(kind: str):
+def test_a_graph_that_gives_every_turn_the_same_is_refused(kind):
     bundle = SHIPPED[kind]
     turns = [read_turn(each) for each in bundle.self_test().turns]
-    constant: Any = ConstantScorer(load_shipped(kind), turns)
+    constant = ConstantScorer(load_shipped(kind), turns)
     with pytest.raises(MismatchedGraphError, match="when it was exported"):
         run_self_test(bundle, "cpu-int8", constant)
 
 
 @KINDS
-def test_a_graph_with_permuted_outputs_is_refused(changeable: Bundle):
+def test_a_graph_with_permuted_outputs_is_refused(changeable):
     with pytest.raises(MismatchedGraphError, match="self-test turn"):
         load_scorer(with_graph(changeable, permute_outputs), "cpu-int8")
 
 
 @pytest.mark.parametrize(("kind", "place"), [*((kind, -1) for kind in sorted(SHIPPED)), ("engagement", 0)])
-def test_a_graph_with_one_corrupted_weight_matrix_is_refused(changeable: Bundle, place: int):
+def test_a_graph_with_one_corrupted_weight_matrix_is_refused(changeable, place):
     with pytest.raises(MismatchedGraphError, match="self-test turn"):
         load_scorer(with_graph(changeable, corrupt_matrix(place)), "cpu-int8")
 
 
 @pytest.mark.parametrize("details", [{"sentiment": 0.1}, {"goes_on": float("nan"), "sentiment": 0.1}])
-def test_a_detail_that_is_missing_or_no_number_is_refused(details: dict[str, float]):
+def test_a_detail_that_is_missing_or_no_number_is_refused(details):
     right = load_shipped("sentiment_stop")
 
     class Wrong:
         encode = staticmethod(right.encode)
 
         @staticmethod
-        def score(batch: Any) -> list[RawScore]:
+        def score(batch):
             return [
                 RawScore(each.value, {**details, "sentiment": each.details["sentiment"]}) for each in right.score(batch)
             ]
 
-    wrong: Any = Wrong()
+    wrong = Wrong()
     with pytest.raises(MismatchedGraphError, match=r"goes_on (nothing|nan)"):
         run_self_test(SHIPPED["sentiment_stop"], "cpu-int8", wrong)
 
 
 @pytest.mark.parametrize("kind", ["engagement"])
-def test_a_bundle_made_before_outputs_were_kept_is_compared_with_its_checkpoint(changeable: Bundle):
+def test_a_bundle_made_before_outputs_were_kept_is_compared_with_its_checkpoint(changeable):
     before = rewrite(changeable, as_before)
     load_scorer(before, "cpu-int8")
 
-    def spoil(document: dict[str, Any]) -> None:
+    def spoil(document):
         document["turns"][1]["value"] += 2 * before.manifest.graphs["cpu-int8"].parity_tolerance
 
     with pytest.raises(MismatchedGraphError, match=r"turn 1 .* its checkpoint"):
@@ -115,8 +113,8 @@ def test_a_bundle_made_before_outputs_were_kept_is_compared_with_its_checkpoint(
 
 
 @pytest.mark.parametrize("kind", ["engagement"])
-def test_a_tolerance_without_outputs_is_refused(changeable: Bundle):
-    def forget(document: dict[str, Any]) -> None:
+def test_a_tolerance_without_outputs_is_refused(changeable):
+    def forget(document):
         document["turns"][2]["graphs"] = {}
 
     with pytest.raises(InvalidManifestError, match="turn 2 has no output of cpu-int8"):

@@ -1,5 +1,5 @@
 import pytest
-from turnscore_core.scorers.sentiment_stop import DialogueRow, SpecialTokens, WindowLayout, lay_out_row
+from turnscore_core.scorers.sentiment_stop import SpecialTokens, WindowLayout, lay_out_row
 
 FIRST, SEPARATOR, USER, SYSTEM = 1, 2, 3, 4
 SPECIAL = SpecialTokens(first=FIRST, separator=SEPARATOR, user=USER, system=SYSTEM)
@@ -7,8 +7,8 @@ CONTEXT = [("user", [10, 11]), ("system", [20]), ("user", [30, 31, 32])]
 RESPONSE = [40, 41]
 
 
-def lay_out(limit: int, turns: int = 3, marks: str = "separator", context=CONTEXT, response=RESPONSE) -> DialogueRow:
-    layout = WindowLayout(context_turns=turns, turn_marks=marks, response_segment=1)  # type: ignore[arg-type]
+def lay_out(limit, turns=3, marks="separator", context=CONTEXT, response=RESPONSE):
+    layout = WindowLayout(context_turns=turns, turn_marks=marks, response_segment=1)
     return lay_out_row(context, response, layout, SPECIAL, limit)
 
 
@@ -24,13 +24,13 @@ def test_speakers_may_be_marked_instead():
 
 
 @pytest.mark.parametrize(("turns", "dropped"), [(0, 6), (1, 3), (2, 2), (3, 0), (9, 0)])
-def test_turns_beyond_the_layout_are_told_as_dropped(turns: int, dropped: int):
+def test_turns_beyond_the_layout_are_told_as_dropped(turns, dropped):
     assert lay_out(100, turns).dropped == dropped
 
 
 @pytest.mark.parametrize("marks", ["separator", "speaker"])
 @pytest.mark.parametrize("limit", range(5, 16))
-def test_every_limit_is_kept_and_every_token_accounted_for(limit: int, marks: str):
+def test_every_limit_is_kept_and_every_token_accounted_for(limit, marks):
     row = lay_out(limit, marks=marks)
     assert len(row.ids) <= limit
     assert sum(token >= 10 for token in row.ids) + row.dropped == 8

@@ -2,9 +2,6 @@
 
 import random
 import shutil
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 from support.bundles import make_quality_bundle
@@ -13,7 +10,7 @@ from turnscore_core.scorers.engagement import EngagementScorer
 from turnscore_core.scorers.fed.scorer import FedScorer
 from turnscore_core.scorers.history import CHARS_PER_TOKEN, History
 from turnscore_core.scorers.quality import QualityScorer, RowLayout
-from turnscore_core.scorers.scorer import TokenPack, TurnToScore, count_chars
+from turnscore_core.scorers.scorer import TurnToScore, count_chars
 from turnscore_core.scorers.sentiment_stop import SentimentStopScorer
 from turnscore_core.scorers.turn_warnings import REPEAT_TURNS, TAIL_CHARS
 from turnscore_models.bundle import read_bundle, starter_bundles, write_bundle
@@ -35,14 +32,14 @@ WORDS = (
 
 
 @pytest.fixture(scope="module", params=[*sorted(SCORERS), "quality"])
-def scorer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+def scorer(request, tmp_path_factory):
     if request.param == "quality":
         return make_quality_scorer(tmp_path_factory.mktemp("quality") / "bundle")
     [folder] = [each for each in starter_bundles() if each.name == request.param]
     return SCORERS[request.param](read_bundle(folder), PathBackend())
 
 
-def make_quality_scorer(folder: Path) -> QualityScorer:
+def make_quality_scorer(folder):
     """With the tokenizer of a starter bundle, since words are cut into pieces by the rule."""
     layout = RowLayout(response_tokens=128, response_end_tokens=QUALITY_END // CHARS_PER_TOKEN)
     bundle = make_quality_bundle(folder, layout=layout.model_dump())
@@ -51,18 +48,18 @@ def make_quality_scorer(folder: Path) -> QualityScorer:
     return QualityScorer(write_bundle(folder, bundle.manifest), PathBackend())
 
 
-def limit_of(scorer: Any) -> int:
+def limit_of(scorer):
     """Characters that the scorer reads of one text."""
     if isinstance(scorer, QualityScorer):
         return CHARS_PER_TOKEN * scorer._layout.response_tokens
     return CHARS_PER_TOKEN * int(getattr(scorer, "_window", 0) or scorer._token_limit)
 
 
-def said(chance: random.Random, most_words: int) -> str:
+def said(chance, most_words):
     return " ".join(chance.choices(WORDS, k=chance.randint(1, most_words)))[:8000]
 
 
-def dialogues() -> Iterator[list[Turn]]:
+def dialogues():
     """Dialogues of every length and of texts of every length; a tenth of the turns says nothing."""
     chance = random.Random(14)
     for turns, most_words in ((1, 5), (4, 20), (9, 3), (12, 200), (40, 60), (3, 1500), (300, 4), (1024, 2)) * 3:
@@ -75,7 +72,7 @@ def dialogues() -> Iterator[list[Turn]]:
         ]
 
 
-def turns_of(dialogue: list[Turn]) -> Iterator[TurnToScore]:
+def turns_of(dialogue):
     """Some of a dialogue's turns, with shared histories as `score_dialogue` makes them, and one with a plain list."""
     whole = History(dialogue)
     for place in sorted({0, 1, 2, len(dialogue) // 2, len(dialogue) - 1} & set(range(len(dialogue)))):
@@ -84,13 +81,13 @@ def turns_of(dialogue: list[Turn]) -> Iterator[TurnToScore]:
     yield TurnToScore(dialogue, "so long")
 
 
-def rows_of(scorer: Any, turn: TurnToScore) -> list[object]:
+def rows_of(scorer, turn):
     """What the model is given."""
-    packs: list[TokenPack] = scorer.encode([turn])
+    packs = scorer.encode([turn])
     return [(pack.rows, pack.structure if isinstance(pack.structure, int) else None) for pack in packs]
 
 
-def test_a_trimmed_turn_is_the_same_tokens(scorer: Any):
+def test_a_trimmed_turn_is_the_same_tokens(scorer):
     trimmed_turns = 0
     for dialogue in dialogues():
         for turn in turns_of(dialogue):
@@ -105,7 +102,7 @@ def test_a_trimmed_turn_is_the_same_tokens(scorer: Any):
     assert trimmed_turns > 5
 
 
-def test_what_is_left_is_bounded_whatever_was_sent(scorer: Any):
+def test_what_is_left_is_bounded_whatever_was_sent(scorer):
     context = [Turn(speaker="user", text="so what? " * 100) for _ in range(1024)]
     left = scorer.trim(TurnToScore(context, "and? " * 1600))
     most = 2 * limit_of(scorer) + 1024
@@ -115,7 +112,7 @@ def test_what_is_left_is_bounded_whatever_was_sent(scorer: Any):
     assert scorer.estimate_tokens(left) <= scorer.estimate_tokens(TurnToScore(context, "and? " * 1600))
 
 
-def test_a_turn_takes_as_many_tokens_as_its_model_names_and_no_more(scorer: Any):
+def test_a_turn_takes_as_many_tokens_as_its_model_names_and_no_more(scorer):
     context = [Turn(speaker="user", text="so what? " * 100) for _ in range(1024)]
     [count] = scorer.encode([scorer.trim(TurnToScore(context, "and? " * 1600))])[0].tokens
     most = scorer.max_turn_tokens(limit_of(scorer) // CHARS_PER_TOKEN)
@@ -124,7 +121,7 @@ def test_a_turn_takes_as_many_tokens_as_its_model_names_and_no_more(scorer: Any)
 
 
 @pytest.mark.parametrize("blank", [" ", "\n", "\t "])
-def test_white_space_around_a_text_takes_nothing_from_it(scorer: Any, blank: str):
+def test_white_space_around_a_text_takes_nothing_from_it(scorer, blank):
     padded, plain = blank * 4000 + "how are you?", "how are you?"
     for response in (padded, plain + blank * 4000):
         trimmed = scorer.trim(TurnToScore([Turn(speaker="user", text=padded)], response))
@@ -132,7 +129,7 @@ def test_white_space_around_a_text_takes_nothing_from_it(scorer: Any, blank: str
         assert not trimmed.is_cut
 
 
-def test_a_gap_of_white_space_beyond_the_limit_ends_what_is_read(scorer: Any):
+def test_a_gap_of_white_space_beyond_the_limit_ends_what_is_read(scorer):
     """The rule's edge: the whole turn has few tokens, but they are too far apart."""
     response = "first" + " " * 8000 + "last"
     trimmed = scorer.trim(TurnToScore([], response))

@@ -1,13 +1,10 @@
 """Warnings: exact rules, each with what it must not mistake for a fault, and what each scorer says of what it read."""
 
 import json
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-from conftest import ServeFakes
 from support.bundles import make_quality_bundle
 from support.fakes import FakeScorer, encoded
 from support.fed import PathBackend
@@ -15,7 +12,7 @@ from turnscore_core.inference.tokenizer import TextTokenizer
 from turnscore_core.loaded_scorer import choose_variant, load_scorer
 from turnscore_core.scorers.engagement import EngagementScorer
 from turnscore_core.scorers.quality import QualityScorer
-from turnscore_core.scorers.scorer import RawScore, TokenPack, TurnToScore
+from turnscore_core.scorers.scorer import TokenPack, TurnToScore
 from turnscore_core.scorers.sentiment_stop import SentimentStopScorer
 from turnscore_core.scorers.turn_warnings import (
     NOT_IN_LANGUAGE,
@@ -29,12 +26,12 @@ from turnscore_models.bundle import read_bundle, starter_bundles
 from turnscore_wire import Turn
 
 STARTERS = {folder.name: folder for folder in starter_bundles()}
-FOREIGN: dict[str, list[str]] = json.loads(Path(__file__).with_name("sentences.json").read_text(encoding="utf-8"))
+FOREIGN = json.loads(Path(__file__).with_name("sentences.json").read_text(encoding="utf-8"))
 ENGLISH = FOREIGN.pop("en")
 LEAST_FOUND = 0.9
-BY_HAND: list[tuple[str, list[str]]] = json.loads(
-    (Path(__file__).parents[4] / "experiments" / "stuck_loops.json").read_text(encoding="utf-8")
-)["by_hand"]
+BY_HAND = json.loads((Path(__file__).parents[4] / "experiments" / "stuck_loops.json").read_text(encoding="utf-8"))[
+    "by_hand"
+]
 # As the example of Microsoft Foundry's documentation has it: a judge of turns passes each of them.
 RESET_LINKS = [
     "i forgot my password and can't sign in",
@@ -65,11 +62,11 @@ CORRECTED = [
 
 
 @pytest.fixture(scope="module")
-def tokenizer() -> TextTokenizer:
+def tokenizer():
     return TextTokenizer(STARTERS["sentiment_stop"] / "tokenizer.json")
 
 
-def spoken(*texts: str) -> list[Turn]:
+def spoken(*texts):
     """User and system in turns; the user last."""
     return [
         Turn(speaker="system" if (len(texts) - place) % 2 == 0 else "user", text=text)
@@ -78,12 +75,12 @@ def spoken(*texts: str) -> list[Turn]:
 
 
 @pytest.mark.parametrize("text", ENGLISH)
-def test_english_is_not_taken_for_another_language(tokenizer: TextTokenizer, text: str):
+def test_english_is_not_taken_for_another_language(tokenizer, text):
     [ids] = tokenizer.encode([text])
     assert not is_foreign(text, len(ids))
 
 
-def test_nine_of_ten_sentences_of_other_languages_are_found(tokenizer: TextTokenizer):
+def test_nine_of_ten_sentences_of_other_languages_are_found(tokenizer):
     found = {
         name: [is_foreign(text, len(tokenizer.encode([text])[0])) for text in texts] for name, texts in FOREIGN.items()
     }
@@ -118,7 +115,7 @@ def test_a_few_words_of_another_script_are_enough():
         (("a good " * 99 + "end",), "so that is the end", []),
     ],
 )
-def test_repeats_are_told_from_politeness(context: tuple[str, ...], response: str, expected: list[str]):
+def test_repeats_are_told_from_politeness(context, response, expected):
     assert list(find_repeats(spoken(*context), response)) == expected
 
 
@@ -133,12 +130,12 @@ def test_repeats_are_told_from_politeness(context: tuple[str, ...], response: st
     ],
     ids=["zero width", "soft hyphens", "accents", "full width", "padded"],
 )
-def test_characters_that_are_not_seen_hide_no_repeat(hidden: str):
+def test_characters_that_are_not_seen_hide_no_repeat(hidden):
     assert list(find_repeats(spoken("i baked bread this morning"), hidden)) == ["repeats_user"]
     assert list(find_repeats(spoken("a", hidden, "so?"), "i baked bread this morning")) == ["repeats_itself"]
 
 
-def warned(scorer: Any, context: list[Turn], response: str) -> tuple[str, ...]:
+def warned(scorer, context, response):
     turn = TurnToScore(context, response)
     warnings = {scorer.encode([each])[0].warnings for each in (turn, scorer.trim(turn))}
     assert len(warnings) == 1, "what is trimmed changes no warning"
@@ -147,7 +144,7 @@ def warned(scorer: Any, context: list[Turn], response: str) -> tuple[str, ...]:
 
 
 @pytest.fixture(scope="module", params=["engagement", "sentiment_stop", "quality"])
-def scorer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+def scorer(request, tmp_path_factory):
     backend = PathBackend()
     if request.param == "quality":
         return QualityScorer(make_quality_bundle(tmp_path_factory.mktemp("warnings") / "bundle"), backend)
@@ -155,7 +152,7 @@ def scorer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return kinds[request.param](read_bundle(STARTERS[request.param]), backend)
 
 
-def test_what_was_not_read_is_said(scorer: Any):
+def test_what_was_not_read_is_said(scorer):
     long, short = "so what " * 400, "so what"
     assert warned(scorer, spoken(short), "and you?") == ()
     assert "response_cut" in warned(scorer, spoken(short), long)
@@ -165,11 +162,11 @@ def test_what_was_not_read_is_said(scorer: Any):
 
 
 def test_a_context_that_a_long_response_leaves_no_room_for_was_not_read():
-    scorer = SentimentStopScorer(read_bundle(STARTERS["sentiment_stop"]), None)  # type: ignore[arg-type]
+    scorer = SentimentStopScorer(read_bundle(STARTERS["sentiment_stop"]), None)
     assert warned(scorer, spoken("so"), "well then " * 300) == ("context_not_read", "response_cut")
 
 
-def test_quality_says_what_is_repeated_or_in_another_language(tmp_path: Path):
+def test_quality_says_what_is_repeated_or_in_another_language(tmp_path):
     scorer = QualityScorer(make_quality_bundle(tmp_path / "bundle"), PathBackend())
     assert warned(scorer, spoken("a b c d", "q", *("x", "y") * 6, "so?"), "a b c d") == ()
     assert warned(scorer, spoken("a b c d", *("x", "y") * 6, "so?"), "a b c d") == ("repeats_itself",)
@@ -181,33 +178,33 @@ def test_quality_says_what_is_repeated_or_in_another_language(tmp_path: Path):
 
 
 @pytest.fixture(scope="module")
-def shipped() -> QualityScorer:
+def shipped():
     bundle = read_bundle(STARTERS["quality"])
     scorer = load_scorer(bundle, choose_variant(bundle), threads=1).scorer
     assert isinstance(scorer, QualityScorer)
     return scorer
 
 
-def replies_of(texts: list[str]) -> list[TurnToScore]:
+def replies_of(texts):
     """The turns of the system, which answers the user every time."""
     turns = [Turn(speaker=("user", "system")[place % 2], text=text) for place, text in enumerate(texts)]
     return [TurnToScore(turns[:place], turns[place].text) for place in range(1, len(turns), 2)]
 
 
-def stuck(scorer: QualityScorer, texts: list[str]) -> list[bool]:
+def stuck(scorer, texts):
     """Of each reply, scored alone, whether it carries the warning."""
     packs = (scorer.encode([scorer.trim(turn)]) for turn in replies_of(texts))
     return ["stuck" in score.warnings for pack in packs for score in scorer.score(pack)]
 
 
-def test_the_third_reset_link_is_stuck_and_a_conversation_that_goes_on_is_not(shipped: QualityScorer):
+def test_the_third_reset_link_is_stuck_and_a_conversation_that_goes_on_is_not(shipped):
     assert stuck(shipped, RESET_LINKS) == [False, False, True]
     assert stuck(shipped, GOES_ON) == [False] * 4
     assert stuck(shipped, CORRECTED) == [False] * 3
 
 
-def test_loops_written_by_hand_are_found_by_kind(shipped: QualityScorer):
-    found: dict[str, list[bool]] = {}
+def test_loops_written_by_hand_are_found_by_kind(shipped):
+    found = {}
     for kind, texts in BY_HAND:
         found.setdefault(kind, []).append(any(stuck(shipped, texts)))
     assert len(found) == 4
@@ -230,7 +227,7 @@ FIRST = ("where is my parcel?", "It is on its way.", "but where?")
         (spoken("a 1", *FIRST, "On the way, it is.", "where??")[1:-1], "Your parcel is on its way.", False),
     ],
 )
-def test_a_turn_with_a_new_number_or_name_is_no_suspect(context: list[Turn], response: str, is_suspect: bool):
+def test_a_turn_with_a_new_number_or_name_is_no_suspect(context, response, is_suspect):
     assert (find_suspect(context, response) is not None) == is_suspect
 
 
@@ -246,15 +243,15 @@ def test_two_answers_in_turn_are_a_suspect_by_their_words():
 class WarningScorer(FakeScorer):
     """Warns of every second turn of a batch, by its words and by its score."""
 
-    def encode(self, turns: Any) -> list[TokenPack]:
+    def encode(self, turns):
         packs = []
         for place in range(len(turns)):
             pack = encoded(2, place=place)
-            warnings: tuple[tuple[str, ...], ...] = ((WARNINGS[1], WARNINGS[4]),) if place % 2 else ()
+            warnings = ((WARNINGS[1], WARNINGS[4]),) if place % 2 else ()
             packs.append(TokenPack(rows=pack.rows, answers=pack.answers, tokens=pack.tokens, warnings=warnings))
         return packs
 
-    def score(self, batch: Sequence[TokenPack]) -> list[RawScore]:
+    def score(self, batch):
         scores = super().score(batch)
         return [
             replace(each, warnings=(STUCK,)) if pack.warnings else each
@@ -262,7 +259,7 @@ class WarningScorer(FakeScorer):
         ]
 
 
-async def test_warnings_are_in_replies_computed_and_cached(serve: ServeFakes):
+async def test_warnings_are_in_replies_computed_and_cached(serve):
     asked = {"candidates": ["a", "b"]}
     async with serve(fake=WarningScorer()) as (client, _):
         for is_cached in (False, True):
@@ -273,7 +270,7 @@ async def test_warnings_are_in_replies_computed_and_cached(serve: ServeFakes):
             assert [each["cached"] for each in scores] == [is_cached] * 2
 
 
-def test_a_text_that_is_not_in_english_is_never_called_stuck(shipped: QualityScorer):
+def test_a_text_that_is_not_in_english_is_never_called_stuck(shipped):
     said = (
         *("你今天做了什么？", "我今天去爬山了", "你喜欢吃什么？", "我喜欢吃面条"),
         *("晚上有什么计划？", "晚上我打算看电影", "好的"),
@@ -283,7 +280,7 @@ def test_a_text_that_is_not_in_english_is_never_called_stuck(shipped: QualitySco
     assert NOT_IN_LANGUAGE in pack.warnings[0]
 
 
-def test_a_reply_that_begins_with_something_new_is_not_stuck_for_its_footer(shipped: QualityScorer):
+def test_a_reply_that_begins_with_something_new_is_not_stuck_for_its_footer(shipped):
     footer = "please note that this conversation may be recorded so that we can keep making our service better " * 4
     context = spoken("hello", f"hi there. {footer}", "and now?", f"one moment. {footer}", "and?")
     turns = [TurnToScore(context, f"{start} {footer}") for start in ("just a moment.", "your order is 4711 from Oslo.")]

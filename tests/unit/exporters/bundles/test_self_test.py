@@ -1,7 +1,5 @@
 """The self-test that exports write: own outputs of every graph, tolerances that a graph of one answer cannot meet."""
 
-from pathlib import Path
-
 import pytest
 from support.files import invoke
 from turnscore_core.loaded_scorer import load_scorer
@@ -24,7 +22,7 @@ def test_every_starter_bundle_has_todays_turns_and_outputs():
         assert test.tolerances.keys() == bundle.manifest.graphs.keys()
 
 
-def test_renewing_keeps_every_file_but_the_self_test_and_the_checkpoints_values(tmp_path: Path):
+def test_renewing_keeps_every_file_but_the_self_test_and_the_checkpoints_values(tmp_path):
     old = read_bundle(ENGAGEMENT)
     invoke(app, ["self-test", "--bundle", ENGAGEMENT, "--version", "9.0.0", "--output", tmp_path / "new"])
     new = read_bundle(tmp_path / "new")
@@ -39,7 +37,7 @@ def test_renewing_keeps_every_file_but_the_self_test_and_the_checkpoints_values(
 @pytest.mark.parametrize(
     ("version", "filled", "message"), [("9", False, "is not a version"), ("9.0.0", True, "is not empty")]
 )
-def test_renewing_refuses_by_name(tmp_path: Path, version: str, filled: bool, message: str):
+def test_renewing_refuses_by_name(tmp_path, version, filled, message):
     if filled:
         (tmp_path / "mine.txt").write_text("keep")
     refused = invoke(app, ["self-test", "--bundle", ENGAGEMENT, "--version", version, "--output", tmp_path], 1)
@@ -47,7 +45,7 @@ def test_renewing_refuses_by_name(tmp_path: Path, version: str, filled: bool, me
     assert [each.name for each in tmp_path.iterdir()] == ["mine.txt"] * filled
 
 
-def test_a_graph_that_scores_every_turn_alike_is_not_exported(monkeypatch: pytest.MonkeyPatch):
+def test_a_graph_that_scores_every_turn_alike_is_not_exported(monkeypatch):
     bundle = read_bundle(ENGAGEMENT)
     alike = [RawScore(0.5)] * len(bundle.self_test().turns)
     monkeypatch.setattr(self_test, "score_in_one_batch", lambda *_: alike)

@@ -3,14 +3,11 @@
 import random
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 from unittest.mock import AsyncMock
 
 import numpy as np
 import pytest
 from calibration_draws import SHIPPED, draw_heads, run_draws
-from numpy.typing import NDArray
 from scipy.stats import binom
 from support.bundles import make_quality_bundle
 from support.files import invoke, write_lines
@@ -29,20 +26,19 @@ from turnscore_exporters.calibration.recalibration import (
     describe_promises,
     weigh_rated,
 )
-from turnscore_models.bundle import Bundle, read_bundle, starter_bundles
-from typer.testing import Result
+from turnscore_models.bundle import read_bundle, starter_bundles
 
 GOOD_WORDS, BAD_WORDS, OTHERS = ("good", "fine", "nice"), ("bad", "ugly", "wrong"), "abcdefghijklm"
 
 
 @pytest.mark.parametrize(("turns", "order"), [(59, 1), (92, 1), (93, 2), (124, 3), (181, 5)])
-def test_the_order_is_the_largest_that_keeps_the_promise(turns: int, order: int):
+def test_the_order_is_the_largest_that_keeps_the_promise(turns, order):
     """The figures are those of Wilks' tables for 95 % of a population with 95 % confidence."""
     assert choose_order(turns, 0.05) == order
 
 
 @pytest.mark.parametrize(("turns", "draws"), [(110, 10), (200, 15)])
-def test_over_draws_of_raters_the_promise_is_kept(turns: int, draws: int):
+def test_over_draws_of_raters_the_promise_is_kept(turns, draws):
     """`python experiments/calibration_draws.py` draws 500 times."""
     false_alarms, recall, reweighted = run_draws(draws, turns, seed=turns).T
     assert (false_alarms > 0.05).sum() <= binom.ppf(0.999, draws, 0.05)
@@ -50,7 +46,7 @@ def test_over_draws_of_raters_the_promise_is_kept(turns: int, draws: int):
     assert reweighted.any() == (turns == 200)
 
 
-def rate_alone(heads: NDArray[np.float64], good: NDArray[np.bool_]) -> RatedHeads:
+def rate_alone(heads, good):
     """Turns without warnings, each of its own dialogue."""
     return RatedHeads(heads, good, [str(number) for number in range(len(good))], [()] * len(good))
 
@@ -94,11 +90,11 @@ def test_what_ships_stays_where_ratings_have_nothing_to_do_with_it():
 
 
 @pytest.fixture(scope="module")
-def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+def bundle(tmp_path_factory):
     return make_quality_bundle(tmp_path_factory.mktemp("calibrated") / "bundle")
 
 
-def make_rows(count: int, good_share: float = 0.7) -> list[dict[str, Any]]:
+def make_rows(count, good_share=0.7):
     """Turns whose raters mostly like good words."""
     chance = random.Random(count)
     rows = []
@@ -111,12 +107,12 @@ def make_rows(count: int, good_share: float = 0.7) -> list[dict[str, Any]]:
     return rows
 
 
-def run(rows: list[dict[str, Any]], folder: Path, *options: str, code: int = 0) -> Result:
+def run(rows, folder, *options, code=0):
     file = write_lines(folder / "rated.jsonl", *rows)
     return invoke(app, ["calibrate", file, "--output", folder / "new", *options], code)
 
 
-def test_the_new_version_carries_threshold_and_fit_and_loads(bundle: Bundle, tmp_path: Path):
+def test_the_new_version_carries_threshold_and_fit_and_loads(bundle, tmp_path):
     result = run(make_rows(200), tmp_path, "--bundle", f"{bundle.folder}/")
     made = read_bundle(tmp_path / "new")
     before, after = (each.manifest.version.split(".") for each in (bundle, made))
@@ -148,7 +144,7 @@ def test_the_new_version_carries_threshold_and_fit_and_loads(bundle: Bundle, tmp
         ([{"response": "a", "label": "good", "options": {"usr": {"facts": ["b"]}}}] * 80, "has `options`"),
     ],
 )
-def test_what_cannot_serve_is_refused_in_a_sentence(bundle: Bundle, tmp_path: Path, rows: Any, message: str):
+def test_what_cannot_serve_is_refused_in_a_sentence(bundle, tmp_path, rows, message):
     assert message in run(rows, tmp_path, "--bundle", f"{bundle.folder}/", code=1).output
     assert not (tmp_path / "new").exists()
 
@@ -171,7 +167,7 @@ def test_thirty_ratings_give_a_weaker_promise_and_two_runs_two_versions(bundle, 
     assert (manifest.good_threshold, "note: no turn is labelled good" in result.output) == (None, True)
 
 
-def test_enough_bad_turns_make_the_threshold_of_good(bundle: Bundle, tmp_path: Path):
+def test_enough_bad_turns_make_the_threshold_of_good(bundle, tmp_path):
     rows = make_rows(240, 0.4)
     result = run(rows, tmp_path, "--bundle", f"{bundle.folder}/")
     loaded = load_scorer(read_bundle(tmp_path / "new"), "fp32")
@@ -185,7 +181,7 @@ def test_enough_bad_turns_make_the_threshold_of_good(bundle: Bundle, tmp_path: P
     assert "note: no turn is labelled good" not in result.output
 
 
-def test_another_scorer_gets_a_threshold_alone(tmp_path: Path):
+def test_another_scorer_gets_a_threshold_alone(tmp_path):
     [folder] = [each for each in starter_bundles() if each.name == "engagement"]
     rows = make_rows(80, 0.9)
     result = run(rows, tmp_path, "--scorer", "engagement", "--bundle", f"{folder}/", "--new-version", "9.0.0")

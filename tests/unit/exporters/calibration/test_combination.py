@@ -1,7 +1,6 @@
 """The percentiles of a combination, of starter bundles on a few turns."""
 
 import json
-from pathlib import Path
 
 import pytest
 from turnscore_exporters.data.pairs import ReferenceTurns
@@ -13,7 +12,7 @@ TURNS = ReferenceTurns([("hi", f"we saw {n} boats on the lake") for n in range(1
 BUNDLES = [f"{each}/" for each in starter_bundles() if each.name in ("engagement", "sentiment_stop")]
 
 
-def test_percentiles_are_those_of_the_weighted_sum(tmp_path: Path) -> None:
+def test_percentiles_are_those_of_the_weighted_sum(tmp_path):
     one = write_combination_percentiles({"engagement": 1.0}, BUNDLES, TURNS, tmp_path / "one.json").percentiles
     parts = {"engagement": 2.0, "sentiment_stop.goes_on": 0.0}
     both = write_combination_percentiles(parts, BUNDLES, TURNS, tmp_path / "both.json").percentiles
@@ -24,7 +23,7 @@ def test_percentiles_are_those_of_the_weighted_sum(tmp_path: Path) -> None:
     assert written["models"] == {name: references[name] for name in ("engagement", "sentiment_stop")}
 
 
-def test_weights_and_parts_that_are_none_are_refused(tmp_path: Path) -> None:
+def test_weights_and_parts_that_are_none_are_refused(tmp_path):
     for given, said in ((["engagement"], "expected a part and a number"), ([], "at least one --weight")):
         with pytest.raises(ExporterError, match=said):
             parse_weights(given)

@@ -1,40 +1,37 @@
 """Percentiles measured again: over the population's turns, as served; weights and self-test stay byte for byte."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from support.bundles import HEADS_FILE, make_quality_bundle
 from support.exporter_data import export_tiny_fed, save_tiny_dialogpt
 from turnscore_assessment.agreement.scoring import make_turn
 from turnscore_assessment.data.dialogues import STATED, LabelledTurn, Population
-from turnscore_core.loaded_scorer import LoadedScorer, choose_variant, load_scorer, score_in_one_batch
+from turnscore_core.loaded_scorer import choose_variant, load_scorer, score_in_one_batch
 from turnscore_core.scorers.quality import HEADS
-from turnscore_core.scorers.scorer import RawScore
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.rebuild_bundle import renew_percentiles
-from turnscore_models.bundle import Bundle, read_bundle, starter_bundles
+from turnscore_models.bundle import read_bundle, starter_bundles
 
 STARTERS = {folder.name: folder for folder in starter_bundles()}
 WORDS = ("good", "bad", "fine", "a", "tell me more", "why", "ok", "i do not know", "ugly", "b c d")
 
 
-def build_population(count: int) -> Population:
+def build_population(count):
     said = [(f"what about {WORDS[n % 7]} ?", f"{WORDS[n % 10]} {n % 17}") for n in range(count)]
     turns = [LabelledTurn(set_name="made up", context=(("user", text),), response=reply) for text, reply in said]
     return Population(turns, frozenset())
 
 
-def score(loaded: LoadedScorer, population: Population) -> list[RawScore]:
+def score(loaded, population):
     return score_in_one_batch(loaded.scorer, [make_turn(turn.context, turn.response) for turn in population.turns])
 
 
-def changed_files(old: Bundle, new: Bundle) -> set[str]:
+def changed_files(old, new):
     assert old.manifest.files.keys() == new.manifest.files.keys()
     return {name for name, checksum in new.manifest.files.items() if old.manifest.files[name] != checksum}
 
 
-def test_the_curve_is_that_of_the_values_that_the_graph_serves(tmp_path: Path):
+def test_the_curve_is_that_of_the_values_that_the_graph_serves(tmp_path):
     old, population = read_bundle(STARTERS["sentiment_stop"]), build_population(150)
     new = renew_percentiles(old, population, "9.0.0", tmp_path / "new")
     loaded = load_scorer(new, choose_variant(new))
@@ -48,7 +45,7 @@ def test_the_curve_is_that_of_the_values_that_the_graph_serves(tmp_path: Path):
     assert (new.manifest.version, new.manifest.name) == ("9.0.0", "sentiment_stop")
 
 
-def test_feds_percentiles_of_every_quality_are_taken_too(tmp_path: Path):
+def test_feds_percentiles_of_every_quality_are_taken_too(tmp_path):
     names = ("interesting", "fluent")
     checkpoint = save_tiny_dialogpt(tmp_path / "dialogpt", positions=128)
     old = export_tiny_fed(checkpoint, tmp_path / "old", ("fp32",), names)
@@ -63,7 +60,7 @@ def test_feds_percentiles_of_every_quality_are_taken_too(tmp_path: Path):
         assert {loss: arrays[loss].shape[0] for loss in arrays.files} == {"response_only": 100, "whole_sequence": 100}
 
 
-def test_the_heads_of_quality_have_their_curves_renewed(tmp_path: Path):
+def test_the_heads_of_quality_have_their_curves_renewed(tmp_path):
     old, population = make_quality_bundle(tmp_path / "old"), build_population(120)
     new = renew_percentiles(old, population, "9.0.0", tmp_path / "new")
     assert changed_files(old, new) == {"calibration.json", HEADS_FILE}
@@ -76,7 +73,7 @@ def test_the_heads_of_quality_have_their_curves_renewed(tmp_path: Path):
     ("turns", "version", "message"),
     [(99, "9.0.0", "99 turns; percentiles need"), (100, "9", "is not a version"), (100, "9.0.0", "is not empty")],
 )
-def test_renewing_refuses_by_name(turns: int, version: str, message: str, tmp_path: Path):
+def test_renewing_refuses_by_name(turns, version, message, tmp_path):
     (tmp_path / "mine.txt").write_text("keep")
     with pytest.raises(ExporterError, match=message):
         renew_percentiles(read_bundle(STARTERS["engagement"]), build_population(turns), version, tmp_path)

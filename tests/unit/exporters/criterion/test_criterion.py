@@ -5,21 +5,19 @@ import json
 import random
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from support.exporter_data import write_rows
 from turnscore_assessment.agreement.scoring import make_turn
 from turnscore_assessment.data.dialogues import LabelledTurn, Population
 from turnscore_assessment.errors import BadFileError
 from turnscore_core.dialogues import Dialogue
 from turnscore_core.engine import Engine
-from turnscore_core.loaded_scorer import LoadedScorer, choose_variant, load_scorer
+from turnscore_core.loaded_scorer import choose_variant, load_scorer
 from turnscore_core.scorers.criterion import CriterionScorer
 from turnscore_core.scorers.quality import QualityScorer, SplitEncoder
 from turnscore_core.scoring import score_turns
@@ -31,7 +29,7 @@ from turnscore_exporters.errors import CheckpointError, ExporterError
 from turnscore_exporters.options import CriterionTrainOptions
 from turnscore_exporters.quality.dequantize import read_joint_layers
 from turnscore_exporters.training.loop import choose_batch
-from turnscore_models.bundle import Bundle, read_bundle, starter_bundles, write_bundle
+from turnscore_models.bundle import read_bundle, starter_bundles, write_bundle
 from turnscore_models.manifest import MismatchedGraphError
 from turnscore_wire import Turn
 
@@ -45,7 +43,7 @@ ENDS = ("it is in the shop.", "we can look at it tomorrow.", "there are seven of
 RUBRIC = "# Rubric\n\n## kind (1 to 5)\n\nHow kind the response is.\n"
 
 
-def judged_rows(count: int = 200) -> Iterator[dict[str, Any]]:
+def judged_rows(count=200):
     generator = random.Random(0)
     for number in range(count):
         topic, is_kind = generator.choice(TOPICS), generator.random() < 0.5
@@ -66,30 +64,30 @@ def judged_rows(count: int = 200) -> Iterator[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     """Where criteria are trained, so that features are computed once."""
     folder = tmp_path_factory.mktemp("criteria")
     write_rows(folder / "rows.jsonl.gz", list(judged_rows()))
     return folder
 
 
-def options_of(folder: Path, name: str, **given: Any) -> CriterionTrainOptions:
+def options_of(folder, name, **given):
     own = {"encoder": f"{QUALITY}/", "files": [folder / "rows.jsonl.gz"], "output": folder / name}
     return CriterionTrainOptions(name=name, **{**own, **given})
 
 
 @pytest.fixture(scope="module")
-def made(folder: Path) -> tuple[Bundle, list[str]]:
+def made(folder):
     lines = list(train_criterion(options_of(folder, "kind")))
     return read_bundle(folder / "kind"), lines
 
 
 @pytest.fixture(scope="module")
-def served(made: tuple[Bundle, list[str]]) -> LoadedScorer:
+def served(made):
     return load_scorer(made[0], choose_variant(made[0]))
 
 
-def values_of(served: LoadedScorer, turns: Sequence[LabelledTurn]) -> NDArray[np.float64]:
+def values_of(served, turns):
     return np.array([each.value for each in score_turns(served, [make_turn(t.context, t.response) for t in turns])])
 
 
@@ -99,7 +97,7 @@ SAID = [
 ]
 
 
-def test_a_learned_criterion_is_served_and_tells_unseen_responses_apart(served: LoadedScorer) -> None:
+def test_a_learned_criterion_is_served_and_tells_unseen_responses_apart(served):
     kind, rude = values_of(served, SAID)
     assert kind > 0.7
     assert rude < 0.3
@@ -117,7 +115,7 @@ def test_a_learned_criterion_is_served_and_tells_unseen_responses_apart(served: 
         (80, 5, "no label: 80 good and 5 bad responses are held out"),
     ],
 )
-def test_labels_promise_what_the_held_out_turns_allow(good: int, bad: int, said: str) -> None:
+def test_labels_promise_what_the_held_out_turns_allow(good, bad, said):
     judged = held_out([1.0] * good + [0.0] * bad + [0.5] * 30)
     values = judged.wanted + np.random.default_rng(0).normal(0, 0.5, len(judged.turns))
     made = training.make_thresholds(values, judged, 0.05)
@@ -142,10 +140,10 @@ def test_a_data_folder_gives_the_percentiles_and_a_rubric_the_words(folder, monk
     assert calibration.percentiles[1] > 0.7
 
 
-def test_the_card_and_the_manifest_say_what_was_measured(made: tuple[Bundle, list[str]]) -> None:
+def test_the_card_and_the_manifest_say_what_was_measured(made):
     bundle, lines = made
     card = bundle.path_of("card.md").read_text(encoding="utf-8")
-    report: Any = bundle.manifest.agreement["report"]
+    report = bundle.manifest.agreement["report"]
     assert report["agreement"]["low"] > 0.5 > report["baselines"]["length"]["high"]
     assert bundle.manifest.training["judges"] == ["judge-1"]
     shown = (f"| kind | {report['agreement']['value']:.3f} [", "judge-1", bundle.calibration().source)
@@ -168,7 +166,7 @@ def test_what_is_not_learned_is_refused_and_features_are_not_computed_again(fold
     assert not (folder / name).exists()
 
 
-def test_too_few_rows_are_refused_before_any_feature_is_computed(tmp_path: Path) -> None:
+def test_too_few_rows_are_refused_before_any_feature_is_computed(tmp_path):
     write_rows(tmp_path / "rows.jsonl.gz", list(judged_rows(100)))
     with pytest.raises(ExporterError, match=r"judged responses to train on, and at least 100 are needed; 1\d\d rows"):
         list(train_criterion(options_of(tmp_path, "kind")))
@@ -187,12 +185,12 @@ def test_too_few_rows_are_refused_before_any_feature_is_computed(tmp_path: Path)
         ({"scale": "1,4"}, "kind of a response is 5, and the scale 1 to 4"),
     ],
 )
-def test_wrong_options_are_refused(folder: Path, given: Mapping[str, Any], reason: str) -> None:
+def test_wrong_options_are_refused(folder, given, reason):
     with pytest.raises((ExporterError, BadFileError), match=reason):
         list(train_criterion(replace(options_of(folder, "kind", output=folder / "new"), **given)))
 
 
-def test_another_rubric_than_the_rows_is_refused(folder: Path, tmp_path: Path) -> None:
+def test_another_rubric_than_the_rows_is_refused(folder, tmp_path):
     (tmp_path / "rubric.md").write_text("# Rubric\n\n## kind (1 to 5)\n\n- 5: kind\n- 1: rude\n")
     with pytest.raises(ExporterError, match="is not the rubric by which these rows were judged"):
         list(train_criterion(options_of(folder, "kind", output=folder / "new", rubric=tmp_path / "rubric.md")))
@@ -202,12 +200,12 @@ TINY = deep.DeepRecipe(epochs=1, batch=6, looks=1)
 
 
 @pytest.fixture(scope="module")
-def deepened(folder: Path, made: object) -> Iterator[tuple[Bundle, list[str]]]:
+def deepened(folder, made):
     """A bundle of --deep, whose training was interrupted once."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(deep, "RECIPE", TINY)
 
-        def stop(items: int, batch: int, step: int) -> Sequence[int]:
+        def stop(items, batch, step):
             if step == 12:
                 raise KeyboardInterrupt
             return choose_batch(items, batch, step)
@@ -217,9 +215,9 @@ def deepened(folder: Path, made: object) -> Iterator[tuple[Bundle, list[str]]]:
         with pytest.raises(KeyboardInterrupt):
             list(train_criterion(given))
         assert not (folder / "deep").exists()
-        steps: list[int] = []
+        steps = []
 
-        def note(items: int, batch: int, step: int) -> Sequence[int]:
+        def note(items, batch, step):
             steps.append(step)
             return choose_batch(items, batch, step)
 
@@ -249,17 +247,17 @@ def test_deep_layers_are_served_and_share_what_reads_each_text(deepened, served)
 
 
 def test_a_deep_criterion_scores_alike_with_quality_and_reads_no_text_twice(deepened, monkeypatch):
-    rows: list[tuple[int, ...]] = []
+    rows = []
     compute = SplitEncoder._compute
 
-    def note(own: SplitEncoder, asked: Sequence[tuple[int, ...]]) -> Any:
+    def note(own, asked):
         rows.extend(asked)
         return compute(own, asked)
 
     monkeypatch.setattr(SplitEncoder, "_compute", note)
     turns = [Turn(speaker=("user", "system")[n % 2], text=f"It is {n} o'clock, my friend.") for n in range(6)]
 
-    def values(*bundles: Path) -> dict[str, list[float]]:
+    def values(*bundles):
         with Engine(bundles) as engine:
             rows.clear()
             [found] = engine.score([Dialogue("a", turns)])
@@ -281,18 +279,18 @@ def test_what_is_not_better_is_not_kept_and_nothing_is_trained_again(deepened, m
     assert "--deep: Spearman" in bundle.path_of("card.md").read_text(encoding="utf-8")
 
 
-def deep_features(features: NDArray[np.float32], joint_file: Path = Path()) -> deep.DeepFeatures:
+def deep_features(features, joint_file=Path()):
     none = {"is_left_out": np.zeros(0, bool), "unrounded": np.zeros((0, 4))}
     return deep.DeepFeatures(joint_file=joint_file, features=features, **none)
 
 
-def test_deep_is_kept_where_held_out_dialogues_show_that_it_is_better() -> None:
+def test_deep_is_kept_where_held_out_dialogues_show_that_it_is_better():
     generator = np.random.default_rng(0)
     wanted = generator.random(400)
     turns = []
     for place, mark in enumerate(wanted.tolist()):
         said = " ".join(generator.choice(["aa", "bb", "cc", "dd"], 5))
-        own: Any = {"dialogue": f"d{place // 4}", "split": TRAIN if place < 200 else HELD_OUT, "labels": {"mark": mark}}
+        own = {"dialogue": f"d{place // 4}", "split": TRAIN if place < 200 else HELD_OUT, "labels": {"mark": mark}}
         turns.append(LabelledTurn(context=(), response=said, **own))
     judged, noise = Judgements(turns), generator.normal(0, 1, (400, 4)).astype(np.float32)
     features = noise + wanted[:, None].astype(np.float32)
@@ -310,7 +308,7 @@ def test_deep_is_kept_where_held_out_dialogues_show_that_it_is_better() -> None:
     assert training.choose_deep(judged, shallow, made, always=True).deep is made
 
 
-def test_the_layers_of_another_graph_are_not_read() -> None:
+def test_the_layers_of_another_graph_are_not_read():
     with pytest.raises(CheckpointError, match=r"cpu-int8.onnx: is not the second int8 graph of an encoder"):
         read_joint_layers(QUALITY / "graphs/cpu-int8.onnx")
 
@@ -328,18 +326,18 @@ def test_deep_features_of_other_turns_are_those_that_are_served(deepened, reader
 
 
 @pytest.fixture(scope="module")
-def reader(folder: Path) -> FeatureReader:
+def reader(folder):
     return FeatureReader(read_bundle(QUALITY), folder / "features")
 
 
-def test_deep_needs_an_int8_encoder(served: LoadedScorer) -> None:
+def test_deep_needs_an_int8_encoder(served):
     manifest = served.bundle.manifest
     as_fp32 = manifest.model_copy(update={"graphs": {"fp32": manifest.graphs["cpu-int8"]}})
     with pytest.raises(ExporterError, match="--deep needs the graph cpu-int8"):
         deep.ReadTurns(replace(served, variant="fp32", bundle=replace(served.bundle, manifest=as_fp32)), [])
 
 
-def test_a_deep_head_is_bound_to_its_own_layers(deepened: tuple[Bundle, list[str]], tmp_path: Path) -> None:
+def test_a_deep_head_is_bound_to_its_own_layers(deepened, tmp_path):
     bundle = deepened[0]
     shutil.copytree(bundle.folder, tmp_path / "kind")
     shutil.copy(QUALITY / "graphs/cpu-int8-joint.onnx", tmp_path / "kind/graphs")
@@ -347,7 +345,7 @@ def test_a_deep_head_is_bound_to_its_own_layers(deepened: tuple[Bundle, list[str
         write_bundle(tmp_path / "kind", bundle.manifest, bundle.lenders)
 
 
-def test_marks_of_a_stand_in_are_not_learned_from_and_scales_are_guessed(tmp_path: Path) -> None:
+def test_marks_of_a_stand_in_are_not_learned_from_and_scales_are_guessed(tmp_path):
     rows = list(judged_rows(4))
     for row in rows:
         del row["scales"]
@@ -361,7 +359,7 @@ def test_marks_of_a_stand_in_are_not_learned_from_and_scales_are_guessed(tmp_pat
     assert [turn.labels["mark"] for turn in read_judgements([path], "people.long").turns] == [0.25]
 
 
-def test_judges_are_those_of_the_mark_and_a_scale_of_one_number_is_refused(tmp_path: Path) -> None:
+def test_judges_are_those_of_the_mark_and_a_scale_of_one_number_is_refused(tmp_path):
     rows = list(judged_rows(4))
     rows[0]["responses"][0] |= {"people": {"kind": 2}, "marks": {"a": {"kind": 4}, "b": {"long": 2}}}
     rows[0]["models"] = ["a", "b", "stand-in"]
@@ -378,14 +376,14 @@ def test_judges_are_those_of_the_mark_and_a_scale_of_one_number_is_refused(tmp_p
         read_judgements([path], "kind")
 
 
-def held_out(marks: Sequence[float], sharing: int = 1) -> Judgements:
+def held_out(marks, sharing=1):
     turn = LabelledTurn(context=(), response="x", split=HELD_OUT)
     return Judgements(
         [replace(turn, dialogue=f"d{n // sharing}", labels={"mark": mark}) for n, mark in enumerate(marks)]
     )
 
 
-def test_a_promise_over_turns_of_the_same_dialogues_is_called_weaker() -> None:
+def test_a_promise_over_turns_of_the_same_dialogues_is_called_weaker():
     marks = [1.0] * 80 + [0.0] * 70
     values = np.array(marks) + np.random.default_rng(0).normal(0, 0.5, len(marks))
     judged = [held_out(marks, sharing) for sharing in (1, 3)]
@@ -394,7 +392,7 @@ def test_a_promise_over_turns_of_the_same_dialogues_is_called_weaker() -> None:
     assert "warning: 100 turns share a dialogue with another" in shared
 
 
-def test_no_value_is_both_low_and_good() -> None:
+def test_no_value_is_both_low_and_good():
     judged = held_out([1.0] * 100 + [0.0] * 100)
     values = np.concatenate([np.linspace(0.5, 1, 100), np.linspace(0, 0.3, 100)])
     values[:3] = 0.4
@@ -406,7 +404,7 @@ def test_no_value_is_both_low_and_good() -> None:
 
 
 @pytest.mark.parametrize("shape", [(40, 90), (90, 40)])
-def test_crossed_predictions_are_those_of_heads_fitted_without_the_dialogue(shape: tuple[int, int]) -> None:
+def test_crossed_predictions_are_those_of_heads_fitted_without_the_dialogue(shape):
     generator = np.random.default_rng(0)
     design, wanted = generator.normal(size=shape), generator.random(shape[0])
     dialogue_of = np.arange(shape[0]) // 4
@@ -418,7 +416,7 @@ def test_crossed_predictions_are_those_of_heads_fitted_without_the_dialogue(shap
         np.testing.assert_allclose(wanted - design @ (design.T @ missed / penalty), missed, atol=1e-6)
 
 
-def test_a_head_finds_a_line_through_scaled_and_constant_columns() -> None:
+def test_a_head_finds_a_line_through_scaled_and_constant_columns():
     generator = np.random.default_rng(0)
     features = generator.normal(size=(300, 5)) * [1, 100, 0.01, 1, 0] + 3
     wanted = 0.5 + 0.1 * features[:, 0] - 0.001 * features[:, 1]
@@ -427,7 +425,7 @@ def test_a_head_finds_a_line_through_scaled_and_constant_columns() -> None:
     assert np.corrcoef(head.crossed, wanted)[0, 1] > 0.999
 
 
-def test_a_curve_says_what_more_rows_give_only_where_its_points_do() -> None:
+def test_a_curve_says_what_more_rows_give_only_where_its_points_do():
     held = HeldOut(np.array([0.0, 1.0] * 30), np.arange(60) // 2)
     rising = [0.6, 0.7, 0.77]
     agreement = held.compare(np.arange(60.0))

@@ -1,39 +1,31 @@
 """Pooling, combination, heads and blend of the torch model, and what its checkpoint keeps."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
 from turnscore_assessment.errors import BadFileError
 from turnscore_exporters.data.pairs import read_pair_csv
-from turnscore_exporters.engagement.model import (
-    EngagementModel,
-    EngagementSettings,
-    TextCombination,
-    TokenPooling,
-    pool,
-    score_pairs,
-)
+from turnscore_exporters.engagement.model import EngagementModel, EngagementSettings, pool, score_pairs
 from turnscore_exporters.sentiment.model import SentimentSettings
 from turnscore_exporters.training.encoders import load_encoder
 
 
-def build_model(tiny_bert: Path, **settings: object) -> EngagementModel:
+def build_model(tiny_bert, **settings):
     torch.manual_seed(1)
     encoder = load_encoder(str(tiny_bert))
-    return EngagementModel(encoder.model, EngagementSettings(encoder="tiny", **settings)).eval()  # type: ignore[arg-type]
+    return EngagementModel(encoder.model, EngagementSettings(encoder="tiny", **settings)).eval()
 
 
 @pytest.mark.parametrize("pooling", ["mean", "max"])
-def test_padding_never_counts(pooling: TokenPooling) -> None:
+def test_padding_never_counts(pooling):
     tokens = torch.tensor([[[1.0, -5.0], [3.0, -7.0], [9.0, 9.0]]])
     pooled = pool(tokens, torch.tensor([[1, 1, 0]]), pooling)
     assert pooled.tolist() == [[2.0, -6.0]] if pooling == "mean" else [[3.0, -5.0]]
 
 
 @pytest.mark.parametrize("combination", ["average", "compare"])
-def test_score_alone_equals_score_in_a_batch(tiny_bert: Path, combination: TextCombination) -> None:
+def test_score_alone_equals_score_in_a_batch(tiny_bert, combination):
     model = build_model(tiny_bert, combination=combination, heads=2)
     encoder = load_encoder(str(tiny_bert))
     encoder = replace(encoder, name="tiny", model=model.encoder)
@@ -50,7 +42,7 @@ def test_score_alone_equals_score_in_a_batch(tiny_bert: Path, combination: TextC
         ("query,reply,label\nhi\n", "line 2: has too few columns"),
     ],
 )
-def test_bad_pair_file_is_refused_by_file_and_row(tmp_path: Path, content: str, reason: str) -> None:
+def test_bad_pair_file_is_refused_by_file_and_row(tmp_path, content, reason):
     path = tmp_path / "pairs.csv"
     path.write_text(content, encoding="utf-8")
     with pytest.raises(BadFileError, match=f"pairs.csv, {reason}"):
@@ -59,9 +51,9 @@ def test_bad_pair_file_is_refused_by_file_and_row(tmp_path: Path, content: str, 
     assert [pair.query for pair in read_pair_csv(path)] == ["hi"]
 
 
-def test_a_checkpoint_with_a_setting_that_there_is_not_is_refused() -> None:
+def test_a_checkpoint_with_a_setting_that_there_is_not_is_refused():
     for wrong in ({"pooling": "first"}, {"combination": "sum"}):
         with pytest.raises(ValueError, match=r"is '(first|sum)', not one of"):
             EngagementSettings(encoder="tiny", **wrong)
     with pytest.raises(ValueError, match="pooling is 'first', not one of mean, pooled"):
-        SentimentSettings(encoder="tiny", pooling="first")  # type: ignore[arg-type]
+        SentimentSettings(encoder="tiny", pooling="first")

@@ -2,7 +2,6 @@
 
 import json
 from functools import partial
-from pathlib import Path
 
 import pytest
 import torch
@@ -12,7 +11,6 @@ from turnscore_exporters.commands import export as export_app
 from turnscore_exporters.commands import train as train_app
 from turnscore_exporters.data.pairs import read_engagement_data
 from turnscore_exporters.engagement import training as train_engagement
-from turnscore_exporters.engagement.model import TokenPooling
 from turnscore_exporters.engagement.training import MixedRecipe, PaperRecipe, train_paper_recipe
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.training.encoders import load_encoder
@@ -22,9 +20,7 @@ FEW_STEPS = tuple((source, 10) for source, _ in MixedRecipe().head_steps)
 
 
 @pytest.fixture(scope="module", params=["paper", "mixed"])
-def checkpoint(
-    request: pytest.FixtureRequest, tiny_bert: Path, data_folder: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Path:
+def checkpoint(request, tiny_bert, data_folder, tmp_path_factory):
     """Few steps and bootstrap rounds: what is looked at is the report's form."""
     output = tmp_path_factory.mktemp("checkpoint")
     options = ["--data", data_folder, "--output", output, "--encoder", tiny_bert, "--any-counts"]
@@ -37,7 +33,7 @@ def checkpoint(
     return output
 
 
-def test_training_writes_a_report_with_length_next_to_every_figure(checkpoint: Path) -> None:
+def test_training_writes_a_report_with_length_next_to_every_figure(checkpoint):
     report = json.loads((checkpoint / "report.json").read_text(encoding="utf-8"))
     for name in ("published", "corrected", "judged", "thumbs"):
         assert 0 <= report["model"][name]["auc"]["value"] <= 1
@@ -45,7 +41,7 @@ def test_training_writes_a_report_with_length_next_to_every_figure(checkpoint: P
 
 
 @pytest.mark.parametrize("checkpoint", ["mixed"], indirect=True, scope="module")
-def test_exported_bundle_loads_in_the_service(checkpoint: Path, data_folder: Path, tmp_path: Path) -> None:
+def test_exported_bundle_loads_in_the_service(checkpoint, data_folder, tmp_path):
     options = ["--checkpoint", checkpoint, "--version", "0.0.1", "--output", tmp_path / "bundle"]
     # Random weights make vectors that differ little, and heads that blow up what the differences lose to int8.
     options += ["--data", data_folder, "--turns", 200, "--int8-tolerance", 0.5]
@@ -62,8 +58,8 @@ def test_exported_bundle_loads_in_the_service(checkpoint: Path, data_folder: Pat
 
 @pytest.mark.parametrize(("pooling", "learning_rate"), [("mean", 1e-3), ("max", 1e-2)])
 def test_the_paper_s_recipe_trains_a_head_on_plain_vectors_of_a_frozen_encoder(
-    tiny_bert: Path, data_folder: Path, pooling: TokenPooling, learning_rate: float
-) -> None:
+    tiny_bert, data_folder, pooling, learning_rate
+):
     data = read_engagement_data(data_folder, check_counts=False)
     recipe = PaperRecipe(pooling=pooling, head_steps=30, with_transfer=True, transfer_steps=5)
     before = load_encoder(str(tiny_bert)).model.state_dict()
@@ -78,7 +74,7 @@ def test_the_paper_s_recipe_trains_a_head_on_plain_vectors_of_a_frozen_encoder(
 
 
 def test_a_head_that_scores_every_pair_alike_is_refused(tiny_bert, data_folder, monkeypatch):
-    def silence(head: torch.nn.Module, *_: object) -> None:
+    def silence(head, *_):
         for weight in head.parameters():
             torch.nn.init.zeros_(weight)
 

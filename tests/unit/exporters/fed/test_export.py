@@ -1,7 +1,5 @@
 import json
 import re
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -14,22 +12,22 @@ from turnscore_exporters.bundles.writer import GRAPH_FILES
 from turnscore_exporters.commands import export as app
 from turnscore_exporters.errors import ExporterError, ParityError
 from turnscore_exporters.fed.bundle import read_qualities, run_fed_export
-from turnscore_exporters.fed.model import FedCheckpoint, build_probe, export_graph, load_checkpoint
+from turnscore_exporters.fed.model import build_probe, export_graph, load_checkpoint
 from turnscore_exporters.options import FedExportOptions
 from turnscore_models.bundle import read_bundle
 
 
 @pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> FedCheckpoint:
+def checkpoint(tmp_path_factory):
     return load_checkpoint(str(save_tiny_dialogpt(tmp_path_factory.mktemp("dialogpt"), positions=128)))
 
 
-def export(checkpoint: FedCheckpoint, **changes: Any) -> list[str]:
+def export(checkpoint, **changes):
     """What the export says."""
     return list(run_fed_export(FedExportOptions(checkpoint=checkpoint.name, version="1.0.0", turns=100, **changes)))
 
 
-def write_dialogues(path: Path) -> Path:
+def write_dialogues(path):
     return write_rows(path, [{"turns": turns_of(*(f"turn {turn} of {n}" for turn in range(6)))} for n in range(50)])
 
 
@@ -42,7 +40,7 @@ def test_a_vocabulary_in_slices_gives_the_same_losses(checkpoint, tmp_path, monk
     assert sliced == pytest.approx(whole, abs=1e-4)
 
 
-def test_the_command_writes_a_bundle_that_the_service_loads(checkpoint: FedCheckpoint, tmp_path: Path) -> None:
+def test_the_command_writes_a_bundle_that_the_service_loads(checkpoint, tmp_path):
     output = tmp_path / "bundle"
     reference = write_dialogues(tmp_path / "dialogues.jsonl.gz")
     own = tmp_path / "own.json"
@@ -59,7 +57,7 @@ def test_the_command_writes_a_bundle_that_the_service_loads(checkpoint: FedCheck
 
 
 def test_a_graph_that_disagrees_with_the_published_way_is_refused(checkpoint, tmp_path, monkeypatch):
-    def export_other_weights(model: torch.nn.Module, path: Path, *rest: object) -> None:
+    def export_other_weights(model, path, *rest):
         changed = load_checkpoint(checkpoint.name).model
         with torch.no_grad():
             changed.transformer.wpe.weight[:, :8] += 1.0
@@ -72,13 +70,13 @@ def test_a_graph_that_disagrees_with_the_published_way_is_refused(checkpoint, tm
     assert not (tmp_path / "b").exists()
 
 
-def test_wrong_choices_are_named(checkpoint: FedCheckpoint) -> None:
+def test_wrong_choices_are_named(checkpoint):
     for changes, message in (({}, "--output and --dialogues"), ({"verify": True, "graph": ["fp8"]}, "--graph")):
         with pytest.raises(ExporterError, match=message):
             export(checkpoint, **changes)
 
 
-def test_published_qualities_are_feds_eighteen_and_the_assessment_papers_seven() -> None:
+def test_published_qualities_are_feds_eighteen_and_the_assessment_papers_seven():
     known = read_qualities()
     assert len(known.sets["fed"]) == 18
     assert len(known.sets["human-assessment"]) == 7

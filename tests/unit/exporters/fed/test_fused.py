@@ -1,7 +1,6 @@
 """FED's graph for GPUs: fused attention gives what plain operators give, and is really there."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,12 +9,11 @@ from support.exporter_data import save_tiny_dialogpt, write_rows
 from support.files import invoke
 from support.graphs import run_graph
 from turnscore_core.inference.cuda_backend import CudaBackend, CudaOptions
-from turnscore_core.inference.devices import Device
 from turnscore_core.scorers.fed.batch import Branch, Conversation, FedBatch, build_tree
 from turnscore_exporters.commands import export as app
 from turnscore_exporters.errors import GraphExportError
 from turnscore_exporters.fed import model as fed_graphs
-from turnscore_exporters.fed.model import FedCheckpoint, FedModel, export_graph, load_checkpoint
+from turnscore_exporters.fed.model import FedModel, export_graph, load_checkpoint
 from turnscore_exporters.graphs.fp16 import emulate_fp16
 from turnscore_models.bundle import read_bundle
 
@@ -23,12 +21,12 @@ ROUNDING = 1e-4
 
 
 @pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> FedCheckpoint:
+def checkpoint(tmp_path_factory):
     return load_checkpoint(str(save_tiny_dialogpt(tmp_path_factory.mktemp("dialogpt"), positions=128)))
 
 
 @pytest.fixture(scope="module")
-def graphs(checkpoint: FedCheckpoint, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def graphs(checkpoint, tmp_path_factory):
     folder = tmp_path_factory.mktemp("graphs")
     paths = {name: folder / f"{name}.onnx" for name in ("plain", "fused", "half", "emulated")}
     export_graph(checkpoint.model, paths["plain"])
@@ -38,11 +36,11 @@ def graphs(checkpoint: FedCheckpoint, tmp_path_factory: pytest.TempPathFactory) 
     return paths
 
 
-def uneven_batch(vocabulary: int) -> dict[str, np.ndarray]:
+def uneven_batch(vocabulary):
     """A dialogue, candidates with stems, and a lone turn: trunks and branches of unlike widths, padding in each."""
     generator = np.random.default_rng(0)
 
-    def draw(count: int) -> tuple[int, ...]:
+    def draw(count):
         return tuple(int(each) for each in generator.integers(0, vocabulary, count))
 
     small, large = build_tree([draw(3), draw(4)]), build_tree([draw(6), draw(2), draw(7), draw(5)])
@@ -52,13 +50,13 @@ def uneven_batch(vocabulary: int) -> dict[str, np.ndarray]:
     return FedBatch([dialogue, candidates, alone], pad_id=0).feeds()
 
 
-def test_fused_attention_gives_what_plain_operators_give(graphs: dict[str, Path], checkpoint: FedCheckpoint) -> None:
+def test_fused_attention_gives_what_plain_operators_give(graphs, checkpoint):
     feeds = uneven_batch(checkpoint.model.config.vocab_size)
     assert run_graph(graphs["fused"], feeds)[0] == pytest.approx(run_graph(graphs["plain"], feeds)[0], abs=ROUNDING)
 
 
 @pytest.mark.gpu
-def test_a_gpu_gives_what_the_emulation_gives(cuda: Device, graphs: dict[str, Path], checkpoint: FedCheckpoint) -> None:
+def test_a_gpu_gives_what_the_emulation_gives(cuda, graphs, checkpoint):
     feeds = uneven_batch(checkpoint.model.config.vocab_size)
     found = CudaBackend(graphs["half"], cuda, CudaOptions()).run(feeds)["loss"]
     assert found == pytest.approx(run_graph(graphs["emulated"], feeds)[0], abs=0.05)
@@ -74,10 +72,10 @@ def test_the_command_writes_an_fp16_bundle_that_kept_the_order_of_turns(checkpoi
     generator = np.random.default_rng(0)
     plain = sorted(word for word in checkpoint.tokenizer.get_vocab() if word.isascii() and word.isalpha())
 
-    def say(speaker: str) -> dict[str, str]:
+    def say(speaker):
         return {"speaker": speaker, "text": " ".join(generator.choice(plain, 6))}
 
-    rows: list[object] = [{"turns": [say(each) for each in ("user", "system") * 3]} for _ in range(40)]
+    rows = [{"turns": [say(each) for each in ("user", "system") * 3]} for _ in range(40)]
     dialogues = write_rows(tmp_path / "dialogues.jsonl.gz", rows)
     qualities = tmp_path / "qualities.json"
     known = {"clear": {"positive": ["I see!"], "negative": ["What do you mean?", "That makes no sense!"]}}

@@ -1,6 +1,5 @@
 import random
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from support.exporter_data import build_sentence, write_rows
@@ -13,21 +12,21 @@ SIZE = {"vocabulary": 320, "positions": 64, "width": 16, "layers": 1, "heads": 2
 
 
 @pytest.fixture
-def data(tmp_path: Path) -> Path:
+def data(tmp_path):
     generator = random.Random(0)
     said = [[build_sentence(generator, 6) for _ in range(5)] for _ in range(400)]
-    rows: list[object] = [{"source": ("sgd", "chat")[number % 2], "turns": each} for number, each in enumerate(said)]
+    rows = [{"source": ("sgd", "chat")[number % 2], "turns": each} for number, each in enumerate(said)]
     write_rows(tmp_path / "data" / "dialogue_text.jsonl.gz", rows)
     return tmp_path / "data"
 
 
-def test_held_out_dialogues_are_not_trained_on(data: Path) -> None:
+def test_held_out_dialogues_are_not_trained_on(data):
     texts = read_texts(data)
     assert texts.held_out
     assert not set(texts.held_out) & set(texts.train)
 
 
-def test_another_vocabulary_never_gets_the_tokenizer_that_lies_in_the_folder(data: Path, tmp_path: Path) -> None:
+def test_another_vocabulary_never_gets_the_tokenizer_that_lies_in_the_folder(data, tmp_path):
     job = LanguageModelOptions(data=data, output=tmp_path / "lm", **SIZE, steps=1)
     smaller = replace(job, vocabulary=300)
     run_language_model_training(job)

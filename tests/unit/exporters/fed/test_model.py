@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import pytest
 import torch
 from support.exporter_data import save_tiny_dialogpt
@@ -12,7 +10,7 @@ FOLLOW_UPS = [[70, 71, 72], [70, 73, 74, 75], [80, 81]]
 
 
 @pytest.mark.parametrize("sharpness", [1, 12])
-def test_unseen_tokens_change_no_loss_however_high_they_score(tmp_path: Path, sharpness: int) -> None:
+def test_unseen_tokens_change_no_loss_however_high_they_score(tmp_path, sharpness):
     checkpoint = load_checkpoint(str(save_tiny_dialogpt(tmp_path, positions=64)))
     with torch.no_grad():
         for block in checkpoint.model.transformer.h:

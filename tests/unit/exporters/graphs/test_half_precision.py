@@ -1,7 +1,6 @@
 """The fp16 graph of a tiny random BERT: fused, fp16 where it claims to be, and measured as a GPU computes it."""
 
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import onnx
@@ -10,7 +9,6 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 from support.graphs import run_graph
 from turnscore_core.inference.cuda_backend import CudaBackend, CudaOptions
-from turnscore_core.inference.devices import Device
 from turnscore_exporters.bundles.writer import check_parity, turns_of
 from turnscore_exporters.engagement.model import CONTRACT, EngagementModel, EngagementSettings
 from turnscore_exporters.errors import GraphExportError, ParityError
@@ -23,7 +21,7 @@ HALF, FLOAT = TensorProto.FLOAT16, TensorProto.FLOAT
 
 
 @pytest.fixture(scope="module")
-def graphs(tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def graphs(tiny_bert, tmp_path_factory):
     folder = tmp_path_factory.mktemp("half")
     paths = {name: folder / f"{name}.onnx" for name in ("fp32", "fp16", "emulated")}
     encoder = load_encoder(str(tiny_bert))
@@ -35,7 +33,7 @@ def graphs(tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[st
     return paths
 
 
-def random_pairs() -> dict[str, np.ndarray]:
+def random_pairs():
     generator = np.random.default_rng(0)
     mask = (np.arange(24)[None] < generator.integers(3, 24, 16)[:, None]).astype(np.int64)
     ids = generator.integers(5, 90, (16, 24)) * mask
@@ -43,7 +41,7 @@ def random_pairs() -> dict[str, np.ndarray]:
     return {"input_ids": ids, "attention_mask": mask, "query_row": rows[:, 0], "reply_row": rows[:, 1]}
 
 
-def save_chain(path: Path, first: float, second: float) -> Path:
+def save_chain(path, first, second):
     """fp32 x [n, 4] times two constant fp16 matrices."""
     matrices = [
         numpy_helper.from_array((np.eye(4) * scale).astype(np.float16), name)
@@ -61,7 +59,7 @@ def save_chain(path: Path, first: float, second: float) -> Path:
     return path
 
 
-def test_every_layer_is_fused_and_fp16_and_the_heads_stay_fp32(graphs: dict[str, Path]) -> None:
+def test_every_layer_is_fused_and_fp16_and_the_heads_stay_fp32(graphs):
     graph = onnx.load(graphs["fp16"]).graph
     found = Counter(node.op_type for node in graph.node)
     assert found["Attention"] == LAYERS
@@ -74,14 +72,14 @@ def test_every_layer_is_fused_and_fp16_and_the_heads_stay_fp32(graphs: dict[str,
     assert all(kinds[name] == HALF for name in large if not name.startswith("heads."))
 
 
-def test_fp16_is_close_to_fp32_and_rounds_more_than_its_weights(graphs: dict[str, Path]) -> None:
+def test_fp16_is_close_to_fp32_and_rounds_more_than_its_weights(graphs):
     feeds = random_pairs()
     exact, weights_alone, all_rounded = (run_graph(graphs[name], feeds)[0] for name in ("fp32", "fp16", "emulated"))
     assert np.abs(all_rounded - exact).max() < 1e-3
     assert np.abs(all_rounded - exact).mean() > np.abs(weights_alone - exact).mean() > 0
 
 
-def test_a_weight_beyond_fp16_is_refused_by_name(graphs: dict[str, Path], tmp_path: Path) -> None:
+def test_a_weight_beyond_fp16_is_refused_by_name(graphs, tmp_path):
     model = onnx.load(graphs["fp32"])
     weight = next(tensor for tensor in model.graph.initializer if tensor.name == "encoder.embeddings.LayerNorm.weight")
     weight.CopyFrom(numpy_helper.from_array(np.full(64, 1e5, np.float32), weight.name))
@@ -90,7 +88,7 @@ def test_a_weight_beyond_fp16_is_refused_by_name(graphs: dict[str, Path], tmp_pa
         convert_fp16(tmp_path / "large.onnx", tmp_path / "half.onnx")
 
 
-def test_emulation_rounds_after_every_operator(tmp_path: Path) -> None:
+def test_emulation_rounds_after_every_operator(tmp_path):
     save_chain(tmp_path / "chain.onnx", 1.1, 0.9)
     emulate_fp16(tmp_path / "chain.onnx", tmp_path / "emulated.onnx")
     values = np.random.default_rng(0).random((8, 4)).astype(np.float32)
@@ -100,12 +98,12 @@ def test_emulation_rounds_after_every_operator(tmp_path: Path) -> None:
 
 
 @pytest.mark.gpu
-def test_a_gpu_gives_what_the_emulation_gives(cuda: Device, graphs: dict[str, Path]) -> None:
+def test_a_gpu_gives_what_the_emulation_gives(cuda, graphs):
     found = CudaBackend(graphs["fp16"], cuda, CudaOptions()).run(random_pairs())["probability"]
     assert found == pytest.approx(run_graph(graphs["emulated"], random_pairs())[0], abs=0.005)
 
 
-def test_an_fp16_graph_that_reorders_turns_is_refused_whatever_its_largest_difference() -> None:
+def test_an_fp16_graph_that_reorders_turns_is_refused_whatever_its_largest_difference():
     turns = turns_of([("hi", str(number)) for number in range(50)])
     expected = [number / 1e4 for number in range(50)]
     shuffled = [number / 1e4 for number in np.random.default_rng(0).permutation(50)]

@@ -1,10 +1,8 @@
 """The int8 graph of a tiny random BERT: independent of batch and padding, close to fp32, int8 where it claims to be."""
 
 import shutil
-from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import onnx
 import pytest
 import torch
@@ -29,14 +27,14 @@ CLOSE = 0.02  # chosen: half as much again as measured (0.013)
 class PooledBert(export.BertGraph):
     """Mean and maximum over real tokens, then a small head: the forms our exports have."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         shape = {**SHAPE, "vocab_size": VOCABULARY, "num_hidden_layers": LAYERS, "intermediate_size": 4 * HIDDEN}
         config = BertConfig(**shape, initializer_range=0.1, attn_implementation="eager")
         self.encoder = BertModel(config, add_pooling_layer=False)
         self.head = torch.nn.Linear(2 * HIDDEN, 8)
 
-    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def forward(self, input_ids, attention_mask):
         tokens = self.encoder(
             input_ids=input_ids, attention_mask=attention_mask, token_type_ids=torch.zeros_like(input_ids)
         ).last_hidden_state
@@ -47,7 +45,7 @@ class PooledBert(export.BertGraph):
 
 
 @pytest.fixture(scope="module")
-def graphs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def graphs(tmp_path_factory):
     """Paths of the graph as traced, with fused attention, of the int8 form of both, and without padding of the last."""
     folder = tmp_path_factory.mktemp("graphs")
     paths = {name: folder / f"{name}.onnx" for name in ("plain", "fused", "int8_of_plain", "int8_of_fused", "unpadded")}
@@ -63,11 +61,11 @@ def graphs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="module", params=["int8_of_plain", "int8_of_fused", "unpadded"])
-def int8_path(request: pytest.FixtureRequest, graphs: dict[str, Path]) -> Path:
+def int8_path(request, graphs):
     return graphs[request.param]
 
 
-def batch(*rows: list[int], tokens: int = 0) -> dict[str, npt.NDArray[np.int64]]:
+def batch(*rows, tokens=0):
     width = tokens or max(map(len, rows))
     input_ids = np.zeros((len(rows), width), np.int64)
     for row, ids in enumerate(rows):
@@ -75,40 +73,39 @@ def batch(*rows: list[int], tokens: int = 0) -> dict[str, npt.NDArray[np.int64]]
     return {"input_ids": input_ids, "attention_mask": (input_ids > 0).astype(np.int64)}
 
 
-def random_rows() -> list[list[int]]:
+def random_rows():
     generator = np.random.default_rng(1)
     return [generator.integers(1, VOCABULARY, length).tolist() for length in generator.integers(3, 30, ROWS)]
 
 
-def run(path: Path, *rows: list[int], tokens: int = 0) -> npt.NDArray[np.float32]:
+def run(path, *rows, tokens=0):
     return run_graph(path, batch(*rows, tokens=tokens), "vectors")[0]
 
 
-def relative_differences(found: npt.NDArray[np.float32], expected: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+def relative_differences(found, expected):
     """Length of each row's difference over the length of the expected row."""
-    differences: npt.NDArray[np.float32] = np.linalg.norm(found - expected, axis=1) / np.linalg.norm(expected, axis=1)
-    return differences
+    return np.linalg.norm(found - expected, axis=1) / np.linalg.norm(expected, axis=1)
 
 
-def test_row_alone_scores_as_in_a_batch(int8_path: Path) -> None:
+def test_row_alone_scores_as_in_a_batch(int8_path):
     rows = random_rows()[:8]
     together = run(int8_path, *rows)
     alone = np.concatenate([run(int8_path, row) for row in rows])
     assert relative_differences(alone, together).max() < 1e-6
 
 
-def test_padding_does_not_reach_the_result(int8_path: Path) -> None:
+def test_padding_does_not_reach_the_result(int8_path):
     rows = [row[:16] for row in random_rows()]
     assert relative_differences(run(int8_path, *rows, tokens=16), run(int8_path, *rows, tokens=64)).max() < 1e-6
 
 
-def test_int8_stays_close_to_fp32(int8_path: Path, graphs: dict[str, Path]) -> None:
+def test_int8_stays_close_to_fp32(int8_path, graphs):
     rows = random_rows()
     differences = relative_differences(run(int8_path, *rows), run(graphs["plain"], *rows))
     assert differences.mean() < CLOSE
 
 
-def test_every_large_matrix_and_every_table_is_int8(int8_path: Path) -> None:
+def test_every_large_matrix_and_every_table_is_int8(int8_path):
     graph = onnx.load(int8_path).graph
     matrices = [tensor for tensor in graph.initializer if len(tensor.dims) == 2 and min(tensor.dims) > 1]
     fp32 = [tensor.name for tensor in matrices if tensor.data_type == TensorProto.FLOAT]
@@ -119,7 +116,7 @@ def test_every_large_matrix_and_every_table_is_int8(int8_path: Path) -> None:
 
 
 @pytest.mark.parametrize("tokens", [29, 64])
-def test_without_padding_every_score_is_the_same_to_the_last_bit(graphs: dict[str, Path], tokens: int) -> None:
+def test_without_padding_every_score_is_the_same_to_the_last_bit(graphs, tokens):
     rows = random_rows()
     before, after = (run(graphs[name], *rows, tokens=tokens) for name in ("int8_of_fused", "unpadded"))
     assert np.array_equal(before, after)
@@ -136,7 +133,7 @@ def test_without_padding_every_matrix_is_multiplied_with_real_tokens_alone(graph
     assert {len(each) for each in found} == {sum(map(len, rows))}
 
 
-def test_only_a_berts_graph_can_do_without_padding(graphs: dict[str, Path], tmp_path: Path) -> None:
+def test_only_a_berts_graph_can_do_without_padding(graphs, tmp_path):
     for name in ("plain", "fused"):
         shutil.copy(graphs[name], tmp_path / name)
         with pytest.raises(GraphExportError, match="no attention"):
@@ -148,7 +145,7 @@ def test_only_a_berts_graph_can_do_without_padding(graphs: dict[str, Path], tmp_
         export.skip_padding(tmp_path / "other.onnx")
 
 
-def test_attention_that_is_no_bert_is_refused(graphs: dict[str, Path], tmp_path: Path) -> None:
+def test_attention_that_is_no_bert_is_refused(graphs, tmp_path):
     model = onnx.load(graphs["fused"])
     attention = next(node for node in model.graph.node if node.op_type == "Attention")
     attention.attribute.append(helper.make_attribute("unidirectional", 1))

@@ -1,18 +1,17 @@
 """Relevance and USR as bundles: any BERT or RoBERTa, served as its checkpoint scores."""
 
 import json
-from pathlib import Path
 
 import pytest
 from support.exporter_data import save_tiny_bert, save_tiny_masked, save_tiny_pair
 from support.files import invoke
 from turnscore_core.errors import InvalidRequestError
-from turnscore_core.loaded_scorer import LoadedScorer, load_scorer
-from turnscore_core.scorers.scorer import RawScore, TurnToScore
+from turnscore_core.loaded_scorer import load_scorer
+from turnscore_core.scorers.scorer import TurnToScore
 from turnscore_exporters.commands import export as app
 from turnscore_exporters.errors import EncoderError
 from turnscore_exporters.pair_models.models import load_masked_model, load_pair_model, score_masked, score_pairs
-from turnscore_models.bundle import Bundle, read_bundle
+from turnscore_models.bundle import read_bundle
 from turnscore_wire import Turn
 
 FAMILIES = ("bert", "roberta")
@@ -21,12 +20,12 @@ of_bert = pytest.mark.parametrize("family", ["bert"], indirect=True, scope="modu
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
-def family(request: pytest.FixtureRequest) -> str:
+def family(request):
     return str(request.param)
 
 
 @pytest.fixture(scope="module")
-def usr(family: str, data_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Bundle]:
+def usr(family, data_folder, tmp_path_factory):
     folder = tmp_path_factory.mktemp("usr")
     save_tiny_masked(folder / "masked", family)
     save_tiny_pair(folder / "retrieval", family, labels=2)
@@ -40,14 +39,14 @@ def usr(family: str, data_folder: Path, tmp_path_factory: pytest.TempPathFactory
     return folder, read_bundle(output)
 
 
-def score(loaded: LoadedScorer, said: str, response: str, *facts: str) -> RawScore:
+def score(loaded, said, response, *facts):
     options = loaded.scorer.read_options({"facts": list(facts)} if facts else {})
     turn = TurnToScore([Turn(speaker="user", text=said)] if said else [], response, options=options)
     [found] = loaded.scorer.score(loaded.scorer.encode([loaded.trim(turn)]))
     return found
 
 
-def test_relevance_is_what_the_checkpoint_says(family: str, data_folder: Path, tmp_path: Path) -> None:
+def test_relevance_is_what_the_checkpoint_says(family, data_folder, tmp_path):
     checkpoint = save_tiny_pair(tmp_path / "checkpoint", family, labels={"bert": 1, "roberta": 2}[family])
     output = tmp_path / "bundle"
     options = ["--version", "0.0.1", "--output", output, "--data", data_folder, "--turns", 200, "--token-limit", 40]
@@ -60,7 +59,7 @@ def test_relevance_is_what_the_checkpoint_says(family: str, data_folder: Path, t
         assert score(loaded, *pair).value == pytest.approx(score_pairs(plain, [pair])[0], abs=1e-4)
 
 
-def test_usr_s_parts_are_what_the_checkpoints_say(usr: tuple[Path, Bundle]) -> None:
+def test_usr_s_parts_are_what_the_checkpoints_say(usr):
     folder, bundle = usr
     masked, retrieval = load_masked_model(str(folder / "masked"), 40), load_pair_model(str(folder / "retrieval"), 40)
     loaded = load_scorer(bundle, "fp32")
@@ -75,7 +74,7 @@ def test_usr_s_parts_are_what_the_checkpoints_say(usr: tuple[Path, Bundle]) -> N
 
 
 @of_bert
-def test_facts_make_a_part_of_their_own_and_a_key_of_their_own(usr: tuple[Path, Bundle]) -> None:
+def test_facts_make_a_part_of_their_own_and_a_key_of_their_own(usr):
     folder, bundle = usr
     retrieval = load_pair_model(str(folder / "retrieval"), 40)
     loaded = load_scorer(bundle, "fp32")
@@ -92,7 +91,7 @@ def test_facts_make_a_part_of_their_own_and_a_key_of_their_own(usr: tuple[Path, 
 
 
 @of_bert
-def test_a_turn_scores_the_same_in_a_batch(usr: tuple[Path, Bundle]) -> None:
+def test_a_turn_scores_the_same_in_a_batch(usr):
     _, bundle = usr
     for variant in bundle.manifest.graphs:
         scorer = load_scorer(bundle, variant).scorer
@@ -119,12 +118,12 @@ def test_a_turn_scores_the_same_in_a_batch(usr: tuple[Path, Bundle]) -> None:
 def test_facts_beyond_their_bounds_are_refused_by_their_place(usr, options, field, said):
     scorer = load_scorer(usr[1], "fp32").scorer
     with pytest.raises(InvalidRequestError, match=said) as refused:
-        scorer.read_options(options)  # type: ignore[arg-type]
+        scorer.read_options(options)
     assert refused.value.field == field
-    assert len(scorer.read_options({"facts": ["x" * 256] * 8})) == 8  # type: ignore[arg-type]
+    assert len(scorer.read_options({"facts": ["x" * 256] * 8})) == 8
 
 
-def test_other_vocabularies_and_a_head_of_three_classes_are_refused(data_folder: Path, tmp_path: Path) -> None:
+def test_other_vocabularies_and_a_head_of_three_classes_are_refused(data_folder, tmp_path):
     save_tiny_masked(tmp_path / "masked", "bert")
     save_tiny_pair(tmp_path / "retrieval", "roberta")
     options = ["--masked", tmp_path / "masked", "--retrieval", tmp_path / "retrieval", "--version", "0.0.1"]
@@ -136,7 +135,7 @@ def test_other_vocabularies_and_a_head_of_three_classes_are_refused(data_folder:
     assert not (tmp_path / "bundle").exists()
 
 
-def test_other_models_and_unknown_names_are_refused(tiny_bert: Path, tmp_path: Path) -> None:
+def test_other_models_and_unknown_names_are_refused(tiny_bert, tmp_path):
     with pytest.raises(EncoderError, match="cannot be loaded"):
         load_pair_model(str(tmp_path / "none"))
     save_tiny_bert(tmp_path)

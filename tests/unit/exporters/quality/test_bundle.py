@@ -4,7 +4,6 @@ import json
 import random
 import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -29,10 +28,9 @@ from turnscore_exporters.quality.dequantize import put_weights
 from turnscore_exporters.quality.model import HeadSet, JointPart, QualityModel, QualitySettings, load_model
 from turnscore_exporters.quality.value import FittedFormula, read_formula, write_formula
 from turnscore_exporters.training.encoders import load_encoder, save_model
-from turnscore_models.bundle import Bundle, read_bundle, starter_bundles
-from turnscore_models.manifest import GraphVariant, MismatchedGraphError, Threshold
+from turnscore_models.bundle import read_bundle, starter_bundles
+from turnscore_models.manifest import MismatchedGraphError, Threshold
 from turnscore_wire import Turn
-from typer.testing import Result
 
 LAYOUT = RowLayout(turn_tokens=8, response_tokens=40, response_end_tokens=10)
 FORMULA = FittedFormula(
@@ -43,12 +41,12 @@ FORMULA = FittedFormula(
 )
 
 
-def make_turns(count: int) -> list[TurnToScore]:
+def make_turns(count):
     """Responses after up to four turns; every seventh says an earlier turn again."""
     chance = random.Random(16)
     turns = []
 
-    def say() -> Turn:
+    def say():
         return Turn(speaker=chance.choice(["user", "system"]), text=build_sentence(chance, chance.randint(1, 9)))
 
     for number in range(count):
@@ -59,7 +57,7 @@ def make_turns(count: int) -> list[TurnToScore]:
 
 
 @pytest.fixture(scope="module")
-def checkpoint(tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def checkpoint(tiny_bert, tmp_path_factory):
     folder = tmp_path_factory.mktemp("quality_checkpoint")
     torch.manual_seed(0)
     encoder = load_encoder(str(tiny_bert), LAYOUT.row_tokens)
@@ -78,14 +76,14 @@ def checkpoint(tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 
 @pytest.fixture(scope="module")
-def bundle(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+def bundle(checkpoint, tmp_path_factory):
     output = tmp_path_factory.mktemp("quality_bundle") / "bundle"
     graphs = ["--graph", "fp32", "--graph", "cpu-int8", "--graph", "cuda-fp16"]
     export(checkpoint, output, *graphs, "--int8-tolerance", 0.5, "--fp16-tolerance", 0.05)
     return read_bundle(output)
 
 
-def export(checkpoint: Path, output: Path, *options: object, code: int = 0) -> Result:
+def export(checkpoint, output, *options, code=0):
     """Exports the checkpoint by the command, measured on made-up turns."""
     paths = ["--checkpoint", checkpoint, "--data", checkpoint, "--output", output]
     with pytest.MonkeyPatch.context() as patched:
@@ -93,7 +91,7 @@ def export(checkpoint: Path, output: Path, *options: object, code: int = 0) -> R
         return invoke(app, ["quality", *paths, "--version", "0.0.1", *options], code)
 
 
-def test_every_graph_serves_what_the_checkpoint_computes(bundle: Bundle, checkpoint: Path):
+def test_every_graph_serves_what_the_checkpoint_computes(bundle, checkpoint):
     model, encoder = load_model(checkpoint)
     turns = make_turns(30)
     expected = score_turns(model, encoder, turns)
@@ -104,7 +102,7 @@ def test_every_graph_serves_what_the_checkpoint_computes(bundle: Bundle, checkpo
 
 
 @pytest.mark.parametrize("variant", ["fp32", "cpu-int8"])
-def test_no_bit_of_a_turns_features_depends_on_its_batch_or_on_what_is_kept(bundle: Bundle, variant: GraphVariant):
+def test_no_bit_of_a_turns_features_depends_on_its_batch_or_on_what_is_kept(bundle, variant):
     alone, kept = (load_scorer(bundle, variant, threads=1).scorer for _ in range(2))
     assert isinstance(alone, QualityScorer)
     assert isinstance(kept, QualityScorer)
@@ -118,7 +116,7 @@ def test_no_bit_of_a_turns_features_depends_on_its_batch_or_on_what_is_kept(bund
     assert store.counts().hits["context"] > 100
 
 
-def test_the_int8_graph_keeps_token_vectors_rounded(bundle: Bundle):
+def test_the_int8_graph_keeps_token_vectors_rounded(bundle):
     files = list(map(bundle.path_of, bundle.manifest.graphs["cpu-int8"].files))
     first, second = (OnnxBackend(file, threads=1) for file in files)
     given = {each.name: (each.dtype, each.shape[-1]) for each in first.outputs}
@@ -131,7 +129,7 @@ def test_the_int8_graph_keeps_token_vectors_rounded(bundle: Bundle):
     assert not {"lower", "upper"} & taken
 
 
-def test_the_manifest_says_what_was_measured_of_every_head_and_graph(bundle: Bundle):
+def test_the_manifest_says_what_was_measured_of_every_head_and_graph(bundle):
     for spec in bundle.manifest.graphs.values():
         assert spec.parity_measured["turns"] == 200
         found = [spec.parity_measured[f"{name}_max_abs"] for name in (*HEADS, *REACTIONS)]
@@ -143,7 +141,7 @@ def test_the_manifest_says_what_was_measured_of_every_head_and_graph(bundle: Bun
     assert bundle.manifest.threshold == Threshold(value=0.3, source="made up")
 
 
-def test_percentiles_of_value_and_heads_are_those_of_the_reference_turns(bundle: Bundle):
+def test_percentiles_of_value_and_heads_are_those_of_the_reference_turns(bundle):
     loaded = load_scorer(bundle, "fp32")
     scores = serve(loaded.scorer, make_turns(200))
     found = [[loaded.percentile(each) or 0.0 for each in scores]]
@@ -151,7 +149,7 @@ def test_percentiles_of_value_and_heads_are_those_of_the_reference_turns(bundle:
     assert np.median(found, axis=1) == pytest.approx([50.0] * (1 + len(HEADS)), abs=2)
 
 
-def test_the_self_test_holds_details_and_refuses_permuted_heads(bundle: Bundle, tmp_path: Path):
+def test_the_self_test_holds_details_and_refuses_permuted_heads(bundle, tmp_path):
     [first, *_] = bundle.self_test().turns
     assert set(first.graphs["cpu-int8"].details) == set(HEADS)
     for part in ("", "quality"):
@@ -167,7 +165,7 @@ def test_the_self_test_holds_details_and_refuses_permuted_heads(bundle: Bundle, 
 def test_a_part_that_disagrees_stops_the_export_by_its_name(checkpoint, tmp_path, monkeypatch, part, tolerance, said):
     forward = part.forward
 
-    def shift(self: Any, *inputs: torch.Tensor, **named: torch.Tensor) -> Any:
+    def shift(self, *inputs, **named):
         outputs = forward(self, *inputs, **named)
         if not torch.jit.is_tracing():
             return outputs
@@ -179,7 +177,7 @@ def test_a_part_that_disagrees_stops_the_export_by_its_name(checkpoint, tmp_path
     assert not (tmp_path / "bundle").exists()
 
 
-def test_a_lost_checkpoint_is_recovered_from_the_int8_graph(bundle: Bundle, checkpoint: Path, tmp_path: Path):
+def test_a_lost_checkpoint_is_recovered_from_the_int8_graph(bundle, checkpoint, tmp_path):
     invoke(app, ["dequantize", "--bundle", f"{bundle.folder}/", "--output", tmp_path / "again"])
     (model, encoder), (again, _) = load_model(checkpoint), load_model(tmp_path / "again")
     found = again.state_dict()
@@ -195,7 +193,7 @@ def test_a_lost_checkpoint_is_recovered_from_the_int8_graph(bundle: Bundle, chec
     assert json.loads((tmp_path / "again/training.json").read_text())["recovered_from"] == "quality:0.0.1"
 
 
-def test_no_checkpoint_is_recovered_where_the_graph_lacks_a_weight(bundle: Bundle, checkpoint: Path, tmp_path: Path):
+def test_no_checkpoint_is_recovered_where_the_graph_lacks_a_weight(bundle, checkpoint, tmp_path):
     model, _ = load_model(checkpoint)
     with pytest.raises(CheckpointError, match="holds no encoder"):
         put_weights(model, list(map(bundle.path_of, bundle.manifest.graphs["fp32"].files)), [])
@@ -205,7 +203,7 @@ def test_no_checkpoint_is_recovered_where_the_graph_lacks_a_weight(bundle: Bundl
     assert not (tmp_path / "none").exists()
 
 
-def test_a_checkpoint_of_the_shipped_bundle_takes_the_heads_for_user_turns_of_reaction(tmp_path: Path):
+def test_a_checkpoint_of_the_shipped_bundle_takes_the_heads_for_user_turns_of_reaction(tmp_path):
     starters = {each.name: each for each in starter_bundles()}
     command = ["dequantize", "--bundle", f"{starters['quality']}/", "--output", tmp_path / "checkpoint"]
     assert "name a bundle of reaction with --reaction" in invoke(app, command, 1).output
@@ -218,6 +216,6 @@ def test_a_checkpoint_of_the_shipped_bundle_takes_the_heads_for_user_turns_of_re
     assert np.corrcoef(found, served)[0, 1] > 0.99
 
 
-def test_a_checkpoint_without_its_formula_is_refused(checkpoint: Path, tmp_path: Path):
+def test_a_checkpoint_without_its_formula_is_refused(checkpoint, tmp_path):
     shutil.copytree(checkpoint, tmp_path / "copy", ignore=shutil.ignore_patterns("value.json"))
     assert "has no value.json" in export(tmp_path / "copy", tmp_path / "bundle", code=1).output

@@ -1,7 +1,6 @@
 """The quality model: rows of their own, attention to the conversation, and a loss that knows what is unknown."""
 
 import random
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,7 +24,7 @@ from turnscore_exporters.quality.model import (
     smooth_joint_layers,
 )
 from turnscore_exporters.quality.value import FittedFormula, fit_probability, fit_weights, read_formula, write_formula
-from turnscore_exporters.training.encoders import Encoder, load_encoder, save_model
+from turnscore_exporters.training.encoders import load_encoder, save_model
 
 LAYOUT = RowLayout(turn_tokens=12, response_tokens=20, response_end_tokens=6)
 CONTEXT = (("user", "hi"), ("system", "what did you do"), ("user", "i saw whales"))
@@ -33,12 +32,12 @@ LONG = "the sea and " * 4
 
 
 @pytest.fixture(scope="module")
-def encoder(tiny_bert: Path) -> Encoder:
+def encoder(tiny_bert):
     return load_encoder(str(tiny_bert))
 
 
 @pytest.fixture(scope="module")
-def model(encoder: Encoder) -> QualityModel:
+def model(encoder):
     torch.manual_seed(0)
     made = QualityModel(encoder.model, QualitySettings(encoder.name, LAYOUT)).eval()
     with torch.no_grad():
@@ -49,31 +48,29 @@ def model(encoder: Encoder) -> QualityModel:
 
 
 @pytest.fixture
-def builder(encoder: Encoder) -> RowBuilder:
+def builder(encoder):
     return RowBuilder(encoder, LAYOUT)
 
 
-def relevant_of(
-    model: QualityModel, builder: RowBuilder, *turns: tuple[tuple[tuple[str, str], ...], str]
-) -> list[float]:
+def relevant_of(model, builder, *turns):
     heads, _ = score_rows(model, builder.build(turns))
     return [round(float(value), 6) for value in heads[:, RELEVANT]]
 
 
-def test_a_turn_scores_the_same_alone_as_in_company(model: QualityModel, builder: RowBuilder) -> None:
+def test_a_turn_scores_the_same_alone_as_in_company(model, builder):
     turns = builder.build([(CONTEXT, "i like whales"), (CONTEXT[:1], LONG), ((), "ok"), (CONTEXT, "no lol")])
     one_by_one = zip(*(score_rows(model, [turn]) for turn in turns), strict=True)
     for together, alone in zip(score_rows(model, turns), one_by_one, strict=True):
         assert torch.allclose(together, torch.cat(alone), atol=1e-5)
 
 
-def test_the_context_counts_and_so_do_its_order_and_who_said_it(model: QualityModel, builder: RowBuilder) -> None:
+def test_the_context_counts_and_so_do_its_order_and_who_said_it(model, builder):
     other_speakers = tuple(("system" if speaker == "user" else "user", text) for speaker, text in CONTEXT)
     contexts = (CONTEXT, CONTEXT[::-1], other_speakers, ())
     assert len(set(relevant_of(model, builder, *((context, "i like whales") for context in contexts)))) == 4
 
 
-def test_a_turn_that_is_not_compared_is_still_attended_to(model: QualityModel, builder: RowBuilder) -> None:
+def test_a_turn_that_is_not_compared_is_still_attended_to(model, builder):
     same = (("user", "hi"), ("system", "ok"), ("user", "i saw whales"))
     turns = [((("system", first), *same), "i like whales") for first in ("the sea", "no lol")]
     one, other = relevant_of(model, builder, *turns)
@@ -83,7 +80,7 @@ def test_a_turn_that_is_not_compared_is_still_attended_to(model: QualityModel, b
     assert one == other
 
 
-def test_smoothing_the_joint_layers_changes_no_answer(encoder: Encoder, builder: RowBuilder) -> None:
+def test_smoothing_the_joint_layers_changes_no_answer(encoder, builder):
     torch.manual_seed(1)
     model = QualityModel(encoder.model, QualitySettings(encoder.name, LAYOUT)).eval()
     turns = builder.build([(CONTEXT, "i like whales"), (CONTEXT[:1], LONG)])
@@ -93,7 +90,7 @@ def test_smoothing_the_joint_layers_changes_no_answer(encoder: Encoder, builder:
     assert torch.allclose(before, score_rows(model, turns)[0], atol=1e-5)
 
 
-def test_a_checkpoint_is_read_as_it_was_written(model: QualityModel, encoder: Encoder, tmp_path: Path) -> None:
+def test_a_checkpoint_is_read_as_it_was_written(model, encoder, tmp_path):
     save_model(model, encoder, tmp_path)
     read, read_encoder = load_model(tmp_path)
     assert read.settings == model.settings
@@ -104,23 +101,23 @@ def test_a_checkpoint_is_read_as_it_was_written(model: QualityModel, encoder: En
         load_model(tmp_path)
 
 
-def test_an_encoder_of_shorter_rows_is_refused(encoder: Encoder) -> None:
+def test_an_encoder_of_shorter_rows_is_refused(encoder):
     with pytest.raises(EncoderError, match="a row has 402"):
         RowBuilder(encoder, RowLayout(response_tokens=400))
 
 
-def outputs_of(quality: torch.Tensor) -> Outputs:
+def outputs_of(quality):
     count = len(quality)
     rows = torch.zeros(count, 3, dtype=torch.int64)
     vectors, context = torch.zeros(count, 9), torch.zeros(1, 9)
     return Outputs(quality, torch.zeros(count, len(REACTIONS)), vectors, context, rows, torch.zeros(count, 1))
 
 
-def item(**marks: float) -> training.TrainingItem:
+def item(**marks):
     return training.TrainingItem(CONTEXT, "ok", [marks.get(name, UNKNOWN) for name in HEADS], set_name="a")
 
 
-def test_what_is_unknown_costs_nothing(model: QualityModel) -> None:
+def test_what_is_unknown_costs_nothing(model):
     quality = torch.zeros(2, len(HEADS) + 1)
     nothing = training.compute_loss(model, outputs_of(quality), [item(), item()], training.JudgedRecipe())
     assert float(nothing.detach()) == 0
@@ -149,13 +146,13 @@ MATERIAL = training.Material(judged=JUDGED, modern=JUDGED[:2], user_turns=[USER]
 RECIPE = training.JudgedRecipe(judged=4, user_turns=1, groups=0, bots=0, drills=1, passes=6.0)
 
 
-def test_a_user_turn_is_seen_from_the_users_side() -> None:
+def test_a_user_turn_is_seen_from_the_users_side():
     made = training.reaction_item(USER)
     assert made.context == (("system", "hi"), ("user", "what did you do"))
     assert made.reactions == [0.25, *(float(name == "corrects") for name in REACTIONS[1:])]
 
 
-def test_training_learns_which_response_was_marked_better(tiny_bert: Path, tmp_path: Path) -> None:
+def test_training_learns_which_response_was_marked_better(tiny_bert, tmp_path):
     torch.manual_seed(0)
     encoder = load_encoder(str(tiny_bert))
     model = QualityModel(encoder.model, QualitySettings(encoder.name, LAYOUT))
@@ -164,7 +161,7 @@ def test_training_learns_which_response_was_marked_better(tiny_bert: Path, tmp_p
     assert float(heads[0, OVERALL]) > float(heads[1, OVERALL]) + 0.1
 
 
-def test_drills_are_what_they_say() -> None:
+def test_drills_are_what_they_say():
     generator = random.Random(0)
     questions = [make_short_answers(generator) for _ in range(400)]
     assert all(answers[0].system == "right" and answers[0].labels == RIGHT for answers in questions)
@@ -180,14 +177,14 @@ def test_drills_are_what_they_say() -> None:
         assert fitting.labels["overall"] > 0.5 > wrong.labels["overall"]
 
 
-def test_the_parts_of_the_judged_dialogues_are_the_same_on_every_machine() -> None:
+def test_the_parts_of_the_judged_dialogues_are_the_same_on_every_machine():
     parts = [part_of(f"d{number}", "dev") for number in range(2000)]
     assert parts[:6] == ["calibrate", "calibrate", "choose", "choose", "report", "report"]
     assert [round(parts.count(name) / 2000, 1) for name in ("choose", "calibrate", "report")] == [0.3, 0.3, 0.4]
     assert part_of("d1", "train") == "train"
 
 
-def test_weights_find_the_head_that_people_follow_and_none_is_negative() -> None:
+def test_weights_find_the_head_that_people_follow_and_none_is_negative():
     generator = np.random.default_rng(0)
     heads = generator.uniform(0.1, 0.9, (400, len(HEADS)))
     ratings = heads[:, 0] - 2 * heads[:, 1] + generator.normal(0, 0.1, 400)
@@ -197,7 +194,7 @@ def test_weights_find_the_head_that_people_follow_and_none_is_negative() -> None
     assert min(weights.values()) >= 0.0
 
 
-def test_the_value_is_a_calibrated_probability(tmp_path: Path) -> None:
+def test_the_value_is_a_calibrated_probability(tmp_path):
     generator = np.random.default_rng(2)
     scores = generator.normal(0, 2, 4000)
     good = generator.uniform(size=4000) < 1 / (1 + np.exp(-(1.5 * scores - 0.5)))

@@ -1,16 +1,15 @@
 """Made-up responses: each kind is what its name says, none is the real one."""
 
 import random
-from typing import Any
 
 import pytest
 from turnscore_exporters.quality import examples
 from turnscore_exporters.quality.spoken_turns import SpokenTurn
 
 
-def turn(dialogue: str, place: int, response: str, *context: str) -> SpokenTurn:
+def turn(dialogue, place, response, *context):
     said = tuple(("user" if (len(context) - at) % 2 else "system", text) for at, text in enumerate(context))
-    known: dict[str, Any] = {"source": "own", "next_text": "i like it", "goes_on": True, "said_by_person": True}
+    known = {"source": "own", "next_text": "i like it", "goes_on": True, "said_by_person": True}
     return SpokenTurn(**known, dialogue=dialogue, place=place, context=said, response=response)
 
 
@@ -25,15 +24,15 @@ TURNS = [
 
 
 @pytest.fixture(scope="module")
-def negatives() -> examples.Negatives:
+def negatives():
     return examples.Negatives(TURNS)
 
 
-def made(negatives: examples.Negatives, index: int, kind: examples.NegativeKind) -> set[str | None]:
+def made(negatives, index, kind):
     return {negatives.make(index, kind, random.Random(seed)) for seed in range(20)}
 
 
-def test_every_kind_has_a_share_and_labels_and_gives_no_real_response(negatives: examples.Negatives) -> None:
+def test_every_kind_has_a_share_and_labels_and_gives_no_real_response(negatives):
     assert set(examples.LABELS) == set(examples.NegativeKind)
     assert sum(each.share for each in examples.LABELS.values()) == pytest.approx(1.0)
     for kind in examples.NegativeKind:
@@ -65,12 +64,12 @@ def test_a_random_response_is_of_like_length_and_the_wrong_mood_is_cheerful_afte
     assert made(negatives, 4, examples.NegativeKind.WRONG_MOOD) <= set(examples.GLOOMY)
 
 
-def test_an_insult_is_short_and_at_somebody() -> None:
+def test_an_insult_is_short_and_at_somebody():
     texts = ("you are an idiot", "shut up", "what a stupid film", "you know the idea of idiots " * 4)
     assert [examples.is_insult(text) for text in texts] == [True, True, False, False]
 
 
-def test_a_group_begins_with_what_was_really_said(negatives: examples.Negatives) -> None:
+def test_a_group_begins_with_what_was_really_said(negatives):
     groups = list(examples.ExampleMaker(TURNS, negatives, long_share=0).epoch(0))
     assert len(groups) == len(TURNS)
     for real, *spoilt in groups:
@@ -81,7 +80,7 @@ def test_a_group_begins_with_what_was_really_said(negatives: examples.Negatives)
     assert groups != list(examples.ExampleMaker(TURNS, negatives, long_share=0).epoch(1))
 
 
-def test_a_long_group_differs_by_the_bad_piece_alone(negatives: examples.Negatives) -> None:
+def test_a_long_group_differs_by_the_bad_piece_alone(negatives):
     groups = {group[0].response: group for group in examples.ExampleMaker(TURNS, negatives, long_share=1.0).epoch(0)}
     long = groups[examples.join_pieces(["i saw the whales today", "they like the sea", "no never"])]
     real = set(long[0].response.split())

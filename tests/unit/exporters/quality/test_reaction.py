@@ -1,7 +1,6 @@
 """The bundle of reaction is calibrated on judged user turns; encoder and heads stay in the bundle of quality."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,13 +18,13 @@ from turnscore_exporters.options import ReactionExportOptions
 from turnscore_exporters.quality import reaction
 from turnscore_exporters.quality.bundle import write_head_set
 from turnscore_exporters.quality.reaction import export_reaction, fit_reaction, score_user_turns
-from turnscore_models.bundle import Bundle, write_bundle
+from turnscore_models.bundle import write_bundle
 
 
 class Heads(nn.Module):
     """Good words please, bad ones frustrate: both read the last feature."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.reaction_hidden, self.reaction_head = nn.Linear(len(HEADS), 2), nn.Linear(2, len(REACTIONS))
         with torch.no_grad():
@@ -37,12 +36,12 @@ class Heads(nn.Module):
             self.reaction_hidden.bias.zero_()
             self.reaction_head.bias.zero_()
 
-    def forward(self, features: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def forward(self, features):
         return self.reaction_head(functional.gelu(self.reaction_hidden(features))).sigmoid().unbind(1)
 
 
 @pytest.fixture(scope="module")
-def quality(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+def quality(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models") / "quality"
     manifest = make_quality_bundle(folder).manifest
     write_head_set(Heads().eval(), REACTIONS, torch.randn(4, len(HEADS)), folder / "heads" / "reaction.onnx")
@@ -51,8 +50,8 @@ def quality(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
 
 
 @pytest.fixture
-def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    rows: list[object] = []
+def data(tmp_path, monkeypatch):
+    rows = []
     kinds = [("good fine", 5.0, ["pleased"]), ("bad ugly", 1.0, ["frustrated"]), ("a b", 3.0, []), ("a b", 3.0, [])]
     for number in range(600):
         text, satisfaction, signals = kinds[number % 4]
@@ -70,12 +69,12 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def options_for(quality: Bundle, data: Path) -> ReactionExportOptions:
+def options_for(quality, data):
     output = quality.folder.parent / "reaction"
     return ReactionExportOptions(bundle=f"{quality.folder}/", data=data, version="3.0.0", output=output)
 
 
-def test_satisfaction_and_signals_are_those_of_the_judged_turns(quality: Bundle, data: Path):
+def test_satisfaction_and_signals_are_those_of_the_judged_turns(quality, data):
     made = export_reaction(options_for(quality, data))
     own = {"manifest.json", "calibration.json", "self_test.json", "heads"}
     assert {each.name for each in made.folder.iterdir()} == own
@@ -115,7 +114,7 @@ def test_probabilities_are_those_of_a_turn_drawn_at_random():
     assert moved.mean() == pytest.approx(0.05, abs=0.01)
 
 
-def test_heads_of_another_form_or_of_no_user_turns_are_refused(tmp_path: Path, data: Path):
+def test_heads_of_another_form_or_of_no_user_turns_are_refused(tmp_path, data):
     folder = tmp_path / "other"
     manifest = make_quality_bundle(folder).manifest
     save_heads(folder / "heads" / "reaction.onnx", REACTIONS)

@@ -1,7 +1,5 @@
 """What is read of dialogues and of rated turns, and the split that keeps fitting and choosing apart."""
 
-from pathlib import Path
-
 import pytest
 from support.exporter_data import write_rows, write_sentiment_data
 from turnscore_assessment.data import dialogues
@@ -11,7 +9,7 @@ from turnscore_exporters.quality.spoken_turns import TurnSource, observe_dialogu
 TOLD = TurnSource(name="told", files=("told.jsonl.gz",), stops_observed=True, person_turns=99, bot_turns=99)
 
 
-def dialogue(*texts: str, speakers: tuple[str, str] = ("user", "system")) -> dialogues.RecordedDialogue:
+def dialogue(*texts, speakers=("user", "system")):
     return dialogues.RecordedDialogue(
         id="d",
         order=0,
@@ -19,7 +17,7 @@ def dialogue(*texts: str, speakers: tuple[str, str] = ("user", "system")) -> dia
     )
 
 
-def test_every_turn_is_told_from_its_speakers_side() -> None:
+def test_every_turn_is_told_from_its_speakers_side():
     hello, fine, bye = observe_dialogue(TOLD, dialogue("hi", "hello", "i am fine", "bye"))
     assert (hello.context, hello.response, hello.said_by_person) == ((("user", "hi"),), "hello", False)
     assert (fine.context, fine.said_by_person) == ((("system", "hi"), ("user", "hello")), True)
@@ -28,18 +26,18 @@ def test_every_turn_is_told_from_its_speakers_side() -> None:
     assert [text for _, text in last.context] == ["d", "e", "f", "g"], "the latest turns alone"
 
 
-def test_only_a_set_that_shows_stops_tells_that_the_user_went_on() -> None:
+def test_only_a_set_that_shows_stops_tells_that_the_user_went_on():
     silent, said = TurnSource(name="silent", files=()), dialogue("hi", "hello", "so", "what")
     assert [turn.goes_on for turn in observe_dialogue(TOLD, said)] == [True, True, False]
     assert [turn.goes_on for turn in observe_dialogue(silent, said)] == [None, True, None]
 
 
-def test_a_stop_after_goodbye_says_nothing() -> None:
+def test_a_stop_after_goodbye_says_nothing():
     [answer] = observe_dialogue(TOLD, dialogue("bye bye, gotta go", "see you"))
     assert answer.goes_on is None
 
 
-def test_a_source_draws_no_more_turns_than_it_says(tmp_path: Path) -> None:
+def test_a_source_draws_no_more_turns_than_it_says(tmp_path):
     write_sentiment_data(tmp_path)
     source = TurnSource(name="dstc9", files=("dstc9_interactive.jsonl.gz",), person_turns=7, bot_turns=5)
     turns = read_source(tmp_path, source)
@@ -48,7 +46,7 @@ def test_a_source_draws_no_more_turns_than_it_says(tmp_path: Path) -> None:
     assert turns == read_source(tmp_path, source)
 
 
-def test_contexts_that_share_a_long_text_are_one_group_in_any_order_of_rows() -> None:
+def test_contexts_that_share_a_long_text_are_one_group_in_any_order_of_rows():
     shared = "Where did you park the red car?"
     groups = dialogues.group_contexts([["hi", shared], [shared.lower(), "by the house of my old aunt"], ["hi", "no"]])
     assert groups[0] == groups[1] != groups[2]
@@ -58,11 +56,11 @@ def test_contexts_that_share_a_long_text_are_one_group_in_any_order_of_rows() ->
     assert len(set(dialogues.group_contexts(contexts))) == 1
 
 
-def test_the_split_is_the_same_on_every_machine() -> None:
+def test_the_split_is_the_same_on_every_machine():
     assert [dialogues.choose_split(name) == "fit" for name in "abcdef"] == [False, True, True, True, True, True]
 
 
-def test_rated_turns_of_one_dialogue_are_on_one_side(tmp_path: Path) -> None:
+def test_rated_turns_of_one_dialogue_are_on_one_side(tmp_path):
     rows = [
         {"set": "own", "context": [f"this is dialogue number {number}", "go on"], "response": str(at), "rating": 2.0}
         for number in range(30)
@@ -78,14 +76,14 @@ def test_rated_turns_of_one_dialogue_are_on_one_side(tmp_path: Path) -> None:
         dialogues.read_rated_turns(path)
 
 
-def test_votes_become_a_quality_from_0_to_1(tmp_path: Path) -> None:
+def test_votes_become_a_quality_from_0_to_1(tmp_path):
     turns = [{"speaker": "user", "text": "hi"}]
-    turns.append({"speaker": "system", "text": "ho", "breakdown_votes": {"O": 10, "T": 10, "X": 10}})  # type: ignore[dict-item]
+    turns.append({"speaker": "system", "text": "ho", "breakdown_votes": {"O": 10, "T": 10, "X": 10}})
     [judged] = dialogues.read_dbdc3(write_rows(tmp_path / "dev.jsonl.gz", [{"id": "1", "system": "S", "turns": turns}]))
     assert (judged.rating, judged.is_fitted_on, judged.context) == (0.5, False, (("user", "hi"),))
 
 
-def test_thumbs_are_read_of_systems_that_talk_to_people(tmp_path: Path) -> None:
+def test_thumbs_are_read_of_systems_that_talk_to_people(tmp_path):
     spoken = [{"speaker": "A", "text": "hi"}, {"speaker": "B", "text": "ho", "thumb": 2}]
     rows = [
         {"id": "1", "participants": {"A": "human", "B": "bot"}, "turns": spoken},
@@ -95,6 +93,6 @@ def test_thumbs_are_read_of_systems_that_talk_to_people(tmp_path: Path) -> None:
     assert (thumb.dialogue, thumb.rating, thumb.response) == ("1", 1.0, "ho")
 
 
-def test_the_population_holds_no_dialogue_that_the_sentiment_model_drew_from(tmp_path: Path) -> None:
+def test_the_population_holds_no_dialogue_that_the_sentiment_model_drew_from(tmp_path):
     write_sentiment_data(tmp_path)
     assert dialogues.read_population(tmp_path).turns == []  # the small data is drawn whole

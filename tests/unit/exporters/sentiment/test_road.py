@@ -1,7 +1,6 @@
 """A tiny random BERT walks the whole road: train, export, load and score as the service does."""
 
 import json
-from pathlib import Path
 
 import pytest
 from support.exporter_data import write_sentiment_data
@@ -10,37 +9,37 @@ from turnscore_core.loaded_scorer import load_scorer
 from turnscore_core.scorers.scorer import TurnToScore
 from turnscore_exporters.commands import export as export_app
 from turnscore_exporters.commands import train as train_app
-from turnscore_models.bundle import Bundle, read_bundle
+from turnscore_models.bundle import read_bundle
 from turnscore_wire import Turn
 
 
 @pytest.fixture(scope="module")
-def sentiment_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def sentiment_data(tmp_path_factory):
     return write_sentiment_data(tmp_path_factory.mktemp("sentiment_data"))
 
 
 @pytest.fixture(scope="module")
-def checkpoint(tiny_bert: Path, sentiment_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def checkpoint(tiny_bert, sentiment_data, tmp_path_factory):
     output = tmp_path_factory.mktemp("checkpoint")
     options = ["--data", sentiment_data, "--output", output, "--encoder", tiny_bert, "--token-limit", 48, "--steps", 4]
     invoke(train_app, ["sentiment-stop", *options])
     return output
 
 
-def export(checkpoint: Path, data: Path, output: Path, *options: str) -> Bundle:
+def export(checkpoint, data, output, *options):
     own = ["--checkpoint", checkpoint, "--data", data, "--output", output, "--int8-tolerance", 0.5]
     invoke(export_app, ["sentiment-stop", *own, "--version", "0.0.1", "--turns", 200, *options])
     return read_bundle(output)
 
 
-def test_training_reports_labels_and_agreement(checkpoint: Path) -> None:
+def test_training_reports_labels_and_agreement(checkpoint):
     report = json.loads((checkpoint / "report.json").read_text(encoding="utf-8"))
     assert report["labels"]["dstc9_interactive"]["stops"] > 0
     assert report["labels"]["human_assessment"]["unknown_end"] == report["labels"]["human_assessment"]["turns"]
     assert set(report["development"]) == {"value", "sentiment", "goes_on", "value, IRIS"}
 
 
-def test_exported_bundle_scores_in_the_service(checkpoint: Path, sentiment_data: Path, tmp_path: Path) -> None:
+def test_exported_bundle_scores_in_the_service(checkpoint, sentiment_data, tmp_path):
     graphs = ["--graph", "cpu-int8", "--graph", "cuda-fp16"]
     bundle = export(checkpoint, sentiment_data, tmp_path / "bundle", *graphs)
     assert set(bundle.manifest.graphs) == {"cpu-int8", "cuda-fp16"}

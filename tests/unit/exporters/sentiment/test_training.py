@@ -2,8 +2,6 @@
 
 import math
 from dataclasses import replace
-from pathlib import Path
-from typing import Literal
 
 import pytest
 import torch
@@ -17,7 +15,7 @@ from turnscore_exporters.training.encoders import load_encoder
 CONTEXT = (("user", "hi"), ("system", "what did you do"), ("user", "i saw whales"))
 
 
-def turn(response: str, next_user: str | None, **labels: float) -> LabelledTurn:
+def turn(response, next_user, **labels):
     return LabelledTurn(set_name="own", context=CONTEXT, response=response, next_user=next_user, labels=labels)
 
 
@@ -30,22 +28,22 @@ TURNS = [
 RECIPE = training.SentimentRecipe(epochs=2, batch_tokens=120, frozen_layers=1)
 
 
-def settings(tiny_bert: Path, **changes: object) -> SentimentSettings:
-    return SentimentSettings(encoder=str(tiny_bert), token_limit=32, **changes)  # type: ignore[arg-type]
+def settings(tiny_bert, **changes):
+    return SentimentSettings(encoder=str(tiny_bert), token_limit=32, **changes)
 
 
-def build_rows(tiny_bert: Path, recipe: training.SentimentRecipe = RECIPE) -> training.TrainingRows:
+def build_rows(tiny_bert, recipe=RECIPE):
     return training.TrainingRows(TURNS, WindowBuilder(load_encoder(str(tiny_bert)), settings(tiny_bert)), recipe)
 
 
-def test_labels_of_real_rows_are_unknown_where_nothing_is_known(tiny_bert: Path) -> None:
+def test_labels_of_real_rows_are_unknown_where_nothing_is_known(tiny_bert):
     liked, stopped, unknown = build_rows(tiny_bert).real[:3]
     assert (liked.sentiment > 0, liked.goes_on) == (True, 1.0)
     assert (math.isnan(stopped.sentiment), stopped.goes_on) == (True, 0.0)
     assert (unknown.sentiment < 0, math.isnan(unknown.goes_on)) == (True, True)
 
 
-def test_unknown_labels_cost_nothing() -> None:
+def test_unknown_labels_cost_nothing():
     row = DialogueRow((1, 2), 1, 0)
     batch = [
         training.LabelledRow(row=row, sentiment=known, goes_on=training.UNKNOWN) for known in (training.UNKNOWN, 1.0)
@@ -57,7 +55,7 @@ def test_unknown_labels_cost_nothing() -> None:
 
 
 @pytest.mark.parametrize("pooling", ["mean", "pooled"])
-def test_a_row_alone_scores_as_in_a_batch(tiny_bert: Path, pooling: Literal["mean", "pooled"]) -> None:
+def test_a_row_alone_scores_as_in_a_batch(tiny_bert, pooling):
     encoder = load_encoder(str(tiny_bert), has_pooler=pooling == "pooled")
     chosen = settings(tiny_bert, pooling=pooling)
     model = SentimentStopModel(encoder.model, chosen).eval()
@@ -69,7 +67,7 @@ def test_a_row_alone_scores_as_in_a_batch(tiny_bert: Path, pooling: Literal["mea
 JUDGED = [replace(turn, labels={"rating": float(len(turn.response))}) for turn in TURNS]
 
 
-def test_the_paper_s_recipe_trains_every_layer(tiny_bert: Path) -> None:
+def test_the_paper_s_recipe_trains_every_layer(tiny_bert):
     torch.manual_seed(0)
     encoder = load_encoder(str(tiny_bert), 48, has_pooler=True)
     before = {name: weight.clone() for name, weight in encoder.model.state_dict().items()}
@@ -82,7 +80,7 @@ def test_the_paper_s_recipe_trains_every_layer(tiny_bert: Path) -> None:
     assert all(torch.isfinite(weight).all() for weight in after.values())
 
 
-def test_the_paper_s_recipe_needs_judged_responses_to_choose_its_epoch(tiny_bert: Path) -> None:
+def test_the_paper_s_recipe_needs_judged_responses_to_choose_its_epoch(tiny_bert):
     encoder = load_encoder(str(tiny_bert), 48, has_pooler=True)
     chosen = replace(training.PAPER_SETTINGS, encoder=str(tiny_bert), token_limit=48)
     with pytest.raises(ExporterError, match="dbdc3_dev"):

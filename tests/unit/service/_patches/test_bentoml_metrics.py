@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,7 +20,7 @@ SUPERVISOR = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {WO
 
 
 @contextmanager
-def service(home: Path) -> Iterator[Path]:
+def service(home):
     """A supervisor with one worker, whose folder it is."""
     environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(home / "prometheus_multiproc_dir")}
     command = [sys.executable, "-c", SUPERVISOR]
@@ -32,7 +31,7 @@ def service(home: Path) -> Iterator[Path]:
         process.communicate()
 
 
-def test_what_ended_services_left_is_removed_by_the_next(tmp_path: Path):
+def test_what_ended_services_left_is_removed_by_the_next(tmp_path):
     with service(tmp_path) as left:
         pass
     assert left.exists()
@@ -41,14 +40,14 @@ def test_what_ended_services_left_is_removed_by_the_next(tmp_path: Path):
         assert [each.stem for each in own.parent.glob("*.lock")] == [own.name]
 
 
-def test_a_process_that_is_no_worker_keeps_the_folder_it_was_given(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_a_process_that_is_no_worker_keeps_the_folder_it_was_given(monkeypatch, tmp_path):
     monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path / "mine"))
     claim_folder()
     assert os.environ["PROMETHEUS_MULTIPROC_DIR"] == str(tmp_path / "mine")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_full_disk_is_refused_with_its_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_a_full_disk_is_refused_with_its_folder(monkeypatch, tmp_path):
     monkeypatch.setenv("BENTOML_HOME", str(tmp_path / "not" / "yet"))
     refuse_full_disk()
     monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 4096})())

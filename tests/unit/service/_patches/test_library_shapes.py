@@ -10,10 +10,10 @@ from circus.sighandler import SysHandler
 from turnscore_service._patches.circus_hangup import handle_hangup
 
 
-def test_the_supervisor_calls_the_handler_of_a_hangup_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_supervisor_calls_the_handler_of_a_hangup_by_its_name(monkeypatch):
     monkeypatch.setattr(SysHandler, "handle_hup", SysHandler.handle_hup)
     monkeypatch.setattr(SysHandler, "_register", lambda _: None)  # it would take over this process's signals
-    handled: list[str] = []
+    handled = []
     handle_hangup(lambda: handled.append("hangup"))
     SysHandler(controller=None).signal(signal.SIGHUP)
     assert handled == ["hangup"]

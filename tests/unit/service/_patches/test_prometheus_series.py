@@ -1,7 +1,5 @@
 """Series count what prometheus_client's own count, in this process at once and in the workers' files when written."""
 
-from pathlib import Path
-
 import prometheus_client
 import pytest
 from hypothesis import given
@@ -14,7 +12,7 @@ BUCKETS = (0.001, 0.01, 0.1, 1.0)
 
 
 @given(st.lists(st.one_of(st.sampled_from(BUCKETS), st.floats(0, 10))))
-def test_a_histogram_has_the_same_buckets_and_sum(amounts: list[float]):
+def test_a_histogram_has_the_same_buckets_and_sum(amounts):
     ours, theirs = CollectorRegistry(), CollectorRegistry()
     counted = prometheus_series.Histogram("took_seconds", "Time.", ["of"], buckets=BUCKETS, registry=ours)
     compared = prometheus_client.Histogram("took_seconds", "Time.", ["of"], buckets=BUCKETS, registry=theirs)
@@ -49,7 +47,7 @@ def test_what_is_tallied_is_in_its_series_when_they_are_read():
     assert registry.get_sample_value("tallied_total", {"kind": "a"}) == 3
 
 
-def test_the_file_of_a_worker_has_what_was_written_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_file_of_a_worker_has_what_was_written_out(tmp_path, monkeypatch):
     monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
     monkeypatch.setattr(prometheus_client.values, "ValueClass", prometheus_series._BufferedValue)
     counted = prometheus_series.Counter("written_total", "Things.", ["kind"], registry=CollectorRegistry())

@@ -3,12 +3,9 @@
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 import pytest
-from conftest import ServeFakes
 from support.conditions import until
 from support.fakes import FakeScorer, sample
 from support.transports import listening, listening_service
@@ -22,19 +19,19 @@ LIVEZ = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
 @asynccontextmanager
-async def transport(settings: Settings | None = None, **scorers: Any) -> AsyncIterator[tuple[str, int]]:
+async def transport(settings=None, **scorers):
     """The transport's host and port, behind the real server."""
     async with listening_service(settings, **scorers) as (address, _):
         host, port = address.split(":")
         yield host, int(port)
 
 
-async def all_of(reader: asyncio.StreamReader) -> bytes:
+async def all_of(reader):
     """Everything until the server closes, which it must."""
     return await asyncio.wait_for(reader.read(), 30)
 
 
-async def ask(at: tuple[str, int], *pieces: bytes) -> bytes:
+async def ask(at, *pieces):
     """What the server answers to the pieces before it closes the connection."""
     reader, writer = await asyncio.open_connection(*at)
     try:
@@ -49,7 +46,7 @@ async def ask(at: tuple[str, int], *pieces: bytes) -> bytes:
         writer.close()
 
 
-def refusal(answer: bytes) -> tuple[int, str, str | None]:
+def refusal(answer):
     """Status, code and field of the last answer, in the one error shape."""
     head, _, body = answer[answer.rindex(b"HTTP/1.1 ") :].partition(b"\r\n\r\n")
     lines = head.decode().split("\r\n")
@@ -67,7 +64,7 @@ async def test_a_connection_without_a_request_is_closed():
 
 
 async def test_headers_that_do_not_end_in_time_are_refused():
-    async def dribble(writer: asyncio.StreamWriter) -> None:
+    async def dribble(writer):
         try:
             while True:
                 writer.write(b"x-slow: 1\r\n")
@@ -86,7 +83,7 @@ async def test_headers_that_do_not_end_in_time_are_refused():
 
 
 @pytest.mark.parametrize("noise", [b"\r\n", b"GET /livez HTTP/1.1\r\n"], ids=["empty lines", "half a head"])
-async def test_a_kept_connection_is_bounded_too(noise: bytes):
+async def test_a_kept_connection_is_bounded_too(noise):
     async with transport(QUICK) as at:
         answer = await ask(at, LIVEZ, noise)
     assert answer.startswith(b"HTTP/1.1 200")
@@ -116,7 +113,7 @@ async def test_a_slow_answer_is_no_slow_request():
     ],
     ids=["many", "one long value", "a long target", "129 headers"],
 )
-async def test_a_head_that_is_too_large_is_refused(head: bytes):
+async def test_a_head_that_is_too_large_is_refused(head):
     async with transport() as at:
         assert refusal(await ask(at, head)) == (431, "too_large", "headers")
 
@@ -135,7 +132,7 @@ async def test_the_largest_legal_head_is_taken():
 @pytest.mark.parametrize(
     "endless", [b"0\r\nx-trailer: ", b"1;", b"0\r\n" + b"a: b\r\n" * 40_000], ids=["trailer", "extension", "trailers"]
 )
-async def test_what_surrounds_a_chunked_body_is_bounded(endless: bytes):
+async def test_what_surrounds_a_chunked_body_is_bounded(endless):
     head = b"POST /v1/score HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nContent-Type: application/json\r\n\r\n"
     async with transport() as at:
         assert refusal(await ask(at, head, endless, *[b"a" * 100_000] * 8)) == (431, "too_large", "headers")
@@ -155,7 +152,7 @@ async def test_what_surrounds_a_chunked_body_is_bounded(endless: bytes):
     ],
     ids=["words", "non-ascii", "method", "version", "header", "http2", "target", "tls"],
 )
-async def test_what_is_no_request_is_refused_in_the_one_shape(request_bytes: bytes):
+async def test_what_is_no_request_is_refused_in_the_one_shape(request_bytes):
     async with transport() as at:
         status, code, _ = refusal(await ask(at, request_bytes))
     assert (status, code) == (400, "invalid_request")
@@ -168,13 +165,13 @@ async def test_requests_sent_ahead_are_answered_up_to_a_bound():
         assert (await ask(at, LIVEZ * 20_000)).count(b"HTTP/1.1 200") < 200
 
 
-def request(response: str, *, is_last: bool = False) -> bytes:
+def request(response, *, is_last=False):
     body = json.dumps({"response": response}).encode()
     head = f"POST /v1/score HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
     return head.encode() + b"Connection: close\r\n" * is_last + b"\r\n" + body
 
 
-def departed() -> float:
+def departed():
     return sample("requests_total", transport="http", call="score", code="departed")
 
 
@@ -195,7 +192,7 @@ async def test_requests_in_pieces_and_sent_ahead_are_answered_in_order():
     ]
 
 
-async def test_a_caller_that_hangs_up_is_counted_and_its_turn_is_not_computed(serve: ServeFakes):
+async def test_a_caller_that_hangs_up_is_counted_and_its_turn_is_not_computed(serve):
     scorer = FakeScorer()
     scorer.gate.clear()
     before = departed()
@@ -213,7 +210,7 @@ async def test_a_caller_that_hangs_up_is_counted_and_its_turn_is_not_computed(se
     assert scorer.batches == [[3]]
 
 
-async def test_a_caller_that_leaves_in_the_middle_of_its_body_is_no_error(caplog: pytest.LogCaptureFixture):
+async def test_a_caller_that_leaves_in_the_middle_of_its_body_is_no_error(caplog):
     before = departed()
     async with transport() as at:
         _, writer = await asyncio.open_connection(*at)

@@ -5,7 +5,6 @@ import json
 import os
 import struct
 import zlib
-from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -24,7 +23,7 @@ DEFLATED = HANDSHAKE + b"Sec-WebSocket-Extensions: permessage-deflate\r\n"
 TEXT, FRAGMENT, CONTINUATION, LAST, PING, COMPRESSED = 0x81, 0x01, 0x00, 0x80, 0x89, 0xC1
 
 
-def frame(head: int, payload: bytes = b"", *, announced: int | None = None) -> bytes:
+def frame(head, payload=b"", *, announced=None):
     """A frame masked with zeros, which leaves the payload as it is."""
     length = len(payload) if announced is None else announced
     if length < 126:
@@ -37,9 +36,7 @@ def frame(head: int, payload: bytes = b"", *, announced: int | None = None) -> b
 
 
 @asynccontextmanager
-async def transport(
-    settings: Settings | None = None, handshake: bytes = HANDSHAKE
-) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+async def transport(settings=None, handshake=HANDSHAKE):
     """A WebSocket's two ends behind the real server, the handshake being over."""
     async with listening_service(settings) as (address, _):
         reader, writer = await asyncio.open_connection(*address.split(":"))
@@ -52,7 +49,7 @@ async def transport(
             writer.transport.abort()
 
 
-async def send(writer: asyncio.StreamWriter, data: bytes) -> None:
+async def send(writer, data):
     """Sends it all, or what the server still takes."""
     try:
         writer.write(data)
@@ -61,7 +58,7 @@ async def send(writer: asyncio.StreamWriter, data: bytes) -> None:
         pass
 
 
-async def frames(reader: asyncio.StreamReader) -> list[tuple[int, bytes]]:
+async def frames(reader):
     """The frames that the server sends until it closes, by first byte and payload."""
     rest = await asyncio.wait_for(reader.read(), 30)
     found = []
@@ -74,11 +71,10 @@ async def frames(reader: asyncio.StreamReader) -> list[tuple[int, bytes]]:
     return found
 
 
-async def close_code(reader: asyncio.StreamReader) -> int:
+async def close_code(reader):
     head, payload = (await frames(reader))[-1]
     assert head == 0x88
-    code: int = struct.unpack("!H", payload[:2])[0]
-    return code
+    return struct.unpack("!H", payload[:2])[0]
 
 
 @pytest.mark.parametrize(
@@ -117,7 +113,7 @@ async def test_the_largest_message_is_read():
     assert ConversationReply.model_validate_json(reply).ack.index == 0
 
 
-async def test_a_deflated_message_is_measured_as_it_is_inflated(monkeypatch: pytest.MonkeyPatch):
+async def test_a_deflated_message_is_measured_as_it_is_inflated(monkeypatch):
     monkeypatch.setattr(endpoint, "decode", lambda *_: pytest.fail("it was decoded"))
     deflate = zlib.compressobj(wbits=-12)
     payload = deflate.compress(b" " * 15_000_000) + deflate.flush(zlib.Z_SYNC_FLUSH)
@@ -128,15 +124,15 @@ async def test_a_deflated_message_is_measured_as_it_is_inflated(monkeypatch: pyt
 
 
 @pytest.mark.parametrize("size", [0, 2])
-async def test_a_message_in_countless_fragments_ends_the_connection(size: int):
+async def test_a_message_in_countless_fragments_ends_the_connection(size):
     async with transport() as (reader, writer):
         await send(writer, frame(FRAGMENT, b"ab") + frame(CONTINUATION, b"a" * size) * 2_000)
         assert await close_code(reader) == 1002
 
 
 @pytest.mark.parametrize("flood", [frame(PING), frame(0x8A)], ids=["ping", "pong"])
-async def test_others_have_their_turn_while_tiny_frames_are_parsed(monkeypatch: pytest.MonkeyPatch, flood: bytes):
-    pieces: list[int] = []
+async def test_others_have_their_turn_while_tiny_frames_are_parsed(monkeypatch, flood):
+    pieces = []
     receive = ServerProtocol.receive_data
     monkeypatch.setattr(
         ServerProtocol, "receive_data", lambda self, data: (pieces.append(len(data)), receive(self, data))
@@ -152,7 +148,7 @@ async def test_others_have_their_turn_while_tiny_frames_are_parsed(monkeypatch: 
 async def test_pings_whose_answers_are_not_read_stop_the_reading():
     flood = frame(PING, os.urandom(125)) * 1000
 
-    async def flow() -> int:
+    async def flow():
         """How much the server takes until it takes nothing for a second."""
         sent = 0
         while sent < 200_000_000:
@@ -179,7 +175,7 @@ async def test_pings_whose_answers_are_not_read_stop_the_reading():
     ],
     ids=["key", "version", "method", "long line"],
 )
-async def test_a_handshake_that_is_none_is_refused_in_the_one_shape(handshake: bytes, status: int):
+async def test_a_handshake_that_is_none_is_refused_in_the_one_shape(handshake, status):
     async with listening_service() as (address, _):
         reader, writer = await asyncio.open_connection(*address.split(":"))
         writer.write(handshake + b"\r\n")

@@ -3,10 +3,8 @@
 import asyncio
 import gc
 import json
-from typing import Any
 
 import pytest
-from pydantic import BaseModel
 from turnscore_core.errors import InvalidRequestError, ScoringError, TooLargeError
 from turnscore_service.api.calls import decode, decode_batch, validate
 from turnscore_service.api.grpc.endpoints import read_message
@@ -15,7 +13,7 @@ from turnscore_wire import ConversationMessage, DialogueRequest, Limits, ScoreRe
 from turnscore_wire.v1 import turnscore_pb2
 
 USER = {"speaker": "user", "text": "a"}
-MANY: list[dict[str, Any]] = [{}] * 100_000
+MANY = [{}] * 100_000
 WRONG_REQUESTS = [
     (b"", "body"),
     (b'{"response": "a"', "body"),
@@ -38,7 +36,7 @@ WRONG_REQUESTS = [
 ]
 
 
-async def decode_items(body: bytes, limits: Limits) -> list[ScoreRequest | ScoringError]:
+async def decode_items(body, limits):
     """The items as a small batch has them; a large one, which takes its turns, has the same."""
     small, large = [
         await asyncio.gather(
@@ -54,7 +52,7 @@ async def decode_items(body: bytes, limits: Limits) -> list[ScoreRequest | Scori
 
 
 @pytest.mark.parametrize(("body", "field"), WRONG_REQUESTS)
-def test_a_wrong_request_is_refused_by_the_name_of_its_field(body: bytes, field: str):
+def test_a_wrong_request_is_refused_by_the_name_of_its_field(body, field):
     with pytest.raises(InvalidRequestError) as refused:
         decode(ScoreRequest, body)
     assert refused.value.field == field
@@ -71,7 +69,7 @@ def test_no_message_repeats_what_was_sent():
     ("body", "field"),
     [(b"[]", "body"), (b'{"items": []}', "items"), (b'{"items": [{"response": "a"}], "unheard": 1}', "unheard")],
 )
-async def test_what_is_no_batch_is_refused_whole(body: bytes, field: str):
+async def test_what_is_no_batch_is_refused_whole(body, field):
     with pytest.raises(InvalidRequestError) as refused:
         await decode_items(body, Limits())
     assert refused.value.field == field
@@ -95,7 +93,7 @@ ITEMS = [b"[]", b"3", json.dumps(MANY_FIELDS).encode(), *(body for body, field i
 
 
 @pytest.mark.parametrize("body", ITEMS)
-async def test_an_item_is_refused_in_the_words_it_would_be_refused_in_alone(body: bytes):
+async def test_an_item_is_refused_in_the_words_it_would_be_refused_in_alone(body):
     with pytest.raises(InvalidRequestError) as alone:
         decode(ScoreRequest, body)
     [item] = await decode_items(b'{"items": [%s]}' % body, Limits())
@@ -111,7 +109,7 @@ async def test_an_item_is_refused_in_the_words_it_would_be_refused_in_alone(body
         ({"response": "a", "options": {name: {} for name in MANY_FIELDS}}, "options"),
     ],
 )
-def test_an_object_of_very_many_fields_is_refused_without_noting_each(fields: dict[str, object], field: str):
+def test_an_object_of_very_many_fields_is_refused_without_noting_each(fields, field):
     with pytest.raises(InvalidRequestError, match="more than 64 fields") as refused:
         decode(ScoreRequest, json.dumps(fields).encode())
     assert refused.value.field == field
@@ -149,8 +147,8 @@ def test_too_many_turns_messages_or_parts_are_refused_before_they_are_looked_at(
         (ConversationMessage, {"messages": {"messages": MANY}}, "messages.messages"),
     ],
 )
-def test_of_a_list_that_is_too_long_a_protobuf_message_is_not_read(kind: type[BaseModel], sent: Any, where: str):
-    message: Any = getattr(turnscore_pb2, kind.__name__)
+def test_of_a_list_that_is_too_long_a_protobuf_message_is_not_read(kind, sent, where):
+    message = getattr(turnscore_pb2, kind.__name__)
     fields = read_message(message, message(**sent).SerializeToString(), Limits())
     assert str(fields).count("None") == len(MANY)
     with pytest.raises(TooLargeError, match="100000") as refused:
@@ -159,10 +157,10 @@ def test_of_a_list_that_is_too_long_a_protobuf_message_is_not_read(kind: type[Ba
 
 
 @pytest.mark.parametrize("end", [b"", b"}"])
-def test_a_large_body_is_parsed_without_collections_of_garbage(end: bytes):
+def test_a_large_body_is_parsed_without_collections_of_garbage(end):
     lists = 100_000
     body = json.dumps({"messages": [{"role": "system", "content": [[]] * lists}]}).encode() + end
-    collected: list[object] = []
+    collected = []
     gc.callbacks.append(lambda phase, info: collected.append(info) if phase == "start" else None)
     try:
         with pytest.raises(ScoringError):

@@ -4,10 +4,8 @@ import asyncio
 import shutil
 import socket
 import ssl
-from collections.abc import Iterator
 from contextlib import AsyncExitStack, closing, suppress
 from pathlib import Path
-from typing import Any
 
 import grpc
 import pytest
@@ -28,11 +26,11 @@ from turnscore_wire.v1 import turnscore_pb2
 from turnscore_wire.v1.turnscore_pb2_grpc import TurnScorerStub
 
 
-def requests(call: str, code: str) -> float:
+def requests(call, code):
     return sample("requests_total", transport="grpc", call=call, code=code)
 
 
-def raw(channel: grpc.aio.Channel, method: str = "Score") -> Any:
+def raw(channel, method="Score"):
     """A call that sends and receives plain bytes."""
     return channel.unary_unary(f"/{SERVICE}/{method}")
 
@@ -45,7 +43,7 @@ def raw(channel: grpc.aio.Channel, method: str = "Score") -> Any:
         b"\x12\xc8\x01" + b"\x0a" * 200,
     ],
 )
-async def test_bytes_that_are_no_message_are_refused_and_counted(data: bytes):
+async def test_bytes_that_are_no_message_are_refused_and_counted(data):
     before = requests("score", "invalid_request")
     async with (
         grpc_server(fake=FakeScorer()) as (server, _),
@@ -56,7 +54,7 @@ async def test_bytes_that_are_no_message_are_refused_and_counted(data: bytes):
     assert requests("score", "invalid_request") == before + 1
 
 
-def withheld(channel: grpc.aio.Channel) -> Any:
+def withheld(channel):
     """A call whose message never comes: to the server it looks like any other."""
     return channel.stream_unary(f"/{SERVICE}/Score")()
 
@@ -109,7 +107,7 @@ async def test_a_message_beyond_the_limit_is_too_large():
 
 
 @pytest.mark.parametrize("compression", [grpc.Compression.NoCompression, grpc.Compression.Gzip])
-async def test_the_transport_breaks_off_what_is_far_too_large_before_it_is_decompressed(compression: grpc.Compression):
+async def test_the_transport_breaks_off_what_is_far_too_large_before_it_is_decompressed(compression):
     settings = settings_with(grpc={"max_message_bytes": 1000})
     async with grpc_stub(settings, fake=FakeScorer()) as (stub, _):
         error = await refusal(stub.Score(turnscore_pb2.ScoreRequest(response="a" * 100_000), compression=compression))
@@ -119,7 +117,7 @@ async def test_the_transport_breaks_off_what_is_far_too_large_before_it_is_decom
 
 # The deadline leaves time for the call to arrive on a busy machine.
 @pytest.mark.parametrize(("timeout", "code"), [(3.0, "deadline_exceeded"), (None, "departed")])
-async def test_work_of_a_call_that_is_cut_is_dropped_and_counted_by_why(timeout: float | None, code: str):
+async def test_work_of_a_call_that_is_cut_is_dropped_and_counted_by_why(timeout, code):
     scorer, before = FakeScorer(), requests("score", code)
     async with grpc_stub(fake=scorer) as (stub, _):
         scorer.gate.clear()
@@ -150,12 +148,12 @@ SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.Health
 A_TURN = turnscore_pb2.ScoreRequest(response="one two")
 
 
-def channel_to(server: GrpcServer) -> grpc.aio.Channel:
+def channel_to(server):
     """A connection of its own: channels to one address would share theirs."""
     return grpc.aio.insecure_channel(f"127.0.0.1:{server.port}", options=[("grpc.use_local_subchannel_pool", 1)])
 
 
-async def health_of(channel: grpc.aio.Channel, service: str = "") -> int:
+async def health_of(channel, service=""):
     reply = await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(service=service))
     return int(reply.status)
 
@@ -165,9 +163,9 @@ async def test_health_tells_what_readyz_tells_from_start_to_drain():
     server = GrpcServer(runtime)
     await server.start()
     async with channel_to(server) as channel:
-        watched: list[int] = []
+        watched = []
 
-        async def watch() -> None:
+        async def watch():
             request = health_pb2.HealthCheckRequest(service=SERVICE)
             async for reply in health_pb2_grpc.HealthStub(channel).Watch(request):
                 watched.append(reply.status)  # noqa: PERF401  # looked at while it grows
@@ -199,7 +197,7 @@ async def test_reflection_can_be_turned_off():
 
 
 @pytest.fixture
-def taken() -> Iterator[socket.socket]:
+def taken():
     """A port on which somebody else listens."""
     with closing(socket.create_server(("127.0.0.1", 0))) as listening:
         yield listening
@@ -219,7 +217,7 @@ async def test_a_busy_port_is_told_in_a_sentence_and_taken_once_it_is_free(taken
             assert (await TurnScorerStub(channel).Score(A_TURN)).scores["fake"].value == 0.02
 
 
-def shareable(port: int = 0) -> socket.socket:
+def shareable(port=0):
     listening = socket.socket()
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     listening.bind(("127.0.0.1", port))
@@ -296,7 +294,7 @@ async def test_a_connection_that_does_not_answer_probes_is_closed():
         ({"tls_client_ca_file": __file__}, "tls_client_ca_file needs tls_cert_file and tls_key_file"),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(group: dict[str, Any], sentence: str):
+def test_settings_that_make_no_sense_are_refused(group, sentence):
     with pytest.raises(ValidationError) as refused:
         Settings.model_validate({"grpc": group})
     assert describe_refusal(refused.value)[1] == sentence
@@ -305,20 +303,20 @@ def test_settings_that_make_no_sense_are_refused(group: dict[str, Any], sentence
 TLS = {"tls_cert_file": certificate("server"), "tls_key_file": private_key("server")}
 
 
-async def shown_certificate(server: GrpcServer) -> bytes:
+async def shown_certificate(server):
     context = ssl.create_default_context(cafile=str(certificate("authority")))
     context.set_alpn_protocols(["h2"])
     _, writer = await asyncio.open_connection("localhost", server.port, ssl=context)
-    shown: bytes = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+    shown = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
     writer.close()
     return shown
 
 
-def der(name: str) -> bytes:
+def der(name):
     return ssl.PEM_cert_to_DER_cert(certificate(name).read_text())
 
 
-async def test_renewed_files_are_taken_up_and_broken_ones_are_not(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+async def test_renewed_files_are_taken_up_and_broken_ones_are_not(tmp_path, caplog):
     cert, key = tmp_path / "tls.crt", tmp_path / "tls.key"
     shutil.copyfile(certificate("server"), cert)
     shutil.copyfile(private_key("server"), key)
@@ -343,7 +341,7 @@ async def test_renewed_files_are_taken_up_and_broken_ones_are_not(tmp_path: Path
         {**TLS, "tls_client_ca_file": Path(__file__)},
     ],
 )
-def test_files_that_make_no_certificate_end_the_start_by_name(group: dict[str, Any]):
+def test_files_that_make_no_certificate_end_the_start_by_name(group):
     settings = Settings.model_validate({"grpc": group})
     with pytest.raises(UnusableCertificateError, match="server"):
         GrpcServer(Runtime(settings))

@@ -3,8 +3,6 @@
 import asyncio
 import hashlib
 import logging
-from collections.abc import Mapping
-from pathlib import Path
 
 import pytest
 from support.conditions import until
@@ -15,36 +13,36 @@ from turnscore_service.settings.api import AuthSettings, KeyEntry
 from turnscore_service.settings.service import read_settings
 
 
-def digest(key: str) -> str:
+def digest(key):
     return hashlib.sha256(key.encode()).hexdigest()
 
 
-def entry(key: str, **limits: float) -> str:
+def entry(key, **limits):
     return f'sha256 = "{digest(key)}"\n' + "".join(f"{name} = {value}\n" for name, value in limits.items())
 
 
-def write(file: Path, keys: Mapping[str, str]) -> None:
+def write(file, keys):
     file.write_text("".join(f"[{name}]\n{text}" for name, text in keys.items()))
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
+def file(tmp_path):
     file = tmp_path / "keys.toml"
     write(file, {"chatbot": entry("secret-1"), "lab": entry("secret-2")})
     return file
 
 
-def access_to(file: Path, **settings: object) -> Access:
+def access_to(file, **settings):
     return Access(AuthSettings.model_validate({"keys_file": file, **settings}))
 
 
-def refused(access: Access, key: str | None) -> str:
+def refused(access, key):
     with pytest.raises(UnauthenticatedError) as error:
         access.admit(key)
     return error.value.message
 
 
-def test_each_key_is_let_in_by_its_name(file: Path):
+def test_each_key_is_let_in_by_its_name(file):
     access = access_to(file, keys={"operator": KeyEntry(sha256=digest("secret-3"))})
     assert [access.admit(f"secret-{n}").key_name for n in (1, 2, 3)] == ["chatbot", "lab", "operator"]
 
@@ -52,7 +50,7 @@ def test_each_key_is_let_in_by_its_name(file: Path):
 @pytest.mark.parametrize(
     "key", ["secret-4", "secret", "secret-11", " secret-1", "ſecret-1", "\udcff", digest("secret-1")]
 )
-def test_anything_else_is_turned_away(file: Path, key: str):
+def test_anything_else_is_turned_away(file, key):
     assert refused(access_to(file), key) == "the API key is unknown"
 
 
@@ -74,7 +72,7 @@ async def test_a_reading_that_fails_for_an_unforeseen_reason_does_not_end_the_wa
 
 
 @pytest.mark.parametrize("broken", ["not toml at all", '[chatbot]\nsha256 = "short"\n', "gone"])
-def test_a_broken_file_changes_nothing_and_is_told_once(file: Path, broken: str, caplog: pytest.LogCaptureFixture):
+def test_a_broken_file_changes_nothing_and_is_told_once(file, broken, caplog):
     access = access_to(file)
     file.unlink() if broken == "gone" else file.write_text(broken)
     before = sample("key_file_errors_total")
@@ -100,14 +98,14 @@ def test_a_broken_file_changes_nothing_and_is_told_once(file: Path, broken: str,
         f'{{"a": {{"sha256": "{"0" * 64}", "turns_per_second": Infinity}}}}',
     ],
 )
-def test_wrong_keys_in_the_environment_end_the_start_and_are_not_repeated(value: str, monkeypatch: pytest.MonkeyPatch):
+def test_wrong_keys_in_the_environment_end_the_start_and_are_not_repeated(value, monkeypatch):
     monkeypatch.setenv("TURNSCORE_AUTH__KEYS", value)
     with pytest.raises(SystemExit, match="TURNSCORE_AUTH__KEYS") as ended:
         read_settings()
     assert "my-key" not in str(ended.value)
 
 
-def test_two_keys_of_a_name_are_one_caller_and_a_rotation_gives_no_new_budget(file: Path):
+def test_two_keys_of_a_name_are_one_caller_and_a_rotation_gives_no_new_budget(file):
     write(file, {"team": entry("secret-1", turns_per_second=0.001, burst=5)})
     access = access_to(file)
     access.admit("secret-1").charge(5)
@@ -152,10 +150,10 @@ def test_a_changed_file_that_names_what_is_not_loaded_changes_nothing(file, fiel
         access_to(file).expect(OFFER)
 
 
-def test_every_key_is_compared_whichever_fits(file: Path, monkeypatch: pytest.MonkeyPatch):
-    compared: list[str] = []
+def test_every_key_is_compared_whichever_fits(file, monkeypatch):
+    compared = []
 
-    def compare(known: str, given: str) -> bool:
+    def compare(known, given):
         compared.append(known)
         return known == given
 
@@ -167,7 +165,7 @@ def test_every_key_is_compared_whichever_fits(file: Path, monkeypatch: pytest.Mo
         assert compared == [digest("secret-1"), digest("secret-2")]
 
 
-def test_nothing_that_access_keeps_holds_a_key(file: Path):
+def test_nothing_that_access_keeps_holds_a_key(file):
     access = access_to(file)
     access.admit("secret-1")
     assert "secret-1" not in repr(vars(access))
@@ -185,7 +183,7 @@ PROXIES = AuthSettings.model_validate({"trusted_proxies": "10.0.0.0/8, 192.0.2.7
         ("::ffff:203.0.113.9", "203.0.113.9"),
     ],
 )
-def test_an_ipv6_caller_shares_with_its_whole_64(address: str, network: str):
+def test_an_ipv6_caller_shares_with_its_whole_64(address, network):
     assert network_of(address) == network
     assert Access(AuthSettings()).admit(None, address).share == network
 
@@ -202,7 +200,7 @@ def test_an_ipv6_caller_shares_with_its_whole_64(address: str, network: str):
         ("2001:db8:1::1", "2001:db8:7::1", "2001:db8:7::/64"),
     ],
 )
-def test_whom_a_proxy_forwards_is_believed_of_trusted_proxies_alone(peer: str, forwarded: str | None, caller: str):
+def test_whom_a_proxy_forwards_is_believed_of_trusted_proxies_alone(peer, forwarded, caller):
     assert Access(PROXIES).admit(None, peer, forwarded).share == caller
 
 
@@ -212,7 +210,7 @@ def test_who_has_a_key_shares_by_it_wherever_they_call_from():
     assert {access.admit("secret", peer).share for peer in ("203.0.113.9", "2001:db8::1")} == {"key chatbot"}
 
 
-def test_a_proxy_that_is_no_network_ends_the_start_with_a_sentence(monkeypatch: pytest.MonkeyPatch):
+def test_a_proxy_that_is_no_network_ends_the_start_with_a_sentence(monkeypatch):
     monkeypatch.setenv("TURNSCORE_AUTH__TRUSTED_PROXIES", "10.0.0.1,proxy.example")
     with pytest.raises(SystemExit, match="TURNSCORE_AUTH__TRUSTED_PROXIES"):
         read_settings()

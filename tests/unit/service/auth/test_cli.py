@@ -1,8 +1,6 @@
 import re
-from pathlib import Path
 
 import pytest
-from click.testing import Result
 from turnscore_core.errors import UnauthenticatedError
 from turnscore_service.auth.access import Access, read_keys
 from turnscore_service.auth.cli import app
@@ -10,7 +8,7 @@ from turnscore_service.settings.api import AuthSettings
 from typer.testing import CliRunner
 
 
-def test_a_new_key_is_let_in_by_the_entry_written_for_it(tmp_path: Path):
+def test_a_new_key_is_let_in_by_the_entry_written_for_it(tmp_path):
     file = tmp_path / "keys.toml"
     runner = CliRunner()
     keys = [
@@ -25,20 +23,20 @@ def test_a_new_key_is_let_in_by_the_entry_written_for_it(tmp_path: Path):
     assert not any(key in file.read_text() for key in keys)
 
 
-def keys(*arguments: str, file: Path, expect: int = 0) -> Result:
+def keys(*arguments, file, expect=0):
     done = CliRunner().invoke(app, [*arguments, "--file", str(file)])
     assert done.exit_code == expect, done.output
     return done
 
 
-def in_one_line(done: Result) -> str:
+def in_one_line(done):
     return " ".join(done.output.replace("│", " ").split())
 
 
-def admitted(file: Path, *given: str) -> list[str | None]:
+def admitted(file, *given):
     """The name by which each key is let in; None for one that is not."""
     access = Access(AuthSettings(keys_file=file))
-    names: list[str | None] = []
+    names = []
     for key in given:
         try:
             names.append(access.admit(key).key_name)
@@ -65,14 +63,14 @@ sha256 = "{"1" * 64}"
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
+def file(tmp_path):
     file = tmp_path / "keys.toml"
     file.write_text(WRITTEN)
     file.chmod(0o640)
     return file
 
 
-def test_a_rotation_lets_both_keys_in_until_one_is_revoked_and_keeps_the_rest_of_the_file(file: Path, tmp_path: Path):
+def test_a_rotation_lets_both_keys_in_until_one_is_revoked_and_keeps_the_rest_of_the_file(file, tmp_path):
     link = tmp_path / "link.toml"
     link.symlink_to(file)
     first = keys("rotate", "lab", file=link).stdout.strip()
@@ -93,7 +91,7 @@ def test_a_rotation_lets_both_keys_in_until_one_is_revoked_and_keeps_the_rest_of
     assert sorted(each.name for each in tmp_path.iterdir()) == ["keys.toml", "link.toml"]
 
 
-def test_a_revoked_name_is_gone_with_its_tables_and_comments_of_others_stay(file: Path):
+def test_a_revoked_name_is_gone_with_its_tables_and_comments_of_others_stay(file):
     keys("revoke", "lab", file=file)
     text = file.read_text()
     assert sorted(read_keys(file)) == ["lab.2", "other"]
@@ -108,7 +106,7 @@ def test_a_revoked_name_is_gone_with_its_tables_and_comments_of_others_stay(file
     assert admitted(file, "anything") == [None]
 
 
-def test_a_list_has_names_and_ids_and_no_hash(file: Path):
+def test_a_list_has_names_and_ids_and_no_hash(file):
     made = keys("rotate", "lab", file=file).stdout.strip()
     listed = keys("list", file=file).stdout
     assert re.search(r"^lab +[0-9a-f]{8} \(before: 00000000\)  turns_per_second=2.5  thresholds=", listed, re.MULTILINE)
@@ -120,7 +118,7 @@ def test_a_list_has_names_and_ids_and_no_hash(file: Path):
     "text",
     [f'lab = {{ sha256 = "{"0" * 64}" }}\n', f'lab.sha256 = "{"0" * 64}"\n', f'[lab]\n"sha256" = "{"0" * 64}"\n'],
 )
-def test_what_is_laid_out_otherwise_is_refused_and_left_alone(text: str, tmp_path: Path):
+def test_what_is_laid_out_otherwise_is_refused_and_left_alone(text, tmp_path):
     file = tmp_path / "keys.toml"
     file.write_text(text)
     for command in ("rotate",) if text.startswith("[") else ("rotate", "revoke"):
@@ -144,7 +142,7 @@ def test_the_file_of_the_settings_is_the_one_that_is_edited(tmp_path):
         (["b"], "[a\n"),  # the service could not read it
     ],
 )
-def test_what_the_service_would_not_read_is_not_made(arguments: list[str], before: str | None, tmp_path: Path):
+def test_what_the_service_would_not_read_is_not_made(arguments, before, tmp_path):
     file = tmp_path / "keys.toml"
     if before is not None:
         file.write_text(before)
@@ -152,5 +150,5 @@ def test_what_the_service_would_not_read_is_not_made(arguments: list[str], befor
     assert (file.read_text() if file.exists() else None) == before
 
 
-def test_a_folder_that_takes_no_file_is_said_and_nothing_is_printed_as_a_key(tmp_path: Path):
+def test_a_folder_that_takes_no_file_is_said_and_nothing_is_printed_as_a_key(tmp_path):
     assert "ts_" not in keys("new", "a", file=tmp_path / "nowhere" / "keys.toml", expect=2).stdout

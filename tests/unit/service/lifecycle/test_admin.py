@@ -3,9 +3,7 @@
 import asyncio
 import os
 import socket
-from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import pytest
 from support.conditions import until
@@ -16,7 +14,6 @@ from turnscore_models.cli import app
 from turnscore_models.manifest import BundleError
 from turnscore_service.lifecycle import admin
 from turnscore_service.lifecycle.admin import AdminSocket, UnusableFolderError, check_folder, prepare_folder
-from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.lifecycle.service_checks import Surroundings, check_service
 from turnscore_service.settings.service import Settings
 from typer.testing import CliRunner
@@ -25,12 +22,12 @@ SERVE = AdminOrder(action="serve", reference="fake:1.1.0")
 
 
 @pytest.fixture
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("a") / "admin"
 
 
 @asynccontextmanager
-async def worker(folder: Path, number: int = 0, error: BundleError | None = None) -> AsyncIterator[Runtime]:
+async def worker(folder, number=0, error=None):
     """A worker that serves fake:1.0.0 and knows fake:1.1.0, which fails its proof with the error."""
     loader = FakeLoader(loaded_fake(FakeScorer()))
     loader.add(second_version(), error)
@@ -43,20 +40,20 @@ async def worker(folder: Path, number: int = 0, error: BundleError | None = None
             await admin.stop()
 
 
-async def order(folder: Path, wanted: AdminOrder) -> list[AdminReport]:
+async def order(folder, wanted):
     return await asyncio.to_thread(lambda: list(ask_workers(folder, wanted)))
 
 
-async def run_command(*arguments: str) -> tuple[int, str]:
+async def run_command(*arguments):
     result = await asyncio.to_thread(CliRunner().invoke, app, list(arguments))
     return result.exit_code, result.output
 
 
-def model_of(runtime: Runtime) -> str:
+def model_of(runtime):
     return runtime.pipeline().model_set.scorers["fake"].bundle.manifest.reference
 
 
-async def test_the_command_has_every_worker_switch_and_says_what_each_did(folder: Path) -> None:
+async def test_the_command_has_every_worker_switch_and_says_what_each_did(folder):
     async with worker(folder, 0) as first, worker(folder, 1) as second:
         sockets = sorted(folder.iterdir())
         assert [each.stat().st_mode & 0o777 for each in (folder, *sockets)] == [0o700, 0o600, 0o600]
@@ -77,7 +74,7 @@ async def test_the_command_has_every_worker_switch_and_says_what_each_did(folder
     assert not list(folder.iterdir())
 
 
-async def test_after_a_refusal_no_other_worker_is_asked(folder: Path) -> None:
+async def test_after_a_refusal_no_other_worker_is_asked(folder):
     async with worker(folder, 0, BundleError("it scores otherwise")) as first, worker(folder, 1) as second:
         code, said = await run_command("serve", "fake:1.1.0", "--folder", str(folder))
         assert (code, model_of(first), model_of(second)) == (1, "fake:1.0.0", "fake:1.0.0")
@@ -86,7 +83,7 @@ async def test_after_a_refusal_no_other_worker_is_asked(folder: Path) -> None:
         assert "worker 1" not in said
 
 
-async def test_a_switch_goes_on_when_whoever_asked_for_it_leaves(folder: Path) -> None:
+async def test_a_switch_goes_on_when_whoever_asked_for_it_leaves(folder):
     async with worker(folder) as runtime:
         [path] = folder.iterdir()
         with socket.socket(socket.AF_UNIX) as connection:
@@ -105,7 +102,7 @@ NO_ORDERS = [
 
 
 @pytest.mark.parametrize(("sent", "reason"), NO_ORDERS, ids=range(len(NO_ORDERS)))
-async def test_what_is_no_order_is_refused_with_the_reason(folder: Path, sent: bytes, reason: str) -> None:
+async def test_what_is_no_order_is_refused_with_the_reason(folder, sent, reason):
     async with worker(folder) as runtime:
         [path] = folder.iterdir()
         reader, writer = await asyncio.open_unix_connection(path)
@@ -119,7 +116,7 @@ async def test_what_is_no_order_is_refused_with_the_reason(folder: Path, sent: b
         assert model_of(runtime) == "fake:1.0.0"
 
 
-async def test_another_users_order_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_another_users_order_is_refused(folder, monkeypatch):
     async with worker(folder) as runtime:
         monkeypatch.setattr(admin, "_user_of", lambda _: 4_000_000)
         [report] = await order(folder, SERVE)
@@ -128,9 +125,9 @@ async def test_another_users_order_is_refused(folder: Path, monkeypatch: pytest.
         assert model_of(runtime) == "fake:1.0.0"
 
 
-async def test_the_kernel_says_who_asks(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_kernel_says_who_asks(folder, monkeypatch):
     async with worker(folder):
-        asked: list[int] = []
+        asked = []
         user_of = admin._user_of
         monkeypatch.setattr(admin, "_user_of", lambda writer: asked.append(user_of(writer)) or asked[-1])
         await order(folder, AdminOrder(action="status"))
@@ -138,10 +135,10 @@ async def test_the_kernel_says_who_asks(folder: Path, monkeypatch: pytest.Monkey
 
 
 async def test_no_other_worker_can_take_a_socket_that_is_being_opened_for_a_dead_one(folder, monkeypatch):
-    seen: list[list[Path]] = []
+    seen = []
     listen = socket.socket.listen
 
-    def look_and_listen(self: socket.socket, *backlog: int) -> None:
+    def look_and_listen(self, *backlog):
         seen.append([each for each in folder.glob("*.sock") if each.name.startswith("worker-1-")])
         listen(self, *backlog)
 
@@ -152,7 +149,7 @@ async def test_no_other_worker_can_take_a_socket_that_is_being_opened_for_a_dead
             assert len(list(folder.iterdir())) == 2
 
 
-async def test_sockets_of_killed_workers_are_passed_over_and_removed_by_the_next(folder: Path) -> None:
+async def test_sockets_of_killed_workers_are_passed_over_and_removed_by_the_next(folder):
     prepare_folder(folder)
     dead = folder / "worker-0-1.sock"
     with socket.socket(socket.AF_UNIX) as left:
@@ -166,12 +163,12 @@ async def test_sockets_of_killed_workers_are_passed_over_and_removed_by_the_next
         assert len(list(folder.iterdir())) == 2  # the second left the first, which lives, where it was
 
 
-def a_file(folder: Path) -> Path:
+def a_file(folder):
     folder.write_text("")
     return folder
 
 
-FAULTS: list[tuple[Callable[[Path], Path], str]] = [
+FAULTS = [
     (lambda folder: folder.mkdir(mode=0o755) or folder, r"is open to other users \(mode 755\): chmod 700"),
     (a_file, "is not a directory: choose another path"),
     (lambda folder: folder / "below", "cannot create .*: .* is not a directory; create it first"),
@@ -195,7 +192,7 @@ def test_a_folder_that_cannot_hold_sockets_is_refused_and_the_doctor_says_so(mak
     assert made.exists() is before  # looking makes nothing
 
 
-def test_a_folder_of_another_user_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_of_another_user_is_refused(folder, monkeypatch):
     prepare_folder(folder)
     monkeypatch.setattr(os, "geteuid", lambda: 4_000_000)
     with pytest.raises(
@@ -204,7 +201,7 @@ def test_a_folder_of_another_user_is_refused(folder: Path, monkeypatch: pytest.M
         prepare_folder(folder)
 
 
-def test_a_folder_in_which_nothing_can_be_written_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_in_which_nothing_can_be_written_is_refused(folder, monkeypatch):
     monkeypatch.setattr(os, "access", lambda *_: False)  # root may write everywhere but on what is mounted read-only
     with pytest.raises(
         UnusableFolderError, match=r"this user cannot write in .*; create it with this user as its owner"

@@ -5,8 +5,6 @@ import os
 import re
 import shutil
 import socket
-from pathlib import Path
-from typing import Any
 
 import pytest
 from support.fakes import CPU_BUILD, FakeMachine
@@ -17,12 +15,12 @@ from turnscore_service._patches import bentoml_metrics
 from turnscore_service.lifecycle import doctor
 from turnscore_service.lifecycle.service_checks import Surroundings, check_service
 from turnscore_service.settings.service import Settings
-from typer.testing import CliRunner, Result
+from typer.testing import CliRunner
 
 STARTER = f"{starter_bundles()[0]}/"
 
 
-def run(monkeypatch: pytest.MonkeyPatch, machine: FakeMachine, *options: str) -> Result:
+def run(monkeypatch, machine, *options):
     """What it says of that machine, and of one bundle where no other is named."""
     monkeypatch.setattr(doctor, "check_service", lambda *_: [])  # of the machine that the tests run on
     monkeypatch.setattr(doctor, "Machine", lambda: machine)
@@ -30,12 +28,11 @@ def run(monkeypatch: pytest.MonkeyPatch, machine: FakeMachine, *options: str) ->
     return CliRunner().invoke(app, ["doctor", *options], env={"COLUMNS": "160", "TURNSCORE_MODELS": named})
 
 
-def read(monkeypatch: pytest.MonkeyPatch, machine: FakeMachine, *options: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(run(monkeypatch, machine, "--json", *options).stdout)
-    return found
+def read(monkeypatch, machine, *options):
+    return json.loads(run(monkeypatch, machine, "--json", *options).stdout)
 
 
-def test_a_machine_without_a_gpu_serves_on_its_cpu(monkeypatch: pytest.MonkeyPatch):
+def test_a_machine_without_a_gpu_serves_on_its_cpu(monkeypatch):
     result = run(monkeypatch, FakeMachine(CPU_BUILD, driver="libcuda.so.1: cannot open"))
     assert result.exit_code == 0, result.output
     assert re.search(r"NVIDIA driver +none", result.output)
@@ -43,7 +40,7 @@ def test_a_machine_without_a_gpu_serves_on_its_cpu(monkeypatch: pytest.MonkeyPat
     assert result.output.endswith("ready to serve\n")
 
 
-def test_cuda_that_cannot_be_used_is_told_with_its_fix_and_ends_with_status_1(monkeypatch: pytest.MonkeyPatch):
+def test_cuda_that_cannot_be_used_is_told_with_its_fix_and_ends_with_status_1(monkeypatch):
     result = run(monkeypatch, FakeMachine(missing="libcudnn.so.9"), "--device", "cuda")
     assert result.exit_code == 1
     assert "cuda lacks" in result.output
@@ -51,7 +48,7 @@ def test_cuda_that_cannot_be_used_is_told_with_its_fix_and_ends_with_status_1(mo
     assert result.output.endswith("the service would not be ready\n")
 
 
-def test_a_gpu_left_unused_is_a_warning(monkeypatch: pytest.MonkeyPatch):
+def test_a_gpu_left_unused_is_a_warning(monkeypatch):
     found = read(monkeypatch, FakeMachine(CPU_BUILD))
     assert found["can_serve"]
     assert [(each["is_fatal"], each["text"][:51]) for each in found["problems"]] == [
@@ -59,7 +56,7 @@ def test_a_gpu_left_unused_is_a_warning(monkeypatch: pytest.MonkeyPatch):
     ]
 
 
-def test_it_loads_what_would_be_served_and_tells_a_damaged_bundle(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_it_loads_what_would_be_served_and_tells_a_damaged_bundle(monkeypatch, tmp_path):
     assert run(monkeypatch, FakeMachine(CPU_BUILD), "--load").exit_code == 0
     shutil.copytree(STARTER, tmp_path / "bundle")
     (tmp_path / "bundle" / "tokenizer.json").write_text("{}")
@@ -70,7 +67,7 @@ def test_it_loads_what_would_be_served_and_tells_a_damaged_bundle(monkeypatch: p
 
 
 @pytest.mark.parametrize("setting", ["SHADOW", "SPLIT"])
-def test_candidate_versions_are_looked_at_too(setting: str, monkeypatch: pytest.MonkeyPatch):
+def test_candidate_versions_are_looked_at_too(setting, monkeypatch):
     monkeypatch.setenv(f"TURNSCORE_{setting}", "./nowhere/engagement=0.1")
     found = read(monkeypatch, FakeMachine(CPU_BUILD))
     assert not found["can_serve"]
@@ -78,13 +75,13 @@ def test_candidate_versions_are_looked_at_too(setting: str, monkeypatch: pytest.
 
 
 BUNDLE = starter_bundles()[0]
-GOOD: dict[str, Any] = {
+GOOD = {
     "descriptors": 65_536, "memory_bytes": 1 << 40, "now": 2e9, "installed_at": 1e9, "clock_step": 1e-9,
     "refuse_port": lambda host, port: None,
 }  # fmt: skip
 
 
-def find(settings: dict[str, Any] | None = None, graph_bytes: int = 1 << 20, **around: Any) -> list[tuple[str, bool]]:
+def find(settings=None, graph_bytes=1 << 20, **around):
     checked = Settings.model_validate(settings or {})
     found = check_service(checked, graph_bytes, Surroundings(**{**GOOD, **around}))
     return [(each.text, each.is_fatal) for each in found]
@@ -124,7 +121,7 @@ def test_a_port_that_is_taken_is_a_warning_and_one_that_cannot_be_had_is_fatal()
     assert ("TURNSCORE_HTTP__HOST" in text, fatal) == (True, True)
 
 
-def test_a_cache_that_answers_is_well_and_one_that_wants_a_password_says_so(tmp_path: Path):
+def test_a_cache_that_answers_is_well_and_one_that_wants_a_password_says_so(tmp_path):
     with running_redis(tmp_path) as server:
         assert find({"cache": {"url": server.url, "timeout_ms": 5000}}) == []
         server.configure(requirepass="secret")
@@ -143,7 +140,7 @@ def test_a_cache_that_does_not_answer_is_named_without_its_password():
 @pytest.mark.parametrize(
     ("field", "given"), [("default_scorers", ["qualty"]), ("thresholds", {"qualty": 0.5}), ("models", ["qualty:1.0.0"])]
 )
-def test_a_key_that_names_what_would_not_be_loaded_is_fatal(field: str, given: object):
+def test_a_key_that_names_what_would_not_be_loaded_is_fatal(field, given):
     keys = {"shop": {"sha256": "0" * 64, field: given}}
     [(text, fatal)] = find({"auth": {"keys": keys}})
     assert (f"shop.{field}: qualty" in text, "did you mean quality" in text, fatal) == (True, True, True)
@@ -160,7 +157,7 @@ def test_a_key_that_names_what_would_not_be_loaded_is_fatal(field: str, given: o
         ("split", f"{BUNDLE}/=0.5", rf"{BUNDLE.name}:\d.* is what is served; name another version, .*"),
     ],
 )
-def test_a_setting_that_names_what_would_not_be_served_is_fatal(setting: str, given: object, told: str):
+def test_a_setting_that_names_what_would_not_be_served_is_fatal(setting, given, told):
     [(text, fatal)] = find({setting: given})
     assert re.fullmatch(f"TURNSCORE_{setting.upper()}: {told}", text)
     assert fatal
@@ -173,7 +170,7 @@ def test_names_of_scorers_and_combinations_are_known_where_they_are_of_use():
     assert text.startswith("TURNSCORE_THRESHOLDS: sum is not among")
 
 
-def test_unreadable_keys_and_a_full_disk_are_fatal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_unreadable_keys_and_a_full_disk_are_fatal(tmp_path, monkeypatch):
     keys = tmp_path / "keys.toml"
     keys.write_text("[shop\n")
     monkeypatch.setattr(bentoml_metrics, "LEAST_FREE_BYTES", 1 << 60)

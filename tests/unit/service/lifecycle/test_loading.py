@@ -1,16 +1,11 @@
 """Loading: candidate versions, each guard with what it refuses, and a device that cannot be used."""
 
-from typing import Any
-
 import pytest
 from support.fakes import FakeEncoder, FakeScorer, loaded_fake
 from turnscore_core.inference.concurrency import Concurrency
 from turnscore_core.inference.onnx_backend import DeviceError
-from turnscore_core.loaded_scorer import LoadedScorer
-from turnscore_models.bundle import Bundle
 from turnscore_models.manifest import BundleError, BundleNotFoundError, MismatchedGraphError
 from turnscore_service.lifecycle.loading import load_versions
-from turnscore_service.scheduling.versions import CandidateVersions
 from turnscore_service.settings.group import VersionShare
 from turnscore_service.settings.service import Settings
 
@@ -24,12 +19,10 @@ SERVED = {
 class Loader:
     """Loads fakes; notes what it loaded, in which concurrent batches."""
 
-    def __init__(self) -> None:
-        self.loaded: list[tuple[str, Concurrency | None]] = []
+    def __init__(self):
+        self.loaded = []
 
-    def load_candidate(
-        self, bundle: Bundle, like: LoadedScorer, *, concurrency: Concurrency | None = None
-    ) -> LoadedScorer:
+    def load_candidate(self, bundle, like, *, concurrency=None):
         if bundle.manifest.version == "6.6.6":
             raise MismatchedGraphError("its graph gives self-test turn 0 another value")
         if bundle.manifest.version == "7.7.7":
@@ -38,14 +31,14 @@ class Loader:
         return loaded_fake(FakeScorer(), bundle.manifest.kind, bundle.manifest.version)
 
 
-def find(reference: str) -> Bundle:
+def find(reference):
     name, _, version = reference.partition(":")
     if version == "9.9.9":
         raise BundleNotFoundError(f"no bundle {reference}; known: {name}:1.0.0")
     return loaded_fake(FakeScorer(), name, version).bundle
 
 
-def load(loader: Loader | None = None, **settings: Any) -> CandidateVersions:
+def load(loader=None, **settings):
     shares = {
         setting: tuple(VersionShare(bundle=each, share=0.25) for each in named) for setting, named in settings.items()
     }

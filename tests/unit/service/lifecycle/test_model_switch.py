@@ -2,7 +2,6 @@
 
 import asyncio
 import weakref
-from typing import Any
 
 import pytest
 from support.conditions import until
@@ -10,9 +9,7 @@ from support.fakes import FakeEncoder, FakeScorer, loaded_fake
 from support.transports import HeldChannel
 from support.versions import NO_CACHE, FakeLoader, ShiftedScorer, ask, counted, second_version, switchable
 from turnscore_core.errors import FailedScoringError
-from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.scoring import Deadline
-from turnscore_models.bundle import Bundle
 from turnscore_models.manifest import BundleError, MismatchedGraphError
 from turnscore_service import metrics
 from turnscore_service.lifecycle.model_switch import SwitchRefusedError
@@ -20,7 +17,7 @@ from turnscore_service.settings.service import CombinationSettings, RuntimeSetti
 from turnscore_wire import DialogueRequest, RankRequest, SimilarityRequest, Turn
 
 
-async def test_a_request_that_has_begun_stays_with_its_version_and_others_do_not_wait_for_it() -> None:
+async def test_a_request_that_has_begun_stays_with_its_version_and_others_do_not_wait_for_it():
     old = FakeScorer()
     loader = FakeLoader(loaded_fake(old))
     reference = loader.add(second_version())
@@ -47,13 +44,13 @@ async def test_a_request_that_has_begun_stays_with_its_version_and_others_do_not
 
 
 @pytest.mark.usefixtures("_no_cyclic_collection")
-async def test_the_replaced_model_is_freed_without_a_garbage_collection() -> None:
+async def test_the_replaced_model_is_freed_without_a_garbage_collection():
     class Backend:
         """Stands in for a session."""
 
     old = FakeScorer()
-    old.backend = Backend()  # type: ignore[attr-defined]
-    freed = weakref.ref(old.backend)  # type: ignore[attr-defined]
+    old.backend = Backend()
+    freed = weakref.ref(old.backend)
     kept = FakeScorer()
     loader = FakeLoader(loaded_fake(old), loaded_fake(kept, "kept"))
     reference = loader.add(second_version())
@@ -72,7 +69,7 @@ async def test_the_replaced_model_is_freed_without_a_garbage_collection() -> Non
         await talking
 
 
-async def test_a_version_whose_stage_is_dead_can_be_switched_away_from() -> None:
+async def test_a_version_whose_stage_is_dead_can_be_switched_away_from():
     old = FakeScorer()
     loader = FakeLoader(loaded_fake(old))
     reference = loader.add(second_version())
@@ -87,14 +84,14 @@ async def test_a_version_whose_stage_is_dead_can_be_switched_away_from() -> None
         assert (await ask(runtime)).scores["fake"].model == "fake:1.1.0"
 
 
-def test_a_process_tells_no_more_models_apart_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_tells_no_more_models_apart_than_it_may(monkeypatch):
     monkeypatch.setattr(metrics, "_models", set())
     labels = [metrics.model_label(f"fake:1.0.{number}") for number in range(metrics.MOST_MODELS + 2)]
     assert labels[-3:] == [f"fake:1.0.{metrics.MOST_MODELS - 1}", "other", "other"]
     assert metrics.model_label("fake:1.0.0") == "fake:1.0.0"
 
 
-async def test_a_version_that_a_key_names_is_not_switched_away() -> None:
+async def test_a_version_that_a_key_names_is_not_switched_away():
     loader = FakeLoader(loaded_fake(FakeScorer()))
     reference = loader.add(second_version())
     keys = {"team": {"sha256": "0" * 64, "models": ["fake:1.0.0"]}}
@@ -113,7 +110,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("reference", "reason"), REFUSED)
-async def test_what_is_refused_changes_nothing_and_is_counted(reference: str, reason: str) -> None:
+async def test_what_is_refused_changes_nothing_and_is_counted(reference, reason):
     loader = FakeLoader(loaded_fake(FakeScorer()))
     loader.add(second_version(version="1.2.0"), MismatchedGraphError("graph.onnx gives self-test turn 0 the value 0.9"))
     loader.add(second_version("other"))
@@ -134,7 +131,7 @@ class ProvingLoader(FakeLoader):
     hanging = 0
     given_up = 0
 
-    async def preflight(self, bundle: Bundle, like: LoadedScorer) -> str | None:
+    async def preflight(self, bundle, like):
         if error := self.broken.get(bundle.manifest.reference):
             raise type(error)(*error.args)
         if self.hangs:
@@ -146,12 +143,12 @@ class ProvingLoader(FakeLoader):
                 raise
         return bundle.digest
 
-    def load_candidate(self, *given: Any, checked: str | None = None, **how: Any) -> LoadedScorer:
+    def load_candidate(self, *given, checked=None, **how):
         assert checked == given[0].digest
         return super().load_candidate(*given, checked=checked, **how)
 
 
-async def test_nothing_is_loaded_before_everything_is_proved(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_nothing_is_loaded_before_everything_is_proved(monkeypatch):
     loader = ProvingLoader(loaded_fake(FakeScorer(), "fake"), loaded_fake(FakeScorer(), "other"))
     async with switchable(loader) as (runtime, switch):
         loader.named = {"fake": second_version("fake"), "other": second_version("other")}
@@ -167,7 +164,7 @@ async def test_nothing_is_loaded_before_everything_is_proved(monkeypatch: pytest
         assert {each.model for each in (await ask(runtime)).scores.values()} == {"fake:1.1.0", "other:1.1.0"}
 
 
-async def test_a_service_that_stops_gives_up_the_proof_under_way() -> None:
+async def test_a_service_that_stops_gives_up_the_proof_under_way():
     loader = ProvingLoader(loaded_fake(FakeScorer()))
     reference = loader.add(second_version())
     async with switchable(loader) as (runtime, switch):
@@ -180,7 +177,7 @@ async def test_a_service_that_stops_gives_up_the_proof_under_way() -> None:
     assert loader.given_up == 1
 
 
-async def test_a_reload_cannot_change_which_scorers_there_are() -> None:
+async def test_a_reload_cannot_change_which_scorers_there_are():
     loader = FakeLoader(loaded_fake(FakeScorer()))
     async with switchable(loader) as (_, switch):
         loader.named["other"] = second_version("other")
@@ -188,11 +185,11 @@ async def test_a_reload_cannot_change_which_scorers_there_are() -> None:
             await switch.reload()
 
 
-async def test_models_that_were_refused_at_the_start_can_be_loaded_by_a_reload() -> None:
+async def test_models_that_were_refused_at_the_start_can_be_loaded_by_a_reload():
     class MendedLoader(FakeLoader):
         is_broken = True
 
-        def load_all(self) -> Any:
+        def load_all(self):
             if self.is_broken:
                 raise BundleError("the folder is empty")
             return super().load_all()
@@ -207,7 +204,7 @@ async def test_models_that_were_refused_at_the_start_can_be_loaded_by_a_reload()
         assert (await ask(runtime)).scores["fake"].model == "fake:1.0.0"
 
 
-async def test_everything_that_belongs_to_the_models_follows() -> None:
+async def test_everything_that_belongs_to_the_models_follows():
     parts = {"both": CombinationSettings(weights={"fake": 1.0}, threshold=0.3)}
     stand_in = FakeScorer()
     stand_in.stand_in = True

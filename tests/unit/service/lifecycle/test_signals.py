@@ -6,8 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from support.conditions import until
@@ -19,7 +17,7 @@ from turnscore_service.lifecycle.signals import drain_before_stopping, hang_up_c
 
 
 @pytest.fixture(autouse=True)
-def _handlers() -> Iterator[None]:
+def _handlers():
     before = {each: signal.getsignal(each) for each in (signal.SIGHUP, signal.SIGTERM)}
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup children would ignore it too, and could not trap it
     yield
@@ -28,11 +26,11 @@ def _handlers() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("has_terminal", [True, False])
-async def test_a_hangup_reloads(has_terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_hangup_reloads(has_terminal, monkeypatch):
     monkeypatch.setattr(signals, "_has_terminal", lambda: has_terminal)
-    reloads: list[None] = []
+    reloads = []
 
-    async def reload() -> None:
+    async def reload():
         reloads.append(None)
 
     reload_on_hangup(reload)
@@ -41,7 +39,7 @@ async def test_a_hangup_reloads(has_terminal: bool, monkeypatch: pytest.MonkeyPa
     asyncio.get_running_loop().remove_signal_handler(signal.SIGHUP)
 
 
-def test_a_supervisor_passes_it_to_the_children_that_take_it_and_spares_the_others() -> None:
+def test_a_supervisor_passes_it_to_the_children_that_take_it_and_spares_the_others():
     taking = 'trap "exit 7" HUP; echo ready; while :; do sleep 0.05; done'
     with (
         subprocess.Popen(["sh", "-c", taking], stdout=subprocess.PIPE) as takes,
@@ -56,19 +54,19 @@ def test_a_supervisor_passes_it_to_the_children_that_take_it_and_spares_the_othe
 
 
 @pytest.fixture
-def handed_on() -> Iterator[list[int]]:
+def handed_on():
     """The signals that reach the handler which stood before."""
-    numbers: list[int] = []
+    numbers = []
     before = signal.signal(signal.SIGTERM, lambda number, _: numbers.append(number))
     yield numbers
     signal.signal(signal.SIGTERM, before)
 
 
-async def nothing() -> None:
+async def nothing():
     pass
 
 
-async def test_sigterm_in_the_middle_of_a_metrics_write_drains_and_does_not_lock_up(handed_on: list[int]):
+async def test_sigterm_in_the_middle_of_a_metrics_write_drains_and_does_not_lock_up(handed_on):
     health = Health(state="ready")
     drain_before_stopping(lambda: health.become("draining"), nothing, drain_seconds=0, shutdown_seconds=60)
     try:
@@ -80,10 +78,10 @@ async def test_sigterm_in_the_middle_of_a_metrics_write_drains_and_does_not_lock
         asyncio.get_running_loop().remove_signal_handler(signal.SIGTERM)
 
 
-async def test_conversations_end_then_the_server_stops_then_it_waits_no_longer(handed_on: list[int]):
-    done: list[object] = []
+async def test_conversations_end_then_the_server_stops_then_it_waits_no_longer(handed_on):
+    done = []
 
-    async def end_conversations() -> None:
+    async def end_conversations():
         done.append(list(handed_on))
 
     drain_before_stopping(lambda: done.append("drain"), end_conversations, drain_seconds=0.02, shutdown_seconds=0.02)
@@ -97,12 +95,12 @@ async def test_conversations_end_then_the_server_stops_then_it_waits_no_longer(h
         asyncio.get_running_loop().remove_signal_handler(signal.SIGTERM)
 
 
-def test_one_worker_is_the_last_that_is_ready_whatever_restarts(tmp_path: Path):
+def test_one_worker_is_the_last_that_is_ready_whatever_restarts(tmp_path):
     told = [is_last_ready(worker, 3, tmp_path) for worker in (0, 0, 2, 1, 1, 0)]
     assert told == [False, False, False, True, False, False]
 
 
-def test_each_worker_that_cannot_write_into_the_folder_says_that_it_is_ready(tmp_path: Path):
+def test_each_worker_that_cannot_write_into_the_folder_says_that_it_is_ready(tmp_path):
     assert [is_last_ready(worker, 3, tmp_path / "missing") for worker in (0, 1)] == [True, True]
 
 

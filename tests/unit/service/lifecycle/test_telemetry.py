@@ -19,7 +19,7 @@ load_scorer(read_bundle(Path(sys.argv[1])), "cpu-int8").run_sample()
 """
 
 
-def test_a_bundle_that_is_loaded_and_scores_leaves_no_file_of_the_runtime(tmp_path: Path):
+def test_a_bundle_that_is_loaded_and_scores_leaves_no_file_of_the_runtime(tmp_path):
     [bundle] = [each for each in starter_bundles() if each.name == "engagement"]
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "TMPDIR": str(tmp_path)}
     subprocess.run([sys.executable, "-c", SERVED, bundle], env=environment, check=True)
@@ -27,5 +27,5 @@ def test_a_bundle_that_is_loaded_and_scores_leaves_no_file_of_the_runtime(tmp_pa
 
 
 @pytest.mark.parametrize("name", ["Dockerfile", "bentofile.yaml", "Makefile"])
-def test_images_and_commands_set_it_for_what_else_they_run(name: str):
+def test_images_and_commands_set_it_for_what_else_they_run(name):
     assert SWITCH in (ROOT / name).read_text()

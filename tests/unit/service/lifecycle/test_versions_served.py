@@ -2,11 +2,8 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
 from contextlib import ExitStack
-from pathlib import Path
 
-import httpx
 import pytest
 from support.bundles import converse, make_quality_version
 from support.conditions import until
@@ -24,22 +21,20 @@ MARKS = {"1.0.0": 1.0, "2.0.0": -1.0, "7.0.0": 0.5, "8.0.0": -0.5}
 CONVERSATIONS = {f"c-{seed}": converse(seed, 12) for seed in range(8)}
 SHADOW = "quality:7.0.0"
 
-Answered = list[tuple[str, int, Score]]  # conversation, place, and what was answered
-
 
 class Plain:
     """Scores of engines that keep no vectors, one for each version."""
 
-    def __init__(self, stack: ExitStack, folder: Path) -> None:
+    def __init__(self, stack, folder):
         opened = {version: Engine([f"{folder / version}/"], threads=1, kept_vector_bytes=0) for version in MARKS}
         self._engines = {f"quality:{version}": stack.enter_context(each) for version, each in opened.items()}
 
-    def score(self, model: str, name: str, place: int) -> Score:
+    def score(self, model, name, place):
         dialogue = Dialogue("", CONVERSATIONS[name][: place + 1], is_last_alone=True)
         return self._engines[model].score([dialogue])[0].turns[0].scores["quality"]
 
 
-async def ask(client: httpx.AsyncClient, name: str, place: int) -> Score:
+async def ask(client, name, place):
     """The score of the conversation's turn there, over HTTP."""
     turns = [turn.model_dump(include={"speaker", "text"}) for turn in CONVERSATIONS[name][: place + 1]]
     fields = {"conversation": name, "context": turns[:-1], "response": turns[-1]["text"]}
@@ -49,14 +44,14 @@ async def ask(client: httpx.AsyncClient, name: str, place: int) -> Score:
 class Talks:
     """Live conversations, one by one."""
 
-    def __init__(self, runtime: Runtime, names: Sequence[str]) -> None:
+    def __init__(self, runtime, names):
         self._channels = {name: HeldChannel() for name in names}
         hold, pipeline = runtime.conversations.hold, runtime.pipeline
         self._held = [asyncio.create_task(hold(pipeline, each, "r")) for each in self._channels.values()]
         for name, channel in self._channels.items():
             channel.tell({"open": {"conversation": name}})
 
-    async def ask(self, name: str, place: int) -> Score:
+    async def ask(self, name, place):
         """The score of the system turn there, after the user's."""
         for turn in CONVERSATIONS[name][place - 1 : place + 1]:
             self._channels[name].say(turn.speaker, turn.text)
@@ -64,18 +59,18 @@ class Talks:
             pass
         return heard.scored.scores["quality"]
 
-    async def end(self) -> None:
+    async def end(self):
         for channel in self._channels.values():
             channel.inbox.put_nowait(None)
         await asyncio.gather(*self._held)
 
 
-def compared(served: str, series: str, **more: str) -> float:
+def compared(served, series, **more):
     """Of the shadow beside that version."""
     return sample(f"shadow_{series}", scorer="quality", model=SHADOW, served=served, **more)
 
 
-async def check_shadow(answered: Answered, served: str, plain: Plain) -> None:
+async def check_shadow(answered, served, plain):
     """Its percentiles of all that the version answered, which are added up, are those without kept vectors."""
     said = [(name, place) for name, place, score in answered if score.model == served]
     await until(lambda: compared(served, "turns_total", outcome="compared") == len(said))
@@ -103,13 +98,13 @@ async def test_no_version_uses_what_another_read_while_it_is_switched_shadowed_a
     await runtime.wait_until_loaded()
     assert runtime.health.state == "ready", runtime.health.reason
     assert runtime.switch is not None
-    answered: Answered = []
+    answered = []
     with ExitStack() as stack:
         plain = Plain(stack, tmp_path)
         async with http_client(runtime) as client:
             talks = Talks(runtime, list(CONVERSATIONS))
 
-            async def play(place: int) -> None:
+            async def play(place):
                 for name in CONVERSATIONS:
                     answered.append((name, place, await talks.ask(name, place)))
                     answered.append((name, place, await ask(client, name, place)))

@@ -1,23 +1,20 @@
-from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 from turnscore_core.errors import OverloadedError
 from turnscore_core.scoring import Deadline
-from turnscore_service.scheduling.admission import Admission, Demand, Reservation
+from turnscore_service.scheduling.admission import Admission, Demand
 from turnscore_service.settings.service import AdmissionSettings
 
 LATER = Deadline.after_ms(86_400_000)
 
 
-def one(items: int, tokens: int, scorer: str = "a") -> dict[str, Demand]:
+def one(items, tokens, scorer="a"):
     return {scorer: Demand(items, tokens)}
 
 
 @contextmanager
-def reserve(
-    admission: Admission, demands: dict[str, Demand], deadline: Deadline, caller: str = ""
-) -> Iterator[Reservation]:
+def reserve(admission, demands, deadline, caller=""):
     """Holds room while the block runs."""
     reservation = admission.reserve(demands, deadline, caller)
     yield reservation
@@ -25,7 +22,7 @@ def reserve(
         reservation.release(scorer)
 
 
-def assert_refused(admission: Admission, demands: dict[str, Demand], deadline: Deadline = LATER) -> OverloadedError:
+def assert_refused(admission, demands, deadline=LATER):
     with pytest.raises(OverloadedError) as refused, reserve(admission, demands, deadline):
         pytest.fail("admitted")
     return refused.value

@@ -1,7 +1,6 @@
 import asyncio
 import dataclasses
 import math
-from collections.abc import AsyncIterator
 
 import pytest
 from support.fakes import FakeScorer, encoded, loaded_fake, sample
@@ -17,24 +16,24 @@ from turnscore_service.settings.service import BatchingSettings
 LATER = Deadline.after_ms(86_400_000)
 
 
-def sizes(*widths: int) -> list[SizedPack]:
+def sizes(*widths):
     return [SizedPack(encoded(width)) for width in widths]
 
 
-def widths(low_high: tuple[int, int], all_widths: list[int]) -> list[int]:
+def widths(low_high, all_widths):
     low, high = low_high
     return all_widths[low:high]
 
 
 @pytest.fixture
-async def batcher(fake_scorer: FakeScorer) -> AsyncIterator[Batcher]:
+async def batcher(fake_scorer):
     batcher = Batcher(loaded_fake(fake_scorer), BatchingSettings())
     yield batcher
     fake_scorer.gate.set()
     batcher.close()
 
 
-async def hold_runtime(batcher: Batcher, scorer: FakeScorer) -> "asyncio.Future[object]":
+async def hold_runtime(batcher, scorer):
     """Makes the runtime busy with one turn, so that what follows has to queue."""
     scorer.gate.clear()
     first = batcher.submit(encoded(3), LATER)
@@ -42,7 +41,7 @@ async def hold_runtime(batcher: Batcher, scorer: FakeScorer) -> "asyncio.Future[
     return first
 
 
-def counted(outcome: str) -> float:
+def counted(outcome):
     return sample("items_total", scorer="fake", model="fake:1.0.0", outcome=outcome)
 
 
@@ -68,7 +67,7 @@ def test_a_turn_beyond_the_budget_runs_alone():
     assert grow_batch(sizes(8, 64), 1, 16, WasteLimit(9)) == (1, 2)
 
 
-async def test_the_oldest_turn_is_in_the_next_batch_whatever_its_width(fake_scorer: FakeScorer):
+async def test_the_oldest_turn_is_in_the_next_batch_whatever_its_width(fake_scorer):
     batcher = Batcher(loaded_fake(fake_scorer), BatchingSettings(max_batch_tokens=64, max_padding_ratio=1.1))
     first = await hold_runtime(batcher, fake_scorer)
     queued = [batcher.submit(encoded(width), LATER) for width in (60, 8, 8, 8)]
@@ -90,7 +89,7 @@ async def test_a_turn_whose_time_ran_out_is_not_computed_and_counted_as_expired(
     assert counted("expired") == before + 1
 
 
-async def test_stop_answers_what_is_queued_and_refuses_what_comes_after(batcher: Batcher, fake_scorer: FakeScorer):
+async def test_stop_answers_what_is_queued_and_refuses_what_comes_after(batcher, fake_scorer):
     first = await hold_runtime(batcher, fake_scorer)
     queued = batcher.submit(encoded(5), LATER)
     stopping = asyncio.create_task(batcher.stop())
@@ -103,7 +102,7 @@ async def test_stop_answers_what_is_queued_and_refuses_what_comes_after(batcher:
     assert (await queued).raw[0].value == 0.05
 
 
-async def test_concurrent_batches_run_at_once_and_share_what_is_queued_evenly(fake_scorer: FakeScorer):
+async def test_concurrent_batches_run_at_once_and_share_what_is_queued_evenly(fake_scorer):
     loaded = dataclasses.replace(loaded_fake(fake_scorer), concurrency=Concurrency(batches=2))
     batcher = Batcher(loaded, BatchingSettings())
     fake_scorer.gate.clear()
@@ -131,7 +130,7 @@ async def test_a_pack_of_several_turns_is_answered_and_counted_turn_by_turn():
     assert (counted("scored"), counted("failed")) == (before[0] + 2, before[1] + 1)
 
 
-def submit_as(batcher: Batcher, caller: str, *widths: int) -> list["asyncio.Future[object]"]:
+def submit_as(batcher, caller, *widths):
     token = CALLER.set(Caller(share=caller))
     try:
         return [batcher.submit(encoded(width), LATER) for width in widths]
@@ -139,7 +138,7 @@ def submit_as(batcher: Batcher, caller: str, *widths: int) -> list["asyncio.Futu
         CALLER.reset(token)
 
 
-async def test_who_comes_after_a_flood_is_in_the_next_batch_and_need_not_wait_for_a_full_one(fake_scorer: FakeScorer):
+async def test_who_comes_after_a_flood_is_in_the_next_batch_and_need_not_wait_for_a_full_one(fake_scorer):
     batcher = Batcher(loaded_fake(fake_scorer), BatchingSettings(max_batch_tokens=640))
     CALLER.set(Caller(share="flood"))
     first = await hold_runtime(batcher, fake_scorer)
@@ -153,7 +152,7 @@ async def test_who_comes_after_a_flood_is_in_the_next_batch_and_need_not_wait_fo
     assert not batcher._queue._by_caller
 
 
-async def test_callers_who_come_once_each_starve_no_other(fake_scorer: FakeScorer):
+async def test_callers_who_come_once_each_starve_no_other(fake_scorer):
     batcher = Batcher(loaded_fake(fake_scorer), BatchingSettings(max_batch_tokens=8))
     first = await hold_runtime(batcher, fake_scorer)
     waiting = submit_as(batcher, "patient", 8, 8, 8)

@@ -15,11 +15,11 @@ from turnscore_service.scheduling.executor import ExecutorWatch, SupervisedExecu
 class Hang:
     """Work that hangs until it is let go."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.gate = threading.Event()
         self.calls = 0
 
-    def __call__(self) -> str:
+    def __call__(self):
         self.calls += 1
         assert self.gate.wait(60)
         return "done"
@@ -32,14 +32,14 @@ def hang():
     hang.gate.set()
 
 
-def ready_health() -> Health:
+def ready_health():
     health = Health()
     health.become("ready")
     return health
 
 
 async def test_an_exit_in_a_thread_is_an_error_of_that_work_alone():
-    def leave() -> None:
+    def leave():
         raise SystemExit(3)
 
     stage = SupervisedExecutor("s", 1, lambda: None)
@@ -49,7 +49,7 @@ async def test_an_exit_in_a_thread_is_an_error_of_that_work_alone():
     stage.close()
 
 
-async def test_work_that_hangs_fails_and_what_waits_behind_it_is_done(hang: Hang):
+async def test_work_that_hangs_fails_and_what_waits_behind_it_is_done(hang):
     stage = SupervisedExecutor("s", 1, lambda: None, ExecutorWatch(stall_seconds=0.05))
     hung, waiting = stage.run(hang), stage.run(str, 1)
     with pytest.raises(FailedScoringError, match="s stopped answering"):
@@ -58,7 +58,7 @@ async def test_work_that_hangs_fails_and_what_waits_behind_it_is_done(hang: Hang
     stage.close()
 
 
-async def test_deaths_are_counted_from_nought_which_is_there_before_the_first(hang: Hang):
+async def test_deaths_are_counted_from_nought_which_is_there_before_the_first(hang):
     stage = SupervisedExecutor("counted", 1, lambda: None, ExecutorWatch(stall_seconds=0.05))
     name, labels = "turnscore_stage_deaths_total", {"stage": "counted"}
     assert metrics.REGISTRY.get_sample_value(name, labels) == 0  # without it Prometheus' increase() misses the first
@@ -68,7 +68,7 @@ async def test_deaths_are_counted_from_nought_which_is_there_before_the_first(ha
     stage.close()
 
 
-async def test_a_dead_stage_is_not_ready_until_its_proof_has_run(hang: Hang):
+async def test_a_dead_stage_is_not_ready_until_its_proof_has_run(hang):
     health = ready_health()
     stage = SupervisedExecutor(
         "s", 1, hang, ExecutorWatch(stall_seconds=0.05, on_death=health.lose, on_revival=health.regain)
@@ -84,7 +84,7 @@ async def test_a_dead_stage_is_not_ready_until_its_proof_has_run(hang: Hang):
     stage.close()
 
 
-async def test_a_thread_that_works_is_not_hurt_by_one_that_hangs(hang: Hang):
+async def test_a_thread_that_works_is_not_hurt_by_one_that_hangs(hang):
     other = Hang()
     stage = SupervisedExecutor(
         "s", 2, lambda: None, ExecutorWatch(stall_seconds=1.0, on_death=lambda _: other.gate.set())
@@ -98,7 +98,7 @@ async def test_a_thread_that_works_is_not_hurt_by_one_that_hangs(hang: Hang):
     stage.close()
 
 
-async def test_a_stage_that_keeps_dying_is_given_up(hang: Hang):
+async def test_a_stage_that_keeps_dying_is_given_up(hang):
     given_up = []
     stage = SupervisedExecutor("s", 1, hang, ExecutorWatch(stall_seconds=0.02, on_unrecoverable=given_up.append))
     with pytest.raises(FailedScoringError):
@@ -109,9 +109,9 @@ async def test_a_stage_that_keeps_dying_is_given_up(hang: Hang):
         await stage.run(str, 1)
 
 
-async def test_a_process_that_stood_still_has_no_hung_work(hang: Hang):
+async def test_a_process_that_stood_still_has_no_hung_work(hang):
     """As under SIGSTOP: the clock goes on, and neither the work nor the loop that looks after it does."""
-    deaths: list[str] = []
+    deaths = []
     stage = SupervisedExecutor("s", 1, lambda: None, ExecutorWatch(stall_seconds=1.0, on_death=deaths.append))
     work = stage.run(hang)
     await until(lambda: hang.calls)

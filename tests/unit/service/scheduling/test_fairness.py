@@ -13,7 +13,7 @@ from turnscore_service.scheduling.fairness import (
 )
 
 
-def serve(order: FairOrder, waiting: dict[str, int], times: int) -> list[str]:
+def serve(order, waiting, times):
     """Who is served in so many rounds, each of whom waits on; `waiting` says what each costs."""
     served = []
     for _ in range(times):
@@ -22,7 +22,7 @@ def serve(order: FairOrder, waiting: dict[str, int], times: int) -> list[str]:
     return served
 
 
-def joined(*callers: str) -> FairOrder:
+def joined(*callers):
     order = FairOrder()
     for caller in callers:
         order.join(caller)
@@ -52,15 +52,13 @@ def test_no_more_callers_are_remembered_than_stated():
     assert len(order._had) == MOST_CALLERS
 
 
-def busy(seconds: float) -> None:
+def busy(seconds):
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
         pass
 
 
-async def work(
-    cooperative: CooperativeScheduler, caller: str, parts: int, done: list[str], *, is_large: bool = True
-) -> None:
+async def work(cooperative, caller, parts, done, *, is_large=True):
     CALLER.set(Caller(share=caller))
     slices = TimeSlice(cooperative, is_large=is_large)
     for _ in range(parts):

@@ -2,28 +2,24 @@
 
 import asyncio
 import weakref
-from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
-from typing import Any
 
 import pytest
 from prometheus_client import REGISTRY
 from support.bundles import make_criterion_bundle, make_quality_bundle, make_quality_version
 from support.conditions import until
-from turnscore_core.scorers.quality import SplitEncoder, TurnRows
+from turnscore_core.scorers.quality import SplitEncoder
 from turnscore_core.scorers.scorer import TurnToScore
 from turnscore_core.scoring import Deadline, Item
-from turnscore_models.bundle import Bundle
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.settings.service import Settings
-from turnscore_wire import BatchReply, Score, ScoreReply, ScoreRequest, Turn
+from turnscore_wire import ScoreReply, ScoreRequest, Turn
 
 ALL = ["quality", "on_topic", "dull"]
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Bundle]:
+def models(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
     quality = make_quality_bundle(folder / "quality")
     on_topic = make_criterion_bundle(folder / "on_topic", quality, "on_topic")
@@ -32,12 +28,12 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Bundle]:
 
 
 @pytest.fixture
-def passes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def passes(monkeypatch):
     """The turns of every pass of an encoder."""
-    found: list[int] = []
+    found = []
     run = SplitEncoder.run
 
-    def counted(self: SplitEncoder, turns: Sequence[TurnRows], *args: Any) -> Any:
+    def counted(self, turns, *args):
         found.append(len(turns))
         return run(self, turns, *args)
 
@@ -46,7 +42,7 @@ def passes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @asynccontextmanager
-async def serving(models: dict[str, Bundle], **settings: Any) -> AsyncIterator[Runtime]:
+async def serving(models, **settings):
     described = {"models": [str(each.folder) for each in models.values()], "runtime": {"threads": 1}, **settings}
     runtime = Runtime(Settings.model_validate(described))
     runtime.start()
@@ -58,13 +54,13 @@ async def serving(models: dict[str, Bundle], **settings: Any) -> AsyncIterator[R
         await runtime.stop()
 
 
-async def ask(runtime: Runtime, response: str, *scorers: str, **fields: Any) -> dict[str, Score]:
+async def ask(runtime, response, *scorers, **fields):
     request = ScoreRequest(response=response, scorers=list(scorers) or None, **fields)
     return (await runtime.pipeline().score(request, "r", Deadline.after_ms(60_000))).scores
 
 
-async def test_one_pass_computes_all_and_gives_each_what_it_gives_alone(models: dict[str, Bundle], passes: list[int]):
-    def counted() -> float:
+async def test_one_pass_computes_all_and_gives_each_what_it_gives_alone(models, passes):
+    def counted():
         labels = {"scorer": "quality", "model": models["quality"].manifest.reference, "outcome": "scored"}
         return REGISTRY.get_sample_value("turnscore_items_total", labels) or 0.0
 
@@ -84,7 +80,7 @@ async def test_one_pass_computes_all_and_gives_each_what_it_gives_alone(models: 
         assert passes == []
 
 
-async def test_what_is_known_is_not_asked_again(models: dict[str, Bundle], passes: list[int]):
+async def test_what_is_known_is_not_asked_again(models, passes):
     async with serving(models) as runtime:
         await ask(runtime, "so what", "quality", "dull")
         passes.clear()
@@ -92,19 +88,19 @@ async def test_what_is_known_is_not_asked_again(models: dict[str, Bundle], passe
         assert ([each.cached for each in found.values()], passes) == ([True, False, True], [1])
         requests = [ScoreRequest(response=each, scorers=own) for each in ("a b", "c d e") for own in (ALL, ALL[1:])]
         passes.clear()
-        reply: BatchReply = await runtime.pipeline().score_batch(requests, "r", Deadline.after_ms(60_000))
+        reply = await runtime.pipeline().score_batch(requests, "r", Deadline.after_ms(60_000))
         answers = [each for each in reply.results if isinstance(each, ScoreReply)]
         assert [list(each.scores) for each in answers] == [ALL, ALL[1:]] * 2
         assert answers[0].scores["dull"] == answers[1].scores["dull"]
         assert sum(passes) == 2
 
 
-async def test_turns_of_one_batch_may_ask_other_scorers_of_the_pass(models: dict[str, Bundle], passes: list[int]):
+async def test_turns_of_one_batch_may_ask_other_scorers_of_the_pass(models, passes):
     asked = {"a b c": ALL, "c d e": ["dull", "quality"], "e f g": ["on_topic"], "g h i": ALL[::-1]}
     async with serving(models) as runtime:
         passes.clear()
         requests = [ScoreRequest(response=text, scorers=own) for text, own in asked.items()]
-        reply: BatchReply = await runtime.pipeline().score_batch(requests, "r", Deadline.after_ms(60_000))
+        reply = await runtime.pipeline().score_batch(requests, "r", Deadline.after_ms(60_000))
         assert passes == [4]
         for (text, own), each in zip(asked.items(), reply.results, strict=True):
             assert isinstance(each, ScoreReply)
@@ -114,7 +110,7 @@ async def test_turns_of_one_batch_may_ask_other_scorers_of_the_pass(models: dict
                 assert each.scores[name].value == pytest.approx(alone.value, abs=1e-6)
 
 
-async def test_two_callers_at_once_wait_for_one_pass(models: dict[str, Bundle], passes: list[int]):
+async def test_two_callers_at_once_wait_for_one_pass(models, passes):
     async with serving(models) as runtime:
         passes.clear()
         one, other = await asyncio.gather(ask(runtime, "nice one", *ALL[:2]), ask(runtime, "nice one", *ALL[:2]))
@@ -150,7 +146,7 @@ async def test_a_criterion_outlives_the_switch_of_quality_to_another_encoder(mod
 
 
 @pytest.mark.usefixtures("_checked_here")
-async def test_a_replaced_criterion_that_computed_for_itself_is_freed(models: dict[str, Bundle], tmp_path: Path):
+async def test_a_replaced_criterion_that_computed_for_itself_is_freed(models, tmp_path):
     other = make_quality_version(tmp_path / "quality", "2.0.0", marks=2.0)
     newer = make_criterion_bundle(tmp_path / "on_topic", other, "on_topic", version="2.0.0")
     async with serving(models) as runtime:
@@ -163,7 +159,7 @@ async def test_a_replaced_criterion_that_computed_for_itself_is_freed(models: di
         await until(lambda: replaced() is None)
 
 
-async def test_the_context_of_a_criterion_s_reply_is_read_ahead(models: dict[str, Bundle], caplog: Any):
+async def test_the_context_of_a_criterion_s_reply_is_read_ahead(models, caplog):
     async with serving(models) as runtime:
         turn = Turn(speaker="user", text="that is great")
         item = Item(context=[turn], response="", asked={"dull": None}, deadline=Deadline.after_ms(60_000))

@@ -7,18 +7,18 @@ from turnscore_service.scheduling.pipeline import rank_candidates
 from turnscore_wire import Score, TokenCount
 
 
-def score(value: float, percentile: float | None) -> Score:
+def score(value, percentile):
     return Score(
         value=value, percentile=percentile, details={}, model="m:1", tokens=TokenCount(used=1, dropped=0), cached=False
     )
 
 
-def placed(**percentiles: float) -> Outcome:
+def placed(**percentiles):
     """An outcome of those percentiles; the values run the other way, so that they cannot make the order."""
     return Outcome(scores={name: score(-percentile, percentile) for name, percentile in percentiles.items()})
 
 
-def order(outcomes: list[Outcome], **weights: float) -> list[tuple[int, float | None]]:
+def order(outcomes, **weights):
     return [(each.index, each.combined) for each in rank_candidates(outcomes, weights)]
 
 

@@ -2,9 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from support.conditions import until
@@ -29,21 +27,18 @@ class TimedScorer(FakeScorer):
 
     now = 0.0
 
-    def encode(self, turns: Sequence[TurnToScore]) -> list[TokenPack]:
+    def encode(self, turns):
         for turn in turns:
             chars = len(turn.response) + sum(len(each.text) for each in turn.context)
             self.now += 50e-6 + 0.2e-6 * chars
         return super().encode(turns)
 
 
-Open = Callable[[TokenizingPace], ScorerRuntime]
-
-
 @pytest.fixture
-async def open_tokenizing(fake_scorer: FakeScorer) -> AsyncIterator[Open]:
-    opened: list[ScorerRuntime] = []
+async def open_tokenizing(fake_scorer):
+    opened = []
 
-    def open_one(pace: TokenizingPace) -> ScorerRuntime:
+    def open_one(pace):
         fake_scorer.tokenizing = pace
         opened.append(ScorerRuntime(loaded_fake(fake_scorer), BatchingSettings()))
         return opened[-1]
@@ -53,7 +48,7 @@ async def open_tokenizing(fake_scorer: FakeScorer) -> AsyncIterator[Open]:
         each.close()
 
 
-def test_the_pace_bounds_the_times_of_short_and_long_turns(monkeypatch: pytest.MonkeyPatch):
+def test_the_pace_bounds_the_times_of_short_and_long_turns(monkeypatch):
     scorer = TimedScorer()
     monkeypatch.setattr(time, "perf_counter", lambda: scorer.now)
     pace = measure_tokenizing(scorer, [SHORT, TurnToScore([Turn(speaker="user", text="And you?")], "I am fine.")])
@@ -61,7 +56,7 @@ def test_the_pace_bounds_the_times_of_short_and_long_turns(monkeypatch: pytest.M
         assert 1.0 <= pace.seconds(1, chars) / (50e-6 + 0.2e-6 * chars) <= 1.2
 
 
-async def test_many_turns_are_tokenized_in_pieces_as_if_together(open_tokenizing: Open, fake_scorer: FakeScorer):
+async def test_many_turns_are_tokenized_in_pieces_as_if_together(open_tokenizing, fake_scorer):
     turns = [TurnToScore([], "word " * (1 + number % 7)) for number in range(200)]
     turns[100] = TurnToScore([], "untokenizable")
     packs, failed = await open_tokenizing(TokenizingPace()).encode(turns)
@@ -84,7 +79,7 @@ async def test_what_no_caller_waits_for_any_more_is_not_tokenized_to_its_end(ope
     assert sum(fake_scorer.encoded) < 1000
 
 
-def pack(answers: Sequence[int], pieces: int = 1) -> TokenPack:
+def pack(answers, pieces=1):
     return TokenPack(
         rows=((1,),), answers=tuple(answers), tokens=(TokenCount(used=1, dropped=0),) * len(answers), pieces=pieces
     )
@@ -93,20 +88,20 @@ def pack(answers: Sequence[int], pieces: int = 1) -> TokenPack:
 class AnsweringNothing:
     """A runtime whose tokenizer gives these packs at once, and whose batcher never answers."""
 
-    def __init__(self, packs: Sequence[TokenPack]) -> None:
-        self.submitted: list[asyncio.Future[Any]] = []
+    def __init__(self, packs):
+        self.submitted = []
         scorer = FakeScorer(TokenizingPace(0.0))
-        scorer.encode = lambda _: list(packs)  # type: ignore[method-assign]
+        scorer.encode = lambda _: list(packs)
         self.runtime = ScorerRuntime(loaded_fake(scorer), BatchingSettings())
-        self.runtime.batcher.submit = self._submit  # type: ignore[method-assign]
+        self.runtime.batcher.submit = self._submit
 
-    def _submit(self, *_: object) -> "asyncio.Future[Any]":
+    def _submit(self, *_):
         self.submitted.append(asyncio.get_running_loop().create_future())
         return self.submitted[-1]
 
 
-def begin(held: AnsweringNothing, turns: int) -> list[InFlight]:
-    works: list[InFlight] = [InFlight({}, TurnToScore([], "ok"), 2) for _ in range(turns)]
+def begin(held, turns):
+    works = [InFlight({}, TurnToScore([], "ok"), 2) for _ in range(turns)]
     for work in works:
         work.add(Part(held.runtime.loaded.scorer, "", [b"a"], (), keep=lambda _: None))
         work.waiting += 1
@@ -115,7 +110,7 @@ def begin(held: AnsweringNothing, turns: int) -> list[InFlight]:
 
 
 @pytest.mark.parametrize("expired", [True, False])
-async def test_all_packs_of_a_turn_that_no_caller_waits_for_leave_the_queue(expired: bool):
+async def test_all_packs_of_a_turn_that_no_caller_waits_for_leave_the_queue(expired):
     held = AnsweringNothing([pack([0], pieces=3) for _ in range(3)])
     [work] = begin(held, 1)
     work.leave(expired=expired)
@@ -126,12 +121,12 @@ async def test_all_packs_of_a_turn_that_no_caller_waits_for_leave_the_queue(expi
 class Keeper(FakeScorer):
     """Keeps all but the first two tokens of a turn."""
 
-    def for_queue(self, pack: TokenPack) -> TokenPack:
+    def for_queue(self, pack):
         return replace(pack, rows=(pack.rows[0][:2],))
 
 
 @pytest.mark.parametrize(("device", "counted"), [(CPU, 2), (Device("cuda", 0), 5)])
-async def test_on_a_cpu_the_queue_counts_what_is_not_kept(device: Device, counted: int):
+async def test_on_a_cpu_the_queue_counts_what_is_not_kept(device, counted):
     scorer = Keeper()
     async with ready_runtime(fake=replace(loaded_fake(scorer), device=device)) as runtime:
         await ask(runtime, "a b c d e")
@@ -140,7 +135,7 @@ async def test_on_a_cpu_the_queue_counts_what_is_not_kept(device: Device, counte
 
 
 async def test_a_scorer_of_a_pass_whose_score_cannot_be_kept_fails_alone():
-    def refuse(found: object) -> None:
+    def refuse(found):
         raise ValueError(found)
 
     held = AnsweringNothing([pack([0])])

@@ -2,9 +2,7 @@
 
 import hashlib
 
-import httpx
 import pytest
-from conftest import ServeFakes
 from support.fakes import FakeReaction, FakeScorer, Since
 from turnscore_service.settings.service import Settings
 
@@ -14,11 +12,11 @@ HELLO = {"speaker": "user", "text": "hello"}
 HI = {"speaker": "system", "text": "hi"}
 
 
-def since(tenant: str = "") -> Since:
+def since(tenant=""):
     return Since(scorer="fake", model="fake:1.0.0", tenant=tenant)
 
 
-async def test_the_signals_of_user_turns_are_counted_for_each_model(serve: ServeFakes):
+async def test_the_signals_of_user_turns_are_counted_for_each_model(serve):
     grown = Since("user_signals_", scorer="reaction", model="reaction:1.0.0", tenant="")
     async with serve(fake=FakeScorer(), reaction=FakeReaction()) as (client, _):
         turns = [{**HELLO, "text": text} for text in ("a", "a b c", "a b c d e")]
@@ -29,7 +27,7 @@ async def test_the_signals_of_user_turns_are_counted_for_each_model(serve: Serve
     assert 'turnscore_user_signals_total{model="reaction:1.0.0",scorer="reaction",signal="frustrated",' in scraped
 
 
-async def test_a_live_turn_is_counted_once_by_its_score(serve: ServeFakes):
+async def test_a_live_turn_is_counted_once_by_its_score(serve):
     fake = FakeScorer()
     fake.threshold = 0.025
     grown = since()
@@ -46,7 +44,7 @@ async def test_a_live_turn_is_counted_once_by_its_score(serve: ServeFakes):
     assert grown("live_chars_total") == len("helloone twohellohihelloa b c")
 
 
-async def test_every_way_of_saying_a_turn_counts_and_ranking_does_not(client: httpx.AsyncClient):
+async def test_every_way_of_saying_a_turn_counts_and_ranking_does_not(client):
     grown = since()
     turns = [HELLO, HI, HELLO, {"speaker": "system", "text": "well then"}]
     await client.post("/v1/rank", json={"context": [HELLO], "candidates": ["a", "b c"]})
@@ -58,14 +56,14 @@ async def test_every_way_of_saying_a_turn_counts_and_ranking_does_not(client: ht
     assert (grown("live_turns_total", label="none"), grown("live_dialogues_total")) == (4, 3)
 
 
-async def test_a_score_from_the_cache_is_a_turn_that_made_no_tokens(client: httpx.AsyncClient):
+async def test_a_score_from_the_cache_is_a_turn_that_made_no_tokens(client):
     grown = since()
     for _ in range(3):
         await client.post("/v1/score", json={"context": [HELLO], "response": "a b"})
     assert (grown("live_turns_total", label="none"), grown("live_tokens_total")) == (3, 2)
 
 
-async def test_only_named_tenants_have_a_label(serve: ServeFakes):
+async def test_only_named_tenants_have_a_label(serve):
     settings = Settings.model_validate({"auth": {"keys": AUTH}, "metric_tenants": "shop"})
     tenants = [since(each) for each in ("shop", "other", "", "bank")]
     async with serve(settings, fake=FakeScorer()) as (client, _):

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from conftest import ServeFakes
 from scipy.stats import spearmanr
 from support.conditions import until
 from support.fakes import NOT_A_NUMBER, FakeScorer, candidate_version
@@ -18,7 +17,7 @@ from turnscore_service.settings.service import AdmissionSettings, Settings
 
 
 @pytest.mark.parametrize("places", [0, 1, 6])
-def test_it_is_spearmans_rho_with_ties(places: int):
+def test_it_is_spearmans_rho_with_ties(places):
     draw = random.Random(places)
     pairs = [
         (round(x, places), round(x + draw.gauss(0, 20), places)) for x in (draw.uniform(0, 100) for _ in range(300))
@@ -46,7 +45,7 @@ class RunningBatches:
         (16, [RunningBatches(running=1), RunningBatches(waiting=1)], False),
     ],
 )
-def test_shadows_need_cpus_to_spare_and_no_caller_waiting(cpus: int, batchers: list[RunningBatches], idle: bool):
+def test_shadows_need_cpus_to_spare_and_no_caller_waiting(cpus, batchers, idle):
     assert Idleness(batchers, lambda: True, cpus).is_idle() is idle
 
 
@@ -88,7 +87,7 @@ async def test_no_more_than_a_few_wait_and_the_rest_is_counted():
         assert since.outcomes() == {"full": 7}
 
 
-async def test_what_waits_too_long_is_dropped(monkeypatch: pytest.MonkeyPatch):
+async def test_what_waits_too_long_is_dropped(monkeypatch):
     monkeypatch.setattr(shadow, "MOST_SECONDS", 0.0)
     since = ShadowsSince()
     scorer = Longer()
@@ -101,7 +100,7 @@ async def test_what_waits_too_long_is_dropped(monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.mark.parametrize("text", [NOT_A_NUMBER, "untokenizable", "poison"])
-async def test_a_turn_that_fails_is_counted_and_the_next_one_compared(text: str):
+async def test_a_turn_that_fails_is_counted_and_the_next_one_compared(text):
     since = ShadowsSince()
     async with shadows_of(Longer()) as shadows:
         item, outcome = said(2)
@@ -119,14 +118,14 @@ async def test_at_the_end_what_waits_is_dropped_and_nothing_hangs():
         assert (len(shadows._queue), scorer.encoded) == (0, [])
 
 
-async def test_a_shadow_that_hangs_is_given_up(held: Longer):
+async def test_a_shadow_that_hangs_is_given_up(held):
     since = ShadowsSince()
     async with shadows_of(held, stall_seconds=0.1) as shadows:
         shadows.offer(*said(2))
         await until(lambda: since.outcomes() == {"failed": 1})
 
 
-async def test_a_shadow_that_is_computing_holds_no_caller(serve: ServeFakes, held: Longer):
+async def test_a_shadow_that_is_computing_holds_no_caller(serve, held):
     since = ShadowsSince()
     async with serve(candidates=CandidateVersions(shadows=[candidate_version(held)]), fake=FakeScorer()) as (client, _):
         await client.post("/v1/score", json={"response": "one two"})
@@ -139,7 +138,7 @@ async def test_a_shadow_that_is_computing_holds_no_caller(serve: ServeFakes, hel
         await until(lambda: since.outcomes() == {"compared": 21})
 
 
-async def test_under_overload_nothing_is_shadowed(serve: ServeFakes):
+async def test_under_overload_nothing_is_shadowed(serve):
     """While a caller's batch is in the runtime and others wait, no shadow computes; the overload over, they do."""
     served, version, since = FakeScorer(), Longer(), ShadowsSince()
     settings = Settings(admission=AdmissionSettings(max_items=4))
@@ -163,7 +162,7 @@ async def test_under_overload_nothing_is_shadowed(serve: ServeFakes):
         await until(lambda: since.outcomes() == {"compared": 5})
 
 
-async def test_candidates_and_other_versions_answers_are_not_shadowed(serve: ServeFakes):
+async def test_candidates_and_other_versions_answers_are_not_shadowed(serve):
     since, version = ShadowsSince(), Longer()
     candidates = CandidateVersions(shadows=[candidate_version(version)])
     async with serve(candidates=candidates, fake=FakeScorer()) as (client, _):

@@ -7,30 +7,29 @@ from turnscore_service.scheduling.admission import (
     SHED_PER_WITNESS,
     Admission,
     Demand,
-    Reservation,
 )
 from turnscore_service.settings.service import AdmissionSettings
 
 LATER = Deadline.after_ms(86_400_000)
 
 
-def one(scorer: str = "fed") -> dict[str, Demand]:
+def one(scorer="fed"):
     return {scorer: Demand(1, 1)}
 
 
-def full(scorer: str = "fed") -> tuple[Admission, Reservation]:
+def full(scorer="fed"):
     """Room for one turn a scorer, which that scorer's has taken."""
     shedding = Admission(AdmissionSettings(max_items=1))
     return shedding, shedding.reserve(one(scorer), LATER)
 
 
-def refuse(shedding: Admission, times: int) -> None:
+def refuse(shedding, times):
     for _ in range(times):
         with pytest.raises(OverloadedError):
             shedding.reserve(one(), LATER)
 
 
-def shed(shedding: Admission) -> int:
+def shed(shedding):
     """How many requests in a row are shed."""
     count = 0
     while shedding.shed() is not None:

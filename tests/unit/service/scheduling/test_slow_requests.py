@@ -1,7 +1,6 @@
 """A slow request leaves one line with its stages and no text; a flood of them leaves ten a second."""
 
 import logging
-from typing import Any
 
 import pytest
 from support.fakes import FakeScorer, ManualClock
@@ -10,15 +9,15 @@ from turnscore_service.settings.service import Settings
 from turnscore_wire import BatchReply, ScoreReply, Timing
 
 
-def reply(**stages: float) -> ScoreReply:
+def reply(**stages):
     return ScoreReply(request_id="r", scores={}, timing_ms=Timing(total=sum(stages.values()), **stages))
 
 
-def lines(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
+def lines(caplog):
     return [vars(each) for each in caplog.records if each.name == "turnscore.slow"]
 
 
-def test_the_line_has_the_largest_time_of_each_stage(caplog: pytest.LogCaptureFixture):
+def test_the_line_has_the_largest_time_of_each_stage(caplog):
     one = reply(tokenize=100, queue=200, inference=300, cache=0)
     two = reply(tokenize=0, queue=700, inference=200, cache=50)
     log = SlowLog(1.0)
@@ -30,7 +29,7 @@ def test_the_line_has_the_largest_time_of_each_stage(caplog: pytest.LogCaptureFi
     assert found == pytest.approx([1.5, 0.05, 0.1, 0.7, 0.3, 0.35])
 
 
-def test_a_flood_leaves_ten_lines_a_second_and_their_number(caplog: pytest.LogCaptureFixture):
+def test_a_flood_leaves_ten_lines_a_second_and_their_number(caplog):
     clock = ManualClock()
     log = SlowLog(0.1, clock)
     for _ in range(500):

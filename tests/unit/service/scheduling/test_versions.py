@@ -4,32 +4,32 @@ import math
 
 import pytest
 from support.fakes import FakeScorer, candidate_version, loaded_fake
-from turnscore_core.model_set import ModelSet, choose_defaults
+from turnscore_core.model_set import choose_defaults
 from turnscore_service.auth.access import CALLER, Caller, Preferences
-from turnscore_service.scheduling.versions import CandidateVersion, TrafficSplit, conversation_key, is_drawn
+from turnscore_service.scheduling.versions import TrafficSplit, conversation_key, is_drawn
 from turnscore_wire import Turn
 
 IDS = [f"conversation-{number}" for number in range(10_000)]
 
 
-def drawn(version: CandidateVersion) -> set[str]:
+def drawn(version):
     return {each for each in IDS if is_drawn(f"named:{each}", version)}
 
 
-def roster_of(*names: str) -> ModelSet:
+def roster_of(*names):
     return choose_defaults({name: loaded_fake(FakeScorer(), name) for name in names or ("fake",)})
 
 
-def user(text: str) -> Turn:
+def user(text):
     return Turn(speaker="user", text=text)
 
 
-def system(text: str) -> Turn:
+def system(text):
     return Turn(speaker="system", text=text)
 
 
 @pytest.mark.parametrize("share", [0.01, 0.1, 0.5, 0.9])
-def test_a_version_answers_its_share_of_the_conversations(share: float):
+def test_a_version_answers_its_share_of_the_conversations(share):
     count = len(drawn(candidate_version(FakeScorer(), share)))
     # Ids are fixed, so this is no game of chance: the count is one draw of the binomial that the share promises.
     assert abs(count - share * len(IDS)) <= 3.3 * math.sqrt(len(IDS) * share * (1 - share))
