@@ -1,14 +1,16 @@
 """Replies: typed replies, typed errors, and bodies that are not ours."""
 
 import json
+import pickle
 import socket
 import threading
 import zlib
 from contextlib import suppress
 
 import pytest
-from turnscore_client import TurnScoreClient, UnexpectedReplyError
+from turnscore_client import ConnectionFailedError, ErrorCode, TurnScoreClient, UnexpectedReplyError
 from turnscore_client._defaults import MAX_REPLY_BYTES
+from turnscore_client._errors import ERROR_CLASSES
 from turnscore_client._http import HttpAnswer, read_reply, retry_after_header_ms
 from turnscore_client.testing import MockTurnScore
 from turnscore_wire import ModelsReply
@@ -106,3 +108,18 @@ def test_a_printed_reply_is_one_line_with_what_most_look_for():
     assert str(ranking).startswith("best=0 combined=")
     assert str(batch) == "results=60"
     assert all(len(repr(each)) < 200 and "\n" not in repr(each) for each in (reply, dialogue, ranking, batch))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ERROR_CLASSES[ErrorCode.OVERLOADED]("full", "items.3", 50, "r-1"),
+        UnexpectedReplyError("a page", 502, "<html>", "r-2"),
+        ConnectionFailedError("refused"),
+    ],
+)
+def test_errors_survive_pickling(error):
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is type(error)
+    assert vars(copy) == vars(error)
+    assert str(copy) == str(error)

@@ -1,13 +1,17 @@
-"""The report of an output: its counts against counts of its rows, its groups, and what it says of a broken one."""
+"""The report of an output: its counts, its groups, a broken one; and the page of columns and options."""
 
+import re
+from pathlib import Path
 from statistics import fmean
 
 import pytest
+import typer
 from support.corpora import WordEngine, content_of, dialogue_rows, plan_of, turns_of, write_lines
 from turnscore_assessment.drift.report import measure_stability
 from turnscore_corpus import OutputFolder, process_block
 from turnscore_corpus.command import app
 from turnscore_corpus.errors import BadOutputError
+from turnscore_corpus.outputs import folder as columns
 from turnscore_corpus.outputs.folder import describe_job
 from turnscore_corpus.report import WHOLE, read_corpus
 from typer.testing import CliRunner
@@ -81,3 +85,37 @@ def test_the_command_prints_and_writes_the_same_and_the_page_escapes_names(outpu
     assert "Scores of a corpus" in page
     assert "Not finished" not in text
     assert CliRunner().invoke(app, ["report", str(tmp_path)]).exit_code == 1
+
+
+PAGE = (Path(__file__).parents[3] / "docs" / "corpora.md").read_text()
+
+
+TABLES = {
+    "turns": ((columns.TURN, ""), (columns.TURN_SCORES, "<scorer>_")),
+    "dialogues": ((columns.DIALOGUE, ""), (columns.DIALOGUE_SCORES, "<scorer>_")),
+    "set_aside": ((columns.SET_ASIDE, ""),),
+}
+
+
+def test_every_column_is_documented_and_no_other():
+    tables_of = {}
+    for table, parts in TABLES.items():
+        for listed, prefix in parts:
+            for each in listed:
+                row = f"| `{prefix}{each.name}` | {each.type} | {each.meaning} |"
+                tables_of.setdefault(row, []).append(f"`{table}`")
+    documented = {
+        row: tables.split(", ")
+        for tables, rows in re.findall(r"^In (`.+`):\n\n\| column .*\n\|---.*\n((?:\|.*\n)+)", PAGE, re.MULTILINE)
+        for row in rows.splitlines()
+    }
+    assert documented == tables_of
+    assert PAGE.count("| column |") == len({tuple(tables) for tables in tables_of.values()})
+
+
+def test_every_option_is_documented_and_no_other():
+    commands = typer.main.get_command(app).commands
+    words = {word for command in commands.values() for each in command.params for word in each.opts}
+    options = {word for word in words if word.startswith("--")} - {"--help"}
+    listed = {word for line in PAGE.splitlines() if line.startswith("| `--") for word in re.findall(r"--[a-z-]+", line)}
+    assert listed == options

@@ -1,4 +1,4 @@
-"""File scoring: every line has its outcome, in order, with a bounded number in flight, and patience where it helps."""
+"""Lines in flight: in order, a bounded number at a pace that the service takes, with patience where it helps."""
 
 import asyncio
 import json
@@ -6,10 +6,12 @@ from contextlib import aclosing
 
 import httpx
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from support.files import line_of, patient_with
 from turnscore_client import AsyncTurnScoreClient, DeadlineExceededError, OverloadedError
-from turnscore_client._files.scoring import StoppedError, score_lines
-from turnscore_client.testing import MockTurnScore
+from turnscore_client._files.scoring import Pace, StoppedError, score_lines
+from turnscore_client.testing import ManualClock, MockTurnScore
 from turnscore_wire import Limits
 
 
@@ -104,3 +106,30 @@ async def test_a_line_that_takes_long_gets_more_time_at_each_attempt():
 
     assert await patient_with(timeout=10.0, wait=300.0).ask(call) == "scored"
     assert timeouts == [10.0, 20.0, 40.0]
+
+
+EVENTS = st.lists(st.tuples(st.sampled_from(["answer", "refuse", "gone"]), st.integers(0, 3000)), max_size=60)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True, database=None)
+@given(st.integers(1, 64), EVENTS)
+def test_whatever_comes_the_limit_stays_within_its_bounds_and_hints_are_kept(most, events):
+    async def live():
+        clock = ManualClock()
+        pace, is_refused = Pace(most, clock), False
+        for kind, hint_ms in events:
+            began_in = await pace.begin()
+            before, refused_before = clock.seconds, is_refused
+            is_refused = kind != "answer"
+            if kind == "answer":
+                pace.answered()
+            else:
+                assert pace.refused(began_in, hint_ms, is_gone=kind == "gone") == hint_ms / 1000
+            pace.end()
+            assert 1 <= pace.limit <= most
+            if kind == "gone" or (is_refused and refused_before):
+                await pace.begin()
+                assert clock.seconds >= before + hint_ms / 1000
+                pace.end()
+
+    asyncio.run(live())

@@ -1,9 +1,27 @@
+"""Who is admitted, whose turn it is, and who is refused undecoded."""
+
+import asyncio
+import time
 from contextlib import contextmanager
 
 import pytest
 from turnscore_core.errors import OverloadedError
 from turnscore_core.scoring import Deadline
-from turnscore_service.scheduling.admission import Admission, Demand
+from turnscore_service.auth.access import CALLER, Caller
+from turnscore_service.scheduling.admission import (
+    MOST_REFUSED_CALLERS,
+    REFUSALS_IN_A_ROW,
+    SHED_PER_WITNESS,
+    Admission,
+    Demand,
+)
+from turnscore_service.scheduling.fairness import (
+    MOST_CALLERS,
+    SLICE_SECONDS,
+    CooperativeScheduler,
+    FairOrder,
+    TimeSlice,
+)
 from turnscore_service.settings.service import AdmissionSettings
 
 LATER = Deadline.after_ms(86_400_000)
@@ -67,3 +85,166 @@ def test_the_wait_of_a_caller_is_what_stands_before_them_when_turns_are_taken():
         assert admission.expected_wait_seconds("a", "flood", 10) == pytest.approx(10.1)
         assert admission.expected_wait_seconds("a", "other", 10) == pytest.approx(0.3)
         assert admission.expected_wait_seconds("a", "new", 10) == pytest.approx(0.2)
+
+
+def one_turn(scorer="fed"):
+    return {scorer: Demand(1, 1)}
+
+
+def full(scorer="fed"):
+    """Room for one_turn turn a scorer, which that scorer's has taken."""
+    shedding = Admission(AdmissionSettings(max_items=1))
+    return shedding, shedding.reserve(one_turn(scorer), LATER)
+
+
+def refuse(shedding, times):
+    for _ in range(times):
+        with pytest.raises(OverloadedError):
+            shedding.reserve(one_turn(), LATER)
+
+
+def shed(shedding):
+    """How many requests in a row are shed."""
+    count = 0
+    while shedding.shed() is not None:
+        count += 1
+    return count
+
+
+def test_everything_is_decoded_until_enough_was_refused_in_a_row():
+    shedding, _ = full()
+    refuse(shedding, REFUSALS_IN_A_ROW - 1)
+    assert shed(shedding) == 0
+    refuse(shedding, 1)
+    assert shed(shedding) == SHED_PER_WITNESS
+
+
+def test_whoever_takes_the_room_that_came_back_shows_nothing_about_the_others():
+    shedding, reservation = full()
+    refuse(shedding, REFUSALS_IN_A_ROW)
+    reservation.release("fed")
+    shedding.reserve(one_turn(), LATER)
+    assert shed(shedding) == SHED_PER_WITNESS
+
+
+def test_a_witness_waits_no_longer_than_it_would_have_waited():
+    shedding = Admission(AdmissionSettings(), {"fed": lambda: 1.0})
+    held = shedding.reserve({"fed": Demand(1, 5)}, LATER)
+    for _ in range(REFUSALS_IN_A_ROW):
+        with pytest.raises(OverloadedError):
+            shedding.reserve(one_turn(), Deadline.after_ms(4000))
+    assert shedding.shed() is not None
+    held.release("fed")
+    shedding.reserve({"fed": Demand(1, 2)}, LATER)  # 2 s of work: who has 4 s is admitted again
+    assert shedding.shed() is None
+
+
+def test_what_a_flood_is_refused_says_nothing_about_another():
+    shedding = Admission(AdmissionSettings(max_items=10))
+    shedding.reserve({"fed": Demand(10, 1)}, LATER, "flood")
+    for _ in range(REFUSALS_IN_A_ROW):
+        with pytest.raises(OverloadedError):
+            shedding.reserve(one_turn(), LATER, "flood")
+    assert shedding.full_scorer("flood") == "fed"
+    assert shedding.full_scorer("other") is None
+    for _ in range(3):
+        shedding.reserve(one_turn(), LATER, "other").release("fed")
+        shedding.note_known({"fed"}, "other")
+    assert shedding.shed("other") is None
+    assert shedding.shed("flood") is not None
+
+
+def test_no_more_refused_callers_are_remembered_than_stated():
+    shedding = Admission(AdmissionSettings(max_items=1))
+    shedding.reserve(one_turn(), LATER, "holder")
+    shedding.reserve(one_turn(), LATER, "another")
+    for number in range(2 * MOST_REFUSED_CALLERS):
+        with pytest.raises(OverloadedError):
+            shedding.reserve(one_turn(), LATER, f"caller {number}")
+    assert len(shedding._rows) == MOST_REFUSED_CALLERS
+
+
+def serve(order, waiting, times):
+    """Who is served in so many rounds, each of whom waits on; `waiting` says what each costs."""
+    served = []
+    for _ in range(times):
+        served.append(order.choose(waiting))
+        order.charge(served[-1], waiting[served[-1]])
+    return served
+
+
+def joined(*callers):
+    order = FairOrder()
+    for caller in callers:
+        order.join(caller)
+    return order
+
+
+def test_who_asks_little_again_and_again_is_always_next():
+    order = joined("flood")
+    for _ in range(100):
+        serve(order, {"flood": 1000}, 1)
+        order.join("other")
+        assert serve(order, {"flood": 1000, "other": 30}, 1) == ["other"]
+
+
+def test_who_was_away_is_owed_nothing_for_it():
+    order = joined("busy")
+    serve(order, {"busy": 10}, 100)
+    order.join("away")
+    assert serve(order, {"busy": 10, "away": 10}, 10).count("away") <= 6
+
+
+def test_no_more_callers_are_remembered_than_stated():
+    order = FairOrder()
+    for number in range(10 * MOST_CALLERS):
+        order.join(f"caller {number}")
+        order.charge(f"caller {number}", 5)
+    assert len(order._had) == MOST_CALLERS
+
+
+def busy(seconds):
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        pass
+
+
+async def work(cooperative, caller, parts, done, *, is_large=True):
+    CALLER.set(Caller(share=caller))
+    slices = TimeSlice(cooperative, is_large=is_large)
+    for _ in range(parts):
+        await slices.pause()
+        busy(SLICE_SECONDS)
+        done.append(caller)
+
+
+async def test_the_loop_comes_round_after_every_slice_however_many_wait():
+    cooperative, done, rounds = CooperativeScheduler(), [], 0
+    tasks = [asyncio.create_task(work(cooperative, "a", 5, done)) for _ in range(20)]
+    while not all(task.done() for task in tasks):
+        before = len(done)
+        await asyncio.sleep(0)
+        rounds += 1
+        assert len(done) - before <= 1
+    assert len(done) == 100
+    assert rounds >= 100
+
+
+async def test_a_small_request_never_waits_for_a_turn():
+    cooperative, done = CooperativeScheduler(), []
+    flood = [asyncio.create_task(work(cooperative, "flood", 4, done)) for _ in range(10)]
+    await asyncio.sleep(0)
+    await work(cooperative, "other", 1, done, is_large=False)
+    assert done == ["other"]
+    await asyncio.gather(*flood)
+
+
+async def test_who_gives_up_while_waiting_holds_up_no_other():
+    cooperative, done = CooperativeScheduler(), []
+    leaving = [asyncio.create_task(work(cooperative, "left", 1, done)) for _ in range(3)]
+    staying = asyncio.create_task(work(cooperative, "stayed", 2, done))
+    await asyncio.sleep(0)
+    for task in leaving:
+        task.cancel()
+    await asyncio.wait_for(staying, 30)
+    assert done == ["stayed", "stayed"]

@@ -1,20 +1,26 @@
-"""What is tokenized where, and what no caller waits for any more."""
+"""What is tokenized where, which turns make a batch, and what no caller waits for any more."""
 
 import asyncio
+import dataclasses
+import math
 import time
 from dataclasses import replace
 
 import pytest
 from support.conditions import until
-from support.fakes import FakeScorer, loaded_fake
+from support.fakes import FakeScorer, encoded, loaded_fake, sample
 from support.transports import ready_runtime
 from support.versions import ask
-from turnscore_core.errors import FailedScoringError
+from turnscore_core.batches import BatchBudget, SizedPack, WasteLimit, grow_batch
+from turnscore_core.errors import DeadlineExceededError, FailedScoringError, NotReadyError
+from turnscore_core.inference.concurrency import Concurrency
 from turnscore_core.inference.devices import CPU, Device
 from turnscore_core.loaded_scorer import TokenizingPace, measure_tokenizing
 from turnscore_core.scorers.scorer import WHOLE, WHOLE_SCORE, RawScore, TokenPack, TurnToScore
+from turnscore_core.scoring import Deadline
+from turnscore_service.auth.access import CALLER, Caller
 from turnscore_service.scheduling.admission import Admission, Reservation
-from turnscore_service.scheduling.batcher import PackScores
+from turnscore_service.scheduling.batcher import Batcher, PackScores
 from turnscore_service.scheduling.scheduler import InFlight, Part, ScorerRuntime, ScoringJob
 from turnscore_service.settings.service import AdmissionSettings, BatchingSettings
 from turnscore_wire import TokenCount, Turn
@@ -149,3 +155,154 @@ async def test_a_scorer_of_a_pass_whose_score_cannot_be_kept_fails_alone():
     await work.done
     assert (own.found[WHOLE].value, own.error) == (0.2, None)
     assert isinstance(broken.error, FailedScoringError)
+
+
+LATER = Deadline.after_ms(86_400_000)
+
+
+def sizes(*widths):
+    return [SizedPack(encoded(width)) for width in widths]
+
+
+def widths(low_high, all_widths):
+    low, high = low_high
+    return all_widths[low:high]
+
+
+@pytest.fixture
+async def batcher(fake_scorer):
+    batcher = Batcher(loaded_fake(fake_scorer), BatchingSettings())
+    yield batcher
+    fake_scorer.gate.set()
+    batcher.close()
+
+
+async def hold_runtime(batcher, scorer):
+    """Makes the runtime busy with one turn, so that what follows has to queue."""
+    scorer.gate.clear()
+    first = batcher.submit(encoded(3), LATER)
+    await asyncio.to_thread(scorer.started.wait)
+    return first
+
+
+def counted(outcome):
+    return sample("items_total", scorer="fake", model="fake:1.0.0", outcome=outcome)
+
+
+def test_batch_takes_the_nearest_in_width_within_the_token_budget():
+    turns = sizes(8, 20, 32, 32, 40, 128)
+    taken = grow_batch(turns, 2, 3 * 40, WasteLimit(9))
+    assert widths(taken, [turn.width for turn in turns]) == [32, 32, 40]
+
+
+def test_batch_leaves_out_a_turn_that_would_mostly_add_padding():
+    turns = sizes(*[8] * 7, 256)
+    assert grow_batch(turns, 0, 100_000, WasteLimit(1.5)) == (0, 7)
+    assert grow_batch(turns, 7, 100_000, WasteLimit(1.5)) == (7, 8)
+
+
+def test_on_a_cpu_only_turns_of_one_padded_width_go_together():
+    turns = sizes(4, 8, 9, 16, 17)
+    assert grow_batch(turns, 0, 4096, BatchBudget().waste) == (0, 2)
+    assert grow_batch(turns, 3, 4096, BatchBudget().waste) == (2, 4)
+
+
+def test_a_turn_beyond_the_budget_runs_alone():
+    assert grow_batch(sizes(8, 64), 1, 16, WasteLimit(9)) == (1, 2)
+
+
+async def test_the_oldest_turn_is_in_the_next_batch_whatever_its_width(fake_scorer):
+    batcher = Batcher(loaded_fake(fake_scorer), BatchingSettings(max_batch_tokens=64, max_padding_ratio=1.1))
+    first = await hold_runtime(batcher, fake_scorer)
+    queued = [batcher.submit(encoded(width), LATER) for width in (60, 8, 8, 8)]
+    fake_scorer.gate.set()
+    await asyncio.gather(first, *queued)
+    batcher.close()
+    assert fake_scorer.batches == [[3], [60], [8, 8, 8]]
+
+
+async def test_a_turn_whose_time_ran_out_is_not_computed_and_counted_as_expired(batcher, fake_scorer):
+    before = counted("expired")
+    first = await hold_runtime(batcher, fake_scorer)
+    with pytest.raises(DeadlineExceededError):
+        await batcher.submit(encoded(50), Deadline.after_ms(1))
+    fake_scorer.gate.set()
+    await first
+    await batcher.stop()
+    assert fake_scorer.batches == [[3]]
+    assert counted("expired") == before + 1
+
+
+async def test_stop_answers_what_is_queued_and_refuses_what_comes_after(batcher, fake_scorer):
+    first = await hold_runtime(batcher, fake_scorer)
+    queued = batcher.submit(encoded(5), LATER)
+    stopping = asyncio.create_task(batcher.stop())
+    await asyncio.sleep(0)
+    with pytest.raises(NotReadyError):
+        batcher.submit(encoded(5), LATER)
+    fake_scorer.gate.set()
+    await stopping
+    assert first.done()
+    assert (await queued).raw[0].value == 0.05
+
+
+async def test_concurrent_batches_run_at_once_and_share_what_is_queued_evenly(fake_scorer):
+    loaded = dataclasses.replace(loaded_fake(fake_scorer), concurrency=Concurrency(batches=2))
+    batcher = Batcher(loaded, BatchingSettings())
+    fake_scorer.gate.clear()
+    futures = [batcher.submit(encoded(128), LATER) for _ in range(6)]
+    while len(fake_scorer.batches) < 2:
+        await asyncio.sleep(0.001)
+    assert fake_scorer.batches == [[128] * 3] * 2
+    fake_scorer.gate.set()
+    await asyncio.gather(*futures)
+    batcher.close()
+
+
+async def test_a_pack_of_several_turns_is_answered_and_counted_turn_by_turn():
+    class Packing(FakeScorer):
+        def score(self, batch):
+            return [RawScore(value) for pack in batch for value in (0.1, math.nan, 0.3)[: len(pack.answers)]]
+
+    pack = dataclasses.replace(encoded(5), answers=(0, 1, 2), tokens=encoded(5).tokens * 3)
+    before = counted("scored"), counted("failed")
+    batcher = Batcher(loaded_fake(Packing()), BatchingSettings())
+    found = (await batcher.submit(pack, LATER)).raw
+    batcher.close()
+    assert (found[0].value, found[2].value) == (0.1, 0.3)
+    assert isinstance(found[1], FailedScoringError)
+    assert (counted("scored"), counted("failed")) == (before[0] + 2, before[1] + 1)
+
+
+def submit_as(batcher, caller, *widths):
+    token = CALLER.set(Caller(share=caller))
+    try:
+        return [batcher.submit(encoded(width), LATER) for width in widths]
+    finally:
+        CALLER.reset(token)
+
+
+async def test_who_comes_after_a_flood_is_in_the_next_batch_and_need_not_wait_for_a_full_one(fake_scorer):
+    batcher = Batcher(loaded_fake(fake_scorer), BatchingSettings(max_batch_tokens=640))
+    CALLER.set(Caller(share="flood"))
+    first = await hold_runtime(batcher, fake_scorer)
+    flood = submit_as(batcher, "flood", *[8] * 400)
+    other = submit_as(batcher, "other", 8)
+    fake_scorer.gate.set()
+    await asyncio.gather(first, *flood, *other)
+    batcher.close()
+    sizes = [len(batch) for batch in fake_scorer.batches[1:]]
+    assert sizes[:2] == [10, 80]  # the other's turn was in the small one: after it the flood has the batches to itself
+    assert not batcher._queue._by_caller
+
+
+async def test_callers_who_come_once_each_starve_no_other(fake_scorer):
+    batcher = Batcher(loaded_fake(fake_scorer), BatchingSettings(max_batch_tokens=8))
+    first = await hold_runtime(batcher, fake_scorer)
+    waiting = submit_as(batcher, "patient", 8, 8, 8)
+    crowd = [future for number in range(100) for future in submit_as(batcher, f"once {number}", 16)]
+    fake_scorer.gate.set()
+    await asyncio.gather(first, *waiting, *crowd)
+    batcher.close()
+    widths = [batch[0] for batch in fake_scorer.batches[1:]]
+    assert [place for place, width in enumerate(widths) if width == 8][-1] < 20
