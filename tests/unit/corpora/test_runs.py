@@ -101,7 +101,6 @@ def test_after_kill_minus_nine_of_the_run_the_same_command_goes_on(lines, tmp_pa
     with subprocess.Popen(
         words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path}
     ) as process:
-        assert process.stdout is not None
         assert process.stdout.readline() == "under way\n"
         with pytest.raises(BusyOutputError, match=f"is being written by process {process.pid} on "):
             run_job(job_of(lines, tmp_path / "out"))

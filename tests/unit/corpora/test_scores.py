@@ -45,7 +45,6 @@ def compare(found, results, scorer, digest):
 
 def test_a_table_holds_what_the_engine_says_with_a_model(tmp_path):
     engine = EngineChoice(scorers=("engagement",)).open()
-    assert isinstance(engine, Engine)
     with engine:
         found = scored(tmp_path, lambda: engine)
         results = expected(engine)

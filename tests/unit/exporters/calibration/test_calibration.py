@@ -63,7 +63,6 @@ def test_what_repeats_take_counts_in_every_fit_and_is_scaled_with_the_heads():
     assert [len(rated.take(good).warnings), rated.take(np.arange(400) == 4).warnings] == [good.sum(), [warnings[4]]]
     ways = {way: fit(rated, shipped) for way, fit in recalibration._WAYS.items()}
     scaled = ways["logistic"]
-    assert scaled is not None
     slope = scaled.weights["overall"] / SHIPPED.weights["overall"]
     assert slope == pytest.approx(2.0, abs=0.5)
     assert scaled.repeats == {"repeats_itself": pytest.approx(3.0 * slope)}
@@ -118,9 +117,7 @@ def test_the_new_version_carries_threshold_and_fit_and_loads(bundle, tmp_path):
     before, after = (each.manifest.version.split(".") for each in (bundle, made))
     assert (after[:2], int(after[2]) > 200_000_000) == (before[:2], True)
     threshold = made.manifest.threshold
-    assert threshold is not None
     assert (threshold.false_alarm_rate, threshold.confidence) == (0.05, 0.95)
-    assert threshold.recall is not None
     assert threshold.recall.low < threshold.recall.share <= 1
     assert "200 rated turns of 200 dialogues" in threshold.source
     assert made.manifest.options["value"] != bundle.manifest.options["value"]
@@ -162,7 +159,6 @@ def test_thirty_ratings_give_a_weaker_promise_and_two_runs_two_versions(bundle, 
     assert versions[0] < versions[1]
     assert "at most 14.0% of good turns low, with 95% confidence" in result.output
     assert f"warning: 21 good turns allow no smaller share. {describe_promises()}" in result.output
-    assert manifest.threshold is not None
     assert manifest.threshold.false_alarm_rate == 0.14
     assert (manifest.good_threshold, "note: no turn is labelled good" in result.output) == (None, True)
 

@@ -230,7 +230,6 @@ def deepened(folder, made):
 def test_deep_layers_are_served_and_share_what_reads_each_text(deepened, served):
     bundle, lines = deepened
     assert re.search(r"--deep: Spearman 0\.\d.*without it .*it is kept, and takes a pass of its own", "\n".join(lines))
-    assert bundle.manifest.shared is not None
     assert sorted(bundle.manifest.shared.files) == ["graphs/cpu-int8.onnx", "tokenizer.json"]
     assert sum((bundle.folder / name).stat().st_size for name in bundle.own_files) < 5_000_000
     assert 0 < bundle.manifest.graphs["cpu-int8"].parity_measured["max_abs"] < 0.1
@@ -399,7 +398,6 @@ def test_no_value_is_both_low_and_good():
     made = training.make_thresholds(values, judged, 0.05)
     low, good = made["threshold"], made["good_threshold"]
     assert good.value == low.value
-    assert good.recall is not None
     assert good.recall.share == pytest.approx((values[:100] >= low.value).mean())
 
 
@@ -435,7 +433,6 @@ def test_a_curve_says_what_more_rows_give_only_where_its_points_do():
     ]
     noise = np.random.default_rng(0).normal(0, 0.01, (3, 400))
     gain = extrapolate(points, np.array(rising)[:, None] + noise)
-    assert gain is not None
     assert 0.02 < gain.low < gain.value < gain.high < 0.09
     assert extrapolate(points[1:], np.array(rising[1:])[:, None] + noise[1:]) is None
     flat = [replace(each, agreement=replace(each.agreement, value=0.7)) for each in points]

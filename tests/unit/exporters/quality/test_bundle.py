@@ -16,7 +16,7 @@ from turnscore_core.inference.onnx_backend import OnnxBackend
 from turnscore_core.kept_vectors import VectorStore
 from turnscore_core.loaded_scorer import load_scorer
 from turnscore_core.loaded_scorer import score_in_one_batch as serve
-from turnscore_core.scorers.quality import HEADS, QualityScorer, RowLayout
+from turnscore_core.scorers.quality import HEADS, RowLayout
 from turnscore_core.scorers.reaction import REACTIONS
 from turnscore_core.scorers.scorer import TurnToScore
 from turnscore_exporters.bundles.self_test import self_test_turns
@@ -104,8 +104,6 @@ def test_every_graph_serves_what_the_checkpoint_computes(bundle, checkpoint):
 @pytest.mark.parametrize("variant", ["fp32", "cpu-int8"])
 def test_no_bit_of_a_turns_features_depends_on_its_batch_or_on_what_is_kept(bundle, variant):
     alone, kept = (load_scorer(bundle, variant, threads=1).scorer for _ in range(2))
-    assert isinstance(alone, QualityScorer)
-    assert isinstance(kept, QualityScorer)
     store = VectorStore()
     kept.keep_vectors(store.of("one"))
     packs = alone.encode(make_turns(40))

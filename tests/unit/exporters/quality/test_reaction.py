@@ -106,9 +106,7 @@ def test_probabilities_are_those_of_a_turn_drawn_at_random():
     ]
     heads = chance.uniform(0.4, 0.6, (400, len(REACTIONS)))
     calibrated = fit_reaction(heads, likely, [*likely, *rare])["calibrated"]
-    assert isinstance(calibrated, dict)
     abuse = calibrated["abuse"]
-    assert isinstance(abuse, dict)
     logits = np.log(heads[:, 1] / (1 - heads[:, 1]))
     moved = 1 / (1 + np.exp(-(float(str(abuse["slope"])) * logits + float(str(abuse["bias"])))))
     assert moved.mean() == pytest.approx(0.05, abs=0.01)

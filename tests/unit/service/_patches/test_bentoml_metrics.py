@@ -26,7 +26,6 @@ def service(home):
     command = [sys.executable, "-c", SUPERVISOR]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, env=environment, text=True) as process:
-        assert process.stdout is not None
         yield Path(process.stdout.readline().strip())
         process.communicate()
 

@@ -103,7 +103,6 @@ async def test_turns_of_one_batch_may_ask_other_scorers_of_the_pass(models, pass
         reply = await runtime.pipeline().score_batch(requests, "r", Deadline.after_ms(60_000))
         assert passes == [4]
         for (text, own), each in zip(asked.items(), reply.results, strict=True):
-            assert isinstance(each, ScoreReply)
             assert list(each.scores) == own
             for name in own:
                 alone = (await ask(runtime, text, name, cache="bypass"))[name]
@@ -133,7 +132,6 @@ async def test_a_criterion_outlives_the_switch_of_quality_to_another_encoder(mod
     other = make_quality_version(tmp_path / "other", "2.0.0", marks=2.0)
     async with serving(models) as runtime:
         before = await ask(runtime, "good fine")
-        assert runtime.switch is not None
         await runtime.switch.serve(str(other.folder) + "/")
         passes.clear()
         after = await ask(runtime, "good fine", cache="bypass")
@@ -150,7 +148,6 @@ async def test_a_replaced_criterion_that_computed_for_itself_is_freed(models, tm
     other = make_quality_version(tmp_path / "quality", "2.0.0", marks=2.0)
     newer = make_criterion_bundle(tmp_path / "on_topic", other, "on_topic", version="2.0.0")
     async with serving(models) as runtime:
-        assert runtime.switch is not None
         await runtime.switch.serve(str(other.folder) + "/")  # from here on the criteria compute for themselves
         await ask(runtime, "good fine")
         replaced = weakref.ref(runtime.pipeline().runtimes["on_topic"].loaded)
