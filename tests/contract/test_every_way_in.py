@@ -3,8 +3,6 @@
 On the starter bundles, with the cache turned off, so that every way has its scores computed for itself.
 """
 
-from collections import Counter
-
 import pytest
 from pydantic import BaseModel
 from support.every_way import (
@@ -278,9 +276,3 @@ def test_a_file_s_engine_refuses_in_the_words_of_the_service(ways, engine):
         [reply] = LocalFileEngine(engine).answer([DialogueRequest.model_validate(fields)])
         told = ways.ways["http"](Request("refused", "broken", "score_dialogue", fields))
         assert (reply.error.code, reply.error.field) == told
-
-
-def test_the_table_holds_two_hundred():
-    table = requests()
-    assert len(table) == 200
-    assert Counter(each.kind for each in table) == {"good": 65, "odd": 46, "broken": 89}
