@@ -101,8 +101,7 @@ async def test_a_live_conversation_keeps_its_version_from_the_users_first_turn_o
         for speaker, text in [("system", "welcome"), ("user", "q"), ("system", "a b"), ("user", ""), ("system", "c")]:
             channel.say(speaker, text)
         heard = [await channel.hear() for _ in range(5)]
-    models = [each.scored.scores["fake"].model for each in heard if each.scored]
-    assert models == [SERVED, OTHER, OTHER]
+    assert [each.scored.scores["fake"].model for each in heard if each.scored] == [SERVED, OTHER, OTHER]
     assert heard[-1].scored.dialogue["fake"].turns == 2
 
 

@@ -34,8 +34,7 @@ def test_every_reader_of_the_public_sets_reads_it(sample):
 
 def test_the_published_counts_are_not_expected_of_it(sample):
     data = read_engagement_data(sample)
-    labels = {pair.label for pair in data.transfer}
-    assert labels == {0, 1}
+    assert {pair.label for pair in data.transfer} == {0, 1}
     for by_split in data.convai.pairs.values():
         assert {pair.label for pair in by_split[ConvaiSplit.TRAIN]} == {0, 1}
 

@@ -53,8 +53,7 @@ def test_a_workers_statistics_are_over_all_criteria_and_the_degraded_system():
     table = build_table(build(("w", "A", 80, 20), ("w", "bad", 10, 50), ("v", "A", 40, 40)))
     workers = dict(zip(table.workers, zip(*measure_workers(table), strict=True), strict=True))
     assert workers["w"] == pytest.approx((np.mean([80, 80, 10, 50]), np.std([80, 80, 10, 50], ddof=1)))
-    z = standardize(table)
-    assert z[0] == pytest.approx((80 - workers["w"][0]) / (workers["w"][1] + 1e-6))
+    assert standardize(table)[0] == pytest.approx((80 - workers["w"][0]) / (workers["w"][1] + 1e-6))
 
 
 def test_workers_pass_who_rate_the_degraded_system_lower():

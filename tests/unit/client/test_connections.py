@@ -233,8 +233,7 @@ def test_the_environment_names_the_proxy(settings, found, monkeypatch):
     for name, value in settings.items():
         monkeypatch.setenv(name, value)
     proxy = _proxy_to(httpx.URL("http://scores.test:3000"))
-    told = proxy and (f"http://{proxy.url.host.decode()}:{proxy.url.port}", proxy.auth)
-    assert told == found
+    assert (proxy and (f"http://{proxy.url.host.decode()}:{proxy.url.port}", proxy.auth)) == found
 
 
 def test_a_proxy_of_an_unknown_kind_is_refused_when_the_client_is_made(monkeypatch):

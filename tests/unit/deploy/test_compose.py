@@ -39,8 +39,7 @@ def test_every_variable_is_a_setting_with_a_value_it_takes(monkeypatch):
     assert seconds(SERVICE["stop_grace_period"]) >= settings.drain_seconds + settings.shutdown_seconds + 10
     [network] = COMPOSE["networks"]["inside"]["ipam"]["config"]
     assert ipaddress.ip_network(network["subnet"]) in settings.auth.trusted_proxies
-    cache = settings.cache.url
-    assert cache.get_secret_value().split("//")[1].split(":")[0] in COMPOSE["services"]
+    assert settings.cache.url.get_secret_value().split("//")[1].split(":")[0] in COMPOSE["services"]
 
 
 def test_files_that_are_mounted_are_there_and_networks_and_services_are_known():

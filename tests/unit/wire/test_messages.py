@@ -223,8 +223,7 @@ def test_turns_together_with_messages_are_refused():
 )
 def test_a_dumped_request_is_the_request(given):
     for dumped in (given.model_dump_json(), given.model_dump_json(exclude_unset=True)):
-        again = type(given).model_validate_json(dumped)
-        assert again == given
+        assert type(given).model_validate_json(dumped) == given
         assert ("messages" in json.loads(dumped)) is bool(given.messages)
 
 

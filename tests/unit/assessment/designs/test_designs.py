@@ -77,8 +77,7 @@ def test_dialogues_and_systems_are_dealt_evenly_and_no_rater_sees_a_dialogue_twi
     for name, most in (("appearances", 1), ("in_position", 1), ("meetings", 1)):
         low, high = key.balance[name]
         assert high - low <= most, name
-    numbers = [question.question for question in key.questions if question.rater == "r1"]
-    assert numbers == [1, 2, 3, 4]
+    assert [question.question for question in key.questions if question.rater == "r1"] == [1, 2, 3, 4]
 
 
 def test_magnitude_estimation_shows_the_reference_with_its_worth_and_does_not_judge_it():

@@ -87,8 +87,7 @@ def test_the_command_says_what_is_needed_and_how_it_knows(tmp_path):
     assert "the difference is the pilot's own, known to " in done.output
     assert "fewer than 20 workers: how much workers differ is hardly known" in done.output
     assert "Monte-Carlo error" in done.output
-    again = invoke(app, ["power", str(pilot), *options])
-    assert again.output == done.output
+    assert invoke(app, ["power", str(pilot), *options]).output == done.output
     for systems, code in (("A", 2), ("A,,", 2), ("A,A", 1)):
         invoke(app, ["power", str(pilot), "--systems", systems], code=code)
 

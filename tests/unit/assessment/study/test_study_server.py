@@ -298,8 +298,7 @@ async def test_the_number_of_open_dialogues_is_bounded(tmp_path):
         first, dialogue = await begin(served)
         await begin(served)
         [third] = served.invite()
-        full = await served.agree(third)
-        assert full["error"]["code"] == "full"
+        assert (await served.agree(third))["error"]["code"] == "full"
         assert (await served.get(first)).json()["dialogue"]["id"] == dialogue
         served.clock.now += 29 * 60
         await served.talk(first, dialogue, inputs=1)

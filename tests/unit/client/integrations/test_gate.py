@@ -171,8 +171,7 @@ CALL = {"role": "assistant", "content": None, "tool_calls": [{"id": "1", "type":
 )
 def test_the_user_s_last_turn_is_asked_about_whatever_was_said_and_called_since(make, mock, since):
     react(mock, "wants_out")
-    gate = make(on_user="wants_out", hand_over="a person")
-    assert gate.choose([*ASKED, *since], "bad") == "a person"
+    assert make(on_user="wants_out", hand_over="a person").choose([*ASKED, *since], "bad") == "a person"
     assert asked_of(mock) == [REACTION]
 
 

@@ -114,8 +114,7 @@ def test_the_widest_packs_are_as_wide_as_the_scorer_makes_them_and_no_two_alike(
 
 def test_a_scorers_budget_is_found_by_its_own_batches(fake_scorer):
     fake_scorer.most_tokens = 5_000
-    loaded = measure_budget(loaded_fake(fake_scorer), lambda: 0, 10**9)
-    assert loaded.budget == cuda_budget(4_096)
+    assert measure_budget(loaded_fake(fake_scorer), lambda: 0, 10**9).budget == cuda_budget(4_096)
     sizes = [len(batch) * batch[0] for batch in fake_scorer.batches]
     assert all(later > 1.9 * earlier for earlier, later in pairwise(sizes))
 

@@ -81,8 +81,7 @@ def test_what_ships_stays_where_ratings_have_nothing_to_do_with_it():
     generator = np.random.default_rng(5)
     heads, _ = draw_heads(200, generator)
     good = generator.random(200) < 1 / (1 + np.exp(-SHIPPED.weigh(heads)))
-    fitting = choose_formula(rate_alone(heads, good), SHIPPED, with_weights=True)
-    assert fitting.way == "as shipped"
+    assert choose_formula(rate_alone(heads, good), SHIPPED, with_weights=True).way == "as shipped"
     few = choose_formula(RatedHeads(heads, np.arange(200) > 3, ["x"] * 200, [()] * 200), SHIPPED, with_weights=True)
     assert few.formula == SHIPPED
     assert "too few" in few.way
@@ -181,8 +180,7 @@ def test_another_scorer_gets_a_threshold_alone(tmp_path):
     [folder] = [each for each in starter_bundles() if each.name == "engagement"]
     rows = make_rows(80, 0.9)
     result = run(rows, tmp_path, "--scorer", "engagement", "--bundle", f"{folder}/", "--new-version", "9.0.0")
-    made = read_bundle(tmp_path / "new")
-    assert made.manifest.threshold is not None
+    assert read_bundle(tmp_path / "new").manifest.threshold is not None
     assert "log loss" not in result.output
     (tmp_path / "other").mkdir()
     refused = run(rows, tmp_path / "other", "--bundle", f"{folder}/", code=1)

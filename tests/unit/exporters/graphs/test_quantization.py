@@ -101,8 +101,7 @@ def test_padding_does_not_reach_the_result(int8_path):
 
 def test_int8_stays_close_to_fp32(int8_path, graphs):
     rows = random_rows()
-    differences = relative_differences(run(int8_path, *rows), run(graphs["plain"], *rows))
-    assert differences.mean() < CLOSE
+    assert relative_differences(run(int8_path, *rows), run(graphs["plain"], *rows)).mean() < CLOSE
 
 
 def test_every_large_matrix_and_every_table_is_int8(int8_path):
