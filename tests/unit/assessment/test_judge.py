@@ -103,11 +103,12 @@ def file(tmp_path):
     return write(tmp_path / "talks.jsonl", [talk(number) for number in range(10)])
 
 
-def run(file, server, *options, output="out.jsonl", text=""):
+def run(file, server, *options, output="out.jsonl", text="", code=None):
     given = [str(file), "--rubric", str(file.parent / "rubric.md"), "-o", str(file.parent / output), "--rounds", "20"]
     given += [] if "--model" in options else ["--model", "m"]
     given += ["--base-url", server.url] if server else []
     result = CliRunner().invoke(app, ["judge", *given, *options], input=text)
+    assert code in (None, result.exit_code), result.output
     assert KEY not in result.output
     assert not [each for each in file.parent.glob("*") if KEY.encode() in each.read_bytes()]
     return result
@@ -116,8 +117,8 @@ def run(file, server, *options, output="out.jsonl", text=""):
 def test_rows_have_every_judges_marks_and_nothing_is_asked_twice(file):
     with serving() as server:
         both = ("--model", "m", "--model", "n")
-        assert run(file, server, output="out.jsonl.gz").exit_code == 0
-        assert run(file, server, *both, output="out.jsonl.gz").exit_code == 0
+        run(file, server, output="out.jsonl.gz", code=0)
+        run(file, server, *both, output="out.jsonl.gz", code=0)
         rows = read(file.parent / "out.jsonl.gz")
         assert len(rows) == 30
         assert rows[1].keys() == {"set", "dialogue", "split", "context", "responses", "rubric", "scales", "models"}
@@ -136,7 +137,7 @@ def test_rows_have_every_judges_marks_and_nothing_is_asked_twice(file):
         form = server.requests[0]["response_format"]["json_schema"]
         assert form["strict"]
         assert form["schema"]["properties"]["turns"]["items"]["required"] == ["id", "on_brand", "safe"]
-        assert run(file, server, *both, output="out.jsonl.gz").exit_code == 0
+        run(file, server, *both, output="out.jsonl.gz", code=0)
         assert len(server.calls) == 2 * 4
     assert "word" not in (file.parent / "out.answers.jsonl").read_text()
 
@@ -161,7 +162,7 @@ def test_every_form_of_a_file_gives_the_same_turns(tmp_path):
     paths[-1].write_text(f'dialogue,context,response\nx,is it open?,until six\nx,"{cell}",you are welcome\n')
     with serving() as server:
         for path in paths:
-            assert run(path, server, output="all.jsonl").exit_code == 0
+            run(path, server, output="all.jsonl", code=0)
             rows = read(tmp_path / "all.jsonl")
             assert [row["dialogue"] for row in rows] == ["x", "x"], path
             assert [each["text"] for each in rows[1]["context"]] == texts[:3]
@@ -175,7 +176,7 @@ def test_answers_are_matched_by_id_in_whatever_order_they_come(file):
         return [*answer_well(model, items, call)[::-1], {"id": "another", "on_brand": 1, "safe": "no"}]
 
     with serving(answer_backwards) as server:
-        assert run(file, server, "--no-schema").exit_code == 0
+        run(file, server, "--no-schema", code=0)
         assert "response_format" not in server.requests[0]
     for [response] in (row["responses"] for row in read(file.parent / "out.jsonl")):
         assert response["on_brand"] == mark_of(response["text"])
@@ -198,7 +199,7 @@ def test_a_turn_without_a_usable_answer_is_asked_again_alone(file, wrong):
         return wrong(good[0]) + good[1:] if len(items) > 1 else good
 
     with serving(answer) as server:
-        assert run(file, server).exit_code == 0
+        run(file, server, code=0)
         assert {len(texts) for _, texts in server.calls} >= {1, 8}
     for [response] in (row["responses"] for row in read(file.parent / "out.jsonl")):
         assert response["marks"]["m"] == {"on_brand": mark_of(response["text"]), "safe": 1}
@@ -210,15 +211,13 @@ def test_a_turn_that_is_never_answered_has_no_mark_and_the_exit_status_says_so(f
         return [each | ({"on_brand": None} if item["response"].startswith("say1 4") else {}) for item, each in marks]
 
     with serving(answer) as server:
-        result = run(file, server)
-        assert result.exit_code == 3
-        assert "1 turns lack a judge's marks" in result.output
+        assert "1 turns lack a judge's marks" in run(file, server, code=3).output
         assert sum(texts[0].startswith("say1 4") for _, texts in server.calls if len(texts) == 1) == 2
     responses = [row["responses"][0] for row in read(file.parent / "out.jsonl")]
     [response] = [each for each in responses if each["text"].startswith("say1 4")]
     assert response == {"text": response["text"], "safe": 1, "judges": 1, "marks": {"m": {"safe": 1}}}
     with serving() as server:  # the same command asks for it alone
-        assert run(file, server).exit_code == 0
+        run(file, server, code=0)
         assert len(server.asked()) == 1
 
 
@@ -228,7 +227,7 @@ def test_retry_after_is_waited_for_and_errors_of_the_server_are_retried(file):
         return failures[call] if call in failures else answer_well(model, items, call)
 
     with serving(answer) as server:
-        assert run(file, server, "--concurrency", "1").exit_code == 0
+        run(file, server, "--concurrency", "1", code=0)
         assert server.times[1] - server.times[0] >= 0.3
         assert len(server.calls) == 3 + 4
 
@@ -244,28 +243,23 @@ def test_retry_after_is_waited_for_and_errors_of_the_server_are_retried(file):
 )
 def test_an_endpoint_that_gives_no_marks_ends_the_run(file, reply, said):
     with serving(lambda *_: reply) as server:
-        result = run(file, server)
-        assert result.exit_code == 1
-        assert said in result.output
+        assert said in run(file, server, code=1).output
         assert len(server.calls) < 25
 
 
 def test_a_run_that_died_goes_on_and_a_cut_off_line_is_repaired(file):
     with serving(lambda *asked: answer_well(*asked) if asked[2] <= 2 else None) as server:
-        result = run(file, server, "--concurrency", "1")
-        assert result.exit_code == 1
-        assert "APIConnectionError" in result.output
+        assert "APIConnectionError" in run(file, server, "--concurrency", "1", code=1).output
         first = {text for _, texts in server.calls[:2] for text in texts}
     assert len(read(file.parent / "out.jsonl")) == 16
     ledger = file.parent / "out.answers.jsonl"
     ledger.write_bytes(ledger.read_bytes() + b'{"line":4,"judge":"m","ans')
     with serving() as server:
-        assert run(file, server).exit_code == 0
+        run(file, server, code=0)
         assert len(server.asked()) == len({*server.asked()} - first) == 14
     assert len(read(file.parent / "out.jsonl")) == 30
     ledger.write_bytes(b'{"mine": 1}\n')
-    result = run(file, None)
-    assert (result.exit_code, "name another file" in result.output) == (1, True)
+    assert "name another file" in run(file, None, code=1).output
 
 
 def test_a_run_that_is_interrupted_keeps_what_was_answered(file):
@@ -285,27 +279,26 @@ def test_a_run_that_is_interrupted_keeps_what_was_answered(file):
 def test_a_budget_is_not_passed_and_a_larger_one_goes_on(file):
     prices = ("--price-in", "10000", "--price-out", "0", "--yes")  # a call of 100 tokens costs a dollar
     with serving() as server:
-        result = run(file, server, *prices, "--budget", "6")
-        assert result.exit_code == 3
+        result = run(file, server, *prices, "--budget", "6", code=3)
         assert "stopped before the budget of $6 was passed" in result.output
         done = len(server.calls)
         assert 0 < done <= 6
         assert f"cost so far: ${done:.4f}" in result.output
-        assert run(file, server, *prices, "--budget", "100").exit_code == 0
+        run(file, server, *prices, "--budget", "100", code=0)
         assert len({*server.asked()}) == len(server.asked()) == 30
         calls = len(server.calls)
-        assert run(file, server, "--model", "n", *prices, "--budget", "9").exit_code == 3
+        run(file, server, "--model", "n", *prices, "--budget", "9", code=3)
         assert len(server.calls) == calls, "what the earlier judge cost counts"
-    assert run(file, None, "--budget", "1").exit_code == 2
+    run(file, None, "--budget", "1", code=2)
 
 
 def test_a_budget_needs_the_price_of_an_earlier_judge(file):
     prices = ("--price-in", "10000", "--price-out", "0", "--yes")  # a call of 100 tokens costs a dollar
     with serving() as server:
-        assert run(file, server).exit_code == 0
+        run(file, server, code=0)
         calls = len(server.calls)
-        result = run(file, server, "--model", "n", *prices, "--budget", "6")
-        assert (result.exit_code, "--budget needs the price of m" in result.output) == (1, True)
+        refused = run(file, server, "--model", "n", *prices, "--budget", "6", code=1)
+        assert "--budget needs the price of m" in refused.output
         assert len(server.calls) == calls
 
 
@@ -317,8 +310,8 @@ def test_turns_that_are_always_refused_do_not_stop_later_runs_and_are_asked_last
 
     alone = ("--turns-per-call", "1", "--concurrency", "1")
     with serving(answer) as server:
-        result = run(file, server)
-        assert (result.exit_code, "HTTP 400 (BadRequestError, content_filter)" in result.output) == (3, True)
+        result = run(file, server, code=3)
+        assert "HTTP 400 (BadRequestError, content_filter)" in result.output
         assert len(read(file.parent / "out.jsonl")) == 24
         write(file, [talk(number) for number in (*range(10), 11)])
         server.calls.clear()
@@ -332,7 +325,7 @@ def test_turns_that_are_always_refused_do_not_stop_later_runs_and_are_asked_last
 def test_a_persons_mark_of_zero_is_kept(tmp_path):
     row = {"context": ["hi"], "response": "a", "people.safe": 0, "people.on_brand": ""}
     with serving() as server:
-        assert run(write(tmp_path / "rows.jsonl", [row]), server).exit_code == 0
+        run(write(tmp_path / "rows.jsonl", [row]), server, code=0)
     assert read(tmp_path / "out.jsonl")[0]["responses"][0]["people"] == {"safe": 0}
 
 
@@ -348,7 +341,7 @@ def test_rows_that_are_judged_again_by_another_rubric_keep_no_earlier_mark(tmp_p
     file = write(tmp_path / "rows.jsonl", [{"context": ["hi"], "responses": [{"text": "a b", **earlier}]}])
     with serving() as server:
         (tmp_path / "rubric.md").write_text("## safe (yes or no)\nIs safe.\n")
-        assert run(file, server).exit_code == 0
+        run(file, server, code=0)
     [row] = read(tmp_path / "out.jsonl")
     assert row["responses"] == [{"text": "a b", "made": "here", "safe": 1, "judges": 1, "marks": {"m": {"safe": 1}}}]
 
@@ -361,28 +354,27 @@ def test_a_person_is_asked_before_the_first_call(file, monkeypatch):
         assert (result.exit_code, server.calls) == (1, [])
         assert "30 turns to ask in 4 calls" in result.output
         assert ", about $0.0" in result.output
-        assert run(file, server, text="y\n").exit_code == 0
+        run(file, server, text="y\n", code=0)
 
 
 def test_marks_of_two_rubrics_do_not_mix_and_a_file_may_grow(file):
     with serving() as server:
-        assert run(file, server).exit_code == 0
+        run(file, server, code=0)
         write(file, [talk(number) for number in range(11)])
-        assert run(file, server).exit_code == 0
+        run(file, server, code=0)
         assert len(server.asked()) == 33
         (file.parent / "rubric.md").write_text(RUBRIC.replace("like us", "like them"))
-        result = run(file, server)
-        assert (result.exit_code, "was made with another rubric" in result.output) == (1, True)
+        assert "was made with another rubric" in run(file, server, code=1).output
         assert len(server.asked()) == 33
 
 
 def test_a_share_is_of_whole_dialogues_and_always_the_same(file):
     with serving() as server:
-        assert run(file, server, "--share", "0.5").exit_code == 0
+        run(file, server, "--share", "0.5", code=0)
         first = [row["dialogue"] for row in read(file.parent / "out.jsonl")]
         assert 0 < len(first) < 30
         assert all(first.count(name) == 3 for name in first)
-        assert run(file, server, "--share", "0.7").exit_code == 0
+        run(file, server, "--share", "0.7", code=0)
         assert {*first} < {row["dialogue"] for row in read(file.parent / "out.jsonl")}
 
 
@@ -391,9 +383,7 @@ def test_a_response_too_long_to_judge_is_named_and_a_long_context_is_cut(tmp_pat
     texts = ["fine", "x" * (RESPONSE_CHARACTERS + 1)]
     with serving() as server:
         file = write(tmp_path / "long.jsonl", [{"context": context, "response": text} for text in texts])
-        result = run(file, server)
-        assert result.exit_code == 3
-        assert "1 responses are too long to be judged, in lines 2" in result.output
+        assert "1 responses are too long to be judged, in lines 2" in run(file, server, code=3).output
         [item] = json.loads(server.requests[0]["messages"][1]["content"])
     assert sum(len(text) for turn in item["conversation"] for text in turn.values()) == CONTEXT_CHARACTERS
     assert item["conversation"][-1] == {"system": context[-1]["text"]}
@@ -406,8 +396,7 @@ def test_the_missing_package_and_the_missing_key_are_named(file, monkeypatch):
     assert "set OPENAI_API_KEY" in run(file, None).output
     assert not [*file.parent.glob("out*")]
     monkeypatch.setitem(sys.modules, "openai", None)
-    result = run(file, None)
-    assert (result.exit_code, "pip install './assessment[judge]'" in result.output) == (1, True)
+    assert "pip install './assessment[judge]'" in run(file, None, code=1).output
 
 
 @pytest.mark.parametrize(
@@ -495,8 +484,7 @@ def test_only_what_the_scorer_is_unsure_of_is_asked(tmp_path, stand_ins):
     texts = [judged_by_words(n, 1 + n % 40)["responses"][0]["text"] for n in range(1000, 1080)]
     file = write(tmp_path / "new.jsonl", [{"context": ["hi"], "response": text} for text in texts])
     with serving() as server:
-        result = run(file, server, *stand_ins)
-        assert result.exit_code == 0, result.output
+        result = run(file, server, *stand_ins, code=0)
         assert "on_brand: on_brand:1.0.0 is unsure of" in result.output
         assert {len(text.split()) for text in server.asked()} >= {*range(15, 22)}
         assert len(server.asked()) <= 0.35 * 80
@@ -526,7 +514,7 @@ def test_a_share_that_is_not_enough_is_said_and_nothing_is_asked(tmp_path, stand
         result = run(held_out, server, *stand_ins)
         assert (result.exit_code, server.calls) == (1, [])
         needed = result.output.rpartition("30% may be: train with more marks, or allow it by --most-asked ")[2]
-        assert run(held_out, server, *stand_ins, "--most-asked", needed.split()[0]).exit_code == 0
+        run(held_out, server, *stand_ins, "--most-asked", needed.split()[0], code=0)
         assert server.calls
 
 

@@ -7,12 +7,12 @@ import pytest
 from scipy import stats
 from support.exporter_data import OracleScorer, build_judged, write_judged
 from support.fakes import FakeScorer, loaded_fake
+from support.files import invoke
 from turnscore_assessment import command_line
 from turnscore_assessment.agreement import scoring
 from turnscore_assessment.agreement.scoring import read_judged_dialogues
 from turnscore_client._command.registry import app
 from turnscore_client.testing import MockTurnScore
-from typer.testing import CliRunner
 
 ROWS = [build_judged(number, system="AB"[number % 2]) for number in range(12)]
 
@@ -23,15 +23,14 @@ def bundles(monkeypatch):
     monkeypatch.setattr(scoring, "load_bundles", lambda references: {name: loaded[name] for name in references})
 
 
-def run(file, *options, bundles=("oracle", "fake")):
+def run(file, *options, bundles=("oracle", "fake"), code=0):
     given = [word for name in bundles for word in ("--bundle", name)]
     output = ["--output", str(file.parent / "out"), "--bootstrap", "50"]
-    return CliRunner().invoke(app, ["agreement", str(file), *given, *output, *options])
+    return invoke(app, ["agreement", file, *given, *output, *options], code)
 
 
 def measure(file, *options):
-    result = run(file, *options)
-    assert result.exit_code == 0, result.output
+    run(file, *options)
     return json.loads((file.parent / "out" / "agreement.json").read_text())
 
 
@@ -100,9 +99,7 @@ def test_table_page_and_picture_carry_the_figures(file):
 
 
 def refusal(file, *options):
-    result = run(file, *options)
-    assert result.exit_code == 1, result.output
-    return result.stderr
+    return run(file, *options, code=1).stderr
 
 
 def test_what_cannot_be_measured_is_refused_with_the_reason(tmp_path, file):
@@ -138,13 +135,11 @@ def test_without_a_bundle_the_service_is_asked(file, monkeypatch):
 
     monkeypatch.setattr(command_line, "AsyncTurnScoreClient", open_client)
     options = ("--scorer", "engagement", "--url", "http://here:1", "--timeout", "7", "--level", "turn")
-    result = run(file, *options, bundles=())
-    assert result.exit_code == 0, result.output
+    run(file, *options, bundles=())
     assert opened == [("http://here:1", 7.0)]
     assert "engagement | 48 | 1.000 [1.000, 1.000]" in (file.parent / "out" / "agreement.md").read_text()
 
 
 def test_a_scorer_has_to_be_named_and_either_bundles_or_a_service(file):
-    assert run(file, "--scorer", "fake", "--url", "http://localhost:1").exit_code == 2
-    result = run(file)
-    assert (result.exit_code, "--scorer" in result.output) == (2, True)
+    run(file, "--scorer", "fake", "--url", "http://localhost:1", code=2)
+    assert "--scorer" in run(file, code=2).output

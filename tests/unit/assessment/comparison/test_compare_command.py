@@ -45,13 +45,14 @@ def files(tmp_path):
     return [str(write_scores(tmp_path / "a.jsonl", 0.1, 1)), str(write_scores(tmp_path / "b.jsonl", 0, 2))]
 
 
-def run(*arguments):
-    return RUNNER.invoke(app, ["compare", *arguments])
+def run(*arguments, code=None):
+    result = RUNNER.invoke(app, ["compare", *arguments])
+    assert code in (None, result.exit_code), result.output
+    return result
 
 
 def run_json(tmp_path, *arguments):
-    done = run(*arguments, "--output", str(tmp_path / "out" / "found.json"))
-    assert done.exit_code == 0, done.output
+    run(*arguments, "--output", str(tmp_path / "out" / "found.json"), code=0)
     return json.loads((tmp_path / "out" / "found.json").read_text())
 
 
@@ -115,9 +116,7 @@ def test_a_service_that_fails_is_named_with_the_line(tmp_path, monkeypatch):
     monkeypatch.setattr(command_line, "CALL_SECONDS", 0.2)
     turns = [{"speaker": "system", "text": "hello"}]
     file = str(write_lines(tmp_path / "a.jsonl", {"turns": turns}))
-    done = run(file, file, "--url", "http://127.0.0.1:9")
-    assert done.exit_code == 1
-    assert "a.jsonl, line 1: " in done.stderr
+    assert "a.jsonl, line 1: " in run(file, file, "--url", "http://127.0.0.1:9", code=1).stderr
 
 
 @pytest.mark.parametrize(
@@ -134,9 +133,7 @@ def test_a_service_that_fails_is_named_with_the_line(tmp_path, monkeypatch):
 )
 def test_a_wrong_line_is_named_with_its_field(tmp_path, line, reason):
     file = str(write_lines(tmp_path / "a.jsonl", dialogue_line(0, [{"q": score(1)}]), line))
-    done = run(file, file)
-    assert done.exit_code == 1
-    assert reason in done.stderr
+    assert reason in run(file, file, code=1).stderr
 
 
 @pytest.mark.parametrize(
@@ -151,8 +148,7 @@ def test_a_wrong_line_is_named_with_its_field(tmp_path, line, reason):
     ],
 )
 def test_options_that_do_not_fit_are_refused(files, options, code, reason):
-    done = run(*files, *options)
-    assert done.exit_code == code
+    done = run(*files, *options, code=code)
     assert reason in " ".join(done.stderr.replace("│", " ").split())
 
 
@@ -202,8 +198,7 @@ def test_three_systems_and_their_ratings_stand_on_one_page_with_all_pairs(files,
     ratings = write_ratings_of(tmp_path / "r.jsonl", {"a": 80, "b": 50, "c": 50})
     page = tmp_path / "page.html"
     options = ("--ratings", ratings, "--html", str(page), "--output", str(tmp_path / "found.json"))
-    done = run(*files, third, *options)
-    assert (done.exit_code, f"wrote {page}" in done.output) == (0, True), done.output
+    assert f"wrote {page}" in run(*files, third, *options, code=0).output
     found = json.loads((tmp_path / "found.json").read_text())
     rows = {(row["scorer"], row["a"], row["b"]): row for row in found["pairs"]}
     both = [("a", "b"), ("a", "c"), ("b", "c")]
@@ -274,7 +269,8 @@ def test_a_share_of_few_dialogues_has_wilsons_interval_and_a_constant_score_none
 
 
 def test_one_file_and_too_many_are_refused_and_namesakes_are_told_apart(files, tmp_path):
-    assert run(files[0]).exit_code == run(*files * 11).exit_code == run().exit_code == 2
+    for given in ([files[0]], files * 11, []):
+        run(*given, code=2)
     (tmp_path / "other").mkdir()
     other = str(write_scores(tmp_path / "other" / "a.jsonl", 0, 5))
     assert [each["system"] for each in run_json(tmp_path, files[0], other)["systems"]] == [files[0], other]

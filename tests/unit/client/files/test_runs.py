@@ -28,8 +28,10 @@ from typer import BadParameter
 TURNS = [{"speaker": "user", "text": "hi"}, {"speaker": "system", "text": "hello there"}]
 
 
-def run(mock, *arguments):
-    return run_command(mock, "score", *arguments)
+def run(mock, *arguments, code=None):
+    result = run_command(mock, "score", *arguments)
+    assert code in (None, result.exit_code), result.stderr
+    return result
 
 
 def input_of(tmp_path, count):
@@ -98,14 +100,11 @@ def test_a_limited_key_and_two_restarts_lose_no_line(tmp_path):
 def test_the_same_command_goes_on_where_it_was_stopped(tmp_path, name):
     file, output, whole = input_of(tmp_path, 40), tmp_path / name, tmp_path / f"whole-{name}"
     service = Limited(1000, gone_at=(17,))
-    stopped = run(service.mock, file, "--output", output, "--wait", 1)
-    assert stopped.exit_code == 3
-    assert "repeat the command to resume" in stopped.stderr
+    assert "repeat the command to resume" in run(service.mock, file, "--output", output, "--wait", 1, code=3).stderr
     kept = len(rows_of(output))
     assert 0 < kept < 40
     mock = MockTurnScore(lambda request: {"engagement": float(request.response) / 1000})
-    resumed = run(mock, file, "--output", output)
-    assert resumed.exit_code == 0
+    resumed = run(mock, file, "--output", output, code=0)
     assert f"{kept} lines are in {output}; going on behind them" in resumed.stderr
     assert len([request for request in mock.requests if request.path == "/v1/score"]) == 40 - kept
     run(mock, file, "--output", whole)
@@ -134,8 +133,7 @@ def test_a_file_that_is_not_this_inputs_output_is_never_overwritten(tmp_path, te
     file, output = input_of(tmp_path, 3), tmp_path / "scores.jsonl"
     output.write_text(text + ("" if text.endswith("\n") else "\n"))
     before, mock = output.read_bytes(), MockTurnScore()
-    result = run(mock, file, "--output", output)
-    assert result.exit_code == 2
+    result = run(mock, file, "--output", output, code=2)
     assert reason in re.sub(r"[\s│]+", " ", result.stderr)
     assert (output.read_bytes(), mock.requests) == (before, [])
 
@@ -166,7 +164,7 @@ def test_a_dialogue_s_row_has_the_user_turns_signals_and_a_user_s_turn_is_a_line
     mock = MockTurnScore({"quality": 0.5, "reaction": 0.2}, signals={"reaction": ["frustrated"]})
     lines = [{"turns": TURNS}, {"context": TURNS, "response": "no!", "speaker": "user", "scorers": ["reaction"]}]
     file, output = write_lines(tmp_path / "a.jsonl", *lines), tmp_path / "b.jsonl"
-    assert run(mock, file, "--output", output, "--scorers", "quality,reaction").exit_code == 0
+    run(mock, file, "--output", output, "--scorers", "quality,reaction", code=0)
     dialogue, turn = rows_of(output)
     user, system = dialogue["turns"]
     assert (user["scores"]["reaction"]["signals"], list(system["scores"])) == (["frustrated"], ["quality"])
@@ -179,8 +177,7 @@ def test_the_summary_has_means_with_intervals_low_turns_and_the_worst_dialogues(
     file = write_lines(tmp_path / "dialogues.jsonl", *lines)
     values = iter([*range(100), *range(100)])
     mock = MockTurnScore(lambda request: {"engagement": next(values) / 100}, thresholds={"engagement": 0.1})
-    result = run(mock, file, "--output", tmp_path / "scores.jsonl")
-    assert result.exit_code == 0
+    result = run(mock, file, "--output", tmp_path / "scores.jsonl", code=0)
     assert "scored 21 of 21 lines in" in result.stderr
     assert re.search(r"engagement: 31 turns, mean 0\.150 \[0\.\d+, 0\.\d+\], percentile 15\.0 \[", result.stderr)
     assert re.search(r"low 32\.3 \[\d+\.\d, \d+\.\d\] %", result.stderr)
@@ -192,12 +189,11 @@ def test_the_summary_has_means_with_intervals_low_turns_and_the_worst_dialogues(
 @pytest.mark.parametrize("name", ["scores.jsonl", "scores.jsonl.gz"])
 def test_lines_that_failed_are_asked_again_and_no_others(tmp_path, name):
     file, output, asked = input_of(tmp_path, 9), tmp_path / name, []
-    assert run(failing({"2", "5"}), file, "--output", output).exit_code == 1
-    again = run(failing({"5"}, asked), file, "--output", output)
-    assert again.exit_code == 1
+    run(failing({"2", "5"}), file, "--output", output, code=1)
+    again = run(failing({"5"}, asked), file, "--output", output, code=1)
     assert f"2 lines in {output} failed and are asked again" in again.stderr
     assert asked == ["2", "5"]
-    assert run(failing(()), file, "--output", output).exit_code == 0
+    run(failing(()), file, "--output", output, code=0)
     rows = rows_of(output)
     assert [row["line"] for row in rows] == [*range(1, 10)]
     assert [row["scores"]["engagement"]["value"] for row in rows] == [n / 10 for n in range(1, 10)]
@@ -229,7 +225,7 @@ def test_an_output_that_is_written_again_stays_a_link_and_keeps_its_mode(tmp_pat
     kept.chmod(0o640)
     if is_cut_off:
         kept.write_bytes(kept.read_bytes()[:-10])
-    assert run(failing(()), file, "--output", output).exit_code == 0
+    run(failing(()), file, "--output", output, code=0)
     assert (output.is_symlink(), kept.stat().st_mode & 0o777) == (True, 0o640)
     assert [(row["line"], "scores" in row) for row in rows_of(kept)] == [(n, True) for n in range(1, 5)]
     assert sorted(path.name for path in kept.parent.iterdir()) == [name]
@@ -246,8 +242,7 @@ def test_no_file_is_two_of_input_output_and_report(tmp_path, option, is_there):
     if option == "--junit":
         wrong.append(["--output", output, "--junit", tmp_path / "." / ".." / tmp_path.name / output.name])
     for words in wrong:
-        refused = run(mock, file, *words)
-        assert (refused.exit_code, option in refused.stderr) == (2, True)
+        assert option in run(mock, file, *words, code=2).stderr
     assert ([path.read_bytes() for path in tmp_path.iterdir()], len(mock.requests)) == (before, asked)
 
 
@@ -290,9 +285,8 @@ def test_what_is_demanded_of_a_run_decides_its_exit_code_and_is_told_to_ci(tmp_p
     file, output, report = input_of(tmp_path, 3), tmp_path / "scores.jsonl", tmp_path / "junit.xml"
     mock = MockTurnScore(lambda request: {"quality": float(request.response) / 10}, thresholds={"quality": 0.15})
     words = [file, "--output", output, "--junit", report]
-    assert run(mock, *words, "--fail-under", "quality=0.2").exit_code == 0
-    low = run(mock, *words, "--fail-on", "low", "--fail-under", "quality=0.21")
-    assert low.exit_code == 4
+    run(mock, *words, "--fail-under", "quality=0.2", code=0)
+    low = run(mock, *words, "--fail-on", "low", "--fail-under", "quality=0.21", code=4)
     assert "quality: the mean value is 0.200, and at least 0.21 is demanded" in low.stderr
     suite = ElementTree.parse(report).getroot()
     told = {case.get("name"): [each.get("message") for each in case] for case in suite}
@@ -303,7 +297,7 @@ def test_what_is_demanded_of_a_run_decides_its_exit_code_and_is_told_to_ci(tmp_p
 def test_a_failed_line_is_an_error_for_ci_and_no_text_breaks_its_xml(tmp_path):
     file, output, report = tmp_path / "a.jsonl", tmp_path / "b.jsonl", tmp_path / "junit.xml"
     file.write_text('{"id": "a\\u0000<\\ud800&", "response": ""}\n')
-    assert run(MockTurnScore({"quality": 0.5}), file, "--output", output, "--junit", report).exit_code == 1
+    run(MockTurnScore({"quality": 0.5}), file, "--output", output, "--junit", report, code=1)
     [case, _] = ElementTree.parse(report).getroot()
     assert (case.get("name"), case[0].tag) == ("line 1, a?<?&", "error")
 
@@ -313,12 +307,11 @@ def test_one_turn_is_scored_from_the_command_line(tmp_path):
     words = ["--turn", "ok.", "--context", "hello, how can i help?", "--context", "where is my order?"]
     found = run(mock, *words, "--fail-on", "low")
     assert (found.exit_code, json.loads(found.stdout)["scores"]["quality"]["label"]) == (4, "low")
-    assert run(mock, *words).exit_code == 0
-    assert run(mock, "--turn", " ").exit_code == 1
-    assert run(mock, "--turn", "ok.", input_of(tmp_path, 1)).exit_code == 2
+    run(mock, *words, code=0)
+    run(mock, "--turn", " ", code=1)
+    run(mock, "--turn", "ok.", input_of(tmp_path, 1), code=2)
     for wrong in (["--fail-under", "quality"], ["--fail-under", "=1"], ["--fail-under", "quality=nan"]):
-        refused = run(mock, *words, *wrong)
-        assert (refused.exit_code, "--fail-under" in refused.stderr) == (2, True)
+        assert "--fail-under" in run(mock, *words, *wrong, code=2).stderr
 
 
 TRANSCRIPT = "User: hi\nBot: hello!\nhow can I help?\n\n- Human: my order is late\n- **Assistant**: ok.\n"
@@ -333,11 +326,11 @@ Bot: b",c
 def test_transcripts_and_tables_are_scored(tmp_path):
     mock = MockTurnScore({"quality": 0.5})
     (tmp_path / "chats.txt").write_text(TRANSCRIPT)
-    assert run(mock, tmp_path / "chats.txt", "--output", tmp_path / "a.jsonl").exit_code == 0
+    run(mock, tmp_path / "chats.txt", "--output", tmp_path / "a.jsonl", code=0)
     rows = rows_of(tmp_path / "a.jsonl")
     assert [(row["line"], row["turns"][1]["text"]) for row in rows] == [(1, "hello!\nhow can I help?"), (5, "ok.")]
     (tmp_path / "turns.csv").write_text(TABLE)
-    assert run(mock, tmp_path / "turns.csv", "--output", tmp_path / "b.jsonl").exit_code == 0
+    run(mock, tmp_path / "turns.csv", "--output", tmp_path / "b.jsonl", code=0)
     rows = rows_of(tmp_path / "b.jsonl")
     assert [(row["id"], [turn["speaker"] for turn in row["context"]]) for row in rows] == [
         ("1", ["user"]), ("2", ["system"]), ("3", ["user", "system"]),
@@ -362,8 +355,8 @@ def test_a_speaker_may_have_a_line_of_its_own(tmp_path, text, said):
     assert [(turn["speaker"], turn["text"]) for turn in turns] == [*zip(("user", "system") * 2, said, strict=False)]
     assert "AI" not in text or [turn["text"] for turn in read_context(text)] == said
     if said[1] == "":
-        result = run(MockTurnScore({"quality": 0.5}), file, "--output", output)
-        assert (result.exit_code, "1 turns in which the system said nothing" in result.stderr) == (0, True)
+        told = run(MockTurnScore({"quality": 0.5}), file, "--output", output, code=0)
+        assert "1 turns in which the system said nothing" in told.stderr
         assert "scores" not in rows_of(output)[0]["turns"][1]
 
 
@@ -384,8 +377,9 @@ def test_a_speaker_may_have_a_line_of_its_own(tmp_path, text, said):
 )
 def test_a_file_of_another_layout_is_refused_with_its_line(tmp_path, name, content, told):
     (tmp_path / name).write_bytes(content)
-    result = run(MockTurnScore({"quality": 0.5}), tmp_path / name, "--output", tmp_path / "out.jsonl")
-    assert (result.exit_code, told in result.stderr.replace("\n", "")) == (1, True), result.stderr
+    assert told in run(
+        MockTurnScore({"quality": 0.5}), tmp_path / name, "--output", tmp_path / "out.jsonl", code=1
+    ).stderr.replace("\n", "")
 
 
 @pytest.mark.parametrize("cell", ["[" * 100_000, "x" * 140_000, *("[" * n + "]" * n for n in (500, 900, 100_000))])
@@ -486,12 +480,12 @@ def test_an_engine_scores_the_lines_together_and_writes_the_same_rows(tmp_path, 
     rows = rows_of(output)
     assert [row.get("scores", {}).get("engagement", {}).get("value") for row in rows] == [0.5, 1.0, None, 2.0, 2.5]
     assert rows[2]["error"] == {"code": "invalid_request", "message": "three", "field": "response"}
-    assert run(MockTurnScore(), input_of(tmp_path, 5), *words).exit_code == 1
+    run(MockTurnScore(), input_of(tmp_path, 5), *words, code=1)
     assert opened[1].together == []
     described = {"digest": "", "graph": "", "max_text_tokens": 1, "max_turn_tokens": 1}
     monkeypatch.setattr(Doubling, "models", [ModelDescription(scorer="quality", model="quality:1", **described)])
-    result = run(MockTurnScore(), input_of(tmp_path, 5), *words[:4], "--output", output)
-    assert (result.exit_code, "those of quality are asked" in result.stderr) == (2, True)
+    refused = run(MockTurnScore(), input_of(tmp_path, 5), *words[:4], "--output", output, code=2)
+    assert "those of quality are asked" in refused.stderr
 
 
 def install(monkeypatch, *engines):
@@ -509,21 +503,22 @@ class Entry:
 @pytest.mark.parametrize(("name", "reason"), [("ray", "ray is of turnscore-corpus[ray]"), ("rat", "rat is no engine")])
 def test_an_engine_that_is_not_installed_says_what_to_install(tmp_path, monkeypatch, name, reason):
     install(monkeypatch)
-    result = run(MockTurnScore(), input_of(tmp_path, 1), "--engine", name)
-    assert (result.exit_code, reason in re.sub(r"[\s│]+", " ", result.stderr)) == (2, True)
+    assert reason in re.sub(
+        r"[\s│]+", " ", run(MockTurnScore(), input_of(tmp_path, 1), "--engine", name, code=2).stderr
+    )
 
 
 def test_an_output_of_other_scorers_is_refused_and_kept(tmp_path):
     file, output = input_of(tmp_path, 3), tmp_path / "scores.jsonl"
     mock = MockTurnScore({"quality": 0.5, "engagement": 0.5})
-    assert run(mock, file, "-o", output, "--scorers", "quality").exit_code == 0
+    run(mock, file, "-o", output, "--scorers", "quality", code=0)
     before = output.read_bytes()
     for others in (["--scorers", "quality,engagement"], []):
         refused = run(mock, file, "-o", output, *others)
         assert (refused.exit_code, output.read_bytes()) == (2, before)
         told = " ".join(refused.stderr.replace("│", " ").split())
         assert "holds scores of quality, and those of engagement, quality are asked" in told
-    assert run(mock, file, "-o", output, "--scorers", "quality").exit_code == 0
+    run(mock, file, "-o", output, "--scorers", "quality", code=0)
 
 
 @pytest.mark.parametrize(
@@ -535,6 +530,5 @@ def test_an_output_of_other_scorers_is_refused_and_kept(tmp_path):
 )
 def test_a_demand_that_no_score_can_meet_is_a_usage_error(tmp_path, words, reason):
     mock = MockTurnScore({"quality": 0.5, "engagement": 0.5}, thresholds={"quality": 0.15})
-    refused = run(mock, input_of(tmp_path, 1), *words)
-    assert refused.exit_code == 2
+    refused = run(mock, input_of(tmp_path, 1), *words, code=2)
     assert re.search(reason, " ".join(refused.stderr.replace("│", " ").split()))
