@@ -28,7 +28,7 @@ from turnscore_client._options import (
     check_names,
 )
 from turnscore_client._retry import Attempts, OutOfTimeError, RetryPolicy, SystemClock
-from turnscore_client._settings import Settings, resolve_grpc, resolve_http
+from turnscore_client._settings import ClientSetup, resolve_grpc, resolve_http
 
 R = TypeVar("R", bound=BaseModel)
 
@@ -255,7 +255,7 @@ class AsyncCallTransport(Protocol):
 class AsyncCalls:
     """The calls; every method raises a TurnScoreError."""
 
-    def __init__(self, transport: AsyncCallTransport, settings: Settings, clock: Clock | None) -> None:
+    def __init__(self, transport: AsyncCallTransport, settings: ClientSetup, clock: Clock | None) -> None:
         self._transport = transport
         self._clock = clock or SystemClock()
         self._policy = RetryPolicy(

@@ -15,7 +15,7 @@ from turnscore_client import _defaults, _errors
 from turnscore_client._calls import Call
 from turnscore_client._options import Tls
 from turnscore_client._retry import Attempts, OutOfTimeError
-from turnscore_client._settings import USER_AGENT, Settings, load_authorities, load_own_pair
+from turnscore_client._settings import USER_AGENT, ClientSetup, load_authorities, load_own_pair
 from turnscore_client._sync import run_now
 
 R = TypeVar("R", bound=BaseModel)
@@ -233,7 +233,7 @@ class AsyncGrpcTransport:
 
     _library: Any = grpc.aio
 
-    def __init__(self, settings: Settings, tls: Tls | None, channel: Any) -> None:
+    def __init__(self, settings: ClientSetup, tls: Tls | None, channel: Any) -> None:
         self._settings = settings
         self._credentials = credentials_of(tls)
         self._opened = channel
@@ -274,7 +274,7 @@ class GrpcTransport(AsyncGrpcTransport):
 
     _library = grpc
 
-    def __init__(self, settings: Settings, tls: Tls | None, channel: Any) -> None:
+    def __init__(self, settings: ClientSetup, tls: Tls | None, channel: Any) -> None:
         super().__init__(settings, tls, channel)
         self._channel()  # before there are several threads
 

@@ -20,7 +20,7 @@ from turnscore_client import _defaults, _errors
 from turnscore_client._calls import Call
 from turnscore_client._options import Tls
 from turnscore_client._retry import Attempts, OutOfTimeError
-from turnscore_client._settings import Settings, load_authorities, load_own_pair
+from turnscore_client._settings import ClientSetup, load_authorities, load_own_pair
 
 R = TypeVar("R", bound=BaseModel)
 
@@ -219,7 +219,7 @@ class AsyncHttpTransport:
 
     _blocks = False
 
-    def __init__(self, settings: Settings, tls: Tls | None, transport: Any) -> None:
+    def __init__(self, settings: ClientSetup, tls: Tls | None, transport: Any) -> None:
         self._settings = settings
         self._stream_context = context_of(settings.address, tls)
         self._client = self._open_client(tls, transport)
@@ -330,7 +330,7 @@ class TimeLeft(Mapping[str, float]):
 
 
 def _build(
-    client: httpx.Client | httpx.AsyncClient, settings: Settings, call: Call[R], attempts: Attempts
+    client: httpx.Client | httpx.AsyncClient, settings: ClientSetup, call: Call[R], attempts: Attempts
 ) -> httpx.Request:
     attempts.check_time()
     headers = dict(settings.headers(call.request_id, call.metadata))

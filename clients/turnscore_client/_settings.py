@@ -21,7 +21,7 @@ USER_AGENT = f"turnscore-client/{__version__} python/{sys.version_info.major}.{s
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class ClientSetup:
     """Checked settings of one client. The key is in no representation of them."""
 
     # A URL; over gRPC host:port.
@@ -44,7 +44,7 @@ class Settings:
         return {**self.own(request_id, metadata), "Accept": "application/json", "User-Agent": USER_AGENT}
 
 
-def resolve_http(url: str | None, given: ClientOptions) -> Settings:
+def resolve_http(url: str | None, given: ClientOptions) -> ClientSetup:
     """Arguments first, then the environment, then the defaults; raises ValueError for what makes no sense."""
     url = url or os.environ.get(_defaults.URL_VARIABLE) or _defaults.URL
     _check_url(url)
@@ -54,7 +54,7 @@ def resolve_http(url: str | None, given: ClientOptions) -> Settings:
 _ADDRESS_PATTERN = r"(dns:///)?(\[[0-9A-Fa-f:.]+\]|[^\s:/?#@\[\]]+):(?P<port>[0-9]{1,5})"
 
 
-def resolve_grpc(address: str | None, given: ClientOptions) -> Settings:
+def resolve_grpc(address: str | None, given: ClientOptions) -> ClientSetup:
     """The same for a client over gRPC."""
     address = address or os.environ.get(_defaults.GRPC_ADDRESS_VARIABLE) or _defaults.GRPC_ADDRESS
     matched = re.fullmatch(_ADDRESS_PATTERN, address, re.ASCII)
@@ -63,7 +63,7 @@ def resolve_grpc(address: str | None, given: ClientOptions) -> Settings:
     return _resolve(address, given)
 
 
-def _resolve(address: str, given: ClientOptions) -> Settings:
+def _resolve(address: str, given: ClientOptions) -> ClientSetup:
     check_names(given, ClientOptions.__optional_keys__)
     api_key = given.get("api_key") or os.environ.get(_defaults.API_KEY_VARIABLE) or None
     if not all("!" <= character <= "~" for character in api_key or ""):
@@ -75,7 +75,7 @@ def _resolve(address: str, given: ClientOptions) -> Settings:
         raise ValueError("timeout_seconds must be more than 0")
     if max_retries < 0:
         raise ValueError("max_retries must be 0 or more")
-    return Settings(address=address, api_key=api_key, timeout_seconds=timeout_seconds, max_retries=max_retries)
+    return ClientSetup(address=address, api_key=api_key, timeout_seconds=timeout_seconds, max_retries=max_retries)
 
 
 def check_timeout(timeout_seconds: float) -> None:

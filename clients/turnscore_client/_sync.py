@@ -17,7 +17,7 @@ from turnscore_client._async import AsyncCalls, AsyncConversation
 from turnscore_client._http import HttpTransport
 from turnscore_client._options import ClientOptions, Clock, MessageLike, ScoringOptions, TurnLike, TurnOptions
 from turnscore_client._retry import SystemClock
-from turnscore_client._settings import Settings, resolve_grpc, resolve_http
+from turnscore_client._settings import ClientSetup, resolve_grpc, resolve_http
 
 if TYPE_CHECKING:  # an installation without the extra has the classes, which say what to install when one is made
     import grpc
@@ -120,7 +120,7 @@ class Conversation:
 class Calls:
     """The calls; every method raises a TurnScoreError."""
 
-    def __init__(self, transport: "HttpTransport | GrpcTransport", settings: Settings, clock: Clock | None) -> None:
+    def __init__(self, transport: "HttpTransport | GrpcTransport", settings: ClientSetup, clock: Clock | None) -> None:
         self._inner = AsyncCalls(transport, settings, _BlockingClock(clock or SystemClock()))
 
     score = _for_threads(AsyncCalls.score)

@@ -20,7 +20,7 @@ from turnscore_load.answers import CallAnswer, Outcome
 from turnscore_load.fleet import Fleet
 from turnscore_load.generator import HttpConnection, post_bytes
 from turnscore_load.machine import LOOPBACK
-from turnscore_load.oracle import Ask, Asker, Ledger, Oracle, Place, Verdict, system_places, worst
+from turnscore_load.oracle import Ask, Asker, FaultLog, Oracle, Place, Verdict, system_places, worst
 from turnscore_load.processes import Process, find_program
 
 RAW, PLAIN = "raw, the proxy repeats", "raw, the proxy does not"
@@ -55,7 +55,7 @@ class Callers:
 
     def __init__(self, oracle: Oracle, running: Fleet, keys: Keys, *, programs: Path, disk: Path, seed: str) -> None:
         """`programs` is the folder of the command-line tool, `disk` the one for what it writes."""
-        self.oracle, self.running, self.keys, self.ledger = oracle, running, keys, Ledger("before any")
+        self.oracle, self.running, self.keys, self.ledger = oracle, running, keys, FaultLog("before any")
         self.is_disk_full, self.can_fill_disk = False, True
         self._tool, self.disk, self._seed = programs / "turnscore", disk, seed
         self._ids, self._waiting = count(), dict[int, asyncio.Future[Any]]()
@@ -404,7 +404,7 @@ def whole_lines(file: Path) -> list[bytes]:
     return []
 
 
-def judge_file(oracle: Oracle, asks: Sequence[Ask], lines: Sequence[bytes], ledger: Ledger) -> None:
+def judge_file(oracle: Oracle, asks: Sequence[Ask], lines: Sequence[bytes], ledger: FaultLog) -> None:
     """Every line of the input has one row, with the right values."""
     rows = [json.loads(line) for line in lines]
     times = Counter(row["line"] for row in rows)
@@ -425,7 +425,7 @@ def read_turns(output: Path) -> list[dict[str, Any]]:
     return [row for file in sorted(output.glob("turns/*.parquet")) for row in parquet.read_table(file).to_pylist()]
 
 
-def judge_corpus(oracle: Oracle, places: Sequence[Place], rows: Sequence[Mapping[str, Any]], ledger: Ledger) -> None:
+def judge_corpus(oracle: Oracle, places: Sequence[Place], rows: Sequence[Mapping[str, Any]], ledger: FaultLog) -> None:
     """Every turn has one row, with the right values."""
     times = Counter(Place(int(row["dialogue"]), row["index"]) for row in rows)
     ledger.count(CORPUS, "missing", sum(not times[place] for place in places))

@@ -23,7 +23,7 @@ from transformers import BertConfig, BertModel, GPT2Config, GPT2LMHeadModel
 from turnscore_core.inference.cuda_backend import CudaBackend, CudaOptions
 from turnscore_core.inference.devices import CudaDriverError, Device, Machine
 from turnscore_core.inference.onnx_backend import Array, Backend, OnnxBackend
-from turnscore_core.scorers.fed.batch import Branch, Conversation, FedBatch, build_tree
+from turnscore_core.scorers.fed.batch import Branch, BranchedTrunk, FedBatch, build_tree
 from turnscore_exporters.engagement.model import EngagementModel, EngagementSettings
 from turnscore_exporters.fed.language_model import find_end_of_text, train_tokenizer
 from turnscore_exporters.training.encoders import Encoder
@@ -166,7 +166,7 @@ class PackedTurn:
         self._tree = build_tree([list(each) for each in dict.fromkeys(map(tuple, follow_ups))])
         # The published way computes the losses of the context too.
         branch = Branch(len(context), (), self._tree)
-        self._conversation = Conversation(tuple(context), (branch,), with_context=True)
+        self._conversation = BranchedTrunk(tuple(context), (branch,), with_context=True)
         self.tokens = FedBatch([self._conversation], self._eos_id).fed_tokens
 
     def feeds(self, backend: Backend) -> Feeds:

@@ -216,7 +216,7 @@ class Asker:
         return Ask("score_dialogue", system_places(*self.dialogue()), SCORERS[:2])
 
 
-class Ledger:
+class FaultLog:
     """What was asked while one fault lasted, and what became of it. Everything that is asked has to be settled."""
 
     def __init__(self, fault: str) -> None:

@@ -83,7 +83,7 @@ class TrafficSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
+class TrafficItem:
     """One item to score, and what the two sides said just before it is asked."""
 
     item: Item
@@ -98,10 +98,10 @@ class Traffic:
         self._settings = settings
         self._chance = random.Random(f"{settings.seed}/{user}")
         self._choice = _choice(settings)
-        self._asked: deque[Ask] = deque(maxlen=REMEMBERED_ITEMS)
+        self._asked: deque[TrafficItem] = deque(maxlen=REMEMBERED_ITEMS)
         self._fresh = self._converse()
 
-    def next_ask(self) -> Ask:
+    def next_ask(self) -> TrafficItem:
         """The next turn of the dialogue, or, at the repeat share, an item asked before."""
         if self._asked and self._chance.random() < self._settings.repeat_share:
             return self._chance.choice(self._asked)
@@ -117,7 +117,7 @@ class Traffic:
         ]
         return {"context": context, "response": self._text(response_words), **self._choice}
 
-    def _converse(self) -> Iterator[Ask]:
+    def _converse(self) -> Iterator[TrafficItem]:
         while True:
             context: list[dict[str, str]] = []
             for _ in range(SYSTEM_TURNS.draw(self._chance)):
@@ -125,7 +125,7 @@ class Traffic:
                 context.append(_turn("user", self._text(user_words)))
                 response = self._text(system_words)
                 item = {"context": list(context), "response": response, **self._choice}
-                yield Ask(item=item, user_words=user_words, system_words=system_words)
+                yield TrafficItem(item=item, user_words=user_words, system_words=system_words)
                 context.append(_turn("system", response))
 
     def _text(self, words: int) -> str:

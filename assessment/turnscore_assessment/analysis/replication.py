@@ -62,7 +62,7 @@ class SameConclusions:
 
 
 @dataclass(frozen=True)
-class CurvePoint:
+class ReplicationPoint:
     """Pearson's r of so many workers of the first study with all of the second."""
 
     workers: int
@@ -79,7 +79,7 @@ class Replication:
     systems: Sequence[str]
     columns: Mapping[str, Mapping[str, SystemCorrelation]]  # By kind, `z` or `raw`, and column, overall first.
     conclusions: Sequence[SameConclusions]
-    curve: Sequence[CurvePoint]
+    curve: Sequence[ReplicationPoint]
     # Pearson's r of the overall z-scores of workers who passed, of those who failed, and of all.
     filters: Mapping[str, float]
     left_out: Sequence[str]
@@ -114,7 +114,7 @@ def compare_studies(first: RatingFile, second: RatingFile, rounds: int, seed: in
     )
 
 
-def draw_curve(studies: Studies, systems: Sequence[str], rounds: int, seed: int) -> list[CurvePoint]:
+def draw_curve(studies: Studies, systems: Sequence[str], rounds: int, seed: int) -> list[ReplicationPoint]:
     """The overall r of ever more workers of the first study, drawn without replacement, with all of the second."""
     whole = _pick_means(studies[1], studies[1].sums[Z], systems)[-1]
     sums = studies[0].sums[Z]
@@ -130,7 +130,7 @@ def draw_curve(studies: Studies, systems: Sequence[str], rounds: int, seed: int)
             found.append(_correlate_known(_pick_means(studies[0], sums, systems, weights)[-1], whole))
         kept = np.array([r for r in found if not np.isnan(r)])
         if kept.size:
-            points.append(CurvePoint(size, float(np.median(kept)), float(np.percentile(kept, 5))))
+            points.append(ReplicationPoint(size, float(np.median(kept)), float(np.percentile(kept, 5))))
     return points
 
 

@@ -151,7 +151,7 @@ def _check_selector(source: MetricsSource) -> None:
 
 def _gather(source: ScoreSource) -> "list[LiveValues]":
     """The values from the one source that was given."""
-    from turnscore_assessment.drift.sources import Collection, collect, query_prometheus, read_file, read_service
+    from turnscore_assessment.drift.sources import CollectedValues, collect, query_prometheus, read_file, read_service
 
     if sum(map(bool, (source.metrics, source.prometheus, source.scores))) != 1:
         raise typer.BadParameter("give one of --metrics, --prometheus and --scores")
@@ -159,7 +159,7 @@ def _gather(source: ScoreSource) -> "list[LiveValues]":
     if source.scores:
         if source.tenant is not None:
             raise typer.BadParameter("a file of scores names no tenants", param_hint="--tenant")
-        found = Collection(each for path in source.scores for each in read_file(path)).all()
+        found = CollectedValues(each for path in source.scores for each in read_file(path)).all()
     elif source.prometheus:
         found = collect(query_prometheus(source.prometheus, source.window, source.selector, source.tenant))
     else:

@@ -151,7 +151,7 @@ SCORED_AT_ONCE = 256  # Responses that a scorer gets together. Chosen: batches o
 
 
 @dataclass
-class Collection:
+class JudgedFile:
     """The responses of a file that are judged, and what is known of them."""
 
     file: Path
@@ -302,7 +302,7 @@ def _ask(options: JudgeOptions, file: Path, output: Path, statistics: MarkStatis
         for band in stand_in.bands:
             typer.echo(band.description, err=True)
     with open_ledger(output, rubric) as ledger:
-        collection = Collection(file, rubric, ledger, options.names, options.share, stand_in)
+        collection = JudgedFile(file, rubric, ledger, options.names, options.share, stand_in)
         interview = Interview(options, rubric, ledger)
         status = _collect(options, collection, interview)
         if status and not any(ledger.marks.values()):
@@ -334,7 +334,7 @@ def _check_options(options: JudgeOptions) -> None:
         raise typer.BadParameter("needs --scorer and --held-out", param_hint="--only-uncertain")
 
 
-def _collect(options: JudgeOptions, collection: Collection, interview: Interview) -> int:
+def _collect(options: JudgeOptions, collection: JudgedFile, interview: Interview) -> int:
     """Scores, estimates and asks; the exit status, where that was cut short."""
     if collection.stand_in:
         with show_progress("scoring", None) as advance:

@@ -60,7 +60,7 @@ class LiveValues:
             setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
 
 
-class Collection:
+class CollectedValues:
     """Live values by scorer and model, in the order in which they came."""
 
     def __init__(self, found: Iterable[LiveValues] = ()) -> None:
@@ -103,9 +103,9 @@ _SYSTEM = ("system", "assistant")
 
 def read_file(path: Path) -> list[LiveValues]:
     """The values of all rows. Raises BadFileError where a row's scores are wrong, or no row has any."""
-    found = Collection()
+    found = CollectedValues()
     for row, record in read_rows(path):
-        dialogue = Collection()
+        dialogue = CollectedValues()
         begun: set[tuple[str, str]] = set()
         for place, sent in enumerate(_scored_of(record)):
             within = f"scores of scored turn {place + 1}"
@@ -202,7 +202,7 @@ def query_least(url: str, series: str, window: str, selector: str = "") -> list[
 
 def collect(samples: Iterable[Sample], tenant: str | None = None) -> list[LiveValues]:
     """The samples by scorer and model; those of one tenant, or all of them together."""
-    found = Collection()
+    found = CollectedValues()
     reached: dict[tuple[str, str], dict[float, float]] = {}
     for series, labels, value in samples:
         if series not in SERIES or not math.isfinite(value) or tenant not in (None, labels.get("tenant", "")):

@@ -21,7 +21,7 @@ RESERVED = {"id", "judges", "made", "marks", "people", "text"}  # what a respons
 
 
 @dataclass(frozen=True)
-class Criterion:
+class RubricCriterion:
     """What a rubric asks of a response; a mark is a number from `low` to `high`, of yes or no 1 or 0."""
 
     name: str
@@ -63,7 +63,7 @@ class Criterion:
 class Rubric:
     """The criteria in their order, and all of the text that a judge reads."""
 
-    criteria: Mapping[str, Criterion]
+    criteria: Mapping[str, RubricCriterion]
     text: str
     sha256: str
 
@@ -85,7 +85,7 @@ def read_rubric(path: Path) -> Rubric:
         text = re.sub(r"<!--.*?-->", lambda found: "\n" * found[0].count("\n"), raw.decode("utf-8-sig"), flags=re.S)
     except (OSError, UnicodeDecodeError) as error:
         raise BadFileError(path, 0, f"cannot be read ({error})") from error
-    criteria: dict[str, Criterion] = {}
+    criteria: dict[str, RubricCriterion] = {}
     for each, line in _read_sections(path, text.splitlines()):
         if each.name in criteria:
             raise BadFileError(path, line, f"{each.name} was already described")
@@ -95,7 +95,7 @@ def read_rubric(path: Path) -> Rubric:
     return Rubric(criteria, re.sub(r"\n{3,}", "\n\n", text).strip(), f"sha256:{hashlib.sha256(raw).hexdigest()}")
 
 
-def _read_sections(path: Path, lines: list[str]) -> Iterator[tuple[Criterion, int]]:
+def _read_sections(path: Path, lines: list[str]) -> Iterator[tuple[RubricCriterion, int]]:
     starts = [place for place, line in enumerate(lines) if _HEADING.fullmatch(line)]
     for start, end in pairwise([*starts, len(lines)]):
         heading = lines[start].removeprefix("##").strip()
@@ -113,4 +113,4 @@ def _read_sections(path: Path, lines: list[str]) -> Iterator[tuple[Criterion, in
             problem = f"{name} has no description: a judge must know what it means"
         if problem:
             raise BadFileError(path, start + 1, problem)
-        yield Criterion(name, float(low or 0), float(high or 1), bool(words), description), start + 1
+        yield RubricCriterion(name, float(low or 0), float(high or 1), bool(words), description), start + 1

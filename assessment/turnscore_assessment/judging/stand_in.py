@@ -13,7 +13,7 @@ from turnscore_assessment.agreement.scoring import load_bundles, make_turn
 from turnscore_assessment.errors import TooFewError
 from turnscore_assessment.figures import Floats, Interval, compute_auc, compute_spearman, draw_dialogues, find_interval
 from turnscore_assessment.judging.asking import JudgeError
-from turnscore_assessment.judging.rubric import Criterion, Rubric
+from turnscore_assessment.judging.rubric import Rubric, RubricCriterion
 from turnscore_assessment.judging.turns import PEOPLE, Marks, Response, Row
 
 LOSS, MOST_ASKED = 0.02, 0.3  # How far agreement may fall, and the share that may be asked. Specified.
@@ -107,7 +107,7 @@ class StandIn:
 
 
 def _choose_band(
-    criterion: Criterion,
+    criterion: RubricCriterion,
     scorer: str,
     scored: Mapping[str, Marks],
     held_out: Sequence[tuple[str, Response]],

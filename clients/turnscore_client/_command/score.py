@@ -39,7 +39,7 @@ from turnscore_client._files.rows import (
 from turnscore_client._files.scoring import Demands, Pace, Patient, StoppedError, Summary, UndeliveredError
 from turnscore_client._options import Clock, Tls
 from turnscore_client._retry import Attempts, SystemClock, is_retryable
-from turnscore_client._settings import Settings
+from turnscore_client._settings import ClientSetup
 
 T = TypeVar("T")
 Deliver = Callable[[Row], Awaitable[None]]
@@ -571,7 +571,7 @@ def _open_engine(name: str, bundles: list[str] | None, scorers: list[str] | None
     except Exception as error:  # of another distribution, whose errors say what to do
         typer.echo(f"turnscore: {error}", err=True)
         raise typer.Exit(1) from None
-    settings = Settings(address=name, api_key=None, timeout_seconds=_defaults.WAIT_SECONDS, max_retries=0)
+    settings = ClientSetup(address=name, api_key=None, timeout_seconds=_defaults.WAIT_SECONDS, max_retries=0)
     return AsyncCalls(EngineTransport(engine), settings, None)
 
 

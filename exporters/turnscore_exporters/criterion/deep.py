@@ -35,7 +35,7 @@ from turnscore_core.scorers.quality import (
 from turnscore_exporters.bundles.self_test import open_examined
 from turnscore_exporters.bundles.writer import MIN_PARITY_TURNS, PACKS_AT_ONCE
 from turnscore_exporters.criterion.judgements import MARK, TRAIN, Features, Judgements
-from turnscore_exporters.criterion.learning import Floats, Integers, LinearHead, fit_head
+from turnscore_exporters.criterion.learning import Floats, Integers, RidgeHead, fit_head
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.graphs.int8 import ZERO_POINT
 from turnscore_exporters.quality.bundle import GRAPH, KEPT
@@ -130,7 +130,7 @@ class DeepFeatures:
     unrounded: Floats
     recipe: dict[str, JsonValue] = field(default_factory=dict)
 
-    def measure_parity(self, head: LinearHead, slope: float, bias: float) -> dict[str, float]:
+    def measure_parity(self, head: RidgeHead, slope: float, bias: float) -> dict[str, float]:
         """How far int8 takes the values of turns from those of the layers."""
         turns, columns = self.unrounded.shape
         served = self.features[:turns].astype(np.float64)
@@ -162,7 +162,7 @@ def train_deep(loaded: LoadedScorer, judged: Judgements, features: Features, fol
             parts = [read.attend(layers, each, smoothing) for each in chunks(places, TURNS_AT_ONCE)]
         return torch.cat(parts).double().numpy()
 
-    def fit(joint: Floats) -> tuple[LinearHead, Floats]:
+    def fit(joint: Floats) -> tuple[RidgeHead, Floats]:
         """A head for the dialogues that are trained on, and what it says of the others."""
         rows = np.hstack([rest, joint])
         head = fit_head(rows[~left_out], marks[~left_out], dialogue_of[~left_out])

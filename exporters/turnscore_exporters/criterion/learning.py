@@ -32,7 +32,7 @@ ROUNDING = 1e-9  # Share of the largest eigenvalue that counts as 0.
 
 
 @dataclass(frozen=True, kw_only=True)
-class LinearHead:
+class RidgeHead:
     """`features @ weights + bias`; `penalty` is the one whose `crossed` has the least squared error.
 
     `crossed` [rows] are predictions of the rows that it was made of, each by a head that saw nothing of its dialogue.
@@ -49,7 +49,7 @@ class LinearHead:
         return found
 
 
-def fit_head(features: Floats, wanted: Floats, dialogue_of: Integers) -> LinearHead:
+def fit_head(features: Floats, wanted: Floats, dialogue_of: Integers) -> RidgeHead:
     """The head for `wanted` [rows] on features [rows, columns]; `dialogue_of` numbers each row's dialogue.
 
     Columns are scaled to one standard deviation. Directions that quality's own heads read got no part of their own:
@@ -64,7 +64,7 @@ def fit_head(features: Floats, wanted: Floats, dialogue_of: Integers) -> LinearH
     found = design.T @ missed / penalty
     weights = found[:-1] * scale
     bias = float(CONSTANT * found[-1] - weights @ mean)
-    return LinearHead(weights=weights, bias=bias, penalty=penalty, crossed=crossed)
+    return RidgeHead(weights=weights, bias=bias, penalty=penalty, crossed=crossed)
 
 
 def solve_ridge(design: Floats, wanted: Floats, dialogue_of: Integers) -> list[tuple[float, Floats, Floats]]:
@@ -169,7 +169,7 @@ class LearningCurve:
 
 
 def draw_curve(
-    features: Floats, wanted: Floats, dialogue_of: Integers, held: HeldOut, held_features: AnyFloats, whole: LinearHead,
+    features: Floats, wanted: Floats, dialogue_of: Integers, held: HeldOut, held_features: AnyFloats, whole: RidgeHead,
 ) -> LearningCurve:  # fmt: skip
     """The curve of halves, quarters and so on of the rows, whose last point is the head of them all."""
     generator = np.random.default_rng(0)

@@ -52,7 +52,7 @@ from turnscore_exporters.criterion.judgements import (
     Judgements,
     read_judgements,
 )
-from turnscore_exporters.criterion.learning import HeldOut, LearningCurve, LinearHead, draw_curve, fit_head
+from turnscore_exporters.criterion.learning import HeldOut, LearningCurve, RidgeHead, draw_curve, fit_head
 from turnscore_exporters.errors import ExporterError, ParityError
 from turnscore_exporters.json_files import write_json
 from turnscore_exporters.options import CriterionTrainOptions
@@ -73,7 +73,7 @@ Floats = NDArray[np.float64]
 class Learned:
     """A head and what was measured of it on the held-out turns; `baselines` are agreements of simpler scores."""
 
-    head: LinearHead
+    head: RidgeHead
     held: HeldOut
     scores: Floats  # Of the held-out turns.
     lengths: Floats  # Theirs, turned round where shorter ones are better.

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.onnx.symbolic_helper import _optional_input_placeholder_tensor
 from transformers import AutoTokenizer, GPT2LMHeadModel
-from turnscore_core.scorers.fed.batch import Branch, Conversation, FedBatch, build_tree
+from turnscore_core.scorers.fed.batch import Branch, BranchedTrunk, FedBatch, build_tree
 
 from turnscore_exporters.errors import CheckpointError, GraphExportError
 from turnscore_exporters.graphs.export import GraphContract, check_graph, trace_graph
@@ -384,6 +384,6 @@ def build_probe(vocabulary: int) -> dict[str, np.ndarray]:
     tree = build_tree([draw(3), draw(4), draw(5)])
     trunks = [draw(48), draw(48)]
     return FedBatch(
-        [Conversation(each, (Branch(24, draw(4), tree), Branch(48, (), tree)), with_context=True) for each in trunks],
+        [BranchedTrunk(each, (Branch(24, draw(4), tree), Branch(48, (), tree)), with_context=True) for each in trunks],
         pad_id=0,
     ).feeds()

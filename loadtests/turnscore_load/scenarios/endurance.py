@@ -32,7 +32,7 @@ from typer import Option
 from turnscore_load.callers import CORPUS, METERED, PLAIN, RAW, RAW_CALLERS, STRANGER, Callers, Keys
 from turnscore_load.fleet import STARTER, Fleet, copy_as, damage, falsify, fleet, graph_of, sign
 from turnscore_load.machine import ScenarioError
-from turnscore_load.oracle import BROKEN, Ledger, Oracle, Place, Turns, percentile_ms
+from turnscore_load.oracle import BROKEN, FaultLog, Oracle, Place, Turns, percentile_ms
 from turnscore_load.processes import Process, StartError, end_recorded, run_quietly
 from turnscore_load.results import Check, table
 from turnscore_load.scenario import Scenario
@@ -123,7 +123,7 @@ class Endurance(Scenario[list[Line]]):
     async def _run_faults(self, maker: "Faults", callers: Callers, lines: list[Line], file: Path) -> None:
         end, order = time.monotonic() + 3600 * self.hours, self._order(maker, len(lines))
         fault, chance = next(order)
-        callers.ledger = Ledger(fault)
+        callers.ledger = FaultLog(fault)
         calling, finishing = asyncio.create_task(callers.run()), list[asyncio.Task[None]]()
         try:
             while time.monotonic() < end and count_requests(lines) + callers.ledger.asked < self.requests:
@@ -134,7 +134,7 @@ class Endurance(Scenario[list[Line]]):
                 await asyncio.to_thread(maker.running.wait_until_whole)
                 await asyncio.sleep(_SETTLED_SECONDS)
                 fault, chance = next(order)
-                callers.ledger = Ledger(fault)
+                callers.ledger = FaultLog(fault)
                 line = {"seconds": round(time.monotonic() - began, 1)}
                 finishing.append(asyncio.create_task(_finish(ledger, line, lines, file)))
                 if calling.done():
@@ -418,7 +418,7 @@ def scale(folder: Path) -> Path:
     return folder
 
 
-async def _finish(ledger: Ledger, line: Line, lines: list[Line], file: Path) -> None:
+async def _finish(ledger: FaultLog, line: Line, lines: list[Line], file: Path) -> None:
     """Waits for the answers to what was asked, and appends what became of it."""
     end = time.monotonic() + _LAST_ANSWER_SECONDS
     while ledger.in_flight and time.monotonic() < end:

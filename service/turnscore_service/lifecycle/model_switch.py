@@ -173,7 +173,7 @@ class Switched:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class ServedPlace:
     """Where the served pipeline stands: what answers at this moment, and how another comes to."""
 
     find: Callable[[], ScoringPipeline | None]
@@ -185,7 +185,7 @@ class ModelSwitch:
     """Switches the models of one process, one switch at a time. Belongs to one event loop."""
 
     def __init__(
-        self, settings: Settings, health: Health, loader: ModelLoader, builder: PipelineBuilder, place: Place
+        self, settings: Settings, health: Health, loader: ModelLoader, builder: PipelineBuilder, place: ServedPlace
     ) -> None:
         self._settings = settings
         self._health = health

@@ -19,7 +19,7 @@ from turnscore_service.auth.access import Access, UnusableKeysError
 from turnscore_service.conversations.registry import ConversationRegistry
 from turnscore_service.lifecycle.health import Health
 from turnscore_service.lifecycle.loading import load_combinations, load_versions, offer_of
-from turnscore_service.lifecycle.model_switch import ModelSwitch, PipelineBuilder, Place, SwitchRefusedError
+from turnscore_service.lifecycle.model_switch import ModelSwitch, PipelineBuilder, ServedPlace, SwitchRefusedError
 from turnscore_service.scheduling.admission import RecentRequests
 from turnscore_service.scheduling.executor import ExecutorWatch
 from turnscore_service.scheduling.fairness import CooperativeScheduler
@@ -78,7 +78,7 @@ class Runtime:
         """
         self._on_ready = on_ready
         loader = self._loader = self._loader or ModelLoader(self.settings.loading(), worker=worker)
-        place = Place(find=lambda: self.served, check=self._check_keys, take=self._take_pipeline)
+        place = ServedPlace(find=lambda: self.served, check=self._check_keys, take=self._take_pipeline)
         self.switch = ModelSwitch(self.settings, self.health, loader, self._builder, place)
         self.telemetry = open_telemetry(self.settings.telemetry)
         self._loading = asyncio.create_task(self._load(loader))

@@ -4,7 +4,7 @@ import json
 
 import pytest
 from turnscore_load.callers import CORPUS, FILE, PLAIN, RAW, judge_corpus, judge_file
-from turnscore_load.oracle import Ask, Ledger, Oracle, Place, Verdict
+from turnscore_load.oracle import Ask, FaultLog, Oracle, Place, Verdict
 from turnscore_load.scenarios.endurance import check_lines, find_failures
 
 TURNS = [{"speaker": speaker, "text": text} for speaker, text in zip(["user", "system"] * 2, "abcd", strict=True)]
@@ -95,7 +95,7 @@ def corpus_row(_, place, **more):
 )
 @pytest.mark.parametrize("caller", [FILE, CORPUS])
 def test_rows_that_are_missing_double_or_wrong_are_found(caller, chosen, moved, broken):
-    ledger, make = Ledger("none"), line_of_file if caller == FILE else corpus_row
+    ledger, make = FaultLog("none"), line_of_file if caller == FILE else corpus_row
     rows = [make(at, PLACES[at], moved=moved) for at in chosen]
     if caller == FILE:
         judge_file(ORACLE, [Ask("score", [each], SCORERS) for each in PLACES], rows, ledger)
@@ -115,7 +115,7 @@ def honest(ledger):
 
 
 def line_of(spoil, fault="a replica: killed"):
-    ledger = Ledger(fault)
+    ledger = FaultLog(fault)
     honest(ledger)
     spoil(ledger)
     ledger.close()

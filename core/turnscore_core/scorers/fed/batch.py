@@ -145,7 +145,7 @@ class Branch:
 
 
 @dataclass(frozen=True, slots=True)
-class Conversation:
+class BranchedTrunk:
     """One trunk with its branches. `with_context` asks for the losses of the context's tokens too."""
 
     trunk: tuple[int, ...]
@@ -165,7 +165,7 @@ class FedBatch:
     """Conversations as the graph's inputs, and the way back from its losses."""
 
     def __init__(
-        self, conversations: Sequence[Conversation], pad_id: int, round_trunk: Callable[[int], int] = padded_width
+        self, conversations: Sequence[BranchedTrunk], pad_id: int, round_trunk: Callable[[int], int] = padded_width
     ) -> None:
         """Rows are padded to a few widths; padding reaches no result.
 
@@ -294,7 +294,7 @@ class FedTurn:
 class SharedTurns:
     """A conversation and, for each of its branches, which of the turns it answers."""
 
-    conversation: Conversation
+    conversation: BranchedTrunk
     places: tuple[tuple[int, ...], ...]
 
 
@@ -318,7 +318,7 @@ def share_turns(
     shared = []
     for branches in _find_branches(list(distinct.values()), tree):
         for trunk, part in _divide(branches, max_tokens):
-            conversation = Conversation(trunk, tuple(branch for _, branch in part), with_context)
+            conversation = BranchedTrunk(trunk, tuple(branch for _, branch in part), with_context)
             shared.append(SharedTurns(conversation, tuple(tuple(places[turn.tokens]) for turn, _ in part)))
     return shared
 

@@ -17,8 +17,8 @@ from turnscore_wire import TokenCount
 from turnscore_core.inference.onnx_backend import Backend
 from turnscore_core.scorers.fed import questions
 from turnscore_core.scorers.fed.batch import (
+    BranchedTrunk,
     BranchLosses,
-    Conversation,
     FedBatch,
     FedTurn,
     Floats,
@@ -38,7 +38,7 @@ _WINDOWS_PER_PACK = 4
 class _Layout:
     """A pack's structure: a conversation, and which of its branches gives each answer."""
 
-    conversation: Conversation
+    conversation: BranchedTrunk
     branches: tuple[int, ...]
     plan: FedPlan
     tree: int  # which of the plan's trees the branches end in

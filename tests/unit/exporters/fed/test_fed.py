@@ -14,7 +14,7 @@ from support.files import invoke
 from support.graphs import run_graph
 from turnscore_core.inference.cuda_backend import CudaBackend, CudaOptions
 from turnscore_core.loaded_scorer import load_scorer
-from turnscore_core.scorers.fed.batch import Branch, Conversation, FedBatch, build_tree
+from turnscore_core.scorers.fed.batch import Branch, BranchedTrunk, FedBatch, build_tree
 from turnscore_exporters.bundles.writer import GRAPH_FILES
 from turnscore_exporters.commands import export as app
 from turnscore_exporters.errors import CheckpointError, ExporterError, GraphExportError, ParityError
@@ -38,7 +38,7 @@ def test_unseen_tokens_change_no_loss_however_high_they_score(tmp_path, sharpnes
             block.attn.c_attn.weight[:, :64] *= sharpness  # the queries
     tree = build_tree(FOLLOW_UPS)
     starts = [5, 8, 13]
-    batch = FedBatch([Conversation(TRUNK, tuple(Branch(each, (), tree) for each in starts), False)], pad_id=0)
+    batch = FedBatch([BranchedTrunk(TRUNK, tuple(Branch(each, (), tree) for each in starts), False)], pad_id=0)
     with torch.inference_mode():
         losses = FedModel(checkpoint.model)(**{name: torch.from_numpy(each) for name, each in batch.feeds().items()})
     for start, found in zip(starts, batch.read_losses(losses.numpy()), strict=True):
@@ -143,9 +143,9 @@ def uneven_batch(vocabulary):
         return tuple(int(each) for each in generator.integers(0, vocabulary, count))
 
     small, large = build_tree([draw(3), draw(4)]), build_tree([draw(6), draw(2), draw(7), draw(5)])
-    dialogue = Conversation(draw(37), (Branch(11, (), large), Branch(37, (), large)), with_context=True)
-    candidates = Conversation(draw(9), (Branch(9, draw(5), small), Branch(9, draw(12), small)), with_context=True)
-    alone = Conversation(draw(2), (Branch(2, (), small),), with_context=False)
+    dialogue = BranchedTrunk(draw(37), (Branch(11, (), large), Branch(37, (), large)), with_context=True)
+    candidates = BranchedTrunk(draw(9), (Branch(9, draw(5), small), Branch(9, draw(12), small)), with_context=True)
+    alone = BranchedTrunk(draw(2), (Branch(2, (), small),), with_context=False)
     return FedBatch([dialogue, candidates, alone], pad_id=0).feeds()
 
 
