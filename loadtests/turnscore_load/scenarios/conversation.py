@@ -37,6 +37,7 @@ WITH, WITHOUT = "kept", "not kept"
 QUALITY = f"{STARTER / 'quality'}/"
 FIGURES = ("cpu_ms", "p50_ms", "per_second")
 LIVE, ALONE = "in a live conversation", "the reply read alone by the first graph, in this process"
+PACED = f"{ALONE}, at the pace of a live conversation"
 MOST_OF_CPU, LEAST_FOUND, MOST_MS_BEYOND = 0.55, 0.9, 1.0
 _OWN = {"TURNSCORE_MODELS": QUALITY, "TURNSCORE_CACHE__TTL_SECONDS": "0", "TURNSCORE_GRPC__ENABLED": "false"}
 _READ_TURNS = 3  # Context turns that quality reads.
@@ -118,7 +119,8 @@ class Conversation(PairScenario):
     def measure_more(self, service: Process, name: str, round_: int) -> Iterable[Cost]:
         yield LIVE, name, {"p50_ms": _talk(service, round_, self.conversations)}
         if name == WITH:
-            yield ALONE, name, {"p50_ms": _read_alone(self._scorer, round_, self.conversations)}
+            for way, pause in ((ALONE, 0.0), (PACED, _WRITING_SECONDS)):
+                yield way, name, {"p50_ms": _read_alone(self._scorer, round_, self.conversations, pause)}
 
     def measure_last(self, services: Mapping[str, Process]) -> Iterable[Cost]:
         name = f"{self.live:,} conversations of {LONG_TURNS} turns in turn"
@@ -132,7 +134,7 @@ class Conversation(PairScenario):
     def report(self, found: Sequence[Cost]) -> Iterator[str]:
         yield from super().report(found)
         rows = []
-        for way, name in (*product((REPLIES, LIVE), self.services), (ALONE, WITH)):
+        for way, name in (*product((REPLIES, LIVE), self.services), (ALONE, WITH), (PACED, WITH)):
             took, more = median(figures_of(found, way, name, "p50_ms")), self._beyond(found, way, name)
             rows.append([way, name, number(took, 2), number(more, 2)])
         yield table(["a reply's score", "service", "p50 ms", "more than the reply read alone"], rows, texts=2)
@@ -152,7 +154,8 @@ class Conversation(PairScenario):
             yield Check(claim, f"{more:.2f} ms", more <= MOST_MS_BEYOND)
 
     def _beyond(self, found: Sequence[Cost], way: str, name: str) -> float:
-        took, alone = figures_of(found, way, name, "p50_ms"), figures_of(found, ALONE, WITH, "p50_ms")
+        reading = PACED if way in (LIVE, PACED) else ALONE
+        took, alone = figures_of(found, way, name, "p50_ms"), figures_of(found, reading, WITH, "p50_ms")
         return float(median(map(sub, took, alone)))
 
 
@@ -249,13 +252,17 @@ def _talk(process: Process, round_: int, conversations: int) -> float:
     return 1000 * median(took)
 
 
-def _read_alone(scorer: Scorer, round_: int, conversations: int) -> float:
-    """Median milliseconds of the first graph for the row of a reply, of those that `_talk` scores."""
+def _read_alone(scorer: Scorer, round_: int, conversations: int, pause: float) -> float:
+    """Median milliseconds of the first graph for the row of a reply, of lengths as `_talk` scores.
+
+    After so many seconds each: its weights are no longer in the processor's caches then, as in a live conversation.
+    """
     took = []
     for each in range(conversations):
-        for turn in converse(f"talk {round_}/{each}")[1::2]:
+        for turn in converse(f"read after {pause} {round_}/{each}")[1::2]:
             if (pack := scorer.read_ahead(TurnToScore([Turn(speaker="user", text=turn["text"])], ""))) is None:
                 continue  # it was said before
+            time.sleep(pause)
             took.append(seconds_of(partial(scorer.score, [pack])))
     return 1000 * median(took)
 
