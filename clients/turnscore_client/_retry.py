@@ -44,8 +44,6 @@ class RetryPolicy:
 
     timeout_seconds: float = _defaults.TIMEOUT_SECONDS
     max_retries: int = _defaults.MAX_RETRIES
-    first_delay_seconds: float = _defaults.FIRST_DELAY_SECONDS
-    longest_delay_seconds: float = _defaults.LONGEST_DELAY_SECONDS
     now: Callable[[], float] = time.monotonic
     draw: Callable[[], float] = random.random  # a number from 0 to 1 for each delay
 
@@ -54,7 +52,7 @@ class RetryPolicy:
         if hint_ms is not None:
             return hint_ms / 1000 * (1 + _defaults.HINT_JITTER * self.draw())
         doublings = min(failures - 1, 60)  # more would only overflow
-        full = min(self.first_delay_seconds * 2.0**doublings, self.longest_delay_seconds)
+        full = min(_defaults.FIRST_DELAY_SECONDS * 2.0**doublings, _defaults.LONGEST_DELAY_SECONDS)
         return full * (1 - _defaults.JITTER * self.draw())
 
     def with_timeout(self, timeout_seconds: float | None) -> "RetryPolicy":

@@ -462,7 +462,10 @@ def compare_systems(
                 name: [dialogue.values(with_details=options.details) for dialogue in each.scored]
                 for name, each in systems.items()
             }
-            kept = _drop_lonely(columns, chosen, notes)
+            sides = [set(_names_of(side)) for side in columns.values()]
+            alone = sorted(sides[0].union(*sides) - sides[0].intersection(*sides))
+            notes += [f"{name}: not scored in all files; left out" for name in alone]
+            kept = choose_names(list(columns.values()), chosen)
             for name, column in columns.items():
                 figures[name] |= _measure_system(systems[name], column, kept)
             samples |= _draw_samples(systems, columns, kept, options.paired if systems is files else None, notes)
@@ -489,16 +492,6 @@ def compare_systems(
     ]
     method = _describe_method({key: each.is_paired for key, each in samples.items()}, rounds, options.correction)
     return SystemsComparison(described, pairs, options.correction, method, notes)
-
-
-def _drop_lonely(
-    columns: Mapping[str, Sequence[Mapping[str, float]]], scorers: Sequence[str] | None, notes: list[str]
-) -> list[str]:
-    """The names of the scores that all systems have; a note for each other one."""
-    sides = [set(_names_of(side)) for side in columns.values()]
-    alone = sorted(sides[0].union(*sides) - sides[0].intersection(*sides))
-    notes.extend(f"{name}: not scored in all files; left out" for name in alone)
-    return choose_names(list(columns.values()), scorers)
 
 
 def _measure_system(

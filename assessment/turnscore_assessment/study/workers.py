@@ -21,7 +21,7 @@ from sqlalchemy import Connection, Row, Select, delete, func, insert, select, up
 from turnscore_assessment.errors import AssessmentError
 from turnscore_assessment.ratings.rating_file import RatedDialogueTurn
 from turnscore_assessment.study.database import dialogues, lock_study, turns, workers
-from turnscore_assessment.study.plan import StudyPlan, SystemPlan
+from turnscore_assessment.study.plan import StudyPlan
 
 
 class StudyRefusal(Enum):
@@ -133,29 +133,18 @@ def assign_dialogues(
     ordinary = [system for system in plan.systems if not system.degraded]
     chosen = _take_least(ordinary, plan.systems_per_worker, lambda system: by_system[system.name], generator)
     chosen += [system for system in plan.systems if system.degraded]
-    assigned = [each for system in chosen for each in _assign_system(plan, system, recordings, met, generator)]
+    topics = plan.chat.topics if plan.kind == "chat" else ()
+    assigned = []
+    for own in chosen:
+        names: Sequence[str | None] = [None] * plan.dialogues_per_system
+        if plan.kind == "recorded":
+            times: dict[str | None, int] = {name: met.get((own.name, name), 0) for name in recordings[own.name]}
+            names = _take_least(recordings[own.name], plan.dialogues_per_system, times.__getitem__, generator)
+        for name in names:
+            topic = generator.choice(topics) if topics else None
+            assigned.append(Assigned(own.name, own.degraded, name, topic))
     generator.shuffle(assigned)
     return assigned
-
-
-def _assign_system(
-    plan: StudyPlan,
-    system: SystemPlan,
-    recordings: Mapping[str, Sequence[str]],
-    met: Mapping[tuple[str, str | None], int],
-    generator: random.Random,
-) -> list[Assigned]:
-    count = plan.dialogues_per_system
-    if plan.kind == "recorded":
-        names: Sequence[str | None] = _take_least(
-            recordings[system.name], count, lambda name: met.get((system.name, name), 0), generator
-        )
-    else:
-        names = [None] * count
-    topics = plan.chat.topics if plan.kind == "chat" else ()
-    return [
-        Assigned(system.name, system.degraded, name, generator.choice(topics) if topics else None) for name in names
-    ]
 
 
 def _take_least(
