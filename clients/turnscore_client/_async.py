@@ -30,6 +30,7 @@ from turnscore_client._options import (
 from turnscore_client._retry import Attempts, OutOfTimeError, RetryPolicy, SystemClock
 from turnscore_client._settings import ClientSetup, resolve_grpc, resolve_http
 
+T = TypeVar("T")
 R = TypeVar("R", bound=BaseModel)
 
 
@@ -192,22 +193,14 @@ class AsyncConversation:
         return self
 
     async def _open_patiently(self, attempts: Attempts) -> None:
-        while True:
+        async def open_or_close() -> None:
             try:
                 await self._open(attempts)
-                return
-            except OutOfTimeError:
-                await self._close_stream()
-                raise attempts.out_of_time(self._exchange.request_id) from None
-            except TurnScoreError as error:
-                await self._close_stream()
-                delay = attempts.delay_after(error)
-                if delay is None:
-                    raise
             except BaseException:  # whoever is cancelled here has no `async with` that would close it
                 await self._close_stream()
                 raise
-            await self._clock.sleep_async(delay)
+
+        await _retry(open_or_close, attempts, self._clock, lambda: self._exchange.request_id)
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
@@ -371,16 +364,24 @@ class AsyncCalls:
 
     async def _run(self, call: Call[R]) -> R:
         attempts = Attempts(self._policy.with_timeout(call.timeout_seconds), call.deadline_ms)
-        while True:
-            try:
-                return await self._transport.send(call, attempts)
-            except OutOfTimeError:
-                raise attempts.out_of_time(call.request_id) from None
-            except TurnScoreError as error:
-                delay = attempts.delay_after(error)
-                if delay is None:
-                    raise
-            await self._clock.sleep_async(delay)
+        send = partial(self._transport.send, call, attempts)
+        return await _retry(send, attempts, self._clock, lambda: call.request_id)
+
+
+async def _retry(
+    work: Callable[[], Awaitable[T]], attempts: Attempts, clock: Clock, request_id: Callable[[], str | None]
+) -> T:
+    """What the work gives, done again as often and as late as the attempts allow."""
+    while True:
+        try:
+            return await work()
+        except OutOfTimeError:
+            raise attempts.out_of_time(request_id()) from None
+        except TurnScoreError as error:
+            delay = attempts.delay_after(error)
+            if delay is None:
+                raise
+        await clock.sleep_async(delay)
 
 
 class AsyncTurnScoreClient(AsyncCalls):
