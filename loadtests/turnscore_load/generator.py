@@ -211,11 +211,7 @@ class Generator:
         return Stage(calls, began_at, min(seconds, self._loop.time() - began_at))
 
     async def run_open(
-        self,
-        requests: Iterable[Any],
-        per_second: float,
-        *,
-        chance: random.Random | None = None,
+        self, requests: Iterable[Any], per_second: float, *, chance: random.Random | None = None
     ) -> Stage:
         """Requests at an even rate, whatever becomes of those before; returns when the last one is settled.
 

@@ -428,8 +428,7 @@ class ComparisonOptions:
     """How systems are compared; options of the command."""
 
     paired: Annotated[
-        bool | None,
-        Option("--pair/--no-pair", help="Pair dialogues by `id`; default: if most have a counterpart."),
+        bool | None, Option("--pair/--no-pair", help="Pair dialogues by `id`; default: if most have a counterpart.")
     ] = None
     details: Annotated[bool, Option("--details", help="Compare the scores' details, too.")] = False
     correction: Annotated[Correction, Option(help="Holm's for all tests, or Benjamini-Hochberg's.")] = "holm"
