@@ -404,10 +404,8 @@ class BackgroundScorer:
         ids = job.ids
         if self._given.get("on_scored") is None:  # a log names the turn, by its place where the framework does not
             earlier = job.convert(job.earlier) if job.convert and job.earlier else job.earlier
-            said = (
-                each for each in earlier if isinstance(each, Mapping) and (each.get("content") or each.get("parts"))
-            )
-            spoken = [each for each in said if each.get("content") or each.get("parts")]
+            known = [each for each in earlier if isinstance(each, Mapping)]
+            spoken = [each for each in known if each.get("content") or each.get("parts")]
             before = job.forgotten + sum(each.get("role") in ("user", "assistant") for each in spoken)
             ids = replace(ids, span_id=ids.span_id or ids.trace_id or str(before + len(turn.context) + 1))
         try:
