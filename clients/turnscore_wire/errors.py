@@ -86,7 +86,8 @@ def describe_refusal(error: ValidationError, prefix: str = "") -> tuple[str, str
     """The first fault as (field, message): the field's path from the root, the broken rule, never what was sent."""
     faults = error.errors(include_url=False, include_context=False, include_input=False)
     first = faults[0]
-    path = ".".join([*filter(None, [prefix]), *map(str, first["loc"])])
+    # A union's member with validators is named by them.
+    path = ".".join([*filter(None, [prefix]), *(part for part in map(str, first["loc"]) if "function-" not in part)])
     # An unknown field's name is the caller's own: it may be long, or hold what no reply can carry.
     printable = path.encode(errors="replace").decode()[:MAX_FIELD_CHARS]
     message = _JSON_WORDS.get(first["type"], first["msg"])

@@ -365,7 +365,7 @@ class Interview:
             status = getattr(error, "status_code", None)
             codes = [type(error).__name__, *(str(each) for each in (error.code, error.param) if each)]
             url = self._client.base_url  # its user, password and path may be secrets
-            where = f"HTTP {status}" if status else f"{url.scheme}://{url.netloc.decode()}"
+            where = f"HTTP {status}" if status else f"no answer from {url.scheme}://{url.netloc.decode()}"
             problem = f"{where} ({', '.join(codes)})"
             if status is None or status in _STOPPING:
                 raise JudgeError(f"{judge}: {problem}") from None

@@ -202,7 +202,7 @@ async def _score_left(
         except TurnScoreError as error:
             if is_retryable(error) and job.wait_seconds and not is_told:
                 is_told = True
-                typer.echo(f"turnscore: waits {job.wait_seconds:.0f} s at most: {error}", err=True)
+                typer.echo(f"turnscore: waits {job.wait_seconds:g} s at most: {error}", err=True)
             raise
 
     models = await patient.ask(read_models)

@@ -401,12 +401,7 @@ T = TypeVar("T")
 
 
 class StoppedError(Exception):
-    """The service took no line for as long as it is waited for. `reason` is its last answer."""
-
-    def __init__(self, reason: TurnScoreError, waited_seconds: float) -> None:
-        waited = f"the service took no line for {waited_seconds:.0f} s; the last answer: " if waited_seconds else ""
-        super().__init__(f"{waited}{reason}")
-        self.reason = reason
+    """The service took no line for as long as it is waited for."""
 
 
 class UndeliveredError(Exception):
@@ -448,7 +443,7 @@ class Patient:
                 if now - refused_at >= self.wait_seconds:
                     if await self._answers():
                         raise
-                    raise self._stop(error, now - refused_at) from error
+                    raise self._stop(error, self.wait_seconds) from error
                 pause = self._note(error, begun_in)
                 if isinstance(error, DeadlineExceededError):
                     timeout = min(2 * timeout, max(self.timeout_seconds, self.wait_seconds))
@@ -460,7 +455,8 @@ class Patient:
             await self.clock.sleep_async(pause)
 
     def _stop(self, error: TurnScoreError, waited: float) -> StoppedError:
-        stopped = StoppedError(error, waited)
+        told = f"the service took no line for {waited:g} s; the last answer: " if waited else ""
+        stopped = StoppedError(f"{told}{error}")
         self.pace.stop(stopped)
         return stopped
 

@@ -163,7 +163,7 @@ class FeatureReader:
         """Features [turns, columns]; those in the folder are not computed again, new ones are kept there."""
         self._kept_in.mkdir(parents=True, exist_ok=True)
         batches = [turns[start : start + ROWS_OF_FILE] for start in range(0, len(turns), ROWS_OF_FILE)]
-        return np.concatenate([self._read(each) for each in tqdm(batches, "features", unit="batch")])
+        return np.concatenate([self._read(each) for each in tqdm(batches, "features", unit="batch", disable=None)])
 
     def _read(self, turns: Sequence[LabelledTurn]) -> Features:
         texts = repr((self.loaded.pass_key, [(turn.context, turn.response) for turn in turns]))

@@ -88,10 +88,8 @@ def rotate(name: Annotated[str, _NAME], file: KeysFile) -> None:
 def revoke(key: Annotated[str, typer.Argument(help="A name, or the id of one key.")], file: KeysFile) -> None:
     """Takes out a name with all its keys, or the key with that id."""
     known = _read(file)
-    names = [key] if key in known else []
-    if not names:
-        digests = {name: (entry.sha256, entry.previous_sha256 or "") for name, entry in known.items()}
-        names = [name for name, own in digests.items() if key in map(_id, own)]
+    ids = {name: (_id(entry.sha256), _id(entry.previous_sha256 or "")) for name, entry in known.items()}
+    names = [key] if key in known else [name for name, own in ids.items() if key in own]
     if not names:
         raise _unknown(file, key, known)
     if len(names) > 1:
@@ -133,14 +131,14 @@ def _edit(file: Path, known: Mapping[str, KeyEntry], name: str, entry: KeyEntry 
     """Puts the entry's hashes in the place of those there, or takes the name out where there is none."""
     lines = _text_of(file).splitlines(keepends=True)
     begin, end = _find_table(lines, name)
-    own = "".join(lines[begin:end])
+    own = ""
     if entry is not None:
-        own = re.sub(r"(?m)^[ \t]*previous_sha256[ \t]*=.*\n?", "", own)
+        own = re.sub(r"(?m)^[ \t]*previous_sha256[ \t]*=.*\n?", "", "".join(lines[begin:end]))
         before = f'previous_sha256 = "{entry.previous_sha256}"\n' if entry.previous_sha256 else ""
         hashed = r"""(?m)^([ \t]*sha256[ \t]*=[ \t]*)(?:"[0-9a-f]{64}"|'[0-9a-f]{64}')"""
         own = re.sub(hashed, rf'{before}\g<1>"{entry.sha256}"', own, count=1)
-    text = "".join(lines[:begin]) + (own if entry is not None else "") + "".join(lines[end:])
-    expected = {each: entry if each == name else known[each] for each in known}
+    text = "".join([*lines[:begin], own, *lines[end:]])
+    expected = {**known, name: entry}
     _replace(file, text, {each: kept for each, kept in expected.items() if kept is not None})
 
 
@@ -156,11 +154,7 @@ def _find_table(lines: list[str], name: str) -> tuple[int, int]:
 
 
 def _replace(file: Path, text: str, expected: Mapping[str, KeyEntry]) -> None:
-    """Writes the file anew, with its mode and owner, or leaves it as it was.
-
-    Raises BadParameter where it cannot be written, or the text does not say what it should: it was written otherwise
-    than these commands write.
-    """
+    """Writes the file with its mode and owner, or raises BadParameter and leaves it as it was."""
     try:
         if parse_keys(file, text) != expected:
             raise UnusableKeysError(f"{file} is not laid out as `turnscore keys new` does; edit it by hand")

@@ -7,6 +7,7 @@ from turnscore_core.errors import NotReadyError, OverloadedError
 from turnscore_service import metrics
 from turnscore_service.conversations.session import Channel, LiveConversation
 from turnscore_service.scheduling.executor import OpenWork
+from turnscore_service.scheduling.fairness import CooperativeScheduler
 from turnscore_service.scheduling.pipeline import ScoringPipeline
 from turnscore_service.scheduling.slow_requests import SlowLog
 from turnscore_service.settings.service import Settings
@@ -18,8 +19,8 @@ _RETRY_MS = 1000  # advice to a caller for whom there is no conversation at this
 class ConversationRegistry:
     """Belongs to one event loop."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+    def __init__(self, settings: Settings, cooperative: CooperativeScheduler) -> None:
+        self._settings, self._cooperative = settings, cooperative
         self._slow = SlowLog(settings.log_slow_seconds)
         self._open: set[LiveConversation] = set()
         self._held = OpenWork()
@@ -39,18 +40,16 @@ class ConversationRegistry:
 
         Raises CallerLeftError when they left before, what `require_room` raises, and whatever else ends it: the
         error of a refused opening, TooLargeError beyond its bytes, DeadlineExceededError where nothing arrived for
-        too long, NotReadyError when the process ends. Whatever happens, nothing of it remains.
+        too long, NotReadyError when the process ends.
         """
         self.require_room()
-        conversation = LiveConversation(pipeline, channel, request_id, self._settings, self._slow, trace)
-        with self._held:
-            self._open.add(conversation)
-            metrics.OPEN_CONVERSATIONS.set(len(self._open))
+        live = LiveConversation(pipeline, channel, request_id, self._settings, self._cooperative, self._slow, trace)
+        with self._held, metrics.OPEN_CONVERSATIONS.track_inprogress():
+            self._open.add(live)
             try:
-                await conversation.run()
+                await live.run()
             finally:
-                self._open.discard(conversation)
-                metrics.OPEN_CONVERSATIONS.set(len(self._open))
+                self._open.discard(live)
 
     def begin_drain(self) -> None:
         """Warns every conversation that the process is shutting down; further ones are refused."""

@@ -233,7 +233,7 @@ class ModelSwitch:
         except asyncio.CancelledError:
             refusal = "the service is shutting down"
         except (SwitchRefusedError, BundleError, DeviceError, UnusableKeysError) as error:
-            refusal = str(error)
+            refusal = f"API key {error}" if isinstance(error, UnusableKeysError) else str(error)
         except Exception as error:
             _LOGGER.exception("the switch failed")
             refusal = f"loading failed: {type(error).__name__}; the log says where"

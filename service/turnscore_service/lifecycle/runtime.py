@@ -52,7 +52,7 @@ class Runtime:
         self.health = Health()
         self.cooperative = CooperativeScheduler()
         self.slow = SlowLog(settings.log_slow_seconds)
-        self.conversations = ConversationRegistry(settings)
+        self.conversations = ConversationRegistry(settings, self.cooperative)
         self.answered = RecentRequests()
         self.served: ScoringPipeline | None = None  # what answers at this moment; None until the models are loaded
         watch = ExecutorWatch(

@@ -65,13 +65,13 @@ class CooperativeScheduler:
         self._order = FairOrder()
         self._is_due = False
 
-    async def turn(self) -> None:
-        """Returns when this task may take the loop for a slice."""
+    async def turn(self, *, is_new: bool = False) -> None:
+        """Returns when this task may take the loop for a slice: new work after all that its caller has asked."""
         loop = asyncio.get_running_loop()
         turn: asyncio.Future[None] = loop.create_future()
         caller = CALLER.get().share
         number = next(self._numbers)
-        if (place := _PLACE.get()) is None:
+        if (place := _PLACE.get()) is None or is_new:
             _PLACE.set(place := number)
         if caller not in self._waiting:
             self._waiting[caller] = []
@@ -84,8 +84,7 @@ class CooperativeScheduler:
 
     def _give(self) -> None:
         self._is_due = False
-        is_given = False
-        while self._waiting and not is_given:
+        while self._waiting:
             caller = self._order.choose(self._waiting)
             _, _, turn = heappop(self._waiting[caller])
             if not self._waiting[caller]:
@@ -93,7 +92,7 @@ class CooperativeScheduler:
             if not turn.done():
                 self._order.charge(caller, SLICE_SECONDS)
                 turn.set_result(None)
-                is_given = True
+                break
         if self._waiting:
             self._is_due = True
             asyncio.get_running_loop().call_soon(self._give)
@@ -105,7 +104,7 @@ class TimeSlice:
     def __init__(self, cooperative: CooperativeScheduler, *, is_large: bool) -> None:
         self.is_large = is_large
         self._cooperative = cooperative
-        self._ends_at = 0.0 if is_large else time.perf_counter() + SLICE_SECONDS
+        self.renew()
 
     def renew(self) -> None:
         """Begins again after the work has waited for something else: the time that it waited was others'."""

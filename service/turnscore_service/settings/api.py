@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, FilePath, FiniteFloat, IPvAnyAddress, PositiveFloat, PositiveInt, model_validator
 from pydantic_core import PydanticCustomError
 
-from turnscore_service.settings.group import Listed, SettingsGroup
+from turnscore_service.settings.group import EMPTY_IS_NONE, Listed, SettingsGroup
 
 
 class HttpSettings(SettingsGroup):
@@ -140,7 +140,7 @@ class KeyEntry(SettingsGroup):
 class AdminSettings(SettingsGroup):
     """How the operator of this machine reaches the running processes."""
 
-    folder: Path | None = Field(
+    folder: Annotated[Path | None, EMPTY_IS_NONE] = Field(
         default=None,
         description="Folder of the admin sockets, one per worker, for `turnscore models serve` "
         "([rollouts.md](rollouts.md#switching)); created with mode 700 if its parent exists. Empty: none.",

@@ -14,6 +14,7 @@ def _split(value: object) -> object:
 
 
 _Part = TypeVar("_Part")
+EMPTY_IS_NONE = BeforeValidator(lambda given: given or None)  # a Path would be "."
 Listed = Annotated[tuple[_Part, ...], NoDecode, BeforeValidator(_split)]  # written with commas between
 
 
@@ -34,10 +35,10 @@ class VersionShare(SettingsGroup):
 
 
 def _read_shares(default: float | None, value: object) -> object:
-    """The bundles and shares of a text such as `engagement:1.1.0=0.1`, of which commas separate several.
+    """The bundles and shares of a text such as `engagement:1.1.0=0.1,fed:2=0.5`; anything but a text as it is.
 
-    Anything but a text stays as it is. Raises PydanticCustomError, with what is wrong, for a share that is no number
-    from 0 to 1, or is missing where there is no `default`; with one, 0 would be of no use and is refused.
+    Raises PydanticCustomError for a share that is no number from 0 to 1, or is missing where there is no `default`;
+    with one, 0 would be of no use and is refused.
     """
     if not isinstance(value, str):
         return value

@@ -331,7 +331,7 @@ def test_a_persons_mark_of_zero_is_kept(tmp_path):
 
 def test_a_password_in_the_endpoints_address_is_not_printed(file):
     result = run(file, None, "--base-url", "http://user:hidden@127.0.0.1:9/secret/v1")
-    assert "http://127.0.0.1:9 (APIConnectionError)" in result.output
+    assert "no answer from http://127.0.0.1:9 (APIConnectionError)" in result.output
     assert "hidden" not in result.output
     assert "secret" not in result.output
 

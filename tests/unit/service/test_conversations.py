@@ -86,6 +86,15 @@ class Reader(FakeScorer):
         return super().score(asked) if asked else []
 
 
+async def test_the_loop_comes_round_after_every_message_of_a_flood():
+    async with talking(bounded(max_pending=100)) as (channel, _, _):
+        for _ in range(100):
+            channel.say("user", "hi")
+        while (heard := channel.replies.qsize()) < 100:
+            await asyncio.sleep(0)
+            assert channel.replies.qsize() <= heard + 1
+
+
 async def test_a_users_turn_is_read_when_it_comes_once_for_each_reply_that_is_scored():
     scorer = Reader()
     async with talking(fake=scorer) as (channel, _, _):
@@ -210,12 +219,9 @@ async def test_what_messages_end_with_is_scored_once_the_tools_are_done():
 async def test_messages_that_are_not_taken_leave_the_conversation_as_it_was():
     small = Settings(limits=Limits(max_text_chars=9, max_turns=3))
     async with talking(small) as (channel, _, _):
-        channel.tell({"messages": {"messages": [CALLS]}})
-        channel.tell({"messages": {"messages": [RESULT, told("x" * 10)]}})
-        channel.tell({"messages": {"messages": [told(" ")]}})
-        channel.tell({"messages": {"messages": [RESULT] * 3}})
-        channel.tell({"messages": {"messages": [told("two")]}})
-        channel.tell({"messages": {"messages": [told("a"), told("b"), ASKED]}})
+        taken, long, blank = [CALLS], [RESULT, told("x" * 10)], [told(" ")]
+        for sent in (taken, long, blank, [RESULT] * 3, [told("two")], [told("a"), told("b"), ASKED]):
+            channel.tell({"messages": {"messages": sent}})
         replies = [await channel.hear() for _ in range(6)]
     assert [(each.error.code, each.error.field) if each.error else None for each in replies] == [
         None,

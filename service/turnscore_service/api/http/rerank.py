@@ -45,10 +45,6 @@ class RerankRequest(WireRequest):
     priority: _Ignored = None
     truncation: _Ignored = None
 
-    @property
-    def texts(self) -> list[str]:
-        return [each if isinstance(each, str) else each.text for each in self.documents]
-
 
 class RerankResult(BaseModel):
     index: int = Field(description="The document's place in the request, from 0.")
@@ -84,7 +80,7 @@ async def rerank(pipeline: ScoringPipeline, request: RerankRequest, request_id: 
 
     Raises as `rank` does, with this request's fields.
     """
-    texts = request.texts
+    texts = [each if isinstance(each, str) else each.text for each in request.documents]
     ranking = RankRequest(
         context=[Turn(speaker="user", text=request.query)],
         candidates=texts,

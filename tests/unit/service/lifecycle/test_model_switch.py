@@ -175,7 +175,7 @@ async def test_a_version_that_a_key_names_is_not_switched_away():
     reference = loader.add(second_version())
     keys = {"team": {"sha256": "0" * 64, "models": ["fake:1.0.0"]}}
     async with switchable(loader, Settings.model_validate({"auth": {"keys": keys}})) as (runtime, switch):
-        with pytest.raises(SwitchRefusedError, match=r"team\.models: fake:1\.0\.0 is not among fake:1\.1\.0"):
+        with pytest.raises(SwitchRefusedError, match=r"API key team\.models: fake:1\.0\.0 is not among fake:1\.1\.0"):
             await switch.serve(reference)
         assert runtime.pipeline().model_set.scorers["fake"].model == "fake:1.0.0"
         assert runtime.health.is_ready
