@@ -14,7 +14,9 @@ from support import plain_http
 from support.bundles import make_encoder_bundle
 from support.conditions import pulse
 from support.every_way import table_settings
+from support.fakes import loader_of
 from support.transports import METHODS, listening, message_of
+from turnscore_core.model_loader import load_scorers
 from turnscore_load.extremes import Extreme, extremes
 from turnscore_load.scenarios.hostile import open_conversation
 from turnscore_models.bundle import starter_bundles
@@ -34,7 +36,7 @@ _CONTROL_SECONDS = 0.0008
 MOST_GROWTH_BYTES = 1024 * 1024
 # Legal by their characters: whether their tokens are too many is said where tokenizing ends before the deadline.
 _BOUND_BY_TOKENS = "own qualities: 2"
-_REPEATS = 4
+_REPEATS = 3
 # What leaks grows every time; an allocator that takes another arena grows once. What silences the loop does so each
 # time; a machine that takes long to give the process its pages does so once.
 _TRIES = 3
@@ -97,7 +99,8 @@ async def opened(tmp_path_factory):
     make_encoder_bundle(encoder, token_limit=256)
     bundles = [*map(str, starter_bundles()), f"{encoder}/"]
     changes = {"cache": Settings().cache, "limits": Settings().limits, "models": bundles}
-    runtime = Runtime(table_settings().model_copy(update=changes))
+    settings = table_settings().model_copy(update=changes)
+    runtime = Runtime(settings, loader_of(load_scorers(settings.loading())))  # with no memory taken ahead
     server = GrpcServer(runtime)
     runtime.start()
     await server.start()

@@ -1,7 +1,11 @@
-"""`make serve`: what its variables become; TLS at both transports of that service, two workers, and SIGTERM."""
+"""`make serve`: what its variables become; TLS at both transports of that service, two workers, and SIGTERM.
+
+It runs next to another service of the same user.
+"""
 
 import json
 import os
+import re
 import shlex
 import ssl
 import subprocess
@@ -61,17 +65,23 @@ def is_serving(channel: grpc.Channel) -> bool:
     return bool(reply.status == health_pb2.HealthCheckResponse.SERVING)
 
 
+def wait_for_both(guarded: RunningService) -> None:
+    """/readyz is one worker's; as many connections as these reach both."""
+    with ExitStack() as opened:
+        channels = [opened.enter_context(secure_channel(guarded)) for _ in range(24)]
+        wait_until(lambda: all(is_serving(channel) for channel in channels))
+
+
 @pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService]:
+def guarded(service: RunningService, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService]:
     """As `make serve` starts it with certificates, and two workers on one gRPC port; the last test here ends it."""
     environment, options = command_of(*(f"{name}={path}" for name, path in FILES.items()))
     del environment["TURNSCORE_GRPC__PORT"]
-    environment |= {"TURNSCORE_WORKERS": "2", "TURNSCORE_MODELS": "engagement", "TURNSCORE_DRAIN_SECONDS": "6"}
+    environment |= {"TURNSCORE_WORKERS": "2", "TURNSCORE_MODELS": "engagement", "TURNSCORE_DRAIN_SECONDS": "4"}
+    environment["BENTOML_HOME"] = str(service.log.parent / "bentoml")
     folder = tmp_path_factory.mktemp("guarded")
     with running_service(folder, environment=environment, options=options, tls=over_https()) as started:
-        with ExitStack() as opened:  # /readyz was one worker's; as many connections as these reach both
-            channels = [opened.enter_context(secure_channel(started)) for _ in range(24)]
-            wait_until(lambda: all(is_serving(channel) for channel in channels))
+        wait_for_both(started)
         yield started
 
 
@@ -132,6 +142,52 @@ def test_two_workers_share_the_grpc_port(guarded: RunningService):
         assert len(shares()) == 2
 
 
+def metrics_of(service: RunningService) -> str:
+    return httpx.get(service.url + "/metrics", verify=over_https(), timeout=60).text
+
+
+def scored(service: RunningService) -> float:
+    """Turns that the service says it has scored for engagement."""
+    found = re.findall(r"^turnscore_items_total\{(.*)\} (\S+)$", metrics_of(service), re.MULTILINE)
+    wanted = {'outcome="scored"', 'scorer="engagement"'}
+    return sum(float(count) for labels, count in found if wanted <= set(labels.split(",")))
+
+
+def score(service: RunningService, response: str, *scorers: str) -> None:
+    body = {"response": response, "scorers": ["engagement", *scorers], "cache": "bypass"}
+    answer = httpx.post(service.url + "/v1/score", json=body, verify=over_https(), timeout=60)
+    assert answer.status_code == 200
+
+
+def is_worker(process: psutil.Process) -> bool:
+    try:
+        return "--fd" in process.cmdline()
+    except psutil.Error:  # it ended meanwhile
+        return False
+
+
+def workers_of(service: RunningService) -> list[int]:
+    return [each.pid for each in psutil.Process(service.process.pid).children() if is_worker(each)]
+
+
+@pytest.mark.e2e
+def test_a_second_service_leaves_the_first_alone_and_its_killed_worker_is_replaced(service, guarded):
+    before = scored(service)
+    score(service, "one")
+    score(service, "two", "quality")
+    assert scored(service) == before + 2
+    assert ['scorer="quality"' in metrics_of(each) for each in (service, guarded)] == [True, False]
+    score(guarded, "three")
+    assert scored(service) == before + 2
+    killed, other = workers_of(guarded)
+    psutil.Process(killed).kill()
+    wait_until(lambda: len(now := workers_of(guarded)) == 2 and killed not in now)
+    wait_for_both(guarded)
+    assert other in workers_of(guarded)
+    score(service, "four")
+    assert scored(service) == before + 3
+
+
 @pytest.mark.e2e
 def test_sigterm_turns_readiness_and_health_off_and_loses_nothing(guarded: RunningService):
     items = [{"response": f"turn number {number} of a long batch"} for number in range(64)]
@@ -152,7 +208,7 @@ def test_sigterm_turns_readiness_and_health_off_and_loses_nothing(guarded: Runni
         guarded.process.terminate()
         wait_until(lambda: not is_serving(channel))
         wait_until(lambda: httpx.get(guarded.url + "/readyz", verify=context).status_code == 503)
-        assert hear(conversation).draining.ends_in_ms == 6_000
+        assert hear(conversation).draining.ends_in_ms == 4_000
         with TurnScoreClient(guarded.url, tls=trusted, timeout_seconds=60) as late:
             assert late.score(response="still answered while draining").scores
         assert "engagement" in stub.Score(turnscore_pb2.ScoreRequest(response="so is this"), timeout=60).scores

@@ -1,9 +1,13 @@
 """The real service on the starter bundles: BentoML's process, and the real client."""
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
+import psutil
 import pytest
 from support import plain_http
 from support.conditions import wait_until
@@ -47,7 +51,24 @@ def test_every_line_of_the_log_is_json_and_conversations_write_none(service: Run
     assert len({(line["message"], line["time"]) for line in lines}) == len(lines) == before
 
 
-def test_a_damaged_bundle_leaves_the_service_alive_and_not_ready_until_sigterm_ends_it_well(tmp_path: Path):
+def refusal_of(*command: object, **environment: str) -> str:
+    """What a command that cannot start a service says."""
+    words, settings = [str(each) for each in command], {**os.environ, "TURNSCORE_MODELS": "engagement", **environment}
+    refused = subprocess.run(words, env=settings, capture_output=True, text=True, timeout=300)
+    assert refused.returncode == 1
+    assert "Traceback" not in refused.stderr
+    return refused.stderr
+
+
+def test_a_taken_address_is_one_sentence(service: RunningService, tmp_path: Path):
+    program, port = service.process.args[0], service.url.rpartition(":")[2]  # type: ignore[index]
+    words = (program, "serve", "turnscore_service.bento:TurnScore", "--host", "127.0.0.1", "--port", port)
+    told = refusal_of(*words, BENTOML_HOME=str(tmp_path), TURNSCORE_GRPC__ENABLED="false")
+    assert "another process is listening on its address" in told
+    assert plain_http.get(service.url + "/readyz").status_code == 200
+
+
+def test_turnscore_serve_with_a_damaged_bundle_is_one_process_not_ready_until_sigterm_ends_it_well(tmp_path: Path):
     shutil.copytree(starter_bundles()[0], tmp_path / "bundle")
     with (tmp_path / "bundle" / "tokenizer.json").open("ab") as file:
         file.write(b" ")
@@ -59,6 +80,11 @@ def test_a_damaged_bundle_leaves_the_service_alive_and_not_ready_until_sigterm_e
             pytest.raises(NotReadyError, match=r"tokenizer\.json"),
         ):
             client.score(response="ok")
+        assert psutil.Process(service.process.pid).children() == []
+        program, port = Path(sys.executable).with_name("turnscore"), service.url.rpartition(":")[2]
+        told = refusal_of(program, "serve", TURNSCORE_HTTP__PORT=port)
+        assert told.count("\n") == 1
+        assert "turnscore cannot listen on 127.0.0.1" in told
         assert service.stop() == 0
 
 

@@ -2,10 +2,12 @@
 
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 from support.environments import NOT_COMPILED, environment_with, pins
 from support.processes import running_service
@@ -35,7 +37,7 @@ def bento(wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.packaging
-def test_the_bento_serves_without_a_checkout(bento: Path, tmp_path: Path):
+def test_the_bento_serves_without_a_checkout_and_a_killed_supervisor_leaves_nothing(bento: Path, tmp_path: Path):
     """pip finds every pin there already, and no index: what serve.txt lacks, or has in another version, it refuses."""
     environment = tmp_path / "environment"
     environment_with(environment, ["pip", *pins("serve.txt")])
@@ -53,4 +55,10 @@ def test_the_bento_serves_without_a_checkout(bento: Path, tmp_path: Path):
         TurnScoreClient(service.url, timeout_seconds=60) as client,
     ):
         score = client.score(context=[("user", "hi, what did you do today?")], response="i hiked up a volcano.")
-    assert 0 < score.scores["engagement"].value < 1
+        assert 0 < score.scores["engagement"].value < 1
+        workers = psutil.Process(service.process.pid).children(recursive=True)
+        service.process.kill()
+        assert psutil.wait_procs(workers, timeout=120)[1] == []
+        with socket.socket() as again:
+            again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            again.bind(("127.0.0.1", service.port))

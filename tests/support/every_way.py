@@ -32,6 +32,7 @@ from turnscore_client import (
     TurnScoreGrpcClient,
 )
 from turnscore_core.loaded_scorer import LoadedScorer
+from turnscore_core.model_loader import load_scorers
 from turnscore_models.bundle import read_bundle, starter_bundles
 from turnscore_service.api.grpc.server import GrpcServer
 from turnscore_service.api.http.app import create_app
@@ -42,6 +43,7 @@ from turnscore_wire.v1 import to_fields
 from turnscore_wire.v1.turnscore_pb2_grpc import TurnScorerStub
 
 from support.conditions import in_a_thread
+from support.fakes import loader_of
 from support.transports import METHODS, error_of, listening, message_of, settings_with
 
 # Small ones, so that requests beyond them are small too.
@@ -188,7 +190,7 @@ def every_way(settings: Settings) -> Iterator[EveryWay]:
 
     @asynccontextmanager
     async def serve() -> AsyncIterator[EveryWay]:
-        runtime = Runtime(settings)
+        runtime = Runtime(settings, loader_of(load_scorers(settings.loading())))  # with no memory taken ahead
         server = GrpcServer(runtime)
         runtime.start()
         await server.start()
