@@ -43,7 +43,9 @@ class Proxied:
 async def proxied(tmp_path: Path) -> AsyncIterator[Proxied]:
     scorer, port = FakeScorer(), free_port()
     async with listening_service(SETTINGS, fake=scorer) as (address, _):
-        async with behind_haproxy(tmp_path, CONFIG, port, LISTEN=f"127.0.0.1:{port}", TURNSCORE=address):
+        hasty = tmp_path / "haproxy.cfg"
+        hasty.write_text(CONFIG.read_text().replace("timeout http-request 5s", "timeout http-request 2s"))
+        async with behind_haproxy(tmp_path, hasty, port, LISTEN=f"127.0.0.1:{port}", TURNSCORE=address):
             yield Proxied(port, scorer)
         scorer.gate.set()
 

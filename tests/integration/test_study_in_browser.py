@@ -163,7 +163,7 @@ async def test_when_a_chatbot_or_the_network_fails_the_page_says_so_and_goes_on(
     plan = StudyPlan.model_validate(plan_fields(database=str(tmp_path / "study.sqlite3"), systems=systems))
     async with listening(bot.app, port=bots, **QUIET), served(plan, 1) as (url, _database, [link]):
         context = await new_context(browser)
-        page, other = await context.new_page(), await context.new_page()
+        page = await context.new_page()
         await page.goto(f"{url}/#{link}")
         await page.get_by_role("checkbox").check()
         await page.get_by_role("button", name="Begin").click()
@@ -187,6 +187,7 @@ async def test_when_a_chatbot_or_the_network_fails_the_page_says_so_and_goes_on(
         bot.gate.clear()
         await say(page, "two")
         await page.get_by_role("status").get_by_text("The chatbot is answering").wait_for()
+        other = await context.new_page()
         await other.goto(f"{url}/#{link}")  # a second tab waits for the same reply
         await other.get_by_role("status").get_by_text("The chatbot is answering").wait_for()
         bot.gate.set()
@@ -195,6 +196,7 @@ async def test_when_a_chatbot_or_the_network_fails_the_page_says_so_and_goes_on(
         assert len(bot.asked) == 2
         await say(other, "three")
         await other.get_by_text("reply 3").wait_for()
+        await page.bring_to_front()  # Chromium shows a tab behind another once a second
         await say(page, "another three")
         await alert.get_by_text("The conversation has gone on elsewhere").wait_for()
         said = await page.locator(".said").all_text_contents()

@@ -46,14 +46,14 @@ def wait_for(condition):
 
 @pytest.fixture
 def prometheus(tmp_path):
-    """The addresses of a Prometheus with the rules, and of the series that it scrapes each second."""
+    """The addresses of a Prometheus with the rules, and of the series that it scrapes four times a second."""
     program = shutil.which("prometheus")
     if program is None:
         pytest.skip("prometheus is not installed: apt-get install prometheus")
     server, thread = start_http_server(0, addr="127.0.0.1")
     scraped, port = f"127.0.0.1:{server.server_port}", free_port()
     target = {"job_name": "bot", "static_configs": [{"targets": [scraped]}]}
-    config = {"global": {"scrape_interval": "1s", "evaluation_interval": "1s"}, "scrape_configs": [target]}
+    config = {"global": {"scrape_interval": "250ms", "evaluation_interval": "1s"}, "scrape_configs": [target]}
     (tmp_path / "prometheus.yml").write_text(json.dumps({**config, "rule_files": [str(RULES)]}))
     options = [f"--config.file={tmp_path}/prometheus.yml", f"--storage.tsdb.path={tmp_path}/data"]
     log = (tmp_path / "log").open("w")

@@ -472,7 +472,7 @@ async def echo(scope, receive, send):
 @pytest.fixture
 async def address():
     """Host and port of a server in a hurry."""
-    async with listening(echo, http=HastyProtocol, lifespan="off") as found:
+    async with listening(echo, http=HastyProtocol, lifespan="off", timeout_keep_alive=1) as found:
         yield found.split(":")
 
 

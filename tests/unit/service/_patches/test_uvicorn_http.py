@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 from support.conditions import until
 from support.fakes import FakeScorer, sample
-from support.transports import listening, listening_service
+from support.transports import listening, listening_service, ready_runtime
 from turnscore_service.api.http.app import create_app
 from turnscore_service.settings.api import HttpSettings
 from turnscore_service.settings.service import Settings
@@ -84,8 +84,12 @@ async def test_headers_that_do_not_end_in_time_are_refused():
 
 @pytest.mark.parametrize("noise", [b"\r\n", b"GET /livez HTTP/1.1\r\n"], ids=["empty lines", "half a head"])
 async def test_a_kept_connection_is_bounded_too(noise):
-    async with transport(QUICK) as at:
-        answer = await ask(at, LIVEZ, noise)
+    async with (
+        ready_runtime(fake=FakeScorer()) as runtime,
+        listening(create_app(runtime), QUICK, timeout_keep_alive=1) as address,
+    ):
+        host, port = address.split(":")
+        answer = await ask((host, int(port)), LIVEZ, noise)
     assert answer.startswith(b"HTTP/1.1 200")
 
 
