@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -59,6 +58,3 @@ def test_the_bento_serves_without_a_checkout_and_a_killed_supervisor_leaves_noth
         workers = psutil.Process(service.process.pid).children(recursive=True)
         service.process.kill()
         assert psutil.wait_procs(workers, timeout=120)[1] == []
-        with socket.socket() as again:
-            again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            again.bind(("127.0.0.1", service.port))
